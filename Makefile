@@ -43,10 +43,12 @@ test-lowest: ## run the tests with the oldest dependencies allowed (downloads gi
 		-c constraints-lowest.txt -e '.[test]'
 	$(ONE_THREAD) build/lowest/bin/python -m pytest -n $(JOBS) -m "not slow" $(PYTEST_ARGS)
 
-lint: $(STAMP)/dev ## style, layers of imports and forbidden calls
+lint: $(STAMP)/dev ## style, layers and circles of imports, complexity, forbidden calls
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python .ci/check_imports.py
+	$(BIN)/python .ci/check_complexity.py
 
 format: $(STAMP)/dev ## put the code into the house format
 	$(BIN)/ruff check --fix .

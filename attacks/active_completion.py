@@ -28,9 +28,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from vflsec import check, registry
 from vflsec.attacks.model_completion import ModelCompletion
-from vflsec.policy import Own, Policy
+from vflsec.plugin import Own, Policy, check, registry
 
 ALIASES = ("amc", "active_model_completion", "malicious_optimizer")
 FAMILY = "Labels by completing the own model"

@@ -35,17 +35,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vflsec import check, registry
-from vflsec.attack import Attack, asked_of
+from vflsec.attack import asked_of
 from vflsec.cell import QUESTIONS, WHICHEVER, asked
-from vflsec.errors import ThreatModelError
-from vflsec.guess import Guess
 from vflsec.nn.columns import standardised
 from vflsec.nn.completion import Fit, logistic_by_one, logistic_cv
 from vflsec.nn.embedded import TIMES, by_product, multiplied, paired, readings
 from vflsec.nn.regression import Regression, by_entry, ridge, ridges
+from vflsec.plugin import Attack, Guess, Known, ThreatModelError, View, check, registry
 from vflsec.questions import figure
-from vflsec.view import Known, View
 
 ALIASES = ("attribute_inference", "aia")
 FAMILY = "Attributes that were not shared"

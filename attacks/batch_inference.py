@@ -43,16 +43,13 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vflsec import check, registry
-from vflsec.attack import Attack
-from vflsec.errors import ThreatModelError
-from vflsec.guess import Guess
 from vflsec.nn import optim
 from vflsec.nn.batch_sums import System, linear_system, zero_sum_basis
 from vflsec.nn.kalman import Rows
 from vflsec.nn.reading import read
+from vflsec.plugin import Attack, Facts, Guess, ThreatModelError, View, check, registry
 from vflsec.steps import Spread
-from vflsec.view import Facts, Update, View
+from vflsec.view import Update
 
 ALIASES = ("bli", "batch_label_inference")
 FAMILY = "Labels from batch averages, also under encryption"

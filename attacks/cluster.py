@@ -27,11 +27,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vflsec import check, registry
-from vflsec.attack import OTHER_FORMS, Accumulate, Attack, gradient_form
-from vflsec.guess import Guess
+from vflsec.attack import OTHER_FORMS
 from vflsec.nn.points import Points, assign, k_means, points
-from vflsec.view import View
+from vflsec.plugin import Accumulate, Attack, Guess, View, check, gradient_form, registry
 
 ALIASES = ("grad_cluster", "gradient_clustering")
 FAMILY = "Labels by grouping gradients or embeddings"

@@ -27,11 +27,8 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from vflsec import registry
-from vflsec.attack import Accumulate, Attack, gradient_form
-from vflsec.guess import Guess
 from vflsec.nn.reading import read
-from vflsec.view import Facts, View
+from vflsec.plugin import Accumulate, Attack, Facts, Guess, View, gradient_form, registry
 
 ALIASES = ("dli", "direct_label_inference")
 FAMILY = "Labels read off single gradients"

@@ -24,11 +24,17 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import nn
 
-from vflsec import check, registry
-from vflsec.attack import OTHER_FORMS, Accumulate, Attack, gradient_form
-from vflsec.errors import ThreatModelError
-from vflsec.guess import Guess
-from vflsec.view import View
+from vflsec.attack import OTHER_FORMS
+from vflsec.plugin import (
+    Accumulate,
+    Attack,
+    Guess,
+    ThreatModelError,
+    View,
+    check,
+    gradient_form,
+    registry,
+)
 
 ALIASES = ("ds", "cosine")
 FAMILY = "Labels read off single gradients"

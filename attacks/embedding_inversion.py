@@ -45,10 +45,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vflsec import check, registry
-from vflsec.attack import Attack
 from vflsec.cell import NAMED
-from vflsec.guess import Guess
 from vflsec.nn.embedded import TIMES, multiplied, readings
 from vflsec.nn.regression import (
     Regression,
@@ -59,7 +56,7 @@ from vflsec.nn.regression import (
     of_columns,
     ridges,
 )
-from vflsec.view import View
+from vflsec.plugin import Attack, Guess, View, check, registry
 
 ALIASES = ("decoder", "inversion", "model_inversion")
 FAMILY = "Features of another party"

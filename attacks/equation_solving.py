@@ -25,12 +25,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from vflsec import check, registry
-from vflsec.attack import Attack
-from vflsec.errors import ThreatModelError
-from vflsec.guess import Guess
 from vflsec.nn.replays import by_embedding
-from vflsec.view import Facts, View
+from vflsec.plugin import Attack, Facts, Guess, ThreatModelError, View, check, registry
 
 ALIASES = ("esa", "equality_solving")
 FAMILY = "Features of another party"

@@ -38,22 +38,27 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from vflsec import check, registry
-from vflsec.attack import Attack
 from vflsec.attacks.embedding_inversion import EmbeddingInversion
 from vflsec.attacks.sdar import hot
-from vflsec.errors import ThreatModelError
-from vflsec.guess import Guess
-from vflsec.message import Message
 from vflsec.nn import optim
 from vflsec.nn.models import mlp
 from vflsec.nn.replays import by_embedding
 from vflsec.nn.replicas import Replicas
 from vflsec.nn.rotation import nearest
 from vflsec.party import step
-from vflsec.policy import Own, Policy
-from vflsec.rng import as_global
-from vflsec.view import Facts, View
+from vflsec.plugin import (
+    Attack,
+    Facts,
+    Guess,
+    Message,
+    Own,
+    Policy,
+    ThreatModelError,
+    View,
+    as_global,
+    check,
+    registry,
+)
 
 ALIASES = ("hijacking", "feature_space_hijacking")
 FAMILY = "Features of another party"

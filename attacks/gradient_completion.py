@@ -47,15 +47,11 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vflsec import check, registry
-from vflsec.attack import Attack
-from vflsec.errors import ThreatModelError
-from vflsec.guess import Guess
 from vflsec.nn.completion import Fit
 from vflsec.nn.history import History, em_scores, soft_logistic
 from vflsec.nn.orient import orientation
 from vflsec.nn.together import head
-from vflsec.view import Facts, Known, View
+from vflsec.plugin import Attack, Facts, Guess, Known, ThreatModelError, View, check, registry
 
 ALIASES = ("fused_completion",)
 FAMILY = "Labels from gradients and own columns together"

@@ -24,15 +24,19 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vflsec import check, registry
-from vflsec.attack import Attack
 from vflsec.attacks.replay import keep, kept_mean
-from vflsec.errors import ThreatModelError
 from vflsec.exchanges import exchange
-from vflsec.guess import Guess
-from vflsec.message import Message
-from vflsec.policy import Own, Policy
-from vflsec.view import View
+from vflsec.plugin import (
+    Attack,
+    Guess,
+    Message,
+    Own,
+    Policy,
+    ThreatModelError,
+    View,
+    check,
+    registry,
+)
 
 ALIASES = ("backdoor", "label_replacement")
 FAMILY = "Wrong predictions on demand"

@@ -27,17 +27,12 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from vflsec import check, registry
-from vflsec.attack import Attack
-from vflsec.errors import ThreatModelError
-from vflsec.guess import Guess
 from vflsec.nn import optim
 from vflsec.nn.joint import Answers, Joint, picked
 from vflsec.nn.replays import by_embedding
 from vflsec.nn.replicas import Replicas
 from vflsec.party import step
-from vflsec.rng import as_global
-from vflsec.view import View
+from vflsec.plugin import Attack, Guess, ThreatModelError, View, as_global, check, registry
 
 ALIASES = ("grna", "generative_regression")
 FAMILY = "Features of another party"

@@ -23,12 +23,18 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from vflsec import check, registry
-from vflsec.attack import OTHER_FORMS, Accumulate, Attack, gradient_form
-from vflsec.errors import ThreatModelError
-from vflsec.guess import Guess
+from vflsec.attack import OTHER_FORMS
 from vflsec.nn.points import points
-from vflsec.view import View
+from vflsec.plugin import (
+    Accumulate,
+    Attack,
+    Guess,
+    ThreatModelError,
+    View,
+    check,
+    gradient_form,
+    registry,
+)
 
 ALIASES = ("k_hints", "hint")
 FAMILY = "Labels read off single gradients"

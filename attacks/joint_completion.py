@@ -38,16 +38,22 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vflsec import check, registry
-from vflsec.attack import Attack
 from vflsec.attacks.message_completion import figures
 from vflsec.attacks.zero_pattern import counts
-from vflsec.errors import ThreatModelError
-from vflsec.guess import Guess
 from vflsec.nn import arranged
 from vflsec.nn.completion import simplest_good
 from vflsec.nn.together import Reading, evidence, head, weight
-from vflsec.view import Facts, Known, Table, View
+from vflsec.plugin import (
+    Attack,
+    Facts,
+    Guess,
+    Known,
+    Table,
+    ThreatModelError,
+    View,
+    check,
+    registry,
+)
 
 ALIASES = ("beside_columns",)
 FAMILY = "Labels from any messages and own columns together"

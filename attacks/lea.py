@@ -41,13 +41,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from vflsec import check, registry
-from vflsec.attack import Attack
-from vflsec.errors import ThreatModelError
-from vflsec.guess import Guess
 from vflsec.nn.points import Points, assign, k_means, points
 from vflsec.nn.sums import sums
-from vflsec.view import View
+from vflsec.plugin import Attack, Guess, ThreatModelError, View, check, registry
 
 ALIASES = ("label_enumeration",)
 FAMILY = "Labels by grouping gradients or embeddings"

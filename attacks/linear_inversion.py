@@ -30,10 +30,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vflsec import check, registry
-from vflsec.attack import Attack
-from vflsec.guess import Guess
-from vflsec.view import Facts, Table, View
+from vflsec.plugin import Attack, Facts, Guess, Table, View, check, registry
 
 FAMILY = "Features of another party"
 

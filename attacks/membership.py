@@ -42,11 +42,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vflsec import check, registry
-from vflsec.attack import Attack
-from vflsec.errors import ThreatModelError
-from vflsec.guess import Guess
-from vflsec.view import View
+from vflsec.plugin import Attack, Guess, ThreatModelError, View, check, registry
 
 ALIASES = ("mia", "lira")
 FAMILY = "Membership in the training"

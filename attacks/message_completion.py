@@ -48,17 +48,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vflsec import check, registry
-from vflsec.attack import Attack
 from vflsec.cell import QUESTIONS
 from vflsec.centring import shared
-from vflsec.errors import ThreatModelError
-from vflsec.guess import Guess
 from vflsec.nn.batchwise import leading
 from vflsec.nn.completion import SHRINKAGE, Fit, logistic_by_one, logistic_cv
 from vflsec.nn.regression import Regression, folds, r_squared, ridge
 from vflsec.nn.sums import sums
-from vflsec.view import Known, Table, View
+from vflsec.plugin import Attack, Guess, Known, Table, ThreatModelError, View, check, registry
 
 ALIASES = ("messages",)
 FAMILY = "Labels read off single gradients"

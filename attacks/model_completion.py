@@ -38,16 +38,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from vflsec import check, registry
-from vflsec.attack import Attack
-from vflsec.errors import ThreatModelError
-from vflsec.guess import Guess
 from vflsec.nn.completion import SHRINKAGE, Fit, Fitted, logistic_chosen, simplest_good
 from vflsec.nn.joint import own_model, own_rows
 from vflsec.nn.mixmatch import MixMatch, fit_mixmatch
 from vflsec.nn.networks import Standardise, fit_networks, fronts
 from vflsec.nn.rows import in_pieces
-from vflsec.view import View
+from vflsec.plugin import Attack, Guess, ThreatModelError, View, check, registry
 
 ALIASES = ("pmc", "passive_model_completion")
 FAMILY = "Labels by completing the own model"

@@ -24,11 +24,9 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from vflsec import registry
-from vflsec.attack import OTHER_FORMS, Accumulate, Attack, gradient_form
-from vflsec.guess import Guess
+from vflsec.attack import OTHER_FORMS
 from vflsec.nn.orient import orientation, within_groups
-from vflsec.view import View
+from vflsec.plugin import Accumulate, Attack, Guess, View, gradient_form, registry
 
 ALIASES = ("ns", "norm_score")
 FAMILY = "Labels read off single gradients"

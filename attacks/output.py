@@ -21,10 +21,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from vflsec import registry
-from vflsec.attack import Attack
-from vflsec.guess import Guess
-from vflsec.view import View
+from vflsec.plugin import Attack, Guess, View, registry
 
 ALIASES = ("returned_predictions",)
 FAMILY = "Labels from the predictions that come back"

@@ -30,13 +30,10 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from vflsec import check, registry
-from vflsec.attack import Attack
 from vflsec.attacks.attribute import Attribute, embedded, no_columns
 from vflsec.cell import WHICHEVER
-from vflsec.guess import Guess
 from vflsec.nn.shares import estimated
-from vflsec.view import View
+from vflsec.plugin import Attack, Guess, View, check, registry
 
 ALIASES = ("property_inference",)
 FAMILY = "Shares of an attribute at another party"

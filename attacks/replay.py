@@ -22,14 +22,18 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vflsec import check, registry
-from vflsec.attack import Attack
-from vflsec.errors import ThreatModelError
 from vflsec.exchanges import Exchanged, exchange
-from vflsec.guess import Guess
-from vflsec.message import Message
-from vflsec.policy import Own, Policy
-from vflsec.view import View
+from vflsec.plugin import (
+    Attack,
+    Guess,
+    Message,
+    Own,
+    Policy,
+    ThreatModelError,
+    View,
+    check,
+    registry,
+)
 
 ALIASES = ("replay_attack",)
 FAMILY = "Wrong predictions on demand"

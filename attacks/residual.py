@@ -29,11 +29,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from vflsec import check, registry
-from vflsec.attack import Attack
-from vflsec.guess import Guess
 from vflsec.nn.regression import ridge
-from vflsec.view import Facts, Table, View
+from vflsec.plugin import Attack, Facts, Guess, Table, View, check, registry
 
 FAMILY = "Labels read off single gradients"
 

@@ -41,18 +41,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from vflsec import check, registry
-from vflsec.attack import Attack
-from vflsec.errors import ThreatModelError
-from vflsec.guess import Guess
 from vflsec.nn import optim
 from vflsec.nn.joint import Answers, picked
 from vflsec.nn.models import mlp
 from vflsec.nn.replays import by_embedding
 from vflsec.nn.replicas import Replicas
 from vflsec.party import step
-from vflsec.rng import as_global
-from vflsec.view import Facts, View
+from vflsec.plugin import Attack, Facts, Guess, ThreatModelError, View, as_global, check, registry
 
 ALIASES = ("simulator_decoder",)
 FAMILY = "Features of another party"

@@ -28,13 +28,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vflsec import check, registry
-from vflsec.attack import OTHER_FORMS, Accumulate, Attack, gradient_form
-from vflsec.errors import ThreatModelError
-from vflsec.guess import Guess
+from vflsec.attack import OTHER_FORMS
 from vflsec.nn.completion import cv_score, folds_of
 from vflsec.nn.points import Points, k_means, points
-from vflsec.view import View
+from vflsec.plugin import (
+    Accumulate,
+    Attack,
+    Guess,
+    ThreatModelError,
+    View,
+    check,
+    gradient_form,
+    registry,
+)
 
 ALIASES = ("sim_lia", "similarity_lia")
 FAMILY = "Labels by grouping gradients or embeddings"

@@ -29,12 +29,9 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vflsec import check, registry
-from vflsec.attack import Accumulate, Attack, gradient_form
-from vflsec.guess import Guess
 from vflsec.nn.orient import orientation
 from vflsec.nn.points import first_direction, lower_cluster, points
-from vflsec.view import View
+from vflsec.plugin import Accumulate, Attack, Guess, View, check, gradient_form, registry
 
 ALIASES = ("pca", "spectral_attack")
 FAMILY = "Labels by grouping gradients or embeddings"

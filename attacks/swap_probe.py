@@ -29,16 +29,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflsec import check, registry
-from vflsec.attack import Attack
 from vflsec.attacks.replay import keep
 from vflsec.exchanges import Exchanged, exchange
-from vflsec.guess import Guess
-from vflsec.message import Message
 from vflsec.nn.points import Points
 from vflsec.nn.sums import sums
-from vflsec.policy import Own, Policy
-from vflsec.view import Known, View
+from vflsec.plugin import Attack, Guess, Known, Message, Own, Policy, View, check, registry
 
 ALIASES = ("embedding_swap", "villain_labels")
 FAMILY = "Labels by swapped embeddings"

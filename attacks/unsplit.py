@@ -35,13 +35,10 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vflsec import check, registry
-from vflsec.attack import Attack
-from vflsec.guess import Guess
 from vflsec.nn import optim
 from vflsec.nn.points import Points
 from vflsec.nn.replays import EPOCHS, by_epoch, messages_of, told
-from vflsec.view import Facts, View
+from vflsec.plugin import Attack, Facts, Guess, View, check, registry
 
 ALIASES = ("unsplit_label",)
 FAMILY = "Labels by imitating the label owner"

@@ -30,17 +30,13 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from vflsec import check, registry
-from vflsec.attack import Attack
 from vflsec.attacks.grn import check_victims, not_numbers
-from vflsec.guess import Guess
 from vflsec.nn import optim
 from vflsec.nn.joint import Joint
 from vflsec.nn.replays import by_embedding
 from vflsec.nn.replicas import Replicas
 from vflsec.party import step
-from vflsec.rng import as_global
-from vflsec.view import View
+from vflsec.plugin import Attack, Guess, View, as_global, check, registry
 
 ALIASES = ("unsplit_inversion",)
 FAMILY = "Features of another party"

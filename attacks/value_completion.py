@@ -24,11 +24,8 @@ from typing import ClassVar
 
 import torch
 
-from vflsec import check, registry
-from vflsec.attack import Attack
-from vflsec.guess import Guess
 from vflsec.nn.regression import ridge
-from vflsec.view import Facts, View
+from vflsec.plugin import Attack, Facts, Guess, View, check, registry
 
 FAMILY = "Labels by completing the own model"
 

@@ -39,16 +39,20 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vflsec import check, registry
-from vflsec.attack import Attack
 from vflsec.attacks.replay import keep, sent, sent_like
 from vflsec.attacks.swap_probe import centres, donors, standing, swapped, without
-from vflsec.errors import ThreatModelError
 from vflsec.exchanges import Exchanged, exchange
-from vflsec.guess import Guess
-from vflsec.message import Message
-from vflsec.policy import Own, Policy
-from vflsec.view import View
+from vflsec.plugin import (
+    Attack,
+    Guess,
+    Message,
+    Own,
+    Policy,
+    ThreatModelError,
+    View,
+    check,
+    registry,
+)
 
 ALIASES = ("trigger_backdoor", "embedding_backdoor")
 FAMILY = "Wrong predictions on demand"

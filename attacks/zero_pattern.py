@@ -47,13 +47,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflsec import check, registry
-from vflsec.attack import Attack
 from vflsec.cell import QUESTIONS
-from vflsec.guess import Guess
 from vflsec.nn import arranged
 from vflsec.nn.completion import SHRINKAGE, logistic_cv
-from vflsec.view import Known, Table, View
+from vflsec.plugin import Attack, Guess, Known, Table, View, check, registry
 
 ALIASES = ("metadata", "exact_zeros")
 FAMILY = "Labels from zeros, signs, sizes and visits"

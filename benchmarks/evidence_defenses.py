@@ -156,6 +156,7 @@ def worlds(folder: Path | None) -> dict[str, dict[int, Task]]:
         section = {"name": "control_gaussian", "params": {"positive_rate": rate, **size}}
         out[name] = {s: make_task(load_source(section, s, Path()), s) for s in SEEDS}
     if folder is not None and (folder / "credit_default").is_dir():
+        from vflsec.data.table_spec import TableSpec
         from vflsec.data.tables import load_tables
 
         here = folder / "credit_default"
@@ -164,8 +165,12 @@ def worlds(folder: Path | None) -> dict[str, dict[int, Task]]:
                 "bank": here / "fate_default_credit_hetero_guest.csv.gz",
                 "bureau": here / "fate_default_credit_hetero_host.csv.gz",
             },
-            id="id", label="y", active="bank",
-        )  # fmt: skip
+            TableSpec(
+                id="id",
+                label="y",
+                active="bank",
+            ),
+        )
         out["credit_default, 6000 rows"] = {s: _fewer(make_task(source, s), s) for s in SEEDS}
     return out
 

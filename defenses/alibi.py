@@ -23,11 +23,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from vflsec import accounting, registry
+from vflsec import accounting
 from vflsec.defenses.label_dp import released
-from vflsec.errors import PolicyError
-from vflsec.hooks import cross_entropy
-from vflsec.policy import Guarantee, Own, Policy
+from vflsec.nn.loss import cross_entropy
+from vflsec.plugin import Guarantee, Own, Policy, PolicyError, registry
 
 
 @registry.defense

@@ -27,14 +27,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vflsec import check, registry
 from vflsec.defenses.alibi import one_hot
-from vflsec.errors import PolicyError
 from vflsec.nn import optim
 from vflsec.nn.models import mlp
 from vflsec.nn.replicas import Replicas
 from vflsec.party import groups, step
-from vflsec.policy import Own, Policy
+from vflsec.plugin import Own, Policy, PolicyError, check, registry
 from vflsec.rng import Streams, own_global
 
 ALIASES = ("confusional_autoencoder",)

@@ -24,9 +24,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vflsec import check, registry
-from vflsec.message import Message
-from vflsec.policy import Own, Policy, batch
+from vflsec.plugin import Message, Own, Policy, check, registry
+from vflsec.policy import batch
 
 ALIASES = ("sparsification", "top_k")
 

@@ -26,10 +26,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vflsec import check, registry
 from vflsec.defenses.alibi import one_hot
-from vflsec.errors import PolicyError
-from vflsec.policy import Own, Policy
+from vflsec.plugin import Own, Policy, PolicyError, check, registry
 
 ALIASES = ("distance_correlation", "nopeek")
 

@@ -43,10 +43,11 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vflsec import accounting, check, registry
+from vflsec import accounting
 from vflsec.accounting import Account
 from vflsec.counts import Uses, uses_of
-from vflsec.policy import AGAIN_ROWS, OFF, Guarantee, Own, Policy, unclaimed
+from vflsec.plugin import Guarantee, Own, Policy, check, registry
+from vflsec.policy import AGAIN_ROWS, OFF, unclaimed
 
 ALIASES = ("dp_sgd",)
 

@@ -31,11 +31,11 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vflsec import accounting, check, registry
+from vflsec import accounting
 from vflsec.counts import uses_of
 from vflsec.defenses.noise import moved_by_two, shorten
-from vflsec.message import Message
-from vflsec.policy import AGAIN_ROWS, OFF, Guarantee, Own, Policy, batch, unclaimed
+from vflsec.plugin import Guarantee, Message, Own, Policy, check, registry
+from vflsec.policy import AGAIN_ROWS, OFF, batch, unclaimed
 
 ALIASES = ("embedding_dp",)
 

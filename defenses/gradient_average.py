@@ -21,9 +21,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vflsec import registry
-from vflsec.message import Message
-from vflsec.policy import Own, Policy, batch
+from vflsec.plugin import Message, Own, Policy, registry
+from vflsec.policy import batch
 
 
 @registry.defense

@@ -29,11 +29,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from vflsec import accounting, check, registry
+from vflsec import accounting
 from vflsec.counts import uses_of
 from vflsec.defenses.alibi import one_hot
-from vflsec.hooks import cross_entropy
-from vflsec.policy import AGAIN, OFF, SPLIT, Guarantee, Own, Policy, unclaimed
+from vflsec.nn.loss import cross_entropy
+from vflsec.plugin import Guarantee, Own, Policy, check, registry
+from vflsec.policy import AGAIN, OFF, SPLIT, unclaimed
 
 ALIASES = ("tpsl",)
 

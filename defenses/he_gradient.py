@@ -27,8 +27,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from vflsec import check, registry
-from vflsec.policy import Guarantee, Own, Policy, StepCost
+from vflsec.plugin import Guarantee, Own, Policy, check, registry
+from vflsec.policy import StepCost
 
 if TYPE_CHECKING:
     from vflsec.link import Link
@@ -73,20 +73,20 @@ class HeGradient(Policy):
 
     def check_task(self, classes: int) -> None:
         if self.mode == "real":
-            from vflsec.he import tenseal
+            from vflsec.he.library import import_tenseal
 
-            tenseal()  # says how to install it, before anything runs
+            import_tenseal()  # says how to install it, before anything runs
 
-    def link(self, own: Own) -> Link | None:
-        from vflsec.he import tenseal
+    def link(self, own: Own) -> Link[Any] | None:
         from vflsec.he.ckks import Parameters
         from vflsec.he.layer import Settings
+        from vflsec.he.library import import_tenseal
         from vflsec.he.links import SummedGradientLink
 
         if self.mode == "clear":
             return None
         if self.mode == "real":
-            tenseal()
+            import_tenseal()
         settings = Settings(
             mask_bits=self.mask_bits, flood_bits=self.flood_bits, threads=self.threads,
             parameters=Parameters(self.degree, tuple(self.bits), self.scale_bits),

@@ -30,9 +30,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vflsec import check, registry
-from vflsec.message import Message
-from vflsec.policy import Own, Policy
+from vflsec.plugin import Message, Own, Policy, check, registry
 
 ALIASES = ("isotropic",)
 

@@ -31,11 +31,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from vflsec import registry
 from vflsec.counts import uses_of
-from vflsec.errors import PolicyError
-from vflsec.hooks import cross_entropy
-from vflsec.policy import AGAIN, OFF, SPLIT, Guarantee, Own, Policy, unclaimed
+from vflsec.nn.loss import cross_entropy
+from vflsec.plugin import Guarantee, Own, Policy, PolicyError, registry
+from vflsec.policy import AGAIN, OFF, SPLIT, unclaimed
 
 ALIASES = ("rr", "randomised_response", "randomized_response")
 

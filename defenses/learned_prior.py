@@ -48,12 +48,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from vflsec import accounting, check, registry
+from vflsec import accounting
 from vflsec.defenses.alibi import one_hot
 from vflsec.defenses.label_dp import keep_probability, released
 from vflsec.defenses.rr_prior import draw
-from vflsec.errors import PolicyError
-from vflsec.policy import Guarantee, Own, Policy
+from vflsec.plugin import Guarantee, Own, Policy, PolicyError, check, registry
 
 ALIASES = ("private_prior",)
 

@@ -30,11 +30,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from vflsec import check, registry
 from vflsec.defenses.label_dp import released
 from vflsec.defenses.rr_prior import draw, matrix
-from vflsec.errors import PolicyError
-from vflsec.policy import Guarantee, Own, Policy
+from vflsec.plugin import Guarantee, Own, Policy, PolicyError, check, registry
 
 ALIASES = ("lp_2st", "lp2st", "lpmst")
 

@@ -36,10 +36,9 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vflsec import check, registry
 from vflsec.errors import ConfigError
-from vflsec.message import Message
-from vflsec.policy import Own, Policy, batch
+from vflsec.plugin import Message, Own, Policy, check, registry
+from vflsec.policy import batch
 
 GOLDEN = (math.sqrt(5) - 1) / 2
 Numbers = float | Tensor

@@ -24,11 +24,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from vflsec import registry
-from vflsec.errors import PolicyError
 from vflsec.nn.models import mlp
 from vflsec.nn.replicas import Replicas, apply, stacked
-from vflsec.policy import Own, Policy
+from vflsec.plugin import Own, Policy, PolicyError, registry
 
 ALIASES = ("vib",)
 

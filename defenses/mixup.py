@@ -21,9 +21,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vflsec import registry
-from vflsec.hooks import cross_entropy
-from vflsec.policy import Own, Policy
+from vflsec.nn.loss import cross_entropy
+from vflsec.plugin import Own, Policy, registry
 
 
 @registry.defense

@@ -31,11 +31,11 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vflsec import accounting, check, registry
+from vflsec import accounting
 from vflsec.accounting import Account
 from vflsec.counts import uses_of
-from vflsec.message import Message
-from vflsec.policy import AGAIN, OFF, Guarantee, Own, Policy, batch, of_any_label, unclaimed
+from vflsec.plugin import Guarantee, Message, Own, Policy, check, registry
+from vflsec.policy import AGAIN, OFF, batch, of_any_label, unclaimed
 
 RARE = 2.0**-30
 """How likely an exception from a pure epsilon may be."""

@@ -25,10 +25,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from vflsec import accounting, check, registry
+from vflsec import accounting
 from vflsec.defenses.label_dp import released
-from vflsec.errors import PolicyError
-from vflsec.policy import Guarantee, Own, Policy
+from vflsec.plugin import Guarantee, Own, Policy, PolicyError, check, registry
 
 ALIASES = ("rrwithprior", "rr_with_prior")
 

@@ -29,9 +29,9 @@ import pandas as pd
 import torch
 
 import vflsec
-from vflsec import registry
 from vflsec.audit import audit_labels, pareto, trials
 from vflsec.defenses.label_dp import LabelDP, keep_probability
+from vflsec.plugin import registry
 
 warnings.simplefilter("ignore")
 torch.set_num_threads(1)

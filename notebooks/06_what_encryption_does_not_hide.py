@@ -28,7 +28,7 @@ import numpy as np
 import torch
 
 import vflsec
-from vflsec import DefenseSpec, registry
+from vflsec import DefenseSpec
 from vflsec.he import (
     ActiveRole,
     KeyPair,
@@ -38,6 +38,7 @@ from vflsec.he import (
     claim,
     visibility_table,
 )
+from vflsec.plugin import registry
 
 warnings.simplefilter("ignore")
 torch.set_num_threads(1)

@@ -2,28 +2,89 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-import grimp
 import pytest
 
 
-@pytest.fixture(scope="module")
-def graph() -> grimp.ImportGraph:
-    return grimp.build_graph("vflsec", exclude_type_checking_imports=True, cache_dir=None)
+def _check(root: Path, script: str) -> Any:
+    """A script of .ci as a module."""
+    spec = importlib.util.spec_from_file_location(script, root / ".ci" / f"{script}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def test_no_circle_among_files(graph: grimp.ImportGraph) -> None:
-    """Repeatedly taking away files that import nothing which is left must leave nothing."""
-    left = {m: set(graph.find_modules_directly_imported_by(m)) for m in graph.modules}
-    assert len(left) > 200
-    while free := {m for m, needs in left.items() if not needs & left.keys()}:
-        left = {m: needs for m, needs in left.items() if m not in free}
-    assert not left, f"these files import each other in circles: {sorted(left)}"
+def test_no_circle_among_files(root: Path) -> None:
+    """Type-only imports and those within functions count."""
+    check = _check(root, "check_imports")
+    assert len(check.find_modules(root)) > 400
+    assert check.main(root) == 0
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("import vflsec.b", "from vflsec.a import x"),
+        ("from vflsec import b", "def f():\n    from vflsec.a import x"),
+        ("from . import b", "if TYPE_CHECKING:\n    from .a import X"),
+    ],
+)
+def test_a_circle_is_found(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], first: str, second: str
+) -> None:
+    check = _check(root, "check_imports")
+    for folder in check.FOLDERS:
+        (tmp_path / folder).mkdir()
+    for name, text in (("__init__", ""), ("a", first), ("b", second), ("c", "import vflsec.a")):
+        (tmp_path / "vflsec" / f"{name}.py").write_text(text, encoding="utf-8")
+    assert check.main(tmp_path) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "2 files import each other in a circle:",
+        "  vflsec.a imports vflsec.b",
+        "  vflsec.b imports vflsec.a",
+    ]
+    (tmp_path / "vflsec" / "b.py").write_text("import vflsec", encoding="utf-8")
+    assert check.main(tmp_path) == 0
+
+
+def test_what_is_too_complex_is_found(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Boolean operators and comprehensions count; an exception without need is reported."""
+    pytest.importorskip("radon")
+    check = _check(root, "check_complexity")
+    for folder in check.FOLDERS:
+        (tmp_path / folder).mkdir()
+    rules = " or ".join(f"x == {i}" for i in range(21))
+    source = (
+        f"def simple(a, b, c, d, e, f, g, h, *rest, **more):\n    return 1\n"
+        f"def knotted(x):\n    return {rules}\n"
+        f"class Long:\n    def take(self, a, b, c, d, e, f, g, h, i):\n        return a\n"
+    )
+    (tmp_path / "vflsec" / "a.py").write_text(source, encoding="utf-8")
+    listed = "[tool.vflsec.exceptions]\n"
+    (tmp_path / "pyproject.toml").write_text(listed, encoding="utf-8")
+    assert check.main(tmp_path) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "vflsec/a.py:3: knotted: complexity 21",
+        "vflsec/a.py:6: Long.take: 9 arguments",
+    ]
+    listed += '"vflsec/a.py:knotted" = "why"\n"vflsec/a.py:Long.take" = "why"\n'
+    (tmp_path / "pyproject.toml").write_text(listed, encoding="utf-8")
+    assert check.main(tmp_path) == 0
+    listed += '"vflsec/a.py:simple" = "why"\n'
+    (tmp_path / "pyproject.toml").write_text(listed, encoding="utf-8")
+    check.main(tmp_path)
+    assert "vflsec/a.py:simple: needs no exception" in capsys.readouterr().out
 
 
 def _lint(folder: Path) -> subprocess.CompletedProcess[str]:

@@ -28,9 +28,9 @@ def test_pair_has_the_same_code(path: Path) -> None:
     assert all(c["outputs"] == [] for c in code)
 
 
-PUBLIC = {name: import_module(name).__all__ for name in ("vflsec", "vflsec.audit", "vflsec.he")}
+PLACES = ("vflsec", "vflsec.audit", "vflsec.he", "vflsec.plugin")
+PUBLIC = {name: import_module(name).__all__ for name in PLACES}
 COMPONENTS = ("vflsec.attacks.", "vflsec.defenses.")
-SUBMODULES = ("registry",)
 
 
 def private(text: str) -> Iterator[str]:
@@ -45,10 +45,10 @@ def private(text: str) -> Iterator[str]:
             home = str(node.module)
             if home.startswith(COMPONENTS):
                 continue
-            allowed = (*PUBLIC[home], *SUBMODULES) if home in PUBLIC else ()
+            allowed = PUBLIC.get(home, ())
             yield from (f"{home}.{a.name}" for a in node.names if a.name not in allowed)
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            if node.value.id == "vflsec" and node.attr not in (*vflsec.__all__, *SUBMODULES):
+            if node.value.id == "vflsec" and node.attr not in vflsec.__all__:
                 yield f"vflsec.{node.attr}"
             if node.attr.startswith("_"):
                 yield f"{node.value.id}.{node.attr}"

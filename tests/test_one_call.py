@@ -57,7 +57,7 @@ def test_it_trains_attacks_and_judges(audited: vflsec.Audit) -> None:
     (verdict,) = audited.summary["gates"]
     assert (verdict["gate"]["max"], verdict["defense"]) == (0.1, "none")
     assert audited.verdict == verdict["verdict"]
-    assert audited.findings == audited.summary["findings"]
+    assert audited.findings == [f["text"] for f in audited.summary["findings"]]
     assert audited.findings
     assert audited.summary["parties"]["bank_shop"]["parties"] == ["bank", "shop"]
     assert audited.plot().axes
@@ -100,7 +100,8 @@ def test_it_shows_itself_and_escapes_every_text(audited: vflsec.Audit) -> None:
             return [spoiled(v) for v in value]
         return value.replace("norm", evil).replace("bank", evil) if type(value) is str else value
 
-    summary = spoiled(audited.summary) | {"name": evil, "findings": [evil], "notes": [evil]}
+    summary = spoiled(audited.summary) | {"name": evil, "notes": [evil]}
+    summary["findings"] = [{"kind": "leak", "text": evil}]
     text = html_of(summary)
     tags = Tags()
     tags.feed(text)

@@ -1,14 +1,16 @@
 """The parties of one cohort at work: what an algorithm's step is written against.
 
 All tensors carry the replica axis first. A Federation knows rows, batches, columns, labels, the
-channel and the clock; what is computed and sent is the algorithm's business. What policies do to
-own things is in `hooks`, what leaves a party in `post`, what is planned in `phase`.
+channel and the clock; what is computed and sent is the algorithm's business. It asks the policies
+of a party about what the party owns (columns, labels, loss, predictions), and sends what leaves one
+at the current time, through the channel or a link. What is planned is in `phase`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -17,25 +19,27 @@ from torch import Tensor, nn
 from vflsec import check
 from vflsec.binding import Binding
 from vflsec.channel import Channel, Recorder
-from vflsec.counts import Counter
-from vflsec.hooks import Hooks
+from vflsec.counts import Counter, Guarded, heard, lent, plain
+from vflsec.errors import PolicyError
 from vflsec.ledger import Ledger
 from vflsec.link import Link
+from vflsec.message import Kind, Message
+from vflsec.nn import chain
+from vflsec.nn.loss import binary_cross_entropies, cross_entropy, slope, squared_error
 from vflsec.nn.replicas import Replicas
 from vflsec.party import Party
 from vflsec.phase import Pass, Phase
 from vflsec.poisson import draws, sampled
 from vflsec.policy import Own, Policy
-from vflsec.post import Post
 from vflsec.rng import Streams, as_global, generator
-from vflsec.task import Stack
+from vflsec.task import Stack, Task
 from vflsec.view import Facts
 
-__all__ = ["Federation", "Pass", "Phase"]
+__all__ = ["Federation", "Pass", "Phase", "PlainLink"]
 
 
 @dataclass
-class Federation(Hooks, Post):
+class Federation:
     """The state of one cohort in training.
 
     Attributes:
@@ -66,7 +70,7 @@ class Federation(Hooks, Post):
     batch: Tensor | None = None
     attacked: str = ""
     graphs: Callable[[], Any] | None = None
-    _links: dict[str, Link] = field(default_factory=dict)
+    _links: dict[str, Link[Federation]] = field(default_factory=dict)
 
     @classmethod
     def create(
@@ -240,6 +244,204 @@ class Federation(Hooks, Post):
             sends=sends, **known,
         )  # fmt: skip
 
+    @cached_property
+    def active(self) -> Party:
+        """The party that holds the labels."""
+        return self.parties[self.stack.first.active]
+
+    def columns(self, party: str, rows: Tensor, *, train: bool = True) -> Tensor:
+        """Own input rows (R, b, ...) of a party for ids (R, b), after its column policies."""
+        x = self.stack.columns(party, rows)
+        if train or self.attacked == party:
+            for b in self.parties[party].bindings:
+                if b.policy.overrides("columns"):
+                    b.own.context = {"rows": rows, "schema": self.stack.first.schema[party]}
+                    hook = partial(b.policy.columns, x, b.own)
+                    x = b.treated("columns", x, hook, self.phase, self.epoch)
+        return x
+
+    def targets(self, rows: Tensor) -> Tensor:
+        """What the active party trains on for sample ids (R, b): (R, b) or (R, b, C).
+
+        To be handed to :meth:`losses`. Where a policy claims something of the loss alone, any other
+        use is noted and ends its claim.
+        """
+        index = rows if self.labels.dim() == 2 else rows.unsqueeze(-1)
+        if self.labels.dim() == 3:
+            index = index.expand(-1, -1, self.labels.shape[2])
+        y = self.labels.gather(1, index)
+        counters = tuple(b.own.uses for b in self._by_loss() if b.own.uses is not None)
+        silent = self.stack.silent(rows)
+        guarded = counters or silent is not None
+        return Guarded.over(y, rows, counters, silent) if guarded else y
+
+    def _by_loss(self) -> list[Binding]:
+        """The active party's policies that protect labels by the loss alone."""
+        return [b for b in self.active.bindings if b.policy.counted == "loss"]
+
+    def loss(self, logits: Tensor, y: Tensor, *, train: bool = True) -> Tensor:
+        """Mean of :meth:`losses` over a batch, by replica, (R,)."""
+        return self.losses(logits, y, train=train).mean(1)
+
+    def losses(self, logits: Tensor, y: Tensor, *, train: bool = True) -> Tensor:
+        """Loss of each row, (R, b): cross entropy, or what the active party's policy says.
+
+        `logits` (R, b, C); `y` (R, b) int64 or (R, b, C) class shares. Of a quantity the squared
+        error, of several labels the mean of their binary cross entropies.
+        """
+        given, y = y, plain(y)
+        for b in self.active.bindings:
+            if b.policy.overrides("loss"):
+                b.own.context = {"train": train}
+                rows = b.policy.loss(logits, y, b.own)
+                if rows is not None:
+                    b.acted = True
+                    self._count_loss(given, b, train)
+                    return heard(rows, given)
+        self._count_loss(given, None, train)
+        return heard(plain_loss(self.stack.first)(logits, y), given)
+
+    def descend(
+        self, logits: Tensor, y: Tensor, terms: Sequence[Tensor], wanted: Sequence[Tensor]
+    ) -> list[Tensor]:
+        """Gradients of :meth:`loss` and further terms (R,), summed over replicas, of `wanted`."""
+        if not chain.noted(logits):
+            total = self.loss(logits, y).sum()
+            for term in terms:
+                total = total + term.sum()
+            return list(torch.autograd.grad(total, list(wanted)))
+        if y.dim() == 2 and self.stack.first.values is None and not isinstance(y, Guarded):
+            start = slope(logits, y)
+        else:
+            leaf = logits.detach().requires_grad_()
+            (start,) = torch.autograd.grad(self.loss(leaf, y).sum(), leaf)
+        grads = list(chain.slopes(logits, wanted, start))
+        for term in terms:
+            more = torch.autograd.grad(term.sum(), list(wanted), allow_unused=True)
+            grads = [g if m is None else g + m for g, m in zip(grads, more, strict=True)]
+        return grads
+
+    def _count_loss(self, y: Tensor, by: Binding | None, train: bool) -> None:
+        """Labels were used by the loss of `by`, or by plain cross entropy."""
+        for b in self._by_loss() if isinstance(y, Guarded) else ():
+            assert isinstance(y, Guarded)
+            assert b.own.uses is not None
+            if b is by:
+                b.own.uses.add(y.rows, "" if train else "validation")
+            else:
+                b.own.uses.passed("another loss than its own uses the labels")
+
+    def decode(self, logits: Tensor) -> Tensor:
+        """Logits (R, b, C) as the active party uses them for prediction, after its policies."""
+        for b in reversed(self.active.bindings):
+            if b.policy.overrides("decode"):
+                hook = partial(b.policy.decode, logits, b.own)
+                logits = b.treated("predictions", logits, hook, self.phase)
+        return logits
+
+    def penalty(
+        self, party: str, x: Tensor, h: dict[str, Tensor], y: Tensor | None
+    ) -> Tensor | None:
+        """The sum of a party's penalty terms (R,), or None."""
+        total: Tensor | None = None
+        rows = y.rows if isinstance(y, Guarded) else None
+        for b in self.parties[party].bindings:
+            if b.policy.overrides("penalty"):
+                term = b.policy.penalty(x, h, lent(y, rows, b.own.active), b.own)
+                if term is not None:
+                    b.acted = True
+                    total = term if total is None else total + term
+        return total
+
+    def send(
+        self,
+        kind: Kind,
+        sender: str,
+        receiver: str,
+        tensor: Tensor,
+        rows: Tensor | None = None,
+        *,
+        name: str = "",
+        scale: float = 1.0,
+        phase: str = "",
+        repeated: bool = False,
+        labels: Tensor | None = None,
+        **context: Any,
+    ) -> Tensor:
+        """Send one message at the current time; see :meth:`vflsec.channel.Channel.send`.
+
+        Raises:
+            PolicyError: a link promised that such a message does not pass in the clear.
+        """
+        active = self.active.name
+        for party in (sender, receiver):
+            known = party != active and party in self.parties  # a server need not be a party
+            if known and kind in self.link(party).replaces:
+                raise PolicyError(
+                    f"{party}: {kind} messages must pass encrypted, but the algorithm sends one in "
+                    "the clear: it does not train through Federation.link. Use splitnn."
+                )
+        message = Message(
+            kind, sender, receiver, tensor.detach(), rows, phase or self.phase, self.epoch,
+            self.steps, name, scale, repeated=repeated,
+        )  # fmt: skip
+        return self.channel.send(message, labels, **context)
+
+    def derive(
+        self,
+        kind: Kind,
+        sender: str,
+        receiver: str,
+        tensor: Tensor,
+        rows: Tensor | None = None,
+        *,
+        scale: float = 1.0,
+        phase: str = "",
+        own: bool = False,
+    ) -> None:
+        """Record what `receiver` works out by itself, for example by taking off its own mask.
+
+        Nothing crosses, nothing is counted; `sender` is whose values these are. With `own` it is
+        the sender who keeps what it sent encrypted.
+        """
+        self.channel.derive(
+            Message(
+                kind, sender, receiver, tensor.detach(), rows, phase or self.phase, self.epoch,
+                self.steps, "", scale,
+            ),
+            own=own,
+        )  # fmt: skip
+
+    def treat(
+        self, kind: Kind, sender: str, receiver: str, tensor: Tensor, rows: Tensor, phase: str = ""
+    ) -> Tensor:
+        """A payload after the sender's policies, for a link that sends it in another form."""
+        message = Message(
+            kind, sender, receiver, tensor, rows, phase or self.phase, self.epoch, self.steps
+        )
+        return self.channel.treat(message).tensor
+
+    def link(self, party: str) -> Link[Federation]:
+        """The way between a passive party and the active one: plain, or what a policy puts there.
+
+        Raises:
+            PolicyError: two policies of the party want to replace it.
+        """
+        if party not in self._links:
+            made = []
+            for b in self.parties[party].bindings:
+                link = b.policy.link(b.own) if b.policy.overrides("link") else None
+                if link is not None:
+                    b.acted = True
+                    made.append((b.policy.name, link))
+            if len(made) > 1:
+                raise PolicyError(
+                    f"{party}: one policy may replace the way of its embeddings, got "
+                    f"{' and '.join(name for name, _ in made)}. Keep one of them."
+                )
+            self._links[party] = made[0][1] if made else PlainLink(party)
+        return self._links[party]
+
 
 def _told(policy: Policy) -> tuple[str, ...]:
     """What a policy's counter says of labels that are used past it, if not the usual words."""
@@ -271,3 +473,35 @@ def _labels(stack: Stack, bindings: Sequence[Binding]) -> Tensor:
                 out = labels >= 0 if labels.dim() == 2 else torch.ones_like(known)
                 b.own.uses.mark(known & out, "release")
     return labels
+
+
+def plain_loss(task: Task) -> Callable[[Tensor, Tensor], Tensor]:
+    """What is minimised for a label of this kind where no policy says otherwise."""
+    if task.labels:
+        return binary_cross_entropies
+    return cross_entropy if task.values is None else squared_error
+
+
+class PlainLink(Link[Federation]):
+    """The plain way: the embedding is one message, its gradient another."""
+
+    def up(self, fed: Federation, z: Tensor, rows: Tensor, *, phase: str = "") -> Tensor:
+        return fed.send("embedding", self.party, fed.active.name, z, rows, phase=phase)
+
+    def down(
+        self,
+        fed: Federation,
+        z: Tensor,
+        gradient: Tensor,
+        penalty: Tensor | None,
+        rows: Tensor,
+        y: Tensor,
+        logits: Tensor,
+        x: Tensor,
+    ) -> Tensor | None:
+        delivered = fed.send(
+            "gradient", fed.active.name, self.party, gradient, rows, scale=float(rows.shape[1]),
+            labels=y, logits=logits,
+        )  # fmt: skip
+        fed.parties[self.party].continue_backward(z, delivered, penalty, x=x, ids=rows)
+        return delivered

@@ -1,6 +1,6 @@
 """The way between a passive party and the active one: how embeddings go up and gradients come back.
 
-The plain way is two messages. A policy of the passive party may put another protocol in its place
+A policy of the passive party may put a protocol of its own in the place of the two plain messages
 (:meth:`vflsec.policy.Policy.link`), for example an encrypted interactive layer. An algorithm that
 trains through :meth:`vflsec.federation.Federation.link` supports every such protocol without naming
 one; what an algorithm sends past a link that promised to replace it is refused by the federation.
@@ -8,25 +8,18 @@ one; what an algorithm sends past a link that promised to replace it is refused 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import Generic, TypeVar
 
-import torch
 from torch import Tensor
 
-from vflsec.nn import chain
-from vflsec.nn.rowwise import alone, row_gradients
+__all__ = ["Link"]
 
-if TYPE_CHECKING:
-    from vflsec.federation import Federation
-    from vflsec.party import Party
-
-__all__ = ["Link", "backward"]
+Parties = TypeVar("Parties")
+"""What a link sends through: a :class:`vflsec.federation.Federation`."""
 
 
-class Link:
-    """The plain way: the embedding is one message, its gradient another.
+class Link(Generic[Parties]):
+    """A protocol between one passive party and the active one.
 
     Args:
         party: name of the passive party.
@@ -44,16 +37,16 @@ class Link:
         """Width of what the active party gets, for an embedding of width `cut`."""
         return cut
 
-    def build(self, fed: Federation, cut: int) -> None:
+    def build(self, fed: Parties, cut: int) -> None:
         """Make what the link itself trains; called once, after the bottoms are built."""
 
-    def up(self, fed: Federation, z: Tensor, rows: Tensor, *, phase: str = "") -> Tensor:
+    def up(self, fed: Parties, z: Tensor, rows: Tensor, *, phase: str = "") -> Tensor:
         """Embedding (R, b, d) of sample ids (R, b) -> what the active party computes with."""
-        return fed.send("embedding", self.party, fed.active.name, z, rows, phase=phase)
+        raise NotImplementedError("abstract")
 
     def down(
         self,
-        fed: Federation,
+        fed: Parties,
         z: Tensor,
         gradient: Tensor,
         penalty: Tensor | None,
@@ -73,41 +66,4 @@ class Link:
             y, logits: what the active party's policies may look at.
             x: the passive party's input rows (R, b, ...), of which `z` was made.
         """
-        delivered = fed.send(
-            "gradient", fed.active.name, self.party, gradient, rows, scale=float(rows.shape[1]),
-            labels=y, logits=logits,
-        )  # fmt: skip
-        backward(fed.parties[self.party], z, delivered, penalty, x=x, ids=rows)
-        return delivered
-
-
-def backward(
-    party: Party,
-    z: Tensor,
-    gradient: Tensor,
-    penalty: Tensor | None,
-    change: Callable[[Sequence[Tensor]], Sequence[Tensor]] | None = None,
-    x: Tensor | None = None,
-    ids: Tensor | None = None,
-) -> None:
-    """Continue the backward pass of embedding `z` (R, b, d) at its own party, and update it.
-
-    `change` is applied to the gradients of the party's parameters before the update. With the rows
-    `x` (R, b, ...) that `z` was made of, policies may treat the gradients row by row; `ids`
-    (R, b) says which they are.
-    """
-    params = party.parameters()
-    if not params:
-        return
-    if penalty is None:
-        grads = chain.slopes(z, params, gradient)
-    else:
-        grads = torch.autograd.grad((z * gradient).sum() + penalty.sum(), params)
-    rows: Callable[[], list[Tensor]] | None = None
-    if x is not None and penalty is None and change is None:
-        inputs, slopes = alone(x), alone(gradient)
-        rows = partial(
-            row_gradients, party.modules, x.shape[1],
-            lambda wide: (wide["bottom"](inputs) * slopes).sum(),
-        )  # fmt: skip
-    party.update(grads if change is None else change(grads), rows=rows, ids=ids)
+        raise NotImplementedError("abstract")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from vflsec.errors import PolicyError
 from vflsec.nn import chain, optim
 from vflsec.nn.flat import LANES, blocks
 from vflsec.nn.replicas import Replicas
+from vflsec.nn.rowwise import alone, row_gradients
 
 __all__ = ["Party", "clipped", "groups", "step"]
 
@@ -180,6 +182,37 @@ class Party:
             named = zip(weights, gradients, strict=True)
             self.observer({k: g for k, g in named if g is not None}, weights)
         step(self.optimizer, self.parameters(parts), gradients)
+
+    def continue_backward(
+        self,
+        z: Tensor,
+        gradient: Tensor,
+        penalty: Tensor | None,
+        change: Callable[[Sequence[Tensor]], Sequence[Tensor]] | None = None,
+        x: Tensor | None = None,
+        ids: Tensor | None = None,
+    ) -> None:
+        """Continue the backward pass of own embedding `z` (R, b, d), and take one step.
+
+        `change` is applied to the gradients of own parameters before the step. With the rows
+        `x` (R, b, ...) that `z` was made of, policies may treat the gradients row by row; `ids`
+        (R, b) says which they are.
+        """
+        params = self.parameters()
+        if not params:
+            return
+        if penalty is None:
+            grads = chain.slopes(z, params, gradient)
+        else:
+            grads = torch.autograd.grad((z * gradient).sum() + penalty.sum(), params)
+        rows: Callable[[], list[Tensor]] | None = None
+        if x is not None and penalty is None and change is None:
+            inputs, slopes = alone(x), alone(gradient)
+            rows = partial(
+                row_gradients, self.modules, x.shape[1],
+                lambda wide: (wide["bottom"](inputs) * slopes).sum(),
+            )  # fmt: skip
+        self.update(grads if change is None else change(grads), rows=rows, ids=ids)
 
 
 def twice(ids: Tensor, on: Tensor | None = None) -> list[bool]:

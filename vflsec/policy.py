@@ -348,7 +348,7 @@ class Policy:
         """What the owner uses instead of a delivered payload (an active attacker's hook)."""
         return message.tensor
 
-    def link(self, own: Own) -> Link | None:
+    def link(self, own: Own) -> Link[Any] | None:
         """Another way for the owner's embeddings and their gradients than two plain messages.
 
         For policies of passive parties; called once in a run. None keeps the plain way.

@@ -30,10 +30,7 @@ from typing import ClassVar
 
 import torch
 
-from vflsec import check, registry
-from vflsec.attack import Attack
-from vflsec.guess import Guess
-from vflsec.view import View
+from vflsec.plugin import Attack, Guess, View, check, registry
 
 FAMILY = "Others"  # or one of vflsec.report.families
 
@@ -80,9 +77,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from vflsec import check, registry
-from vflsec.message import Message
-from vflsec.policy import Own, Policy
+from vflsec.plugin import Message, Own, Policy, check, registry
 
 
 @registry.defense

@@ -15,7 +15,6 @@ from vflsec import registry
 from vflsec.algorithms.local import Local
 from vflsec.algorithms.splitnn import SplitNN
 from vflsec.errors import ConfigError
-from vflsec.link import backward
 from vflsec.message import Message
 from vflsec.nn.replicas import LEAST
 from vflsec.policy import Own, Policy
@@ -232,7 +231,7 @@ def test_rows_with_zero_gradient_do_not_move_the_bottom() -> None:
         gradient = torch.zeros_like(gradient) if case == "zero" else gradient
         here = slice(0, 8) if case == "alone" else slice(None)
         z = party.modules["bottom"](fed.columns("passive1", rows[:, here]))
-        backward(party, z, gradient[:, here], None)
+        party.continue_backward(z, gradient[:, here], None)
         now = party.modules["bottom"].state()
         if case == "zero":
             assert all(torch.equal(v, before[k]) for k, v in now.items())

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from vflsec.audit.alive import place_of
-from vflsec.audit.findings import sentences
+from vflsec.audit.findings import Finding, build_findings
 from vflsec.audit.gate import Gate, judge
 from vflsec.audit.leakage import results_frame, rows_of, summarise
 
@@ -32,10 +32,14 @@ def task(value: float, noise: Any = NOISE, **extra: Any) -> list[dict[str, Any]]
 
 
 def told(records: list[dict[str, Any]], *gates: Gate) -> list[str]:
+    return [f.text for f in found(records, *gates)]
+
+
+def found(records: list[dict[str, Any]], *gates: Gate) -> list[Finding]:
     summary = summarise(results_frame(records))
     shown = {place_of(r): (True, "") for r in rows_of(summary) if r["attack"]}
     verdicts = judge(summary, gates, shown)
-    return sentences(summary, verdicts)
+    return build_findings(summary, verdicts)
 
 
 def test_a_leak() -> None:
@@ -141,9 +145,8 @@ def test_a_cost_that_is_not_shown_and_one_not_measured() -> None:
 
 def test_a_defense_with_nothing_to_stop_is_not_talked_about() -> None:
     at = {"defense": "iso", "strength": 5.0}
-    found = told([*rows(0.5), *task(0.9), *rows(0.5, **at), *task(0.8, **at)])
-    assert len(found) == 1
-    assert "is not told from guessing" in found[0]
+    said = found([*rows(0.5), *task(0.9), *rows(0.5, **at), *task(0.8, **at)])
+    assert [f.kind for f in said] == ["at_chance"]
 
 
 def test_verdicts_and_gaps_are_told() -> None:
@@ -152,14 +155,59 @@ def test_verdicts_and_gaps_are_told() -> None:
         *rows(0, attack="norm", status="not-observable", reason="no gradients"),
         *rows(0, noise=(0.0,), attack="direction", seed=7, status="error", reason="diverged"),
     ]
-    found = told(gaps, Gate(max=0.05, name="no leak"))
-    assert any(f.startswith("FAIL: no leak on toy with defense none. The advantage") for f in found)
-    assert "direction by bank on toy with defense none failed on 1 seed: diverged." in found
-    assert (
-        "norm by bank on toy with defense none was not measured (not-observable: no gradients)."
-        in found
-    )
-    assert any("leaks to bank" in f for f in found)
+    said = found(gaps, Gate(max=0.05, name="no leak"))
+    assert [f.kind for f in said] == ["leak", "verdict", "failed", "not_measured"]
+    assert all(f.place.dataset == "toy" and f.place.defense == "none" for f in said)
+    texts = [f.text for f in said]
+    assert texts[1].startswith("FAIL: no leak on toy with defense none. The advantage")
+    assert texts[2:] == [
+        "direction by bank on toy with defense none failed on 1 seed: diverged.",
+        "norm by bank on toy with defense none was not measured (not-observable: no gradients).",
+    ]
+
+
+def test_a_finding_holds_what_its_sentence_says() -> None:
+    gate = Gate(max=0.05)
+    leak, verdict = found(rows(0.99, 0.55, "own columns"), gate)
+    assert (leak.attacker, leak.target, leak.attack, leak.metric) == (
+        "bank", "label", "direction", "auc",
+    )  # fmt: skip
+    assert leak.values == pytest.approx({"value": 0.99, "control_value": 0.55, "advantage": 0.44})
+    assert leak.interval == pytest.approx((0.4312, 0.4488), abs=1e-4)
+    assert verdict.values == pytest.approx({"value": 0.44, "threshold": 0.05})
+    assert verdict.text.startswith(f"FAIL: {gate.label} on toy with defense none. ")
+
+
+@pytest.mark.parametrize(
+    ("records", "kind"),
+    [
+        (rows(0.99, 0.55, "own columns"), "leak"),
+        (rows(0.97, 0.97, "own columns"), "baseline_predicts"),
+        (rows(0.92, 0.97, "own columns"), "baseline_predicts"),
+        (rows(0.5), "at_chance"),
+        (rows(0.99, noise=(0.0,)), "single_seed"),
+        (rows(0.01, 0.62, "logistic"), "reversed_ranking"),
+        ([r | {"value": None, "controls": {}} for r in rows(0.9)], "not_scored"),
+        ([r | {"controls": {}, "chance": None} for r in rows(0.9)], "no_baseline"),
+    ],
+)
+def test_the_kind_of_what_is_found_without_a_defense(
+    records: list[dict[str, Any]], kind: str
+) -> None:
+    (said,) = found(records)
+    assert said.kind == kind
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [((0.99, 0.98), "not_stopped"), ((0.99, 0.5), "stopped"), ((0.5, 0.5), "stopped"),
+     ((0.01, 0.01), "reversed_ranking")],
+)  # fmt: skip
+def test_the_kind_of_what_a_defense_does(values: tuple[float, float], kind: str) -> None:
+    records = rows(0.99)
+    for k, v in zip((1.0, 5.0), values, strict=True):
+        records += rows(v, defense="iso", strength=k)
+    assert [f.kind for f in found(records)] == ["leak", kind]
 
 
 def test_nothing_to_tell() -> None:

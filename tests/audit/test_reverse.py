@@ -11,7 +11,7 @@ from scipy import stats
 
 from vflsec.audit.alive import place_of
 from vflsec.audit.baseline import advantages, regressions
-from vflsec.audit.findings import sentences
+from vflsec.audit.findings import build_findings
 from vflsec.audit.front import trials
 from vflsec.audit.gate import Gate
 from vflsec.audit.leakage import results_frame, rows_of, summarise
@@ -153,8 +153,9 @@ def test_a_strength_that_turns_classes_round_meets_no_target() -> None:
     assert not found[1.0].meets(0.05)
     assert found[1.0].failed.startswith("direction ranks in reverse (turned round +0.")
     assert found[0.0].failed == ""
-    (said,) = [s for s in sentences(summarise(results_frame(records)), ()) if "coae" in s]
-    assert "under coae at strength 1 direction by bank ranks in reverse (AUC 0." in said
+    said = build_findings(summarise(results_frame(records)), ())
+    kinds = {f.place.strength: f.kind for f in said if f.attack == "direction"}
+    assert kinds == {0.0: "leak", 1.0: "reversed_ranking"}
 
 
 def test_no_baseline_passes_on_classes_in_reverse() -> None:

@@ -19,6 +19,7 @@ from vflsec.data.dialect import Dialect
 from vflsec.data.limits import Limits
 from vflsec.data.load import load_source
 from vflsec.data.reading import dates, numbers, read_frame
+from vflsec.data.table_spec import TableSpec
 from vflsec.data.tables import load_tables
 from vflsec.errors import ConfigError, DataError
 
@@ -218,7 +219,8 @@ def test_parquet_dates_and_text_dates_agree(tmp_path: Path) -> None:
     frame.drop(columns="span").to_csv(tmp_path / "t.csv", index=False)
     columns = {"a": ["when", "zoned"], "b": ["day"]}
     typed, text = (
-        load_tables(tmp_path / n, label="y", columns=columns) for n in ("t.parquet", "t.csv")
+        load_tables(tmp_path / n, TableSpec(label="y", columns=columns))
+        for n in ("t.parquet", "t.csv")
     )
     expected = (when - pd.Timestamp("1970-01-01")) / pd.Timedelta(days=1)
     for source in (typed, text):
@@ -227,7 +229,9 @@ def test_parquet_dates_and_text_dates_agree(tmp_path: Path) -> None:
         np.testing.assert_allclose(source.parties["a"].values[:, 1], expected, atol=1e-8)
         first = datetime.date(1970, 1, 1).toordinal()
         assert source.parties["b"].values[:, 0].tolist() == [d.toordinal() - first for d in day]
-    spans = load_tables(tmp_path / "t.parquet", label="y", columns={"a": ["span"], "b": ["day"]})
+    spans = load_tables(
+        tmp_path / "t.parquet", TableSpec(label="y", columns={"a": ["span"], "b": ["day"]})
+    )
     np.testing.assert_allclose(
         spans.parties["a"].values[:, 0], frame.span / pd.Timedelta(days=1), atol=1e-8
     )
@@ -238,7 +242,7 @@ def test_parquet_dates_and_text_dates_agree(tmp_path: Path) -> None:
 def test_dates_that_cannot_be_told_apart_are_said(tmp_path: Path) -> None:
     rows = "\n".join(f"{i % 9 + 1}/{i % 7 + 1}/2020,{i % 30},{i % 2}" for i in range(40))
     write(tmp_path / "t.csv", f"d,x,y\n{rows}\n")
-    source = load_tables(tmp_path / "t.csv", label="y", columns={"a": ["d"], "b": ["x"]})
+    source = load_tables(tmp_path / "t.csv", TableSpec(label="y", columns={"a": ["d"], "b": ["x"]}))
     assert source.parties["a"].categories[0] is not None
     (note,) = source.facts["notes"]
     assert "column 'd'" in note

@@ -11,6 +11,7 @@ import torch
 
 from vflsec import registry
 from vflsec.data.prepare import make_task
+from vflsec.data.table_spec import TableSpec
 from vflsec.data.tables import load_tables
 from vflsec.errors import DataError
 from vflsec.task import Stack
@@ -27,7 +28,7 @@ def tables(folder: Path, limit: object = None) -> dict[str, Path]:
 
 
 def load(files: dict[str, Path], **more: object):
-    return load_tables(files, label="limit", id="id", task="regression", **more)
+    return load_tables(files, TableSpec(label="limit", id="id", task="regression", **more))
 
 
 def test_values_are_in_standard_deviations_of_the_training_rows(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from vflsec.data.remarks import remarks
 from vflsec.data.source import Source
+from vflsec.data.table_spec import TableSpec
 from vflsec.data.tables import load_tables
 from vflsec.errors import DataError
 
@@ -18,7 +19,7 @@ def two(folder: Path, mine: list[str], theirs: list[str]) -> Source:
     bank, shop = folder / "bank.csv", folder / "shop.csv"
     bank.write_text("id,x,y\n" + "".join(f"{k},{i % 7},{i % 2}\n" for i, k in enumerate(mine)))
     shop.write_text("id,v\n" + "".join(f"{k},{i % 5}\n" for i, k in enumerate(theirs)))
-    return load_tables({"bank": bank, "shop": shop}, label="y", id="id")
+    return load_tables({"bank": bank, "shop": shop}, TableSpec(label="y", id="id"))
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from vflsec.data.remarks import remarks
+from vflsec.data.table_spec import TableSpec
 from vflsec.data.tables import load_tables
 from vflsec.data.telling import runs, telling_columns
 from vflsec.errors import DataError
@@ -37,7 +38,7 @@ IDS = {"bank": "customer_id", "shop": "Customer ID"}
 
 
 def test_ids_by_party_join(tmp_path: Path) -> None:
-    source = load_tables(pair(tmp_path), id=IDS, label="y")
+    source = load_tables(pair(tmp_path), TableSpec(id=IDS, label="y"))
     assert source.facts["parties"] == {
         "bank": {"rows": 40, "common": 10, "labelled": 10, "only_here": 30},
         "shop": {"rows": 30, "common": 10, "labelled": 10, "only_here": 20},
@@ -74,7 +75,11 @@ def test_a_column_that_tells_the_label_alone_is_said(kind: str, tmp_path: Path) 
     for party, table in {"bank": bank, "shop": shop}.items():
         files[party] = tmp_path / f"{party}.csv"
         pd.DataFrame(table).to_csv(files[party], index=False)
-    said = [n for n in remarks(load_tables(files, id="id", label="y")) if "the label alone" in n]
+    said = [
+        n
+        for n in remarks(load_tables(files, TableSpec(id="id", label="y")))
+        if "the label alone" in n
+    ]
     if kind == "none":
         assert not said
         return
@@ -91,9 +96,14 @@ def test_of_several_labels_the_one_that_is_told_is_named(tmp_path: Path) -> None
         tmp_path / "t.csv", index=False
     )
     source = load_tables(
-        tmp_path / "t.csv", label=["flu", "cold"], task="multilabel",
-        columns={"a": ["x"], "b": ["told"]}, active="a",
-    )  # fmt: skip
+        tmp_path / "t.csv",
+        TableSpec(
+            label=["flu", "cold"],
+            task="multilabel",
+            columns={"a": ["x"], "b": ["told"]},
+            active="a",
+        ),
+    )
     (one,) = (n for n in remarks(source) if "alone" in n)
     assert one.startswith("told (AUC 1.000) of b tells cold alone: a copy of it")
     assert "none of cold to b can be found" in one
@@ -107,7 +117,7 @@ def test_chance_is_not_told(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     pd.DataFrame(table).to_csv(path, index=False)
     half = {"a": [f"c{i}" for i in range(150)], "b": [f"c{i}" for i in range(150, 300)]}
-    source = load_tables(path, columns=half, active="a", label="y")
+    source = load_tables(path, TableSpec(columns=half, active="a", label="y"))
     assert not telling_columns(source)
 
 
@@ -119,7 +129,7 @@ def test_classes_that_differ_in_spelling_are_said(tmp_path: Path, one: str, othe
     one, other = sorted([one, other])
     rows = "".join(f"{i},{i % 7},{('no', one, other)[i % 3]}\n" for i in range(60))
     path = write(tmp_path / "t.csv", "x,z,y\n" + rows)
-    source = load_tables(path, label="y", columns={"a": ["x"], "b": ["z"]}, active="a")
+    source = load_tables(path, TableSpec(label="y", columns={"a": ["x"], "b": ["z"]}, active="a"))
     (said,) = (n for n in remarks(source) if "spelling" in n)
     assert said.startswith(f"classes {one!r}, {other!r} differ in spelling only")
 
@@ -138,7 +148,7 @@ def test_ids_by_party_that_are_wrong(
     tmp_path: Path, ids: str | dict[str, str], parts: list[str]
 ) -> None:
     with pytest.raises(DataError) as caught:
-        load_tables(pair(tmp_path), id=ids, label="y")
+        load_tables(pair(tmp_path), TableSpec(id=ids, label="y"))
     for part in parts:
         assert part in str(caught.value), str(caught.value)
 
@@ -146,7 +156,10 @@ def test_ids_by_party_that_are_wrong(
 def test_one_table_has_one_id_column(tmp_path: Path) -> None:
     write(tmp_path / "t.csv", "id,x,z,y\n" + "".join(f"{i},1,2,{i % 2}\n" for i in range(9)))
     with pytest.raises(DataError, match="id must be one text with `file`"):
-        load_tables(tmp_path / "t.csv", id={"a": "id"}, label="y", columns={"a": ["x"], "b": ["z"]})
+        load_tables(
+            tmp_path / "t.csv",
+            TableSpec(id={"a": "id"}, label="y", columns={"a": ["x"], "b": ["z"]}),
+        )
 
 
 # What is in them
@@ -168,9 +181,14 @@ def test_columns_are_told(tmp_path: Path) -> None:
     )
     frame.to_csv(tmp_path / "t.csv", index=False)
     source = load_tables(
-        tmp_path / "t.csv", id="id", label="y", drop=["old"],
-        columns={"a": ["amount", "since", "note"], "b": ["zip", "job"]},
-    )  # fmt: skip
+        tmp_path / "t.csv",
+        TableSpec(
+            id="id",
+            label="y",
+            drop=["old"],
+            columns={"a": ["amount", "since", "note"], "b": ["zip", "job"]},
+        ),
+    )
     (table,) = source.facts["tables"]
     assert (table["file"], table["rows"], table["read_as"]) == ("t.csv", n, "")
     found = {
@@ -192,9 +210,14 @@ def test_columns_are_told(tmp_path: Path) -> None:
     assert "60 different texts in 60 rows" in warned["note"]
     assert "begin with 0" in warned["zip"]
     quiet = load_tables(
-        tmp_path / "t.csv", id="id", label="y", categorical=["zip", "note"],
-        columns={"a": ["amount", "note"], "b": ["zip", "job"]},
-    )  # fmt: skip
+        tmp_path / "t.csv",
+        TableSpec(
+            id="id",
+            label="y",
+            categorical=["zip", "note"],
+            columns={"a": ["amount", "note"], "b": ["zip", "job"]},
+        ),
+    )
     assert quiet.facts["notes"] == []
 
 
@@ -203,12 +226,14 @@ def test_numbers_that_parquet_types_as_text_are_told(tmp_path: Path) -> None:
         tmp_path / "t.parquet"
     )
     columns = {"a": ["x"], "b": ["z"]}
-    source = load_tables(tmp_path / "t.parquet", label="y", columns=columns)
+    source = load_tables(tmp_path / "t.parquet", TableSpec(label="y", columns=columns))
     assert (
         "'x' is read as category, but has numbers that the file types as text"
         in (source.facts["notes"][0])
     )
-    source = load_tables(tmp_path / "t.parquet", label="y", columns=columns, numeric=["x"])
+    source = load_tables(
+        tmp_path / "t.parquet", TableSpec(label="y", columns=columns, numeric=["x"])
+    )
     assert source.parties["a"].categories == (None,)
 
 
@@ -222,7 +247,9 @@ CLASSES = "x,z,y\n" + "".join(
 
 def classes(tmp_path: Path, text: str = CLASSES, **options: object) -> tuple[tuple[str, ...], list]:
     write(tmp_path / "t.csv", text)
-    source = load_tables(tmp_path / "t.csv", label="y", columns={"a": ["x"], "b": ["z"]}, **options)  # type: ignore[arg-type]
+    source = load_tables(
+        tmp_path / "t.csv", TableSpec(label="y", columns={"a": ["x"], "b": ["z"]}, **options)
+    )  # type: ignore[arg-type]
     return source.class_names, np.bincount(source.y + 1).tolist()
 
 
@@ -274,7 +301,7 @@ def told_of(folder: Path, ids: list[str], y: np.ndarray, order: np.ndarray) -> s
     bank.to_csv(folder / "bank.csv", index=False)
     shop.to_csv(folder / "shop.csv", index=False)
     files = {p: folder / f"{p}.csv" for p in ("bank", "shop")}
-    return " ".join(remarks(load_tables(files, id="id", label="y")))
+    return " ".join(remarks(load_tables(files, TableSpec(id="id", label="y"))))
 
 
 SAID_OF_IDS = "Sorted, the ids set rows of one class of the label behind each other."
@@ -333,5 +360,5 @@ def test_rows_of_one_person_follow_each_other_whatever_the_order_tells(tmp_path:
     frame[["id"]].assign(v=g.normal(size=450)).to_csv(tmp_path / "shop.csv", index=False)
     files = {p: tmp_path / f"{p}.csv" for p in ("bank", "shop")}
     of = {"id": "id", "label": "y"}
-    assert SAID_OF_IDS in " ".join(remarks(load_tables(files, **of)))
-    assert SAID_OF_IDS not in " ".join(remarks(load_tables(files, group="who", **of)))
+    assert SAID_OF_IDS in " ".join(remarks(load_tables(files, TableSpec(**of))))
+    assert SAID_OF_IDS not in " ".join(remarks(load_tables(files, TableSpec(group="who", **of))))

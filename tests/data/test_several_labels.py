@@ -15,6 +15,7 @@ from vflsec import load_scenario, registry
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.data.source import Source
+from vflsec.data.table_spec import TableSpec
 from vflsec.data.tables import load_tables
 from vflsec.engine.rehearse import make_plan
 from vflsec.errors import ConfigError, DataError
@@ -38,7 +39,9 @@ def tables(folder: Path, **changed: Sequence[Any]) -> dict[str, Path]:
 
 
 def load(files: dict[str, Path], **more: Any) -> Source:
-    return load_tables(files, **{"label": LABELS, "id": "id", "task": "multilabel", **more})
+    return load_tables(
+        files, TableSpec(**{"label": LABELS, "id": "id", "task": "multilabel", **more})
+    )
 
 
 def test_each_column_is_read_as_two_classes_are(tmp_path: Path) -> None:
@@ -50,7 +53,7 @@ def test_each_column_is_read_as_two_classes_are(tmp_path: Path) -> None:
     assert source.parties["clinic"].names == ("a",)
     assert source.values is not None
     for k, name in enumerate(LABELS):
-        alone = load_tables(files, label=name, id="id")
+        alone = load_tables(files, TableSpec(label=name, id="id"))
         assert source.values[:, k].tolist() == alone.y.tolist()
     kinds = {c["name"]: c for c in source.facts["tables"][0]["columns"]}
     assert kinds["flu"]["role"] == kinds["asthma"]["role"] == "label"

@@ -14,6 +14,7 @@ import pytest
 from vflsec.data.features import MOST_CATEGORIES
 from vflsec.data.load import load_source, split_options
 from vflsec.data.prepare import make_task
+from vflsec.data.table_spec import TableSpec
 from vflsec.data.tables import load_tables
 from vflsec.errors import ConfigError, DataError
 
@@ -40,7 +41,7 @@ def folder(tmp_path):
 
 def two(folder, **more):
     files = {"shop": folder / "shop.csv", "bank": folder / "bank.csv"}
-    return load_tables(files, **{"id": "id", "label": "y", **more})
+    return load_tables(files, TableSpec(**{"id": "id", "label": "y", **more}))
 
 
 def test_two_files_join_on_ids(folder):
@@ -73,7 +74,7 @@ def test_parquet_gzip_and_csv_read_alike(folder):
     bank.to_parquet(folder / "bank.parquet")
     (folder / "shop.csv.gz").write_bytes(gzip.compress(("\ufeff" + SHOP).encode()))
     files = {"shop": folder / "shop.csv.gz", "bank": folder / "bank.parquet"}
-    other = load_tables(files, id="id", label="y")
+    other = load_tables(files, TableSpec(id="id", label="y"))
     assert other.ids == csv.ids
     np.testing.assert_array_equal(other.y, csv.y)
     assert other.class_names == csv.class_names
@@ -89,7 +90,8 @@ def test_parquet_types_decide_the_kind(tmp_path):
          "cat": pd.Categorical(["b", "a", "b"]), "y": ["no", "yes", "no"]}
     ).to_parquet(tmp_path / "t.parquet")  # fmt: skip
     source = load_tables(
-        tmp_path / "t.parquet", label="y", columns={"a": ["n", "code"], "b": ["flag", "cat"]}
+        tmp_path / "t.parquet",
+        TableSpec(label="y", columns={"a": ["n", "code"], "b": ["flag", "cat"]}),
     )
     assert source.parties["a"].categories == (None, ("01", "02"))
     assert source.parties["b"].categories == (("false", "true"), ("a", "b"))
@@ -100,13 +102,16 @@ def test_parquet_types_decide_the_kind(tmp_path):
 
 def test_one_file_with_column_groups(folder):
     source = load_tables(
-        folder / "bank.csv", label="y", id="id", columns={"p": ["job"], "active": ["balance"]}
+        folder / "bank.csv",
+        TableSpec(label="y", id="id", columns={"p": ["job"], "active": ["balance"]}),
     )
     assert source.active == "active"
     assert source.parties["p"].rows.tolist() == [0, 1, 2, 3]
     assert source.ids == ("1", "2", "3", "5")
     assert source.name == "bank"
-    no_id = load_tables(folder / "bank.csv", label="y", columns={"a": ["job"], "b": ["balance"]})
+    no_id = load_tables(
+        folder / "bank.csv", TableSpec(label="y", columns={"a": ["job"], "b": ["balance"]})
+    )
     assert no_id.ids == ("0", "1", "2", "3")
     assert no_id.active == "a"
     assert no_id.facts["unused_columns"] == ["id"]
@@ -126,7 +131,9 @@ def test_ids_match_as_trimmed_text(tmp_path, left, right, common):
         tmp_path / "a.csv", index=False
     )
     pd.DataFrame({"id": right, "b": [1, 2, 3]}).to_csv(tmp_path / "b.csv", index=False)
-    source = load_tables({"a": tmp_path / "a.csv", "b": tmp_path / "b.csv"}, id="id", label="y")
+    source = load_tables(
+        {"a": tmp_path / "a.csv", "b": tmp_path / "b.csv"}, TableSpec(id="id", label="y")
+    )
     assert source.facts["overlap"] == common
 
 
@@ -142,12 +149,12 @@ def test_whole_numbers_are_ids_whatever_their_type(tmp_path, kind, first):
     files = {"a": tmp_path / "a.parquet", "b": tmp_path / "b.csv"}
     bits = {pa.float32(): 24, pa.float64(): 53}.get(kind, 63)
     if first < 2**bits:
-        source = load_tables(files, id="id", label="y")
+        source = load_tables(files, TableSpec(id="id", label="y"))
         assert source.ids[:6] == tuple(map(str, ids))
         assert source.facts["overlap"] == 4
         return
     with pytest.raises(DataError, match=rf"or numbers below 2\^{bits}, got \d+ .* in row 2"):
-        load_tables(files, id="id", label="y")
+        load_tables(files, TableSpec(id="id", label="y"))
 
 
 def test_declared_kinds_win(folder):
@@ -169,7 +176,7 @@ def test_declared_kinds_win(folder):
 def test_classes_are_ordered(tmp_path, values, names):
     rows = "\n".join(f"{v},1,2" for v in values)
     (tmp_path / "t.csv").write_text(f"y,a,b\n{rows}\n")
-    source = load_tables(tmp_path / "t.csv", label="y", columns={"p": ["a"], "q": ["b"]})
+    source = load_tables(tmp_path / "t.csv", TableSpec(label="y", columns={"p": ["a"], "q": ["b"]}))
     assert source.class_names == names
     wanted = [names.index(v.removesuffix(".0")) for v in values]
     assert source.y.tolist() == wanted
@@ -181,7 +188,7 @@ def test_rare_categories_are_folded(tmp_path):
     pd.DataFrame({"k": names, "x": 1.0, "y": np.arange(len(names)) % 2}).to_csv(
         tmp_path / "t.csv", index=False
     )
-    source = load_tables(tmp_path / "t.csv", label="y", columns={"a": ["k"], "b": ["x"]})
+    source = load_tables(tmp_path / "t.csv", TableSpec(label="y", columns={"a": ["k"], "b": ["x"]}))
     known = source.parties["a"].categories[0]
     assert len(known) == MOST_CATEGORIES + 1
     assert known[-1] == "(rare)"
@@ -194,7 +201,7 @@ def test_rare_categories_are_folded(tmp_path):
 def test_a_nearly_numeric_column_is_reported(tmp_path):
     rows = "\n".join(f"{i},{i % 2},1" for i in range(50))
     (tmp_path / "t.csv").write_text(f"x,y,z\n{rows}\nabc,1,1\n")
-    source = load_tables(tmp_path / "t.csv", label="y", columns={"a": ["x"], "b": ["z"]})
+    source = load_tables(tmp_path / "t.csv", TableSpec(label="y", columns={"a": ["x"], "b": ["z"]}))
     assert len(source.parties["a"].categories[0]) == 51
     assert "t.csv: column 'x'" in source.facts["notes"][0]
     assert "'abc'" in source.facts["notes"][0]
@@ -207,8 +214,13 @@ def test_split_and_group_columns(tmp_path):
     (tmp_path / "b.csv").write_text("id,v,part\n2,1,test\n1,5,train\n8,1,train\n")
     source = load_tables(
         {"a": tmp_path / "a.csv", "b": tmp_path / "b.csv"},
-        id="id", label="y", split="part", group="who",
-    )  # fmt: skip
+        TableSpec(
+            id="id",
+            label="y",
+            split="part",
+            group="who",
+        ),
+    )
     assert source.split.tolist() == ["train", "test", "train", "validation", "train"]
     assert source.group[0] == source.group[2]
     assert len(set(source.group.tolist())) == 4
@@ -356,7 +368,7 @@ def test_a_file_that_is_no_table_is_refused(folder, case):
     else:
         write(folder, name, content)
     with pytest.raises(DataError) as caught:
-        load_tables({"a": folder / name, "b": folder / "shop.csv"}, id="id", label="y")
+        load_tables({"a": folder / name, "b": folder / "shop.csv"}, TableSpec(id="id", label="y"))
     for part in parts:
         assert part in str(caught.value)
 
@@ -368,7 +380,7 @@ def test_a_file_that_is_no_table_is_refused(folder, case):
 def test_parquet_types_without_meaning_are_refused(tmp_path, column, kind):
     pd.DataFrame({"t": column, "x": [1, 2], "y": [0, 1]}).to_parquet(tmp_path / "t.parquet")
     with pytest.raises(DataError, match=rf"t\.parquet: column 't' must hold numbers.*{kind}"):
-        load_tables(tmp_path / "t.parquet", label="y", columns={"a": ["t"], "b": ["x"]})
+        load_tables(tmp_path / "t.parquet", TableSpec(label="y", columns={"a": ["t"], "b": ["x"]}))
 
 
 BAD_GROUPS = {
@@ -394,7 +406,9 @@ BAD_GROUPS = {
 def test_bad_column_groups_are_refused(folder, case):
     columns, options, parts = BAD_GROUPS[case]
     with pytest.raises(DataError) as caught:
-        load_tables(folder / "bank.csv", columns=columns, **{"id": "id", "label": "y", **options})
+        load_tables(
+            folder / "bank.csv", TableSpec(columns=columns, **{"id": "id", "label": "y", **options})
+        )
     for part in parts:
         assert part in str(caught.value)
 
@@ -402,7 +416,7 @@ def test_bad_column_groups_are_refused(folder, case):
 def test_one_class_in_a_split_is_refused(tmp_path):
     rows = "\n".join(f"{i},{i},{int(i < 4)},{i % 7}" for i in range(100))
     path = write(tmp_path, "t.csv", f"id,x,y,z\n{rows}\n")
-    source = load_tables(path, label="y", id="id", columns={"a": ["x"], "b": ["z"]})
+    source = load_tables(path, TableSpec(label="y", id="id", columns={"a": ["x"], "b": ["z"]}))
     with pytest.raises(DataError, match=r"t: class '1' must have at least 5 rows .* got 4"):
         make_task(source, 0)
 
@@ -417,7 +431,8 @@ def test_section_with_relative_paths(folder):
     assert source.parties["bank"].names == ("balance",)
     assert split_options(section) == {"labelled": 30, "scale": "rank"}
     direct = load_tables(
-        {p: folder / f"{p}.csv" for p in ("bank", "shop")}, id="id", label="y", drop=["job"]
+        {p: folder / f"{p}.csv" for p in ("bank", "shop")},
+        TableSpec(id="id", label="y", drop=["job"]),
     )
     assert direct.digest == source.digest
 
@@ -454,8 +469,10 @@ def test_credit_default_as_two_files(real_data):
             "bank": folder / "fate_default_credit_hetero_guest.csv.gz",
             "bureau": folder / "fate_default_credit_hetero_host.csv.gz",
         },
-        id="id",
-        label="y",
+        TableSpec(
+            id="id",
+            label="y",
+        ),
     )
     assert len(source.y) == 30_000
     assert source.facts["overlap"] == 30_000
@@ -475,10 +492,12 @@ def test_adult_as_one_file_with_its_own_split(real_data):
     groups = json.loads((folder / "meta.json").read_text())["splits"]["employer_vs_registry"]
     source = load_tables(
         folder / "adult.csv.gz",
-        label="label",
-        id="id",
-        columns={"active": groups["label_party"], "passive": groups["passive"]},
-        split="split",
+        TableSpec(
+            label="label",
+            id="id",
+            columns={"active": groups["label_party"], "passive": groups["passive"]},
+            split="split",
+        ),
     )
     assert source.facts["missing"] == {"active": 2799 + 2809, "passive": 857}
     task = make_task(source, 0)

@@ -114,7 +114,8 @@ def test_from_files_to_verdicts_and_exit_codes(
     assert [(r["attack"], r["labels"], r["split"]) for r in bare] == [("similarity", 2, "train")]
     assert bare[0]["value"] == pytest.approx(found.value.mean())
     assert bare[0]["most"] in labels
-    assert any("over 2 labels, similarity by shop" in s for s in summary["findings"])
+    several = [f for f in summary["findings"] if f["kind"] == "several_labels"]
+    assert ("similarity", "shop") in {(f["attack"], f["attacker"]) for f in several}
     html = (out / "report.html").read_text()
     assert "(several of each row: d0, d1)" in html
     assert "Several labels: the mean over them" in html

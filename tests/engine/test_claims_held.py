@@ -133,8 +133,8 @@ def test_a_defense_that_does_nothing_under_an_algorithm_is_said_to(
         },
         tmp_path,
     )
-    said = [f for f in made.summary["findings"] if f.startswith(f"{defense} did nothing on")]
-    assert bool(said) == idle
+    said = [f["place"] for f in made.summary["findings"] if f["kind"] == "defense_idle"]
+    assert [place["defense"] for place in said] == [defense] * idle
     points = [g for p in made.summary["cost"]["points"] for g in p["guarantees"]]
     marked = {g["strength"]: g.get("idle", False) for g in points}
     assert marked == {0.0: False, 1.0: idle}

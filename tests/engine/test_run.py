@@ -67,7 +67,7 @@ def test_the_summary_says_what_was_run_and_what_it_cost(tmp_path: Path) -> None:
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert len(summary.pop("seal")) == 24
     assert summary == result.summary
-    assert summary["schema_version"] == 1
+    assert summary["schema_version"] == 2
     assert summary["cells"] == {"planned": 9, "finished": 9}
     assert summary["complete"] is True
     assert summary["cost"]["training_seconds"] == pytest.approx(4.5)

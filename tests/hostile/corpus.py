@@ -425,7 +425,7 @@ BASELINES = {
 }
 
 SUMMARIES: dict[str, str | bytes] = {
-    "cut off": '{"schema_version": 1',
+    "cut off": '{"schema_version": 2',
     "old": '{"schema_version": 99}',
     "a list": "[1]",
     "a number": "1",
@@ -434,6 +434,6 @@ SUMMARIES: dict[str, str | bytes] = {
     "deep": "[" * 100_000,
     "5000 digits": HUGE,
     "binary": bytes(range(256)),
-    "nothing but a version": '{"schema_version": 1}',
-    "points of text": json.dumps({"schema_version": 1, "points": ["x"], "gates": []}),
+    "nothing but a version": '{"schema_version": 2}',
+    "points of text": json.dumps({"schema_version": 2, "points": ["x"], "gates": []}),
 }

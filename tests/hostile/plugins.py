@@ -13,9 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from vflsec import registry
-from vflsec.attack import Attack
-from vflsec.guess import Guess
+from vflsec.plugin import Attack, Guess, registry
 
 
 @registry.attack
@@ -178,7 +176,7 @@ MODULES: dict[str, tuple[str, str]] = {
     "import_really_exits": ("import os\nos._exit(0)\n", "os._exit(0)"),
     "import_needs": ("import nothing_of_that_name\n", "nothing_of_that_name"),
     "not_an_attack": (
-        "from dataclasses import dataclass\nfrom vflsec import registry\n"
+        "from dataclasses import dataclass\nfrom vflsec.plugin import registry\n"
         "@registry.attack\n@dataclass(frozen=True)\nclass A:\n    pass\n",
         "must derive from",
     ),
@@ -205,8 +203,7 @@ import os
 import sys
 from dataclasses import dataclass
 
-from vflsec import registry
-from vflsec.policy import Policy
+from vflsec.plugin import Policy, registry
 
 
 @registry.defense

@@ -225,7 +225,7 @@ def test_hostile_names_stay_text(summary: dict[str, Any]) -> None:
             }
         if isinstance(value, list):
             return [bad(v, key) for v in value]
-        free = ("name", "dataset", "attack", "adversary", "reason", "label", "findings", "notes",
+        free = ("name", "dataset", "attack", "adversary", "reason", "label", "text", "notes",
                 "parties", "scenario", "control", "sender", "algorithm", "target")  # fmt: skip
         return value + HOSTILE if isinstance(value, str) and value and key in free else value
 

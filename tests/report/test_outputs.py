@@ -17,6 +17,7 @@ from rich.console import Console
 
 from vflsec.engine.folder import OUR_FILES
 from vflsec.report.console import print_summary, results_table
+from vflsec.report.exports import stored_summary
 from vflsec.report.github import workflow_commands, write_step_summary
 from vflsec.report.junit import junit_xml
 from vflsec.report.lines import WIDTH
@@ -25,6 +26,7 @@ from vflsec.report.sarif import sarif
 from vflsec.report.scores import CAP_MEANS, DCS_MEANS
 from vflsec.report.statement import statement
 from vflsec.report.text import annotation, clean, markdown
+from vflsec.report.verdicts import beside_verdicts
 
 GATES = (
     gate(max=0.1)
@@ -62,7 +64,8 @@ def _replaced(value: Any, key: str = "") -> Any:
         }
     if isinstance(value, list):
         return [_replaced(v, key) for v in value]
-    keep = ("metric", "primary", "status", "verdict", "utility_metric", "when", "role", "needs")
+    keep = ("metric", "primary", "status", "verdict", "utility_metric", "when", "role", "needs",
+            "kind", "rule")  # fmt: skip
     if isinstance(value, str) and value and key not in keep:
         return value if key == "defense" and value == "none" else value + HOSTILE
     return value
@@ -325,3 +328,14 @@ def test_escapes() -> None:
     assert markdown("<b>") == "&lt;b&gt;"
     assert annotation("a%b\nc") == "a%25b c"
     assert annotation("a:b,c", field=True) == "a%3Ab%2Cc"
+
+
+def test_a_summary_of_version_1_is_read(tmp_path: Path, summary: dict[str, Any]) -> None:
+    """Its findings were sentences, and those of verdicts told by the word before a colon."""
+    assert {"leak", "verdict"} <= {f["kind"] for f in summary["findings"]}
+    before = {k: v for k, v in summary.items() if k != "seal"}
+    before |= {"schema_version": 1, "findings": [f["text"] for f in summary["findings"]]}
+    (tmp_path / "summary.json").write_text(json.dumps(before))
+    with stored_summary(tmp_path) as read:
+        assert read["schema_version"] == 2
+        assert beside_verdicts(read) == beside_verdicts(summary) != []

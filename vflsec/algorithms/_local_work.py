@@ -16,8 +16,8 @@ from vflsec import check
 from vflsec.algorithms.splitnn import SplitNN
 from vflsec.errors import ConfigError
 from vflsec.federation import Federation
-from vflsec.hooks import cross_entropy
 from vflsec.nn.fixmatch import ImageViews, TabularViews, Views, column_centres
+from vflsec.nn.loss import cross_entropy
 from vflsec.party import Party
 from vflsec.rng import Streams
 

@@ -7,23 +7,33 @@ phase ``finetune`` is FedSplitNN on the labelled rows, starting from the pre-tra
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from vflsec import check
-from vflsec.algorithms._pretraining import Pretraining, Recipe
-from vflsec.algorithms._ssl_build import HEADS, add_heads, encoder, member, refuse
+from vflsec.algorithms._pretraining import Member, Pretraining, Recipe, Tower
 from vflsec.algorithms.splitnn import SplitNN
 from vflsec.errors import ConfigError
 from vflsec.federation import Federation, Pass, Phase
 from vflsec.nn.augment import Corruption, ImageViews
-from vflsec.nn.encoders import towers
+from vflsec.nn.encoders import Towers, mlp_encoder, resnet_encoder, towers
+from vflsec.nn.models import from_path
+from vflsec.nn.replicas import Replicas
+from vflsec.nn.ssl import Queue, predictor, projector
+from vflsec.nn.weights import starting_at
+from vflsec.party import Party
+from vflsec.rng import Streams, as_global, generator
 
 __all__ = ["SelfSupervised"]
+
+_HEADS = ("_tower", "_projector", "_predictor")
+"""Ends of the names of what serves in pre-training alone."""
 
 
 @dataclass(frozen=True)
@@ -148,17 +158,17 @@ class SelfSupervised(SplitNN):
 
     def build(self, fed: Federation) -> None:
         if self.pretrain_iterations:
-            refuse(self, fed)
+            _check_data(self, fed)
         spares: dict[str, list[nn.Module]] = {}
         fed.extra["spare_towers"] = spares
         super().build(fed)
         members = self.members(fed) if self.pretrain_iterations else []
         out = self.projector_out or (128 if self.ssl == "moco" else 512)
         for name in members:
-            add_heads(self, fed, name, spares[name], out)
+            _add_heads(self, fed, name, spares[name], out)
         if members:
             fed.extra["pretraining"] = Pretraining(
-                fed, self.recipe(), [member(self, fed, name, out) for name in members]
+                fed, self.recipe(), [_build_member(self, fed, name, out) for name in members]
             )
 
     def views_of(self, fed: Federation, party: str) -> Corruption | ImageViews:
@@ -178,7 +188,7 @@ class SelfSupervised(SplitNN):
         spare: list[nn.Module] = []
         fed.extra["spare_towers"][party] = spare
         both = self.has_cross and self.has_local and self.pretrain_iterations > 0
-        build = encoder(self, fed, party)
+        build = _build_encoder(self, fed, party)
         return lambda: towers(self.fused_towers, build, spare if both else None, self.init_std)
 
     def recipe(self) -> Recipe:
@@ -247,7 +257,7 @@ class SelfSupervised(SplitNN):
         """Projectors, predictors and towers that are not pooled have served."""
         fed.extra.pop("pretraining", None)
         for party in fed.parties.values():
-            for part in [k for k in party.modules if k.endswith(HEADS)]:
+            for part in [k for k in party.modules if k.endswith(_HEADS)]:
                 del party.modules[part]
             party.start(self.optimizer, self.lr, self.weight_decay, embedding_l2=self.embedding_l2)
             party.clip_norm = self.finetune_clip_norm
@@ -266,3 +276,142 @@ def _least(rows: Tensor, size: int) -> int:
     Batch statistics of two or three rows make the gradients of a cosine explode.
     """
     return max(2, min(size, rows.shape[1]) // 4)
+
+
+def _check_data(algorithm: SelfSupervised, fed: Federation) -> None:
+    """Settings and data that do not go together.
+
+    Raises:
+        ConfigError: one clear sentence each.
+    """
+    members = algorithm.members(fed)
+    if algorithm.has_cross:
+        if len(members) < 2:
+            raise check.fail(
+                f"{algorithm.name}: the number of parties", "at least 2", len(members),
+                "Cross-party pre-training needs a partner; use fedlocal_ssl for one party.",
+            )  # fmt: skip
+        aligned = fed.stack.rows("aligned").shape[1]
+        if aligned < 2:
+            raise check.fail(
+                f"{algorithm.name}: the number of aligned rows", "at least 2", aligned,
+                "Raise `aligned` in [data], or use fedlocal_ssl, which needs none.",
+            )  # fmt: skip
+    if algorithm.has_local and algorithm.ssl == "moco":
+        for name in members:
+            rows = fed.stack.rows(f"local:{name}").shape[1]
+            if rows < algorithm.pretrain_batch_size:
+                raise check.fail(
+                    f"{algorithm.name}.pretrain_batch_size",
+                    f"at most {rows}, the rows of {name!r}, with ssl = 'moco'",
+                    algorithm.pretrain_batch_size,
+                )
+    shared = algorithm.recipe().average
+    if "top" in shared:
+        with as_global(generator(0, "shapes")):
+            tops = {n: _build_encoder(algorithm, fed, n)().get_submodule("top") for n in members}
+        shapes = {n: [tuple(p.shape) for p in m.parameters()] for n, m in tops.items()}
+        if any(s != shapes[members[0]] for s in shapes.values()):
+            raise check.fail(
+                f"{algorithm.name}.average: the layers of 'top'",
+                "of one shape for all parties",
+                {n: s[0] for n, s in shapes.items()},
+                "Give all parties the same cut and the same last hidden width, or leave 'top' "
+                "out of average.",
+            )
+
+
+def _add_heads(
+    algorithm: SelfSupervised, fed: Federation, name: str, spares: list[nn.Module], out: int
+) -> None:
+    """Give a party what it needs beside its bottom in pre-training.
+
+    Args:
+        algorithm: whose widths are used.
+        fed: where the modules are added.
+        name: of the party.
+        spares: encoders that the bottom does not hold, one for each replica.
+        out: width of the projectors.
+    """
+    cut = algorithm.width_of(name)
+    if spares:
+        other = "cross" if algorithm.fused_towers == "local" else "local"
+        fed.add(name, f"{other}_tower", partial(_next_alone, other, iter(spares)))
+    for tower, there in (("cross", algorithm.has_cross), ("local", algorithm.has_local)):
+        if there:
+            hidden = algorithm.projector_hidden
+            fed.add(name, f"{tower}_projector", partial(projector, cut, hidden, out))
+            if algorithm.ssl != "moco":
+                fed.add(
+                    name, f"{tower}_predictor", partial(predictor, out, algorithm.predictor_hidden)
+                )
+
+
+def _build_encoder(
+    algorithm: SelfSupervised, fed: Federation, party: str
+) -> Callable[[], nn.Module]:
+    """What makes a party's encoder: its own module with our top, a ResNet-18 or an MLP."""
+    cut = algorithm.width_of(party)
+    schema = fed.stack.first.schema[party]
+    own = algorithm.parties.get(party, {})
+    hidden = tuple(own.get("hidden", algorithm.hidden))
+    if "module" in own:  # the user's module is the bottom; the top stays the package's
+        middle = hidden[-1] if hidden else cut
+        make: Callable[[], nn.Module] = partial(
+            from_path, own["module"], schema, middle, own.get("args")
+        )
+        if own.get("weights"):
+            make = starting_at(own["weights"], f"weights of {party}", make)
+        return lambda: _with_top(make(), middle, cut)
+    if own.get("weights"):
+        raise ConfigError(
+            f"{algorithm.name}.parties.{party}: weights are for a module, which is not given."
+        )
+    kind = algorithm.encoder_kind
+    if kind == "auto":
+        kind = "resnet18" if len(schema.shape) == 3 else "mlp"
+    if kind == "resnet18":
+        return lambda: resnet_encoder(schema, cut, stem=algorithm.stem)
+    return lambda: mlp_encoder(schema, hidden, cut, embedding=algorithm.embedding)
+
+
+def _build_member(algorithm: SelfSupervised, fed: Federation, name: str, out: int) -> Member:
+    """A party with its towers, views, targets and queues; `out` is the width of projections."""
+    party = fed.parties[name]
+    made = Member(party)
+    if algorithm.has_cross:
+        made.cross = _tower(party, "cross")
+    if algorithm.has_local:
+        made.local = _tower(party, "local")
+        made.augment = algorithm.views_of(fed, name)
+        if algorithm.ssl != "simsiam":
+            every = torch.arange(fed.replicas, device=fed.stack.device)
+            local = made.local
+            made.target = Tower(local.encoder.take(every), local.projector.take(every), None)
+        if algorithm.ssl == "moco":
+            rng = Streams(fed.seeds, "queue", name, device=fed.stack.device, dtype=fed.stack.dtype)
+            size = algorithm.queue_size
+            made.queues = (Queue(size, out, rng), Queue(size, out, rng))
+    return made
+
+
+def _tower(party: Party, kind: str) -> Tower:
+    spare = party.modules.get(f"{kind}_tower")
+    stack: Replicas = party.modules["bottom"] if spare is None else spare
+    found = next(n for n, m in stack.template.named_modules() if isinstance(m, Towers))
+    encoder = stack.sub(f"{found}.{kind}" if found else kind)
+    modules = party.modules
+    return Tower(encoder, modules[f"{kind}_projector"], modules.get(f"{kind}_predictor"))
+
+
+def _alone(kind: str, encoder: nn.Module) -> Towers:
+    return Towers(kind, **{"cross": None, "local": None, kind: encoder})
+
+
+def _next_alone(kind: str, encoders: Iterator[nn.Module]) -> Towers:
+    return _alone(kind, next(encoders))
+
+
+def _with_top(bottom: nn.Module, middle: int, cut: int) -> nn.Sequential:
+    top = nn.Sequential(nn.Linear(middle, cut), nn.BatchNorm1d(cut), nn.ReLU())
+    return nn.Sequential(OrderedDict(bottom=bottom, top=top))

@@ -30,7 +30,6 @@ from vflsec import check, registry
 from vflsec.algorithms.splitnn import Exchange, SplitNN
 from vflsec.errors import PolicyError
 from vflsec.federation import Federation
-from vflsec.link import backward
 from vflsec.nn.chain import walked
 from vflsec.party import Party
 from vflsec.view import Facts
@@ -103,9 +102,9 @@ class FedBCD(SplitNN):
             )
         gradient = batch.gradients[party.name]
         if self.proximal:
-            backward(party, z, gradient, penalty, pull)
+            party.continue_backward(z, gradient, penalty, pull)
         else:
-            backward(party, z, gradient, penalty, x=x, ids=batch.rows)
+            party.continue_backward(z, gradient, penalty, x=x, ids=batch.rows)
 
     def planned_facts(self, active: str, parties: tuple[str, ...], classes: int) -> Facts:
         facts = super().planned_facts(active, parties, classes)

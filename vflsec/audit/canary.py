@@ -251,7 +251,7 @@ def audit_labels(
         used = y.clamp_min(0) if y.dim() == 2 else y
         loss = policy.loss(logits, used, own)
         if loss is None:
-            from vflsec.hooks import cross_entropy
+            from vflsec.nn.loss import cross_entropy
 
             loss = cross_entropy(logits, used)
         (slope,) = torch.autograd.grad(loss.sum(), logits)

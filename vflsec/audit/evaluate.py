@@ -14,7 +14,7 @@ from vflsec.audit.alive import alive as alive_at
 from vflsec.audit.baseline import Baseline, granted, regressions
 from vflsec.audit.curves import curves
 from vflsec.audit.evaluation import Evaluation, title_of
-from vflsec.audit.findings import sentences
+from vflsec.audit.findings import Finding, FindingKind, Location, build_findings
 from vflsec.audit.grid import grid
 from vflsec.audit.labels import by_label, in_words
 from vflsec.cell import CellResult, told_apart
@@ -85,8 +85,8 @@ def evaluate(
         beside += regressions(now, before, alive, strict, points, others)
     verdicts += beside
     told = by_label(own, record.get("attacks", {}), confidence) if len(own) else []
-    said = [] if partial else [*in_words(told), *_findings(points, verdicts, confidence)]
-    said += [] if partial else _idle(record, results)
+    found_out = [] if partial or not len(points) else build_findings(points, verdicts, confidence)
+    said = [] if partial else [*in_words(told), *found_out, *_idle(record, results)]
     return Evaluation(
         frame=_with_roles(record, every, planted),
         points=points,
@@ -224,22 +224,18 @@ def _claims(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[di
     return list(out.values())
 
 
-def _idle(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[str]:
-    """Which defenses are there by name alone, a sentence each."""
-    out: dict[str, None] = {}
+def _idle(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[Finding]:
+    """Which defenses are there by name alone."""
+    out: dict[str, Finding] = {}
     for result in results:
         dataset = record["datasets"].get(f"audit:{result.key}")
         for g in result.guarantees if dataset is not None else ():
             if g.get("idle"):
                 title = title_of(record, "audit", result)
-                out[
+                text = (
                     f"{g['defense']} did nothing on {dataset} under {title}: none of its hooks "
                     "changed anything there, and figures beside it are those without it."
-                ] = None
-    return list(out)
-
-
-def _findings(
-    points: pd.DataFrame, verdicts: Sequence[gates.Verdict], confidence: float
-) -> list[str]:
-    return sentences(points, verdicts, confidence) if len(points) else []
+                )
+                where = Location(dataset, title, g["defense"])
+                out[text] = Finding(FindingKind.DEFENSE_IDLE, text, where)
+    return list(out.values())

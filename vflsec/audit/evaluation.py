@@ -14,6 +14,7 @@ from vflsec.cell import CellResult
 
 if TYPE_CHECKING:
     from vflsec.audit.alive import Alive
+    from vflsec.audit.findings import Finding
     from vflsec.audit.gate import Gate, Verdict
 
 __all__ = ["Evaluation", "costs", "made_before", "title_of"]
@@ -30,7 +31,7 @@ class Evaluation:
         alive: what is shown to work at every place, and the evidence.
         verdicts: of every gate.
         exit_code: of the verdicts.
-        findings: one sentence each.
+        findings: what was found, see :func:`vflsec.audit.findings.build_findings`.
         partial: more cells are to come.
         asked: the gates of the scenario, in its order.
         over_time: points as the attacks would have been after each epoch.
@@ -45,7 +46,7 @@ class Evaluation:
     alive: Alive = field(default_factory=dict)
     verdicts: Sequence[Verdict] = ()
     exit_code: int = 0
-    findings: Sequence[str] = ()
+    findings: Sequence[Finding] = ()
     partial: bool = False
     asked: Sequence[Gate] = ()
     over_time: pd.DataFrame = field(default_factory=pd.DataFrame)

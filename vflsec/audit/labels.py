@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from vflsec.audit import intervals
+from vflsec.audit.findings import Finding, FindingKind, Location
 from vflsec.audit.leakage import is_undefended, rows_of
 
 __all__ = ["by_label", "in_words"]
@@ -88,8 +89,8 @@ def _over(of: Mapping[str, Mapping[int, Mapping[str, Any]]], confidence: float) 
     }
 
 
-def in_words(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A sentence for each attack on several labels without a defense, of test rows if there are."""
+def in_words(rows: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    """A finding for each attack on several labels without a defense, of test rows if there are."""
     bare = [r for r in rows if is_undefended(r) and r.get("most")]
     place = [(r["dataset"], r["algorithm"], r["phase"], r["adversary"], r["attack"]) for r in bare]
     tested = {p for p, r in zip(place, bare, strict=True) if r["split"] == "test"}
@@ -98,10 +99,15 @@ def in_words(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         if r["split"] != "test" and at in tested:
             continue
         left = f" ({', '.join(r['left_out'])} left out)" if r["left_out"] else ""
-        out.append(
+        text = (
             f"On {r['dataset']}, over {r['labels']} labels{left}, {r['attack']} by "
             f"{r['adversary']} reaches a mean AUC of {r['value']:.2f} against "
             f"{r['control_value']:.2f} for its own means; most is told of {r['most']}: "
             f"{r['most_value']:.2f} against {r['most_control']:.2f}."
         )
+        values = {k: r[k] for k in ("value", "control_value", "advantage")}
+        out.append(
+            Finding(FindingKind.SEVERAL_LABELS, text, Location.of(r), r["adversary"], "label",
+                    r["attack"], r["metric"], values)
+        )  # fmt: skip
     return out

@@ -34,4 +34,4 @@ class Audit:
     @property
     def findings(self) -> list[str]:
         """What was found, one sentence each, the largest leaks first."""
-        return list(self.summary.get("findings", ()))
+        return [found["text"] for found in self.summary.get("findings", ())]

@@ -9,8 +9,8 @@ from vflsec.config.bounds import bad_names
 from vflsec.config.problems import Origin, Problem
 from vflsec.config.sections import Data
 from vflsec.config.toml_text import Path as KeyPath
-from vflsec.data.load import TABLE_KEYS
 from vflsec.data.names import label_rule
+from vflsec.data.table_spec import FILE_KEYS, TABLE_KEYS
 
 __all__ = ["across", "naming"]
 
@@ -66,7 +66,7 @@ def _tables(normal: Mapping[str, Any], section: str) -> list[Mapping[str, Any]]:
     return [t if isinstance(t, Mapping) else {} for t in found] if isinstance(found, list) else []
 
 
-_TABLE_KEYS = tuple(k for k in TABLE_KEYS if k not in ("file", "files"))
+_TABLE_KEYS = tuple(k for k in TABLE_KEYS if k not in FILE_KEYS)
 
 
 def _data_rules(origin: Origin, i: int, data: Mapping[str, Any]) -> list[Problem]:

@@ -227,33 +227,16 @@ def assign_columns(
     single: bool,
 ) -> dict[str, list[str]]:
     """Feature columns of each party, in file order or as listed; `active` may have none."""
-    everything = [c for f in frames.values() for c in f.columns]
-    for c in drop:
-        if c not in everything:
-            raise data_error(
-                next(iter(frames.values())).path if single else "data",
-                "drop", f"name columns among {listed(dict.fromkeys(everything))}", repr(c),
-                check.nearest(c, everything),
-            )  # fmt: skip
+    _check_dropped(frames, drop, single)
     used: dict[str, list[str]] = {}
     owner: dict[str, str] = {}
     for p, frame in frames.items():
         taken = roles.taken(p)
-        if columns is not None and p in columns:
-            there = list(columns[p])
-        else:
-            there = [c for c in frame.columns if c not in taken]
-        mine = [c for c in there if c not in drop]
-        for c in mine:
-            frame.column(c, f"columns of party {p!r}:")
-            if c in taken:
-                raise data_error(
-                    frame.path,
-                    f"columns of party {p!r}",
-                    "be features",
-                    f"{c!r}, which is the {taken[c]} column",
-                    "Remove it from the list.",
-                )
+        every = [c for c in frame.columns if c not in taken]
+        there = list((columns or {}).get(p, every))
+        used[p] = [c for c in there if c not in drop]
+        for c in used[p]:
+            _check_feature(frame, p, c, taken)
             key = c if single else f"{p}\x1f{c}"
             if key in owner:
                 whose = "listed twice" if owner[key] == p else f"also a column of {owner[key]!r}"
@@ -262,13 +245,37 @@ def assign_columns(
                     "Remove one mention.",
                 )  # fmt: skip
             owner[key] = p
-        if not mine and (there or p != active):
+        if not used[p] and (there or p != active):
             raise data_error(
                 frame.path, f"party {p!r}", "have at least one feature column", "none",
                 f"The table has {listed(frame.columns)}.",
             )  # fmt: skip
-        used[p] = mine
     return used
+
+
+def _check_dropped(frames: Mapping[str, Frame], drop: Sequence[str], single: bool) -> None:
+    """Refuse to leave out columns that are not there."""
+    everything = [c for f in frames.values() for c in f.columns]
+    for c in drop:
+        if c not in everything:
+            raise data_error(
+                next(iter(frames.values())).path if single else "data",
+                "drop", f"name columns among {listed(dict.fromkeys(everything))}", repr(c),
+                check.nearest(c, everything),
+            )  # fmt: skip
+
+
+def _check_feature(frame: Frame, party: str, column: str, taken: Mapping[str, str]) -> None:
+    """Refuse a column that is not there, or that has another role."""
+    frame.column(column, f"columns of party {party!r}:")
+    if column in taken:
+        raise data_error(
+            frame.path,
+            f"columns of party {party!r}",
+            "be features",
+            f"{column!r}, which is the {taken[column]} column",
+            "Remove it from the list.",
+        )
 
 
 def declared_kinds(

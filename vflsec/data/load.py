@@ -12,19 +12,19 @@ from typing import Any
 
 from vflsec import check, registry
 from vflsec.data.source import Source
+from vflsec.data.table_spec import (
+    FILE_KEYS,
+    TABLE_KEYS,
+    check_section,
+    read_files,
+    read_table_spec,
+)
 from vflsec.errors import ConfigError
 
-__all__ = ["SPLIT_KEYS", "TABLE_KEYS", "load_source", "split_options", "table_files"]
+__all__ = ["SPLIT_KEYS", "load_source", "split_options", "table_files"]
 
 SPLIT_KEYS = ("validation", "test", "labelled", "aligned", "shuffle_labels", "scale")
 """Keys that say how rows are split and scaled: arguments of :func:`~.prepare.make_task`."""
-
-TABLE_KEYS = (
-    "file", "files", "id", "label", "active", "columns", "categorical", "numeric", "drop",
-    "split", "group", "merge_classes", "drop_classes", "label_edges", "task", "separator",
-    "decimal", "encoding", "max_bytes", "max_cells", "max_columns",
-)  # fmt: skip
-"""Keys that describe the user's own tables: arguments of :func:`~.tables.load_tables`."""
 
 OTHER_KEYS = ("name", "params", "digest")
 
@@ -33,7 +33,7 @@ def load_source(section: Mapping[str, Any], seed: int, base: Path) -> Source:
     """Load what a ``[data]`` section names.
 
     Either ``name`` (a registered data set) with ``params``, or ``file`` / ``files`` with the keys
-    of :func:`~.tables.load_tables` (there ``name`` is optional, for reports). Keys whose value is
+    of :class:`~.table_spec.TableSpec` (``name`` is optional there). Keys whose value is
     None count as absent; the keys of :func:`split_options` and ``digest`` may stand beside them.
 
     Args:
@@ -53,7 +53,7 @@ def load_source(section: Mapping[str, Any], seed: int, base: Path) -> Source:
         if key not in known:
             raise check.fail("data", f"made of the keys {', '.join(known)}", key,
                              check.nearest(key, known))  # fmt: skip
-    own = [k for k in ("file", "files") if k in given]
+    own = [k for k in FILE_KEYS if k in given]
     if len(own) == 2:
         raise ConfigError(
             "data: give either `file` (one table for all parties) or `files` (a table for each "
@@ -97,52 +97,11 @@ def _registered(name: str, params: Mapping[str, Any], seed: int) -> Source:
     return source
 
 
-def _tables(given: Mapping[str, Any], base: Path) -> Source:
+def _read_tables(given: Mapping[str, Any], base: Path) -> Source:
     from vflsec.data.tables import load_tables
 
-    if "params" in given:
-        raise ConfigError("data: `params` belong to a registered data set; tables have none.")
-    if "label" not in given:
-        raise ConfigError(
-            "data: label must name the label column, got nothing. Add label = \"COLUMN\"."
-        )  # fmt: skip
-    options = {k: given[k] for k in TABLE_KEYS if k in given and k not in ("file", "files")}
-    if "file" in given:
-        files: Any = base / _text("file", given["file"])
-    else:
-        if not isinstance(given["files"], Mapping):
-            raise check.fail(
-                "data: files", "a table with one path for each party", given["files"],
-                "For one table with the columns of all parties use `file`.",
-            )  # fmt: skip
-        files = {p: base / _text(f"files.{p}", path) for p, path in given["files"].items()}
-    for key in ("label", "active", "split", "group"):
-        if key == "label" and isinstance(options[key], list | tuple):
-            _texts(key, options[key])
-        elif key in options:
-            _text(key, options[key])
-    for key in ("id", "separator", "decimal", "encoding"):
-        if isinstance(options.get(key), Mapping):
-            for party, value in options[key].items():
-                _text(f"{key}.{party}", value)
-        elif key in options:
-            _text(key, options[key])
-    for key in ("categorical", "numeric", "drop", "drop_classes"):
-        if key in options:
-            _texts(key, options[key])
-    for key, what in (("columns", "columns for each party"), ("merge_classes", "old classes for "
-                      "each new class")):  # fmt: skip
-        if key in options:
-            if not isinstance(options[key], Mapping):
-                raise check.fail(f"data: {key}", f"a table with a list of {what}", options[key])
-            for party, names in options[key].items():
-                _texts(f"{key}.{party}", names)
-    for edge in options.get("label_edges", ()):
-        check.finite("data: label_edges", edge)
-    for key in ("max_bytes", "max_cells", "max_columns"):
-        if key in options:
-            check.integer(f"data: {key}", options[key])
-    return load_tables(files, name=_text("name", given.get("name", "")), **options)
+    check_section(given)
+    return load_tables(read_files(given, base), read_table_spec(given))
 
 
 def table_files(section: Mapping[str, Any], base: Path) -> list[Path]:
@@ -178,7 +137,7 @@ class _Kept:
                 self.sources[key] = self.sources.pop(key)
                 return source
         began = time.time_ns()
-        source = _tables(given, base)
+        source = _read_tables(given, base)
         if stamps and stamps == _stamps(files):
             fresh = any(began - s[2] < 2_000_000_000 for s in stamps)
             self.sources.pop(key, None)
@@ -211,17 +170,6 @@ def _hashes(files: Sequence[Path]) -> list[str]:
 
 
 _kept = _Kept()
-
-
-def _text(key: str, value: Any) -> str:
-    if not isinstance(value, str | Path):
-        raise check.fail(f"data: {key}", "text", value)
-    return str(value)
-
-
-def _texts(key: str, value: Any) -> None:
-    if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
-        raise check.fail(f"data: {key}", "a list of column names", value)
 
 
 def split_options(section: Mapping[str, Any]) -> dict[str, Any]:

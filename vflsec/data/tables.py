@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -33,6 +33,7 @@ from vflsec.data.names import label_rule, unshowable
 from vflsec.data.profile import holders, overlaps, respelled, table_facts
 from vflsec.data.reading import Frame, data_error, listed, texts
 from vflsec.data.source import PartyData, Source
+from vflsec.data.table_spec import TableSpec
 
 __all__ = ["load_tables"]
 
@@ -42,121 +43,41 @@ READING = 3
 """Counts the rules by which tables are read; part of a data set's identity."""
 
 
-def load_tables(
-    files: Mapping[str, str | Path] | str | Path,
-    *,
-    label: str | Sequence[str],
-    id: str | Mapping[str, str] | None = None,
-    active: str | None = None,
-    columns: Mapping[str, Sequence[str]] | None = None,
-    categorical: Sequence[str] = (),
-    numeric: Sequence[str] = (),
-    drop: Sequence[str] = (),
-    split: str | None = None,
-    group: str | None = None,
-    merge_classes: Mapping[str, Sequence[str]] | None = None,
-    drop_classes: Sequence[str] = (),
-    label_edges: Sequence[float] = (),
-    task: Literal["classification", "regression", "multilabel"] = "classification",
-    separator: str | Mapping[str, str] = "",
-    decimal: str | Mapping[str, str] = "",
-    encoding: str | Mapping[str, str] = "",
-    max_bytes: int = Limits.bytes,
-    max_cells: int = Limits.cells,
-    max_columns: int = Limits.columns,
-    name: str = "",
-) -> Source:
+def load_tables(files: Mapping[str, str | Path] | str | Path, spec: TableSpec) -> Source:
     """Read CSV (also ``.csv.gz``) or Parquet tables.
 
     Args:
-        files: either the table of each party, joined on `id` (a party may lack rows), or one table
-            for all parties, whose columns `columns` distributes (each party holds every row).
-        label: the label column. Classes may be integers, text or booleans; empty = no label. A list
-            of at least two columns with two classes each if `task` is ``multilabel``.
-        id: the id column, by party where it differs; needed with several files. Ids are compared
-            as trimmed text.
-        active: the party with the labels. Default: the party whose table has the label column;
-            with one table, the party called ``active``, else the first of `columns`.
-        columns: feature columns by party. Optional with several files, where the default is all
-            columns that have no other role. The active party may have none and hold labels only.
-        categorical, numeric: columns declared to be so, as ``column`` or ``party.column``.
-            Undeclared columns: numbers and dates (:mod:`vflsec.data.dates`) are numeric, text and
-            booleans categorical.
-        drop: columns to leave out.
-        split: column with ``train`` / ``test`` (or ``validation``) for a fixed split.
-        group: column whose equal values stay on one side of a split, for example a person.
-        merge_classes, drop_classes, label_edges: see :class:`vflsec.data.classes.Relabel`.
-        task: ``regression`` if the label is a quantity, ``multilabel`` if a row has several yes/no
-            labels at once.
-        separator, decimal, encoding: of text tables, by party where they differ; found out if not
-            given, see :mod:`vflsec.data.dialect`.
-        max_bytes, max_cells, max_columns: the most that is read of one table.
-        name: of the data set in reports; default: the stem of the active party's file.
+        files: either the table of each party, joined on ids (a party may lack rows), or one table
+            for all parties, whose columns `spec.columns` distributes (each party holds every row).
+        spec: what its columns are.
 
     Raises:
         DataError: a table or the way it is described is not usable; one message says where,
             what is allowed, what was found, and how to mend it.
     """
-    check.one_of("data: task", task, TASKS)
-    named = (label,) if isinstance(label, str) else tuple(label)
-    if rule := label_rule(label, task):
-        raise data_error("data", "label", rule, listed(named) or "none")
-    for column in named if task == "multilabel" else ():  # they stand in the names of attacks
-        why = unshowable(column) or "not be called like a question" * (column in QUESTIONS)
-        if why:
-            raise data_error("data", "label", why, repr(column), "Rename the column.")
-    roles = Roles(id or "", named, split or "", group or "")
+    _check_label(spec)
+    roles = Roles(spec.id or "", spec.labels, spec.split or "", spec.group or "")
     check_roles(roles)
-    reader = Reader(separator, decimal, encoding, Limits(max_bytes, max_cells, max_columns))
-    change = Relabel(merge_classes or {}, drop_classes, label_edges)
-    if task != "classification" and change:
-        raise data_error(
-            "data", "task", "stand without merge_classes, drop_classes and label_edges",
-            repr(task), "They make classes of the label: leave out one or the other.",
-        )  # fmt: skip
-    asked = _identity(
-        change, label=label if isinstance(label, str) else list(named),
-        id=id if id is None or isinstance(id, str) else dict(id),
-        active=active,
-        columns={p: list(c) for p, c in columns.items()} if columns is not None else None,
-        categorical=sorted(categorical), numeric=sorted(numeric), drop=sorted(drop),
-        split=split, group=group, **({} if task == "classification" else {"task": task}),
-    )  # fmt: skip
-    if isinstance(files, Mapping):
-        frames, active = separate_tables(files, roles, active, reader)
-    else:
-        frames, active = common_table(files, roles, columns, active, reader)
-    check_parties(list(frames), active, columns)
-    name = name or frames[active].path.name.split(".")[0]
+    change = Relabel(spec.merge_classes or {}, spec.drop_classes, spec.label_edges)
+    _check_change(spec, change)
+    asked = _identity(spec, change)
+    frames, active = _read_frames(files, spec, roles)
+    check_parties(list(frames), active, spec.columns)
+    name = spec.name or frames[active].path.name.split(".")[0]
     if why := unshowable(name):
         raise data_error("data", "name", why, repr(name), 'Add name = "..." under [data].')
     order = [active, *(p for p in frames if p != active)]
     used = assign_columns(
-        frames, roles, columns, drop, active=active, single=not isinstance(files, Mapping)
+        frames, roles, spec.columns, spec.drop, active=active, single=not isinstance(files, Mapping)
     )
-    for p in order:
-        if WHICHEVER in used[p]:
-            raise data_error(
-                frames[p].path, f"column {WHICHEVER!r}", "have another name",
-                "one that stands for any column in scenarios", "Rename it, or leave it out (drop).",
-            )  # fmt: skip
-    declared = declared_kinds(frames, used, categorical, numeric)
+    _check_names(frames, used, order)
+    declared = declared_kinds(frames, used, spec.categorical, spec.numeric)
 
     index = _indices(frames, roles, order)
     union, rows = _joined(index, order)
     _check_overlap(frames, index, rows, order)
 
-    y = np.full(len(union), -1, dtype=np.int64)
-    values = None
-    class_names: tuple[str, ...] = (" and ".join(named),)
-    if task == "classification":
-        y[rows[active]], class_names = labels(frames[active], named[0], change)
-    else:
-        one = task == "regression"
-        found = quantity(frames[active], named[0]) if one else several(frames[active], named)
-        values = np.full((len(union), *found.shape[1:]), np.nan)
-        values[rows[active]] = found
-        y[~np.isnan(values.reshape(len(union), -1)[:, 0])] = 0
+    found = _read_label(frames[active], spec, change, rows[active], len(union))
     made = {p: features(frames[p], used[p], *declared[p]) for p in order}
     parties = {
         p: PartyData(made[p].values, rows[p], tuple(used[p]), made[p].categories) for p in order
@@ -165,17 +86,90 @@ def load_tables(
         name=name,
         parties=parties,
         active=active,
-        y=y,
-        class_names=class_names,
+        y=found.y,
+        class_names=found.names,
         ids=tuple(union.tolist()),
-        split=_split(frames, order, rows, roles.split, len(union)) if split else None,
+        split=_split(frames, order, rows, roles.split, len(union)) if spec.split else None,
         digest=_digest(asked, frames, order),
-        group=_group(frames, order, rows, roles.group, len(union)) if group else None,
-        values=values,
-        labels=named if task == "multilabel" else (),
-        facts=_facts(frames, used, made, rows, y, roles, drop, (active, _kind(class_names, task)))
+        group=_group(frames, order, rows, roles.group, len(union)) if spec.group else None,
+        values=found.values,
+        labels=spec.labels if spec.task == "multilabel" else (),
+        facts=_facts(
+            frames, used, made, rows, found.y, roles, spec.drop,
+            (active, _kind(found.names, spec.task)),
+        )
         | {"respelled": respelled(index, order)},
-    )
+    )  # fmt: skip
+
+
+class _Label(NamedTuple):
+    """A label over the union of rows: classes (N,), a quantity (N,) or several labels (N, L)."""
+
+    y: NDArray[np.int64]
+    names: tuple[str, ...]
+    values: NDArray[np.float64] | None = None
+
+
+def _check_label(spec: TableSpec) -> None:
+    """Refuse a label that does not fit the task, or that reports cannot name."""
+    check.one_of("data: task", spec.task, TASKS)
+    if rule := label_rule(spec.label, spec.task):
+        raise data_error("data", "label", rule, listed(spec.labels) or "none")
+    if spec.task != "multilabel":
+        return
+    for column in spec.labels:  # they stand in the names of attacks
+        why = unshowable(column) or "not be called like a question" * (column in QUESTIONS)
+        if why:
+            raise data_error("data", "label", why, repr(column), "Rename the column.")
+
+
+def _check_change(spec: TableSpec, change: Relabel) -> None:
+    """Refuse to make classes of a label that is predicted as it is."""
+    if spec.task != "classification" and change:
+        raise data_error(
+            "data", "task", "stand without merge_classes, drop_classes and label_edges",
+            repr(spec.task), "They make classes of the label: leave out one or the other.",
+        )  # fmt: skip
+
+
+def _read_frames(
+    files: Mapping[str, str | Path] | str | Path, spec: TableSpec, roles: Roles
+) -> tuple[dict[str, Frame], str]:
+    """The table of each party, and the name of the active one."""
+    most = {"bytes": spec.max_bytes, "cells": spec.max_cells, "columns": spec.max_columns}
+    limits = Limits(**{key: value for key, value in most.items() if value is not None})
+    reader = Reader(spec.separator, spec.decimal, spec.encoding, limits)
+    if isinstance(files, Mapping):
+        return separate_tables(files, roles, spec.active, reader)
+    return common_table(files, roles, spec.columns, spec.active, reader)
+
+
+def _check_names(
+    frames: Mapping[str, Frame], used: Mapping[str, Sequence[str]], order: Sequence[str]
+) -> None:
+    """Refuse a column that is called like the word for any column."""
+    for p in order:
+        if WHICHEVER in used[p]:
+            raise data_error(
+                frames[p].path, f"column {WHICHEVER!r}", "have another name",
+                "one that stands for any column in scenarios", "Rename it, or leave it out (drop).",
+            )  # fmt: skip
+
+
+def _read_label(
+    frame: Frame, spec: TableSpec, change: Relabel, rows: NDArray[np.int64], size: int
+) -> _Label:
+    """The label of the active party's rows, over the `size` rows of the union."""
+    y = np.full(size, -1, dtype=np.int64)
+    if spec.task == "classification":
+        y[rows], names = labels(frame, spec.labels[0], change)
+        return _Label(y, names)
+    one = spec.task == "regression"
+    found = quantity(frame, spec.labels[0]) if one else several(frame, spec.labels)
+    values = np.full((size, *found.shape[1:]), np.nan)
+    values[rows] = found
+    y[~np.isnan(values.reshape(size, -1)[:, 0])] = 0
+    return _Label(y, (" and ".join(spec.labels),), values)
 
 
 def _kind(class_names: Sequence[str], task: str) -> str:
@@ -185,14 +179,27 @@ def _kind(class_names: Sequence[str], task: str) -> str:
     return "quantity" if task == "regression" else f"{len(class_names)} classes"
 
 
-def _identity(change: Relabel, **asked: Any) -> dict[str, Any]:
-    """What of a call decides how the same files are read, as plain values."""
-    options = {"reading": READING, **asked}
+def _identity(spec: TableSpec, change: Relabel) -> dict[str, Any]:
+    """What of a spec decides how the same files are read, as plain values."""
+    out: dict[str, Any] = {
+        "reading": READING,
+        "label": spec.label if isinstance(spec.label, str) else list(spec.labels),
+        "id": dict(spec.id) if isinstance(spec.id, Mapping) else spec.id,
+        "active": spec.active,
+        "columns": None if spec.columns is None else {p: [*c] for p, c in spec.columns.items()},
+        "categorical": sorted(spec.categorical),
+        "numeric": sorted(spec.numeric),
+        "drop": sorted(spec.drop),
+        "split": spec.split,
+        "group": spec.group,
+    }
+    if spec.task != "classification":
+        out["task"] = spec.task
     if change:
-        options["classes"] = [
+        out["classes"] = [
             {k: list(v) for k, v in change.merge.items()}, list(change.drop), list(change.edges)
         ]  # fmt: skip
-    return options
+    return out
 
 
 def _digest(asked: dict[str, Any], frames: Mapping[str, Frame], order: Sequence[str]) -> str:

@@ -12,8 +12,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from vflsec.errors import MissingDependencyError
-
 if TYPE_CHECKING:
     from vflsec.he.ckks import KeyPair, Parameters, PublicKey
     from vflsec.he.interactive import ActiveRole, PassiveRole
@@ -21,8 +19,7 @@ if TYPE_CHECKING:
     from vflsec.visible import claim
 
 __all__ = [
-    "ActiveRole", "KeyPair", "Parameters", "PassiveRole", "PublicKey", "claim", "tenseal",
-    "visibility_table",
+    "ActiveRole", "KeyPair", "Parameters", "PassiveRole", "PublicKey", "claim", "visibility_table",
 ]  # fmt: skip
 
 _HOME = {
@@ -42,20 +39,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-def tenseal() -> Any:
-    """The TenSEAL module.
-
-    Raises:
-        MissingDependencyError: it is not installed; the message says how to.
-    """
-    try:
-        import tenseal as module
-    except ImportError as why:
-        raise MissingDependencyError(
-            "homomorphic encryption needs the package 'tenseal', which is not installed "
-            f"({why}). It has wheels for CPython on Linux (glibc), macOS on arm64 and Windows; "
-            "elsewhere build it with: pip install 'vflsec[he]'. Mode 'emulated' runs without it."
-        ) from why
-    return module

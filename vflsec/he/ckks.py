@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 
 from vflsec import check
 from vflsec.errors import CiphertextError, ConfigError, ShapeError
-from vflsec.he import tenseal
 from vflsec.he.envelope import Blob, fingerprint, pack, unpack
+from vflsec.he.library import import_tenseal
 
 __all__ = ["MAX_BITS", "KeyPair", "Parameters", "PublicKey"]
 
@@ -125,7 +125,7 @@ class PublicKey:
             raise CiphertextError("public key must match its fingerprint: damaged. Send it again.")
         self.key = blob.key
         try:
-            self._context = tenseal().context_from(blob.parts[0], n_threads=threads)
+            self._context = import_tenseal().context_from(blob.parts[0], n_threads=threads)
         except (ValueError, RuntimeError) as why:
             raise CiphertextError(f"public key cannot be read: {why}.") from why
         self._context.auto_rescale = False
@@ -141,7 +141,9 @@ class PublicKey:
             )
         x = _wide(x)
         scale = self.parameters.scale(power)
-        return tenseal().ckks_tensor(self._context, x.reshape(len(x), 1, -1), scale, batch=True)
+        return import_tenseal().ckks_tensor(
+            self._context, x.reshape(len(x), 1, -1), scale, batch=True
+        )
 
     def encrypt(self, x: Array) -> bytes:
         """A matrix (b, m), b at most `slots`, in the packing ``rows``: m ciphertexts."""
@@ -150,7 +152,7 @@ class PublicKey:
     def _load(self, data: bytes) -> tuple[Blob, Any]:
         blob = unpack(data, "rows", self.key)
         try:
-            return blob, tenseal().ckks_tensor_from(self._context, blob.parts[0])
+            return blob, import_tenseal().ckks_tensor_from(self._context, blob.parts[0])
         except (ValueError, RuntimeError) as why:
             raise CiphertextError(f"ciphertext cannot be read: {why}.") from why
 
@@ -174,7 +176,7 @@ class PublicKey:
         w = _matrix(w)
         if blob.shape[1] != len(w):
             raise ShapeError(f"cannot multiply {blob.shape} by {w.shape}.")
-        product = x.mm(tenseal().plain_tensor(_seen(_wide(_wide(w).T).T).tolist()))
+        product = x.mm(import_tenseal().plain_tensor(_seen(_wide(_wide(w).T).T).tolist()))
         if plus is not None:
             product = product + self._rows(plus, 2)
         return pack("rows", self.key, (blob.shape[0], w.shape[1]), [product.serialize()])
@@ -182,13 +184,13 @@ class PublicKey:
     def vector(self, x: Array, power: int = 1) -> Any:
         """One ciphertext with a number in each slot; power 2 to be added to products."""
         numbers = np.asarray(x, dtype=np.float64).tolist()
-        return tenseal().ckks_vector(self._context, numbers, self.parameters.scale(power))
+        return import_tenseal().ckks_vector(self._context, numbers, self.parameters.scale(power))
 
     def load_vectors(self, data: bytes) -> tuple[tuple[int, ...], list[Any]]:
         """Shape and ciphertexts of an envelope of kind ``blocks``."""
         blob = unpack(data, "blocks", self.key)
         try:
-            read = tenseal().ckks_vector_from
+            read = import_tenseal().ckks_vector_from
             return blob.shape, [read(self._context, p) for p in blob.parts]
         except (ValueError, RuntimeError) as why:
             raise CiphertextError(f"ciphertext cannot be read: {why}.") from why
@@ -208,7 +210,7 @@ class KeyPair(PublicKey):
     """
 
     def __init__(self, parameters: Parameters | None = None, threads: int = 1) -> None:
-        ts = tenseal()
+        ts = import_tenseal()
         p = parameters or Parameters()
         context = ts.context(
             ts.SCHEME_TYPE.CKKS, p.degree, coeff_mod_bit_sizes=list(p.bits), n_threads=threads

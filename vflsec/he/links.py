@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from vflsec.channel import Recorder
 from vflsec.errors import ConfigError, PolicyError
-from vflsec.federation import Federation
+from vflsec.federation import Federation, PlainLink
 from vflsec.he import cost
 from vflsec.he.flood import Flood
 from vflsec.he.layer import Emulated, Layer, Real, Settings, backend
-from vflsec.link import Link, backward
+from vflsec.link import Link
 from vflsec.message import Kind, Message
 from vflsec.rng import Streams
 from vflsec.view import Table
@@ -87,7 +87,7 @@ def refuse_treatment(fed: Federation, kind: Kind, name: str, why: str) -> None:
             )
 
 
-class InteractiveLink(Link):
+class InteractiveLink(Link[Federation]):
     """z = h W + b between the passive party's embedding h and the active party's top model.
 
     Args:
@@ -221,7 +221,7 @@ class InteractiveLink(Link):
             layer.bias.sub_(self.settings.lr * g.sum(1))
             if layer.share is not None and found.noise is not None:
                 layer.share.add_(self.settings.lr * found.noise)
-        backward(fed.parties[me], z, delivered, penalty, x=x)
+        fed.parties[me].continue_backward(z, delivered, penalty, x=x)
         return delivered
 
     def _witness(self, fed: Federation, h: Tensor, rows: Tensor, phase: str) -> None:
@@ -248,7 +248,7 @@ class InteractiveLink(Link):
         fed.derive(kind, other, who, x, rows, phase=phase)
 
 
-class SummedGradientLink(Link):
+class SummedGradientLink(PlainLink):
     """The passive party gets the batch sum of its parameter gradients, never a row of them.
 
     The active party holds the key and sends Enc(dL/dz). For a linear bottom the passive party

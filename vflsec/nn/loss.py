@@ -1,4 +1,4 @@
-"""Cross entropy with its gradient by hand.
+"""Losses by row: cross entropy with its gradient by hand, binary ones, squared errors.
 
 Classes come first in memory, (R, C, b): the CPU's kernels of log-softmax treat many rows at once
 there, and one after another where the few classes are last.
@@ -10,11 +10,13 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vflsec.nn.graph import without_graph
 
-__all__ = ["cross_entropy", "log_shares", "slope", "through"]
+__all__ = [
+    "binary_cross_entropies", "cross_entropy", "log_shares", "slope", "squared_error", "through",
+]  # fmt: skip
 
 
 def log_shares(logits: Tensor) -> Tensor:
@@ -85,3 +87,14 @@ def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
 def slope(logits: Tensor, y: Tensor) -> Tensor:
     """Gradient (R, b, C) of the mean cross entropy of every replica; `y` as there."""
     return _back(log_shares(logits), y, 1.0 / y.shape[1])
+
+
+def binary_cross_entropies(logits: Tensor, y: Tensor) -> Tensor:
+    """Mean over L labels of the cross entropy of each, (R, b), of logits and 0 or 1 (R, b, L)."""
+    each = nn.functional.binary_cross_entropy_with_logits(logits, y, reduction="none")
+    return each.mean(2)
+
+
+def squared_error(answer: Tensor, y: Tensor) -> Tensor:
+    """Squared error of each row, (R, b), of answers and values (R, b, 1)."""
+    return (answer - y).square().sum(2)

@@ -20,7 +20,7 @@ from vflsec.report.lines import WIDTH, item, strength_of
 from vflsec.report.numbers import corrected, interval, number
 from vflsec.report.scores import after, scores
 from vflsec.report.text import clean, shown
-from vflsec.report.verdicts import headline, point_of, unfinished
+from vflsec.report.verdicts import beside_verdicts, headline, point_of, unfinished
 
 __all__ = [
     "judged_line",
@@ -216,7 +216,7 @@ def _say(title: str, lines: Sequence[str], console: Console) -> None:
 
 
 def _findings(summary: Mapping[str, Any], console: Console) -> None:
-    found = [f for f in summary["findings"] if f.partition(":")[0] not in _STYLE]
+    found = beside_verdicts(summary)
     if found:
         console.print(Text("\nFindings", style="bold"))
         console.print(Text(first.each(summary), style="dim"))

@@ -19,6 +19,7 @@ from vflsec.audit import matrix, pictures
 from vflsec.audit.alive import Alive, titles
 from vflsec.audit.evaluation import Evaluation, costs, made_before
 from vflsec.audit.exposure import outcomes
+from vflsec.audit.findings import format_verdict
 from vflsec.audit.gate import Verdict
 from vflsec.audit.leakage import POINT, rows_of
 from vflsec.cell import CellResult, digest
@@ -35,7 +36,7 @@ __all__ = [
     "write_exports",
 ]
 
-SUMMARY_VERSION = 1
+SUMMARY_VERSION = 2
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -128,7 +129,7 @@ def summary_of(
                 asdict(v) | {"label": v.gate.label, "line": lines.get(v.gate, 0)}
                 for v in evaluation.verdicts
             ],
-            "findings": list(evaluation.findings),
+            "findings": [asdict(found) for found in evaluation.findings],
             "refused": record["refused"],
             "notes": record["notes"],
             "visibility": outcomes(
@@ -193,7 +194,7 @@ def plain(value: Any) -> Any:
         return plain(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    if value is None or isinstance(value, bool | int | float | str):
+    if value is None or isinstance(value, bool | int | float):
         return value
     return str(value)
 
@@ -213,7 +214,7 @@ def stored_summary(folder: Path) -> Iterator[dict[str, Any]]:
             f"{path}: cannot be read ({error}). Name a folder that `vflsec audit` wrote."
         ) from None
     version = found.get("schema_version") if isinstance(found, dict) else None
-    if version != SUMMARY_VERSION:
+    if version not in (1, SUMMARY_VERSION):
         raise ConfigError(
             f"{path}: has schema version {version!r}, this vflsec reads "
             f"{SUMMARY_VERSION}. Run `vflsec audit` again."
@@ -230,7 +231,14 @@ def stored_summary(folder: Path) -> Iterator[dict[str, Any]]:
     if wrong:
         raise damaged(wrong)
     with damage_unless(lambda: seal is not None, damaged):
-        yield found | {"command": here(found, folder)}
+        yield (_upgraded(found) if version == 1 else found) | {"command": here(found, folder)}
+
+
+def _upgraded(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """A summary of version 1, whose findings were sentences, as one of today's."""
+    said = {format_verdict(v): "verdict" for v in summary["gates"]}
+    findings = [{"kind": said.get(text, ""), "text": text} for text in summary["findings"]]
+    return {**summary, "schema_version": SUMMARY_VERSION, "findings": findings}
 
 
 def here(summary: Mapping[str, Any], folder: Path) -> dict[str, Any]:

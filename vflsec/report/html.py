@@ -23,7 +23,7 @@ from vflsec.report.numbers import against, corrected, interval, number
 from vflsec.report.scores import CAP_MEANS, DCS_MEANS, after, scores
 from vflsec.report.tables import MATCHING, matched
 from vflsec.report.text import clean
-from vflsec.report.verdicts import headline, judged, place, point_of
+from vflsec.report.verdicts import beside_verdicts, headline, judged, place, point_of
 from vflsec.visible import HEADS, Line, cells
 
 __all__ = ["html", "render", "svg"]
@@ -62,7 +62,7 @@ def html(summary: Mapping[str, Any]) -> str:
         ],
         heads=[h.capitalize() for h in HEADS],
         choices=_choices(summary),
-        findings=[f for f in summary["findings"] if f.partition(":")[0] not in _VERDICTS],
+        findings=beside_verdicts(summary),
         raw=_block(summary.get("scenario", "")),
     )
 
@@ -98,9 +98,6 @@ def render(template: str, summary: Mapping[str, Any], **more: Any) -> str:
         "threats": placing.threats(summary), "guarantees": _guarantees(summary),
     }  # fmt: skip
     return env.get_template(template).render(shared | more)
-
-
-_VERDICTS = ("PASS", "FAIL", "INCONCLUSIVE")
 
 
 def _choices(summary: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -77,7 +77,7 @@ def junit_xml(summary: Mapping[str, Any]) -> str:
     named = zip(verdicts, names, strict=True)
     warned = [f"warning: {name}: {v['warning']}" for v, name in named if v.get("warning")]
     unsaid = [*older(summary), *unjudged(summary), *unread(summary)]
-    said = [clean(line) for line in [*warned, *unsaid, *summary["findings"]]]
+    said = [clean(line) for line in [*warned, *unsaid, *(f["text"] for f in summary["findings"])]]
     ElementTree.SubElement(suite, "system-out").text = "\n".join(said)
     ElementTree.SubElement(suite, "system-err").text = ""
     ElementTree.indent(root)

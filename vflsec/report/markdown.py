@@ -15,7 +15,7 @@ from vflsec.report.numbers import against, corrected, interval, number
 from vflsec.report.scores import CAP_MEANS, DCS_MEANS, after, scores
 from vflsec.report.tables import MATCHING, matched
 from vflsec.report.text import markdown as esc
-from vflsec.report.verdicts import headline, place, point_of
+from vflsec.report.verdicts import beside_verdicts, headline, place, point_of
 from vflsec.visible import Line, markdown
 
 __all__ = ["markdown_summary"]
@@ -85,7 +85,7 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
     lines += _strongest(matrix.strongest(summary["points"], level), level)
     lines += _matrix(matrix.leaks(summary["points"], level))
     lines += _dosing(summary.get("dosing", []))
-    findings = [f for f in summary["findings"] if f.partition(":")[0] not in _MARK]
+    findings = beside_verdicts(summary)
     if findings:
         lines += [
             "### Findings",

@@ -12,7 +12,7 @@ from vflsec.report.beyond import beyond
 from vflsec.report.coverage import gaps
 from vflsec.report.numbers import against, interval, number
 from vflsec.report.text import clean
-from vflsec.report.verdicts import headline, place, point_of
+from vflsec.report.verdicts import beside_verdicts, headline, place, point_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["Audit", "html_of"]
 
 _MOST = 20
-_VERDICTS = ("PASS", "FAIL", "INCONCLUSIVE")
 
 
 class Audit(result.Audit):
@@ -89,7 +88,7 @@ def html_of(summary: Mapping[str, Any]) -> str:
                 ],
             )
         )  # fmt: skip
-    findings = [f for f in summary["findings"] if f.partition(":")[0] not in _VERDICTS]
+    findings = beside_verdicts(summary)
     said = [f"Not judged by any gate, and leaking: {line}" for line in beyond(summary)]
     said += [first.each(summary)] * bool(findings)
     said += [*findings, *(f"Note: {note}" for note in summary["notes"])]

@@ -12,8 +12,8 @@ from vflsec.report.numbers import against
 from vflsec.report.text import clean
 
 __all__ = [
-    "counts", "gate_of", "headline", "identity", "judged", "place", "point_of", "some", "title",
-    "titles", "unfinished", "weighed",
+    "beside_verdicts", "counts", "gate_of", "headline", "identity", "judged", "place", "point_of",
+    "some", "title", "titles", "unfinished", "weighed",
 ]  # fmt: skip
 
 Verdict = Mapping[str, Any]
@@ -126,6 +126,11 @@ def gate_of(v: Verdict) -> Any:
     from vflsec.audit.gate import Gate
 
     return SimpleNamespace(**{f.name: f.default for f in fields(Gate)} | v["gate"])
+
+
+def beside_verdicts(summary: Mapping[str, Any]) -> list[str]:
+    """The findings that are no verdict, as sentences."""
+    return [f["text"] for f in summary["findings"] if f["kind"] != "verdict"]
 
 
 def weighed(v: Verdict, points: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -176,9 +176,9 @@ def decrypt(ring: Ring, key: Array, sealed: Ciphertext) -> Array:
 
 def rescaled(public: PublicKey, sealed: bytes, w: Array, mask: Array) -> bytes:
     """Enc(h W + R) as it was once made: each product rescaled, left with a single prime."""
-    from vflsec.he import tenseal
+    from vflsec.he.library import import_tenseal
 
-    ts, context = tenseal(), public._context
+    ts, context = import_tenseal(), public._context
     _, x = public._load(sealed)
     context.auto_rescale = True
     product = x.mm(ts.plain_tensor(w.tolist()))

@@ -14,10 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from vflsec import check, registry
-from vflsec.attack import Attack
-from vflsec.guess import Guess
-from vflsec.view import View
+from vflsec.plugin import Attack, Guess, View, check, registry
 
 ALIASES = ("nearest_mean",)
 

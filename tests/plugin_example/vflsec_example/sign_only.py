@@ -13,9 +13,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from vflsec import registry
-from vflsec.message import Message
-from vflsec.policy import Own, Policy
+from vflsec.plugin import Message, Own, Policy, registry
 
 
 @registry.defense

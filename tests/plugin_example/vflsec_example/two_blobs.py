@@ -11,9 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vflsec import check, registry
-from vflsec.data.source import PartyData, Source
-from vflsec.rng import numpy_generator
+from vflsec.plugin import PartyData, Source, check, numpy_generator, registry
 
 
 @registry.dataset

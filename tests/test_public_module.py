@@ -1,0 +1,105 @@
+"""`vflsec.plugin`: the one module that authors of plug-ins import from."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from vflsec import plugin, registry
+from vflsec.templates import component_text
+
+ROOT = Path(__file__).parents[1]
+EXAMPLE = sorted((ROOT / "tests/plugin_example/vflsec_example").glob("[!_]*.py"))
+DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def imported(text: str) -> Iterator[tuple[str, str]]:
+    """Module and name of everything that a source imports from vflsec."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from ((a.name, "") for a in node.names if a.name.partition(".")[0] == "vflsec")
+        elif isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] == "vflsec":
+            yield from ((str(node.module), a.name) for a in node.names)
+
+
+def assert_public(text: str) -> None:
+    found = list(imported(text))
+    assert found
+    assert {module for module, _ in found} == {"vflsec.plugin"}
+    assert {name for _, name in found} <= set(plugin.__all__)
+
+
+@pytest.mark.parametrize("kind", ["attack", "defense"])
+def test_a_template_imports_from_the_public_module_alone(kind: str) -> None:
+    assert_public(component_text(kind, "tail_score"))
+
+
+@pytest.mark.parametrize("path", EXAMPLE, ids=lambda p: p.stem)
+def test_the_example_imports_from_the_public_module_alone(path: Path) -> None:
+    assert_public(path.read_text(encoding="utf-8"))
+
+
+def test_what_type_checkers_are_told_is_what_is_imported() -> None:
+    """The imports that only type checkers read name the modules that the table names."""
+    told = {name: home for home, name in imported(Path(plugin.__file__).read_text("utf-8"))}
+    modules = {name: f"{told.pop(name)}.{name}" for name in plugin._MODULES}
+    assert modules == plugin._MODULES
+    assert told == plugin._HOME
+    assert sorted([*modules, *told]) == sorted(plugin.__all__)
+    assert plugin.registry is registry
+    assert told.pop("Accumulate") == "vflsec.attack"  # an alias of typing, which has no home
+    assert all(getattr(plugin, name).__module__ == home for name, home in told.items())
+    with pytest.raises(AttributeError, match="has no attribute 'Truth'"):
+        _ = plugin.Truth
+
+
+def test_packaged_attacks_and_defenses_use_its_names() -> None:
+    """What the public module has is taken from there: its users are examples to copy."""
+    homes = {(home, name) for name, home in plugin._HOME.items()}
+    homes |= {("vflsec", name) for name in plugin._MODULES}
+    for folder in ("attacks", "defenses"):
+        for path in (ROOT / folder).glob("*.py"):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            top = ast.unparse(ast.Module([n for n in tree.body if _is_import(n)], []))
+            assert not homes & set(imported(top)), path.name
+
+
+def _is_import(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Import | ast.ImportFrom)
+
+
+def test_an_attack_does_not_see_data_through_it() -> None:
+    """What the public module has for algorithms and data sets is not for attacks."""
+    names = {
+        name
+        for path in (ROOT / "attacks").glob("*.py")
+        for home, name in imported(path.read_text(encoding="utf-8"))
+        if home == "vflsec.plugin"
+    }
+    assert "View" in names
+    assert not names & {"Algorithm", "PartyData", "Source"}
+
+
+def test_importing_it_imports_no_more_than_is_asked_for() -> None:
+    program = "import sys, vflsec.plugin; vflsec.plugin.check; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    modules = set(done.stdout.decode().split())
+    assert "vflsec.check" in modules
+    assert not modules & {"torch", "numpy", "vflsec.attack", "vflsec.data.source"}
+
+
+def test_docs_show_its_names() -> None:
+    """Every name that docs take from it is one that it has."""
+    lines = [
+        line.partition(" import ")[2].partition("#")[0]
+        for path in DOCS
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if line.startswith("from vflsec.plugin import ")
+    ]
+    names = {name.strip() for line in lines for name in line.split(",")}
+    assert {"Attack", "Policy", "Source"} <= names <= set(plugin.__all__)

@@ -1,0 +1,26 @@
+"""TenSEAL, imported where it is needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vflsec.errors import MissingDependencyError
+
+__all__ = ["import_tenseal"]
+
+
+def import_tenseal() -> Any:
+    """The TenSEAL module.
+
+    Raises:
+        MissingDependencyError: it is not installed; the message says how to.
+    """
+    try:
+        import tenseal as module
+    except ImportError as why:
+        raise MissingDependencyError(
+            "homomorphic encryption needs the package 'tenseal', which is not installed "
+            f"({why}). It has wheels for CPython on Linux (glibc), macOS on arm64 and Windows; "
+            "elsewhere build it with: pip install 'vflsec[he]'. Mode 'emulated' runs without it."
+        ) from why
+    return module
