@@ -14,20 +14,22 @@ Tried, of each message, of the mean message, of mean sizes and of what most visi
     marks    values of some rows 8 robust standard deviations off the median, and their signs
     plain    signs; entries, sizes, length, sum and number of zeros above five quantiles; place of
              the row in its batch and of the batch in its epoch (bits, remainders, ends, quarters),
-             ids beside it; how often and when the row came; exact zeros, -0.0, what is no number
+             parity of ids beside it; how often and when the row came; exact zeros, -0.0, numbers
+             that are not finite
     others   products of two and of three signs; which of two entries is larger, and which of all is
              largest or smallest, by value or size; a sign xor a bit of the row id, or the parity of
              the place or of the batch; the eight lowest bits that vary; remainders by 2 to 12 of
              numbers on a grid; signs of the rows before and after, and products with them
 Of wide messages the 64 entries of largest mean square are looked at, 32 of them in pairs, 16 in
-threes. Single epochs are tried as far as the level lets them, evenly spread, the last one first.
+threes. Single epochs are tried as far as the level lets them, evenly spread, the last one first;
+places in 20 of them.
 
 Attacker: any passive party that receives messages of rows and knows labels of both classes; any
 number of classes. Uses neither its own columns nor the class shares.
 Needs: known rows of two classes.
 Does not work: on sums over many weak entries (`gradient_completion` adds them up); on products of
 four signs, or of three entries that are not among the largest; on products of signs and two bits;
-on bits of an id alone, which hold without a message; on lengths of a batch's other messages, codes
+on an id alone, which holds without a message; on lengths of a batch's other messages, codes
 over several rows, changes between epochs (`message_completion`); on a mark that fewer than some ten
 known rows have; on a leak in an epoch that is not among those tried.
 
@@ -49,7 +51,6 @@ from numpy.typing import NDArray
 
 from vflsec import check, registry
 from vflsec.attack import Attack
-from vflsec.cell import QUESTIONS
 from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
 from vflsec.nn import row_functions as functions
@@ -64,6 +65,9 @@ LEVEL = 0.05
 """Chance that a function survives where none says anything of the label."""
 WEIGHTS = {"marks": 0.1, "plain": 0.1, "others": 0.8}
 PLAIN = ("sign", "value above", "place", "visits", "zero")
+SINGLE = tuple(f for f in FAMILIES if f.single)
+EVERY = "place"
+"""The family that is tried in every epoch, for one alone may be in order."""
 MOST, LEAST = 20_000, 2_000
 """Functions that are tried, and that are tried even if known rows are too few for so many."""
 SAMPLE = 400
@@ -111,7 +115,6 @@ class Dictionary(Attack):
     kind: Literal["gradient", "embedding", "state"] = "gradient"
     other_kinds: ClassVar[tuple[dict[str, Any], ...]] = ({"kind": "embedding"}, {"kind": "state"})
     labelwise: ClassVar[bool] = True
-    questions: ClassVar[tuple[str, ...]] = tuple(QUESTIONS)
     silent: ClassVar[bool] = True
     seconds: ClassVar[float] = 0.3
 
@@ -177,41 +180,45 @@ def _varying(
 
 def _blocks(messages: Messages, at: NDArray[np.int64], most: int) -> list[Block]:
     """All functions that are tried and their values at some rows (r,), chosen without a label."""
-    out, epochs = [], messages.wire.epochs
-    once = epochs == 1  # then the one epoch is all of them
+    epochs, out = messages.wire.epochs, list(_over_epochs(messages, at))
+    last = messages.visit(at, epochs - 1)
+    sizes = {family.name: len(family.index(last)) for family in SINGLE}
+    left = most - sum(sizes.values()) - sizes[EVERY] * len(messages.folded)
+    left -= sum(b.values.shape[1] for b in out)
+    chosen = functions.spread(epochs, max(1, left // sum(sizes.values())))
+    return out + list(_in_epochs(messages, at, chosen))
 
-    def add(family: Family, version: int, index: NDArray[Any], values: NDArray[np.int8]) -> None:
-        out.append(_varying(family, version, index, values, once or version < 0))
 
+def _over_epochs(messages: Messages, at: NDArray[np.int64]) -> Iterator[Block]:
+    """Functions of means, of mean sizes and of visits."""
     for version in (functions.MEAN, functions.SIZE, functions.VISITS):
         visit = messages.visit(at, version)
+        again = version == functions.MEAN and messages.wire.epochs == 1
         for family in FAMILIES:
-            if version in family.on and not (once and family.single and version == functions.MEAN):
+            if version in family.on and not (again and family.single):
                 index = family.index(visit)
-                add(family, version, index, family.of(visit, index))
-    single = [f for f in FAMILIES if f.single]
-    last = messages.visit(at, epochs - 1)
-    size = sum(len(family.index(last)) for family in single)
-    left = most - size - sum(b.values.shape[1] for b in out)
-    chosen = functions.spread(epochs, max(1, left // max(size, 1)))
-    votes: dict[str, Any] = {}
+                yield _varying(family, version, index, family.of(visit, index), True)
+
+
+def _in_epochs(messages: Messages, at: NDArray[np.int64], chosen: list[int]) -> Iterator[Block]:
+    """Functions of the messages of single epochs, and of what most of them say."""
+    once, votes = messages.wire.epochs == 1, dict[str, Any]()
     for epoch in sorted({*chosen, *messages.folded}):
         visit = messages.visit(at, epoch)
-        for family in single:
-            voting = not once and family.value is None
-            if epoch not in chosen and not voting:
-                continue
-            index = family.index(visit)
-            values = family.of(visit, index)
-            if epoch in chosen:
-                add(family, epoch, index, values)
-            if voting and epoch in messages.folded:
+        for family in SINGLE:
+            tried = epoch in chosen or family.name == EVERY
+            voting = not once and family.voted and epoch in messages.folded
+            if tried or voting:
+                index = family.index(visit)
+                values = family.of(visit, index)
+            if tried:
+                yield _varying(family, epoch, index, values, once)
+            if voting:
                 votes[family.name] = functions.said(values) + votes.get(family.name, 0)
-    for family in single:
+    for family in SINGLE:
         if family.name in votes:
             values = functions.decided(votes[family.name])
-            add(family, functions.EACH, family.index(last), values)
-    return out
+            yield _varying(family, functions.EACH, family.index(visit), values, True)
 
 
 def _survivors(
@@ -263,15 +270,14 @@ def _scores(messages: Messages, found: dict[int, list[Survivor]], classes: int) 
     for c, survivors in found.items():
         for s in survivors:
             alike.setdefault((s.version, s.family.name), []).append((c, s, 1 / len(survivors)))
-    visits: dict[int, Visit] = {}
-    for (version, _), of in alike.items():
+    visit: Visit | None = None
+    for (version, _), of in sorted(alike.items(), key=lambda item: item[0]):  # one visit at a time
         family, index = of[0][1].family, np.concatenate([s.index for _, s, _ in of])
         if version == functions.EACH:
-            visit, values = None, functions.most_visits(messages, at, family, index)
+            values = functions.most_visits(messages, at, family, index)
         else:
-            if version not in visits:
-                visits[version] = messages.visit(at, version)
-            visit = visits[version]
+            if visit is None or visit.version != version:
+                visit = messages.visit(at, version)
             values = family.of(visit, index)
         for (c, s, weight), column in zip(of, values.T, strict=True):
             out[:, c] += weight * _evidence(s, visit, column)
@@ -283,6 +289,6 @@ def _evidence(s: Survivor, visit: Visit | None, values: NDArray[np.int8]) -> Flo
     step = (values == 1).astype(np.float64)
     if s.family.value is not None and visit is not None:
         x = s.family.value(visit, s.index[0])
-        rank = np.searchsorted(np.sort(x[values >= 0]), x) / max(len(x), 1)
+        rank = np.searchsorted(np.sort(x[values >= 0]), x) / max((values >= 0).sum(), 1)
         step = (step + rank) / 2
     return np.where(values >= 0, s.no + (s.yes - s.no) * step, 0.0)

@@ -14,6 +14,7 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -39,6 +40,8 @@ ENTRIES, PAIRED, TRIPLED, NEAR = 64, 32, 16, 16
 """Entries that are looked at alone, in pairs, in threes and beside their neighbours: those of the
 largest mean square."""
 CUTS = (0.05, 0.25, 0.5, 0.75, 0.95)
+USUAL = 0.6
+"""Mean of signs from which on they say nothing."""
 OUTLYING, RARE = 8.0, 0.2
 """A mark is as many robust standard deviations off the median, in fewer than this share of rows."""
 BITS, ID_BITS = 8, 16
@@ -77,24 +80,35 @@ class Visit:
 
     Attributes:
         version: an epoch from 0, or one of the above.
-        x, before, after: messages (r, d) of the rows and of their neighbours in the batch; NaN
-            where there is none.
-        bits: (r, d) int64 the numbers' bit patterns.
+        x: messages (r, d) of the rows; NaN where there is none.
         ids: (r,) row ids.
         turns: (r, 6) int64 place in the batch, its size, its number in the epoch, how many there
             were, ids before and after; -1 where there is none.
         came: (r, E) how often each row came in each epoch.
+        messages: (m, d) all of them, and `slots` (r, 3) which are of the rows, before and after; -1
+            where there is none.
     """
 
     wire: Wire
     version: int
     x: Floats
-    before: Floats
-    after: Floats
-    bits: Ints
     ids: Ints
     turns: Ints
     came: Ints
+    messages: NDArray[np.floating]
+    slots: Ints
+
+    @cached_property
+    def bits(self) -> Ints:
+        """Bit patterns (r, d) of the numbers, 0 of what did not come."""
+        slot = self.slots[:, 0]
+        return np.where((slot >= 0)[:, None], _bits(self.messages[slot]), 0)
+
+    @cached_property
+    def beside(self) -> tuple[Floats, Floats]:
+        """Messages (r, d) before and after each in its batch; NaN where there is none."""
+        before, after = self.slots[:, 1:].T
+        return _numbers_at(self.messages, before), _numbers_at(self.messages, after)
 
     @cached_property
     def sign(self) -> Signs:
@@ -137,8 +151,7 @@ class Visit:
         asked += [place >= c * size for c in CUTS[1:4]] + [step >= c * steps for c in CUTS[1:4]]
         out = np.stack(asked, axis=1).astype(np.int8)
         out[~there] = -1
-        sides = [_asked(side >= 0, what) for side in (before, after)
-                 for what in (side > self.ids, side & 1)]  # fmt: skip
+        sides = [_asked(side >= 0, side & 1) for side in (before, after)]
         return np.concatenate([out, np.stack(sides, axis=1)], axis=1)
 
 
@@ -160,13 +173,13 @@ class Messages:
     """
 
     def __init__(self, table: Table) -> None:
-        mine = (table.rows >= 0).nonzero().squeeze(1)
-        step = _numpy(table.step[mine])
-        order = np.argsort(step, kind="stable")
-        self._g = _numbers(table.tensor[mine].flatten(1))[order]
-        ids, step = _numpy(table.rows[mine])[order], step[order]
+        if not bool((table.rows >= 0).all()) or not bool((table.step.diff() >= 0).all()):
+            mine = (table.rows >= 0).nonzero().squeeze(1)
+            table = table.take(mine[torch.argsort(table.step[mine], stable=True)])
+        self._g = _numbers(table.tensor.flatten(1))
+        ids, step = _numpy(table.rows), _numpy(table.step)
         self.rows, self._row = np.unique(ids, return_inverse=True)
-        epochs, epoch = np.unique(_numpy(table.epoch[mine])[order], return_inverse=True)
+        epochs, epoch = np.unique(_numpy(table.epoch), return_inverse=True)
         n, m = len(self.rows), len(ids)
         self._came = np.bincount(self._row * len(epochs) + epoch, minlength=n * len(epochs))
         self._came = self._came.reshape(n, len(epochs))
@@ -211,12 +224,10 @@ class Messages:
         came, ids = self._came[at], self.rows[at]
         if version >= 0:
             slot = self._slot[version, at]
-            x, before, after = (
-                _numbers_at(self._g, s) for s in (slot, *_at(self._beside, slot, 2).T)
-            )
-            bits = np.where((slot >= 0)[:, None], _bits(self._g[slot]), 0)
-            turns = _at(self._turns, slot, 6)
-            return Visit(self.wire, version, x, before, after, bits, ids, turns, came)
+            turns, slots = _at(self._turns, slot, 6), np.column_stack([slot, self._beside[slot]])
+            slots[slot < 0] = -1
+            x = _numbers_at(self._g, slot)
+            return Visit(self.wire, version, x, ids, turns, came, self._g, slots)
         r, d = len(at), self._g.shape[1]
         total, count = np.zeros((r, d)), np.zeros((r, 1))
         for e in range(self.wire.epochs if version != VISITS else 0):
@@ -228,10 +239,8 @@ class Messages:
             count = count + there
         with np.errstate(invalid="ignore", divide="ignore"):
             x = total / count
-        nothing = np.full((r, d), np.nan)
         none = np.full((r, 6), -1)
-        bits = np.zeros((r, d), np.int64)
-        return Visit(self.wire, version, x, nothing, nothing, bits, ids, none, came)
+        return Visit(self.wire, version, x, ids, none, came, self._g, none[:, :3])
 
 
 def spread(many: int, most: int) -> list[int]:
@@ -298,7 +307,8 @@ class Family:
         index: of the rows looked at, which functions there are, (K, w): entries, bits, cuts.
         of: the values (r, k) int8 of some functions (k, w) of rows: 1, 0 or -1.
         on: the versions it is asked for beside single epochs.
-        single: whether it is asked for single epochs, and for what most visits say.
+        single: whether it is asked for single epochs.
+        voted: whether, then, it is asked for what most visits say.
         value: of functions that cut a real value, that value (r,).
     """
 
@@ -307,6 +317,7 @@ class Family:
     of: Callable[[Visit, Index], Signs]
     on: tuple[int, ...] = ()
     single: bool = True
+    voted: bool = True
     value: Callable[[Visit, Index], Floats] | None = None
 
 
@@ -339,7 +350,11 @@ def _products(v: Visit, k: Ints) -> Signs:
 
 
 def _xor(v: Visit, k: Ints) -> Signs:
-    return _OF_SIGN[v.sign[:, k[:, 0]] * v.public[:, k[:, 1]]]
+    """Of a sign and a bit; nothing where one sign is so usual that the bit alone would say it."""
+    usual = np.abs(v.sign.mean(axis=0, dtype=np.float64)) > USUAL
+    out = v.sign[:, k[:, 0]] * v.public[:, k[:, 1]]
+    out[:, usual[k[:, 0]]] = 0
+    return _OF_SIGN[out]
 
 
 def _larger(v: Visit, k: Ints) -> Signs:
@@ -351,7 +366,8 @@ def _largest(v: Visit, k: Ints) -> Signs:
     x = np.nan_to_num(v.x, nan=0.0)
     size = np.abs(x)
     ends = np.stack([x.argmax(1), x.argmin(1), size.argmax(1), size.argmin(1)], axis=1)
-    return _asked(~np.isnan(v.x).all(1)[:, None], ends[:, k[:, 1]] == k[:, 0])
+    came = ~np.isnan(v.x[:, :1]) | (v.turns[:, :1] >= 0)
+    return _asked(came, ends[:, k[:, 1]] == k[:, 0])
 
 
 def _low_bits(v: Visit, k: Ints) -> Signs:
@@ -384,7 +400,7 @@ def _zeros(v: Visit, k: Ints) -> Signs:
 
 def _neighbours(v: Visit, k: Ints) -> Signs:
     """Signs of the entry before and after, of their products with the own, and which is larger."""
-    x, b, a = (s[:, k[:, 0]] for s in (v.x, v.before, v.after))
+    x, b, a = (s[:, k[:, 0]] for s in (v.x, *v.beside))
     of = [signs(b), signs(a), signs(b) * signs(x), signs(a) * signs(x), signs(x - b), signs(x - a)]
     return _OF_SIGN[np.choose(k[:, 1], of)]
 
@@ -427,10 +443,10 @@ def _mark(v: Visit, k: Index) -> Signs:
 
 
 FAMILIES = (
-    Family("outlying value", _marks, _mark, (MEAN, SIZE), single=False,
-           value=lambda v, k: v.reals[:, int(k[0])] - k[1]),
+    Family("outlying value", _marks, _mark, (MEAN, SIZE), single=False),
     Family("sign", _sets(1, ENTRIES), _products, (MEAN,)),
-    Family("value above", _cuts, _cut, (MEAN, SIZE), value=lambda v, k: v.reals[:, int(k[0])]),
+    Family("value above", _cuts, _cut, (MEAN, SIZE), voted=False,
+           value=lambda v, k: v.reals[:, int(k[0])]),
     Family("place", lambda v: np.arange(v.arranged.shape[1]).reshape(-1, 1),
            lambda v, k: v.arranged[:, k[:, 0]]),
     Family("visits", _cuts, _cut, (VISITS,), single=False,
@@ -439,7 +455,8 @@ FAMILIES = (
     Family("product of two signs", _sets(2, PAIRED), _products, (MEAN,)),
     Family("larger of two", _sets(2, PAIRED), _larger, (MEAN, SIZE)),
     Family("largest of all", _with(lambda v: 4), _largest, (MEAN, SIZE)),
-    Family("sign xor public bit", _with(lambda v: v.public.shape[1]), _xor, (MEAN,)),
+    Family("sign xor public bit", _with(lambda v: v.public.shape[1]), _xor, (MEAN,),
+           voted=False),
     Family("low bit", _with(lambda v: len(v.wire.shifts)), _low_bits),
     Family("remainder", _residues, _residue),
     Family("neighbour", _with(lambda v: 6, NEAR), _neighbours),
