@@ -15,9 +15,9 @@ from typing import Any
 import typer
 
 import vflsec
-from vflsec import cli
 from vflsec.audit.leakage import COLUMNS
-from vflsec.catalog import KINDS, SECTION_NAMES, listing, lookup
+from vflsec.cli import main
+from vflsec.cli.catalog import KINDS, SECTION_NAMES, listing, lookup
 
 ROOT = Path(__file__).resolve().parent.parent
 BESIDE = {
@@ -179,7 +179,7 @@ def commands() -> dict[str, Any]:
         for name, sub in below.items():
             walk(sub, (*words, name))
 
-    walk(typer.main.get_command(cli.app), ())
+    walk(typer.main.get_command(main.app), ())
     return out
 
 
@@ -201,7 +201,7 @@ def _commands() -> str:
 
 def _exit_codes() -> str:
     lines = ["# Exit codes", "", "| code | meaning |", "|---|---|"]
-    lines += [f"| {code} | {meaning} |" for code, meaning in cli.EXIT_CODES.items()]
+    lines += [f"| {code} | {meaning} |" for code, meaning in main.EXIT_CODES.items()]
     lines += ["", "A pipeline that wants to stop on inconclusive verdicts too treats 3 like 1:"]
     lines += ["see [CI](../ci.md)."]
     return "\n".join(lines) + "\n"

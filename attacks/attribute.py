@@ -35,14 +35,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vflsec.attack import asked_of
-from vflsec.cell import QUESTIONS, WHICHEVER, asked
+from vflsec.core.attack import asked_of
+from vflsec.core.quantity_questions import figure
+from vflsec.inference.completion import Fit, logistic_by_one, logistic_cv
+from vflsec.inference.embedding_readout import TIMES, by_product, multiplied, paired, readings
+from vflsec.inference.ridge_regression import Regression, by_entry, ridge, ridges
 from vflsec.nn.columns import standardised
-from vflsec.nn.completion import Fit, logistic_by_one, logistic_cv
-from vflsec.nn.embedded import TIMES, by_product, multiplied, paired, readings
-from vflsec.nn.regression import Regression, by_entry, ridge, ridges
 from vflsec.plugin import Attack, Guess, Known, ThreatModelError, View, check, registry
-from vflsec.questions import figure
+from vflsec.specs import QUESTIONS, WHICHEVER, asked
 
 ALIASES = ("attribute_inference", "aia")
 FAMILY = "Attributes that were not shared"

@@ -10,16 +10,16 @@ least squares in closed form. Otherwise the peers' logits s_i and the labels t_i
 Adam, with g_i = (softmax(z_i + s_i) - softmax(t_i)) / b, as in the paper. Score of class c:
 -b g_ic from the closed form, softmax(t_i)_c from the search.
 That is said of one epoch. Where several were recorded, -b g_i = y_i - p_i is learned over all of
-them by a Kalman filter (`vflsec.nn.kalman`): batches are drawn anew in every epoch, so equations of
-many epochs determine what those of one do not, noise that is drawn anew averages out, and an epoch
-that is loud counts for little beside one that is not. Score: the mean of -b g_ic.
+them by a Kalman filter (`vflsec.inference.kalman_filter`): batches are drawn anew in every epoch,
+so equations of many epochs determine what those of one do not, noise that is drawn anew averages
+out, and an epoch that is loud counts for little beside one that is not. Score: the mean of -b g_ic.
 Differs from the paper: what reaches a party may carry a factor that it is not told (a learning
 rate, the sum of a loss for its mean, mixed precision). Where the root mean square length of J over
 even labels, with p_i = softmax(z_i), is more than 4 times off, the search matches the direction of
 J alone, which is to fit one positive factor for each batch; the filter divides J by the median
 over epochs, if that length is off in all of them. A factor between that is not seen. Where known
 rows were granted, the answer is turned round or its classes renamed if that fits them (soft labels
-and penalties of the label party do so, see `vflsec.nn.reading`).
+and penalties of the label party do so, see `vflsec.inference.label_entry`).
 
 Attacker: any passive party, also under encryption of all messages; no labelled row, but uses those
 it was granted; any number of classes. Needs its own gradients and weights in the first epoch, and
@@ -43,13 +43,13 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from vflsec.core.step_sampling import Spread
+from vflsec.core.view import Update
+from vflsec.inference.gradient_equations import System, linear_system, zero_sum_basis
+from vflsec.inference.kalman_filter import Rows
+from vflsec.inference.label_entry import read
 from vflsec.nn import optim
-from vflsec.nn.batch_sums import System, linear_system, zero_sum_basis
-from vflsec.nn.kalman import Rows
-from vflsec.nn.reading import read
 from vflsec.plugin import Attack, Facts, Guess, ThreatModelError, View, check, registry
-from vflsec.steps import Spread
-from vflsec.view import Update
 
 ALIASES = ("bli", "batch_label_inference")
 FAMILY = "Labels from batch averages, also under encryption"

@@ -27,8 +27,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vflsec.attack import OTHER_FORMS
-from vflsec.nn.points import Points, assign, k_means, points
+from vflsec.core.attack import OTHER_FORMS
+from vflsec.inference.clustering_points import Points, assign, k_means, points
 from vflsec.plugin import Accumulate, Attack, Guess, View, check, gradient_form, registry
 
 ALIASES = ("grad_cluster", "gradient_clustering")
@@ -72,7 +72,7 @@ class Cluster(Attack):
 
     @property
     def form(self) -> str:
-        """In which form the messages are recorded, see :class:`vflsec.view.Need`."""
+        """In which form the messages are recorded, see :class:`vflsec.core.view.Need`."""
         return gradient_form("cluster", self.accumulate, self.epoch)
 
     @property

@@ -49,14 +49,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vflsec import check, registry
-from vflsec.attack import Attack
+from vflsec.core import check
+from vflsec.core.attack import Attack
+from vflsec.core.guess import Guess
+from vflsec.core.view import View
 from vflsec.errors import ThreatModelError
-from vflsec.guess import Guess
 from vflsec.nn import row_functions as functions
 from vflsec.nn.exact_tests import differ
 from vflsec.nn.row_functions import FAMILIES, Family, Messages, Visit
-from vflsec.view import View
+from vflsec.plugins import registry
 
 ALIASES = ("simple_functions",)
 FAMILY = "Labels from zeros, signs, sizes and visits"

@@ -5,7 +5,7 @@ g_i = (p_i - e_{y_i}) / b: all entries are positive except that of the label. Sc
 -g_ic, so the guess is the smallest entry; this survives float saturation, where "the negative
 entry" may not exist. Rows that are zero throughout are declined. Soft labels turn this round (the
 true class becomes the *least* likely one, so its entry is the largest) or rename the classes: where
-known rows were granted, the reading that fits them is taken (`vflsec.nn.reading`).
+known rows were granted, the reading that fits them is taken (`vflsec.inference.label_entry`).
 
 Of several labels at once the gradient of logit k is p_k - y_k, whose sign is label k.
 
@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from vflsec.nn.reading import read
+from vflsec.inference.label_entry import read
 from vflsec.plugin import Accumulate, Attack, Facts, Guess, View, gradient_form, registry
 
 ALIASES = ("dli", "direct_label_inference")
@@ -55,7 +55,7 @@ class Direct(Attack):
 
     @property
     def form(self) -> str:
-        """In which form the messages are recorded, see :class:`vflsec.view.Need`."""
+        """In which form the messages are recorded, see :class:`vflsec.core.view.Need`."""
         return gradient_form("direct", self.accumulate, self.epoch)
 
     @property

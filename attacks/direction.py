@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import nn
 
-from vflsec.attack import OTHER_FORMS
+from vflsec.core.attack import OTHER_FORMS
 from vflsec.plugin import (
     Accumulate,
     Attack,
@@ -73,7 +73,7 @@ class Direction(Attack):
 
     @property
     def form(self) -> str:
-        """In which form the messages are recorded, see :class:`vflsec.view.Need`."""
+        """In which form the messages are recorded, see :class:`vflsec.core.view.Need`."""
         return gradient_form("direction", self.accumulate, self.epoch)
 
     @property

@@ -7,7 +7,7 @@ knows (common customers, a leaked file), it fits decoders, and applies them to a
     network:  a multilayer perceptron from [z, own columns], squared error, Adam
     own:      ridge regression and such a network from own columns alone
 The label party's own labels count among its own columns. Of z as it is read in several ways
-(`vflsec.nn.embedded`): the last, the first, and the mean over
+(`vflsec.inference.embedding_readout`): the last, the first, and the mean over
 epochs, for noise that is drawn anew in every epoch averages out, and a penalty on embeddings has
 not acted yet when the first are sent; where embeddings of a batch, or those at one place in it,
 share most of what they are (noise drawn once for all of them), the mean of what they do not share;
@@ -45,9 +45,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vflsec.cell import NAMED
-from vflsec.nn.embedded import TIMES, multiplied, readings
-from vflsec.nn.regression import (
+from vflsec.inference.embedding_readout import TIMES, multiplied, readings
+from vflsec.inference.ridge_regression import (
     Regression,
     best_of,
     by_column,
@@ -57,6 +56,7 @@ from vflsec.nn.regression import (
     ridges,
 )
 from vflsec.plugin import Attack, Guess, View, check, registry
+from vflsec.specs import NAMED
 
 ALIASES = ("decoder", "inversion", "model_inversion")
 FAMILY = "Features of another party"

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from vflsec.nn.replays import by_embedding
+from vflsec.inference.gradient_replay import by_embedding
 from vflsec.plugin import Attack, Facts, Guess, ThreatModelError, View, check, registry
 
 ALIASES = ("esa", "equality_solving")

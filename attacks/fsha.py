@@ -40,12 +40,12 @@ from torch import Tensor, nn
 
 from vflsec.attacks.embedding_inversion import EmbeddingInversion
 from vflsec.attacks.sdar import hot
+from vflsec.core.party import step
+from vflsec.inference.gradient_replay import by_embedding
+from vflsec.inference.orthogonal_alignment import nearest
 from vflsec.nn import optim
 from vflsec.nn.models import mlp
-from vflsec.nn.replays import by_embedding
 from vflsec.nn.replicas import Replicas
-from vflsec.nn.rotation import nearest
-from vflsec.party import step
 from vflsec.plugin import (
     Attack,
     Facts,

@@ -47,10 +47,10 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vflsec.nn.completion import Fit
-from vflsec.nn.history import History, em_scores, soft_logistic
-from vflsec.nn.orient import orientation
-from vflsec.nn.together import head
+from vflsec.inference.completion import Fit
+from vflsec.inference.gradient_history import History, em_scores, soft_logistic
+from vflsec.inference.joint_features import head
+from vflsec.inference.score_orientation import orientation
 from vflsec.plugin import Attack, Facts, Guess, Known, ThreatModelError, View, check, registry
 
 ALIASES = ("fused_completion",)

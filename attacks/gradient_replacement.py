@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from vflsec.attacks.replay import keep, kept_mean
-from vflsec.exchanges import exchange
+from vflsec.core.exchange_order import exchange
 from vflsec.plugin import (
     Attack,
     Guess,

@@ -27,11 +27,11 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from vflsec.core.party import step
+from vflsec.inference.adversary_model import Answers, Joint, picked
+from vflsec.inference.gradient_replay import by_embedding
 from vflsec.nn import optim
-from vflsec.nn.joint import Answers, Joint, picked
-from vflsec.nn.replays import by_embedding
 from vflsec.nn.replicas import Replicas
-from vflsec.party import step
 from vflsec.plugin import Attack, Guess, ThreatModelError, View, as_global, check, registry
 
 ALIASES = ("grna", "generative_regression")

@@ -23,8 +23,8 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from vflsec.attack import OTHER_FORMS
-from vflsec.nn.points import points
+from vflsec.core.attack import OTHER_FORMS
+from vflsec.inference.clustering_points import points
 from vflsec.plugin import (
     Accumulate,
     Attack,
@@ -72,7 +72,7 @@ class Hints(Attack):
 
     @property
     def form(self) -> str:
-        """In which form the messages are recorded, see :class:`vflsec.view.Need`."""
+        """In which form the messages are recorded, see :class:`vflsec.core.view.Need`."""
         return gradient_form("hints", self.accumulate, self.epoch)
 
     @property

@@ -40,9 +40,9 @@ from torch import Tensor
 
 from vflsec.attacks.message_completion import figures
 from vflsec.attacks.zero_pattern import counts
-from vflsec.nn import arranged
-from vflsec.nn.completion import simplest_good
-from vflsec.nn.together import Reading, evidence, head, weight
+from vflsec.inference import batch_order
+from vflsec.inference.completion import simplest_good
+from vflsec.inference.joint_features import Reading, evidence, head, weight
 from vflsec.plugin import (
     Attack,
     Facts,
@@ -154,4 +154,4 @@ def _counted(view: View, table: Table, rows: Tensor) -> dict[str, Tensor]:
     known = view.require_known()
     there = torch.isin(known.rows, rows)
     grant = Known(known.rows[there], known.labels[there])
-    return out | dict(arranged.single_epochs(table, grant))
+    return out | dict(batch_order.single_epochs(table, grant))

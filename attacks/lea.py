@@ -41,8 +41,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from vflsec.nn.points import Points, assign, k_means, points
-from vflsec.nn.sums import sums
+from vflsec.inference.clustering_points import Points, assign, k_means, points
+from vflsec.nn.group_sums import sums
 from vflsec.plugin import Attack, Guess, ThreatModelError, View, check, registry
 
 ALIASES = ("label_enumeration",)

@@ -15,7 +15,7 @@ Of the messages g_1 .. g_v that were received for a row, in the order in which t
              once for a batch, or begins anew with each)
     batchwise: four leading eigenvectors of how rows of one batch stand to each other, added over
              batches: what is left under a sign, a factor or a rotation that is drawn for a batch
-             (`vflsec.nn.batchwise`)
+             (`vflsec.inference.batch_relations`)
 Each is tried whole, standardised, in a logistic regression of the known labels, and by the one
 entry whose class means differ most, in standard deviations within classes. Cross-validation on the
 known rows chooses among all of these; the first of equals is taken. Figures that are the same for
@@ -48,13 +48,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vflsec.cell import QUESTIONS
-from vflsec.centring import shared
-from vflsec.nn.batchwise import leading
-from vflsec.nn.completion import SHRINKAGE, Fit, logistic_by_one, logistic_cv
-from vflsec.nn.regression import Regression, folds, r_squared, ridge
-from vflsec.nn.sums import sums
+from vflsec.core.batch_centring import shared
+from vflsec.inference.batch_relations import leading
+from vflsec.inference.completion import SHRINKAGE, Fit, logistic_by_one, logistic_cv
+from vflsec.inference.ridge_regression import Regression, folds, r_squared, ridge
+from vflsec.nn.group_sums import sums
 from vflsec.plugin import Attack, Guess, Known, Table, ThreatModelError, View, check, registry
+from vflsec.specs import QUESTIONS
 
 ALIASES = ("messages",)
 FAMILY = "Labels read off single gradients"

@@ -38,10 +38,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from vflsec.nn.completion import SHRINKAGE, Fit, Fitted, logistic_chosen, simplest_good
-from vflsec.nn.joint import own_model, own_rows
-from vflsec.nn.mixmatch import MixMatch, fit_mixmatch
-from vflsec.nn.networks import Standardise, fit_networks, fronts
+from vflsec.inference.adversary_model import own_model, own_rows
+from vflsec.inference.completion import SHRINKAGE, Fit, Fitted, logistic_chosen, simplest_good
+from vflsec.inference.inference_heads import Standardise, fit_networks, fronts
+from vflsec.inference.mixmatch import MixMatch, fit_mixmatch
 from vflsec.nn.rows import in_pieces
 from vflsec.plugin import Attack, Guess, ThreatModelError, View, check, registry
 
@@ -63,7 +63,7 @@ class ModelCompletion(Attack):
         hidden: width of the network head's hidden layer.
         steps: full-batch Adam steps of the network variants.
         mixmatch: settings of MixMatch that differ from the cheap ones, see
-            `vflsec.nn.mixmatch.MixMatch`; published: {"epochs": 25, "iterations": 1024}.
+            `vflsec.inference.mixmatch.MixMatch`; published: {"epochs": 25, "iterations": 1024}.
         part: the own module that is completed; ``bottom.cross`` and ``bottom.local`` are the single
             towers of the self-supervised methods, ``bottom`` is their pooling.
         reassigned: whether one more control stands beside it: the same completion of the bottom

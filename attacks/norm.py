@@ -24,8 +24,8 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from vflsec.attack import OTHER_FORMS
-from vflsec.nn.orient import orientation, within_groups
+from vflsec.core.attack import OTHER_FORMS
+from vflsec.inference.score_orientation import orientation, within_groups
 from vflsec.plugin import Accumulate, Attack, Guess, View, gradient_form, registry
 
 ALIASES = ("ns", "norm_score")
@@ -55,7 +55,7 @@ class Norm(Attack):
 
     @property
     def form(self) -> str:
-        """In which form the messages are recorded, see :class:`vflsec.view.Need`."""
+        """In which form the messages are recorded, see :class:`vflsec.core.view.Need`."""
         return gradient_form("norm", self.accumulate, self.epoch)
 
     @property

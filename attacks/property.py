@@ -31,9 +31,9 @@ import numpy as np
 import torch
 
 from vflsec.attacks.attribute import Attribute, embedded, no_columns
-from vflsec.cell import WHICHEVER
-from vflsec.nn.shares import estimated
+from vflsec.inference.attribute_share import estimated
 from vflsec.plugin import Attack, Guess, View, check, registry
+from vflsec.specs import WHICHEVER
 
 ALIASES = ("property_inference",)
 FAMILY = "Shares of an attribute at another party"

@@ -22,7 +22,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vflsec.exchanges import Exchanged, exchange
+from vflsec.core.exchange_order import Exchanged, exchange
 from vflsec.plugin import (
     Attack,
     Guess,

@@ -29,7 +29,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from vflsec.nn.regression import ridge
+from vflsec.inference.ridge_regression import ridge
 from vflsec.plugin import Attack, Facts, Guess, Table, View, check, registry
 
 FAMILY = "Labels read off single gradients"

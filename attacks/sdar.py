@@ -41,12 +41,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from vflsec.core.party import step
+from vflsec.inference.adversary_model import Answers, picked
+from vflsec.inference.gradient_replay import by_embedding
 from vflsec.nn import optim
-from vflsec.nn.joint import Answers, picked
 from vflsec.nn.models import mlp
-from vflsec.nn.replays import by_embedding
 from vflsec.nn.replicas import Replicas
-from vflsec.party import step
 from vflsec.plugin import Attack, Facts, Guess, ThreatModelError, View, as_global, check, registry
 
 ALIASES = ("simulator_decoder",)

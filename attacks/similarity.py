@@ -28,9 +28,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vflsec.attack import OTHER_FORMS
-from vflsec.nn.completion import cv_score, folds_of
-from vflsec.nn.points import Points, k_means, points
+from vflsec.core.attack import OTHER_FORMS
+from vflsec.inference.clustering_points import Points, k_means, points
+from vflsec.inference.completion import cv_score, folds_of
 from vflsec.plugin import (
     Accumulate,
     Attack,
@@ -81,7 +81,7 @@ class Similarity(Attack):
 
     @property
     def form(self) -> str:
-        """In which form the messages are recorded, see :class:`vflsec.view.Need`."""
+        """In which form the messages are recorded, see :class:`vflsec.core.view.Need`."""
         return gradient_form("similarity", self.accumulate, self.epoch)
 
     @property

@@ -29,8 +29,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vflsec.nn.orient import orientation
-from vflsec.nn.points import first_direction, lower_cluster, points
+from vflsec.inference.clustering_points import first_direction, lower_cluster, points
+from vflsec.inference.score_orientation import orientation
 from vflsec.plugin import Accumulate, Attack, Guess, View, check, gradient_form, registry
 
 ALIASES = ("pca", "spectral_attack")
@@ -71,7 +71,7 @@ class Spectral(Attack):
 
     @property
     def form(self) -> str:
-        """In which form the messages are recorded, see :class:`vflsec.view.Need`."""
+        """In which form the messages are recorded, see :class:`vflsec.core.view.Need`."""
         return gradient_form("spectral", self.accumulate, self.epoch)
 
     @property

@@ -35,9 +35,9 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from vflsec.inference.clustering_points import Points
+from vflsec.inference.gradient_replay import EPOCHS, by_epoch, messages_of, told
 from vflsec.nn import optim
-from vflsec.nn.points import Points
-from vflsec.nn.replays import EPOCHS, by_epoch, messages_of, told
 from vflsec.plugin import Attack, Facts, Guess, View, check, registry
 
 ALIASES = ("unsplit_label",)

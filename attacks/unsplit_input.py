@@ -31,11 +31,11 @@ import torch
 from torch import Tensor, nn
 
 from vflsec.attacks.grn import check_victims, not_numbers
+from vflsec.core.party import step
+from vflsec.inference.adversary_model import Joint
+from vflsec.inference.gradient_replay import by_embedding
 from vflsec.nn import optim
-from vflsec.nn.joint import Joint
-from vflsec.nn.replays import by_embedding
 from vflsec.nn.replicas import Replicas
-from vflsec.party import step
 from vflsec.plugin import Attack, Guess, View, as_global, check, registry
 
 ALIASES = ("unsplit_inversion",)

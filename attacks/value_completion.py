@@ -24,7 +24,7 @@ from typing import ClassVar
 
 import torch
 
-from vflsec.nn.regression import ridge
+from vflsec.inference.ridge_regression import ridge
 from vflsec.plugin import Attack, Facts, Guess, View, check, registry
 
 FAMILY = "Labels by completing the own model"

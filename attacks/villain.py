@@ -41,7 +41,7 @@ from torch import Tensor
 
 from vflsec.attacks.replay import keep, sent, sent_like
 from vflsec.attacks.swap_probe import centres, donors, standing, swapped, without
-from vflsec.exchanges import Exchanged, exchange
+from vflsec.core.exchange_order import Exchanged, exchange
 from vflsec.plugin import (
     Attack,
     Guess,

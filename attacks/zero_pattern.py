@@ -47,10 +47,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflsec.cell import QUESTIONS
-from vflsec.nn import arranged
-from vflsec.nn.completion import SHRINKAGE, logistic_cv
+from vflsec.inference import batch_order
+from vflsec.inference.completion import SHRINKAGE, logistic_cv
 from vflsec.plugin import Attack, Guess, Known, Table, View, check, registry
+from vflsec.specs import QUESTIONS
 
 ALIASES = ("metadata", "exact_zeros")
 FAMILY = "Labels from zeros, signs, sizes and visits"
@@ -136,7 +136,7 @@ def _read(view: View, table: Table) -> tuple[Tensor, Tensor, str, list[str]]:
     known, single = view.known, list[Count]()
     if known is not None:
         known = Known(*(t[torch.isin(known.rows, rows)] for t in (known.rows, known.labels)))
-        single = [Count(name, of, None) for name, of in arranged.single_epochs(table, known)]
+        single = [Count(name, of, None) for name, of in batch_order.single_epochs(table, known)]
     never = view.targets["train"][~torch.isin(view.targets["train"], rows)]
     if len(never):
         rows, found, single, known = _with_never(view, rows, place, never, found, single)
@@ -192,7 +192,7 @@ def counts(view: View, table: Table, place: Tensor, n: int) -> list[Count]:
         place: for each of its rows which of the `n` it is.
     """
     g = table.tensor.flatten(1)
-    parts = list(zip(place.split(arranged.PART), g.split(arranged.PART), strict=True))
+    parts = list(zip(place.split(batch_order.PART), g.split(batch_order.PART), strict=True))
     visits = torch.bincount(place, minlength=n).double()
     classes = view.facts.classes
     value = "question" in view.facts.extra
@@ -219,19 +219,19 @@ def counts(view: View, table: Table, place: Tensor, n: int) -> list[Count]:
     made.append(("sizes", of, _as_class(of, rare)))
     if float(visits.var()) > float(visits.mean()) / 2:  # permutations: far below; draws: the mean
         made.append(("visits", visits.unsqueeze(1), _as_class(visits.unsqueeze(1), rare)))
-    by_epoch = arranged.by_epoch(table, place, n)
-    if arranged.chosen(by_epoch, table):
+    by_epoch = batch_order.by_epoch(table, place, n)
+    if batch_order.chosen(by_epoch, table):
         made.append(("epochs", by_epoch, None))
-    of = arranged.mean_of(arranged.order(table), place, n)
+    of = batch_order.mean_of(batch_order.order(table), place, n)
     many = table.step.unique(return_counts=True)[1]
     steps = len(many) / len(table.epoch.unique())
-    if float(of.var()) * float(visits.mean()) > arranged.uneven(steps):
+    if float(of.var()) * float(visits.mean()) > batch_order.uneven(steps):
         made.append(("order", of, None))
-    of = arranged.mean_of(arranged.within(table), place, n)
-    if float(of.var()) * float(visits.mean()) > arranged.uneven(float(many.median())):
+    of = batch_order.mean_of(batch_order.within(table), place, n)
+    if float(of.var()) * float(visits.mean()) > batch_order.uneven(float(many.median())):
         made.append(("place", of, None))
-    met = None if view.known is None else arranged.company(table, view.known.rows)
-    if met is not None and arranged.clustered(met):
+    met = None if view.known is None else batch_order.company(table, view.known.rows)
+    if met is not None and batch_order.clustered(met):
         made.append(("company", met, None))
     return [Count(k, v, s) for k, v, s in made if bool((v.amax(0) > v.amin(0)).any())]
 

@@ -4,9 +4,9 @@ Run ``python benchmarks/calibration_claims.py`` (about ten minutes on one core):
 docs/concepts.md says of canaries; ``--trained`` the second part alone.
 
 Simulated: audits of five seeds with 120 guessed canaries each, judged as results are
-(`vflsec.audit.epsilon`). Randomised response is guessed by what it answers; Gaussian noise by a
-guesser that knows along what the two messages of a canary differ. Intervals are of Clopper and
-Pearson, 95 %.
+(`vflsec.epsilon.claimed_vs_measured`). Randomised response is guessed by what it answers; Gaussian
+noise by a guesser that knows along what the two messages of a canary differ. Intervals are of
+Clopper and Pearson, 95 %.
 Trained: what canaries in the real cohort guess behind noise that is so many times less than it
 says, 20 seeds of a Gaussian world of 600 rows, and what noise as it is claimed would let them.
 """
@@ -24,18 +24,18 @@ from unittest import mock
 import numpy as np
 import torch
 
-from vflsec import accounting
-from vflsec.audit import canary
-from vflsec.audit.epsilon import METRIC, contradictions
 from vflsec.audit.gate import FAIL
 from vflsec.audit.intervals import clopper_pearson
 from vflsec.audit.leakage import results_frame
-from vflsec.cell import CellSpec, DefenseSpec
+from vflsec.core import accountants
+from vflsec.core.policy import Policy
 from vflsec.defenses.embedding_noise import EmbeddingNoise
 from vflsec.defenses.noise import Noise
-from vflsec.engine.claims import CONFIDENCE
 from vflsec.engine.cohort import run_cohort
-from vflsec.policy import Policy
+from vflsec.engine.epsilon_claims import CONFIDENCE
+from vflsec.epsilon import canary_bounds
+from vflsec.epsilon.claimed_vs_measured import METRIC, contradictions
+from vflsec.specs import CellSpec, DefenseSpec
 from vflsec.testing import small_task
 
 AUDITS, SEEDS, CANARIES, DELTA = 200, 5, 120, 1e-5
@@ -72,7 +72,7 @@ def main() -> None:
             made = _failed(_response(claimed * times), args.audits, {"epsilon": claimed})
             print(f"| randomised response, {claimed:g} | {times:g} x epsilon | {made} |")
         for m, factors in NOISES:
-            of = accounting.gaussian(1 / m, 1, DELTA)
+            of = accountants.gaussian(1 / m, 1, DELTA)
             claim = {"epsilon": of.epsilon, "delta": DELTA, "chance": of.chance}
             for times in factors:
                 made = _failed(_noised(m * times), args.audits, claim)
@@ -116,7 +116,7 @@ def _failed(guesser: Guesser, audits: int, claim: dict[str, Any]) -> str:
             y = rng.random(CANARIES) < 0.5
             score, coin = torch.tensor(guesser(rng, y)), torch.tensor(y).long()
             found.append(
-                canary.judged(
+                canary_bounds.judged(
                     score, coin, claimed=claim["epsilon"], delta=delta, confidence=CONFIDENCE
                 )
             )

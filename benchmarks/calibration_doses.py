@@ -28,12 +28,12 @@ from vflsec.audit import dosing
 from vflsec.audit.controls import Leakage
 from vflsec.audit.intervals import clopper_pearson
 from vflsec.audit.leakage import records, results_frame, rows_of, summarise
-from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
+from vflsec.core.message import Message
+from vflsec.core.policy import Own, Policy
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
-from vflsec.message import Message
-from vflsec.policy import Own, Policy
+from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
 from vflsec.testing.broken import registered
 
 OUT = Path(__file__).resolve().parent.parent / "docs" / "evidence" / "doses.md"

@@ -24,16 +24,16 @@ import numpy as np
 import torch
 from scipy import special
 
-from vflsec.audit.alive import place_of
 from vflsec.audit.gate import Gate, Verdict, judge
 from vflsec.audit.intervals import clopper_pearson, conditional_holm
 from vflsec.audit.leakage import records, results_frame, rows_of, summarise
 from vflsec.audit.metrics import score
-from vflsec.cell import AttackSpec, CellSpec
+from vflsec.audit.validated import place_of
+from vflsec.core.guess import Guess, Truth
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
-from vflsec.guess import Guess, Truth
+from vflsec.specs import AttackSpec, CellSpec
 
 OUT = Path(__file__).resolve().parent.parent / "docs" / "evidence" / "gates.md"
 SEEDS = 5

@@ -30,15 +30,16 @@ from typing import Any
 
 from evidence_attacks_page import Cell, page
 
-from vflsec import __version__, registry
+from vflsec import __version__
 from vflsec.audit.change import least
 from vflsec.audit.controls import advantages
-from vflsec.cell import AttackSpec, CellResult, CellSpec, DefenseSpec, digest
+from vflsec.core.task import Task
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.data.source import Source
 from vflsec.engine.cohort import run_cohort
-from vflsec.task import Task
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellResult, CellSpec, DefenseSpec, digest
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = (os.environ.get("VFLSEC_TEST_DATA", ""), "../shared/data", "../../shared/data")

@@ -23,13 +23,13 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from vflsec import registry
-from vflsec.audit.canary import Measured
-from vflsec.cell import CellResult, CellSpec, DefenseSpec
-from vflsec.engine.claims import CONFIDENCE
+from vflsec.core.policy import Policy
 from vflsec.engine.cohort import run_cohort
+from vflsec.engine.epsilon_claims import CONFIDENCE
+from vflsec.epsilon.canary_bounds import Measured
 from vflsec.errors import VflsecError
-from vflsec.policy import Policy
+from vflsec.plugins import registry
+from vflsec.specs import CellResult, CellSpec, DefenseSpec
 from vflsec.testing import small_task
 from vflsec.testing.broken import (
     FlipsAgain,

@@ -23,16 +23,16 @@ from typing import Any
 import pandas as pd
 import torch
 
-from vflsec import registry
 from vflsec.audit import leakage
-from vflsec.audit.curves import curves as privacy
-from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
+from vflsec.audit.tradeoff_curves import curves as privacy
+from vflsec.core.rng import generator
+from vflsec.core.task import Task
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
 from vflsec.errors import VflsecError
-from vflsec.rng import generator
-from vflsec.task import Task
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
 
 SEEDS = range(5)
 EPOCHS = 10

@@ -33,17 +33,17 @@ from fedhssl_words import (
     utility_lines,
 )
 
-from vflsec import registry
 from vflsec._version import __version__
 from vflsec.audit.metrics import score
-from vflsec.cell import AttackSpec, CellResult, CellSpec, DefenseSpec, digest
+from vflsec.core.federation import Federation
+from vflsec.core.guess import Guess, Truth
+from vflsec.core.task import Stack, Task
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.data.source import PartyData, Source
 from vflsec.engine.cohort import run_cohort
-from vflsec.federation import Federation
-from vflsec.guess import Guess, Truth
-from vflsec.task import Stack, Task
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellResult, CellSpec, DefenseSpec, digest
 from vflsec.train.loop import predict, run_phases
 
 ROOT = Path(__file__).resolve().parent.parent

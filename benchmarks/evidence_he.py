@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from vflsec import registry
 from vflsec.audit.intervals import t_interval
-from vflsec.cell import AttackSpec, CellResult, CellSpec, DefenseSpec
+from vflsec.core.visibility import claim
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
-from vflsec.visible import claim
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellResult, CellSpec, DefenseSpec
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "docs" / "evidence" / "he.md"

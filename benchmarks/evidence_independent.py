@@ -29,22 +29,23 @@ from independent.seen import Answer, Seen
 from numpy.typing import NDArray
 from scipy import stats
 
-from vflsec import __version__, registry
+from vflsec import __version__
 from vflsec.attacks.swap_probe import donors
-from vflsec.audit.goals import goal_of
 from vflsec.audit.intervals import t_interval
 from vflsec.audit.metrics import METRICS, primary, score
-from vflsec.cell import AttackSpec, CellSpec, DefenseSpec, digest
+from vflsec.audit.truth import goal_of
+from vflsec.core.guess import Guess
+from vflsec.core.task import Task
+from vflsec.core.view import View, as_needs
 from vflsec.data.prepare import make_task
 from vflsec.data.source import Source
-from vflsec.engine.membership import Asking
-from vflsec.guess import Guess
+from vflsec.engine.membership_queries import Asking
 from vflsec.measure.attack import Bench, Prepared, prepared
 from vflsec.nn.replicas import LEAST
-from vflsec.task import Task
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellSpec, DefenseSpec, digest
 from vflsec.train.cohort import Moment, Training
 from vflsec.train.demand import Demand
-from vflsec.view import View, as_needs
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "docs" / "evidence" / "independent.md"

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from vflsec.audit.cap_score import cap
 from vflsec.audit.intervals import t_interval
-from vflsec.audit.summary import cap
 
 __all__ = [
     "ALGORITHMS", "CODE_VIEWS", "METHODS", "NONE", "differs", "length_lines", "page",

@@ -20,8 +20,8 @@ import time
 import torch
 from torch import Tensor, nn
 
-from vflsec.nn.mixmatch import MixMatch, fit_mixmatch, head, losses, mix, sharpen
-from vflsec.view import Known
+from vflsec.core.view import Known
+from vflsec.inference.mixmatch import MixMatch, fit_mixmatch, head, losses, mix, sharpen
 
 CELLS, KNOWN, FREE, COLUMNS, WIDTH = 20, 40, 400, 14, 16
 

@@ -14,7 +14,7 @@ import sys
 
 from timed import ONE
 
-from vflsec._products import NAME, VALUE
+from vflsec.runtime.mkl import NAME, VALUE
 
 ROUNDS = 5
 CODE = """
@@ -32,7 +32,7 @@ for r, b, i, o, n in ((8, 64, 20, 64, 200), (32, 64, 37, 37, 100), (8, 512, 64, 
             torch.bmm(y.transpose(1, 2), x), torch.bmm(y, w)
         best = min(best, time.process_time() - start)
     took.append(best)
-from vflsec.nn.company import apart
+from vflsec.nn.batch_invariance import apart
 print(json.dumps([took, apart()]))
 """
 

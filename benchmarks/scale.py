@@ -66,7 +66,7 @@ def table(rows: int) -> pd.DataFrame:
 
 def _steps() -> Any:
     """A reporter that prints to stderr what the process uses after each cohort."""
-    from vflsec.reporter import Reporter
+    from vflsec.runtime.progress_protocol import Reporter
 
     class Steps(Reporter):
         cells = 0

@@ -26,14 +26,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflsec import registry
-from vflsec.channel import Recorder
+from vflsec.core.channel import Recorder
+from vflsec.core.federation import Federation
+from vflsec.core.task import Stack, Task
+from vflsec.core.view import Schema
 from vflsec.errors import ConfigError
-from vflsec.federation import Federation
-from vflsec.task import Stack, Task
-from vflsec.train.captured import CudaGraphs, taken
+from vflsec.plugins import registry
+from vflsec.train.cuda_graphs import CudaGraphs, taken
 from vflsec.train.device import pick_device
-from vflsec.view import Schema
 
 COLUMNS, HIDDEN, CUT, CLASSES = 12, 64, 32, 2
 

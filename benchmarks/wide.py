@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from vflsec.audit.intervals import t_interval
-from vflsec.nn import regression
-from vflsec.rng import generator
+from vflsec.core.rng import generator
+from vflsec.inference import ridge_regression
 
 COLUMNS, KNOWN, SEEDS = 800, 50, 8
 
@@ -28,15 +28,15 @@ def world(seed: int) -> tuple[Tensor, Tensor]:
 
 def fitted(worlds: list[tuple[Tensor, Tensor]], wide: float) -> tuple[Tensor, float]:
     """R^2 of each world, and processor seconds of all, with :data:`regression.WIDE` of `wide`."""
-    before, regression.WIDE = regression.WIDE, wide  # type: ignore[assignment]
+    before, ridge_regression.WIDE = ridge_regression.WIDE, wide  # type: ignore[assignment]
     start = time.process_time()
-    fits = regression.fit_regressors(
+    fits = ridge_regression.fit_regressors(
         "network", [e[:KNOWN] for e, _ in worlds], [x[:KNOWN] for _, x in worlds],
         [e[KNOWN:] for e, _ in worlds], [generator(s, "fit") for s in range(len(worlds))],
     )  # fmt: skip
-    took, regression.WIDE = time.process_time() - start, before
+    took, ridge_regression.WIDE = time.process_time() - start, before
     found = [
-        regression.r_squared(f.values, x[KNOWN:].double())
+        ridge_regression.r_squared(f.values, x[KNOWN:].double())
         for f, (_, x) in zip(fits, worlds, strict=True)
     ]
     return torch.tensor(found), took
@@ -46,7 +46,10 @@ def main() -> None:
     """Fit both ways and print."""
     torch.set_num_threads(1)
     worlds = [world(s) for s in range(SEEDS)]
-    (plain, slow), (turned, fast) = fitted(worlds, float("inf")), fitted(worlds, regression.WIDE)
+    (plain, slow), (turned, fast) = (
+        fitted(worlds, float("inf")),
+        fitted(worlds, ridge_regression.WIDE),
+    )
     gain = (turned - plain).numpy()
     low, high = t_interval(gain)
     print(f"{COLUMNS} columns from {KNOWN} rows, {SEEDS} seeds: R^2 {plain.mean():.3f} with an "

@@ -27,13 +27,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from vflsec.core.party import groups, step
+from vflsec.core.rng import Streams, own_global
 from vflsec.defenses.alibi import one_hot
 from vflsec.nn import optim
 from vflsec.nn.models import mlp
 from vflsec.nn.replicas import Replicas
-from vflsec.party import groups, step
 from vflsec.plugin import Own, Policy, PolicyError, check, registry
-from vflsec.rng import Streams, own_global
 
 ALIASES = ("confusional_autoencoder",)
 BATCH, SHARPEN, TINY = 128, 0.025, 1e-6

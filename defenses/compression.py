@@ -24,8 +24,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from vflsec.core.policy import batch
 from vflsec.plugin import Message, Own, Policy, check, registry
-from vflsec.policy import batch
 
 ALIASES = ("sparsification", "top_k")
 

@@ -43,11 +43,11 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vflsec import accounting
-from vflsec.accounting import Account
-from vflsec.counts import Uses, uses_of
+from vflsec.core import accountants
+from vflsec.core.accountants import Account
+from vflsec.core.policy import AGAIN_ROWS, OFF, unclaimed
+from vflsec.core.privacy_usage import Uses, uses_of
 from vflsec.plugin import Guarantee, Own, Policy, check, registry
-from vflsec.policy import AGAIN_ROWS, OFF, unclaimed
 
 ALIASES = ("dp_sgd",)
 
@@ -72,7 +72,7 @@ class DPSGD(Policy):
 
     def __post_init__(self) -> None:
         check.positive("dpsgd.clip_norm", self.clip_norm)
-        accounting.check_delta("dpsgd.delta", self.delta)
+        accountants.check_delta("dpsgd.delta", self.delta)
         check.one_of("dpsgd.accountant", self.accountant, ("shuffled", "prv", "rdp"))
 
     counted = "gradients"
@@ -144,19 +144,19 @@ class DPSGD(Policy):
             )
         everyone = [(strength, uses), *(p for p in uses.peers.values() if p is not None)]
         releases = max(uses.most, sum(b.steps * b.uses for b in uses.batches))
-        lost = sum(accounting.beyond_normal(s, max(releases, of.most)) for s, of in everyone)
+        lost = sum(accountants.beyond_normal(s, max(releases, of.most)) for s, of in everyone)
         if lost >= self.delta:
             return Guarantee(reason="noise of 53 bits ends where steps still are at this delta")
         if uses.batches:
             made, over = self._sampled(everyone)
         else:
             spent = sum(of.most / s**2 for s, of in everyone)
-            made = accounting.gaussian(1 / math.sqrt(spent), 1, self.delta)
+            made = accountants.gaussian(1 / math.sqrt(spent), 1, self.delta)
             over = f"{uses.sentence('steps')} at each party, without amplification"
         if made is None:
             return Guarantee(reason="Poisson batches may be cut too often at this epsilon")
         return Guarantee(
-            protects="row", epsilon=made.epsilon, delta=accounting.widened(self.delta, lost),
+            protects="row", epsilon=made.epsilon, delta=accountants.widened(self.delta, lost),
             releases=releases,
             accountant=made.accountant, what="a training row, columns of all parties and label,",
             neighbours="zeroing it out", against="whoever gets the weights of all parties",
@@ -189,10 +189,10 @@ class DPSGD(Policy):
                 cut += batches.steps * batches.cut
         # batches that hold all rows, every one a plain release
         history += [(s, 1.0, of.whole) for s, of in everyone if of.whole]
-        made = accounting.subsampled_gaussians(history, self.delta, self.accountant)
+        made = accountants.subsampled_gaussians(history, self.delta, self.accountant)
         lost = cut * (1 + math.exp(min(made.epsilon, 700.0)))
         if lost > self.delta / 2:
             return None, ""
-        made = accounting.subsampled_gaussians(history, self.delta - lost, self.accountant)
+        made = accountants.subsampled_gaussians(history, self.delta - lost, self.accountant)
         said = "; ".join(f"{steps} batches at rate {rate:.4g}" for _, rate, steps in history)
         return replace(made, delta=self.delta), f"Poisson samples ({said})"

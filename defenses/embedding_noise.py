@@ -31,11 +31,11 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vflsec import accounting
-from vflsec.counts import uses_of
+from vflsec.core import accountants
+from vflsec.core.policy import AGAIN_ROWS, OFF, batch, unclaimed
+from vflsec.core.privacy_usage import uses_of
 from vflsec.defenses.noise import moved_by_two, shorten
 from vflsec.plugin import Guarantee, Message, Own, Policy, check, registry
-from vflsec.policy import AGAIN_ROWS, OFF, batch, unclaimed
 
 ALIASES = ("embedding_dp",)
 
@@ -69,7 +69,7 @@ class EmbeddingNoise(Policy):
     def __post_init__(self) -> None:
         check.positive("embedding_noise.clip_norm", self.clip_norm)
         check.one_of("embedding_noise.distribution", self.distribution, ("gaussian", "laplace"))
-        accounting.check_delta("embedding_noise.delta", self.delta)
+        accountants.check_delta("embedding_noise.delta", self.delta)
         check.integer("embedding_noise.predictions", self.predictions, low=0)
 
     def outgoing(self, message: Message, own: Own) -> Tensor:
@@ -78,7 +78,7 @@ class EmbeddingNoise(Policy):
         draw = own.rng.normal if gaussian else own.rng.laplace
         noise = draw(z.shape[1:], active=own.active, dtype=torch.float64)
         wide = shorten(z.double() / self.clip_norm, 1.0, 2 if gaussian else 1)
-        noisy = self.clip_norm * accounting.on_grid(wide, noise, own.column(wide))
+        noisy = self.clip_norm * accountants.on_grid(wide, noise, own.column(wide))
         return own.choose(noisy.to(z.dtype).reshape(message.tensor.shape), message.tensor)
 
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:

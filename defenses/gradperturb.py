@@ -29,12 +29,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from vflsec import accounting
-from vflsec.counts import uses_of
+from vflsec.core import accountants
+from vflsec.core.policy import AGAIN, OFF, SPLIT, unclaimed
+from vflsec.core.privacy_usage import uses_of
 from vflsec.defenses.alibi import one_hot
 from vflsec.nn.loss import cross_entropy
 from vflsec.plugin import Guarantee, Own, Policy, check, registry
-from vflsec.policy import AGAIN, OFF, SPLIT, unclaimed
 
 ALIASES = ("tpsl",)
 
@@ -55,13 +55,13 @@ class GradPerturb(Policy):
 
     def __post_init__(self) -> None:
         if check.non_negative("gradperturb.delta", self.delta) != 0:
-            accounting.check_delta("gradperturb.delta", self.delta)
+            accountants.check_delta("gradperturb.delta", self.delta)
 
     def loss(self, logits: Tensor, y: Tensor, own: Own) -> Tensor | None:
         hot = one_hot(y, logits.shape[2], logits.dtype) if y.dim() == 2 else y.to(logits)
         wide = hot.double()
         noise = own.rng.laplace(logits.shape[1:], active=own.active, dtype=torch.float64)
-        noisy = accounting.on_grid(wide, noise.to(wide.device), 2.0 * own.column(wide))
+        noisy = accountants.on_grid(wide, noise.to(wide.device), 2.0 * own.column(wide))
         return cross_entropy(logits, own.choose(noisy.to(hot), hot))
 
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
@@ -72,7 +72,7 @@ class GradPerturb(Policy):
         if none is not None:
             return none
         # replacing a label moves two coordinates by 1, at noise scale 2 x strength
-        made = accounting.laplace([0.5 / strength] * 2, uses.most, self.delta)
+        made = accountants.laplace([0.5 / strength] * 2, uses.most, self.delta)
         return Guarantee(
             protects="label", epsilon=made.epsilon, delta=made.delta, releases=uses.most,
             accountant=made.accountant, what="the label of a training or validation row",

@@ -27,12 +27,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from vflsec.core.policy import StepCost
 from vflsec.plugin import Guarantee, Own, Policy, check, registry
-from vflsec.policy import StepCost
 
 if TYPE_CHECKING:
-    from vflsec.link import Link
-    from vflsec.visible import Line
+    from vflsec.core.link import Link
+    from vflsec.core.visibility import Line
 
 SUMMED_COLUMNS = 16
 """Columns of the passive party that a cost estimate supposes, which knows no data."""

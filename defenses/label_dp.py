@@ -31,10 +31,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from vflsec.counts import uses_of
+from vflsec.core.policy import AGAIN, OFF, SPLIT, unclaimed
+from vflsec.core.privacy_usage import uses_of
 from vflsec.nn.loss import cross_entropy
 from vflsec.plugin import Guarantee, Own, Policy, PolicyError, registry
-from vflsec.policy import AGAIN, OFF, SPLIT, unclaimed
 
 ALIASES = ("rr", "randomised_response", "randomized_response")
 
@@ -109,7 +109,7 @@ def released(
         facts: with what was counted.
         accountant: who computed epsilon.
         delta: of one answer.
-        given, leaves: as in :class:`vflsec.policy.Guarantee`, beside what every label needs.
+        given, leaves: as in :class:`vflsec.core.policy.Guarantee`, beside what every label needs.
     """
     if strength <= 0:
         return OFF

@@ -36,9 +36,9 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from vflsec.core.policy import batch
 from vflsec.errors import ConfigError
 from vflsec.plugin import Message, Own, Policy, check, registry
-from vflsec.policy import batch
 
 GOLDEN = (math.sqrt(5) - 1) / 2
 Numbers = float | Tensor

@@ -25,8 +25,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from vflsec.core.policy import batch
 from vflsec.plugin import Message, Own, Policy, registry
-from vflsec.policy import batch
 
 
 @registry.defense

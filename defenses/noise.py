@@ -31,11 +31,11 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vflsec import accounting
-from vflsec.accounting import Account
-from vflsec.counts import uses_of
+from vflsec.core import accountants
+from vflsec.core.accountants import Account
+from vflsec.core.policy import AGAIN, OFF, batch, of_any_label, unclaimed
+from vflsec.core.privacy_usage import uses_of
 from vflsec.plugin import Guarantee, Message, Own, Policy, check, registry
-from vflsec.policy import AGAIN, OFF, batch, of_any_label, unclaimed
 
 RARE = 2.0**-30
 """How likely an exception from a pure epsilon may be."""
@@ -68,7 +68,7 @@ class Noise(Policy):
     def __post_init__(self) -> None:
         check.one_of("noise.distribution", self.distribution, ("laplace", "gaussian"))
         check.non_negative("noise.clip", self.clip)
-        accounting.check_delta("noise.delta", self.delta)
+        accountants.check_delta("noise.delta", self.delta)
 
     def outgoing(self, message: Message, own: Own) -> Tensor:
         g = batch(self, message)  # (R, b, m)
@@ -77,7 +77,7 @@ class Noise(Policy):
             noise = draw(g.shape[1:], active=own.active, dtype=torch.float64)
             unit, wide = self.clip / message.scale, g.double()
             wide = shorten(wide / unit, 1.0, 1 if self.distribution == "laplace" else 2)
-            made = (unit * accounting.on_grid(wide, noise, own.column(wide))).to(g.dtype)
+            made = (unit * accountants.on_grid(wide, noise, own.column(wide))).to(g.dtype)
         else:
             made = g + own.column(g) * draw(g.shape[1:], active=own.active)
         return own.choose(made.reshape(message.tensor.shape), message.tensor)
@@ -117,13 +117,13 @@ def moved_by_two(distribution: str, strength: float, releases: int, delta: float
     than delta, or more than `RARE` beside a pure epsilon, epsilon is infinite.
     """
     if distribution == "gaussian":
-        lost = accounting.beyond_normal(strength / 2, releases)
-        made = accounting.gaussian(strength / 2, releases, delta)
+        lost = accountants.beyond_normal(strength / 2, releases)
+        made = accountants.gaussian(strength / 2, releases, delta)
         if lost >= delta:
             return replace(made, epsilon=math.inf)
-        return replace(made, delta=accounting.widened(delta, lost))
-    lost = accounting.beyond_laplace(2 / strength, releases)
-    made = accounting.laplace([2 / strength], releases, delta)
+        return replace(made, delta=accountants.widened(delta, lost))
+    lost = accountants.beyond_laplace(2 / strength, releases)
+    made = accountants.laplace([2 / strength], releases, delta)
     return made if lost <= RARE else replace(made, epsilon=math.inf)
 
 

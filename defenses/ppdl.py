@@ -31,10 +31,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflsec import accounting
-from vflsec.counts import uses_of
+from vflsec.core import accountants
+from vflsec.core.policy import AGAIN, OFF, batch, of_any_label, unclaimed
+from vflsec.core.privacy_usage import uses_of
 from vflsec.plugin import Guarantee, Message, Own, Policy, check, registry
-from vflsec.policy import AGAIN, OFF, batch, of_any_label, unclaimed
 
 
 @registry.defense
@@ -95,7 +95,7 @@ class PPDL(Policy):
             bar = self.threshold + of_threshold * thresholds[r]
             taken = accepted(query.cpu().numpy(), bar.cpu().numpy(), max(1, int(self.share * n)))
             chosen = torch.as_tensor(taken, dtype=torch.int64, device=g.device)
-            noisy = accounting.on_grid(clipped / self.limit, answers[r], of_answer / self.limit)
+            noisy = accountants.on_grid(clipped / self.limit, answers[r], of_answer / self.limit)
             sent = noisy.clamp(-1.0, 1.0) * self.limit
             out[r, visited[chosen]] = (sent[chosen] / message.scale).to(g.dtype)
         return own.choose(out.reshape(message.tensor.shape), message.tensor)

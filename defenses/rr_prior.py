@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from vflsec import accounting
+from vflsec.core import accountants
 from vflsec.defenses.label_dp import released
 from vflsec.plugin import Guarantee, Own, Policy, PolicyError, check, registry
 
@@ -99,7 +99,7 @@ class RRPrior(Policy):
         counts = torch.stack([(labels == c).sum(1) for c in range(own.classes)], dim=1).double()
         noise = own.rng.laplace((own.classes,), active=own.active, dtype=torch.float64)
         scale = 2.0 * own.strength.unsqueeze(1) / self.share
-        noisy = accounting.on_grid(counts.cpu(), noise.cpu(), scale).clamp_min(1.0)
+        noisy = accountants.on_grid(counts.cpu(), noise.cpu(), scale).clamp_min(1.0)
         return noisy / noisy.sum(1, keepdim=True)
 
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:

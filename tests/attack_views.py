@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from vflsec.audit.metrics import score
-from vflsec.guess import Guess, Truth
-from vflsec.rng import generator
-from vflsec.view import Facts, Known, Schema, Table, View
+from vflsec.core.guess import Guess, Truth
+from vflsec.core.rng import generator
+from vflsec.core.view import Facts, Known, Schema, Table, View
 
 PARTY = "passive1"
 
@@ -153,10 +153,10 @@ def same(a: Guess, b: Guess) -> bool:
 
 def iso(g: Tensor, strength: float, seed: int = 0, batch: int | None = None) -> Tensor:
     """Gradients (n, d) after the `iso` defense, batch by batch."""
-    from vflsec import registry
-    from vflsec.message import Message
-    from vflsec.policy import Own
-    from vflsec.rng import Streams
+    from vflsec.core.message import Message
+    from vflsec.core.policy import Own
+    from vflsec.core.rng import Streams
+    from vflsec.plugins import registry
 
     policy = registry.defenses.create("iso", {})
     own = Own("active", torch.tensor([strength], dtype=torch.float64), Streams([seed], "iso"))

@@ -9,12 +9,12 @@ from typing import Any
 import engine_fakes
 import numpy as np
 
-from vflsec import registry
 from vflsec.audit.result import Audit
-from vflsec.cell import AttackSpec, CellResult, CellSpec, LedgerRow, Measure
 from vflsec.data.source import PartyData, Source
 from vflsec.engine.executor import Backend
 from vflsec.engine.run import run_audit
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellResult, CellSpec, LedgerRow, Measure
 
 LEAKY = {"norm": 0.3, "model_completion": 0.2}
 """Advantages of attacks where nothing is defended, ..."""

@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vflsec.algorithm import Algorithm
-from vflsec.federation import Federation
-from vflsec.message import Message
+from vflsec.core.algorithm import Algorithm
+from vflsec.core.federation import Federation
+from vflsec.core.message import Message
+from vflsec.core.task import Stack, Task
+from vflsec.core.view import Schema
 from vflsec.nn.models import bottom
-from vflsec.nn.twin import Twin
-from vflsec.task import Stack, Task
+from vflsec.nn.two_branch import Twin
 from vflsec.train.loop import run_phases
-from vflsec.view import Schema
 
 State = dict[str, dict[str, dict[str, Tensor]]]
 

@@ -10,17 +10,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from vflsec import registry
 from vflsec.algorithms.splitnn import SplitNN
-from vflsec.channel import Recorder
-from vflsec.federation import Federation
-from vflsec.message import Message
-from vflsec.nn import chain
-from vflsec.policy import Own, Policy
-from vflsec.task import Stack
+from vflsec.core.channel import Recorder
+from vflsec.core.federation import Federation
+from vflsec.core.message import Message
+from vflsec.core.policy import Own, Policy
+from vflsec.core.task import Stack
+from vflsec.nn import manual_backprop
+from vflsec.plugins import registry
 from vflsec.testing import small_task
-from vflsec.train import captured
-from vflsec.train.captured import Captured
+from vflsec.train import cuda_graphs
+from vflsec.train.cuda_graphs import Captured
 from vflsec.train.loop import run_phases
 
 SEEDS = (0, 1, 1)
@@ -65,7 +65,7 @@ class Waning(SplitNN):
 
     name = "waning"
 
-    @chain.walked
+    @manual_backprop.walked
     def own_term(self, fed: Federation) -> Tensor:
         squares = [p.square().flatten(1).sum(1) for p in fed.active.parameters()]
         return 0.1 / (1 + fed.steps) * torch.stack(squares).sum(0)
@@ -77,7 +77,7 @@ class Asking(SplitNN):
 
     name = "asking"
 
-    @chain.walked
+    @manual_backprop.walked
     def own_term(self, fed: Federation) -> Tensor | None:
         first = fed.active.parameters()[0]
         return first.square().flatten(1).sum(1) if bool(first.sum() > 0) else None
@@ -231,5 +231,5 @@ def noted_in(monkeypatch: pytest.MonkeyPatch) -> list[Captured]:
             super().__init__(*args)
             made.append(self)
 
-    monkeypatch.setattr(captured, "Captured", Noted)
+    monkeypatch.setattr(cuda_graphs, "Captured", Noted)
     return made

@@ -20,7 +20,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import vflsec
-from vflsec.federation import Federation
+from vflsec.core.federation import Federation
 
 METHODS = ("item", "tolist", "numpy", "cpu", "__bool__", "__int__", "__float__", "__index__",
            "__array__")  # fmt: skip

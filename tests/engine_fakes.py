@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from vflsec.cell import AttackSpec, CellResult, CellSpec, LedgerRow, Measure
 from vflsec.data.source import PartyData, Source
 from vflsec.engine.executor import Backend
+from vflsec.specs import AttackSpec, CellResult, CellSpec, LedgerRow, Measure
 
 SCENARIO = """
 [data]

@@ -15,11 +15,11 @@ import torch
 from device_watch import Watch
 from other_device import emulated, place
 
-from vflsec import registry
-from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
+from vflsec.core.federation import Federation
 from vflsec.data.prepare import make_task
 from vflsec.engine import cohort
-from vflsec.federation import Federation
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
 from vflsec.train.cohort import Training
 from vflsec.train.demand import Demand
 
@@ -151,8 +151,8 @@ def test_no_step_of_an_algorithm_brings_numbers(name: str, tasks: dict[int, Any]
 
 def test_dropout_is_drawn_on_the_device() -> None:
     """No mask crosses to it in every step."""
+    from vflsec.core.rng import Streams
     from vflsec.nn.replicas import Replicas
-    from vflsec.rng import Streams
 
     crossed: list[int] = []
     with emulated(lambda: crossed.append(1)):

@@ -21,17 +21,17 @@ from other_device import emulated, place
 from torch import nn
 
 import vflsec
-from vflsec import registry
-from vflsec.cell import AttackSpec, DefenseSpec
-from vflsec.channel import Recorder
+from vflsec.core.channel import Recorder
+from vflsec.core.message import Message
+from vflsec.core.view import Table
 from vflsec.engine import cohort, recordings
-from vflsec.message import Message
-from vflsec.nn import precision
+from vflsec.nn import reduced_precision
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, DefenseSpec
 from vflsec.trace.reader import Trace
 from vflsec.trace.views import Evidence
-from vflsec.train.captured import CaptureWarning
-from vflsec.train.keep import Keep, views_name
-from vflsec.view import Table
+from vflsec.train.cuda_graphs import CaptureWarning
+from vflsec.train.view_writer import Keep, views_name
 
 HERE = torch.device("cpu")
 place()  # torch counts devices at the first backward pass
@@ -167,7 +167,9 @@ def test_the_emulation_takes_tf32_where_it_is_allowed() -> None:
     with emulated():
         x, y = a.to(place()), b.to(place())
         assert torch.equal((x @ y).cpu(), a @ b)
-        assert torch.equal(precision.bmm(x, y, "tf32").cpu(), precision.bmm(a, b, "tf32"))
+        assert torch.equal(
+            reduced_precision.bmm(x, y, "tf32").cpu(), reduced_precision.bmm(a, b, "tf32")
+        )
         assert torch.equal((x @ y).cpu(), a @ b)  # taken back
 
 

@@ -33,7 +33,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-from vflsec.nn.precision import rounded
+from vflsec.nn.reduced_precision import rounded
 
 __all__ = ["Refused", "emulated", "inner", "place", "there"]
 

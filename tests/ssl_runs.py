@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflsec import registry
-from vflsec.federation import Federation
+from vflsec.core.federation import Federation
+from vflsec.plugins import registry
 from vflsec.testing import small_stack
 from vflsec.train.loop import run_phases
 

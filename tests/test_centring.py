@@ -9,9 +9,9 @@ import torch
 from attack_views import PARTY, rng, tables, with_shared_noise
 from torch import Tensor
 
-from vflsec.centring import FIRST, Centring, shared
-from vflsec.channel import Recorder
-from vflsec.message import Message
+from vflsec.core.batch_centring import FIRST, Centring, shared
+from vflsec.core.channel import Recorder
+from vflsec.core.message import Message
 
 ROWS, BATCH, WIDTH = 320, 32, 5
 

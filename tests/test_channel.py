@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from vflsec import stores
-from vflsec.channel import Channel, Ledger, Recorder
+from vflsec.core import recorder_stores
+from vflsec.core.channel import Channel, Ledger, Recorder
+from vflsec.core.message import Message
+from vflsec.core.policy import Own
+from vflsec.core.rng import Streams
 from vflsec.errors import PolicyError
-from vflsec.message import Message
-from vflsec.policy import Own
-from vflsec.rng import Streams
 
 REPLICAS, ROWS = 3, 10
 
@@ -44,7 +44,7 @@ def test_a_ledger_counts_for_those_who_lived_at_the_time() -> None:
 def test_sums_of_rows_are_those_of_messages_one_by_one(
     waiting: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stores, "WAITING", waiting)
+    monkeypatch.setattr(recorder_stores, "WAITING", waiting)
     recorder = Recorder([("b", "received", "gradient", "mean")], REPLICAS, ROWS)
     sums = torch.zeros(REPLICAS, ROWS, 2, dtype=torch.float64)
     count = torch.zeros(REPLICAS, ROWS, dtype=torch.int64)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vflsec import check
+from vflsec.core import check
 from vflsec.errors import ConfigError
 
 NOT_NUMBERS = ["1", None, True, math.nan, math.inf, -math.inf, [1], 1j]

@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from vflsec import registry
 from vflsec.audit.leakage import records, results_frame
-from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
 
 ATTACKS = (
     AttackSpec("model_completion", adversary=("passive",)),

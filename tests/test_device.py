@@ -10,12 +10,12 @@ import pytest
 import torch
 from device_watch import watched_steps
 
-from vflsec import registry
-from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
+from vflsec.core.rng import Streams
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
 from vflsec.nn.replicas import DRAWS, ReplicaFallbackWarning, Replicas
-from vflsec.rng import Streams
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
 from vflsec.train.cohort import Training
 from vflsec.train.demand import Demand
 
@@ -83,7 +83,7 @@ def test_no_defense_waits_in_every_step(defense: str, tasks: dict[int, Any]) -> 
 
 def test_the_watch_finds_what_it_should() -> None:
     """Each way to make a device wait is seen, so that an empty list means something."""
-    from vflsec.federation import Federation
+    from vflsec.core.federation import Federation
 
     x, seen = torch.arange(4.0), {}
     looks = {
@@ -226,7 +226,7 @@ def test_no_step_waits_on_a_gpu(defense: str, tasks: dict[int, Any]) -> None:
     """By CUDA's own count of synchronisations, in steps of training only."""
     from collections.abc import Iterator
 
-    from vflsec.federation import Federation
+    from vflsec.core.federation import Federation
 
     specs = (DefenseSpec(defense, strength=1.0),) if defense else ()
     demands = [Demand.of(a, registry.attacks.create(a.name)) for a in ATTACKS]

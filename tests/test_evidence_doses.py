@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from vflsec.message import Message
-from vflsec.policy import Own
-from vflsec.rng import Streams
+from vflsec.core.message import Message
+from vflsec.core.policy import Own
+from vflsec.core.rng import Streams
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from scipy import stats
 from sklearn.metrics import roc_auc_score
 
 import vflsec
-from vflsec import registry
+from vflsec.plugins import registry
 
 
 @pytest.fixture

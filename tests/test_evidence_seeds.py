@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vflsec import registry
+from vflsec.plugins import registry
 
 
 @pytest.fixture

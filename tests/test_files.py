@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from vflsec.files import or_closed
+from vflsec.runtime.atomic_files import or_closed
 
 
 def test_open_after_success_and_closed_after_failure() -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from vflsec.core.guess import Guess, Truth
 from vflsec.errors import ShapeError
-from vflsec.guess import Guess, Truth
 
 
 def test_tensors_become_arrays_of_fixed_type() -> None:

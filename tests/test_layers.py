@@ -117,8 +117,8 @@ def test_the_contracts_hold(copy: Path) -> None:
         ("vflsec/measure/attack.py", "from vflsec.train import loop", "measure takes Views"),
         ("vflsec/report/html.py", "from vflsec.engine import run", "A report reads"),
         ("vflsec/audit/gate.py", "from vflsec.report import text", "audit judges"),
-        ("vflsec/view.py", "from vflsec.measure import attack", "The tree is the pipeline"),
-        ("attacks/norm.py", "from vflsec.audit.goals import goal_of", "An attack sees a View"),
+        ("vflsec/core/view.py", "from vflsec.measure import attack", "The tree is the pipeline"),
+        ("attacks/norm.py", "from vflsec.audit.truth import goal_of", "An attack sees a View"),
     ],
 )
 def test_a_planted_upward_import_is_found(copy: Path, file: str, line: str, broken: str) -> None:

@@ -7,8 +7,8 @@ from dataclasses import FrozenInstanceError
 import pytest
 import torch
 
+from vflsec.core.message import KINDS, Message
 from vflsec.errors import ShapeError, VflsecError
-from vflsec.message import KINDS, Message
 
 
 def test_the_kinds() -> None:

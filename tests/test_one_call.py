@@ -126,7 +126,7 @@ def test_run_audit_takes_dataframes_and_agrees(audited: vflsec.Audit, tmp_path: 
 
 
 def test_other_ways_to_name_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from vflsec import one_call
+    from vflsec import audit_tables
 
     seen: list[dict[str, Any]] = []
 
@@ -137,7 +137,7 @@ def test_other_ways_to_name_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         seen.append(scenario.resolved())
         raise Done
 
-    monkeypatch.setattr(one_call, "run_audit", stop)
+    monkeypatch.setattr(audit_tables, "run_audit", stop)
     monkeypatch.chdir(tmp_path)
     bank, shop = people().values()
     shop.to_csv("shop.csv", index=False)
@@ -240,7 +240,7 @@ def test_the_package_keeps_its_names() -> None:
 
 def test_the_same_call_trains_nothing_twice(audited: vflsec.Audit) -> None:
     from vflsec.plan.values import Plan
-    from vflsec.reporter import Reporter
+    from vflsec.runtime.progress_protocol import Reporter
 
     class Told(Reporter):
         works: list[Any] = []

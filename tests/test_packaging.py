@@ -46,7 +46,7 @@ PACKAGE = sources("vflsec", "attacks", "defenses")
 
 def test_there_are_files_to_check() -> None:
     names = {name_of(p) for p in PACKAGE}
-    assert {"vflsec/view.py", "attacks/__init__.py", "defenses/__init__.py"} <= names
+    assert {"vflsec/core/view.py", "attacks/__init__.py", "defenses/__init__.py"} <= names
     assert len(PACKAGE) > 20
 
 
@@ -72,7 +72,7 @@ def test_importing_vflsec_makes_no_second_copy() -> None:
 
 def test_importing_vflsec_does_not_import_torch() -> None:
     done = python(
-        "import sys, vflsec, vflsec.registry, vflsec.cell; print(sorted(\n"
+        "import sys, vflsec, vflsec.plugins.registry, vflsec.specs; print(sorted(\n"
         "{'torch', 'pandas', 'opacus', 'matplotlib'} & set(sys.modules)))"
     )
     assert done.stdout == "[]\n", done.stderr
@@ -155,7 +155,7 @@ def test_wheel_has_the_command_and_the_licence(archive: zipfile.ZipFile) -> None
     info = f"vflsec-{vflsec.__version__}.dist-info"
     assert archive.read(f"{info}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
     entry = archive.read(f"{info}/entry_points.txt").decode()
-    assert "vflsec = vflsec.cli:main" in entry
+    assert "vflsec = vflsec.cli.main:main" in entry
     assert "[pytest11]\nvflsec = vflsec.pytest_plugin" in entry
     assert "vflsec/report/report.html.j2" in archive.namelist()
 

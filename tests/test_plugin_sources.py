@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from vflsec import plugins
+from vflsec.plugins import loading
 
 
 def test_sources_are_parsed_by_one_thread_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,7 +26,7 @@ def test_sources_are_parsed_by_one_thread_at_a_time(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(ast, "parse", slow)
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: plugins._imports(Path(__file__), ""), range(8)))
+        found = list(pool.map(lambda _: loading._imports(Path(__file__), ""), range(8)))
     assert max(most) == 1
     assert found == [found[0]] * 8
     assert "vflsec" in found[0]
@@ -44,7 +44,7 @@ def test_imports_are_found_wherever_a_statement_may_stand(tmp_path: Path) -> Non
         "while (lambda: 1 if x else 2)():\n    import a13\n",
     )
     (tmp_path / "it.py").write_text("".join(places))
-    found = plugins._imports(tmp_path / "it.py", "it")
+    found = loading._imports(tmp_path / "it.py", "it")
     assert sorted(found) == sorted(f"a{k}" for k in range(1, 14))
 
 
@@ -64,7 +64,7 @@ def test_what_is_installed_beside_a_plug_in_is_not_followed(
         other = folder / f"other_{place}.py"
         other.write_text("x = 1\n")
         monkeypatch.syspath_prepend(str(folder))
-        before = plugins.source_key([f"one_{place}"])
+        before = loading.source_key([f"one_{place}"])
         other.write_text("x = 2\n")
-        seen[place] = plugins.source_key([f"one_{place}"]) == before
+        seen[place] = loading.source_key([f"one_{place}"]) == before
     assert seen == {"installed": True, "project": False}

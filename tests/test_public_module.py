@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from vflsec import plugin, registry
-from vflsec.templates import component_text
+from vflsec import plugin
+from vflsec.cli.templates import component_text
+from vflsec.plugins import registry
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = sorted((ROOT / "tests/plugin_example/vflsec_example").glob("[!_]*.py"))
@@ -52,7 +53,7 @@ def test_what_type_checkers_are_told_is_what_is_imported() -> None:
     assert told == plugin._HOME
     assert sorted([*modules, *told]) == sorted(plugin.__all__)
     assert plugin.registry is registry
-    assert told.pop("Accumulate") == "vflsec.attack"  # an alias of typing, which has no home
+    assert told.pop("Accumulate") == "vflsec.core.attack"  # an alias of typing, which has no home
     assert all(getattr(plugin, name).__module__ == home for name, home in told.items())
     with pytest.raises(AttributeError, match="has no attribute 'Truth'"):
         _ = plugin.Truth
@@ -89,8 +90,8 @@ def test_importing_it_imports_no_more_than_is_asked_for() -> None:
     program = "import sys, vflsec.plugin; vflsec.plugin.check; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     modules = set(done.stdout.decode().split())
-    assert "vflsec.check" in modules
-    assert not modules & {"torch", "numpy", "vflsec.attack", "vflsec.data.source"}
+    assert "vflsec.core.check" in modules
+    assert not modules & {"torch", "numpy", "vflsec.core.attack", "vflsec.data.source"}
 
 
 def test_docs_show_its_names() -> None:

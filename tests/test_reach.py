@@ -13,9 +13,9 @@ import torch
 from attack_views import PARTY, make_view
 from torch import Tensor
 
+from vflsec.core.view import Update, View
 from vflsec.testing import small_task
 from vflsec.testing.reach import foreign
-from vflsec.view import Update, View
 
 BOTH = torch.randn(2, 6, 3)
 
@@ -53,9 +53,9 @@ def _second(held: Any, x: Tensor) -> Tensor:
     [
         (with_columns(BOTH[0]), "144 bytes behind 72"),
         (with_columns(torch.ones(6, 3, requires_grad=True) * 2), "gradient graph"),
-        (with_encoder(_closure(small_task())), "vflsec.task.Task"),
-        (with_encoder(Method(small_task()).embed), "vflsec.task.Task"),
-        (with_encoder(functools.partial(_second, small_task())), "vflsec.task.Task"),
+        (with_encoder(_closure(small_task())), "vflsec.core.task.Task"),
+        (with_encoder(Method(small_task()).embed), "vflsec.core.task.Task"),
+        (with_encoder(functools.partial(_second, small_task())), "vflsec.core.task.Task"),
         (
             replace(
                 make_view(torch.arange(6) % 2),

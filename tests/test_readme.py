@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from vflsec.config.scenario import load_scenario
-from vflsec.engine.rehearse import make_plan
+from vflsec.engine.dry_run import make_plan
 
 
 @pytest.fixture

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import torch
 
-from vflsec import registry
+from vflsec.core.message import Message
+from vflsec.core.policy import Own
+from vflsec.core.rng import Streams
+from vflsec.core.view import Facts, Known, Schema, View
 from vflsec.errors import ConfigError, MissingDependencyError
-from vflsec.message import Message
-from vflsec.policy import Own
-from vflsec.registry import Registry
-from vflsec.rng import Streams
-from vflsec.view import Facts, Known, Schema, View
+from vflsec.plugins import registry
+from vflsec.plugins.registry import Registry
 
 ROOT = Path(__file__).resolve().parent.parent
 Install = Callable[..., Path]
@@ -31,7 +31,7 @@ second line.
 """
 from dataclasses import dataclass
 from vflsec import registry
-from vflsec.attack import Attack
+from vflsec.core.attack import Attack
 {extra}
 @registry.attack
 @dataclass(frozen=True)
@@ -284,7 +284,7 @@ def refused(install: Install, text: str, kind: str = "attack") -> str:
             "@dataclass(frozen=True)\n@registry.attack",
             "class Thing: put @dataclass(frozen=True) below @registry.attack.",
         ),
-        ("Thing(Attack)", "Thing", "class Thing: must derive from vflsec.attack.Attack."),
+        ("Thing(Attack)", "Thing", "class Thing: must derive from vflsec.core.attack.Attack."),
         (
             "pass",
             "needs: frozenset = frozenset({'model'})",
@@ -325,7 +325,7 @@ def test_an_attack_among_the_defenses(install: Install) -> None:
 DEFENSE = '''"""Doc."""
 from dataclasses import dataclass
 from vflsec import registry
-from vflsec.policy import Policy
+from vflsec.core.policy import Policy
 @registry.defense
 @dataclass(frozen=True)
 class Thing(Policy):

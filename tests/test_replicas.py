@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import nn
 
+from vflsec.core.party import Party
+from vflsec.core.rng import Streams, as_global, generator
+from vflsec.core.view import Schema
 from vflsec.errors import ConfigError
 from vflsec.nn.models import TabularInput, bottom, from_path, mlp
 from vflsec.nn.replicas import LEAST, ReplicaFallbackWarning, Replicas
-from vflsec.party import Party
-from vflsec.rng import Streams, as_global, generator
-from vflsec.view import Schema
 
 
 def build(make, count=4, **kwargs) -> tuple[list[nn.Module], Replicas]:

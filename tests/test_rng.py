@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vflsec.rng import Streams, as_global, derive, generator, numpy_generator
+from vflsec.core.rng import Streams, as_global, derive, generator, numpy_generator
 
 SEEDS = list(range(100, 120))
 DEVICES = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from vflsec.plugins import attempted, contained
-from vflsec.settings import full_float32
+from vflsec.plugins.loading import attempted, contained
+from vflsec.runtime.determinism import full_float32
 from vflsec.train.device import pick_device
 
 BACKENDS = torch.backends

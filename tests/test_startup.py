@@ -130,7 +130,7 @@ def test_what_was_imported_is_not_searched_for_garbage() -> None:
     """Frozen once, by the process that imports it first; another import changes nothing."""
     script = """
 import gc
-from vflsec.imports import importing
+from vflsec.runtime.lazy_imports import importing
 with importing():
     assert not gc.isenabled()
     import torch
@@ -152,7 +152,7 @@ def test_only_a_command_of_its_own_process_collects_garbage_seldom() -> None:
     """A caller of `main` keeps the rhythm of its process; so does whoever switched it off."""
     script = """
 import gc, sys
-from vflsec.cli import main
+from vflsec.cli.main import main
 before, frozen = gc.get_threshold(), gc.get_freeze_count()
 main(["--version"])
 kept = gc.get_threshold() == before and gc.get_freeze_count() == frozen
@@ -174,7 +174,7 @@ def test_scikit_learn_comes_without_what_it_never_calls() -> None:
     """A third of its import was `scipy.stats`; whatever needs more of that module has all of it."""
     script = """
 import sys
-from vflsec.imports import lean
+from vflsec.runtime.lazy_imports import lean
 with lean():
     import sklearn.ensemble, sklearn.linear_model, sklearn.preprocessing
 away = "scipy.stats" not in sys.modules
@@ -192,7 +192,7 @@ print(away, there, round(said, 4), quantile)
 def test_statistics_that_others_ask_for_meanwhile_are_there() -> None:
     script = """
 import sys
-from vflsec.imports import lean
+from vflsec.runtime.lazy_imports import lean
 with lean():
     from scipy.stats import norm
     import scipy.stats.qmc

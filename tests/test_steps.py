@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vflsec import steps
-from vflsec.channel import Recorder
-from vflsec.needs import Need
-from vflsec.steps import Spread
+from vflsec.core import step_sampling
+from vflsec.core.channel import Recorder
+from vflsec.core.needs import Need
+from vflsec.core.step_sampling import Spread
 
 
 def epochs(each: int, of: int = 40) -> list[int]:
@@ -22,7 +22,7 @@ def test_epochs_thin_out() -> None:
 
 
 def test_large_steps_leave_room_for_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "ROOM", 20)
+    monkeypatch.setattr(step_sampling, "ROOM", 20)
     assert epochs(10) == [0, 1, 2, 4, 8, 16, 32]
     assert epochs(5) == [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32]
     assert epochs(11) == [0]

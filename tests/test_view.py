@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vflsec.core.view import Facts, Known, Need, Schema, Table, View, as_needs
 from vflsec.errors import ThreatModelError
-from vflsec.view import Facts, Known, Need, Schema, Table, View, as_needs
 
 
 def table(rows: list[int], epochs: list[int] | None = None) -> Table:

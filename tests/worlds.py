@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from vflsec.task import Stack, Task
+from vflsec.core.task import Stack, Task
 from vflsec.testing import small_stack as stack
 from vflsec.testing import small_task
 

@@ -2,6 +2,6 @@
 
 import sys
 
-from vflsec.cli import main
+from vflsec.cli.main import main
 
 sys.exit(main())

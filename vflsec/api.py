@@ -14,27 +14,28 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from vflsec import check, registry
 from vflsec.audit import leakage
 from vflsec.audit.scoring import main_task, scored
-from vflsec.cell import AttackSpec, CellResult, CellSpec, DefenseSpec
+from vflsec.core import check
+from vflsec.core.rng import generator
+from vflsec.core.view import as_needs
 from vflsec.data.load import load_source, split_options
 from vflsec.data.prepare import make_task
 from vflsec.errors import ThreatModelError
 from vflsec.measure.attack import Bench, prepared
-from vflsec.measure.heard import heard
+from vflsec.measure.observed_rows import heard
 from vflsec.nn.replicas import LEAST
-from vflsec.rng import generator
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellResult, CellSpec, DefenseSpec
 from vflsec.train.cohort import Moment, Training
 from vflsec.train.demand import Demand
 from vflsec.train.device import asks_graphs, pick_device
-from vflsec.view import as_needs
 
 if TYPE_CHECKING:
-    from vflsec.attack import Attack
-    from vflsec.guess import Guess
-    from vflsec.task import Task
-    from vflsec.view import View
+    from vflsec.core.attack import Attack
+    from vflsec.core.guess import Guess
+    from vflsec.core.task import Task
+    from vflsec.core.view import View
 
 __all__ = ["Trained", "infer", "measure", "train"]
 
@@ -82,7 +83,7 @@ class Trained:
             seed: of the training; None takes the first.
             strength: of its first swept defense; None takes the first.
             grants: ``known_rows`` (20), ``prior`` (True), ``aux_rows``, ``peer_model``,
-                ``victim``, ``of_label``: see :class:`vflsec.cell.AttackSpec`.
+                ``victim``, ``of_label``: see :class:`vflsec.specs.AttackSpec`.
 
         Raises:
             ConfigError: no such party or training.

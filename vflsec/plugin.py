@@ -34,17 +34,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vflsec import check, registry
-    from vflsec.algorithm import Algorithm
-    from vflsec.attack import Accumulate, Attack, gradient_form
+    from vflsec.core import check
+    from vflsec.core.algorithm import Algorithm
+    from vflsec.core.attack import Accumulate, Attack, gradient_form
+    from vflsec.core.guess import Guess
+    from vflsec.core.message import Message
+    from vflsec.core.needs import Need
+    from vflsec.core.policy import Guarantee, Own, Policy
+    from vflsec.core.rng import as_global, numpy_generator
+    from vflsec.core.view import Facts, Known, Table, View
     from vflsec.data.source import PartyData, Source
     from vflsec.errors import PolicyError, ThreatModelError
-    from vflsec.guess import Guess
-    from vflsec.message import Message
-    from vflsec.needs import Need
-    from vflsec.policy import Guarantee, Own, Policy
-    from vflsec.rng import as_global, numpy_generator
-    from vflsec.view import Facts, Known, Table, View
+    from vflsec.plugins import registry
 
 __all__ = [
     "Accumulate", "Algorithm", "Attack", "Facts", "Guarantee", "Guess", "Known", "Message", "Need",
@@ -52,28 +53,28 @@ __all__ = [
     "as_global", "check", "gradient_form", "numpy_generator", "registry",
 ]  # fmt: skip
 
-_MODULES = {"check": "vflsec.check", "registry": "vflsec.registry"}
+_MODULES = {"check": "vflsec.core.check", "registry": "vflsec.plugins.registry"}
 _HOME = {
-    "Accumulate": "vflsec.attack",
-    "Algorithm": "vflsec.algorithm",
-    "Attack": "vflsec.attack",
-    "Facts": "vflsec.view",
-    "Guarantee": "vflsec.policy",
-    "Guess": "vflsec.guess",
-    "Known": "vflsec.view",
-    "Message": "vflsec.message",
-    "Need": "vflsec.needs",
-    "Own": "vflsec.policy",
+    "Accumulate": "vflsec.core.attack",
+    "Algorithm": "vflsec.core.algorithm",
+    "Attack": "vflsec.core.attack",
+    "Facts": "vflsec.core.view",
+    "Guarantee": "vflsec.core.policy",
+    "Guess": "vflsec.core.guess",
+    "Known": "vflsec.core.view",
+    "Message": "vflsec.core.message",
+    "Need": "vflsec.core.needs",
+    "Own": "vflsec.core.policy",
     "PartyData": "vflsec.data.source",
-    "Policy": "vflsec.policy",
+    "Policy": "vflsec.core.policy",
     "PolicyError": "vflsec.errors",
     "Source": "vflsec.data.source",
-    "Table": "vflsec.view",
+    "Table": "vflsec.core.view",
     "ThreatModelError": "vflsec.errors",
-    "View": "vflsec.view",
-    "as_global": "vflsec.rng",
-    "gradient_form": "vflsec.attack",
-    "numpy_generator": "vflsec.rng",
+    "View": "vflsec.core.view",
+    "as_global": "vflsec.core.rng",
+    "gradient_form": "vflsec.core.attack",
+    "numpy_generator": "vflsec.core.rng",
 }
 
 

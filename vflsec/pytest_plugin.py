@@ -11,7 +11,7 @@ Three ways, all without importing torch before an audit runs:
 
 An inconclusive gate fails, for it did not show what was asked, or with
 ``--vflsec-inconclusive=skip`` is skipped; a scenario without a gate fails. Under pytest-xdist one
-worker audits and the others read what it found (:mod:`vflsec.engine.once`).
+worker audits and the others read what it found (:mod:`vflsec.engine.shared_run`).
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class _Gate(pytest.Item):
 
 def _settle(config: pytest.Config, verdicts: Sequence[dict[str, Any]]) -> None:
     """Fail or skip by verdicts; a failed gate outweighs an inconclusive one."""
-    from vflsec.report.text import clean
+    from vflsec.report.sanitize import clean
     from vflsec.report.verdicts import point_of
 
     where = [f" [{point_of(v)}]" if v.get("defense") else "" for v in verdicts]
@@ -147,8 +147,8 @@ def _run(config: pytest.Config, scenario: str, options: dict[str, Any]) -> Audit
     audits = config.stash[_AUDITS]
     key = repr((scenario, sorted(options.items())))
     if key not in audits:
-        from vflsec.engine.once import audit_once
         from vflsec.engine.run import run_audit
+        from vflsec.engine.shared_run import audit_once
         from vflsec.errors import VflsecError
 
         given = dict(options)

@@ -16,9 +16,9 @@ from few_overlap.parts import KNOWN, Part, Probe, Row
 from few_overlap.worlds import BUILD, World, tasks_of
 from vflsec._version import __version__
 from vflsec.audit.leakage import records, results_frame, summarise
-from vflsec.cell import AttackSpec, CellResult, CellSpec
+from vflsec.core.task import Task
 from vflsec.engine.cohort import run_cohort
-from vflsec.task import Task
+from vflsec.specs import AttackSpec, CellResult, CellSpec
 
 STORE = BUILD / "few_overlap.json"
 FIELDS = ("cell", "dataset", "seed", "metric", "value", "chance", "phase", "adversary", "attack",

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from vflsec import registry
+from vflsec.core.task import Task
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.data.source import Source
-from vflsec.task import Task
+from vflsec.plugins import registry
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "evidence"

@@ -10,7 +10,7 @@ import pandas as pd
 
 from seeds.claims import FRESH
 from seeds.run import GRID, chosen, main_task
-from vflsec.audit.summary import cap
+from vflsec.audit.cap_score import cap
 
 __all__ = [
     "SHORT", "bytes_of", "caps", "completed", "counted", "first", "reached", "to_target", "utility",

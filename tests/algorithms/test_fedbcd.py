@@ -12,8 +12,8 @@ from worlds import stack
 
 from vflsec.algorithms.fedbcd import FedBCD
 from vflsec.algorithms.splitnn import SplitNN
+from vflsec.core.federation import Federation
 from vflsec.errors import ConfigError
-from vflsec.federation import Federation
 from vflsec.nn.replicas import LEAST
 
 SMALL: dict[str, Any] = {"hidden": (7,), "cut": 3, "top": (4,), "batch_size": 16, "lr": 1e-2}

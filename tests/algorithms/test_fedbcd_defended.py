@@ -8,10 +8,10 @@ import pytest
 import torch
 from by_hand import assert_same, federation, largest_difference, trained
 
-from vflsec import registry
 from vflsec.algorithms.fedbcd import FedBCD
-from vflsec.cell import CellSpec, DefenseSpec
 from vflsec.engine.cohort import run_cohort
+from vflsec.plugins import registry
+from vflsec.specs import CellSpec, DefenseSpec
 from vflsec.testing import small_stack, small_task
 
 SMALL: dict[str, Any] = {"hidden": (5,), "cut": 3, "batch_size": 32, "epochs": 1, "patience": 0}

@@ -14,14 +14,14 @@ from worlds import few_aligned, small_task, stack
 
 from vflsec.algorithms.fedcvt import FedCVT, _Estimate
 from vflsec.algorithms.splitnn import SplitNN
-from vflsec.channel import Recorder
+from vflsec.core.channel import Recorder
+from vflsec.core.federation import Federation
+from vflsec.core.rng import generator
+from vflsec.core.task import Stack
 from vflsec.errors import ConfigError
-from vflsec.federation import Federation
 from vflsec.nn.attention import attend, weights
 from vflsec.nn.replicas import LEAST, Replicas
-from vflsec.nn.twin import Twin
-from vflsec.rng import generator
-from vflsec.task import Stack
+from vflsec.nn.two_branch import Twin
 
 SMALL: dict[str, Any] = {
     "hidden": (7,), "cut": 3, "batch_size": 16, "lr": 1e-2, "epochs": 4, "patience": 2,

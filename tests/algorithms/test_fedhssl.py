@@ -7,12 +7,12 @@ import torch
 from ssl_runs import METHODS, make, same, start, tensors, trained
 from torch import Tensor, nn
 
-from vflsec import registry
 from vflsec.algorithms._pretraining import Pretraining
-from vflsec.federation import Federation
+from vflsec.core.federation import Federation
+from vflsec.core.view import Schema
 from vflsec.nn.encoders import mlp_encoder, towers
+from vflsec.plugins import registry
 from vflsec.train.loop import predict, run_phases
-from vflsec.view import Schema
 
 # Reductions
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from vflsec import registry
-from vflsec.cell import AttackSpec, CellResult, CellSpec, Measure
+from vflsec.core.federation import Federation
+from vflsec.core.message import Message
+from vflsec.core.policy import Own
+from vflsec.core.rng import Streams
 from vflsec.engine.cohort import run_cohort
-from vflsec.federation import Federation
-from vflsec.message import Message
-from vflsec.policy import Own
-from vflsec.rng import Streams
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellResult, CellSpec, Measure
 from vflsec.testing import small_stack, small_task
 from vflsec.train.loop import run_phases
 

@@ -12,11 +12,11 @@ import torch
 from PIL import Image
 from sklearn.linear_model import RidgeClassifier
 
-from vflsec import registry
+from vflsec.core.federation import Federation
+from vflsec.core.task import Stack, Task
 from vflsec.data.prepare import make_task
 from vflsec.data.source import PartyData, Source
-from vflsec.federation import Federation
-from vflsec.task import Stack, Task
+from vflsec.plugins import registry
 from vflsec.train.loop import predict, run_phases
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,13 +11,13 @@ from ssl_runs import WORLD, ledger, make, same, start, tensors, trained
 from torch import Tensor, nn
 
 from vflsec.algorithms._pretraining import Pretraining
+from vflsec.core.federation import Federation
+from vflsec.core.task import Stack, Task
+from vflsec.core.view import Schema
 from vflsec.errors import ConfigError
-from vflsec.federation import Federation
 from vflsec.nn.replicas import Replicas
-from vflsec.task import Stack, Task
 from vflsec.testing import small_stack, small_task
 from vflsec.train.loop import predict
-from vflsec.view import Schema
 
 # Learning rates
 

@@ -12,10 +12,10 @@ from by_hand import assert_same, federation, trained
 from vflsec.algorithms.fewshot import FewShot, estimate, selection
 from vflsec.algorithms.oneshot import OneShot
 from vflsec.config.scenario import load_scenario
-from vflsec.engine.rehearse import make_plan
+from vflsec.core.federation import Federation
+from vflsec.core.rng import generator
+from vflsec.engine.dry_run import make_plan
 from vflsec.errors import ConfigError
-from vflsec.federation import Federation
-from vflsec.rng import generator
 from vflsec.testing import small_stack
 from vflsec.train.loop import run_phases
 

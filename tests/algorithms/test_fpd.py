@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from vflsec.algorithms.fpd import FPD
 from vflsec.algorithms.local import Local
 from vflsec.algorithms.splitnn import SplitNN
-from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
+from vflsec.core.federation import Federation
+from vflsec.core.task import Stack
 from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ConfigError
-from vflsec.federation import Federation
-from vflsec.nn.imitation import kl
-from vflsec.task import Stack
+from vflsec.inference.distillation import kl
+from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
 from vflsec.testing import small_stack, small_task
 from vflsec.train.loop import predict, run_phases
 

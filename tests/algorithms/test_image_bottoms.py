@@ -9,11 +9,11 @@ import torch
 from by_hand import assert_same, federation, trained
 from torch import nn
 
-from vflsec import registry
+from vflsec.core.task import Stack, Task
 from vflsec.data.prepare import make_task
 from vflsec.errors import ConfigError
 from vflsec.nn.fixmatch import ImageViews
-from vflsec.task import Stack, Task
+from vflsec.plugins import registry
 from vflsec.testing import small_stack
 from vflsec.train.loop import predict
 

@@ -11,14 +11,14 @@ from by_hand import federation, trained
 from torch import Tensor
 from worlds import with_category
 
-from vflsec import registry
 from vflsec.algorithms.fpd import FPD
 from vflsec.algorithms.jpl import JPL
+from vflsec.core.rng import generator
+from vflsec.core.task import Stack
 from vflsec.data.prepare import make_task
 from vflsec.errors import ConfigError
-from vflsec.nn.imitation import cross_matrix, csi, imitation, order_matrix, prc
-from vflsec.rng import generator
-from vflsec.task import Stack
+from vflsec.inference.distillation import cross_matrix, csi, imitation, order_matrix, prc
+from vflsec.plugins import registry
 from vflsec.testing import small_stack
 from vflsec.train.loop import predict, run_phases
 

@@ -10,14 +10,14 @@ import torch
 from by_hand import federation, trained
 from torch import nn
 
-from vflsec import registry
-from vflsec.cell import AttackSpec
+from vflsec.core.rng import generator
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
-from vflsec.data.remarks import remarks
+from vflsec.data.table_warnings import remarks
 from vflsec.errors import ConfigError, DataError
 from vflsec.measure.controls import controls, feature_controls
-from vflsec.rng import generator
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec
 from vflsec.testing import small_stack, small_task, train
 from vflsec.train.loop import predict
 from vflsec.train.views import make_view
@@ -166,7 +166,7 @@ def test_a_server_beside_the_halves_of_images() -> None:
 
 
 def _stack(task: Any) -> Any:
-    from vflsec.task import Stack
+    from vflsec.core.task import Stack
 
     return Stack.build({0: task}, [0, 0])
 

@@ -11,15 +11,15 @@ from by_hand import assert_same, federation, trained
 from torch import Tensor, nn
 
 from vflsec.algorithms.oneshot import OneShot
+from vflsec.core.federation import Federation
+from vflsec.core.party import Party
+from vflsec.core.rng import Streams, generator
+from vflsec.core.view import Schema
 from vflsec.errors import ConfigError
-from vflsec.federation import Federation
-from vflsec.nn.clusters import clusters
+from vflsec.inference.kmeans import clusters
 from vflsec.nn.fixmatch import ImageViews, TabularViews, column_centres
-from vflsec.party import Party
-from vflsec.rng import Streams, generator
 from vflsec.testing import small_stack, train
 from vflsec.train.loop import predict, run_phases
-from vflsec.view import Schema
 
 SMALL: dict[str, Any] = {
     "hidden": (7,), "cut": 3, "top": (), "batch_size": 32, "epochs": 2, "local_epochs": 2,

@@ -15,9 +15,9 @@ import torch
 from by_hand import trained
 from torch import Tensor
 
-from vflsec import registry
+from vflsec.core.task import Stack
 from vflsec.data.prepare import make_task
-from vflsec.task import Stack
+from vflsec.plugins import registry
 from vflsec.train.loop import auc, predict
 
 pytestmark = pytest.mark.slow

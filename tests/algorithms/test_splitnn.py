@@ -11,15 +11,15 @@ from by_hand import assert_same, federation, models, tapped, trained, without
 from torch import Tensor, nn
 from worlds import small_task, stack
 
-from vflsec import registry
 from vflsec.algorithms.local import Local
 from vflsec.algorithms.splitnn import SplitNN
+from vflsec.core.message import Message
+from vflsec.core.policy import Own, Policy
+from vflsec.core.rng import generator
+from vflsec.core.task import Stack
 from vflsec.errors import ConfigError
-from vflsec.message import Message
 from vflsec.nn.replicas import LEAST
-from vflsec.policy import Own, Policy
-from vflsec.rng import generator
-from vflsec.task import Stack
+from vflsec.plugins import registry
 from vflsec.train.loop import predict
 
 WORLDS = {2: (4, 6), 3: (4, 6, 5)}

@@ -10,19 +10,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from vflsec import registry
 from vflsec.algorithms.fedbcd import FedBCD
 from vflsec.algorithms.fedcvt import FedCVT
 from vflsec.algorithms.local import Local
 from vflsec.algorithms.splitnn import SplitNN
 from vflsec.algorithms.vflhlp import VFLHLP
-from vflsec.channel import Recorder
-from vflsec.federation import Federation
-from vflsec.nn import chain
+from vflsec.core.channel import Recorder
+from vflsec.core.federation import Federation
+from vflsec.core.party import Party
+from vflsec.core.policy import Own, Policy
+from vflsec.core.task import Stack
+from vflsec.nn import manual_backprop
 from vflsec.nn.replicas import Replicas
-from vflsec.party import Party
-from vflsec.policy import Own, Policy
-from vflsec.task import Stack
+from vflsec.plugins import registry
 from vflsec.testing import small_task
 from vflsec.train.loop import run_phases
 
@@ -62,7 +62,7 @@ class Decayed(SplitNN):
 
     name = "decayed"
 
-    @chain.walked
+    @manual_backprop.walked
     def own_term(self, fed: Federation) -> Tensor:
         squares = [p.square().flatten(1).sum(1) for p in fed.active.parameters()]
         return 0.01 * torch.stack(squares).sum(0)
@@ -255,8 +255,8 @@ def test_an_algorithm_that_does_otherwise_gets_a_graph() -> None:
         def fuse(self, parts: list[Tensor]) -> Tensor:
             return torch.cat([2 * p for p in parts], dim=-1)
 
-    assert [chain.walks(k) for k in (SplitNN, FedBCD, Local, VFLHLP)] == [True] * 4
-    assert [chain.walks(k) for k in (Fused, FedCVT)] == [False] * 2
+    assert [manual_backprop.walks(k) for k in (SplitNN, FedBCD, Local, VFLHLP)] == [True] * 4
+    assert [manual_backprop.walks(k) for k in (Fused, FedCVT)] == [False] * 2
     _, fed = prepared(CASES["plain"])
     assert fed.active.by_hand
     rows = fed.stack.rows("labelled")[:, :9]
@@ -264,9 +264,9 @@ def test_an_algorithm_that_does_otherwise_gets_a_graph() -> None:
     ((z, other), (sent, passed)) = ((b.got["active"], b.sent["passive1"]) for b in parts)
     assert z.requires_grad
     assert other.requires_grad
-    assert not chain.noted(z)
-    assert chain.noted(sent)
-    assert chain.noted(passed)
+    assert not manual_backprop.noted(z)
+    assert manual_backprop.noted(sent)
+    assert manual_backprop.noted(passed)
     assert torch.equal(z, sent)
 
 
@@ -302,19 +302,19 @@ def test_the_way_back_refuses_what_would_be_wrong() -> None:
     stack = stack_of(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
     x = torch.ones(2, 5, 3, dtype=torch.float64)
     params, slope = stack.parameters(), torch.ones(2, 5, 2, dtype=torch.float64)
-    z = chain.run(stack, x)
-    assert len(chain.slopes(z, params, slope)) == 4
+    z = manual_backprop.run(stack, x)
+    assert len(manual_backprop.slopes(z, params, slope)) == 4
     with pytest.raises(RuntimeError, match="was not used"):
-        chain.slopes(z, [*params, torch.zeros(2)], slope)
+        manual_backprop.slopes(z, [*params, torch.zeros(2)], slope)
     x[0, 0, 0] = 2.0
     with pytest.raises(RuntimeError, match="changed in place"):
-        chain.slopes(z, params, slope)
-    z = chain.run(stack, x)
+        manual_backprop.slopes(z, params, slope)
+    z = manual_backprop.run(stack, x)
     with torch.no_grad():
         params[0].mul_(2)
     with pytest.raises(RuntimeError, match="changed in place"):
-        chain.slopes(z, params, slope)
+        manual_backprop.slopes(z, params, slope)
     from_graph = x.clone().requires_grad_() * 2
-    joined = chain.join([chain.run(stack, x), from_graph[..., :2]], "sum")
+    joined = manual_backprop.join([manual_backprop.run(stack, x), from_graph[..., :2]], "sum")
     with pytest.raises(RuntimeError, match="ends in a graph"):
-        chain.slopes(joined, params, slope)
+        manual_backprop.slopes(joined, params, slope)

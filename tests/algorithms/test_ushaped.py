@@ -10,23 +10,23 @@ from by_hand import federation, models, tapped
 from torch import nn
 from worlds import stack
 
-from vflsec import registry
 from vflsec.algorithms.splitnn import SplitNN
 from vflsec.algorithms.ushaped import UShaped
 from vflsec.audit.metrics import score
-from vflsec.cell import AttackSpec, CellSpec
+from vflsec.core.federation import Federation
+from vflsec.core.guess import Guess, Truth
+from vflsec.core.rng import generator
+from vflsec.core.task import Stack, Task
+from vflsec.core.view import View, as_needs
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ConfigError, PolicyError
-from vflsec.federation import Federation
-from vflsec.guess import Guess, Truth
-from vflsec.rng import generator
-from vflsec.task import Stack, Task
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellSpec
 from vflsec.testing import small_task
 from vflsec.testing.worlds import small_stack, train
 from vflsec.train.loop import predict
 from vflsec.train.views import make_view
-from vflsec.view import View, as_needs
 
 SMALL: dict[str, Any] = {"hidden": (7,), "cut": 3, "top": (12, 9), "batch_size": 16, "lr": 1e-2}
 

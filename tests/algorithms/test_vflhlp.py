@@ -16,16 +16,16 @@ from worlds import few_aligned, small_task, stack
 from vflsec.algorithms.local import Local
 from vflsec.algorithms.splitnn import SplitNN
 from vflsec.algorithms.vflhlp import VFLHLP
+from vflsec.core.federation import Federation
+from vflsec.core.policy import Own, Policy
+from vflsec.core.rng import Streams, generator
+from vflsec.core.task import Stack
+from vflsec.core.view import Schema
 from vflsec.errors import ConfigError, PolicyError
-from vflsec.federation import Federation
 from vflsec.nn.augment import Corruption
 from vflsec.nn.replicas import LEAST
 from vflsec.nn.scarf import EarlyStop, scarf_loss
-from vflsec.policy import Own, Policy
-from vflsec.rng import Streams, generator
-from vflsec.task import Stack
 from vflsec.train.loop import run_phases
-from vflsec.view import Schema
 
 SMALL: dict[str, Any] = {
     "hidden": (7,), "cut": 3, "top": (4,), "batch_size": 16, "lr": 1e-2, "epochs": 5, "patience": 2,

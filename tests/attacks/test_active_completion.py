@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from vflsec import registry
-from vflsec.attack import Attack
+from vflsec.core.attack import Attack
+from vflsec.core.federation import Federation
+from vflsec.core.policy import Own
+from vflsec.core.rng import Streams
 from vflsec.errors import ConfigError
-from vflsec.federation import Federation
-from vflsec.policy import Own
-from vflsec.rng import Streams
+from vflsec.plugins import registry
 from vflsec.testing import small_stack
 
 

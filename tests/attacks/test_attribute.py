@@ -11,15 +11,15 @@ import torch
 from attack_views import PARTY, feature_view, measure, r2, rng, with_shared_noise
 from sklearn.metrics import roc_auc_score
 
-from vflsec import registry
-from vflsec.attack import asked_of
-from vflsec.cell import AttackSpec, CellSpec
+from vflsec.core.attack import asked_of
+from vflsec.core.guess import Guess
+from vflsec.core.view import Schema, View
 from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ConfigError, ThreatModelError
-from vflsec.guess import Guess
 from vflsec.measure.controls import controls_for
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellSpec
 from vflsec.testing import small_task
-from vflsec.view import Schema, View
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:

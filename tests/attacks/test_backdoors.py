@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from vflsec.audit.leakage import records, results_frame
-from vflsec.cell import AttackSpec, CellResult, CellSpec
 from vflsec.engine.cohort import run_cohort
+from vflsec.specs import AttackSpec, CellResult, CellSpec
 from vflsec.testing import small_task
 
 TASKS = {s: small_task(s, n=600, signal=2.0) for s in (0, 1)}

@@ -12,13 +12,13 @@ import torch
 from attack_views import PARTY, make_view, measure, rng
 from torch import Tensor, nn
 
-from vflsec import registry
-from vflsec.attack import Attack
 from vflsec.attacks.batch_inference import System, linear_system, zero_sum_basis
-from vflsec.channel import Recorder
+from vflsec.core.attack import Attack
+from vflsec.core.channel import Recorder
+from vflsec.core.view import Facts, Update, View, as_needs
 from vflsec.errors import ThreatModelError
+from vflsec.plugins import registry
 from vflsec.testing import small_stack, train
-from vflsec.view import Facts, Update, View, as_needs
 
 
 def bli(**params: object) -> Attack:

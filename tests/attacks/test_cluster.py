@@ -10,9 +10,9 @@ import torch
 from attack_views import PARTY, binary_gradients, iso, make_view, measure, null_band, rng, same
 from torch import nn
 
-from vflsec import registry
-from vflsec.attack import Attack
 from vflsec.attacks.cluster import Cluster
+from vflsec.core.attack import Attack
+from vflsec.plugins import registry
 
 
 def cluster(**params: object) -> Attack:

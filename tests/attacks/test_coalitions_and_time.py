@@ -9,13 +9,13 @@ import torch
 from attack_views import PARTY, iso, make_view, rng, tables
 from torch import nn
 
-from vflsec import registry
-from vflsec.cell import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure
+from vflsec.core.view import Table
 from vflsec.engine.cohort import run_cohort
-from vflsec.nn.joint import Joint
+from vflsec.inference.adversary_model import Joint
 from vflsec.nn.replicas import Replicas
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure
 from vflsec.testing import small_stack, small_task, train
-from vflsec.view import Table
 
 
 def auc(result: CellResult, adversary: str, split: str, attack: str = "") -> Measure:

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from vflsec import registry
-from vflsec.attack import Attack
+from vflsec.core.attack import Attack
+from vflsec.core.view import Known, Table, View
 from vflsec.errors import ThreatModelError
 from vflsec.nn.exact_tests import differ
-from vflsec.view import Known, Table, View
+from vflsec.plugins import registry
 
 LOW = torch.tensor(~1, dtype=torch.int32)
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 from attack_views import iso, make_view, measure, rng
 
-from vflsec import registry
-from vflsec.attack import Attack
-from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
+from vflsec.core.attack import Attack
+from vflsec.core.view import Facts, Known
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
-from vflsec.view import Facts, Known
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
 
 
 def direct(**params: object) -> Attack:

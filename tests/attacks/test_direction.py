@@ -8,13 +8,13 @@ import pytest
 import torch
 from attack_views import binary_gradients, iso, make_view, measure, null_band, rng, same
 
-from vflsec import registry
-from vflsec.attack import Attack
-from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
+from vflsec.core.attack import Attack
+from vflsec.core.view import Known
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ConfigError, ThreatModelError
-from vflsec.view import Known
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
 
 
 def direction(**params: object) -> Attack:

@@ -10,17 +10,17 @@ import pytest
 import torch
 from attack_views import PARTY, feature_view, r2, rng
 
-from vflsec import registry
-from vflsec.attack import Attack
-from vflsec.audit.goals import goal_of
 from vflsec.audit.scoring import scored
-from vflsec.cell import NAMED, AttackSpec, CellSpec, DefenseSpec, Measure
+from vflsec.audit.truth import goal_of
+from vflsec.core.attack import Attack
+from vflsec.core.feature_schema import Schema, columns_of
+from vflsec.core.guess import Guess
 from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ThreatModelError
-from vflsec.guess import Guess
 from vflsec.measure.attack import Answer, Prepared
 from vflsec.measure.controls import Control, feature_controls
-from vflsec.schema import Schema, columns_of
+from vflsec.plugins import registry
+from vflsec.specs import NAMED, AttackSpec, CellSpec, DefenseSpec, Measure
 from vflsec.testing import small_task
 
 

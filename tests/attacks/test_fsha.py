@@ -13,22 +13,22 @@ import pytest
 import torch
 from attack_views import PARTY, feature_view, r2, rng
 
-from vflsec import registry
-from vflsec.attack import Attack
-from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
+from vflsec.core.attack import Attack
+from vflsec.core.message import Message
+from vflsec.core.policy import Own
+from vflsec.core.rng import Streams
+from vflsec.core.task import Stack, Task
+from vflsec.core.view import View
 from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ConfigError, ThreatModelError
 from vflsec.measure.controls import feature_controls
-from vflsec.message import Message
-from vflsec.policy import Own
-from vflsec.rng import Streams
-from vflsec.task import Stack, Task
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
 from vflsec.testing import small_task
 from vflsec.testing.worlds import train
 from vflsec.train.demand import Demand
 from vflsec.train.loop import predict
 from vflsec.train.views import grants, make_view
-from vflsec.view import View
 
 SEEDS = (0, 1, 2)
 EMBEDDINGS = ("received", "embedding", "last", "active")

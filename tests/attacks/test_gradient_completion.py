@@ -12,14 +12,14 @@ import torch
 from attack_views import make_view, measure, null_band, rng, same
 from torch import Tensor
 
-from vflsec import registry
-from vflsec.attack import Attack
-from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
+from vflsec.core.attack import Attack
+from vflsec.core.view import View
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ConfigError, ThreatModelError
-from vflsec.nn.history import History, _evidence, em_scores, soft_logistic
-from vflsec.view import View
+from vflsec.inference.gradient_history import History, _evidence, em_scores, soft_logistic
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
 
 
 def completion(**params: object) -> Attack:

@@ -11,10 +11,10 @@ import torch
 from attack_views import PARTY, feature_view, make_view, r2, rng
 from torch import nn
 
-from vflsec import registry
-from vflsec.attack import Attack
+from vflsec.core.attack import Attack
+from vflsec.core.view import Schema, Table, View
 from vflsec.errors import ThreatModelError
-from vflsec.view import Schema, Table, View
+from vflsec.plugins import registry
 
 
 def grn(**params: object) -> Attack:

@@ -6,9 +6,9 @@ import pytest
 import torch
 from attack_views import binary_gradients, iso, make_view, measure, null_band, rng
 
-from vflsec import registry
-from vflsec.attack import Attack
+from vflsec.core.attack import Attack
 from vflsec.errors import ThreatModelError
+from vflsec.plugins import registry
 
 
 def hints(**params: object) -> Attack:

@@ -13,15 +13,15 @@ import torch
 from attack_views import PARTY, make_view, measure, rng, same, tables
 from torch import Tensor
 
-from vflsec import registry
-from vflsec.attack import Attack
-from vflsec.cell import AttackSpec, CellSpec
+from vflsec.core.attack import Attack
+from vflsec.core.view import Known, Table, View
 from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ConfigError, ThreatModelError
+from vflsec.inference.joint_features import Reading, evidence, weight
 from vflsec.measure.controls import controls
-from vflsec.nn.together import Reading, evidence, weight
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellSpec
 from vflsec.testing import small_task
-from vflsec.view import Known, Table, View
 
 
 def joint(**params: object) -> Attack:

@@ -11,22 +11,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from vflsec import registry
 from vflsec.api import Trained, infer, measure, train
-from vflsec.audit.goals import label_truth
 from vflsec.audit.metrics import score
-from vflsec.audit.overlay import dosed
-from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
-from vflsec.channel import Recorder
+from vflsec.audit.planted_leak import dosed
+from vflsec.audit.truth import label_truth
+from vflsec.core.channel import Recorder
+from vflsec.core.federation import Federation
+from vflsec.core.guess import Guess, Truth
+from vflsec.core.rng import generator, numpy_generator
+from vflsec.core.task import Stack, Task
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ConfigError, ThreatModelError
-from vflsec.federation import Federation
-from vflsec.guess import Guess, Truth
-from vflsec.rng import generator, numpy_generator
-from vflsec.task import Stack, Task
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
+from vflsec.train.canaries import plant_labels
 from vflsec.train.cohort import reassigned_task
-from vflsec.train.planted import plant_labels
 from vflsec.train.views import make_view
 
 LABELS = ("a", "b", "c")

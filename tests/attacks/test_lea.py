@@ -11,13 +11,13 @@ import torch
 from attack_views import PARTY, iso, make_view, measure, rng
 from torch import Tensor, nn
 
-from vflsec import registry
-from vflsec.attack import Attack
-from vflsec.cell import AttackSpec, CellSpec
+from vflsec.core.attack import Attack
+from vflsec.core.view import View
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ConfigError, ThreatModelError
-from vflsec.view import View
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellSpec
 
 
 def lea() -> Attack:

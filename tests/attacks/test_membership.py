@@ -13,18 +13,18 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from vflsec import registry
 from vflsec.attacks.membership import Membership, likelihood_ratio
-from vflsec.audit.goals import goal_of
-from vflsec.cell import AttackSpec, CellSpec, DefenseSpec, Measure
+from vflsec.audit.truth import goal_of
+from vflsec.core.reference_models import References
+from vflsec.core.rng import generator
+from vflsec.core.view import Facts, Known, Table, View
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
-from vflsec.engine.membership import asked_rows, reference_task, tasks_without
+from vflsec.engine.membership_queries import asked_rows, reference_task, tasks_without
 from vflsec.errors import ConfigError, ThreatModelError
-from vflsec.references import References
-from vflsec.rng import generator
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellSpec, DefenseSpec, Measure
 from vflsec.testing import small_task
-from vflsec.view import Facts, Known, Table, View
 
 FACTS = Facts("splitnn", "train", "active", ("active", "passive1"), 2)
 
@@ -256,7 +256,7 @@ def test_references_and_trajectories_find_it_too() -> None:
 
 def test_the_estimate_knows_of_references_and_the_attack_has_a_training_of_its_own() -> None:
     from vflsec.config.scenario import load_scenario
-    from vflsec.engine.rehearse import make_plan
+    from vflsec.engine.dry_run import make_plan
 
     def plan(**params: Any) -> Any:
         return make_plan(
@@ -309,7 +309,7 @@ def test_a_split_by_a_column_and_changed_labels_are_said(
 ) -> None:
     """Test rows with other labels (a later year) are harder: a threshold calls that membership."""
     from vflsec.config.scenario import load_scenario
-    from vflsec.engine.rehearse import make_plan
+    from vflsec.engine.dry_run import make_plan
 
     part = ["train"] * 40 + ["test"] * 20
     lines = [f"{i},{i % 7},{i % 5},{i % 2},{p}" for i, p in enumerate(part)]

@@ -21,10 +21,10 @@ from attack_views import (
 )  # fmt: skip
 from torch import Tensor
 
-from vflsec import registry
+from vflsec.core.guess import Guess
+from vflsec.core.view import Table
 from vflsec.errors import ConfigError, ThreatModelError
-from vflsec.guess import Guess
-from vflsec.view import Table
+from vflsec.plugins import registry
 
 N, WIDTH = 600, 16
 

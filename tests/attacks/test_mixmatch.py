@@ -8,10 +8,10 @@ import torch
 from attack_views import make_view, measure, null_band, rng
 from torch import nn
 
-from vflsec import registry
+from vflsec.core.view import Known
 from vflsec.errors import ConfigError
-from vflsec.nn import mixmatch as mm
-from vflsec.view import Known
+from vflsec.inference import mixmatch as mm
+from vflsec.plugins import registry
 
 
 def test_sharpening() -> None:

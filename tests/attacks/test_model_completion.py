@@ -12,11 +12,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from torch import nn
 
-from vflsec import registry
-from vflsec.attack import Attack
+from vflsec.core.attack import Attack
+from vflsec.core.guess import Guess
+from vflsec.core.view import Known
 from vflsec.errors import ConfigError, ThreatModelError
-from vflsec.guess import Guess
-from vflsec.nn.completion import (
+from vflsec.inference.completion import (
     SHRINKAGE,
     Fit,
     Fitted,
@@ -25,7 +25,7 @@ from vflsec.nn.completion import (
     logistic_cv,
     simplest_good,
 )  # fmt: skip
-from vflsec.view import Known
+from vflsec.plugins import registry
 
 
 def completion(**params: object) -> Attack:

@@ -16,10 +16,10 @@ from attack_views import (
     same,
 )
 
-from vflsec import registry
-from vflsec.attack import Attack
+from vflsec.core.attack import Attack
+from vflsec.core.view import Facts
 from vflsec.errors import ConfigError, ThreatModelError
-from vflsec.view import Facts
+from vflsec.plugins import registry
 
 
 def norm(**params: object) -> Attack:

@@ -7,11 +7,11 @@ import torch
 from attack_views import PARTY, make_view, measure, rng
 from scipy.stats import norm
 
-from vflsec import registry
-from vflsec.cell import AttackSpec, CellSpec
+from vflsec.core.view import Table
 from vflsec.engine.cohort import run_cohort
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellSpec
 from vflsec.testing import small_task
-from vflsec.view import Table
 
 
 @pytest.mark.parametrize("classes", [2, 3])

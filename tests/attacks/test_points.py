@@ -7,9 +7,15 @@ import pytest
 import torch
 from attack_views import PARTY, make_view, rng, tables
 
+from vflsec.core.view import Table, side_by_side
 from vflsec.errors import ThreatModelError
-from vflsec.nn.points import Points, first_direction, k_means, lower_cluster, points
-from vflsec.view import Table, side_by_side
+from vflsec.inference.clustering_points import (
+    Points,
+    first_direction,
+    k_means,
+    lower_cluster,
+    points,
+)
 
 
 def test_gradients_come_sorted_by_row_and_embeddings_cover_known_and_target_rows() -> None:

@@ -7,14 +7,14 @@ import pytest
 import torch
 from attack_views import feature_view, rng
 
-from vflsec import registry
 from vflsec.attacks.property import Property
-from vflsec.audit.goals import goal_of
-from vflsec.cell import AttackSpec, CellSpec
+from vflsec.audit.truth import goal_of
 from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ConfigError, ThreatModelError
+from vflsec.inference.attribute_share import share
 from vflsec.measure.controls import shares
-from vflsec.nn.shares import share
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellSpec
 from vflsec.testing import small_task
 
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from attack_views import make_view, measure, rng, tables
 
-from vflsec import registry
+from vflsec.core.view import View
+from vflsec.plugins import registry
 from vflsec.testing import attacks as suite
-from vflsec.view import View
 
 
 def scaled(view: View, factor: float) -> View:

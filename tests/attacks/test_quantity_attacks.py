@@ -10,15 +10,15 @@ import pytest
 import torch
 from attack_views import rng
 
-from vflsec import registry
 from vflsec.audit.metrics import score
-from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
+from vflsec.core.guess import Guess, Truth
+from vflsec.core.task import Task
+from vflsec.core.view import Facts, Known, Schema, Table, View
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ConfigError, ThreatModelError
-from vflsec.guess import Guess, Truth
-from vflsec.task import Task
-from vflsec.view import Facts, Known, Schema, Table, View
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
 
 PASSIVE = ("passive",)
 NAMES = ("residual", "value_completion", "message_completion")

@@ -12,19 +12,19 @@ import torch
 from attack_views import make_view, measure, rng
 from torch import Tensor
 
-from vflsec import registry
 from vflsec.api import infer, train
-from vflsec.attack import Attack
 from vflsec.audit import intervals
-from vflsec.cell import QUESTIONS, AttackSpec, CellSpec, DefenseSpec
+from vflsec.core.attack import Attack
+from vflsec.core.quantity_questions import answers, turns, unclear
+from vflsec.core.task import Task
+from vflsec.core.view import Known, View
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ConfigError
 from vflsec.measure.controls import controls_for
-from vflsec.questions import answers, turns, unclear
-from vflsec.task import Task
+from vflsec.plugins import registry
+from vflsec.specs import QUESTIONS, AttackSpec, CellSpec, DefenseSpec
 from vflsec.train.views import known_rows
-from vflsec.view import Known, View
 
 FAR, LARGEST, SMALLEST = QUESTIONS
 

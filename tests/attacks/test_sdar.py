@@ -10,14 +10,14 @@ import torch
 from attack_views import PARTY, feature_view, r2, rng
 from torch import nn
 
-from vflsec import registry
-from vflsec.attack import Attack
-from vflsec.cell import AttackSpec, CellSpec
+from vflsec.core.attack import Attack
+from vflsec.core.view import Table, View
 from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ConfigError, ThreatModelError
 from vflsec.measure.controls import feature_controls
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellSpec
 from vflsec.testing import small_task
-from vflsec.view import Table, View
 
 KEY = ("received", "embedding", "last", "active")
 

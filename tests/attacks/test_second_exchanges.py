@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from vflsec.algorithms.splitnn import Exchange, SplitNN
-from vflsec.cell import AttackSpec, CellSpec
+from vflsec.core.exchange_order import EXCHANGES, Step, exchange
+from vflsec.core.federation import Federation
+from vflsec.core.message import Message
 from vflsec.engine.cohort import run_cohort
-from vflsec.exchanges import EXCHANGES, Step, exchange
-from vflsec.federation import Federation
-from vflsec.message import Message
+from vflsec.specs import AttackSpec, CellSpec
 from vflsec.testing import small_task
 
 SEEDS = (0, 1)

@@ -7,10 +7,10 @@ import torch
 from attack_views import binary_gradients, iso, make_view, measure, null_band, rng
 from torch import nn
 
-from vflsec import registry
-from vflsec.attack import Attack
+from vflsec.core.attack import Attack
+from vflsec.core.view import Known
 from vflsec.errors import ThreatModelError
-from vflsec.view import Known
+from vflsec.plugins import registry
 
 VARIANTS = [f"{how}_{by}" for how in ("nearest", "centre", "seeded") for by in ("cosine", "euclid")]
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from attack_views import binary_gradients, iso, make_view, measure, null_band, rng
 
-from vflsec import registry
-from vflsec.attack import Attack
-from vflsec.nn.orient import orientation
-from vflsec.view import Known
+from vflsec.core.attack import Attack
+from vflsec.core.view import Known
+from vflsec.inference.score_orientation import orientation
+from vflsec.plugins import registry
 
 
 def spectral(**params: object) -> Attack:

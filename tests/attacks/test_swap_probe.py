@@ -8,16 +8,16 @@ import pytest
 import torch
 from attack_views import make_view, measure, null_band, rng
 
-from vflsec import registry
 from vflsec.attacks.swap_probe import Swap, SwapProbe, donors
-from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
+from vflsec.core.message import Message
+from vflsec.core.policy import Own
+from vflsec.core.rng import Streams
+from vflsec.core.view import Known
 from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ConfigError
-from vflsec.message import Message
-from vflsec.policy import Own
-from vflsec.rng import Streams
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
 from vflsec.testing import small_task
-from vflsec.view import Known
 
 EPOCHS = 7
 

@@ -9,8 +9,8 @@ import torch
 from attack_views import iso, make_view, measure, null_band, rng, tables
 from torch import nn
 
-from vflsec import registry
 from vflsec.attacks.unsplit import Unsplit, label_distances, replayed
+from vflsec.plugins import registry
 
 
 @pytest.mark.parametrize("classes", [2, 5, 20])

@@ -10,14 +10,14 @@ import torch
 from attack_views import PARTY, feature_view, r2, rng
 from torch import Tensor, nn
 
-from vflsec import registry
-from vflsec.attack import Attack
-from vflsec.cell import AttackSpec, CellSpec
+from vflsec.core.attack import Attack
+from vflsec.core.rng import as_global
+from vflsec.core.view import View
 from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ThreatModelError
-from vflsec.rng import as_global
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellSpec
 from vflsec.testing import small_task
-from vflsec.view import View
 
 
 def unsplit(**params: object) -> Attack:

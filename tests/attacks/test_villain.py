@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 import torch
 
-from vflsec import registry
 from vflsec.attacks.villain import Poison, Villain
-from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
+from vflsec.core.message import Message
+from vflsec.core.policy import Own
+from vflsec.core.rng import Streams, generator
+from vflsec.core.task import Stack
+from vflsec.core.view import Known
 from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ConfigError
-from vflsec.message import Message
-from vflsec.policy import Own
-from vflsec.rng import Streams, generator
-from vflsec.task import Stack
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
 from vflsec.testing import small_task
 from vflsec.testing.worlds import train
 from vflsec.train.views import known_rows
-from vflsec.view import Known
 
 SEEDS = (0, 1, 2)
 

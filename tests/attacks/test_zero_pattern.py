@@ -12,12 +12,12 @@ import torch
 from attack_views import PARTY, make_view, measure, null_band, rng
 from torch import Tensor
 
-from vflsec import registry
-from vflsec.attack import Attack
-from vflsec.message import Message
-from vflsec.policy import Own
-from vflsec.rng import Streams
-from vflsec.view import Table, View
+from vflsec.core.attack import Attack
+from vflsec.core.message import Message
+from vflsec.core.policy import Own
+from vflsec.core.rng import Streams
+from vflsec.core.view import Table, View
+from vflsec.plugins import registry
 
 SUM = {"top": False, "aggregation": "sum"}
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from scipy import stats
 
-from vflsec.audit.alive import Place, place_of
 from vflsec.audit.gate import Gate, Verdict, judge
 from vflsec.audit.leakage import results_frame, rows_of, summarise
+from vflsec.audit.validated import Place, place_of
 
 LIVE: dict[str, tuple[bool, str]] = dict.fromkeys(
     ("direction", "norm", "a0", "a1", "a2", "a3"), (True, "planted leak found")

@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from vflsec.audit.alignment import LEAST, alignment
+from vflsec.core.rng import numpy_generator
 from vflsec.data.source import PartyData, Source
-from vflsec.rng import numpy_generator
 
 
 def source(kind: str, n: int = 1500, seed: int = 0, keep: float = 0.5) -> Source:
@@ -113,7 +113,7 @@ def test_what_cannot_be_measured_is_said() -> None:
 
 
 def test_check_prints_it_and_the_plan_holds_it(tmp_path: Path) -> None:
-    from vflsec.cli import app
+    from vflsec.cli.main import app
 
     g = numpy_generator(0, "files")
     age, y = g.integers(18, 80, 600), g.integers(0, 2, 600)

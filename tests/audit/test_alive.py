@@ -9,9 +9,9 @@ import pytest
 from gate_rows import rows
 from scipy import stats
 
-from vflsec.audit.alive import alive, place_of, titles
 from vflsec.audit.gate import Gate, judge
 from vflsec.audit.leakage import results_frame, rows_of, summarise
+from vflsec.audit.validated import alive, place_of, titles
 
 
 def shown(records: list[dict[str, Any]], *control: dict[str, Any], **kw: Any) -> Any:

@@ -7,9 +7,9 @@ import re
 import pytest
 from gate_rows import one, rows
 
-from vflsec.audit.beside import beside, both
-from vflsec.audit.canary import Measured
 from vflsec.audit.gate import Gate
+from vflsec.audit.rounding import beside, both
+from vflsec.epsilon.canary_bounds import Measured
 
 
 @pytest.mark.parametrize(

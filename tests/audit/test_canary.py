@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from vflsec import registry
-from vflsec.audit import canary, coins
+from vflsec.core.policy import Guarantee, Own, Policy
 from vflsec.defenses.label_dp import keep_probability
 from vflsec.defenses.rr_prior import matrix, top
+from vflsec.epsilon import canary_bounds, one_run_bound
 from vflsec.errors import ConfigError
-from vflsec.policy import Guarantee, Own, Policy
+from vflsec.plugins import registry
 
 
 @pytest.mark.parametrize(
@@ -28,26 +28,28 @@ from vflsec.policy import Guarantee, Own, Policy
     ],
 )  # fmt: skip
 def test_one_run_vectors(guesses: int, right: int, epsilon: float) -> None:
-    assert coins.one_run(guesses, right) == pytest.approx(epsilon, abs=6e-4)
+    assert one_run_bound.one_run(guesses, right) == pytest.approx(epsilon, abs=6e-4)
 
 
 def test_one_run_solves_the_binomial_tail_and_delta_goes_there_continuously() -> None:
     from scipy.stats import binom
 
     for r, v in ((50, 40), (300, 200), (1000, 990)):
-        found = coins.one_run(r, v)
+        found = one_run_bound.one_run(r, v)
         tail = binom.sf(v - 1, r, 1 / (1 + math.exp(-found)))
         assert tail == pytest.approx(0.05, rel=1e-9)
-        assert coins.one_run(r, v, delta=1e-15) == pytest.approx(found, abs=1e-6)
+        assert one_run_bound.one_run(r, v, delta=1e-15) == pytest.approx(found, abs=1e-6)
 
 
 def test_delta_and_idle_canaries_cost() -> None:
-    plain = coins.one_run(200, 190)
-    assert coins.one_run(200, 190, delta=1e-5) < plain
-    assert coins.one_run(200, 190, delta=1e-5, canaries=5000) < coins.one_run(200, 190, delta=1e-5)
-    assert coins.one_run(200, 190, canaries=5000) == plain
-    assert coins.one_run(0, 0) == 0.0
-    assert coins.one_run(100, 50) == 0.0
+    plain = one_run_bound.one_run(200, 190)
+    assert one_run_bound.one_run(200, 190, delta=1e-5) < plain
+    assert one_run_bound.one_run(200, 190, delta=1e-5, canaries=5000) < one_run_bound.one_run(
+        200, 190, delta=1e-5
+    )
+    assert one_run_bound.one_run(200, 190, canaries=5000) == plain
+    assert one_run_bound.one_run(0, 0) == 0.0
+    assert one_run_bound.one_run(100, 50) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -55,19 +57,19 @@ def test_delta_and_idle_canaries_cost() -> None:
 )
 def test_one_run_bad_arguments(bad: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="canary: "):
-        coins.one_run(**{"guesses": 10, "right": 5, **bad})
+        one_run_bound.one_run(**{"guesses": 10, "right": 5, **bad})
 
 
 def test_rates_form() -> None:
     """All found, none falsely: CP bounds .05/2 each give ln((.025)^(1/n) / (1 - .025^(1/n)))."""
     edge = 0.025 ** (1 / 500)
-    found = canary.epsilon_from_rates(500, 500, 0, 500)
+    found = canary_bounds.epsilon_from_rates(500, 500, 0, 500)
     assert found == pytest.approx(math.log(edge / (1 - edge)))
-    assert canary.epsilon_from_rates(500, 500, 0, 500, looks=10) < found
-    assert canary.epsilon_from_rates(500, 500, 0, 500, delta=0.5) < found
-    assert canary.epsilon_from_rates(250, 500, 250, 500) == 0.0
-    mirrored = canary.epsilon_from_rates(500, 500, 250, 500)
-    assert mirrored == pytest.approx(canary.epsilon_from_rates(250, 500, 0, 500))
+    assert canary_bounds.epsilon_from_rates(500, 500, 0, 500, looks=10) < found
+    assert canary_bounds.epsilon_from_rates(500, 500, 0, 500, delta=0.5) < found
+    assert canary_bounds.epsilon_from_rates(250, 500, 250, 500) == 0.0
+    mirrored = canary_bounds.epsilon_from_rates(500, 500, 250, 500)
+    assert mirrored == pytest.approx(canary_bounds.epsilon_from_rates(250, 500, 0, 500))
     assert mirrored > 4.0
 
 
@@ -79,7 +81,7 @@ def test_calibration_on_true_randomised_response(epsilon: float, mean: tuple[flo
     rng = np.random.default_rng(0)
     q = float(keep_probability(epsilon, 2))
     for r, expected in zip((200, 1000, 5000), mean, strict=True):
-        found = [coins.one_run(r, int(v)) for v in rng.binomial(r, q, 200)]
+        found = [one_run_bound.one_run(r, int(v)) for v in rng.binomial(r, q, 200)]
         assert np.mean(found) == pytest.approx(expected, abs=0.04)
         assert np.mean(np.array(found) > epsilon) <= 0.09
 
@@ -92,7 +94,7 @@ def test_calibration_on_true_randomised_response(epsilon: float, mean: tuple[flo
 def test_label_policies_are_not_contradicted_and_the_bound_is_not_idle(
     name: str, strength: float
 ) -> None:
-    found = canary.audit_labels(registry.defenses.create(name), strength)
+    found = canary_bounds.audit_labels(registry.defenses.create(name), strength)
     assert found.claimed is not None
     assert not found.contradicts
     assert found.epsilon > 0.2 * found.claimed
@@ -108,7 +110,7 @@ def test_label_policies_are_not_contradicted_and_the_bound_is_not_idle(
 def test_row_policies_are_not_contradicted(
     name: str, params: dict[str, Any], strength: float
 ) -> None:
-    found = canary.audit_rows(registry.defenses.create(name, params), strength, canaries=600)
+    found = canary_bounds.audit_rows(registry.defenses.create(name, params), strength, canaries=600)
     assert not found.contradicts
     assert found.epsilon > 0.5
     assert found.delta == (0.0 if "distribution" in params and len(params) == 1 else 1e-5)
@@ -116,9 +118,12 @@ def test_row_policies_are_not_contradicted(
 
 def test_no_protection_is_certified_as_no_protection() -> None:
     """The positive control of the audit: with labels as they are the bound reaches its ceiling."""
-    found = canary.audit_labels(registry.defenses.create("label_dp"), 1e-9, canaries=2000)
+    found = canary_bounds.audit_labels(registry.defenses.create("label_dp"), 1e-9, canaries=2000)
     assert found.epsilon > 4.5
-    assert canary.audit_rows(registry.defenses.create("dpsgd"), 1e-9, canaries=600).epsilon > 4.0
+    assert (
+        canary_bounds.audit_rows(registry.defenses.create("dpsgd"), 1e-9, canaries=600).epsilon
+        > 4.0
+    )
 
 
 @dataclass(frozen=True)
@@ -154,11 +159,11 @@ class OutsideTheTop(Claims):
 
 
 def test_fresh_flips_in_every_epoch_are_caught() -> None:
-    found = canary.audit_labels(FreshEveryEpoch(), 1.0, epochs=30, confidence=0.999)
+    found = canary_bounds.audit_labels(FreshEveryEpoch(), 1.0, epochs=30, confidence=0.999)
     assert found.contradicts
     assert found.epsilon > 3.0
     assert "contradicts the claimed epsilon 1" in found.sentence()
-    once = canary.audit_labels(FreshEveryEpoch(), 1.0, epochs=1, confidence=0.999)
+    once = canary_bounds.audit_labels(FreshEveryEpoch(), 1.0, epochs=1, confidence=0.999)
     assert not once.contradicts  # a single epoch is what was claimed
 
 
@@ -166,9 +171,9 @@ def test_noise_outside_the_top_classes_is_caught() -> None:
     prior = [0.45, 0.45, 0.04, 0.03, 0.03]
     assert len(top(torch.tensor(prior, dtype=torch.float64), 1.0)) == 2
     ask = {"classes": 5, "candidates": (0, 4), "prior": prior, "canaries": 8000}
-    found = canary.audit_labels(OutsideTheTop(), 1.0, **ask)  # type: ignore[arg-type]
+    found = canary_bounds.audit_labels(OutsideTheTop(), 1.0, **ask)  # type: ignore[arg-type]
     assert found.contradicts
-    right = canary.audit_labels(registry.defenses.create("rr_prior"), 1.0, **ask)  # type: ignore[arg-type]
+    right = canary_bounds.audit_labels(registry.defenses.create("rr_prior"), 1.0, **ask)  # type: ignore[arg-type]
     assert not right.contradicts
     assert bool((matrix(torch.tensor(prior, dtype=torch.float64), 1.0)[:, 2:] == 0).all())
 
@@ -183,12 +188,14 @@ class ForgetsToClip(Claims):
 
 
 def test_noise_without_clipping_is_caught() -> None:
-    assert canary.audit_rows(ForgetsToClip(), 1.0, canaries=600).contradicts
+    assert canary_bounds.audit_rows(ForgetsToClip(), 1.0, canaries=600).contradicts
 
 
 def test_the_same_seed_gives_the_same_bound() -> None:
     policy = registry.defenses.create("label_dp")
-    assert canary.audit_labels(policy, 1.0, seed=5) == canary.audit_labels(policy, 1.0, seed=5)
+    assert canary_bounds.audit_labels(policy, 1.0, seed=5) == canary_bounds.audit_labels(
+        policy, 1.0, seed=5
+    )
 
 
 @pytest.mark.slow
@@ -217,12 +224,14 @@ def test_the_gate_over_a_whole_audit(tmp_path: Any) -> None:
     assert "proves no claim" in mine[1].reason
 
 
-def guessed(epsilon: float, m: int, rng: np.random.Generator) -> canary.Measured:
+def guessed(epsilon: float, m: int, rng: np.random.Generator) -> canary_bounds.Measured:
     """Of randomised response: what was released is guessed, in an order that says nothing."""
     y = rng.random(m) < 0.5
     told = np.where(rng.random(m) < 1 / (1 + math.exp(-epsilon)), y, ~y)
     score = np.where(told, 1.0, -1.0) + 1e-6 * rng.standard_normal(m)
-    return canary.judged(torch.tensor(score), torch.tensor(y).long(), claimed=1.0, confidence=0.99)
+    return canary_bounds.judged(
+        torch.tensor(score), torch.tensor(y).long(), claimed=1.0, confidence=0.99
+    )
 
 
 def test_trainings_side_by_side_are_one_audit() -> None:
@@ -233,18 +242,18 @@ def test_trainings_side_by_side_are_one_audit() -> None:
     assert [r for r, _ in sums[:3]] == [400, 200, 80]
     looks = [o.looks for o in of]
     each = 1 - 0.01 / len(sums)
-    assert coins.together(looks, 0.0, 0.99) == max(
-        coins.one_run(r, v, confidence=each) for r, v in sums
+    assert one_run_bound.together(looks, 0.0, 0.99) == max(
+        one_run_bound.one_run(r, v, confidence=each) for r, v in sums
     )
-    low = coins.together(looks, 1e-6, 0.99)  # the p-value there is what is left of 1
-    assert coins.refuted(looks, low, 1e-6) == pytest.approx(0.01, rel=1e-6)
+    low = one_run_bound.together(looks, 1e-6, 0.99)  # the p-value there is what is left of 1
+    assert one_run_bound.refuted(looks, low, 1e-6) == pytest.approx(0.01, rel=1e-6)
     assert low > max(o.epsilon for o in of)
 
 
 def verdicts(epsilon: float, seeds: int, joint: bool, audits: int = 60) -> list[str]:
     """Of audits of a claim of 1, each of so many seeds of 120 canaries."""
-    from vflsec.audit.epsilon import contradictions
     from vflsec.audit.leakage import results_frame
+    from vflsec.epsilon.claimed_vs_measured import contradictions
 
     rng, point = np.random.default_rng(seeds), {"dataset": "d", "algorithm": "a", "defense": "x"}
     out = []
@@ -276,8 +285,8 @@ def test_seeds_together_find_what_each_alone_is_too_small_for(seeds: int) -> Non
 
 def test_bounds_are_judged_at_their_own_confidence() -> None:
     """Canaries bound at 99 %; they were judged as if at the audit's 95 %, or at its 99.9 %."""
-    from vflsec.audit.epsilon import contradictions
     from vflsec.audit.leakage import results_frame
+    from vflsec.epsilon.claimed_vs_measured import contradictions
 
     point = {"dataset": "d", "algorithm": "a", "defense": "x", "strength": 1.0}
     values = [1.5, 0.5, 0.5]

@@ -10,7 +10,7 @@ from scipy import stats
 
 from vflsec.audit import concordance, metrics
 from vflsec.audit.metrics import score
-from vflsec.guess import Guess, Truth
+from vflsec.core.guess import Guess, Truth
 
 
 def figures(scores: np.ndarray, y: np.ndarray, metric: str = "concordance"):

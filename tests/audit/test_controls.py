@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vflsec.audit.alive import place_of
 from vflsec.audit.controls import Against, Leakage, advantages, strongest
 from vflsec.audit.gate import Gate, judge
 from vflsec.audit.leakage import results_frame, rows_of, summarise
+from vflsec.audit.validated import place_of
 
 GAPS = (0.0, 0.02, 0.05, 0.1)
 """How far each control is behind the best."""

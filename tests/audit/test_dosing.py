@@ -17,12 +17,12 @@ from torch import nn
 from vflsec.audit.controls import Against, Leakage
 from vflsec.audit.dosing import MARK, _chance, curve, least_found, planted
 from vflsec.audit.leakage import records, results_frame, summarise
-from vflsec.audit.overlay import dosed
-from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
+from vflsec.audit.planted_leak import dosed
+from vflsec.core.guess import Truth
+from vflsec.core.view import Facts, Known, Schema, Table, View
 from vflsec.engine.cohort import run_cohort
-from vflsec.guess import Truth
+from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
 from vflsec.testing import small_task
-from vflsec.view import Facts, Known, Schema, Table, View
 
 N, D = 400, 6
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from vflsec.audit.alive import place_of
 from vflsec.audit.findings import Finding, build_findings
 from vflsec.audit.gate import Gate, judge
 from vflsec.audit.leakage import results_frame, rows_of, summarise
+from vflsec.audit.validated import place_of
 
 NOISE = (-0.01, 0.0, 0.01, 0.0, 0.0)
 

@@ -9,9 +9,9 @@ from gate_rows import LIVE, STEADY, one, rows, task, verdicts_of
 from scipy import stats
 
 from vflsec.audit.gate import Gate, Verdict, exit_code, judge
+from vflsec.audit.gate_selection import limits
 from vflsec.audit.intervals import t_interval
 from vflsec.audit.leakage import is_undefended, results_frame, summarise
-from vflsec.audit.selection import limits
 from vflsec.errors import ConfigError
 
 

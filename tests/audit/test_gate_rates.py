@@ -10,7 +10,7 @@ from scipy import stats
 from vflsec.audit.gate import Gate, judge
 from vflsec.audit.leakage import results_frame, summarise
 from vflsec.audit.metrics import score
-from vflsec.guess import Guess, Truth
+from vflsec.core.guess import Guess, Truth
 
 
 @pytest.mark.parametrize("attacks", [1, 4])

@@ -6,10 +6,10 @@ from typing import Any
 
 from gate_rows import one, rows
 
-from vflsec.audit.candidate import Candidate
 from vflsec.audit.controls import Against, Leakage
 from vflsec.audit.gate import Gate
-from vflsec.audit.wording import between
+from vflsec.audit.gate_candidate import Candidate
+from vflsec.audit.verdict_text import between
 
 
 def test_a_pass_says_where_controls_leave_no_room() -> None:

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from vflsec.audit import cap, dcs
-from vflsec.audit.curves import curves
+from vflsec.audit.gate_selection import stacked
 from vflsec.audit.intervals import t_interval
 from vflsec.audit.leakage import (
     COLUMNS,
@@ -17,9 +17,9 @@ from vflsec.audit.leakage import (
     results_frame,
     summarise,
 )
-from vflsec.audit.selection import stacked
-from vflsec.cell import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure
+from vflsec.audit.tradeoff_curves import curves
 from vflsec.errors import ConfigError
+from vflsec.specs import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure
 
 SPEC = AttackSpec("direction", adversary=("bank",))
 

@@ -17,12 +17,12 @@ from scipy import stats
 
 from vflsec import run_audit
 from vflsec.audit.leakage import records, results_frame, rows_of, summarise
-from vflsec.audit.matrix import leaks, secret, strongest
-from vflsec.cell import AttackSpec, CellSpec, victims
+from vflsec.audit.strongest_attack import leaks, secret, strongest
 from vflsec.engine.cohort import run_cohort
 from vflsec.report.console import print_summary
 from vflsec.report.html import html
 from vflsec.report.markdown import markdown_summary
+from vflsec.specs import AttackSpec, CellSpec, victims
 from vflsec.testing import small_task
 
 

@@ -11,8 +11,8 @@ from sklearn import metrics as sk
 
 from vflsec.audit import intervals
 from vflsec.audit.metrics import METRICS, Score, primary, score
+from vflsec.core.guess import Guess, Truth
 from vflsec.errors import ConfigError, ShapeError
-from vflsec.guess import Guess, Truth
 
 
 def world(n: int = 300, classes: int = 2, seed: int = 0) -> tuple[Guess, Truth, np.ndarray]:

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from gate_rows import LIVE, at, one, rows
 
-from vflsec.audit.alive import place_of
 from vflsec.audit.baseline import advantages, regressions
 from vflsec.audit.gate import Gate, Verdict, judge
+from vflsec.audit.gate_selection import named, stacked
 from vflsec.audit.leakage import results_frame, rows_of, summarise
-from vflsec.audit.selection import named, stacked
-from vflsec.report.beyond import beyond
-from vflsec.report.first import attacks_of
+from vflsec.audit.validated import place_of
+from vflsec.report.first_screen import attacks_of
+from vflsec.report.ungated_leaks import beyond
 
 
 @pytest.mark.parametrize(

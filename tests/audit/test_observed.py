@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from vflsec.audit.observed import observe
+from vflsec.core.rng import generator
 from vflsec.defenses.label_dp import keep_probability
+from vflsec.epsilon.randomised_labels import observe
 from vflsec.errors import VflsecError
-from vflsec.rng import generator
 
 
 def world(seed: int, n: int = 4000, epsilon: float | None = 1.0) -> tuple[Tensor, Tensor, Tensor]:

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from vflsec import load_scenario, run_audit
-from vflsec.audit.pictures import beside, collected
+from vflsec.audit.image_samples import beside, collected
 from vflsec.audit.result import Audit
-from vflsec.cell import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure
 from vflsec.config.problems import ScenarioError
-from vflsec.engine.rehearse import make_plan
+from vflsec.core.guess import Guess, Truth
+from vflsec.engine.dry_run import make_plan
 from vflsec.errors import ConfigError
-from vflsec.guess import Guess, Truth
 from vflsec.report.figures import reconstructions
 from vflsec.report.html import html
+from vflsec.specs import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure
 
 SCENARIO: dict[str, Any] = {
     "name": "case",

@@ -9,14 +9,14 @@ import pytest
 from gate_rows import one, rows
 from scipy import stats
 
-from vflsec.audit.alive import place_of
 from vflsec.audit.baseline import advantages, regressions
 from vflsec.audit.findings import build_findings
-from vflsec.audit.front import trials
 from vflsec.audit.gate import Gate
 from vflsec.audit.leakage import results_frame, rows_of, summarise
 from vflsec.audit.metrics import score
-from vflsec.guess import Guess, Truth
+from vflsec.audit.pareto_front import trials
+from vflsec.audit.validated import place_of
+from vflsec.core.guess import Guess, Truth
 
 
 def hits(scores: Any, y: Any, seed: int) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ import pytest
 from gate_rows import LIVE, one, rows
 
 from vflsec.audit.gate import Gate
-from vflsec.audit.unsettled import Unsettled, in_words, unsettled
+from vflsec.audit.underpowered import Unsettled, in_words, unsettled
 
 ASKED = "message_completion(question=largest tenth)"
 FAR = "message_completion(question=far from the median)"

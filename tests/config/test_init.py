@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vflsec import cli, draft_text, load_scenario
+from vflsec import load_scenario
+from vflsec.cli import draft_text, main
 from vflsec.config.sections import Data
 from vflsec.data.load import load_source
 
@@ -31,7 +32,7 @@ def write(path: Path, **columns: object) -> Path:
 
 
 def init(*args: object) -> int:
-    return cli.main(["init", *(str(a) for a in args)])
+    return main.main(["init", *(str(a) for a in args)])
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def test_one_table_says_its_id_and_what_gives_the_label_away(
     assert "# Customer_ID has another value in every row, so it is taken as the id." in text
     assert "# Left out: every value goes with one default only, as its twin would." in text
     capsys.readouterr()
-    assert cli.main(["check", str(out), "--format", "json"]) == 0
+    assert main.main(["check", str(out), "--format", "json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert found["plan"]["data"][0]["name"] == "people"
 
@@ -105,7 +106,7 @@ def test_what_is_written_runs(
     few = ("algorithm.epochs=1", "audit.seeds=2", "audit.references=[]",
            "audit.positive_control=false", "defense.0.strength=[0,5]")  # fmt: skip
     args = [x for one in few for x in ("--set", one)]
-    code = cli.main(["audit", str(out), "--out", str(tmp_path / "o"), "-q", *args])
+    code = main.main(["audit", str(out), "--out", str(tmp_path / "o"), "-q", *args])
     assert code in (1, 3), capsys.readouterr().err
     summary = json.loads((tmp_path / "o" / "summary.json").read_text(encoding="utf-8"))
     assert {v["label"] for v in summary["gates"]} == {
@@ -178,7 +179,7 @@ def test_ids_that_are_called_otherwise_are_suggested_and_then_read(
     assert ["bank", "60", "40", "40", "20"] in lines
     assert ["shop", "40", "40", "40", "0"] in lines
     assert ["income", "feature", "number", "60"] in lines
-    assert cli.main(["check", str(out)]) == 0
+    assert main.main(["check", str(out)]) == 0
     assert ["bank", "60", "40", "40", "20"] in [
         line.split() for line in capsys.readouterr().out.splitlines()
     ]
@@ -216,7 +217,7 @@ def test_what_check_refuses_init_refuses_first(
     smaller = min(counts, key=lambda c: counts[c])
     # two rows are still too few, so the smallest class that is large enough joins them
     assert data_of(out).merge_classes == {"other": ["7", "8", str(smaller)]}
-    assert cli.main(["check", str(out)]) == 0
+    assert main.main(["check", str(out)]) == 0
 
 
 def test_a_quantity_is_predicted_as_a_number_or_cut(
@@ -251,7 +252,7 @@ def test_several_labels_get_attacks_that_take_them_one_by_one(
     ours = ["model_completion", "norm", "direction", "similarity"]
     assert names == [*ours, *WHOLE, *BY_THE_LABEL_PARTY]
     capsys.readouterr()
-    assert cli.main(["check", str(out), "--format", "json"]) == 0
+    assert main.main(["check", str(out), "--format", "json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert found["plan"]["refused"] == []
 
@@ -288,11 +289,11 @@ def test_a_rare_class_keeps_rows_to_guess(
     assert {a.known_rows for a in attacks} == {6}
     capsys.readouterr()
     said = "of the 7 training rows of the rarest class"
-    assert cli.main(["check", str(out)]) == 0
+    assert main.main(["check", str(out)]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert f"known_rows = 6 are drawn from each class in turn, so that {said} 4 are left" in told
     out.write_text(out.read_text().replace("known_rows = 6", "known_rows = 20"))
-    assert cli.main(["check", str(out)]) == 0
+    assert main.main(["check", str(out)]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert f"{said} none is left to guess: on training rows there is no figure." in told
     assert "Grant fewer (known_rows = 6) or have more rows of it." in told
@@ -309,7 +310,7 @@ def test_few_test_rows_of_a_class_are_said(
     table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
     assert init(table, "--label", "default", "--out", out) == 0
     capsys.readouterr()
-    assert cli.main(["check", str(out)]) == 0
+    assert main.main(["check", str(out)]) == 0
     told = " ".join(capsys.readouterr().out.split())
     said = (
         f"people: of the 30 test rows {ones} are of the rarest class: on these rest the AUC of the "
@@ -331,7 +332,7 @@ def test_several_classes_get_attacks_that_exist_for_them(
     granted = {a.name: a.known_rows for a in load_scenario(out).root.attack}
     assert granted["zero_pattern"] == granted["similarity"] > 0  # batches are named by known rows
     capsys.readouterr()
-    assert cli.main(["check", str(out), "--format", "json"]) == 0
+    assert main.main(["check", str(out), "--format", "json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert found["plan"]["refused"] == []
     assert found["summary"].startswith("Does training on these tables leak")
@@ -408,7 +409,7 @@ def test_real_tables(
     assert init(*(data_folder / f"{t}.csv.gz" for t in tables), "--label", label, "--out", out) == 0
     data = load_scenario(out).root.data[0]
     assert (data.id, data.split, data.drop) == ("id", split, dropped)
-    assert cli.main(["check", str(out)]) == 0
+    assert main.main(["check", str(out)]) == 0
 
 
 def test_ids_of_other_names_are_found_where_they_cannot_be_counters(
@@ -425,7 +426,7 @@ def test_ids_of_other_names_are_found_where_they_cannot_be_counters(
         shop = pd.DataFrame({"Customer ID": ids[50:], "visits": rng.poisson(3, 250)})
         shop.to_csv("shop.csv", index=False)
         words = ["init", "bank.csv", "shop.csv", "--label", "late", "--out", f"{kind}.toml"]
-        code = cli.main(words)
+        code = main.main(words)
         said = capsys.readouterr()
         if kind == "number":
             assert code == 2
@@ -438,7 +439,7 @@ def test_ids_of_other_names_are_found_where_they_cannot_be_counters(
         data = load_scenario(tmp_path / "text.toml").root.data[0]
         assert data.id == {"bank": "Kunde", "shop": "Customer ID"}
         assert data.name == "bank_shop"
-        assert cli.main([*words, "--force", "--name", "loans"]) == 0
+        assert main.main([*words, "--force", "--name", "loans"]) == 0
         assert load_scenario(tmp_path / "text.toml").root.data[0].name == "loans"
 
 
@@ -453,7 +454,7 @@ def test_what_joins_a_rare_class_is_said(
     table["kind"] = ["x"] * 2 + ["y"] * 98 + ["z"] * 200
     table.to_csv("one.csv", index=False)
     words = ["init", "one.csv", "--label", "kind", "--out", "one.toml", "--rare", "merge"]
-    assert cli.main(words) == 0
+    assert main.main(words) == 0
     said = capsys.readouterr().out
     assert "become one, 'other': 'x' 2; too few together, so 'y' 98 joins them." in said
     assert "LoanId has another value in every row, so it is taken as the id." in said

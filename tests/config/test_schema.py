@@ -11,8 +11,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from vflsec import cli
-from vflsec.catalog import SECTION_NAMES
+from vflsec.cli import main
+from vflsec.cli.catalog import SECTION_NAMES
 from vflsec.config.problems import ScenarioError
 from vflsec.config.scenario import load_scenario, packaged_scenarios
 from vflsec.config.schema import SCHEMA_FILE, SECTIONS, fields_of, make_schema, schema_text
@@ -129,12 +129,12 @@ def test_every_key_has_a_meaning_and_show_prints_it(
     for f in fields:
         assert f["meaning"].endswith("."), f
         assert f["type"], f
-    assert cli.main(["show", section]) == 0
+    assert main.main(["show", section]) == 0
     said = capsys.readouterr().out
     for f in fields:
         assert f"  {f['name']}: {f['type']}" in said
         assert f["meaning"] in said
-    assert cli.main(["show", section, "--format", "json"]) == 0
+    assert main.main(["show", section, "--format", "json"]) == 0
     (found,) = [i for i in json.loads(capsys.readouterr().out) if i["kind"] == "section"]
     assert found["parameters"] == fields
 
@@ -142,7 +142,7 @@ def test_every_key_has_a_meaning_and_show_prints_it(
 def test_a_section_that_does_not_exist_names_the_nearest(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert cli.main(["show", "gaet"]) == 2
+    assert main.main(["show", "gaet"]) == 2
     assert "Did you mean 'gate'?" in capsys.readouterr().err
 
 

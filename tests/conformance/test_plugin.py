@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from vflsec import registry, testing
-from vflsec.templates import component_text
+from vflsec import testing
+from vflsec.cli.templates import component_text
+from vflsec.plugins import registry
 from vflsec.testing import Check
 from vflsec.testing.filled import PLACEHOLDERS, assert_filled
 

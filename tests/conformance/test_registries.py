@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vflsec import registry, testing
+from vflsec import testing
+from vflsec.plugins import registry
 from vflsec.testing import Check
 
 

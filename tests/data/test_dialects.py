@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from vflsec.data import load, reading
+from vflsec.data import load, read_table
 from vflsec.data.dialect import Dialect
 from vflsec.data.limits import Limits
 from vflsec.data.load import load_source
-from vflsec.data.reading import dates, numbers, read_frame
+from vflsec.data.read_table import dates, numbers, read_frame
 from vflsec.data.table_spec import TableSpec
 from vflsec.data.tables import load_tables
 from vflsec.errors import ConfigError, DataError
@@ -323,13 +323,13 @@ def test_a_device_is_not_read(tmp_path: Path) -> None:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the tables that were parsed, as they are."""
     seen: list[str] = []
-    first = reading.parse_frame
+    first = read_table.parse_frame
 
     def counted(path: Path, *args: object) -> object:
         seen.append(path.name)
         return first(path, *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(reading, "parse_frame", counted)
+    monkeypatch.setattr(read_table, "parse_frame", counted)
     monkeypatch.setattr(load, "_kept", load._Kept())
     return seen
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from sound import GOOD, TABLE, changed
 
-from vflsec import cli
+from vflsec.cli import main
 from vflsec.config.scenario import load_scenario
 
 N = 60
@@ -186,7 +186,7 @@ PARQUETS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
 
 
 def refused(capsys: pytest.CaptureFixture[str], folder: Path, parts: list[str]) -> None:
-    code = cli.main(["check", str(folder / "case.toml")])
+    code = main.main(["check", str(folder / "case.toml")])
     err = capsys.readouterr().err
     assert code == 2, err
     assert err.startswith("error: ")
@@ -227,7 +227,7 @@ def test_parquet_tables(case: str, tmp_path: Path, capsys: pytest.CaptureFixture
 )
 def test_overrides(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "case.toml").write_text(GOOD)
-    assert cli.main(["check", str(tmp_path / "case.toml"), "--set", text]) == 2
+    assert main.main(["check", str(tmp_path / "case.toml"), "--set", text]) == 2
     assert len(capsys.readouterr().err) < 9000
 
 
@@ -239,7 +239,7 @@ def test_a_file_called_like_a_formula_needs_another_name(
     refused(capsys, tmp_path, ["data: name must begin", "'=cmd'", 'name = "..."'])
     text = changed('"t.csv"', '"=cmd.csv"\nname = "mine"')
     (tmp_path / "case.toml").write_text(text)
-    assert cli.main(["check", str(tmp_path / "case.toml")]) == 0
+    assert main.main(["check", str(tmp_path / "case.toml")]) == 0
 
 
 GOOD_ODD: dict[str, bytes] = {
@@ -298,10 +298,10 @@ def test_parties_of_a_data_set_of_others_are_named_like_all(
     """Only those of tables were looked at: `a+b` is two parties together wherever it stands."""
     from types import SimpleNamespace
 
-    from vflsec import registry
     from vflsec.data.load import load_source
     from vflsec.data.source import PartyData, Source
     from vflsec.errors import DataError
+    from vflsec.plugins import registry
 
     rows = np.arange(6)
     table = PartyData(rows[:, None] * 1.0, rows, ("v",))

@@ -12,9 +12,9 @@ from PIL import Image
 
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
-from vflsec.data.remarks import remarks
 from vflsec.data.sets import _images
 from vflsec.data.source import Source
+from vflsec.data.table_warnings import remarks
 from vflsec.errors import ConfigError, DataError
 
 CLASSES = ("airplane", "night_stand", "xbox")

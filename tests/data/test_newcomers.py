@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from vflsec import check, cli
+from vflsec.cli import main
+from vflsec.core import check
 
 SCENARIO = """
 data = { files = { bank = "a.csv", shop = "b.csv" }, id = "id", label = "LABEL" }
@@ -40,7 +41,7 @@ def told(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
         Path("b.csv").write_text(b)
         Path("s.toml").write_text(SCENARIO.replace("LABEL", label))
         init = ["init", "a.csv", "b.csv", "--label", label, "--out", "new.toml"]
-        assert cli.main(init if command == "init" else ["check", "s.toml"]) == 2
+        assert main.main(init if command == "init" else ["check", "s.toml"]) == 2
         err = capsys.readouterr().err
         assert "Traceback" not in err
         assert err.count("\n") == 1

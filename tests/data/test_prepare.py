@@ -10,11 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vflsec.core.task import Stack, Task
 from vflsec.data.prepare import make_task
 from vflsec.data.source import PartyData, Source
 from vflsec.data.split import stratified_order, take
 from vflsec.errors import ConfigError, DataError
-from vflsec.task import Stack, Task
 
 
 def table(values, rows=None, categories=None):

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vflsec import registry
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.data.sets.nuswide import KINDS, TEN
 from vflsec.data.source import Source
 from vflsec.errors import ConfigError, DataError
+from vflsec.plugins import registry
 
 HEADER = (
     "id,click,hour,C1,banner_pos,site_id,site_domain,site_category,app_id,app_domain,app_category,"

@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 import torch
 
-from vflsec import registry
+from vflsec.core.task import Stack
 from vflsec.data.prepare import make_task
 from vflsec.data.table_spec import TableSpec
 from vflsec.data.tables import load_tables
 from vflsec.errors import DataError
-from vflsec.task import Stack
+from vflsec.plugins import registry
 
 
 def tables(folder: Path, limit: object = None) -> dict[str, Path]:

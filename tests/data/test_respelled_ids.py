@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from vflsec.data.remarks import remarks
 from vflsec.data.source import Source
 from vflsec.data.table_spec import TableSpec
+from vflsec.data.table_warnings import remarks
 from vflsec.data.tables import load_tables
 from vflsec.errors import DataError
 

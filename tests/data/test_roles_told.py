@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vflsec.data.remarks import remarks
+from vflsec.data.label_leakage import runs, telling_columns
 from vflsec.data.table_spec import TableSpec
+from vflsec.data.table_warnings import remarks
 from vflsec.data.tables import load_tables
-from vflsec.data.telling import runs, telling_columns
 from vflsec.errors import DataError
 
 

@@ -8,10 +8,10 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from vflsec import registry
+from vflsec.core.task import Task
 from vflsec.data.prepare import make_task
 from vflsec.errors import ConfigError
-from vflsec.task import Task
+from vflsec.plugins import registry
 
 NAMES = (
     "alike", "breast_cancer", "control_gaussian", "digits", "imitation", "leaky", "sealed",

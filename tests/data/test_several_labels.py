@@ -11,16 +11,17 @@ import pandas as pd
 import pytest
 import torch
 
-from vflsec import load_scenario, registry
+from vflsec import load_scenario
+from vflsec.core.task import Stack
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.data.source import Source
 from vflsec.data.table_spec import TableSpec
 from vflsec.data.tables import load_tables
-from vflsec.engine.rehearse import make_plan
+from vflsec.engine.dry_run import make_plan
 from vflsec.errors import ConfigError, DataError
 from vflsec.plan.values import Plan
-from vflsec.task import Stack
+from vflsec.plugins import registry
 
 N = 300
 LABELS = ("flu", "asthma")

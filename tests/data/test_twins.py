@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from vflsec.data.remarks import told
+from vflsec.data.duplicates import twins
 from vflsec.data.source import PartyData, Source
-from vflsec.data.twins import twins
+from vflsec.data.table_warnings import told
 
 N = 400
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflsec.message import Message
-from vflsec.policy import Own, Policy
-from vflsec.rng import Streams, generator
+from vflsec.core.message import Message
+from vflsec.core.policy import Own, Policy
+from vflsec.core.rng import Streams, generator
 
 
 def owner(

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from vflsec import accounting
+from vflsec.core import accountants
 from vflsec.errors import ConfigError
 
 
@@ -14,7 +14,7 @@ from vflsec.errors import ConfigError
     ("noise", "releases", "epsilon"), [(1.0, 1, 4.377), (0.5, 1, 9.997), (4.0, 100, 13.2067)]
 )
 def test_analytic_gaussian(noise: float, releases: int, epsilon: float) -> None:
-    made = accounting.gaussian(noise, releases, 1e-5)
+    made = accountants.gaussian(noise, releases, 1e-5)
     assert made.epsilon == pytest.approx(epsilon, abs=6e-4)
     # delta at that epsilon, from the definition, with tails of a normal distribution
     from scipy.stats import norm
@@ -32,14 +32,14 @@ def test_analytic_gaussian(noise: float, releases: int, epsilon: float) -> None:
 def test_subsampled_gaussian(noise: float, rate: float, steps: int, rdp: float, prv: float) -> None:
     pytest.importorskip("opacus")
     for accountant, epsilon in (("rdp", rdp), ("prv", prv)):
-        made = accounting.subsampled_gaussian(noise, rate, steps, 1e-5, accountant)
+        made = accountants.subsampled_gaussian(noise, rate, steps, 1e-5, accountant)
         assert made.epsilon == pytest.approx(epsilon, abs=2e-4)
         assert made.accountant == f"Opacus {accountant.upper()}"
 
 
 def test_the_central_limit_accountant_is_not_offered() -> None:
     with pytest.raises(ConfigError, match="'prv', 'rdp', got 'gdp'"):
-        accounting.subsampled_gaussian(1.0, 0.01, 1000, 1e-5, "gdp")
+        accountants.subsampled_gaussian(1.0, 0.01, 1000, 1e-5, "gdp")
 
 
 def test_agrees_with_dp_accounting() -> None:
@@ -49,41 +49,41 @@ def test_agrees_with_dp_accounting() -> None:
         account = pld.PLDAccountant()
         event = dp.PoissonSampledDpEvent(rate, dp.GaussianDpEvent(noise))
         account.compose(event, steps)
-        mine = accounting.subsampled_gaussian(noise, rate, steps, 1e-5).epsilon
+        mine = accountants.subsampled_gaussian(noise, rate, steps, 1e-5).epsilon
         assert mine == pytest.approx(account.get_epsilon(1e-5), rel=0.01)
     account = pld.PLDAccountant()
     account.compose(dp.LaplaceDpEvent(2.0), 30)
-    mine = accounting.laplace([0.5], 30, 1e-5).epsilon
+    mine = accountants.laplace([0.5], 30, 1e-5).epsilon
     assert account.get_epsilon(1e-5) <= mine + 1e-6
     assert mine <= 1.2 * account.get_epsilon(1e-5)
 
 
 def test_pure_composition_of_laplace_noise_and_the_renyi_bound_below_it() -> None:
-    assert accounting.laplace([0.5, 0.5], 30).epsilon == pytest.approx(30.0)
-    few = accounting.laplace([0.5, 0.5], 1, 1e-5)
+    assert accountants.laplace([0.5, 0.5], 30).epsilon == pytest.approx(30.0)
+    few = accountants.laplace([0.5, 0.5], 1, 1e-5)
     assert (few.epsilon, few.delta) == (pytest.approx(1.0), 0.0)
-    many = accounting.laplace([0.05, 0.05], 300, 1e-5)
+    many = accountants.laplace([0.05, 0.05], 300, 1e-5)
     assert many.epsilon < 0.35 * 30
     assert many.accountant == "Renyi DP of Laplace noise"
 
 
 def test_epsilon_falls_with_noise_and_grows_with_releases() -> None:
-    by_noise = [accounting.gaussian(s, 10, 1e-5).epsilon for s in (0.5, 1, 2, 8, 100)]
+    by_noise = [accountants.gaussian(s, 10, 1e-5).epsilon for s in (0.5, 1, 2, 8, 100)]
     assert by_noise == sorted(by_noise, reverse=True)
-    by_time = [accounting.gaussian(2.0, t, 1e-5).epsilon for t in (1, 10, 100, 1000)]
+    by_time = [accountants.gaussian(2.0, t, 1e-5).epsilon for t in (1, 10, 100, 1000)]
     assert by_time == sorted(by_time)
 
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, -0.1, 2])
 def test_bad_delta(delta: float) -> None:
     with pytest.raises(ConfigError, match=r"delta must be a number in \(0, 1\)"):
-        accounting.gaussian(1.0, 1, delta)
+        accountants.gaussian(1.0, 1, delta)
 
 
 @pytest.mark.parametrize("noise", [0.0, -1.0, math.nan])
 def test_bad_noise(noise: float) -> None:
     with pytest.raises(ConfigError, match="noise must be a finite number > 0"):
-        accounting.gaussian(noise, 1, 1e-5)
+        accountants.gaussian(noise, 1, 1e-5)
 
 
 def test_what_noise_of_53_bits_never_reaches_is_in_delta() -> None:
@@ -94,8 +94,8 @@ def test_what_noise_of_53_bits_never_reaches_is_in_delta() -> None:
     """
     from scipy.stats import norm
 
-    from vflsec import registry
-    from vflsec.counts import Uses
+    from vflsec.core.privacy_usage import Uses
+    from vflsec.plugins import registry
 
     last = math.sqrt(-2 * math.log(2.0**-53))
     for name, hook in (("noise", {"clip": 1.0}), ("embedding_noise", {})):

@@ -10,10 +10,11 @@ import pytest
 import torch
 from bench import message, owner
 
-from vflsec import accounting, registry
-from vflsec.audit.canary import epsilon_from_rates
-from vflsec.counts import Batches, Uses
+from vflsec.core import accountants
+from vflsec.core.privacy_usage import Batches, Uses
 from vflsec.data.split import stratified_order
+from vflsec.epsilon.canary_bounds import epsilon_from_rates
+from vflsec.plugins import registry
 
 
 def make(name: str, **params: Any) -> Any:
@@ -50,7 +51,7 @@ def test_alibi_releases_numbers_of_one_grid_whatever_the_label() -> None:
     for y in (0, 1):
         own = owner(policy, [1.0])
         out = policy.labels(torch.full((1, 4000), y), own)[0]
-        steps = out / accounting.GRID
+        steps = out / accountants.GRID
         assert torch.equal(steps, steps.round())
     u = torch.rand(4000, generator=torch.Generator().manual_seed(0)) - 0.5
     noise = -u.sign() * torch.log((1 - 2 * u.abs()).clamp_min(1e-38)) * 2
@@ -113,9 +114,9 @@ def test_laplace_noise_may_use_the_renyi_bound_at_its_delta() -> None:
 @pytest.mark.parametrize("order", [1.0, 2.0])
 def test_the_grid_never_lengthens_a_row(order: float) -> None:
     x = torch.randn(50, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    on = accounting.on_grid(x, torch.zeros_like(x))
+    on = accountants.on_grid(x, torch.zeros_like(x))
     assert bool((on.norm(p=order, dim=1) <= x.norm(p=order, dim=1)).all())
-    assert (on - x).abs().max().item() <= accounting.GRID
+    assert (on - x).abs().max().item() <= accountants.GRID
 
 
 def test_a_stratified_split_tells_the_last_label() -> None:

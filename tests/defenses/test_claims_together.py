@@ -9,14 +9,15 @@ import torch
 from bench import owner
 from torch import Tensor
 
-from vflsec import accounting, registry
-from vflsec.counts import Uses
+from vflsec.core import accountants
+from vflsec.core.message import Message
+from vflsec.core.policy import Guarantee, Policy
+from vflsec.core.privacy_usage import Uses
 from vflsec.errors import ConfigError
-from vflsec.message import Message
-from vflsec.policy import Guarantee, Policy
+from vflsec.plugins import registry
 from vflsec.testing import small_stack, train
 from vflsec.testing.worlds import Trained
-from vflsec.train.claims import uses_in
+from vflsec.train.mechanism_counts import uses_in
 
 QUICK = {"epochs": 2, "batch_size": 32, "patience": 0, "hidden": [], "cut": 2}
 Made = tuple[str, dict[str, Any], float | tuple[float, float], str]
@@ -62,7 +63,7 @@ def test_of_two_policies_of_gradients_the_last_decides_so_none_claims() -> None:
         assert made.epsilon is None
         assert "more than one policy of gradients" in made.reason
     (_, alone), _ = trained(strong)[1]
-    assert alone.epsilon == pytest.approx(accounting.gaussian(20.0, 4, 1e-5).epsilon)
+    assert alone.epsilon == pytest.approx(accountants.gaussian(20.0, 4, 1e-5).epsilon)
 
 
 # Labels released in stages, twice
@@ -198,7 +199,7 @@ def test_what_goes_past_the_noise_by_a_label_is_the_label() -> None:
         ("label_dp", {}, lambda s: 1 / s), ("alibi", {}, lambda s: 1 / s),
         ("noise", {"clip": 1.0}, lambda s: 2 / s),
         ("embedding_noise", {"distribution": "laplace"}, lambda s: 2 / s),
-        ("embedding_noise", {}, lambda s: accounting.gaussian(s / 2, 1, 1e-5).epsilon),
+        ("embedding_noise", {}, lambda s: accountants.gaussian(s / 2, 1, 1e-5).epsilon),
     ],
 )  # fmt: skip
 def test_an_epsilon_that_noise_of_53_bits_cannot_have_is_not_claimed(
@@ -208,7 +209,7 @@ def test_an_epsilon_that_noise_of_53_bits_cannot_have_is_not_claimed(
     policy = registry.defenses.create(name, params)
     for strength in (1e-9, 0.02, 0.05, 0.3, 1.0, 1e9):
         made = policy.guarantee(strength, {"uses": Uses(3)})
-        if each(strength) > accounting.FINEST:
+        if each(strength) > accountants.FINEST:
             assert made.epsilon is None
             assert "finer than coins and noise" in made.reason
         else:
@@ -237,15 +238,17 @@ def test_the_grid_is_as_coarse_as_the_noise_can_fill(strength: float) -> None:
     y = torch.randint(2, (1, 4000), generator=torch.Generator().manual_seed(1))
     made = policy.labels(y, owner(policy, [strength]))[0, :, 1]
     size = 2 * strength
-    grid = accounting.GRID * 2.0 ** torch.tensor(size).log2().ceil().clamp_min(0)
+    grid = accountants.GRID * 2.0 ** torch.tensor(size).log2().ceil().clamp_min(0)
     told = reached(made, 0.0, size, float(grid)) != reached(made, 1.0, size, float(grid))
     assert float(told.double().mean()) < 0.001
     if strength < 1e9:
         return
     own = owner(policy, [strength])
     noise = own.rng.laplace((4000, 2), dtype=torch.float64)[0, :, 1]
-    fine = (torch.round(size * noise / accounting.GRID) + y[0] / accounting.GRID) * accounting.GRID
-    told = reached(fine, 0.0, size, accounting.GRID) != reached(fine, 1.0, size, accounting.GRID)
+    fine = (
+        torch.round(size * noise / accountants.GRID) + y[0] / accountants.GRID
+    ) * accountants.GRID
+    told = reached(fine, 0.0, size, accountants.GRID) != reached(fine, 1.0, size, accountants.GRID)
     assert float(told.double().mean()) > 0.5
 
 

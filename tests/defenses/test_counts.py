@@ -7,17 +7,18 @@ from typing import Any
 import pytest
 import torch
 
-from vflsec import accounting, registry
 from vflsec.algorithms._pooled import Pooled
-from vflsec.cell import CellSpec, DefenseSpec
-from vflsec.counts import Counter, Guarded, Uses, plain
+from vflsec.core import accountants
+from vflsec.core.policy import Guarantee
+from vflsec.core.privacy_usage import Counter, Guarded, Uses, plain
 from vflsec.errors import PolicyError
-from vflsec.policy import Guarantee
+from vflsec.plugins import registry
+from vflsec.specs import CellSpec, DefenseSpec
 from vflsec.testing import small_stack, small_task, train
 from vflsec.testing.worlds import Trained
-from vflsec.train.claims import uses_in
 from vflsec.train.cohort import Training
 from vflsec.train.loop import predict
+from vflsec.train.mechanism_counts import uses_in
 
 QUICK = {"epochs": 3, "batch_size": 32, "patience": 0}
 FEW = {"student_epochs": 10, "local_epochs": 4, "infer_epochs": 3}
@@ -73,7 +74,7 @@ def test_messages_of_a_training_row(algorithm: str, messages: int) -> None:
     uses, _, policy = counted(algorithm, "embedding_noise", "passive1")
     assert uses.most >= messages if algorithm == "fedcvt" else uses.most == messages
     made = policy.guarantee(1.0, {"uses": uses})
-    assert made.epsilon == pytest.approx(accounting.gaussian(0.5, uses.most, 1e-5).epsilon)
+    assert made.epsilon == pytest.approx(accountants.gaussian(0.5, uses.most, 1e-5).epsilon)
 
 
 def test_gradients_that_a_middle_party_returns_end_its_claim_of_embeddings() -> None:
@@ -257,7 +258,7 @@ def test_the_plan_predicts_what_the_run_counts(algorithm: str, defense: str) -> 
 
 
 def test_a_count_beyond_the_plan_withdraws_the_claim() -> None:
-    from vflsec.engine.claims import verified
+    from vflsec.engine.epsilon_claims import verified
 
     row = {"defense": "noise", **Guarantee("label", 2.0, releases=7, reason="").fields()}
     (kept,) = verified([row], {"noise": 7})

@@ -11,11 +11,11 @@ import torch
 from bench import alone_as_in_company, message, owner, rows_of_gradients
 from torch import Tensor
 
-from vflsec import registry
 from vflsec.audit.intervals import delong
-from vflsec.counts import Uses
+from vflsec.core.privacy_usage import Uses
 from vflsec.defenses.ppdl import accepted
 from vflsec.errors import ConfigError, PolicyError
+from vflsec.plugins import registry
 
 
 def make(name: str, **params: Any) -> Any:

@@ -9,9 +9,9 @@ import pytest
 import torch
 from bench import alone_as_in_company, message, owner, rows_of_gradients
 
-from vflsec import registry
+from vflsec.core.policy import Own
 from vflsec.errors import ConfigError, PolicyError
-from vflsec.policy import Own
+from vflsec.plugins import registry
 
 
 def iso(**params: str) -> Any:

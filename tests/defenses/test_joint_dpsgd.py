@@ -10,17 +10,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from vflsec import accounting, registry
 from vflsec.algorithms.splitnn import SplitNN
-from vflsec.audit import canary
-from vflsec.cell import CellSpec, DefenseSpec
-from vflsec.counts import Batches, Uses
+from vflsec.core import accountants
+from vflsec.core.federation import Federation, Pass, Phase
+from vflsec.core.privacy_usage import Batches, Uses
+from vflsec.epsilon import canary_bounds
 from vflsec.errors import PolicyError
-from vflsec.federation import Federation, Pass, Phase
+from vflsec.plugins import registry
+from vflsec.specs import CellSpec, DefenseSpec
 from vflsec.testing import small_stack, small_task, train
 from vflsec.testing.broken import one_row
-from vflsec.train.claims import uses_in
 from vflsec.train.cohort import Training
+from vflsec.train.mechanism_counts import uses_in
 
 COLUMNS = 6  # of the passive party of `small_task`
 TINY = {"hidden": [], "cut": 2, "epochs": 3, "patience": 0, "select": False, "batch_size": 32}
@@ -109,7 +110,7 @@ def test_every_party_that_trains_has_to_run_it() -> None:
     assert "given the other parties' models" in alone.reason
     assert claim(training(party="passive")).epsilon is None
     both = claim(training(party="all"))
-    assert both.epsilon == pytest.approx(accounting.gaussian(1.0, 6, 1e-5).epsilon)
+    assert both.epsilon == pytest.approx(accountants.gaussian(1.0, 6, 1e-5).epsilon)
     assert (both.releases, both.neighbours) == (3, "zeroing it out")
 
 
@@ -219,10 +220,10 @@ def test_pre_training_without_it_ends_it() -> None:
 def test_canaries_at_the_hook_are_sampled_as_rows_are() -> None:
     """Unsampled they would measure a mechanism without amplification, and accuse a true claim."""
     policy = registry.defenses.create("dpsgd", {"accountant": "rdp"})
-    claimed = accounting.subsampled_gaussian(4.0, 0.05, 60, 1e-5, "rdp").epsilon
+    claimed = accountants.subsampled_gaussian(4.0, 0.05, 60, 1e-5, "rdp").epsilon
     how = {"canaries": 600, "epochs": 60, "confidence": 0.99, "claimed": claimed}
-    assert not canary.audit_rows(policy, 4.0, rate=0.05, **how).contradicts
-    assert canary.audit_rows(policy, 4.0, **how).contradicts
+    assert not canary_bounds.audit_rows(policy, 4.0, rate=0.05, **how).contradicts
+    assert canary_bounds.audit_rows(policy, 4.0, **how).contradicts
 
 
 # Poisson batches
@@ -310,7 +311,7 @@ def test_poisson_claim_is_that_of_opacus_over_all_parties() -> None:
     found = claim(made)
     n = len(made.stack.first.sets["labelled"])
     steps = 2 * -(-n // 32)
-    expected = accounting.subsampled_gaussian(2 / 2**0.5, 32 / n, steps, 1e-5, "rdp").epsilon
+    expected = accountants.subsampled_gaussian(2 / 2**0.5, 32 / n, steps, 1e-5, "rdp").epsilon
     assert found.epsilon == pytest.approx(expected, rel=1e-4)
     assert found.accountant == "Opacus RDP"
     assert f"{steps} batches at rate {32 / n:.4g}" in found.over
@@ -341,7 +342,7 @@ def test_walks_of_one_phase_are_composed_each_at_its_own_rate(sizes: tuple[int, 
     made = train(TwoWalks(**TINY, sizes=sizes), small_stack([0, 1]), [0, 1], bound)
     found = policy.guarantee(2.0, {"uses": uses_in(made.fed, policy, 0)})
     history = [(2 / 2**0.5, size / 144, 3 * -(-144 // size)) for size in sizes]
-    true = accounting.subsampled_gaussians(history, 1e-5, "prv").epsilon
+    true = accountants.subsampled_gaussians(history, 1e-5, "prv").epsilon
     assert found.epsilon == pytest.approx(true, rel=1e-4)
 
 

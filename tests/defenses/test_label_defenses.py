@@ -11,14 +11,15 @@ from bench import alone_as_in_company, owner
 from scipy import stats
 from torch import Tensor
 
-from vflsec import accounting, registry
-from vflsec.counts import Uses
+from vflsec.core import accountants
+from vflsec.core.federation import Federation
+from vflsec.core.policy import Own
+from vflsec.core.privacy_usage import Uses
 from vflsec.defenses.alibi import posterior
 from vflsec.defenses.label_dp import keep_probability
 from vflsec.defenses.rr_prior import draw, matrix, top
 from vflsec.errors import ConfigError, PolicyError
-from vflsec.federation import Federation
-from vflsec.policy import Own
+from vflsec.plugins import registry
 from vflsec.testing import small_stack
 from vflsec.train.loop import run_phases
 
@@ -341,7 +342,7 @@ def test_gradperturb_is_fresh_in_every_step_and_its_epochs_add_up() -> None:
     assert (found.epsilon, found.releases) == (pytest.approx(60.0), 30)
     renyi = make("gradperturb", delta=1e-5).guarantee(10.0, {"uses": Uses(300)})
     assert renyi.epsilon < 0.5 * 30.0
-    assert renyi.epsilon == accounting.laplace([0.05, 0.05], 300, 1e-5).epsilon
+    assert renyi.epsilon == accountants.laplace([0.05, 0.05], 300, 1e-5).epsilon
 
 
 @pytest.mark.parametrize(

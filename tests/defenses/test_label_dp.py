@@ -11,11 +11,11 @@ from bench import alone_as_in_company, owner
 from scipy import stats
 from worlds import small_task, stack
 
-from vflsec import registry
-from vflsec.counts import Uses
+from vflsec.core.federation import Federation
+from vflsec.core.privacy_usage import Uses
 from vflsec.defenses.label_dp import keep_probability
 from vflsec.errors import PolicyError
-from vflsec.federation import Federation
+from vflsec.plugins import registry
 
 DP = registry.defenses.create("label_dp")
 

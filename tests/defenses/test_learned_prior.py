@@ -11,13 +11,13 @@ from bench import alone_as_in_company, owner
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
-from vflsec import registry
-from vflsec.counts import Uses
+from vflsec.core.federation import Federation
+from vflsec.core.policy import Own
+from vflsec.core.privacy_usage import Uses
+from vflsec.core.rng import generator
 from vflsec.defenses.learned_prior import LearnedPrior, components, learned, response, statistic
 from vflsec.errors import ConfigError, PolicyError
-from vflsec.federation import Federation
-from vflsec.policy import Own
-from vflsec.rng import generator
+from vflsec.plugins import registry
 from vflsec.testing import small_stack
 
 PRIOR = LearnedPrior()

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from vflsec.cell import CellSpec, DefenseSpec
-from vflsec.counts import Counter
+from vflsec.core.policy import Own, Policy
+from vflsec.core.privacy_usage import Counter
 from vflsec.defenses.dpsgd import DPSGD
 from vflsec.defenses.embedding_noise import EmbeddingNoise
 from vflsec.defenses.noise import Noise
 from vflsec.defenses.ppdl import PPDL
-from vflsec.policy import Own, Policy
+from vflsec.specs import CellSpec, DefenseSpec
 from vflsec.testing import small_task
 from vflsec.testing.broken import registered
 from vflsec.train.cohort import Training

@@ -8,10 +8,10 @@ import pytest
 import torch
 from bench import alone_as_in_company, message, owner, rows_of_gradients
 
-from vflsec import registry
+from vflsec.core.federation import Federation
 from vflsec.defenses.marvell import error_bound, least_power, solve
 from vflsec.errors import ConfigError, PolicyError
-from vflsec.federation import Federation
+from vflsec.plugins import registry
 from vflsec.testing import small_stack
 
 MARVELL = registry.defenses.create("marvell")

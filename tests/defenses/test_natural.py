@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from vflsec import registry
 from vflsec.config.scenario import load_scenario
-from vflsec.engine.rehearse import make_plan
+from vflsec.engine.dry_run import make_plan
 from vflsec.errors import ConfigError
+from vflsec.plugins import registry
 
 
 def scenario(**defense: Any) -> dict[str, Any]:

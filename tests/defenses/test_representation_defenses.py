@@ -11,13 +11,13 @@ import torch
 from bench import message, owner
 from torch import Tensor
 
-from vflsec import registry
-from vflsec.algorithm import Algorithm
-from vflsec.counts import Batches, Uses
+from vflsec.core.algorithm import Algorithm
+from vflsec.core.federation import Federation
+from vflsec.core.privacy_usage import Batches, Uses
 from vflsec.defenses.dcor import distance_correlation
 from vflsec.defenses.mid import divergence
 from vflsec.errors import ConfigError, PolicyError
-from vflsec.federation import Federation
+from vflsec.plugins import registry
 from vflsec.testing import small_stack
 from vflsec.train.loop import run_phases
 
@@ -256,7 +256,7 @@ def test_embedding_noise_is_drawn_for_predictions_too_and_does_not_hide_labels_f
 
 
 def test_mixup_mixes_rows_with_their_mirror_and_keeps_categories() -> None:
-    from vflsec.view import Schema
+    from vflsec.core.view import Schema
 
     policy = make("mixup")
     x = normal(2, 5, 3)
@@ -369,15 +369,15 @@ def test_dpsgd_refuses_what_has_no_rows_of_its_own() -> None:
 
 def test_dpsgd_guarantee_by_accountant() -> None:
     """Alone in training, with a peer of the same noise, and with one that has none."""
-    from vflsec import accounting
+    from vflsec.core import accountants
 
     ten = Uses(counted=10, phases={"train": 10})
     alone = make("dpsgd").guarantee(1.0, {"uses": ten})
     assert (alone.epsilon, alone.releases) == (
-        pytest.approx(accounting.gaussian(1.0, 10, 1e-5).epsilon), 10,
+        pytest.approx(accountants.gaussian(1.0, 10, 1e-5).epsilon), 10,
     )  # fmt: skip
     both = make("dpsgd").guarantee(1.0, {"uses": replace(ten, peers={"passive1": (1.0, ten)})})
-    assert both.epsilon == pytest.approx(accounting.gaussian(1.0, 20, 1e-5).epsilon)
+    assert both.epsilon == pytest.approx(accountants.gaussian(1.0, 20, 1e-5).epsilon)
     assert both.neighbours == "zeroing it out"
     bare = make("dpsgd").guarantee(1.0, {"uses": replace(ten, peers={"passive1": None})})
     assert bare.epsilon is None

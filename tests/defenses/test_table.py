@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vflsec import registry
+from vflsec.plugins import registry
 from vflsec.report.defense_table import page
 
 

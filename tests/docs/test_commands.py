@@ -24,7 +24,7 @@ import pytest
 import typer
 from audited import SCENARIO, Planted, audited, gate
 
-from vflsec import cli
+from vflsec.cli import main
 from vflsec.engine.run import run_audit
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -93,7 +93,7 @@ def subcommand(words: list[str]) -> list[str]:
 
 def parse(words: list[str]) -> None:
     """Let the command line read the arguments, without running anything."""
-    command = typer.main.get_command(cli.app)
+    command = typer.main.get_command(main.app)
     with command.make_context("vflsec", list(words[1:]), resilient_parsing=False) as context:
         rest = [*context._protected_args, *context.args]
         name, below, args = command.resolve_command(context, rest)  # type: ignore[attr-defined]
@@ -161,12 +161,12 @@ def test_commands_work(
         if words[1:2] and words[1] in READS:
             for given in words[2:4] if words[1] in ("compare", "merge") else words[2:3]:
                 planted_at(folder / given, finished)
-            assert cli.main(words[1:]) in (0, 1, 3), text
+            assert main.main(words[1:]) in (0, 1, 3), text
             assert capsys.readouterr().out
         if subcommand(words)[:1] and subcommand(words)[0] in QUICK:
             if words[1] == "new":
                 (folder / f"{words[2]}s").mkdir(exist_ok=True)
-            code = cli.main(words[1:])
+            code = main.main(words[1:])
             said = capsys.readouterr()
             wanted = 2 if text in refused(page) else 0
             assert code == wanted, f"{page.name}: {text}: {said.err}"

@@ -9,9 +9,9 @@ from types import ModuleType
 
 import pytest
 
-from vflsec import cli
 from vflsec.audit.leakage import COLUMNS
-from vflsec.catalog import KINDS, SECTION_NAMES, listing
+from vflsec.cli import main
+from vflsec.cli.catalog import KINDS, SECTION_NAMES, listing
 from vflsec.config.schema import SECTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,7 +43,7 @@ def test_everything_registered_has_its_entry(kind: str, made: dict[str, str]) ->
 
 @pytest.mark.parametrize("kind", ["attacks", "defenses", "algorithms", "datasets"])
 def test_every_parameter_is_listed(kind: str, made: dict[str, str]) -> None:
-    from vflsec import registry
+    from vflsec.plugins import registry
 
     known = getattr(registry, kind)
     text = made[f"reference/{kind}.md"]
@@ -76,7 +76,7 @@ def test_every_command_and_option_is_there(made: dict[str, str]) -> None:
 
 def test_every_exit_code_and_column_is_there(made: dict[str, str]) -> None:
     codes = re.findall(r"^\| (\d+) \| (.+) \|$", made["reference/exit_codes.md"], re.M)
-    assert dict(codes) == {str(k): v for k, v in cli.EXIT_CODES.items()}
+    assert dict(codes) == {str(k): v for k, v in main.EXIT_CODES.items()}
     columns = re.findall(r"^\| `(\w+)` \| (.+) \|$", made["reference/columns.md"], re.M)
     assert [c for c, _ in columns] == [*COLUMNS, "role"]
     readme = (ROOT / "README.md").read_text(encoding="utf-8")

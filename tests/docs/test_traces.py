@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import vflsec
-from vflsec import cli
+from vflsec.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -45,7 +45,7 @@ def test_the_loop_of_the_page_makes_a_trace_that_can_be_attacked(
         "bottom": torch.nn.Linear(4, 8), "send": lambda z: None,
     }  # fmt: skip
     exec(compile(loop, "docs/traces.md", "exec"), names)
-    assert cli.main(["trace", "audit", "trace", "--out", "R"]) == 0
+    assert main.main(["trace", "audit", "trace", "--out", "R"]) == 0
     said = capsys.readouterr().out
     assert re.match(r"\d+ attacks made guesses: .*direction.*similarity", said)
 
@@ -57,7 +57,7 @@ def test_a_trace_that_no_attack_can_use_says_what_is_missing(
     with vflsec.record("trace", party="bank", role="passive", rows=range(40)) as rec:
         z = rec.cut(torch.nn.Linear(3, 2)(torch.randn(40, 3)), np.arange(40))
         z.sum().backward()
-    assert cli.main(["trace", "audit", "trace", "--out", "R"]) == 0
+    assert main.main(["trace", "audit", "trace", "--out", "R"]) == 0
     said = capsys.readouterr().out
     assert said.startswith("No attack made a guess, which says nothing of safety")
     assert "classes" in said.splitlines()[0]

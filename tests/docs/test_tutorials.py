@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from vflsec import cli
+from vflsec.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs" / "tutorials"
@@ -64,7 +64,7 @@ def test_init_prints_what_the_page_shows(
     for command, shown in fences(name):
         if not command.startswith("vflsec init"):
             continue
-        code = cli.main(shlex.split(command)[1:])
+        code = main.main(shlex.split(command)[1:])
         said = capsys.readouterr()
         assert code == (2 if shown.startswith("error:") else 0)
         assert (said.out + said.err).split() == shown.split()
@@ -77,7 +77,7 @@ def test_an_audit_prints_the_verdict_that_the_page_shows(
     load(DOCS / "make_tables.py").make(tmp_path)
     monkeypatch.chdir(tmp_path)
     for command, _ in fences("vehicles"):
-        assert cli.main(shlex.split(command)[1:]) in (0, 1, 3)
+        assert main.main(shlex.split(command)[1:]) in (0, 1, 3)
     last = capsys.readouterr().out.rstrip().splitlines()[-1]
     shown = fences("vehicles")[-1][1].rstrip().splitlines()[-1]
     assert last.split(";")[0].split(". ")[0] == shown.split(";")[0].split(". ")[0]

@@ -16,12 +16,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "audit"))
 from gate_rows import STEADY, at, rows
 
 import vflsec
-from vflsec import cli
 from vflsec.audit.gate import Gate, judge
-from vflsec.audit.labels import by_label, in_words
 from vflsec.audit.leakage import results_frame, summarise
+from vflsec.audit.multilabel import by_label, in_words
+from vflsec.cli import main as cli
 from vflsec.config.scenario import load_scenario
-from vflsec.engine.rehearse import make_plan
+from vflsec.engine.dry_run import make_plan
 from vflsec.errors import ConfigError
 
 TEN = tuple(f"d{i}" for i in range(10))
@@ -318,7 +318,7 @@ def test_a_call_drafts_several_labels(tmp_path: Path, monkeypatch: pytest.Monkey
         ran.append(loaded)
         raise Ran
 
-    monkeypatch.setattr("vflsec.one_call.run_audit", run_audit)
+    monkeypatch.setattr("vflsec.audit_tables.run_audit", run_audit)
     for label in (["d0", "d1"], ("d0", "d1"), ["d0"]):
         with pytest.raises(Ran):
             vflsec.audit(["clinic.csv", "shop.csv"], label, "id", attacks="similarity")

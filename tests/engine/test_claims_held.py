@@ -13,21 +13,21 @@ from audited import Planted, audited
 from torch import Tensor
 
 from vflsec.audit.intervals import clopper_pearson
-from vflsec.cell import CellResult, CellSpec, DefenseSpec
-from vflsec.counts import Uses
+from vflsec.core.message import Message
+from vflsec.core.policy import Guarantee, Own, Policy
+from vflsec.core.privacy_usage import Uses
+from vflsec.core.rng import Streams
 from vflsec.defenses.dpsgd import DPSGD
 from vflsec.defenses.embedding_noise import EmbeddingNoise
 from vflsec.defenses.label_dp import LabelDP
 from vflsec.defenses.rr_prior import RRPrior
 from vflsec.engine.cohort import run_cohort
 from vflsec.engine.run import run_audit
-from vflsec.message import Message
-from vflsec.policy import Guarantee, Own, Policy
-from vflsec.rng import Streams
+from vflsec.specs import CellResult, CellSpec, DefenseSpec
 from vflsec.testing import small_task
 from vflsec.testing.broken import registered
-from vflsec.train.claims import promised
 from vflsec.train.cohort import Training
+from vflsec.train.mechanism_counts import promised
 
 FEW = {
     "oneshot": {"local_epochs": 1}, "fewshot": {"local_epochs": 1, "infer_epochs": 1},

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from vflsec import registry
-from vflsec.cell import CellSpec, DefenseSpec
+from vflsec.core.policy import Policy
+from vflsec.core.task import Stack
 from vflsec.defenses.embedding_noise import EmbeddingNoise
 from vflsec.defenses.label_dp import LabelDP
 from vflsec.defenses.learned_prior import LearnedPrior
 from vflsec.engine.cohort import run_cohort
-from vflsec.policy import Policy
-from vflsec.task import Stack
+from vflsec.plugins import registry
+from vflsec.specs import CellSpec, DefenseSpec
 from vflsec.testing import small_task, train
 from vflsec.testing.broken import (
     FlipsAgain,
@@ -26,7 +26,7 @@ from vflsec.testing.broken import (
     ThirdPaid,
     registered,
 )
-from vflsec.train.planted import plant_inserted, plant_labels, plant_rows
+from vflsec.train.canaries import plant_inserted, plant_labels, plant_rows
 
 SEEDS = 20
 
@@ -225,7 +225,7 @@ def test_inserted_rows_find_dpsgd_that_forgets_its_noise(accountant: str) -> Non
 
 def test_a_claim_that_is_not_tested_is_said_to_be_untested(tmp_path: Any) -> None:
     from vflsec.config.scenario import load_scenario
-    from vflsec.engine.rehearse import make_plan
+    from vflsec.engine.dry_run import make_plan
     from vflsec.engine.run import run_audit
 
     scenario: dict[str, Any] = {

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from vflsec import registry
-from vflsec.cell import CellSpec, DefenseSpec, Measure
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
 from vflsec.engine.run import run_audit
+from vflsec.plugins import registry
+from vflsec.specs import CellSpec, DefenseSpec, Measure
 from vflsec.testing import small_task
 
 QUICK = {"epochs": 3, "patience": 0, "batch_size": 64, "hidden": [8], "cut": 4}
@@ -86,7 +86,7 @@ def test_what_is_heard_without_the_defense_is_of_the_cell_alone(
 
 
 def test_dpsgd_at_its_hook_alone_is_heard_without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vflsec.engine.claims.fits", lambda *_: False)
+    monkeypatch.setattr("vflsec.engine.epsilon_claims.fits", lambda *_: False)
     for found in measures("dpsgd", [500.0], {}, "all"):
         assert found.notes["canaries"] == "at its hook alone"
         assert found.value == 0

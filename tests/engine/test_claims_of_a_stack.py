@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from vflsec import cli
-from vflsec.cell import told_apart
-from vflsec.engine.claims import verified
+from vflsec.cli import main
+from vflsec.engine.epsilon_claims import verified
 from vflsec.engine.run import run_audit
+from vflsec.specs import told_apart
 
 STACKS: dict[str, tuple[list[dict[str, Any]], dict[str, float]]] = {
     "a label's and a row's": (
@@ -81,6 +81,6 @@ defense = [{{name = "lp_mst", strength = [0.25]}}, {{name = "{later}", strength 
 """,
         encoding="utf-8",
     )
-    assert cli.main(["check", str(path)]) == 2
+    assert main.main(["check", str(path)]) == 2
     err = " ".join(capsys.readouterr().err.split())
     assert f"lp_mst: releases classes before each training, and {later} after it" in err

@@ -13,18 +13,18 @@ import pytest
 import torch
 from scipy import special
 
-from vflsec.audit import coins
-from vflsec.cell import CellSpec, DefenseSpec
-from vflsec.counts import Uses
+from vflsec.core.message import Message
+from vflsec.core.policy import Guarantee, Policy
+from vflsec.core.privacy_usage import Uses
 from vflsec.defenses.embedding_noise import EmbeddingNoise
 from vflsec.defenses.noise import Noise
 from vflsec.engine.cohort import run_cohort
 from vflsec.engine.run import run_audit
-from vflsec.message import Message
-from vflsec.policy import Guarantee, Policy
+from vflsec.epsilon import one_run_bound as coins
+from vflsec.specs import CellSpec, DefenseSpec
 from vflsec.testing import small_task
-from vflsec.train.claims import promised
-from vflsec.train.planted import Apart, Planted
+from vflsec.train.canaries import Apart, Planted
+from vflsec.train.mechanism_counts import promised
 
 GAUSSIAN: dict[str, Any] = {"clip": 0.05, "distribution": "gaussian"}
 SHAPE = {"epochs": 3, "patience": 0, "lr": 0.01, "hidden": [8], "cut": 4}

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 from engine_fakes import SCENARIO, Trainer, backend
 
-from vflsec import cli, files
+from vflsec.cli import main
 from vflsec.engine import run
 from vflsec.errors import DataError
-from vflsec.registry import Registry
+from vflsec.plugins.registry import Registry
+from vflsec.runtime import atomic_files
 
 COMMANDS = ["audit", "check", "gate", "report", "list", "show", "new", "init"]
 
@@ -30,7 +31,7 @@ class Cli:
         self.out = self.err = ""
 
     def __call__(self, *args: object) -> int:
-        code = cli.main([str(a) for a in args])
+        code = main.main([str(a) for a in args])
         self.out, self.err = self.capsys.readouterr()
         return code
 
@@ -175,7 +176,7 @@ def test_a_system_that_refuses_to_write_is_two(
     def refuse(*_: Any, **__: Any) -> Any:
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(files.tempfile, "mkstemp", refuse)
+    monkeypatch.setattr(atomic_files.tempfile, "mkstemp", refuse)
     assert vflsec("audit", scenario, "--out", tmp_path / "out") == 2
     assert trainer.calls == []
     assert "results cannot be written there: Read-only file system" in vflsec.err
@@ -326,8 +327,8 @@ def test_show_reads_parameters_and_needs_without_importing(vflsec: Cli) -> None:
 
 @pytest.mark.parametrize("kind", ["attacks", "defenses", "algorithms", "datasets"])
 def test_parameters_read_are_those_of_the_class(kind: str) -> None:
-    from vflsec import registry
-    from vflsec.catalog import lookup
+    from vflsec.cli.catalog import lookup
+    from vflsec.plugins import registry
 
     known: Registry = getattr(registry, kind)
     for name in known.names():
@@ -357,7 +358,7 @@ def test_a_new_attack_and_a_new_defense_register_and_work(
 ) -> None:
     import torch
 
-    from vflsec import registry
+    from vflsec.plugins import registry
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "attacks").mkdir()
@@ -370,9 +371,9 @@ def test_a_new_attack_and_a_new_defense_register_and_work(
     fade = importlib.import_module("fade_out").FadeOut()
     assert (score.name, fade.name) == ("tail_score", "fade_out")
     assert registry.parameters(score)["power"].default == 1.0
-    from vflsec.message import Message
-    from vflsec.policy import Own
-    from vflsec.rng import Streams
+    from vflsec.core.message import Message
+    from vflsec.core.policy import Own
+    from vflsec.core.rng import Streams
 
     d = torch.arange(12.0).reshape(2, 3, 2) + 1
     own = Own("active", torch.tensor([0.0, 0.25], dtype=torch.float64), Streams([0, 0]))
@@ -443,7 +444,7 @@ LIGHT = [["--help"], ["--version"], ["audit", "--help"], ["list", "attacks"],
 def test_listing_and_help_do_not_import_torch() -> None:
     code = (
         "import sys\n"
-        "from vflsec.cli import main\n"
+        "from vflsec.cli.main import main\n"
         f"for args in {LIGHT!r}:\n"
         "    assert main(args) == 0, args\n"
         "    heavy = {'torch', 'pandas', 'scipy', 'sklearn', 'matplotlib'} & set(sys.modules)\n"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from sound import AUDIT
 
-from vflsec.engine import pools
+from vflsec.engine import worker_pools
 from vflsec.errors import ConfigError
 
 SCHEDULER = """
@@ -33,7 +33,7 @@ asyncio.run(main())
 def test_no_scheduler_is_one_clear_error() -> None:
     pytest.importorskip("distributed")
     with pytest.raises(ConfigError, match="no scheduler answers there"):
-        pools.Dask("127.0.0.1:1")
+        worker_pools.Dask("127.0.0.1:1")
 
 
 @pytest.mark.slow

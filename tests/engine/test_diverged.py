@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from vflsec.audit.curves import curves
-from vflsec.audit.front import trials
 from vflsec.audit.gate import Gate, judge
 from vflsec.audit.leakage import results_frame, summarise
-from vflsec.engine import tune as module
-from vflsec.engine.inserted import _evidence, _Look
+from vflsec.audit.pareto_front import trials
+from vflsec.audit.tradeoff_curves import curves
+from vflsec.engine import tune_search as module
+from vflsec.engine.epsilon_inserted_rows import _evidence, _Look
 from vflsec.engine.run import run_audit
 
 DIVERGED = "the training diverged: weights, predictions or every validation loss are not finite"

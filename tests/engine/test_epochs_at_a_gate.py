@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vflsec import cli
+from vflsec.cli import main
 
 CASE = """name = "case"
 [data]
@@ -53,7 +53,7 @@ def verdict_of(folder: Path, attack: str, strength: int, settings: str = "") -> 
     text = text.replace("patience = 0\n", f"patience = 0\n{settings}")
     path = folder / "case.toml"
     path.write_text(f'{text}[[attack]]\nname = "{attack}"\n', encoding="utf-8")
-    cli.main(["audit", str(path), "--out", str(folder / "out"), "--device", "cpu"])
+    main.main(["audit", str(path), "--out", str(folder / "out"), "--device", "cpu"])
     summary = json.loads((folder / "out" / "summary.json").read_text(encoding="utf-8"))
     (verdict,) = summary["gates"]
     return dict(verdict)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vflsec.cli import main
+from vflsec.cli.main import main
 
 TABLES = {"fedhssl_table4": 7, "fedhssl_table6": 1, "fedhssl_table7": 2, "fedhssl_table11": 2}
 """Scenario and number of its algorithm sections."""

@@ -10,8 +10,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from vflsec import cli, load_scenario
-from vflsec.report import planned
+from vflsec import load_scenario
+from vflsec.cli import main
+from vflsec.report import plan_table
 
 COMMANDS = ["init", "check", "audit", "report", "gate", "tune", "compare", "attack", "merge",
             "list", "show", "new", "trace"]  # fmt: skip
@@ -33,7 +34,7 @@ def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
-    code = cli.main(list(args))
+    code = main.main(list(args))
     said: Any = capsys.readouterr()
     return code, said.out, said.err
 
@@ -109,14 +110,14 @@ def test_attacks_that_differ_by_training_are_told_apart() -> None:
         return {"role": role, "dataset": "d", "algorithm": algorithm, "attacks": attacks}
 
     one, other = group("audit", "splitnn", "norm", "norm"), group("control", "splitnn", "norm")
-    assert planned.attacks_of([one, other]) == ["attacks: norm"]
+    assert plan_table.attacks_of([one, other]) == ["attacks: norm"]
     two = [group("audit", "splitnn", "norm"), group("audit", "fedbcd", "direct"),
            group("control", "splitnn", "output")]  # fmt: skip
-    assert planned.attacks_of(two) == [
+    assert plan_table.attacks_of(two) == [
         "attacks (audit of d by splitnn): norm", "attacks (audit of d by fedbcd): direct",
         "attacks (control): output",
     ]  # fmt: skip
-    assert planned.attacks_of([group("reference", "local")]) == ["attacks: none"]
+    assert plan_table.attacks_of([group("reference", "local")]) == ["attacks: none"]
 
 
 @pytest.mark.parametrize("verb", ["audit", "check"])

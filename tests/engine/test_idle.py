@@ -12,9 +12,9 @@ from engine_fakes import SCENARIO, Trainer, backend
 from test_parallel import Threads
 
 import vflsec
-from vflsec.engine import pools, run
-from vflsec.engine.store import Store
+from vflsec.engine import run, worker_pools
 from vflsec.report import outputs
+from vflsec.storage.store import Store
 
 
 @pytest.mark.parametrize(("shard", "times"), [("", 1), ("1/2", 0)])
@@ -47,7 +47,7 @@ def test_reports_are_imported_while_the_last_worker_works(
 
 def test_a_worker_is_not_searched_for_garbage() -> None:
     """Its manager asks for a full search every second: through all that was imported."""
-    workers = pools.Processes(1)
+    workers = worker_pools.Processes(1)
     try:
         workers.warm()
         frozen, often = workers.executor().submit(_garbage).result()

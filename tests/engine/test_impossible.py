@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from vflsec import run_audit
-from vflsec.cell import AttackSpec, CellSpec
 from vflsec.config.scenario import load_scenario
 from vflsec.engine.cohort import run_cohort
-from vflsec.engine.rehearse import make_plan
+from vflsec.engine.dry_run import make_plan
+from vflsec.specs import AttackSpec, CellSpec
 from vflsec.testing import small_task
 
 SUMMED: dict[str, Any] = {"top": [], "linear_top": False, "aggregation": "sum"}

@@ -16,19 +16,19 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from vflsec import registry
-from vflsec.cell import AttackSpec
-from vflsec.cli import main
+from vflsec.cli.main import main
 from vflsec.config.scenario import load_scenario
-from vflsec.engine.attempt import attempt
-from vflsec.engine.rehearse import make_plan
+from vflsec.engine.attack_kept_views import attempt
+from vflsec.engine.dry_run import make_plan
 from vflsec.engine.run import run_audit
-from vflsec.engine.views import views_bytes
 from vflsec.errors import TraceError
+from vflsec.plugins import registry
 from vflsec.report.exports import plain
-from vflsec.reporter import Reporter
+from vflsec.runtime.progress_protocol import Reporter
+from vflsec.specs import AttackSpec
+from vflsec.storage.view_folder import views_bytes
 from vflsec.train import cohort
-from vflsec.train.kept import _unpack, about, insufficient
+from vflsec.train.view_reader import _unpack, about, insufficient
 
 SMALL: dict[str, Any] = {
     "data": [{"name": "breast_cancer"}],

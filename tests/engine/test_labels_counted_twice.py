@@ -10,12 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from vflsec import federation, registry
-from vflsec.cell import CellSpec, DefenseSpec
-from vflsec.counts import Guarded
+from vflsec.core import federation
+from vflsec.core.privacy_usage import Guarded
+from vflsec.plugins import registry
+from vflsec.specs import CellSpec, DefenseSpec
 from vflsec.testing import small_task
-from vflsec.train.claims import uses_in
 from vflsec.train.cohort import Training
+from vflsec.train.mechanism_counts import uses_in
 
 QUICK = {"epochs": 3, "batch_size": 32, "patience": 0}
 SHAPES = {"size", "dim", "__len__", "numel", "__get__"}

@@ -11,12 +11,12 @@ import torch
 from attack_views import PARTY, make_view
 
 import vflsec
-from vflsec.cell import AttackSpec
-from vflsec.engine.traces import _light
+from vflsec.core.guess import Guess
+from vflsec.engine.trace_attacks import _light
 from vflsec.errors import ConfigError
-from vflsec.guess import Guess
 from vflsec.measure import attack
 from vflsec.measure.controls import Control
+from vflsec.specs import AttackSpec
 
 SCENARIO: dict[str, Any] = {
     "data": [{"name": "control_gaussian", "params": {"rows": 300, "test_rows": 100}}],

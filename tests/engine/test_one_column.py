@@ -12,8 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from vflsec import cli, registry
-from vflsec.federation import Federation
+from vflsec.cli import main
+from vflsec.core.federation import Federation
+from vflsec.plugins import registry
 
 SCENARIO = """name = "case"
 [data]
@@ -89,7 +90,7 @@ def test_one_column_of_twelve_that_is_told_fails_the_gate_that_asks(
     monkeypatch.setattr(noise, "outgoing", outgoing)
     (tmp_path / "case.toml").write_text(SCENARIO, encoding="utf-8")
     out = tmp_path / "out"
-    code = cli.main(["audit", str(tmp_path / "case.toml"), "--out", str(out), "--device", "cpu"])
+    code = main.main(["audit", str(tmp_path / "case.toml"), "--out", str(out), "--device", "cpu"])
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     mean, one, question = summary["gates"]
     assert mean["verdict"] == "PASS"

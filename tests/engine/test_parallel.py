@@ -21,22 +21,22 @@ from engine_fakes import SCENARIO, Trainer, backend, source
 
 import vflsec
 from vflsec.audit.result import Audit
-from vflsec.engine import parallel, pools, run
-from vflsec.engine.parallel import batched, few
-from vflsec.engine.rehearse import make_plan
-from vflsec.engine.store import Store
+from vflsec.engine import retry, run, worker_pools
+from vflsec.engine.dry_run import make_plan
+from vflsec.engine.retry import batched, few
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.plan.estimate import weight
 from vflsec.plan.values import Work
-from vflsec.plugins import attempted
+from vflsec.plugins.loading import attempted
 from vflsec.report import outputs
+from vflsec.storage.store import Store
 
 
 class Died(Exception):
     """A worker is gone."""
 
 
-class Threads(pools.Pool):
+class Threads(worker_pools.Pool):
     """Workers of this process, of which some die; stands for machines elsewhere."""
 
     workers, lost = 2, (Died,)
@@ -86,7 +86,7 @@ def plain_reports() -> Iterator[None]:
 
 @pytest.fixture
 def on(monkeypatch: pytest.MonkeyPatch) -> Any:
-    def use(pool: pools.Pool) -> pools.Pool:
+    def use(pool: worker_pools.Pool) -> worker_pools.Pool:
         monkeypatch.setattr(run, "cluster", lambda _: pool)
         return pool
 
@@ -151,13 +151,13 @@ def test_an_error_of_the_work_is_no_lost_worker(tmp_path: Path, on: Any) -> None
 def test_a_worker_of_another_version_refuses(
     tmp_path: Path, on: Any, monkeypatch: pytest.MonkeyPatch, name: str, why: str
 ) -> None:
-    real = parallel.versions
+    real = retry.versions
 
     def told() -> dict[str, str]:
         here = threading.current_thread() is threading.main_thread()
         return {**real(), name: "0.0"} if here else real()
 
-    monkeypatch.setattr(parallel, "versions", told)
+    monkeypatch.setattr(retry, "versions", told)
     on(Threads())
     with pytest.raises(ConfigError, match=why):
         audit(tmp_path, cluster="local:2")
@@ -166,7 +166,7 @@ def test_a_worker_of_another_version_refuses(
 def test_a_worker_with_other_plugins_refuses(
     tmp_path: Path, on: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parallel, "code_of", lambda *_: "f00")
+    monkeypatch.setattr(retry, "code_of", lambda *_: "f00")
     on(Threads())
     with pytest.raises(ConfigError, match=r"the source that breast_cancer · .* runs differs"):
         audit(tmp_path, cluster="local:2")
@@ -186,9 +186,9 @@ def test_a_worker_with_another_table_refuses(tmp_path: Path, on: Any) -> None:
     group = plan.groups[0]
     work = Work(group.data, group.cells, group.attacks, main=True)
     (tmp_path / "b.csv").write_text("id,z,w\n" + "\n".join(f"{i},1,1" for i in range(60)) + "\n")
-    order = parallel._Order([work], tmp_path, "cpu", None, parallel.versions())
+    order = retry._Order([work], tmp_path, "cpu", None, retry.versions())
     with pytest.raises(ConfigError, match=r"its tables on .* are not those that the audit began"):
-        parallel._in_worker(order)
+        retry._in_worker(order)
 
 
 @pytest.fixture(scope="module")
@@ -231,7 +231,7 @@ def test_processes_that_are_stopped_leave_no_broken_thread(
     """Ctrl-C under --jobs 2 printed a traceback of loky's thread after the message."""
     broken: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", broken.append)
-    pool = pools.Processes(2)
+    pool = worker_pools.Processes(2)
     executor = pool.executor()
     assert executor.submit(os.getpid).result(timeout=120) != os.getpid()  # workers are there
     futures = [executor.submit(time.sleep, 60) for _ in range(12)]
@@ -251,7 +251,7 @@ def test_processes_that_are_stopped_leave_no_broken_thread(
 )  # fmt: skip
 def test_a_wrong_cluster_is_one_clear_error(where: str) -> None:
     with pytest.raises(ConfigError, match=r"--cluster: must be dask://HOST:PORT"):
-        pools.cluster(where)
+        worker_pools.cluster(where)
 
 
 @pytest.mark.parametrize(("where", "module"), [("local:2", "distributed"), ("ray://a:1", "ray")])
@@ -260,7 +260,7 @@ def test_what_is_not_installed_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ConfigError, match=r"--cluster.* needs .*pip install"):
-        pools.cluster(where)
+        worker_pools.cluster(where)
 
 
 def test_views_are_not_kept_elsewhere(tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_ray_is_spoken_to_as_it_is_documented(monkeypatch: pytest.MonkeyPatch) -
         exceptions=SimpleNamespace(WorkerCrashedError=Died, NodeDiedError=Died),
     )  # fmt: skip
     monkeypatch.setitem(sys.modules, "ray", ray)
-    with pools.cluster("ray://head:10001") as pool:
+    with worker_pools.cluster("ray://head:10001") as pool:
         assert pool.workers == 6
         assert pool.executor().submit(max, 3, 4).result() == 4
     assert said[0]["address"] == "ray://head:10001"
@@ -407,7 +407,7 @@ def test_workers_start_while_the_plan_is_made(
 ) -> None:
     said: list[str] = []
 
-    class Early(pools.Processes):
+    class Early(worker_pools.Processes):
         def warm(self) -> None:
             said.append(f"{self.workers} start")
 
@@ -418,7 +418,7 @@ def test_workers_start_while_the_plan_is_made(
         said.append("plan")
         raise ConfigError("none")
 
-    monkeypatch.setattr(pools, "Processes", Early)
+    monkeypatch.setattr(worker_pools, "Processes", Early)
     monkeypatch.setattr(run, "make_plan", no_plan)
 
     def begin(**how: Any) -> list[str]:
@@ -471,7 +471,7 @@ def test_workers_start_before_this_process_imports_torch_and_end_with_a_bad_scen
 
 
 def test_workers_that_started_early_do_the_work() -> None:
-    workers = pools.Processes(2)
+    workers = worker_pools.Processes(2)
     try:
         workers.warm()
         early = workers.executor()

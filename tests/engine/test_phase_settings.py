@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from vflsec.config.scenario import load_scenario
-from vflsec.engine.rehearse import make_plan
+from vflsec.engine.dry_run import make_plan
 from vflsec.engine.run import run_audit
 
 SCENARIO = """\

@@ -13,9 +13,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from vflsec import cli, registry
 from vflsec.algorithms.splitnn import SplitNN
-from vflsec.federation import Federation
+from vflsec.cli import main
+from vflsec.core.federation import Federation
+from vflsec.plugins import registry
 
 HEAD = """name = "case"
 [data]
@@ -57,7 +58,7 @@ def tables(folder: Path, y: Any, width: int = 60, seed: int = 3, lift: float = 0
 def summary_of(folder: Path, rest: str, task: str = "", noise: int = 50) -> dict[str, Any]:
     path, out = folder / "case.toml", folder / "out"
     path.write_text(HEAD.format(task=task, noise=noise) + rest + GATE, encoding="utf-8")
-    cli.main(["audit", str(path), "--out", str(out), "--device", "cpu"])
+    main.main(["audit", str(path), "--out", str(out), "--device", "cpu"])
     return dict(json.loads((out / "summary.json").read_text(encoding="utf-8")))
 
 

@@ -17,21 +17,21 @@ import pytest
 import torch
 
 import vflsec
-from vflsec import registry
-from vflsec.cell import AttackSpec, CellSpec
-from vflsec.engine import cohort, recordings, room
-from vflsec.engine.attempt import attempt
+from vflsec.engine import cohort, recordings, split_on_oom
+from vflsec.engine.attack_kept_views import attempt
 from vflsec.engine.executor import default_backend
 from vflsec.errors import ConfigError
 from vflsec.measure import attack, controls
-from vflsec.memory import out_of_memory
+from vflsec.plugins import registry
 from vflsec.report.exports import plain
-from vflsec.reporter import NOTE, Reporter
+from vflsec.runtime.out_of_memory import out_of_memory
+from vflsec.runtime.progress_protocol import NOTE, Reporter
+from vflsec.specs import AttackSpec, CellSpec
 from vflsec.testing import small_task
 from vflsec.trace.reader import Trace
 from vflsec.train.cohort import Training
 from vflsec.train.device import in_turn, pick_device
-from vflsec.train.keep import Keep
+from vflsec.train.view_writer import Keep
 
 SCENARIO: dict[str, Any] = {
     "data": [{"name": "control_gaussian", "params": {"rows": 300, "test_rows": 100}}],
@@ -95,7 +95,7 @@ def test_a_full_memory_of_the_host_is_halved_too(error: Exception) -> None:
 
     told: list[str] = []
     given: Any = [*"abcde"]
-    assert room.in_halves(given, do, "five", told.append) == given
+    assert split_on_oom.in_halves(given, do, "five", told.append) == given
     assert len(told) == 2
 
 

@@ -20,12 +20,12 @@ from engine_fakes import SCENARIO, Trainer, backend
 import vflsec
 from vflsec.audit.result import Audit
 from vflsec.engine import run
-from vflsec.engine.folder import OUR_FILES
 from vflsec.engine.run import Interrupted
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.report.github import workflow_commands
 from vflsec.report.junit import junit_xml
-from vflsec.reporter import Reporter
+from vflsec.runtime.progress_protocol import Reporter
+from vflsec.storage.results_folder import OUR_FILES
 
 CONTRACT = {
     "cell", "dataset", "algorithm", "defense", "strength", "phase", "seed", "adversary", "attack",
@@ -89,9 +89,9 @@ def test_versions_and_device_are_those_that_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After an update of torch the signed page named the new one for trainings of the old."""
-    from vflsec.engine import cohort, record
+    from vflsec.engine import audit_record, cohort
 
-    real = record.versions()
+    real = audit_record.versions()
     updated = {**real, "torch": "9.9.9", "code": "0" * 12}
 
     def trainer(now: dict[str, str]) -> Any:
@@ -113,7 +113,7 @@ def test_versions_and_device_are_those_that_trained(
     first, second = Notes(), Notes()
     audit(tmp_path, trainer(real), progress=first)
     assert first.said == []
-    for module in (record, cohort):
+    for module in (audit_record, cohort):
         monkeypatch.setattr(module, "versions", lambda: updated)
     assert audit(tmp_path, trainer(updated), progress=second).summary["versions"] == real
     (said,) = second.said
@@ -138,7 +138,7 @@ def test_versions_and_device_are_those_that_trained(
     assert more["versions"] == {**real, **both}
     assert more["device"] == "cpu"
     assert f"torch {real['torch']}, 9.9.9" in (tmp_path / "statement.html").read_text()
-    monkeypatch.setattr(record, "versions", lambda: real)
+    monkeypatch.setattr(audit_record, "versions", lambda: real)
     trained = {
         "data": {"name": "breast_cancer"}, "algorithm": {"name": "splitnn", "epochs": 1},
         "audit": {"seeds": 1, "references": [], "positive_control": False},
@@ -269,8 +269,8 @@ def test_gates_decide_the_exit_code(tmp_path: Path) -> None:
 
 
 def test_incomplete_results_cannot_pass(tmp_path: Path) -> None:
-    from vflsec.engine.judge import judge
-    from vflsec.engine.store import Store
+    from vflsec.engine.evaluate_store import judge
+    from vflsec.storage.store import Store
 
     def stop(call: int) -> None:
         if call == 2:

@@ -16,17 +16,17 @@ import pytest
 from engine_fakes import SCENARIO, Trainer, backend, source
 
 import vflsec
-from vflsec import cli
 from vflsec.audit.result import Audit
+from vflsec.cli import main
 from vflsec.engine import run
-from vflsec.engine.folder import OUR_FILES, REPORTS
-from vflsec.engine.rehearse import make_plan
+from vflsec.engine.dry_run import make_plan
 from vflsec.engine.shard import Shard, divided
-from vflsec.engine.store import Store
 from vflsec.errors import ConfigError
 from vflsec.plan.estimate import weight
 from vflsec.report import outputs
 from vflsec.report.junit import junit_xml
+from vflsec.storage.results_folder import OUR_FILES, REPORTS
+from vflsec.storage.store import Store
 
 GATE = {"metric": "utility", "min": 0.01, "algorithm": "splitnn"}
 
@@ -141,7 +141,7 @@ def test_a_shard_never_passes(
     scenario, out = tmp_path / "s.toml", tmp_path / "out"
     gate = "\n".join(f"{k} = {json.dumps(v)}" for k, v in GATE.items())
     scenario.write_text(f"{SCENARIO}\n[[gate]]\n{gate}\n", encoding="utf-8")
-    assert cli.main(["audit", str(scenario), "--out", str(out), "--shard", shard]) == 3
+    assert main.main(["audit", str(scenario), "--out", str(out), "--shard", shard]) == 3
     said = capsys.readouterr().out
     assert "PASS" not in said
     assert "report.html" not in said
@@ -150,14 +150,14 @@ def test_a_shard_never_passes(
     assert (summary["complete"], summary["exit_code"], summary["gates"]) == (False, 3, [])
     assert not any((out / f).exists() for f in ("junit.xml", "results.sarif", "report.html"))
     for more in ([], ["--max", "0.4"], ["--baseline", str(out)], ["--scenario", str(scenario)]):
-        assert cli.main(["gate", str(out), *more]) == 2
+        assert main.main(["gate", str(out), *more]) == 2
         assert "vflsec merge" in capsys.readouterr().err
-    assert cli.main(["report", str(out)]) == 0
+    assert main.main(["report", str(out)]) == 0
     assert "PASS" not in capsys.readouterr().out
     junit = junit_xml(summary)
     assert 'errors="1"' in junit
     assert "nothing is judged" in junit
-    code = cli.main(["merge", str(out), "--out", str(tmp_path / "whole")])
+    code = main.main(["merge", str(out), "--out", str(tmp_path / "whole")])
     last = capsys.readouterr().out.rstrip("\n").splitlines()[-1]
     assert code == (0 if shard == "1/1" else 3)
     assert last.startswith("PASS for" if shard == "1/1" else "UNFINISHED.")
@@ -171,10 +171,10 @@ def test_a_shard_leaves_no_verdict_of_an_audit_before(
     scenario, out = tmp_path / "s.toml", tmp_path / "out"
     gate = "\n".join(f"{k} = {json.dumps(v)}" for k, v in GATE.items())
     scenario.write_text(f"{SCENARIO}\n[[gate]]\n{gate}\n", encoding="utf-8")
-    assert cli.main(["audit", str(scenario), "--out", str(out)]) == 0
+    assert main.main(["audit", str(scenario), "--out", str(out)]) == 0
     assert (out / "junit.xml").exists()
     capsys.readouterr()
-    assert cli.main(["audit", str(scenario), "--out", str(out), "--shard", "1/2"]) == 3
+    assert main.main(["audit", str(scenario), "--out", str(out), "--shard", "1/2"]) == 3
     assert "report.html" not in capsys.readouterr().out
     assert not any((out / name).exists() for name in REPORTS)
 
@@ -263,7 +263,7 @@ def test_two_truths_about_one_cell_are_refused(made: Path, tmp_path: Path, chang
         db.execute(f"update measures set {change} where attack = 'norm'")
     with pytest.raises(ConfigError, match=r"other figures for norm of cell [0-9a-f]{24} \(seed "):
         vflsec.merge([made / "one", made / "whole"], tmp_path / "merged")
-    assert cli.main(["gate", str(tmp_path / "merged")]) == 2  # the first of the two passed there
+    assert main.main(["gate", str(tmp_path / "merged")]) == 2  # the first of the two passed there
     assert not (tmp_path / "merged" / "results.sqlite").exists()
 
 

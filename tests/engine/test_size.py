@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vflsec.engine.heap import give_back
+from vflsec.runtime.malloc_trim import give_back
 
 BLOCK = 60_000  # bytes; small enough to lie in the heap
 LARGE = """
 import resource, sys
-from vflsec.engine.heap import hold
+from vflsec.runtime.malloc_trim import hold
 
 def pages():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -11,11 +11,11 @@ from engine_fakes import SCENARIO, result_of, source
 
 from vflsec import load_scenario
 from vflsec.audit.leakage import records
-from vflsec.cell import Measure
-from vflsec.engine.rehearse import make_plan
-from vflsec.engine.store import STORE_NAME, Store
+from vflsec.engine.dry_run import make_plan
 from vflsec.errors import ConfigError
 from vflsec.plan.values import Group
+from vflsec.specs import Measure
+from vflsec.storage.store import STORE_NAME, Store
 
 
 @pytest.fixture(scope="module")

@@ -16,23 +16,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vflsec import load_scenario, registry
+from vflsec import load_scenario
 from vflsec.audit.result import Audit
-from vflsec.cell import AttackSpec, CellResult, CellSpec, Measure
-from vflsec.cli import main
+from vflsec.cli.main import main
+from vflsec.data.dataset_shape import shape_of
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
-from vflsec.data.shape import shape_of
 from vflsec.data.source import PartyData, Source
+from vflsec.engine.dry_run import make_plan
 from vflsec.engine.executor import Backend
-from vflsec.engine.rehearse import make_plan
 from vflsec.engine.run import run_audit
-from vflsec.engine.strong import choices
+from vflsec.engine.strong_attacker import choices
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.plan.strong import SEEDS, WORLDS, alternatives
+from vflsec.plugins import registry
 from vflsec.report.html import html
 from vflsec.report.markdown import markdown_summary
 from vflsec.report.statement import statement
+from vflsec.specs import AttackSpec, CellResult, CellSpec, Measure
 
 SECTIONS: dict[str, Any] = {
     "name": "case",

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from vflsec.audit.front import Trial, pareto, trials
 from vflsec.audit.leakage import results_frame
-from vflsec.engine import tune as module
-from vflsec.engine.remedy import remedies
-from vflsec.engine.tune import tune
+from vflsec.audit.pareto_front import Trial, pareto, trials
+from vflsec.engine import tune_search as module
+from vflsec.engine.tune_advice import remedies
+from vflsec.engine.tune_search import tune
 from vflsec.errors import ConfigError
 
 
@@ -197,7 +197,7 @@ def test_the_command_says_what_to_try_next(
     """It ended with the bare fact that there is no such strength."""
     from audited import SCENARIO, Planted
 
-    from vflsec.cli import main
+    from vflsec.cli.main import main
     from vflsec.engine import run as engine
 
     leaks = {"norm": 0.3, "model_completion": 0.2}
@@ -441,7 +441,7 @@ def test_beside_an_attack_that_is_not_shown_to_work_nothing_is_confirmed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], alive: bool
 ) -> None:
     """Where every attack was broken, strength 0 was advised, confirmed, and the exit code 0."""
-    from vflsec.cli import main
+    from vflsec.cli.main import main
 
     summary = {"alive": {"norm": {"alive": alive, "evidence": "advantage +0.001"}}}
 

@@ -15,9 +15,9 @@ import pytest
 from engine_fakes import SCENARIO, Trainer, backend
 
 import vflsec
-from vflsec.engine import parallel, pools, run
+from vflsec.engine import retry, run, worker_pools
 from vflsec.errors import VflsecError
-from vflsec.reporter import Reporter
+from vflsec.runtime.progress_protocol import Reporter
 
 
 class Told(Reporter):
@@ -28,7 +28,7 @@ class Told(Reporter):
         self.said.append(text)
 
 
-class Late(pools.Pool):
+class Late(worker_pools.Pool):
     """A worker that comes when it was asked three times whether work waits, goes, and comes."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ def test_work_that_nobody_does_is_said_once(
 ) -> None:
     pool, told, trainer = Late(), Told(), Trainer()
     monkeypatch.setattr(run, "cluster", lambda _: pool)
-    monkeypatch.setattr(parallel, "_PATIENCE", 0.05)
+    monkeypatch.setattr(retry, "_PATIENCE", 0.05)
     found = vflsec.run_audit(
         tomllib.loads(SCENARIO), tmp_path, device="cpu", backend=backend(trainer),
         cluster="local:2", progress=told,
@@ -81,8 +81,8 @@ def test_a_scheduler_of_dask_without_workers_and_one_that_goes(
         processes=False, protocol="tcp", silence_logs=50,
     )  # fmt: skip
     address = cluster.scheduler_address
-    with pools.cluster(f"dask://{address}") as pool:
-        assert isinstance(pool, pools.Dask)
+    with worker_pools.cluster(f"dask://{address}") as pool:
+        assert isinstance(pool, worker_pools.Dask)
         assert pool.waits() == ""
         pool._client.retire_workers()
         assert _until(pool.waits) == (

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 from audited import SCENARIO, Planted, gate
 
-from vflsec import cli
+from vflsec.cli import main
 from vflsec.engine import run as engine
-from vflsec.engine.folder import LOCK_NAME, claim
-from vflsec.engine.previous import read_any
+from vflsec.engine.read_results import read_any
 from vflsec.errors import ConfigError
+from vflsec.storage.results_folder import LOCK_NAME, claim
 
 LEAKS = {"norm": 0.3, "model_completion": 0.2}
 STRICT, LAX = gate(max=0.1), gate(max=0.49)
@@ -42,7 +42,7 @@ def scenario(folder: Path, name: str, text: str) -> Path:
 def go(planted: Planted, *args: object) -> int:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "default_backend", planted.backend)
-        return cli.main([str(a) for a in args])
+        return main.main([str(a) for a in args])
 
 
 def test_exports_between_works_pass_nothing(
@@ -145,7 +145,7 @@ def test_a_lock_knows_whether_it_still_holds(tmp_path: Path) -> None:
 
 _ORPHANS = """
 import os, sys, time
-from vflsec.engine.pools import Processes
+from vflsec.engine.worker_pools import Processes
 
 def busy(path):
     with open(path, "a") as file:
@@ -215,7 +215,7 @@ def test_workers_end_with_the_process_that_asked_them(
 _LAST = """
 import signal, sys, time
 from vflsec import cli
-from vflsec.plugins import seal
+from vflsec.plugins.loading import seal
 
 cli._end_in_order()
 seal(1)

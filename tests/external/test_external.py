@@ -20,9 +20,9 @@ import pytest
 
 from vflsec.audit.intervals import t_interval
 from vflsec.audit.metrics import score as metric_of
-from vflsec.cell import AttackSpec
-from vflsec.cli import main
-from vflsec.guess import Guess, Truth
+from vflsec.cli.main import main
+from vflsec.core.guess import Guess, Truth
+from vflsec.specs import AttackSpec
 from vflsec.testing.worlds import small_task
 from vflsec.trace.reader import Trace
 from vflsec.trace.truth import read_truth, write_truth

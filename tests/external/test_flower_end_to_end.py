@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vflsec.cli import main
+from vflsec.cli.main import main
 from vflsec.trace.reader import Trace
 from vflsec.trace.truth import write_truth
 

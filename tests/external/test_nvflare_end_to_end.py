@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vflsec.cli import main
+from vflsec.cli.main import main
 from vflsec.trace.reader import Trace
 from vflsec.trace.truth import write_truth
 

@@ -13,8 +13,6 @@ import pytest
 from audited import Planted, audited
 from scipy import stats
 
-from vflsec import cli
-from vflsec.audit.alive import Place
 from vflsec.audit.baseline import (
     advantages,
     baseline_of,
@@ -24,9 +22,11 @@ from vflsec.audit.baseline import (
     regressions,
 )
 from vflsec.audit.change import change
-from vflsec.audit.epsilon import contradictions, pairs
 from vflsec.audit.leakage import results_frame, summarise
-from vflsec.engine.previous import compare_folders, read_any, read_audit
+from vflsec.audit.validated import Place
+from vflsec.cli import main as cli
+from vflsec.engine.read_results import compare_folders, read_any, read_audit
+from vflsec.epsilon.claimed_vs_measured import contradictions, pairs
 from vflsec.errors import ConfigError
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from audited import Planted, audited
 
-from vflsec import cli
+from vflsec.cli import main
 from vflsec.data.source import Source
 
 LEAKS = {"norm": 0.3, "model_completion": 0.2}
@@ -34,13 +34,13 @@ def test_a_pass_against_a_baseline_of_other_data_says_so(
     same = audited(tmp_path / "b", Planted(LEAKS, shift=1)).folder
     other = audited(tmp_path / "c", Elsewhere(LEAKS)).folder
     file = tmp_path / "baseline.json"
-    assert cli.main(["gate", str(old), "--baseline", str(file), "--update-baseline"]) == 0
+    assert main.main(["gate", str(old), "--baseline", str(file), "--update-baseline"]) == 0
     capsys.readouterr()
 
     def judged(folder: Path, against: Path) -> tuple[int, list[str], str]:
         to = tmp_path / f"{folder.parent.name}-{against.name}"
         command = ["gate", str(folder), "--baseline", str(against), "--report", str(to)]
-        code = cli.main(command)
+        code = main.main(command)
         seen = capsys.readouterr().out
         junit = (to / "junit.xml").read_text(encoding="utf-8")
         levels = [

@@ -138,8 +138,8 @@ def test_workers_share_one_audit(out: list[str], tmp_path: Path) -> None:
 def test_an_audit_is_made_once_in_a_run_and_again_in_the_next(tmp_path: Path) -> None:
     from audited import Planted
 
-    from vflsec.engine.once import audit_once
     from vflsec.engine.run import run_audit
+    from vflsec.engine.shared_run import audit_once
     from vflsec.errors import ConfigError
 
     planted, made = Planted({"norm": 0.3, "model_completion": 0.2}), []
@@ -300,12 +300,12 @@ def test_the_hook_calls_check(root: Path) -> None:
 
 
 def test_check_takes_several_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from vflsec import cli
+    from vflsec.cli import main
 
     for name in ("a", "b"):
         (tmp_path / f"{name}.toml").write_text(SCENARIO)
     assert (
-        cli.main(["check", str(tmp_path / "a.toml"), str(tmp_path / "b.toml"), "--format", "json"])
+        main.main(["check", str(tmp_path / "a.toml"), str(tmp_path / "b.toml"), "--format", "json"])
         == 0
     )
     assert [p["name"] for p in json.loads(capsys.readouterr().out)] == ["a", "b"]

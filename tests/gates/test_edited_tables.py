@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from sound import AUDIT
 
-from vflsec import cli
+from vflsec.cli import main
 
 CASE = """name = "case"
 [data]
@@ -31,7 +31,7 @@ def audited(tmp_path: Path) -> Path:
         table.to_csv(tmp_path / "tables" / f"{name}.csv", index_label="id")
     (tmp_path / "case.toml").write_text(CASE, encoding="utf-8")
     out = tmp_path / "results" / "out"
-    cli.main(["audit", str(tmp_path / "case.toml"), "--out", str(out), "--device", "cpu", "-q"])
+    main.main(["audit", str(tmp_path / "case.toml"), "--out", str(out), "--device", "cpu", "-q"])
     return tmp_path
 
 
@@ -41,23 +41,23 @@ def test_a_table_that_was_changed_since_is_said(
     """The old results were judged as if they were of the table that lies there."""
     out, table = audited / "results" / "out", audited / "tables" / "shop.csv"
     capsys.readouterr()
-    code = cli.main(["gate", str(out)])
+    code = main.main(["gate", str(out)])
     assert "warning" not in capsys.readouterr().err
     text = table.read_text()
     os.utime(table, (1, 1))  # a checkout gives files other times
-    assert cli.main(["gate", str(out)]) == code
+    assert main.main(["gate", str(out)]) == code
     assert "warning" not in capsys.readouterr().err
 
     first = text.splitlines()[1]
     table.write_text(text.replace(first, first.split(",")[0] + ",1.5,1.5"))
     monkeypatch.chdir(audited / "tables")
     for asked in (["gate", str(out)], ["gate", str(out), "--max", "0.4"]):
-        assert cli.main(asked) == code
+        assert main.main(asked) == code
         told = capsys.readouterr()
         assert told.err.splitlines() == [
             "warning: shop.csv was changed since this audit: the results are those of the table "
             "before. Run the audit again to judge it as it is."
         ]
     table.unlink()  # results that are judged elsewhere have no table beside them
-    assert cli.main(["gate", str(out)]) == code
+    assert main.main(["gate", str(out)]) == code
     assert "warning" not in capsys.readouterr().err

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from audited import SCENARIO, Planted, gate
 
-from vflsec import cli
 from vflsec.audit.gate import Gate
-from vflsec.engine import decide
+from vflsec.cli import main
 from vflsec.engine import run as engine
-from vflsec.engine.store import Store
+from vflsec.engine import until_decided
+from vflsec.storage.store import Store
 
 LEAKS = {"norm": 0.3, "model_completion": 0.2}
 SAFE = {"norm": 0.0, "model_completion": 0.02}
@@ -64,7 +64,7 @@ def go(planted: Planted, folder: Path, text: str, *args: object) -> int:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "default_backend", planted.backend)
         given = ["audit", path, "--out", folder / "out", "-q", *args]
-        return cli.main([str(a) for a in given])
+        return main.main([str(a) for a in given])
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -83,7 +83,7 @@ def test_exit_codes(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str
     if "dead" in name or "broken attack" in name:
         assert "PASS" not in verdicts
     if text or "epsilon" in name:
-        assert cli.main(["gate", str(tmp_path / "out")]) == code
+        assert main.main(["gate", str(tmp_path / "out")]) == code
 
 
 def test_an_internal_error_is_four(
@@ -111,7 +111,7 @@ def test_bad_scenario_and_bad_data_are_two(
         'name = "breast_cancer"', 'file = "no.csv"\nlabel = "y"\n[data.columns]\na = ["x"]'
     )
     (tmp_path / "bad.toml").write_text(text)
-    assert cli.main(["audit", str(tmp_path / "bad.toml"), "--out", str(tmp_path / "o")]) == 2
+    assert main.main(["audit", str(tmp_path / "bad.toml"), "--out", str(tmp_path / "o")]) == 2
     assert "no.csv" in capsys.readouterr().err
 
 
@@ -194,7 +194,7 @@ def test_until_decided_adds_seeds_and_shares_the_error(
     assert 5 < verdict["n"] <= 80
     assert verdict["gate"]["confidence"] == pytest.approx(1 - 0.05 / 5)
     assert len(set(planted.trained)) == len(planted.trained)
-    assert cli.main(["gate", str(tmp_path / "out")]) == 0
+    assert main.main(["gate", str(tmp_path / "out")]) == 0
     with Store(tmp_path / "out", readonly=True) as store:
         other = engine.judge(store, also=[Gate(max=0.09)], only=True, export=False)
     assert other.summary["gates"][0]["gate"]["confidence"] == pytest.approx(1 - 0.05 / 5)
@@ -205,7 +205,7 @@ def test_until_decided_adds_seeds_and_shares_the_error(
     [(5, 5, [5]), (5, 6, [5, 6]), (5, 40, [5, 10, 20, 40]), (3, 10, [3, 6, 10])],
 )
 def test_looks_are_fixed_beforehand(first: int, most: int, plan: list[int]) -> None:
-    assert decide.looks(first, most) == plan
+    assert until_decided.looks(first, most) == plan
 
 
 def test_until_decided_stops_where_seeds_are_not_what_is_missing(tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_a_gate_that_nothing_can_answer_or_fail_is_an_error_before_training(
     assert planted.trained == []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "default_backend", planted.backend)
-        assert cli.main(["check", str(tmp_path / "case.toml")]) == 2
+        assert main.main(["check", str(tmp_path / "case.toml")]) == 2
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_a_gate_asks_for_what_the_grid_and_the_canaries_measure(
     text = text.replace("[audit]", f"[audit]\ncanaries = {canaries}")
     path = tmp_path / "case.toml"
     path.write_text(text + gate(metric=metric, max=0.9), encoding="utf-8")
-    assert cli.main(["check", str(path)]) == (2 if words else 0)
+    assert main.main(["check", str(path)]) == (2 if words else 0)
     assert words in capsys.readouterr().err
 
 
@@ -298,13 +298,13 @@ def test_gate_of_a_folder_refuses_what_is_not_there(
     options: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert go(Planted(LEAKS, SAFE), tmp_path, "") == 0
-    assert cli.main(["gate", str(tmp_path / "out"), "--max", "0.1", *options]) == 2
+    assert main.main(["gate", str(tmp_path / "out"), "--max", "0.1", *options]) == 2
     assert words in capsys.readouterr().err
-    assert cli.main(["gate", str(tmp_path / "out"), "--max", "1"]) == 2
+    assert main.main(["gate", str(tmp_path / "out"), "--max", "1"]) == 2
     assert "the gate cannot fail" in capsys.readouterr().err
-    assert cli.main(["gate", str(tmp_path / "out"), "--max", "0.6", "--metric", "mae"]) == 2
+    assert main.main(["gate", str(tmp_path / "out"), "--max", "0.6", "--metric", "mae"]) == 2
     assert "is measured of no attack that is asked about, got 'mae'" in capsys.readouterr().err
-    assert cli.main(["gate", str(tmp_path / "out"), "--max", "0.6"]) == 2
+    assert main.main(["gate", str(tmp_path / "out"), "--max", "0.6"]) == 2
     assert "as far as the advantage in auc can reach" in capsys.readouterr().err
 
 
@@ -332,7 +332,7 @@ def test_options_about_no_limit_are_refused_not_passed_over(
     assert go(Planted(LEAKS, SAFE), tmp_path, text) == 0
     out = str(tmp_path / "out")
     capsys.readouterr()
-    assert cli.main(["gate", out, *options]) == 2  # not the PASS of the scenario's own gate
+    assert main.main(["gate", out, *options]) == 2  # not the PASS of the scenario's own gate
     said = capsys.readouterr()
     assert all(name in said.err.split(": says")[0] for name in options if name in NARROWING)
     assert "--max or --min is about" in said.err
@@ -347,7 +347,7 @@ def test_a_limit_does_not_silence_the_gates_of_an_edited_scenario(
     edited.write_text(SCENARIO.lstrip() + gate(max=0.1), encoding="utf-8")
     out = str(tmp_path / "out")
     both = ["--max", "0.2", "--defense", "defended", "--scenario", str(edited)]
-    assert cli.main(["gate", out, *both]) == 2
+    assert main.main(["gate", out, *both]) == 2
     assert "Give one of the two" in capsys.readouterr().err
 
 
@@ -360,7 +360,7 @@ def test_a_gate_of_an_extended_file_is_annotated_where_the_scenario_names_that_f
     base = "#\n" * 40 + SCENARIO.lstrip() + gate(max=0.1, defense="none")
     (tmp_path / "base.toml").write_text(base, encoding="utf-8")
     (tmp_path / "case.toml").write_text('# one\nextends = "base.toml"\n', encoding="utf-8")
-    assert cli.main(["audit", "case.toml", "--out", "out", "-q"]) == 1
+    assert main.main(["audit", "case.toml", "--out", "out", "-q"]) == 1
     said = [x for x in capsys.readouterr().out.splitlines() if x.startswith("::error")]
     assert len(said) == 1
     assert "file=case.toml,line=2::" in said[0]  # it has no line 57
@@ -369,5 +369,5 @@ def test_a_gate_of_an_extended_file_is_annotated_where_the_scenario_names_that_f
     assert (at["artifactLocation"]["uri"], at["region"]["startLine"]) == ("case.toml", 2)
     own = '# one\nextends = "base.toml"\n\n' + gate(max=0.1)
     (tmp_path / "case.toml").write_text(own, encoding="utf-8")
-    assert cli.main(["gate", "out", "--scenario", "case.toml"]) == 1
+    assert main.main(["gate", "out", "--scenario", "case.toml"]) == 1
     assert "file=case.toml,line=4::" in capsys.readouterr().out

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from vflsec.audit.alive import Place
 from vflsec.audit.gate import Gate, Verdict, judge
 from vflsec.audit.leakage import results_frame, summarise
+from vflsec.audit.validated import Place
 from vflsec.engine.run import run_audit
 from vflsec.report.advice import next_steps
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vflsec import registry
 from vflsec.errors import CiphertextError, ConfigError, ShapeError
 from vflsec.he.blocks import layout
 from vflsec.he.ckks import KeyPair, Parameters, PublicKey
@@ -19,6 +18,7 @@ from vflsec.he.flood import (
     noise_bits,
 )
 from vflsec.he.interactive import ActiveRole, PassiveRole
+from vflsec.plugins import registry
 from vflsec.testing.key_recovery import (
     attack,
     ciphertexts,

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vflsec import registry
-from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
 from vflsec.he.summed import SummedGradient
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
 
 WORLD = {"rows": 240, "test_rows": 50, "validation_rows": 50, "d_passive": 12, "d_active": 6}
 NET = {"hidden": [], "top": [], "linear_top": False, "aggregation": "sum", "epochs": 1}

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from vflsec import registry
-from vflsec.cell import AttackSpec
-from vflsec.channel import Recorder
+from vflsec.core.channel import Recorder
+from vflsec.core.rng import generator, numpy_generator
+from vflsec.core.view import View, as_needs
 from vflsec.errors import ConfigError, MissingDependencyError, PolicyError, ThreatModelError
-from vflsec.rng import generator, numpy_generator
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec
 from vflsec.testing import Trained, small_stack, train
 from vflsec.train.loop import predict
 from vflsec.train.views import make_view
-from vflsec.view import View, as_needs
 
 NET = {"epochs": 3, "batch_size": 48, "hidden": (8,), "cut": 6, "top": (8,), "patience": 0}
 HE = "he_embedding"

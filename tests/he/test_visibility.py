@@ -18,22 +18,22 @@ import pytest
 import torch
 from rich.console import Console
 
-from vflsec import registry
-from vflsec.attack import Attack
-from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
-from vflsec.channel import Recorder
 from vflsec.config.scenario import load_scenario
-from vflsec.engine.rehearse import make_plan
+from vflsec.core.attack import Attack
+from vflsec.core.channel import Recorder
+from vflsec.core.view import Need
+from vflsec.core.visibility import claim, markdown, sees
+from vflsec.engine.dry_run import make_plan
 from vflsec.engine.run import run_audit
 from vflsec.errors import ThreatModelError
 from vflsec.he.visibility import visibility
 from vflsec.plan.observe import refusal
 from vflsec.plan.values import DataInfo
-from vflsec.report.planned import print_plan
+from vflsec.plugins import registry
+from vflsec.report.plan_table import print_plan
+from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
 from vflsec.testing import small_stack, train
 from vflsec.train.views import make_view
-from vflsec.view import Need
-from vflsec.visible import claim, markdown, sees
 
 CASES = [
     (),

@@ -22,9 +22,9 @@ from cases import CASES, lay
 from corpus import GOOD, TABLE, changed
 from packages import packaged
 
-from vflsec import cli
-from vflsec.cell import AttackSpec, CellResult, CellSpec
+from vflsec.cli import main
 from vflsec.engine import run as engine
+from vflsec.specs import AttackSpec, CellResult, CellSpec
 
 LEAKS = {"norm": 0.3, "model_completion": 0.2}
 SAFE = {"norm": 0.0, "model_completion": 0.02}
@@ -54,7 +54,7 @@ class World:
 
     def call(self, *args: object) -> tuple[int, str]:
         """The exit code of a command, and all that it says on one line."""
-        code = cli.main([str(a) for a in args])
+        code = main.main([str(a) for a in args])
         seen = self.capsys.readouterr()
         return code, " ".join((seen.out + seen.err).split())
 
@@ -120,7 +120,7 @@ def _two_audits(world: World) -> tuple[int, str]:
 
                 other = threading.Thread(
                     target=lambda: codes.append(
-                        (cli.main(["audit", str(lax), "--out", str(world.folder / "out")]), "")
+                        (main.main(["audit", str(lax), "--out", str(world.folder / "out")]), "")
                     )
                 )
                 other.start()
@@ -167,7 +167,7 @@ def _edited_module(world: World) -> tuple[int, str]:
     text = LAX.replace("0.49", "0.25") + '[parties.shop]\nmodule = "mine:Net"\n'
     world.file("mine.py", net.format(""))
     assert world.planted(Planted(LEAKS | {"norm": 0.2}), text)[0] == 0
-    from vflsec import plugins as code
+    from vflsec.plugins import loading as code
 
     sys.modules.pop("mine", None)
     world.patch.setattr(code, "_known", {})  # as in a new process

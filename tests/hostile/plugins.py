@@ -120,7 +120,7 @@ BODIES: dict[str, tuple[str, str]] = {
     "seeds_for_all": (
         "torch.manual_seed(0); np.random.seed(0)", "global random numbers of torch and numpy"
     ),
-    "a_layer_of_its_own": ("torch.nn.Linear(2, 2)", "within vflsec.rng.as_global(rng)"),
+    "a_layer_of_its_own": ("torch.nn.Linear(2, 2)", "within vflsec.core.rng.as_global(rng)"),
     "notes_of_text": ("return Guess('label', rows, scores, notes='x')", "no dictionary"),
 }  # fmt: skip
 

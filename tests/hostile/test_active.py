@@ -16,11 +16,11 @@ from vflsec.config.scenario import load_scenario
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
-from vflsec.engine.rehearse import make_plan
+from vflsec.engine.dry_run import make_plan
 
 SCENARIO = PACKAGED + NORM + QUICK + "[[gate]]\nmax = 0.4\n"
 POLICY = """
-from vflsec.policy import Policy
+from vflsec.core.policy import Policy
 
 
 class Acting(Policy):

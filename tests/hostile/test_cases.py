@@ -13,8 +13,8 @@ import pytest
 from cases import CASES, cases, lay
 from corpus import GOOD, table_with
 
-from vflsec import cli
-from vflsec.registry import Registry
+from vflsec.cli import main
+from vflsec.plugins.registry import Registry
 
 
 def one_message(err: str) -> None:
@@ -37,7 +37,7 @@ def only_the_store(out: Path) -> None:
 
 
 def run(capsys: pytest.CaptureFixture[str], *args: object, words: str = "", code: int = 2) -> None:
-    found = cli.main([str(a) for a in args])
+    found = main.main([str(a) for a in args])
     err = capsys.readouterr().err
     assert found == code, err
     one_message(err)
@@ -75,7 +75,7 @@ def test_a_check_of_three_thousand_strengths_answers(
     text = GOOD[GOOD.index("[algorithm]") :] + f'[[defense]]\nname = "iso"\nstrength = [{grid}]\n'
     path = tmp_path / "case.toml"
     path.write_text(f'[data]\nname = "breast_cancer"\n{text}')
-    assert cli.main(["check", str(path)]) == 0
+    assert main.main(["check", str(path)]) == 0
     assert "6000" in capsys.readouterr().out
     assert len(lookups) < 100
 
@@ -101,7 +101,7 @@ def test_a_check_of_many_columns_takes_time_in_proportion(
 
         sys.setprofile(counted)
         try:
-            assert cli.main(["check", str(path)]) == 0
+            assert main.main(["check", str(path)]) == 0
         finally:
             sys.setprofile(None)
         calls.append(count)
@@ -120,11 +120,11 @@ def test_a_cell_without_a_value_is_counted_and_no_error(
     (tmp_path / "t.csv").write_text(table_with(cell).replace("\n9,2,4,1\n", f"\n9,2,{cell},1\n"))
     path = tmp_path / "case.toml"
     path.write_text(GOOD)
-    assert cli.main(["check", str(path)]) == 0
+    assert main.main(["check", str(path)]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "t: missing values at a, of 60 rows: x1 1; a missing number becomes" in said
     assert "t: missing values at b, of 60 rows: x2 1;" in said
-    assert cli.main(["check", str(path), "--format", "json"]) == 0
+    assert main.main(["check", str(path), "--format", "json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert found["plan"]["data"][0]["missing"] == {"a": {"x1": 1}, "b": {"x2": 1}}
 
@@ -166,7 +166,7 @@ def test_a_store_that_fills_the_disk(
     from audited import SCENARIO, Planted
 
     from vflsec.engine import run as engine
-    from vflsec.engine.store import Store
+    from vflsec.storage.store import Store
 
     monkeypatch.setattr(
         engine, "default_backend", Planted({"norm": 0, "model_completion": 0}).backend

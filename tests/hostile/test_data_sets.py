@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from packages import packaged
 
-from vflsec import cli
+from vflsec.cli import main
 from vflsec.data.load import load_source
 from vflsec.errors import VflsecError
 
@@ -95,7 +95,7 @@ def test_a_faulty_data_set_ends_the_command_with_2(
     packaged(tmp_path, "dataset", {"d_short": DATA_SET.format(body="y = y[:50]")})
     case = tmp_path / "case.toml"
     case.write_text('data = { name = "d_short" }\nalgorithm = { name = "splitnn" }\n')
-    assert cli.main(["check", str(case)]) == 2
+    assert main.main(["check", str(case)]) == 2
     err = capsys.readouterr().err
     assert "d_short: its load must give rows from 0 to 49, got 0 to 199, of party 'a'" in err
 

@@ -13,9 +13,9 @@ import pandas as pd
 import pytest
 from audited import SCENARIO, Planted, gate
 
-from vflsec import cli
+from vflsec.cli import main
 from vflsec.engine import run as engine
-from vflsec.engine.store import Store
+from vflsec.storage.store import Store
 
 LEAKS = {"norm": 0.3, "model_completion": 0.2}
 STRICT = gate(max=0.1)
@@ -24,7 +24,7 @@ STRICT = gate(max=0.1)
 def go(planted: Planted, *args: object) -> int:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "default_backend", planted.backend)
-        return cli.main([str(a) for a in args])
+        return main.main([str(a) for a in args])
 
 
 def table(folder: Path) -> pd.DataFrame:

@@ -14,12 +14,12 @@ import pytest
 import stored
 from audited import SCENARIO, Planted, gate
 
-from vflsec import cli
+from vflsec.cli import main
 from vflsec.engine import run as engine
-from vflsec.engine.folder import LOCK_NAME, OUR_FILES, claim
 from vflsec.engine.run import run_audit
-from vflsec.engine.store import Store
 from vflsec.errors import ConfigError
+from vflsec.storage.results_folder import LOCK_NAME, OUR_FILES, claim
+from vflsec.storage.store import Store
 
 LEAKS = {"norm": 0.3, "model_completion": 0.2}
 STRICT, LAX = gate(max=0.1), gate(max=0.49)
@@ -34,7 +34,7 @@ def scenario(folder: Path, name: str, text: str) -> Path:
 def go(planted: Planted, *args: object) -> int:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "default_backend", planted.backend)
-        return cli.main([str(a) for a in args])
+        return main.main([str(a) for a in args])
 
 
 def test_a_killed_audit_leaves_no_earlier_verdict(
@@ -55,9 +55,9 @@ def test_a_killed_audit_leaves_no_earlier_verdict(
     edited.write_text(SCENARIO.replace("seeds = 5", "seeds = 6") + STRICT, encoding="utf-8")
     assert go(Killed(LEAKS), "audit", edited, "--out", out) == 130
     assert not any((out / name).exists() for name in said)
-    assert cli.main(["report", str(out)]) == 2
+    assert main.main(["report", str(out)]) == 2
     assert "its audit has not ended" in capsys.readouterr().err
-    assert cli.main(["gate", str(out)]) in (1, 3)
+    assert main.main(["gate", str(out)]) in (1, 3)
     assert go(Planted(LEAKS), "audit", edited, "--out", out) == 1
     assert all((out / name).is_file() for name in said)
 
@@ -76,7 +76,7 @@ def test_the_store_alone_goes_on_and_has_no_report_to_upload(tmp_path: Path) -> 
     for path in (tmp_path / "out").glob("results.sqlite*"):
         (cached / path.name).write_bytes(path.read_bytes())
     store = sorted(p.name for p in cached.iterdir())
-    assert cli.main(["audit", str(tmp_path / "nowhere.toml"), "--out", str(cached)]) == 2
+    assert main.main(["audit", str(tmp_path / "nowhere.toml"), "--out", str(cached)]) == 2
     assert sorted(p.name for p in cached.iterdir()) == store
     assert go(Killed(LEAKS), "audit", first, "--out", cached) == 0  # nothing is trained
     assert (cached / "report.html").is_file()
@@ -337,7 +337,7 @@ def test_a_damaged_store_is_told(
     out = _copy(finished, tmp_path)
     statement, code = stored.SQL[name]
     altered(out, lambda db: db.execute(statement), sealed)
-    found = cli.main(["gate", str(out)])
+    found = main.main(["gate", str(out)])
     seen = capsys.readouterr()
     lost = statement.startswith("delete from") and "measures" not in statement
     assert found == (2 if sealed and not lost else code), seen
@@ -361,7 +361,7 @@ def test_an_edited_record_is_told(
         db.execute("update meta set value = ? where key = 'audit'", (new,))
 
     altered(out, edit, sealed)
-    found = cli.main(["gate", str(out)])
+    found = main.main(["gate", str(out)])
     seen = capsys.readouterr()
     assert found == (2 if sealed else code), seen
     assert "\x1b" not in seen.out
@@ -381,12 +381,12 @@ def test_an_edited_summary_is_told(
     summary = json.loads(path.read_text())
     summary[key] = value(summary[key]) if callable(value) else value
     path.write_text(json.dumps(summary))
-    assert cli.main(["report", str(out), "--to", str(tmp_path / "to")]) == 2
+    assert main.main(["report", str(out), "--to", str(tmp_path / "to")]) == 2
     assert "it was edited or damaged since vflsec wrote it" in capsys.readouterr().err
     assert not (tmp_path / "to").exists()
     del summary["seal"]
     path.write_text(json.dumps(summary))
-    assert cli.main(["report", str(out), "--to", str(tmp_path / "to")]) == code
+    assert main.main(["report", str(out), "--to", str(tmp_path / "to")]) == code
     if code:
         told(capsys.readouterr().err, out)
 
@@ -404,9 +404,9 @@ def test_what_is_sealed_and_breaks_is_a_defect(
         raise KeyError("planted")
 
     monkeypatch.setattr(evaluate, "evaluate", broken)
-    assert cli.main(["gate", str(out)]) == 4
+    assert main.main(["gate", str(out)]) == 4
     altered(out, lambda db: None, sealed=False)
-    assert cli.main(["gate", str(out)]) == 2
+    assert main.main(["gate", str(out)]) == 2
     assert "KeyError: 'planted'" in capsys.readouterr().err
 
 
@@ -448,7 +448,7 @@ def test_a_flipped_page_is_told_or_changes_nothing(
     for i in range(page * 4096, min((page + 1) * 4096, len(data))):
         data[i] ^= 0xFF
     store.write_bytes(bytes(data))
-    code = cli.main(["gate", str(out)])
+    code = main.main(["gate", str(out)])
     err = capsys.readouterr().err
     assert code in (1, 2)
     assert "internal" not in err
@@ -468,7 +468,7 @@ def test_a_lost_log_loses_nothing_that_was_stored(finished: Path, tmp_path: Path
     out = _copy(finished, tmp_path)
     for name in ("results.sqlite-wal", "results.sqlite-shm"):
         (out / name).unlink(missing_ok=True)
-    assert cli.main(["gate", str(out)]) == 1
+    assert main.main(["gate", str(out)]) == 1
 
 
 def test_a_clock_that_jumps_back_changes_nothing(

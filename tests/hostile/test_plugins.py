@@ -13,7 +13,8 @@ import pytest
 from packages import packaged
 from sound import PACKAGED, QUICK
 
-from vflsec import cli, run_audit
+from vflsec import run_audit
+from vflsec.cli import main
 
 SCENARIO = PACKAGED + "{more}\n" + QUICK + "timeout = 1\n"
 
@@ -121,7 +122,7 @@ def test_a_module_that_cannot_be_used_ends_check(
     packaged(tmp_path, "attack", {name: text})
     path = tmp_path / "case.toml"
     path.write_text(SCENARIO.format(more=f'[[attack]]\nname = "{name}"\n'))
-    assert cli.main(["check", str(path)]) == 2
+    assert main.main(["check", str(path)]) == 2
     err = capsys.readouterr().err
     assert words in err
     assert f"{name}.py" in err or f"attack {name}: " in err
@@ -139,7 +140,7 @@ def test_a_faulty_defense_ends_the_audit_with_its_place(
     more = f'[[attack]]\nname = "norm"\n[[defense]]\nname = "{name}"\nstrength = [0, 0.5]\n'
     path = tmp_path / "case.toml"
     path.write_text(SCENARIO.format(more=more))
-    assert cli.main(["audit", str(path), "--out", str(tmp_path / "out"), "-q"]) == 2
+    assert main.main(["audit", str(path), "--out", str(tmp_path / "out"), "-q"]) == 2
     err = capsys.readouterr().err
     assert words in err
     assert name in err
@@ -167,7 +168,7 @@ def test_a_name_that_cannot_be_used_is_told(
     text = plugins.ATTACK.format(extra="", body="pass")
     text = text if kind == "attack" else plugins.DEFENSE.format(extra="", body="return None")
     packaged(tmp_path, kind, {name: text})
-    assert cli.main(["list", f"{kind}s"]) == 2
+    assert main.main(["list", f"{kind}s"]) == 2
     err = capsys.readouterr().err
     assert words in err
     assert repr(name).strip("'") in err
@@ -175,10 +176,10 @@ def test_a_name_that_cannot_be_used_is_told(
 
 def test_a_new_source_is_a_new_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An edited plug-in was taken for the old one: nothing was measured again."""
-    from vflsec import plugins as guarded
     from vflsec.config.scenario import load_scenario
     from vflsec.plan.planner import make_plan
-    from vflsec.registry import attacks
+    from vflsec.plugins import loading as guarded
+    from vflsec.plugins.registry import attacks
 
     monkeypatch.setattr(guarded, "CHECKOUT", False)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -198,14 +199,14 @@ def test_a_new_source_is_a_new_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert {a.code for g in plan.groups for a in g.attacks} == {attacks.entry("edited").code}
     assert {c.code for g in plan.groups for c in g.cells} == {""}
     (tmp_path / "edited.py").write_text(plugins.ATTACK.format(extra="", body="2"))
-    assert cli.main(["check", str(path)]) == 2  # this process has imported the old one
+    assert main.main(["check", str(path)]) == 2  # this process has imported the old one
 
 
 def test_a_folder_without_init_below_a_package_is_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A module ``pkg.sub.mine`` whose folder ``sub`` has no __init__.py ended with exit 4."""
-    from vflsec.plugins import source_key
+    from vflsec.plugins.loading import source_key
 
     (tmp_path / "outer_pkg" / "sub").mkdir(parents=True)
     (tmp_path / "outer_pkg" / "__init__.py").write_text("")
@@ -222,10 +223,10 @@ def test_an_edited_component_of_a_checkout_is_a_new_cell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``vflsec new attack`` writes into attacks/ there: edited, it kept its earlier figures."""
-    from vflsec import plugins as guarded
     from vflsec.config.scenario import load_scenario
     from vflsec.plan.planner import make_plan
-    from vflsec.registry import attacks
+    from vflsec.plugins import loading as guarded
+    from vflsec.plugins.registry import attacks
 
     assert guarded.CHECKOUT
     path = tmp_path / "case.toml"
@@ -257,9 +258,9 @@ def test_an_edited_component_of_a_checkout_is_a_new_cell(
 
 def test_packaged_components_have_no_code_in_their_key(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the package is installed, its version stands for them."""
-    from vflsec import plugins as guarded
-    from vflsec.cell import AttackSpec, CellSpec, digest
-    from vflsec.registry import attacks, defenses
+    from vflsec.plugins import loading as guarded
+    from vflsec.plugins.registry import attacks, defenses
+    from vflsec.specs import AttackSpec, CellSpec, digest
 
     monkeypatch.setattr(guarded, "CHECKOUT", False)
     assert attacks.entry("norm").code == defenses.entry("iso").code == ""

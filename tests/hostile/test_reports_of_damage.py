@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from audited import Planted, audited, gate
 
-from vflsec import cli
+from vflsec.cli import main
 
 PLANTED = Planted({"norm": 0.3, "model_completion": 0.2})
 
@@ -37,11 +37,11 @@ def test_no_report_is_printed_beside_results_that_do_not_bear_it_out(
         other = tmp_path / "other"
         assert audited(other, PLANTED, gate(max=0.48)).exit_code == 0
         (other / "out" / "summary.json").replace(out / "summary.json")
-    assert cli.main(command) == 2
+    assert main.main(command) == 2
     seen = capsys.readouterr()
     assert seen.err.startswith(f"error: {out}")
     assert "PASS" not in seen.out
     assert not (tmp_path / "to").exists()
     for path in out.glob("results.sqlite*"):  # alone a summary has its own seal
         path.unlink()
-    assert cli.main(command) == 0
+    assert main.main(command) == 0

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from vflsec.engine import folder as folders
-from vflsec.engine.folder import LOCK_NAME, claim, probe
 from vflsec.errors import ConfigError
-from vflsec.files import make_folder
+from vflsec.runtime.atomic_files import make_folder
+from vflsec.storage import results_folder as folders
+from vflsec.storage.results_folder import LOCK_NAME, claim, probe
 
 
 @pytest.mark.parametrize("begins", [probe, make_folder])

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from audited import SCENARIO, Planted, gate
 
-from vflsec import cli
+from vflsec.cli import main
 from vflsec.engine import run as engine
 
 LEAKS = {"norm": 0.3, "model_completion": 0.2}
@@ -51,7 +51,7 @@ def test_lost_output_never_changes_a_verdict(
     path = tmp_path / "case.toml"
     path.write_text(SCENARIO + gate(max=limit))
     monkeypatch.setattr(sys, "stdout", Broken(error, after))
-    assert cli.main(["audit", str(path), "--out", str(tmp_path / "out")]) == code
+    assert main.main(["audit", str(path), "--out", str(tmp_path / "out")]) == code
     assert len(planted.trained) == 15
     assert (tmp_path / "out" / "report.html").stat().st_size > 0
 
@@ -61,11 +61,11 @@ def test_a_full_disk_under_a_listing_is_an_error_and_a_closed_pipe_is_none(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", Broken(errno.ENOSPC))
-        assert cli.main(["list", "attacks"]) == 2
+        assert main.main(["list", "attacks"]) == 2
     assert "cannot be written: No space left" in capsys.readouterr().err
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", Broken(errno.EPIPE))
-        assert cli.main(["list", "attacks"]) == 0
+        assert main.main(["list", "attacks"]) == 0
 
 
 @pytest.mark.parametrize("name", ["[red]x", "[/]", "[link=file:]x", ":smile:", "a b"])
@@ -75,7 +75,7 @@ def test_markup_in_a_name_is_text(
     monkeypatch.setattr(engine, "default_backend", Planted(LEAKS).backend)
     monkeypatch.chdir(tmp_path)
     Path("case.toml").write_text(SCENARIO)
-    assert cli.main(["audit", "case.toml", "--out", name]) == 0
+    assert main.main(["audit", "case.toml", "--out", name]) == 0
     out = capsys.readouterr().out
     assert f"into {name}." in out
     assert f"Results: {name}" in out
@@ -90,10 +90,10 @@ def test_no_color_means_no_escape_sequence(
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
-    assert cli.main(["audit", str(path), "--out", str(tmp_path / "out")]) == 1
+    assert main.main(["audit", str(path), "--out", str(tmp_path / "out")]) == 1
     assert "\x1b" not in capsys.readouterr().out
     monkeypatch.delenv("NO_COLOR")
-    assert cli.main(["gate", str(tmp_path / "out")]) == 1
+    assert main.main(["gate", str(tmp_path / "out")]) == 1
     assert "\x1b" in capsys.readouterr().out
 
 
@@ -109,7 +109,7 @@ def test_a_terminal_without_letters_or_a_closed_one_changes_nothing(
     if closed:
         stream.close()
     monkeypatch.setattr(sys, "stdout", stream)
-    assert cli.main(["audit", str(path), "--out", str(tmp_path / "é")]) == 1
+    assert main.main(["audit", str(path), "--out", str(tmp_path / "é")]) == 1
     assert closed or b"Results:" in held.getvalue()
 
 
@@ -146,12 +146,12 @@ def test_what_has_no_end_is_not_waited_for(
     monkeypatch.setattr(engine, "default_backend", Planted(LEAKS).backend)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(pipe))
     (tmp_path / "case.toml").write_text(SCENARIO + gate(max=0.1))
-    assert cli.main(["audit", str(tmp_path / "case.toml"), "--out", str(out), "-q"]) == 1
+    assert main.main(["audit", str(tmp_path / "case.toml"), "--out", str(out), "-q"]) == 1
     assert f"GITHUB_STEP_SUMMARY: {pipe}: cannot be written" in capsys.readouterr().err
     for args in (
         ["report", str(tmp_path)],
         ["gate", str(out), "--baseline", str(pipe)],
         ["gate", str(out), "--baseline", "/dev/zero"],
     ):
-        assert cli.main(args) == 2
+        assert main.main(args) == 2
         assert "it is a device, a pipe or a folder" in capsys.readouterr().err

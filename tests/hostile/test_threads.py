@@ -7,7 +7,7 @@ import sys
 
 CODE = '''
 import sys, threading, time
-from vflsec.plugins import attempted
+from vflsec.plugins.loading import attempted
 
 def short():
     return 1

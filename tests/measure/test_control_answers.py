@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vflsec.cell import AttackSpec, CellSpec, DefenseSpec, Measure
 from vflsec.engine.cohort import run_cohort
+from vflsec.specs import AttackSpec, CellSpec, DefenseSpec, Measure
 from vflsec.testing import small_task
 
 

@@ -11,11 +11,11 @@ import torch
 from attack_views import binary_gradients, make_view, measure, tables
 
 import vflsec
-from vflsec import registry
-from vflsec.cell import AttackSpec
+from vflsec.core.view import View
 from vflsec.measure.attack import Bench, prepared
-from vflsec.measure.heard import heard
-from vflsec.view import View
+from vflsec.measure.observed_rows import heard
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec
 
 MADE = [
     {"name": "direction", "positives": 3}, {"name": "hints"}, {"name": "cluster", "names": "known"},

@@ -11,10 +11,10 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from vflsec.measure import own_columns
-from vflsec.measure.own_columns import BOOST_FROM, PENALTIES, from_randomised, learners
-from vflsec.nn.logistic import ridge_logistic, wide_logistic
-from vflsec.view import Known, View
+from vflsec.core.view import Known, View
+from vflsec.inference.batched_logistic import ridge_logistic, wide_logistic
+from vflsec.measure import own_classifiers
+from vflsec.measure.own_classifiers import BOOST_FROM, PENALTIES, from_randomised, learners
 
 
 def fake(x: torch.Tensor, y: torch.Tensor, q: int, classes: int = 2) -> View:
@@ -174,8 +174,8 @@ def test_controls_of_wide_tables_are_those_of_narrow_ones(monkeypatch: pytest.Mo
                                                          from_randomised(seen, noisy))]  # fmt: skip
 
     narrow = scores()
-    monkeypatch.setattr(own_columns, "_WIDE", 3)
-    monkeypatch.setattr(own_columns, "_DENSE", 3)
+    monkeypatch.setattr(own_classifiers, "_WIDE", 3)
+    monkeypatch.setattr(own_classifiers, "_DENSE", 3)
     for before, now in zip(narrow, scores(), strict=True):
         assert np.abs(np.asarray(before) - np.asarray(now)).max() < 1e-3
         assert np.abs(np.asarray(before)).max() > 0.5

@@ -10,13 +10,13 @@ import pytest
 import torch
 from attack_views import feature_view, rng
 
-from vflsec import registry
-from vflsec.cell import AttackSpec, CellSpec, Measure
+from vflsec.core.task import Task
+from vflsec.core.view import Facts, View
 from vflsec.engine.cohort import run_cohort
-from vflsec.task import Task
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellSpec, Measure
 from vflsec.testing import small_task
 from vflsec.train.views import assemble
-from vflsec.view import Facts, View
 
 PARTY = "passive1"
 

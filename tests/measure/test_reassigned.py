@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from vflsec import registry
-from vflsec.cell import AttackSpec, CellSpec, Measure
+from vflsec.core.task import Task
 from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ConfigError, ThreatModelError
 from vflsec.measure.attack import Bench, prepared
-from vflsec.task import Task
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellSpec, Measure
 from vflsec.testing import small_task
 from vflsec.train.cohort import Training, reassigned_task
-from vflsec.train.kept import insufficient
+from vflsec.train.view_reader import insufficient
 
 SPEC = AttackSpec(
     "model_completion", {"variants": ("logistic",), "reassigned": True}, ("passive1",)

@@ -13,17 +13,17 @@ import torch
 from attack_views import PARTY, make_view
 from torch import nn
 
-from vflsec import registry
 from vflsec.audit import scoring
-from vflsec.audit.goals import Goal
-from vflsec.cell import AttackSpec, CellSpec, DefenseSpec, Measure
+from vflsec.audit.truth import Goal
+from vflsec.core.guess import Guess, Truth
+from vflsec.core.view import Known, View
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
-from vflsec.guess import Guess, Truth
 from vflsec.measure import attack as bench
+from vflsec.measure.control_cache import SharedControls, made_of
 from vflsec.measure.controls import Control
-from vflsec.measure.shared import SharedControls, made_of
-from vflsec.view import Known, View
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellSpec, DefenseSpec, Measure
 
 
 def cells(defense: str, seeds: range) -> list[CellSpec]:

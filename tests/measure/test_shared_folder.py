@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 from test_shared import cells, figures
 
-from vflsec import registry
-from vflsec.cell import AttackSpec
+from vflsec.core.guess import Guess
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
-from vflsec.guess import Guess
-from vflsec.locks import LOCKS
 from vflsec.measure import attack as bench
+from vflsec.measure.control_cache import SharedControls, SharedFolder
 from vflsec.measure.controls import Control
-from vflsec.measure.shared import SharedControls, SharedFolder
+from vflsec.plugins import registry
+from vflsec.runtime.file_locks import LOCKS
+from vflsec.specs import AttackSpec
 
 KEYS = [("training", seed, seed + 9, "of") for seed in range(5)]
 
@@ -135,7 +135,7 @@ def test_of_what_is_missing_each_worker_takes_half(tmp_path: Path) -> None:
 _HOLD = """
 import sys, time
 from pathlib import Path
-from vflsec.measure.shared import SharedFolder
+from vflsec.measure.control_cache import SharedFolder
 with SharedFolder(Path(sys.argv[1])).claim([("a", 1)]) as mine:
     print(len(mine), flush=True)
     time.sleep(60)

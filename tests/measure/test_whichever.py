@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from vflsec.guess import Guess
+from vflsec.core.guess import Guess
 from vflsec.measure.controls import Control, whichever
 
 

@@ -8,7 +8,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from vflsec.nn.arranged import RARE, chance, rarely
+from vflsec.inference.batch_order import RARE, chance, rarely
 
 
 def test_the_rarest_order_of_ten_and_ten_is_one_of_all() -> None:

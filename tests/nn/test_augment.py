@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from vflsec.core.rng import Streams, generator
+from vflsec.core.view import Schema
 from vflsec.nn.augment import Corruption, ImageViews
-from vflsec.rng import Streams, generator
-from vflsec.view import Schema
 
 SCHEMA = Schema(tuple("abcdefghij"), (0, 0, 0, 5, 6, 7, 3, 4, 9, 8), (10,))  # 3 numeric, 7 codes
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from vflsec.nn import batchwise
-from vflsec.rng import generator
+from vflsec.core.rng import generator
+from vflsec.inference import batch_relations
 
 
 def visits(n: int, epochs: int, batch: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -21,7 +21,7 @@ def visits(n: int, epochs: int, batch: int, seed: int = 0) -> tuple[Tensor, Tens
 
 def eigenvectors(*of: Tensor) -> Tensor:
     """Where there are any."""
-    found = batchwise.leading(*of)
+    found = batch_relations.leading(*of)
     assert found is not None
     return found
 
@@ -45,7 +45,7 @@ def test_it_finds_the_eigenvectors_of_the_matrix_that_it_does_not_make() -> None
     g = torch.randn(len(place), 5, generator=generator(1, "g"), dtype=torch.float64)
     g += 4 * torch.eye(5, dtype=torch.float64)[y[place]]
     found = eigenvectors(g, place, epoch, step)
-    assert found.shape == (n, batchwise.KEPT)
+    assert found.shape == (n, batch_relations.KEPT)
     first = torch.linalg.eigh(dense(g, place, step, n)).eigenvectors.flip(1)[:, :2]
     off = found[:, :2] - first @ (first.T @ found[:, :2])
     assert float(off.norm() / found[:, :2].norm()) < 1e-3
@@ -70,7 +70,7 @@ def test_what_a_batch_is_turned_by_changes_nothing() -> None:
 def test_of_long_trainings_epochs_evenly_spread_are_read(
     monkeypatch: pytest.MonkeyPatch, most: int, read: int
 ) -> None:
-    monkeypatch.setattr(batchwise, "MOST", most)
+    monkeypatch.setattr(batch_relations, "MOST", most)
     place, epoch, step = visits(60, 10, 16)
     g = torch.randn(len(place), 4, generator=generator(2, "g"), dtype=torch.float64)
     at = torch.linspace(0, 9, read).round().long()
@@ -84,13 +84,13 @@ def test_batches_of_the_same_rows_every_time_are_not_read() -> None:
     rows, epoch = torch.arange(60).repeat(10), torch.arange(10).repeat_interleave(60)
     g = torch.randn(600, 4, generator=generator(2, "g"), dtype=torch.float64)
     fixed = epoch * 4 + rows // 16
-    assert batchwise.leading(g, rows, epoch, fixed) is None
+    assert batch_relations.leading(g, rows, epoch, fixed) is None
     for across in (7, 9, 16, 23):
-        assert batchwise.leading(g, rows, epoch, torch.arange(600) // across) is None
-    assert batchwise.leading(g[:60], rows[:60], epoch[:60], fixed[:60]) is None
-    assert batchwise.leading(g, rows, epoch, epoch) is not None  # one batch of all
-    assert batchwise.leading(g, *visits(60, 10, 30)) is not None
-    assert batchwise.leading(g, *visits(60, 10, 1)) is not None
+        assert batch_relations.leading(g, rows, epoch, torch.arange(600) // across) is None
+    assert batch_relations.leading(g[:60], rows[:60], epoch[:60], fixed[:60]) is None
+    assert batch_relations.leading(g, rows, epoch, epoch) is not None  # one batch of all
+    assert batch_relations.leading(g, *visits(60, 10, 30)) is not None
+    assert batch_relations.leading(g, *visits(60, 10, 1)) is not None
 
 
 def test_few_rows_equal_messages_and_batches_of_one_row_end_in_numbers() -> None:

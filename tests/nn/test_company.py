@@ -14,15 +14,15 @@ import torch
 from engine_fakes import SCENARIO, source
 
 import vflsec
-from vflsec import registry
-from vflsec._products import in_one_order
-from vflsec.cell import CellSpec, DefenseSpec
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
-from vflsec.engine.rehearse import make_plan
-from vflsec.nn import company
+from vflsec.engine.dry_run import make_plan
+from vflsec.nn import batch_invariance
+from vflsec.plugins import registry
+from vflsec.runtime.mkl import in_one_order
+from vflsec.specs import CellSpec, DefenseSpec
 
-holds = pytest.mark.skipif(bool(company.apart()), reason=company.warning())
+holds = pytest.mark.skipif(bool(batch_invariance.apart()), reason=batch_invariance.warning())
 
 
 @holds
@@ -30,7 +30,7 @@ def test_products_of_many_odd_shapes() -> None:
     g = torch.Generator().manual_seed(0)
     odd = [2 * torch.randint(0, 40, (3,), generator=g) + 1 for _ in range(20)]
     shapes = [tuple(map(int, s)) for s in odd] + [(7, 512, 1), (129, 65, 33), (512, 13, 63)]
-    assert company.apart(shapes, (0, 7, 13, 19)) == []  # type: ignore[arg-type]
+    assert batch_invariance.apart(shapes, (0, 7, 13, 19)) == []  # type: ignore[arg-type]
 
 
 @holds
@@ -62,14 +62,14 @@ def test_a_machine_on_which_company_matters_is_found(monkeypatch: pytest.MonkeyP
     """Where one bit of one replica depends on how many there are."""
 
     def step(x: torch.Tensor, *rest: torch.Tensor) -> list[torch.Tensor]:
-        out = company._step(x, *rest)
+        out = batch_invariance._step(x, *rest)
         if len(x) > 2 and x.shape[1] == 17 and x.dtype == torch.float32:
             out[2][19, 0, 0] = torch.nextafter(out[2][19, 0, 0], torch.tensor(torch.inf))
         return list(out)
 
-    assert company.apart(step=step) == ["17 rows, 9 to 3, float32"]
-    assert company.apart(step=step, places=(7,)) == []
-    said = company._said(["17 rows, 9 to 3, float32"])
+    assert batch_invariance.apart(step=step) == ["17 rows, 9 to 3, float32"]
+    assert batch_invariance.apart(step=step, places=(7,)) == []
+    said = batch_invariance._said(["17 rows, 9 to 3, float32"])
     assert "MKL_CBWR=AUTO,STRICT" in said
     assert "(layers of 17 rows, 9 to 3, float32)" in said
 
@@ -79,9 +79,9 @@ def test_the_plan_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         scenario = vflsec.load_scenario(tomllib.loads(SCENARIO))
         return make_plan(scenario, load=source).notes
 
-    monkeypatch.setattr("vflsec.engine.rehearse.warning", lambda: "")
+    monkeypatch.setattr("vflsec.engine.dry_run.warning", lambda: "")
     quiet = notes()
-    monkeypatch.setattr("vflsec.engine.rehearse.warning", lambda: "company matters.")
+    monkeypatch.setattr("vflsec.engine.dry_run.warning", lambda: "company matters.")
     assert notes() == (*quiet, "company matters.")
 
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
+from vflsec.core.rng import as_global, generator
+from vflsec.core.view import Schema
 from vflsec.nn.images import convolutional
 from vflsec.nn.replicas import Replicas
-from vflsec.rng import as_global, generator
-from vflsec.view import Schema
 
 HALF = Schema((), (), (1, 8, 4))
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from vflsec.core.rng import as_global, generator
 from vflsec.nn import dense as module
 from vflsec.nn.dense import Layer, dense
 from vflsec.nn.models import mlp
 from vflsec.nn.replicas import LEAST, Replicas
-from vflsec.rng import as_global, generator
 
 WIDTHS = [(6, 8, 3), (37, 5), (30, 9, 3), (12, 64, 32), (5, 37, 2), (1, 4, 1)]
 

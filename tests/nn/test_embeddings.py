@@ -11,11 +11,11 @@ from worlds import with_category
 
 from vflsec.algorithms.fedhssl import FedHSSL
 from vflsec.algorithms.splitnn import SplitNN
+from vflsec.core.view import Schema
 from vflsec.errors import ConfigError
 from vflsec.nn.models import TabularInput
 from vflsec.nn.replicas import Replicas
 from vflsec.testing import small_stack
-from vflsec.view import Schema
 
 SCHEMA = Schema(("a", "b", "c"), (1000, 0, 5), (3,))
 SMALL: dict[str, Any] = {"hidden": (7,), "cut": 3, "batch_size": 32, "epochs": 1, "patience": 0}

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import nn
 
+from vflsec.core.rng import as_global, generator
+from vflsec.core.view import Schema
 from vflsec.errors import ConfigError
 from vflsec.nn.encoders import POOLINGS, mlp_encoder, resnet_encoder, towers
 from vflsec.nn.images import resnet18
 from vflsec.nn.replicas import Replicas
-from vflsec.rng import as_global, generator
-from vflsec.view import Schema
 
 TABLE = Schema(("a", "b", "c"), (0, 0, 4), (3,))
 IMAGE = Schema((), (), (3, 8, 8))

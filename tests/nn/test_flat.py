@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from vflsec.nn import optim
-from vflsec.nn.flat import LANES, Flat, blocks, gradients_like
+from vflsec.nn.flat_parameters import LANES, Flat, blocks, gradients_like
 
 SHAPES = {"a": (3, 5, 16), "b": (3, 7), "c": (3, 16), "d": (3, 2, 3)}
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from vflsec.nn.kalman import QUIET, Rows
-from vflsec.rng import generator
+from vflsec.core.rng import generator
+from vflsec.inference.kalman_filter import QUIET, Rows
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:

@@ -9,9 +9,11 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from vflsec.nn import completion
-from vflsec.nn import logistic as solver
-from vflsec.nn.completion import (
+from vflsec.core.view import Known
+from vflsec.inference import batched_logistic as solver
+from vflsec.inference import completion
+from vflsec.inference.batched_logistic import ridge_logistic, softmax_logistic
+from vflsec.inference.completion import (
     SHRINKAGE,
     cv_score,
     folds_of,
@@ -20,8 +22,6 @@ from vflsec.nn.completion import (
     logistic_cv,
     simplest_good,
 )
-from vflsec.nn.logistic import ridge_logistic, softmax_logistic
-from vflsec.view import Known
 
 
 def world(q: int, p: int, seed: int = 0) -> tuple[np.ndarray, Known, np.ndarray]:

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from vflsec.nn import chain
-from vflsec.nn.completion import Fitted
+from vflsec.core.view import Known
+from vflsec.inference.completion import Fitted
+from vflsec.inference.inference_heads import fit_networks
+from vflsec.nn import manual_backprop
 from vflsec.nn.models import mlp
-from vflsec.nn.networks import fit_networks
 from vflsec.nn.replicas import Replicas
-from vflsec.view import Known
 
 ROWS, KNOWN, COLUMNS = 60, 12, 7
 
@@ -65,13 +65,13 @@ def test_a_step_by_hand_gives_the_bits_of_a_graph(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     steps = []
-    slopes = chain.slopes
+    slopes = manual_backprop.slopes
 
     def counted(*args: object) -> object:
         steps.append(1)
         return slopes(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(chain, "slopes", counted)
+    monkeypatch.setattr(manual_backprop, "slopes", counted)
     mine = fitted(kind, hidden, classes, dtype)
     assert len(steps) == (25 if by_hand else 0)
     monkeypatch.setattr(Replicas, "plain", None)
@@ -90,8 +90,8 @@ def test_a_step_by_hand_gives_the_bits_of_a_graph(
 def test_scaling_without_a_way_back_is_plain_arithmetic() -> None:
     x = torch.randn(2, 3, 4, generator=rng(0)).requires_grad_()
     mean, sd = torch.randn(2, 1, 4, generator=rng(1)), torch.full((2, 1, 4), 0.5)
-    y = chain.scaled(x, mean, sd)
+    y = manual_backprop.scaled(x, mean, sd)
     assert torch.equal(y, (x - mean) * 2)
-    assert not chain.noted(y)
+    assert not manual_backprop.noted(y)
     (slope,) = torch.autograd.grad(y.sum(), x)
     assert torch.equal(slope, torch.full_like(x, 2.0))

@@ -12,15 +12,15 @@ import torch
 from by_hand import assert_same
 from torch import nn
 
-from vflsec import registry
-from vflsec.cli import main
+from vflsec.cli.main import main
+from vflsec.core.view import Schema
 from vflsec.errors import ConfigError
 from vflsec.nn.models import from_path, top_from_path
+from vflsec.nn.module_check import rows_of
 from vflsec.nn.replicas import ReplicaFallbackWarning, Replicas, draws
-from vflsec.nn.trial import rows_of
+from vflsec.plugins import registry
 from vflsec.testing import small_stack
 from vflsec.testing.worlds import train
-from vflsec.view import Schema
 
 SCHEMA = Schema(tuple("abcdef"), (0,) * 6, (6,))
 

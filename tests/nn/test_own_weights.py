@@ -12,13 +12,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from vflsec import registry
-from vflsec.cli import main
+from vflsec.cli.main import main
 from vflsec.config.scenario import load_scenario
 from vflsec.errors import ConfigError
 from vflsec.nn.weights import starting_at, write_weights
 from vflsec.plan.planner import make_plan
-from vflsec.plugins import importable
+from vflsec.plugins import registry
+from vflsec.plugins.loading import importable
 from vflsec.testing import small_stack
 from vflsec.testing.worlds import train
 

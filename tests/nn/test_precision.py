@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 import vflsec
+from vflsec.core.rng import generator
 from vflsec.errors import ConfigError
-from vflsec.nn import company
+from vflsec.nn import batch_invariance
 from vflsec.nn.dense import Layer, dense
-from vflsec.nn.precision import FULL, bmm, products_of, rounded, stored
-from vflsec.rng import generator
+from vflsec.nn.reduced_precision import FULL, bmm, products_of, rounded, stored
 
 REDUCED = {"tf32": 11, "bf16": 8}
 """Significant bits."""
@@ -77,7 +77,7 @@ def test_a_replica_does_not_depend_on_its_company(kind: str) -> None:
         out = dense([Layer(given[1], given[2], True, kind)], given[0])
         return [out.detach(), *torch.autograd.grad((out * up.float()).sum(), given)]
 
-    assert company.apart(step=step) == []
+    assert batch_invariance.apart(step=step) == []
 
 
 def test_products_are_written_where_they_are_asked_for() -> None:

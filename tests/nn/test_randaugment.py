@@ -10,11 +10,11 @@ import torch
 from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
-from vflsec import registry
+from vflsec.core.rng import Streams, generator
 from vflsec.errors import ConfigError
 from vflsec.nn.fixmatch import ImageViews
 from vflsec.nn.randaugment import CHANGES, randaugment
-from vflsec.rng import Streams, generator
+from vflsec.plugins import registry
 
 LEVEL = 1 / 255
 

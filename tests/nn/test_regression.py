@@ -6,9 +6,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from vflsec.nn import regression
-from vflsec.nn.regression import ALPHAS, WIDE, _turned, fit_regressors, folds, r_squared, ridges
-from vflsec.rng import generator
+from vflsec.core.rng import generator
+from vflsec.inference import ridge_regression
+from vflsec.inference.ridge_regression import (
+    ALPHAS,
+    WIDE,
+    _turned,
+    fit_regressors,
+    folds,
+    r_squared,
+    ridges,
+)
 
 KNOWN = 40
 
@@ -85,7 +93,7 @@ def test_ridge_under_all_penalties_is_that_of_each(
     monkeypatch.setattr(torch.linalg, "solve", counted)
     found = ridges("ridge", x[:q], y, x[q:])
     assert solved == [len(ALPHAS)] * 6
-    z, fold = regression._standard(x), folds(q)
+    z, fold = ridge_regression._standard(x), folds(q)
 
     def one(on: Tensor, asked: Tensor, alpha: float) -> Tensor:
         centred, mean = z[:q][on] - z[:q][on].mean(0), y[on].mean(0)

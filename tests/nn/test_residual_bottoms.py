@@ -11,15 +11,15 @@ from by_hand import assert_same, trained
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm, conv2d
 
-from vflsec import registry
+from vflsec.core.rng import as_global, generator
+from vflsec.core.task import Stack, Task
+from vflsec.core.view import Schema
 from vflsec.data.prepare import make_task
 from vflsec.errors import ConfigError, PolicyError
 from vflsec.nn.images import image_bottom, wide_resnet
 from vflsec.nn.replicas import Replicas
-from vflsec.rng import as_global, generator
-from vflsec.task import Stack, Task
+from vflsec.plugins import registry
 from vflsec.train.loop import predict
-from vflsec.view import Schema
 
 HALF = Schema((), (), (3, 32, 16))
 SMALL: dict[str, Any] = {"batch_size": 32, "patience": 0, "lr": 0.01, "epochs": 1}

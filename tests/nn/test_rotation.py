@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vflsec.nn.rotation import nearest
-from vflsec.rng import generator
+from vflsec.core.rng import generator
+from vflsec.inference.orthogonal_alignment import nearest
 
 
 def skewed(n: int, seed: int) -> torch.Tensor:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from vflsec.core.rng import Streams, generator
 from vflsec.nn.replicas import Replicas
 from vflsec.nn.ssl import (
     Queue,
@@ -19,7 +20,6 @@ from vflsec.nn.ssl import (
     predictor,
     projector,
 )
-from vflsec.rng import Streams, generator
 
 
 def pair(r: int = 3, b: int = 5, d: int = 4) -> tuple[Tensor, Tensor]:

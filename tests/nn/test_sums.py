@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vflsec.nn.sums import sums
-from vflsec.rng import generator
-from vflsec.stores import _in_order
+from vflsec.core.recorder_stores import _in_order
+from vflsec.core.rng import generator
+from vflsec.nn.group_sums import sums
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

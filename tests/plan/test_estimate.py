@@ -13,12 +13,12 @@ import pytest
 from engine_fakes import SCENARIO, source
 
 import vflsec
-from vflsec import registry
-from vflsec.engine import machine as calibration
-from vflsec.engine import rehearse
-from vflsec.engine.rehearse import make_plan
+from vflsec.engine import dry_run
+from vflsec.engine import machine_speed as calibration
+from vflsec.engine.dry_run import make_plan
 from vflsec.plan.estimate import Machine, Tried, estimate
 from vflsec.plan.values import Plan
+from vflsec.plugins import registry
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_attacks_controls_and_rows_count(
 def test_what_the_plan_took_is_part_of_it(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     """An audit reads the tables and takes its first steps too."""
     clock = iter([100.0, 107.5])
-    monkeypatch.setattr(rehearse, "time", SimpleNamespace(process_time=lambda: next(clock)))
+    monkeypatch.setattr(dry_run, "time", SimpleNamespace(process_time=lambda: next(clock)))
     scenario = vflsec.load_scenario(tomllib.loads(SCENARIO))
     timed = make_plan(scenario, try_out=False, load=source).cost["seconds"]
     assert timed == pytest.approx(estimate(plan.groups)["seconds"] + 7.5, abs=0.11)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from vflsec import cli
+from vflsec.cli import main
 from vflsec.config.problems import ScenarioError
 from vflsec.config.scenario import load_scenario
-from vflsec.engine.rehearse import make_plan
+from vflsec.engine.dry_run import make_plan
 
 PART: dict[str, Any] = {"name": "breast_cancer", "aligned": 60}
 SMALL: dict[str, Any] = {"epochs": 1, "hidden": [6], "cut": 4}
@@ -126,13 +126,13 @@ def test_check_exits_2_with_one_line(
 ) -> None:
     path = tmp_path / "three.toml"
     path.write_text(FEDCVT)
-    assert cli.main(["check", str(path), *more]) == 2
+    assert main.main(["check", str(path), *more]) == 2
     err = capsys.readouterr().err
     assert err.count("error:") == 1
     assert "three.toml:7: algorithm.1 cannot be trained (fedcvt on breast_cancer): " in err
     assert "fedcvt: the number of parties must be 2, got 3." in err
     path.write_text(FEDCVT.replace("params = { parties = 3 }\n", ""))
-    assert cli.main(["check", str(path), *more]) == 0
+    assert main.main(["check", str(path), *more]) == 0
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_wrong_number_is_one_error_with_its_line(
 ) -> None:
     path = tmp_path / "wrong.toml"
     path.write_text(f'[data]\nname = "breast_cancer"\naligned = 60\n[algorithm]\n{algorithm}\n')
-    assert cli.main([verb, str(path)]) == 2
+    assert main.main([verb, str(path)]) == 2
     err = capsys.readouterr().err
     assert err.count("error:") == 1
     assert why in err

@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 from engine_fakes import SCENARIO, source
 
-from vflsec import installed, load_scenario
+from vflsec import load_scenario
 from vflsec.config.problems import ScenarioError
 from vflsec.data import prepare
-from vflsec.engine.record import record_of
-from vflsec.engine.rehearse import make_plan
+from vflsec.engine.audit_record import record_of
+from vflsec.engine.dry_run import make_plan
 from vflsec.plan import planner
 from vflsec.plan.values import Plan, chunks
-from vflsec.registry import Registry
+from vflsec.plugins import entry_points
+from vflsec.plugins.registry import Registry
 from vflsec.train import cohort as train_cohort
 
 PASSIVE = ("passive1", "passive2")
@@ -290,8 +291,8 @@ def test_active_attackers_train_by_themselves(install: Any, monkeypatch: Any) ->
         meddler='''"""Meddles."""
 from dataclasses import dataclass
 from vflsec import registry
-from vflsec.attack import Attack
-from vflsec.policy import Policy
+from vflsec.core.attack import Attack
+from vflsec.core.policy import Policy
 
 class Push(Policy):
     pass
@@ -392,7 +393,7 @@ def test_what_is_read_trained_and_looked_up_does_not_grow_with_the_grid(
 
     for owner, name in [
         (Registry, "entries"), (Registry, "create"), (planner, "load_source"),
-        (train_cohort, "first_step"), (prepare, "make_task"), (installed, "entry_points"),
+        (train_cohort, "first_step"), (prepare, "make_task"), (entry_points, "entry_points"),
     ]:  # fmt: skip
         counted(owner, name)
     made(2)  # fills what is looked up once a process

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from audited import LEAKY, SEALED, Planted, audited, gate
 
-from vflsec.report import advice, first
-from vflsec.report.beyond import beyond, deployed, unjudged, unstopped
+from vflsec.report import advice, first_screen
 from vflsec.report.github import workflow_commands
 from vflsec.report.html import html
 from vflsec.report.junit import junit_xml
 from vflsec.report.markdown import markdown_summary
 from vflsec.report.statement import paragraph
+from vflsec.report.ungated_leaks import beyond, deployed, unjudged, unstopped
 from vflsec.report.verdicts import headline
 
 COLUMNS = """
@@ -52,7 +52,7 @@ def test_a_pass_says_what_it_does_not_limit_where_it_judges(told: dict[str, Any]
     assert (p["attack"], p["strength"], p["judged"]) == ("attribute(column=a)", 5.0, True)
     gain = f"{p['advantage']:+.2f}"
     clause = f"at iso 5; no gate limits {SECRET} ({gain}) there"
-    assert clause in first.scope(told)
+    assert clause in first_screen.scope(told)
     assert clause in paragraph(told)
     assert clause in markdown_summary(told)
     assert clause in html(told)
@@ -66,7 +66,7 @@ def test_a_gain_within_the_limits_of_other_gates_is_no_headline(tmp_path: Path) 
     small = audited(tmp_path, planted, COLUMNS + LIMITS).summary
     assert deployed(small) == unjudged(small) == []
     assert f"{SECRET}, +0.03 with iso 5, which is judged" in beyond(small)[0]
-    assert "no gate limits" not in first.scope(small)
+    assert "no gate limits" not in first_screen.scope(small)
 
 
 def test_a_minimum_of_what_attacks_gain_limits_nothing(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_build_is_told(told: dict[str, Any], monkeypatch: pytest.MonkeyPatch) 
 def test_a_failed_audit_says_it_on_the_page_to_sign(told: dict[str, Any]) -> None:
     lost = copy.deepcopy(told)
     lost["gates"][0]["verdict"] = "FAIL"
-    assert "no gate limits" not in first.scope(lost)
+    assert "no gate limits" not in first_screen.scope(lost)
     assert unjudged(told)[0] in paragraph(lost)
 
 
@@ -103,10 +103,10 @@ def test_what_nothing_stops_is_part_of_the_price(told: dict[str, Any], tmp_path:
         "gate limits it."
     )
     assert unstopped(told) == [said]
-    assert first.cheapest(told)[-1] == said
+    assert first_screen.cheapest(told)[-1] == said
     stopped = summary_of(tmp_path, 0.0)
     assert unstopped(stopped) == deployed(stopped) == []
-    assert "no gate limits" not in first.scope(stopped)
+    assert "no gate limits" not in first_screen.scope(stopped)
 
 
 def test_what_is_left_within_the_limits_of_other_gates_was_stopped(tmp_path: Path) -> None:
@@ -156,5 +156,5 @@ def test_a_verdict_on_attacks_is_not_said_of_points_where_a_claim_alone_was_judg
     claim = copy.deepcopy(told["gates"][0])
     claim |= {"strength": 99.0, "verdict": "PASS", "attack": "", "detectable": {}}
     claim["gate"] |= {"metric": "epsilon_lower", "max": 9.0}
-    said = first.scope({**told, "gates": [*told["gates"], claim]})
+    said = first_screen.scope({**told, "gates": [*told["gates"], claim]})
     assert "at iso 5; no gate" in said

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from audited import SCENARIO, Planted, audited
 
-from vflsec import cli
+from vflsec.cli import main
 from vflsec.engine.run import run_audit
 
 OTHER = SCENARIO
@@ -25,7 +25,7 @@ def test_audits_of_different_scenarios(tmp_path: Path, capsys: pytest.CaptureFix
     one = audited(tmp_path / "a", planted).folder
     (tmp_path / "other.toml").write_text(OTHER)
     two = run_audit(tmp_path / "other.toml", tmp_path / "b", backend=planted.backend()).folder
-    assert cli.main(["compare", str(one), str(two), "--format", "json"]) == 0
+    assert main.main(["compare", str(one), str(two), "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     both = {(r["attack"], r["strength"]): r for r in found["rows"]}
     assert set(both) == {("norm", 0.0), ("", 0.0)}  # undefended, whatever the defense is called
@@ -34,7 +34,7 @@ def test_audits_of_different_scenarios(tmp_path: Path, capsys: pytest.CaptureFix
     gone = {(r["attack"], r["defense"], r["strength"]) for r in found["gone"]}
     assert ("model_completion", "iso", 0.0) in gone
     assert ("norm", "iso", 5.0) in gone
-    assert cli.main(["compare", str(one), str(two)]) == 0
+    assert main.main(["compare", str(one), str(two)]) == 0
     said = capsys.readouterr().out
     assert "gone: norm by shop (breast_cancer, splitnn, iso 5, train rows)" in said
     assert "new: norm by shop (breast_cancer, splitnn, noise 2, train rows)" in said
@@ -48,7 +48,7 @@ def test_the_last_line_says_what_leaks_more(
     for name, norm in (("a", 0.1), ("b", 0.3)):
         planted = Planted({"norm": norm, "model_completion": 0.2})
         folders.append(str(audited(tmp_path / name, planted).folder))
-    assert cli.main(["compare", *folders]) == 0
+    assert main.main(["compare", *folders]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "norm by shop train" in said
     assert "model_completion by shop train" not in said
@@ -56,8 +56,8 @@ def test_the_last_line_says_what_leaks_more(
         "5 of 7 figures did not change. Beyond its 95 % interval leakage rose in 2 figures, most "
         "by +0.200 (norm by shop, splitnn, iso 0, train rows)."
     )
-    assert cli.main(["compare", *reversed(folders)]) == 0
+    assert main.main(["compare", *reversed(folders)]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "leakage fell in 2 figures, most by -0.200" in said
-    assert cli.main(["compare", folders[0], folders[0]]) == 0
+    assert main.main(["compare", folders[0], folders[0]]) == 0
     assert capsys.readouterr().out.split("\n")[-2] == "7 of 7 figures did not change."

@@ -11,10 +11,10 @@ import pytest
 from audited import Planted, audited
 
 from vflsec.audit.leakage import records
-from vflsec.cell import CellResult, CellSpec, LedgerRow, Measure
 from vflsec.report import figures
 from vflsec.report.html import html
 from vflsec.report.markdown import markdown_summary
+from vflsec.specs import CellResult, CellSpec, LedgerRow, Measure
 
 LEAKY = {"norm": 0.3, "model_completion": 0.2}
 

@@ -15,15 +15,16 @@ import pytest
 from audited import LEAKY, SEALED, Planted, audited, gate
 from rich.console import Console
 
-from vflsec import cli, registry
-from vflsec.engine.record import families as registered
-from vflsec.report import advice, coverage, first
+from vflsec.cli import main
+from vflsec.engine.audit_record import families as registered
+from vflsec.plugins import registry
+from vflsec.report import advice, coverage, first_screen
 from vflsec.report.console import print_summary, print_verdicts
 from vflsec.report.github import workflow_commands
 from vflsec.report.html import html
 from vflsec.report.junit import junit_xml
-from vflsec.report.lines import WIDTH
 from vflsec.report.markdown import markdown_summary
+from vflsec.report.rich_items import WIDTH
 from vflsec.report.sarif import sarif
 from vflsec.report.statement import paragraph, statement
 
@@ -42,11 +43,11 @@ def summary(folder: Path) -> dict[str, Any]:
 def run(command: str) -> int:
     words = shlex.split(command)
     assert words[0] == "vflsec"
-    return cli.main(words[1:])
+    return main.main(words[1:])
 
 
 def test_it_says_whether_how_much_and_to_whom(summary: dict[str, Any]) -> None:
-    (line,) = first.answers(summary)
+    (line,) = first_screen.answers(summary)
     worst = next(r for r in summary["leaks"] if r["attack"] == "norm")
     assert line == (
         f"breast_cancer, without a defense, leaks: the labels of bank to shop, "
@@ -60,15 +61,15 @@ def test_what_findings_are_corrected_for_is_said_where_they_stand(summary: dict[
     """The first screen is corrected for the number of attacks, and findings are not."""
     out = io.StringIO()
     print_summary(summary, Console(file=out, width=400), whole=True)
-    told = first.each(summary)
+    told = first_screen.each(summary)
     assert "at 95 % by itself" in told
-    assert told.endswith(first.CORRECTED)
+    assert told.endswith(first_screen.CORRECTED)
     terminal = out.getvalue()
     page, text = html(summary), markdown_summary(summary)
     for shown, title in ((terminal, "Findings"), (page, 'id="findings"'), (text, "### Findings")):
         assert told in shown.split(title)[1][: len(told) + 60]
-    assert first.CORRECTED in statement(summary).split("5. Findings")[1][:200]
-    assert first.each(summary | {"confidence": 0.9}).count("at 90 %") == 1
+    assert first_screen.CORRECTED in statement(summary).split("5. Findings")[1][:200]
+    assert first_screen.each(summary | {"confidence": 0.9}).count("at 90 %") == 1
     bare = summary | {"findings": [f for f in summary["findings"] if f["kind"] == "verdict"]}
     assert told not in html(bare)
     assert told not in markdown_summary(bare)
@@ -76,7 +77,7 @@ def test_what_findings_are_corrected_for_is_said_where_they_stand(summary: dict[
 
 def test_a_sealed_system_is_not_said_to_leak(tmp_path: Path) -> None:
     found = audited(tmp_path, Planted(SEALED, SEALED, sd=0.05), gate(max=0.2)).summary
-    (line,) = first.answers(found)
+    (line,) = first_screen.answers(found)
     assert line.startswith("breast_cancer, without a defense: no leak of the labels of bank is ")
     assert "the most that 2 attacks gained is" in line
 
@@ -86,17 +87,17 @@ def test_a_leak_that_choosing_explains_is_told_apart(summary: dict[str, Any]) ->
     found = copy.deepcopy(summary)
     for row in found["leaks"]:
         row["low"] = -0.01
-    (line,) = first.answers(found)
+    (line,) = first_screen.answers(found)
     assert "no leak of the labels of bank outlasts the correction for 2 tries" in line
 
 
 def test_the_verdict_says_what_it_holds_for(tmp_path: Path, summary: dict[str, Any]) -> None:
-    assert first.scope(summary) == (
+    assert first_screen.scope(summary) == (
         "FAIL for 2 attacks of 2 of 15 families, at iso 0, iso 5. 3 judgements: 1 failed, 2 passed."
     )
     one = audited(tmp_path, Planted(LEAKY, SEALED), gate(max=0.1, defense="defended")).summary
     least = max(one["gates"][0]["detectable"].values())
-    assert first.scope(one) == (
+    assert first_screen.scope(one) == (
         f"PASS for 2 attacks of 2 of 15 families, at iso 5; would have found {least:.2g} at worst. "
         "1 judgement: 1 passed."
     )
@@ -109,7 +110,7 @@ def test_the_cheapest_strength_is_named_though_no_gate_judges_it(summary: dict[s
     assert (rows["iso", 0.0]["gates"], rows["iso", 0.0]["passed"]) == (2, 1)
     assert (rows["iso", 5.0]["gates"], rows["iso", 5.0]["passed"]) == (2, 2)
     assert [k for k, r in rows.items() if r["cheapest"]] == [("iso", 5.0)]
-    (line,) = first.cheapest(summary)
+    (line,) = first_screen.cheapest(summary)
     drop = rows["iso", 5.0]["utility_drop"]
     assert drop == pytest.approx(0.02, abs=0.005)
     assert line.startswith(f"breast_cancer: iso 5 already passes both gates, costs {drop:.3f} [")
@@ -125,7 +126,9 @@ def test_the_cheapest_strength_is_named_though_no_gate_judges_it(summary: dict[s
     none = copy.deepcopy(summary)
     for row in none["grid"]:
         row |= {"passed": 0, "cheapest": False}
-    assert "no strength of the grid (iso 0, iso 5) passes both gates" in first.cheapest(none)[0]
+    assert (
+        "no strength of the grid (iso 0, iso 5) passes both gates" in first_screen.cheapest(none)[0]
+    )
     step = advice.next_steps(none)[0]
     assert "no point that was tried passes" in step.text
     assert step.command.startswith("vflsec tune ")
@@ -137,11 +140,11 @@ def test_the_cheapest_strength_is_named_though_no_gate_judges_it(summary: dict[s
 
 def test_the_level_of_a_gate_is_not_said_to_be_that_of_the_audit(summary: dict[str, Any]) -> None:
     """Looks share the error, so a gate was judged at 98.3 % beside a sentence that said 95 %."""
-    usual = first.bounds(summary)
+    usual = first_screen.bounds(summary)
     assert usual.endswith("each at 95 %, which stand beside it.")
     shared = copy.deepcopy(summary)
     shared["gates"][0]["gate"]["confidence"] = 1 - 0.05 / 3
-    assert first.bounds(shared) == usual + (
+    assert first_screen.bounds(shared) == usual + (
         " A line that names another level is judged at that: it is the gate's own, or the looks of "
         "--until-decided share the error."
     )
@@ -168,7 +171,7 @@ def test_a_setting_that_was_given_twice_is_advised_once() -> None:
 
 def test_no_defense_is_the_cheapest_where_it_passes(tmp_path: Path) -> None:
     found = audited(tmp_path, Planted(LEAKY, SEALED), gate(max=0.4)).summary
-    assert first.cheapest(found) == ["breast_cancer: the gate passes without a defense."]
+    assert first_screen.cheapest(found) == ["breast_cancer: the gate passes without a defense."]
     assert [r["strength"] for r in found["grid"] if r["cheapest"]] == [0.0]
     assert found["grid"][0]["utility_drop"] == 0.0
 
@@ -188,10 +191,10 @@ def test_what_one_training_costs_is_not_said_of_another(tmp_path: Path) -> None:
     both = 'algorithm=[{name="splitnn",epochs=2},{name="fedbcd",epochs=2}]'
     found = audited(tmp_path, Two(LEAKY, SEALED), gate(max=0.1), set=[both]).summary
     at = "breast_cancer trained by"
-    splitnn, fedbcd = first.cheapest(found)
+    splitnn, fedbcd = first_screen.cheapest(found)
     assert splitnn.startswith(f"{at} splitnn: iso 5 already passes the gate, costs 0.0")
     assert fedbcd == f"{at} fedbcd: the gate passes without a defense."
-    (leak, *_) = first.answers(found)
+    (leak, *_) = first_screen.answers(found)
     assert leak.startswith(f"{at} splitnn, without a defense, leaks: ")
     printed = io.StringIO()
     print_verdicts(found["gates"], Console(file=printed, width=WIDTH))
@@ -260,15 +263,15 @@ def test_attacks_without_a_figure_are_not_counted(summary: dict[str, Any]) -> No
     """25 attacks were counted where 17 of them could not be made."""
     one = copy.deepcopy(summary)
     one["gates"] = [v | {"detectable": {}} for v in one["gates"] if v["attack"]][:1]
-    assert f"{one['gates'][0]['verdict']} for 2 attacks of 2 of 15" in first.scope(one)
+    assert f"{one['gates'][0]['verdict']} for 2 attacks of 2 of 15" in first_screen.scope(one)
     for p in one["points"]:
         if p["attack"].startswith("norm"):
             p["status"] = "not-observable"
-    assert "for 1 attack of 1 of 15 families" in first.scope(one)
+    assert "for 1 attack of 1 of 15 families" in first_screen.scope(one)
     for p in one["points"]:
         p["status"] = "not-observable"
     one["gates"][0] |= {"attack": "", "verdict": "INCONCLUSIVE"}
-    assert first.scope(one).startswith("INCONCLUSIVE for 0 attacks of 0 of 15 families")
+    assert first_screen.scope(one).startswith("INCONCLUSIVE for 0 attacks of 0 of 15 families")
 
 
 def test_a_copied_folder_is_the_one_that_commands_name(
@@ -284,7 +287,7 @@ def test_a_copied_folder_is_the_one_that_commands_name(
         ["report", "elsewhere", "--to", "public"],
         ["gate", "elsewhere", "--report", "own"],
     ):
-        cli.main(words)
+        main.main(words)
         shown = capsys.readouterr().out
         assert ("Results: public (open public/report.html" in shown) == (words[0] == "report")
         text = shown + Path(words[-1], "summary.md").read_text(encoding="utf-8")
@@ -301,7 +304,7 @@ def test_a_pass_with_a_warning_says_so_everywhere(
     found["gates"] = [v | {"verdict": "PASS"} for v in summary["gates"] if v["attack"]]
     quiet = copy.deepcopy(found)
     found["gates"][0] |= {"warning": warning, "more_seeds": 9, "reason": f"Within. T{warning[1:]}."}
-    assert first.scope(found) == (
+    assert first_screen.scope(found) == (
         f"PASS for 2 attacks of 2 of 15 families, at iso 0; but {warning}. 1 judgement: 1 passed."
     )
     step = advice.next_steps(found)[0]
@@ -341,16 +344,16 @@ def test_gate_can_be_asked_what_it_would_have_found(
     gates = gate(max=0.1, defense="defended") + gate(metric="utility", min=0.5)
     out = str(audited(tmp_path, Planted(LEAKY, SEALED), gates).folder)
     own = ["--max", "0.1", "--defense", "defended"]
-    assert cli.main(["gate", out, "--detect", "0.1"]) == 0
-    assert cli.main(["gate", out, *own, "--detect", "0.1"]) == 0
+    assert main.main(["gate", out, "--detect", "0.1"]) == 0
+    assert main.main(["gate", out, *own, "--detect", "0.1"]) == 0
     capsys.readouterr()
     for more in ([], own):
-        assert cli.main(["gate", out, *more, "--detect", "0.005"]) == 3
+        assert main.main(["gate", out, *more, "--detect", "0.005"]) == 3
         assert "above its detect = 0.005;" in " ".join(capsys.readouterr().out.split())
-    assert cli.main(["gate", out, "--metric", "auc", "--max", "0.7", "--detect", "0.1"]) == 2
+    assert main.main(["gate", out, "--metric", "auc", "--max", "0.7", "--detect", "0.1"]) == 2
     assert "only beside a max" in capsys.readouterr().err
     other = str(audited(tmp_path / "b", Planted(LEAKY), gate(metric="utility", min=0.5)).folder)
-    assert cli.main(["gate", other, "--detect", "0.1"]) == 2
+    assert main.main(["gate", other, "--detect", "0.1"]) == 2
     assert "no gate of the scenario limits an advantage" in capsys.readouterr().err
 
 
@@ -409,7 +412,7 @@ def test_of_a_quantity_nothing_is_said_of_classes(summary: dict[str, Any]) -> No
 
 def test_the_verdict_is_the_last_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["report", str(folder)], ["gate", str(folder)]):
-        cli.main(words)
+        main.main(words)
         last = capsys.readouterr().out.rstrip("\n").splitlines()[-1]
         assert last.startswith("FAIL for 2 attacks of 2 of 15 families, at iso 0, iso 5.")
 
@@ -436,10 +439,10 @@ def test_a_share_stays_a_share(tmp_path: Path) -> None:
 
 
 def test_processor_time_is_told_apart_from_the_clock(summary: dict[str, Any]) -> None:
-    assert "s of work" in first.work(summary)  # planted cells were not timed
+    assert "s of work" in first_screen.work(summary)  # planted cells were not timed
     timed = copy.deepcopy(summary)
     timed["cost"] |= {"cpu_seconds": 12.0, "run_seconds": 7.5}
-    assert first.work(timed) == (
+    assert first_screen.work(timed) == (
         "10 of 10 trainings on cpu, 12.0 s of processor time; the last run took 7.5 s by the clock"
     ).replace("10 of 10", f"{timed['cells']['finished']} of {timed['cells']['planned']}")
 
@@ -484,8 +487,8 @@ def test_a_summary_of_an_earlier_version_is_still_told(summary: dict[str, Any]) 
     old = {k: v for k, v in summary.items()
            if k not in ("families", "grid", "command", "who", "tables", "leaks")}  # fmt: skip
     old["cost"] = {k: v for k, v in old["cost"].items() if k != "cpu_seconds"}
-    assert first.answers(old) == first.answers(summary)
-    assert first.cheapest(old) == []
+    assert first_screen.answers(old) == first_screen.answers(summary)
+    assert first_screen.cheapest(old) == []
     assert all(not s.command or s.command.startswith("vflsec show") or "list" in s.command
                for s in advice.next_steps(old))  # fmt: skip
     assert "Signatures" in statement(old)

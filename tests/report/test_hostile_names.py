@@ -18,16 +18,16 @@ from audited import LEAKY, SEALED, Planted, audited, gate
 from rich.console import Console
 
 import vflsec
-from vflsec import cli
+from vflsec.cli import main
 from vflsec.data.names import unshowable
 from vflsec.errors import ConfigError
-from vflsec.files import json_text
 from vflsec.report import advice
 from vflsec.report.console import judged_line, print_summary
-from vflsec.report.lines import WIDTH
 from vflsec.report.progress import Lines
-from vflsec.report.text import clean, inert, shown
+from vflsec.report.rich_items import WIDTH
+from vflsec.report.sanitize import clean, inert, shown
 from vflsec.report.tracking import metrics, tags
+from vflsec.runtime.atomic_files import json_text
 from vflsec.train.export import check_writable
 
 ESCAPE = "\x1b[2J\x1b]0;x\x07"
@@ -93,15 +93,15 @@ def test_a_build_server_is_told_nothing_by_a_name(
 ) -> None:
     """A name that wraps begins a line; GitHub takes one with :: in front for a command."""
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    assert cli.main(["report", str(folder)]) == 0
+    assert main.main(["report", str(folder)]) == 0
     said = capfd.readouterr().out
     assert "stop-commands" in said
     assert commands(said) == []
-    assert cli.main(["gate", str(folder)]) == 1
+    assert main.main(["gate", str(folder)]) == 1
     told = commands(capfd.readouterr().out)
     assert [x.partition(" ")[0] for x in told] == ["::error"] * len(told)
     assert len(told) == 1
-    assert cli.main(["show", "##[error]x\n::error::y"]) == 2
+    assert main.main(["show", "##[error]x\n::error::y"]) == 2
     assert commands(capfd.readouterr().err) == []
 
 
@@ -126,7 +126,7 @@ def test_names_that_look_the_same_are_two() -> None:
 
 
 def test_json_holds_the_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    from vflsec.cli_streams import heard, print_json
+    from vflsec.cli.output import heard, print_json
 
     value = {"name": "##[error]x ## ### ::y"}
     with heard():
@@ -197,17 +197,17 @@ def test_init_advises_a_command_that_can_be_pasted(
     monkeypatch.chdir(tmp_path)
     rows = "".join(f"c{i},{i * 7 % 11},{i * 5 % 13},{i * 3 % 2}\n" for i in range(60))
     (tmp_path / "bank.csv").write_text("id,x,z,y\n" + rows)
-    assert cli.main(["init", "bank.csv", "--label", "y", "--out", "my $(touch x) case.toml"]) == 0
+    assert main.main(["init", "bank.csv", "--label", "y", "--out", "my $(touch x) case.toml"]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
     words = shlex.split(last.partition("Next: ")[2])
     assert words == ["vflsec", "check", "my $(touch x) case.toml"]
-    assert cli.main(words[1:]) == 0
+    assert main.main(words[1:]) == 0
 
 
 def test_errors_show_no_escape_sequence(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert cli.main(["audit", f"no{ESCAPE}{HIDDEN}.toml"]) == 2
+    assert main.main(["audit", f"no{ESCAPE}{HIDDEN}.toml"]) == 2
     said = capsys.readouterr().err
     assert all(c.isprintable() or c == "\n" for c in said), repr(said)
 
@@ -221,7 +221,7 @@ def test_a_trace_from_elsewhere_runs_nothing_on_the_terminal(
         z = rec.cut(torch.zeros(10, 2, requires_grad=True), range(10))
         z.backward(torch.ones(10, 2))  # type: ignore[no-untyped-call]
     for verb in ("info", "validate"):
-        assert cli.main(["trace", verb, str(tmp_path / "t")]) == 0
+        assert main.main(["trace", verb, str(tmp_path / "t")]) == 0
         said = capsys.readouterr().out
         assert all(c.isprintable() or c in "\n\u2060" for c in said), repr(said)
         assert commands(said) == []
@@ -248,9 +248,9 @@ def test_views_are_not_kept_of_a_party_with_an_accent(
     (tmp_path / "Übersicht.csv").write_text(
         "id,v\n" + "".join(f"c{i},{i % 5}\n" for i in range(60))
     )
-    assert cli.main(["init", "bank.csv", "Übersicht.csv", "--label", "y"]) == 0
+    assert main.main(["init", "bank.csv", "Übersicht.csv", "--label", "y"]) == 0
     for args in (["audit", "--keep-views"], ["trace", "record"]):
-        assert cli.main([*args, "scenario.toml", "--out", "out"]) == 2
+        assert main.main([*args, "scenario.toml", "--out", "out"]) == 2
         assert "got 'Übersicht'. A folder is called so" in capsys.readouterr().err
         assert not (tmp_path / "out").exists()
 
@@ -263,8 +263,8 @@ def test_folders_whose_names_are_no_utf8_hold_an_audit(
     folder = tmp_path / os.fsdecode(b"gr\xfc\xdfe")
     found = audited(folder, Planted(LEAKY, SEALED), gate(max=0.1))
     assert found.exit_code == 1
-    assert cli.main(["report", str(found.folder)]) == 0
-    assert cli.main(["gate", str(found.folder), "--max", "0.4"]) == 0
+    assert main.main(["report", str(found.folder)]) == 0
+    assert main.main(["gate", str(found.folder), "--max", "0.4"]) == 0
     said = capsys.readouterr().out
     assert "PASS" in said
     kept = json.loads((found.folder / "summary.json").read_text(encoding="utf-8"))

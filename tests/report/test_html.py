@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from audited import Planted, audited, gate
 
-from vflsec import registry
+from vflsec.plugins import registry
 from vflsec.report import figures
-from vflsec.report.beyond import beyond
+from vflsec.report.attack_families import FAMILIES
 from vflsec.report.coverage import families
-from vflsec.report.families import FAMILIES
 from vflsec.report.html import html
-from vflsec.report.placing import WORDS, assumed, threats
+from vflsec.report.threat_model import WORDS, assumed, threats
+from vflsec.report.ungated_leaks import beyond
 from vflsec.report.verdicts import headline, judged
 
 LEAKY = {"norm": 0.3, "model_completion": 0.2}

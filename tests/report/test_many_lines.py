@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from audited import LEAKY, SEALED, Planted, audited
 
-from vflsec.audit import matrix
+from vflsec.audit import strongest_attack
 from vflsec.report import figures
 from vflsec.report.html import html
 from vflsec.report.markdown import markdown_summary
@@ -93,7 +93,7 @@ def test_tables_have_every_row_that_a_gate_judges(summary: dict[str, Any]) -> No
     assert "+0.29" in page.split("Who leaks to whom, undefended")[1].split("</table>")[0]
     cells = figures.points(two)
     assert {p["split"] for p in cells if p["attack"] == "norm"} == {"train"}
-    assert len(matrix.told(two["points"])) == len(cells) + 2
+    assert len(strongest_attack.told(two["points"])) == len(cells) + 2
 
 
 def test_figures_keep_to_the_rows_of_the_undefended_training(tmp_path: Path) -> None:

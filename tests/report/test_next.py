@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from audited import LEAKY, SEALED, Planted, audited, gate
 
-from vflsec import cli
-from vflsec.audit.beside import exact
+from vflsec.audit.rounding import exact
+from vflsec.cli import main
 from vflsec.report.advice import next_steps
 
 THIRD = 1 / 3  # what `epsilon = [3]` is as a strength
@@ -41,7 +41,7 @@ def test_commands_name_the_strength_and_the_limits_to_the_last_digit(
     assert float(words[words.index("--strength") + 1]) == THIRD
     assert "--max=0.1234567" in words
     assert f"use iso {THIRD!r} with" in step.text
-    assert cli.main(words[1:]) == 0
+    assert main.main(words[1:]) == 0
     none = copy.deepcopy(found.summary)
     for row in none["grid"]:
         row |= {"passed": 0, "cheapest": False}
@@ -49,10 +49,10 @@ def test_commands_name_the_strength_and_the_limits_to_the_last_digit(
     assert "--leak=0.1234567 --drop=0.0654321" in sought
     capsys.readouterr()
     where = ["gate", str(found.folder), "--max", "0.1", "--defense", "iso", "--strength"]
-    assert cli.main([*where, "0.333333"]) == 2
+    assert main.main([*where, "0.333333"]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert f"got 0.333333. There are: 0, {THIRD!r}." in said
-    assert cli.main([*where, repr(THIRD)]) == 0
+    assert main.main([*where, repr(THIRD)]) == 0
 
 
 def test_a_failing_attack_has_a_step(tmp_path: Path) -> None:

@@ -15,18 +15,18 @@ import pytest
 from audited import Planted, audited, gate
 from rich.console import Console
 
-from vflsec.engine.folder import OUR_FILES
 from vflsec.report.console import print_summary, results_table
 from vflsec.report.exports import stored_summary
 from vflsec.report.github import workflow_commands, write_step_summary
 from vflsec.report.junit import junit_xml
-from vflsec.report.lines import WIDTH
 from vflsec.report.markdown import markdown_summary
+from vflsec.report.rich_items import WIDTH
+from vflsec.report.sanitize import annotation, clean, markdown
 from vflsec.report.sarif import sarif
 from vflsec.report.scores import CAP_MEANS, DCS_MEANS
 from vflsec.report.statement import statement
-from vflsec.report.text import annotation, clean, markdown
 from vflsec.report.verdicts import beside_verdicts
+from vflsec.storage.results_folder import OUR_FILES
 
 GATES = (
     gate(max=0.1)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from audited import Planted, audited, gate
 
-from vflsec import registry
-from vflsec.report.families import FAMILIES, members, reads
+from vflsec.core.view import as_needs
+from vflsec.plugins import registry
+from vflsec.report.attack_families import FAMILIES, members, reads
 from vflsec.report.sarif import sarif
 from vflsec.report.taxonomies import TAGS, TAXONOMIES, extensions, page, references
-from vflsec.view import as_needs
 
 
 @pytest.fixture(scope="module")

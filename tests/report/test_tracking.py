@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from audited import Planted, audited, gate
 
-from vflsec import cli
+from vflsec.cli import main
 from vflsec.report.tracking import log_audit, metrics, tags
 
 
@@ -58,7 +58,7 @@ def test_a_run_has_verdict_figures_and_reports(
 ) -> None:
     fake = Fake()
     monkeypatch.setitem(sys.modules, "mlflow", fake)
-    assert cli.main(["report", str(folder), "--mlflow", "privacy"]) == 0
+    assert main.main(["report", str(folder), "--mlflow", "privacy"]) == 0
     said = capsys.readouterr().out.splitlines()
     assert "MLflow run: r1" in said
     assert said[-1].startswith("FAIL for ")
@@ -85,7 +85,7 @@ def test_without_mlflow_it_says_how_to_get_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "mlflow", None)
-    assert cli.main(["report", str(folder), "--mlflow", "privacy"]) == 2
+    assert main.main(["report", str(folder), "--mlflow", "privacy"]) == 2
     assert "pip install 'vflsec[mlflow]'" in capsys.readouterr().err
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from audited import LEAKY, SEALED, Planted, audited, gate
 
-from vflsec.report import advice, first
+from vflsec.report import advice, first_screen
 from vflsec.report.statement import paragraph
 
 
@@ -16,7 +16,7 @@ def test_what_leaks_in_reverse_is_not_said_to_leak_nothing(tmp_path: Path) -> No
     """Labels ranked at an AUC of 0.1 were "no leak" on the first screen and on the page to sign."""
     low = {"norm": -0.45, "model_completion": 0.0}
     found = audited(tmp_path / "a", Planted(low)).summary
-    (line,) = first.answers(found)
+    (line,) = first_screen.answers(found)
     point = next(p for p in found["points"] if p["attack"] == "norm" and p["strength"] == 0)
     assert point["mirrored"] == pytest.approx(0.355, abs=0.02)
     assert line.startswith(
@@ -31,12 +31,12 @@ def test_what_leaks_in_reverse_is_not_said_to_leak_nothing(tmp_path: Path) -> No
         "shop can work out once it knows which way round that is."
     ) in text
     both = audited(tmp_path / "b", Planted({**low, "model_completion": 0.3})).summary
-    (line,) = first.answers(both)
+    (line,) = first_screen.answers(both)
     assert ", leaks: the labels of bank to shop" in line
-    assert first.reverses(both) == []
+    assert first_screen.reverses(both) == []
     noisy = audited(tmp_path / "c", Planted({**low, "norm": -0.2}, sd=0.12)).summary
     assert max(p["mirrored"] or 0.0 for p in noisy["points"]) > 0.05
-    assert first.reverses(noisy) == []  # of few seeds
+    assert first_screen.reverses(noisy) == []  # of few seeds
 
 
 @pytest.mark.parametrize(
@@ -56,11 +56,11 @@ def test_a_gate_on_the_undefended_run_is_no_gate_that_a_strength_meets(
     gates = gate(**apart) + gate(max=0.1, defense="defended")
     leaky = audited(tmp_path / "leaky", Planted(LEAKY), gates).summary
     assert [(r["strength"], r["gates"], r["passed"]) for r in leaky["grid"]] == [(5.0, 2, holds)]
-    (line, *_) = first.cheapest(leaky)
+    (line, *_) = first_screen.cheapest(leaky)
     assert line == "breast_cancer: no strength of the grid (iso 5) passes both gates."
     assert "no point that was tried passes every gate" in advice.next_steps(leaky)[0].text
     sealed = audited(tmp_path / "sealed", Planted(LEAKY, SEALED), gates).summary
-    (line, *_) = first.cheapest(sealed)
+    (line, *_) = first_screen.cheapest(sealed)
     assert ("iso 5 already passes both gates, costs 0.020" in line) == holds
     assert "use iso 5" not in advice.next_steps(sealed)[0].text
     alone = audited(tmp_path / "alone", Planted(LEAKY, SEALED), gate(**apart)).summary

@@ -9,7 +9,7 @@ from typing import Any
 from audited import SCENARIO, Planted
 
 from vflsec.engine.run import run_audit
-from vflsec.report import first
+from vflsec.report import first_screen
 from vflsec.report.html import html
 from vflsec.report.markdown import markdown_summary
 from vflsec.report.statement import paragraph
@@ -32,7 +32,7 @@ def test_a_leak_of_training_rows_alone_is_the_answer_and_on_the_page_to_sign(
     backend = replace(planted.backend(), run_cohort=both)
     (tmp_path / "case.toml").write_text(SCENARIO, encoding="utf-8")
     found = run_audit(tmp_path / "case.toml", tmp_path / "out", backend=backend).summary
-    (line,) = first.answers(found)
+    (line,) = first_screen.answers(found)
     assert "leaks: the labels of bank to shop, +0.39 of AUC [" in line
     assert line.endswith("above its own means (norm on train rows, the strongest of 2).")
     assert "shop can work out the labels of bank" in paragraph(found)

@@ -22,15 +22,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
+from vflsec.core.view import Known
 from vflsec.trace.columns import ROWS, Stored, tensors, values, vectors, writer
 from vflsec.trace.grants import write_known
 from vflsec.trace.manifest import FORMAT, VERSION, Manifest, ObserverInfo, PartyInfo, Run
 from vflsec.trace.seal import seal
-from vflsec.trace.stream import META
+from vflsec.trace.segment_writer import META
 from vflsec.trace.truth import write_truth
 from vflsec.trace.weights import write_weights
 from vflsec.trace.writer import Writer, begin
-from vflsec.view import Known
 
 OBSERVER = "bank"
 HERE = f"view/{OBSERVER}"

@@ -9,20 +9,20 @@ from typing import Any
 
 import torch
 
-from vflsec import registry
-from vflsec.cell import AttackSpec, DefenseSpec
-from vflsec.channel import Recorder
+from vflsec.core.channel import Recorder
+from vflsec.core.federation import Federation
+from vflsec.core.guess import Guess
+from vflsec.core.rng import generator
+from vflsec.core.task import Stack
+from vflsec.core.view import View, as_needs
 from vflsec.errors import ThreatModelError
-from vflsec.federation import Federation
-from vflsec.guess import Guess
-from vflsec.rng import generator
-from vflsec.task import Stack
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, DefenseSpec
 from vflsec.testing.worlds import small_task
 from vflsec.trace.manifest import Run
 from vflsec.train.export import Export
 from vflsec.train.loop import predict, run_phases
 from vflsec.train.views import make_view
-from vflsec.view import View, as_needs
 
 
 @dataclass

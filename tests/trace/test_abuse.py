@@ -16,10 +16,10 @@ from hostile import reseal
 from torch import Tensor
 
 import vflsec
-from vflsec.engine.traces import infer, score
+from vflsec.engine.trace_attacks import infer, score
 from vflsec.errors import ConfigError, ShapeError, VflsecError
 from vflsec.trace.reader import Trace
-from vflsec.trace.record import Recording
+from vflsec.trace.record_api import Recording
 from vflsec.trace.truth import write_truth
 from vflsec.trace.validate import validate
 

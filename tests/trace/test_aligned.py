@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 import vflsec
-from vflsec.engine.traces import infer
-from vflsec.measure.guesses import thaw
-from vflsec.trace.aligned import related
+from vflsec.engine.trace_attacks import infer
+from vflsec.measure.guess_files import thaw
+from vflsec.trace.row_alignment import related
 
 N = 240
 

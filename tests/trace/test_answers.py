@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 import vflsec
-from vflsec.engine.traces import infer, score
+from vflsec.engine.trace_attacks import infer, score
 from vflsec.errors import TraceError
-from vflsec.measure.guesses import thaw
+from vflsec.measure.guess_files import thaw
 from vflsec.trace.join import join
-from vflsec.trace.record import Recording
+from vflsec.trace.record_api import Recording
 from vflsec.trace.truth import write_truth
 
 N, SEEN, D = 160, 100, 3

@@ -12,12 +12,12 @@ from simulated import simulate
 
 import vflsec
 from vflsec.audit.scoring import scored
-from vflsec.cell import AttackSpec
-from vflsec.cli import main
-from vflsec.engine.traces import infer, score, specs_for
+from vflsec.cli.main import main
+from vflsec.engine.trace_attacks import infer, score, specs_for
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.measure.attack import Bench, prepared
-from vflsec.measure.guesses import thaw
+from vflsec.measure.guess_files import thaw
+from vflsec.specs import AttackSpec
 from vflsec.testing.worlds import small_task
 from vflsec.trace.manifest import Run
 from vflsec.trace.reader import Trace

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import vflsec
-from vflsec.audit.observed import cross_shares
-from vflsec.cli import main
-from vflsec.engine.traces import infer, score
+from vflsec.cli.main import main
+from vflsec.engine.trace_attacks import infer, score
+from vflsec.epsilon.randomised_labels import cross_shares
 from vflsec.errors import ConfigError
 
 N, EPSILON = 5000, 1.0

@@ -16,7 +16,7 @@ import torch
 from hostile import reseal
 
 import vflsec
-from vflsec.engine.traces import infer, score
+from vflsec.engine.trace_attacks import infer, score
 from vflsec.trace.columns import writer
 from vflsec.trace.truth import write_truth
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import vflsec
-from vflsec.engine.traces import infer, score
+from vflsec.engine.trace_attacks import infer, score
 from vflsec.trace.truth import write_truth
 
 D = 3

@@ -282,11 +282,11 @@ def test_errors_are_one_sentence(tmp_path: Path, make: Make) -> None:
 
 
 def test_without_flower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from vflsec.trace import wire
+    from vflsec.trace import adapter_base
 
     def missing(name: str) -> str:
-        raise wire.metadata.PackageNotFoundError(name)
+        raise adapter_base.metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(wire.metadata, "version", missing)
+    monkeypatch.setattr(adapter_base.metadata, "version", missing)
     with pytest.raises(ConfigError, match=r"needs flwr, .*pip install 'vflsec\[flower\]'"):
         recorder(tmp_path)

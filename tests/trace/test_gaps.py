@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 import vflsec
-from vflsec.engine.traces import infer, score
-from vflsec.measure.guesses import thaw
-from vflsec.trace.record import Recording
+from vflsec.engine.trace_attacks import infer, score
+from vflsec.measure.guess_files import thaw
+from vflsec.trace.record_api import Recording
 from vflsec.trace.truth import write_truth
 
 N, D, EPOCHS = 200, 3, 4

@@ -12,8 +12,8 @@ import pytest
 from hostile import HOSTILE, record
 
 from vflsec.errors import TraceError, VflsecError
-from vflsec.trace.apart import validate_apart
 from vflsec.trace.limits import Limits
+from vflsec.trace.subprocess_check import validate_apart
 from vflsec.trace.validate import validate
 
 

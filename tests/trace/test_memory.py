@@ -15,7 +15,7 @@ _AUDIT = """
 import json, resource, sys
 from pathlib import Path
 import numpy as np, torch, vflsec
-from vflsec.engine.traces import infer
+from vflsec.engine.trace_attacks import infer
 
 def trace(folder, epochs, n):
     torch.manual_seed(0)

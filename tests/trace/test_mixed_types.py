@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import vflsec
-from vflsec.engine.traces import infer, score
+from vflsec.engine.trace_attacks import infer, score
 from vflsec.trace.truth import write_truth
 
 N = 120

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import vflsec
-from vflsec.engine.traces import infer, score
+from vflsec.core.view import Schema
+from vflsec.engine.trace_attacks import infer, score
 from vflsec.errors import ConfigError
-from vflsec.trace.chain import unwrapped
-from vflsec.trace.layers import build, describe
+from vflsec.trace.hash_chain import unwrapped
+from vflsec.trace.module_spec import build, describe
 from vflsec.trace.reader import Trace
 from vflsec.trace.truth import write_truth
-from vflsec.view import Schema
 
 
 class Layers(nn.Module):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from vflsec.cli import main
+from vflsec.cli.main import main
 from vflsec.report import coverage
 
 SCENARIO = """

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 import vflsec
-from vflsec.engine.traces import infer, score
-from vflsec.trace.passes import numbered
+from vflsec.core.view import Table
+from vflsec.engine.trace_attacks import infer, score
+from vflsec.trace.infer_epochs import numbered
 from vflsec.trace.truth import write_truth
-from vflsec.view import Table
 
 N, EPOCHS, BATCH = 200, 6, 25
 
@@ -52,17 +52,17 @@ def test_epochs_that_are_told_stay() -> None:
     assert numbered(told) is told
 
 
-def by_step(rec: vflsec.trace.record.Recording, x: Tensor, rows: Tensor, step: int) -> None:
+def by_step(rec: vflsec.trace.record_api.Recording, x: Tensor, rows: Tensor, step: int) -> None:
     rec.tell("embedding", x, rows, sent=True, step=step)
     rec.tell("gradient", x, rows, sent=False, step=step)
 
 
-def bare(rec: vflsec.trace.record.Recording, x: Tensor, rows: Tensor, step: int) -> None:
+def bare(rec: vflsec.trace.record_api.Recording, x: Tensor, rows: Tensor, step: int) -> None:
     rec.tell("embedding", x, rows, sent=True)
     rec.tell("gradient", x, rows, sent=False)
 
 
-def cut(rec: vflsec.trace.record.Recording, x: Tensor, rows: Tensor, step: int) -> None:
+def cut(rec: vflsec.trace.record_api.Recording, x: Tensor, rows: Tensor, step: int) -> None:
     rec.cut(x.clone().requires_grad_() * 1, rows).backward(x)
 
 

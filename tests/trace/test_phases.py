@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import vflsec
-from vflsec import cli
-from vflsec.engine.traces import infer, score
+from vflsec.cli import main
+from vflsec.core.visibility import looked_at
+from vflsec.engine.trace_attacks import infer, score
 from vflsec.trace.truth import write_truth
-from vflsec.visible import looked_at
 
 N = 120
 Y = np.arange(N) % 3 % 2
@@ -49,7 +49,7 @@ def test_a_leak_in_another_phase_is_said_to_be_unread(
     assert f"{kind} messages of phase {phase!r} came to bank" in note
     assert "attacks look at phase 'train' alone" in note
     words = ["trace", "score", str(tmp_path / "g"), "--truth", str(tmp_path / "y")]
-    cli.main([*words, "--out", str(tmp_path / "p")])
+    main.main([*words, "--out", str(tmp_path / "p")])
     assert f"note: {note}" in capsys.readouterr().out
 
 

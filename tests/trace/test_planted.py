@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 import vflsec
-from vflsec import cli
-from vflsec.engine import planted
-from vflsec.engine.traces import infer, score
+from vflsec.cli import main
+from vflsec.engine import trace_positive_control
+from vflsec.engine.trace_attacks import infer, score
 from vflsec.errors import TraceError
-from vflsec.measure.guesses import thaw
+from vflsec.measure.guess_files import thaw
 from vflsec.report.notebook import Audit
 from vflsec.trace.truth import write_truth
 
@@ -94,7 +94,7 @@ def test_a_system_without_a_leak_passes_every_attack(tmp_path: Path) -> None:
     control = here[here.role == "control"].groupby("attack").value.mean()
     assert control.drop("joint_completion").min() == 1.0
     assert control["joint_completion"] > 0.75
-    assert set(here[here.role == "control"].dataset) == {planted.NAME}
+    assert set(here[here.role == "control"].dataset) == {trace_positive_control.NAME}
 
 
 def test_the_reference_does_not_fail_what_is_deployed(
@@ -103,23 +103,23 @@ def test_the_reference_does_not_fail_what_is_deployed(
     """--max was about every recording, so that those without a defense failed each command."""
     judged(tmp_path, (True, False))
     words = ["trace", "score", str(tmp_path / "g"), "--truth", str(tmp_path / "y"), "--max", "0.2"]
-    assert cli.main([*words, "--out", str(tmp_path / "a")]) == 1
+    assert main.main([*words, "--out", str(tmp_path / "a")]) == 1
     said = " ".join(capsys.readouterr().out.split())
     assert "--defense defended leaves the others as a reference" in said
     assert "6 recordings, of which nothing was trained" in said
-    assert cli.main([*words, "--out", str(tmp_path / "b"), "--defense", "defended"]) == 0
-    assert cli.main([*words[:-2], "--out", str(tmp_path / "c"), "--defense", "defended"]) == 2
+    assert main.main([*words, "--out", str(tmp_path / "b"), "--defense", "defended"]) == 0
+    assert main.main([*words[:-2], "--out", str(tmp_path / "c"), "--defense", "defended"]) == 2
     assert "give --max too" in capsys.readouterr().err
     words = ["trace", "audit", *(str(tmp_path / f"noise-{s}") for s in range(3)), "--max", "0.2"]
     words += ["--truth", str(tmp_path / "y"), "--attack", "direction", "--out", str(tmp_path / "d")]
-    assert cli.main(words) == 3
+    assert main.main(words) == 3
     assert "Record the system without a defense too" in " ".join(capsys.readouterr().out.split())
 
 
 def test_without_it_what_finds_nothing_anywhere_kept_every_gate_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planted, "reads", lambda _: False)
+    monkeypatch.setattr(trace_positive_control, "reads", lambda _: False)
     (verdict,) = judged(tmp_path, (True, False)).verdicts
     assert verdict.verdict == "INCONCLUSIVE"
     assert "Not shown to be alive" in verdict.reason
@@ -168,9 +168,9 @@ def test_it_counts_for_whoever_finds_the_leak_by_gradients_alone() -> None:
         }  # fmt: skip
 
     specs = [
-        planted.Prepared(
-            vflsec.cell.AttackSpec(name, adversary=("bank",)),
-            vflsec.registry.attacks.create(name),
+        trace_positive_control.Prepared(
+            vflsec.specs.AttackSpec(name, adversary=("bank",)),
+            vflsec.plugins.registry.attacks.create(name),
         )
         for name in ("direction", "gradient_completion")
     ]
@@ -178,12 +178,14 @@ def test_it_counts_for_whoever_finds_the_leak_by_gradients_alone() -> None:
     finds = [row("direction", direction, "bank", 0.9 + s / 100, s) for s in range(3)]
     misses = [row("direction", direction, "bank", 0.5 + s / 100, s) for s in range(3)]
     both = [row("gradient_completion", beside, "bank", 0.9 + s / 100, s) for s in range(3)]
-    assert planted.counted(finds, specs, 0.95) == {"bank"}
+    assert trace_positive_control.counted(finds, specs, 0.95) == {"bank"}
     other = [r | {"dataset": "e"} for r in misses]
-    assert planted.counted([*finds, *other], specs, 0.95) == set()
-    assert planted.counted([*finds, *(r | {"value": 0.9} for r in other)], specs, 0.95) == {"bank"}
-    assert planted.counted([*misses, *both], specs, 0.95) == set()
-    assert planted.counted([], specs, 0.95) == set()
+    assert trace_positive_control.counted([*finds, *other], specs, 0.95) == set()
+    assert trace_positive_control.counted(
+        [*finds, *(r | {"value": 0.9} for r in other)], specs, 0.95
+    ) == {"bank"}
+    assert trace_positive_control.counted([*misses, *both], specs, 0.95) == set()
+    assert trace_positive_control.counted([], specs, 0.95) == set()
 
 
 def test_labels_that_are_planted_are_drawn_anew(tmp_path: Path) -> None:
@@ -203,14 +205,14 @@ def test_planted_labels_that_cannot_be_are_refused(
     rows: list[int], y: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     traces = [recorded(tmp_path, s, True) for s in range(3)]
-    made = planted.joined
+    made = trace_positive_control.joined
 
     def edited(*how: Any) -> Any:
         of = made(*how)
         assert of is not None
-        return planted.Planted(of.answers, vflsec.guess.Truth("label", rows, y))
+        return trace_positive_control.Planted(of.answers, vflsec.core.guess.Truth("label", rows, y))
 
-    monkeypatch.setattr(planted, "joined", edited)
+    monkeypatch.setattr(trace_positive_control, "joined", edited)
     infer(traces, tmp_path / "g", attacks=("direction",), trusted=True)
     write_truth(tmp_path / "y", np.arange(N), Y)
     with pytest.raises(TraceError, match="planted"):
@@ -219,7 +221,7 @@ def test_planted_labels_that_cannot_be_are_refused(
 
 def test_of_many_rows_some_stand_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The attack is made again on no more rows than that, known ones beside them."""
-    monkeypatch.setattr(planted, "ROWS", 100)
+    monkeypatch.setattr(trace_positive_control, "ROWS", 100)
     trace = recorded(tmp_path, 0, True)
     frozen = thaw(infer([trace], tmp_path / "g", attacks=ATTACKS, trusted=True))
     of = frozen.planted[0]

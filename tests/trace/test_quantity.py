@@ -11,16 +11,16 @@ import pytest
 import torch
 
 import vflsec
-from vflsec.cell import QUESTIONS
-from vflsec.engine.traces import infer, score
+from vflsec.core.view import Known
+from vflsec.engine.trace_attacks import infer, score
 from vflsec.errors import ConfigError, TraceError, VflsecError
 from vflsec.report.notebook import Audit
+from vflsec.specs import QUESTIONS
 from vflsec.trace.grants import grant_of
 from vflsec.trace.quantity import of_known
 from vflsec.trace.reader import Trace
 from vflsec.trace.seal import write_seal
 from vflsec.trace.truth import read_truth, write_truth
-from vflsec.view import Known
 
 N, D, EPOCHS = 300, 4, 3
 Y = 250_000 + 90_000 * np.random.default_rng(3).normal(size=N)

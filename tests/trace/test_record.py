@@ -14,9 +14,9 @@ from killed import recorded_until_killed
 from torch import Tensor, nn
 
 import vflsec
-from vflsec import registry
-from vflsec.cell import AttackSpec
 from vflsec.errors import ConfigError, VflsecError
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec
 from vflsec.trace.reader import Trace
 from vflsec.trace.validate import validate
 from vflsec.trace.views import Evidence
@@ -55,7 +55,7 @@ def folded(folder: Path, party: str = "bank", form: str = "mean") -> Any:
 
 
 def loop(
-    rec: vflsec.trace.record.Recording,
+    rec: vflsec.trace.record_api.Recording,
     *,
     batch: int = 16,
     reduction: str = "mean",
@@ -81,7 +81,7 @@ def loop(
     return came
 
 
-def recording(folder: Path, **how: Any) -> vflsec.trace.record.Recording:
+def recording(folder: Path, **how: Any) -> vflsec.trace.record_api.Recording:
     how = {"rows": N, "loss_reduction": "mean"} | how
     return vflsec.record(folder / "trace", party="bank", role="passive", **how)
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import vflsec
-from vflsec.engine.traces import infer, score
+from vflsec.engine.trace_attacks import infer, score
 from vflsec.errors import ConfigError
 from vflsec.trace.reader import Trace
 from vflsec.trace.truth import write_truth

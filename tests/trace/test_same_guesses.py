@@ -10,8 +10,8 @@ import pytest
 import torch
 from simulated import Live, attack_of, guess_of, simulate
 
-from vflsec import registry
-from vflsec.cell import AttackSpec, DefenseSpec
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, DefenseSpec
 from vflsec.trace.reader import Trace
 from vflsec.trace.views import Evidence, lacking
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 import vflsec
-from vflsec.engine.traces import infer, score
+from vflsec.engine.trace_attacks import infer, score
 from vflsec.errors import ShapeError, TraceError
-from vflsec.trace.record import Recording
+from vflsec.trace.record_api import Recording
 from vflsec.trace.truth import write_truth
 
 N = 120

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 import vflsec
-from vflsec.engine.traces import infer, score
+from vflsec.engine.trace_attacks import infer, score
 from vflsec.errors import ConfigError, TraceError
-from vflsec.measure.guesses import thaw
+from vflsec.measure.guess_files import thaw
 from vflsec.trace.truth import read_truth, write_truth
 
 N = 120

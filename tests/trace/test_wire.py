@@ -15,14 +15,14 @@ import pytest
 import torch
 
 import vflsec
-from vflsec.cli import main
+from vflsec.cli.main import main
 from vflsec.errors import ConfigError, ShapeError, TraceError
 from vflsec.trace import writer as writer_of
+from vflsec.trace.adapter_base import Wire, in_order, version_of
 from vflsec.trace.limits import Limits
 from vflsec.trace.reader import Trace
 from vflsec.trace.seal import seal
 from vflsec.trace.validate import validate
-from vflsec.trace.wire import Wire, in_order, version_of
 
 N = 6
 
@@ -138,7 +138,7 @@ _RACE = """
 import sys, time
 from pathlib import Path
 import numpy as np
-from vflsec.trace.wire import Wire
+from vflsec.trace.adapter_base import Wire
 time.sleep(max(0, float(sys.argv[2]) - time.time()))
 w = Wire(sys.argv[1], framework=("loop", "1"), adapter="test", party="bank", role="passive",
          rows=4, columns=np.ones((4, 3), np.float32))
@@ -188,8 +188,8 @@ def test_rows_may_repeat_within_a_message(tmp_path: Path) -> None:
     w.tell("embedding", z(1, 3), [2, 2, 0], sent=True, step=0)
     w.tell("gradient", np.array([[1, 0], [3, 0], [5, 0]], np.float16), sent=False, step=0)
     w.close()
-    from vflsec import registry
-    from vflsec.cell import AttackSpec
+    from vflsec.plugins import registry
+    from vflsec.specs import AttackSpec
     from vflsec.trace.views import Evidence
 
     spec = AttackSpec("norm", {"accumulate": True}, ("bank",), known_rows=0)

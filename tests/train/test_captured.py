@@ -35,16 +35,16 @@ from graph_emulation import EMPTY, Emulated
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vflsec import registry
-from vflsec.cell import CellSpec
-from vflsec.channel import Recorder
+from vflsec.core.channel import Recorder
+from vflsec.core.federation import Federation
 from vflsec.errors import ConfigError
-from vflsec.federation import Federation
+from vflsec.plugins import registry
+from vflsec.specs import CellSpec
 from vflsec.testing import small_task
 from vflsec.testing.worlds import small_stack
-from vflsec.train import captured
-from vflsec.train.captured import Captured, CaptureWarning, taken
+from vflsec.train import cuda_graphs
 from vflsec.train.cohort import Training
+from vflsec.train.cuda_graphs import Captured, CaptureWarning, taken
 from vflsec.train.device import asks_graphs, full_name, in_turn, pick_device
 from vflsec.train.loop import run_phases
 
@@ -106,7 +106,7 @@ def of_any(name: str, graphs: Callable[[], Any] | None) -> tuple[dict[str, Tenso
     return numbers(fed), [fed.channel.ledger.of(r) for r in (0, 1)]
 
 
-@pytest.mark.filterwarnings("ignore::vflsec.train.captured.CaptureWarning")
+@pytest.mark.filterwarnings("ignore::vflsec.train.cuda_graphs.CaptureWarning")
 @pytest.mark.parametrize("name", registry.algorithms.names())
 def test_every_algorithm_is_replayed_or_refused(name: str, seen: list[Captured]) -> None:
     plain, books = of_any(name, None)
@@ -130,7 +130,7 @@ def test_a_number_from_the_host_is_noticed() -> None:
 
 def test_an_input_that_is_not_copied_in_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     plain, _ = trained(CASES["two parties"])
-    replay = captured._Tape.replay
+    replay = cuda_graphs._Tape.replay
 
     def stale(self: Any, rows: Tensor) -> None:
         for stretch in self.stretches:
@@ -138,7 +138,7 @@ def test_an_input_that_is_not_copied_in_is_noticed(monkeypatch: pytest.MonkeyPat
                 stretch.given = torch.empty_like(stretch.given)
         replay(self, rows)
 
-    monkeypatch.setattr(captured._Tape, "replay", stale)
+    monkeypatch.setattr(cuda_graphs._Tape, "replay", stale)
     replayed, _ = trained(CASES["two parties"], Emulated)
     assert "active.top.0.weight" in apart(plain, replayed)
 
@@ -147,7 +147,7 @@ def test_an_input_that_is_not_copied_in_is_noticed(monkeypatch: pytest.MonkeyPat
 def test_what_is_kept_must_be_a_copy(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With messages in the memory of the graphs the record is another: it keeps no copies."""
     plain, books = trained(CASES[name])
-    monkeypatch.setattr(captured, "_copy", lambda x: x.detach())
+    monkeypatch.setattr(cuda_graphs, "_copy", lambda x: x.detach())
     replayed, others = trained(CASES[name], Emulated)
     wrong = apart(plain, replayed)
     assert any("table" in k and "'all'" in k for k in wrong) or name == "what is lent is kept"
@@ -239,7 +239,7 @@ def test_torch_is_called_as_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         torch.cuda, "graph", lambda *a, **k: told.append(real.bind(*a, **k).arguments)
     )
-    graphs = captured.CudaGraphs(torch.device("cuda:1"))
+    graphs = cuda_graphs.CudaGraphs(torch.device("cuda:1"))
     streams = SimpleNamespace(wait_stream=lambda _: None)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda d=None: asked.append(d) or streams)
     monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
@@ -311,14 +311,14 @@ def warmed_twice(self: Any, rows: Tensor) -> None:
     REAL_WARM(self, rows)
 
 
-REAL_WARM = captured._Tape.warm
+REAL_WARM = cuda_graphs._Tape.warm
 FORGETFUL: dict[str, tuple[Any, Any]] = {
     "the rate": (lambda _, rows: rows.shape, partial(schedule, 4)),
     "the optimizer": (lambda _, rows: rows.shape, anew),
     "the labels": (lambda _, rows: rows.shape, relabelled),
     "the last batch": (lambda self, _: REAL_KEY(self, torch.zeros(1, 1)), None),
 }
-REAL_KEY = captured.Captured._key
+REAL_KEY = cuda_graphs.Captured._key
 
 
 @pytest.mark.parametrize("of", FORGETFUL)
@@ -327,12 +327,12 @@ def test_a_capture_that_stays_where_it_may_not_is_noticed(
 ) -> None:
     key, change = FORGETFUL[of]
     assert not noticed(CASES["two parties"], change)
-    monkeypatch.setattr(captured.Captured, "_key", key)
+    monkeypatch.setattr(cuda_graphs.Captured, "_key", key)
     assert noticed(CASES["two parties"], change)
 
 
 def test_a_step_too_many_before_a_capture_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(captured._Tape, "warm", warmed_twice)
+    monkeypatch.setattr(cuda_graphs._Tape, "warm", warmed_twice)
     assert noticed(CASES["two parties"])
 
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 from captured_runs import CASES, Asking, Case, noted_in, trained
 
-from vflsec import registry
-from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
+from vflsec.core.federation import Federation
 from vflsec.engine.cohort import run_cohort
-from vflsec.federation import Federation
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
 from vflsec.testing import small_task
-from vflsec.train.captured import Captured, CaptureWarning, CudaGraphs
+from vflsec.train.cuda_graphs import Captured, CaptureWarning, CudaGraphs
 
 pytestmark = pytest.mark.gpu
 

@@ -13,9 +13,9 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from vflsec.algorithms.splitnn import SplitNN
+from vflsec.core.federation import Federation, Phase
+from vflsec.core.rng import generator
 from vflsec.errors import ConfigError
-from vflsec.federation import Federation, Phase
-from vflsec.rng import generator
 from vflsec.testing import small_stack
 from vflsec.train.loop import auc, predict, regret, run_phases
 

@@ -12,14 +12,14 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vflsec import check
 from vflsec.algorithms.splitnn import SplitNN
+from vflsec.core import check
+from vflsec.core.federation import Federation
+from vflsec.core.party import Party
+from vflsec.core.rng import Streams
 from vflsec.errors import ConfigError
-from vflsec.federation import Federation
 from vflsec.nn.fixmatch import ImageViews, TabularViews, Views, column_centres
 from vflsec.nn.loss import cross_entropy
-from vflsec.party import Party
-from vflsec.rng import Streams
 
 __all__ = ["LocalWork"]
 

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflsec.algorithm import Algorithm
+from vflsec.core.algorithm import Algorithm
+from vflsec.core.federation import Federation, Phase
+from vflsec.core.task import Task
+from vflsec.core.view import Facts
 from vflsec.errors import PolicyError
-from vflsec.federation import Federation, Phase
-from vflsec.task import Task
-from vflsec.view import Facts
 
 
 class Pooled(Algorithm):

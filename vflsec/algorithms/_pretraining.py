@@ -20,12 +20,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflsec.federation import Federation
+from vflsec.core.federation import Federation
+from vflsec.core.party import Party, clipped, groups, step
 from vflsec.nn import optim
 from vflsec.nn.augment import Corruption, ImageViews
 from vflsec.nn.replicas import Replicas
 from vflsec.nn.ssl import Queue, byol_distance, ema, info_nce, negative_cosine, nt_xent
-from vflsec.party import Party, clipped, groups, step
 
 __all__ = ["Member", "Pretraining", "Recipe", "Tower"]
 

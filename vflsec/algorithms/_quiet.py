@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from vflsec.imports import lean
+from vflsec.runtime.lazy_imports import lean
 
 with lean():
     from sklearn.exceptions import ConvergenceWarning

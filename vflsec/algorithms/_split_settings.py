@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from vflsec import check
-from vflsec.algorithm import Algorithm
+from vflsec.core import check
+from vflsec.core.algorithm import Algorithm
 from vflsec.errors import ConfigError
 from vflsec.nn.images import BOTTOMS, NORMALISED
 

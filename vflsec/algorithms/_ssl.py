@@ -16,19 +16,19 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from vflsec import check
 from vflsec.algorithms._pretraining import Member, Pretraining, Recipe, Tower
 from vflsec.algorithms.splitnn import SplitNN
+from vflsec.core import check
+from vflsec.core.federation import Federation, Pass, Phase
+from vflsec.core.party import Party
+from vflsec.core.rng import Streams, as_global, generator
 from vflsec.errors import ConfigError
-from vflsec.federation import Federation, Pass, Phase
 from vflsec.nn.augment import Corruption, ImageViews
 from vflsec.nn.encoders import Towers, mlp_encoder, resnet_encoder, towers
 from vflsec.nn.models import from_path
 from vflsec.nn.replicas import Replicas
 from vflsec.nn.ssl import Queue, predictor, projector
 from vflsec.nn.weights import starting_at
-from vflsec.party import Party
-from vflsec.rng import Streams, as_global, generator
 
 __all__ = ["SelfSupervised"]
 

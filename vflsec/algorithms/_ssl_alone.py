@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
-from vflsec.algorithm import Algorithm
 from vflsec.algorithms._ssl import SelfSupervised
 from vflsec.algorithms._ssl_options import Averaging, LocalViews
-from vflsec.federation import Federation, Phase
+from vflsec.core.algorithm import Algorithm
+from vflsec.core.federation import Federation, Phase
 
 __all__ = ["Alone", "OwnControl"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from vflsec import check
 from vflsec.algorithms._ssl import SelfSupervised
-from vflsec.federation import Federation
+from vflsec.core import check
+from vflsec.core.federation import Federation
+from vflsec.core.rng import Streams
 from vflsec.nn.augment import CODE_VIEWS, Corruption, ImageViews
 from vflsec.nn.encoders import POOLINGS
-from vflsec.rng import Streams
 
 __all__ = ["Averaging", "CrossParty", "Guided", "LocalViews"]
 

@@ -26,13 +26,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflsec import check, registry
 from vflsec.algorithms.splitnn import Exchange, SplitNN
+from vflsec.core import check
+from vflsec.core.federation import Federation
+from vflsec.core.party import Party
+from vflsec.core.view import Facts
 from vflsec.errors import PolicyError
-from vflsec.federation import Federation
-from vflsec.nn.chain import walked
-from vflsec.party import Party
-from vflsec.view import Facts
+from vflsec.nn.manual_backprop import walked
+from vflsec.plugins import registry
 
 
 @registry.algorithm

@@ -18,10 +18,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from vflsec import registry
 from vflsec.algorithms._ssl_alone import OwnControl
 from vflsec.algorithms._ssl_options import CrossParty
 from vflsec.algorithms.splitnn import SplitNN
+from vflsec.plugins import registry
 
 
 @registry.algorithm

@@ -29,15 +29,16 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from vflsec import check, registry
 from vflsec.algorithms.splitnn import Exchange, SplitNN
+from vflsec.core import check
+from vflsec.core.federation import Federation, Phase
+from vflsec.core.rng import Streams
+from vflsec.core.view import Facts
 from vflsec.errors import ConfigError, PolicyError
-from vflsec.federation import Federation, Phase
 from vflsec.nn.attention import attend
 from vflsec.nn.models import mlp
-from vflsec.nn.twin import Twin
-from vflsec.rng import Streams
-from vflsec.view import Facts
+from vflsec.nn.two_branch import Twin
+from vflsec.plugins import registry
 
 
 @registry.algorithm

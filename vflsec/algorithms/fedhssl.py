@@ -18,10 +18,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from vflsec import registry
 from vflsec.algorithms._ssl_alone import OwnControl
 from vflsec.algorithms._ssl_options import Averaging, CrossParty, Guided, LocalViews
 from vflsec.algorithms.fedgssl import FedGSSL
+from vflsec.plugins import registry
 
 
 @registry.algorithm

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vflsec import registry
 from vflsec.algorithms._ssl_alone import OwnControl
 from vflsec.algorithms._ssl_options import Averaging, LocalViews
+from vflsec.plugins import registry
 
 ALIASES = ("fedlocalssl",)
 

@@ -30,13 +30,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from vflsec import check, registry
 from vflsec.algorithms.oneshot import OneShot
+from vflsec.core import check
+from vflsec.core.federation import Federation, Phase
+from vflsec.core.party import Party
+from vflsec.core.rng import Streams
 from vflsec.errors import ConfigError
-from vflsec.federation import Federation, Phase
 from vflsec.nn.models import mlp
-from vflsec.party import Party
-from vflsec.rng import Streams
+from vflsec.plugins import registry
 
 __all__ = ["FewShot", "estimate", "selection"]
 

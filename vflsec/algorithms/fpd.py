@@ -30,14 +30,15 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from vflsec import check, registry
 from vflsec.algorithms.splitnn import SplitNN
+from vflsec.core import check
+from vflsec.core.federation import Federation, Pass, Phase
+from vflsec.core.rng import Streams
+from vflsec.core.view import Facts
 from vflsec.errors import ConfigError
-from vflsec.federation import Federation, Pass, Phase
-from vflsec.nn.imitation import kl
+from vflsec.inference.distillation import kl
 from vflsec.nn.models import mlp
-from vflsec.rng import Streams
-from vflsec.view import Facts
+from vflsec.plugins import registry
 
 
 @registry.algorithm

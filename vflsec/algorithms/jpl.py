@@ -32,13 +32,14 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from vflsec import check, registry
 from vflsec.algorithms.fpd import FPD
+from vflsec.core import check
+from vflsec.core.federation import Federation
 from vflsec.errors import ConfigError
-from vflsec.federation import Federation
-from vflsec.nn.imitation import csi, imitation, kl, prc
+from vflsec.inference.distillation import csi, imitation, kl, prc
 from vflsec.nn.models import TabularInput, mlp
 from vflsec.nn.replicas import Replicas
+from vflsec.plugins import registry
 
 _WEIGHTS = (
     "imitate", "equivalence", "similarity", "own_labels", "ranking",

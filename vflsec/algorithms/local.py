@@ -18,11 +18,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from vflsec import registry
 from vflsec.algorithms.splitnn import SplitNN
+from vflsec.core.federation import Federation, Phase
+from vflsec.core.party import Party
 from vflsec.errors import DataError
-from vflsec.federation import Federation, Phase
-from vflsec.party import Party
+from vflsec.plugins import registry
 
 
 @registry.algorithm

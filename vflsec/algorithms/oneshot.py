@@ -31,13 +31,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from vflsec import registry
 from vflsec.algorithms._local_work import LocalWork
-from vflsec.federation import Federation, Phase
-from vflsec.nn.clusters import clusters
+from vflsec.core.federation import Federation, Phase
+from vflsec.core.party import Party
+from vflsec.core.view import Facts
+from vflsec.inference.kmeans import clusters
 from vflsec.nn.models import mlp
-from vflsec.party import Party
-from vflsec.view import Facts
+from vflsec.plugins import registry
 
 
 @registry.algorithm

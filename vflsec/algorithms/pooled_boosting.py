@@ -17,11 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflsec import check, registry
 from vflsec.algorithms._pooled import Pooled
-from vflsec.imports import lean
-from vflsec.rng import derive
-from vflsec.task import Task
+from vflsec.core import check
+from vflsec.core.rng import derive
+from vflsec.core.task import Task
+from vflsec.plugins import registry
+from vflsec.runtime.lazy_imports import lean
 
 
 @registry.algorithm

@@ -12,8 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from vflsec import check, registry
 from vflsec.algorithms._pooled import Pooled
+from vflsec.core import check
+from vflsec.plugins import registry
 
 
 @registry.algorithm

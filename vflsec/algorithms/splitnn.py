@@ -26,18 +26,19 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from vflsec import check, registry
 from vflsec.algorithms._split_settings import SplitSettings
+from vflsec.core import check
+from vflsec.core.federation import Federation, Phase
+from vflsec.core.party import Party
+from vflsec.core.view import Facts, Schema
 from vflsec.errors import ConfigError, PolicyError
-from vflsec.federation import Federation, Phase
-from vflsec.nn.chain import follow, join, walked
 from vflsec.nn.images import BOTTOMS, image_bottom
+from vflsec.nn.manual_backprop import follow, join, walked
 from vflsec.nn.models import bottom, from_path, mlp, top_from_path
 from vflsec.nn.replicas import Replicas
 from vflsec.nn.rowwise import alone, row_gradients
 from vflsec.nn.weights import starting_at
-from vflsec.party import Party
-from vflsec.view import Facts, Schema
+from vflsec.plugins import registry
 
 ALIASES = ("fedsplitnn",)
 

@@ -27,13 +27,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from vflsec import registry
 from vflsec.algorithms.splitnn import SplitNN
+from vflsec.core.federation import Federation
+from vflsec.core.party import Party
+from vflsec.core.view import Facts
 from vflsec.errors import ConfigError
-from vflsec.federation import Federation
 from vflsec.nn.models import mlp
-from vflsec.party import Party
-from vflsec.view import Facts
+from vflsec.plugins import registry
 
 ALIASES = ("u_shaped", "usplit")
 

@@ -29,20 +29,21 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from vflsec import check, registry
 from vflsec.algorithms.local import Local
 from vflsec.algorithms.splitnn import Exchange, SplitNN
+from vflsec.core import check
+from vflsec.core.federation import Federation, Pass, Phase
+from vflsec.core.party import Party, groups, step
+from vflsec.core.rng import Streams
+from vflsec.core.view import Facts
 from vflsec.errors import PolicyError
-from vflsec.federation import Federation, Pass, Phase
 from vflsec.nn import optim
 from vflsec.nn.augment import Corruption
-from vflsec.nn.chain import walked
+from vflsec.nn.manual_backprop import walked
 from vflsec.nn.models import mlp
 from vflsec.nn.replicas import Replicas
 from vflsec.nn.scarf import EarlyStop, scarf_loss
-from vflsec.party import Party, groups, step
-from vflsec.rng import Streams
-from vflsec.view import Facts
+from vflsec.plugins import registry
 
 SUPERVISED = "supervised"
 

@@ -1,6 +1,6 @@
 """The statistics of leakage: metrics, intervals, controls, advantage, summaries, gates.
 
-Called itself, the package audits tables in one call: see `vflsec.one_call.audit`.
+Called itself, the package audits tables in one call: see `vflsec.audit_tables.audit`.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from vflsec._callable import callable_as
+from vflsec.runtime.callable_package import callable_as
 
 if TYPE_CHECKING:
-    from vflsec.audit.canary import Measured, audit_labels, audit_rows
-    from vflsec.audit.coins import one_run
-    from vflsec.audit.front import Trial, pareto, trials
+    from vflsec.audit.cap_score import cap, dcs, relative_improvement, relative_risk
     from vflsec.audit.intervals import t_interval
-    from vflsec.audit.summary import cap, dcs, relative_improvement, relative_risk
+    from vflsec.audit.pareto_front import Trial, pareto, trials
+    from vflsec.epsilon.canary_bounds import Measured, audit_labels, audit_rows
+    from vflsec.epsilon.one_run_bound import one_run
 
 __all__ = [
     "Measured", "Trial", "audit_labels", "audit_rows", "cap", "dcs", "one_run", "pareto",

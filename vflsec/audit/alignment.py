@@ -27,9 +27,9 @@ import torch
 from numpy.typing import NDArray
 
 from vflsec.audit.intervals import auc_interval, mean_auc
+from vflsec.core.rng import numpy_generator
 from vflsec.data.source import Source
-from vflsec.imports import lean
-from vflsec.rng import numpy_generator
+from vflsec.runtime.lazy_imports import lean
 
 __all__ = ["LEAST", "alignment"]
 
@@ -87,7 +87,7 @@ def _pairs(source: Source, rows: Mapping[str, Ints], confidence: float) -> Itera
 def _design(source: Source, party: str) -> Floats | None:
     """A party's columns as plain numbers (n, p); None for images."""
     from vflsec.data.prepare import schema_of
-    from vflsec.data.scale import prepared_columns
+    from vflsec.data.preprocess import prepared_columns
 
     data = source.parties[party]
     if data.values.ndim > 2 or not data.values.shape[1]:

@@ -26,17 +26,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from vflsec.audit import controls, intervals, wording
-from vflsec.audit.alive import Alive, place_of
-from vflsec.audit.beside import both
+from vflsec.audit import controls, intervals, verdict_text
 from vflsec.audit.change import Change, Seeds, change, least
 from vflsec.audit.gate import FAIL, INCONCLUSIVE, MIN_ROWS, MIN_SEEDS, PASS, Gate, Verdict
 from vflsec.audit.leakage import TRAINING, rows_of
 from vflsec.audit.metrics import reach
-from vflsec.audit.reverse import ranking
-from vflsec.cell import OF_THE_LABELS
+from vflsec.audit.reversed_ranking import ranking
+from vflsec.audit.rounding import both
+from vflsec.audit.validated import Alive, place_of
 from vflsec.errors import ConfigError
-from vflsec.files import json_text, read_text, write_atomic
+from vflsec.runtime.atomic_files import json_text, read_text, write_atomic
+from vflsec.specs import OF_THE_LABELS
 
 if TYPE_CHECKING:
     from vflsec.audit.result import Audit
@@ -281,7 +281,7 @@ def regressions(
         frame: results as they are now, of :func:`vflsec.audit.leakage.results_frame`, with
             :func:`granted` if that is known.
         before: of :func:`read_baseline`.
-        alive: of :func:`vflsec.audit.alive.alive`.
+        alive: of :func:`vflsec.audit.validated.alive`.
         confidence: of the one-sided bounds.
         points: summary of `frame`; with it a PASS warns where the system learned nothing.
         others: of :meth:`Baseline.others`; a PASS warns there.
@@ -332,9 +332,9 @@ def _lost(frame: pd.DataFrame) -> dict[Key, str]:
 def _worth(points: pd.DataFrame | None) -> dict[Key, str]:
     """By training, why what passes there tells nothing of a system that works; '' if nothing."""
     rows = [] if points is None else rows_of(points)
-    guessing = wording.Guessing.by_training(rows)
+    guessing = verdict_text.Guessing.by_training(rows)
     return {
-        _of(r, TRAINING): wording.worthless(
+        _of(r, TRAINING): verdict_text.worthless(
             r, _gate(LEAST), guessing.get((r["dataset"], r["algorithm"]))
         )
         for r in rows

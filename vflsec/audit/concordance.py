@@ -7,8 +7,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsec.audit.join import Floats, Ints
-from vflsec.audit.tails import normal_quantile
+from vflsec.audit.special_functions import normal_quantile
+from vflsec.audit.truth_join import Floats, Ints
 
 __all__ = ["PAIRS", "ROWS", "concordance"]
 

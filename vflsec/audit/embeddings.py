@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from vflsec.audit.metrics import Score, score
-from vflsec.guess import Guess, Truth
-from vflsec.view import Table, View
+from vflsec.core.guess import Guess, Truth
+from vflsec.core.view import Table, View
 
 __all__ = ["Scored", "score_embedding"]
 

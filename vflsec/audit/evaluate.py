@@ -8,16 +8,17 @@ from typing import Any
 
 import pandas as pd
 
-from vflsec.audit import dosing, epsilon, leakage
+from vflsec.audit import dosing, leakage
 from vflsec.audit import gate as gates
-from vflsec.audit.alive import alive as alive_at
 from vflsec.audit.baseline import Baseline, granted, regressions
-from vflsec.audit.curves import curves
 from vflsec.audit.evaluation import Evaluation, title_of
 from vflsec.audit.findings import Finding, FindingKind, Location, build_findings
-from vflsec.audit.grid import grid
-from vflsec.audit.labels import by_label, in_words
-from vflsec.cell import CellResult, told_apart
+from vflsec.audit.multilabel import by_label, in_words
+from vflsec.audit.strength_grid import grid
+from vflsec.audit.tradeoff_curves import curves
+from vflsec.audit.validated import alive as alive_at
+from vflsec.epsilon import claimed_vs_measured
+from vflsec.specs import CellResult, told_apart
 
 __all__ = ["evaluate"]
 
@@ -78,7 +79,9 @@ def evaluate(
             looks=[n.get("looks") for n in notes],
             sure=[n.get("confidence") for n in notes],
         )
-        beside += epsilon.contradictions(heard, _claims(record, results), confidence, looks)
+        beside += claimed_vs_measured.contradictions(
+            heard, _claims(record, results), confidence, looks
+        )
     if before is not None:
         now = granted(own, record.get("attacks", {}))
         others = before.others(record["data"])

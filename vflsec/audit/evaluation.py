@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from vflsec.audit import leakage
-from vflsec.cell import CellResult
+from vflsec.specs import CellResult
 
 if TYPE_CHECKING:
-    from vflsec.audit.alive import Alive
     from vflsec.audit.findings import Finding
     from vflsec.audit.gate import Gate, Verdict
+    from vflsec.audit.validated import Alive
 
 __all__ = ["Evaluation", "costs", "made_before", "title_of"]
 
@@ -37,7 +37,7 @@ class Evaluation:
         over_time: points as the attacks would have been after each epoch.
         dosing: what was found of each planted dose, see :func:`vflsec.audit.dosing.curve`.
         labels: of several labels the mean and the most told, see
-            :func:`vflsec.audit.labels.by_label`.
+            :func:`vflsec.audit.multilabel.by_label`.
     """
 
     frame: pd.DataFrame

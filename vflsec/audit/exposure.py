@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from vflsec import registry
 from vflsec.audit.findings import metric_name
 from vflsec.audit.intervals import t_interval
 from vflsec.audit.leakage import UNDEFENDED, defense_point, rows_of
+from vflsec.plugins import registry
 
 if TYPE_CHECKING:
     from vflsec.plan.values import Group
@@ -35,7 +35,7 @@ def tables(groups: Sequence[Group]) -> list[dict[str, Any]]:
     """One entry for each algorithm and stack of defenses that has a protocol of its own.
 
     Keys: ``algorithm``, ``defense`` (as in results), ``names``, ``lines`` (see
-    `vflsec.visible.Line`), ``hides``, ``leaves``.
+    `vflsec.core.visibility.Line`), ``hides``, ``leaves``.
     """
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for group in groups:

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from vflsec.audit.beside import beside
 from vflsec.audit.controls import CHANCE, FALLBACK, LEAST, leaks
 from vflsec.audit.gate import Verdict
 from vflsec.audit.leakage import is_undefended, rows_of
 from vflsec.audit.metrics import METRICS
-from vflsec.audit.reverse import ranking
-from vflsec.cell import QUESTIONS, asked
+from vflsec.audit.reversed_ranking import ranking
+from vflsec.audit.rounding import beside
+from vflsec.specs import QUESTIONS, asked
 
 __all__ = ["COUNTED", "Finding", "FindingKind", "Location", "build_findings", "format_verdict",
            "in_people", "metric_name"]  # fmt: skip

@@ -9,7 +9,7 @@ reverse), or where the evidence is thin: :data:`MIN_SEEDS`, :data:`MIN_ROWS`, ev
 and figures that differ.
 A PASS whose audit would only have found a leak above the limit says so; a gate with `detect` does
 not pass then. Questions about a quantity that so few rows and seeds cannot answer may fail a gate,
-but do not keep it open (:mod:`vflsec.audit.unsettled`).
+but do not keep it open (:mod:`vflsec.audit.underpowered`).
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vflsec import check
-from vflsec.attack import TARGETS
-from vflsec.audit import intervals, wording
-from vflsec.audit.alive import Alive, Place, place_of
-from vflsec.audit.beside import exact
-from vflsec.audit.candidate import Candidate, mirror, single
+from vflsec.audit import intervals, verdict_text
 from vflsec.audit.controls import Leakage
 from vflsec.audit.dosing import Doses
+from vflsec.audit.gate_candidate import Candidate, mirror, single
+from vflsec.audit.gate_selection import answer, left_out, limits, named, selected
 from vflsec.audit.leakage import rows_of
 from vflsec.audit.metrics import METRICS, reach
-from vflsec.audit.reverse import ranking
-from vflsec.audit.selection import answer, left_out, limits, named, selected
-from vflsec.audit.unsettled import in_words as open_questions
-from vflsec.audit.unsettled import settled
-from vflsec.audit.wording import TASK
-from vflsec.cell import QUESTIONS
+from vflsec.audit.reversed_ranking import ranking
+from vflsec.audit.rounding import exact
+from vflsec.audit.underpowered import in_words as open_questions
+from vflsec.audit.underpowered import settled
+from vflsec.audit.validated import Alive, Place, place_of
+from vflsec.audit.verdict_text import TASK
+from vflsec.core import check
+from vflsec.core.attack import TARGETS
+from vflsec.specs import QUESTIONS
 
 __all__ = ["LEAST_CONFIDENCE", "MIN_ROWS", "MIN_SEEDS", "Gate", "Verdict", "exit_code", "judge"]
 
@@ -198,7 +198,7 @@ class Verdict:
         dosed: the same by planted leaks laid over what the attack saw; None where none was found,
             without the attacks that were not dosed.
         dead: places of attacks that keep it open because nothing shows that they work, as
-            :class:`vflsec.audit.alive.Place`.
+            :class:`vflsec.audit.validated.Place`.
         stuck: whether it is open and no number of seeds would decide it.
         warning: of a PASS, why it says little: this audit would only have found a leak above the
             limit, the system (or for its cost the undefended one) is not shown to beat guessing,
@@ -248,7 +248,7 @@ def judge(
     Args:
         summary: of :func:`vflsec.audit.leakage.summarise`.
         gates: what to judge; a gate that selects nothing is INCONCLUSIVE.
-        alive: what is shown to work where, of :func:`vflsec.audit.alive.alive`.
+        alive: what is shown to work where, of :func:`vflsec.audit.validated.alive`.
         doses: the least planted leaks that were found, of
             :func:`vflsec.audit.dosing.least_found`.
     """
@@ -260,7 +260,7 @@ def _judge(
     rows: Sequence[Mapping[str, Any]], gate: Gate, alive: Alive, doses: Doses
 ) -> list[Verdict]:
     points: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
-    guessing = wording.Guessing.by_training(rows)
+    guessing = verdict_text.Guessing.by_training(rows)
     attacks = [r for r in rows if r["attack"]]
     mains = {answer(r): r for r in attacks if r["metric"] == r["primary"]}
     rankings = {answer(r): r for r in attacks if ranking(r)}
@@ -303,9 +303,9 @@ def _candidate(
         sign=sign,
         limit=gate.threshold,
         dead="" if shown or not asked else why or "no evidence was given",
-        thin=wording.thin(row, leak, MIN_SEEDS, MIN_ROWS)
+        thin=verdict_text.thin(row, leak, MIN_SEEDS, MIN_ROWS)
         if asked
-        else wording.gaps(gate.metric, row, leak)
+        else verdict_text.gaps(gate.metric, row, leak)
         if gate.metric in (*TASK, "epsilon_lower")
         else "",
         mirror=mirror(*turned) if asked and turned is not None else None,
@@ -320,7 +320,7 @@ def _point(
     alive: Alive,
     doses: Doses,
     beside: tuple[Mapping[Any, Mapping[str, Any]], Mapping[Any, Mapping[str, Any]]],
-    guessing: wording.Guessing | None = None,
+    guessing: verdict_text.Guessing | None = None,
     unasked: Sequence[str] = (),
 ) -> Verdict:
     mains, rankings = beside
@@ -331,7 +331,7 @@ def _point(
     alpha = 1 - gate.confidence
     failed = [r for r in rows if r["failed"]]
     if not found:
-        reason = wording.nothing(missing, gate)
+        reason = verdict_text.nothing(missing, gate)
         return Verdict(gate, INCONCLUSIVE, None, None, None, gate.threshold, 0, reason, **where)
     beyond, level = _beyond(found, alpha)
     found, left = settled(found, beyond, gate)
@@ -344,26 +344,26 @@ def _point(
     blocked = [r for r in missing if _blocks(r, gate, judged)]
     within = [c for c, x in zip(found, highs, strict=True) if x is not None and x <= c.most]
     turned = [c for c in within if c.turned(alpha)]
-    detectable = wording.detectable(found, alpha * gate.confidence) if gate.needs_alive else {}
-    laid = wording.dosed(found, doses) if gate.needs_alive else {}
+    detectable = verdict_text.detectable(found, alpha * gate.confidence) if gate.needs_alive else {}
+    laid = verdict_text.dosed(found, doses) if gate.needs_alive else {}
     blind = None
     more: int | None = None
     dead, stuck = [], False
     if beyond:
         lead = max(beyond, key=lambda c: c.value)
-        verdict, reason = FAIL, wording.fails(lead, beyond, gate)
+        verdict, reason = FAIL, verdict_text.fails(lead, beyond, gate)
     elif high is None:
         lead = min(found, key=lambda c: c.n)
         verdict, more = INCONCLUSIVE, 5 - lead.n
         reason = f"{lead.name} has {lead.n} seed; an interval takes at least 2, better 5."
     elif failed or blocked:
         lead = max(found, key=lambda c: c.value)
-        verdict, reason = INCONCLUSIVE, wording.broken(failed, blocked)
+        verdict, reason = INCONCLUSIVE, verdict_text.broken(failed, blocked)
     elif sure := [c for c in turned if c.in_reverse(alpha)]:
         lead = max(sure, key=lambda c: c.mirrored)
         far = lead.ranking or lead.mirrored > lead.limit
-        verdict, more = INCONCLUSIVE, None if far else wording.seeds_to_add(sure, alpha, level)
-        reason = wording.reversed_(lead, more, gate)
+        verdict, more = INCONCLUSIVE, None if far else verdict_text.seeds_to_add(sure, alpha, level)
+        reason = verdict_text.reversed_(lead, more, gate)
     elif any(c.dead for c in found):
         lead = max((c for c in found if c.dead), key=lambda c: c.value)
         verdict = INCONCLUSIVE
@@ -372,26 +372,28 @@ def _point(
         dead = [place_of(c.row)._asdict() for c in found if c.dead]
     elif len(within) < len(found) or turned:
         verdict, open_ = INCONCLUSIVE, [c for c in found if c not in within]
-        more = wording.seeds_to_add([*open_, *turned], alpha, level)
+        more = verdict_text.seeds_to_add([*open_, *turned], alpha, level)
         if open_:
             stuck = more is None
             lead = max(open_, key=lambda c: c.value)
-            reason = wording.between(lead, more, gate, level if lead.value > lead.most else alpha)
+            reason = verdict_text.between(
+                lead, more, gate, level if lead.value > lead.most else alpha
+            )
         else:
             lead = max(turned, key=lambda c: c.mirrored)
-            reason = wording.either_way(lead, more, gate)
+            reason = verdict_text.either_way(lead, more, gate)
     elif any(c.thin for c in found):
         lead = next(c for c in found if c.thin)
         verdict = INCONCLUSIVE
         reason = f"Too little to pass on: {lead.thin}."
         more = MIN_SEEDS - lead.n if lead.n < MIN_SEEDS else None
     else:
-        blind = wording.Blind.of(found, detectable, laid, gate)
+        blind = verdict_text.Blind.of(found, detectable, laid, gate)
         lead = found[int(np.argmax([x for x in highs if x is not None]))]
         verdict = PASS
-        reason = wording.passes(lead, high, found, missing, gate) + wording.would_have_found(
-            detectable, laid, gate
-        )
+        reason = verdict_text.passes(
+            lead, high, found, missing, gate
+        ) + verdict_text.would_have_found(detectable, laid, gate)
     warned: list[str] = []
     if blind is not None:
         more = blind.more
@@ -405,10 +407,10 @@ def _point(
         primary = ((c, mains.get(answer(c.row))) for c in found)
         idle = (
             open_questions(left),
-            wording.worthless(found[0].row, gate, guessing),
-            wording.cramped(primary, gate),
-            wording.unasked(unasked, gate),
-            wording.inverted(gate),
+            verdict_text.worthless(found[0].row, gate, guessing),
+            verdict_text.cramped(primary, gate),
+            verdict_text.unasked(unasked, gate),
+            verdict_text.inverted(gate),
         )
         warned += filter(None, idle)
         more = max([more or 0, *(u.takes - u.seeds for u in left if u.takes)]) or None

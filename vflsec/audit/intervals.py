@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from vflsec import check
-from vflsec.audit.tails import (
+from vflsec.audit.special_functions import (
     beta_quantile,
     midranks,
     normal_quantile,
     normal_tail,
     rising,
 )
+from vflsec.core import check
 
 __all__ = [
     "Auc",

@@ -15,12 +15,12 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from vflsec import check
 from vflsec.audit import controls as ctl
-from vflsec.audit import intervals, reverse, stack
+from vflsec.audit import defense_label, intervals, reversed_ranking
 from vflsec.audit.controls import Leakage
 from vflsec.audit.metrics import METRICS, reach
-from vflsec.cell import QUESTIONS, TURNED, CellResult, DefenseSpec, Measure, victims
+from vflsec.core import check
+from vflsec.specs import QUESTIONS, TURNED, CellResult, DefenseSpec, Measure, victims
 
 __all__ = ["COLUMNS", "POINT", "TRAINING", "UNDEFENDED", "clean", "defense_point", "is_undefended",
            "records", "results_frame", "rows_of", "summarise"]  # fmt: skip
@@ -70,7 +70,7 @@ def defense_point(defenses: Sequence[DefenseSpec]) -> tuple[str, float | None]:
             swept = float(d.strength)
         if d.party:
             inner["party"] = d.party
-        labels.append(stack.called(d.name, inner))
+        labels.append(defense_label.called(d.name, inner))
     return (" + ".join(labels), swept) if labels else (UNDEFENDED, 0.0)
 
 
@@ -120,7 +120,7 @@ def results_frame(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     all controls are in ``controls``.
 
     Args:
-        records: cell fields and fields of :class:`vflsec.cell.Measure`. Needed: cell,
+        records: cell fields and fields of :class:`vflsec.specs.Measure`. Needed: cell,
             dataset, seed, metric, value. Optional beside the rest: ``known_rows``, and ``primary``
             (the metric that verdicts rest on; told from the levels of chance if not given).
 
@@ -216,7 +216,7 @@ def is_undefended(row: Mapping[str, Any]) -> bool:
     """
     if row["defense"] == UNDEFENDED or row["strength"] != 0:
         return bool(row["defense"] == UNDEFENDED)
-    return stack.stacked(row["defense"]) - stack.off(row["defense"]) <= 1
+    return defense_label.stacked(row["defense"]) - defense_label.off(row["defense"]) <= 1
 
 
 def _mean(
@@ -369,7 +369,7 @@ def summarise(
         main = task.metric.get(first["dataset"], "")
         base = task.reference(first, phase, split)
         values = _by_seed(ok, "value")
-        turned = reverse.turned(first, values, _by_seed(ok, "turned"))
+        turned = reversed_ranking.turned(first, values, _by_seed(ok, "turned"))
         bad = {r["seed"] for r in of if r["status"] == "error"}
         ahead = named.get(ctl.control_set(ok[0]), "") if ok and first["attack"] else ""
         gained, own = ctl.advantages(ok) if first["attack"] else ({}, {})
@@ -399,7 +399,7 @@ def summarise(
             | _leakage(leak, confidence, first["metric"])
             | {"worst_seed": ctl.worst(gained)}
             | _mean("turned", turned, confidence, first["metric"])
-            | _mean("mirrored", reverse.mirrored(turned, own, leak), confidence, "advantage")
+            | _mean("mirrored", reversed_ranking.mirrored(turned, own, leak), confidence, "advantage")
             | {"utility_metric": main}
             | _mean("utility", u, confidence, main)
             | _mean("utility_drop", {s: base[s] - u[s] for s in u if s in base}, confidence,

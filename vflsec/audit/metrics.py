@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vflsec import check
 from vflsec.audit import intervals
 from vflsec.audit.concordance import concordance
-from vflsec.audit.join import Decided, Floats, Ints, Joined, decide, join, shuffled_order
-from vflsec.audit.tails import entropy, normal_quantile
+from vflsec.audit.special_functions import entropy, normal_quantile
+from vflsec.audit.truth_join import Decided, Floats, Ints, Joined, decide, join, shuffled_order
+from vflsec.core import check
 
 if TYPE_CHECKING:
-    from vflsec.guess import Guess, Truth
+    from vflsec.core.guess import Guess, Truth
 
 __all__ = ["METRICS", "Metric", "Score", "default", "primary", "reach", "score"]
 
@@ -431,7 +431,7 @@ def score(
             scores have: the one rule under which attack and control are compared.
 
     Raises:
-        ShapeError: see :func:`vflsec.audit.join.join`.
+        ShapeError: see :func:`vflsec.audit.truth_join.join`.
         ConfigError: unknown metric, or one with no meaning for this target or number of classes.
     """
     if not isinstance(rows, np.ndarray | list | tuple):

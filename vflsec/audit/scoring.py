@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vflsec.audit import pictures
+from vflsec.audit import image_samples
 from vflsec.audit.embeddings import score_embedding
-from vflsec.audit.goals import (
+from vflsec.audit.metrics import score
+from vflsec.audit.truth import (
     ONE_COLUMN,
     SCORED,
     Goal,
@@ -22,12 +23,11 @@ from vflsec.audit.goals import (
     label_truth,
     with_columns,
 )
-from vflsec.audit.metrics import score
-from vflsec.cell import NAMED, TURNED, Measure, victims
-from vflsec.guess import Guess, Truth
+from vflsec.core.guess import Guess, Truth
+from vflsec.core.task import Task
+from vflsec.core.view import Table
 from vflsec.measure.attack import Answer
-from vflsec.task import Task
-from vflsec.view import Table
+from vflsec.specs import NAMED, TURNED, Measure, victims
 
 __all__ = ["DIVERGED", "main_task", "scored"]
 
@@ -195,7 +195,7 @@ def _pictures(
         (p, task.schema[p].design(task.x[p][:1]).shape[1], task.schema[p].shape)
         for p in victims("feature", spec.adversary, task.parties, spec.victim)
     ]
-    return pictures.beside(guess, truth, rows, parties, spec.pictures)
+    return image_samples.beside(guess, truth, rows, parties, spec.pictures)
 
 
 def _same(metric: str) -> str:

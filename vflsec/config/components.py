@@ -12,11 +12,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from vflsec import check, registry
 from vflsec.config.problems import Origin, Problem, unknown_key
 from vflsec.config.sections import Algorithm, Attack, Defense
 from vflsec.config.toml_text import Path
+from vflsec.core import check
 from vflsec.errors import ConfigError, VflsecError
+from vflsec.plugins import registry
 
 __all__ = ["check_components", "flat_params", "natural_strengths"]
 
@@ -35,7 +36,7 @@ def natural_strengths(section: Defense) -> tuple[list[float] | None, dict[str, A
     """The swept strengths of a defense and its hyper-parameters.
 
     A defense may name other numbers to sweep (``epsilon = [8, 2, 1]``), which are turned into
-    strengths here and are no hyper-parameters; see :attr:`vflsec.policy.Policy.natural`.
+    strengths here and are no hyper-parameters; see :attr:`vflsec.core.policy.Policy.natural`.
     """
     cls = registry.defenses.get(section.name)
     params = flat_params(section)

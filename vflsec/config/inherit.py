@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vflsec import check
 from vflsec.config.problems import Origin, Problem, ScenarioError
 from vflsec.config.toml_text import Path as KeyPath
 from vflsec.config.toml_text import path_text
+from vflsec.core import check
 
 __all__ = ["Written", "chosen_form", "expand", "inherited"]
 

@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from vflsec.config.bounds import beyond
+from vflsec.config.limits import beyond
 from vflsec.config.problems import Problem
 from vflsec.config.toml_text import Path as KeyPath
 

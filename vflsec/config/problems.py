@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vflsec import check
 from vflsec.config.toml_text import Path, line_of, path_text
+from vflsec.core import check
 from vflsec.errors import ConfigError
 
 __all__ = ["Origin", "Problem", "ScenarioError", "unknown_key"]

@@ -18,16 +18,16 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from vflsec import check
-from vflsec.cell import digest
-from vflsec.config.bounds import beyond, deep_key
+from vflsec.config.cross_checks import across, naming
 from vflsec.config.inherit import Written, chosen_form, expand, inherited
+from vflsec.config.limits import beyond, deep_key
 from vflsec.config.overrides import asked_form, override
 from vflsec.config.problems import Origin, Problem, ScenarioError, unknown_key
-from vflsec.config.rules import across, naming
 from vflsec.config.sections import Root
 from vflsec.config.toml_text import Path as KeyPath
 from vflsec.config.toml_text import dumps, key_lines
+from vflsec.core import check
+from vflsec.specs import digest
 
 __all__ = ["Scenario", "find_scenario", "load_scenario", "packaged_scenarios"]
 

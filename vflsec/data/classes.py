@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from vflsec import check
-from vflsec.data.reading import Frame, data_error, listed, numbers, texts
+from vflsec.core import check
+from vflsec.data.read_table import Frame, data_error, listed, numbers, texts
 
 __all__ = ["MOST_CLASSES", "Relabel", "in_order", "is_quantity", "labels", "quantity", "several"]
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from vflsec import check
+from vflsec.core import check
 from vflsec.errors import DataError
 
 __all__ = ["SEPARATORS", "Dialect", "decimal_of", "decode", "detect", "header_of", "number_of"]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from vflsec.data.classes import in_order
 from vflsec.data.dialect import number_of
-from vflsec.data.reading import Frame, data_error, dates, listed, texts
+from vflsec.data.read_table import Frame, data_error, dates, listed, texts
 
 __all__ = ["MOST_CATEGORIES", "Features", "features", "ids"]
 

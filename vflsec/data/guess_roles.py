@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from vflsec.data.reading import Frame, numbers, texts
+from vflsec.data.read_table import Frame, numbers, texts
 
 __all__ = [
     "id_column", "label_twins", "matching_ids", "nearly_id", "split_column", "sure_ids",

@@ -14,9 +14,9 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from vflsec.data.reading import data_error, listed
+from vflsec.data.read_table import data_error, listed
 from vflsec.errors import VflsecError
-from vflsec.plugins import importable
+from vflsec.plugins.loading import importable
 
 __all__ = ["laid_down", "on_disk", "temporary", "write_frame"]
 

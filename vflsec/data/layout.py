@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vflsec import check
+from vflsec.core import check
 from vflsec.data.dialect import Dialect
 from vflsec.data.limits import Limits
 from vflsec.data.names import unshowable
-from vflsec.data.reading import Frame, data_error, listed, read_frame
+from vflsec.data.read_table import Frame, data_error, listed, read_frame
 
 __all__ = [
     "Reader",

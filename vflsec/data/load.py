@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from vflsec import check, registry
+from vflsec.core import check
 from vflsec.data.source import Source
 from vflsec.data.table_spec import (
     FILE_KEYS,
@@ -20,6 +20,7 @@ from vflsec.data.table_spec import (
     read_table_spec,
 )
 from vflsec.errors import ConfigError
+from vflsec.plugins import registry
 
 __all__ = ["SPLIT_KEYS", "load_source", "split_options", "table_files"]
 
@@ -79,9 +80,9 @@ def load_source(section: Mapping[str, Any], seed: int, base: Path) -> Source:
 
 
 def _registered(name: str, params: Mapping[str, Any], seed: int) -> Source:
-    from vflsec.data.checked import checked, content
+    from vflsec.core.rng import Globals
     from vflsec.data.layout import check_parties
-    from vflsec.rng import Globals
+    from vflsec.data.source_check import checked, content
 
     made, stand = registry.datasets.create(name, params), Globals()
     source = checked(made.load(seed), name)
@@ -90,7 +91,7 @@ def _registered(name: str, params: Mapping[str, Any], seed: int) -> Source:
         raise ConfigError(
             f"data set {name}: draws from, or seeds, the global random numbers of {whose}, so that "
             "its data depend on what ran before. It must draw from a generator of its own that "
-            "`seed` gives: vflsec.rng.numpy_generator(seed, NAME)."
+            "`seed` gives: vflsec.core.rng.numpy_generator(seed, NAME)."
         )
     if not source.digest and registry.datasets.entry(name).package:
         return replace(source, digest=content(source))

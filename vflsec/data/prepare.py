@@ -10,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vflsec import check
-from vflsec.data.scale import SCALES, Scale, prepared_columns
+from vflsec.core import check
+from vflsec.core.task import Task
+from vflsec.core.view import Schema
+from vflsec.data.preprocess import SCALES, Scale, prepared_columns
 from vflsec.data.source import PartyData, Source
 from vflsec.data.split import present_rows, row_sets, shuffled_rows
-from vflsec.task import Task
-from vflsec.view import Schema
 
 __all__ = ["make_task", "schema_of"]
 
@@ -54,7 +54,7 @@ def make_task(
             A smaller choice is a subset of a larger one.
         shuffle_labels: give the active party labels that are permuted over the labelled rows (the
             null world); the truth, against which everything is scored, stays as it is.
-        scale: ``zscore`` or ``rank``, see :func:`vflsec.data.scale.prepared_columns`.
+        scale: ``zscore`` or ``rank``, see :func:`vflsec.data.preprocess.prepared_columns`.
 
     Raises:
         ConfigError: an option is out of range.

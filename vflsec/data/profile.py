@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from vflsec.data.features import Features
-from vflsec.data.reading import Frame
+from vflsec.data.read_table import Frame
 
 if TYPE_CHECKING:
     from vflsec.data.layout import Roles

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsec import check
+from vflsec.core import check
+from vflsec.core.rng import numpy_generator
 from vflsec.data.source import Source
 from vflsec.errors import DataError
-from vflsec.rng import numpy_generator
 
 __all__ = [
     "LEAST",
@@ -41,7 +41,7 @@ _WHOLE = sum(LEAST.values())
 
 @dataclass(frozen=True)
 class RowSets:
-    """Positions in the union of rows, sorted; see :class:`vflsec.task.Task` for the meaning.
+    """Positions in the union of rows, sorted; see :class:`vflsec.core.task.Task` for the meaning.
 
     Attributes:
         train: (N,) bool, every row that may be used in training by some party.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from vflsec import check
+from vflsec.core import check
 from vflsec.errors import ConfigError
 
 __all__ = ["FILE_KEYS", "TABLE_KEYS", "TableSpec", "check_section", "read_files", "read_table_spec"]

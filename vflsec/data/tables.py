@@ -14,8 +14,7 @@ import pandas as pd
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from vflsec import check
-from vflsec.cell import QUESTIONS, WHICHEVER
+from vflsec.core import check
 from vflsec.data.classes import Relabel, labels, quantity, several
 from vflsec.data.features import Features, features, ids
 from vflsec.data.layout import (
@@ -31,9 +30,10 @@ from vflsec.data.layout import (
 from vflsec.data.limits import Limits
 from vflsec.data.names import label_rule, unshowable
 from vflsec.data.profile import holders, overlaps, respelled, table_facts
-from vflsec.data.reading import Frame, data_error, listed, texts
+from vflsec.data.read_table import Frame, data_error, listed, texts
 from vflsec.data.source import PartyData, Source
 from vflsec.data.table_spec import TableSpec
+from vflsec.specs import QUESTIONS, WHICHEVER
 
 __all__ = ["load_tables"]
 

@@ -10,29 +10,29 @@ from pathlib import Path
 from typing import Any
 
 from vflsec.audit.dosing import MARK
-from vflsec.audit.goals import label_truth
-from vflsec.audit.overlay import dosed
+from vflsec.audit.planted_leak import dosed
 from vflsec.audit.scoring import DIVERGED, main_task, scored
-from vflsec.cell import AttackSpec, CellResult, CellSpec, Measure, victims
-from vflsec.engine.claims import claims, planned, told, verified
-from vflsec.engine.integrity import success
-from vflsec.engine.membership import Asking
-from vflsec.engine.record import versions
+from vflsec.audit.truth import label_truth
+from vflsec.core.rng import generator
+from vflsec.core.task import Task
+from vflsec.core.view import Table, View
+from vflsec.engine.audit_record import versions
+from vflsec.engine.epsilon_claims import claims, planned, told, verified
+from vflsec.engine.integrity_scores import success
+from vflsec.engine.membership_queries import Asking
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.measure.attack import Answer, Bench, Prepared, prepared
+from vflsec.measure.control_cache import SharedControls
 from vflsec.measure.controls import Control, randomised
-from vflsec.measure.shared import SharedControls
-from vflsec.memory import Passing, nothing, out_of_memory
 from vflsec.nn.replicas import LEAST
-from vflsec.plugins import attempted, place_of, said
-from vflsec.rng import generator
-from vflsec.task import Task
+from vflsec.plugins.loading import attempted, place_of, said
+from vflsec.runtime.out_of_memory import Passing, nothing, out_of_memory
+from vflsec.specs import AttackSpec, CellResult, CellSpec, Measure, victims
 from vflsec.train.cohort import Moment, Progress, Training
 from vflsec.train.demand import Demand
 from vflsec.train.device import asks_graphs, pick_device
-from vflsec.train.keep import Keep, Keeper
-from vflsec.train.kept import KeptMoment, opened
-from vflsec.view import Table, View
+from vflsec.train.view_reader import KeptMoment, opened
+from vflsec.train.view_writer import Keep, Keeper
 
 __all__ = ["attack_kept", "run_cohort"]
 
@@ -70,7 +70,7 @@ def run_cohort(
 
     Raises:
         MemoryError, RuntimeError: there is no room for a training, or with several cells for an
-            attack or its controls (`vflsec.memory.out_of_memory`).
+            attack or its controls (`vflsec.runtime.out_of_memory.out_of_memory`).
         ConfigError: a training in which an attack acts cannot go on; the message names it.
     """
     started = _now()
@@ -173,7 +173,7 @@ def attack_kept(
 
     Args:
         cells: of one cohort.
-        attacks: that kept views suffice for, see `vflsec.train.kept.insufficient`.
+        attacks: that kept views suffice for, see `vflsec.train.view_reader.insufficient`.
         tasks: the task of each seed.
         paths: the kept views of each cell.
         device, progress: as in :func:`run_cohort`.

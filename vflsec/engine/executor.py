@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vflsec.cell import AttackSpec, CellResult, CellSpec, Measure
-from vflsec.engine.heap import give_back, hold
-from vflsec.engine.room import in_halves
-from vflsec.engine.store import Store
-from vflsec.engine.views import KeptViews
+from vflsec.engine.split_on_oom import in_halves
 from vflsec.errors import ConfigError, TraceError
-from vflsec.memory import out_of_memory
 from vflsec.plan.values import Group, Work, chunks
-from vflsec.plugins import contained, importable
-from vflsec.reporter import NOTE
+from vflsec.plugins.loading import contained, importable
+from vflsec.runtime.malloc_trim import give_back, hold
+from vflsec.runtime.out_of_memory import out_of_memory
+from vflsec.runtime.progress_protocol import NOTE
+from vflsec.specs import AttackSpec, CellResult, CellSpec, Measure
+from vflsec.storage.store import Store
+from vflsec.storage.view_folder import KeptViews
 
 if TYPE_CHECKING:
-    from vflsec.measure.shared import SharedControls
-    from vflsec.train.keep import Keep
+    from vflsec.measure.control_cache import SharedControls
+    from vflsec.train.view_writer import Keep
 
 __all__ = [
     "Backend", "Done", "Progress", "Tasks", "commit", "default_backend", "do_work", "made",
@@ -128,7 +128,7 @@ class Tasks:
     @property
     def shared(self) -> dict[str, Any]:
         """Controls that the cohorts of this data set share, as an argument of `run_cohort`."""
-        from vflsec.measure.shared import SharedControls, SharedFolder
+        from vflsec.measure.control_cache import SharedControls, SharedFolder
 
         if not self.backend.shares:
             return {}

@@ -10,13 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vflsec.engine.folder import claim, clear, only_ours, probe, withdraw
-from vflsec.engine.judge import judge
-from vflsec.engine.store import STORE_NAME, Store
-from vflsec.engine.views import VIEWS
+from vflsec.engine.evaluate_store import judge
 from vflsec.errors import ConfigError
-from vflsec.files import make_folder, write_atomic
 from vflsec.report.notebook import Audit
+from vflsec.runtime.atomic_files import make_folder, write_atomic
+from vflsec.storage.results_folder import claim, clear, only_ours, probe, withdraw
+from vflsec.storage.store import STORE_NAME, Store
+from vflsec.storage.view_folder import VIEWS
 
 __all__ = ["merge"]
 

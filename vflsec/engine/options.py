@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vflsec import check
+from vflsec.core import check
 from vflsec.engine.shard import Shard
 from vflsec.errors import ConfigError
 
@@ -20,12 +20,12 @@ class Options:
         jobs: worker processes, one thread each.
         replicas: most cells that train as one batched model; bounds the memory.
         fresh: remove an earlier audit's files from the results directory first.
-        keep_views: keep what attackers saw beside the results, see `vflsec.train.keep`.
+        keep_views: keep what attackers saw beside the results, see `vflsec.train.view_writer`.
         views_mb: most megabytes of all kept views.
         looks: how often the gates are judged before they must be decided, see
-            `vflsec.engine.decide`; each look gets its share of the error.
+            `vflsec.engine.until_decided`; each look gets its share of the error.
         shard: ``I/N``: do one part of N and judge nothing, see `vflsec.engine.shard`; '' does all.
-        cluster: where the work is done, see `vflsec.engine.pools`; '' is this machine.
+        cluster: where the work is done, see `vflsec.engine.worker_pools`; '' is this machine.
 
     Raises:
         ConfigError: a number is not positive, or options contradict each other.

@@ -8,21 +8,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vflsec import check
 from vflsec.audit.leakage import defense_point
-from vflsec.cell import AttackSpec, CellSpec
 from vflsec.config.scenario import Scenario, load_scenario
+from vflsec.core import check
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
-from vflsec.engine.rehearse import make_plan
-from vflsec.engine.room import in_halves
+from vflsec.engine.dry_run import make_plan
+from vflsec.engine.split_on_oom import in_halves
 from vflsec.errors import ConfigError
 from vflsec.measure.attack import prepared
-from vflsec.memory import out_of_memory
 from vflsec.nn.replicas import LEAST
 from vflsec.plan.values import Group
-from vflsec.plugins import contained, importable
-from vflsec.reporter import NOTE
+from vflsec.plugins.loading import contained, importable
+from vflsec.runtime.out_of_memory import out_of_memory
+from vflsec.runtime.progress_protocol import NOTE
+from vflsec.specs import AttackSpec, CellSpec
 from vflsec.trace.manifest import Run
 from vflsec.train.cohort import Training
 from vflsec.train.demand import Demand
@@ -54,7 +54,7 @@ def record_scenario(
         known_rows: labelled rows that are granted to each observer at least.
         max_bytes: of each observer's messages.
         progress: called with (what is being done, share done), and with what the user should know
-            and `vflsec.reporter.NOTE`.
+            and `vflsec.runtime.progress_protocol.NOTE`.
 
     Returns:
         the folders of the traces.

@@ -10,11 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vflsec import check
-from vflsec.cell import Measure
 from vflsec.config.scenario import Scenario, load_scenario
+from vflsec.core import check
 from vflsec.data.in_memory import on_disk
-from vflsec.engine import strong
+from vflsec.engine import strong_attacker
+from vflsec.engine.audit_record import record_of
+from vflsec.engine.dry_run import make_plan
+from vflsec.engine.evaluate_store import judge
 from vflsec.engine.executor import (
     Backend,
     Tasks,
@@ -22,7 +24,15 @@ from vflsec.engine.executor import (
     do_work,
     missing_work,
 )
-from vflsec.engine.folder import (
+from vflsec.engine.options import Options
+from vflsec.engine.retry import few, run_parallel
+from vflsec.engine.shard import divided
+from vflsec.engine.worker_pools import Pool, Processes, cluster, warming
+from vflsec.plan.values import TUNING, Plan, Work
+from vflsec.report.notebook import Audit
+from vflsec.runtime.progress_protocol import NOTE, Reporter
+from vflsec.specs import Measure
+from vflsec.storage.results_folder import (
     Lock,
     claim,
     clear,
@@ -32,21 +42,11 @@ from vflsec.engine.folder import (
     tidy,
     withdraw,
 )
-from vflsec.engine.judge import judge
-from vflsec.engine.options import Options
-from vflsec.engine.parallel import few, run_parallel
-from vflsec.engine.pools import Pool, Processes, cluster, warming
-from vflsec.engine.record import record_of
-from vflsec.engine.rehearse import make_plan
-from vflsec.engine.shard import divided
-from vflsec.engine.store import Store
-from vflsec.engine.views import VIEWS, KeptViews, not_kept
-from vflsec.plan.values import TUNING, Plan, Work
-from vflsec.report.notebook import Audit
-from vflsec.reporter import NOTE, Reporter
+from vflsec.storage.store import Store
+from vflsec.storage.view_folder import VIEWS, KeptViews, not_kept
 
 if TYPE_CHECKING:
-    from vflsec.train.keep import Keep
+    from vflsec.train.view_writer import Keep
 
 __all__ = ["Interrupted", "judge", "run_audit"]
 
@@ -81,7 +81,7 @@ def run_audit(
         out: results directory; default ``out/NAME``.
         seeds: instead of the scenario's.
         attacker: instead of the scenario's, ``default`` or ``strong``: see
-            :mod:`vflsec.engine.strong`.
+            :mod:`vflsec.engine.strong_attacker`.
         set: overrides ``a.b=value``, as on the command line.
         progress: told what happens.
         backend: data layer and trainer, for tests.
@@ -160,8 +160,8 @@ def _run(
             do = partial(_work, store, backend=backend, given=given, device=where, how=how,
                          reporter=reporter, lock=lock)  # fmt: skip
             try:
-                who = strong.attacker(plan, store, loaded.root.audit.attacker, do)
-                plan = strong.settled(plan, who, loaded, backend.load_source)
+                who = strong_attacker.attacker(plan, store, loaded.root.audit.attacker, do)
+                plan = strong_attacker.settled(plan, who, loaded, backend.load_source)
                 record = record_of(loaded, plan, where, how.looks, folder) | {"attacker": who}
                 if how.part is not None:
                     record["shard"] = str(how.part)
@@ -264,7 +264,7 @@ def _pool(how: Options) -> Pool:
 def _keep(folder: Path, how: Options) -> Keep | None:
     if not how.keep_views:
         return None
-    from vflsec.train.keep import Keep
+    from vflsec.train.view_writer import Keep
 
     return Keep(folder / VIEWS, how.views_mb * 10**6, how.jobs)
 

@@ -13,10 +13,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vflsec.core.visibility import claim
     from vflsec.he.ckks import KeyPair, Parameters, PublicKey
     from vflsec.he.interactive import ActiveRole, PassiveRole
     from vflsec.he.visibility import visibility_table
-    from vflsec.visible import claim
 
 __all__ = [
     "ActiveRole", "KeyPair", "Parameters", "PassiveRole", "PublicKey", "claim", "visibility_table",
@@ -26,7 +26,7 @@ _HOME = {
     "vflsec.he.ckks": ("KeyPair", "Parameters", "PublicKey"),
     "vflsec.he.interactive": ("ActiveRole", "PassiveRole"),
     "vflsec.he.visibility": ("visibility_table",),
-    "vflsec.visible": ("claim",),
+    "vflsec.core.visibility": ("claim",),
 }
 
 

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsec import check
+from vflsec.core import check
 from vflsec.errors import CiphertextError, ConfigError, ShapeError
 from vflsec.he.envelope import Blob, fingerprint, pack, unpack
 from vflsec.he.library import import_tenseal

@@ -34,9 +34,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsec import check
+from vflsec.core import check
+from vflsec.core.rng import numpy_generator
 from vflsec.he.ckks import Parameters
-from vflsec.rng import numpy_generator
 
 __all__ = [
     "FLOOD_BITS", "MARGIN", "MASK_BITS", "Flood", "advantage", "check_answers", "divergence",

@@ -39,6 +39,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from vflsec.core.rng import numpy_generator
 from vflsec.errors import CiphertextError, ShapeError
 from vflsec.he.blocks import (
     block_sum,
@@ -52,7 +53,6 @@ from vflsec.he.blocks import (
 from vflsec.he.ckks import KeyPair, Parameters, PublicKey
 from vflsec.he.envelope import pack_array, unpack, unpack_array
 from vflsec.he.flood import FLOOD_BITS, MASK_BITS, Flood, check_answers
-from vflsec.rng import numpy_generator
 
 __all__ = ["ActiveDraws", "ActiveRole", "PassiveDraws", "PassiveRole"]
 

@@ -11,16 +11,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from vflsec.channel import Recorder
+from vflsec.core.channel import Recorder
+from vflsec.core.federation import Federation, PlainLink
+from vflsec.core.link import Link
+from vflsec.core.message import Kind, Message
+from vflsec.core.rng import Streams
+from vflsec.core.view import Table
 from vflsec.errors import ConfigError, PolicyError
-from vflsec.federation import Federation, PlainLink
 from vflsec.he import cost
 from vflsec.he.flood import Flood
 from vflsec.he.layer import Emulated, Layer, Real, Settings, backend
-from vflsec.link import Link
-from vflsec.message import Kind, Message
-from vflsec.rng import Streams
-from vflsec.view import Table
 
 __all__ = ["InteractiveLink", "SummedGradientLink", "opaque"]
 

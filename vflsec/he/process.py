@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from vflsec import check
+from vflsec.core import check
 from vflsec.errors import CiphertextError, ConfigError, MissingDependencyError, ShapeError
 
 __all__ = ["Remote"]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from vflsec import registry
-from vflsec.visible import Line, markdown
+from vflsec.core.visibility import Line, markdown
+from vflsec.plugins import registry
 
 __all__ = ["embedding_lines", "gradient_lines", "plain_lines", "visibility",
            "visibility_table"]  # fmt: skip

@@ -16,18 +16,19 @@ import numpy as np
 import torch
 from torch import nn
 
-from vflsec import check, registry
-from vflsec.attack import Attack
-from vflsec.cell import AttackSpec, exhausted
+from vflsec.core import check
+from vflsec.core.attack import Attack
+from vflsec.core.guess import Guess
+from vflsec.core.rng import Globals, generator
+from vflsec.core.view import View, as_needs
 from vflsec.errors import ConfigError, ThreatModelError
-from vflsec.guess import Guess
+from vflsec.measure.control_cache import SharedControls, made_of
 from vflsec.measure.controls import Control, controls_for, reassigned, untrained, whichever
-from vflsec.measure.heard import heard
-from vflsec.measure.shared import SharedControls, made_of
-from vflsec.memory import Passing, nothing, out_of_memory
-from vflsec.plugins import TIMEOUT, attempted
-from vflsec.rng import Globals, generator
-from vflsec.view import View, as_needs
+from vflsec.measure.observed_rows import heard
+from vflsec.plugins import registry
+from vflsec.plugins.loading import TIMEOUT, attempted
+from vflsec.runtime.out_of_memory import Passing, nothing, out_of_memory
+from vflsec.specs import AttackSpec, exhausted
 
 __all__ = ["Answer", "Bench", "Prepared", "prepared"]
 
@@ -386,7 +387,7 @@ def _drew(stand: Globals, what: str) -> str:
     return (
         f"{what} draws from, or seeds, the global random numbers of {whose}, so that its answer "
         "depends on what ran before it. It must draw from rng alone; code that takes no generator "
-        "runs within vflsec.rng.as_global(rng)."
+        "runs within vflsec.core.rng.as_global(rng)."
     )
 
 

@@ -1,7 +1,7 @@
 """Controls: what the same attacker reaches without the federation, on the same known rows.
 
 Every leakage figure stands beside its controls, and is a leak only over all of them: the class
-majority; learners on the adversary's own columns (:mod:`vflsec.measure.own_columns`); the
+majority; learners on the adversary's own columns (:mod:`vflsec.measure.own_classifiers`); the
 adversary's own architecture trained from scratch on the known rows; the same attack on the bottom
 as it was before training, where the attack needs no message (it may work on what a random network
 makes of own columns). Where the algorithm pre-trains without labels, also model completion on the
@@ -22,16 +22,16 @@ import numpy as np
 import torch
 from torch import nn
 
-from vflsec import registry
-from vflsec.attack import Attack, asked_of
-from vflsec.guess import Guess
-from vflsec.measure.own_columns import from_randomised, learners
-from vflsec.measure.own_values import value_learners
-from vflsec.nn.completion import Fit
-from vflsec.nn.embedded import by_product, paired
-from vflsec.nn.joint import own_model, own_rows
-from vflsec.nn.networks import fit_networks
-from vflsec.nn.regression import (
+from vflsec.core.attack import Attack, asked_of
+from vflsec.core.guess import Guess
+from vflsec.core.quantity_questions import figure
+from vflsec.core.view import Known, View, as_needs
+from vflsec.inference.adversary_model import own_model, own_rows
+from vflsec.inference.attribute_share import estimated
+from vflsec.inference.completion import Fit
+from vflsec.inference.embedding_readout import by_product, paired
+from vflsec.inference.inference_heads import fit_networks
+from vflsec.inference.ridge_regression import (
     Regression,
     best_of,
     by_entry,
@@ -39,9 +39,9 @@ from vflsec.nn.regression import (
     of_columns,
     ridges,
 )
-from vflsec.nn.shares import estimated
-from vflsec.questions import figure
-from vflsec.view import Known, View, as_needs
+from vflsec.measure.own_classifiers import from_randomised, learners
+from vflsec.measure.own_regression import value_learners
+from vflsec.plugins import registry
 
 __all__ = ["Control", "controls", "controls_for", "feature_controls", "randomised",
            "reassigned", "shares", "untrained", "whichever"]  # fmt: skip
@@ -65,7 +65,7 @@ class Control:
             ``principal`` for a quantity, and these after ``value, `` for a question about it;
             ``sample`` or ``logistic`` for a share. After
             ``labelled, `` the same beside own labels (``labelled`` alone is linear). Of membership
-            ``left out`` (:mod:`vflsec.engine.membership`).
+            ``left out`` (:mod:`vflsec.engine.membership_queries`).
         guess: log class shares (n, C) of all target rows, or features (n, d).
         cv: cross-validated score on the known rows (AUC for two classes, accuracy for more), by
             which one control is named beforehand, without the truth of the target rows; NaN where

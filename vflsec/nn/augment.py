@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample, pad
 
-from vflsec.rng import Streams
-from vflsec.view import Schema
+from vflsec.core.rng import Streams
+from vflsec.core.view import Schema
 
 __all__ = ["CODE_VIEWS", "Corruption", "ImageViews", "grey"]
 

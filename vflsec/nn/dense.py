@@ -2,8 +2,8 @@
 
 One function instead of a node of the autograd graph for every product: forward and backward are the
 same few kernels, in place where nobody can tell. :func:`forward` and :func:`backward` are the only
-ones who call them, with a graph (:class:`Dense`) and without (:mod:`vflsec.nn.chain`), so both give
-the same bits.
+ones who call them, with a graph (:class:`Dense`) and without (:mod:`vflsec.nn.manual_backprop`),
+so both give the same bits.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from vflsec.nn.flat import gradients_like
-from vflsec.nn.precision import FULL, bmm
+from vflsec.nn.flat_parameters import gradients_like
+from vflsec.nn.reduced_precision import FULL, bmm
 
 __all__ = ["Layer", "backward", "dense", "forward"]
 
@@ -34,7 +34,7 @@ class Layer(NamedTuple):
         weight: (R, o, i).
         bias: (R, o), or None.
         relu: True if a ReLU follows.
-        products: with how many digits products are taken, see `vflsec.nn.precision`.
+        products: with how many digits products are taken, see `vflsec.nn.reduced_precision`.
         across, lifted: `weight` as (R, i, o) and `bias` as (R, 1, o), without a graph, where they
             are at hand; see :meth:`at_hand`.
     """

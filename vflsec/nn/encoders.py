@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from vflsec import check
+from vflsec.core import check
+from vflsec.core.rng import as_global, generator
+from vflsec.core.view import Schema
 from vflsec.nn.images import resnet18
 from vflsec.nn.models import TabularInput
 from vflsec.nn.replicas import Replicas, apply, stacked
-from vflsec.rng import as_global, generator
-from vflsec.view import Schema
 
 __all__ = ["POOLINGS", "Towers", "mlp_encoder", "resnet_encoder", "small_weights", "towers"]
 

@@ -22,9 +22,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from vflsec.core.rng import Streams
+from vflsec.core.view import Schema
 from vflsec.nn.randaugment import randaugment
-from vflsec.rng import Streams
-from vflsec.view import Schema
 
 __all__ = ["ImageViews", "TabularViews", "Views", "column_centres"]
 

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vflsec import check
+from vflsec.core import check
+from vflsec.core.view import Schema
 from vflsec.nn.replicas import Replicas, apply, stacked
-from vflsec.view import Schema
 
 __all__ = [
     "BOTTOMS", "NORMALISED", "BasicBlock", "WideBlock", "convolutional", "image_bottom", "resnet18",

@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vflsec import check
+from vflsec.core import check
+from vflsec.core.view import Schema
 from vflsec.errors import ConfigError, VflsecError
+from vflsec.nn.module_check import rows_of, tried
 from vflsec.nn.replicas import LEAST, PASSING, Replicas, apply, stacked
-from vflsec.nn.trial import rows_of, tried
-from vflsec.plugins import contained, place_of, said, source_key
-from vflsec.view import Schema
+from vflsec.plugins.loading import contained, place_of, said, source_key
 
 __all__ = ["TabularInput", "bottom", "from_path", "mlp", "top_from_path"]
 
@@ -164,7 +164,7 @@ def from_path(
 
     Raises:
         ConfigError: it cannot be imported or made, what it makes does not map to (b, out), or is
-            no function of its rows (:mod:`vflsec.nn.trial`).
+            no function of its rows (:mod:`vflsec.nn.module_check`).
     """
     rows = rows_of(schema)
     return _tried(path, {"schema": schema, "out": out}, args or {}, rows, out)
@@ -185,7 +185,7 @@ def top_from_path(
 
     Raises:
         ConfigError: it cannot be imported or made, what it makes does not map to (b, out), or is
-            no function of its rows (:mod:`vflsec.nn.trial`).
+            no function of its rows (:mod:`vflsec.nn.module_check`).
     """
     rows = rows_of(Schema.numbers((inputs,)))
     return _tried(path, {"inputs": inputs, "out": out}, args or {}, rows, out)
@@ -214,7 +214,7 @@ def of_class(path: str) -> Callable[[Schema], nn.Module]:
 
     Raises:
         ConfigError: it cannot be imported; when called, it cannot be made, fails on rows of the
-            schema, or is no function of them (:mod:`vflsec.nn.trial`).
+            schema, or is no function of them (:mod:`vflsec.nn.module_check`).
     """
     source_key([path.partition(":")[0]])
     factory, what = imported(path), f"module {path!r}"

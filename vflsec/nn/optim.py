@@ -4,9 +4,9 @@ The constructor and the step of `torch.optim` import the compiler (`torch._dynam
 themselves from it. Here the same functions are called without that wrapper: the same kernels on the
 same numbers, so results are equal bit for bit.
 
-Parameters that lie in flat buffers (:mod:`vflsec.nn.flat`), as those of stacks do, are stepped by
-one fused kernel over all of them instead. That is equal bit for bit to the fused optimizers of
-torch, too, wherever a parameter fills whole vector registers.
+Parameters that lie in flat buffers (:mod:`vflsec.nn.flat_parameters`), as those of stacks do, are
+stepped by one fused kernel over all of them instead. That is equal bit for bit to the fused
+optimizers of torch, too, wherever a parameter fills whole vector registers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflsec.nn.flat import Block, blocks
+from vflsec.nn.flat_parameters import Block, blocks
 from vflsec.nn.graph import without_graph
 
 __all__ = ["SGD", "Adagrad", "Adam", "Fused"]

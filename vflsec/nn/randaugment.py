@@ -25,8 +25,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from vflsec.core.rng import Streams
 from vflsec.nn.augment import grey
-from vflsec.rng import Streams
 
 __all__ = ["CHANGES", "randaugment"]
 

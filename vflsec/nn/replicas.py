@@ -19,12 +19,12 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from vflsec.core.rng import Streams, as_global
 from vflsec.errors import ConfigError
-from vflsec.memory import out_of_memory
 from vflsec.nn.dense import Layer, dense
-from vflsec.nn.flat import Flat
-from vflsec.nn.precision import FULL
-from vflsec.rng import Streams, as_global
+from vflsec.nn.flat_parameters import Flat
+from vflsec.nn.reduced_precision import FULL
+from vflsec.runtime.out_of_memory import out_of_memory
 
 __all__ = ["DRAWS", "LEAST", "ReplicaFallbackWarning", "Replicas", "draws", "stacked"]
 
@@ -81,7 +81,8 @@ class Replicas:
         device, dtype: where and in what precision the stack lives.
         rng: streams for modules that draw while training (dropout), on `device`; none is needed
             without them.
-        products: with how many digits products of linear layers are taken (`vflsec.nn.precision`).
+        products: with how many digits products of linear layers are taken
+            (`vflsec.nn.reduced_precision`).
 
     Attributes:
         params: leaf tensors by name, (R, ...), requiring gradients; in one flat buffer.

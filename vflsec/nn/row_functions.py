@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vflsec.view import Table
+from vflsec.core.view import Table
 
 __all__ = [
     "EACH", "FAMILIES", "MEAN", "SIZE", "VISITS", "Family", "Messages", "Visit", "Wire", "decided",

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from vflsec.core.rng import Streams
 from vflsec.nn.replicas import Replicas
-from vflsec.rng import Streams
 
 __all__ = [
     "Queue",

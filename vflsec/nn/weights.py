@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vflsec.errors import ConfigError, VflsecError
-from vflsec.plugins import beside
+from vflsec.plugins.loading import beside
 
 __all__ = ["files_of", "parse", "starting_at", "write_weights"]
 

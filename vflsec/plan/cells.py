@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from vflsec import registry
-from vflsec.cell import CellSpec, DefenseSpec, digest
 from vflsec.config.components import flat_params, natural_strengths
 from vflsec.config.sections import Root
 from vflsec.errors import ConfigError
 from vflsec.nn.weights import files_of
 from vflsec.plan.values import DataInfo
-from vflsec.plugins import file_key, source_key
+from vflsec.plugins import registry
+from vflsec.plugins.loading import file_key, source_key
+from vflsec.specs import CellSpec, DefenseSpec, digest
 
 __all__ = ["REFERENCES", "Cells", "claimants", "code_of"]
 

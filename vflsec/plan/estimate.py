@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vflsec import registry
 from vflsec.audit.leakage import defense_point
-from vflsec.cell import left_out
-from vflsec.needs import as_needs
+from vflsec.core.needs import as_needs
 from vflsec.plan.cells import claimants
 from vflsec.plan.values import chunks
+from vflsec.plugins import registry
+from vflsec.specs import left_out
 
 if TYPE_CHECKING:
-    from vflsec.cell import AttackSpec
     from vflsec.plan.values import Group, Work
+    from vflsec.specs import AttackSpec
 
 __all__ = ["Machine", "Timed", "Tried", "estimate", "weight"]
 

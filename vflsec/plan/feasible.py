@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from vflsec import registry
-from vflsec.cell import WHICHEVER
-from vflsec.check import nearest
 from vflsec.config.components import natural_strengths
 from vflsec.config.problems import Problem
+from vflsec.core.check import nearest
 from vflsec.errors import ConfigError
+from vflsec.plugins import registry
+from vflsec.specs import WHICHEVER
 
 if TYPE_CHECKING:
     from vflsec.config.scenario import Scenario

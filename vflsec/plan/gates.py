@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from vflsec import registry
-from vflsec.audit.answerable import unanswerable
 from vflsec.audit.gate import Gate
-from vflsec.audit.goals import MEMBERSHIP
+from vflsec.audit.gate_checks import unanswerable
 from vflsec.audit.leakage import defense_point
 from vflsec.audit.metrics import default, primary
+from vflsec.audit.truth import MEMBERSHIP
 from vflsec.config.problems import Problem
 from vflsec.plan.cells import claimants
 from vflsec.plan.values import TUNING
+from vflsec.plugins import registry
 
 if TYPE_CHECKING:
-    from vflsec.cell import AttackSpec
     from vflsec.config.scenario import Scenario
     from vflsec.plan.values import Group, Refused
+    from vflsec.specs import AttackSpec
 
 __all__ = ["unanswered"]
 

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from vflsec import registry
-from vflsec.cell import OF_THE_LABELS, exhausted, victims
 from vflsec.errors import VflsecError
+from vflsec.plugins import registry
+from vflsec.specs import OF_THE_LABELS, exhausted, victims
 
 if TYPE_CHECKING:
-    from vflsec.attack import Attack
-    from vflsec.cell import AttackSpec, CellSpec
+    from vflsec.core.attack import Attack
     from vflsec.data.source import Source
     from vflsec.plan.values import DataInfo
+    from vflsec.specs import AttackSpec, CellSpec
 
 __all__ = ["divisible", "elsewhere", "few_left", "few_tested", "labelled_rows", "refusal",
            "unlike"]  # fmt: skip
@@ -28,7 +28,7 @@ def refusal(attack: Attack, spec: AttackSpec, info: DataInfo, cell: CellSpec) ->
     ``not-applicable``: a grant is missing, or the attack has no meaning under the public facts.
     What cannot be decided without training is left to the engine.
     """
-    from vflsec.view import as_needs
+    from vflsec.core.view import as_needs
 
     why = exhausted(spec, info.labelled)
     if why:

@@ -8,15 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vflsec import registry
 from vflsec.audit.alignment import alignment
 from vflsec.audit.exposure import tables
-from vflsec.cell import AttackSpec, CellSpec, DefenseSpec, victims
 from vflsec.config.components import flat_params
 from vflsec.config.problems import Problem, ScenarioError
 from vflsec.config.sections import Algorithm, Data
 from vflsec.data.load import load_source
-from vflsec.data.remarks import missing_by_column, remarks
+from vflsec.data.table_warnings import missing_by_column, remarks
 from vflsec.plan.cells import REFERENCES, Cells
 from vflsec.plan.estimate import estimate
 from vflsec.plan.feasible import undrawable, unfit_defenses, unknown_columns, unknown_parties
@@ -32,11 +30,13 @@ from vflsec.plan.observe import (
 )
 from vflsec.plan.strong import SEEDS, STRONG, Chosen, alternatives, note, world
 from vflsec.plan.values import TUNING, DataInfo, Group, Plan, Refused, Setting
-from vflsec.plugins import contained, importable
+from vflsec.plugins import registry
+from vflsec.plugins.loading import contained, importable
+from vflsec.specs import AttackSpec, CellSpec, DefenseSpec, victims
 
 if TYPE_CHECKING:
-    from vflsec.attack import Attack
     from vflsec.config.scenario import Scenario
+    from vflsec.core.attack import Attack
     from vflsec.data.source import Source
 
 __all__ = ["Trial", "make_plan"]

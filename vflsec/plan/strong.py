@@ -1,7 +1,7 @@
 """The strong attacker: on which worlds, and with which settings, each attack is tried beforehand.
 
 Nothing here reads an audited label or seed: a world has the shape of the data
-(:mod:`vflsec.data.shape`) and a seed of its own.
+(:mod:`vflsec.data.dataset_shape`) and a seed of its own.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vflsec import registry
-from vflsec.cell import digest
-from vflsec.data.shape import shape_of
+from vflsec.core.rng import derive
+from vflsec.data.dataset_shape import shape_of
 from vflsec.data.split import row_sets
 from vflsec.errors import VflsecError
-from vflsec.rng import derive
+from vflsec.plugins import registry
+from vflsec.specs import digest
 
 if TYPE_CHECKING:
     from vflsec.data.source import Source

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vflsec.cell import AttackSpec, CellSpec
 from vflsec.data.load import SPLIT_KEYS
+from vflsec.specs import AttackSpec, CellSpec
 
 __all__ = ["TUNING", "DataInfo", "Group", "Plan", "Refused", "Setting", "Work", "chunks"]
 

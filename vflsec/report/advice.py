@@ -6,13 +6,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from vflsec.audit.beside import exact
-from vflsec.audit.selection import bare
-from vflsec.report.beyond import deployed, parts
+from vflsec.audit.gate_selection import bare
+from vflsec.audit.rounding import exact
+from vflsec.report.attack_families import reads
 from vflsec.report.coverage import uncovered
-from vflsec.report.families import reads
-from vflsec.report.first import price, spots
-from vflsec.report.text import clean
+from vflsec.report.first_screen import price, spots
+from vflsec.report.sanitize import clean
+from vflsec.report.ungated_leaks import deployed, parts
 from vflsec.report.verdicts import headline, place
 
 __all__ = ["Step", "command", "next_steps"]

@@ -11,15 +11,15 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from vflsec.audit.selection import bare
-from vflsec.report import advice, first
-from vflsec.report.beyond import beyond
+from vflsec.audit.gate_selection import bare
+from vflsec.report import advice, first_screen
 from vflsec.report.coverage import gaps
 from vflsec.report.curve import print_curves
-from vflsec.report.lines import WIDTH, item, strength_of
 from vflsec.report.numbers import corrected, interval, number
+from vflsec.report.rich_items import WIDTH, item, strength_of
+from vflsec.report.sanitize import clean, shown
 from vflsec.report.scores import after, scores
-from vflsec.report.text import clean, shown
+from vflsec.report.ungated_leaks import beyond
 from vflsec.report.verdicts import beside_verdicts, headline, point_of, unfinished
 
 __all__ = [
@@ -129,18 +129,18 @@ def _fitted(wanted: Sequence[int], names: int, width: int) -> list[int]:
 
 def _strongest(points: list[Mapping[str, Any]], summary: Mapping[str, Any], width: int) -> Table:
     """The strongest attacker of each target, with what choosing it costs."""
-    from vflsec.audit import matrix
+    from vflsec.audit import strongest_attack
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("strongest attacker of", "training", "attack", "by"):
         table.add_column(name, overflow="fold", max_width=26)
     table.add_column("advantage, Holm-corrected", no_wrap=width >= WIDTH)
-    for r in matrix.strongest(points, summary["confidence"]):
+    for r in strongest_attack.strongest(points, summary["confidence"]):
         shade = _shade(
             {"advantage": r["advantage"], "advantage_low": r["low"], "advantage_high": r["high"]}
         )
         table.add_row(
-            matrix.secret(r), f"{r['algorithm']}, {strength_of(r)}", matrix.named(r),
+            strongest_attack.secret(r), f"{r['algorithm']}, {strength_of(r)}", strongest_attack.named(r),
             r["adversary"],
             Text(corrected(r), style=shade),
         )  # fmt: skip
@@ -180,14 +180,14 @@ def print_summary(summary: Mapping[str, Any], console: Console, *, whole: bool =
     if whole:
         console.print(results_table(summary, console.width))
     print_curves(summary, console)
-    _say("Does it leak, how much, to whom?", first.answers(summary), console)
+    _say("Does it leak, how much, to whom?", first_screen.answers(summary), console)
     print_verdicts(summary["gates"], console)
     hidden = [text for e in summary.get("visibility", []) for _, text in e["sentences"]]
     _say("What encryption hides, and what not", hidden, console)
-    console.print(Text(f"\n{first.bounds(summary)}", style="dim"))
+    console.print(Text(f"\n{first_screen.bounds(summary)}", style="dim"))
     if whole:
         _findings(summary, console)
-    _say("What does it cost to stop?", first.cheapest(summary), console)
+    _say("What does it cost to stop?", first_screen.cheapest(summary), console)
     if whole:
         _say("Not judged by any gate, and leaking", beyond(summary), console)
     _say("No attack exists, or was not run", gaps(summary), console)
@@ -200,8 +200,8 @@ def print_summary(summary: Mapping[str, Any], console: Console, *, whole: bool =
             console.print(Text(f"    {step.command}"), soft_wrap=True)
     if not summary["complete"]:
         console.print(Text(unfinished(summary), "yellow"))
-    console.print(f"\n{first.attacker(summary)}", markup=False, highlight=False)
-    console.print(f"{clean(first.work(summary))}.", markup=False, highlight=False)
+    console.print(f"\n{first_screen.attacker(summary)}", markup=False, highlight=False)
+    console.print(f"{clean(first_screen.work(summary))}.", markup=False, highlight=False)
     if not whole:
         console.print(
             Text(f"Every attack beside its controls, and the findings: {more}"), soft_wrap=True
@@ -219,7 +219,7 @@ def _findings(summary: Mapping[str, Any], console: Console) -> None:
     found = beside_verdicts(summary)
     if found:
         console.print(Text("\nFindings", style="bold"))
-        console.print(Text(first.each(summary), style="dim"))
+        console.print(Text(first_screen.each(summary), style="dim"))
     for sentence in found:
         console.print(item("- ", Text(sentence)))
 
@@ -234,7 +234,7 @@ def print_results(folder: Path, console: Console) -> None:
 def print_last(summary: Mapping[str, Any], console: Console) -> None:
     """The overall verdict and what it holds for, on one line; nothing should follow it."""
     found, _ = headline(summary)
-    line = Text(first.scope(summary))
+    line = Text(first_screen.scope(summary))
     line.stylize(_STYLE.get(found, "bold"), 0, len(found))
     console.print(line, soft_wrap=True, highlight=False)
 

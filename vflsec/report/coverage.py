@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from vflsec.cell import WHICHEVER
-from vflsec.report.families import FAMILIES, OTHERS, members, reads
-from vflsec.report.text import clean
-from vflsec.visible import looked_at
+from vflsec.core.visibility import looked_at
+from vflsec.report.attack_families import FAMILIES, OTHERS, members, reads
+from vflsec.report.sanitize import clean
+from vflsec.specs import WHICHEVER
 
 USUAL = 0.1
 """The limit that drafts have, where no gate asks about columns."""

@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vflsec.audit import matrix
+from vflsec.audit import strongest_attack
 from vflsec.audit.controls import leaks
 from vflsec.audit.findings import metric_name
 from vflsec.audit.leakage import is_undefended
 from vflsec.report.numbers import number
-from vflsec.report.text import clean
+from vflsec.report.sanitize import clean
 from vflsec.report.verdicts import place
 
 __all__ = ["Curve", "curves", "means", "print_curves"]
@@ -84,8 +84,8 @@ def _curve(dataset: str, points: Sequence[Row], level: float) -> Curve:
         if p["attack"]:
             made.setdefault(_training(p), p)
     best: dict[str, dict[Training, Row]] = {}
-    for r in matrix.by_training(points, level):
-        name = f"{clean(matrix.secret(r))} to {clean(r['adversary'])}"
+    for r in strongest_attack.by_training(points, level):
+        name = f"{clean(strongest_attack.secret(r))} to {clean(r['adversary'])}"
         best.setdefault(name, {})[_training(r)] = r
     metric = next((p["utility_metric"] for p in points if p["utility_metric"]), "")
     several = len({algorithm for algorithm, *_ in made}) > 1

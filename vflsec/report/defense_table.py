@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from vflsec import registry
-from vflsec.counts import Uses
-from vflsec.policy import Policy
+from vflsec.core.policy import Policy
+from vflsec.core.privacy_usage import Uses
+from vflsec.plugins import registry
 
 __all__ = ["page", "section"]
 

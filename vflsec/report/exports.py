@@ -15,17 +15,17 @@ from typing import Any
 
 import pandas as pd
 
-from vflsec.audit import matrix, pictures
-from vflsec.audit.alive import Alive, titles
+from vflsec.audit import image_samples, strongest_attack
 from vflsec.audit.evaluation import Evaluation, costs, made_before
 from vflsec.audit.exposure import outcomes
 from vflsec.audit.findings import format_verdict
 from vflsec.audit.gate import Verdict
 from vflsec.audit.leakage import POINT, rows_of
-from vflsec.cell import CellResult, digest
+from vflsec.audit.validated import Alive, titles
 from vflsec.errors import ConfigError
-from vflsec.files import json_text, read_text, write_atomic
-from vflsec.sealed import EDITED, damage_unless
+from vflsec.runtime.atomic_files import json_text, read_text, write_atomic
+from vflsec.runtime.integrity import EDITED, damage_unless
+from vflsec.specs import CellResult, digest
 
 __all__ = [
     "SUMMARY_VERSION",
@@ -117,12 +117,12 @@ def summary_of(
             "cells": {"planned": len(record["wanted"]), "finished": len(results)},
             "curves": _rows(evaluation.curves),
             "points": _rows(evaluation.points),
-            "leaks": matrix.leaks(points, record["confidence"]),
-            "strongest": matrix.strongest(points, record["confidence"]),
+            "leaks": strongest_attack.leaks(points, record["confidence"]),
+            "strongest": strongest_attack.strongest(points, record["confidence"]),
             "over_time": _rows(evaluation.over_time),
             "dosing": list(evaluation.dosing),
             "labels": list(evaluation.labels),
-            "pictures": list(pictures.collected(record, results)),
+            "pictures": list(image_samples.collected(record, results)),
             "grid": list(evaluation.grid),
             "alive": _alive(evaluation.alive, record.get("grants", {})),
             "gates": [

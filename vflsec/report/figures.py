@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pandas as pd
 
-from vflsec import check
-from vflsec.audit import matrix
+from vflsec.audit import strongest_attack
 from vflsec.audit.leakage import is_undefended, rows_of
+from vflsec.core import check
 from vflsec.errors import ConfigError
-from vflsec.report.drawing import axes, dress, heat, legend, mark, short, size_of
+from vflsec.report.figure_axes import axes, dress, heat, legend, mark, short, size_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,7 +66,7 @@ def points(data: Data, dataset: str | None = None) -> list[dict[str, Any]]:
     Raises:
         ConfigError: there is no such data set.
     """
-    return matrix.shown(_attacked(data, dataset))
+    return strongest_attack.shown(_attacked(data, dataset))
 
 
 def _attacked(data: Data, dataset: str | None = None) -> list[dict[str, Any]]:
@@ -142,7 +142,7 @@ def drawn(rows: Sequence[Point]) -> list[dict[str, Any]]:
         return [dict(p) for p in rows]
     best: dict[tuple[Any, ...], dict[str, Any]] = {}
     for p in rows:
-        secret = matrix.secret(p)
+        secret = strongest_attack.secret(p)
         key = (p["algorithm"], p["defense"], p["strength"], p["adversary"], secret)
         if p["advantage"] is not None and (
             key not in best or p["advantage"] > best[key]["advantage"]
@@ -331,7 +331,7 @@ def trade_offs(data: Data, dataset: str | None = None) -> list[dict[str, Any]]:
     """
     best: dict[tuple[Any, ...], dict[str, Any]] = {}
     name = _chosen(data, dataset)[0]["dataset"]
-    for p in matrix.told(_attacked(data, name)):
+    for p in strongest_attack.told(_attacked(data, name)):
         if p["advantage"] is None or p["utility"] is None or not p.get("bytes"):
             continue
         key = p["algorithm"], p["defense"], p["strength"]
@@ -473,5 +473,5 @@ def reconstructions(
 def leaks(data: Data, dataset: str | None = None) -> dict[tuple[str, str], float | None]:
     """{(whose secret, who learns it): largest advantage} behind :func:`leak_matrix`."""
     first = _chosen(data, dataset)[0]["dataset"]
-    found = matrix.leaks(_attacked(data, first))
-    return {(matrix.secret(r), r["adversary"]): r["advantage"] for r in found}
+    found = strongest_attack.leaks(_attacked(data, first))
+    return {(strongest_attack.secret(r), r["adversary"]): r["advantage"] for r in found}

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from vflsec.errors import ConfigError
-from vflsec.files import append_text
-from vflsec.report.beyond import unjudged
 from vflsec.report.coverage import older, unread
 from vflsec.report.markdown import markdown_summary
-from vflsec.report.text import annotation, clean
+from vflsec.report.sanitize import annotation, clean
+from vflsec.report.ungated_leaks import unjudged
 from vflsec.report.verdicts import headline, title
+from vflsec.runtime.atomic_files import append_text
 
 __all__ = ["workflow_commands", "write_step_summary"]
 

@@ -13,18 +13,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vflsec.audit import matrix
+from vflsec.audit import strongest_attack
 from vflsec.audit.controls import leaks
 from vflsec.audit.leakage import is_undefended
-from vflsec.report import advice, coverage, figures, first, placing
-from vflsec.report.beyond import beyond
+from vflsec.core.visibility import HEADS, Line, cells
+from vflsec.report import advice, coverage, figures, first_screen, threat_model
 from vflsec.report.curve import curves, means
 from vflsec.report.numbers import against, corrected, interval, number
+from vflsec.report.sanitize import clean
 from vflsec.report.scores import CAP_MEANS, DCS_MEANS, after, scores
 from vflsec.report.tables import MATCHING, matched
-from vflsec.report.text import clean
+from vflsec.report.ungated_leaks import beyond
 from vflsec.report.verdicts import beside_verdicts, headline, judged, place, point_of
-from vflsec.visible import HEADS, Line, cells
 
 __all__ = ["html", "render", "svg"]
 
@@ -46,15 +46,15 @@ def html(summary: Mapping[str, Any]) -> str:
         judged=judged(summary),
         beyond=beyond(summary),
         steps=advice.next_steps(summary),
-        assumed=placing.assumed(summary),
-        pointers=placing.POINTERS,
+        assumed=threat_model.assumed(summary),
+        pointers=threat_model.POINTERS,
         datasets=_datasets(summary),
         costs=_costs(summary),
         sealed=_sealed(summary),
         ledger=_ledger(summary),
         matching=MATCHING,
         means=(CAP_MEANS, DCS_MEANS),
-        words=placing.WORDS,
+        words=threat_model.WORDS,
         trainings=sorted({p["algorithm"] for p in summary["points"] if p["attack"]}),
         visible=[
             e | {"rows": [cells(Line(**line)) for line in e["lines"]]}
@@ -86,16 +86,16 @@ def render(template: str, summary: Mapping[str, Any], **more: Any) -> str:
     found, how = headline(summary)
     whole = {"tables": {}, "who": "", "when": "", "attacker": None} | dict(summary)
     shared = {
-        "s": whole, "verdict": found, "how": how, "scope": first.scope(summary),
-        "answers": first.answers(summary), "cheapest": first.cheapest(summary),
+        "s": whole, "verdict": found, "how": how, "scope": first_screen.scope(summary),
+        "answers": first_screen.answers(summary), "cheapest": first_screen.cheapest(summary),
         "gaps": coverage.gaps(summary), "families_": coverage.families(summary),
-        "messages_": coverage.messages(summary), "bounds": first.bounds(summary),
+        "messages_": coverage.messages(summary), "bounds": first_screen.bounds(summary),
         "curves": curves(summary), "curve_means": means(summary),
-        "each": first.each(summary), "corrected": first.CORRECTED,
-        "work": first.work(summary), "attacker": first.attacker(summary),
-        "outside": placing.OUTSIDE,
+        "each": first_screen.each(summary), "corrected": first_screen.CORRECTED,
+        "work": first_screen.work(summary), "attacker": first_screen.attacker(summary),
+        "outside": threat_model.OUTSIDE,
         "gates": [v | {"where": point_of(v)} for v in summary["gates"]],
-        "threats": placing.threats(summary), "guarantees": _guarantees(summary),
+        "threats": threat_model.threats(summary), "guarantees": _guarantees(summary),
     }  # fmt: skip
     return env.get_template(template).render(shared | more)
 
@@ -121,7 +121,7 @@ def _datasets(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     out = []
     for i, name in enumerate(names):
         rows = figures.points(summary, name) if _has(summary, name) else []
-        every = [p for p in matrix.told(summary["points"]) if p["dataset"] == name]
+        every = [p for p in strongest_attack.told(summary["points"]) if p["dataset"] == name]
         several = len({p["phase"] for p in every}) > 1
         out.append(
             {
@@ -267,11 +267,11 @@ def _matrix(
     if not rows:
         return {}
     parties = summary["parties"].get(name, {}).get("parties", [])
-    found = matrix.leaks(rows, summary["confidence"])
-    cells = {(matrix.secret(r), r["adversary"]): r for r in found}
+    found = strongest_attack.leaks(rows, summary["confidence"])
+    cells = {(strongest_attack.secret(r), r["adversary"]): r for r in found}
     across = list(dict.fromkeys([*parties, *(k[1] for k in cells)]))
     down = []
-    for held, victim in {matrix.secret(r): r["victim"] or "" for r in found}.items():
+    for held, victim in {strongest_attack.secret(r): r["victim"] or "" for r in found}.items():
         row = []
         for who in across:
             cell = cells.get((held, who))
@@ -279,7 +279,13 @@ def _matrix(
             value = None if cell is None else cell["advantage"]
             level = 0 if value is None or value <= 0 else min(4, 1 + int(value * 10))
             text = number(value, sign=True) if cell else "its own" if own else "not attacked"
-            row.append({"text": text, "level": level, "attack": matrix.named(cell) if cell else ""})
+            row.append(
+                {
+                    "text": text,
+                    "level": level,
+                    "attack": strongest_attack.named(cell) if cell else "",
+                }
+            )
         down.append({"name": held, "cells": row})
     return {"across": across, "down": down}
 
@@ -290,12 +296,12 @@ def _strongest(
     """The strongest attacker of each target, as texts."""
     return [
         {
-            "secret": matrix.secret(r), "training": r["algorithm"], "defense": place(r),
-            "attack": matrix.named(r), "by": r["adversary"],
+            "secret": strongest_attack.secret(r), "training": r["algorithm"], "defense": place(r),
+            "attack": strongest_attack.named(r), "by": r["adversary"],
             "advantage": corrected(r).partition(", of")[0], "tried": r["tried"],
             "leaks": leaks(r["advantage"], r["low"]),
         }
-        for r in matrix.strongest(rows, summary["confidence"])
+        for r in strongest_attack.strongest(rows, summary["confidence"])
     ]  # fmt: skip
 
 

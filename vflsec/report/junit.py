@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from typing import Any
 from xml.etree import ElementTree
 
-from vflsec.report.beyond import unjudged
 from vflsec.report.coverage import older, unread
-from vflsec.report.first import attacker
+from vflsec.report.first_screen import attacker
 from vflsec.report.numbers import against
-from vflsec.report.text import clean
+from vflsec.report.sanitize import clean
+from vflsec.report.ungated_leaks import unjudged
 from vflsec.report.verdicts import counts, headline, titles
 
 __all__ = ["junit_xml"]

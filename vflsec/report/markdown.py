@@ -6,17 +6,17 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vflsec.audit import matrix
-from vflsec.report import advice, first
-from vflsec.report.beyond import beyond
+from vflsec.audit import strongest_attack
+from vflsec.core.visibility import Line, markdown
+from vflsec.report import advice, first_screen
 from vflsec.report.coverage import gaps, older
 from vflsec.report.curve import curves, means
 from vflsec.report.numbers import against, corrected, interval, number
+from vflsec.report.sanitize import markdown as esc
 from vflsec.report.scores import CAP_MEANS, DCS_MEANS, after, scores
 from vflsec.report.tables import MATCHING, matched
-from vflsec.report.text import markdown as esc
+from vflsec.report.ungated_leaks import beyond
 from vflsec.report.verdicts import beside_verdicts, headline, place, point_of
-from vflsec.visible import Line, markdown
 
 __all__ = ["markdown_summary"]
 
@@ -31,11 +31,11 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
     lines = [
         f"## {_MARK.get(found, '')} vflsec: {found} ({esc(summary['name'])})".replace("  ", " ")
     ]
-    lines += ["", esc(first.scope(summary)), ""]
-    lines += _said("Does it leak, how much, to whom?", first.answers(summary))
+    lines += ["", esc(first_screen.scope(summary)), ""]
+    lines += _said("Does it leak, how much, to whom?", first_screen.answers(summary))
     lines += _curves(summary)
     for title, said in (
-        ("What does it cost to stop?", first.cheapest(summary)),
+        ("What does it cost to stop?", first_screen.cheapest(summary)),
         ("No attack exists, or was not run", gaps(summary)),
     ):
         lines += _said(title, said)
@@ -57,8 +57,8 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
             )  # fmt: skip
             lines.append(f"| {' | '.join(cells)} |")
         lines.append("")
-    lines += [esc(first.bounds(summary)), ""]
-    rows = matrix.told(summary["points"])
+    lines += [esc(first_screen.bounds(summary)), ""]
+    rows = strongest_attack.told(summary["points"])
     several = len({p["phase"] for p in rows}) > 1
     if rows:
         lines += ["### Attacks beside their strongest control", "",
@@ -82,24 +82,24 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
             lines += [f"### {MATCHING}: {esc(name)}", "", *(f"- {esc(x)}" for x in said), ""]
     lines += _scores(summary)
     level = summary["confidence"]
-    lines += _strongest(matrix.strongest(summary["points"], level), level)
-    lines += _matrix(matrix.leaks(summary["points"], level))
+    lines += _strongest(strongest_attack.strongest(summary["points"], level), level)
+    lines += _matrix(strongest_attack.leaks(summary["points"], level))
     lines += _dosing(summary.get("dosing", []))
     findings = beside_verdicts(summary)
     if findings:
         lines += [
             "### Findings",
             "",
-            esc(first.each(summary)),
+            esc(first_screen.each(summary)),
             "",
             *(f"- {esc(f)}" for f in findings),
             "",
         ]
     lines += _visibility(summary.get("visibility", []))
     lines += _tables(summary.get("tables") or {})
-    lines += [esc(first.attacker(summary)), *map(esc, older(summary)), ""]
+    lines += [esc(first_screen.attacker(summary)), *map(esc, older(summary)), ""]
     lines.append(
-        f"{esc(first.work(summary))}; vflsec {esc(summary['versions']['vflsec'])}, "
+        f"{esc(first_screen.work(summary))}; vflsec {esc(summary['versions']['vflsec'])}, "
         f"scenario {esc(summary['scenario_hash'])}. "
         "Details: report.html; to sign: statement.html."
     )
@@ -169,8 +169,8 @@ def _strongest(rows: Sequence[Mapping[str, Any]], level: float) -> list[str]:
              "|---|---|---|---|---|---|---|---:|"]  # fmt: skip
     for r in rows[:_MOST]:
         line = (
-            esc(matrix.secret(r)), esc(r["dataset"]), esc(r["algorithm"]), esc(place(r)),
-            esc(matrix.named(r)), esc(r["adversary"]), corrected(r).partition(", of")[0],
+            esc(strongest_attack.secret(r)), esc(r["dataset"]), esc(r["algorithm"]), esc(place(r)),
+            esc(strongest_attack.named(r)), esc(r["adversary"]), corrected(r).partition(", of")[0],
             str(r["tried"]),
         )  # fmt: skip
         lines.append(f"| {' | '.join(line)} |")
@@ -204,8 +204,8 @@ def _matrix(cells: Sequence[Mapping[str, Any]]) -> list[str]:
              f"|---|{'---|' * len(across)}"]  # fmt: skip
     table: dict[str, dict[str, str]] = {}
     for c in cells:
-        where = matrix.secret(c) + (f" ({c['dataset']})" if several else "")
-        figure = f"{number(c['advantage'], sign=True)} {esc(matrix.named(c))}"
+        where = strongest_attack.secret(c) + (f" ({c['dataset']})" if several else "")
+        figure = f"{number(c['advantage'], sign=True)} {esc(strongest_attack.named(c))}"
         table.setdefault(where, {})[c["adversary"]] = figure
     for where, row in table.items():
         lines.append(f"| {esc(where)} | {' | '.join(row.get(a, '') for a in across)} |")

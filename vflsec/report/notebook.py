@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from vflsec.audit import matrix, result
-from vflsec.report import first
-from vflsec.report.beyond import beyond
+from vflsec.audit import result, strongest_attack
+from vflsec.report import first_screen
 from vflsec.report.coverage import gaps
 from vflsec.report.numbers import against, interval, number
-from vflsec.report.text import clean
+from vflsec.report.sanitize import clean
+from vflsec.report.ungated_leaks import beyond
 from vflsec.report.verdicts import beside_verdicts, headline, place, point_of
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Audit(result.Audit):
         Raises:
             ConfigError: there is no such figure or data set, or no attack ran.
         """
-        from vflsec import check
+        from vflsec.core import check
         from vflsec.report import figures
 
         kinds: dict[str, Callable[..., Any]] = {
@@ -72,11 +72,13 @@ class Audit(result.Audit):
 def html_of(summary: Mapping[str, Any]) -> str:
     """The summary as a fragment of HTML; every text in it is escaped, nothing in it is loaded."""
     found, _ = headline(summary)
-    shown = matrix.told(summary["points"])
+    shown = strongest_attack.told(summary["points"])
     parts = [
-        f"<h3>{_text(summary['name'])}: {_text(found)}</h3><p>{_text(first.scope(summary))}</p>"
+        f"<h3>{_text(summary['name'])}: {_text(found)}</h3><p>{_text(first_screen.scope(summary))}</p>"
     ]
-    parts.append(_list([*first.answers(summary), *first.cheapest(summary), *gaps(summary)]))
+    parts.append(
+        _list([*first_screen.answers(summary), *first_screen.cheapest(summary), *gaps(summary)])
+    )
     if summary["gates"]:
         parts.append(
             _table(
@@ -90,7 +92,7 @@ def html_of(summary: Mapping[str, Any]) -> str:
         )  # fmt: skip
     findings = beside_verdicts(summary)
     said = [f"Not judged by any gate, and leaking: {line}" for line in beyond(summary)]
-    said += [first.each(summary)] * bool(findings)
+    said += [first_screen.each(summary)] * bool(findings)
     said += [*findings, *(f"Note: {note}" for note in summary["notes"])]
     if said:
         parts.append(_list(said[:_MOST]))

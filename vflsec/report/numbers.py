@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vflsec.audit.beside import beside
+from vflsec.audit.rounding import beside
 
 __all__ = ["against", "corrected", "interval", "number"]
 

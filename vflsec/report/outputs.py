@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vflsec.files import json_text, write_atomic
+from vflsec.runtime.atomic_files import json_text, write_atomic
 
 __all__ = ["prepare", "write_reports"]
 

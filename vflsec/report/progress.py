@@ -13,8 +13,8 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from vflsec.report.text import clean
-from vflsec.reporter import Reporter
+from vflsec.report.sanitize import clean
+from vflsec.runtime.progress_protocol import Reporter
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from vflsec.audit.selection import bare
-from vflsec.report.families import FAMILIES, members
-from vflsec.report.first import attacker, attacks_of
+from vflsec.audit.gate_selection import bare
+from vflsec.report.attack_families import FAMILIES, members
+from vflsec.report.first_screen import attacker, attacks_of
+from vflsec.report.sanitize import clean
 from vflsec.report.taxonomies import extensions, references
-from vflsec.report.text import clean
 from vflsec.report.verdicts import identity, titles
 
 __all__ = ["SCHEMA", "sarif"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vflsec.audit import matrix
+from vflsec.audit import strongest_attack
 from vflsec.audit.controls import leaks
-from vflsec.report import first
-from vflsec.report.beyond import unjudged
+from vflsec.report import first_screen
 from vflsec.report.coverage import RAN, families, messages
 from vflsec.report.html import render
-from vflsec.report.text import clean
+from vflsec.report.sanitize import clean
+from vflsec.report.ungated_leaks import unjudged
 from vflsec.report.verdicts import headline, place
 
 __all__ = ["paragraph", "statement"]
@@ -50,7 +50,7 @@ def paragraph(summary: Mapping[str, Any]) -> str:
             "with different random splits." if summary.get("scenario") else "from recordings of it."
         ),
         *_learns(summary),
-        f"{_MEANS[found]}: {first.scope(summary)}",
+        f"{_MEANS[found]}: {first_screen.scope(summary)}",
         *(unjudged(summary) if found == "FAIL" else ()),  # else it is part of the scope
     ]
     every, crossed = families(summary), messages(summary)
@@ -68,13 +68,13 @@ def _learns(summary: Mapping[str, Any]) -> list[str]:
     """Who learns what without a defense, without a figure."""
     found = [r for r in summary.get("leaks", []) if leaks(r["advantage"], r["low"])]
     said = dict.fromkeys(
-        f"{clean(r['adversary'])} can work out the {clean(matrix.secret(r))} "
+        f"{clean(r['adversary'])} can work out the {clean(strongest_attack.secret(r))} "
         f"({clean(r['dataset'])})"
         for r in found
     )
-    turned = first.reverses(summary)
+    turned = first_screen.reverses(summary)
     backwards = dict.fromkeys(
-        f"the {clean(matrix.secret(r))} ({clean(r['dataset'])}), which {clean(r['adversary'])} can "
+        f"the {clean(strongest_attack.secret(r))} ({clean(r['dataset'])}), which {clean(r['adversary'])} can "
         "work out once it knows which way round that is"
         for r in turned
     )

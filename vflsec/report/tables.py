@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vflsec.report.lines import item
-from vflsec.report.text import clean, shown
+from vflsec.report.rich_items import item
+from vflsec.report.sanitize import clean, shown
 
 __all__ = ["MATCHING", "matched", "print_tables"]
 

@@ -181,7 +181,7 @@ def page(families: Sequence[Any]) -> str:
     """The page of documentation, in Markdown.
 
     Args:
-        families: :data:`vflsec.report.families.FAMILIES`.
+        families: :data:`vflsec.report.attack_families.FAMILIES`.
     """
     by_id, by_key = {t.id: t for t in TAGS}, {t.key: t for t in TAXONOMIES}
     lines = [
@@ -228,7 +228,7 @@ def page(families: Sequence[Any]) -> str:
 
 def main(argv: Sequence[str]) -> int:
     """Write the page."""
-    from vflsec.report.families import FAMILIES
+    from vflsec.report.attack_families import FAMILIES
 
     Path(argv[0]).write_text(page(FAMILIES), encoding="utf-8")
     return 0

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from vflsec.errors import MissingDependencyError
-from vflsec.report import first
-from vflsec.report.text import clean
+from vflsec.report import first_screen
+from vflsec.report.sanitize import clean
 from vflsec.report.verdicts import headline, place, titles
 
 __all__ = ["log_audit", "metrics", "tags"]
@@ -53,7 +53,7 @@ def tags(summary: Mapping[str, Any]) -> dict[str, str]:
     """Verdict, what it holds for, and what the audit was of."""
     out = {
         "vflsec.verdict": headline(summary)[0],
-        "vflsec.scope": first.scope(summary),
+        "vflsec.scope": first_screen.scope(summary),
         "vflsec.scenario": clean(summary["scenario_hash"]),
         "vflsec.version": clean(summary["versions"]["vflsec"]),
     }

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from vflsec.report.numbers import against
-from vflsec.report.text import clean
+from vflsec.report.sanitize import clean
 
 __all__ = [
     "beside_verdicts", "counts", "gate_of", "headline", "identity", "judged", "place", "point_of",
@@ -135,7 +135,7 @@ def beside_verdicts(summary: Mapping[str, Any]) -> list[str]:
 
 def weighed(v: Verdict, points: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The points of attacks that a verdict speaks of."""
-    from vflsec.audit.selection import weighs
+    from vflsec.audit.gate_selection import weighs
 
     gate = gate_of(v)
     here = {k: v[k] for k in _TRAINING}

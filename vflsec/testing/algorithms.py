@@ -7,17 +7,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflsec import registry
-from vflsec.algorithm import Algorithm
-from vflsec.cell import AttackSpec
-from vflsec.federation import Federation
-from vflsec.message import Message
+from vflsec.core.algorithm import Algorithm
+from vflsec.core.federation import Federation
+from vflsec.core.message import Message
+from vflsec.core.view import FORMS
 from vflsec.nn.replicas import LEAST
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec
 from vflsec.testing.reach import foreign, tensors
 from vflsec.testing.worlds import Check, small_stack, train
 from vflsec.train.loop import predict, run_phases
 from vflsec.train.views import make_view
-from vflsec.view import FORMS
 
 
 def _algorithm(name: str) -> tuple[Algorithm, dict[str, Any]]:

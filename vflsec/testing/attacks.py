@@ -14,23 +14,23 @@ from typing import Any
 import numpy as np
 import torch
 
-from vflsec import registry
-from vflsec.attack import Attack
-from vflsec.audit.goals import label_truth
 from vflsec.audit.metrics import primary, score
-from vflsec.cell import AttackSpec
-from vflsec.channel import Recorder
+from vflsec.audit.truth import label_truth
+from vflsec.core.attack import Attack
+from vflsec.core.channel import Recorder
+from vflsec.core.guess import Guess
+from vflsec.core.rng import generator, numpy_generator
+from vflsec.core.task import Stack, Task
+from vflsec.core.view import View, as_needs
 from vflsec.data.prepare import make_task
 from vflsec.data.source import Source
 from vflsec.errors import ThreatModelError
-from vflsec.guess import Guess
-from vflsec.rng import generator, numpy_generator
-from vflsec.task import Stack, Task
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec
 from vflsec.testing.filled import assert_filled
 from vflsec.testing.worlds import SEEDS, Check, Trained, train
 from vflsec.train.loop import predict
 from vflsec.train.views import known_rows, make_view
-from vflsec.view import View, as_needs
 
 
 def _attack(name: str) -> Attack:
@@ -264,7 +264,7 @@ def attack_file_rules(name: str) -> None:
     assert entry.source, f"{entry.path}: the docstring needs a 'Source:' paragraph"
     assert len(text.splitlines()) <= 300, f"{entry.path}: more than 300 lines"
     banned = (
-        "vflsec.audit", "vflsec.engine", "vflsec.federation", "vflsec.task", "vflsec.data",
+        "vflsec.audit", "vflsec.engine", "vflsec.core.federation", "vflsec.core.task", "vflsec.data",
         "vflsec.train", "vflsec.plan", "vflsec.measure",
     )  # fmt: skip
     for node in ast.walk(ast.parse(text)):

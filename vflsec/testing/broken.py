@@ -15,17 +15,18 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from vflsec import accounting, registry
-from vflsec.audit import canary
-from vflsec.counts import uses_of
+from vflsec.core import accountants
+from vflsec.core.federation import Federation
+from vflsec.core.policy import OFF, Guarantee, Own, Policy, unclaimed
+from vflsec.core.privacy_usage import uses_of
+from vflsec.core.rng import generator
+from vflsec.core.task import Stack, Task
 from vflsec.defenses.dpsgd import DPSGD
 from vflsec.defenses.embedding_noise import EmbeddingNoise
 from vflsec.defenses.label_dp import keep_probability
 from vflsec.defenses.learned_prior import LearnedPrior
-from vflsec.federation import Federation
-from vflsec.policy import OFF, Guarantee, Own, Policy, unclaimed
-from vflsec.rng import generator
-from vflsec.task import Stack, Task
+from vflsec.epsilon import canary_bounds
+from vflsec.plugins import registry
 from vflsec.train.loop import predict, run_phases
 
 __all__ = [
@@ -131,7 +132,7 @@ def registered(policy: Policy) -> Iterator[None]:
 def one_row(
     task: Task, parties: Sequence[str], *, strength: float = 20.0, scale: float = 1e4,
     runs: int = 300, epochs: int = 4, seed: int = 0, signs: Tensor | None = None,
-) -> canary.Measured:  # fmt: skip
+) -> canary_bounds.Measured:  # fmt: skip
     """What the active party's weights tell about one row's columns at the first passive party.
 
     `runs` trainings of splitnn side by side from the same weights, one for each coin: the row is
@@ -181,9 +182,9 @@ def one_row(
     for _ in run_phases(algorithm, fed):
         pass
     seen = [v.flatten(1) for m in fed.active.modules.values() for v in m.state().values()]
-    claimed = accounting.gaussian(strength / 2, epochs * len(parties), 1e-5).epsilon
+    claimed = accountants.gaussian(strength / 2, epochs * len(parties), 1e-5).epsilon
     found = torch.nan_to_num(torch.cat(seen, dim=1))
-    return canary.audit(found, coins, claimed=claimed, delta=1e-5, confidence=0.99)
+    return canary_bounds.audit(found, coins, claimed=claimed, delta=1e-5, confidence=0.99)
 
 
 def _stack(worlds: Sequence[Task], of: Tensor) -> Stack:

@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflsec import registry
-from vflsec.binding import Binding
-from vflsec.channel import Channel, Recorder
-from vflsec.counts import Uses
+from vflsec.core.channel import Channel, Recorder
+from vflsec.core.message import Message
+from vflsec.core.policy import Guarantee, Own, Policy
+from vflsec.core.policy_binding import Binding
+from vflsec.core.privacy_usage import Uses
+from vflsec.core.rng import Streams, generator
+from vflsec.core.traffic_ledger import Ledger
 from vflsec.errors import PolicyError
-from vflsec.ledger import Ledger
-from vflsec.message import Message
-from vflsec.policy import Guarantee, Own, Policy
-from vflsec.rng import Streams, generator
+from vflsec.plugins import registry
 from vflsec.testing.filled import assert_filled
 from vflsec.testing.worlds import SEEDS, Check, small_stack, train
 from vflsec.train.loop import predict

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from vflsec.view import View
+from vflsec.core.view import View
 
 __all__ = ["foreign", "reached", "tensors"]
 
@@ -81,7 +81,10 @@ def foreign(view: View) -> list[str]:
                 found.append(f"{path}: has a gradient graph")
             elif one.untyped_storage().nbytes() > used:
                 found.append(f"{path}: {one.untyped_storage().nbytes()} bytes behind {used}")
-        elif isinstance(one, nn.Module) or module in ("vflsec.schema", "vflsec.view"):
+        elif isinstance(one, nn.Module) or module in (
+            "vflsec.core.feature_schema",
+            "vflsec.core.view",
+        ):
             continue
         elif module.startswith("vflsec."):
             found.append(f"{path}: {module}.{type(one).__name__}")

@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflsec.algorithm import Algorithm
-from vflsec.channel import Recorder
-from vflsec.federation import Federation
-from vflsec.policy import Policy
-from vflsec.rng import generator
-from vflsec.task import Stack, Task
+from vflsec.core.algorithm import Algorithm
+from vflsec.core.channel import Recorder
+from vflsec.core.federation import Federation
+from vflsec.core.policy import Policy
+from vflsec.core.rng import generator
+from vflsec.core.task import Stack, Task
+from vflsec.core.view import Known, Schema
 from vflsec.train.loop import run_phases
 from vflsec.train.views import initial_states
-from vflsec.view import Known, Schema
 
 __all__ = ["SEEDS", "Check", "Trained", "small_stack", "small_task", "train"]
 

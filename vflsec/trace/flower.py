@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from vflsec import check
+from vflsec.core import check
 from vflsec.errors import ConfigError
-from vflsec.trace.wire import Wire, version_of
+from vflsec.trace.adapter_base import Wire, version_of
 
 __all__ = ["Recorder", "ServerTap", "recorder"]
 

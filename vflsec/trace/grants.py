@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vflsec.core.view import Known
 from vflsec.trace.columns import (
     AMOUNTS,
     KNOWN,
@@ -24,7 +25,6 @@ from vflsec.trace.columns import (
     writer,
 )
 from vflsec.trace.limits import Limits
-from vflsec.view import Known
 
 __all__ = [
     "grant_of", "granted_in", "write_aux", "write_hidden", "write_known", "write_own",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from vflsec import check
+from vflsec.core import check
 from vflsec.errors import TraceError
 
 __all__ = ["NAME", "Limits", "check_name", "files_of", "open_file", "read_bytes"]

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from vflsec.core.view import Facts, Schema
 from vflsec.errors import TraceError
 from vflsec.trace.limits import NAME
-from vflsec.view import Facts, Schema
 
 __all__ = [
     "FORMAT", "VERSION", "Claim", "Have", "Layout", "Manifest", "ModelFile", "Moment",
@@ -111,7 +111,7 @@ class Have(_Plain):
 
 
 class Layout(_Plain):
-    """Columns of a party, as `vflsec.view.Schema`."""
+    """Columns of a party, as `vflsec.core.view.Schema`."""
 
     names: list[Text]
     cardinalities: list[Count]
@@ -131,7 +131,7 @@ class Layout(_Plain):
 
 
 class PublicFacts(_Plain):
-    """What every party knows about the run, as `vflsec.view.Facts`."""
+    """What every party knows about the run, as `vflsec.core.view.Facts`."""
 
     aggregation: Literal["concat", "sum", "mean"] = "concat"
     top: bool = True
@@ -155,7 +155,7 @@ class PublicFacts(_Plain):
         )  # fmt: skip
 
     def facts(self, manifest: Manifest, phase: str) -> Facts:
-        """As `vflsec.view.Facts`; two classes if the trace does not say how many."""
+        """As `vflsec.core.view.Facts`; two classes if the trace does not say how many."""
         return Facts(
             algorithm=manifest.run.algorithm, phase=phase, active=manifest.active,
             parties=manifest.names, classes=manifest.classes or 2, aggregation=self.aggregation,

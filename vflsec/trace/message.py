@@ -12,8 +12,8 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
+from vflsec.core.message import KINDS, Message
 from vflsec.errors import TraceError
-from vflsec.message import KINDS, Message
 from vflsec.trace.columns import Stored
 from vflsec.trace.limits import NAME, Limits
 

@@ -27,9 +27,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from vflsec import check
+from vflsec.core import check
 from vflsec.errors import ConfigError
-from vflsec.trace.wire import Wire, version_of
+from vflsec.trace.adapter_base import Wire, version_of
 
 __all__ = ["Recorder", "recorder"]
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from vflsec.trace.chain import unwrapped
-from vflsec.trace.layers import describe
+from vflsec.core.view import Schema
+from vflsec.trace.hash_chain import unwrapped
 from vflsec.trace.manifest import ModelFile
+from vflsec.trace.module_spec import describe
 from vflsec.trace.weights import write_weights
-from vflsec.view import Schema
 
 __all__ = ["OwnModel"]
 

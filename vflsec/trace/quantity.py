@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import Tensor
 
-from vflsec.cell import QUESTIONS, asked
-from vflsec.questions import answers
-from vflsec.view import Facts, Known
+from vflsec.core.quantity_questions import answers
+from vflsec.core.view import Facts, Known
+from vflsec.specs import QUESTIONS, asked
 
 __all__ = ["LEAST", "of_facts", "of_known", "standard"]
 

@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsec import check
+from vflsec.core import check
+from vflsec.core.view import Known
 from vflsec.errors import TraceError
-from vflsec.trace.claim import RAW
+from vflsec.trace.claims import RAW
 from vflsec.trace.columns import Stored
-from vflsec.trace.crossed import Key
-from vflsec.trace.gaps import Prints
 from vflsec.trace.grants import grant_of
 from vflsec.trace.limits import Limits, files_of, read_bytes
 from vflsec.trace.manifest import Manifest, ObserverInfo, Seal, load
-from vflsec.trace.observer import Observer
+from vflsec.trace.missing_rows import Prints
+from vflsec.trace.observer_reader import Observer
 from vflsec.trace.seal import digest
-from vflsec.view import Known
+from vflsec.trace.traffic import Key
 
 __all__ = ["Trace", "check_seal"]
 
@@ -41,8 +41,9 @@ class Trace:
         notes: what a reader should know, one sentence each.
         gaps: by observer, why its recording carries no pass, a clause each.
         prints: by observer, fingerprints of its messages, once they were read.
-        crossed: what its messages came to, see :class:`vflsec.trace.crossed.Crossed`.
-        unread: (kind, name) of messages that no attack looked at, see `vflsec.channel.Recorder`.
+        crossed: what its messages came to, see :class:`vflsec.trace.traffic.Crossed`.
+        unread: (kind, name) of messages that no attack looked at, see
+            `vflsec.core.channel.Recorder`.
         granted: by hash of the labels, rows of which an adversary was granted them.
     """
 

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from vflsec.errors import TraceError
-from vflsec.trace.claim import RAW, recording
+from vflsec.trace.claims import RAW, recording
 from vflsec.trace.columns import MESSAGES, Stored, tensors, writer
 from vflsec.trace.grants import write_targets
 from vflsec.trace.limits import Limits, files_of, open_file
@@ -33,8 +33,8 @@ from vflsec.trace.manifest import (
     load,
 )
 from vflsec.trace.message import check_fields
-from vflsec.trace.pairs import paired
-from vflsec.trace.segments import Torn, read_segments
+from vflsec.trace.pair_gradients import paired
+from vflsec.trace.segment_reader import Torn, read_segments
 
 __all__ = ["digest", "give_up", "have_of", "raw_of", "seal", "write_seal"]
 

@@ -19,10 +19,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from vflsec import check
+from vflsec.core import check
 from vflsec.errors import ConfigError
-from vflsec.trace.wire import Wire
-from vflsec.trace.wire import in_order as _in_order
+from vflsec.trace.adapter_base import Wire
+from vflsec.trace.adapter_base import in_order as _in_order
 
 __all__ = ["callback", "in_order"]
 

@@ -12,16 +12,16 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from vflsec import check
+from vflsec.core import check
+from vflsec.core.guess import Truth
+from vflsec.core.view import Schema
 from vflsec.errors import ConfigError, TraceError
-from vflsec.guess import Truth
 from vflsec.trace.columns import AMOUNTS, LABELS, Stored, batches, values, vectors, write_table
-from vflsec.trace.given import amounts, whole
 from vflsec.trace.grants import write_hidden
 from vflsec.trace.limits import NAME, Limits, files_of, read_bytes
 from vflsec.trace.manifest import Layout, TruthInfo, dump, load
+from vflsec.trace.recorder_inputs import amounts, whole
 from vflsec.trace.seal import write_seal
-from vflsec.view import Schema
 
 __all__ = ["Hidden", "read_hidden", "read_shares", "read_truth", "write_truth"]
 
@@ -51,8 +51,8 @@ def write_truth(
         labels: (n,) class numbers 0..C-1.
         at: name of the truth's folder.
         shares: (n, C) class shares of the rows by something that has not seen their own labels,
-            for the audit of a claimed epsilon; :func:`vflsec.audit.observed.cross_shares` makes
-            them from columns.
+            for the audit of a claimed epsilon;
+            :func:`vflsec.epsilon.randomised_labels.cross_shares` makes them from columns.
         hidden: {party: columns (n, ...)} or {party: (columns, Schema)} of what attacks on features
             and attributes try to recover, as that party's model takes them.
         quantity: labels (n,) are numbers that are no classes, NaN where there is none; of traces

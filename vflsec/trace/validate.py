@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vflsec.trace.gaps import miscounted
 from vflsec.trace.limits import Limits
+from vflsec.trace.missing_rows import miscounted
 from vflsec.trace.reader import Trace
 from vflsec.trace.seal import have_of, note
 

@@ -10,22 +10,22 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from vflsec.attack import Attack
-from vflsec.cell import AttackSpec
-from vflsec.channel import Recorder
+from vflsec.core.attack import Attack
+from vflsec.core.channel import Recorder
+from vflsec.core.message import Message
+from vflsec.core.view import Known, Schema, Table, Update, View, as_needs
+from vflsec.core.visibility import looked_at
 from vflsec.errors import ThreatModelError, TraceError
-from vflsec.message import Message
+from vflsec.specs import AttackSpec
 from vflsec.trace import quantity
-from vflsec.trace.aligned import Sent
-from vflsec.trace.crossed import Crossed
-from vflsec.trace.gaps import Late, Prints, Unanswered, Unread, not_whole
-from vflsec.trace.known import granted, same_samples
+from vflsec.trace.infer_epochs import Steps, numbered
+from vflsec.trace.known_labels import granted, same_samples
 from vflsec.trace.manifest import Moment
-from vflsec.trace.observer import Observer
-from vflsec.trace.passes import Steps, numbered
+from vflsec.trace.missing_rows import Late, Prints, Unanswered, Unread, not_whole
+from vflsec.trace.observer_reader import Observer
 from vflsec.trace.reader import Trace
-from vflsec.view import Known, Schema, Table, Update, View, as_needs
-from vflsec.visible import looked_at
+from vflsec.trace.row_alignment import Sent
+from vflsec.trace.traffic import Crossed
 
 __all__ = ["OURS", "Evidence", "lacking", "recorded", "wanted_keys"]
 
@@ -152,7 +152,7 @@ class Evidence:
         attacks: (specification, attack), whose needs decide what is folded.
         phase: after which phase; the last one if empty.
         models: {party: factory(schema) -> module} for models that the trace cannot describe.
-        nonfinite: as in :meth:`vflsec.trace.observer.Observer.messages`.
+        nonfinite: as in :meth:`vflsec.trace.observer_reader.Observer.messages`.
 
     Raises:
         TraceError: the trace is damaged, or an adversary is no observer of it.

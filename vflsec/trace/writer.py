@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsec import check
+from vflsec.core import check
 from vflsec.errors import ConfigError
-from vflsec.trace.claim import Claim
+from vflsec.trace.claims import Claim
 from vflsec.trace.columns import Stored
 from vflsec.trace.limits import NAME
 from vflsec.trace.manifest import Manifest, ObserverInfo, dump, load
-from vflsec.trace.stream import Segment
+from vflsec.trace.segment_writer import Segment
 
 __all__ = ["Plan", "Writer", "begin"]
 

@@ -3,6 +3,6 @@
 Called itself, the package trains one system: see `vflsec.api.train`.
 """
 
-from vflsec._callable import callable_as
+from vflsec.runtime.callable_package import callable_as
 
 callable_as(__name__)

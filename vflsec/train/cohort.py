@@ -10,26 +10,27 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vflsec import check, registry
-from vflsec.algorithm import Algorithm
-from vflsec.cell import AttackSpec, CellSpec, LedgerRow, told_apart
-from vflsec.channel import Recorder, Tap
+from vflsec.core import check
+from vflsec.core.algorithm import Algorithm
+from vflsec.core.channel import Recorder, Tap
+from vflsec.core.federation import Federation, Phase
+from vflsec.core.message import Message
+from vflsec.core.policy import Guarantee, Policy
+from vflsec.core.rng import Globals, generator
+from vflsec.core.task import Stack, Task
+from vflsec.core.view import Table, View
 from vflsec.errors import PolicyError, ThreatModelError
-from vflsec.federation import Federation, Phase
-from vflsec.message import Message
-from vflsec.nn.precision import products_of, stored
+from vflsec.nn.reduced_precision import products_of, stored
 from vflsec.nn.replicas import LEAST, Replicas
 from vflsec.nn.weights import files_of
-from vflsec.policy import Guarantee, Policy
-from vflsec.rng import Globals, generator
-from vflsec.task import Stack, Task
-from vflsec.train.captured import CudaGraphs
-from vflsec.train.claims import promised, uses_in
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellSpec, LedgerRow, told_apart
+from vflsec.train.cuda_graphs import CudaGraphs
 from vflsec.train.demand import Demand, recordings
-from vflsec.train.forecast import first_steps
 from vflsec.train.loop import predict, run_phases
+from vflsec.train.mechanism_counts import promised, uses_in
+from vflsec.train.mechanism_forecast import first_steps
 from vflsec.train.views import grants, initial_states, make_view
-from vflsec.view import Table, View
 
 __all__ = ["Moment", "Progress", "Training", "first_step"]
 
@@ -115,8 +116,10 @@ class Training:
         graphs: True takes steps as CUDA graphs where that can be done.
 
     Attributes:
-        taps: told every message of the training, see `vflsec.channel.Recorder`; set before `run`.
-        before: told every message as its sender made it, see `vflsec.channel.Channel`; the same.
+        taps: told every message of the training, see `vflsec.core.channel.Recorder`; set before
+            `run`.
+        before: told every message as its sender made it, see `vflsec.core.channel.Channel`; the
+            same.
         watchers: called with the phase's name after every epoch.
     """
 
@@ -184,7 +187,7 @@ class Training:
                 f"{under}: draws from the global random numbers of {whose}, so that what a cell "
                 "gives depends on what ran before and beside it, and nobody can repeat it. A "
                 "defense draws from own.rng; code that takes no generator runs within "
-                "vflsec.rng.as_global."
+                "vflsec.core.rng.as_global."
             )
 
     def task(self, r: int) -> Task:
@@ -426,7 +429,7 @@ def first_step(
     Returns:
         Names of the phases after which attacks are made, empty where only training can tell; and
         what each defense that is made to claim something would claim of the uses that are
-        predicted, by name (`vflsec.cell.told_apart`).
+        predicted, by name (`vflsec.specs.told_apart`).
 
     Raises:
         VflsecError: it cannot be trained.

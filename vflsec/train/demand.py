@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from vflsec.attack import Attack
-from vflsec.cell import AttackSpec
-from vflsec.channel import Key, Recorder
-from vflsec.policy import Policy
-from vflsec.view import Need, as_needs
+from vflsec.core.attack import Attack
+from vflsec.core.channel import Key, Recorder
+from vflsec.core.policy import Policy
+from vflsec.core.view import Need, as_needs
+from vflsec.specs import AttackSpec
 
 __all__ = ["Demand", "recordings"]
 

@@ -6,13 +6,13 @@ import re
 
 import torch
 
-from vflsec import check
-from vflsec.settings import full_float32
+from vflsec.core import check
+from vflsec.runtime.determinism import full_float32
 
 __all__ = ["asks_graphs", "full_name", "in_turn", "pick_device"]
 
 GRAPHS = "+graphs"
-"""Behind the name of a GPU: steps are taken as CUDA graphs, see `vflsec.train.captured`."""
+"""Behind the name of a GPU: steps are taken as CUDA graphs, see `vflsec.train.cuda_graphs`."""
 
 
 def pick_device(name: str) -> torch.device:

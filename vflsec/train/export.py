@@ -1,7 +1,7 @@
 """Writes what parties of a simulation saw as a trace, beside whatever the simulation keeps.
 
-Attached to a live recorder (:attr:`vflsec.channel.Recorder.taps`), it streams the messages of one
-replica; after each phase it writes the state that attacks may look at.
+Attached to a live recorder (:attr:`vflsec.core.channel.Recorder.taps`), it streams the messages of
+one replica; after each phase it writes the state that attacks may look at.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import torch
 from torch import Tensor
 
 from vflsec._version import __version__
-from vflsec.algorithm import Algorithm
-from vflsec.cell import AttackSpec
-from vflsec.channel import Recorder
+from vflsec.core.algorithm import Algorithm
+from vflsec.core.channel import Recorder
+from vflsec.core.federation import Federation
+from vflsec.core.message import Message
+from vflsec.core.task import Task
+from vflsec.core.view import Schema
 from vflsec.errors import ConfigError
-from vflsec.federation import Federation
-from vflsec.message import Message
-from vflsec.task import Task
+from vflsec.specs import AttackSpec
 from vflsec.trace.grants import write_aux, write_known, write_own, write_targets
-from vflsec.trace.layers import describe
 from vflsec.trace.limits import Limits, check_name
 from vflsec.trace.manifest import (
     FORMAT,
@@ -39,12 +39,12 @@ from vflsec.trace.manifest import (
     Run,
     Software,
 )
+from vflsec.trace.module_spec import describe
 from vflsec.trace.seal import seal
 from vflsec.trace.truth import write_truth
 from vflsec.trace.weights import write_weights
 from vflsec.trace.writer import Writer, begin
 from vflsec.train.views import aux_rows, known_rows, victims
-from vflsec.view import Schema
 
 __all__ = ["Export", "check_writable"]
 

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflsec.algorithm import Algorithm
+from vflsec.core.algorithm import Algorithm
+from vflsec.core.federation import Federation, Phase
 from vflsec.errors import ConfigError
-from vflsec.federation import Federation, Phase
-from vflsec.train.captured import taken
-from vflsec.train.stages import rehearse, staged
+from vflsec.train.cuda_graphs import taken
+from vflsec.train.label_stages import rehearse, staged
 
 __all__ = ["predict", "run_phases"]
 

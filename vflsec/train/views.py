@@ -9,16 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflsec import registry
-from vflsec.algorithm import Algorithm
-from vflsec.cell import OF_THE_LABELS, AttackSpec
-from vflsec.cell import victims as whose
-from vflsec.federation import Federation
-from vflsec.questions import turns, unclear
-from vflsec.rng import generator
-from vflsec.task import Task
+from vflsec.core.algorithm import Algorithm
+from vflsec.core.federation import Federation
+from vflsec.core.quantity_questions import turns, unclear
+from vflsec.core.rng import generator
+from vflsec.core.task import Task
+from vflsec.core.view import Known, Table, View
+from vflsec.plugins import registry
+from vflsec.specs import OF_THE_LABELS, AttackSpec
+from vflsec.specs import victims as whose
 from vflsec.train.demand import Demand
-from vflsec.view import Known, Table, View
 
 __all__ = ["assemble", "aux_rows", "initial_states", "known_rows", "make_view", "victims"]
 
@@ -28,7 +28,7 @@ def known_rows(task: Task, seed: int, count: int) -> Known:
 
     Drawn for (seed) alone: a smaller grant is a prefix of a larger one, and the same rows go to
     every attack, to every control and to every defense strength. Questions about a quantity share
-    one grant (:func:`vflsec.questions.turns`), with the values behind the answers.
+    one grant (:func:`vflsec.core.quantity_questions.turns`), with the values behind the answers.
     """
     rows = task.sets["labelled"]
     g = generator(seed, "known_rows")

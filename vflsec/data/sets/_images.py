@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsec.data.reading import data_error
+from vflsec.data.read_table import data_error
 from vflsec.data.source import PartyData
 
 __all__ = [

@@ -15,9 +15,9 @@ from typing import IO
 
 import numpy as np
 
-from vflsec import check
-from vflsec.data.reading import data_error
-from vflsec.rng import numpy_generator
+from vflsec.core import check
+from vflsec.core.rng import numpy_generator
+from vflsec.data.read_table import data_error
 
 __all__ = ["drawn_lines", "find_files", "first_of"]
 

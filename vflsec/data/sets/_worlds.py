@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from vflsec.core.rng import numpy_generator
 from vflsec.data.sets._parts import numeric_table, world_digest
 from vflsec.data.source import Source
-from vflsec.rng import numpy_generator
 
 __all__ = ["half_space"]
 

@@ -23,11 +23,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsec import check, registry
+from vflsec.core import check
+from vflsec.core.rng import numpy_generator
 from vflsec.data.sets._parts import world_digest
 from vflsec.data.source import PartyData, Source
 from vflsec.errors import ConfigError
-from vflsec.rng import numpy_generator
+from vflsec.plugins import registry
 
 Floats = NDArray[np.float64]
 

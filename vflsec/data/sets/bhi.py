@@ -26,12 +26,13 @@ from pathlib import Path
 
 import numpy as np
 
-from vflsec import check, registry
-from vflsec.data.reading import data_error
+from vflsec.core import check
+from vflsec.core.rng import numpy_generator
+from vflsec.data.read_table import data_error
 from vflsec.data.sets._images import files_in, folders_in, party_of, pictures, stamp
 from vflsec.data.sets._published import find_files
 from vflsec.data.source import Source
-from vflsec.rng import numpy_generator
+from vflsec.plugins import registry
 
 SITE = "https://www.kaggle.com/datasets/paultimothymooney/breast-histopathology-images"
 INNER = "IDC_regular_ps50_idx5"

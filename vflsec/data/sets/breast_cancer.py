@@ -25,10 +25,11 @@ from typing import Literal
 
 import numpy as np
 
-from vflsec import check, registry
+from vflsec.core import check
 from vflsec.data.sets._parts import blocks, digest, numeric_table, party_names
 from vflsec.data.source import Source
-from vflsec.imports import lean
+from vflsec.plugins import registry
+from vflsec.runtime.lazy_imports import lean
 
 ALIASES = ("bcw",)
 _OF = ("radius", "texture", "perimeter", "area", "smoothness", "compactness", "concavity",

@@ -29,12 +29,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsec import check, registry
-from vflsec.data.reading import data_error
+from vflsec.core import check
+from vflsec.core.rng import numpy_generator
+from vflsec.data.read_table import data_error
 from vflsec.data.sets._parts import blocks, no_columns, party_names
 from vflsec.data.sets._published import find_files
 from vflsec.data.source import PartyData, Source
-from vflsec.rng import numpy_generator
+from vflsec.plugins import registry
 
 SITE = "https://www.cs.toronto.edu/~kriz/cifar.html (binary version)"
 TRAIN = tuple(f"data_batch_{i}.bin" for i in range(1, 6))

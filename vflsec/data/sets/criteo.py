@@ -18,14 +18,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vflsec import check, registry
+from vflsec.core import check
 from vflsec.data.classes import labels
 from vflsec.data.dialect import Dialect
 from vflsec.data.features import features
-from vflsec.data.reading import parse_frame
+from vflsec.data.read_table import parse_frame
 from vflsec.data.sets._parts import all_rows, digest
 from vflsec.data.sets._published import drawn_lines, first_of
 from vflsec.data.source import Source
+from vflsec.plugins import registry
 
 COUNTS = tuple(f"I{i}" for i in range(1, 14))
 CATEGORIES = tuple(f"C{i}" for i in range(1, 27))

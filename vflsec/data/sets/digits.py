@@ -19,10 +19,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vflsec import check, registry
+from vflsec.core import check
 from vflsec.data.sets._parts import blocks, digest, no_columns, numeric_table, party_names
 from vflsec.data.source import PartyData, Source
-from vflsec.imports import lean
+from vflsec.plugins import registry
+from vflsec.runtime.lazy_imports import lean
 
 
 @registry.dataset

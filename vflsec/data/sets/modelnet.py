@@ -28,13 +28,14 @@ from pathlib import Path
 
 import numpy as np
 
-from vflsec import check, registry
-from vflsec.data.reading import data_error, listed
+from vflsec.core import check
+from vflsec.core.rng import numpy_generator
+from vflsec.data.read_table import data_error, listed
 from vflsec.data.sets._images import files_in, folders_in, natural, party_of, pictures, stamp
 from vflsec.data.sets._parts import party_names
 from vflsec.data.sets._published import find_files
 from vflsec.data.source import PartyData, Source
-from vflsec.rng import numpy_generator
+from vflsec.plugins import registry
 
 SITE = "https://modelnet.cs.princeton.edu, as rendered views"
 SIDES = ("train", "test")

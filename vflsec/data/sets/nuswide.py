@@ -31,11 +31,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from vflsec import check, registry
-from vflsec.data.reading import data_error
+from vflsec.core import check
+from vflsec.data.read_table import data_error
 from vflsec.data.sets._parts import digest, numeric_table
 from vflsec.data.sets._published import find_files
 from vflsec.data.source import Source
+from vflsec.plugins import registry
 
 SITE = "https://lms.comp.nus.edu.sg/wp-content/uploads/2019/research/nuswide/NUS-WIDE.html"
 TEN = (

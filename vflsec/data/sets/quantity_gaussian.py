@@ -19,10 +19,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vflsec import check, registry
+from vflsec.core import check
+from vflsec.core.rng import numpy_generator
 from vflsec.data.sets._parts import numeric_table, world_digest
 from vflsec.data.source import Source
-from vflsec.rng import numpy_generator
+from vflsec.plugins import registry
 
 _WEIGHTS = {"active": 0.7, "passive": 1.5}
 

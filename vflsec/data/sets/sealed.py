@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vflsec import check, registry
+from vflsec.core import check
 from vflsec.data.sets._worlds import half_space
 from vflsec.data.source import Source
+from vflsec.plugins import registry
 
 
 @registry.dataset

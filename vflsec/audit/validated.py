@@ -1,0 +1,177 @@
+"""Which attacks are shown to work, and where: silence proves nothing about a broken attack.
+
+An attack is alive at a place (data set, algorithm, adversary, attack with its settings and grants)
+if the lower bound of its advantage over all controls, in the primary metric, is above 0 there
+without a defense, or on a positive control (a planted leak) trained by the same algorithm, with the
+same grants, for the same side (active or passive party) and a label of the same kind (classes, a
+quantity or several labels). Nothing is pooled over places: of two
+sections that differ in what they grant, or in their victim, each is shown to work by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from vflsec.audit.controls import Leakage
+from vflsec.audit.leakage import is_undefended, rows_of
+from vflsec.audit.rounding import beside
+
+__all__ = ["Alive", "Place", "alive", "place_of", "titles"]
+
+
+class Place(NamedTuple):
+    """Where an attack is judged.
+
+    Attributes:
+        budget: its known rows, None where they are not told.
+        section: :attr:`vflsec.specs.AttackSpec.key`, which holds the attack's settings and all its
+            grants; '' where that is not told.
+    """
+
+    dataset: str
+    algorithm: str
+    adversary: str
+    attack: str
+    budget: float | None
+    section: str = ""
+
+
+Grants = Mapping[str, Mapping[str, Any]]
+"""Grants that are not usual, by section: :attr:`vflsec.specs.AttackSpec.grants`."""
+
+Alive = Mapping[Place, tuple[bool, str]]
+"""Whether the attack is shown to work there, and the evidence in words."""
+
+
+def place_of(row: Mapping[str, Any]) -> Place:
+    """The place of a point of :func:`vflsec.audit.leakage.summarise`."""
+    known = row["known_rows"]
+    budget = None if known is None or known != known else float(known)
+    who = (row["dataset"], row["algorithm"], row["adversary"], row["attack"])
+    return Place(*who, budget, row.get("attack_key") or "")
+
+
+def alive(
+    own: pd.DataFrame,
+    control: pd.DataFrame | None = None,
+    confidence: float = 0.95,
+    active: Mapping[str, str] | None = None,
+    grants: Grants | None = None,
+    classes: Mapping[str, int] | None = None,
+    planted_as: Mapping[str, str] | None = None,
+) -> dict[Place, tuple[bool, str]]:
+    """What is shown to work at every place of the audit.
+
+    The bound is corrected for every run, split and phase looked at there (Bonferroni), and for
+    looking at a positive control as well.
+
+    Args:
+        own: summary of the audit.
+        control: summary of the positive-control run, if there was one.
+        confidence: of the lower bound.
+        active: {data set: name of its active party}; where it is not told, every adversary counts
+            as a passive party.
+        grants: of the sections of the audit and of the control; the usual ones if not told.
+        classes: {data set: how many, 1 for a quantity and 0 for several labels}; where it is not
+            told, labels count as classes.
+        planted_as: {section: the attack's name on the positive control}, where its settings name a
+            column that is not there.
+    """
+    if control is not None:
+        confidence = 1 - (1 - confidence) / 2
+    given, kinds = grants or {}, classes or {}
+
+    def role(place: Place) -> tuple[Any, ...]:
+        kind = min(kinds.get(place.dataset, 2), 2)
+        there = (planted_as or {}).get(place.section, place.attack)
+        return kind, *_role(place._replace(attack=there), active or {}, given)
+
+    shown = _evidence(own, "on the undefended run", confidence, place_of)
+    planted = {}
+    if control is not None:
+        planted = _evidence(
+            control,
+            "in the positive control",
+            confidence,
+            lambda r: role(place_of(r)),
+        )
+    places = dict.fromkeys(place_of(r) for r in rows_of(own) if r["attack"])
+    out = {}
+    for place in places:
+        mine = role(place)
+        any_budget = (*mine[:-1], None)
+        seen = [shown.get(place), planted.get(mine) or planted.get(any_budget)]
+        low, why = max(
+            (e for e in seen if e is not None),
+            default=(-math.inf, "it was never measured without a defense on two seeds or more"),
+        )
+        out[place] = low > 0, why
+    return out
+
+
+def titles(found: Alive, grants: Grants | None = None) -> dict[str, Place]:
+    """Places by a name for each: the attack, and what tells places of one attack apart."""
+    by_attack: dict[str, list[Place]] = defaultdict(list)
+    for place in found:
+        by_attack[place.attack].append(place)
+    named: dict[str, Place] = {}
+    for place in found:
+        title = _title(place, by_attack[place.attack], grants or {})
+        named[title if title not in named else f"{title} [{place.section[:8]}]"] = place
+    return named
+
+
+def _title(place: Place, places: Sequence[Place], grants: Grants) -> str:
+    def many(name: str) -> bool:
+        return len({getattr(p, name) for p in places}) > 1
+
+    words = [f"by {place.adversary}"] if many("adversary") else []
+    words += [f"on {place.dataset}"] if many("dataset") else []
+    words += [f"trained by {place.algorithm}"] if many("algorithm") else []
+    if many("budget") and place.budget is not None:
+        words.append(f"with {place.budget:g} known rows")
+    of, mine = [grants.get(p.section, {}) for p in places], grants.get(place.section, {})
+    for key, text in _GRANTED.items():
+        if key in mine and len({one.get(key) for one in of}) > 1:
+            words.append(text.format(mine[key]))
+    return " ".join([place.attack, *words])
+
+
+_GRANTED = {
+    "victim": "against {}", "aux_rows": "with {} auxiliary rows",
+    "peer_model": "with the others' models", "prior": "without class shares",
+}  # fmt: skip
+
+
+def _role(place: Place, active: Mapping[str, str], grants: Grants) -> tuple[Any, ...]:
+    """What a place has in common with one on a planted leak, where the parties have other names."""
+    name = active.get(place.dataset)
+    side = "active" if name is not None and name in place.adversary.split("+") else "passive"
+    given = sorted((k, v) for k, v in grants.get(place.section, {}).items() if k != "victim")
+    return place.algorithm, side, place.attack, tuple(given), place.budget
+
+
+Evidence = tuple[float, str]
+
+
+def _evidence(
+    summary: pd.DataFrame, where: str, confidence: float, key: Any
+) -> dict[Any, Evidence]:
+    rows: dict[Any, list[Leakage]] = defaultdict(list)
+    for r in rows_of(summary):
+        if r["attack"] and is_undefended(r) and r["metric"] == r["primary"] and r["status"] == "ok":
+            leak = Leakage.of(r)
+            if leak is not None and leak.least.n >= 2:
+                rows[key(r)].append(leak)
+    out: dict[Any, Evidence] = {}
+    for place, seen in rows.items():
+        alpha = (1 - confidence) / len(seen)
+        bounds = [(x.lower(alpha), x.least.mean) for x in seen]
+        low, mean = max((-math.inf if b is None else b, m) for b, m in bounds)
+        out[place] = low, f"advantage {mean:+.3f} {where}, lower bound {beside(low, 0.0, '+.3f')}"
+    return out

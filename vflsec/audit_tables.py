@@ -1,0 +1,188 @@
+"""An audit of tables in one call: draft a scenario as `vflsec init` does, train, attack, judge.
+
+`vflsec.audit` is the function of this module.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from vflsec.cli.draft import Wishes, draft_scenario
+from vflsec.config.scenario import load_scenario
+from vflsec.core import check
+from vflsec.data.in_memory import temporary, write_frame
+from vflsec.engine.run import run_audit
+from vflsec.plugins.loading import importable
+
+if TYPE_CHECKING:
+    from vflsec.report.notebook import Audit
+
+__all__ = ["audit"]
+
+Table = pd.DataFrame | str | Path
+
+
+def audit(
+    tables: Table | Sequence[Table] | Mapping[str, Table],
+    label: str | Sequence[str],
+    id: str | Mapping[str, str] = "",
+    *,
+    algorithm: str = "splitnn",
+    defenses: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None,
+    attacks: str | Sequence[str | Mapping[str, Any]] | None = None,
+    seeds: int | Sequence[int] = 5,
+    max: float | None = None,
+    out: str | Path | None = None,
+    rare: str = "",
+    bins: int = 0,
+    regression: bool = False,
+    **params: Any,
+) -> Audit:
+    """Does training on these tables leak the label, how much, and to whom?
+
+    DataFrames are written to a temporary folder for the run; no row of theirs stays behind.
+
+    Args:
+        tables: a DataFrame or a path for each party, by its name or in a list (then the party with
+            the label is ``active``, or a party is called by its file); or one for all parties,
+            whose columns are divided into halves.
+        label: the column to predict, or a list of several yes/no ones; the party whose table has
+            them is the active one.
+        id: the column that links rows, by party where it differs; found if it is obvious. A named
+            index counts as a column.
+        algorithm: registered name.
+        defenses: ``{name: strength}``, ``{name: [strengths]}``, ``{name: {"strength": ..., ...}}``
+            or names; none with ``{}``. None takes the sweep that `vflsec init` writes.
+        attacks: names, or mappings with ``name``, grants and hyper-parameters; None takes those
+            that `vflsec init` writes for so many classes.
+        seeds: their number, or the seeds.
+        max: the advantage that passes, 0.1 if not given. Where `defenses` are given it is asked at
+            every strength of theirs; else where `vflsec init` asks it, beside a limit on the cost.
+        out: results directory; default ``out/NAME``, after the active party's table.
+        rare: what to do with classes of too few rows: ``drop`` or ``merge``.
+        bins: classes to cut a label into that is a quantity; else it is predicted as a number.
+        regression: predict the label as a number even if it could be classes.
+        params: ``device``, ``jobs``, ``fresh``, ``progress``, ``attacker`` as for
+            :func:`vflsec.run_audit`; all others are hyper-parameters of the algorithm.
+
+    Returns:
+        results as pandas, findings, verdicts; it shows itself in a notebook.
+
+    Raises:
+        DataError: a table cannot be used.
+        ConfigError: an argument cannot.
+    """
+    labels = [label] if isinstance(label, str) else label
+    if not isinstance(labels, list | tuple) or not labels:
+        raise check.fail("audit: label", "the name of a column, or a list of them", label)
+    for key, names in (("label", labels), ("id", () if isinstance(id, Mapping) else (id,))):
+        for text in names:
+            if not isinstance(text, str):
+                raise check.fail(f"audit: {key}", "the name of a column", text)
+    named = _named(tables, labels)
+    ids = [f"{p}={c}" for p, c in id.items()] if isinstance(id, Mapping) else [id] if id else []
+    said = labels[0] if len(labels) == 1 else labels
+    wishes = Wishes(said, ids, rare=rare, bins=bins, regression=regression, call=True)
+    here = Path.cwd()
+    held = any(isinstance(t, pd.DataFrame) for t in named.values())
+    with temporary() if held else nullcontext(here) as base:
+        paths = {
+            p: base / write_frame(t, p, base) if isinstance(t, pd.DataFrame) else here / t
+            for p, t in named.items()
+        }
+        found = draft_scenario(paths, wishes, base)
+        scenario = tomllib.loads(found.text)
+        data = scenario["data"]
+        if held:
+            importable(here)
+            for p, t in named.items():
+                if not isinstance(t, pd.DataFrame):
+                    data["files"][p] = os.path.abspath(here / t)
+        run = ("device", "jobs", "fresh", "progress", "attacker")
+        how = {k: params.pop(k) for k in run if k in params}
+        first = Path(data.get("file") or data["files"][data["active"]])
+        scenario["name"] = first.name.split(".")[0]
+        scenario["algorithm"] = {"name": algorithm, **params}
+        scenario["audit"]["seeds"] = list(seeds) if isinstance(seeds, range | tuple) else seeds
+        if attacks is not None:
+            scenario["attack"] = _sections("attacks", attacks)
+        _limit(scenario, defenses, max)
+        audited = run_audit(load_scenario(scenario, base=base), out, **how)
+    audited.summary["notes"] = [*found.notes, *audited.summary["notes"]]
+    return audited
+
+
+def _named(tables: Any, labels: Sequence[str]) -> dict[str, Table]:
+    """The tables by party; one that stands alone is called ``table`` or by its file."""
+    rule = "a DataFrame, a path, a list of them, or {party: table}"
+    if isinstance(tables, Mapping):
+        named = {str(p): t for p, t in tables.items()}
+    else:
+        listed = [tables] if isinstance(tables, Table) else tables
+        if not isinstance(listed, list | tuple):
+            raise check.fail("audit: tables", rule, type(tables).__name__)
+        named = {}
+        for t in listed:
+            name = _name(t, labels, len(listed), named)
+            if name in named:
+                raise check.fail("audit: tables", f"{rule}, by names that differ", name,
+                                 "Name the parties: {party: table}.")  # fmt: skip
+            named[name] = t
+    for p, t in named.items():
+        if not isinstance(t, Table) or (isinstance(t, str) and not t.strip()):
+            raise check.fail("audit: tables", rule, f"{type(t).__name__} for {p!r}")
+    if not named:
+        raise check.fail("audit: tables", rule, "none")
+    return named
+
+
+def _name(table: Any, labels: Sequence[str], count: int, taken: Mapping[str, Any]) -> str:
+    if not isinstance(table, pd.DataFrame):
+        return Path(str(table)).name.split(".")[0]
+    if count == 1:
+        return "table"
+    if any(label in table.columns for label in labels):
+        return "active"
+    return "passive" if count == 2 else f"passive_{sum(t.startswith('passive') for t in taken) + 1}"
+
+
+def _sections(what: str, given: Any) -> list[dict[str, Any]]:
+    """Names or mappings with ``name`` as sections of a scenario."""
+    listed = [given] if isinstance(given, str | Mapping) else given
+    if not isinstance(listed, Iterable):
+        raise check.fail(f"audit: {what}", "names, or mappings with `name`", given)
+    out = []
+    for one in listed:
+        if not isinstance(one, str) and not (isinstance(one, Mapping) and "name" in one):
+            raise check.fail(f"audit: {what}", "names, or mappings with `name`", one)
+        out.append({"name": one} if isinstance(one, str) else dict(one))
+    return out
+
+
+def _limit(scenario: dict[str, Any], defenses: Any, limit: float | None) -> None:
+    """The defenses that were named, and the gates on them."""
+    gates = scenario["gate"]
+    if limit is not None:
+        gates[0]["max"] = check.finite("audit: max", limit)
+    if defenses is None:
+        return
+    if isinstance(defenses, Mapping) and "name" not in defenses:
+        settings = {n: dict(s) if isinstance(s, Mapping) else {"strength": s}
+                    for n, s in defenses.items()}  # fmt: skip
+        for own in settings.values():
+            if own.get("strength", "") is None:
+                del own["strength"]
+            elif isinstance(own.get("strength"), tuple | range):
+                own["strength"] = list(own["strength"])
+        scenario["defense"] = [{"name": n, **s} for n, s in settings.items()]
+    else:
+        scenario["defense"] = _sections("defenses", defenses)
+    where = "defended" if scenario["defense"] else "none"
+    scenario["gate"] = [{"metric": "advantage", "max": gates[0]["max"], "defense": where}]

@@ -1,0 +1,65 @@
+"""Arguments and options that commands share."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vflsec.cli.output import say
+from vflsec.errors import VflsecError
+from vflsec.runtime.progress_protocol import NOTE
+
+__all__ = [
+    "FolderArg", "Format", "FormatOption", "Kind", "ScenarioArg", "SetOption", "folder_name",
+    "noted",
+]  # fmt: skip
+
+
+class Format(StrEnum):
+    """How a command prints."""
+
+    text = "text"
+    json = "json"
+
+
+class Kind(StrEnum):
+    """What `list` lists."""
+
+    attacks = "attacks"
+    defenses = "defenses"
+    algorithms = "algorithms"
+    datasets = "datasets"
+    scenarios = "scenarios"
+
+
+ScenarioArg = Annotated[str, typer.Argument(help="A scenario file, or the name of a packaged one.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override one value, e.g. audit.seeds=3."),
+]
+FormatOption = Annotated[Format, typer.Option("--format", help="Text for people, or JSON.")]
+
+
+def noted(text: str, share: float) -> None:
+    """Progress of which notes alone are printed, beside the output."""
+    if share == NOTE:
+        say(text, err=True)
+
+
+def folder_name(text: str | Path) -> Path:
+    """A folder to write into.
+
+    Raises:
+        VflsecError: the name is empty.
+    """
+    if not str(text).strip():
+        raise VflsecError(
+            "the folder to write must have a name, got ''. Leave the option out, or name one."
+        )
+    return Path(text)
+
+
+FolderArg = Annotated[Path, typer.Argument(help="A results directory that `vflsec audit` wrote.")]

@@ -1,0 +1,41 @@
+"""``vflsec attack``: one attack on a finished audit."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from vflsec.cli.arguments import FolderArg, Format, FormatOption, noted
+from vflsec.cli.output import console_for, print_json
+
+__all__ = ["attack"]
+
+
+def attack(
+    folder: FolderArg,
+    name: Annotated[str, typer.Argument(help="A registered attack.")],
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="A key of its section, e.g. known_rows=50."
+        ),
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    format_: FormatOption = Format.text,
+) -> None:
+    """Try one attack on a finished audit with kept views; trains and writes nothing.
+
+    Example: vflsec attack out/quickstart norm --set accumulate=false
+    """
+    from vflsec.engine.attack_kept_views import attempt
+    from vflsec.report.console import results_table
+    from vflsec.report.exports import plain
+    from vflsec.report.sanitize import shown
+
+    summary = attempt(folder, name, set_ or (), device=device, progress=noted)
+    if format_ is Format.json:
+        print_json(plain(summary))
+    else:
+        console = console_for()
+        console.print(results_table(shown(summary), console.width))

@@ -1,0 +1,217 @@
+"""What is registered, read from source files without importing them: for `list` and `show`.
+
+Importing a component imports torch, which takes seconds; parameters, needs and target are therefore
+read from the syntax tree.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from vflsec.core import check
+from vflsec.errors import ConfigError
+from vflsec.plugins import registry
+from vflsec.plugins.loading import parsed
+
+__all__ = ["KINDS", "SECTION_NAMES", "listing", "lookup", "scenario_summary"]
+
+SECTION_NAMES = ("data", "parties", "algorithm", "defense", "attack", "audit", "gate")
+
+KINDS = ("attacks", "defenses", "algorithms", "datasets", "scenarios")
+_REGISTRIES = {
+    "attacks": registry.attacks,
+    "defenses": registry.defenses,
+    "algorithms": registry.algorithms,
+    "datasets": registry.datasets,
+}
+_SHOWN = ("needs", "optional", "target", "binary_only", "strengths", "sends", "covers", "owner")
+
+
+def listing(kind: str) -> list[dict[str, str]]:
+    """Name, summary and source of everything of one kind, sorted by name.
+
+    Raises:
+        ConfigError: there is no such kind.
+    """
+    check.one_of("list: KIND", kind, KINDS)
+    if kind == "scenarios":
+        from vflsec.config.scenario import packaged_scenarios
+
+        return [
+            {"name": name, "summary": scenario_summary(path), "source": f"scenarios/{path.name}"}
+            for name, path in packaged_scenarios().items()
+        ]
+    return [
+        {"name": e.name, "summary": e.summary, "source": e.source}
+        for e in _REGISTRIES[kind].entries().values()
+    ]
+
+
+def scenario_summary(path: Path) -> str:
+    """The first comment line of a scenario."""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line.startswith("#:"):
+            continue  # a word to editors
+        if line.startswith("#"):
+            return line.lstrip("# ").strip()
+        if line.strip():
+            break
+    return ""
+
+
+def lookup(name: str) -> list[dict[str, Any]]:
+    """Everything that is called `name`: one entry for each kind that has it.
+
+    ``data``, ``algorithm``, ``defense``, ``attack``, ``audit``, ``gate`` and ``parties`` are
+    sections of a scenario; ``parameters`` are then their keys.
+
+    Raises:
+        ConfigError: nothing is.
+    """
+    found = []
+    every: list[str] = list(SECTION_NAMES)
+    if name in SECTION_NAMES:
+        found.append(_section(name))
+    for kind, known in _REGISTRIES.items():
+        for entry in known.entries().values():
+            every += [entry.name, *entry.aliases]
+            if name in (entry.name, *entry.aliases):
+                found.append(_details(kind.removesuffix("s"), entry))
+    for item in listing("scenarios"):
+        every.append(item["name"])
+        if item["name"] == name:
+            from vflsec.config.scenario import packaged_scenarios
+
+            text = packaged_scenarios()[name].read_text(encoding="utf-8")
+            found.append({"kind": "scenario", **item, "doc": text})
+    if not found:
+        raise ConfigError(
+            f"nothing is called {name!r}. {check.nearest(name, every)} "
+            f"See `vflsec list {'|'.join(KINDS)}`.".replace("  ", " ")
+        )
+    return found
+
+
+def _section(name: str) -> dict[str, Any]:
+    from vflsec.config.schema import SECTIONS, fields_of
+
+    doc = inspect.cleandoc(SECTIONS[name].__doc__ or "")
+    head = {"data": "[data] or [[data]]", "algorithm": "[algorithm] or [[algorithm]]",
+            "parties": "[parties.NAME]", "audit": "[audit]"}  # fmt: skip
+    return {
+        "kind": "section",
+        "name": name,
+        "summary": doc.splitlines()[0],
+        "source": "vflsec/config/sections.py",
+        "doc": f"{head.get(name, f'[[{name}]]')}\n\n{doc}",
+        "parameters": fields_of(name),
+    }
+
+
+def _details(kind: str, entry: registry.Entry) -> dict[str, Any]:
+    tree = parsed(entry.path.read_text(encoding="utf-8"))
+    found = _registered(tree, kind)
+    facts = _facts(tree, found) if found is not None else {}
+    return {
+        "kind": kind,
+        "name": entry.name,
+        "summary": entry.summary,
+        "source": entry.source,
+        "aliases": list(entry.aliases),
+        "doc": entry.doc,
+        "parameters_doc": ast.get_docstring(found) or "" if found is not None else "",
+        **{k: v for k, v in facts.items() if k in _SHOWN},
+        "parameters": facts.get("parameters", []),
+        "path": str(entry.path),
+    }
+
+
+def _registered(tree: ast.Module, kind: str) -> ast.ClassDef | None:
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            marks = [ast.unparse(d) for d in node.decorator_list]
+            if any(m == kind or m.endswith(f".{kind}") for m in marks):
+                return node
+    return None
+
+
+def _facts(tree: ast.Module, node: ast.ClassDef) -> dict[str, Any]:
+    """Class attributes and dataclass fields of a class and of its bases within reach."""
+    out: dict[str, Any] = {"parameters": []}
+    meaning = _attributes(ast.get_docstring(node) or "")
+    for base_tree, base in _bases(tree, node):
+        inherited = _facts(base_tree, base)
+        known = [p["name"] for p in out["parameters"]]
+        out["parameters"] += [p for p in inherited.pop("parameters") if p["name"] not in known]
+        out |= inherited
+    for p in out["parameters"]:
+        p["meaning"] = meaning.get(p["name"], p["meaning"])
+    is_dataclass = any("dataclass" in ast.unparse(d) for d in node.decorator_list)
+    for line in node.body:
+        if isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name):
+            out[line.targets[0].id] = ast.unparse(line.value)
+        elif isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+            name, kind = line.target.id, ast.unparse(line.annotation)
+            value = ast.unparse(line.value) if line.value is not None else ""
+            if kind.startswith("ClassVar") or not is_dataclass:
+                out[name] = value
+            else:
+                parameter = {"name": name, "type": kind, "default": _default(value)}
+                kept = [p for p in out["parameters"] if p["name"] != name]
+                before = [p["meaning"] for p in out["parameters"] if p["name"] == name]
+                parameter["meaning"] = meaning.get(name, "".join(before))
+                out["parameters"] = [*kept, parameter]
+        elif isinstance(line, ast.FunctionDef) and line.name in _SHOWN:
+            out[line.name] = "depends on the parameters"
+    return out
+
+
+def _attributes(doc: str) -> dict[str, str]:
+    """What an ``Attributes:`` block says of each name (several may share a line)."""
+    _, _, block = doc.partition("Attributes:\n")
+    out: dict[str, str] = {}
+    names: list[str] = []
+    for line in block.splitlines():
+        match = re.match(r"    (\w[\w, ]*): (.*)", line)
+        if match and not line.startswith("     "):
+            names = [n.strip() for n in match.group(1).split(",")]
+            out.update(dict.fromkeys(names, match.group(2)))
+        elif line.startswith("        "):
+            out.update({n: f"{out[n]} {line.strip()}" for n in names})
+        elif line.strip():
+            break
+    return out
+
+
+def _default(value: str) -> str:
+    if value.startswith("field("):
+        return value.partition("default_factory=")[2].rstrip(")") + "()"
+    return value
+
+
+def _bases(tree: ast.Module, node: ast.ClassDef) -> Iterator[tuple[ast.Module, ast.ClassDef]]:
+    here = {n.name: n for n in tree.body if isinstance(n, ast.ClassDef)}
+    imported = {
+        alias.asname or alias.name: (n.module, alias.name)
+        for n in tree.body
+        if isinstance(n, ast.ImportFrom) and n.module
+        for alias in n.names
+    }
+    for base in reversed(node.bases):
+        name = ast.unparse(base)
+        if name in here:
+            yield tree, here[name]
+        elif name in imported:
+            module, original = imported[name]
+            spec = importlib.util.find_spec(module) if module.startswith("vflsec.") else None
+            if spec is not None and spec.origin is not None:
+                other = parsed(Path(spec.origin).read_text(encoding="utf-8"))
+                for n in other.body:
+                    if isinstance(n, ast.ClassDef) and n.name == original:
+                        yield other, n

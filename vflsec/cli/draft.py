@@ -1,0 +1,445 @@
+"""A first scenario for the user's own tables: what `vflsec init` reads, refuses and writes.
+
+What the tables say is not asked: the id column, a column that says train or test, columns that give
+the label away. What `vflsec check` would refuse later (too few rows of a class, a label that is a
+quantity) is refused here at once, with the option that settles it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vflsec.cli.draft_text import scenario_text
+from vflsec.core import check
+from vflsec.data import guess_roles
+from vflsec.data.classes import is_quantity
+from vflsec.data.layout import Reader
+from vflsec.data.profile import distinct
+from vflsec.data.read_table import listed
+from vflsec.data.split import LEAST, present_rows, row_sets
+from vflsec.data.table_warnings import told
+from vflsec.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from vflsec.data.read_table import Frame
+    from vflsec.data.source import Source
+
+__all__ = ["Draft", "Wishes", "draft_scenario"]
+
+_LISTED = 60
+"""Columns of a table that a message lists."""
+_ENOUGH = sum(LEAST.values())
+_OTHER = "other"
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user said; what is empty is found out.
+
+    Attributes:
+        label: the label column, or several yes/no ones.
+        id, separator, decimal, encoding: one text, or ``PARTY=TEXT`` for each party.
+        rare: what to do with classes of too few rows: ``drop``, ``merge``, or '' to be asked.
+        bins: classes to cut a quantity into, 0 = none.
+        regression: whether to predict the label as a number even if it could be classes.
+        called: the name of the data in reports; '' for that of the file, or of the parties.
+        call: whether this is `vflsec.audit(...)` and not the command line, for messages.
+    """
+
+    label: str | Sequence[str]
+    id: Sequence[str] = ()
+    separator: Sequence[str] = ()
+    decimal: Sequence[str] = ()
+    encoding: Sequence[str] = ()
+    rare: str = ""
+    bins: int = 0
+    regression: bool = False
+    called: str = ""
+    call: bool = False
+
+    @property
+    def labels(self) -> list[str]:
+        """The label columns, one or several."""
+        return [self.label] if isinstance(self.label, str) else list(self.label)
+
+    @property
+    def who(self) -> str:
+        """Who speaks in a message: ``init`` or ``audit``."""
+        return "audit" if self.call else "init"
+
+    def name(self, key: str) -> str:
+        """How a message names one of these: ``init: --label``, ``audit: label``."""
+        return f"{self.who}: {self.flag(key)}"
+
+    def flag(self, key: str) -> str:
+        """``--label``, or ``label`` of a call."""
+        return key if self.call else f"--{key}"
+
+    def option(self, key: str, value: Any) -> str:
+        """How the user would write it: ``--rare drop``, ``rare='drop'``."""
+        return f"{key}={value!r}" if self.call else f"--{key} {value}"
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A scenario to write, and what is in the tables.
+
+    Attributes:
+        text: the scenario.
+        facts: with ``tables`` and ``overlap``, see :mod:`vflsec.data.profile`.
+        notes: what was found or settled, in sentences.
+    """
+
+    text: str
+    facts: Mapping[str, Any]
+    notes: Sequence[str] = field(default_factory=tuple)
+
+
+def draft_scenario(
+    tables: Sequence[Path] | Mapping[str, Path], wishes: Wishes, base: Path
+) -> Draft:
+    """Read the tables and draft a scenario whose paths start from `base`.
+
+    Args:
+        tables: one for each party, or one for all; a party is called by its file if not named.
+        wishes: what the user said.
+        base: folder that the scenario's paths start from.
+
+    Raises:
+        DataError: a table cannot be read, or cannot be split so that every class is trained on
+            and tested.
+        ConfigError: a column is not there, a name is taken twice, or a wish makes no sense.
+    """
+    parties = _parties(tables)
+    tables = list(parties)
+    reading = {key: _by_party(key, wishes, parties) for key in ("separator", "decimal", "encoding")}
+    reader = Reader(**reading)  # type: ignore[arg-type]
+    single = len(tables) == 1
+    frames = {parties[p]: reader.read(p, "" if single else parties[p]) for p in tables}
+    if not wishes.labels:
+        raise _which_label(frames, wishes)
+    active = _holder(frames, wishes)
+    notes: list[str] = []
+    data: dict[str, Any] = {"name": wishes.called or ("" if single else "_".join(frames))}
+    if single:
+        data["file"] = _relative(tables[0], base)
+    else:
+        data["files"] = {parties[p]: _relative(p, base) for p in tables}
+    found = _ids(frames, wishes, parties)
+    id_, sure = found if found is not None else ("", False)
+    data["id"] = id_
+    data["label"] = wishes.label if isinstance(wishes.label, str) else wishes.labels
+    data["active"] = "active" if single else active
+    data |= {k: v for k, v in reading.items() if v}
+    frame = frames[active]
+    if sure:
+        notes.append(_found(id_))
+    split = guess_roles.split_column(frame, wishes.labels)
+    if split:
+        data["split"] = split
+    own_id = id_ if isinstance(id_, str) else id_[active]
+    data |= _cut(frame, wishes, notes)
+    twins = _twins(frame, wishes, data, (own_id, split))
+    if twins:
+        data["drop"] = twins
+    if single:
+        roles = (own_id, *wishes.labels, split, *twins)
+        data["columns"] = _halves(frame, [c for c in frame.columns if c not in roles])
+    data = {k: v for k, v in data.items() if v not in ("", [], {})}
+    source = _load(data, base)
+    changed = {} if source.labels else _settled(source, wishes, notes)
+    if changed:
+        data |= changed
+        source = _load(data, base)
+    row_sets(source, 0)
+    notes += told(source)
+    text = scenario_text(data, source, found_id=sure)
+    _must_load(text)
+    facts = {"tables": source.facts["tables"], "overlap": source.facts["parties"]}
+    return Draft(text, facts, notes)
+
+
+def _twins(
+    frame: Frame, wishes: Wishes, data: Mapping[str, Any], roles: Sequence[str]
+) -> list[str]:
+    """Columns that give a label away by themselves, in the order of the table."""
+    if data.get("label_edges") or data.get("task") == "regression":
+        return []
+    taken = (*roles, *wishes.labels)
+    found = {c for one in wishes.labels for c in guess_roles.label_twins(frame, one, taken)}
+    return [c for c in frame.columns if c in found]
+
+
+def _found(id_: str | Mapping[str, str]) -> str:
+    """That the id was found, in a sentence."""
+    if isinstance(id_, str):
+        return f"{id_} has another value in every row, so it is taken as the id."
+    said = ", ".join(f"{column} in {party}" for party, column in id_.items())
+    return (
+        f"{said} have another value in every row and hold the same values, so they are taken as "
+        "the ids."
+    )
+
+
+def _load(data: Mapping[str, Any], base: Path) -> Source:
+    from vflsec.data.load import load_source
+
+    return load_source(data, 0, base)
+
+
+def _must_load(text: str) -> None:
+    from vflsec.config.scenario import load_scenario
+
+    load_scenario(tomllib.loads(text), components=False)
+
+
+def _parties(paths: Sequence[Path] | Mapping[str, Path]) -> dict[Path, str]:
+    if isinstance(paths, Mapping):
+        named = {p: party for party, p in paths.items()}
+        if len(named) != len(paths):
+            raise ConfigError("audit: tables must be another one for each party, got one twice.")
+        return named
+    names = {p: re.sub(r"\W+", "_", p.name.split(".")[0]) for p in paths}
+    if len(set(names.values())) != len(paths):
+        raise ConfigError(
+            f"init: tables must have different names, got {', '.join(map(str, paths))}. "
+            "A party is called by its file; rename one."
+        )
+    return names
+
+
+def _by_party(key: str, wishes: Wishes, parties: Mapping[Path, str]) -> str | dict[str, str]:
+    """One text for all, or one for each party that is named (``PARTY=TEXT``)."""
+    texts: Sequence[str] = getattr(wishes, key)
+    names = list(parties.values())
+    pairs = {}
+    for text in texts:
+        party, equals, value = text.partition("=")
+        if equals and party in names:
+            pairs[party] = value
+        elif len(texts) > 1:
+            rule = f"PARTY=TEXT with a party among {', '.join(names)} where it is given twice"
+            raise check.fail(wishes.name(key), rule, text, check.nearest(party, names))
+    if pairs and len(names) == 1:
+        return next(iter(pairs.values()))
+    return pairs or (texts[0] if texts else "")
+
+
+def _which_label(frames: Mapping[str, Frame], wishes: Wishes) -> ConfigError:
+    """What there is to predict, table by table, and which columns have two values."""
+    said, two = [], []
+    for frame in frames.values():
+        said.append(f"{frame.path} has {listed(frame.columns, _LISTED)}.")
+        two += [c for c, array in frame.columns.items() if distinct(array) == 2]
+    hint = f" Of two values, as many labels are: {listed(two)}." if two else ""
+    return ConfigError(
+        f"{wishes.name('label')} must be the column to predict, got none. {' '.join(said)}{hint}"
+    )
+
+
+def _holder(frames: Mapping[str, Frame], wishes: Wishes) -> str:
+    """The party whose table has the labels."""
+    every = sorted({c for f in frames.values() for c in f.columns})
+    of: dict[str, str] = {}
+    for label in wishes.labels:
+        holders = [p for p, f in frames.items() if label in f.columns]
+        if len(holders) != 1:
+            where = " and ".join(str(frames[p].path) for p in holders) or "no table"
+            how = (
+                "Rename it in the tables of those who do not hold the labels; if it is a copy of "
+                "them, leave it out there."
+            )
+            if not holders:
+                how = check.nearest(label, every) or f"There are: {listed(every)}."
+            raise ConfigError(
+                f"{wishes.name('label')} must be a column of exactly one table, got {label!r}, "
+                f"which is in {where}. {how}".rstrip()
+            )
+        of[label] = holders[0]
+    if len(set(of.values())) > 1 or len(of) < len(wishes.labels):
+        where = ", ".join(f"{label!r} in {frames[of[label]].path}" for label in wishes.labels)
+        raise ConfigError(
+            f"{wishes.name('label')}: several must be different columns of one table, got {where}. "
+            "One party holds the labels; name those of one."
+        )
+    return next(iter(of.values()))
+
+
+def _ids(
+    frames: Mapping[str, Frame], wishes: Wishes, parties: Mapping[Path, str]
+) -> tuple[str | dict[str, str], bool] | None:
+    """The id column, by party where it differs, and whether it was found and not given."""
+    given = _by_party("id", wishes, parties)
+    several = len(frames) > 1
+    if isinstance(given, dict):
+        left = [p for p in frames if p not in given]
+        if left:
+            raise ConfigError(
+                f"{wishes.name('id')} must be given for every table, got none for "
+                f"{', '.join(left)}. Add {_id_options(frames, wishes, dict.fromkeys(left, ''))}."
+            )
+    for p, frame in frames.items():
+        column = given if isinstance(given, str) else given[p]
+        if column and column not in frame.columns:
+            hint = check.nearest(column, list(frame.columns))
+            other = f" Where it is called otherwise, say so: {_id_options(frames, wishes)}."
+            raise ConfigError(
+                f"{wishes.name('id')} must be a column of every table, got {column!r}, which "
+                f"{frame.path} lacks. {hint}{other if several else ''}".replace("  ", " ").rstrip()
+            )
+    if given:
+        return given, False
+    found = guess_roles.id_column(list(frames.values()), wishes.labels)
+    if found or not several:
+        return found, bool(found)
+    matched = guess_roles.sure_ids(frames, wishes.labels)
+    if matched:
+        return matched, True
+    raise ConfigError(
+        f"{wishes.who}: several tables need {wishes.flag('id')}, the column that links their rows; "
+        "no column is in every table with another value in every row."
+        f"{guess_roles.nearly_id(frames, wishes.labels)} Where it is called otherwise "
+        f"in each: {_id_options(frames, wishes)}."
+    )
+
+
+def _id_options(
+    frames: Mapping[str, Frame], wishes: Wishes, only: Mapping[str, str] | None = None
+) -> str:
+    """``--id bank=customer_id --id shop="Customer ID"`` with the columns that match best."""
+    best = guess_roles.matching_ids(frames, wishes.labels)
+    asked = list(only if only is not None else frames)
+    if wishes.call:
+        return f"id={ ({p: best.get(p, 'COLUMN') for p in asked})!r}"
+    words = []
+    for p in asked:
+        column = best.get(p, "COLUMN")
+        plain = re.fullmatch(r"[\w .-]+", column) is not None
+        spaced = f'{p}="{column}"' if " " in column else f"{p}={column}"
+        words.append("--id " + (spaced if plain else shlex.quote(f"{p}={column}")))
+    return " ".join(words)
+
+
+def _relative(path: Path, base: Path) -> str:
+    try:
+        return Path(os.path.relpath(path.resolve(), base.resolve())).as_posix()
+    except ValueError:  # another drive
+        return path.resolve().as_posix()
+
+
+def _halves(frame: Frame, features: Sequence[str]) -> dict[str, list[str]]:
+    if len(features) < 2:
+        raise ConfigError(f"{frame.path} needs two feature columns or more to be split vertically.")
+    half = (len(features) + 1) // 2
+    return {"active": list(features[:half]), "passive": list(features[half:])}
+
+
+def _cut(frame: Frame, wishes: Wishes, notes: list[str]) -> dict[str, Any]:
+    """What the label is where it is no class: cut points of a quantity, as many as were wished for.
+
+    Raises:
+        DataError: it is a quantity and none were, or it is none and some were.
+        ConfigError: wishes that exclude each other.
+    """
+    if not isinstance(wishes.label, str):
+        for key in ("regression", "bins", "rare"):
+            if getattr(wishes, key):
+                raise ConfigError(
+                    f"{wishes.who}: {wishes.flag(key)} is for one label, got {len(wishes.label)}; "
+                    "of several each is a yes or a no. Leave it out, or name one label."
+                )
+        return {"task": "multilabel"}
+    label = wishes.label
+    if wishes.regression and wishes.bins:
+        raise ConfigError(
+            f"{wishes.who}: {wishes.flag('regression')} and {wishes.flag('bins')} exclude each "
+            "other: the label is a number, or it is cut into classes. Leave one out."
+        )
+    if not wishes.bins:
+        if wishes.regression or is_quantity(frame, label):
+            values = frame.numbers(label)[0]
+            notes.append(
+                f"{label} is a quantity ({np.nanmin(values):g} to {np.nanmax(values):g}), "
+                f"predicted as a number; {wishes.option('bins', 2)} cuts it into classes."
+            )
+            return {"task": "regression"}
+        return {}
+    check.integer(wishes.name("bins"), wishes.bins, low=2, high=100)
+    values, bad = frame.numbers(label)
+    if len(bad):
+        raise DataError(
+            f"{frame.path}: label column {label!r} must hold numbers to be cut by "
+            f"{wishes.flag('bins')}, got {frame.columns[label][int(bad[0])].as_py()!r}. "
+            f"Leave {wishes.flag('bins')} out."
+        )
+    there = values[~np.isnan(values)]
+    shares = np.arange(1, wishes.bins) / wishes.bins
+    edges = sorted({float(f"{q:.4g}") for q in np.quantile(there, shares)} - {float(there.min())})
+    edges = [e for e in edges if there.min() < e <= there.max()]
+    if not edges:
+        raise DataError(
+            f"{frame.path}: label column {label!r} must have more than one value to be cut."
+        )
+    shown = ", ".join(f"{e:g}" for e in edges)
+    notes.append(f"{label} is a quantity, cut into classes of about equal size at {shown}.")
+    return {"label_edges": edges}
+
+
+def _settled(source: Source, wishes: Wishes, notes: list[str]) -> dict[str, Any]:
+    """Keys that settle classes of too few rows, as was wished for.
+
+    Raises:
+        DataError: there are such classes and no wish, or too few classes would be left.
+    """
+    everyone = np.logical_and.reduce(list(present_rows(source).values()))
+    counts = np.bincount(source.y[everyone & (source.y >= 0)], minlength=len(source.class_names))
+    size = dict(zip(source.class_names, counts.tolist(), strict=True))
+    rare = [c for c, k in size.items() if k < _ENOUGH]
+    if not rare:
+        return {}
+    enough = [c for c in size if c not in rare]
+    what = ", ".join(f"{c!r} {size[c]}" for c in rare[:8]) + (" ..." if len(rare) > 8 else "")
+    if not wishes.rare:
+        held = "" if bool(everyone.all()) else f" of the {everyone.sum()} that all tables hold"
+        raise DataError(
+            f"{wishes.who}: each class must have at least {_ENOUGH} rows{held}, got {what}. Add "
+            f"{wishes.option('rare', 'merge')} (they become one class), "
+            f"{wishes.option('rare', 'drop')} (their rows count as rows without a label)"
+            + (
+                f"; or, if the label is a quantity, {wishes.flag('regression')} (it is predicted "
+                f"as a number) or {wishes.option('bins', 2)}."
+                if len(size) > 20
+                else "."
+            )
+        )
+    check.one_of(wishes.name("rare"), wishes.rare, ("drop", "merge"))
+    if wishes.rare == "merge":
+        by_size = sorted(enough, key=lambda c: size[c])
+        while sum(size[c] for c in rare) < _ENOUGH and by_size:
+            rare.append(by_size.pop(0))
+        enough = by_size
+    left = len(enough) + (wishes.rare == "merge")
+    if left < 2:
+        raise DataError(
+            f"{wishes.who}: at least two classes must be left, got {left} after "
+            f"{wishes.option('rare', wishes.rare)} ({what}). Add rows, or name another label."
+        )
+    if wishes.rare == "drop":
+        notes.append(f"Classes of fewer than {_ENOUGH} rows are left out: {what}.")
+        return {"drop_classes": rare}
+    name = _OTHER
+    while name in enough:
+        name += "_"
+    joined = ", ".join(f"{c!r} {size[c]}" for c in rare if size[c] >= _ENOUGH)
+    joined = f"; too few together, so {joined} joins them" if joined else ""
+    notes.append(f"Classes of fewer than {_ENOUGH} rows become one, {name!r}: {what}{joined}.")
+    return {"merge_classes": {name: rare}}

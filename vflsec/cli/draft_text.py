@@ -1,0 +1,255 @@
+"""The words of a first scenario: one commented TOML file for the user to edit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vflsec.config.schema import SCHEMA_FILE
+from vflsec.config.toml_text import pair
+from vflsec.data.split import rarest, row_sets
+from vflsec.specs import WHICHEVER
+
+if TYPE_CHECKING:
+    from vflsec.data.source import Source
+
+__all__ = ["scenario_text"]
+
+_BINARY = ("model_completion", "norm", "direction", "similarity")
+_MANY = ("model_completion", "similarity", "cluster")
+_QUANTITY = ("value_completion", "residual")
+_GRANTED = (*_QUANTITY, "model_completion", "similarity", "cluster")
+"""Attacks of the list that get labelled rows of their own number."""
+USUAL = 20
+"""Known rows of an attack that is not told how many."""
+_WHOLE = (
+    "zero_pattern", "dictionary", "message_completion", "gradient_completion", "joint_completion",
+)  # fmt: skip
+_WHOLE_ROWS = 50_000
+"""They read every message of every epoch, which are kept in memory: up to tables of so many rows;
+beyond, they are written as a comment."""
+_LEFT_OUT = (
+    "# What one epoch hides behind noise, many tell. These keep every message of every epoch in",
+    "# memory, which is much for so many rows: take the # away, with --replicas 4 if need be.",
+)
+
+
+def scenario_text(data: Mapping[str, Any], source: Source, *, found_id: bool = False) -> str:
+    """The scenario for a ``[data]`` section.
+
+    Args:
+        data: the keys of the section.
+        source: what they load.
+        found_id: whether the id column was found and not given.
+    """
+    classes = source.classes
+    labelled = row_sets(source, 0).labelled
+    spare = len(labelled) // 2
+    known = _known(classes, spare, rarest(source, labelled))
+    filled = {
+        "data": _data(data, source, found_id),
+        "rows": _SPLIT_ROWS if "split" in data else _OWN_ROWS,
+        "drop": "" if "drop" in data else _DROP,
+        "attacks": _attacks(classes, known, len(source.y)) + _by(source, spare),
+        "label": _label(source),
+        "schema": SCHEMA_FILE.as_uri(),
+    }
+    return Template(_SCENARIO).substitute(filled)
+
+
+def _label(source: Source) -> str:
+    """What the labels are, and so utility is."""
+    if source.labels:
+        return f"{len(source.labels)} yes/no labels: utility is the mean of their AUCs"
+    if source.classes == 1:
+        return "a quantity: utility is the share of pairs that are ranked rightly"
+    counts = np.bincount(source.y[source.y >= 0], minlength=source.classes)
+    largest = counts.max() / counts.sum()
+    return f"{source.classes} classes, the largest has {largest:.0%} of the rows"
+
+
+def _data(data: Mapping[str, Any], source: Source, found_id: bool) -> str:
+    comments: dict[str, str] = {
+        "task": "The label is a quantity, predicted as a number; label_edges would make classes."
+        if source.classes == 1
+        else "Several yes/no labels of each row; attacks and gates take them one by one.",
+        "label_edges": "The label is a quantity; these are the borders of its classes.",
+        "merge_classes": "These classes have too few rows to be trained on and tested alone.",
+        "drop_classes": "Rows of these classes, which are too few, count as rows without a label.",
+    }
+    label = _shown(" or ".join(source.labels or [str(data["label"])]))
+    comments["drop"] = f"Left out: every value goes with one {label} only, as its twin would."
+    if found_id:
+        which = data["id"]
+        if isinstance(which, str):
+            said = f"{which} has another value in every row, so it is taken as the id."
+        else:
+            names = ", ".join(which.values())
+            said = f"{names} have another value in every row, so they are taken as the ids."
+        comments["id"] = _shown(said)
+    if "file" in data:
+        head = "# One table. Say below which party holds which columns: this split is only a guess."
+        lines = [head]
+    else:
+        lines = ["# One table for each party. The active party is the one that has the label."]
+        for party, own in source.parties.items():
+            names = _shown(", ".join(own.names))
+            lines.append(f"#   {party}: {names if len(names) < 88 else names[:85] + '...'}")
+    lines.append("[data]")
+    for key, value in data.items():
+        if key == "columns":
+            continue
+        if key in comments:
+            lines.append(f"# {comments[key]}")
+        lines.append(pair(key, value))
+    if "columns" in data:
+        lines += ["", "[data.columns]", *(pair(p, c) for p, c in data["columns"].items())]
+    return "\n".join(lines) + "\n"
+
+
+def _known(classes: int, spare: int, of_rarest: int) -> int:
+    """Known rows to grant: drawn from each class in turn, they leave half of the rarest class."""
+    wanted = min(USUAL if classes <= 2 else max(40, 4 * classes), spare)
+    return min(wanted, max(1, of_rarest // 2) * (classes or 2)) if of_rarest else wanted
+
+
+def _attacks(classes: int, known: int, rows: int) -> str:
+    names = {0: _BINARY, 1: _QUANTITY, 2: _BINARY}.get(classes, _MANY)
+    whole = ("message_completion",) if classes == 1 else _WHOLE
+    note = "known_rows: how many labelled rows the attacker was given; its control gets the same"
+    lines = [f"# {note} rows."]
+    for name in names:
+        granted = name in _GRANTED or known < USUAL
+        lines += _attack(name, known_rows=known) if granted else _attack(name)
+    every = [line for name in whole for line in _attack(name, known_rows=known)]
+    if rows <= _WHOLE_ROWS:
+        return "\n".join([*lines, *every])
+    if classes != 1:
+        lines += _attack("gradient_completion", known_rows=known, epochs="mean")
+    out = [f"# {line}".rstrip() for line in every[:-1]]
+    return "\n".join([*lines, *_LEFT_OUT, *out, ""])
+
+
+def _attack(name: str, **keys: Any) -> list[str]:
+    return ["[[attack]]", pair("name", name), *(pair(k, v) for k, v in keys.items()), ""]
+
+
+def _by(source: Source, spare: int) -> str:
+    """Attacks of the party that holds the labels on the columns of the others."""
+    others = [p for p, own in source.parties.items() if p != source.active and own.names]
+    lines = ["# The other direction: what embeddings tell the party with the labels about columns.",
+             "# aux_rows: for how many rows it knows the other party's columns."]  # fmt: skip
+    grants = {"adversary": source.active, "aux_rows": min(60, spare)}
+    lines += _attack("embedding_inversion", **grants)
+    victims = [{"victim": p} if len(others) > 1 else {} for p in others]
+    lines += [
+        "# Who is in a category, above a mean, far from a median, among the largest or smallest?",
+        "# Of all such questions the one that auxiliary rows say is told best; name a column to",
+        "# ask about that one.",
+    ]
+    for victim in victims:
+        lines += _attack("attribute", **grants, **victim, column=WHICHEVER)
+    lines += ["# How many rows: of one column of one party; name the one that must not be told."]
+    for party, victim in zip(others, victims, strict=True):
+        one = _one_column(source, party)
+        lines += _attack("property", **grants, **victim, **({"column": one} if one else {}))
+    return "\n" + "\n".join(lines)
+
+
+def _one_column(source: Source, party: str) -> str:
+    """The column of a party that attacks on one take by themselves, so that reports name it.
+
+    A name with marks that stand between settings in an attack's label is left to the attack ('').
+    """
+    victim = source.parties[party]
+    kinds = zip(victim.names, victim.categories, strict=True)
+    name = next((n for n, kind in kinds if kind is not None), victim.names[0])
+    return "" if set(name) & set("()=,+|") or not name.isprintable() else name
+
+
+def _shown(name: str) -> str:
+    """A column's name inside a comment."""
+    return "".join(c if c.isprintable() else "?" for c in name)
+
+
+_OWN_ROWS = """\
+# Rows are split by seed; uncomment to change the shares, or name a column that says train or test.
+# test = 0.25
+# validation = 0.15
+# split = "COLUMN"
+# Several rows of one person must stay on one side of the split:
+# group = "COLUMN"
+"""
+
+_DROP = """\
+# drop = ["COLUMN"]
+"""
+
+_SPLIT_ROWS = """\
+# The table says itself which rows are for training and which for testing; see `split` above.
+"""
+
+_SCENARIO = """\
+#:schema $schema
+# Does training on these tables leak the label to the parties that do not have it?
+#
+# Check it:  vflsec check FILE        Run it:  vflsec audit FILE
+
+$data
+$rows# Columns are read as categories when they hold text; say so where numbers are codes.
+# categorical = ["COLUMN"]
+$drop
+# How the parties train together. `vflsec list algorithms` names others.
+[algorithm]
+name = "splitnn"
+# epochs = 30
+# batch_size = 128
+
+# Noise on the gradients; each strength is a training, 0 is the undefended system.
+[[defense]]
+name = "iso"
+strength = [0, 1, 5, 25]
+
+$attacks
+[audit]
+seeds = 5
+
+# Two limits at the point you would deploy. Strength 5 is only a start: run once, see the report,
+# and name the strength you choose. An attack on the labels may beat the attacker's own means by 0.1
+# at most, ...
+[[gate]]
+metric = "advantage"
+target = "label"
+max = 0.1
+defense = "iso"
+strength = 5
+
+# ... and the defense may cost 0.05 of utility at most.
+[[gate]]
+metric = "utility_drop"
+max = 0.05
+defense = "iso"
+strength = 5
+
+# Noise on gradients changes nothing for columns, which embeddings tell (`embedding_noise` would).
+# Limits for that, of the column that is told best ("r2" is the mean over columns), and of the
+# question about one:
+# [[gate]]
+# metric = "advantage"
+# target = "feature"
+# of = "r2_column"
+# max = 0.1
+#
+# [[gate]]
+# metric = "advantage"
+# target = "attribute"
+# max = 0.1
+
+# A floor for the model itself ($label):
+# [[gate]]
+# metric = "utility"
+# min = 0.7
+"""

@@ -1,0 +1,229 @@
+"""``vflsec gate``: stored results judged again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vflsec.cli.arguments import FolderArg, folder_name
+from vflsec.cli.output import console_for, say, tell_server
+from vflsec.errors import VflsecError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from vflsec.audit.baseline import Baseline
+    from vflsec.audit.gate import Gate
+    from vflsec.audit.result import Audit
+    from vflsec.storage.store import Store
+
+__all__ = ["gate", "tell_github"]
+
+
+def gate(
+    folder: FolderArg,
+    metric: Annotated[
+        str, typer.Option(help="What --max and --min limit: advantage, utility_drop, auc, ...")
+    ] = "advantage",
+    max_: Annotated[
+        float | None, typer.Option("--max", help="Judge this maximum instead of the scenario's.")
+    ] = None,
+    min_: Annotated[
+        float | None, typer.Option("--min", help="Judge this minimum instead of the scenario's.")
+    ] = None,
+    attack: Annotated[str, typer.Option(help="Only this attack.")] = "*",
+    adversary: Annotated[str, typer.Option(help="Only this adversary.")] = "*",
+    split: Annotated[str, typer.Option(help="Only these rows: train, validation, test.")] = "*",
+    target: Annotated[
+        str, typer.Option(help="Only attacks on this: label, feature, attribute, ...")
+    ] = "*",
+    dataset: Annotated[str, typer.Option(help="Only this data set.")] = "*",
+    defense: Annotated[
+        str, typer.Option(help="Only this defense; 'defended' for all but none.")
+    ] = "*",
+    of: Annotated[str, typer.Option(help="Whose advantage is meant, if not the primary's.")] = "",
+    strength: Annotated[float | None, typer.Option(help="Only this strength.")] = None,
+    detect: Annotated[
+        float | None,
+        typer.Option(help="Pass only if a leak of this size would have been found."),
+    ] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(help="Also fail where advantage rose against this file or folder."),
+    ] = None,
+    update_baseline: Annotated[
+        bool, typer.Option("--update-baseline", help="Write --baseline from these results.")
+    ] = False,
+    scenario: Annotated[
+        str | None,
+        typer.Option("--scenario", help="Judge the gates of this edited scenario instead."),
+    ] = None,
+    report_to: Annotated[
+        Path | None,
+        typer.Option(
+            "--report", help="Write the reports of this judgement there.", parser=folder_name
+        ),
+    ] = None,
+) -> None:
+    """Judge stored results again, against the scenario's gates or other thresholds.
+
+    Example: vflsec gate out/quickstart --max 0.05 --attack direction
+    """
+    from vflsec.audit.baseline import write_baseline
+    from vflsec.audit.gate import Gate
+    from vflsec.engine.read_results import read_any
+    from vflsec.report.console import print_last
+    from vflsec.report.outputs import write_reports
+    from vflsec.storage.results_folder import for_reports
+    from vflsec.storage.store import Store
+
+    if update_baseline and baseline is None:
+        raise VflsecError("gate: --update-baseline needs --baseline FILE, the file to write.")
+    also = []
+    narrowed = {
+        "metric": metric != "advantage", "attack": attack != "*", "adversary": adversary != "*",
+        "split": split != "*", "target": target != "*", "dataset": dataset != "*",
+        "defense": defense != "*", "of": bool(of), "strength": strength is not None,
+    }  # fmt: skip
+    _about_a_limit([k for k, v in narrowed.items() if v], max_, min_, scenario)
+    if max_ is not None or min_ is not None:
+        also = [
+            Gate(metric=metric, max=max_, min=min_, attack=attack, adversary=adversary,
+                 split=split, target=target, dataset=dataset, defense=defense,
+                 strength=strength, of=of, detect=detect)
+        ]  # fmt: skip
+    console = console_for()
+    before = None if update_baseline or baseline is None else read_any(baseline)
+    with Store(folder, readonly=True) as store, store.reading():
+        record = _asked(store, scenario, None if also else detect)
+        result = _judged(store, record, also, before, scenario, console)
+        if not result.verdicts and baseline is None:
+            raise VflsecError(
+                f"{folder}: the scenario has no gate. Give one: "
+                + shlex.join(["vflsec", "gate", str(folder), "--max", "0.1"])
+            )
+        _print(result, console)
+        if update_baseline and baseline is not None:
+            write_baseline(baseline, result)
+            say(f"Wrote the baseline {baseline}.")
+        if report_to is not None:
+            for_reports(report_to, folder)
+            write_reports(report_to, result.summary)
+        tell_github(result.summary)
+        print_last(result.summary, console)
+    raise typer.Exit(result.exit_code)
+
+
+def _about_a_limit(
+    narrowed: Sequence[str], max_: float | None, min_: float | None, scenario: str | None
+) -> None:
+    """Refuse options that would be passed over, so that something else than they say is judged.
+
+    Args:
+        narrowed: names of the given options that say what a limit is about.
+        max_, min_: the limit.
+        scenario: the edited scenario whose gates are asked for.
+
+    Raises:
+        VflsecError: they are about no limit, or both a limit and a scenario are given.
+    """
+    given = max_ is not None or min_ is not None
+    if narrowed and not given:
+        raise VflsecError(
+            f"gate: {', '.join(f'--{name}' for name in narrowed)}: says what --max or --min is "
+            "about, and neither is given. Give one; without it the scenario's own gates are judged "
+            "as they stand."
+        )
+    if given and scenario is not None:
+        raise VflsecError(
+            f"gate: --max and --min are judged instead of a scenario's gates, and --scenario asks "
+            f"for those of {scenario}. Give one of the two."
+        )
+
+
+def _asked(store: Store, scenario: str | None, detect: float | None) -> dict[str, Any]:
+    """The record with the gates to judge: its own, or an edited scenario's; with this `detect`.
+
+    Raises:
+        VflsecError: a shard, or no gate that `detect` could mean.
+    """
+    from vflsec.audit.gate import Gate
+    from vflsec.engine.audit_record import regated
+
+    record = store.record() if scenario is None else regated(store.record(), scenario)
+    if record.get("shard"):
+        raise VflsecError(
+            f"{store.folder}: holds shard {record['shard']} of an audit, on which nothing can be "
+            "judged. Put all shards together first: vflsec merge DIR... --out DIR"
+        )
+    if detect is None:
+        return record
+    every = record["gates"]
+    more = [{"detect": detect} if Gate(**g).limits_leaks else {} for g in every]
+    if not any(more):
+        raise VflsecError(
+            "gate: --detect: no gate of the scenario limits an advantage. Give one: --max 0.1"
+        )
+    return {**record, "gates": [g | m for g, m in zip(every, more, strict=True)]}
+
+
+def _judged(
+    store: Store, record: dict[str, Any], also: Sequence[Gate], before: Baseline | None,
+    scenario: str | None, console: Console,
+) -> Audit:  # fmt: skip
+    """The stored results judged by `also`, else by their scenario's gates; says whose they are.
+
+    Raises:
+        VflsecError: a gate that is asked for cannot be answered by these results.
+    """
+    from vflsec.audit import gate as gates
+    from vflsec.audit.gate_checks import unanswerable
+    from vflsec.audit.leakage import rows_of
+    from vflsec.engine.audit_record import edited, edited_tables
+    from vflsec.engine.evaluate_store import judge
+    from vflsec.report.console import judged_line
+
+    result = judge(store, record, export=False, also=also, only=bool(also), before=before)
+    rows = [r for r in rows_of(result.results) if r["role"] != "control"]
+    asked = also or ([gates.Gate(**g) for g in record["gates"]] if scenario is not None else [])
+    for given in asked if result.summary["complete"] else ():
+        for key, _, rule in unanswerable(given, rows):
+            raise VflsecError(f"gate: {'--' + key + ' ' if key else ''}{rule}")
+    if not also:
+        newer = None if scenario is not None else edited(record, store.folder)
+        console.print(judged_line(record, newer, store.folder), soft_wrap=True)
+    for table in edited_tables(record, store.folder):
+        say(
+            f"warning: {table} was changed since this audit: the results are those of the table "
+            "before. Run the audit again to judge it as it is.", err=True,
+        )  # fmt: skip
+    return result
+
+
+def _print(result: Audit, console: Console) -> None:
+    from vflsec.report.console import print_verdicts
+
+    print_verdicts(result.summary["gates"], console)
+    if not result.summary["complete"]:
+        console.print(
+            "Not all that was planned is measured, so nothing passes; run the audit again."
+        )
+
+
+def tell_github(summary: dict[str, Any]) -> None:
+    """Annotations and the step summary, where the environment asks for them.
+
+    A summary that cannot be written is told; it changes no verdict.
+    """
+    from vflsec.report.github import workflow_commands, write_step_summary
+
+    for line in workflow_commands(summary):
+        tell_server(line)
+    try:
+        write_step_summary(summary)
+    except VflsecError as error:
+        say(f"warning: {error}", err=True)

@@ -1,0 +1,83 @@
+"""`vflsec init`: a first scenario for the user's own tables."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vflsec.cli.output import console_for, say
+
+__all__ = ["init"]
+
+_EACH = "TEXT | PARTY=TEXT"
+
+
+def init(
+    tables: Annotated[list[Path], typer.Argument(help="One table, or one for each party.")],
+    label: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="The column to predict; its table is active. Repeat it for several yes/no labels. "
+            "Without it the columns are listed.",
+            metavar="COLUMN",
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The scenario to write.")] = Path("scenario.toml"),
+    id_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--id",
+            metavar="COLUMN | PARTY=COLUMN",
+            help="Links rows; found if not given. Repeat it where it differs.",
+        ),
+    ] = None,
+    rare: Annotated[
+        str, typer.Option(help="Classes of too few rows: drop or merge.", metavar="drop | merge")
+    ] = "",
+    bins: Annotated[int, typer.Option(help="Cut a quantity into so many classes.")] = 0,
+    regression: Annotated[
+        bool, typer.Option("--regression", help="The label is a number, not a class.")
+    ] = False,
+    separator: Annotated[
+        list[str] | None,
+        typer.Option(metavar=_EACH, help="Between fields; found if not given."),
+    ] = None,
+    decimal: Annotated[
+        list[str] | None, typer.Option(metavar=_EACH, help="Decimal mark; found if not given.")
+    ] = None,
+    encoding: Annotated[
+        list[str] | None, typer.Option(metavar=_EACH, help="Of text tables; else UTF-8.")
+    ] = None,
+    name: Annotated[
+        str, typer.Option(help="What reports call the data.", show_default="the tables")
+    ] = "",
+    force: Annotated[bool, typer.Option("--force", help="Replace --out if it exists.")] = False,
+) -> None:
+    """Write a commented scenario for your own tables, and print what is in them.
+
+    The table that has the label is the active party's; ids, separators, dates and the like are
+    found, and said.
+
+    Example: vflsec init bank.csv bureau.csv --label default
+    """
+    from vflsec.cli.draft import Wishes, draft_scenario
+    from vflsec.errors import ConfigError
+    from vflsec.report.tables import print_tables
+    from vflsec.runtime.atomic_files import write_new
+
+    wishes = Wishes(
+        label[0] if label and len(label) == 1 else tuple(label or ()),
+        tuple(id_ or ()), tuple(separator or ()),
+        tuple(decimal or ()), tuple(encoding or ()), rare, bins, regression, name,
+    )  # fmt: skip
+    if not out.parent.is_dir():
+        raise ConfigError(f"{out}: cannot be written: there is no folder {out.parent}. Make it.")
+    draft = draft_scenario(tables, wishes, out.parent)
+    write_new(out, draft.text, force=force)
+    print_tables(draft.facts, console_for())
+    for note in draft.notes:
+        say(f"note: {note}")
+    say(f"Wrote {out}. Next: {shlex.join(['vflsec', 'check', str(out)])}")

@@ -1,0 +1,441 @@
+"""The command line: parses, calls, prints, and turns outcomes into exit codes.
+
+Nothing here imports torch before a command needs it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vflsec._version import __version__
+from vflsec.cli.arguments import (
+    FolderArg,
+    Format,
+    FormatOption,
+    Kind,
+    ScenarioArg,
+    SetOption,
+    folder_name,
+)
+from vflsec.cli.attack import attack
+from vflsec.cli.gate import gate, tell_github
+from vflsec.cli.init import init
+from vflsec.cli.merge import merge
+from vflsec.cli.new import new_app
+from vflsec.cli.output import console_for, defect, fail, heard, print_json, say
+from vflsec.cli.trace import trace_app
+from vflsec.cli.tune import tune
+from vflsec.errors import VflsecError
+from vflsec.plugins.loading import guard, last_place, seal
+from vflsec.runtime.lazy_imports import importing, leaving, patient
+
+if TYPE_CHECKING:
+    from vflsec.report.notebook import Audit
+
+__all__ = ["EXIT_CODES", "app", "main"]
+
+EXIT_CODES = {
+    0: "done, gates passed",
+    1: "a gate failed",
+    2: "the command, the scenario or the data cannot be used",
+    3: "inconclusive, and no gate failed",
+    4: "internal error",
+    130: "interrupted; the same command resumes",
+}
+"""What each exit code means, in the words of the README."""
+_INTERRUPTED = 130
+_COMPLETION = (["--show-completion"], ["--install-completion"])
+
+app = typer.Typer(
+    name="vflsec",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Does this vertical federated learning system leak, how much, to whom, and what does it "
+    "cost to stop it?\n\nExample: vflsec audit quickstart",
+    epilog="Your own tables: vflsec init bank.csv shop.csv --label COLUMN, then check and audit "
+    "what it wrote.",
+)
+
+
+def _version(show: bool) -> None:
+    if show:
+        typer.echo(f"vflsec {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+    show_traceback: Annotated[
+        bool, typer.Option("--traceback", help="Show the traceback of an internal error.")
+    ] = False,
+) -> None:
+    pass
+
+
+def audit(
+    scenario: ScenarioArg,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Results directory.", show_default="out/NAME", parser=folder_name),
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds.")] = None,
+    attacker: Annotated[
+        str | None,
+        typer.Option(help="default, or strong: settings are searched on drawn worlds first."),
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or cuda+graphs.")] = "auto",
+    jobs: Annotated[int, typer.Option(min=1, help="Worker processes, one thread each.")] = 1,
+    replicas: Annotated[
+        int, typer.Option(min=1, help="Most cells trained as one model; bounds the memory.")
+    ] = 32,
+    set_: SetOption = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Remove an earlier audit's files from --out first.")
+    ] = False,
+    until_decided: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="SEEDS", help="Add seeds, up to this many, while one is open."),
+    ] = None,
+    keep_views: Annotated[
+        bool, typer.Option("--keep-views", help="Keep what attackers saw: attack again untrained.")
+    ] = False,
+    views_mb: Annotated[int, typer.Option(min=1, help="Most megabytes of kept views.")] = 4096,
+    shard: Annotated[
+        str, typer.Option(metavar="I/N", help="Do one of N parts; `vflsec merge` judges them.")
+    ] = "",
+    cluster: Annotated[
+        str,
+        typer.Option(
+            metavar="WHERE", help="Work there: dask://HOST:PORT, local:N, ray://HOST:PORT."
+        ),
+    ] = "",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")] = False,
+) -> None:
+    """Train, attack, score, judge and report. Interrupted, the same command resumes.
+
+    Example: vflsec audit quickstart --seeds 3 --out out/first
+    """
+    _end_in_order()
+    how: dict[str, Any] = {
+        "seeds": seeds, "attacker": attacker, "device": device, "jobs": jobs,
+        "set": set_ or (), "fresh": fresh, "replicas": replicas, "keep_views": keep_views,
+        "views_mb": views_mb, "shard": shard, "cluster": cluster,
+    }  # fmt: skip
+    early: AbstractContextManager[None] = nullcontext()
+    if jobs > 1:  # they import what they need while this process does
+        from vflsec.engine.worker_pools import warming
+
+        early = warming(out or Path("out") / Path(scenario).stem, jobs, cluster, fresh)
+    with early:
+        result = _audited(scenario, out, until_decided, quiet, how)
+    from vflsec.report.console import print_last, print_results, print_summary
+
+    console = console_for()
+    print_summary(result.summary, console)
+    print_results(result.folder, console)
+    tell_github(result.summary)
+    print_last(result.summary, console)
+    raise typer.Exit(result.exit_code)
+
+
+def _audited(
+    scenario: str, out: Path | None, most: int | None, quiet: bool, how: dict[str, Any]
+) -> Audit:
+    """Run an audit, with more seeds up to `most` if it is given.
+
+    Raises:
+        _Stopped: it was interrupted.
+    """
+    with importing():
+        from vflsec.engine.run import Interrupted, run_audit
+        from vflsec.engine.until_decided import run_until_decided
+    from vflsec.report.progress import reporter_for
+    from vflsec.runtime.progress_protocol import Reporter
+
+    console = console_for()
+
+    def progress() -> Reporter:
+        return Reporter() if quiet else reporter_for(console)
+
+    try:
+        if most is None:
+            return run_audit(scenario, out, progress=progress(), **how)
+        return run_until_decided(scenario, out, most=most, progress=progress, **how)
+    except Interrupted as stop:
+        again = shlex.join(["vflsec", *[a for a in sys.argv[1:] if a != "--fresh"]])
+        raise _Stopped(
+            f"Interrupted: {stop.done} of {stop.total} trainings are stored in {stop.folder}. "
+            f"The same command goes on from there: {again}"
+        ) from None
+
+
+class _Stopped(Exception):
+    """An audit was interrupted, and this says how to go on."""
+
+
+def _end_in_order() -> None:
+    """Let what asks this process to end do so as Ctrl-C does; `nohup` stays what it is."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, interrupt)
+
+
+def check_(
+    scenarios: Annotated[
+        list[str], typer.Argument(help="Scenario files, or names of packaged ones.")
+    ],
+    set_: SetOption = None,
+    format_: FormatOption = Format.text,
+) -> None:
+    """Validate a scenario, print what would run, what cannot and why, and an estimate.
+
+    Example: vflsec check quickstart --set audit.seeds=3
+    """
+    from vflsec.config.scenario import find_scenario, load_scenario
+
+    with importing():
+        from vflsec.engine.dry_run import make_plan
+    from vflsec.report.exports import plain
+    from vflsec.report.plan_table import print_plan
+
+    found = []
+    for scenario in scenarios:
+        loaded = load_scenario(scenario, set_ or ())
+        plan = plain(make_plan(loaded).to_json())
+        if format_ is Format.json:
+            from vflsec.cli.catalog import scenario_summary
+
+            path = find_scenario(scenario)
+            source = f"scenarios/{path.name}" if path != Path(scenario) else scenario
+            about = {"name": loaded.name, "summary": scenario_summary(path), "source": source}
+            found.append(about | {"plan": plan})
+        else:
+            print_plan(plan, console_for())
+            say(f"Next: {shlex.join(['vflsec', 'audit', scenario, *_given(set_)])}")
+    if format_ is Format.json:
+        print_json(found)
+
+
+def _given(set_: Sequence[str] | None) -> list[str]:
+    return [word for text in set_ or () for word in ("--set", text)]
+
+
+def report(
+    folder: FolderArg,
+    to: Annotated[
+        Path | None,
+        typer.Option(help="Write HTML, Markdown, JUnit and SARIF there again.", parser=folder_name),
+    ] = None,
+    mlflow: Annotated[
+        str, typer.Option(metavar="EXPERIMENT", help="Log the audit as a run of MLflow, too.")
+    ] = "",
+) -> None:
+    """Print stored results again; write their reports again.
+
+    Example: vflsec report out/quickstart --to public
+    """
+    from vflsec.engine.read_results import refuse_damaged
+    from vflsec.report.console import print_last, print_results, print_summary
+    from vflsec.report.exports import stored_summary
+    from vflsec.storage.store import STORE_NAME
+
+    if (folder / STORE_NAME).is_file() and not (folder / "summary.json").exists():
+        raise VflsecError(
+            f"{folder}: its audit has not ended, or is a shard, so there is nothing to report. Run "
+            "the same `vflsec audit` again, which goes on from what is stored, or merge the shards."
+        )
+    with stored_summary(folder) as summary:
+        refuse_damaged(folder, summary)
+        if to is not None:
+            from vflsec.report.outputs import write_reports
+            from vflsec.storage.results_folder import for_reports
+
+            for_reports(to, folder)
+            write_reports(to, summary)
+        print_summary(summary, console_for(), whole=True)
+        if mlflow:
+            from vflsec.report.tracking import log_audit
+
+            typer.echo(f"MLflow run: {log_audit(folder, summary, mlflow)}")
+        if to is not None:
+            print_results(to, console_for())
+        print_last(summary, console_for())
+
+
+def compare(
+    before: FolderArg,
+    after: Annotated[Path, typer.Argument(help="The results directory to compare with it.")],
+    format_: FormatOption = Format.text,
+) -> None:
+    """What changed between two audits, paired by cell, with intervals.
+
+    Example: vflsec compare out/before out/after
+    """
+    from vflsec.engine.read_results import compare_folders
+    from vflsec.report.comparison import print_changes
+
+    found = compare_folders(before, after)
+    if format_ is Format.json:
+        print_json(found)
+        return
+    print_changes(found, console_for())
+
+
+def list_(
+    kind: Annotated[Kind, typer.Argument(help="What to list.")],
+    format_: FormatOption = Format.text,
+) -> None:
+    """List what can be named in a scenario.
+
+    Example: vflsec list attacks --format json
+    """
+    from vflsec.cli.catalog import listing
+
+    items = listing(kind.value)
+    if format_ is Format.json:
+        print_json(items)
+        return
+    width = max((len(i["name"]) for i in items), default=0)
+    for item in items:
+        say(f"{item['name']:<{width}}  {item['summary']}")
+
+
+def show(
+    name: Annotated[
+        str, typer.Argument(help="A registered name, an alias, a scenario, or a section of one.")
+    ],
+    format_: FormatOption = Format.text,
+) -> None:
+    """Show what something does, its parameters, its needs and its source.
+
+    Sections of a scenario: data, parties, algorithm, defense, attack, audit, gate.
+
+    Example: vflsec show norm
+    """
+    from vflsec.cli.catalog import lookup
+
+    found = lookup(name)
+    if format_ is Format.json:
+        print_json(found)
+        return
+    for item in found:
+        typer.echo(f"{item['kind']} {item['name']}\n\n{item['doc'].strip()}\n")
+        if item.get("parameters"):
+            typer.echo("Keys:" if item["kind"] == "section" else "Parameters:")
+        for p in item.get("parameters", []):
+            needed = "" if item["kind"] == "section" else " (required)"
+            default = f" = {p['default']}" if p["default"] else needed
+            typer.echo(f"  {p['name']}: {p['type']}{default}")
+            if p.get("meaning"):
+                typer.echo(f"      {p['meaning']}")
+        for key in ("needs", "optional", "target", "strengths"):
+            if said := _words(item.get(key, "")):
+                typer.echo(f"{key}: {said}")
+        if item.get("aliases"):
+            typer.echo(f"also called: {', '.join(item['aliases'])}")
+
+
+def _words(source: str) -> str:
+    """A text or a set of texts as it is written in a source, without Python's marks."""
+    inner = re.fullmatch(r"frozenset\(\{?([^*]*?)\}?\)", source)
+    return (inner[1] if inner else source).strip("'\"").replace("', '", ", ")
+
+
+_COMMANDS = (
+    ("init", init, "Write a scenario for your own tables."),
+    ("check", check_, "Say what would run, what cannot, and about how long it takes."),
+    ("audit", audit, "Train, attack, judge and report."),
+    ("report", report, "Print every figure of an audit; write its reports again."),
+    ("gate", gate, "Judge stored results again, or against a baseline."),
+    ("tune", tune, "Find the least strength of a defense that is enough."),
+    ("compare", compare, "Say what changed between two audits."),
+    ("attack", attack, "Try one more attack on an audit with kept views."),
+    ("merge", merge, "Put the shards of a divided audit together."),
+    ("list", list_, "List attacks, defenses, algorithms, datasets or scenarios."),
+    ("show", show, "Explain an attack, a defense or a section of a scenario."),
+)
+"""In the order in which they are used, which is that of the help."""
+for _name, _command, _short in _COMMANDS:
+    app.command(_name, short_help=_short)(_command)
+app.add_typer(new_app, name="new", short_help="Write the file of a new attack or defense.")
+app.add_typer(
+    trace_app, name="trace", short_help="Record and audit what one party of another system saw."
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    show_traceback = "--traceback" in args or bool(os.environ.get("VFLSEC_TRACEBACK"))
+    args = [a for a in args if a != "--traceback"]
+    if argv is None:
+        guard(2)
+        patient()
+    with heard() as lost:
+        code = _run(args, show_traceback)
+    if lost.why and args[:1] not in (["audit"], ["gate"]):  # their verdict stands, heard or not
+        code = fail(f"error: the output cannot be written: {lost.why}.", 2, False)
+    if argv is None:
+        seal(code)
+        leaving()
+    return code
+
+
+def _run(args: list[str], show_traceback: bool) -> int:
+    command = typer.main.get_command(app)
+    completes = "_VFLSEC_COMPLETE" in os.environ or args[:1] in _COMPLETION
+    try:
+        code = command.main(args=args, prog_name="vflsec", standalone_mode=False)
+        if code == _INTERRUPTED:  # the parser caught it, and said nothing
+            return fail("Interrupted.", code, False)
+        return code if isinstance(code, int) else 0
+    except _Stopped as told:
+        return fail(str(told), _INTERRUPTED, False)
+    except VflsecError as error:
+        return fail(f"error: {error}", 2, show_traceback)
+    except (KeyboardInterrupt, typer.Abort):
+        return fail("Interrupted.", _INTERRUPTED, False)
+    except SystemExit as stop:  # of the parser where it completes names; else of the user's code
+        if completes:
+            return stop.code if isinstance(stop.code, int) else 0
+        where = last_place(stop)
+        return fail(
+            f"error: {where}: sys.exit({stop.code!r}) was called, which would have ended vflsec "
+            "without a result. Code that it runs must return, or raise an error.",
+            2, show_traceback,
+        )  # fmt: skip
+    except OSError as error:
+        if not error.filename:
+            return defect(error, show_traceback)
+        return fail(f"error: {error.filename}: {error.strerror}.", 2, show_traceback)
+    except Exception as error:
+        if hasattr(error, "show") and hasattr(error, "exit_code"):  # a usage error of the parser
+            if isinstance(getattr(error, "message", None), str):
+                error.message = error.message.replace("Value error, ", "")  # type: ignore[attr-defined]
+            error.show()
+            return 2
+        return defect(error, show_traceback)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,40 @@
+"""``vflsec merge``: the shards of an audit become one audit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vflsec.cli.arguments import folder_name
+from vflsec.cli.gate import tell_github
+from vflsec.cli.output import console_for
+
+__all__ = ["merge"]
+
+
+def merge(
+    folders: Annotated[list[Path], typer.Argument(help="Results directories of all shards.")],
+    out: Annotated[Path, typer.Option(help="Where the whole audit goes.", parser=folder_name)],
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Remove an earlier audit's files from --out first.")
+    ] = False,
+) -> None:
+    """Put the shards of an audit together, judge and report; nothing is trained.
+
+    Exits like audit: with 3 while something is missing, which `vflsec audit SCENARIO --out DIR`
+    then finishes.
+
+    Example: vflsec merge out/shard1 out/shard2 --out out/whole
+    """
+    from vflsec.engine.merge import merge as together
+    from vflsec.report.console import print_last, print_results, print_summary
+
+    result = together(folders, out, fresh=fresh)
+    console = console_for()
+    print_summary(result.summary, console)
+    print_results(result.folder, console)
+    tell_github(result.summary)
+    print_last(result.summary, console)
+    raise typer.Exit(result.exit_code)

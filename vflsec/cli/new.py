@@ -1,0 +1,60 @@
+"""``vflsec new``: writes the file of a new attack or defense."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["new_app"]
+
+new_app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Write the file of a new attack or defense, to fill in.\n\n"
+    "Example: vflsec new attack tail_score",
+)
+
+
+def _new(kind: str, name: str) -> None:
+    from vflsec.cli.templates import is_registered, project_text, write_component
+
+    path = write_component(kind, name, Path.cwd())
+    typer.echo(f"Wrote {path}. It runs as it is; change what it says and does.")
+    if is_registered(kind, path):
+        typer.echo(f"Next: vflsec show {name}")
+        return
+    here = path.parent
+    if (here / "pyproject.toml").exists() or (here / "__init__.py").exists():
+        typer.echo(
+            "To register it, name its module in your package's pyproject.toml, and run "
+            "`pip install -e .` there again:\n"
+            f'  [project.entry-points."vflsec.{kind}s"]\n  {name} = "YOUR_PACKAGE.{name}"'
+        )
+        return
+    typer.echo(
+        "To register it, write these lines to pyproject.toml beside it, run `pip install -e .`, "
+        f"and `vflsec show {name}` knows it:\n\n{project_text(kind, name)}"
+    )
+
+
+NewName = Annotated[str, typer.Argument(help="Its registered name, in snake_case.")]
+
+
+@new_app.command("attack")
+def new_attack(name: NewName) -> None:
+    """Write the file of a new attack.
+
+    Example: vflsec new attack tail_score
+    """
+    _new("attack", name)
+
+
+@new_app.command("defense")
+def new_defense(name: NewName) -> None:
+    """Write the file of a new defense.
+
+    Example: vflsec new defense clip_gradient
+    """
+    _new("defense", name)

@@ -1,0 +1,149 @@
+"""Output that nobody reads: a closed pipe or a full disk never changes a verdict."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from vflsec.report.sanitize import clean, inert
+from vflsec.runtime.atomic_files import json_text
+
+__all__ = [
+    "Lost", "console_for", "defect", "fail", "heard", "print_json", "say", "tell_server",
+]  # fmt: skip
+
+
+_CLOSED = (ValueError, AttributeError)  # of a stream that somebody closed or took away
+
+
+@dataclass
+class Lost:
+    """Why output was lost; empty while none was, or where its reader had heard enough."""
+
+    why: str = ""
+
+
+class _Stream:
+    """A text stream that goes silent when it cannot be written."""
+
+    def __init__(self, stream: Any, lost: Lost) -> None:
+        self._stream, self._lost, self._silent = stream, lost, False
+
+    def write(self, text: str) -> int:
+        """Write; what a build server would take for a command is none any more."""
+        return self.exactly(inert(text))
+
+    def exactly(self, text: str) -> int:
+        """Write as it stands."""
+        if not self._silent:
+            try:
+                self._plainly(text)
+            except (OSError, *_CLOSED) as error:
+                self._silence(error)
+        return len(text)
+
+    def _plainly(self, text: str) -> None:
+        """Write; where the terminal's encoding lacks a letter, a question mark stands for it."""
+        try:
+            self._stream.write(text)
+        except UnicodeEncodeError:
+            encoding = self._stream.encoding
+            self._stream.write(text.encode(encoding, "replace").decode(encoding))
+
+    def flush(self) -> None:
+        if not self._silent:
+            try:
+                self._stream.flush()
+            except (OSError, *_CLOSED) as error:
+                self._silence(error)
+
+    def _silence(self, error: Exception) -> None:
+        self._silent = True
+        if getattr(error, "errno", None) != errno.EPIPE:
+            self._lost.why = getattr(error, "strerror", None) or str(error)
+        with suppress(OSError, *_CLOSED):  # what is buffered goes nowhere
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def heard() -> Iterator[Lost]:
+    """Let standard output and error go silent where they cannot be written; tells why."""
+    lost, before = Lost(), (sys.stdout, sys.stderr)
+    sys.stdout, sys.stderr = out, err = _Stream(sys.stdout, lost), _Stream(sys.stderr, Lost())  # type: ignore[assignment]
+    try:
+        yield lost
+    finally:
+        out.flush()
+        err.flush()
+        sys.stdout, sys.stderr = before
+
+
+def _plain() -> bool:
+    """Whether the user asked for text without colours; then no escape sequence is written."""
+    return bool(os.environ.get("NO_COLOR"))
+
+
+def console_for(stderr: bool = False) -> Console:
+    """Where people read; as wide as the terminal, up to a limit."""
+    from vflsec.report.rich_items import WIDTH
+
+    console = Console(
+        stderr=stderr, soft_wrap=False, highlight=False, markup=False, emoji=False,
+        force_terminal=False if _plain() else None,
+    )  # fmt: skip
+    if not console.is_terminal or console.width > WIDTH:
+        console.width = WIDTH
+    return console
+
+
+def print_json(value: Any) -> None:
+    """Print plain values as JSON; what looks like a command to a build server is spelt out."""
+    typer.echo(json_text(value).replace("##", "#\\u0023"), nl=False)
+
+
+def say(text: object, *, err: bool = False) -> None:
+    """Print a line that holds names of users, or of a trace."""
+    typer.echo(clean(text), err=err)
+
+
+def tell_server(line: str) -> None:
+    """Print a command to the build server."""
+    stream = sys.stdout
+    if isinstance(stream, _Stream):
+        stream.exactly(f"{line}\n")
+    else:
+        typer.echo(line)
+
+
+def defect(error: Exception, show_traceback: bool) -> int:
+    """Say that vflsec itself is wrong; returns the exit code."""
+    text = (
+        f"internal error: {type(error).__name__}: {error}\n"
+        "This is a defect of vflsec. Please report it with the command, the scenario and the "
+        "output of the same command with --traceback."
+    )
+    return fail(text, 4, show_traceback)
+
+
+def fail(text: str, code: int, show_traceback: bool) -> int:
+    """Say what is wrong; returns the exit code."""
+    if show_traceback:
+        traceback.print_exc()
+    text = re.sub(r"\S{400,}", lambda m: f"{m[0][:200]}...{m[0][-40:]}", text)
+    typer.echo("\n".join(clean(line) for line in text.split("\n")), err=True)
+    return code

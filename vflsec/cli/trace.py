@@ -1,0 +1,392 @@
+"""``vflsec trace``: audits of what somebody else trained, from recorded traces."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from vflsec.cli.arguments import folder_name, noted
+from vflsec.cli.output import console_for, print_json, say
+
+__all__ = ["trace_app"]
+
+trace_app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Record, check and audit traces: what one party saw of a training, as files.\n\n"
+    "Example: vflsec trace validate trace/",
+)
+
+TraceArg = Annotated[Path, typer.Argument(help="The folder of a trace.")]
+TracesArg = Annotated[
+    list[Path], typer.Argument(help="Folders of traces; those of other seeds are repetitions.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+NonfiniteOption = Annotated[
+    bool, typer.Option("--allow-nonfinite", help="Leave rows out that hold NaN or infinity.")
+]
+OutOption = Annotated[Path, typer.Option(help="A new folder for the results.", parser=folder_name)]
+MaxOption = Annotated[
+    float | None, typer.Option("--max", help="Gate: largest accepted --metric of any attack.")
+]
+MetricOption = Annotated[str, typer.Option(help="What --max limits: advantage, auc, accuracy, ...")]
+DefenseOption = Annotated[
+    str,
+    typer.Option(
+        help="Whose recordings --max is about: a name, or 'defended': those without one are then "
+        "the reference."
+    ),
+]
+GatesOption = Annotated[
+    Path | None, typer.Option("--gates", help="A TOML file with [[gate]] sections.")
+]
+ConfidenceOption = Annotated[float, typer.Option(help="Of the intervals.")]
+ClaimOption = Annotated[
+    float | None,
+    typer.Option(min=0, help="Epsilon of the labels that is claimed; checked by their own chance."),
+]
+DeltaOption = Annotated[float, typer.Option(min=0, max=1, help="Of the claim.")]
+TauOption = Annotated[
+    float, typer.Option(min=0, help="Log odds by which the truth's class shares may be off.")
+]
+
+
+@trace_app.command(short_help="Train what a scenario audits and write traces.")
+def record(
+    scenario: Annotated[str, typer.Argument(help="A scenario file, or a packaged one's name.")],
+    out: Annotated[Path, typer.Option(help="A folder for the traces.", parser=folder_name)] = Path(
+        "traces"
+    ),
+    party: Annotated[str, typer.Option(help="Only what this party saw.")] = "",
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one value.")
+    ] = None,
+    known_rows: Annotated[int, typer.Option(min=0, help="Labelled rows granted at least.")] = 20,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or cuda+graphs.")] = "auto",
+    max_bytes: Annotated[
+        int | None, typer.Option(min=1, help="Stop recording an observer beyond.")
+    ] = None,
+) -> None:
+    """Train what a scenario audits and write a trace of each training.
+
+    In a loop of your own use vflsec.record, see docs/traces.md.
+
+    Example: vflsec trace record quickstart --set audit.seeds=3 --out traces
+    """
+    from vflsec.engine.recordings import record_scenario
+
+    found = record_scenario(
+        scenario, out, party=party, set=set_ or (), device=device, known_rows=known_rows,
+        max_bytes=max_bytes, progress=noted,
+    )  # fmt: skip
+    for folder in found:
+        say(f"Wrote {folder}")
+
+
+@trace_app.command(short_help="Seal what a killed recorder left.")
+def seal(
+    folder: TraceArg,
+    ended: Annotated[
+        bool,
+        typer.Option("--ended", help="The run came to its end; its processes were stopped then."),
+    ] = False,
+) -> None:
+    """Seal what a killed recorder left, up to its last whole message.
+
+    Also what several processes recorded side by side, none of which knows when all have ended.
+
+    Example: vflsec trace seal trace/
+    """
+    from vflsec.trace.seal import seal as sealed
+
+    notes = sealed(folder, ended=ended)
+    for note in notes:
+        say(f"note: {note}")
+    say(f"Sealed {folder}{' (partial)' if notes else ''}.")
+
+
+@trace_app.command(short_help="Put the traces of several parties into one.")
+def join(folders: TracesArg, out: OutOption = Path("out/joined")) -> None:
+    """Put the traces of several parties of one run into one, to audit what they know together.
+
+    Row k must be the same sample in all of them.
+
+    Example: vflsec trace join bank/trace shop/trace --out joined
+    """
+    from vflsec.trace.join import join as joined
+
+    say(f"Wrote {joined(folders, out)}")
+
+
+@trace_app.command(short_help="Show what a trace says about itself.")
+def info(folder: TraceArg, as_json: JsonOption = False) -> None:
+    """Show what a trace says about itself; reads no tables.
+
+    Example: vflsec trace info trace/
+    """
+    from vflsec.trace.validate import info as told
+
+    found = told(folder)
+    if as_json:
+        print_json(found)
+        return
+    run = found["run"]
+    parties = ", ".join(f"{n} ({r})" for n, r in found["parties"].items())
+    say(f"{folder}: version {found['version']}, {found['status']}, {found['bytes']} bytes")
+    say(f"parties: {parties}; {found['rows']} rows, {found['classes'] or '?'} classes")
+    strength = "" if run["strength"] is None else f" {run['strength']:g}"
+    say(
+        f"run: {run['dataset'] or '?'}, {run['algorithm'] or '?'}, defense {run['defense']}"
+        f"{strength}, seed {run['seed']}; recorded by {found['framework'] or '?'}"
+    )
+    for name, has in found["observers"].items():
+        say(f"{name}: {'whole' if has['complete'] else 'not whole'}, own columns {has['own']}")
+        say(
+            f"  granted: {has['known_rows']} labelled rows, prior {'yes' if has['prior'] else 'no'}"
+            f"; models: {', '.join(has['models']) or 'none'}"
+        )
+        for h in has["have"]:
+            epochs = h["epochs"] if isinstance(h["epochs"], str) else f"{len(h['epochs'])} epochs"
+            kind = h["kind"] if h["values"] else f"{h['kind']} (sizes only)"
+            say(
+                f"  {h['phase']}: {kind} from {h['sender']} to {h['receiver']}: "
+                f"{h['messages']} messages, {epochs}"
+            )
+    for note in found["notes"]:
+        say(f"note: {note}")
+
+
+@trace_app.command(short_help="Check a trace to the last row.")
+def validate(
+    folder: TraceArg, allow_nonfinite: NonfiniteOption = False, as_json: JsonOption = False
+) -> None:
+    """Check a trace to the last row, in a process of its own.
+
+    Exits with 2 and one sentence if something is wrong.
+
+    Example: vflsec trace validate trace/
+    """
+    from vflsec.trace.subprocess_check import validate_apart
+
+    found = validate_apart(folder, nonfinite=_nonfinite(allow_nonfinite))
+    if as_json:
+        print_json(found)
+        return
+    for name, count in found["messages"].items():
+        last = found["last_step"].get(name)
+        where = f"; last whole step {last[2]} of {last[0]}" if last else ""
+        say(f"{name}: {count} messages{where}")
+    for note in found["notes"]:
+        say(f"note: {note}")
+    say(f"{folder} is valid.")
+
+
+@trace_app.command(short_help="Make every attack that traces allow.")
+def audit(
+    folders: TracesArg,
+    out: OutOption = Path("out/trace"),
+    attack: Annotated[list[str] | None, typer.Option(help="Only this attack; repeatable.")] = None,
+    known_rows: Annotated[
+        int | None, typer.Option(min=0, help="Most labelled rows to use.")
+    ] = None,
+    classes: Annotated[
+        int | None, typer.Option(min=2, help="Number of classes, of traces that do not say it.")
+    ] = None,
+    together: Annotated[
+        list[str] | None,
+        typer.Option(metavar="A+B", help="Observers that put together what they know."),
+    ] = None,
+    truth: Annotated[
+        list[Path] | None,
+        typer.Option(help="The truth's folder, for each trace; found beside the trace if there."),
+    ] = None,
+    blind: Annotated[
+        bool, typer.Option("--blind", help="Open no truth even if it lies there.")
+    ] = False,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PARTY=PACKAGE.MODULE:NAME", help="Class of a party's own model."),
+    ] = None,
+    max_: MaxOption = None,
+    metric: MetricOption = "advantage",
+    defense: DefenseOption = "*",
+    gates: GatesOption = None,
+    confidence: ConfidenceOption = 0.95,
+    claimed_epsilon: ClaimOption = None,
+    claimed_delta: DeltaOption = 0.0,
+    tau: TauOption = 0.0,
+    allow_nonfinite: NonfiniteOption = False,
+) -> None:
+    """Make every attack that the traces allow, with its controls; score if the truth is there.
+
+    Without a truth the guesses are written to OUT/guesses; `vflsec trace score` turns them into
+    verdicts at the label owner's.
+
+    Example: vflsec trace audit traces/* --out out/trace --max 0.05
+    """
+    from vflsec.engine.trace_attacks import infer
+    from vflsec.errors import ConfigError
+
+    truths, asked = list(truth or ()), _gates(gates, metric, max_, defense)
+    if not truths and not blind:
+        truths = [f for f in folders if (f / "truth" / "labels.parquet").is_file()]
+        truths = truths if len(truths) == len(folders) else []
+    if asked and (blind or not truths):
+        raise ConfigError(
+            "--max, --gates: nothing can be judged without the truth of every trace. Name it with "
+            "--truth, or leave them out here and give them to `vflsec trace score`."
+        )
+    guesses = infer(
+        folders, out / "guesses", attacks=attack or (), known_rows=known_rows,
+        together=[t.split("+") for t in together or ()], classes=classes,
+        nonfinite=_nonfinite(allow_nonfinite), models=_models(model or ()),
+    )  # fmt: skip
+    if not truths or blind:
+        _told(guesses)
+        say(
+            f"No truth was opened. The guesses are in {guesses}; the label owner turns them into "
+            f"verdicts: {shlex.join(['vflsec', 'trace', 'score', str(guesses)])} --truth FOLDER "
+            "--out RESULTS"
+        )
+        return
+    claim = None if claimed_epsilon is None else (claimed_epsilon, claimed_delta)
+    _score(guesses, truths, out, asked, confidence, claim, tau)
+
+
+@trace_app.command(short_help="Compare guesses with the truth and judge.")
+def score(
+    guesses: Annotated[Path, typer.Argument(help="Guesses that `vflsec trace audit` wrote.")],
+    truth: Annotated[
+        list[Path], typer.Option(help="The truth's folder; one, or one for each trace.")
+    ],
+    out: OutOption = Path("out/trace"),
+    max_: MaxOption = None,
+    metric: MetricOption = "advantage",
+    defense: DefenseOption = "*",
+    gates: GatesOption = None,
+    confidence: ConfidenceOption = 0.95,
+    claimed_epsilon: ClaimOption = None,
+    claimed_delta: DeltaOption = 0.0,
+    tau: TauOption = 0.0,
+) -> None:
+    """Compare guesses with the truth, judge the gates, write reports.
+
+    Example: vflsec trace score guesses/ --truth labels/ --out out/trace --max 0.05
+    """
+    claim = None if claimed_epsilon is None else (claimed_epsilon, claimed_delta)
+    _score(guesses, truth, out, _gates(gates, metric, max_, defense), confidence, claim, tau)
+
+
+def _nonfinite(allowed: bool) -> str:
+    return "drop" if allowed else "refuse"
+
+
+def _told(guesses: Path) -> None:
+    """What could not run, and why, once for each attack and party."""
+    from vflsec.measure.guess_files import thaw
+
+    frozen = thaw(guesses)
+    ran: set[tuple[str, str]] = set()
+    lines: dict[tuple[str, str], str] = {}
+    for of in frozen.answers:
+        for a in of:
+            key = (a.of.spec.label, "+".join(a.of.spec.adversary))
+            if a.guess is not None:
+                ran.add(key)
+            else:
+                lines.setdefault(key, f"{a.status}: {a.reason}")
+    if ran:
+        say(f"{len(ran)} attacks made guesses: {', '.join(sorted({k[0] for k in ran}))}.")
+    else:
+        say(
+            "No attack made a guess, which says nothing of safety; each line says what is missing. "
+            "Label attacks need classes (or --classes), most known labels and prior (arguments of "
+            "vflsec.record)."
+        )
+    for (label, who), why in lines.items():
+        if (label, who) not in ran:
+            say(f"  {label} by {who}: {why}")
+    for note in frozen.notes:
+        say(f"note: {note}")
+
+
+def _score(
+    guesses: Path, truths: list[Path], out: Path, gates: list[dict[str, Any]], confidence: float,
+    claim: tuple[float, float] | None, tau: float,
+) -> None:  # fmt: skip
+    from vflsec.engine.trace_attacks import score as scored
+    from vflsec.report.console import print_last, print_results, print_summary
+
+    result = scored(
+        guesses, truths, out, gates=gates, confidence=confidence, claimed=claim, tau=tau
+    )
+    console = console_for()
+    print_summary(result.summary, console)
+    for note in result.summary["notes"]:
+        say(f"note: {note}")
+    print_results(result.folder, console)
+    print_last(result.summary, console)
+    raise typer.Exit(result.exit_code)
+
+
+def _gates(
+    file: Path | None, metric: str, most: float | None, defense: str
+) -> list[dict[str, Any]]:
+    """Gate sections from a file and from --max, checked as a scenario's are."""
+    import tomllib
+
+    from pydantic import ValidationError
+
+    from vflsec.audit import gate
+    from vflsec.config.sections import Gate
+    from vflsec.errors import ConfigError
+    from vflsec.runtime.atomic_files import read_text
+
+    raw: list[Any] = []
+    if most is not None:
+        raw = [{"metric": metric, "max": most, "defense": defense}]
+    elif defense != "*":
+        raise ConfigError("--defense: says whose recordings --max is about; give --max too.")
+    elif metric != "advantage":
+        raise ConfigError("--metric: says what --max limits; give --max too.")
+    if file is not None:
+        try:
+            found = tomllib.loads(read_text(file))
+        except (OSError, ValueError, RecursionError) as why:
+            raise ConfigError(f"{file}: cannot be read as TOML ({why}).") from None
+        own = found.get("gate")
+        if not isinstance(own, list) or not own:
+            raise ConfigError(
+                f"{file}: must hold [[gate]] sections, as a scenario does, got "
+                f"{', '.join(found)[:200] or 'nothing'}."
+            )
+        raw = [*own, *raw]
+    out = []
+    for section in raw:
+        try:
+            out.append(Gate.model_validate(section).model_dump(exclude_none=True))
+            gate.Gate(**out[-1])  # refuses what cannot fail
+        except ValidationError as why:
+            first = why.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise ConfigError(f"{file or '--max'}: gate: {where}: {first['msg']}.") from None
+    return out
+
+
+def _models(texts: Any) -> dict[str, Any]:
+    """{party: factory(schema)} from the auditor's own import paths."""
+    from vflsec.core import check
+    from vflsec.nn.models import of_class
+    from vflsec.plugins.loading import importable
+
+    found: dict[str, Any] = {}
+    for text in texts:
+        party, equals, path = text.partition("=")
+        if not (equals and party and all(path.partition(":"))):
+            raise check.fail("--model", "PARTY=PACKAGE.MODULE:NAME", text)
+        importable(Path.cwd())
+        found[party] = of_class(path)
+    return found

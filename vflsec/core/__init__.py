@@ -1,0 +1,1 @@
+"""The mental model: messages, channels, policies, parties, views and guesses."""

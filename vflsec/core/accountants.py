@@ -1,0 +1,209 @@
+"""What T releases of a mechanism add up to: the accountants behind every epsilon that is stated.
+
+Exact or upper bounds only. Opacus (RDP or PRV) is used for subsampled Gaussians and imported when
+it is needed; its GDP accountant is a central-limit approximation that can understate epsilon and is
+not offered.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from scipy import special
+from torch import Tensor
+
+from vflsec.core import check
+from vflsec.errors import MissingDependencyError
+
+__all__ = [
+    "FINEST", "Account", "beyond_laplace", "beyond_normal", "check_delta", "gaussian", "laplace",
+    "on_grid", "subsampled_gaussian", "subsampled_gaussians", "widened",
+]  # fmt: skip
+
+FINEST = 36.0
+"""The largest epsilon of one use that is stated: noise of 53 bits knows no chance below 2^-53."""
+GRID = 2.0**-24
+REACH = 8.4
+"""Standard deviations at which normal numbers of 53 bits end, sqrt(106 ln 2) = 8.57, less a bit."""
+
+
+def beyond_normal(noise: float, releases: int = 1) -> float:
+    """The chance that some release with Gaussian noise of `noise` times the sensitivity lies where
+    the noise of a neighbour, drawn in 53 bits, never gets: that much more is delta.
+    """
+    return releases * float(special.ndtr(1 / noise - REACH))
+
+
+def widened(delta: float, lost: float) -> float:
+    """`delta` with what :func:`beyond_normal` found, if its first four digits change by it."""
+    return delta + lost if lost > 1e-4 * delta else delta
+
+
+def beyond_laplace(shift: float, releases: int = 1) -> float:
+    """The same of Laplace noise and a number that moves by `shift` of its scale."""
+    return releases * 0.5 * math.exp(min(shift - FINEST, 0.0))
+
+
+def on_grid(value: Tensor, noise: Tensor, scale: Tensor | float = 1.0) -> Tensor:
+    """`value` + `scale` x `noise`, in units of the noised quantity's bound, on a grid, float64.
+
+    The grid is 2^-24, and for a scale above 1 the smallest power of two above that many of it: a
+    finer one would have points that noise of 53 bits reaches from some values alone. The value is
+    cut off towards zero, so no norm grows, and the noise is rounded; for a value on
+    the grid this is the rounded sum, so what is released is computed from a release with ideal
+    noise, and which numbers can come out does not depend on the value. Floating-point sums of
+    continuous noise give the value away by their last bits.
+
+    Source: Mironov, "On significance of the least significant bits for differential privacy", CCS
+    2012; Canonne, Kamath, Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020.
+    """
+    size = torch.as_tensor(scale, dtype=torch.float64)
+    grid = GRID * torch.exp2(torch.ceil(torch.log2(size.clamp_min(1.0))))
+    return (torch.trunc(value.double() / grid) + torch.round(size * noise.double() / grid)) * grid
+
+
+@dataclass(frozen=True)
+class Account:
+    """An epsilon, its delta, and who computed it.
+
+    Attributes:
+        chance: with which a fair coin is guessed at most, which moves what was released by the
+            sensitivity; None where only epsilon says so.
+    """
+
+    epsilon: float
+    delta: float
+    accountant: str
+    chance: float | None = None
+
+
+def check_delta(name: str, delta: Any) -> float:
+    """`delta`, if it is a number in (0, 1).
+
+    Raises:
+        ConfigError: it is not.
+    """
+    return check.in_unit(name, delta, low_open=True, high_open=True)
+
+
+def gaussian(noise: float, releases: int, delta: float) -> Account:
+    """Gaussian noise of `noise` times the L2 sensitivity, released `releases` times; exact.
+
+    T Gaussian releases are one whose noise is sqrt(T) smaller; delta(epsilon) is
+    Phi(m/2 - e/m) - exp(e) Phi(-m/2 - e/m) with m = sqrt(T) / noise (Balle and Wang 2018,
+    theorem 8). A fair coin is guessed from it with a chance of Phi(m / 2) at most (Dong, Roth, Su
+    2022, definition 2.6: the trade-off at equal errors).
+    """
+    check.positive("accountant: noise", noise)
+    check.integer("accountant: releases", releases)
+    check_delta("accountant: delta", delta)
+    from scipy import optimize
+
+    m = math.sqrt(releases) / noise
+
+    def excess(epsilon: float) -> float:
+        near = special.log_ndtr(m / 2 - epsilon / m)
+        far = epsilon + special.log_ndtr(-m / 2 - epsilon / m)
+        return float(near + math.log1p(-min(math.exp(min(far - near, 0.0)), 1 - 1e-16)))
+
+    target, chance = math.log(delta), float(special.ndtr(m / 2))
+    if excess(0.0) <= target:
+        return Account(0.0, delta, "analytic Gaussian mechanism", chance)
+    high = m * m / 2 + m * math.sqrt(2 * math.log(1 / delta)) + 1e-9
+    epsilon = float(optimize.brentq(lambda e: excess(e) - target, 0.0, high, xtol=1e-12))
+    return Account(epsilon, delta, "analytic Gaussian mechanism", chance)
+
+
+def laplace(shifts: Sequence[float], releases: int, delta: float = 0.0) -> Account:
+    """Laplace noise on several coordinates at once, released `releases` times.
+
+    Args:
+        shifts: by how much each coordinate may move, in units of its noise scale.
+        releases: T.
+        delta: 0 gives pure composition, T sum(shifts); above 0 the smaller of that and the Renyi
+            bound (Mironov 2017, table II and proposition 3).
+    """
+    check.integer("accountant: releases", releases)
+    pure = releases * sum(check.positive("accountant: shift", s) for s in shifts)
+    if delta == 0:
+        return Account(pure, 0.0, "pure composition")
+    check_delta("accountant: delta", delta)
+    best = pure
+    for k in range(1, 400):
+        alpha = 1 + 1.04**k / 50
+        rho = releases * sum(_renyi_laplace(alpha, s) for s in shifts)
+        best = min(best, rho + math.log(1 / delta) / (alpha - 1))
+    if best == pure:
+        return Account(pure, 0.0, "pure composition")
+    return Account(best, delta, "Renyi DP of Laplace noise")
+
+
+def _renyi_laplace(alpha: float, shift: float) -> float:
+    """Renyi divergence of order `alpha` of Laplace(0, 1) and Laplace(shift, 1)."""
+    up = math.log(alpha / (2 * alpha - 1)) + (alpha - 1) * shift
+    down = math.log((alpha - 1) / (2 * alpha - 1)) - alpha * shift
+    return (max(up, down) + math.log1p(math.exp(-abs(up - down)))) / (alpha - 1)
+
+
+def subsampled_gaussian(
+    noise: float, rate: float, steps: int, delta: float, accountant: str = "prv"
+) -> Account:
+    """Gaussian noise of `noise` times the sensitivity on Poisson samples, by Opacus.
+
+    Args:
+        noise: noise multiplier.
+        rate: sampling rate q in (0, 1].
+        steps: number of releases.
+        delta: in (0, 1).
+        accountant: ``prv`` or ``rdp``; PRV gives the upper end of its numerical error.
+
+    Raises:
+        MissingDependencyError: opacus is not installed.
+    """
+    return subsampled_gaussians([(noise, rate, steps)], delta, accountant)
+
+
+def subsampled_gaussians(
+    history: Sequence[tuple[float, float, int]], delta: float, accountant: str = "prv"
+) -> Account:
+    """The same for several (noise, rate, steps) one after the other.
+
+    Raises:
+        MissingDependencyError: opacus is not installed.
+    """
+    return _subsampled(tuple(history), delta, accountant)
+
+
+@cache
+def _subsampled(
+    history: tuple[tuple[float, float, int], ...], delta: float, accountant: str
+) -> Account:
+    for noise, rate, steps in history:
+        check.positive("accountant: noise", noise)
+        check.in_unit("accountant: rate", rate, low_open=True)
+        check.integer("accountant: steps", steps)
+    check_delta("accountant: delta", delta)
+    check.one_of("accountant", accountant, ("prv", "rdp"))
+    if all(rate == 1 for _, rate, _ in history):
+        spent = sum(steps / noise**2 for noise, _, steps in history)
+        return gaussian(1 / math.sqrt(spent), 1, delta)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from opacus.accountants import create_accountant
+    except ImportError as error:
+        raise MissingDependencyError(
+            "an epsilon of DP-SGD needs opacus: pip install opacus."
+        ) from error
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = create_accountant(accountant)
+        made.history = [tuple(h) for h in history]
+        epsilon = float(made.get_epsilon(delta=delta))
+    return Account(epsilon, delta, f"Opacus {accountant.upper()}")

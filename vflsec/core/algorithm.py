@@ -1,0 +1,113 @@
+"""Base of every training algorithm: modules, phases, steps, prediction; no loops."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from vflsec.core import check
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor, nn
+
+    from vflsec.core.federation import Federation, Phase
+    from vflsec.core.task import Task
+    from vflsec.core.view import Facts
+
+__all__ = ["Algorithm"]
+
+
+class Algorithm:
+    """A published way to train on vertically split data.
+
+    Subclasses are frozen dataclasses of hyper-parameters under ``@registry.algorithm``.
+
+    Class attributes:
+        sends: (kind, sender role, receiver role) of all message kinds of training, with roles
+            ``active`` and ``passive``; the plan crosses them with what attacks need.
+        federated: False for reference rows that exchange nothing.
+        unaligned: True if it cannot train without rows that have no partner; then the positive
+            control has some.
+        quantities: True if it can learn a label that is no class: a quantity, or several at once.
+        label_holder: True if the active party may hold labels only, without a column.
+        world: hyper-parameters under which the conformance suite tries the algorithm; the key
+            ``task`` holds arguments of :func:`vflsec.testing.small_task`.
+    """
+
+    name: ClassVar[str] = ""
+    sends: ClassVar[frozenset[tuple[str, str, str]]] = frozenset()
+    federated: ClassVar[bool] = True
+    unaligned: ClassVar[bool] = False
+    quantities: ClassVar[bool] = False
+    label_holder: ClassVar[bool] = False
+    world: ClassVar[dict[str, Any]] = {}
+
+    def check_label(self, classes: int) -> None:
+        """Refuse a quantity (1 class) and several labels (0) where it can only learn classes.
+
+        Raises:
+            ConfigError: it cannot.
+        """
+        if classes < 2 and not self.quantities:
+            other = "cut the label into classes (label_edges)" if classes else "train on one label"
+            raise check.fail(
+                f"{self.name}: the label", "a class", "a quantity" if classes else "several labels",
+                f"Take splitnn, local or fedbcd, or {other}.",
+            )  # fmt: skip
+
+    def check_columns(self, task: Task) -> None:
+        """Refuse an active party without columns where it takes part with its own.
+
+        Raises:
+            ConfigError: it has none.
+        """
+        if task.schema[task.active].empty and not self.label_holder:
+            raise check.fail(
+                f"{self.name}: the active party", "one with columns",
+                f"{task.active}, which holds labels only",
+                "Take splitnn, fedbcd, oneshot or fewshot, or give it columns.",
+            )  # fmt: skip
+
+    def build(self, fed: Federation) -> None:
+        """Give every party its modules with :meth:`Federation.add`."""
+        raise NotImplementedError("abstract")
+
+    def phases(self, fed: Federation) -> list[Phase]:
+        """What to train, in order."""
+        raise NotImplementedError("abstract")
+
+    def predict(self, fed: Federation, rows: Tensor) -> Tensor:
+        """Logits (R, b, C) for sample ids (R, b), without gradients, through the channel."""
+        raise NotImplementedError("abstract")
+
+    def facts(self, fed: Federation) -> Facts:
+        """What every party knows about the run."""
+        raise NotImplementedError("abstract")
+
+    def planned_facts(self, active: str, parties: tuple[str, ...], classes: int) -> Facts:
+        """The same facts before any training, for the plan; of several labels `classes` is their
+        number.
+        """
+        raise NotImplementedError("abstract")
+
+    def encoder(
+        self, fed: Federation, party: str, modules: dict[str, nn.Module]
+    ) -> Callable[[Tensor], Tensor] | None:
+        """A party's own rows -> own embedding, from its unstacked modules.
+
+        None means ``modules["bottom"]``; override where a party has several towers.
+        """
+        return None
+
+    def alone(self, party: str) -> Algorithm | None:
+        """What trains the bottom of `party` on its own columns without labels or messages.
+
+        None means that there is no such thing. The engine runs it once for each seed and adds
+        the same attacker on that bottom to the controls.
+        """
+        return None
+
+    def notes(self) -> dict[str, Any]:
+        """Differences from the published method worth a line in the report."""
+        return {}

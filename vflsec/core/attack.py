@@ -1,0 +1,255 @@
+"""Base of every attack: from a View to a Guess, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from vflsec.core import check
+from vflsec.specs import OF_THE_LABELS
+
+if TYPE_CHECKING:
+    import torch
+
+    from vflsec.core.guess import Guess
+    from vflsec.core.policy import Policy
+    from vflsec.core.view import Facts, View
+
+__all__ = ["OTHER_FORMS", "Accumulate", "Attack", "gradient_form"]
+
+Accumulate = bool | Literal["scaled"]
+
+OTHER_FORMS: tuple[dict[str, Any], ...] = (
+    {"accumulate": "scaled"}, {"accumulate": False}, {"accumulate": False, "epoch": "last"},
+)  # fmt: skip
+"""Forms of gradients other than the mean over epochs, as settings to try."""
+
+TARGETS = (
+    "label", "feature", "attribute", "integrity", "embedding", "membership", "property",
+)  # fmt: skip
+
+
+def gradient_form(attack: str, accumulate: Accumulate, epoch: str) -> str:
+    """The recorded form of gradients that an attack's parameters ask for.
+
+    Args:
+        attack: its name, for errors.
+        accumulate: True for the mean over epochs, ``"scaled"`` for the mean of rows divided by the
+            root mean square row norm of their batch (the better weights where noise goes with the
+            batch), False for one epoch.
+        epoch: that epoch, ``first`` or ``last``.
+
+    Raises:
+        ConfigError: another value.
+    """
+    check.one_of(f"{attack}.epoch", epoch, ("first", "last"))
+    check.one_of(f"{attack}.accumulate", accumulate, (True, False, "scaled"))
+    return "scaled" if accumulate == "scaled" else "mean" if accumulate else epoch
+
+
+class Attack:
+    """An adversary's procedure. Subclasses are frozen dataclasses under ``@registry.attack``.
+
+    Class attributes:
+        needs: what the view must hold, for example ``frozenset({"gradient:mean", "known_rows"})``;
+            see :class:`vflsec.core.view.Need`. May be a property that depends on the parameters.
+        optional: messages in the same words that are kept for it if they pass, and that it can do
+            without.
+        target: what is guessed: ``"label"``, ``"feature"``, ``"attribute"``, ``"integrity"``,
+            ``"membership"`` (of records in the training; it asks the trained system), or
+            ``"property"`` (the share of rows with an attribute).
+        binary_only: True if it has no meaning beyond two classes.
+        splits: which rows it can answer for: ``train`` (rows whose messages passed), ``test``.
+        absent: True if it answers for training rows of which no message came, too, since that says
+            something. Other attacks neither see nor guess them
+            (:mod:`vflsec.measure.observed_rows`).
+        world: hyper-parameters of FedSplitNN under which the conformance suite tries the attack.
+        quick: own hyper-parameters there, where the defaults take long.
+        tries: other settings that a strong attacker tries on worlds of the same shape, each a table
+            of hyper-parameters beside the defaults; few and cheap, lists for tuples.
+        any_scale: hyper-parameters under which a positive factor for each batch is no matter, of an
+            attack that compares sizes over batches. Traces that do not tell their factors are read
+            both ways.
+        other_kinds: settings under which it reads messages of another kind, each a table of
+            hyper-parameters. Traces in which such messages came are read by each.
+        quantities: True if it can guess a label that is a quantity. Then ``facts.classes`` is 1,
+            known labels are float64 in standard deviations from the training mean, and the guess
+            has one score a row, larger for larger values.
+        questions: yes/no questions about a quantity (:data:`vflsec.specs.QUESTIONS`) that it is
+            asked too: it is then made once for each, on a view of two classes whose
+            ``facts.extra["question"]`` names it; the messages are of the quantity.
+        labelwise: True if it can guess one of several yes/no labels of a row by itself. It is then
+            made once for each, on a view of two classes that knows this label of the granted rows;
+            the messages carry all labels together.
+        silent: True if equal scores are its answer where it finds nothing. Where it is shown to
+            work, such an answer lets a gate pass; one of another attack may be a fault.
+        of_data: hyper-parameters that name a column of the data set, or a value in it. The
+            positive control, where nothing is called so, takes their defaults.
+        seconds: about how many processor seconds one answer takes, for two classes and a few
+            thousand rows on one thread; `vflsec check` estimates by it.
+    """
+
+    name: ClassVar[str] = ""
+    needs: frozenset[str] = frozenset()
+    optional: frozenset[str] = frozenset()
+    target: ClassVar[str] = "label"
+    binary_only: ClassVar[bool] = False
+    splits: ClassVar[tuple[str, ...]] = ("train",)
+    absent: ClassVar[bool] = False
+    world: ClassVar[dict[str, Any]] = {}
+    quick: ClassVar[dict[str, Any]] = {}
+    tries: ClassVar[tuple[dict[str, Any], ...]] = ()
+    any_scale: ClassVar[dict[str, Any]] = {}
+    other_kinds: ClassVar[tuple[dict[str, Any], ...]] = ()
+    quantities: ClassVar[bool] = False
+    labelwise: ClassVar[bool] = False
+    questions: ClassVar[tuple[str, ...]] = ()
+    silent: ClassVar[bool] = False
+    of_data: ClassVar[tuple[str, ...]] = ()
+    seconds: ClassVar[float] = 0.01
+
+    @classmethod
+    def each_label(cls, labels: Sequence[str], classes: int = 0) -> Sequence[str]:
+        """Which of several labels it is made on, one after another; '' where they are not told.
+
+        Of a quantity, with 1 of `classes`: '' for its values, and the questions about it.
+        """
+        if classes == 1 and cls.questions and cls.target == "label":
+            return [*[""] * cls.quantities, *cls.questions]
+        return labels if labels and cls.labelwise and cls.target == "label" else ("",)
+
+    def suits(self, classes: int) -> bool:
+        """Whether it can be made on such a label: C classes, 1 for a quantity, 0 for several."""
+        if classes == 1:
+            return self.quantities or self.target not in ("label", "integrity")
+        return bool(classes) or self.labelwise or self.target not in OF_THE_LABELS
+
+    def pointless(self, facts: Facts) -> str:
+        """'' if the attack has a meaning under these facts and this kind of label, else why not."""
+        if not self.suits(facts.classes):
+            if facts.classes == 1:
+                return (
+                    f"{self.name} has a meaning for classes only; the label is a quantity. "
+                    "residual, value_completion and message_completion are made for those."
+                )
+            return (
+                f"{self.name} is not made for several labels at once; norm, direction and "
+                "model_completion take them one by one."
+            )
+        if not facts.classes and self.target in OF_THE_LABELS:
+            return f"{self.name} attacks one of several labels at a time; name it (of_label)."
+        return str(facts.extra.get("unclear", "")) or self.applicable(facts)
+
+    def check_declared(self) -> None:
+        """Refuse class attributes and a policy that are not of the kinds above.
+
+        Raises:
+            ConfigError: naming the first.
+        """
+        from vflsec.core.policy import Policy
+
+        many, policy = (tuple, list, set, frozenset), self.policy()
+        rules = {
+            "needs": ("a set of needs", isinstance(self.needs, many)),
+            "optional": ("a set of needs", isinstance(self.optional, many)),
+            "target": (f"one of {', '.join(TARGETS)}", self.target in TARGETS),
+            "splits": (
+                "a tuple of names of rows",
+                isinstance(self.splits, tuple | list) and len(self.splits) > 0
+                and all(isinstance(s, str) for s in self.splits),
+            ),
+            "tries": (
+                "a tuple of tables of hyper-parameters",
+                isinstance(self.tries, tuple)
+                and all(isinstance(t, dict) and set(t) <= set(self.params()) for t in self.tries),
+            ),
+            "other_kinds": (
+                "a tuple of tables of hyper-parameters",
+                isinstance(self.other_kinds, tuple)
+                and all(isinstance(k, dict) and set(k) <= set(self.params())
+                        for k in self.other_kinds),
+            ),
+            "any_scale": (
+                "a table of hyper-parameters",
+                isinstance(self.any_scale, dict) and set(self.any_scale) <= set(self.params()),
+            ),
+            "absent": ("true or false", isinstance(self.absent, bool)),
+            "seconds": (
+                "a finite number >= 0",
+                check.is_number(self.seconds) and 0 <= self.seconds < float("inf"),
+            ),
+            "policy()": ("a Policy or None", policy is None or isinstance(policy, Policy)),
+        }  # fmt: skip
+        for key, (rule, holds) in rules.items():
+            if not holds:
+                got = policy if key == "policy()" else getattr(self, key)
+                raise check.fail(f"attack {self.name}: {key}", rule, got)
+
+    def applicable(self, facts: Facts) -> str:
+        """'' if the attack has a meaning under these public facts, else the reason it has none."""
+        if self.binary_only and facts.classes != 2:
+            return f"{self.name} has a meaning for two classes only; there are {facts.classes}."
+        return ""
+
+    def declines(self, view: View) -> str:
+        """'' if this view is enough to answer, else why any answer would be arbitrary.
+
+        Beyond what `needs` and :meth:`applicable` can say, for it may depend on what was granted.
+        """
+        return ""
+
+    def infer(self, view: View, rng: torch.Generator) -> Guess:
+        """The attack on one replica. Larger score = more certain, always.
+
+        The view stays as it is: an answer that changes columns, grants or the rows to guess in
+        place is an error, for controls are made of them.
+        """
+        raise NotImplementedError("abstract")
+
+    def infer_many(self, views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Guess]:
+        """The attack on several replicas; override to run them as one batch.
+
+        A view's guess must not depend on the other views.
+        """
+        return [self.infer(v, g) for v, g in zip(views, rngs, strict=True)]
+
+    def resolved(self, guess: Guess) -> Attack:
+        """What its answer is compared with, of an attack that chose by itself what it answers.
+
+        It may go by what the attack was given alone, and have its name and target.
+        """
+        return self
+
+    def policy(self) -> Policy | None:
+        """The policy an active attacker puts on its own party, or None for a passive one."""
+        return None
+
+    @property
+    def looks_at(self) -> frozenset[str]:
+        """Its needs, and what it reads beside them if it passes."""
+        return frozenset((*self.needs, *self.optional))
+
+    @property
+    def apart(self) -> bool:
+        """Whether it changes what it attacks, so that it gets a training of its own."""
+        return self.policy() is not None or self.target == "membership"
+
+    @property
+    def trains(self) -> int:
+        """How many systems it trains itself for each one that it attacks."""
+        return 0
+
+    def params(self) -> dict[str, Any]:
+        """Hyper-parameters by name."""
+        from dataclasses import fields
+
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+
+
+def asked_of(attack: Attack) -> tuple[str, str, int]:
+    """The column that an attack on one column looks at, and what it asks of it.
+
+    See :meth:`vflsec.core.feature_schema.Schema.attribute`.
+    """
+    column, ask = (str(getattr(attack, key, "")) for key in ("column", "ask"))
+    return column, ask, int(getattr(attack, "category", 0))

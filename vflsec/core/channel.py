@@ -1,0 +1,429 @@
+"""The one door between parties: it cuts the graph, applies policies, counts, records, delivers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vflsec.core.exchange_order import EXCHANGES, Step, after, beside
+from vflsec.core.message import Message
+from vflsec.core.policy_binding import Binding
+from vflsec.core.privacy_usage import Counter, lent
+from vflsec.core.recorder_stores import All, Centred, Dense
+from vflsec.core.step_sampling import Spread
+from vflsec.core.traffic_ledger import Ledger
+from vflsec.core.view import Need, Table, Update, side_by_side
+from vflsec.errors import PolicyError
+from vflsec.nn.manual_backprop import noted
+
+__all__ = ["Channel", "Recorder", "Tap"]
+
+Key = tuple[str, str, str, str]
+Tap = Callable[[Message, Tensor | None, Sequence[str]], None]
+"""Called with a delivered message, which replicas still train (None = all), and for which ends
+(``received``, ``sent``) it is; see :attr:`Recorder.taps`."""
+
+
+_TOLD_APART = ("gradient", "embedding", "state")
+"""Kinds of which the second message about a row in a step is told from the first."""
+
+
+class Recorder:
+    """Keeps the union of what some attack needs, and nothing more.
+
+    Gradients of a mean loss are kept multiplied by their batch size (``Message.scale``), which
+    every party knows, so that rows of batches of different size compare. Where numbers of one kind
+    travel under several names within a phase, a table keeps those of the name that came first:
+    payloads of different blocks have different widths and meanings. Gradients of other names, and
+    with `towers` all numbers, stand beside them, as large, if of the same rows at the same steps.
+    A message with rows that came before in its step counts as named ``NAME#2``, up to
+    :data:`EXCHANGES`; see :func:`vflsec.core.exchange_order.beside` for how it stands in tables:
+    of gradients in every form, of others in those that end with a plus.
+
+    Args:
+        wanted: (party, way, kind, form) with way ``received`` or ``sent``, or ``own`` for the
+            party's own optimisation steps.
+        replicas, rows: R and N.
+        towers: look at messages of every name.
+
+    Attributes:
+        taps: told every message as it passes, whether or not it is kept here.
+        expected: how many rows will pass at most, by (phase, way, kind, peer), where that is known;
+            memory for the form ``all`` is then taken once.
+        left_out: (kind, name) of what stands beside nothing in tables; passed: of other names.
+    """
+
+    def __init__(
+        self, wanted: Sequence[Key] = (), replicas: int = 1, rows: int = 0, *, towers: bool = False
+    ) -> None:
+        self.towers = towers
+        self.left_out: set[tuple[str, str]] = set()
+        self.passed: set[tuple[str, str]] = set()
+        self.wanted = frozenset(wanted)
+        self.replicas, self.n = replicas, rows
+        self.taps: list[Tap] = []
+        self.expected: Mapping[tuple[str, str, str, str], int] = {}
+        self.stores: dict[tuple[str, str, str, str, str, str], Dense | Centred | All] = {}
+        self._names: dict[tuple[str, str, str, str, str, str], str] = {}
+        self._by: dict[tuple[str, str, str], list[str]] = {}
+        self._steps: dict[tuple[str, ...], Step] = {}
+        self.observed: dict[str, set[str]] = {}
+        self._kinds: set[str] = set()
+        self._updates: dict[tuple[str, str], list[tuple[Update, Tensor | None]]] = {}
+        self._spread: dict[tuple[str, str], Spread] = {}
+        for party, way, kind, form in sorted(self.wanted):
+            if way == "own":
+                self.observed.setdefault(party, set()).add(form)
+            elif (party, way, kind, f"{form}+") not in self.wanted:  # which holds it
+                self._by.setdefault((party, way, kind), []).append(form)
+                self._kinds.add(kind)
+
+    @staticmethod
+    def wants(party: str, need: Need) -> Key | None:
+        """What to keep for a need of an adversary's party, or None if nothing passes by for it."""
+        if need.what == "parameter_gradient":
+            return (party, "own", need.what, need.form or "first")
+        if not need.kind:
+            return None
+        return (party, "sent" if need.sent else "received", need.kind, need.form or "all")
+
+    def add(
+        self,
+        message: Message,
+        alive: Tensor | None,
+        ways: Sequence[str] = ("received", "sent"),
+        *,
+        timed: bool = True,
+    ) -> None:
+        """Keep a delivered message for those who want it; of inference, predictions only.
+
+        `timed`: its step is known, so that the second message of a step is told from a later one.
+        """
+        for tap in self.taps:
+            tap(message, alive, ways)
+        if not self._by or (message.phase == "predict" and message.kind != "prediction"):
+            return
+        if message.kind not in self._kinds and message.kind not in _TOLD_APART:
+            return
+        if message.kind == "ciphertext":  # opaque to whoever holds it: all there is, is its size
+            size = torch.full((self.replicas, 1), message.tensor.shape[-1], dtype=torch.int64)
+            message = replace(message, tensor=size, rows=None)
+        for name, part, of in self._parts(message, alive, ways if timed else ()):
+            self._keep(name, part, of, ways)
+
+    def _keep(self, name: str, message: Message, alive: Tensor | None, ways: Sequence[str]) -> None:
+        """Keep what a step brought for the same time about its rows, under this name."""
+        if name == f"{message.name}#{EXCHANGES + 1}":
+            self.left_out.add((message.kind, name))
+            return
+        ends = ((message.receiver, "received", message.sender),
+                (message.sender, "sent", message.receiver))  # fmt: skip
+        whole = self.towers or message.kind == "gradient"
+        for party, way, peer in ends:
+            forms = self._by.get((party, way, message.kind), ()) if way in ways else ()
+            plus = [f for f in forms if f.endswith("+")]
+            for form in forms:
+                key = (message.phase, party, way, message.kind, form, peer)
+                first = self._names.setdefault(key, name)
+                if name != first and message.tensor.is_floating_point():
+                    if not whole and form not in plus:
+                        if not plus:
+                            self.passed.add((message.kind, name))
+                        continue
+                    key = (*key[:-1], f"{peer}/{name}")
+                if key not in self.stores:
+                    bare = form.removesuffix("+")
+                    dense = bare != "all" and message.rows is not None
+                    most = self.expected.get((message.phase, way, message.kind, peer), 0)
+                    self.stores[key] = (
+                        All(most) if not dense else Centred(self.replicas, self.n)
+                        if bare == "centred" else Dense(bare, self.replicas, self.n)
+                    )  # fmt: skip
+                self.stores[key].add(message, alive)
+
+    def _parts(
+        self, message: Message, alive: Tensor | None, ways: Sequence[str]
+    ) -> list[tuple[str, Message, Tensor | None]]:
+        """A message by the exchange of its step that it is of: (name, message, replicas)."""
+        name, rows = message.name, message.rows
+        if message.kind not in _TOLD_APART or rows is None or not ways:
+            return [(name, message, alive)]
+        key = (*ways, message.kind, message.phase, message.sender, message.receiver, name)
+        step = self._steps.setdefault(key, Step(self.n))
+        turn = step.turn((message.epoch, message.step), rows)
+        if turn is None:
+            return [(name, message, alive)]
+        each = turn.unique().tolist()
+        return [
+            (
+                f"{name}#{t}" if t > 1 else name, message,
+                alive if len(each) == 1 else (turn == t) & (True if alive is None else alive),
+            )
+            for t in each
+        ]  # fmt: skip
+
+    def add_update(
+        self, party: str, phase: str, epoch: int, step: int, rows: Tensor,
+        gradients: Mapping[str, Tensor], weights: Mapping[str, Tensor], alive: Tensor | None,
+    ) -> None:  # fmt: skip
+        """Keep an own optimisation step of an observed party, if some form has its epoch."""
+        kept, forms = epoch == 0, self.observed[party]
+        if "all" in forms:
+            kept = True
+        elif "spread" in forms:
+            held = [v[0] for of in (gradients, weights) for v in of.values()]
+            kept = self._spread.setdefault((phase, party), Spread()).takes(epoch, step, held)
+        if not kept:
+            return
+        update = Update(
+            epoch, step, rows,
+            {k: v.detach().clone() for k, v in gradients.items()},
+            {k: v.detach().clone() for k, v in weights.items()},
+        )  # fmt: skip
+        self._updates.setdefault((phase, party), []).append((update, alive))
+
+    def updates(self, r: int, parties: Sequence[str], phase: str) -> dict[str, list[Update]]:
+        """Replica `r`'s recorded optimisation steps of one phase by party, as copies."""
+        return {
+            party: [
+                Update(
+                    u.epoch, u.step, u.rows[r].clone(),
+                    {k: v[r].clone() for k, v in u.gradients.items()},
+                    {k: v[r].clone() for k, v in u.weights.items()},
+                )
+                for u, alive in kept
+                if alive is None or bool(alive[r])
+            ]
+            for (at, party), kept in self._updates.items()
+            if at == phase and party in parties
+        }  # fmt: skip
+
+    def tables(self, r: int, parties: Sequence[str], phase: str) -> dict[Key, Table]:
+        """Replica `r`'s tables of one phase for an adversary: (way, kind, form, party) -> Table.
+
+        What came from several peers stands side by side, in the order in which they first spoke.
+        Predictions that were returned to it belong to every phase. Where a form with a plus was
+        asked for, ``last#2`` is the second exchange of each peer by itself (the first of those that
+        have no second), and so on.
+        """
+        heard: dict[tuple[str, ...], list[tuple[str, Table]]] = {}
+        for (at, party, way, kind, form, end), store in self.stores.items():
+            if at in (phase, "predict") and party in parties:
+                peer, _, name = end.partition("/")
+                key = (at, party, way, kind, form, peer)
+                heard.setdefault(key, []).append((name, store.table(r)))
+        found: dict[tuple[bool, Key], list[Table]] = {}
+        apart: dict[tuple[bool, Key], list[list[Table]]] = {}
+        for (at, party, way, kind, form, _), said in heard.items():
+            late = at != phase
+            bare = form.removesuffix("+")
+            near, far = beside(said, bare)
+            self.left_out |= {(kind, name) for name in far}
+            alone = near if self.towers or kind == "gradient" else [said[0][1]]
+            found.setdefault((late, (way, kind, bare, party)), []).extend(alone)
+            if form != bare:
+                found.setdefault((late, (way, kind, form, party)), []).extend(near)
+                each = apart.setdefault((late, (way, kind, bare, party)), [])
+                each.append([t for _, t in said])
+        for (late, (way, kind, bare, party)), peers in apart.items():
+            for k in range(1, max(map(len, peers))):
+                at_k = [of[k] if k < len(of) else of[0] for of in peers]
+                found[late, (way, kind, f"{bare}#{k + 1}", party)] = at_k
+        out: dict[Key, Table] = {}
+        for late, key_of in sorted(found, key=lambda of: of[0]):
+            t = found[late, key_of]
+            whole = t[0] if len(t) == 1 else side_by_side(t)
+            out[key_of] = after(out[key_of], whole, key_of[2]) if key_of in out else whole
+        return out
+
+
+class _Passed(NamedTuple):
+    """A message that was delivered, and how often it had been changed in place by then."""
+
+    tensor: Tensor
+    version: int
+    policies: tuple[str, ...]
+
+
+class Channel:
+    """Carries messages. Nothing else may cross a party boundary.
+
+    Args:
+        bindings: each party's policies in order.
+        recorder, ledger: where messages are kept and counted.
+
+    Attributes:
+        before: told every message as its sender made it, before any policy.
+    """
+
+    def __init__(
+        self,
+        bindings: Mapping[str, Sequence[Binding]],
+        recorder: Recorder,
+        ledger: Ledger,
+    ) -> None:
+        self.bindings = bindings
+        self.recorder, self.ledger = recorder, ledger
+        self.alive = np.ones(ledger.replicas, dtype=np.int64)
+        self.alive_mask: Tensor | None = None
+        self.derived: set[tuple[str, str, str]] = set()
+        self.before: list[Callable[[Message], None]] = []
+        self._last: dict[tuple[str, str, str, str], _Passed] = {}
+
+    def set_alive(self, alive: Tensor) -> None:
+        """Which replicas still train; the others' messages are neither counted nor kept."""
+        self.alive = alive.cpu().numpy().astype(np.int64)
+        self.alive_mask = None if bool(alive.all()) else alive.clone()
+        for counter in self._counters():
+            counter.alive = self.alive_mask
+
+    def _counters(self) -> Iterator[Counter]:
+        for bound in self.bindings.values():
+            for b in bound:
+                if b.own.uses is not None:
+                    yield b.own.uses
+
+    def begin(self, phase: str, epochs: int) -> None:
+        """A phase of so many planned epochs begins; policies' counts go under its name."""
+        for counter in self._counters():
+            counter.phase = phase
+            counter.planned[phase] = counter.planned.get(phase, 0) + epochs
+
+    def end(self, phase: str, ran: Tensor, epochs: int) -> None:
+        """A phase has ended after `ran` (R,) of its planned epochs."""
+        for counter in self._counters():
+            counter.stop(phase, ran, epochs)
+
+    def send(self, message: Message, labels: Tensor | None = None, **context: Any) -> Tensor:
+        """Deliver a message and return what the receiver may use, without a gradient graph.
+
+        `labels` (R, b) and `context` are what the sender itself has; they go to its policies only.
+
+        Raises:
+            PolicyError: a policy cannot treat the message, or changed its shape, dtype or device.
+        """
+        for hears in self.before:
+            hears(message)
+        out = self.treat(message, labels, **context)
+        self._unchanged(out, message.tensor)
+        self.ledger.count(out, self.alive)
+        self.recorder.add(out, self.alive_mask)
+        delivered = out.tensor
+        for b in self.bindings.get(message.receiver, ()):
+            if b.policy.overrides("incoming"):
+                hook = partial(b.policy.incoming, out, b.own)
+                delivered = b.treated(f"a message ({out.kind}) it got", out.tensor, hook).detach()
+        return delivered
+
+    def _unchanged(self, message: Message, given: Tensor) -> None:
+        """Look whether the last message of the kind is as it was sent, and note this one.
+
+        It may lie in the record, or be used by the receiver still.
+
+        Args:
+            message: as it leaves.
+            given: what its sender gave; it may give the same again.
+
+        Raises:
+            PolicyError: the last one was changed, or may have been: a policy sent the same memory.
+        """
+        key = (message.sender, message.receiver, message.kind, message.name)
+        before = self._last.get(key)
+        why = ""
+        if before is not None and before.tensor._version != before.version:
+            why = "was changed after it was sent"
+        elif before is not None and message.policies and _again(before, message.tensor, given):
+            why = "lies in the memory of the one before"
+        if before is not None and why:
+            by = ", ".join(before.policies) or "the algorithm"
+            raise PolicyError(
+                f"{by}: a message ({message.kind} from {message.sender} to {message.receiver}) "
+                f"{why}. Return a new tensor for each message: a buffer that is filled again "
+                "changes what is on record."
+            )
+        self._last[key] = _Passed(message.tensor, message.tensor._version, message.policies)
+
+    def treat(self, message: Message, labels: Tensor | None = None, **context: Any) -> Message:
+        """The message as it leaves its sender: cut from the graph, after the sender's policies."""
+        x = message.tensor
+        bare = not (x.requires_grad or noted(x) or message.policies)
+        out = message if bare else replace(message, tensor=x.detach(), policies=())
+        done: tuple[Counter, ...] = ()
+        for b in self.bindings.get(message.sender, ()):
+            if out.kind in b.policy.reveals and b.own.uses is not None:
+                b.own.uses.passed(f"{out.kind} messages carry the row past it")
+            if out.kind in b.policy.covers:
+                if b.own.uses is not None and b.policy.counted == "outgoing":
+                    self._count(b, out)
+                b.own.labels, b.own.context = (
+                    lent(labels, message.rows, b.own.active, done),
+                    context,
+                )
+                given = out.tensor
+                changed = b.treated(
+                    f"a message ({out.kind})", given,
+                    partial(_sent, b, out), out.phase, out.epoch,
+                )  # fmt: skip
+                b.own.labels, b.own.context = None, {}
+                b.note(out, changed)
+                out = out.with_tensor(changed, b.policy.name)
+                if b.own.uses is not None and b.policy.counted == "outgoing":
+                    b.own.uses.untouched(f"{out.kind} messages", given, changed, b.own.strength > 0)
+                    done = (*done, b.own.uses)
+        return out
+
+    def _count(self, binding: Binding, message: Message) -> None:
+        """One use of every row of a message, and of the rows that its sender mixed into them."""
+        counter = binding.own.uses
+        assert counter is not None
+        if message.rows is None:
+            counter.passed(f"{message.kind} messages of no single rows pass")
+            return
+        counter.add(message.rows, message.phase)
+        if message.phase == "predict":
+            return
+        for b in self.bindings.get(message.sender, ()):
+            mixed = b.policy.carries(message.rows) if b.policy.overrides("carries") else None
+            if mixed is not None:
+                on = torch.tensor(b.own.active, device=mixed.device)
+                flat = mixed.flatten(1)
+                counter.add(flat, message.phase, on=on.unsqueeze(1).expand_as(flat))
+
+    def derive(self, message: Message, *, own: bool = False) -> None:
+        """Record for one party alone what it has in the clear although it did not cross so.
+
+        The receiver's, worked out of delivered messages and own secrets; with `own` the sender's,
+        which sent it encrypted.
+        """
+        if not own:
+            self.derived.add((message.kind, message.sender, message.receiver))
+        self.recorder.add(message, self.alive_mask, ways=("sent" if own else "received",))
+
+
+def _again(before: _Passed, now: Tensor, given: Tensor) -> bool:
+    """True if a message lies where the one before does, which is not where its sender had it."""
+    old, new, own = (x.untyped_storage().data_ptr() for x in (before.tensor, now, given))
+    return own != new == old
+
+
+def _sent(binding: Binding, message: Message) -> Tensor:
+    changed = binding.policy.outgoing(message, binding.own)
+    return _same(binding.policy.name, message.tensor, changed)
+
+
+def _same(name: str, before: Tensor, after: Any) -> Tensor:
+    if not isinstance(after, Tensor):
+        raise PolicyError(f"{name}: must return a tensor, returned {type(after).__name__}.")
+    if (before.shape, before.dtype, before.device) != (after.shape, after.dtype, after.device):
+        raise PolicyError(
+            f"{name}: must keep shape, dtype and device of a message, turned "
+            f"{tuple(before.shape)} {before.dtype} {before.device} into "
+            f"{tuple(after.shape)} {after.dtype} {after.device}."
+        )
+    return after.detach()

@@ -1,0 +1,76 @@
+"""What an attack asks for: messages in one of several forms, own models and labels, or grants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vflsec.errors import ThreatModelError
+
+__all__ = ["FORMS", "GRANTS", "STEPS", "Need", "as_needs"]
+
+FORMS = ("mean", "scaled", "centred", "first", "last", "all")
+STEPS = ("first", "spread", "all")
+GRANTS = ("known_rows", "prior", "aux_rows", "peer_model")
+
+
+@dataclass(frozen=True)
+class Need:
+    """One thing an attack needs, written ``"what"`` or ``"what:form"``.
+
+    ``what`` is a message kind received by the adversary (``gradient``), ``sent.KIND`` for what it
+    sent, ``model`` (its own trained modules), ``parameter_gradient`` (of its own modules),
+    ``labels`` (of the label party, where it guesses something else), or a grant (:data:`GRANTS`).
+    ``form`` says how much of a message kind is kept: ``mean`` (per-row mean over epochs, folded as
+    it passes), ``scaled`` (the same of rows divided by the root mean square row norm of their
+    batch), ``centred`` (the same of what a row's messages do not share with those of its batch, or
+    with those at its place in batches), ``first``, ``last`` or ``all`` epochs. A plus (``last+``)
+    asks for what comes again for rows of a step too, under whatever name: beside the first, for an
+    attack that takes payloads of any width, and each by itself
+    (:meth:`vflsec.core.view.View.exchanges`); gradients stand beside each other in every form.
+    Of ``parameter_gradient`` the ``first`` epoch is kept, ``all``, or a ``spread`` of bounded size
+    (:class:`vflsec.core.step_sampling.Spread`).
+    """
+
+    what: str
+    form: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Need:
+        """The need that a text such as ``gradient:mean`` says.
+
+        Raises:
+            ThreatModelError: there is no such form.
+        """
+        what, _, form = text.partition(":")
+        forms = STEPS if what == "parameter_gradient" else FORMS
+        if form and form.removesuffix("+" if forms is FORMS else "") not in forms:
+            raise ThreatModelError(
+                f"need {text!r}: form must be one of {', '.join(forms)}, got {form!r}."
+            )
+        return cls(what, form)
+
+    @property
+    def is_grant(self) -> bool:
+        """Whether it is a grant of the threat model."""
+        return self.what in GRANTS
+
+    @property
+    def kind(self) -> str:
+        """The message kind, or '' if this is not about messages."""
+        if self.is_grant or self.what in ("model", "parameter_gradient", "labels"):
+            return ""
+        return self.what.removeprefix("sent.")
+
+    @property
+    def sent(self) -> bool:
+        """Whether it is about messages that the adversary sent."""
+        return self.what.startswith("sent.")
+
+    def __str__(self) -> str:
+        return f"{self.what}:{self.form}" if self.form else self.what
+
+
+def as_needs(texts: Sequence[str] | frozenset[str]) -> tuple[Need, ...]:
+    """The needs an attack declares, parsed, in a fixed order."""
+    return tuple(Need.parse(t) for t in sorted(texts))

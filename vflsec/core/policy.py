@@ -1,0 +1,485 @@
+"""What a party may do to what it owns: base of every defense, and of every active attacker.
+
+A policy is a frozen dataclass of hyper-parameters; what it works on, its per-replica strengths and
+its random streams come in an :class:`Own`. It sees only what its owner owns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from vflsec.core import check
+from vflsec.core.accountants import FINEST
+from vflsec.core.privacy_usage import Counter, Uses
+from vflsec.core.rng import Streams
+from vflsec.errors import PolicyError
+
+if TYPE_CHECKING:
+    from vflsec.core.link import Link
+    from vflsec.core.message import Message
+    from vflsec.core.visibility import Line
+
+__all__ = [
+    "AGAIN", "AGAIN_ROWS", "OFF", "SPLIT", "Guarantee", "Own", "Policy", "StepCost", "batch",
+    "of_any_label", "unclaimed",
+]  # fmt: skip
+
+SPLIT = "the split of the rows, which is stratified by label,"
+"""Given in every claim about labels: whoever knows all other labels reads the last off it."""
+AGAIN = "further trainings on these labels and figures that are scored with them"
+"""Not covered by any claim about labels."""
+AGAIN_ROWS = "further trainings on these rows"
+"""Not covered by any claim about rows: more seeds, and those by which a strength is chosen."""
+
+SCALED = "the mean and the spread by which values are scaled,"
+"""Given besides in claims about a quantity: whoever knows all other values reads the last off them.
+"""
+
+
+def of_any_label(facts: Mapping[str, Any]) -> tuple[str, str]:
+    """(the neighbouring relation, what is given) of a claim about a label of any kind, in words.
+
+    Args:
+        facts: whose ``classes`` is 1 for a quantity and 0 for several labels at once.
+    """
+    classes = facts.get("classes", 2)
+    if classes == 1:
+        return "its replacement by another value", f"{SPLIT} {SCALED}"
+    return f"its replacement by {'another class' if classes else 'other labels'}", SPLIT
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What a defense promises of one execution, as values; :meth:`sentence` puts them in words.
+
+    Words are parts of a sentence: they begin small and end without a full stop.
+
+    Attributes:
+        protects: ``"label"``, ``"row"`` (of one party or of all, see `what`) or ``"none"``.
+        epsilon: the accountant's epsilon, or None where nothing is claimed.
+        delta: the accountant's delta (0 for pure guarantees).
+        accountant: which accountant computed it, ``""`` for none.
+        releases: over how many uses of one row it composes, as counted.
+        what: what is protected, for example ``"the label of a row"``.
+        neighbours: the neighbouring relation, for example ``"its replacement by another class"``.
+        against: who may look at what.
+        over: what it composes over, with the counts.
+        given: what is taken as known and fixed; ``""`` if nothing.
+        provided: what has to be so for it to hold; ``""`` if nothing.
+        leaves: what is not covered.
+        reason: why nothing is claimed; ``""`` where an epsilon is.
+        covers: whole sentences instead of the above, for a policy that protects without an epsilon.
+        chance: with which a fair coin that decides what is protected is guessed at most by a linear
+            rule from the row's own messages, if every row has noise of its own, whatever the models
+            and the other rows are: coins are then guessed independently, and canaries find sooner
+            than by epsilon that there is less noise. None where no such chance is known.
+    """
+
+    protects: str = "none"
+    epsilon: float | None = None
+    delta: float = 0.0
+    accountant: str = ""
+    releases: int = 0
+    what: str = ""
+    neighbours: str = ""
+    against: str = ""
+    over: str = ""
+    given: str = ""
+    provided: str = ""
+    leaves: str = ""
+    reason: str = "it is noise without an accountant"
+    covers: str = ""
+    chance: float | None = None
+
+    def sentence(self) -> str:
+        """The claim, or why there is none, as reports print it."""
+        leaves = f" Not covered: {self.leaves}." if self.leaves else ""
+        if self.epsilon is None and self.covers:
+            return self.covers
+        if self.epsilon is None:
+            return f"No epsilon is claimed: {self.reason}.{leaves}"
+        delta = f", delta {self.delta:g}" if self.delta else ""
+        given = f", given {self.given}" if self.given else ""
+        provided = f", provided that {self.provided}" if self.provided else ""
+        return (
+            f"Epsilon {self.epsilon:.4g}{delta} of {self.what} under {self.neighbours}, against "
+            f"{self.against}, composed over {self.over}{given}{provided} ({self.accountant})."
+            f"{leaves}"
+        )
+
+    def fields(self) -> dict[str, Any]:
+        """The values with the sentence under ``says``, as they are stored."""
+        return {**asdict(self), "says": self.sentence()}
+
+
+OFF = Guarantee(reason="it is switched off")
+
+
+def unclaimed(uses: Uses, hook: str, each: float = 0.0, together: float = 0.0) -> Guarantee | None:
+    """No guarantee, with the reason, if counts forbid one for a policy that works by `hook`.
+
+    Or if one use costs an epsilon of `each` that is finer than numbers are drawn, or all of them
+    `together` an infinite one.
+    """
+    if uses.past:
+        return Guarantee(reason=" and ".join(uses.past))
+    if not uses.most:
+        return Guarantee(reason=f"nothing was counted, its hook ({hook}) was not called")
+    if each > FINEST or math.isinf(together):
+        return Guarantee(
+            reason=f"an epsilon above {FINEST:g} for one use, or beside so small a delta, is finer "
+            "than coins and noise of 53 bits"
+        )
+    return None
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """What one training step costs on top, by estimate.
+
+    Attributes:
+        seconds: by operation.
+        bytes: of ciphertexts.
+        computed: False if the run only counts them (emulation), so that no time is spent.
+    """
+
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    bytes: int = 0
+    computed: bool = True
+
+    @property
+    def spent(self) -> float:
+        """Seconds that a step of the run takes longer."""
+        return sum(self.seconds.values()) if self.computed else 0.0
+
+
+@dataclass
+class Own:
+    """What the owner of a policy has at hand when a hook is called.
+
+    Attributes:
+        party: the owner's name.
+        strength: the policy's strength for each replica, (R,), in float64 on the CPU.
+        rng: streams of this policy alone, one generator for each replica.
+        classes: number of classes if the owner has the labels, else 0.
+        labels: labels of the rows in the current message, (R, b) int64; None if not the owner's.
+        prior: class shares in the labelled training rows, (R, C), by their true labels, so that
+            whoever claims to protect these may not use it; None if not the owner's.
+        memory: state of this policy over one run (memoised labels, residuals); starts empty.
+        facts: public facts of the run (epochs, batch size, number of labelled rows, ...).
+        context: what else the owner computed in this step (its logits, its top model, ...).
+        uses: counts of this policy's work, for one that names a hook in `counted`; else None.
+        sample: in Poisson batches, which rows (R, b) of the current one were drawn, and how many
+            are drawn on average; None where every row of a batch counts.
+    """
+
+    party: str
+    strength: Tensor
+    rng: Streams
+    classes: int = 0
+    labels: Tensor | None = None
+    prior: Tensor | None = None
+    memory: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    context: dict[str, Any] = field(default_factory=dict)
+    uses: Counter | None = None
+    sample: tuple[Tensor, int] | None = None
+    _kept: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def _once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What `make` works out of `strength`, until that is another."""
+        of, version = self.strength, self.strength._version
+        if self._kept.get("of") is not of or self._kept["version"] != version:
+            self._kept = {"of": of, "version": version}
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
+
+    def column(self, like: Tensor) -> Tensor:
+        """`strength` shaped (R, 1, ...) to broadcast over `like`, in its dtype and device; not to
+        be changed.
+        """
+        dtype, device, dim = like.dtype, like.device, like.dim()
+        return self._once(
+            (dtype, device, dim),
+            lambda: self.strength.to(dtype=dtype, device=device).reshape(-1, *[1] * (dim - 1)),
+        )  # type: ignore[no-any-return]
+
+    @property
+    def active(self) -> tuple[bool, ...]:
+        """Which replicas have this policy switched on (strength above 0), length R."""
+        return self._once("active", lambda: tuple(map(bool, (self.strength > 0).tolist())))  # type: ignore[no-any-return]
+
+    def choose(self, changed: Tensor, original: Tensor) -> Tensor:
+        """`changed` where the policy is on and `original`, bit for bit, where off."""
+        if all(self.active):
+            return changed
+        device, dim = original.device, original.dim()
+        on = self._once(
+            ("on", device, dim),
+            lambda: (self.strength > 0).to(device).reshape(-1, *[1] * (dim - 1)),
+        )
+        return torch.where(on, changed, original)
+
+
+class Policy:
+    """One no-op hook for each thing a party owns. Strength 0 is the bit-exact identity.
+
+    Subclasses are frozen dataclasses under a registry decorator. They override the hooks they
+    need and name in `hooks` what they override; the engine calls only those.
+
+    Class attributes:
+        strengths: what the swept number means, with its unit; ``""`` if there is nothing to sweep.
+        largest: the largest strength that has a meaning; :mod:`vflsec.engine.tune_search` looks up
+            to it.
+        natural: other numbers a scenario may sweep instead of the strength, by name, each with the
+            function that turns it into a strength. ``{"epsilon": lambda e: 1 / e}`` lets a scenario
+            write ``epsilon = [8, 2, 1]``; see :meth:`from_natural`.
+        trial: three strengths under which the conformance suite tries the policy, the first 0.
+        covers: message kinds that `outgoing` treats; others pass untouched.
+        owner: whose policy this is unless the scenario says: ``active``, ``passive`` (each of them)
+            or ``all``.
+
+        trainings: how many times the algorithm is trained from scratch; before each time but the
+            first, `relabel` is called.
+        counted: the hook whose uses an epsilon composes over (``labels``, ``loss``, ``outgoing``
+            or ``gradients``), for a policy that claims one; the engine counts them by row.
+        poisson: True if batches must be Poisson samples.
+        by_row: True if `labels`, `loss`, `outgoing` and `penalty` compute what they give for a row
+            from that row alone, and `loss` draws nothing; otherwise claims of single rows beside
+            it, by losses, gradients or later messages, end.
+        quantities: True if it has a meaning where the label is no class: a quantity, which comes as
+            values (R, b, 1) with logits that are the answers, or several labels (R, b, L).
+        reveals: kinds of the owner's row-wise messages that carry what it protects too, and that
+            it does not treat; one of them ends its claim.
+
+    `covers`, `owner`, `trainings`, `poisson` and `by_row` may be properties that depend on the
+    parameters.
+    """
+
+    name: ClassVar[str] = ""
+    strengths: ClassVar[str] = ""
+    largest: ClassVar[float] = math.inf
+    trial: ClassVar[tuple[float, float, float]] = (0.0, 0.5, 2.0)
+    natural: ClassVar[Mapping[str, Callable[[float], float]]] = {}
+    covers: frozenset[str] = frozenset()
+    owner: str = "active"
+    trainings: int = 1
+    counted: ClassVar[str] = ""
+    poisson: bool = False
+    by_row: bool = False
+    quantities: ClassVar[bool] = False
+    reveals: frozenset[str] = frozenset()
+
+    def columns(self, x: Tensor, own: Own) -> Tensor:
+        """Own input rows (R, b, ...) before the bottom model."""
+        return x
+
+    def labels(self, y: Tensor, own: Own) -> Tensor:
+        """Own labels (R, n), -1 where unknown, before training; called once in a run.
+
+        May return class probabilities (R, n, C) instead.
+        """
+        return y
+
+    def relabel(
+        self, y: Tensor, stage: int, predict: Callable[[Tensor], Tensor], own: Own
+    ) -> Tensor:
+        """Own labels (R, n) after training number `stage`, from 1, for a policy of several.
+
+        `y` are the labels of that training, ``predict(rows)`` its logits (R, k, C) for sample ids
+        (R, k).
+        """
+        return y
+
+    def model(self, module: nn.Module, part: str, own: Own) -> nn.Module:
+        """One own module (``part`` is ``"bottom"``, ``"top"``, ...) before it is stacked."""
+        return module
+
+    def loss(self, logits: Tensor, y: Tensor, own: Own) -> Tensor | None:
+        """Per-row loss (R, b) from logits (R, b, C), or None for plain cross entropy.
+
+        ``own.context["train"]`` is False when the loss of validation rows is taken.
+        """
+        return None
+
+    def decode(self, logits: Tensor, own: Own) -> Tensor:
+        """Logits (R, b, C) as used for prediction, after training on changed labels."""
+        return logits
+
+    def gradients(
+        self, plain: list[Tensor | None], rows: Callable[[], list[Tensor]], own: Own
+    ) -> list[Tensor | None]:
+        """The gradients of own parameters that reach the own optimizer instead of `plain`.
+
+        `plain` are the batch's gradients, (R, ...) each; ``rows()`` computes what each row adds to
+        them, (R, b, ...) each, summing over b to `plain`.
+        """
+        return plain
+
+    def penalty(self, x: Tensor, h: dict[str, Tensor], y: Tensor | None, own: Own) -> Tensor | None:
+        """A term (R,) to add to the owner's loss, or None.
+
+        `x` own input rows (R, b, ...); `h` embeddings by party as the owner sees them (R, b, d).
+        """
+        return None
+
+    def optimizer(self, optimizer: Any, own: Own) -> Any:
+        """The owner's optimizer, wrapped or replaced."""
+        return optimizer
+
+    def outgoing(self, message: Message, own: Own) -> Tensor:
+        """The payload that leaves instead of ``message.tensor``; same shape, dtype and device.
+
+        A tensor of its own: neither the given one changed in place, which its sender still uses,
+        nor a buffer that the next message fills again, which would change what is on record.
+
+        Raises:
+            PolicyError: the message is of a covered kind but cannot be treated.
+        """
+        return message.tensor
+
+    def incoming(self, message: Message, own: Own) -> Tensor:
+        """What the owner uses instead of a delivered payload (an active attacker's hook)."""
+        return message.tensor
+
+    def link(self, own: Own) -> Link[Any] | None:
+        """Another way for the owner's embeddings and their gradients than two plain messages.
+
+        For policies of passive parties; called once in a run. None keeps the plain way.
+        """
+        return None
+
+    def sends(self, sends: frozenset[tuple[str, str, str]]) -> frozenset[tuple[str, str, str]]:
+        """What a run sends under this policy, (kind, sender role, receiver role), given `sends`."""
+        return sends
+
+    def step_cost(self, batch: int, classes: int, params: Mapping[str, Any]) -> StepCost:
+        """What a training step costs on top, by estimate.
+
+        Args:
+            batch: rows of a step.
+            classes: number of classes.
+            params: hyper-parameters of the algorithm.
+        """
+        return StepCost()
+
+    def visibility(self) -> Sequence[Line]:
+        """Who holds which message in the clear, masked or opaque under a protocol of its own.
+
+        Empty where messages cross as they are.
+        """
+        return ()
+
+    def bought(self, params: Mapping[str, Any]) -> tuple[str, str]:
+        """What its protocol hides from whom, and what it leaves, in words that end no sentence.
+
+        Nothing hidden (``""``) marks the twin without protection that others are compared with.
+
+        Args:
+            params: hyper-parameters of the algorithm.
+        """
+        return "", ""
+
+    @classmethod
+    def from_natural(cls, parameter: str, value: float) -> float:
+        """The strength that `value` of a natural parameter stands for.
+
+        Raises:
+            ConfigError: no such parameter, or a value that is no finite number above 0 or has no
+                meaning for this defense.
+        """
+        check.one_of(f"{cls.name}: the natural parameter", parameter, cls.natural)
+        where = f"{cls.name}: {parameter}"
+        check.positive(where, value, "Strength 0 or no defense at all switches it off.")
+        strength = float(cls.natural[parameter](value))
+        if not math.isfinite(strength) or strength < 0:
+            raise check.fail(where, f"a value that gives a strength >= 0 ({cls.strengths})", value)
+        return strength
+
+    def check_strength(self, strength: float) -> None:
+        """Refuse a strength that has no meaning.
+
+        Raises:
+            ConfigError: it is no finite number from 0 to `largest`.
+        """
+        check.non_negative(f"{self.name}: strength", strength)
+        if strength > self.largest:
+            raise check.fail(
+                f"{self.name}: strength", f"a number in [0, {self.largest:g}]", strength
+            )
+
+    def check_label(self, classes: int) -> None:
+        """Refuse labels that it cannot work on: a quantity (1 class), several labels (0), or others
+        of its own.
+
+        Raises:
+            ConfigError: it cannot protect such labels.
+        """
+        if classes < 2 and not self.quantities:
+            other = "cut the label into classes (label_edges)" if classes else "audit one label"
+            raise check.fail(
+                f"{self.name}: the label", "a class", "a quantity" if classes else "several labels",
+                f"Leave the defense out, or {other}.",
+            )  # fmt: skip
+        self.check_task(classes)
+
+    def check_task(self, classes: int) -> None:
+        """Refuse, before anything is trained, data on which it cannot work.
+
+        Args:
+            classes: number of classes of the labels.
+
+        Raises:
+            ConfigError: it cannot protect labels of so many classes.
+        """
+
+    def carries(self, rows: Tensor) -> Tensor | None:
+        """Whose secrets each row of a batch carries on top of its own, (R, b, k) sample ids.
+
+        For policies that mix rows: a message of row i is then a use of the rows mixed into it.
+        None means its own alone.
+        """
+        return None
+
+    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+        """What is promised at this strength for a run with these public facts.
+
+        ``facts["uses"]`` is what was counted (:class:`vflsec.core.privacy_usage.Uses`); where it
+        is missing, nothing was counted and nothing may be claimed.
+        """
+        return Guarantee()
+
+    def overrides(self, hook: str) -> bool:
+        """True if this policy does something in `hook`."""
+        return getattr(type(self), hook) is not getattr(Policy, hook)
+
+    def refuse(self, message: Message, why: str) -> PolicyError:
+        """The error for a message that this policy covers but cannot treat."""
+        return PolicyError(
+            f"{self.name}: cannot treat {message.kind} {tuple(message.tensor.shape)} from "
+            f"{message.sender} to {message.receiver}: {why}"
+        )
+
+
+def batch(policy: Policy, message: Message, *, rowwise: bool = True) -> Tensor:
+    """The payload of a message as a floating-point batch (R, b, m), for policies that need one.
+
+    With `rowwise` false, parameters are taken too: their rows are their first dimension, and a
+    one-dimensional one is a column, (R, b, 1).
+
+    Raises:
+        PolicyError: it is not floating point, or (`rowwise`) has no rows of numbers.
+    """
+    x = message.tensor
+    if not x.is_floating_point():
+        raise policy.refuse(message, "it is not a floating-point tensor.")
+    if x.dim() < 3 and rowwise:
+        raise policy.refuse(message, "it has no rows of numbers (R, b, m).")
+    return x.reshape(x.shape[0], x.shape[1] if x.dim() > 1 else 1, -1)

@@ -1,0 +1,95 @@
+"""A policy at work at its owner: what its hooks may not do is refused here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vflsec.core.message import Message
+from vflsec.core.policy import Own, Policy
+from vflsec.errors import PolicyError
+
+__all__ = ["Binding"]
+
+
+@dataclass
+class Binding:
+    """A policy at work: the policy, what its owner has at hand, and whether it did anything."""
+
+    policy: Policy
+    own: Own
+    seen_off: set[tuple[Any, ...]] = field(default_factory=set, repr=False)
+    acted: bool = False
+    changes: dict[tuple[str, str, bool], bool] = field(default_factory=dict, repr=False)
+
+    def treated(self, what: str, given: Tensor, change: Callable[[], Tensor], *when: Any) -> Tensor:
+        """What a hook of the policy makes of a tensor that others still use.
+
+        Args:
+            what: it is.
+            given: the tensor.
+            change: calls the hook.
+            when: see :meth:`check_off`.
+
+        Raises:
+            PolicyError: the hook changed `given` itself, or something at strength 0.
+        """
+        version = given._version
+        looks = bool(self.policy.strengths) and (what, *when) not in self.seen_off
+        before = given.clone() if looks else given
+        changed = change()
+        if given._version != version:
+            raise PolicyError(
+                f"{self.policy.name}: changes {what} in place, which its owner still uses and "
+                "which hides what the policy does at strength 0. Return a new tensor."
+            )
+        self.check_off(what, before, changed, *when)
+        self.acted = self.acted or changed is not given
+        return changed
+
+    def note(self, message: Message, changed: Tensor) -> None:
+        """Keep whether the policy changed any such message: of training, or of predicted rows."""
+        key = message.kind, message.receiver, message.phase == "predict"
+        if not self.changes.get(key) and any(self.own.active):
+            same = changed is message.tensor or torch.equal(changed, message.tensor)
+            self.changes[key] = not same
+
+    def bare(self) -> list[tuple[str, str]]:
+        """(kind, receiver) of messages that it changes in training but not of predicted rows."""
+        return sorted(
+            (kind, receiver)
+            for (kind, receiver, late), changed in self.changes.items()
+            if late and not changed and self.changes.get((kind, receiver, False))
+        )
+
+    def check_off(self, what: str, before: Tensor, after: Tensor, *when: Any) -> None:
+        """Refuse a policy that does something in replicas where its strength is 0.
+
+        Such replicas count as undefended, so every defense would look better than it is. Looked at
+        once for each `what` and `when`.
+
+        Args:
+            what: was changed.
+            before, after: (R, ...) each; of equal shapes, or nothing is said.
+
+        Raises:
+            PolicyError: a bit differs.
+        """
+        if not self.policy.strengths or (what, *when) in self.seen_off:
+            return
+        self.seen_off.add((what, *when))
+        off = self.own.strength == 0
+        if not bool(off.any()) or before.shape != after.shape or before.dtype != after.dtype:
+            return
+        off = off.to(before.device)
+        left, right = (x[off].contiguous().view(torch.uint8) for x in (before, after))
+        if not torch.equal(left, right):
+            raise PolicyError(
+                f"{self.policy.name}: changes {what} at strength 0, which counts as undefended. "
+                "Where own.strength is 0 it must return what it was given, bit for bit; "
+                "own.choose(changed, original) does that."
+            )

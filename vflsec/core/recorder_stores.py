@@ -1,0 +1,265 @@
+"""What a recorder keeps of messages: every one of them, or one payload a row."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from vflsec.core.batch_centring import FIRST, Centring
+from vflsec.core.message import Message
+from vflsec.core.view import Table
+
+__all__ = ["All", "Centred", "Dense"]
+
+WAITING = 1 << 17
+"""Rows of sums that wait for being counted."""
+
+
+class Dense:
+    """One payload a row and replica: the sum, the first or the last one seen."""
+
+    def __init__(self, form: str, replicas: int, rows: int) -> None:
+        self.form, self.replicas, self.n = form, replicas, rows
+        self.sums = form in ("mean", "scaled")
+        self.value: Tensor | None = None
+        self.alive: Tensor | None = None
+        self.asked: tuple[Tensor, Tensor] | None = None
+        self.seen: list[Tensor] = []
+        self.waiting, self.when = 0, (0, 0)
+
+    def add(self, message: Message, alive: Tensor | None) -> None:
+        """Fold a message in, of the replicas that still train (R,); None is all of them."""
+        x = message.tensor
+        assert message.rows is not None
+        if self.value is None:
+            shape = (self.replicas * self.n, *x.shape[2:])
+            self.value = torch.zeros(shape, dtype=x.dtype, device=x.device)
+            where = (self.replicas * self.n,)
+            self.count = torch.zeros(where, dtype=torch.int32, device=x.device)
+            moments = (self.replicas,) if self.sums else where
+            self.epoch = torch.zeros(moments, dtype=torch.int32, device=x.device)
+            self.step = torch.zeros(moments, dtype=torch.int32, device=x.device)
+            self.offset = (torch.arange(self.replicas, device=x.device) * self.n).unsqueeze(1)
+        index = message.rows + self.offset
+        if alive is not None:
+            at = self._still(alive)
+            x, index = x.index_select(0, at), index.index_select(0, at)
+        if self.form == "scaled":
+            x = _by_batch(x)
+        elif message.scale != 1.0:
+            x = x * message.scale
+        if message.repeated and x.is_cuda:
+            x = _in_order(x, index, adds=self.sums)
+        index = index.reshape(-1)
+        x = x.reshape(len(index), *x.shape[2:])
+        if x.dtype != self.value.dtype:  # of somebody else's training; our own keep theirs
+            wide = torch.promote_types(x.dtype, self.value.dtype)
+            self.value, x = self.value.to(wide), x.to(wide)
+        if self.sums:
+            if alive is not self.alive:
+                self._settle()
+                self.alive = alive
+            self.value.index_add_(0, index, x)
+            self.when = (message.epoch, message.step)
+            self.seen.append(index)
+            self.waiting += len(index)
+            if self.waiting > WAITING:
+                self._settle()
+            return
+        epoch: int | Tensor = message.epoch
+        step: int | Tensor = message.step
+        if self.form == "first":
+            new = self.count[index] == 0
+            if x.is_cuda:  # to ask how many are new would wait for them
+                x = torch.where(new.reshape(-1, *[1] * (x.dim() - 1)), x, self.value[index])
+                epoch = torch.where(new, epoch, self.epoch[index])
+                step = torch.where(new, step, self.step[index])
+            else:
+                index, x = index[new], x[new]
+        self.value.index_copy_(0, index, x)
+        self.count[index] += 1
+        for moments, when in ((self.epoch, epoch), (self.step, step)):
+            if isinstance(when, Tensor):
+                moments.index_copy_(0, index, when)
+            else:
+                moments.index_fill_(0, index, when)  # an assignment would wait for a GPU
+
+    def _still(self, alive: Tensor) -> Tensor:
+        """Which replicas still train, asked once of each set of them."""
+        if self.asked is None or self.asked[0] is not alive:
+            self.asked = alive, alive.nonzero().squeeze(1)
+        return self.asked[1]
+
+    def _settle(self) -> None:
+        """Count the rows of sums that were not counted yet; those of many messages at once."""
+        if not self.seen:
+            return
+        index = torch.cat(self.seen)
+        self.count.index_add_(0, index, torch.ones_like(index, dtype=torch.int32))
+        still = slice(None) if self.alive is None else self.alive
+        self.epoch[still], self.step[still] = self.when
+        self.seen, self.waiting = [], 0
+
+    def table(self, r: int) -> Table:
+        """What replica `r` got: each row once, ascending."""
+        assert self.value is not None
+        self._settle()
+        part = slice(r * self.n, (r + 1) * self.n)
+        count = self.count[part]
+        rows = torch.nonzero(count > 0).squeeze(1)
+        value = self.value[part].index_select(0, rows)
+        if self.sums:
+            weight = count[rows].to(value.dtype)
+            weight = weight.reshape(-1, *([1] * (value.dim() - 1)))
+            value = value.div_(weight) if value.is_floating_point() else value / weight
+            epoch, step = (torch.full_like(rows, int(t[r])) for t in (self.epoch, self.step))
+            return Table(value, rows, epoch, step)
+        return Table(value, rows, self.epoch[part][rows].long(), self.step[part][rows].long())
+
+
+class Centred(Dense):
+    """The mean of what a row's messages do not share with those of other rows."""
+
+    def __init__(self, replicas: int, rows: int) -> None:
+        super().__init__("mean", replicas, rows)
+        self.centring = Centring()
+        self.first: list[tuple[Message, Tensor | None]] = []
+
+    def add(self, message: Message, alive: Tensor | None) -> None:
+        """Fold a message in; the first :data:`~vflsec.core.batch_centring.FIRST` wait for each
+        other.
+        """
+        message = replace(message, tensor=message.tensor.detach())
+        if self.centring.of_batch is not None:
+            self._fold(message, alive)
+            return
+        self.first.append((message, alive))
+        if len(self.first) == FIRST:
+            self._begin()
+
+    def _begin(self) -> None:
+        if self.first[0][0].tensor.is_floating_point():
+            self.centring.begin([(m.tensor, alive) for m, alive in self.first])
+        for message, alive in self.first:
+            self._fold(message, alive, learn=False)
+        self.first = []
+
+    def _fold(self, message: Message, alive: Tensor | None, *, learn: bool = True) -> None:
+        if self.centring.any:
+            x = self.centring.freed(message.tensor, alive, learn=learn)
+            message = replace(message, tensor=x)
+        super().add(message, alive)
+
+    def table(self, r: int) -> Table:
+        """What replica `r` got: each row once, ascending."""
+        if self.first:
+            self._begin()
+        return super().table(r)
+
+
+def _in_order(x: Tensor, rows: Tensor, *, adds: bool) -> Tensor:
+    """Payloads (R, b, ...) of rows (R, b) of which some come several times, for a device that
+    writes them in any order: each time the last one; to be added, once their sum, and zeros.
+    """
+    b, flat = x.shape[1], x.reshape(*x.shape[:2], -1)
+    same = rows.unsqueeze(2) == rows.unsqueeze(1)
+    turn = torch.arange(b, device=x.device)
+    if not adds:
+        last = (same * turn).amax(2, keepdim=True)
+        return flat.gather(1, last.expand(flat.shape)).reshape(x.shape)
+    if not x.is_floating_point():
+        return x  # whole numbers add up alike
+    first = (torch.where(same, turn, b).amin(2) == turn).unsqueeze(2)
+    return torch.where(first, same.to(x.dtype) @ flat, 0.0).reshape(x.shape)
+
+
+def _by_batch(x: Tensor) -> Tensor:
+    """Rows (R, b, ...) divided by the root mean square row norm of their batch, zeros by 1."""
+    if not x.is_floating_point():
+        return x
+    size = x.reshape(*x.shape[:2], -1).square().sum(2).mean(1).sqrt()
+    size = torch.where(size > 0, size, torch.ones_like(size))
+    return x / size.reshape(-1, *([1] * (x.dim() - 1)))
+
+
+class _Block:
+    """Messages of one replica one after the other, in memory that was set aside for all of them."""
+
+    def __init__(self, message: Message, most: int) -> None:
+        x = message.tensor[0]
+        self.value = torch.empty((most, *x.shape[1:]), dtype=x.dtype, device=x.device)
+        self.rows, self.epoch, self.step = (
+            torch.empty(most, dtype=torch.int64, device=x.device) for _ in range(3)
+        )
+        self.used = 0
+
+    def add(self, message: Message) -> bool:
+        """Take a message in, if it is of the same kind as those before and there is room."""
+        x, rows = message.tensor[0], message.rows
+        end = self.used + len(x)
+        if rows is None or end > len(self.value) or x.dtype != self.value.dtype:
+            return False
+        if x.shape[1:] != self.value.shape[1:]:
+            return False
+        part = slice(self.used, end)
+        torch.mul(x.detach(), message.scale, out=self.value[part])
+        self.rows[part], self.epoch[part], self.step[part] = rows[0], message.epoch, message.step
+        self.used = end
+        return True
+
+    def table(self) -> Table:
+        part = slice(self.used)
+        return Table(self.value[part], self.rows[part], self.epoch[part], self.step[part])
+
+
+class All:
+    """Every message, as it passed.
+
+    Args:
+        most: how many rows will pass at most, where that is known; 0 if it is not.
+    """
+
+    def __init__(self, most: int = 0) -> None:
+        self.most = most
+        self.block: _Block | None = None
+        self.kept: list[tuple[Message, Tensor | None]] = []
+
+    def add(self, message: Message, alive: Tensor | None) -> None:
+        """Keep a message, of the replicas that still train (R,); None is all of them."""
+        if self.most and alive is None and not self.kept and len(message.tensor) == 1:
+            self.block = self.block or _Block(message, self.most)
+            if message.tensor.is_floating_point() and self.block.add(message):
+                return
+        # The receiver may ask for gradients of what it got: those are not the observer's.
+        self.kept.append((replace(message, tensor=message.tensor.detach()), alive))
+
+    def table(self, r: int) -> Table:
+        """What replica `r` got, message after message.
+
+        Of messages of several shapes, as parameters are, flat rows with zeros up to the widest.
+        """
+        if self.block is not None and not self.kept:
+            return self.block.table()
+        before = [] if self.block is None else [self.block.table()]
+        tensors, rows = [t.tensor for t in before], [t.rows for t in before]
+        epochs, steps = [t.epoch for t in before], [t.step for t in before]
+        for m, alive in self.kept:
+            if alive is not None and not bool(alive[r]):
+                continue
+            x = m.tensor[r] * m.scale if m.scale != 1.0 else m.tensor[r]
+            if m.rows is None:
+                x = x.unsqueeze(0)
+                ids = torch.full((1,), -1, dtype=torch.int64, device=x.device)
+            else:
+                ids = m.rows[r]
+            tensors.append(x)
+            rows.append(ids)
+            epochs.append(torch.full_like(ids, m.epoch))
+            steps.append(torch.full_like(ids, m.step))
+        if len({t.shape[1:] for t in tensors}) > 1:
+            flat = [t.flatten(1) for t in tensors]
+            most = max(t.shape[1] for t in flat)
+            tensors = [torch.nn.functional.pad(t, (0, most - t.shape[1])) for t in flat]
+        return Table(torch.cat(tensors), torch.cat(rows), torch.cat(epochs), torch.cat(steps))

@@ -1,0 +1,288 @@
+"""Who holds which rows: one learning problem for one seed, and its stacking on the replica axis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from vflsec.core import check
+from vflsec.core.quantity_questions import QUESTIONS, answers
+from vflsec.core.view import Schema
+from vflsec.errors import DataError
+
+__all__ = ["Stack", "Task"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One vertical learning problem, split for one seed.
+
+    Sample ids are positions 0..N-1 in the union of all parties' rows (the data set keeps the
+    users' own ids). Standardisation and category codes were fitted on training rows only.
+
+    Attributes:
+        name: of the data set.
+        parties: names, the active party first.
+        x: prepared input rows by party, (N, ...) float32; zero where a party lacks the row.
+        present: (N,) bool by party.
+        schema: layout of the rows by party.
+        y: (N,) int64 labels, -1 where there is none.
+        classes: number of classes C; 1 if the label is a quantity, 0 if a row has several labels,
+            and `y` then 0 or -1.
+        sets: row sets, (n,) int64 each, sorted. Always there: ``labelled`` (aligned training rows
+            whose labels the active party uses), ``aligned`` (all aligned training rows, labelled
+            or not), ``validation``, ``test``, and ``local:PARTY`` (all training rows a party holds,
+            aligned or not).
+        active_labelled: (n,) all training rows of the active party with a label, aligned or not.
+        given: (N,) labels the active party was given where they are not the truth (a null world in
+            which training labels are permuted), in the form of `y` or `values`, else None; these
+            stay the truth.
+        values: (N,) float64 a quantity in standard deviations from its mean, both over
+            ``labelled``, or (N, L) several labels that are 0 or 1; NaN where there is none. None
+            for classes.
+        silent: (N,) bool, rows that stand in every batch and add nothing to any loss (zeroed-out
+            neighbours of canaries), or None.
+        ids: (N,) the users' own sample ids as strings, for reports; may be empty.
+        class_names: C names.
+        labels: L names where a row has several labels at once, else empty.
+        asks: the yes/no question about a quantity (:mod:`vflsec.core.quantity_questions`) that `y`
+            answers, or ''.
+        behind: (N,) float64 the quantity that it is about, as `values`, else None.
+    """
+
+    name: str
+    parties: tuple[str, ...]
+    x: Mapping[str, Tensor]
+    present: Mapping[str, Tensor]
+    schema: Mapping[str, Schema]
+    y: Tensor
+    classes: int
+    sets: Mapping[str, Tensor]
+    active_labelled: Tensor
+    given: Tensor | None = None
+    silent: Tensor | None = None
+    ids: Sequence[str] = ()
+    class_names: tuple[str, ...] = ()
+    values: Tensor | None = None
+    labels: tuple[str, ...] = ()
+    asks: str = ""
+    behind: Tensor | None = None
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a prediction has: C logits, one value, or a logit for each label."""
+        return len(self.labels) or self.classes
+
+    def of_label(self, name: str) -> Task:
+        """The same problem with one of several labels alone, as two classes; '' is this problem.
+
+        Of a quantity it is one of the questions about it (:mod:`vflsec.core.quantity_questions`).
+
+        Raises:
+            ConfigError: there is no such label.
+        """
+        if not name:
+            return self
+        asked = self.labels or tuple(QUESTIONS if self.classes == 1 else ())
+        check.one_of(f"{self.name}: the label", name, asked)
+        assert self.values is not None
+        if not self.labels:
+            y, given = (
+                None if of is None else answers(name, of, self.values[self.sets["labelled"]])
+                for of in (self.values, self.given)
+            )
+            assert y is not None
+            return replace(
+                self, y=y, given=given, classes=2, values=None, class_names=("no", "yes"),
+                asks=name, behind=self.values,
+            )  # fmt: skip
+        k = self.labels.index(name)
+        y, given = (
+            None if of is None else torch.where(of[:, k].isnan(), -1, of[:, k]).long()
+            for of in (self.values, self.given)
+        )
+        assert y is not None
+        return replace(
+            self, y=y, given=given, classes=2, values=None, labels=(), class_names=("0", "1")
+        )
+
+    @property
+    def active(self) -> str:
+        """Name of the party that holds the labels."""
+        return self.parties[0]
+
+    @property
+    def passive(self) -> tuple[str, ...]:
+        """Names of the other parties."""
+        return self.parties[1:]
+
+    @property
+    def prior(self) -> Tensor:
+        """Class shares in the labelled training rows, (C,) float64; of several labels the shares
+        of ones, (L,).
+        """
+        if self.labels:
+            assert self.values is not None
+            return self.values[self.sets["labelled"]].mean(0)
+        counts = torch.bincount(self.y[self.sets["labelled"]], minlength=self.classes)
+        return counts.double() / counts.sum()
+
+
+@dataclass
+class Stack:
+    """Tasks of one cohort side by side: the same data set, possibly different seeds.
+
+    Replicas with the same seed share one copy of the data.
+
+    Attributes:
+        tasks: one task for each distinct seed.
+        of: (R,) int64, which task each replica uses.
+        device: where the tensors live.
+        dtype: what they are kept as.
+        products: with how many digits products of linear layers are taken
+            (`vflsec.nn.reduced_precision`).
+    """
+
+    tasks: Sequence[Task]
+    of: Tensor
+    device: torch.device
+    dtype: torch.dtype = torch.float32
+    products: str = ""
+    _x: dict[str, Tensor] = field(default_factory=dict)
+    _rows: dict[str, Tensor] = field(default_factory=dict)
+    _starts: Tensor | None = None
+    _last: tuple[Tensor, int, Tensor] | None = None
+
+    @classmethod
+    def build(
+        cls,
+        tasks: Mapping[int, Task],
+        seeds: Sequence[int],
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+        products: str = "",
+    ) -> Stack:
+        """Stack the tasks of `seeds` (length R, repeats allowed).
+
+        Raises:
+            DataError: row sets differ in size between seeds, so they cannot be stacked.
+        """
+        distinct = list(dict.fromkeys(seeds))
+        place = {s: i for i, s in enumerate(distinct)}
+        chosen = [tasks[s] for s in distinct]
+        first = chosen[0]
+        for task in chosen[1:]:
+            for name, rows in first.sets.items():
+                if len(task.sets.get(name, ())) != len(rows):
+                    raise DataError(
+                        f"{first.name}: row set {name!r} has {len(rows)} rows for one seed and "
+                        f"{len(task.sets.get(name, ()))} for another; splits must keep sizes."
+                    )
+        of = torch.tensor([place[s] for s in seeds], dtype=torch.int64)
+        return cls(chosen, of.to(device), torch.device(device), dtype, products)
+
+    @property
+    def replicas(self) -> int:
+        """R."""
+        return len(self.of)
+
+    @property
+    def first(self) -> Task:
+        """The task that stands for all in what they share (parties, schema, classes, sizes)."""
+        return self.tasks[0]
+
+    def _flat(self, party: str) -> Tensor:
+        if party not in self._x:
+            same = all(t.x[party] is self.tasks[0].x[party] for t in self.tasks)
+            parts = [self.tasks[0].x[party]] if same else [t.x[party] for t in self.tasks]
+            x = torch.cat([p.to(self.device, self.dtype) for p in parts])
+            self._x[party] = x
+        return self._x[party]
+
+    def columns(self, party: str, rows: Tensor) -> Tensor:
+        """Input rows of `party`, (R, b, ...), for sample ids (R, b)."""
+        flat = self._flat(party)
+        index = rows.reshape(-1) if flat.shape[0] == self.first.y.shape[0] else self._index(rows)
+        return flat.index_select(0, index).view(*rows.shape, *flat.shape[1:])
+
+    def _index(self, rows: Tensor) -> Tensor:
+        """Where sample ids (R, b) stand in the tables of all tasks, (R b,); kept for one batch."""
+        if self._last is None or self._last[0] is not rows or self._last[1] != rows._version:
+            if self._starts is None:
+                self._starts = (self.of * len(self.first.y)).unsqueeze(1)
+            self._last = rows, rows._version, (rows + self._starts).reshape(-1)
+        return self._last[2]
+
+    def design(self, r: int) -> Tensor:
+        """The active party's columns in replica `r` as plain numbers, (N, p)."""
+        task = self.tasks[int(self.of[r])]
+        return task.schema[task.active].design(task.x[task.active])
+
+    def rows(self, name: str) -> Tensor:
+        """Sample ids of a row set, (R, n)."""
+        if name not in self._rows:
+            if name not in self.first.sets:
+                raise DataError(
+                    f"{self.first.name}: no row set {name!r}; there are "
+                    f"{', '.join(sorted(self.first.sets))}."
+                )
+            stacked = torch.stack([t.sets[name] for t in self.tasks]).to(self.device)
+            self._rows[name] = stacked[self.of]
+        return self._rows[name]
+
+    def unaligned(self, party: str) -> Tensor:
+        """Sample ids of the training rows `party` holds without a known partner, (R, n), n >= 0.
+
+        Raises:
+            DataError: their number differs between seeds.
+        """
+        return self._not_aligned(
+            f"unaligned:{party}", [t.sets[f"local:{party}"] for t in self.tasks]
+        )
+
+    def unaligned_labelled(self) -> Tensor:
+        """Sample ids of the active party's labelled training rows that are not aligned, (R, n).
+
+        Raises:
+            DataError: their number differs between seeds.
+        """
+        return self._not_aligned("unaligned:labelled", [t.active_labelled for t in self.tasks])
+
+    def _not_aligned(self, name: str, rows: Sequence[Tensor]) -> Tensor:
+        if name not in self._rows:
+            left = [r[~torch.isin(r, t.sets["aligned"])] for r, t in zip(rows, self.tasks)]
+            sizes = sorted({len(r) for r in left})
+            if len(sizes) > 1:
+                raise DataError(
+                    f"{self.first.name}: row set {name!r} has {sizes[0]} rows for one seed and "
+                    f"{sizes[-1]} for another; splits must keep sizes."
+                )
+            self._rows[name] = torch.stack(left).to(self.device)[self.of]
+        return self._rows[name]
+
+    def labels(self) -> Tensor:
+        """Labels the active party was given, (R, N) int64, -1 where there is none.
+
+        Of a quantity (R, N, 1), of several labels (R, N, L), NaN where there is none.
+        """
+        if self.first.values is not None:
+            each = [t.values if t.given is None else t.given for t in self.tasks]
+            values = torch.stack([v.reshape(len(v), -1) for v in each if v is not None])
+            return values.to(self.device, self.dtype)[self.of]
+        given = [t.y if t.given is None else t.given for t in self.tasks]
+        return torch.stack(given).to(self.device)[self.of]
+
+    def silent(self, rows: Tensor) -> Tensor | None:
+        """Which of the sample ids (R, b) add nothing to any loss; None where all do."""
+        if all(t.silent is None for t in self.tasks):
+            return None
+        none = torch.zeros(len(self.first.y), dtype=torch.bool)
+        marks = [none if t.silent is None else t.silent for t in self.tasks]
+        return torch.stack(marks).to(self.device)[self.of].gather(1, rows)
+
+    def priors(self) -> Tensor:
+        """Class shares in the labelled training rows, (R, C) float64."""
+        return torch.stack([t.prior for t in self.tasks]).to(self.device)[self.of]

@@ -1,0 +1,479 @@
+"""What one adversary legitimately has: the only thing an attack is given.
+
+A View is a value: tables of messages, own columns, own models, public facts and the grants of the
+threat model. It has no path to the trainer, to another party, or to the truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vflsec.core.batch_centring import FIRST, Centring
+from vflsec.core.feature_schema import Schema, columns_of
+from vflsec.core.needs import FORMS, GRANTS, Need, as_needs
+from vflsec.core.reference_models import References
+from vflsec.errors import ThreatModelError
+from vflsec.nn.group_sums import sums
+from vflsec.nn.rows import in_pieces
+
+__all__ = [
+    "FORMS", "GRANTS", "Facts", "Known", "Need", "Schema", "Table", "Update", "View", "as_large",
+    "as_needs", "side_by_side",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What every party knows about the run.
+
+    Attributes:
+        algorithm, phase: registered name, and the phase that just ended.
+        active, parties: name of the active party; all names, active first.
+        classes: number of classes; 1 if the label is a quantity, 0 if a row has several labels, and
+            2 in a view that is of one of these.
+        aggregation: how embeddings meet: ``concat``, ``sum``, ``mean``.
+        top: True if a trainable top model stands between embeddings and loss.
+        widths: cut-layer width by party.
+        batch_size, epochs: of the phase that just ended.
+        reduction: ``mean`` or ``sum`` of the batch loss.
+        sends: (kind, sender, receiver) of every message kind of the run.
+        extra: further public hyper-parameters of the algorithm; in a view of one of several labels
+            ``of_label``, which one, from 0; in one of a question about a quantity ``question``, and
+            ``unclear``, why it is not asked, or ''.
+    """
+
+    algorithm: str
+    phase: str
+    active: str
+    parties: tuple[str, ...]
+    classes: int
+    aggregation: str = "concat"
+    top: bool = True
+    widths: Mapping[str, int] = field(default_factory=dict)
+    batch_size: int = 0
+    epochs: int = 0
+    reduction: str = "mean"
+    sends: frozenset[tuple[str, str, str]] = frozenset()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Recorded messages of one kind, row by row.
+
+    Attributes:
+        tensor: (m, ...) payload rows.
+        rows: (m,) sample ids.
+        epoch, step: (m,) when each row passed; step counts from the start of the phase.
+            In the folded forms (``mean``, ``scaled``) every sample appears once and both are those
+            of the last message.
+    """
+
+    tensor: Tensor
+    rows: Tensor
+    epoch: Tensor
+    step: Tensor
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, mask: Tensor) -> Table:
+        """The rows that `mask` (bool or indices) names."""
+        return Table(self.tensor[mask], self.rows[mask], self.epoch[mask], self.step[mask])
+
+    def scaled(self) -> Table:
+        """The rows divided by the root mean square row norm of the batch they came in.
+
+        A batch is what passed in one step. A batch of zeros stays zero.
+        """
+        batch, size = self.batches()
+        wide = size[batch].to(self.tensor).reshape(-1, *([1] * (self.tensor.dim() - 1)))
+        return Table(self.tensor / wide, self.rows, self.epoch, self.step)
+
+    def batches(self) -> tuple[Tensor, Tensor]:
+        """Which batch each row came in, (m,), and each one's root mean square row norm, 1 for 0."""
+        _, batch = self.step.unique(return_inverse=True)
+        parts = self.tensor.flatten(1).split(1 << 16)  # in float64 for a moment
+        square = torch.cat([p.double().square().sum(1) for p in parts])
+        count = torch.bincount(batch)
+        size = (sums(square, batch, len(count)) / count).sqrt()
+        return batch, torch.where(size > 0, size, torch.ones_like(size))
+
+    def folded(self, form: str) -> Table:
+        """A table in the form ``all`` as one of the other forms: each sample id once, ascending."""
+        order = torch.argsort(self.step, stable=True)
+        rows, place = self.rows[order].unique(return_inverse=True)
+        count = torch.bincount(place, minlength=len(rows))
+        turn = torch.arange(len(order), device=order.device)
+        last = torch.zeros_like(rows).scatter_reduce_(0, place, turn, "amax", include_self=False)
+        first = torch.zeros_like(rows).scatter_reduce_(0, place, turn, "amin", include_self=False)
+        if form == "scaled":
+            return self.scaled().folded("mean")
+        if form == "centred":
+            return self._freed(order).folded("mean")
+        if form == "mean":
+            total = sums(self.tensor[order], place, len(rows))
+            value = total / count.to(total).reshape(-1, *([1] * (total.dim() - 1)))
+            return Table(value, rows, self.epoch[order][last], self.step[order][last])
+        at = order[first if form == "first" else last]
+        return Table(self.tensor[at], rows, self.epoch[at], self.step[at])
+
+    def _freed(self, order: Tensor) -> Table:
+        """The table in this order of steps, less what messages of a batch, or at a place, share."""
+        kept = self.take(order)
+        sizes = kept.step.unique_consecutive(return_counts=True)[1].tolist()
+        parts = [(x.unsqueeze(0), None) for x in kept.tensor.split(sizes)]
+        if not parts or not kept.tensor.is_floating_point():
+            return kept
+        centring = Centring()
+        centring.begin(parts[:FIRST])
+        if not centring.any:
+            return kept
+        freed = [centring.freed(x, learn=k >= FIRST)[0] for k, (x, _) in enumerate(parts)]
+        return Table(torch.cat(freed), kept.rows, kept.epoch, kept.step)
+
+    def of_rows(self, rows: Tensor) -> Tensor:
+        """Payload rows of the given sample ids, in their order; ids must be there once.
+
+        Raises:
+            ThreatModelError: an id was never seen, or more than once (form ``all``).
+        """
+        order = torch.argsort(self.rows)
+        held = self.rows[order]
+        first = torch.searchsorted(held, rows)
+        times = torch.searchsorted(held, rows, right=True) - first
+        if bool((times == 0).any()):
+            missing = int((times == 0).sum())
+            raise ThreatModelError(f"{missing} sample ids never passed in the recorded messages.")
+        if bool((times > 1).any()):
+            raise ThreatModelError(
+                "sample ids passed more than once, so one payload row is not theirs alone. "
+                "Ask for the form 'mean', 'first' or 'last', or take one epoch."
+            )
+        return self.tensor[order[first]]
+
+
+@dataclass(frozen=True)
+class Update:
+    """One own optimisation step: what a party knows of it even where messages are encrypted.
+
+    Attributes:
+        epoch, step: when; step counts from the start of the phase.
+        rows: (b,) sample ids of the batch.
+        gradients: gradient of the loss by own parameter, ``"bottom.1.weight"``.
+        weights: the same parameters before the step.
+    """
+
+    epoch: int
+    step: int
+    rows: Tensor
+    gradients: Mapping[str, Tensor]
+    weights: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Known:
+    """Rows whose labels the adversary was granted; they never enter a score.
+
+    `rows` (q,) sample ids, `labels` (q,) int64; ordered so that a prefix is a smaller grant,
+    classes alternating. Labels that are a quantity are float64, in standard deviations from the
+    training mean; of a yes/no question about one, `values` (q,) are those behind the answers.
+    """
+
+    rows: Tensor
+    labels: Tensor
+    values: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def of_class(self, c: int) -> Tensor:
+        """Sample ids of the known rows of class `c`, in grant order."""
+        return self.rows[self.labels == c]
+
+
+@dataclass(frozen=True)
+class View:
+    """One adversary's legitimate knowledge after a phase, for one replica.
+
+    Attributes:
+        adversary: the party or the coalition of parties.
+        columns: own prepared input rows by party, (N, ...), indexed by sample id; rows a party
+            does not hold are zero and not in `present`.
+        present: (N,) bool by party: which rows the party holds.
+        schema: layout of the columns, by party.
+        tables: recorded messages; use :meth:`received` and :meth:`sent`.
+        models: own modules: ``models[party]["bottom"]`` as trained, unstacked, in eval mode.
+        facts: public facts.
+        targets: sample ids to be guessed by split (``train``, ``test``); no known row is in them.
+        known: granted labelled rows, or None.
+        prior: granted class shares (C,), or None.
+        aux: granted auxiliary rows of victims, {party: (rows (q,), their prepared columns)}, or
+            None; `schema` then covers the victims.
+        encoders: own rows -> own embedding by party, where that is more than ``bottom``.
+        updates: own recorded optimisation steps by party, in order (need ``parameter_gradient``).
+        references: systems that the adversary trained to compare with, or None.
+        labels: own labels by sample id, of the label party where it guesses something else: (N,)
+            int64 classes, -1 where there is none, or numbers (N,) or (N, k), NaN where there is
+            none; else None.
+    """
+
+    adversary: tuple[str, ...]
+    columns: Mapping[str, Tensor]
+    present: Mapping[str, Tensor]
+    schema: Mapping[str, Schema]
+    tables: Mapping[tuple[str, str, str, str], Table]
+    models: Mapping[str, Mapping[str, nn.Module]]
+    facts: Facts
+    targets: Mapping[str, Tensor]
+    known: Known | None = None
+    prior: Tensor | None = None
+    aux: Mapping[str, tuple[Tensor, Tensor]] | None = None
+    encoders: Mapping[str, Callable[[Tensor], Tensor]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    updates: Mapping[str, Sequence[Update]] = field(default_factory=lambda: MappingProxyType({}))
+    references: References | None = None
+    labels: Tensor | None = None
+
+    @property
+    def party(self) -> str:
+        """The adversary's first (usually only) party."""
+        return self.adversary[0]
+
+    @property
+    def target_rows(self) -> Tensor:
+        """All rows to be guessed, every split, (n,)."""
+        return torch.cat([self.targets[s] for s in sorted(self.targets)])
+
+    def received(self, kind: str, form: str = "mean", party: str | None = None) -> Table:
+        """What `party` received of `kind`; by default what all of the adversary's parties did.
+
+        The payloads of a coalition are put side by side, flattened, for the rows they all received.
+
+        Raises:
+            ThreatModelError: nothing of that kind was received, or not in that form.
+        """
+        return self._gathered("received", kind, form, party)
+
+    def sent(self, kind: str, form: str = "last", party: str | None = None) -> Table:
+        """What `party` (or the coalition, side by side) sent of `kind`, after its own policies."""
+        return self._gathered("sent", kind, form, party)
+
+    def _gathered(self, way: str, kind: str, form: str, party: str | None) -> Table:
+        if party is not None or len(self.adversary) == 1:
+            return self._table(way, kind, form, party or self.party)
+        return side_by_side([self._table(way, kind, form, p) for p in self.adversary])
+
+    def _table(self, way: str, kind: str, form: str, party: str) -> Table:
+        try:
+            whole = (way, kind, form, party) in self.tables
+            return self.tables[way, kind, form if whole else form.removesuffix("+"), party]
+        except KeyError:
+            there = ", ".join(f"{k} ({f}) {w} by {p}" for w, k, f, p in sorted(self.tables))
+            raise ThreatModelError(
+                f"{kind!r} in form {form!r} {way} by {party!r} is not in this view. "
+                f"It has: {there or 'no recorded messages'}. Declare the need in the attack."
+            ) from None
+
+    def exchanges(self, kind: str, form: str = "last") -> list[Table]:
+        """What was received of `kind` in each exchange of a step by itself, the first one first.
+
+        There is one where the attack did not ask for what comes again (``last+``).
+        """
+        tables = [self.received(kind, form)]
+        while all(
+            ("received", kind, f"{form}#{len(tables) + 1}", p) in self.tables
+            for p in self.adversary
+        ):
+            tables.append(self.received(kind, f"{form}#{len(tables) + 1}"))
+        return tables
+
+    def require_known(self) -> Known:
+        """The granted labelled rows.
+
+        Raises:
+            ThreatModelError: none were granted.
+        """
+        if self.known is None or len(self.known) == 0:
+            raise ThreatModelError("this attack needs known_rows; the scenario grants none.")
+        return self.known
+
+    @property
+    def victims(self) -> tuple[str, ...]:
+        """The parties whose columns were granted in part, or whose models were."""
+        return tuple(p for p in self.schema if p not in self.adversary)
+
+    def require_aux(self) -> tuple[Tensor, Tensor]:
+        """The granted rows of the victims and their columns as numbers: (q,), (q, d).
+
+        Raises:
+            ThreatModelError: none were granted.
+        """
+        if not self.aux:
+            raise ThreatModelError("this attack needs aux_rows; the scenario grants none.")
+        rows = next(iter(self.aux.values()))[0]
+        parts = [self.schema[p].design(x) for p, (_, x) in self.aux.items()]
+        return rows, torch.cat(parts, dim=1)
+
+    @property
+    def aux_columns(self) -> Tensor:
+        """Of which column each number of :meth:`require_aux` is, (d,) int64: codes are of one."""
+        columns = columns_of(self.schema[p] for p in self.aux or {})
+        return torch.tensor(columns, dtype=torch.int64, device=self.target_rows.device)
+
+    def require_labels(self) -> Tensor:
+        """Own labels, (N,) int64 classes.
+
+        Raises:
+            ThreatModelError: it has none.
+        """
+        if self.labels is None or self.labels.is_floating_point():
+            raise ThreatModelError(
+                "this attack needs labels of its own, which only the label party of a "
+                "classification has, and no trace."
+            )
+        return self.labels
+
+    def require_prior(self) -> Tensor:
+        """The granted class shares, (C,).
+
+        Raises:
+            ThreatModelError: they were not granted.
+        """
+        if self.prior is None:
+            raise ThreatModelError("this attack needs the class prior; the scenario grants none.")
+        return self.prior
+
+    def model(self, part: str = "bottom", party: str | None = None) -> nn.Module:
+        """One own module as trained, in eval mode; ``"bottom.cross"`` is a module within one.
+
+        Raises:
+            ThreatModelError: the adversary has no such module.
+        """
+        name = party or self.party
+        outer, _, inner = part.partition(".")
+        try:
+            return self.models[name][outer].get_submodule(inner)
+        except (KeyError, AttributeError):
+            raise ThreatModelError(f"{name!r} has no own {part!r} model in this view.") from None
+
+    def embed(self, rows: Tensor, party: str | None = None, *, part: str = "bottom") -> Tensor:
+        """Own embedding of own rows (n, d), by the trained own model in eval mode, no gradient.
+
+        A coalition's embeddings are put side by side unless `party` names one of them; a member
+        without columns has none. `part` names the own module that embeds, as in :meth:`model`.
+        """
+        if party is None and len(self.adversary) > 1:
+            parts = [self.embed(rows, p, part=part).flatten(1) for p in self.holders]
+            return torch.cat(parts, dim=1)
+        name = party or self.party
+        own = part == "bottom" and name in self.encoders
+        model = self.encoders[name] if own else self.model(part, name)
+        return in_pieces(model, self.columns[name][rows])
+
+    @property
+    def holders(self) -> tuple[str, ...]:
+        """The parties of the adversary that have columns."""
+        return tuple(p for p in self.adversary if not self.schema[p].empty)
+
+    def design(self, rows: Tensor) -> Tensor:
+        """Own columns of `rows` as a numeric matrix (n, p), all parties of the adversary."""
+        parts = [self.schema[p].design(self.columns[p][rows]) for p in self.adversary]
+        return torch.cat(parts, dim=1)
+
+    def own(self, rows: Tensor) -> Tensor:
+        """All that the adversary has of `rows` by itself as numbers (n, p): columns, own labels."""
+        columns = self.design(rows)
+        if self.labels is None:
+            return columns
+        told = _as_numbers(self.labels, self.facts.classes)[rows.to(self.labels.device)]
+        return torch.cat([columns, told.to(columns)], dim=1)
+
+    def until(self, epoch: int) -> View:
+        """The same view as it was after `epoch`, as far as messages were recorded in form ``all``.
+
+        Other forms of the same messages are folded from those.
+        """
+        tables = {}
+        for (way, kind, form, party), table in self.tables.items():
+            bare = form.removesuffix("+").partition("#")[0]
+            whole = self.tables.get((way, kind, form.replace(bare, "all"), party))
+            if whole is not None:
+                past = whole.take(whole.epoch <= epoch)
+                table = past if bare == "all" else past.folded(bare)
+            tables[way, kind, form, party] = table
+        return replace(self, tables=MappingProxyType(tables))
+
+    def for_attribute(self, column: str, ask: str = "", category: int = 0) -> View:
+        """The same view as if a victim's column were the label, known on the granted rows.
+
+        `ask` and `category` are as for :meth:`vflsec.core.feature_schema.Schema.attribute`, with
+        the granted rows for its `cut`.
+        """
+        rows, _ = self.require_aux()
+        assert self.aux is not None
+        victim, (_, x) = next(iter(self.aux.items()))
+        codes, classes = self.schema[victim].attribute(x, column, ask, category)
+        shares = torch.bincount(codes, minlength=classes).double() / len(codes)
+        facts, values = replace(self.facts, classes=classes), None
+        if ask:
+            values = self.schema[victim].column(x, column).double()
+            facts = replace(facts, extra={**facts.extra, "question": ask})
+        told = self.labels
+        return replace(
+            self, known=Known(rows, codes, values), prior=shares, facts=facts,
+            labels=None if told is None else _as_numbers(told, self.facts.classes),
+        )  # fmt: skip
+
+    def with_known(self, known: Known | None) -> View:
+        """The same view with another grant of labelled rows."""
+        return replace(self, known=known)
+
+
+def _as_numbers(labels: Tensor, classes: int) -> Tensor:
+    """Own labels (N,) or (N, k) as numbers (N, k): classes one-hot, zeros where there is none."""
+    if labels.is_floating_point():
+        return labels.reshape(len(labels), -1).nan_to_num(0.0)
+    hot = torch.nn.functional.one_hot(labels.clamp_min(0), classes)
+    return torch.where(labels.unsqueeze(1) < 0, 0, hot).double()
+
+
+def as_large(table: Table, like: Table) -> Table:
+    """`table` with its finite numbers as large, in root mean square, as those of `like`.
+
+    Side by side neither then drowns the other: noise under one name would hide a label under
+    another from whatever reads lengths or directions.
+    """
+    sizes = [
+        t.tensor.double().where(t.tensor.isfinite(), 0.0).square().mean().sqrt()
+        for t in (table, like)
+    ]
+    if not all(bool(s > 0) for s in sizes):
+        return table
+    return replace(table, tensor=(table.tensor * (sizes[1] / sizes[0])).to(table.tensor))
+
+
+def side_by_side(tables: Sequence[Table]) -> Table:
+    """One table from several parties' tables: rows that all have, payloads flattened and joined.
+
+    Raises:
+        ThreatModelError: rows that passed more than once passed at different times.
+    """
+    first = tables[0]
+    if all(torch.equal(t.rows, first.rows) and torch.equal(t.step, first.step) for t in tables[1:]):
+        wide = torch.cat([t.tensor.flatten(1) for t in tables], dim=1)
+        return Table(wide, first.rows, first.epoch, first.step)
+    common = first.rows.unique()
+    for t in tables[1:]:
+        common = common[torch.isin(common, t.rows)]
+    wide = torch.cat([t.of_rows(common).flatten(1) for t in tables], dim=1)
+    index = torch.argsort(first.rows)
+    at = index[torch.searchsorted(first.rows[index], common)]
+    return Table(wide, common, first.epoch[at], first.step[at])

@@ -1,0 +1,85 @@
+"""Who holds what: one line for each message of a protocol, and what follows for attacks.
+
+A defense that puts a protocol of its own in the place of plain messages states in these lines who
+holds what in the clear, under a mask, or as a ciphertext (`Policy.visibility`). Reports print them
+without knowing the defense. An attack whose inputs are visible to nobody in its coalition is
+``not-observable``, which is a statement about this attack and never means "safe".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vflsec.core.view import Need
+
+__all__ = ["HEADS", "OPAQUE", "Line", "cells", "claim", "looked_at", "markdown", "sees"]
+
+HEADS = ("what", "in the clear to", "masked for", "opaque for", "when", "masks and noise in it")
+"""Column titles of the table."""
+
+
+OPAQUE = ("ids", "signal", "ciphertext", "masked", "masked_sum")
+"""Kinds of messages that no attack reads by themselves: names and marks, and what is hidden."""
+
+
+def looked_at(kind: str, phase: str, attacked: Container[str]) -> bool:
+    """Whether attacks that are made after the phases `attacked` speak of messages of `phase`.
+
+    They get what crossed in that phase, and the answers when rows are predicted or evaluated.
+    Embeddings of such rows are those of training, of other rows.
+    """
+    if phase in ("predict", "eval"):
+        return kind in ("embedding", "prediction")
+    return phase in attacked
+
+
+@dataclass(frozen=True)
+class Line:
+    """One message, or one thing worked out from messages.
+
+    Attributes:
+        what: in words.
+        kind: message kind, as attacks name it in their needs; ``""`` if no attack can ask for it.
+        clear: roles that hold it in the clear.
+        masked: roles that hold it under somebody else's mask.
+        opaque: roles that hold a ciphertext of it without the key.
+        when: after which step of the protocol.
+        drawn: masks and noise that are in it, and who drew each.
+    """
+
+    what: str
+    kind: str
+    clear: tuple[str, ...] = ()
+    masked: tuple[str, ...] = ()
+    opaque: tuple[str, ...] = ()
+    when: str = ""
+    drawn: str = ""
+
+
+def sees(need: Need, role: str, lines: Sequence[Line]) -> bool:
+    """True if a party in `role` holds what the need names in the clear (grants are no messages)."""
+    if need.is_grant:
+        return True
+    kind = need.kind or need.what
+    found = [line for line in lines if line.kind == kind]
+    return any(role in line.clear for line in found) if found else False
+
+
+def cells(line: Line) -> tuple[str, ...]:
+    """A line as the cells of a table under :data:`HEADS`."""
+    held = [", ".join(who) or "nobody" for who in (line.clear, line.masked, line.opaque)]
+    return (line.what, *held, line.when, line.drawn or "none")
+
+
+def markdown(lines: Sequence[Line]) -> str:
+    """The table as Markdown."""
+    out = [f"| {' | '.join(HEADS)} |", "|" + "---|" * len(HEADS)]
+    return "\n".join([*out, *(f"| {' | '.join(cells(x))} |" for x in lines)])
+
+
+def claim(what: str, hides: str, leaves: str) -> str:
+    """What a defense claims (`Policy.bought`) as one sentence."""
+    return f"{what} hides {hides or 'nothing'}; it leaves {leaves}."

@@ -1,0 +1,441 @@
+"""Read one user table, CSV or Parquet, strictly: a bad file gives one error that says what to do.
+
+Text is kept as text until a column's kind is known, so that ids and categories keep their spelling.
+Nothing is ever unpickled, and no more is read than the limits allow (:mod:`vflsec.data.limits`).
+How a text table is written is found out where it can be (:mod:`vflsec.data.dialect`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import hashlib
+import io
+import re
+import unicodedata
+import zlib
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+from numpy.typing import NDArray
+
+from vflsec.core import check
+from vflsec.data.dates import days, is_temporal, text_days
+from vflsec.data.dialect import Dialect, decimal_of, decode, detect, header_of, number_of
+from vflsec.data.limits import Limits, check_size, gunzip, parquet_table, too_much
+from vflsec.errors import DataError
+
+__all__ = [
+    "MISSING",
+    "Frame",
+    "data_error",
+    "dates",
+    "listed",
+    "numbers",
+    "parse_frame",
+    "read_frame",
+    "texts",
+]
+
+MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null")
+"""Texts that mean "no value" (after trimming)."""
+
+_GONE, _NO_TEXT = pa.array(MISSING), pa.scalar(None, pa.string())
+
+FORMATS = (".csv", ".csv.gz", ".parquet", ".pq")
+
+
+def data_error(where: object, name: str, rule: str, got: str, remedy: str = "") -> DataError:
+    """The one phrasing of table errors: ``where: name must be rule, got value. remedy``."""
+    place = str(where) if str(where).isprintable() else repr(str(where))
+    return DataError(f"{place}: {name} must {rule}, got {got}.{' ' + remedy if remedy else ''}")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One table as read.
+
+    Attributes:
+        path: the file.
+        columns: by name, in file order; text for CSV, typed for Parquet.
+        rows: number of data rows.
+        digest: sha256 of the file's bytes.
+        typed: whether the file says which columns are numbers (Parquet does, CSV does not).
+        dialect: how a text table was read.
+    """
+
+    path: Path
+    columns: dict[str, pa.Array]
+    rows: int
+    digest: str
+    typed: bool
+    dialect: Dialect = field(default_factory=Dialect)
+
+    def numbers(self, name: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """:func:`numbers` of a column, with the table's decimal mark."""
+        return numbers(self.columns[name], self.dialect.decimal)
+
+    def column(self, name: str, role: str) -> pa.Array:
+        """A column that must be there.
+
+        Raises:
+            DataError: it is not; the message names the nearest.
+        """
+        if name not in self.columns:
+            raise data_error(
+                self.path,
+                f"{role} column {name!r}",
+                "be in the table",
+                f"the columns {listed(self.columns)}",
+                check.nearest(name, list(self.columns)) or "Correct the name or add the column.",
+            )
+        return self.columns[name]
+
+    def row(self, index: int) -> str:
+        """What to call a data row in a message (the header is row 1)."""
+        return f"row {index + 2}"
+
+
+def listed(names: Iterable[object], most: int = 12) -> str:
+    """Up to `most` names in quotes, and how many more there are."""
+    items = [repr(str(n)) for n in names]
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return ", ".join(items[:most]) + more
+
+
+def read_frame(
+    path: str | Path, dialect: Dialect | None = None, limits: Limits | None = None
+) -> Frame:
+    """Read a table.
+
+    Args:
+        path: the file.
+        dialect: what is known of a text table; the rest is found out.
+        limits: the most that is read.
+
+    Raises:
+        DataError: the file is missing, no plain file, of another format, too large, not in its
+            encoding, not parsable, empty, without data rows, or has nameless or repeated columns.
+    """
+    path = Path(path)
+    try:
+        there, plain, folder = path.exists(), path.is_file(), path.is_dir()
+    except (OSError, ValueError) as error:  # a name that is too long, or holds NUL
+        shown = str(path) if len(str(path)) < 200 else f"{str(path)[:80]}... ({len(str(path))})"
+        why = getattr(error, "strerror", None) or str(error)
+        raise data_error(
+            repr(shown), "table", "be an existing file", why, "Check the path."
+        ) from None
+    if not there:
+        raise data_error(path, "table", "be an existing file", "no such file", "Check the path.")
+    if folder:
+        raise data_error(path, "table", "be a file", "a folder", "Name the file in it.")
+    kind = next((f for f in FORMATS if path.name.lower().endswith(f)), None)
+    if kind is None:
+        raise data_error(
+            path,
+            "table",
+            f"be a file of type {', '.join(FORMATS)}",
+            repr(path.suffix or path.name),
+            "Export it as CSV or Parquet; other formats, pickles above all, are not read.",
+        )
+    if not plain:
+        raise data_error(path, "table", "be a plain file", "a device, a pipe or a socket")
+    limits = limits or Limits()
+    try:
+        size = path.stat().st_size
+        if size > limits.bytes:
+            raise too_much(path, "have", f"{size:,}", limits.bytes, "max_bytes")
+        raw = path.read_bytes()
+    except OSError as error:
+        raise data_error(path, "table", "be readable", error.strerror or str(error)) from None
+    return parse_frame(path, raw, kind, dialect, limits)
+
+
+def parse_frame(
+    path: Path,
+    raw: bytes,
+    kind: str = ".csv",
+    dialect: Dialect | None = None,
+    limits: Limits | None = None,
+) -> Frame:
+    """Read a table from bytes; `path` is what messages name.
+
+    Raises:
+        DataError: as :func:`read_frame`.
+    """
+    dialect, limits = dialect or Dialect(), limits or Limits()
+    if not raw:
+        raise data_error(path, "table", "have a header and rows", "an empty file")
+    typed = kind in (".parquet", ".pq")
+    if typed:
+        table, dialect, sound = _parquet(path, raw, limits), Dialect(decimal="."), False
+    else:
+        table, dialect, sound = _csv(path, raw, kind, dialect, limits)
+    names = [n.strip() for n in table.schema.names]
+    _check_names(path, names)
+    if table.num_rows == 0:
+        raise data_error(path, "table", "have data rows", "a header only")
+    columns = {n: _plain(path, n, column, sound) for n, column in zip(names, table.columns)}
+    if not dialect.decimal:
+        decimal = decimal_of(columns.values(), dialect.separator)
+        dialect = replace(dialect, decimal=decimal)
+    return Frame(path, columns, table.num_rows, hashlib.sha256(raw).hexdigest(), typed, dialect)
+
+
+def _csv(
+    path: Path, raw: bytes, kind: str, dialect: Dialect, limits: Limits
+) -> tuple[pa.Table, Dialect, bool]:
+    """The table, how it is written, and whether no value holds a NUL."""
+    if kind == ".csv.gz":
+        try:
+            raw = gunzip(path, raw, limits)
+        except (OSError, EOFError, zlib.error) as error:
+            raise data_error(
+                path, "table", "be a gzip file", f"{error}",
+                "If it is text as it stands, name it .csv.",
+            ) from None  # fmt: skip
+    _refuse_binary(path, raw)
+    text, dialect = decode(path, raw, dialect)
+    text, dialect = detect(text, dialect)
+    what = f"text separated by {dialect.separator!r}"
+    try:
+        header = header_of(text, dialect.separator)
+    except csv.Error as error:
+        raise data_error(path, "table", f"be {what}", f"{error}") from None
+    if not any(n.strip() for n in header):
+        raise data_error(path, "table", "have a header and rows", "an empty file")
+    held = len(header) - next(i for i, n in enumerate(reversed(header)) if n.strip())
+    _check_names(path, [n.strip() for n in header[:held]])
+    rows = text.count("\n") or text.count("\r")  # line breaks within fields count too: no more
+    check_size(path, rows, len(header), limits, "about ")
+    try:
+        table = pa.csv.read_csv(
+            io.BytesIO(text.encode()),
+            read_options=pa.csv.ReadOptions(use_threads=False),
+            parse_options=pa.csv.ParseOptions(delimiter=dialect.separator, newlines_in_values=True),
+            convert_options=pa.csv.ConvertOptions(
+                column_types=dict.fromkeys(header, pa.string()), strings_can_be_null=False
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        if "Empty CSV file" in str(error):
+            raise data_error(path, "table", "have data rows", "a header only") from None
+        raise data_error(
+            path,
+            "table",
+            f"be {what} with as many fields in each row as the header",
+            str(error).removeprefix("CSV parse error: ").splitlines()[0].rstrip(".")[:200],
+            "Quote fields that hold the separator or a line break, or name another separator "
+            '(separator = ";" under [data]).',
+        ) from None
+    return _trimmed(path, table, held), dialect, "\0" not in text
+
+
+def _trimmed(path: Path, table: pa.Table, held: int) -> pa.Table:
+    """Without the nameless columns and the rows that spreadsheets write behind the last value.
+
+    Only `held` columns have names; those behind them must be empty.
+    """
+    for column in table.columns[held:]:
+        if pc.any(pc.not_equal(pc.utf8_trim_whitespace(column), "")).as_py():
+            _check_names(path, [n.strip() for n in table.schema.names])
+    table = table.select(range(held))
+    rows = table.num_rows
+    while rows and not any(column[rows - 1].as_py().strip() for column in table.columns):
+        rows -= 1
+    return table.slice(0, rows)
+
+
+_BINARY = {
+    b"PAR1": ("a Parquet file", "Name it .parquet."),
+    b"\x1f\x8b": ("a gzip file", "Name it .csv.gz."),
+    b"PK\x03\x04": ("a zip archive or an Excel workbook", "Unpack it, or export it as CSV."),
+    b"\xd0\xcf\x11\xe0": ("an Excel workbook", "Export it as CSV."),
+}
+
+
+def _refuse_binary(path: Path, raw: bytes) -> None:
+    """Name what is no text, before it is taken for text in another encoding."""
+    for start, (what, remedy) in _BINARY.items():
+        if raw.startswith(start):
+            raise data_error(path, "table", "be text", what, remedy)
+
+
+def _parquet(path: Path, raw: bytes, limits: Limits) -> pa.Table:
+    try:
+        return parquet_table(path, raw, limits)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        first = (str(error).splitlines() or ["damaged"])[0].rstrip(".")[:200]
+        raise data_error(
+            path, "table", "be a Parquet file", first, "If it is text, name it .csv."
+        ) from None
+
+
+def _check_names(path: Path, names: list[str]) -> None:
+    for i, name in enumerate(names):
+        if not name.strip():
+            raise data_error(
+                path,
+                f"column {i + 1}",
+                "have a name",
+                repr(name),
+                "Name it; if it is a row index, write the table without it.",
+            )
+        bad = next((c for c in name if unicodedata.category(c) in ("Cc", "Cs")), "")
+        if bad:
+            raise data_error(
+                path,
+                f"the name of column {i + 1}",
+                "be made of printable characters",
+                f"{name[:60]!r}, which holds {bad!r}",
+                "Rename it.",
+            )
+    twice = [n for n, k in Counter(names).items() if k > 1]
+    if twice:
+        values = all(re.fullmatch(r"[-+]?[0-9]+([.,][0-9]+)?", n.strip()) for n in names)
+        remedy = "Rename one."
+        if values:
+            remedy = "These are numbers: if the file has no line of names, write one before them."
+        raise data_error(path, "each column name", "appear once", f"{listed(twice)} twice", remedy)
+
+
+def _plain(path: Path, name: str, column: pa.ChunkedArray, sound: bool) -> pa.Array:
+    """One array of text (trimmed, missing as null), bool, dates or times, or numbers.
+
+    Text that is `sound` is known to be UTF-8 without NUL.
+    """
+    array = column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):  # pyarrow < 17 for zero or many chunks
+        array = pa.concat_arrays(array.chunks)
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        _check_text(path, name, array.dictionary)
+        array = array.cast(kind.value_type)
+        kind = array.type
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind) or pa.types.is_null(kind):
+        array = array.cast(pa.string())
+        kind = array.type
+    if pa.types.is_string(kind):
+        if not sound:
+            _check_text(path, name, array)
+        array = pc.utf8_trim_whitespace(array)
+        return pc.if_else(pc.is_in(array, value_set=_GONE), _NO_TEXT, array)
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or is_temporal(kind):
+        return array
+    if pa.types.is_decimal(kind):
+        try:
+            return array.cast(pa.int64())  # keys of databases: whole numbers beyond 2^53
+        except pa.ArrowInvalid:
+            return array.cast(pa.float64())
+    if pa.types.is_floating(kind):
+        kind = pa.float64() if pa.types.is_float16(kind) else kind
+        array = array.cast(kind)
+        return pc.if_else(pc.is_nan(array), pa.scalar(None, kind), array)
+    raise data_error(
+        path,
+        f"column {name!r}",
+        "hold numbers, text, booleans or dates",
+        f"the type {kind}",
+        "Convert it, or write the table without it.",
+    )
+
+
+def _check_text(path: Path, name: str, array: pa.Array) -> None:
+    """Refuse text that is none: bytes that are not UTF-8, and NUL."""
+    if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
+        return
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise data_error(
+            path,
+            f"column {name!r}",
+            "hold UTF-8 text",
+            str(error).splitlines()[0].rstrip(".")[:120],
+            "Write the table again from the correct text.",
+        ) from None
+    nul = pc.match_substring(array, "\0")
+    if pc.any(nul).as_py():
+        at = pc.index(nul, True).as_py()
+        raise data_error(
+            path,
+            f"column {name!r}",
+            "hold text",
+            f"a NUL byte in {array[at].as_py()[:40]!r}",
+            "Remove it.",
+        )
+
+
+def texts(array: pa.Array) -> pa.Array:
+    """The values as text, missing as null; whole numbers are written as their digits."""
+    if pa.types.is_duration(array.type):
+        array = array.cast(pa.int64())
+    elif pa.types.is_floating(array.type):  # written as text, 1e12 is "1e+12"
+        with contextlib.suppress(pa.ArrowInvalid):
+            array = array.cast(pa.int64())
+    if not pa.types.is_string(array.type):
+        array = array.cast(pa.string())
+    distinct = [v for v in pc.unique(array).to_pylist() if v is not None]
+    whole = re.compile(r"[+-]?\d+\.0*")
+    if distinct and all(whole.fullmatch(v) for v in distinct):
+        array = pc.replace_substring_regex(array, r"\.0*$", "")
+    return array
+
+
+def numbers(array: pa.Array, decimal: str = ".") -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """The values as float64 (NaN = missing), and the rows whose text is no number.
+
+    Dates of a typed table are days; see :mod:`vflsec.data.dates`. With a decimal comma, a column
+    that makes more sense with decimal points is read so.
+    """
+    if pa.types.is_string(array.type):
+        at_once = _plain_floats(array) if decimal != "," else None
+        if at_once is not None:
+            return at_once, np.empty(0, dtype=np.int64)
+        coded = array.dictionary_encode()
+        spelled = coded.dictionary.to_pylist()
+        found = [number_of(t, decimal or ".") for t in spelled]
+        if decimal == "," and None in found:
+            points = [number_of(t, ".") for t in spelled]
+            found = points if points.count(None) < found.count(None) else found
+        lookup = np.array([np.nan if v is None else v for v in found] + [np.nan])
+        bad = np.array([v is None for v in found] + [False])
+        codes = coded.indices.fill_null(len(found)).to_numpy(zero_copy_only=False)
+        return lookup[codes], np.flatnonzero(bad[codes])
+    if is_temporal(array.type):
+        array = days(array)
+    values = array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return values.astype(np.float64), np.empty(0, dtype=np.int64)
+
+
+def _plain_floats(array: pa.Array) -> NDArray[np.float64] | None:
+    """The values at once if all are finite numbers as Arrow reads them; :func:`float` agrees."""
+    try:
+        found = pc.cast(array, pa.float64())
+    except pa.ArrowInvalid:
+        return None
+    if not pc.all(pc.is_finite(found)).as_py():
+        return None
+    return found.fill_null(np.nan).to_numpy(zero_copy_only=False).astype(np.float64)
+
+
+def dates(array: pa.Array) -> tuple[NDArray[np.float64] | None, str]:
+    """The days that a text column says (NaN = missing), or None and why it is no date."""
+    if not pa.types.is_string(array.type):
+        return None, ""
+    first = next((v for v in array[:50].to_pylist() if v is not None), "")
+    if not first[:1].isdigit():
+        return None, ""
+    coded = array.dictionary_encode()
+    found, why = text_days(coded.dictionary.to_pylist())
+    if found is None:
+        return None, why
+    codes = coded.indices.fill_null(len(found)).to_numpy(zero_copy_only=False)
+    return np.append(found, np.nan)[codes], ""

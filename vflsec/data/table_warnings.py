@@ -1,0 +1,136 @@
+"""What a reader should know about tables before training on them: what is missing or left out.
+
+An empty cell, NaN and the other spellings of :data:`vflsec.data.read_table.MISSING` are a missing
+value, never an error: a missing number becomes the mean of its column over the training rows, and a
+missing category a code of its own (:mod:`vflsec.data.preprocess`). They are counted here, so that
+nobody trains on gaps unawares. An infinite number has no such meaning and is an error.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+
+import numpy as np
+
+from vflsec.data.dialect import number_of
+from vflsec.data.duplicates import twins
+from vflsec.data.label_leakage import telling_columns, telling_ids, telling_rows
+from vflsec.data.profile import overlap_sentence
+from vflsec.data.source import Source
+
+__all__ = ["missing_by_column", "remarks", "told"]
+
+_MOST = 12
+
+
+def missing_by_column(source: Source) -> dict[str, dict[str, int]]:
+    """{party: {column: rows without a value}} of the columns that miss some."""
+    out = {}
+    for party, data in source.parties.items():
+        if data.names and data.values.ndim == 2:
+            counts = np.isnan(data.values).sum(axis=0)
+            found = {c: int(k) for c, k in zip(data.names, counts, strict=True) if k}
+            if found:
+                out[party] = found
+    return out
+
+
+def remarks(source: Source) -> list[str]:
+    """One sentence for each thing that was read otherwise than a reader may expect."""
+    out = []
+    if source.label_holder:
+        out.append(f"{source.active} holds labels only: it has no column of its own.")
+    for party, counts in missing_by_column(source).items():
+        rows = len(source.parties[party].rows)
+        parts = [f"{c} {k}" for c, k in counts.items()]
+        out.append(
+            f"missing values at {party}, of {rows} rows: {_listed(parts)}; a missing number "
+            "becomes the column's mean, a missing category its own code."
+        )
+    out += told(source)
+    facts = source.facts
+    for table in facts.get("tables", ()):
+        if table["read_as"] not in ("", "Parquet"):
+            out.append(f"{table['file']} is read as {table['read_as']}.")
+    if facts.get("parties"):
+        out += filter(None, [overlap_sentence(facts["parties"]), facts.get("respelled", "")])
+    out += [str(n) for n in facts.get("notes", ())]
+    folded = [f"{c} {k}" for c, k in facts.get("folded_categories", {}).items()]
+    if folded:
+        out.append(f"rare categories folded into one, by column: {_listed(folded)}.")
+    if facts.get("unused_columns"):
+        out.append(f"columns that nobody uses: {_listed(facts['unused_columns'])}.")
+    if facts.get("unlabelled"):
+        out.append(f"{facts['unlabelled']} of {len(source.y)} rows have no label.")
+    return out
+
+
+def told(source: Source) -> list[str]:
+    """What makes an audit say little: classes that are one, columns that tell the label alone."""
+    alike: dict[str | float, list[str]] = {}
+    for name in source.class_names:
+        alike.setdefault(_folded(str(name)), []).append(repr(str(name)))
+    out = [
+        f"classes {_listed(names)} differ in spelling only; are they one? Put them together with "
+        "merge_classes."
+        for names in alike.values()
+        if len(names) > 1
+    ]
+    equal, rows = twins(source)
+    if equal:
+        out.append(
+            f"{equal} of {rows} rows equal another one in every column of every party: one person "
+            "under two ids? A person that is trained on or known under one id and tested under the "
+            "other makes all figures too high. Keep one row of each, or name the column that holds "
+            "the person (data.group)."
+        )
+    for (party, label), found in telling_columns(source).items():
+        which = _listed([f"{c} (AUC {v:.3f})" for c, v in found.items()])
+        what, of = (label, f"of {label} ") if label else ("the label", "")
+        so = (
+            "The model then hardly needs the other parties"
+            if party == source.active
+            else f"What own columns tell is no leak, so none {of}to {party} can be found"
+        )
+        out.append(
+            f"{which} of {party} {'tells' if len(found) == 1 else 'tell'} {what} alone: a copy of "
+            f"it, or known only after it? {so}. If it is no feature, leave it out (drop)."
+        )
+    return [*out, *_without_a_message(source)]
+
+
+def _without_a_message(source: Source) -> list[str]:
+    """Ids, and orders of rows in users' tables, that tell the label: no attack reads these."""
+    tables = source.facts.get("tables", ())
+    out = []
+    if any(c["role"] == "id" for t in tables for c in t["columns"]):
+        for label in telling_ids(source):
+            out.append(
+                f"Sorted, the ids set rows of one class of {label or 'the label'} behind each "
+                "other. All parties know the ids, so whoever knows a few labels knows the others "
+                "without any message, and no attack reads ids. Give rows ids that tell nothing."
+            )
+    if len(tables) > 1:
+        files = {p: t["file"] for t in tables for p in t["parties"]}
+        for party, label in telling_rows(source):
+            out.append(
+                f"Rows of one class of {label or 'the label'} stand behind each other in "
+                f"{files[party]}. If {party} got its table in this order, it knows the label "
+                "without any message, and no attack reads the order. Shuffle what you give out."
+            )
+    return out
+
+
+def _folded(name: str) -> str | float:
+    """What a class is called but for case, blanks, invisible signs and ways to write a number."""
+    shown = "".join(
+        c for c in unicodedata.normalize("NFKC", name) if unicodedata.category(c) != "Cf"
+    )
+    number = number_of(shown.strip(), ".")
+    return " ".join(shown.casefold().split()) if number is None else number
+
+
+def _listed(parts: Sequence[str]) -> str:
+    more = len(parts) - _MOST
+    return ", ".join(parts[:_MOST]) + (f" and {more} more" if more > 0 else "")

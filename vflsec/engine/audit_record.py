@@ -1,0 +1,335 @@
+"""What is kept beside the results of an audit, so that they can be judged without its data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shlex
+import tomllib
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from functools import cache, partial
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vflsec._version import __version__
+from vflsec.config.scenario import load_scenario, packaged_scenarios
+from vflsec.config.toml_text import line_of
+from vflsec.data.load import table_files
+from vflsec.errors import ConfigError, VflsecError
+from vflsec.plan.observe import elsewhere
+from vflsec.plugins import registry
+from vflsec.specs import QUESTIONS, AttackSpec
+
+if TYPE_CHECKING:
+    from vflsec.config.scenario import Scenario
+    from vflsec.plan.values import Plan
+
+AUDITOR = "VFLSEC_AUDITOR"
+"""The environment variable with the name of whoever runs the audit, for the signed page."""
+
+__all__ = ["AUDITOR", "edited", "edited_tables", "families", "record_of", "regated", "source",
+           "threats", "versions"]  # fmt: skip
+
+
+def record_of(
+    scenario: Scenario, plan: Plan, device: str, looks: int, folder: Path
+) -> dict[str, Any]:
+    """What judging the results later needs, as plain values: no data is read again for it.
+
+    Args:
+        scenario, plan: what is audited.
+        device: where it runs.
+        looks: how often the gates are judged before they must be decided.
+        folder: the results directory.
+    """
+    from vflsec.engine.tune_advice import treating
+
+    wanted: dict[str, dict[str, None]] = {}
+    known_rows: dict[str, int] = {}
+    of_label: dict[str, str] = {}
+    grants: dict[str, dict[str, Any]] = {}
+    planted_as: dict[str, str] = {}
+    datasets: dict[str, str] = {}
+    algorithms: dict[str, str] = {}
+    for group in plan.groups:
+        for cell in group.cells:
+            wanted.setdefault(cell.key, {}).update(dict.fromkeys(a.key for a in group.attacks))
+            datasets.setdefault(f"{group.role}:{cell.key}", group.data.name)
+            algorithms.setdefault(f"{group.role}:{cell.key}", group.title)
+        known_rows.update({a.key: a.known_rows for a in group.attacks})
+        of_label.update({a.key: a.of_label for a in group.attacks if a.of_label})
+        grants.update({a.key: a.grants for a in group.attacks if a.grants})
+        like = {a.key: (a.label, elsewhere(a).label) for a in group.attacks}
+        planted_as.update({k: there for k, (here, there) in like.items() if here != there})
+    for refused in plan.refused:
+        known_rows[refused.attack.key] = refused.attack.known_rows
+        for key in refused.cells:
+            wanted.setdefault(key, {})[refused.attack.key] = None
+    return {
+        "name": scenario.name,
+        "scenario_hash": scenario.hash,
+        "scenario_toml": scenario.to_toml(),
+        "confidence": plan.confidence,
+        "gates": [g.model_dump(exclude_none=True) for g in scenario.root.gate],
+        "datasets": datasets,
+        "algorithms": algorithms,
+        "wanted": {cell: list(keys) for cell, keys in wanted.items()},
+        "known_rows": known_rows,
+        "of_label": of_label,
+        "grants": grants,
+        "planted_as": planted_as,
+        "attacks": _threats(plan),
+        "families": families({g.data.classes for g in plan.groups if g.role == "audit"}),
+        "defenses": _defenses(plan),
+        "treats": treating(),
+        "scenario_file": _shown(scenario.origin.file),
+        "scenario_source": _source(scenario, folder),
+        "looks": looks,
+        "gate_lines": _gate_lines(scenario),
+        "who": os.environ.get(AUDITOR, ""),
+        "command": {
+            "scenario": _asked(scenario),
+            "set": list(scenario.overrides),
+        },
+        "when": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S"),
+        "data": {g.data.name: g.data.digest for g in plan.groups},
+        "classes": {g.data.name: g.data.classes for g in plan.groups},
+        "files": _files(scenario, plan),
+        "tables": {
+            g.data.name: {
+                "tables": list(g.data.tables),
+                "overlap": dict(g.data.overlap),
+                "alignment": [dict(a) for a in g.data.alignment],
+            }
+            for g in plan.groups
+            if g.data.tables or g.data.alignment
+        },
+        "refused": [asdict(r) for r in plan.refused],
+        "notes": list(plan.notes),
+        "visibility": list(plan.visibility),
+        "device": device,
+        "versions": versions(),
+    }
+
+
+def _gate_lines(scenario: Scenario) -> list[int]:
+    """The line of each gate in the scenario's own file, 0 where it has none.
+
+    Of one that stands in a file which it extends, the line that names that file.
+    """
+    origin = scenario.origin
+    above = line_of(origin.lines, ("extends",))
+    places = [scenario.error(("gate", i), "") for i in range(len(scenario.root.gate))]
+    return [p.line if p.file == origin.file or not p.line else above for p in places]
+
+
+def _source(scenario: Scenario, folder: Path) -> dict[str, Any]:
+    """Where the scenario's file is, seen from the results, and what it held; for `edited`."""
+    path = scenario.base / Path(scenario.origin.file).name
+    if not path.is_file():
+        return {}
+    try:
+        there = os.path.relpath(path, folder.resolve())
+    except ValueError:  # on another drive
+        there = str(path)
+    return {"path": there, "digest": _held(path), "overrides": list(scenario.overrides)}
+
+
+def _files(scenario: Scenario, plan: Plan) -> dict[str, str]:
+    """What the tables held, by path as seen from the scenario's file; for `edited_tables`."""
+    paths = {
+        path: None for g in plan.groups if g.data.tables
+        for path in table_files(g.data.section, Path())
+    }  # fmt: skip
+    return {str(p): _held(scenario.base / p) for p in paths if (scenario.base / p).is_file()}
+
+
+def _held(path: Path) -> str:
+    """A hash of what a file holds."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=12)).hexdigest()
+
+
+def _asked(scenario: Scenario) -> str:
+    """What to call it by on the command line; '' if it never was a file."""
+    file = Path(scenario.origin.file)
+    if file.is_file():
+        return str(file)
+    return file.stem if file.stem in packaged_scenarios() else ""
+
+
+def edited(record: Mapping[str, Any], folder: Path) -> Path | None:
+    """The scenario's file, if it is still there and holds something else than was audited."""
+    source = record.get("scenario_source") or {}
+    path = folder / str(source.get("path", ""))
+    if not source or not path.is_file():
+        return None
+    return None if _held(path) == source.get("digest") else Path(os.path.relpath(path))
+
+
+def edited_tables(record: Mapping[str, Any], folder: Path) -> list[Path]:
+    """The tables that are still there and hold something else than was audited."""
+    source = record.get("scenario_source") or {}
+    base = (folder / str(source.get("path", ""))).parent
+    held = {base / name: digest for name, digest in (record.get("files") or {}).items()}
+    return [
+        Path(os.path.relpath(path)) for path, digest in held.items()
+        if source and path.is_file() and os.access(path, os.R_OK) and _held(path) != digest
+    ]  # fmt: skip
+
+
+def regated(record: Mapping[str, Any], scenario: str) -> dict[str, Any]:
+    """The record with the gates of an edited scenario.
+
+    Args:
+        record: of a finished audit.
+        scenario: the edited file; the audit's own ``--set`` apply to it too.
+
+    Raises:
+        ConfigError: more than gates was edited, so that the results are not those of it.
+    """
+    overrides = (record.get("scenario_source") or {}).get("overrides", [])
+    loaded = load_scenario(scenario, overrides)
+    before, after = tomllib.loads(str(record["scenario_toml"])), loaded.resolved()
+    after = json.loads(json.dumps(after))
+    same = ("name", "gate")
+    changed = [k for k in {**before, **after} if k not in same]
+    changed = [k for k in changed if _listed(before.get(k)) != _listed(after.get(k))]
+    if changed:
+        raise ConfigError(
+            f"{scenario}: not only its gates differ from what was audited, also "
+            f"{', '.join(changed)}. Run `{shlex.join(['vflsec', 'audit', str(scenario)])}`; what "
+            "is stored and still asked for is not trained again."
+        )
+    gates = loaded.root.gate
+    return {
+        **record,
+        "gates": [g.model_dump(exclude_none=True) for g in gates],
+        "gate_lines": _gate_lines(loaded),
+        "scenario_toml": loaded.to_toml(),
+        "scenario_hash": loaded.hash,
+        "scenario_file": _shown(scenario),
+    }
+
+
+def _listed(value: Any) -> Any:
+    """A section as a list, as which it may be written or not."""
+    return value if isinstance(value, list) or value is None else [value]
+
+
+def _shown(file: str) -> str:
+    """A scenario's path as a build sees it: relative to where the audit runs, if it is below."""
+    path = Path(file)
+    if not path.is_absolute():
+        return path.as_posix()
+    below = path.is_relative_to(Path.cwd())
+    return (path.relative_to(Path.cwd()) if below else Path(path.name)).as_posix()
+
+
+def _threats(plan: Plan) -> dict[str, dict[str, Any]]:
+    """What every attack of the audit is and needs, by key."""
+    every = [a for g in plan.groups if g.role == "audit" for a in g.attacks]
+    every += [r.attack for r in plan.refused if r.role == "audit"]
+    return threats(every)
+
+
+def threats(specs: Iterable[AttackSpec]) -> dict[str, dict[str, Any]]:
+    """What attacks are and need, by key, so that a report can say it without importing them."""
+    from vflsec.core.view import as_needs
+
+    out = {}
+    for spec in specs:
+        entry = registry.attacks.entry(spec.name)
+        attack = registry.attacks.create(spec.name, spec.params)
+        out[spec.key] = {
+            "name": spec.name,
+            "label": spec.label,
+            "params": dict(spec.params),
+            "adversary": list(spec.adversary),
+            "known_rows": spec.known_rows,
+            "prior": spec.prior,
+            "aux_rows": spec.aux_rows,
+            "peer_model": spec.peer_model,
+            "target": attack.target,
+            "family": entry.family,
+            "needs": sorted(str(n) for n in as_needs(attack.looks_at)),
+            "active": attack.policy() is not None,
+            "summary": entry.summary,
+            "source": entry.source,
+        }
+        if spec.of_label and spec.of_label not in QUESTIONS:
+            out[spec.key]["every_label"] = replace(spec, of_label="").label
+    return out
+
+
+def families(kinds: Collection[int]) -> dict[str, list[str]]:
+    """Every registered attack by the family that its file names.
+
+    Those that suit the labels of no data set, as a quantity or several labels, do not exist.
+
+    Args:
+        kinds: numbers of classes of the data sets, 1 for a quantity and 0 for several labels.
+    """
+    out: dict[str, list[str]] = {}
+    for entry in registry.attacks.entries().values():
+        if not kinds or any(_suits(entry.name, classes) for classes in kinds):
+            out.setdefault(entry.family, []).append(entry.name)
+    return out
+
+
+def _suits(name: str, classes: int) -> bool:
+    """Whether an attack can be made on such a label; of one that does not load, yes."""
+    if classes > 1:
+        return True
+    try:
+        attack = registry.attacks.create(name)
+        return attack.suits(classes) or (classes == 1 and bool(attack.questions))
+    except VflsecError:
+        return True
+
+
+def _defenses(plan: Plan) -> dict[str, dict[str, str]]:
+    """What every defense of the audit is, by name."""
+    used = {d.name for g in plan.groups for c in g.cells for d in c.defenses}
+    entries = {name: registry.defenses.entry(name) for name in sorted(used)}
+    return {n: {"summary": e.summary, "source": e.source} for n, e in entries.items()}
+
+
+def versions() -> dict[str, str]:
+    """Of what figures depend on."""
+    import numpy
+    import torch
+
+    return {
+        "vflsec": __version__,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "numpy": numpy.__version__,
+        "scikit-learn": metadata.version("scikit-learn"),
+        "code": source(),
+    }
+
+
+@cache
+def source() -> str:
+    """Hash of the package's own Python files as they lie there, 12 hexadecimal digits.
+
+    In a checkout they change while the version stays.
+    """
+    package = Path(__file__).parents[1]
+    whole = hashlib.sha256()
+    files = [
+        Path(folder, name)
+        for folder, _, names in os.walk(package, followlinks=True)
+        for name in names
+        if name.endswith(".py")
+    ]
+    for name, path in sorted((f.relative_to(package).as_posix(), f) for f in files):
+        if path.is_file():  # editors leave links to nothing
+            whole.update(f"{name}\0".encode() + path.read_bytes() + b"\0")
+    return whole.hexdigest()[:12]

@@ -1,0 +1,56 @@
+"""Stored results judged: figures, verdicts and exports; needs neither the data nor a trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vflsec.report.notebook import Audit
+from vflsec.storage.results_folder import withdraw
+from vflsec.storage.store import Store
+
+__all__ = ["judge"]
+
+
+def judge(
+    store: Store,
+    record: Mapping[str, Any] | None = None,
+    *,
+    seconds: float | None = None,
+    partial: bool = False,
+    export: bool = True,
+    **how: Any,
+) -> Audit:
+    """Judge what a store holds and rewrite the exports beside it; trains nothing.
+
+    Args:
+        store: with the results.
+        record: of the audit whose gates are judged; the one in the store if not given.
+        seconds: of the run, for the summary.
+        partial: more is to come, so no gate is judged and nothing passes; so it is for a shard.
+        export: whether to write files.
+        how: see `vflsec.audit.evaluate.evaluate`.
+    """
+    from vflsec.audit.evaluate import evaluate
+    from vflsec.report.exports import here, summary_of, write_exports
+    from vflsec.report.outputs import write_reports
+
+    record = store.record() if record is None else record
+    results = store.results(record["wanted"])
+    shard = str(record.get("shard", ""))
+    partial = partial or bool(shard)
+    evaluation = evaluate(record, results, partial=partial, **how)
+    complete = not partial and not store.unfinished(record["wanted"])
+    code = evaluation.exit_code
+    if not complete and code == 0:
+        code = 3  # what was not measured cannot pass
+    summary = summary_of(record, evaluation, results, seconds)
+    summary |= {"complete": complete, "exit_code": code, "shard": shard}
+    summary["command"] = here(summary, store.folder)
+    if export:
+        if not partial:  # killed in between, no report stands beside another one's summary
+            withdraw(store.folder)
+        write_exports(store.folder, str(record["scenario_toml"]), evaluation.frame, summary)
+        if not partial:
+            write_reports(store.folder, summary)
+    return Audit(store.folder, evaluation.frame, summary, evaluation.verdicts, code)

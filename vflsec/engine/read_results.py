@@ -1,0 +1,91 @@
+"""Earlier audits, read back from their results directories."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vflsec.audit.baseline import Baseline, advantages, granted, read_baseline, refuse_failed
+from vflsec.audit.compare import compare
+from vflsec.engine.evaluate_store import judge
+from vflsec.errors import ConfigError
+from vflsec.report.notebook import Audit
+from vflsec.storage.store import STORE_NAME, Store
+
+__all__ = ["compare_folders", "read_any", "read_audit", "refuse_damaged"]
+
+
+def read_audit(folder: Path, **how: Any) -> Audit:
+    """The audit in a results directory, judged again; nothing is written.
+
+    Args:
+        folder: where `vflsec audit` wrote.
+        how: see `vflsec.engine.evaluate_store.judge`.
+
+    Raises:
+        ConfigError: the directory holds no audit.
+    """
+    with Store(folder, readonly=True) as store, store.reading():
+        return judge(store, export=False, **how)
+
+
+def refuse_damaged(folder: Path, summary: Mapping[str, Any]) -> None:
+    """Refuse a summary beside results that are damaged, or not those that it speaks of.
+
+    One without results beside it, as a build publishes it, stands for itself.
+
+    Raises:
+        ConfigError: they are; the summary would show a verdict that nothing there bears out.
+    """
+    if not (folder / STORE_NAME).is_file():
+        return
+    with Store(folder, readonly=True) as store, store.reading():
+        record = store.record()
+        store.results(record["wanted"])
+        if record["scenario_hash"] != summary["scenario_hash"]:
+            why = "was made from another audit's results than those beside it"
+        elif summary["complete"] and store.unfinished(record["wanted"]):
+            why = "speaks of results that are no longer beside it"
+        else:
+            return
+    raise ConfigError(
+        f"{folder / 'summary.json'}: {why}. Run the same `vflsec audit` again: what is stored is "
+        "not trained twice, and the summary is written anew."
+    )
+
+
+def read_any(path: Path) -> Baseline:
+    """The values in a baseline file, or in the results directory of an earlier audit.
+
+    Raises:
+        ConfigError: it is neither, or that audit is unfinished or has an attack that failed on
+            every seed: what it lacks, nothing would be compared with.
+    """
+    if not path.is_dir():
+        return read_baseline(path)
+    audit = read_audit(path, only=True)
+    if not audit.summary["complete"]:
+        shard = audit.summary["shard"]
+        cure = (
+            "Put all shards together first: vflsec merge."
+            if shard
+            else "Run that audit again first."
+        )
+        raise ConfigError(
+            f"{path}: {f'holds shard {shard}' if shard else 'not all that was planned is measured'}"
+            f", so this is no baseline: a rise of what it lacks would go unseen. {cure}"
+        )
+    refuse_failed(path, audit.results)
+    found = advantages(granted(audit.results, audit.summary.get("attacks", {})))
+    return Baseline(found, audit.summary["data"])
+
+
+def compare_folders(before: Path, after: Path, confidence: float | None = None) -> dict[str, Any]:
+    """What changed between two results directories, see `vflsec.audit.compare.compare`.
+
+    Raises:
+        ConfigError: a directory holds no audit.
+    """
+    old, new = (read_audit(folder, only=True) for folder in (before, after))
+    return compare(old, new, confidence)

@@ -1,0 +1,271 @@
+"""Work done by workers: in processes, on a cluster; with retry rounds when one dies.
+
+Workers return what they found, and this process alone writes it into the store: they may be on
+machines that do not see it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vflsec.engine.audit_record import versions
+from vflsec.engine.executor import Backend, Done, Tasks, commit, default_backend, do_work, made
+from vflsec.engine.shard import LEAST
+from vflsec.engine.worker_pools import Pool
+from vflsec.errors import ConfigError, VflsecError
+from vflsec.plan.cells import code_of
+from vflsec.plan.estimate import weight
+from vflsec.plan.values import Work
+from vflsec.plugins import registry
+from vflsec.plugins.loading import importable
+from vflsec.specs import AttackSpec, CellSpec
+from vflsec.storage.store import Store
+
+if TYPE_CHECKING:
+    from vflsec.train.view_writer import Keep
+
+__all__ = ["batched", "few", "run_parallel"]
+
+_ROUNDS = 3  # of workers dying without any progress in between
+_PATIENCE = 5.0  # seconds in which nothing ends, after which a pool is asked whether it waits
+
+
+@dataclass(frozen=True)
+class _Order:
+    """What a worker is told; it travels to it."""
+
+    works: Sequence[Work]
+    base: Path
+    device: str
+    backend: Backend | None
+    versions: Mapping[str, str]
+    folder: Path | None = None
+    controls: Path | None = None
+    keep: Keep | None = None
+    turn: int = 0
+
+
+def _in_worker(order: _Order) -> list[Done]:
+    """Do the work; refuse to where this machine would not give the figures of the one that asks.
+
+    Raises:
+        ConfigError: versions, tables or the source of plug-ins differ; of a process beside the one
+            that asks, the source alone can, where a file was edited before it was imported.
+    """
+    import torch
+
+    from vflsec.train.device import in_turn
+
+    with _BUSY:
+        torch.set_num_threads(1)
+        importable(order.base)
+        if order.folder is None:
+            _same_versions(order)
+        _same_code(order)
+        tasks, device = _tasks_here(order), in_turn(order.device, order.turn)
+        return [made(work, tasks, device, None, order.folder, order.keep) for work in order.works]
+
+
+_BUSY = threading.Lock()
+"""A worker does one task at a time, whatever its number of threads."""
+_here: dict[tuple[Path, Path | None, int], Tasks] = {}
+
+
+def _tasks_here(order: _Order) -> Tasks:
+    """The tasks of this worker, which it need not make anew for every piece of work."""
+    if order.backend is not None:
+        return Tasks(order.backend, order.base)
+    key = (order.base, order.controls, os.getpid())
+    if key not in _here:
+        _here.clear()
+        _here[key] = Tasks(default_backend(), order.base, order.controls)
+    return _here[key]
+
+
+def _same_versions(order: _Order) -> None:
+    mine = versions()
+    where = f"worker {socket.gethostname()}"
+    for name, asked in order.versions.items():
+        if name != "python" and mine[name] != asked:
+            raise ConfigError(
+                f"{where}: has {name} {mine[name]}, the audit runs with {asked}. Install the same "
+                "on every machine: results of different versions are not those of one audit."
+            )
+
+
+_seen: set[tuple[str, str]] = set()  # what runs and its source, as this process has imported it
+
+
+def _same_code(order: _Order) -> None:
+    """Of a process on this machine once: what it has imported it keeps, whatever is edited then."""
+    for work in order.works:
+        asked: list[tuple[str, str, Callable[[], str]]] = [
+            (work.title, c.code, partial(_code_here, work, c)) for c in work.cells[:1]
+        ]
+        asked += [(a.label, a.code, partial(_code_of_attack, a)) for a in work.attacks]
+        for what, code, here in asked:
+            if order.folder is not None and (what, code) in _seen:
+                continue
+            if here() != code:
+                raise _other_code(what, order.folder is None)
+            _seen.add((what, code))
+
+
+def _other_code(what: str, remote: bool) -> ConfigError:
+    if not remote:
+        return ConfigError(
+            f"the source that {what} runs was changed after the audit began, before a worker had "
+            "read it. Run the same command again: what is finished is kept."
+        )
+    return ConfigError(
+        f"worker {socket.gethostname()}: the source that {what} runs differs from that of the "
+        "audit. Install the same plug-ins, and lay the scenario's modules, on every machine, and "
+        "have vflsec in a checkout on all of them or on none."
+    )
+
+
+def _code_here(work: Work, cell: CellSpec) -> str:
+    return code_of(work.data.section, cell.algorithm, cell.params, cell.defenses)
+
+
+def _code_of_attack(attack: AttackSpec) -> str:
+    return registry.attacks.entry(attack.name).code
+
+
+def batched(works: Sequence[Work], workers: int) -> list[list[Work]]:
+    """Pieces of work as tasks: the dearest first, small ones together.
+
+    A task is at most an eighth of a worker's share, so that nobody waits long for the last one,
+    and never holds more than one piece unless it stays below that.
+
+    Args:
+        works: what is to be done.
+        workers: how many share it.
+    """
+    costs = {id(w): weight(w) for w in works}
+    most = sum(costs.values()) / (8 * workers)
+    out: list[list[Work]] = []
+    room = 0.0
+    for work in sorted(works, key=lambda w: -costs[id(w)]):
+        same = out and (out[-1][0].data, out[-1][0].kept) == (work.data, work.kept)
+        if same and costs[id(work)] <= room:
+            out[-1].append(work)
+            room -= costs[id(work)]
+        else:
+            out.append([work])
+            room = most - costs[id(work)]
+    return out
+
+
+def few(works: Sequence[Work], replicas: int, workers: int) -> int:
+    """Most cells of one piece so that none costs more than a worker's share.
+
+    At most `replicas`; parts of fewer than four cells are not made.
+    """
+    costs = [weight(w) for w in works]
+    share = sum(costs) / workers
+    parts = [max(1, math.ceil(cost / share - 1e-9)) for cost in costs]
+    split = [math.ceil(len(w.cells) / k) for w, k in zip(works, parts, strict=True) if k > 1]
+    return min(replicas, max(LEAST, min(split, default=replicas)))
+
+
+def _ended(
+    futures: Iterable[Future[list[Done]]], pool: Pool, note: Callable[[str], None]
+) -> Iterator[Future[list[Done]]]:
+    """Each when it ends; what they wait for is noted once, and again if it happens again."""
+    left, said = set(futures), ""
+    while left:
+        ended, left = wait(left, _PATIENCE, FIRST_COMPLETED)
+        why = "" if ended else pool.waits()
+        if why and why != said:
+            note(why)
+        said = why
+        yield from ended
+
+
+def run_parallel(
+    todo: Callable[[bool], Sequence[Work]],
+    store: Store,
+    base: Path,
+    *,
+    device: str,
+    pool: Pool,
+    backend: Backend | None = None,
+    finished: Callable[[Work], None] = lambda _: None,
+    note: Callable[[str], None] = lambda _: None,
+    idle: Callable[[], None] = lambda: None,
+    keep: Keep | None = None,
+    controls: Path | None = None,
+) -> None:
+    """Do all work by the workers of a pool; when one dies, do again what is not in the store.
+
+    Args:
+        todo: the work that is not finished, asked before every round; its argument is whether
+            errors count as not finished, which is so in the first round only.
+        store, base: for the results; of relative paths.
+        finished: called in this process after each piece.
+        note: told what the user should know.
+        idle: called once in this process when a worker has nothing left to do, and others work.
+        keep: where views are kept, if they are.
+        controls: a folder that all workers see, in which they share controls.
+
+    Raises:
+        VflsecError: workers died in three rounds in a row without finishing anything.
+    """
+    fruitless, first, busy = 0, True, True
+    folder = None if pool.remote else store.folder
+    order = partial(_Order, base=base, device=device, backend=backend, versions=versions(),
+                    folder=folder, controls=controls, keep=keep)  # fmt: skip
+    here = Tasks(backend or default_backend(), base)
+    while works := list(todo(first)):
+        done, first, lost = 0, False, False
+        executor = pool.executor()
+        local = [w for w in works if w.kept and pool.remote]  # kept views lie on this machine
+        tasks = batched([w for w in works if not (w.kept and pool.remote)], pool.workers)
+        try:
+            futures = {
+                executor.submit(_in_worker, order(works=t, turn=k)): t for k, t in enumerate(tasks)
+            }
+            for work in local:
+                do_work(work, store, here, device)
+                finished(work)
+            for left, future in zip(
+                count(len(futures) - 1, -1), _ended(futures, pool, note), strict=False
+            ):
+                try:
+                    found = future.result()
+                except pool.lost:
+                    lost = True
+                    continue
+                for work, results in zip(futures[future], found, strict=True):
+                    for text in results.notes:
+                        note(text)
+                    commit(store, work, results)
+                    finished(work)
+                    done += 1
+                if busy and 0 < left < pool.workers:
+                    busy = False
+                    idle()
+        except pool.lost:
+            lost = True
+        except BaseException:
+            pool.stop()
+            raise
+        if lost:
+            fruitless = 0 if done else fruitless + 1
+            if fruitless >= _ROUNDS:
+                raise VflsecError(
+                    f"workers died {_ROUNDS} times in a row without finishing anything, most often "
+                    "for lack of memory. Run the same command with a smaller --replicas or --jobs; "
+                    "what is finished is kept."
+                )

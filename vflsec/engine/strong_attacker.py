@@ -1,0 +1,190 @@
+"""The strong attacker: settings chosen on drawn worlds, which then attack what is audited.
+
+The choice is made from the stored trainings on those worlds alone (:mod:`vflsec.plan.strong`), with
+their own truth: no audited row or seed has a part in it, and of the labels only how many there are
+of each class, so what the chosen setting finds in the audit needs no correction for having been
+chosen. At every point (defense, strength, adversary, rows) the setting with the largest mean
+advantage over all controls wins, and the one that is written where the lead is within
+:data:`vflsec.audit.controls.LEAST` or one standard error over the worlds. Winners join what is
+written at every point of that data set and algorithm, so that each is seen without a defense too,
+and no figure of the default attacker is lost.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vflsec.audit import leakage
+from vflsec.audit.controls import LEAST
+from vflsec.engine.dry_run import make_plan
+from vflsec.plan.strong import SEEDS, STRONG, Chosen
+from vflsec.plan.values import TUNING, Plan, Setting
+from vflsec.specs import CellResult, digest
+from vflsec.storage.store import Store
+
+if TYPE_CHECKING:
+    from vflsec.config.scenario import Scenario
+    from vflsec.data.source import Source
+
+__all__ = ["attacker", "choices", "chosen", "settled"]
+
+DEFAULT: Mapping[str, Any] = {"name": "default"}
+
+
+def attacker(
+    plan: Plan, store: Store, asked: str, search: Callable[[Plan], None]
+) -> dict[str, Any]:
+    """Which attacker audits, for the record; the choice that the store holds is not made again.
+
+    Args:
+        plan: with the trainings on drawn worlds, if there are any.
+        store: of the results.
+        asked: ``default`` or ``strong``.
+        search: does these trainings, as far as they are missing; no record stands meanwhile.
+    """
+    if asked != STRONG:
+        return dict(DEFAULT)
+    part = replace(plan, groups=tuple(g for g in plan.groups if g.role == TUNING))
+    identity = digest([[*_asked(t), t.written, t.spec.key, t.cells] for t in plan.tried])
+    before = (store.meta("audit") or {}).get("attacker") or {}
+    if before.get("identity") == identity:
+        return dict(before)
+    if part.groups:
+        store.drop_meta("audit")  # killed in the search, no earlier audit is judged for this one
+        search(part)
+    wanted: dict[str, list[str]] = {}
+    for g in part.groups:
+        for c in g.cells:
+            wanted.setdefault(c.key, []).extend(a.key for a in g.attacks)
+    results = store.results(wanted)
+    return {
+        "name": STRONG,
+        "identity": identity,
+        "seeds": list(SEEDS) if part.groups else [],
+        "trainings": len(results),
+        "seconds": sum(r.seconds for r in results),
+        "tried": _labels(plan.tried),
+        "choices": choices(plan.tried, results),
+    }
+
+
+def _labels(tried: Sequence[Setting]) -> dict[str, list[str]]:
+    """Labels of all settings that were tried, by the attack's name."""
+    out: dict[str, dict[str, None]] = {}
+    for t in tried:
+        out.setdefault(t.spec.name, {})[t.spec.label] = None
+    return {name: list(labels) for name, labels in out.items()}
+
+
+def settled(
+    plan: Plan, found: Mapping[str, Any], scenario: Scenario, load: Callable[..., Source]
+) -> Plan:
+    """What is audited: the plan without its search, with the settings that were found.
+
+    Args:
+        plan: of the scenario.
+        found: of :func:`attacker`.
+        scenario, load: that it was made of.
+    """
+    if found["name"] != STRONG:
+        return plan
+    again = make_plan(scenario, load=load, try_out=False, chosen=chosen(found))
+    return replace(again, notes=plan.notes, cost=plan.cost)
+
+
+def choices(tried: Sequence[Setting], results: Sequence[CellResult]) -> list[dict[str, Any]]:
+    """The best setting of every attack at every point, one row each.
+
+    Args:
+        tried: every setting, in the order of preference where they tie.
+        results: of the trainings on drawn worlds.
+
+    Returns:
+        rows with ``dataset``, ``algorithm``, ``defense``, ``strength``, ``adversary``, ``split``,
+        ``section``, ``attack`` (the name), ``written`` and ``chosen`` (labels; the former is empty
+        where it cannot run), their mean advantages on the worlds, ``written_advantage`` (None
+        without a figure) and ``advantage``, ``params`` of the chosen one and ``joins``, whether it
+        is another than is written.
+    """
+    by_key = {r.key: r for r in results}
+    out: list[dict[str, Any]] = []
+    for cells, cohort in itertools.groupby(tried, key=lambda t: t.cells):
+        gained = _gained([by_key[c] for c in cells if c in by_key])
+        for asked, of in itertools.groupby(cohort, key=_asked):
+            settings = list(of)
+            for place, by_attack in gained.items():
+                here = [(t, by_attack[t.spec.key]) for t in settings if t.spec.key in by_attack]
+                if here:
+                    out.append(_best(asked, place, here))
+    return out
+
+
+def _asked(t: Setting) -> tuple[str, str, int, str]:
+    return t.dataset, t.algorithm, t.section, "+".join(t.spec.adversary)
+
+
+Place = tuple[str, float | None, str]
+"""Defense, strength, and the rows that are guessed."""
+
+
+def _gained(results: Sequence[CellResult]) -> dict[Place, dict[str, dict[int, float]]]:
+    """Advantages by seed of each attack's key, after the last phase, in its primary metric."""
+    frame = leakage.results_frame(row for r in results for row in leakage.records(r))
+    rows = [
+        r
+        for r in leakage.rows_of(frame)
+        if r["attack"] and r["metric"] == r["primary"] and not math.isnan(r["advantage"])
+    ]
+    out: dict[Place, dict[str, dict[int, float]]] = {}
+    for r in rows:
+        if r["phase"] == rows[-1]["phase"]:
+            strength = None if math.isnan(r["strength"]) else r["strength"]
+            by_attack = out.setdefault((r["defense"], strength, r["split"]), {})
+            by_attack.setdefault(r["attack_key"], {})[int(r["seed"])] = r["advantage"]
+    return out
+
+
+def _best(
+    asked: tuple[str, str, int, str], place: Place, here: Sequence[tuple[Setting, dict[int, float]]]
+) -> dict[str, Any]:
+    """The row of one attack at one place, of the settings that have figures there."""
+    top, most = max(here, key=lambda pair: np.mean([*pair[1].values()]))
+    written, own = next((pair for pair in here if pair[0].written), (None, {}))
+    joins = top is not written and _leads(most, own)
+    if written is not None and not joins:
+        top, most = written, own
+    names = ("dataset", "algorithm", "section", "adversary", "defense", "strength", "split")
+    return dict(zip(names, (*asked, *place), strict=True)) | {
+        "attack": top.spec.name,
+        "written": written.spec.label if written else "",
+        "written_advantage": float(np.mean([*own.values()])) if own else None,
+        "chosen": top.spec.label,
+        "advantage": float(np.mean([*most.values()])),
+        "params": dict(top.spec.params),
+        "joins": joins,
+    }
+
+
+def _leads(most: Mapping[int, float], own: Mapping[int, float]) -> bool:
+    """Whether one setting is better than another by more than they differ from world to world."""
+    lead = [most[s] - own[s] for s in most if s in own]
+    if len(lead) < 2:
+        return not own
+    error = float(np.std(lead, ddof=1)) / math.sqrt(len(lead))
+    return bool(np.mean(lead) > max(LEAST, error))
+
+
+def chosen(attacker: Mapping[str, Any]) -> Chosen:
+    """The settings that join those that are written, of a record of :func:`attacker`."""
+    out: dict[tuple[str, str, int], list[Mapping[str, Any]]] = {}
+    for row in attacker.get("choices", ()):
+        params = out.setdefault((row["dataset"], row["algorithm"], row["section"]), [])
+        if row["joins"] and row["params"] not in params:
+            params.append(row["params"])
+    return out

@@ -1,0 +1,436 @@
+"""Audits of recorded traces: attacks and controls on their views, then scores against the truth.
+
+The two halves need not be at one place: :func:`infer` is for whoever holds the trace, :func:`score`
+for whoever holds the labels. Between them stand frozen guesses.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from vflsec.core import check
+from vflsec.core.attack import Attack
+from vflsec.core.view import Need, View, as_needs
+from vflsec.core.visibility import OPAQUE, looked_at
+from vflsec.engine import trace_positive_control
+from vflsec.engine.trace_scores import score
+from vflsec.errors import ConfigError, ThreatModelError
+from vflsec.measure.attack import Answer, Bench, Prepared, prepared
+from vflsec.measure.guess_files import Source, freeze
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec
+from vflsec.trace.known_labels import granted
+from vflsec.trace.limits import Limits
+from vflsec.trace.manifest import Manifest
+from vflsec.trace.missing_rows import copies
+from vflsec.trace.reader import Trace
+from vflsec.trace.subprocess_check import validate_apart
+from vflsec.trace.traffic import ledger
+from vflsec.trace.views import OURS, Evidence, lacking
+
+__all__ = ["infer", "score", "specs_for"]
+
+_ACTS = "act during training or ask its system, which a finished training cannot answer"
+
+
+def specs_for(
+    traces: Sequence[Trace],
+    names: Sequence[str] = (),
+    known_rows: int | None = None,
+    together: Sequence[Sequence[str]] = (),
+) -> list[AttackSpec]:
+    """Every attack that a finished trace can be asked for, by every observer that all traces have.
+
+    Args:
+        traces: of one system.
+        names: only these attacks; all passive ones if empty.
+        known_rows: most labelled rows to use; None takes what all traces grant.
+        together: observers that put together what they know, beside each one by itself.
+
+    Raises:
+        ConfigError: the traces have no observer in common, or an attack is named that a finished
+            training cannot be asked for.
+    """
+    acting = [n for n in names if _acts(registry.attacks.create(n))]
+    if acting:
+        raise ConfigError(f"--attack: {', '.join(acting)} {_ACTS}. Leave it out.")
+    shared = set(traces[0].observers).intersection(*(t.observers for t in traces))
+    if not shared:
+        raise ConfigError("the traces have no observer in common, so nothing can be audited.")
+    out = []
+    for who in together:
+        for party in who:
+            check.one_of("--together", party, sorted(shared))
+        if len(set(who)) < max(2, len(who)):
+            raise check.fail("--together", "two different observers or more", "+".join(who))
+    for who in [*((p,) for p in sorted(shared)), *map(tuple, together)]:
+        sides = [[t.observer(p).info for p in who] for t in traces]
+        grants_of = [granted([t.observer(p) for p in who]) for t in traces]
+        known = min(0 if k is None else len(k) for k in grants_of)
+        known = known if known_rows is None else min(known, known_rows)
+        aux = min((_aux(t, who) for t in traces), default=0)
+        peers = all(
+            any(e.party not in who for m in of[0].moments for e in m.models) for of in sides
+        )  # fmt: skip
+        grants: dict[str, Any] = {
+            "adversary": who, "known_rows": known,
+            "prior": all(any(i.prior for i in of) for of in sides),
+        }  # fmt: skip
+        for name in names or registry.attacks.names():
+            attack = registry.attacks.create(name)
+            if _acts(attack):
+                continue
+            needs = {n.what for n in as_needs(attack.needs)}
+            more: dict[str, Any] = {"aux_rows": aux} if "aux_rows" in needs else {}
+            more |= {"peer_model": peers} if "peer_model" in needs else {}
+            read = [{}, attack.any_scale] if attack.any_scale and _untold(traces, who) else [{}]
+            read += [p for p in attack.other_kinds if _came(traces, who, name, p)]
+            asked = attack.each_label((), traces[0].manifest.classes or 2) or ("",)
+            out += [
+                AttackSpec(name, params, of_label=question, **grants, **more)
+                for params in read for question in asked
+            ]  # fmt: skip
+    return out
+
+
+def _untold(traces: Sequence[Trace], who: Sequence[str]) -> bool:
+    """Whether somebody else's training told not all that its gradients were multiplied by."""
+    return any(
+        t.manifest.adapter.name != OURS and t.observer(p).untold() for t in traces for p in who
+    )
+
+
+def _came(
+    traces: Sequence[Trace], who: Sequence[str], name: str, params: Mapping[str, Any]
+) -> bool:
+    """Whether messages that an attack of `params` reads passed at parties without labels.
+
+    What it reads of messages that a party sent is how rows were asked for, which those that came
+    back tell too: only where some trace has none of the kind that it reads else.
+    """
+    asks = [n for n in as_needs(registry.attacks.create(name, params).needs) if n.kind]
+    plain = [n for n in as_needs(registry.attacks.create(name).needs) if n.kind]
+    if any(t.manifest.active in who for t in traces):
+        return False
+    if any(n.sent for n in asks) and all(_has(t, who, plain) for t in traces):
+        return False
+    return all(_has(t, who, asks) for t in traces)
+
+
+def _has(trace: Trace, who: Sequence[str], needs: Sequence[Need]) -> bool:
+    """Whether messages of all kinds that are asked for passed at some of the parties."""
+    there = {
+        (way, h.kind)
+        for p in who for h in trace.observer(p).info.have if h.values
+        for way, end in (("sent", h.sender), ("received", h.receiver)) if end == p
+    }  # fmt: skip
+    return {("sent" if n.sent else "received", n.kind) for n in needs} <= there
+
+
+def _both_ways(asked: Sequence[AttackSpec]) -> list[str]:
+    """Which attacks read gradients twice, and why, in a sentence."""
+    scales = {s.name: registry.attacks.create(s.name).any_scale for s in asked}
+    names = sorted({s.name for s in asked if s.params and dict(s.params) == scales[s.name]})
+    if not names:
+        return []
+    return [
+        "nobody said what each gradient was multiplied by (grad_scale, loss_reduction), and sizes "
+        f"of batches may not compare: {', '.join(names)} read them as they came and again with "
+        "every batch brought to one size. Record with grad_scale=1 where there is no factor."
+    ]
+
+
+def _acts(attack: Attack) -> bool:
+    """Whether an attack takes part in a training or asks its system."""
+    return attack.apart or attack.target == "integrity"
+
+
+def _unasked() -> list[str]:
+    """What no finished training can be asked for, and why, in a sentence."""
+    names = [n for n in registry.attacks.names() if _acts(registry.attacks.create(n))]
+    return [f"not assessed: {', '.join(names)}, which {_ACTS}."] if names else []
+
+
+def _without(traces: Sequence[Trace], specs: Sequence[AttackSpec]) -> list[str]:
+    """Parties without labels that make no attack, and why, in a sentence."""
+    m = traces[0].manifest
+    who = {p for s in specs for p in s.adversary}
+    names = [p for p in m.names if p not in who and p != m.active]
+    return [
+        f"not assessed: what {', '.join(names)} can tell; not every trace holds what came there."
+    ] if names else []  # fmt: skip
+
+
+def _aux(trace: Trace, who: Sequence[str]) -> int:
+    observers = [trace.observer(p) for p in who]
+    granted = [(o, v) for o in observers for v in o.info.aux if v not in who]
+    return min((len(o.aux(v)[0]) for o, v in granted), default=0)
+
+
+def infer(
+    folders: Sequence[str | Path],
+    out: str | Path,
+    *,
+    attacks: Sequence[str] = (),
+    known_rows: int | None = None,
+    together: Sequence[Sequence[str]] = (),
+    classes: int | None = None,
+    limits: Limits | None = None,
+    nonfinite: str = "refuse",
+    models: Mapping[str, Any] | None = None,
+    trusted: bool = False,
+    progress: Any = lambda *_: None,
+) -> Path:
+    """Make every attack that the evidence allows, and freeze the guesses; opens no truth.
+
+    Args:
+        folders: traces of one system; those that differ in the seed of their run are repetitions.
+        out: a new folder for the guesses.
+        attacks: only these; all that can be made on a finished trace if empty.
+        known_rows: most labelled rows to use.
+        together: observers of one trace that put together what they know, see
+            :func:`vflsec.trace.join.join`.
+        classes: number of classes, for traces that do not say it.
+        limits, nonfinite: as for reading a trace.
+        models: {party: factory(schema)} for models that the trace cannot describe.
+        trusted: skip the check in a process of its own.
+        progress: called with (what is being done, share done).
+
+    Raises:
+        TraceError: a trace is damaged.
+        ConfigError: the traces are not of one system, or say another number of classes.
+    """
+    checks = [
+        {} if trusted else validate_apart(f, limits, nonfinite=nonfinite) for f in folders
+    ]  # fmt: skip
+    traces = [Trace.open(f, limits, verify=trusted) for f in folders]
+    if classes is not None:
+        for trace in traces:
+            trace.manifest = _with_classes(trace, classes)
+    _one_system(traces)
+    specs = specs_for(traces, attacks, known_rows, together)
+    asked = prepared(specs)
+    answers, sources, plants = [], [], {}
+    for i, (trace, found) in enumerate(zip(traces, checks, strict=True)):
+        progress(str(trace.folder), i / len(traces))
+        made = _Made(trace, nonfinite, models or {})
+        answers.append(made.answers(asked))
+        if made.planted is not None and (
+            of := trace_positive_control.joined(made.found, made.planted)
+        ):
+            plants[i] = of
+        _all_read(trace, answers[-1], of_all=not attacks)
+        _no_copies(trace, traces[:i])
+        about = "seal.json" if trace.sealed else "manifest.json"  # a seal has a hash of each file
+        digest = hashlib.sha256((trace.folder / about).read_bytes()).hexdigest()
+        crossed, unread = ledger(trace.crossed), sorted(trace.unread)
+        granted_of = [(rows, h) for h, rows in trace.granted.items()]
+        sources.append(Source(trace.manifest, digest, granted_of, trace.gaps, crossed, unread))
+        trace.notes += [n for n in found.get("notes", ()) if n not in trace.notes]
+    notes = [*([] if attacks else _unasked()), *_both_ways(specs), *_without(traces, specs)]
+    notes += [f"{t.folder.name}: {n}" for t in traces for n in dict.fromkeys(t.notes)]
+    return freeze(out, sources, answers, notes, plants)
+
+
+def _with_classes(trace: Trace, classes: int) -> Manifest:
+    """The trace's manifest, which says how many classes there are."""
+    check.integer("--classes", classes, low=2, high=100_000)
+    found = trace.manifest.classes
+    if found not in (None, classes):
+        raise ConfigError(
+            f"--classes: {trace.folder} says that there are {found}, got {classes}. The option is "
+            "for traces that do not say it; leave it out."
+        )
+    return trace.manifest.model_copy(update={"classes": classes})
+
+
+def _one_system(traces: Sequence[Trace]) -> None:
+    first = traces[0].manifest
+    seen: dict[Any, Path] = {}
+    held: dict[str, Path] = {}
+    for trace in traces:
+        m = trace.manifest
+        if (m.names, m.active, m.classes) != (first.names, first.active, first.classes):
+            raise ConfigError(
+                f"{trace.folder}: has the parties {', '.join(m.names)} and {m.classes} classes, "
+                f"{traces[0].folder} has {', '.join(first.names)} and {first.classes}. Audit one "
+                "system at a time."
+            )
+        key = (m.run.dataset, m.run.algorithm, m.run.defense, m.run.strength, m.run.seed)
+        if key in seen:
+            raise ConfigError(
+                f"{trace.folder} and {seen[key]} say that they are the same run (seed "
+                f"{m.run.seed}). Record every repetition with its own seed."
+            )
+        seen[key] = trace.folder
+        for digest in trace.payloads:
+            if held.get(digest, trace.folder) != trace.folder:  # its own sides may say the same
+                raise ConfigError(
+                    f"{trace.folder} and {held[digest]} hold the same messages, bit for bit. A "
+                    "copy is no repetition: record every one in a run of its own."
+                )
+            held[digest] = trace.folder
+
+
+def _no_copies(trace: Trace, before: Sequence[Trace]) -> None:
+    """Note where a trace holds most of another one's messages: their spread says nothing."""
+    run = trace.manifest.run
+    for other in before:
+        if other.manifest.run.model_copy(update={"seed": run.seed}) != run:
+            continue  # of another defense, which may begin with the same weights
+        for who, (same, most) in copies(trace.prints, other.prints).items():
+            trace.lack(who, [
+                f"{same} of {most} messages are those of seed {other.manifest.run.seed}, so they "
+                "are one training and no repetition"
+            ])  # fmt: skip
+
+
+def _all_read(trace: Trace, answers: Sequence[Answer], *, of_all: bool) -> None:
+    """Say which messages came that no attack which made a guess reads.
+
+    Where all attacks were asked for, nothing else could have read them, and nothing passes; where
+    some were chosen, it is a note.
+    """
+    read = {
+        (party, need.kind) for a in answers if a.guess is not None
+        for party in a.of.spec.adversary for need in as_needs(a.of.attack.looks_at) if not need.sent
+    }  # fmt: skip
+    for party in dict.fromkeys(p for a in answers for p in a.of.spec.adversary):
+        info = trace.observer(party).info
+        phases = tuple(m.phase for m in info.moments)
+        for kind in sorted({
+            h.kind for h in info.have
+            if h.receiver == party and h.values and h.kind not in OPAQUE
+            and looked_at(h.kind, h.phase, phases) and (party, h.kind) not in read
+        }):  # fmt: skip
+            why = f"{kind} messages came to {party} and no attack that made a guess reads them"
+            if of_all:
+                trace.lack(party, [why])
+            else:
+                trace.notes.append(f"{why}: leave --attack out, or add one that does.")
+
+
+class _Made:
+    """What attacks make of one trace, and of a leak that is planted over it.
+
+    Attributes:
+        planted: labels (N,) of the leak that is planted, None where none is.
+        found: answers to the planted leak.
+    """
+
+    def __init__(self, trace: Trace, nonfinite: str, models: Mapping[str, Any]) -> None:
+        self.trace, self.nonfinite, self.models = trace, nonfinite, models
+        m = trace.manifest
+        self.benches: dict[bytes, Bench] = {}
+        self.found: list[Answer] = []
+        self.planted: Tensor | None = None
+        if m.classes is not None and trace_positive_control.fits(m):
+            self.planted = trace_positive_control.drawn(m.rows, m.classes, m.run.seed)
+
+    def answers(self, asked: Sequence[Prepared]) -> list[Answer]:
+        """Of all attacks by every adversary after every phase."""
+        out: list[Answer] = []
+        parties = dict.fromkeys(p.spec.adversary for p in asked)
+        moments = {who: self.trace.observer(who[0]).info.moments for who in parties}
+        for phase in dict.fromkeys(m.phase for of in moments.values() for m in of):
+            for who in parties:  # one after the other, since each one's messages fill memory
+                here = [
+                    p for p in asked
+                    if p.spec.adversary == who and any(m.phase == phase for m in moments[who])
+                ]  # fmt: skip
+                if here:
+                    out += self._of_party(here, phase)
+        return out
+
+    def _of_party(self, here: Sequence[Prepared], phase: str) -> list[Answer]:
+        """All attacks by one adversary after a phase; what it saw is let go of."""
+        trace = self.trace
+        pairs = [(p.spec, p.attack) for p in here]
+        evidence = Evidence(trace, pairs, phase, models=self.models, nonfinite=self.nonfinite)
+        bare = [n for n, o in evidence.observers.items() if o.info.own == "none"]
+        if bare:
+            trace.notes.append(
+                f"own columns of {', '.join(bare)} were not recorded, so the only control is the "
+                "class majority (of columns their mean): what own columns tell by themselves "
+                "counts as leaked."
+            )
+        who = here[0].spec.adversary
+        twins = len(evidence.twins(who))
+        if twins:
+            trace.notes.append(
+                f"{twins} rows have the very columns of a known row of {'+'.join(who)}. " + (
+                    "If they are the same samples under other ids, known rows are scored."
+                    if trace.manifest.adapter.name == OURS else
+                    "They are taken for the same samples under other ids, and are neither guessed "
+                    "nor scored."
+                )
+            )  # fmt: skip
+        found: list[Answer] = []
+        for p in here:
+            made = [_light(a) for a in _one(self.benches, evidence, p, trace.manifest.run.seed)]
+            found += made
+            if any(a.guess is not None for a in made):
+                self._plant(evidence, p)
+        return found
+
+    def _plant(self, evidence: Evidence, p: Prepared) -> None:
+        """Make an attack that found something to read on the planted leak, too.
+
+        The labels are drawn, so no control on own columns tells them: chance stands for all.
+        """
+        if self.planted is None or not trace_positive_control.reads(p.attack):
+            return
+        seed = self.trace.manifest.run.seed
+        view = trace_positive_control.laid(evidence.view(p.spec), self.planted, seed)
+        for found in Bench().attack(p, [view], [seed], evidence.phase):
+            self.found += [_light(replace(a, controls=tuple)) for a in found]
+
+
+def _light(answer: Answer) -> Answer:
+    """The answer with its controls made, and nothing of what the adversary saw."""
+    try:
+        controls = list(answer.controls()) if answer.guess is not None else []
+    except ConfigError as why:  # one took too long, and without it a figure says more than it may
+        answer, controls = replace(answer, guess=None, status="error", reason=str(why)), []
+    view = answer.view
+    kept = View(
+        view.adversary, {}, {}, {}, {}, {}, view.facts, view.targets, known=view.known,
+        aux=view.aux,
+    )  # fmt: skip
+    return replace(answer, view=kept, controls=lambda: controls)
+
+
+def _rows(view: View) -> bytes:
+    """A hash of the rows that an attack guesses and of those that it knows."""
+    known = [] if view.known is None else [view.known.rows]
+    made = hashlib.sha256()
+    for rows in (*(view.targets[s] for s in sorted(view.targets)), *known):
+        made.update(len(rows).to_bytes(8) + rows.numpy().tobytes())
+    return made.digest()
+
+
+def _one(benches: dict[bytes, Bench], evidence: Evidence, p: Prepared, seed: int) -> list[Answer]:
+    """One attack; attacks on the same rows share controls.
+
+    Which rows those are differs where messages of one kind came of other rows than of another.
+    """
+    facts = evidence.observers[p.spec.adversary[0]].moment(evidence.phase).facts
+    bare = View(
+        p.spec.adversary, {}, {}, {}, {}, {},
+        facts.facts(evidence.trace.manifest, evidence.phase), {},
+    )  # fmt: skip
+    try:
+        view = evidence.view(p.spec)
+        status, why = lacking(evidence, p.spec, p.attack, view)
+    except ThreatModelError as refused:
+        return [Answer(p, evidence.phase, bare, status="not-applicable", reason=str(refused))]
+    if why:
+        return [Answer(p, evidence.phase, view, status=status, reason=why)]
+    bench = benches.setdefault(_rows(view), Bench())
+    return [a for found in bench.attack(p, [view], [seed], evidence.phase) for a in found]

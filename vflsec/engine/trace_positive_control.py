@@ -1,0 +1,171 @@
+"""The positive control of recorded traces: a leak that is planted over what they hold.
+
+Nothing can be planted in a training that is over, but what an attack reads of it can be replaced.
+Labels are drawn anew for all rows but the known ones, with one class rare. Every gradient that came
+and every own embedding carries the drawn label and nothing else, as a dose does
+(:mod:`vflsec.audit.planted_leak`), and of one class an entry is exactly 0. Then the attack is made
+again with the same grants. Found, it shows that the attack works on rows, batches and grants like
+these; whether messages are those of the rows that the trace names, it cannot show. So it counts
+only beside an attack on gradients by the same party that finds the leak of the recorded system
+without a defense (:func:`counted`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vflsec.audit.leakage import UNDEFENDED, results_frame, summarise
+from vflsec.audit.planted_leak import dosed
+from vflsec.audit.validated import alive
+from vflsec.core.attack import Attack
+from vflsec.core.guess import Truth
+from vflsec.core.quantity_questions import answers
+from vflsec.core.rng import generator
+from vflsec.core.view import Table, View, as_needs
+from vflsec.measure.attack import Answer, Prepared
+from vflsec.measure.guess_files import Planted
+from vflsec.trace.manifest import Manifest
+
+__all__ = ["NAME", "counted", "drawn", "fits", "joined", "laid", "reads"]
+
+NAME = "a leak planted over the recording"
+"""What the control is called where a data set's name stands."""
+
+MOST = 20_000_000
+"""Rows times classes of a trace in which a leak is planted: as many numbers are held at a time."""
+
+
+ROWS = 10_000
+"""Rows to guess that are kept of a larger trace; known ones stay beside them."""
+
+
+def fits(manifest: Manifest) -> bool:
+    """Whether a leak is planted in a trace: of classes, in a run without a defense."""
+    many = manifest.rows * (manifest.classes or 0)
+    return manifest.run.defense in ("", UNDEFENDED) and 0 < many <= MOST
+
+
+def shares(classes: int) -> Tensor:
+    """Class shares (C,) of the drawn labels: no two alike, of two classes the second one rare."""
+    if classes == 2:
+        return torch.tensor([0.85, 0.15], dtype=torch.float64)
+    falling = torch.arange(classes, 0, -1, dtype=torch.float64)
+    return falling / falling.sum()
+
+
+def reads(attack: Attack) -> bool:
+    """Whether a leak of labels can be planted in what an attack reads."""
+    needs = as_needs(attack.looks_at)
+    return attack.target == "label" and any(
+        n.what == "model" or (n.kind == "gradient" and not n.sent) for n in needs
+    )
+
+
+def drawn(rows: int, classes: int, seed: int) -> Tensor:
+    """The labels (N,) that are planted in a trace of so many rows, of a run of this seed.
+
+    Of a quantity (1 class): values, normal.
+    """
+    rng = generator(seed, "planted")
+    if classes == 1:
+        return torch.randn(rows, generator=rng, dtype=torch.float64)
+    return torch.multinomial(shares(classes), rows, replacement=True, generator=rng)
+
+
+def laid(view: View, y: Tensor, seed: int) -> View:
+    """A view with the leak planted; known rows keep the labels that are known of them.
+
+    Args:
+        view: of an attack that :func:`reads` what can be replaced.
+        y: of :func:`drawn`.
+        seed: of the recorded run.
+    """
+    view = _some(view, seed)
+    classes, known = view.facts.classes, view.known
+    prior = shares(classes)
+    question = view.facts.extra.get("question")
+    if question is not None:
+        y = answers(question, y, y)
+        prior = torch.bincount(y, minlength=2).double() / len(y)
+    if known is not None:
+        y = y.clone()
+        y[known.rows] = known.labels.to(y)
+    told = replace(view, prior=None if view.prior is None else prior)
+    every = Truth("value" if classes == 1 else "label", torch.arange(len(y)), y)
+    full = dosed(told, every, prior.tolist(), 1.0, generator(seed, "planted", "laid"))
+    rare = y == classes - 1 if classes > 1 else torch.zeros(len(y), dtype=torch.bool)
+    tables = {
+        key: _marked(table, rare) if key[:2] == ("received", "gradient") else table
+        for key, table in full.tables.items()
+    }
+    return replace(full, tables=MappingProxyType(tables))
+
+
+def _some(view: View, seed: int) -> View:
+    """The view of some of its rows to guess, and of the known ones, if there are many."""
+    kept, rng = {}, generator(seed, "planted", "rows")
+    for split in sorted(view.targets):
+        rows = view.targets[split]
+        kept[split] = rows[torch.randperm(len(rows), generator=rng)[:ROWS].sort().values]
+    if all(len(kept[s]) == len(rows) for s, rows in view.targets.items()):
+        return view
+    here = torch.cat([*kept.values(), *([] if view.known is None else [view.known.rows])])
+    tables = {
+        key: table.take((table.rows < 0) | torch.isin(table.rows, here))
+        for key, table in view.tables.items()
+    }
+    return replace(view, targets=MappingProxyType(kept), tables=MappingProxyType(tables))
+
+
+def _marked(table: Table, rare: Tensor) -> Table:
+    """The same messages with an entry of exactly 0 for rows (N,) of the rare class."""
+    flat = table.tensor.flatten(1)
+    if flat.shape[1] < 2:
+        return table
+    out, named = flat.clone(), table.rows >= 0
+    out[named & rare[table.rows.clamp_min(0)], 0] = 0.0
+    return Table(out.reshape(table.tensor.shape), table.rows, table.epoch, table.step)
+
+
+def joined(made: Sequence[Answer], y: Tensor) -> Planted | None:
+    """Answers of one trace with the labels that were planted in the rows that they guess."""
+    if not made:
+        return None
+    some = [r for a in made for r in a.view.targets.values()]
+    rows = torch.cat(some).unique()
+    return Planted(made, Truth("value" if y.is_floating_point() else "label", rows, y[rows]))
+
+
+def counted(
+    records: Sequence[Mapping[str, Any]], asked: Iterable[Prepared], confidence: float
+) -> set[str]:
+    """Adversaries of whom an attack on gradients alone finds the leak without a defense.
+
+    So gradients are of the rows that the trace names, and the truth is. An attack that has own
+    columns beside could find it by those. Of several systems (data sets, algorithms) it finds the
+    leak of each: a positive control speaks of all.
+
+    Args:
+        records: of what was really recorded.
+        asked: every attack.
+        confidence: of the audit.
+    """
+    needs = {p.spec.key: as_needs(p.attack.needs) for p in asked}
+    alone = {
+        key for key, of in needs.items()
+        if any(n.kind == "gradient" and not n.sent for n in of)
+        and not any(n.what == "model" for n in of)
+    }  # fmt: skip
+    frame = results_frame(r for r in records if r["attack_key"] in alone)
+    if not len(frame):
+        return set()
+    shown = alive(summarise(frame, confidence), confidence=1 - (1 - confidence) / 2)
+    found = {(p.adversary, (p.dataset, p.algorithm)) for p, (works, _) in shown.items() if works}
+    systems = {(r["dataset"], r["algorithm"]) for r in records}
+    return {who for who, _ in found if all((who, system) in found for system in systems)}

@@ -1,0 +1,440 @@
+"""Frozen guesses against the truth: the label owner's half of an audit of recorded traces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vflsec.audit.gate import Gate
+from vflsec.audit.gate_checks import unanswerable
+from vflsec.audit.leakage import UNDEFENDED, defense_point, records, results_frame, rows_of
+from vflsec.audit.scoring import scored
+from vflsec.audit.truth import SCORED
+from vflsec.core import check
+from vflsec.core.guess import Truth
+from vflsec.core.quantity_questions import unclear
+from vflsec.core.task import Task
+from vflsec.engine import trace_positive_control
+from vflsec.engine.audit_record import families, threats, versions
+from vflsec.engine.epsilon_observed_labels import guarantee, measured
+from vflsec.engine.evaluate_store import judge
+from vflsec.errors import ConfigError, TraceError
+from vflsec.measure.attack import Answer, Prepared
+from vflsec.measure.guess_files import Frozen, Source, thaw
+from vflsec.report.notebook import Audit
+from vflsec.specs import CellResult, CellSpec, DefenseSpec, Measure, victims
+from vflsec.storage.results_folder import claim, only_ours
+from vflsec.storage.store import Store
+from vflsec.trace.grants import grant_of
+from vflsec.trace.limits import Limits
+from vflsec.trace.manifest import Claim
+from vflsec.trace.truth import Hidden, read_hidden, read_shares, read_truth
+
+__all__ = ["score"]
+
+_TELLS = 0.99  # a control beyond which nothing is left to be found
+_BY = ("auc", "accuracy", "concordance")  # in these metrics
+
+
+def score(
+    guesses: str | Path,
+    truths: Sequence[str | Path],
+    out: str | Path,
+    *,
+    gates: Sequence[Mapping[str, Any]] = (),
+    confidence: float = 0.95,
+    claimed: tuple[float, float] | None = None,
+    tau: float = 0.0,
+    limits: Limits | None = None,
+) -> Audit:
+    """Compare frozen guesses with the truth, judge the gates, and write reports as any audit.
+
+    Args:
+        guesses: of :func:`infer`.
+        truths: of each trace, in the order in which they were given there; one for all if they
+            share their rows.
+        out: results directory.
+        gates: sections as in a scenario.
+        confidence: of intervals.
+        claimed: (epsilon, delta) of the labels that is claimed; None takes what the traces say.
+            It is checked against class shares in the truth, see :func:`write_truth`.
+        tau: bound of the log odds by which those class shares may be off.
+
+    Raises:
+        ConfigError: a claim is given and the truth is a quantity or has no class shares.
+        TraceError: guesses or truth are damaged, or do not belong together.
+        ConfigError: a gate cannot be answered by them, or `out` holds files of somebody else.
+    """
+    only_ours(Path(out))
+    frozen = thaw(guesses, limits)
+    if len(truths) not in (1, len(frozen.sources)):
+        raise ConfigError(
+            f"--truth: give one for all traces or one for each of the {len(frozen.sources)}, got "
+            f"{len(truths)}."
+        )
+    check.non_negative("tau", tau)
+    found = [_told(t, limits) for t in truths]
+    if claimed is not None and any(t.labels.target == "value" for t in found):
+        raise ConfigError(
+            "--claimed-epsilon: is checked on classes only, and the label is a quantity. Leave it "
+            "out."
+        )
+    if claimed is not None and not all(t.shares for t in found):
+        raise ConfigError(
+            "--claimed-epsilon: the truth has no class shares, without which a leak cannot be told "
+            "from what columns tell. Write it again: vflsec.write_truth(..., shares=vflsec.audit."
+            "observed.cross_shares(columns, labels, classes))."
+        )
+    found = found * len(frozen.sources) if len(found) == 1 else found
+    notes = list(frozen.notes)
+    results = [_cell(frozen, i, truth, notes, claimed, tau) for i, truth in enumerate(found)]
+    attacks = [[a.of for a in of] for of in frozen.answers]
+    _answerable(results, gates)
+    controls = _controls(frozen, results, confidence)
+    record = _record(frozen, results, attacks, gates, confidence, notes)
+    with claim(Path(out)), Store(Path(out)) as store:
+        if store.meta("audit") is not None:
+            raise ConfigError(f"{out}: holds an audit already. Give a new folder.")
+        store.set_meta("audit", _with_controls(record, controls))
+        for result, of in [*zip(results, attacks, strict=True), *controls]:
+            store.commit(result, list({p.spec.key: p.spec for p in of}.values()))
+        return judge(store)
+
+
+def _controls(
+    frozen: Frozen, results: Sequence[CellResult], confidence: float
+) -> list[tuple[CellResult, list[Prepared]]]:
+    """What attacks found of leaks that were planted, where that says something."""
+    every = [r for result in results for r in records(result)]
+    asked = [a.of for of in frozen.answers for a in of]
+    shown = trace_positive_control.counted(every, asked, confidence)
+    out = []
+    for i, of in frozen.planted.items():
+        kept = [a for a in of.answers if "+".join(a.of.spec.adversary) in shown]
+        if not kept:
+            continue
+        source = frozen.sources[i]
+        m, truth = source.manifest, of.truth
+        spec = CellSpec(
+            {"name": trace_positive_control.NAME, "digest": source.digest}, results[i].spec.algorithm,
+            seed=m.run.seed,
+        )  # fmt: skip
+        classes = int(results[i].facts["classes"])
+        if truth.rows.min(initial=0) < 0 or truth.rows.max(initial=0) >= m.rows:
+            raise TraceError(f"answers.json: a planted row is none of the {m.rows} of its trace.")
+        low, high = truth.values.min(initial=0), truth.values.max(initial=0)
+        odd = low < 0 or high >= classes if classes > 1 else not np.isfinite([low, high]).all()
+        if odd or (truth.target == "value") != (classes == 1):
+            raise TraceError(f"answers.json: a planted label is none of {classes} classes.")
+        y = np.full(int(truth.rows.max(initial=-1)) + 1, -1, truth.values.dtype)
+        y[truth.rows] = truth.values
+        task = _task(trace_positive_control.NAME, m.names, y, classes, truth.rows)
+        facts = {"parties": list(m.names), "classes": classes}
+        result = CellResult(spec.key, spec, ledger=[], facts=facts)
+        for answer in kept:
+            result.measures += scored(answer, task)
+        out.append((result, [a.of for a in kept]))
+    return out
+
+
+def _with_controls(
+    record: dict[str, Any], controls: Sequence[tuple[CellResult, Sequence[Prepared]]]
+) -> dict[str, Any]:
+    """An audit's record, which says that it has a positive control."""
+    for r, of in controls:
+        record["datasets"][f"control:{r.key}"] = trace_positive_control.NAME
+        record["algorithms"][f"control:{r.key}"] = r.spec.algorithm
+        record["wanted"][r.key] = list(dict.fromkeys(p.spec.key for p in of))
+        record["classes"][trace_positive_control.NAME] = int(r.facts["classes"])
+    return record
+
+
+def _answerable(results: Sequence[CellResult], gates: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse a gate that no result answers, before anything is written."""
+    rows = rows_of(results_frame(r for result in results for r in records(result)))
+    for section in gates:
+        for key, _, rule in unanswerable(Gate(**section), rows):
+            raise ConfigError(f"gate: {key + ' ' if key else ''}{rule}")
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What a scorer knows of a trace: labels, class shares, columns of parties."""
+
+    labels: Truth
+    shares: tuple[Any, Any] | None
+    hidden: Mapping[str, Hidden]
+
+
+def _told(folder: str | Path, limits: Limits | None) -> _Told:
+    return _Told(
+        read_truth(folder, limits), read_shares(folder, limits), read_hidden(folder, limits)
+    )
+
+
+def _cell(
+    frozen: Frozen, i: int, told: _Told, notes: list[str],
+    claimed: tuple[float, float] | None, tau: float,
+) -> CellResult:  # fmt: skip
+    truth = told.labels
+    source = frozen.sources[i]
+    m, run = source.manifest, source.manifest.run
+    bare = run.defense in ("", "none")
+    defenses = () if bare else (DefenseSpec(run.defense, strength=run.strength),)
+    spec = CellSpec(
+        {"name": run.dataset or "trace", "digest": source.digest}, run.algorithm or "recorded",
+        defenses=defenses, seed=run.seed,
+    )  # fmt: skip
+    if (truth.target == "value") != (m.classes == 1):
+        mine, other = ("a quantity", "classes")[:: 1 if m.classes == 1 else -1]
+        raise TraceError(
+            f"the label of the trace is {mine}, the truth's {other}: write_truth(..., "
+            "quantity=True) is for traces that were recorded with classes=1."
+        )
+    classes = m.classes or int(truth.values.max(initial=1)) + 1
+    for ids in (truth.rows, *(h[0] for h in told.hidden.values()), *(told.shares or ())[:1]):
+        if len(ids) and not 0 <= ids.min() <= ids.max() < m.rows:
+            raise TraceError(
+                f"the truth has row ids {ids.min()}..{ids.max()}; the trace has rows "
+                f"0..{m.rows - 1}. It belongs to another trace."
+            )
+    if truth.target == "label" and truth.values.max(initial=0) >= classes:
+        raise TraceError(f"the truth has labels up to {truth.values.max()}; there are {classes}.")
+    n = _extent(frozen, i, told)
+    y = np.full(n, np.nan if classes == 1 else -1, truth.values.dtype)
+    y[truth.rows] = truth.values
+    there = np.zeros(n, bool)
+    there[truth.rows] = True
+    _same_rows(source, y, there, run.seed, notes)
+    train = frozen.labelled[i]
+    train = train if there[train].any() else truth.rows  # of predictions alone, say
+    task = _task(run.dataset, m.names, y, classes, train[there[train]])
+    seen = _Columns(task, told.hidden, train, n)
+    facts = {
+        "parties": list(m.names), "classes": classes, "gaps": dict(source.gaps),
+        "unread": [list(u) for u in source.unread],
+    }  # fmt: skip
+    result = CellResult(spec.key, spec, ledger=list(source.ledger), facts=facts)
+    lost, judged = 0, []
+    for answer in frozen.answers[i]:
+        answer, against, without = _with_truth(answer, seen)
+        lost = max(lost, without)
+        if answer.guess is None:
+            result.measures.append(_none(answer, m))
+            continue
+        judged.append(answer)
+        result.measures += scored(answer, against)
+    said = m.claim if claimed is None else Claim(epsilon=claimed[0], delta=claimed[1])
+    if said is not None and classes == 1:
+        notes.append(f"seed {run.seed}: a claimed epsilon is checked on classes only.")
+    elif said is not None and told.shares is None:
+        notes.append(
+            f"seed {run.seed}: the claimed epsilon {said.epsilon:g} was not checked: the truth "
+            "has no class shares."
+        )
+    elif said is not None and told.shares is not None:
+        q = np.full((n, told.shares[1].shape[1]), np.nan)
+        q[told.shares[0]] = told.shares[1]
+        found, why = measured(judged, y, q, said, run.seed, tau)
+        result.measures += found
+        result.guarantees = [guarantee(said)]
+        notes += [f"seed {run.seed}: {why}"] if why else []
+    notes += [f"seed {run.seed}: {why}" for why in _told_by_columns(result)]
+    if lost:
+        notes.append(f"seed {run.seed}: {lost} rows without a truth are left out.")
+    return result
+
+
+def _task(
+    name: str, parties: tuple[str, ...], y: NDArray[Any], classes: int, labelled: NDArray[Any]
+) -> Task:
+    """What answers are scored by: labels (N,), -1 where there is none, or values, NaN there."""
+    rows = torch.from_numpy(labelled.copy())
+    values = None
+    if classes == 1:
+        values = torch.from_numpy(y)
+        of = values[rows] if len(rows) else values.new_zeros(1)
+        values = (values - of.mean()) / of.std(correction=0).clamp_min(1e-300)
+        y = np.where(np.isnan(y), -1, 0)
+    return Task(
+        name, parties, {}, {}, {}, torch.from_numpy(y), classes, {"labelled": rows}, rows,
+        values=values,
+    )  # fmt: skip
+
+
+def _extent(frozen: Frozen, i: int, told: _Told) -> int:
+    """One more than the largest row that is spoken of; a manifest may say many more.
+
+    Raises:
+        TraceError: a row that the trace does not have.
+    """
+    rows = [told.labels.rows, frozen.labelled[i], *(h[0] for h in told.hidden.values())]
+    rows += [told.shares[0]] if told.shares is not None else []
+    rows += [r for r, _ in frozen.sources[i].granted]
+    for a in frozen.answers[i]:
+        rows += [r.numpy() for r in a.view.targets.values()]
+        rows += [] if a.guess is None else [a.guess.rows]
+    low = min((int(r.min()) for r in rows if len(r)), default=0)
+    high = max((int(r.max()) for r in rows if len(r)), default=0)
+    most = frozen.sources[i].manifest.rows
+    if low < 0 or high >= most:
+        raise TraceError(f"answers.json: rows {low}..{high} are spoken of; there are {most}.")
+    return high + 1
+
+
+def _same_rows(
+    source: Source, y: NDArray[Any], there: NDArray[np.bool_], seed: int, notes: list[str]
+) -> None:
+    """Refuse a truth that contradicts the labels that were granted.
+
+    Raises:
+        TraceError: it does; the truth of other rows would find no leak anywhere.
+    """
+    for rows, digest in source.granted:
+        if not there[rows].all():
+            notes.append(
+                f"seed {seed}: the truth lacks some of the {len(rows)} labels that were granted: "
+                "nothing shows that its rows are those of the trace."
+            )
+        elif grant_of(rows, y[rows]) != digest:
+            raise TraceError(
+                f"the truth has other labels of the {len(rows)} rows whose labels were granted "
+                f"(seed {seed}). It belongs to another trace, or its rows stand in another order."
+            )
+
+
+def _told_by_columns(result: CellResult) -> list[str]:
+    """Whose own columns alone tell the labels, which leaves nothing for an attack to find."""
+    out: dict[str, str] = {}
+    for m in result.measures:
+        best = max(((f["value"] or 0.0, name) for name, f in m.controls.items()), default=(0.0, ""))
+        if m.target == "label" and m.metric in _BY and best[0] >= _TELLS:
+            out[m.adversary] = (
+                f"own columns of {m.adversary} tell the labels by themselves (control {best[1]}: "
+                f"{m.metric} {best[0]:.3f}), so no leak can be told from them. Is the label, or a "
+                "copy of it, among those columns?"
+            )
+    return list(out.values())
+
+
+class _Columns:
+    """The truth about columns of parties, as tasks with what an attack on them is scored by."""
+
+    def __init__(
+        self, task: Task, hidden: Mapping[str, Hidden], train: np.ndarray[Any, Any], n: int
+    ) -> None:
+        self.task, self.hidden, self.train, self.n = task, hidden, train, n
+
+    def truth(self, answer: Answer) -> tuple[Task | None, Tensor]:
+        """The task to score an answer by, None if there is none, and (N,) which rows it knows."""
+        spec, target = answer.of.spec, answer.of.attack.target
+        if target == "label":
+            return self.task, self.task.y >= 0
+        there = torch.ones(self.n, dtype=torch.bool)
+        whose = victims("feature", spec.adversary, self.task.parties, spec.victim)
+        whose = whose[:1] if target == "attribute" else whose
+        if target not in SCORED or any(p not in self.hidden for p in whose):
+            return None, there
+        x, schema = {}, {}
+        for p in whose:
+            rows, values, schema[p] = self.hidden[p]
+            held = torch.zeros(self.n, dtype=torch.bool)
+            held[torch.from_numpy(rows)] = True
+            x[p] = torch.zeros((self.n, *values.shape[1:]), dtype=values.dtype)
+            x[p][torch.from_numpy(rows)] = values
+            there &= held
+        train = torch.from_numpy(self.train)
+        return replace(self.task, x=x, schema=schema, sets={"labelled": train[there[train]]}), there
+
+
+def _with_truth(answer: Answer, seen: _Columns) -> tuple[Answer, Task, int]:
+    """The answer on rows whose truth is known, what it is scored by, and how many are not known."""
+    if answer.guess is None:
+        return answer, seen.task, 0
+    task, known = seen.truth(answer)
+    if task is None:
+        why = f"no truth about {answer.of.attack.target!r} is in the truth's folder."
+        return replace(answer, guess=None, status="not-applicable", reason=why), seen.task, 0
+    kept, lost = {}, 0
+    for split, rows in answer.view.targets.items():
+        there = known[rows]
+        kept[split], lost = rows[there], lost + int((~there).sum())
+    if not any(len(kept.get(s, ())) for s in answer.of.attack.splits):
+        why = "no row that it guessed has a truth."
+        return replace(answer, guess=None, status="error", reason=why), task, lost
+    question = answer.of.spec.of_label
+    if question and (why := unclear(question, _behind(seen.task))):
+        return replace(answer, guess=None, status="not-applicable", reason=why), seen.task, 0
+    return replace(answer, view=replace(answer.view, targets=kept)), task, lost
+
+
+def _behind(task: Task) -> Tensor:
+    assert task.values is not None
+    return task.values[task.sets["labelled"]]
+
+
+def _none(answer: Answer, m: Any) -> Measure:
+    spec = answer.of.spec
+    whose = victims(answer.of.attack.target, spec.adversary, m.names, spec.victim)
+    return Measure(
+        answer.phase, "", "", None, adversary="+".join(spec.adversary), attack=spec.label,
+        attack_key=spec.key, target=answer.of.attack.target, victim="+".join(whose),
+        status=answer.status, reason=answer.reason,
+    )  # fmt: skip
+
+
+def _recording(spec: CellSpec) -> str:
+    """A name for one trace among those of an audit."""
+    defense, strength = defense_point(spec.defenses)
+    at = "" if strength is None or defense == UNDEFENDED else f" {strength:g}"
+    return f"{spec.data['name']}, defense {defense}{at}, seed {spec.seed}"
+
+
+def _record(
+    frozen: Frozen,
+    results: Sequence[CellResult],
+    attacks: Sequence[Sequence[Prepared]],
+    gates: Sequence[Mapping[str, Any]],
+    confidence: float,
+    notes: Sequence[str],
+) -> dict[str, Any]:
+    """What judging needs, in the form that an audit of trainings leaves."""
+    every = {p.spec.key: p for of in attacks for p in of}
+    return {
+        "name": frozen.sources[0].manifest.run.dataset or "trace",
+        "scenario_hash": "",
+        "scenario_toml": "",
+        "confidence": confidence,
+        "gates": [dict(g) for g in gates],
+        "datasets": {f"audit:{r.key}": r.spec.data["name"] for r in results},
+        "algorithms": {f"audit:{r.key}": r.spec.algorithm for r in results},
+        "wanted": {
+            r.key: list(dict.fromkeys(p.spec.key for p in of))
+            for r, of in zip(results, attacks, strict=True)
+        },
+        "known_rows": {k: p.spec.known_rows for k, p in every.items()},
+        "of_label": {k: p.spec.of_label for k, p in every.items() if p.spec.of_label},
+        "grants": {k: p.spec.grants for k, p in every.items() if p.spec.grants},
+        "attacks": threats(p.spec for p in every.values()),
+        "families": families({int(r.facts["classes"]) for r in results}),
+        "defenses": {},
+        "scenario_file": "",
+        "looks": 1,
+        "gate_lines": [],
+        "when": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S"),
+        "data": {_recording(r.spec): r.spec.data["digest"] for r in results},
+        "classes": {r.spec.data["name"]: int(r.facts["classes"]) for r in results},
+        "refused": [],
+        "notes": list(notes),
+        "visibility": [],
+        "device": "cpu",
+        "versions": versions(),
+    }

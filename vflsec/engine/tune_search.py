@@ -1,0 +1,355 @@
+"""How strong a defense has to be: the least strength that meets a leakage target, and its cost.
+
+Strengths are tried over whole cohorts (all seeds of a strength train together) in one results
+directory, so nothing is trained twice. A strength *meets* the target if the upper bound of every
+attack's advantage over the controls is within it, turned round or not, and no attack and no
+training failed there on any seed; it is *affordable* if the upper bound of the utility drop is
+within the given drop; bounds are those of the audit's t intervals. The search halves the interval
+between the strongest strength that fails and the weakest that meets, on a logarithmic scale, which
+takes for granted that a stronger setting never leaks more. A strength picked because its bounds
+look good looks better than it is, so the choice is then judged once more on seeds that had no part
+in it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from vflsec.audit.gate import MIN_SEEDS
+from vflsec.audit.pareto_front import Trial, trials
+from vflsec.audit.rounding import beside, exact
+from vflsec.config.scenario import Scenario, load_scenario
+from vflsec.config.sections import Gate
+from vflsec.core import check
+from vflsec.engine.run import run_audit
+from vflsec.engine.tune_advice import remedies
+from vflsec.epsilon.claimed_vs_measured import pairs
+from vflsec.errors import ConfigError
+from vflsec.plugins import registry
+from vflsec.report.attack_families import reads
+
+__all__ = ["Tuned", "tune"]
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What the search found.
+
+    Attributes:
+        strength: the least that meets the target within the utility floor, None if there is none.
+        reason: one sentence.
+        trials: all strengths that were run, weakest first.
+        fresh: the chosen strength on seeds that had no part in the choice; None if there is no
+            choice or no confirmation was asked for.
+        confirmed: whether `fresh` meets the target and the floor; None without it.
+        next: where there is no strength, or fresh seeds do not confirm it, what to try, one
+            sentence each, with the options to set.
+        deploy: what to write into the scenario for the chosen strength; '' if there is none.
+        silent: attacks that are not shown to work, whose silence at that strength proves nothing.
+    """
+
+    defense: str
+    strength: float | None
+    reason: str
+    trials: tuple[Trial, ...]
+    fresh: Trial | None = None
+    confirmed: bool | None = None
+    next: tuple[str, ...] = ()
+    deploy: str = ""
+    silent: tuple[str, ...] = ()
+
+
+def tune(
+    scenario: str | Path | Mapping[str, Any] | Scenario,
+    defense: str,
+    *,
+    leak: float = 0.05,
+    drop: float = 0.03,
+    low: float = 0.1,
+    high: float = 100.0,
+    rounds: int = 5,
+    confirm: bool = True,
+    target: str = "*",
+    out: str | Path | None = None,
+    **how: Any,
+) -> Tuned:
+    """The cheapest strength of `defense` that meets a leakage target at a utility floor.
+
+    Args:
+        scenario: whose data, algorithm, attacks and seeds are used; the parameters of `defense`
+            are taken from it too if it lists that defense once.
+        defense: registered name of one that has a strength.
+        leak: largest upper bound of an advantage that is accepted.
+        drop: largest upper bound of a utility drop that is accepted.
+        low, high: strengths to search between, 0 < low < high; none above the largest that has a
+            meaning for `defense` is tried.
+        rounds: halvings after both ends were tried.
+        confirm: whether to judge the choice on as many fresh seeds, the numbers after those used.
+        target: only attacks on this count, as in a gate (``label``, ``feature``, ...); ``*`` all.
+        out: results directory; default ``out/tune-DEFENSE``.
+        how: passed on to :func:`vflsec.engine.run.run_audit` (seeds, device, jobs, ...).
+
+    Raises:
+        ConfigError: the defense has no strength, the bounds make no sense, or the scenario has no
+            attack on `target` that can run.
+    """
+    name = registry.defenses.entry(defense).name
+    kind: Any = registry.defenses.get(name)
+    high = min(check.positive("tune: high", high), kind.largest)
+    _check_bounds(leak, drop, low, high, rounds)
+    loaded = load_scenario(scenario)
+    if not kind.strengths:
+        raise ConfigError(f"tune: {name} has no strength to search over.")
+    folder = Path(out) if out is not None else Path("out") / f"tune-{name}"
+    search = _Search(loaded, _section(loaded, name), folder, how, _targeted(loaded, target))
+    tried = search.between(low, high, leak, rounds)
+    found = tuple(tried[s] for s in sorted(tried))
+    strength, reason = _choose(found, leak, drop)
+    reason += search.alone
+    if strength is not None:
+        reason += _not_safer(strength, found, leak)
+        reason += tried[strength].epsilons()
+        reason += _of_one_training(tried[strength], len(found))
+        reason += "".join(
+            f" {name} is not shown to work here ({why}), so its silence proves nothing."
+            for name, why in search.silent.items()
+        )
+    if strength is None:
+        given = how.get("seeds") or loaded.root.audit.seeds
+        count = given if isinstance(given, int) else len(given)
+        more = remedies(name, found, leak, drop, seeds=count, rounds=rounds, reads=search.reads)
+        if count < MIN_SEEDS:
+            more = (f"Nothing passes on fewer than {MIN_SEEDS} seeds: --seeds 5.", *more)
+        return Tuned(name, None, reason, found, next=more)
+    deploy, silent = _deploy(name, strength, search.others), tuple(search.silent)
+    alive = () if not silent else (
+        f"No gate passes beside {' and '.join(silent)}: grant more (known_rows, or aux_rows for "
+        "columns), or leave out what does not work.",
+    )  # fmt: skip
+    if not confirm:
+        return Tuned(name, strength, reason, found, next=alive, deploy=deploy, silent=silent)
+    seeds = _fresh(how.get("seeds"), loaded.root.audit.seeds)
+    fresh = search.audited([strength], folder / "confirm", seeds=seeds)[strength]
+    met = fresh.meets(leak) and fresh.drop_high <= drop
+    reason += (
+        f" On fresh seeds {seeds[0]} to {seeds[-1]} the bounds are "
+        f"{beside(fresh.leak_high, leak, '+.3f')} and {beside(fresh.drop_high, drop)}: "
+        f"{'confirmed' if met else 'not confirmed'}."
+    )
+    more = () if met else (
+        f"Its bounds were within by luck: more seeds choose more surely (--seeds {2 * len(seeds)}) "
+        "and a lower --leak leaves room.",
+    )  # fmt: skip
+    return Tuned(name, strength, reason, found, fresh, met, (*more, *alive), deploy, silent)
+
+
+def _not_safer(strength: float, found: Sequence[Trial], leak: float) -> str:
+    """That a stronger setting leaks, so that what is advised holds at that strength alone."""
+    worse = [t for t in found if t.strength > strength and not t.failed and not t.meets(leak)]
+    if not worse:
+        return ""
+    top = max(worse, key=lambda t: t.leak_high)
+    return (
+        f" Not every stronger setting is within: at strength {exact(top.strength)} the worst upper "
+        f"bound is {beside(top.leak_high, leak, '+.3f')} ({top.attack})."
+    )
+
+
+def _of_one_training(chosen: Trial, tried: int) -> str:
+    """That a claim does not cover how its strength was found (Papernot and Steinke 2022)."""
+    if chosen.claimed is None:
+        return ""
+    return (
+        f" That epsilon is of one training: choosing among {tried} strengths by trainings on the "
+        "same rows tells more, which it does not cover."
+    )
+
+
+def _deploy(name: str, strength: float, others: Sequence[str]) -> str:
+    """How a scenario says it, and how its gates name the point; beside others both apply."""
+    value = exact(strength)  # another one was not tried
+    grid = f"strength = [0, {value}]"
+    if not others:
+        return f"{grid} under {name}; in its gates defense = {name!r} and strength = {value}."
+    stack = " + ".join([*others, f"{name}(strength={float(strength)})"])
+    return (
+        f"add [[defense]] {name} with {grid} behind {' and '.join(others)}, which was left out of "
+        f"the search; in its gates defense = {stack!r}, and strength is that of {others[0]}."
+    )
+
+
+def _check_bounds(leak: float, drop: float, low: float, high: float, rounds: int) -> None:
+    check.positive("tune: low", low)
+    if high <= low:
+        raise check.fail("tune: high", f"above low ({low:g})", high)
+    check.non_negative("tune: drop", drop)
+    check.finite("tune: leak", leak)
+    check.integer("tune: rounds", rounds, low=0)
+
+
+class _Search:
+    """Audits of one defense at strengths that are found on the way."""
+
+    def __init__(
+        self, loaded: Scenario, section: Mapping[str, Any], folder: Path, how: Mapping[str, Any],
+        target: str = "*",
+    ) -> None:  # fmt: skip
+        self.loaded, self.section, self.folder, self.how = loaded, section, folder, how
+        self.target = target
+        self.tried: dict[float, Trial] = {}
+        self.silent: dict[str, str] = {}
+        self.reads: dict[str, set[str]] = {}
+        others = dict.fromkeys(registry.defenses.entry(d.name).name for d in loaded.root.defense)
+        others.pop(str(section["name"]), None)
+        claims = getattr(registry.defenses.get(str(section["name"])), "counted", "")
+        self.claims = bool(claims) and loaded.root.audit.canaries
+        self.others = tuple(others)
+        self.alone = f" Without {', '.join(others)}, which the scenario has." if others else ""
+
+    def audited(self, strengths: Sequence[float], where: Path, **how: Any) -> dict[float, Trial]:
+        """What is measured at each strength, and undefended."""
+        grid = sorted({0.0, *strengths})
+        overrides = [f"defense=[{_inline({**self.section, 'strength': grid})}]"]
+        gates = [g.model_dump(exclude_none=True) for g in self.loaded.root.gate if self._is_free(g)]
+        overrides.append(f"gate=[{', '.join(map(_inline, gates))}]")
+        scenario = load_scenario(self.loaded, overrides, components=False)
+        audit = run_audit(scenario, where, **{**self.how, **how})
+        summary = getattr(audit, "summary", {})
+        of = summary.get("attacks", {}).values()
+        of = [spec for spec in of if self.target in ("*", spec["target"])]
+        self.reads |= {spec["label"]: reads(spec["needs"]) for spec in of}
+        self.silent = _silent(summary, self.target)
+        both = _claims(summary)
+        both |= {s: pair for (_, s), pair in pairs(getattr(audit, "verdicts", ())).items()}
+        return {
+            t.strength: replace(t, claimed=both[t.strength][0], measured=both[t.strength][1])
+            if t.strength in both
+            else t
+            for t in trials(_on(audit.results, self.target))
+        }
+
+    def _is_free(self, gate: Gate) -> bool:
+        """Whether a gate holds at every strength, so that another grid can answer it."""
+        if gate.metric == "epsilon_lower" and not self.claims:
+            return False
+        return gate.strength is None and gate.defense in ("*", "none", "defended")
+
+    def run(self, strengths: Sequence[float]) -> None:
+        """Try further strengths; what was tried before is not done again."""
+        self.tried.update(self.audited([*self.tried, *strengths], self.folder))
+
+    def between(self, low: float, high: float, leak: float, rounds: int) -> dict[float, Trial]:
+        """Halve, on a logarithmic scale, the stretch in which the leak passes the target."""
+        self.run([low, high])
+        tried = self.tried
+        if not any(tried[s].meets(leak) for s in (0.0, low)) and tried[high].meets(leak):
+            bottom, top = low, high
+            for _ in range(rounds):
+                middle = float(f"{math.sqrt(bottom * top):.4g}")
+                self.run([middle])
+                if tried[middle].meets(leak):
+                    top = middle
+                else:
+                    bottom = middle
+        return tried
+
+
+def _claims(
+    summary: Mapping[str, Any],
+) -> dict[float | None, tuple[float | None, float | None]]:
+    """(largest epsilon that is claimed, None) by strength, of what may not have been tested."""
+    out: dict[float | None, tuple[float | None, float | None]] = {}
+    for point in summary.get("cost", {}).get("points", ()):
+        made = [g["epsilon"] for g in point["guarantees"] if g["epsilon"] is not None]
+        if point["role"] == "audit" and made:
+            out[point["strength"]] = (max(made), None)
+    return out
+
+
+def _silent(summary: Mapping[str, Any], target: str = "*") -> dict[str, str]:
+    """Attacks that are not shown to work, on these data or on a planted leak, with the evidence."""
+    other = {a["label"] for a in summary.get("attacks", {}).values() if a["target"] != target}
+    found = summary.get("alive", {}).items()
+    skipped = other if target != "*" else ()
+    return {k: of["evidence"] for k, of in found if not of["alive"] and k not in skipped}
+
+
+def _targeted(loaded: Scenario, target: str) -> str:
+    """`target` where an attack of the scenario has it, or ``*``.
+
+    Raises:
+        ConfigError: no attack has it.
+    """
+    kinds: list[Any] = [registry.attacks.get(a.name) for a in loaded.root.attack]
+    found = {str(kind.target) for kind in kinds}
+    if target != "*":
+        check.one_of("tune: target", target, ["*", *sorted(found)])
+    return target
+
+
+def _on(results: Any, target: str) -> Any:
+    """Rows of the main task, of attacks on `target`, and of those that broke and name none."""
+    if target == "*":
+        return results
+    return results[results["target"].isin([target, ""])]
+
+
+def _fresh(given: int | Sequence[int] | None, listed: Sequence[int]) -> list[int]:
+    """As many seeds as were used, from the number after the largest on."""
+    used = range(given) if isinstance(given, int) else given or listed
+    start = max(used) + 1
+    return list(range(start, start + len(used)))
+
+
+def _choose(found: Sequence[Trial], leak: float, drop: float) -> tuple[float | None, str]:
+    meets = [t for t in found if t.meets(leak)]
+    good = [t for t in meets if t.drop_high <= drop]
+    if good:
+        best = min(good, key=lambda t: t.strength)
+        if best.strength == 0:
+            return 0.0, f"Without a defense every upper bound is within {leak:g} already."
+        return best.strength, (
+            f"At strength {best.strength:g} the worst upper bound is "
+            f"{beside(best.leak_high, leak, '+.3f')} ({best.attack}) and utility falls by at most "
+            f"{beside(best.drop_high, drop)}."
+        )
+    if meets:
+        best = min(meets, key=lambda t: t.drop_high)
+        return None, (
+            f"Leakage is within {leak:g} from strength {min(t.strength for t in meets):g} on, but "
+            f"utility may fall by {beside(best.drop_high, drop)} at least, more than {drop:g}."
+        )
+    whole = [t for t in found if not t.failed]
+    least = min(whole or found, key=lambda t: t.leak_high)
+    said = (
+        f"No strength that was tried brings every upper bound within {leak:g}: the lowest is "
+        f"{beside(least.leak_high, leak, '+.3f')} ({least.attack}) at strength "
+        f"{least.strength:g}."
+    )
+    return None, said + "".join(
+        f" At strength {t.strength:g} {t.failed}, which is not the same as safe."
+        for t in [t for t in found if t.failed][:1]
+    )
+
+
+def _section(loaded: Scenario, name: str) -> dict[str, Any]:
+    """The scenario's own section of the defense without what is swept, or a bare one."""
+    natural = getattr(registry.defenses.get(name), "natural", {})
+    listed = [
+        d
+        for d in loaded.resolved().get("defense", [])
+        if registry.defenses.entry(d["name"]).name == name
+    ]
+    if len(listed) != 1:
+        return {"name": name}
+    return {k: v for k, v in listed[0].items() if k != "strength" and k not in natural}
+
+
+def _inline(section: Mapping[str, Any]) -> str:
+    """A TOML inline table of texts, numbers, truth values and lists of them."""
+    return "{" + ", ".join(f"{k} = {json.dumps(v)}" for k, v in section.items()) + "}"

@@ -1,0 +1,1 @@
+"""Measured bounds on epsilon, and claims beside them."""

@@ -1,0 +1,108 @@
+"""What right guesses of canaries' coins say of epsilon: lower bounds, and p-values of a claim.
+
+Source: Steinke, Nasr and Jagielski, "Privacy auditing with one (1) training run", NeurIPS 2023.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from vflsec.audit.intervals import clopper_pearson
+from vflsec.audit.special_functions import binomial_tail
+from vflsec.core import check
+
+__all__ = ["SHARES", "Looks", "one_run", "refuted", "together", "too_often"]
+
+SHARES = (1.0, 0.5, 0.2, 0.1, 0.05)  # of the canaries on which the attacker dares to guess
+Looks = tuple[tuple[int, int], ...]
+"""Guesses and right ones at each of `SHARES`; at the first all scored canaries are guessed."""
+
+
+def one_run(
+    guesses: int, right: int, *, delta: float = 0.0, canaries: int = 0, confidence: float = 0.95
+) -> float:
+    """The largest epsilon that so many right guesses refute (Steinke et al. 2023, algorithm 1).
+
+    With V ~ Bin(r, e^eps / (1 + e^eps)), the p-value of (epsilon, delta) is P[V >= v] + 2 m delta
+    max_i P[v > V >= v - i] / i; at delta = 0 this is the Clopper-Pearson bound of the success
+    probability.
+
+    Args:
+        guesses: r, canaries on which a guess was made.
+        right: v of them.
+        delta: of the claim, in [0, 1).
+        canaries: m, all canaries; `guesses` if 0.
+        confidence: one-sided.
+
+    Returns:
+        0 where nothing is refuted.
+    """
+    check.integer("canary: guesses", guesses, low=0)
+    check.integer("canary: right", right, low=0, high=guesses)
+    check.in_unit("canary: confidence", confidence, low_open=True, high_open=True)
+    check.in_unit("canary: delta", delta, high_open=True)
+    alpha = 1 - confidence
+    m = max(canaries, guesses)
+
+    def p_value(epsilon: float) -> float:
+        return _p_value(guesses, right, epsilon, delta, m)
+
+    if delta == 0:
+        low = clopper_pearson(right, guesses, confidence, "lower").low if guesses else 0.0
+        return math.log(low / (1 - low)) if low is not None and low > 0.5 else 0.0
+    if guesses == 0 or p_value(0.0) >= alpha:
+        return 0.0
+    low, high = 0.0, 60.0
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if p_value(middle) < alpha else (low, middle)
+    return low
+
+
+def _p_value(guesses: int, right: int, epsilon: float, delta: float, canaries: int) -> float:
+    """Of (epsilon, delta), at so many right guesses; see :func:`one_run`."""
+    q = 1 / (1 + math.exp(-epsilon))
+    tail = float(binomial_tail(right, guesses, q))
+    if delta == 0 or right == 0:
+        return tail
+    i = np.arange(1, right + 1)
+    below = binomial_tail(right - i, guesses, q) - tail
+    return tail + 2 * canaries * delta * float((below / i).max())
+
+
+def together(looks: Sequence[Looks], delta: float = 0.0, confidence: float = 0.95) -> float:
+    """The bound of :func:`judged` from several trainings with coins of their own, as one audit.
+
+    Trainings side by side are one mechanism, to which every coin matters in one of them: guesses
+    and right ones add up, share by share.
+    """
+    each = 1 - (1 - confidence) / len(SHARES)
+    sums, m = _added(looks)
+    return max(one_run(r, v, delta=delta, canaries=m, confidence=each) for r, v in sums)
+
+
+def refuted(looks: Sequence[Looks], epsilon: float, delta: float = 0.0) -> float:
+    """p-value of (epsilon, delta) by the guesses of several trainings, see :func:`together`."""
+    sums, m = _added(looks)
+    return min(1.0, len(SHARES) * min(_p_value(r, v, epsilon, delta, m) for r, v in sums))
+
+
+def too_often(looks: Sequence[Looks], chance: float, sure: float) -> tuple[float, float]:
+    """(p-value, share) of guesses that are each right with `chance` at most, whatever others are.
+
+    Of noise that every row has for itself, a linear rule for the row's own messages is right no
+    more often than where all messages move by the whole sensitivity, and then coins are guessed
+    independently: all guesses together are right at most as often as Bin(n, chance) says. The share
+    is what they are surely right at (Clopper and Pearson), at the confidence `sure`.
+    """
+    guesses, right = _added(looks)[0][0]
+    least = clopper_pearson(right, guesses, sure, "lower").low or 0.0
+    return float(binomial_tail(right, guesses, chance)), least
+
+
+def _added(looks: Sequence[Looks]) -> tuple[list[tuple[int, int]], int]:
+    sums = [tuple(map(sum, zip(*at, strict=True))) for at in zip(*looks, strict=True)]
+    return [(r, v) for r, v in sums], sum(of[0][0] for of in looks)

@@ -1,0 +1,202 @@
+"""Audit of label privacy without canaries: the labels' own randomness stands in for the coin.
+
+For a row with label y a counterfactual label y' is drawn from a proxy's class shares q(. | x); the
+attacker is given the two in random order and says, by its scores, which of them was trained on.
+If the proxy were the truth p(. | x), y and y' would be exchangeable and this a fair coin, so right
+guesses bound epsilon as planted canaries do. A proxy that is off moves the odds of the coin, at
+most by exp(tau), which is taken off the bound:
+
+    epsilon >= one_run(guesses, right) - tau
+
+Rows with y' = y tell nothing and are left out. Nothing has to be planted, so it serves recorded
+traces. How far the proxy is off cannot be told from it alone: the same audit of an attacker that
+sees the features alone (`control`) shows how large `tau` is at least (:attr:`Observed.without`).
+
+Source: Kalemaj, Melis, Boucher, Mironov, Mahloujifar, "Observational auditing of label privacy",
+arXiv:2511.14084 (2025); the estimator: Steinke, Nasr, Jagielski, NeurIPS 2023, arXiv:2305.08846.
+The treatment of the proxy's error by the odds is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vflsec.core import check
+from vflsec.epsilon.one_run_bound import SHARES, one_run
+from vflsec.runtime.lazy_imports import lean
+
+__all__ = ["Observed", "centred", "cross_shares", "observe", "stacked"]
+
+FOLDS = 5
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What an audit without canaries found.
+
+    Attributes:
+        epsilon: lower bound, at `confidence`, after `tau` was taken off.
+        guesses, right: of the share of pairs that gave it.
+        pairs: rows whose two labels differ.
+        without: the same bound (tau not taken off) for an attacker with the features alone; above
+            0 it says that `tau` is at least that large.
+        tau: the assumed bound of the proxy's error.
+        confidence: of the bounds.
+    """
+
+    epsilon: float
+    guesses: int
+    right: int
+    pairs: int
+    without: float
+    tau: float
+    confidence: float
+
+    def contradicts(self, claimed: float) -> bool:
+        """True if `claimed` is disproved for a proxy as good as assumed and not shown worse."""
+        return self.epsilon > claimed and self.without <= self.tau
+
+
+def observe(
+    scores: Tensor,
+    labels: Tensor,
+    proxy: Tensor,
+    rng: torch.Generator,
+    *,
+    control: Tensor | None = None,
+    tau: float = 0.0,
+    delta: float = 0.0,
+    confidence: float = 0.95,
+) -> Observed:
+    """Measure epsilon of labels from an attack's class scores.
+
+    Args:
+        scores: (n, C) of the attacker, in logarithms, larger is likelier.
+        labels: (n,) int64 that were trained on; the attacker has not seen them.
+        proxy: (n, C) class shares that do not depend on these labels, for example of a model
+            trained on the features of other rows.
+        rng: draws the counterfactuals.
+        control: (n, C) scores of an attacker without the release; the proxy's own if None, which
+            is blind to a proxy that is too flat.
+        tau: bound of the log odds by which the proxy may be off, at least 0.
+        delta: of the claim.
+        confidence: one-sided.
+
+    Raises:
+        ShapeError: shapes differ.
+    """
+    check.non_negative("observed: tau", tau)
+    if scores.shape != proxy.shape or labels.shape != scores.shape[:1]:
+        raise check.fail(
+            "observed: scores, labels and proxy", "of (n, C), (n,) and (n, C)",
+            (tuple(scores.shape), tuple(labels.shape), tuple(proxy.shape)),
+        )  # fmt: skip
+    shares = proxy.double() / proxy.double().sum(1, keepdim=True)
+    other = torch.multinomial(shares, 1, generator=rng).squeeze(1)
+    apart = other != labels
+    pair = torch.stack([labels, other], dim=1)[apart]
+    blind = shares.clamp_min(1e-12).log() if control is None else control.double()
+    prior = blind[apart].gather(1, pair)
+    seen = scores[apart].double().gather(1, pair)
+    found = _bound(seen[:, 0] - seen[:, 1], delta, confidence)
+    alone = _bound(prior[:, 0] - prior[:, 1], delta, confidence)
+    return Observed(
+        max(0.0, found[0] - tau), found[1], found[2], int(apart.sum()), alone[0], tau, confidence
+    )
+
+
+def _bound(lead: Tensor, delta: float, confidence: float) -> tuple[float, int, int]:
+    """The best bound over shares of surest guesses, with guesses and right ones; (k,) leads."""
+    if not len(lead):
+        return 0.0, 0, 0
+    order = lead.abs().argsort(descending=True, stable=True)
+    each = 1 - (1 - confidence) / len(SHARES)
+    best = (-1.0, 0, 0)
+    for share in SHARES:
+        r = max(1, round(share * len(lead)))
+        v = int((lead[order[:r]] > 0).sum())
+        bound = one_run(r, v, delta=delta, canaries=len(lead), confidence=each)
+        best = max(best, (bound, r, v))
+    return best
+
+
+def cross_shares(
+    columns: NDArray[np.float64], labels: NDArray[np.int64], classes: int
+) -> NDArray[np.float64]:
+    """Class shares (n, C) of rows by models that were fitted on other rows: a proxy for `observe`.
+
+    The geometric mean of logistic regression and boosting on standardised columns, each row
+    answered by the fit without its fold. Give it all columns that the label owner may use, for what
+    it does not know counts as leaked.
+
+    Args:
+        columns: (n, d).
+        labels: (n,) 0..C-1.
+        classes: C.
+    """
+    with lean():
+        from sklearn.ensemble import HistGradientBoostingClassifier
+
+    x = np.asarray(columns, np.float64)
+    x = (x - x.mean(0)) / np.maximum(x.std(0), 1e-9)
+
+    def boosted(a: NDArray[np.float64], y: NDArray[np.int64], b: NDArray[np.float64]) -> Any:
+        model = HistGradientBoostingClassifier(
+            learning_rate=0.1, max_iter=60, max_leaf_nodes=8, early_stopping=False, random_state=0
+        )
+        return model.fit(a, y).predict_proba(b)
+
+    y = np.asarray(labels, np.int64)
+    both = [_crossed(x, y, classes, fit) for fit in (_logistic, boosted)]
+    q = np.exp(sum(np.log(p) for p in both) / len(both))
+    return np.asarray(q / q.sum(1, keepdims=True))
+
+
+def stacked(
+    logs: Sequence[NDArray[np.float64]], labels: NDArray[np.int64], classes: int
+) -> NDArray[np.float64]:
+    """Class shares (n, C) from several log shares (n, C), weighed by cross-fitted regression."""
+    wide = np.concatenate([np.clip(a - a.mean(1, keepdims=True), -20, 20) for a in logs], axis=1)
+    wide = (wide - wide.mean(0)) / np.maximum(wide.std(0), 1e-9)
+    return _crossed(wide, np.asarray(labels, np.int64), classes, _logistic)
+
+
+def _logistic(a: NDArray[np.float64], y: NDArray[np.int64], b: NDArray[np.float64]) -> Any:
+    with lean():
+        from sklearn.linear_model import LogisticRegression
+
+    return LogisticRegression(C=1.0, max_iter=500).fit(a, y).predict_proba(b)
+
+
+def _crossed(
+    x: NDArray[np.float64], y: NDArray[np.int64], classes: int, fit: Callable[..., Any]
+) -> NDArray[np.float64]:
+    """Shares of every row by `fit` on the rows of the other folds."""
+    out = np.full((len(y), classes), 1e-6)
+    fold = np.arange(len(y)) % FOLDS
+    for f in range(FOLDS):
+        there, held = fold != f, fold == f
+        seen = np.unique(y[there])
+        if len(seen) == 1:
+            out[held, seen[0]] = 1.0
+        elif held.any():
+            out[np.ix_(held, seen)] += fit(x[there], y[there], x[held])
+    return out / out.sum(1, keepdims=True)
+
+
+def centred(scores: NDArray[np.float64], proxy: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Scores (n,) or (n, C) of a guess as (n, C) in which classes compare within a row.
+
+    Scores of two classes only rank; they are cut where the proxy's share of class 1 is reached.
+    """
+    if scores.ndim == 2:
+        return scores
+    cut = np.quantile(scores, 1 - float(proxy[:, 1].mean()))
+    return np.stack([np.zeros_like(scores), scores - cut], axis=1)

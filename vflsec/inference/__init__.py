@@ -1,0 +1,1 @@
+"""What several attacks share: completions, regressions, orientations, clusterings."""

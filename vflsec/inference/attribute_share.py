@@ -1,0 +1,65 @@
+"""The share of rows that have an attribute, estimated from a few rows of which it is known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vflsec.core.view import Known
+from vflsec.inference.completion import Fit, logistic_cv
+from vflsec.nn.columns import standardised
+
+__all__ = ["Estimate", "estimated", "share"]
+
+
+class Estimate(NamedTuple):
+    """An estimated share, the weight of the regression in it, and its standard error."""
+
+    share: float
+    weight: float
+    error: float
+
+
+def estimated(known: Known, told: Iterable[Tensor], classes: int, value: int) -> Estimate:
+    """By the logistic regression of `told` that cross-validation prefers; else the known rows' own.
+
+    Args:
+        known: the attribute of q rows.
+        told: inputs (q + n, d) of these rows and of those that are asked about; may be empty.
+        classes: of the attribute.
+        value: the one whose share it is.
+    """
+    a = (known.labels == value).double().cpu().numpy()
+    fits: list[Fit] = []
+    if 0 < a.sum() < len(a):
+        for x in told:
+            mine, asked = standardised(x, len(known))
+            fits.append(logistic_cv(mine, known, asked, classes, "share"))
+    best = max(fits, key=lambda f: f.cv, default=None)
+    if best is None or best.held is None:
+        return Estimate(float(a.mean()), 0.0, math.sqrt(float(a.var()) / len(a)))
+    return share(a, np.exp(best.held[:, value]), np.exp(best.scores[:, value]))
+
+
+def share(a: NDArray[np.float64], held: NDArray[np.float64], p: NDArray[np.float64]) -> Estimate:
+    """The estimate from attributes and what a regression makes of them.
+
+    Args:
+        a, held: attribute (0 or 1) and held-out shares of the known rows, (q,).
+        p: shares of the other rows, (n,).
+
+    Source: Angelopoulos, Duchi, Zrnic, "PPI++: efficient prediction-powered inference",
+    arXiv:2311.01453 (2023), sections 2 and 6.
+    """
+    spread = float(held.var()) * (1 + len(a) / len(p))
+    weight = float(((a - a.mean()) * (held - held.mean())).mean()) / spread if spread > 0 else 0.0
+    weight = min(max(weight, 0.0), 1.0)
+    rest = a - weight * held
+    found = weight * float(p.mean()) + float(rest.mean())
+    variance = float(rest.var()) / len(a) + weight**2 * float(p.var()) / len(p)
+    return Estimate(min(max(found, 0.0), 1.0), weight, math.sqrt(variance))

@@ -1,0 +1,213 @@
+"""How recorded messages were arranged: order, places and company of rows, over epochs or in one.
+
+Over all epochs a row's mean place, and how often it met another row in a batch, have a known
+scatter if batches are drawn at random; beyond it they are information. In a single epoch every
+order of rows is as likely as any, so whether one goes with the labels of known rows is tested:
+among all ways to deal the known labels out to the known rows, how many go with it as much
+(an exact permutation test, Pitman, Supplement to the JRSS 1937), corrected for having looked at
+every epoch, at every kind and at every class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vflsec.core.view import Known, Table
+from vflsec.nn.group_sums import sums
+
+__all__ = ["PART", "by_epoch", "chosen", "clustered", "company", "mean_of", "order",
+           "rarely", "single_epochs", "uneven", "within"]  # fmt: skip
+
+PART = 1 << 16
+"""Messages that are looked at together, so that long recordings fit into memory."""
+RARE = 0.01
+"""How often an epoch in random order may pass for one that is not, over all that are looked at."""
+TESTED = 60
+"""Known rows that the exact test counts over; a grant alternates its classes."""
+
+Ints = NDArray[np.int64]
+
+
+def by_epoch(table: Table, place: Tensor, n: int) -> Tensor:
+    """How often each row (n, E) came in each epoch."""
+    epochs, at = table.epoch.unique(return_inverse=True)
+    cells = torch.bincount(place * len(epochs) + at, minlength=n * len(epochs))
+    return cells.reshape(n, len(epochs)).double()
+
+
+def chosen(visits: Tensor, table: Table) -> bool:
+    """Whether rows (n, E) were chosen for an epoch, as no pass in random order chooses them.
+
+    A pass that leaves its last batch out lacks as many rows in every epoch, fewer than a batch.
+    """
+    most = visits.amax(0)
+    short = (visits < most).sum(0)
+    largest = int(table.step.unique(return_counts=True)[1].max())
+    return bool((short >= largest * most).any()) or int(short.max()) > int(short.min())
+
+
+def order(table: Table) -> Tensor:
+    """Where in its epoch each message (m,) passed, from 0 to 1."""
+    out = torch.zeros(len(table), dtype=torch.float64, device=table.rows.device)
+    for epoch in table.epoch.unique():
+        of = table.epoch == epoch
+        step = table.step[of].double()
+        out[of] = (step - step.min()) / (step.max() - step.min()).clamp_min(1)
+    return out
+
+
+def within(table: Table) -> Tensor:
+    """Where in its batch each message (m,) stood, from 0 to 1."""
+    _, batch, many = table.step.unique(return_inverse=True, return_counts=True)
+    by_batch = torch.argsort(batch, stable=True)
+    start = many.cumsum(0) - many
+    turn = torch.empty_like(batch)
+    turn[by_batch] = torch.arange(len(batch), device=batch.device) - start[batch[by_batch]]
+    return turn.double() / (many[batch] - 1).clamp_min(1)
+
+
+def mean_of(value: Tensor, place: Tensor, n: int) -> Tensor:
+    """Mean over the messages (m,) of each row, (n, 1); the mean of the rows where one has none."""
+    visits = torch.bincount(place, minlength=n)
+    of = sums(value, place, n) / visits.clamp_min(1)
+    return torch.where(visits > 0, of, of[visits > 0].mean()).unsqueeze(1)
+
+
+def uneven(places: float) -> float:
+    """Beyond which variance a row's mean place, times its visits, is no chance.
+
+    Random places from 0 to 1 have (k + 1) / 12 (k - 1) where there are k of them.
+    """
+    return max(3.0, 1.5 * (places + 1) / max(places - 1, 1e-9)) / 12
+
+
+def company(table: Table, known: Tensor, epoch: int | None = None) -> Tensor | None:
+    """How often each row (n, q) met each known row in a batch; None if none of those came.
+
+    A known row's own entry is the mean of the others', so that it does not tell itself.
+
+    Args:
+        table: messages of n rows.
+        known: sample ids.
+        epoch: the one that is looked at, None for all.
+    """
+    rows, place = table.rows.unique(return_inverse=True)
+    known, n = known[torch.isin(known, rows)], len(rows)
+    if not len(known):
+        return None
+    batch = table.step.unique(return_inverse=True)[1]
+    asked = torch.ones_like(batch, dtype=torch.bool) if epoch is None else table.epoch == epoch
+    there = torch.zeros(int(batch.max()) + 1, len(known), dtype=torch.float64, device=batch.device)
+    met = torch.zeros(n, len(known), dtype=torch.float64, device=batch.device)
+    for j, row in enumerate(known):
+        there[batch[asked & (table.rows == row)], j] = 1
+    for at, b in zip(place.split(PART), batch.split(PART), strict=True):
+        met.index_add_(0, at, there[b])
+    own = torch.searchsorted(rows, known)
+    column = torch.arange(len(known), device=own.device)
+    met[own, column] = 0.0
+    met[own, column] = met.sum(0) / max(n - 1, 1)
+    return met
+
+
+def clustered(met: Tensor) -> bool:
+    """Whether pairs met (n, q) more unevenly than by chance, whose variance is at most the mean."""
+    mean = max(float(met.mean()), 1e-9)
+    error = ((2 + 1 / mean) / met.numel()) ** 0.5  # of the ratio, for Poisson counts
+    return float(met.var(0).mean()) / mean > 1 + 6 * error
+
+
+def single_epochs(table: Table, known: Known) -> Iterator[tuple[str, Tensor]]:
+    """Order, place and company of the epoch in which they go with the known labels most surely.
+
+    Only where that is rarer than :data:`RARE` by chance, with every epoch that was looked at.
+
+    Args:
+        table: messages of all epochs, of n rows.
+        known: among those rows.
+
+    Yields:
+        a name that holds the epoch, counted from 1, and the value by row, (n, 1) or (n, q).
+    """
+    epochs = table.epoch.unique().tolist()
+    labels = known.labels[:TESTED].cpu().numpy()
+    classes = np.unique(labels)
+    if len(classes) < 2:
+        return
+    asked = classes[1:] if len(classes) == 2 else classes
+    limit = RARE / (3 * len(epochs) * len(asked))
+    batch = table.step.unique(return_inverse=True)[1]
+    values = {"order": order(table), "place": within(table), "company": batch.double()}
+    rows, place = table.rows.unique(return_inverse=True)
+    at = torch.searchsorted(rows, known.rows[:TESTED])
+    for kind, value in values.items():
+        chances = []
+        for epoch in epochs:
+            of, came = table.epoch == epoch, torch.zeros(len(rows), dtype=torch.bool)
+            came[place[of].cpu()] = True
+            here = came[at.cpu()].numpy()
+            first = mean_of(value[of], place[of], len(rows)).squeeze(1)[at].cpu().numpy()[here]
+            told = [labels[here] == c for c in asked]
+            if kind == "company":
+                chances.append(min(chance(first, t, together=True) for t in told))
+            else:
+                chances.append(min(rarely(first, t) for t in told))
+        best = int(np.argmin(chances))
+        if chances[best] > limit:
+            continue
+        of, name = table.epoch == epochs[best], f"{kind} of epoch {best + 1}"
+        if kind != "company":
+            yield name, mean_of(value[of], place[of], len(rows))
+        elif (met := company(table, known.rows, epochs[best])) is not None:
+            yield name, met
+
+
+def rarely(value: NDArray[np.float64], told: NDArray[np.bool_]) -> float:
+    """:func:`chance` of the sum of ranks, where it may be rare; else 1.
+
+    Within two standard deviations of the mean it is usual, and no ways need to be counted.
+    """
+    if not len(value):
+        return 1.0
+    _, at, sizes = np.unique(value, return_inverse=True, return_counts=True)
+    rank = (2 * sizes.cumsum() - sizes + 1)[at]
+    n, ones = len(value), int(told.sum())
+    away = rank[told].sum() - ones * rank.mean()
+    if away**2 < 4 * ones * (n - ones) / max(n - 1, 1) * rank.var():
+        return 1.0
+    return chance(value, told, together=False)
+
+
+def chance(value: NDArray[np.float64], told: NDArray[np.bool_], *, together: bool) -> float:
+    """How likely labels dealt out anew go with the values as much, exactly.
+
+    Args:
+        value: of q rows.
+        told: (q,) which of them are of the class.
+        together: whether rows of one value are of one class (how many pairs of equal rows are),
+            rather than whether values are larger in one (the sum of ranks, either way).
+    """
+    groups, at, sizes = np.unique(value, return_inverse=True, return_counts=True)
+    ones = np.bincount(at, weights=told, minlength=len(groups)).astype(np.int64)
+    rank = 2 * sizes.cumsum() - sizes + 1  # twice the mean rank of a group
+    most = int((sizes * (sizes - 1) // 2).sum()) if together else int((sizes * rank).sum())
+    ways = np.zeros((int(ones.sum()) + 1, most + 1))
+    ways[0, 0] = 1.0  # by how many were dealt to the class, and by the figure
+    seen = 0
+    for m, r, k in zip(sizes.tolist(), rank.tolist(), ones.tolist(), strict=True):
+        fresh, choose = np.zeros_like(ways), 1.0
+        for j in range(min(m, len(ways) - 1) + 1):
+            worth = (j * (j - 1) + (m - j) * (m - j - 1)) // 2 if together else j * r
+            fresh[j:, worth:] += choose * ways[: len(ways) - j, : most + 1 - worth]
+            seen += worth if j == k else 0
+            choose = choose * (m - j) / (j + 1)
+        ways = fresh
+    figure, many = np.arange(most + 1), ways[-1]
+    middle = 0.0 if together else float(figure @ many / many.sum())
+    as_much = np.abs(figure - middle) >= abs(seen - middle) - 1e-6
+    return float(many[as_much].sum() / many.sum())

@@ -1,0 +1,238 @@
+"""Inference heads on own bottoms, fit to a few labelled rows in steps.
+
+All replicas and all folds of their cross-validation are one stacked model. Where its bottoms and
+heads are plain networks a step needs no graph (:mod:`vflsec.nn.manual_backprop`) and gives the
+same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from vflsec.core.party import groups, step
+from vflsec.core.rng import as_global
+from vflsec.core.view import Known
+from vflsec.inference.completion import Fitted, cv_score, folds_of
+from vflsec.nn import manual_backprop, optim
+from vflsec.nn.columns import spread
+from vflsec.nn.models import mlp
+from vflsec.nn.replicas import LEAST, Replicas, apply, draws, stacked
+from vflsec.nn.rows import ROWS, in_pieces
+
+__all__ = ["Standardise", "answers", "fit_networks", "fronts"]
+
+
+class Standardise(nn.Module):
+    """(z - mean) / sd with constants."""
+
+    mean: Tensor
+    sd: Tensor
+
+    def __init__(self, mean: Tensor, sd: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("mean", mean.clone())
+        self.register_buffer("sd", sd.clone())
+
+    def forward(self, z: Tensor) -> Tensor:
+        return (z - self.mean) / self.sd
+
+
+@stacked(Standardise)
+def _standardise(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool) -> Tensor:
+    return (x - s.buffers[f"{prefix}mean"].unsqueeze(1)) / s.buffers[f"{prefix}sd"].unsqueeze(1)
+
+
+class Completed(nn.Module):
+    """An own bottom followed by an inference head."""
+
+    def __init__(self, bottom: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.bottom, self.head = bottom, head
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.bottom(x))
+
+
+@stacked(Completed)
+def _completed(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool) -> Tensor:
+    assert isinstance(module, Completed)
+    h = apply(s, f"{prefix}bottom.", module.bottom, x, train)
+    return apply(s, f"{prefix}head.", module.head, h, train)
+
+
+def fit_networks(
+    variant: str,
+    bottoms: Sequence[nn.Module],
+    inputs: Sequence[Tensor],
+    knowns: Sequence[Known],
+    targets: Sequence[Tensor],
+    rngs: Sequence[torch.Generator],
+    classes: int,
+    *,
+    before: Sequence[Standardise] | None = None,
+    hidden: Sequence[int] = (),
+    steps: int = 150,
+    lr_bottom: float = 1e-3,
+    lr_head: float = 1e-2,
+    weight_decay: float = 1e-3,
+) -> Fitted:
+    """Fit head o bottom to the known rows, for each replica and each fold, as one stacked model.
+
+    Args:
+        variant: name of the result.
+        bottoms: R starting bottoms (``nn.Identity()`` for a frozen one whose input is z).
+        inputs: R tensors (q, ...): inputs of the known rows, in grant order.
+        knowns: R grants of q rows each.
+        targets: R tensors (n, ...): inputs of the rows to answer.
+        rngs: R generators for the heads' initial weights.
+        before: of :func:`fronts` of the bottoms' embeddings of the targets, if known already.
+        hidden: hidden widths of the head; () is a linear head.
+        steps, lr_bottom, lr_head, weight_decay: full-batch Adam.
+
+    Returns:
+        The variant of all R. Known and target counts must be equal across replicas.
+    """
+    device, dtype = inputs[0].device, inputs[0].dtype
+    folds = [folds_of(k.labels) for k in knowns]
+    count = int(max(int(f.max()) for f in folds)) + 1
+    copies = count + 1
+    if before is None:
+        pairs = zip(bottoms, targets, strict=True)
+        before = fronts([in_pieces(bottom.eval(), x) for bottom, x in pairs])
+    modules = _stacked(bottoms, before, rngs, (*hidden, classes), copies)
+    random = draws(modules[0])
+    stack = Replicas(modules, device=device, dtype=dtype)
+    x = torch.stack(list(inputs)).repeat_interleave(copies, 0)
+    y = torch.stack([k.labels for k in knowns]).to(device).repeat_interleave(copies, 0)
+    weight = torch.stack(
+        [
+            torch.ones_like(f) if c == count else (f != c).long()
+            for f in folds
+            for c in range(copies)
+        ]
+    ).to(device, dtype)
+    heads_only = [p for k, p in stack.params.items() if k.startswith("head.")]
+    body = [p for k, p in stack.params.items() if not k.startswith("head.")]
+    optimizer = optim.Adam(
+        groups(heads_only, lr=lr_head) + groups(body, lr=lr_bottom), weight_decay=weight_decay
+    )
+    slopes = _slopes(stack, x, y, weight / weight.sum(1, keepdim=True), random)
+    for _ in range(steps):
+        step(optimizer, stack.parameters(), slopes())
+    with torch.no_grad():
+        held = torch.log_softmax(stack(x, train=False), dim=-1).double().cpu().numpy()
+    last = torch.arange(copies - 1, stack.count, copies, device=device)
+    whole = stack.take(last)  # those fitted to all known rows
+    apart = [
+        _held(known, fold, held[r * copies :], classes)
+        for r, (known, fold) in enumerate(zip(knowns, folds, strict=True))
+    ]
+    return Fitted(
+        variant, [cv for cv, _ in apart], [mine for _, mine in apart], [None] * len(apart),
+        partial(answers, [whole], targets),
+    )  # fmt: skip
+
+
+def _slopes(
+    stack: Replicas, x: Tensor, y: Tensor, share: Tensor, random: bool
+) -> Callable[[], Sequence[Tensor]]:
+    """Gradients by the parameters of R :class:`Completed` of what the known rows cost, when called.
+
+    Args:
+        stack: R of them.
+        x: (R, q, ...) inputs of the known rows.
+        y: (R, q) their classes.
+        share: (R, q) what each counts.
+        random: whether the bottom draws numbers in training, which it then must not do.
+    """
+    params, at = stack.parameters(), y.unsqueeze(2)
+    bottom, front, head = (stack.sub(name) for name in ("bottom", "head.0", "head.1"))
+    frozen = type(bottom.template) is nn.Identity
+    if head.plain is None or not (frozen or bottom.plain):
+        batch = random or any(isinstance(m, nn.BatchNorm1d) for m in stack.template.modules())
+
+        def by_graph() -> Sequence[Tensor]:
+            log_p = torch.log_softmax(stack(x, train=not batch), dim=-1)
+            loss = -(share * log_p.gather(2, at).squeeze(2)).sum()
+            return torch.autograd.grad(loss, params)
+
+        return by_graph
+
+    mean, sd = (front.buffers[k].unsqueeze(1) for k in ("mean", "sd"))
+    still = (x - mean) / sd if frozen else None
+    down = x.new_zeros(*y.shape, head.plain[-1].weight.shape[1])  # of every step, by log shares
+    down.scatter_(2, at, share.neg().unsqueeze(2))
+
+    def by_hand() -> Sequence[Tensor]:
+        h = (
+            manual_backprop.scaled(manual_backprop.run(bottom, x), mean, sd)
+            if still is None
+            else still
+        )
+        logits = manual_backprop.run(head, h)
+        log_p = torch.log_softmax(logits.detach(), dim=-1)
+        return manual_backprop.slopes(
+            logits, params, torch._log_softmax_backward_data(down, log_p, -1, log_p.dtype)
+        )
+
+    return by_hand
+
+
+def fronts(embedded: Sequence[Tensor]) -> list[Standardise]:
+    """What standardises embeddings (n, d) each."""
+    pairs = [spread(z) for z in embedded]
+    return [Standardise(mean, sd.clamp_min(1e-6)) for sd, mean in pairs]
+
+
+def _stacked(
+    bottoms: Sequence[nn.Module], before: Sequence[Standardise], rngs: Sequence[torch.Generator],
+    widths: Sequence[int], copies: int,
+) -> list[nn.Module]:  # fmt: skip
+    """Each bottom with `copies` fresh heads of these widths behind standardised embeddings."""
+    modules: list[nn.Module] = []
+    for bottom, front, g in zip(bottoms, before, rngs, strict=True):
+        with as_global(g):
+            heads = [mlp([len(front.mean), *widths]) for _ in range(copies)]
+        modules += [Completed(bottom.eval(), nn.Sequential(front, h)) for h in heads]
+    return modules
+
+
+def _held(
+    known: Known, fold: Tensor, held: NDArray[np.float64], classes: int
+) -> tuple[float, NDArray[np.float64] | None]:
+    """One replica's cross-validated score and what it rests on; `held` (folds, q, C)."""
+    if int(fold.max()) < 1:
+        return 0.5 if classes == 2 else 1.0 / classes, None
+    f = fold.cpu().numpy()
+    mine = held[f, np.arange(len(f))]
+    return cv_score(mine, known.labels.cpu().numpy()), mine
+
+
+def answers(
+    parts: Sequence[Replicas], targets: Sequence[Tensor], replicas: Sequence[int]
+) -> list[NDArray[np.float64]]:
+    """Log class shares (n, C) of the targets of each of the given replicas; a lone one stands
+    beside a twin.
+
+    Args:
+        parts: stacks of R that make logits, one after another.
+        targets: R tensors (n, ...).
+        replicas: which.
+    """
+    beside = list(replicas) * LEAST if len(replicas) < LEAST else list(replicas)
+    which = torch.tensor(beside, dtype=torch.int64, device=targets[0].device)
+    some = [p.take(which) for p in parts]
+    made = []
+    with torch.no_grad():
+        for pieces in zip(*(targets[r].split(ROWS) for r in beside), strict=True):
+            x = torch.stack(pieces)
+            for stack in some:
+                x = stack(x, train=False)
+            made.append(torch.log_softmax(x, dim=-1))
+    return list(torch.cat(made, dim=1)[: len(replicas)].double().cpu().numpy())

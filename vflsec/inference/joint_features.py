@@ -1,0 +1,193 @@
+"""Own columns and messages put together: what neither says alone, from a few known labels.
+
+Own columns first give every row shares of the classes, by the known rows. These shares stand for
+labels on all rows, and on each a reading of messages finds the direction that goes with them, on
+other rows than it is then used on (five folds). A reading counts only where what it says of rows
+it did not learn from goes with the shares, and with the known labels, as chance does not; so what
+says nothing leaves the answer of own columns as it was, however wide it is. What counts enters a
+logistic regression of the shares, whose log-odds are added to those of own columns, as if both were
+independent within a class; the sums are the next shares (expectation maximisation).
+
+Source: Nigam, McCallum, Thrun, Mitchell, "Text classification from labeled and unlabeled documents
+using EM", Machine Learning 2000, for shares in place of labels; Blum, Mitchell, "Combining labeled
+and unlabeled data with co-training", COLT 1998, for two views of a row; folds: Chernozhukov et al.,
+"Double/debiased machine learning", Econometrics Journal 2018.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vflsec.core.view import Known
+from vflsec.inference.completion import SHRINKAGE, Fit, logistic_cv
+from vflsec.inference.gradient_history import soft_logistic
+
+__all__ = ["Reading", "evidence", "head", "weight"]
+
+FOLDS = 5
+RARE = 3.0
+"""From how many standard errors on a reading counts, of both tests together."""
+RARE_TOLD = 1.0
+"""The same of a reading whose direction is known beforehand."""
+AGAIN = 2
+"""How often more a known row counts than one whose shares are guessed."""
+WEIGHTS = tuple(2.0**k for k in range(-4, 4))
+"""What may be made of the evidence beside own columns."""
+_C = 1.0  # inverse penalty of what is found, in standard deviations, on the shares
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Something that messages say of rows.
+
+    Attributes:
+        rows: (m,) sample ids, ascending.
+        value: (m, k) float64.
+        told: entry c is known to be larger for rows of class c; k is then the number of classes.
+    """
+
+    rows: Tensor
+    value: Tensor
+    told: bool = False
+
+
+def head(blocks: Sequence[Tensor], at: Tensor, known: Known, classes: int) -> Fit:
+    """Logistic regression of the known labels on blocks (n, k) side by side.
+
+    Each is centred and divided by the root of its whole variance, so that none drowns another; the
+    penalty is chosen by cross-validation.
+
+    Args:
+        at: places (q,) of the known rows.
+    """
+    wide = torch.cat([_block(b) for b in blocks], dim=1)
+    return logistic_cv(
+        wide[at].cpu().numpy(), known, wide.cpu().numpy(), classes, "head", SHRINKAGE
+    )
+
+
+def evidence(
+    readings: Mapping[str, Reading], rows: Tensor, own: Tensor, known: Known, steps: int = 3
+) -> tuple[Tensor, list[str]]:
+    """Log-odds (n, C) that readings add to own columns, and the names of those that count.
+
+    All zeros where none does. Of two classes the first column is 0.
+
+    Args:
+        readings: of some of the rows each.
+        rows: (n,) sample ids, ascending.
+        own: log class shares (n, C) from own columns.
+        known: among the rows.
+        steps: how often shares are made anew.
+    """
+    at, classes = torch.searchsorted(rows, known.rows), own.shape[1]
+    hot = torch.nn.functional.one_hot(known.labels, classes).to(own)
+    asked = range(1, 2) if classes == 2 else range(classes)
+    share, added = torch.softmax(own, dim=1), torch.zeros_like(own)
+    share[at] = hot
+    fits = {name: _Placed.of(r, rows, at) for name, r in readings.items()}
+    counts = {c: [name for name, p in fits.items() if p.counts(share[:, c], c)] for c in asked}
+    for _ in range(steps):
+        for c in asked:
+            if counts[c]:
+                said = torch.stack([fits[k].said(share[:, c], c) for k in counts[c]], dim=1)
+                most = torch.cat([said, said[at].repeat(AGAIN, 1)])
+                w = soft_logistic(most, torch.cat([share[:, c], hot[:, c].repeat(AGAIN)]), c=_C)
+                told = said @ w[:-1]
+                added[:, c] = told if classes == 2 else torch.nn.functional.logsigmoid(
+                    told + w[-1]
+                )  # fmt: skip
+        share = torch.softmax(own + added, dim=1)
+        share[at] = hot
+    return added, list(dict.fromkeys(name for of in counts.values() for name in of))
+
+
+def weight(held: Tensor, added: Tensor, labels: Tensor) -> float:
+    """By what the evidence is to be multiplied before it is added to own columns.
+
+    That under which the known labels are likeliest, whatever the scale of the sum; the logarithm
+    of the weight is normal beforehand, with mean 0 and spread 1.
+
+    Args:
+        held: log class shares (q, C) of the known rows, of fits that did not see them.
+        added: of :func:`evidence`, at these rows.
+        labels: (q,).
+    """
+    found = []
+    for w in WEIGHTS:
+        score = held + w * added
+        told = [torch.log_softmax(s * score, dim=1)[torch.arange(len(labels)), labels].sum()
+                for s in WEIGHTS]  # fmt: skip
+        found.append(float(max(told)) - math.log(w) ** 2 / 2)
+    return WEIGHTS[max(range(len(found)), key=lambda k: (found[k], -abs(math.log(WEIGHTS[k]))))]
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """A reading at its places: `at` (m,) in all n rows, of which `known` (m,) bool are known."""
+
+    value: Tensor
+    at: Tensor
+    known: Tensor
+    n: int
+    told: bool
+
+    @classmethod
+    def of(cls, reading: Reading, rows: Tensor, known: Tensor) -> _Placed:
+        """Standardised, without rows that are not asked about."""
+        there = torch.isin(reading.rows, rows)
+        at = torch.searchsorted(rows, reading.rows[there])
+        x = reading.value[there]
+        if reading.told:
+            x = x - x.mean(1, keepdim=True)
+        sd, centre = torch.std_mean(x, 0, correction=0)
+        x = (x - centre) / sd.clamp_min(1e-300).where(sd > 0, torch.ones_like(sd))
+        return cls(x, at, torch.isin(at, known), len(rows), reading.told)
+
+    def _found(self, share: Tensor, c: int) -> Tensor:
+        """What it says of its rows (m,), each by a direction from other rows."""
+        if self.told:
+            return self.value[:, c]
+        out = torch.empty_like(self.value[:, 0])
+        fold = torch.arange(len(self.at), device=self.at.device) % FOLDS
+        for k in range(FOLDS):
+            away = fold != k
+            p, x = share[self.at[away]], self.value[away]
+            d = (p - p.mean()) @ x
+            out[~away] = (self.value[~away] - x.mean(0)) @ d / d.norm().clamp_min(1e-300)
+        return out
+
+    def said(self, share: Tensor, c: int) -> Tensor:
+        """The same of all n rows, of mean 0 and spread 1; 0 where there is no reading."""
+        found = self._found(share, c)
+        sd, mean = torch.std_mean(found, correction=0)
+        out = torch.zeros(self.n, dtype=found.dtype, device=found.device)
+        out[self.at] = (found - mean) / sd.clamp_min(1e-12)
+        return out
+
+    def counts(self, share: Tensor, c: int) -> bool:
+        """Whether it goes with the shares, and with the known labels, as chance does not."""
+        if len(self.at) < 2 * FOLDS or not self.value.shape[1]:
+            return False
+        found, p = self._found(share, c), share[self.at]
+        every = (_goes_with(found[of], p[of]) for of in (~self.known, self.known))
+        tests = [t for t in every if t is not None]
+        limit = RARE_TOLD if self.told else RARE
+        return bool(tests) and sum(tests) / len(tests) ** 0.5 > limit
+
+
+def _goes_with(x: Tensor, y: Tensor) -> float | None:
+    """Correlation of x and y (m,) in standard errors; None where one of them does not vary."""
+    x, y = x - x.mean(), y - y.mean()
+    size = float(x.norm() * y.norm()) if len(x) > 2 else 0.0
+    return float(x @ y) / size * len(x) ** 0.5 if size > 0 else None
+
+
+def _block(x: Tensor) -> Tensor:
+    centred = x - x.mean(0)
+    return centred / centred.square().mean(0).sum().sqrt().clamp_min(1e-12)

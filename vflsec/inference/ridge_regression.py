@@ -1,0 +1,320 @@
+"""Fitting numbers to vectors from a few rows: shared by feature attacks and their controls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from vflsec.core.party import step
+from vflsec.core.rng import as_global
+from vflsec.nn import optim
+from vflsec.nn.columns import spread
+from vflsec.nn.group_sums import sums
+from vflsec.nn.models import mlp
+from vflsec.nn.replicas import Replicas
+
+__all__ = [
+    "Regression",
+    "best_of",
+    "by_column",
+    "by_entry",
+    "fit_regressors",
+    "folds",
+    "of_columns",
+    "r_squared",
+    "ridge",
+    "ridges",
+]
+
+ALPHAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
+FOLDS = 5
+WHOLE, ONE = 1.0, 1.25
+"""Standard errors of its gain below which a fit does not count: of the one that is best on the
+whole against the mean of every column, and of the best of many for one column against that."""
+WIDE = 4
+"""Columns for each known row above which a network answers in coordinates of the rows."""
+
+
+@dataclass(frozen=True)
+class Regression:
+    """A fitted variant.
+
+    Attributes:
+        variant: its name.
+        cv: cross-validated R^2 on the known rows.
+        values: its answer (n, d).
+        held: its answers for the known rows (q, d) from fits without them; None if not told.
+    """
+
+    variant: str
+    cv: float
+    values: Tensor
+    held: Tensor | None = None
+
+
+def by_column(guess: Tensor, truth: Tensor, columns: Tensor | None = None) -> Tensor:
+    """R^2 (k,) of each column of (n, d); 0 of one that does not vary.
+
+    `columns` (d,) says of which column each number is, where one may have several (the codes of a
+    category); None where each has one.
+    """
+    truth = truth.double()
+    spread, off = truth.var(0, correction=0), (guess.double() - truth) ** 2
+    spread, off = (_added(x, columns) for x in (spread, off.mean(0)))
+    return torch.where(spread > 0, 1 - off / spread.clamp_min(1e-300), torch.zeros_like(spread))
+
+
+def _added(x: Tensor, columns: Tensor | None) -> Tensor:
+    """Numbers (..., d) added up by column, (..., k)."""
+    if columns is None:
+        return x
+    return sums(x.movedim(-1, 0), columns, int(columns.max()) + 1).movedim(0, -1)
+
+
+def r_squared(guess: Tensor, truth: Tensor, columns: Tensor | None = None) -> float:
+    """1 - squared error / variance, mean over columns that vary; 0 if none does.
+
+    `columns` as for :func:`by_column`.
+    """
+    spread = _added(truth.var(0, correction=0), columns)
+    use = spread > 1e-12
+    if not bool(use.any()):
+        return 0.0
+    off = _added(((guess - truth) ** 2).mean(0), columns)
+    return float((1 - off[use] / spread[use]).mean())
+
+
+def best_of(
+    fits: Sequence[Regression], y: Tensor, columns: Tensor | None = None
+) -> tuple[Regression, list[str]]:
+    """What cross-validation finds best on the whole, and for a column what it finds better there.
+
+    With f the fit of the largest R^2 and f_j the nearest one to number j, which may be its mean,
+        whole = mean + s (f - mean),    answer_j = whole_j + s_j (f_j - whole_j),
+        s = max(0, 1 - (c / t)^2),
+    t the gain in squared error on known rows in standard errors, over the means and over the
+    whole, c :data:`WHOLE` or :data:`ONE`. So one column that is told is not lost among many that
+    nobody can tell, and what is best by chance counts little. Answers stay as near to the known
+    values as these are to each other: a line through few rows leads far out on long tails.
+
+    Source: the positive part of James and Stein's estimator, see Efron and Morris, "Stein's
+    estimation rule and its competitors", Journal of the American Statistical Association 1973.
+
+    Args:
+        fits: of the same rows and columns, with what they answer for known rows.
+        y: the known values (q, d).
+        columns: as for :func:`by_column`.
+
+    Returns:
+        the answer, and the name of the fit that each number is answered by.
+    """
+    base, truth = max(fits, key=lambda f: f.cv), y.double()
+    if base.held is None or len(y) < 2:
+        return replace(base, variant="chosen"), [base.variant] * y.shape[1]
+    mean, told = truth.mean(0), [f for f in fits if f.held is not None]
+    spread = _added(truth.var(0, correction=0), columns)
+    better = _added((truth - mean) ** 2 - (truth - base.held) ** 2, columns)
+    better = better[:, spread > 0] / spread[spread > 0]
+    whole = _as_far_as_sure(better.mean(1, keepdim=True), WHOLE)
+    held, values = (mean + whole * (x.double() - mean) for x in (base.held, base.values))
+    told.append(Regression("mean", 0.0, mean.expand_as(values), mean.expand_as(truth)))
+    nearest = torch.stack([(truth - f.held) ** 2 for f in told if f.held is not None])
+    best = nearest.mean(1).argmin(0)
+    every = torch.arange(y.shape[1], device=y.device)
+    share = _as_far_as_sure((truth - held) ** 2 - nearest[best, :, every].T, ONE)
+    names = [base.variant] * y.shape[1]
+    for j in (share > 0).nonzero().squeeze(1).tolist():
+        fit = told[int(best[j])]
+        assert fit.held is not None
+        held[:, j] += share[j] * (fit.held[:, j] - held[:, j])
+        values[:, j] += share[j] * (fit.values[:, j] - values[:, j])
+        names[j] = fit.variant
+    least, most = truth.amin(0), truth.amax(0)
+    values = values.clamp(2 * least - most, 2 * most - least)
+    return Regression("chosen", r_squared(held, truth, columns), values, held), names
+
+
+def of_columns(fits: Sequence[Regression], y: Tensor, columns: Tensor) -> list[Regression]:
+    """The fits with the R^2 of known values (q, d) by column, as for :func:`by_column`."""
+    return [
+        f if f.held is None else replace(f, cv=r_squared(f.held.double(), y.double(), columns))
+        for f in fits
+    ]
+
+
+def _as_far_as_sure(gain: Tensor, least: float) -> Tensor:
+    """Shares (d,) of gains (q, d) by row: 0 up to `least` standard errors, 1 if far above."""
+    mean, error = gain.mean(0), gain.std(0) / len(gain) ** 0.5
+    share = 1 - (least * error / mean.clamp_min(1e-300)) ** 2
+    return torch.where(mean > 0, share.clamp_min(0), torch.zeros_like(share))
+
+
+def folds(n: int) -> Tensor:
+    """Fold of each of `n` known rows, (n,) int64."""
+    return torch.arange(n) % min(FOLDS, n)
+
+
+def _standard(x: Tensor) -> Tensor:
+    sd, mean = spread(x)
+    return (x - mean) / torch.where(sd > 1e-9, sd, torch.ones_like(sd))
+
+
+def _ridge(x: Tensor, y: Tensor, targets: Tensor, alphas: Sequence[float]) -> list[Tensor]:
+    """Answers (n, d) under each penalty; what does not depend on it is computed once.
+
+    Of more inputs than rows, slopes are sought among combinations of rows, where they lie.
+    """
+    mean_x, mean_y = x.mean(0), y.mean(0)
+    centred, asked, told = x - mean_x, targets - mean_x, y - mean_y
+    if x.shape[1] > len(x):
+        gram, asked = centred @ centred.T, asked @ centred.T
+    else:
+        gram, told = centred.T @ centred, centred.T @ told
+    eye = torch.eye(len(gram), dtype=x.dtype, device=x.device)
+    systems = torch.stack([gram + alpha * eye for alpha in alphas])
+    slopes = torch.linalg.solve(systems, told.expand(len(alphas), -1, -1))
+    return [asked @ slope + mean_y for slope in slopes]
+
+
+def ridge(variant: str, x: Tensor, y: Tensor, targets: Tensor) -> Regression:
+    """Ridge regression on standardised columns, its penalty chosen by cross-validation.
+
+    Args:
+        variant: name of the result.
+        x: inputs of the known rows (q, p).
+        y: their values (q, d).
+        targets: inputs of the rows to answer (n, p).
+    """
+    if len(x) < 4:
+        both = _standard(torch.cat([x, targets]).double())
+        (values,) = _ridge(both[: len(x)], y.double(), both[len(x) :], ALPHAS[-1:])
+        return Regression(variant, -torch.inf, values)
+    return max(ridges(variant, x, y, targets), key=lambda f: f.cv)
+
+
+def ridges(variant: str, x: Tensor, y: Tensor, targets: Tensor) -> list[Regression]:
+    """The same under every penalty of :data:`ALPHAS`; at least two known rows."""
+    both = _standard(torch.cat([x, targets]).double())
+    x, targets, y = both[: len(x)], both[len(x) :], y.double()
+    fold = folds(len(x)).to(x.device)
+    held = y.new_empty((len(ALPHAS), *y.shape))
+    for f in range(int(fold.max()) + 1):
+        out = fold == f
+        for of, told in zip(held, _ridge(x[~out], y[~out], x[out], ALPHAS), strict=True):
+            of[out] = told
+    return [
+        Regression(variant, r_squared(of, y), values, of)
+        for of, values in zip(held, _ridge(x, y, targets, ALPHAS), strict=True)
+    ]
+
+
+def by_entry(
+    variant: str, x: Tensor, y: Tensor, targets: Tensor | Callable[[Tensor], Tensor]
+) -> Regression:
+    """Each value by a line through the one input that is correlated with it most.
+
+    What a single entry tells plainly, a regression on as many inputs as rows does not see. Inputs
+    and outputs as for :func:`ridge`, of two known rows or more; `targets` may give the inputs (n,
+    d) that are named by their places (d,) alone.
+    """
+    x, y = x.double(), y.double()
+    fold, held = folds(len(x)).to(x.device), torch.empty_like(y)
+    for f in range(int(fold.max()) + 1):
+        out = fold == f
+        at, line = _line(x[~out], y[~out])
+        held[out] = line(x[out][:, at])
+    at, line = _line(x, y)
+    asked = targets(at) if callable(targets) else targets[:, at]
+    return Regression(variant, r_squared(held, y), line(asked.double()), held)
+
+
+def _line(x: Tensor, y: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """Which column of x (q, p) each of y (q, d) goes with most, (d,), and values (n, d) by it."""
+    middle, mean = x.mean(0), y.mean(0)
+    centred = x - middle
+    size = centred.square().sum(0).clamp_min(1e-24)
+    both = centred.T @ (y - mean)  # (p, d)
+    at = (both.abs() / size.sqrt().unsqueeze(1)).argmax(0)
+    slope = both.gather(0, at.unsqueeze(0)) / size[at]
+    return at, lambda told: (told - middle[at]) * slope + mean
+
+
+def _turned(y: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Values (q, d) with d > q in q coordinates (q, q), and the way back (q, d).
+
+    No column is lost: q rows span at most q directions, along which squared errors are those of the
+    columns but for a factor. The directions are drawn among those of the rows, which spreads what
+    varies most over all of them. A coordinate is twice as large as a column was: a network is then
+    further from repeating its rows after as many steps, and answered better in drawn worlds.
+    """
+    q, d = y.shape
+    mixed = torch.linalg.qr(torch.randn(q, q, generator=rng, dtype=torch.float64))[0].to(y.device)
+    basis = torch.linalg.qr(y.double().T)[0] @ mixed  # (d, q)
+    size = (d / q) ** 0.5 / 2
+    return (y.double() @ basis / size).to(y.dtype), (basis.T * size).to(y.dtype)
+
+
+def fit_regressors(
+    variant: str,
+    inputs: Sequence[Tensor],
+    values: Sequence[Tensor],
+    targets: Sequence[Tensor],
+    rngs: Sequence[torch.Generator],
+    *,
+    hidden: Sequence[int] = (64,),
+    steps: int = 300,
+    lr: float = 3e-3,
+    weight_decay: float = 1e-3,
+) -> list[Regression]:
+    """Fit networks by squared error, for each replica and each fold, as one stacked model.
+
+    Values of more than :data:`WIDE` columns a known row are fitted in as many coordinates as there
+    are rows, which costs as much less.
+
+    Args:
+        variant: name of the results.
+        inputs, values, targets: R tensors (q, p), (q, d), (n, p).
+        rngs: R generators for initial weights and, of wide values, the coordinates.
+        hidden: widths of the hidden layers.
+        steps, lr, weight_decay: of full-batch Adam.
+    """
+    told, backs = list(values), []
+    if values[0].shape[1] > WIDE * len(values[0]):
+        turned = [_turned(v, g) for v, g in zip(values, rngs, strict=True)]
+        told, backs = [t for t, _ in turned], [back for _, back in turned]
+    known, asked = [], []
+    for mine, rest in zip(inputs, targets, strict=True):
+        both = _standard(torch.cat([mine, rest]))
+        known.append(both[: len(mine)])
+        asked.append(both[len(mine) :])
+    fold = folds(len(inputs[0])).to(inputs[0].device)
+    copies = int(fold.max()) + 2
+    widths = [inputs[0].shape[1], *hidden, told[0].shape[1]]
+    modules = []
+    for g in rngs:
+        with as_global(g):
+            modules += [mlp(widths) for _ in range(copies)]
+    stack = Replicas(modules, device=inputs[0].device, dtype=inputs[0].dtype)
+    optimizer = optim.Adam(stack.parameters(), lr=lr, weight_decay=weight_decay, fused=True)
+    x = torch.stack(known).repeat_interleave(copies, 0)
+    y = torch.stack([v.to(x.dtype) for v in told]).repeat_interleave(copies, 0)
+    weight = torch.stack([(fold != c).to(x.dtype) for c in range(copies)])
+    weight = (weight / weight.sum(1, keepdim=True)).repeat(len(rngs), 1).unsqueeze(2)
+    for _ in range(steps):
+        loss = (weight * (stack(x) - y) ** 2).sum()
+        step(optimizer, stack.parameters(), torch.autograd.grad(loss, stack.parameters()))
+    with torch.no_grad():
+        held = stack(x, train=False)
+        last = torch.arange(copies - 1, stack.count, copies, device=x.device)
+        answer = stack.take(last)(torch.stack(asked), train=False)
+    rows = torch.arange(len(fold), device=x.device)
+    out = []
+    for r, truth in enumerate(values):
+        mine, given = held[r * copies + fold, rows].double(), answer[r].double()
+        if backs:
+            mine, given = (t @ backs[r].double() for t in (mine, given))
+        out.append(Regression(variant, r_squared(mine, truth.double()), given, mine))
+    return out

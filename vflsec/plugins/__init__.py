@@ -1,0 +1,1 @@
+"""How attacks, defenses, algorithms and data sets are found and registered."""

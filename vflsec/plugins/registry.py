@@ -1,0 +1,459 @@
+"""What can be named in a scenario: attacks, defenses, algorithms, data sets.
+
+Discovery lists files, it does not import them: names, summaries and sources come from module
+docstrings, so listing is fast and a broken module cannot hide another. A class is imported when it
+is used. Outside packages join through the entry-point groups ``vflsec.attacks``,
+``vflsec.defenses``, ``vflsec.algorithms`` and ``vflsec.datasets`` (name: the module's stem, value:
+``package.module``).
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import importlib.util
+import inspect
+import os
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from vflsec.core import check
+from vflsec.errors import ConfigError, MissingDependencyError, VflsecError
+from vflsec.plugins.entry_points import modules_of
+from vflsec.plugins.loading import contained, parsed, said, source_key
+from vflsec.specs import digest
+
+__all__ = [
+    "Entry",
+    "Registry",
+    "algorithm",
+    "algorithms",
+    "attack",
+    "attacks",
+    "dataset",
+    "datasets",
+    "defense",
+    "defenses",
+]
+
+T = TypeVar("T", bound=type)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One registered thing, as far as it is known without importing it.
+
+    Attributes:
+        kind: ``attack``, ``defense``, ``algorithm`` or ``dataset``.
+        name: the registered name, equal to the file's stem.
+        module: import path.
+        path: the source file.
+        doc: the module docstring.
+        aliases: other names (acronyms of the papers).
+        package: name and version of the outside package it comes from, ``""`` for our own.
+        family: of attacks, the published family that its ``FAMILY`` names; ``""`` if none.
+    """
+
+    kind: str
+    name: str
+    module: str
+    path: Path
+    doc: str
+    aliases: tuple[str, ...] = ()
+    package: str = ""
+    family: str = ""
+
+    @property
+    def code(self) -> str:
+        """Hash of source and version of what comes from elsewhere.
+
+        Of our own it is ``""``, except in a checkout, where files change and the version stays.
+
+        Raises:
+            ConfigError: its source has changed since this process imported it.
+        """
+        source = source_key([self.module])
+        return source and digest([self.package, source])
+
+    @property
+    def summary(self) -> str:
+        """First sentence of the docstring."""
+        first = " ".join(self.doc.strip().split("\n\n")[0].split())
+        return re.split(r"(?<=[.!?])\s+(?=[A-Z])", first, maxsplit=1)[0]
+
+    @property
+    def source(self) -> str:
+        """The ``Source:`` paragraph of the docstring, on one line."""
+        found = re.search(r"^Source:\s*(.+?)(?:\n\s*\n|\Z)", self.doc, re.S | re.M)
+        return " ".join(found.group(1).split()) if found else ""
+
+    def load(self) -> type:
+        """The registered class.
+
+        Raises:
+            ConfigError: the module is broken, registers nothing, or more than one class.
+            MissingDependencyError: the module imports what is not installed.
+        """
+        return _load(self.kind, self.name, self.module, str(self.path))
+
+
+def _told(error: BaseException) -> bool:
+    return isinstance(error, SyntaxError | ImportError)
+
+
+@cache
+def _load(kind: str, name: str, module: str, path: str) -> type:
+    source_key([module])  # from here on it is known as code from elsewhere
+    try:
+        with contained(f"importing {kind} {name!r}", _told):
+            loaded = importlib.import_module(module)
+    except VflsecError:
+        raise
+    except SyntaxError as error:
+        raise ConfigError(f"{path}:{error.lineno}: is not Python: {error.msg}.") from error
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"{path}: {kind} {name!r} cannot be imported: {error}. Install what it needs."
+        ) from error
+    except Exception as error:
+        raise ConfigError(
+            f"{path}: {kind} {name!r} cannot be imported: {said(error)}. Correct that file."
+        ) from error
+    found = [
+        v
+        for k, v in vars(loaded).items()
+        if isinstance(v, type) and v.__module__ == module and "_vflsec_kind" in v.__dict__
+        if k == v.__name__  # a second name of one class is no second class
+    ]
+    if len(found) != 1 or found[0].__dict__["_vflsec_kind"] != kind:
+        names = ", ".join(c.__name__ for c in found) or "nothing"
+        raise ConfigError(
+            f"{path}: must register exactly one {kind} with @registry.{kind}, found {names}."
+        )
+    return found[0]
+
+
+@cache
+def _read(path: Path, changed_ns: int) -> tuple[str, tuple[str, ...], str]:
+    """Docstring, ``ALIASES`` and ``FAMILY`` of a file; one that is not Python stops no list."""
+    try:
+        tree = parsed(path.read_text(encoding="utf-8"), str(path))
+    except (SyntaxError, UnicodeDecodeError, ValueError) as error:
+        return f"Broken: {path} is not Python ({error}).", (), ""
+    aliases: tuple[str, ...] = ()
+    family = ""
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            targets: list[ast.expr] = node.targets
+        elif isinstance(node, ast.AnnAssign):
+            targets = [node.target]
+        else:
+            continue
+        names = [getattr(t, "id", "") for t in targets]
+        if node.value is None or not {"ALIASES", "FAMILY"} & set(names):
+            continue
+        try:
+            value = ast.literal_eval(node.value)
+        except ValueError:
+            value = None
+        if "FAMILY" in names:
+            if not isinstance(value, str) or not value.strip():
+                raise ConfigError(
+                    f"{path}:{node.lineno}: FAMILY must be a string literal, "
+                    f"got {ast.unparse(node.value)}."
+                )
+            family = value
+            continue
+        if not isinstance(value, tuple | list) or not all(isinstance(v, str) for v in value):
+            raise ConfigError(
+                f"{path}:{node.lineno}: ALIASES must be a tuple of string literals, "
+                f"got {ast.unparse(node.value)}."
+            )
+        aliases = tuple(value)
+    return ast.get_docstring(tree) or "", aliases, family
+
+
+_TAKEN = {"defense": ("none", "defended")}
+"""Words that name others where a gate names one."""
+
+
+class Registry:
+    """All entries of one kind."""
+
+    def __init__(self, kind: str, package: str, group: str) -> None:
+        self.kind, self.package, self.group = kind, package, group
+        self._last: tuple[Any, dict[str, Entry]] = (None, {})
+
+    def entries(self) -> dict[str, Entry]:
+        """Entries by name, sorted.
+
+        Raises:
+            ConfigError: two modules claim one name.
+        """
+        found = (self._files(), tuple(self._foreign()))
+        if self._last[0] != found:
+            self._last = found, self._by_name([*self._own(found[0]), *found[1]])
+        return dict(self._last[1])
+
+    def _by_name(self, entries: Sequence[Entry]) -> dict[str, Entry]:
+        found: dict[str, Entry] = {}
+        for entry in entries:
+            for name in (entry.name, *entry.aliases):
+                self._check(name, entry)
+                other = self._claimed(found, name)
+                if other is not None:
+                    raise ConfigError(
+                        f"two {self.kind}s are called {name!r}: {other.path} and {entry.path}. "
+                        "Rename one file or uninstall one package."
+                    )
+            found[entry.name] = entry
+        return dict(sorted(found.items()))
+
+    def _check(self, name: str, entry: Entry) -> None:
+        """Refuse a name that gates read as something else, or that a label cannot hold.
+
+        A defense called ``none`` would be the undefended reference that it is compared with.
+        """
+        if re.fullmatch(r"\w[\w.-]*", name) and name not in _TAKEN.get(self.kind, ()):
+            return
+        rule = "made of letters, digits, '_', '.' and '-'"
+        taken = "".join(f", and not {w!r}" for w in _TAKEN.get(self.kind, ()))
+        raise check.fail(f"{entry.path}: the name of the {self.kind}", rule + taken, name,
+                         "Rename its file, or its alias.")  # fmt: skip
+
+    @staticmethod
+    def _claimed(found: Mapping[str, Entry], name: str) -> Entry | None:
+        return next((e for e in found.values() if name in (e.name, *e.aliases)), None)
+
+    def _files(self) -> tuple[tuple[str, str, int], ...]:
+        """Name, path and time of change of our own modules, by name."""
+        spec = importlib.util.find_spec(self.package)
+        found = set()
+        for folder in spec.submodule_search_locations or () if spec else ():
+            with suppress(FileNotFoundError), os.scandir(folder) as files:
+                found |= {
+                    (f.name, f.path, f.stat().st_mtime_ns)
+                    for f in files
+                    if f.name.endswith(".py") and not f.name.startswith("_")
+                }
+        return tuple(sorted(found))
+
+    def _own(self, files: Sequence[tuple[str, str, int]]) -> list[Entry]:
+        stems = [(name.removesuffix(".py"), Path(path)) for name, path, _ in files]
+        return [self._entry(stem, f"{self.package}.{stem}", path) for stem, path in stems]
+
+    def _foreign(self) -> list[Entry]:
+        return [self._entry(*found) for found in modules_of(self.group)]
+
+    def _entry(self, name: str, module: str, path: Path, package: str = "") -> Entry:
+        doc, aliases, family = _read(path, path.stat().st_mtime_ns)
+        return Entry(self.kind, name, module, path, doc, aliases, package, family)
+
+    def names(self) -> list[str]:
+        """Registered names, sorted."""
+        return list(self.entries())
+
+    def entry(self, name: str) -> Entry:
+        """The entry of that name or alias.
+
+        Raises:
+            ConfigError: there is none; the message names the nearest.
+        """
+        entries = self.entries()
+        found = entries.get(name) or self._claimed(entries, name)
+        if found is None:
+            known = [n for e in entries.values() for n in (e.name, *e.aliases)]
+            raise ConfigError(
+                f"unknown {self.kind} {name!r}. {check.nearest(name, known)} "
+                f"Registered: {', '.join(entries)}.".replace("  ", " ")
+            )
+        return found
+
+    def get(self, name: str) -> type:
+        """The class of that name or alias."""
+        return self.entry(name).load()
+
+    def create(self, name: str, params: Mapping[str, Any] | None = None) -> Any:
+        """An instance with these hyper-parameters.
+
+        Raises:
+            ConfigError: unknown name, unknown parameter, or a value the class refuses.
+        """
+        cls = self.get(name)
+        given = dict(params or {})
+        known = parameters(cls)
+        for key, value in given.items():
+            if key not in known:
+                raise ConfigError(
+                    f"{self.kind} {name!r} has no parameter {key!r}. "
+                    f"{check.nearest(key, list(known))} Parameters: "
+                    f"{', '.join(known) or 'none'}.".replace("  ", " ")
+                )
+            if isinstance(value, list):
+                given[key] = value = tuple(value)
+            _check_type(f"{self.kind} {name!r}: {key}", value, known[key].annotation)
+        missing = [
+            k for k, p in known.items() if p.default is inspect.Parameter.empty and k not in given
+        ]
+        if missing:
+            raise ConfigError(f"{self.kind} {name!r} needs the parameter {missing[0]!r}.")
+        with contained(f"making {self.kind} {name!r}"):
+            made = cls(**given)
+            if self.kind == "attack":
+                made.check_declared()
+            return made
+
+
+_hints = cache(typing.get_type_hints)
+
+
+def parameters(cls: type) -> dict[str, inspect.Parameter]:
+    """The hyper-parameters of a registered class: its dataclass fields."""
+    hints = _hints(cls)
+    out = {}
+    for f in dataclasses.fields(cls):
+        default: Any = inspect.Parameter.empty
+        if f.default is not dataclasses.MISSING:
+            default = f.default
+        elif f.default_factory is not dataclasses.MISSING:
+            default = f.default_factory()
+        out[f.name] = inspect.Parameter(
+            f.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[f.name]
+        )
+    return out
+
+
+def problems(cls: type, given: Mapping[str, Any]) -> dict[str, str]:
+    """What is wrong with hyper-parameters, by key: unknown names and wrong types, all of them."""
+    known = parameters(cls)
+    out = {}
+    for key, value in given.items():
+        if key not in known:
+            out[key] = f"is not a parameter, got {value!r}. {check.nearest(key, list(known))}"
+            continue
+        try:
+            value = tuple(value) if isinstance(value, list) else value
+            _check_type(key, value, known[key].annotation)
+        except ConfigError as error:
+            out[key] = str(error).removeprefix(f"{key} ")
+    return out
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin = typing.get_origin(hint)
+    if hint is Any:
+        return True
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, h) for h in typing.get_args(hint))
+    if origin is typing.Literal:
+        return value in typing.get_args(hint)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if origin is tuple:
+        args = typing.get_args(hint)
+        if not isinstance(value, tuple):
+            return False
+        if len(args) == 2 and args[1] is Ellipsis:
+            return all(_fits(v, args[0]) for v in value)
+        return len(value) == len(args) and all(map(_fits, value, args))
+    if origin is not None:
+        return isinstance(value, origin)
+    return isinstance(value, hint)
+
+
+def _check_type(where: str, value: Any, hint: Any) -> None:
+    if not _fits(value, hint):
+        if typing.get_origin(hint) is typing.Literal:
+            check.one_of(where, value, typing.get_args(hint))
+        text = hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
+        raise check.fail(where, f"of type {text}", value)
+
+
+def _base(cls: type, path: str) -> type | None:
+    """The class `path` (``module.Class``) if `cls` derives from it; found without importing it."""
+    return next((c for c in cls.__mro__[1:] if f"{c.__module__}.{c.__name__}" == path), None)
+
+
+def _register(kind: str, wanted: Mapping[str, tuple[str, ...]], base: str = "") -> Callable[[T], T]:
+    def decorate(cls: T) -> T:
+        where = f"{inspect.getsourcefile(cls)}: class {cls.__name__}"
+        options = cls.__dict__.get("__dataclass_params__")
+        if options is None or not options.frozen:
+            raise ConfigError(f"{where}: put @dataclass(frozen=True) below @registry.{kind}.")
+        parent = _base(cls, base) if base else object
+        if parent is None:
+            raise ConfigError(f"{where}: must derive from {base}.")
+        for method, names in (*wanted.items(), *_hooks(cls, parent)):
+            shape = f"{method}({', '.join(names)})"
+            if getattr(cls, method, None) is getattr(parent, method, None) and method in wanted:
+                raise ConfigError(f"{where}: must define {shape}.")
+            found = tuple(inspect.signature(getattr(cls, method)).parameters)
+            if found != names:
+                raise ConfigError(f"{where}: {method}({', '.join(found)}) must be {shape}.")
+        declared = vars(parent).get("__annotations__", {})
+        for f in dataclasses.fields(cls):
+            if f.name in declared:
+                raise ConfigError(
+                    f"{where}: {f.name!r} must be a class attribute, got a hyper-parameter. "
+                    "Leave its annotation out, or annotate it as ClassVar."
+                )
+        stem = cls.__module__.rpartition(".")[2]
+        cls.name = stem  # type: ignore[attr-defined]
+        cls._vflsec_kind = kind  # type: ignore[attr-defined]
+        return cls
+
+    return decorate
+
+
+def _hooks(cls: type, parent: type) -> list[tuple[str, tuple[str, ...]]]:
+    """Public methods of `parent` that `cls` overrides, with the argument names they must have."""
+    return [
+        (name, tuple(inspect.signature(method).parameters))
+        for name, method in vars(parent).items()
+        if inspect.isfunction(method) and not name.startswith("_")
+        if inspect.isfunction(getattr(cls, name)) and getattr(cls, name) is not method
+    ]
+
+
+def attack(cls: T) -> T:
+    """Register the attack of this file: a frozen dataclass that derives from Attack.
+
+    Raises:
+        ConfigError: not so, or a method has other arguments than the base's.
+    """
+    return _register("attack", {"infer": ("self", "view", "rng")}, "vflsec.core.attack.Attack")(cls)
+
+
+def defense(cls: T) -> T:
+    """Register the defense of this file: a frozen dataclass that derives from Policy.
+
+    Raises:
+        ConfigError: not so, or a hook has other arguments than the base's.
+    """
+    return _register("defense", {}, "vflsec.core.policy.Policy")(cls)
+
+
+def algorithm(cls: T) -> T:
+    """Register the algorithm of this file: a frozen dataclass with ``build`` and ``phases``."""
+    return _register("algorithm", {"build": ("self", "fed"), "phases": ("self", "fed")})(cls)
+
+
+def dataset(cls: T) -> T:
+    """Register the data set of this file: a frozen dataclass with ``load(self, seed)``."""
+    return _register("dataset", {"load": ("self", "seed")})(cls)
+
+
+attacks = Registry("attack", "vflsec.attacks", "vflsec.attacks")
+defenses = Registry("defense", "vflsec.defenses", "vflsec.defenses")
+algorithms = Registry("algorithm", "vflsec.algorithms", "vflsec.algorithms")
+datasets = Registry("dataset", "vflsec.data.sets", "vflsec.datasets")

@@ -1,0 +1,1 @@
+"""Files, locks, processes and numerical settings; nothing here knows what vflsec audits."""

@@ -1,0 +1,325 @@
+"""What is run, as values: a cell is identified by a hash of its whole specification.
+
+Nothing here imports torch, so that planning and listing stay fast.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+from vflsec._version import __version__
+
+__all__ = [
+    "OF_THE_LABELS",
+    "QUESTIONS",
+    "WHICHEVER",
+    "AttackSpec",
+    "CellResult",
+    "CellSpec",
+    "DefenseSpec",
+    "LedgerRow",
+    "Measure",
+    "asked",
+    "digest",
+    "exhausted",
+    "left_out",
+    "told_apart",
+    "victims",
+]  # fmt: skip
+
+
+QUESTIONS: Mapping[str, float] = MappingProxyType(
+    {"far from the median": 0.5, "largest tenth": 0.1, "smallest tenth": 0.1}
+)
+"""Yes/no questions about a quantity, which its order hardly tells, each with the share of rows of
+which the answer is yes: see `vflsec.core.quantity_questions`."""
+
+
+WHICHEVER = "*"
+"""A column's name that stands for the question about any column that an attack is told best."""
+
+
+def asked(question: str) -> str:
+    """What it asks of a value or of rows: ``far from the median``, ``in the largest tenth``."""
+    return f"in the {question}" if question.endswith("tenth") else question
+
+
+def digest(value: Any) -> str:
+    """Hash of a plain value: 24 hexadecimal digits, the same in every process."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=list)
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def _identity(spec: Any) -> dict[str, Any]:
+    """All fields that a result depends on, in new dictionaries; later ones only if set."""
+    out = {f.name: getattr(spec, f.name) for f in fields(spec)}
+    out.pop("timeout", None)
+    if "defenses" in out:
+        out["defenses"] = [{f.name: getattr(d, f.name) for f in fields(d)} for d in spec.defenses]
+    return {
+        k: v
+        for k, v in out.items()
+        if v or k not in ("code", "dosing", "pictures", "untested", "of_label")
+    }
+
+
+@dataclass(frozen=True)
+class DefenseSpec:
+    """One defense at one strength.
+
+    Attributes:
+        name: registered name.
+        params: hyper-parameters except the strength.
+        party: whose policy it is; ``""`` means the party the defense is made for.
+        strength: the swept number, None if the defense has none.
+    """
+
+    name: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    party: str = ""
+    strength: float | None = None
+
+
+def told_apart(names: Iterable[str]) -> list[str]:
+    """Names of the defenses of one stack, in their order; the second of a name is ``NAME #2``."""
+    seen: Counter[str] = Counter()
+    out = []
+    for name in names:
+        seen[name] += 1
+        out.append(name if seen[name] == 1 else f"{name} #{seen[name]}")
+    return out
+
+
+@dataclass(frozen=True)
+class AttackSpec:
+    """One attack by one adversary with its grants.
+
+    Attributes:
+        name: registered name.
+        params: hyper-parameters.
+        adversary: party names; more than one is a coalition.
+        known_rows: how many labelled rows the adversary was granted (also to its controls).
+        prior: whether the class shares are granted.
+        aux_rows: how many training rows of the victims' columns the adversary was granted.
+        peer_model: whether it was granted the victims' models (white box).
+        victim: whose columns are attacked; ``""`` means every party that is not the adversary.
+        over_time: also score what the attack knew after every epoch (messages only): measures whose
+            phase is ``PHASE@EPOCH``, with the epoch in their notes.
+        code: hash of the source of an attack that does not come with the package.
+        timeout: seconds after which the attack on one cell is given up, 0 = never; no part of the
+            key.
+        dosing: shares of rows over which a planted leak is laid, to learn what the attack would
+            have found: measures whose phase is ``PHASE@dose=SHARE``.
+        pictures: of how many rows of images the answer and the truth are kept, for reports.
+        of_label: which of several labels is attacked, or which of :data:`QUESTIONS` about a
+            quantity; ``""`` where there is one label.
+    """
+
+    name: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    adversary: tuple[str, ...] = ()
+    known_rows: int = 20
+    prior: bool = True
+    aux_rows: int = 0
+    peer_model: bool = False
+    victim: str = ""
+    over_time: bool = False
+    code: str = ""
+    timeout: float = 0.0
+    dosing: tuple[float, ...] = ()
+    pictures: int = 0
+    of_label: str = ""
+
+    @cached_property
+    def key(self) -> str:
+        """Identity of this attack within a cell."""
+        return digest(_identity(self))
+
+    @property
+    def label(self) -> str:
+        """Name with the parameters that were set, and the one label of several, for tables."""
+        set_ = [f"{k}={v}" for k, v in sorted(self.params.items())]
+        what = "question" if self.of_label in QUESTIONS else "label"
+        inner = ", ".join([*set_, *([f"{what}={self.of_label}"] if self.of_label else [])])
+        return f"{self.name}({inner})" if inner else self.name
+
+    @property
+    def grants(self) -> dict[str, Any]:
+        """What is unusual in whom it attacks and what it was granted beside known rows."""
+        usual = {"victim": "", "aux_rows": 0, "peer_model": False, "prior": True}
+        return {k: getattr(self, k) for k, v in usual.items() if getattr(self, k) != v}
+
+
+OF_THE_LABELS = ("label", "integrity", "membership")
+"""Targets of attacks on the party with the labels, whether it has columns or not."""
+
+
+def victims(
+    target: str, adversary: Sequence[str], parties: Sequence[str], named: str = ""
+) -> tuple[str, ...]:
+    """Whose secret an attack is after.
+
+    Args:
+        target: what is guessed. Labels, predictions that are forced, and what was trained on are
+            the active party's; anything else is the columns or embeddings of the others.
+        adversary: party names.
+        parties: all party names, the active one first.
+        named: the one party whose columns are attacked, ``""`` for every other one.
+    """
+    if target in OF_THE_LABELS:
+        return (parties[0],)
+    return (named,) if named else tuple(p for p in parties if p not in adversary)
+
+
+def exhausted(spec: AttackSpec, labelled: int) -> str:
+    """Why the grants leave no training row to guess, or ''; `labelled` is 0 if it is not known."""
+    granted = spec.known_rows + spec.aux_rows
+    if not labelled or granted < labelled:
+        return ""
+    of = "known_rows" if not spec.aux_rows else "known_rows + aux_rows"
+    return (
+        f"{spec.name}: {of} must be < {labelled}, the number of labelled training rows, got "
+        f"{granted}: no row would be left to guess. Grant fewer."
+    )
+
+
+def left_out(asked: int, trained: int) -> int:
+    """In how many parts the rows that membership asks about are left out of a training, one each.
+
+    A part is a fifth of the `trained` rows at most: with much less to learn from, a system answers
+    rows that it does not know worse than the audited one would.
+    """
+    return min(5, max(2, math.ceil(5 * asked / max(trained, 1))))
+
+
+@dataclass(frozen=True)
+class CellSpec:
+    """One training: (data, algorithm, defenses with strengths, seed).
+
+    Attributes:
+        data: the resolved ``[data]`` section with ``name`` and the content's ``digest``.
+        algorithm: registered name.
+        params: hyper-parameters of the algorithm.
+        defenses: applied in this order.
+        seed: drives split, initialisation, batches and every stream of the cell.
+        dtype: of the training.
+        code: hash of the source that the cell runs and that does not come with the package.
+        untested: the epsilons that its defenses claim are not measured by canaries.
+    """
+
+    data: Mapping[str, Any]
+    algorithm: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    defenses: tuple[DefenseSpec, ...] = ()
+    seed: int = 0
+    dtype: str = "float32"
+    code: str = ""
+    untested: bool = False
+
+    @cached_property
+    def key(self) -> str:
+        """Hash of the whole specification and the package version."""
+        return digest({"cell": _identity(self), "version": __version__})
+
+    @cached_property
+    def cohort(self) -> str:
+        """Cells with the same cohort differ in seed and strengths only and train as one model."""
+        spec = _identity(self)
+        spec.pop("seed")
+        for d in spec["defenses"]:
+            d["strength"] = None if d["strength"] is None else "swept"
+        return digest(spec)
+
+    @cached_property
+    def undefended(self) -> str:
+        """Identity of the training but for its seed and its defenses."""
+        spec = _identity(self)
+        return digest({k: v for k, v in spec.items() if k not in ("seed", "defenses", "code")})
+
+
+TURNED = "turned"
+"""Key of a measure's notes: its figure of the answer turned round, where the value tells it not."""
+
+NAMED = "named_column"
+"""Key of a guess's notes: which of the columns that it answers the attack itself takes to be told
+best by what it received, named before any answer is compared with the truth."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One number of a cell: a main-task metric, or an attack's score, with its interval.
+
+    Attributes:
+        phase: training phase after which it was taken.
+        split: ``train``, ``validation`` or ``test``.
+        metric: see `vflsec.audit.metrics`.
+        value, low, high, n, chance: the figure, its exact interval, rows, and the level of chance.
+        adversary: ``"+"``-joined parties; ``""`` for main-task metrics.
+        attack: the attack's label; ``""`` for main-task metrics.
+        attack_key: :attr:`AttackSpec.key`, ``""`` for main-task metrics.
+        target: what was attacked (``label``), ``""`` for main-task metrics.
+        victim: the ``"+"``-joined parties whose secret that is; ``""`` for main-task metrics.
+        controls: {control name: {"value": same metric on the same rows, "cv": cross-validated score
+            on the known rows, or None}}.
+        status: ``ok``, ``not-observable``, ``not-applicable`` or ``error``.
+        reason: why the status is not ``ok``.
+        notes: how the answer came about.
+    """
+
+    phase: str
+    split: str
+    metric: str
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+    chance: float | None = None
+    adversary: str = ""
+    attack: str = ""
+    attack_key: str = ""
+    target: str = ""
+    victim: str = ""
+    controls: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
+    status: str = "ok"
+    reason: str = ""
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LedgerRow:
+    """Messages of one kind from one party to another in one phase of one cell.
+
+    `rounds` counts distinct steps at which such a message passed.
+    """
+
+    phase: str
+    kind: str
+    name: str
+    sender: str
+    receiver: str
+    messages: int
+    elements: int
+    bytes: int
+    rounds: int
+
+
+@dataclass
+class CellResult:
+    """Everything a finished cell leaves behind."""
+
+    key: str
+    spec: CellSpec
+    measures: list[Measure] = field(default_factory=list)
+    ledger: list[LedgerRow] = field(default_factory=list)
+    guarantees: list[Mapping[str, Any]] = field(default_factory=list)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    device: str = "cpu"

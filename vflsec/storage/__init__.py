@@ -1,0 +1,1 @@
+"""Stores, results directories and their seals."""

@@ -1,0 +1,256 @@
+"""One SQLite file in WAL mode, safe for several writers and kill -9, every entry with its hash.
+
+What is written stands beside a hash of it, so that edits and damage are found when it is read.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar, Self
+
+from vflsec.errors import ConfigError, DataError
+from vflsec.runtime.atomic_files import make_folder, or_closed
+from vflsec.runtime.integrity import EDITED, damage_unless
+from vflsec.specs import digest
+
+__all__ = ["STORE_NAME", "SealedFile", "dumped"]
+
+SCHEMA_VERSION = 1
+"""Of what the file holds; others are refused."""
+STORE_NAME = "results.sqlite"
+
+_OWN = """
+create table if not exists meta (key text primary key, value text not null);
+create table if not exists seals (what text primary key, digest text not null);
+"""
+
+
+class SealedFile:
+    """The file of a results directory, open, or made: transactions, plain values by name, seals.
+
+    Args:
+        folder: the results directory; made if it is not there.
+        readonly: never write; the file must exist.
+
+    Attributes:
+        TABLES: SQL that makes the tables of a subclass where they are missing.
+
+    Raises:
+        ConfigError: the directory or the file cannot be used.
+    """
+
+    TABLES: ClassVar[str] = ""
+
+    def __init__(self, folder: Path, *, readonly: bool = False) -> None:
+        self.folder, self.path = folder, folder / STORE_NAME
+        self._sealed = True  # as far as was read
+        if readonly:
+            self._db = self._open_readonly()
+        else:
+            make_folder(folder)
+            self._db = self._open()
+        with or_closed(self._db):
+            self._check_version(readonly)
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            with or_closed(sqlite3.connect(self.path, timeout=120, isolation_level=None)) as db:
+                db.execute("pragma journal_mode=wal")
+                db.execute("pragma synchronous=full")
+                db.executescript(_OWN + self.TABLES)
+                self._upgrade(db)
+                return db
+        except sqlite3.Error as error:
+            raise ConfigError(
+                f"{self.path}: cannot be used as the result store: {error}. "
+                "Name another folder with --out, or set the file aside with --fresh."
+            ) from None
+
+    def _upgrade(self, db: sqlite3.Connection) -> None:
+        """Bring tables that an earlier version made to what is written now."""
+
+    def _open_readonly(self) -> sqlite3.Connection:
+        if not self.path.is_file():
+            raise ConfigError(
+                f"{self.folder}: no results here ({STORE_NAME} is missing). "
+                "Name a folder that `vflsec audit` wrote."
+            )
+        error: Exception | None = None
+        place = f"{self.path.resolve().as_uri()}?mode=ro"
+        for opened in (lambda: sqlite3.connect(place, uri=True), self._copied):
+            try:
+                with or_closed(opened()) as db:
+                    db.execute("select count(*) from meta").fetchone()
+                    return db
+            except (sqlite3.Error, OSError) as caught:
+                error = caught
+        raise ConfigError(f"{self.path}: cannot be read as a result store: {error}.")
+
+    def _copied(self) -> sqlite3.Connection:
+        """The store in memory: where nothing may be written SQLite reads no log without its index,
+        and what was stored last may be in the log alone.
+        """
+        with TemporaryDirectory() as folder:
+            for path in (self.path, self.path.with_name(f"{STORE_NAME}-wal")):
+                if path.exists():
+                    shutil.copyfile(path, Path(folder) / path.name)
+            with closing(sqlite3.connect(Path(folder) / STORE_NAME)) as found:
+                db = sqlite3.connect(":memory:")
+                with or_closed(db):
+                    found.backup(db)
+                return db
+
+    def _check_version(self, readonly: bool) -> None:
+        found = self.meta("schema_version")
+        if found is None and not readonly:
+            self.set_meta("schema_version", SCHEMA_VERSION)
+        elif found != SCHEMA_VERSION:
+            raise ConfigError(
+                f"{self.path}: has schema version {found}, this vflsec reads {SCHEMA_VERSION}. "
+                "Run with --fresh, or name another folder with --out."
+            )
+
+    def _rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
+        """All rows of a query.
+
+        Raises:
+            ConfigError: the file is damaged.
+        """
+        try:
+            return self._db.execute(query, values).fetchall()
+        except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
+            raise self.damaged(str(error)) from None
+
+    def _load(self, text: Any) -> Any:
+        try:
+            return json.loads(text)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise self.damaged(f"it holds no JSON where it should: {error}") from None
+
+    def damaged(self, why: str) -> ConfigError:
+        """The error to raise where the store does not hold what vflsec wrote."""
+        return ConfigError(
+            f"{self.path}: is damaged: {why}. Restore it from a copy, or audit again into this "
+            "folder with --fresh, which trains everything anew."
+        )
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """While stored results are judged or shown.
+
+        Raises:
+            ConfigError: something in them breaks that, and not all of them had a seal.
+        """
+        with damage_unless(lambda: self._sealed, self.damaged):
+            yield
+
+    def _seal(self, what: str, value: Any) -> None:
+        """Keep a hash of what is written; each is a row or rows as the file gives them back."""
+        self._db.execute("insert or replace into seals values (?, ?)", (what, _hash(value)))
+
+    def _check_seal(self, what: str, value: Any) -> None:
+        if not self._rows("select 1 from sqlite_master where name = 'seals'"):
+            self._sealed = False
+            return
+        found = self._rows("select digest from seals where what = ?", (what,))
+        if not found:
+            self._sealed = False
+        elif found[0][0] != _hash(value):
+            raise self.damaged(EDITED)
+
+    def close(self) -> None:
+        """Close the file; everything committed stays."""
+        self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        try:
+            self._db.execute("begin immediate")
+            yield
+            self._db.execute("commit")
+        except sqlite3.Error as error:
+            self._rollback()
+            raise ConfigError(
+                f"{self.path}: results cannot be stored: {error}. What was stored before stays; "
+                "make room and run the same command again."
+            ) from None
+        except BaseException:
+            self._rollback()
+            raise
+
+    def _rollback(self) -> None:
+        if self._db.in_transaction:  # a full disk has rolled back by itself
+            with suppress(sqlite3.Error):
+                self._db.execute("rollback")
+
+    def meta(self, key: str) -> Any:
+        """A value set with :meth:`set_meta`, or None."""
+        rows = self._rows("select value from meta where key = ?", (key,))
+        if not rows:
+            return None
+        self._check_seal(f"meta {key}", rows)
+        return self._load(rows[0][0])
+
+    def set_meta(self, key: str, value: Any) -> None:
+        """Keep a plain value under a name."""
+        with self._transaction():
+            text = dumped(value)
+            self._db.execute("insert or replace into meta values (?, ?)", (key, text))
+            self._seal(f"meta {key}", [(text,)])
+        self._lay_down()
+
+    def drop_meta(self, key: str) -> None:
+        """Forget what :meth:`set_meta` kept under a name."""
+        with self._transaction():
+            self._db.execute("delete from meta where key = ?", (key,))
+            self._db.execute("delete from seals where what = ?", (f"meta {key}",))
+        self._lay_down()
+
+    def _lay_down(self) -> None:
+        """Put what is in the log into the file itself, which may be copied without it."""
+        with suppress(sqlite3.Error):
+            self._db.execute("pragma wal_checkpoint(full)")
+
+
+def _hash(value: Any) -> str:
+    try:
+        return digest(value)
+    except (TypeError, ValueError):  # bytes, which vflsec never writes
+        return ""
+
+
+def dumped(value: Any) -> str:
+    """A value as JSON, with what numpy and mappings hold as plain values.
+
+    Raises:
+        DataError: it holds something else.
+    """
+    try:
+        return json.dumps(value, default=_plain)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"results hold a value that cannot be stored: {error}") from None
+
+
+def _plain(value: Any) -> Any:
+    """Numpy numbers, sets and mappings as JSON knows them."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, Iterable):
+        return list(value)
+    return str(value)

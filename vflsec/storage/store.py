@@ -1,0 +1,322 @@
+"""Results while they are made: the cells of an audit and what attacks measured on them.
+
+A cell is committed in one transaction. What is finished, a (cell, attack) pair, is never recomputed
+and never overwritten; an attack that ended in an error is not finished and may be tried again.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from vflsec.errors import ConfigError
+from vflsec.specs import TURNED, AttackSpec, CellResult, CellSpec, DefenseSpec, LedgerRow, Measure
+from vflsec.storage.sqlite_file import STORE_NAME, SealedFile, dumped
+
+__all__ = ["STORE_NAME", "Store"]
+
+MAIN = ""  # the attack key of main-task measures
+
+_TABLES = """
+create table if not exists cells (
+    key text primary key, spec text not null, status text not null, seconds real not null,
+    device text not null, ledger text not null, guarantees text not null, facts text not null);
+create table if not exists done (
+    cell text not null, attack_key text not null, status text not null,
+    primary key (cell, attack_key));
+create table if not exists measures (
+    cell text not null, attack_key text not null, phase text not null, split text not null,
+    metric text not null, target text not null, adversary text not null, attack text not null,
+    victim text not null default '',
+    value real, low real, high real, n integer not null, chance real, controls text not null,
+    status text not null, reason text not null, notes text not null,
+    primary key (cell, attack_key, phase, split, metric, target, adversary));
+"""
+_RECORD: dict[str, Any] = {
+    "name": str, "scenario_hash": str, "scenario_toml": str, "confidence": float, "gates": list,
+    "datasets": dict, "wanted": dict, "known_rows": dict, "data": dict, "refused": list,
+    "notes": list, "device": str, "versions": dict,
+}  # fmt: skip
+_MEASURE = [f.name for f in fields(Measure)]
+_CELL = "select * from cells where key = ?"
+_JSON = ("controls", "notes")
+_FLOATS = ("value", "low", "high", "chance")
+
+
+class Store(SealedFile):
+    """Open, or make, the store in a results directory; arguments as of :class:`SealedFile`.
+
+    Raises:
+        ConfigError: the directory or the file cannot be used.
+    """
+
+    TABLES = _TABLES
+
+    def _upgrade(self, db: sqlite3.Connection) -> None:
+        there = {str(row[1]) for row in db.execute("pragma table_info(measures)")}
+        if "victim" not in there:
+            db.execute("alter table measures add column victim text not null default ''")
+
+    def record(self) -> dict[str, Any]:
+        """What :meth:`set_meta` kept about the audit.
+
+        Raises:
+            ConfigError: no audit was started here, or the record is damaged.
+        """
+        found = self.meta("audit")
+        if found is None:
+            raise ConfigError(
+                f"{self.folder}: no audit was started here, or one that has to find its settings "
+                "first (--attacker strong) has not found them. Run the same `vflsec audit` again."
+            )
+        kinds = _RECORD if isinstance(found, dict) else {}
+        if not kinds or not all(isinstance(found.get(k), t) for k, t in kinds.items()):
+            wrong = [k for k, t in kinds.items() if not isinstance(found.get(k), t)]
+            raise self.damaged(f"the record of the audit has no {', '.join(wrong) or 'keys'}")
+        return found
+
+    def missing(
+        self,
+        cells: Sequence[CellSpec],
+        attacks: Sequence[AttackSpec],
+        *,
+        main: bool = True,
+        retry: bool = True,
+    ) -> list[tuple[CellSpec, tuple[AttackSpec, ...]]]:
+        """Cells that must be trained, each with the attacks that are not finished on it.
+
+        Args:
+            main: whether the main task counts as missing too.
+            retry: whether what ended in an error counts as missing.
+        """
+        out, trained = [], self._trained()
+        for cell in cells:
+            done = self._done(cell.key, errors=not retry)
+            left = tuple(a for a in attacks if a.key not in done)
+            if left or (main and not (MAIN in done and cell.key in trained)):
+                out.append((cell, left))
+        return out
+
+    def _trained(self) -> set[str]:
+        return {str(row[0]) for row in self._rows("select key from cells")}
+
+    def _done(self, cell: str, *, errors: bool = False) -> set[str]:
+        query = "select attack_key, status from done where cell = ?"
+        rows = self._rows(query, (cell,))
+        return {key for key, status in rows if errors or status != "error"}
+
+    def commit(
+        self, result: CellResult, attacks: Sequence[AttackSpec], *, main: bool = True
+    ) -> None:
+        """Keep a finished cell: one transaction, and nothing that was finished changes.
+
+        Args:
+            result: what the cell left behind.
+            attacks: those it was asked for; one without any measure is kept as an error.
+            main: whether its main-task measures are those of the cell.
+        """
+        by_attack: dict[str, list[Measure]] = {MAIN: [], **{a.key: [] for a in attacks}}
+        for measure in result.measures:
+            by_attack.setdefault(measure.attack_key, []).append(measure)
+        if not main:
+            by_attack.pop(MAIN, None)
+        for attack in attacks:
+            if not by_attack[attack.key]:
+                by_attack[attack.key] = [_absent(attack)]
+        with self._transaction():
+            self._put_cell(result, replace=main and MAIN not in self._done(result.key))
+            done = self._done(result.key)
+            for key, measures in by_attack.items():
+                if key not in done:
+                    self._put_measures(result.key, key, measures)
+
+    def take(self, other: Store, wanted: Mapping[str, Iterable[str]]) -> None:
+        """Keep what another store has finished and this one has not, as it is there.
+
+        Args:
+            wanted: attack keys by cell key.
+
+        Raises:
+            ConfigError: both have finished the same, with other figures.
+        """
+        for result in other.results(wanted):
+            asked = {MAIN, *wanted[result.key]}
+            theirs = other._done(result.key) & asked
+            tried = other._done(result.key, errors=True) & asked
+            with self._transaction():
+                ours = self._done(result.key)
+                self._put_cell(result, replace=MAIN in theirs and MAIN not in ours)
+                for key in tried:
+                    measures = [m for m in result.measures if m.attack_key == key]
+                    if key not in ours:
+                        if key in theirs or key not in self._done(result.key, errors=True):
+                            self._put_measures(result.key, key, measures)
+                    elif key in theirs:
+                        here = [m for m in self._measures(result.key) if m.attack_key == key]
+                        if _figures(here) != _figures(measures):
+                            raise _differ(self.path, other.path, result, key, measures)
+
+    def refuse(self, cells: Iterable[CellSpec], measure: Measure) -> None:
+        """Keep, for each cell, why an attack did not run; an attack that ran stays as it is."""
+        with self._transaction():
+            for cell in cells:
+                if measure.attack_key not in self._done(cell.key):
+                    self._put_measures(cell.key, measure.attack_key, [measure])
+
+    def _put_cell(self, result: CellResult, *, replace: bool) -> None:
+        verb = "replace" if replace else "ignore"
+        made = self._db.execute(
+            f"insert or {verb} into cells values (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                result.key, dumped(asdict(result.spec)), "done", result.seconds, result.device,
+                dumped([asdict(r) for r in result.ledger]),
+                dumped([dict(g) for g in result.guarantees]),
+                dumped(dict(result.facts)),
+            ),
+        )  # fmt: skip
+        if made.rowcount > 0:
+            self._seal(f"cell {result.key}", self._rows(_CELL, (result.key,)))
+
+    def _put_measures(self, cell: str, attack_key: str, measures: Sequence[Measure]) -> None:
+        self._db.execute(
+            "delete from measures where cell = ? and attack_key = ?", (cell, attack_key)
+        )
+        columns = ["cell", *_MEASURE]
+        marks = ", ".join("?" * len(columns))
+        query = f"insert into measures ({', '.join(columns)}) values ({marks})"
+        try:
+            self._db.executemany(query, [[cell, *_row(m)] for m in measures])
+        except sqlite3.IntegrityError:
+            labels = sorted({m.attack or "main task" for m in measures})
+            raise ValueError(f"{', '.join(labels)}: two measures have one identity") from None
+        worst = "error" if any(m.status == "error" for m in measures) else "done"
+        self._db.execute("insert or replace into done values (?, ?, ?)", (cell, attack_key, worst))
+        rows = [dict(zip(_MEASURE, _row(m), strict=True)) for m in measures]
+        self._seal(f"done {cell} {attack_key}", _lasting(rows))
+
+    def results(self, wanted: Mapping[str, Iterable[str]]) -> list[CellResult]:
+        """Finished cells with the measures of the wanted attacks and the main task.
+
+        Args:
+            wanted: attack keys by cell key; cells that are not finished are left out.
+        """
+        out = []
+        for key, attacks in wanted.items():
+            rows = self._rows(_CELL, (key,))
+            if not rows:
+                continue
+            self._check_seal(f"cell {key}", rows)
+            row = rows[0]
+            measures = self._measures(key, (MAIN, *attacks))
+            spec, ledger, guarantees, facts = (self._load(row[i]) for i in (1, 5, 6, 7))
+            try:
+                lines = [LedgerRow(**r) for r in ledger]
+                found = CellResult(
+                    key, _spec(spec), measures, lines, [dict(g) for g in guarantees], dict(facts),
+                    float(row[3]), row[4],
+                )  # fmt: skip
+            except (TypeError, ValueError, KeyError, AttributeError) as error:
+                raise self.damaged(f"cell {key} is not what was written: {error}") from None
+            out.append(found)
+        return out
+
+    def _measures(self, cell: str, wanted: Iterable[str] | None = None) -> list[Measure]:
+        # a store of an earlier version that may not be written lacks a column
+        there = {str(row[1]) for row in self._rows("pragma table_info(measures)")}
+        names = [n for n in _MEASURE if n in there]
+        query = f"select {', '.join(names)} from measures where cell = ? order by rowid"
+        rows = [dict(zip(names, row, strict=True)) for row in self._rows(query, (cell,))]
+        keys = [values["attack_key"] for values in rows] if wanted is None else wanted
+        of: dict[str, list[dict[str, Any]]] = {key: [] for key in keys}
+        for values in rows:
+            if values["attack_key"] in of:
+                of[values["attack_key"]].append(values)
+        for key in of.keys() & self._done(cell, errors=True):
+            self._check_seal(f"done {cell} {key}", _lasting(of[key]))
+        out = []
+        for values in (v for found in of.values() for v in found):
+            for name in _JSON:
+                values[name] = self._load(values[name])
+                if not isinstance(values[name], dict):
+                    raise self.damaged(f"cell {cell} has {name} that are no table")
+            numbers = [values[k] for k in _FLOATS if values[k] is not None]
+            if not all(isinstance(x, float) for x in numbers) or not isinstance(values["n"], int):
+                raise self.damaged(f"cell {cell} has a figure that is no number")
+            out.append(Measure(**values))
+        return out
+
+    def made_with(self, cells: Iterable[str]) -> list[dict[str, str]]:
+        """The versions that these cells were trained with, of those that are finished."""
+        facts = [self._load(row[7]) for key in cells for row in self._rows(_CELL, (key,))]
+        return [dict(f["versions"]) for f in facts if isinstance(f, dict) and "versions" in f]
+
+    def unfinished(self, wanted: Mapping[str, Iterable[str]]) -> int:
+        """How many wanted (cell, attack) pairs, the main task counted as one, are missing."""
+        trained = self._trained()
+        return sum(
+            len({MAIN, *attacks} - self._done(cell, errors=True)) + (cell not in trained)
+            for cell, attacks in wanted.items()
+        )
+
+    def count(self, cells: Iterable[str]) -> int:
+        """How many of these cells are finished."""
+        query = "select 1 from done where cell = ? and attack_key = '' and status != 'error'"
+        return sum(bool(self._rows(query, (c,))) for c in cells)
+
+
+_FIGURES = (
+    "phase", "split", "metric", "target", "adversary", "status", "value", "low", "high", "n",
+)  # fmt: skip
+
+
+def _figures(measures: Iterable[Measure]) -> set[tuple[Any, ...]]:
+    """What tells results apart: the controls too, for the advantage is what is left over them."""
+    return {
+        (*(getattr(m, name) for name in _FIGURES), dumped(m.controls), m.notes.get(TURNED))
+        for m in measures
+    }
+
+
+def _differ(
+    here: Path, there: Path, cell: CellResult, key: str, measures: Sequence[Measure]
+) -> ConfigError:
+    what = next((m.attack for m in measures if m.attack), "the main task")
+    return ConfigError(
+        f"{there}: has other figures for {what} of cell {cell.key} (seed {cell.spec.seed}) than "
+        f"what was taken into {here.parent} before. The same training gives the same figures, so "
+        "one of the folders was altered, or ran on another kind of machine. Leave one out."
+    )
+
+
+def _absent(attack: AttackSpec) -> Measure:
+    return Measure(
+        phase="", split="", metric="", value=None, adversary="+".join(attack.adversary),
+        attack=attack.label, attack_key=attack.key, status="error",
+        reason="the engine returned no measure for this attack",
+    )  # fmt: skip
+
+
+def _row(measure: Measure) -> list[Any]:
+    values = {name: getattr(measure, name) for name in _MEASURE}
+    for name in _JSON:
+        values[name] = dumped(values[name])
+    for name in _FLOATS:
+        number = values[name]
+        values[name] = None if number is None or not math.isfinite(number) else float(number) + 0.0
+    values["n"] = int(values["n"])
+    plain = (*_JSON, *_FLOATS, "n")
+    return [v if k in plain else str(v) for k, v in values.items()]
+
+
+def _lasting(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows without what is empty, so that a column which a later version adds changes no seal."""
+    return [{k: v for k, v in row.items() if v not in (None, "")} for row in rows]
+
+
+def _spec(values: dict[str, Any]) -> CellSpec:
+    defenses = tuple(DefenseSpec(**d) for d in values.pop("defenses"))
+    return CellSpec(**values, defenses=defenses)

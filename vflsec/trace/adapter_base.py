@@ -1,0 +1,170 @@
+"""What adapters of other frameworks have in common: who records, in which process, and which rows.
+
+An adapter knows where a framework's messages pass. What a message is, its number type, the rows it
+is about and what belongs together are told to one :class:`Wire`, which writes a trace as
+`vflsec.record` does.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vflsec._version import __version__
+from vflsec.core import check
+from vflsec.errors import ConfigError
+from vflsec.trace.manifest import Software
+from vflsec.trace.record_api import Recording, record
+
+__all__ = ["Wire", "in_order", "version_of"]
+
+
+def version_of(package: str, extra: str = "") -> str:
+    """The version of an installed framework.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        how = f"pip install 'vflsec[{extra}]'" if extra else f"pip install {package}"
+        raise ConfigError(
+            f"this adapter needs {package}, which is not installed ({how})."
+        ) from None
+
+
+def in_order(rows: int, batch: int) -> Callable[[int], Any]:
+    """From a step, counted over all epochs from 0, to the places of its rows in file order.
+
+    For loaders that neither shuffle nor drop the last batch.
+
+    Args:
+        rows: number of rows of one epoch.
+        batch: rows of a batch; the last one of an epoch may have fewer.
+    """
+    check.integer("in_order: rows", rows)
+    check.integer("in_order: batch", batch)
+    steps = -(-rows // batch)
+
+    def places(step: int) -> Any:
+        start = step % steps * batch
+        return np.arange(start, min(rows, start + batch))
+
+    return places
+
+
+_WIRES: dict[tuple[str, str], Wire] = {}
+_MAKING = threading.Lock()
+
+
+class Wire:
+    """One party's end of the wire. Its recording opens in the process that has something to tell.
+
+    Several processes may serve one party: each writes segments of its own. None of them knows when
+    the run has ended, so the trace is sealed afterwards (``vflsec trace seal TRACE --ended``), or
+    by :meth:`close` where one process serves the party from beginning to end.
+
+    Args:
+        folder: of the trace.
+        framework: name and version of what trains.
+        adapter: name of the module that listens.
+        how: as for `vflsec.record`.
+
+    Raises:
+        ConfigError: an argument cannot be used.
+    """
+
+    def __init__(
+        self, folder: str | Path, *, framework: tuple[str, str], adapter: str, **how: Any
+    ) -> None:
+        self._make = lambda: record(folder, **how)
+        self._software = {
+            "framework": Software(name=framework[0], version=framework[1]),
+            "adapter": Software(name=adapter, version=__version__),
+        }
+        made = self._make()  # what is wrong with the arguments shows before anything is trained
+        self.rows, self.party, self.folder = how["rows"], made.party, made.folder
+        self.n, self.active, self.peers = len(made.ids), made.active, made.manifest.names
+        self._open: tuple[int, Recording] | None = None
+        self._lock = threading.Lock()
+        self._steps: dict[str, int] = {}
+
+    @classmethod
+    def at(cls, folder: str | Path, *, party: str, **how: Any) -> Wire:
+        """The wire of this folder and party in this process; made where there is none yet.
+
+        Frameworks that load an app anew for every message would else begin as many recordings.
+        """
+        key = (str(Path(folder).absolute()), party)
+        with _MAKING:
+            if key not in _WIRES:
+                _WIRES[key] = cls(folder, party=party, **how)
+            return _WIRES[key]
+
+    def __enter__(self) -> Wire:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self.close(failed=kind is not None)
+
+    @property
+    def recording(self) -> Recording:
+        """The recording of this process, which is begun if it is not open."""
+        with self._lock:
+            here = os.getpid()
+            if self._open is None or self._open[0] != here:
+                made = self._make()
+                made.manifest = made.manifest.model_copy(update=self._software)
+                made.__enter__()
+                assert made.writer is not None
+                atexit.register(made.end)  # an end mark, if the process ends in order
+                self._open = (here, made)
+            return self._open[1]
+
+    def ids(self, given: Any) -> Any:
+        """Row ids of a message: ``"all"`` for all rows in their order, None if not known."""
+        if not isinstance(given, str):
+            return given
+        check.one_of("ids", given, ("all",))
+        return np.arange(self.n) if isinstance(self.rows, int) else self.rows
+
+    def count(self, what: str) -> int:
+        """0, 1, ... for each call with the same `what`, in this process."""
+        with self._lock:
+            found = self._steps.get(what, 0)
+            self._steps[what] = found + 1
+        return found
+
+    def tell(self, kind: str, x: Any, ids: Any = None, *, sent: bool, **when: Any) -> int:
+        """Record one message; see :meth:`vflsec.trace.record_api.Recording.tell`."""
+        return self.recording.tell(kind, x, self.ids(ids), sent=sent, **when)
+
+    def tell_each(
+        self, kind: str, x: Any, ids: Any = None, *, sent: bool, **when: Any
+    ) -> list[int]:
+        """Record a payload that may be one array or a list of several, each under its own name."""
+        many = isinstance(x, list | tuple)
+        return [
+            self.tell(
+                kind, part, ids, sent=sent, name=str(i) if many and len(x) > 1 else "", **when
+            )
+            for i, part in enumerate(x if many else [x])
+        ]
+
+    def close(self, *, failed: bool = False) -> None:
+        """End the recording and seal the trace, if this process recorded anything."""
+        for key in [k for k, wire in _WIRES.items() if wire is self]:
+            del _WIRES[key]
+        with self._lock:
+            opened, self._open = self._open, None
+        if opened is not None and opened[0] == os.getpid():
+            atexit.unregister(opened[1].end)
+            opened[1].close(failed=failed)

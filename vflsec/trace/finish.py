@@ -1,0 +1,195 @@
+"""FATE 2.2: records the aggregation layer of a heterogeneous neural network.
+
+    from vflsec.trace import fate
+
+    tap = fate.attach(model._agg_layer, "trace/", party="bank", rows=N, ids=ids)
+    ...                                     # train, predict
+    tap.close()
+
+The four methods through which embeddings and errors pass are wrapped on this one object, and
+``predict``, which talks to the context itself, is listened to while it runs. The layers' own
+counters say the step. Layers under secret sharing (SSHE) have none of the four and are refused.
+Source: https://github.com/FederatedAI/FATE, ``fate/ml/nn/model_zoo/agg_layer/agg_layer.py``, 2.2.0.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from vflsec.core import check
+from vflsec.errors import ConfigError
+from vflsec.trace.adapter_base import Wire
+
+__all__ = ["attach"]
+
+Ids = str | Callable[[str, int], Any] | None
+
+_HOST = {"_send_fw_to_guest": ["x"], "_get_error_from_guest": [], "predict": ["x"]}
+_GUEST = {"_get_fw_from_host": [], "_send_err_to_host": ["ret_error"], "predict": ["x"]}
+
+
+def attach(
+    layer: Any,
+    folder: str | Path,
+    *,
+    party: str,
+    hosts: Sequence[str] = (),
+    ids: Ids = None,
+    **how: Any,
+) -> Tap:
+    """Record what passes through an aggregation layer from now on.
+
+    Args:
+        layer: an ``AggLayerHost`` or ``AggLayerGuest``, or one of their kind (FedPass).
+        folder: of the trace.
+        party: name of the party in whose process this is; at a host it is the passive one.
+        hosts: at the guest, names of the hosts in their order.
+        ids: a function of (phase, step) that returns the row ids of a message, where the phase is
+            ``train`` or ``eval`` and steps count from 0; ``"all"``; or None.
+        how: as for `vflsec.record`.
+
+    Raises:
+        ConfigError: the layer is of another kind or version, or an argument cannot be used.
+    """
+    host, guest = _fits(layer, _HOST), _fits(layer, _GUEST)
+    if host == guest:
+        raise ConfigError(
+            f"fate: {type(layer).__name__} has not the methods of an AggLayerHost or AggLayerGuest "
+            f"of FATE 2.2 ({', '.join([*_HOST, *_GUEST][:5])}). Under SSHE only ciphertexts pass, "
+            "which are not recorded."
+        )
+    if guest:
+        if not hosts:
+            raise check.fail("fate: hosts", "the names of the hosts in their order", hosts)
+        how = {"parties": {party: "active", **dict.fromkeys(hosts, "passive")},
+               "peer": hosts[0]} | how  # fmt: skip
+    if ids is not None and not callable(ids):
+        check.one_of("fate: ids", ids, ("all",))
+    try:
+        version = metadata.version("pyfate")
+    except metadata.PackageNotFoundError:
+        version = ""
+    wire = Wire(
+        folder, framework=("fate", version), adapter="vflsec.trace.finish", party=party,
+        role="active" if guest else "passive", **how,
+    )  # fmt: skip
+    return Tap(layer, wire, tuple(hosts), ids)
+
+
+def _fits(layer: Any, methods: dict[str, list[str]]) -> bool:
+    """Whether the methods are there with these arguments, and the counters beside them."""
+    if not all(hasattr(layer, c) for c in ("_fw_count", "_bw_count", "_pred_count", "_ctx")):
+        return False
+    for name, arguments in methods.items():
+        method = getattr(layer, name, None)
+        if method is None or list(inspect.signature(method).parameters) != arguments:
+            return False
+    return True
+
+
+class Tap:
+    """What listens to one layer; made by :func:`attach`."""
+
+    def __init__(self, layer: Any, wire: Wire, hosts: tuple[str, ...], ids: Ids) -> None:
+        self.layer, self.wire, self.hosts, self.ids = layer, wire, hosts, ids
+        self._put_back: list[str] = []
+        if wire.active:
+            self._wrap("_get_fw_from_host", self._fw_came)
+            self._wrap("_send_err_to_host", self._error_goes)
+        else:
+            self._wrap("_send_fw_to_guest", self._fw_goes)
+            self._wrap("_get_error_from_guest", self._error_came)
+        self._wrap("predict", self._predicts)
+
+    def _wrap(self, name: str, around: Callable[..., Any]) -> None:
+        original = getattr(self.layer, name)
+        setattr(self.layer, name, lambda *args: around(original, *args))
+        self._put_back.append(name)
+
+    def _tell(
+        self, kind: str, x: Any, *, sent: bool, step: int, phase: str = "train", peer: str = ""
+    ) -> None:
+        rows = self.ids(phase, step) if callable(self.ids) else self.ids
+        self.wire.tell(kind, x, rows, sent=sent, step=step, phase=phase, peer=peer)
+
+    def _each(self, kind: str, many: Any, **when: Any) -> None:
+        found = list(many)
+        if len(found) != len(self.hosts):
+            raise ConfigError(
+                f"fate: {len(found)} hosts take part and {len(self.hosts)} were named "
+                f"({', '.join(self.hosts)})."
+            )
+        for name, x in zip(self.hosts, found, strict=True):
+            self._tell(kind, x, peer=name, **when)
+
+    def _fw_goes(self, original: Callable[..., Any], x: Any) -> Any:
+        self._tell("embedding", x, sent=True, step=self.layer._fw_count)
+        return original(x)
+
+    def _error_came(self, original: Callable[..., Any]) -> Any:
+        step = self.layer._bw_count
+        error = original()
+        self._tell("gradient", error, sent=False, step=step)
+        return error
+
+    def _fw_came(self, original: Callable[..., Any]) -> Any:
+        step = self.layer._fw_count
+        came = original()
+        self._each("embedding", came, sent=False, step=step)  # before a merge adds in place
+        return came
+
+    def _error_goes(self, original: Callable[..., Any], ret_error: Any) -> Any:
+        self._each("gradient", ret_error, sent=True, step=self.layer._bw_count)
+        return original(ret_error)
+
+    def _predicts(self, original: Callable[..., Any], x: Any) -> Any:
+        with self._listening(self.layer._pred_count):
+            return original(x)
+
+    @contextmanager
+    def _listening(self, step: int) -> Iterator[None]:
+        """The layer's context, whose one exchange of a prediction is heard."""
+        layer, ctx = self.layer, self.layer._ctx
+        if ctx is None:
+            yield
+            return
+
+        def goes(tag: str, x: Any) -> Any:
+            self._tell("embedding", x, sent=True, step=step, phase="eval")
+            return ctx.guest.put(tag, x)
+
+        def comes(tag: str) -> Any:
+            came = ctx.hosts.get(tag)
+            self._each("embedding", came, sent=False, step=step, phase="eval")
+            return came
+
+        heard = {"hosts": _Instead(ctx.hosts, "get", comes)} if self.wire.active else {
+            "guest": _Instead(ctx.guest, "put", goes)}  # fmt: skip
+        ((name, end),) = heard.items()
+        layer._ctx = _Instead(ctx, name, end)
+        try:
+            yield
+        finally:
+            layer._ctx = ctx
+
+    def close(self) -> None:
+        """Leave the layer as it was, end the recording and seal the trace."""
+        for name in self._put_back:
+            delattr(self.layer, name)
+        self._put_back = []
+        self.wire.close()
+
+
+class _Instead:
+    """An object with one attribute replaced."""
+
+    def __init__(self, of: Any, name: str, value: Any) -> None:
+        self._of, self._name, self._value = of, name, value
+
+    def __getattr__(self, name: str) -> Any:
+        return self._value if name == self._name else getattr(self._of, name)

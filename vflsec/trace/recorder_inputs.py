@@ -1,0 +1,261 @@
+"""What whoever records says of rows, columns and grants, checked and as a trace holds it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vflsec.core import check
+from vflsec.core.view import Known, Schema
+from vflsec.errors import ConfigError, ShapeError
+from vflsec.trace.manifest import Claim
+
+__all__ = ["Ids", "amounts", "aux_columns", "claimed", "known_rows", "own_columns", "shares",
+           "whole"]  # fmt: skip
+
+
+class Ids:
+    """From the party's ids to positions."""
+
+    def __init__(self, rows: Any) -> None:
+        self.sorted: NDArray[Any] | None = None
+        if isinstance(rows, int | np.integer) and not isinstance(rows, bool):
+            self.n = check.integer("record: rows", int(rows))
+            return
+        values = rows.cpu().numpy() if isinstance(rows, Tensor) else np.asarray(rows)
+        if values.ndim != 1 or not len(values):
+            raise check.fail("record: rows", "a number of rows or one id for each", values.shape)
+        self.n = len(values)
+        gaps = int((values != values).sum()) if values.dtype.kind in "fM" else 0
+        if values.dtype == object:
+            gaps = sum(v is None or not _same(v, v) for v in values)
+        if gaps:
+            raise ConfigError(f"record: {gaps} of {self.n} rows have no id. Name every row.")
+        try:
+            self.order = np.argsort(values, kind="stable")
+        except TypeError:
+            raise ConfigError(
+                f"record: rows hold ids of several kinds ({_kinds(values)}), which have no order. "
+                "Give all as whole numbers or all as text."
+            ) from None
+        self.sorted = values[self.order]
+        if (self.sorted[1:] == self.sorted[:-1]).any():
+            raise ConfigError("record: rows must name every row once; some ids repeat.")
+
+    def __len__(self) -> int:
+        return self.n
+
+    def places(self, ids: Any) -> NDArray[np.int64]:
+        """Trace row ids of the party's own ids.
+
+        Raises:
+            ConfigError: an id is not among `rows`.
+        """
+        if isinstance(ids, Tensor):
+            values = ids.numpy() if ids.is_cpu and not ids.requires_grad else _numbers(ids)
+        else:
+            values = np.asarray(ids)
+        if values.ndim != 1:
+            raise ShapeError(f"record: ids of a batch have shape (b,), got {values.shape}.")
+        if not len(values):
+            return np.empty(0, np.int64)
+        if values.dtype.kind not in "iu" and self.sorted is None:
+            raise ConfigError(
+                f"record: ids are whole numbers from 0 to {self.n - 1}, got {values.dtype}."
+            )
+        if self.sorted is None:
+            found = values.astype(np.int64)  # a copy: a loop may use its ids' memory again
+            large = found.view(np.uint64)  # negative ones are very large there
+            if large[large.argmax()] < self.n:
+                return found
+            bad = (found < 0) | (found >= self.n)
+        else:
+            self._exact(values)
+            try:
+                at = np.searchsorted(self.sorted, values).clip(max=self.n - 1)
+                bad = self.sorted[at] != values
+            except TypeError:
+                raise ConfigError(
+                    f"record: the ids of a batch are {_kinds(values)}, those of rows "
+                    f"{_kinds(self.sorted)}. Give both in one type."
+                ) from None
+            found = self.order[at]
+        if bad.any():
+            raise ConfigError(
+                f"record: {int(bad.sum())} ids of a batch are not among the {self.n} rows that "
+                "were named. Give record() all rows, those of evaluation too."
+            )
+        return np.asarray(found, np.int64)
+
+    def _exact(self, values: NDArray[Any]) -> None:
+        """Refuse ids in a float type that has one number for several of them."""
+        assert self.sorted is not None
+        both = (values.dtype, self.sorted.dtype)
+        floats = [d for d in both if d.kind == "f"]
+        if not floats or both[0] == both[1] or both[1].kind not in "iuf":
+            return
+        bits = min(np.finfo(d).nmant + 1 for d in floats)
+        if float(np.abs(values.astype(np.float64)).max()) >= 2.0**bits:
+            raise ConfigError(
+                f"record: the ids of a batch are {both[0]}, those of rows {both[1]}: from "
+                f"2**{bits} on several ids are one number there, and rows would be taken for "
+                "others. Keep ids as whole numbers or as text."
+            )
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether they are equal; False of what is missing, such as NaN or ``pandas.NA``."""
+    found = a == b
+    return found is True or (isinstance(found, np.bool_) and bool(found))
+
+
+def _kinds(values: NDArray[Any]) -> str:
+    """Of which types ids are."""
+    if values.dtype != object:
+        return str(values.dtype)
+    return ", ".join(sorted({type(v).__name__ for v in values}))
+
+
+def _numbers(x: Tensor) -> NDArray[Any]:
+    array: NDArray[Any] = x.detach().cpu().numpy()
+    return array
+
+
+def whole(name: str, values: Any, n: int | None = None, remedy: str = "") -> NDArray[np.int64]:
+    """(n,) whole numbers, in whatever type they come; a fraction is never cut off.
+
+    Raises:
+        ConfigError: text, fractions, missing values, or another shape.
+    """
+    x = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    if x.dtype == object:  # such as what pandas makes of numbers with gaps
+        kinds = {type(v) for v in x.ravel()}
+        x = (
+            np.asarray(x.tolist())
+            if all(issubclass(k, int | float | np.number) for k in kinds)
+            else x
+        )
+    rule = f"{'' if n is None else f'{n} '}whole numbers"
+    if x.ndim != 1 or (n is not None and len(x) != n):
+        raise check.fail(name, rule, x.shape, remedy)
+    odd = x[:1] if x.dtype.kind not in "biuf" else x[:0]
+    if x.dtype.kind == "f":
+        odd = x[~(np.isfinite(x) & (x == np.round(x)))]
+    if len(odd):
+        raise check.fail(name, rule, odd[0], remedy)
+    return x.astype(np.int64)
+
+
+def amounts(name: str, values: Any, n: int) -> NDArray[np.float64]:
+    """(n,) numbers, NaN where there is none.
+
+    Raises:
+        ConfigError: text, infinity, or another shape.
+    """
+    x = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    if x.dtype.kind in "biufO":
+        with contextlib.suppress(TypeError, ValueError):
+            x = x.astype(np.float64)
+    if x.dtype.kind != "f" or x.shape != (n,) or np.isinf(x).any():
+        got = x.shape if x.shape != (n,) else x.dtype if x.dtype.kind != "f" else "infinity"
+        raise check.fail(name, f"{n} numbers, NaN where there is none", got)
+    return x
+
+
+def shares(prior: Any, classes: int | None) -> list[float] | None:
+    """Class shares as a trace holds them.
+
+    Raises:
+        ConfigError: they are none, such as counts.
+    """
+    if prior is None:
+        return None
+    if classes == 1:
+        raise ConfigError("record: prior: a quantity (classes=1) has no shares. Leave it out.")
+    found = [float(p) for p in np.asarray(prior, np.float64).ravel()]
+    n = classes or len(found)
+    if len(found) != n or not all(0 <= p <= 1 for p in found) or abs(sum(found) - 1) > 1e-3:
+        raise check.fail("record: prior", f"{n} class shares that add up to 1", found)
+    return found
+
+
+def claimed(claim: tuple[float, float] | float | None) -> Claim | None:
+    """A claim given as epsilon, or as (epsilon, delta)."""
+    if claim is None:
+        return None
+    epsilon, delta = claim if isinstance(claim, tuple) else (claim, 0.0)
+    return Claim(epsilon=float(epsilon), delta=float(delta))
+
+
+def own_columns(columns: Any, schema: Schema | None, n: int) -> tuple[Tensor, Schema]:
+    """Columns (n, ...) as floats, and their layout.
+
+    Raises:
+        ShapeError: they have another shape.
+        ConfigError: they are no finite numbers.
+    """
+    if not isinstance(columns, Tensor):
+        numbers = np.array(columns)
+        if numbers.dtype.kind not in "biuf":
+            raise check.fail("record: columns", "numbers, as the model takes them", numbers.dtype)
+        columns = torch.from_numpy(numbers)
+    x = columns
+    x = x.detach().cpu()
+    x = x if x.is_floating_point() and x.dtype != torch.bfloat16 else x.float()
+    if x.dim() < 2 or len(x) != n:
+        raise ShapeError(f"record: columns have shape (N, ...) with N = {n}, got {tuple(x.shape)}.")
+    bad = int((~x.isfinite()).flatten(1).any(1).sum())
+    if bad:
+        raise ConfigError(
+            f"record: columns hold NaN or infinity in {bad} of {n} rows, which no reader takes. "
+            "Give them as the model takes them, with missing values filled in."
+        )
+    return x, schema or Schema.numbers(tuple(x.shape[1:]))
+
+
+def aux_columns(
+    aux: Mapping[str, tuple[Any, Any]], ids: Ids, roles: Mapping[str, str], party: str
+) -> dict[str, tuple[Tensor, Tensor, Schema]]:
+    """Granted columns of other parties: trace row ids (q,), columns (q, ...), layout.
+
+    Raises:
+        ConfigError: no such party, or ids that were not named.
+    """
+    out = {}
+    for other, (rows, x) in aux.items():
+        check.one_of("record: aux", other, [n for n in roles if n != party])
+        places = torch.from_numpy(ids.places(rows))
+        out[other] = (places, *own_columns(x, None, len(places)))
+    return out
+
+
+def known_rows(known: tuple[Any, Any] | None, ids: Ids, classes: int | None = None) -> Known | None:
+    """Granted labels by trace row id; of a quantity (1 class) float64 values.
+
+    Raises:
+        ConfigError: ids that were not named or repeat, not one label for each, or labels that are
+            no class numbers.
+    """
+    if known is None:
+        return None
+    rows = ids.places(known[0])
+    if len(np.unique(rows)) < len(rows):
+        raise ConfigError("record: known names a row twice; give every known row once.")
+    if classes == 1:
+        values = amounts("record: values of known rows", known[1], len(rows))
+        if np.isnan(values).any():
+            raise ConfigError("record: values of known rows hold NaN. Name rows that have a value.")
+        return Known(torch.from_numpy(rows), torch.from_numpy(values.copy()))
+    most = "" if classes is None else f" to {classes - 1}"
+    rule = f"Labels are class numbers from 0{most}; classes=1 says that they are a quantity."
+    labels = whole("record: labels of known rows", known[1], len(rows), rule)
+    wrong = (labels < 0) | (labels >= (classes or np.iinfo(np.int64).max))
+    if wrong.any():
+        raise check.fail("record: labels of known rows", f"from 0{most}", int(labels[wrong][0]))
+    return Known(torch.from_numpy(rows), torch.from_numpy(labels))

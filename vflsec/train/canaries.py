@@ -1,0 +1,197 @@
+"""Canaries: training rows whose secret is decided by a fair coin, and that train like any other.
+
+A label canary carries one of two classes, a row canary one of two rows of one party's columns. They
+replace what the row had, so the data set keeps its size and everything that happens to a training
+row happens to them: phases, policies, messages. An inserted canary is there or is zeroed out, by
+its coin: then its columns are zero at every party and it adds nothing to any loss.
+
+Source: Steinke, Nasr, Jagielski, "Privacy auditing with one (1) training run", NeurIPS 2023,
+arXiv:2305.08846; label canaries: Malek et al., NeurIPS 2021, arXiv:2106.03408, section 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from vflsec.core.message import Message
+from vflsec.core.rng import generator
+from vflsec.core.task import Task
+
+__all__ = ["Apart", "Planted", "plant_inserted", "plant_labels", "plant_rows"]
+
+MOST = 2000
+LOUD = 100.0
+
+
+@dataclass(frozen=True)
+class Planted:
+    """Where the canaries are.
+
+    Attributes:
+        rows: (m,) sample ids, in random order.
+        coins: (m,) 0 or 1.
+    """
+
+    rows: Tensor
+    coins: Tensor
+
+
+class Apart:
+    """How messages of the two coins differ, before any policy: who knows the models works it out.
+
+    Of the first half of the canaries, whose coins the guesser of
+    :func:`vflsec.epsilon.canary_bounds.audit` knows, and summed over a phase. To be told every
+    message of a training of them.
+
+    Args:
+        planted: of each replica.
+        rows: N, of the data.
+        device: where the training is.
+        kinds: of messages, whose rows are those of the data.
+        sender: whose messages differ, ``""`` for all.
+    """
+
+    def __init__(
+        self,
+        planted: Sequence[Planted],
+        rows: int,
+        device: torch.device,
+        kinds: Collection[str],
+        sender: str = "",
+    ) -> None:
+        self._kinds, self._sender = kinds, sender
+        weights = torch.zeros(len(planted), rows, dtype=torch.float64)
+        for of, here in zip(weights, planted, strict=True):
+            known = here.coins[: len(here.rows) // 2]
+            each = torch.bincount(known, minlength=2).clamp_min(1)[known]
+            of[here.rows[: len(known)]] = (2.0 * known.double() - 1) / each
+        self._weights = weights.to(device)
+        self._sums: dict[tuple[str, str, str], dict[str, dict[str, Tensor]]] = {}
+
+    def __call__(self, message: Message) -> None:
+        if message.rows is None or message.kind not in self._kinds:
+            return
+        x = message.tensor.detach().flatten(1).reshape(*message.rows.shape, -1).double()
+        if self._sender in ("", message.sender):
+            weights = self._weights.gather(1, message.rows)
+            step = torch.bmm(weights.unsqueeze(1), x).squeeze(1)
+        else:
+            step = x.new_zeros(len(x), x.shape[2])
+        peers = self._sums.setdefault((message.phase, message.kind, message.receiver), {})
+        names = peers.setdefault(message.sender, {})
+        before = names.get(message.name)
+        if before is not None and before.shape == step.shape:
+            step = step + before
+        names[message.name] = step
+
+    def along(self, table: Tensor, r: int, phase: str, kind: str, receiver: str) -> Tensor:
+        """`table` (m, d) along the difference, (m, 1); as it is where there is none.
+
+        What came from several peers, under one or several names, stands side by side in the table,
+        in the order in which they first spoke (:meth:`vflsec.core.channel.Recorder.tables`).
+        """
+        peers = self._sums.get((phase, kind, receiver), {}).values()
+        for parts in ([x for of in peers for x in of.values()],
+                      [next(iter(of.values())) for of in peers]):  # fmt: skip
+            found = torch.cat([x[r] for x in parts]) if parts else table.new_zeros(0)
+            if len(found) == table.shape[1] and bool(found.isfinite().all()):
+                return table @ found.cpu().unsqueeze(1)
+        return table
+
+
+def _canaries(task: Task, seed: int, kind: str, share: float) -> Planted:
+    g = generator(seed, "planted", kind)
+    rows = task.sets["labelled"]
+    chosen = rows[torch.randperm(len(rows), generator=g)[: min(MOST, int(share * len(rows)))]]
+    return Planted(chosen, (torch.rand(len(chosen), generator=g) < 0.5).long())
+
+
+def plant_labels(task: Task, seed: int, share: float = 0.5) -> tuple[Task, Planted]:
+    """`task` with the labels of some training rows decided by coins.
+
+    The candidates are the most and the least frequent class of the training rows, which a prior
+    tells apart the most; of a quantity three standard deviations above and below its mean; of
+    several labels all ones and all zeros.
+
+    Args:
+        task: one learning problem.
+        seed: of rows and coins.
+        share: of the labelled training rows that become canaries.
+    """
+    planted = _canaries(task, seed, "label", share)
+    if task.values is not None:
+        given = (task.values if task.given is None else task.given).clone()
+        if task.labels:
+            given[planted.rows] = planted.coins.to(given).unsqueeze(1)
+        else:
+            given[planted.rows] = 3.0 - 6.0 * planted.coins.to(given)
+        return replace(task, given=given), planted
+    order = task.prior.argsort(stable=True)
+    classes = torch.stack([order[-1], order[0]])
+    given = (task.y if task.given is None else task.given).clone()
+    given[planted.rows] = classes[planted.coins]
+    return replace(task, given=given), planted
+
+
+def plant_rows(task: Task, party: str, seed: int, share: float = 0.5) -> tuple[Task, Planted]:
+    """`task` with some training rows of `party` replaced by one of two of its rows, made loud.
+
+    Of 64 rows the two farthest from each other; numeric columns are those of the first, multiplied
+    by 100, and the same with the other sign, for a claim holds for the worst rows, not for usual
+    ones.
+
+    Args:
+        task: one learning problem.
+        party: whose columns.
+        seed: of rows and coins.
+        share: of the labelled training rows that become canaries.
+    """
+    planted = _canaries(task, seed, f"row {party}", share)
+    x, rows = task.x[party], task.sets["labelled"]
+    few = rows[torch.randperm(len(rows), generator=generator(seed, "planted", "templates"))[:64]]
+    flat = x[few].flatten(1)
+    far = int(torch.cdist(flat, flat).argmax())
+    templates = x[few][[far // len(few), far % len(few)]].clone()
+    schema = task.schema[party]
+    numeric = list(schema.numeric) if schema.categorical else slice(None)
+    templates[0, numeric] *= LOUD
+    templates[1, numeric] = -templates[0, numeric]
+    changed = x.clone()
+    changed[planted.rows] = templates[planted.coins]
+    return replace(task, x={**task.x, party: changed}), planted
+
+
+def plant_inserted(task: Task, seed: int, share: float = 0.5) -> tuple[Task, Task, Planted]:
+    """`task` with some training rows that are loud at every party, or zeroed out.
+
+    Loud rows point in random directions, 100 times as long as usual, so that what one adds to
+    gradients is at the clipping length, and unlike what others add.
+
+    Args:
+        task: one learning problem.
+        seed: of rows and coins.
+        share: of the labelled training rows that become canaries.
+
+    Returns:
+        the task in which coins decide, the task in which all canaries are there, and the canaries.
+    """
+    planted = _canaries(task, seed, "inserted", share)
+    g = generator(seed, "planted", "directions")
+    there, by_coin = {}, {}
+    out = planted.rows[planted.coins == 0]
+    for party, x in task.x.items():
+        loud = x[planted.rows].clone()
+        schema = task.schema[party]
+        numeric = list(schema.numeric) if schema.categorical else slice(None)
+        loud[:, numeric] = LOUD * torch.randn(loud[:, numeric].shape, generator=g, dtype=x.dtype)
+        there[party] = x.clone()
+        there[party][planted.rows] = loud
+        by_coin[party] = there[party].clone()
+        by_coin[party][out] = 0.0
+    silent = torch.zeros(len(task.y), dtype=torch.bool)
+    silent[out] = True
+    return replace(task, x=by_coin, silent=silent), replace(task, x=there), planted

@@ -1,0 +1,265 @@
+"""Views of finished trainings, from what :mod:`vflsec.train.view_writer` wrote; nothing is
+trained.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vflsec.core.attack import Attack
+from vflsec.core.channel import Key
+from vflsec.core.task import Task
+from vflsec.core.view import Table, View, as_needs
+from vflsec.errors import ThreatModelError, TraceError
+from vflsec.nn.reduced_precision import stored
+from vflsec.specs import AttackSpec, CellSpec
+from vflsec.trace.limits import Limits
+from vflsec.trace.module_spec import build
+from vflsec.trace.reader import Trace
+from vflsec.trace.truth import read_truth
+from vflsec.trace.views import recorded
+from vflsec.trace.weights import read_weights
+from vflsec.train.demand import Demand, recordings
+from vflsec.train.view_writer import ABOUT, alone_name
+from vflsec.train.views import assemble, victims
+
+__all__ = ["KeptMoment", "KeptPhase", "KeptTraining", "about", "insufficient", "opened"]
+
+
+def about(path: Path) -> dict[str, Any]:
+    """What a file of kept views says of itself.
+
+    Raises:
+        TraceError: it is none, or damaged.
+    """
+    try:
+        with zipfile.ZipFile(path) as file:
+            info = file.getinfo(ABOUT)
+            if info.file_size > Limits().manifest_bytes:
+                raise TraceError(f"{path}: {ABOUT} is too large.")
+            found = json.loads(file.read(info))
+        kinds = {"cell": str, "dtype": str, "phases": list, "ways": list, "weak": dict}
+        if found.get("version") != 1 or not all(
+            isinstance(found.get(k), t) for k, t in kinds.items()
+        ):
+            raise ValueError("not of this version")
+        found["alone"] = dict(found.get("alone", {}))
+        found["ways"] = {(str(w), str(k)) for w, k in found["ways"]}
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, zipfile.BadZipFile) as why:
+        raise TraceError(f"{path}: holds no kept views ({why}).") from None
+    return dict(found)
+
+
+def insufficient(spec: AttackSpec, attack: Attack, said: Mapping[str, Any]) -> str:
+    """Why an attack cannot be made on kept views, in words, or ''.
+
+    Args:
+        spec, attack: the attack.
+        said: by :func:`about` of the views; empty for what no views could give.
+    """
+    if attack.policy() is not None:
+        return "it acts during training"
+    if attack.target in ("integrity", "embedding", "membership"):
+        return "its answer is judged on the training itself"
+    if attack.trains:
+        return "it is compared with systems of its own"
+    for need in as_needs(attack.needs):
+        if need.what == "parameter_gradient":
+            return "parameter gradients are not kept"
+        way = ("sent" if need.sent else "received", need.kind)
+        if said and need.kind and way not in said["ways"]:
+            return f"{need.kind!r} messages are not kept"
+    weak = said["weak"] if said else {}
+    for party, why in weak.items():
+        if spec.peer_model or party in spec.adversary:
+            return str(why)
+    return ""
+
+
+@dataclass(frozen=True)
+class KeptPhase:
+    """A phase that had ended when its views were kept; fields as of a training's `Phase`."""
+
+    name: str
+    epochs: int
+
+
+class KeptTraining:
+    """Trainings of one cohort as they were kept: enough of `Training` to be attacked.
+
+    Args:
+        cells: of one cohort.
+        folders: the unpacked views of each.
+        said: by :func:`about` of the first.
+        demands: what the attacks ask for.
+        tasks: of each seed.
+        device: where views are made.
+    """
+
+    def __init__(
+        self,
+        cells: Sequence[CellSpec],
+        folders: Sequence[Path],
+        said: Mapping[str, Any],
+        demands: Sequence[Demand],
+        tasks: Mapping[int, Task],
+        device: torch.device,
+    ) -> None:
+        self.cells, self.folders, self.tasks, self.device = cells, folders, tasks, device
+        self.seeds = [c.seed for c in cells]
+        self.dtype: torch.dtype = stored(cells[0].dtype)
+        self.phases = [KeptPhase(str(p["name"]), int(p["epochs"])) for p in said["phases"]]
+        self.wanted: list[Key] = [k for k in recordings(demands) if k[1] != "own"]
+        self.lone: Mapping[str, Any] = said.get("alone", {})
+        self.traces = [Trace.open(f / "trace") for f in folders]
+
+    def task(self, r: int) -> Task:
+        """The task of replica `r`."""
+        return self.tasks[self.seeds[r]]
+
+    def alone(self, seed: int, adversary: Sequence[str]) -> nn.Module | None:
+        """The bottom that a lone adversary could have trained without the federation."""
+        if len(adversary) != 1 or adversary[0] not in self.lone:
+            return None
+        (party,) = adversary
+        r, name = self.seeds.index(seed), alone_name(party)
+        weights = read_weights(self.folders[r], name, Limits())
+        schema = self.task(r).schema[party]
+        return build(self.lone[party], weights, schema, name).to(self.device)
+
+    def run(self) -> Iterator[KeptMoment]:
+        """The moments after each audited phase."""
+        for phase in self.phases:
+            yield KeptMoment(self, phase)
+
+
+class KeptMoment:
+    """Kept trainings after one phase; what `Moment` is of a live one."""
+
+    def __init__(self, training: KeptTraining, phase: KeptPhase) -> None:
+        self.training, self.phase = training, phase
+        self.observers = [{p: t.observer(p) for p in t.observers} for t in training.traces]
+        self.recorders = [
+            recorded(trace, found, training.wanted, phase.name)
+            for trace, found in zip(training.traces, self.observers, strict=True)
+        ]
+
+    def view(self, spec: AttackSpec, r: int) -> View:
+        """What `spec.adversary` has in replica `r`, with the grants of `spec`."""
+        t, mine = self.training, spec.adversary
+        tables = self.recorders[r].tables(0, mine, self.phase.name)
+        models = {p: self._modules(r, p, but="initial_top") for p in mine}
+        if spec.peer_model:
+            others = victims(spec, t.task(r))
+            models |= {p: self._modules(r, p, but="initial") for p in others}
+        moment = self.observers[r][mine[0]].moment(self.phase.name)
+        return assemble(
+            t.task(r), t.seeds[r], spec, t.device, t.dtype,
+            tables=MappingProxyType({k: _on(v, t.device) for k, v in tables.items()}),
+            models=MappingProxyType(models),
+            facts=moment.facts.facts(t.traces[r].manifest, self.phase.name),
+            encoders=MappingProxyType({}),
+            updates=MappingProxyType({}),
+        )  # fmt: skip
+
+    def views(self, spec: AttackSpec) -> list[View]:
+        """The views of all replicas."""
+        return [self.view(spec, r) for r in range(len(self.training.cells))]
+
+    def _modules(self, r: int, party: str, but: str) -> dict[str, nn.Module]:
+        observer = self.observers[r][party]
+        entries = observer.moment(self.phase.name).models
+        return {
+            e.part: observer.model(e).to(self.training.device)
+            for e in entries
+            if e.party == party and e.part != but
+        }
+
+    def randomised(self, r: int) -> Tensor | None:
+        """The labels (N,) that replica `r` trained on where they are not the true ones."""
+        folder = self.training.folders[r] / f"labels-{self.phase.name}"
+        if not folder.is_dir():
+            return None
+        found = read_truth(folder)
+        labels = torch.full((len(self.training.task(r).y),), -1, dtype=torch.int64)
+        labels[torch.as_tensor(found.rows)] = torch.as_tensor(found.values)
+        return labels
+
+    def embeddings(self, spec: AttackSpec, r: int) -> Table:
+        """Never there.
+
+        Raises:
+            ThreatModelError: always.
+        """
+        raise ThreatModelError("embeddings behind an encrypted layer are not kept.")
+
+
+def _on(table: Table, device: torch.device) -> Table:
+    if table.tensor.device == device:
+        return table
+    moved = {k: getattr(table, k).to(device) for k in ("tensor", "rows", "epoch", "step")}
+    return replace(table, **moved)
+
+
+@contextmanager
+def opened(
+    cells: Sequence[CellSpec],
+    paths: Sequence[Path],
+    demands: Sequence[Demand],
+    tasks: Mapping[int, Task],
+    device: torch.device,
+) -> Iterator[KeptTraining]:
+    """Kept trainings, unpacked for as long as the context lasts.
+
+    Args:
+        cells: of one cohort.
+        paths: the files of each.
+        demands, tasks, device: as in :class:`KeptTraining`.
+
+    Raises:
+        TraceError: a file is damaged, or is not that of its cell.
+    """
+    with TemporaryDirectory(prefix="vflsec-views-") as base:
+        folders, said = {}, {}
+        for cell, path in zip(cells, paths, strict=True):
+            if cell.key in folders:
+                continue
+            said[cell.key] = about(path)
+            if said[cell.key]["cell"] != cell.key:
+                raise TraceError(f"{path}: holds the views of another training.")
+            folders[cell.key] = _unpack(path, Path(base) / cell.key)
+        yield KeptTraining(
+            cells, [folders[c.key] for c in cells], said[cells[0].key], demands, tasks, device
+        )
+
+
+def _unpack(path: Path, to: Path) -> Path:
+    limits = Limits()
+    try:
+        with zipfile.ZipFile(path) as file:
+            infos = file.infolist()
+            if sum(i.file_size for i in infos) > limits.trace_bytes or len(infos) > limits.files:
+                raise TraceError(f"{path}: unpacks to more than a trace may have.")
+            for info in infos:
+                parts = info.filename.split("/")
+                if info.is_dir() or ".." in parts or info.filename.startswith("/"):
+                    raise TraceError(f"{path}: holds {info.filename[:80]!r}, which has no place.")
+                file.extract(info, to)
+    except (OSError, zipfile.BadZipFile, EOFError, RuntimeError, ValueError) as why:
+        raise TraceError(f"{path}: holds no kept views ({why}).") from None
+    except Exception as why:  # zlib.error has no common base
+        if isinstance(why, TraceError):
+            raise
+        raise TraceError(f"{path}: is damaged ({why}).") from None
+    return to
