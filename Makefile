@@ -17,7 +17,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: bench docs schema notebooks-pair test-lowest test-slow test-gpu help audit test lint format types notebooks check clean
+.PHONY: hooks bench docs schema notebooks-pair test-lowest test-slow test-gpu help audit test lint format types notebooks check clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1|/' | \
@@ -76,6 +76,9 @@ bench: $(STAMP)/run ## time both sides of some ratios; warns if one fell (benchm
 
 notebooks-pair: $(STAMP)/notebooks ## refresh the .ipynb beside every notebook, without outputs
 	$(BIN)/python -m jupytext --quiet --to ipynb notebooks/*.py
+
+hooks: ## check commit messages when they are written (git config core.hooksPath)
+	git config core.hooksPath .githooks
 
 check: lint types test ## lint, types and tests
 

@@ -25,9 +25,8 @@ import torch
 from torch import Tensor
 
 from vflsec.audit import dosing
-from vflsec.audit.controls import Leakage
 from vflsec.audit.intervals import clopper_pearson
-from vflsec.audit.leakage import records, results_frame, rows_of, summarise
+from vflsec.audit.leakage import records, results_frame, summarise
 from vflsec.core.message import Message
 from vflsec.core.policy import Own, Policy
 from vflsec.data.load import load_source
@@ -110,11 +109,11 @@ def planted(count: int) -> list[dict[str, Any]]:
 def trained(count: int) -> list[dict[str, Any]]:
     """The same of trainings that forget as many rows."""
     out = []
-    for r in rows_of(summarise(results_frame(list(audits(count, (0.0, *SHARES), ()))), CONFIDENCE)):
-        leak = Leakage.of(r) if r["attack"] and r["metric"] == r["primary"] else None
-        if leak is not None and r["status"] == "ok":
+    for p in summarise(results_frame(list(audits(count, (0.0, *SHARES), ()))), CONFIDENCE):
+        leak = p.leakage
+        if leak is not None and p.is_main:
             out.append({
-                "attack": r["attack"], "split": r["split"], "share": 1 - float(r["strength"]),
+                "attack": p.attack, "split": p.split, "share": 1 - float(p.strength or 0.0),
                 "advantage": leak.least.mean, "found": leak.p_above(0.0) < ALPHA,
                 "detectable": leak.detectable(ALPHA),
             })  # fmt: skip

@@ -28,6 +28,7 @@ from vflsec.audit.gate import Gate, Verdict, judge
 from vflsec.audit.intervals import clopper_pearson, conditional_holm
 from vflsec.audit.leakage import records, results_frame, rows_of, summarise
 from vflsec.audit.metrics import score
+from vflsec.audit.point import points_frame
 from vflsec.audit.validated import place_of
 from vflsec.core.guess import Guess, Truth
 from vflsec.data.load import load_source
@@ -295,7 +296,7 @@ def add_trained(add: Callable[[str, str, Gate, Sequence[Verdict]], None], audits
         add("Trained systems", "sealed, 3 attacks", gate, verdicts(real, gate))
     real = trained("leaky", max(audits // 3, 1), shuffle=False)
     add("Trained systems", "leaky, 3 attacks", TENTH, verdicts(real, TENTH))
-    gain = summarise(results_frame(real))
+    gain = points_frame(summarise(results_frame(real)))
     gain = gain[gain["metric"] == gain["primary"]].groupby(["attack", "split"])["advantage"].mean()
     return ", ".join(f"{a} {v:+.2f} ({s} rows)" for (a, s), v in gain.items() if a)
 

@@ -213,20 +213,20 @@ def run(
             for r in leakage.records(result):
                 found.append(r | {"known_rows": 20, "defense": name, "strength": strength})
     points = leakage.summarise(leakage.results_frame(found), 0.95)
-    points = points[(points["split"] == "train") & (points["metric"] == points["primary"])]
+    points = [p for p in points if p.split == "train" and p.metric == p.primary]
     curves = privacy(points)
     curves = curves[curves["cap"].notna()]
     caps = dict(zip(curves["attack"], curves["cap"], strict=True))
     labels = {spec.label: c for c, spec in columns.items()}
     return [
         {
-            "data": data, "kind": kind, "defense": name, "strength": r["strength"],
-            "attack": labels[r["attack"]], "utility": round(r["utility"], 4),
-            "advantage": round(r["advantage"], 3), "low": round(r["advantage_low"], 3),
-            "high": round(r["advantage_high"], 3), "cap": round(caps.get(r["attack"], math.nan), 4),
+            "data": data, "kind": kind, "defense": name, "strength": p.strength,
+            "attack": labels[p.attack], "utility": round(p.utility.mean, 4),
+            "advantage": round(p.advantage.mean, 3), "low": round(p.advantage.low, 3),
+            "high": round(p.advantage.high, 3), "cap": round(caps.get(p.attack, math.nan), 4),
         }
-        for r in leakage.rows_of(points)
-        if r["attack"] and not math.isnan(r["advantage"] or math.nan)
+        for p in points
+        if p.attack and p.advantage.mean
     ]  # fmt: skip
 
 

@@ -27,10 +27,10 @@ NORM = AttackSpec("norm", adversary=("passive",), known_rows=10)
 OF_THE_LABEL_PARTY = ("feature", "attribute", "property")
 AGAIN = {"compression", "gradient_average", "he_embedding", "he_gradient", "marvell", "ppdl"}
 """Defenses that are known to wait in every step, see `test_device`."""
-CLUSTERS = {"nn/points.py:_plus_plus", "nn/points.py:k_means"}
+CLUSTERS = {"inference/clustering_points.py:_plus_plus", "inference/clustering_points.py:k_means"}
 LATER = {"fewshot": CLUSTERS, "oneshot": CLUSTERS}
 """Work between two passes, which are no steps."""
-ONCE = {"task.py:<listcomp>", "policy.py:<lambda>"}
+ONCE = {"core/task.py:<listcomp>", "core/policy.py:<lambda>"}
 """What is brought to the device when it is first asked for."""
 
 

@@ -289,11 +289,11 @@ def _look(
     if name in PRODUCTS and any(not (t.is_floating_point() or t.is_complex()) for t in flat):
         raise Refused(f"{func}: not implemented for {[t.dtype for t in flat]}.")
     if name in MANY and _in_any_order(name, args):
-        raise Refused(f"{func}: no two runs are alike where the order counts; see nn/sums.py.")
+        raise Refused(f"{func}: no two runs are alike where the order counts; see group_sums.py.")
     if name == "cumsum" and shells[0].dim() == 1 and shells[0].is_floating_point():
-        raise Refused(f"{func}: no two runs are alike; see nn/points.py.")
+        raise Refused(f"{func}: no two runs are alike; see clustering_points.py.")
     if name == "bincount" and len(flat) > 1:
-        raise Refused(f"{func}: with weights no two runs are alike; see nn/sums.py.")
+        raise Refused(f"{func}: with weights no two runs are alike; see group_sums.py.")
     if name in ABSENT:
         raise Refused(f"{func}: the device has no kernel.")
     if name == "linalg_lstsq" and kwargs.get("driver") not in (None, "gels"):

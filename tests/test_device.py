@@ -76,7 +76,7 @@ def test_no_defense_waits_in_every_step(defense: str, tasks: dict[int, Any]) -> 
     strength = trial[1] if getattr(registry.defenses.get(defense), "strengths", "") else None
     spec = DefenseSpec(defense, strength=strength)
     found = waits(cells("splitnn", spec), tasks)
-    ours = {k: n for k, n in found.items() if k.startswith(("defenses", "he/", "policy", "hooks"))}
+    ours = {k: n for k, n in found.items() if k.startswith(("defenses", "he/", "core/policy"))}
     often = {k for k, n in ours.items() if n >= STEPS}
     assert often <= WAITS.get(defense, set())
 
@@ -165,7 +165,7 @@ def test_a_gpu_sends_what_the_cpu_sends(
     """
     given = cells(algorithm, *([DefenseSpec(defense, strength=1.0)] if defense else []))
     here, there = (sent(given, tasks, d) for d in ("cpu", "cuda"))
-    assert len(here) > 10
+    assert len(here) >= 7  # two in each of three steps, and a table's embeddings
     assert farthest_message(here, there) <= ROUNDED
     if defense in ("", "iso"):
         found = [run_cohort(given, ATTACKS, tasks, device=d) for d in ("cpu", "cuda")]

@@ -116,6 +116,7 @@ def test_the_contracts_hold(copy: Path) -> None:
     [
         ("vflsec/measure/attack.py", "from vflsec.train import loop", "measure takes Views"),
         ("vflsec/report/html.py", "from vflsec.engine import run", "A report reads"),
+        ("vflsec/report/html.py", "from vflsec.audit import matrix", "A renderer lays out"),
         ("vflsec/audit/gate.py", "from vflsec.report import text", "audit judges"),
         ("vflsec/core/view.py", "from vflsec.measure import attack", "The tree is the pipeline"),
         ("attacks/norm.py", "from vflsec.audit.truth import goal_of", "An attack sees a View"),

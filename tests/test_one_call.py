@@ -78,7 +78,7 @@ def test_no_row_and_no_temporary_path_stays_behind(audited: vflsec.Audit, temp: 
 
 
 def test_it_shows_itself_and_escapes_every_text(audited: vflsec.Audit) -> None:
-    from vflsec.report.notebook import html_of
+    from printed import html_of
 
     class Tags(HTMLParser):
         found: set[str] = set()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from vflsec.audit import leakage
+from vflsec.audit.point import points_frame
 from vflsec.audit.scoring import main_task, scored
 from vflsec.core import check
 from vflsec.core.rng import generator
@@ -252,7 +253,7 @@ def measure(
     frame = _frame(results, {p.spec.key: p.spec.of_label for p in made})
     if by_seed:
         return frame
-    found = leakage.summarise(frame, confidence)
+    found = points_frame(leakage.summarise(frame, confidence))
     return found[[c for c in _SHOWN if c in found.columns]]
 
 

@@ -10,7 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -142,6 +142,13 @@ class AttackSpec:
     def key(self) -> str:
         """Identity of this attack within a cell."""
         return digest(_identity(self))
+
+    @cached_property
+    def stream(self) -> str:
+        """Name of what it draws: of its settings alone, so that an edit of its source that changes
+        nothing changes no figure.
+        """
+        return replace(self, code="").key
 
     @property
     def label(self) -> str:

@@ -16,6 +16,7 @@ from few_overlap.parts import KNOWN, Part, Probe, Row
 from few_overlap.worlds import BUILD, World, tasks_of
 from vflsec._version import __version__
 from vflsec.audit.leakage import records, results_frame, summarise
+from vflsec.audit.point import points_frame
 from vflsec.core.task import Task
 from vflsec.engine.cohort import run_cohort
 from vflsec.specs import AttackSpec, CellResult, CellSpec
@@ -146,7 +147,7 @@ def leaks(part: Part, world: World, found: Mapping[str, Found]) -> pd.DataFrame:
             found[str(title)].leaks[probe.title] = (
                 list(chosen.value), list(chosen.advantage),
             )  # fmt: skip
-    return summarise(frame)
+    return points_frame(summarise(frame))
 
 
 class Store:

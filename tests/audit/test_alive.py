@@ -10,7 +10,7 @@ from gate_rows import rows
 from scipy import stats
 
 from vflsec.audit.gate import Gate, judge
-from vflsec.audit.leakage import results_frame, rows_of, summarise
+from vflsec.audit.leakage import results_frame, summarise
 from vflsec.audit.validated import alive, place_of, titles
 
 
@@ -54,8 +54,8 @@ def test_alive_is_told_of_one_place_and_never_pooled() -> None:
         places = shown(records)
         assert [v[0] for v in places.values()] == [True, False]
         summary = summarise(results_frame(records))
-        bare = rows_of(summary)[-1]
-        quiet = summary[summary["attack_key"] == "b"]
+        bare = summary[-1]
+        quiet = [p for p in summary if p.attack_key == "b"]
         (verdict,) = judge(quiet, [gate], places)
         assert verdict.verdict == "INCONCLUSIVE"
         assert "Not shown to be alive" in verdict.reason

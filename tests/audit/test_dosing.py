@@ -138,7 +138,9 @@ def test_trained_worlds_find_a_large_dose_and_not_a_small_one() -> None:
     assert large["found"]
     assert large["advantage"] > small["advantage"] + 0.1
     points = summarise(doses[doses["metric"] == doses["primary"]])
-    own = float(points[points["phase"] == large["phase"] + MARK + "0.6"]["control_value"].iloc[0])
+    (own,) = [
+        p.control_value.mean for p in points if p.phase == large["phase"] + MARK + "0.6"
+    ]  # fmt: skip
     assert large["planted"] == pytest.approx((1 - 0.4**2) * (1 - own))
     assert 0.3 < large["advantage"] / large["planted"] < 1.05  # it cannot gain more than there is
 

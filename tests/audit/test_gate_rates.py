@@ -59,5 +59,6 @@ def test_sealed_world_from_guesses_to_verdicts() -> None:
     summary = summarise(results_frame(records))
     wrong = sum(v.verdict == "FAIL" for v in judge(summary, [Gate(max=0.0)], at(summary, LIVE)))
     assert wrong <= stats.binom.ppf(1 - 1e-3, audits, 0.05)
-    covered = ((summary["advantage_low"] <= 0) & (summary["advantage_high"] >= 0)).sum()
+    bounds = [(p.advantage.low, p.advantage.high) for p in summary]
+    covered = sum(low <= 0 <= high for low, high in bounds if low is not None is not high)
     assert stats.binom.ppf(1e-3, audits, 0.95) <= covered <= stats.binom.ppf(1 - 1e-3, audits, 0.95)

@@ -56,9 +56,7 @@ def test_results_survive_parquet(tmp_path: Any) -> None:
     frame = results_frame([record(0, 0.9), record(1, None, status="error", reason="diverged")])
     frame.to_parquet(tmp_path / "r.parquet")
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "r.parquet"), frame)
-    pd.testing.assert_frame_equal(
-        summarise(pd.read_parquet(tmp_path / "r.parquet")), summarise(frame)
-    )
+    assert summarise(pd.read_parquet(tmp_path / "r.parquet")) == summarise(frame)
 
 
 def both(own: float, own_cv: float, ssl: float, ssl_cv: float) -> dict[str, Any]:
@@ -79,18 +77,22 @@ def test_the_control_that_leaves_least_is_shown_and_one_is_named_beforehand() ->
     assert set(frame["control"]) == {"own encoder"}
     assert frame["control_value"].tolist() == [0.75, 0.76, 0.77]
     assert frame["advantage"].to_numpy() == pytest.approx([0.15, 0.14, 0.13])
-    point = summarise(frame).iloc[0]
-    assert (point["control"], point["named"]) == ("own encoder", "own columns")  # cv .717 > .687
-    assert list(point["controls"]) == ["own encoder", "own columns", "majority", "chance"]
-    own = point["controls"]["own columns"]
-    assert (own["control"], own["advantage"], own["seeds"]) == (
-        pytest.approx(0.61), pytest.approx(0.29), 3,
-    )  # fmt: skip
+    point = summarise(frame)[0]
+    assert (point.control, point.named) == ("own encoder", "own columns")  # cv .717 > .687
+    assert point.leakage is not None
+    assert [a.name for a in point.leakage.against] == [
+        "own encoder",
+        "own columns",
+        "majority",
+        "chance",
+    ]
+    own = point.leakage.against[1]
+    assert (own.control, own.mean, own.n) == (pytest.approx(0.61), pytest.approx(0.29), 3)
     ssl, cols = [0.15, 0.14, 0.13], [0.30, 0.28, 0.29]
-    assert point["advantage_lower"] == pytest.approx(t_interval(ssl, 0.95, "lower").low)
-    assert point["advantage_upper"] == pytest.approx(t_interval(cols, 0.95, "upper").high)
-    assert point["advantage_low"] == pytest.approx(t_interval(ssl, 0.95).low)
-    assert point["advantage_high"] == pytest.approx(t_interval(cols, 0.95).high)
+    assert point.advantage.lower == pytest.approx(t_interval(ssl, 0.95, "lower").low)
+    assert point.advantage.upper == pytest.approx(t_interval(cols, 0.95, "upper").high)
+    assert point.advantage.low == pytest.approx(t_interval(ssl, 0.95).low)
+    assert point.advantage.high == pytest.approx(t_interval(cols, 0.95).high)
 
 
 def test_the_lower_bound_is_the_least_over_controls_not_that_of_the_least_mean() -> None:
@@ -100,11 +102,11 @@ def test_the_lower_bound_is_the_least_over_controls_not_that_of_the_least_mean()
         record(s, 0.8, controls={"a": {"value": a, "cv": 0.6}, "b": {"value": b, "cv": 0.5}})
         for s, (a, b) in enumerate(zip(steady, wavers, strict=True))
     ]
-    point = summarise(results_frame(rows)).iloc[0]
-    assert point["control"] == "a"
-    assert point["advantage"] == pytest.approx(0.2)
+    point = summarise(results_frame(rows))[0]
+    assert point.control == "a"
+    assert point.advantage.mean == pytest.approx(0.2)
     far = t_interval(0.8 - np.array(wavers), 0.95, "lower").low
-    assert point["advantage_lower"] == pytest.approx(far)
+    assert point.advantage.lower == pytest.approx(far)
 
 
 def test_one_name_for_all_seeds_strengths_and_defenses() -> None:
@@ -114,17 +116,16 @@ def test_one_name_for_all_seeds_strengths_and_defenses() -> None:
         for s in range(2)
     ]
 
-    def named(of: list[dict[str, Any]]) -> pd.DataFrame:
-        return summarise(results_frame(of))
+    def named(of: list[dict[str, Any]], **where: Any) -> set[str]:
+        points = summarise(results_frame(of))
+        return {p.named for p in points if all(getattr(p, k) == v for k, v in where.items())}
 
-    assert set(named(rows)["named"]) == {"own columns"}
-    assert set(named([r for r in rows if r["defense"] == "iso"])["named"]) == {"own encoder"}
+    assert named(rows) == {"own columns"}
+    assert named([r for r in rows if r["defense"] == "iso"]) == {"own encoder"}
     other = [{**r, "dataset": "other", "defense": "iso"} for r in rows[2:]]
-    mixed = named(rows + other)
-    assert set(mixed[mixed["dataset"] == "other"]["named"]) == {"own encoder"}
+    assert named(rows + other, dataset="other") == {"own encoder"}
     budgets = [{**r, "known_rows": 2 if r["defense"] == "iso" else 20} for r in rows]
-    split = named(budgets)
-    assert set(split[split["known_rows"] == 2]["named"]) == {"own encoder"}
+    assert named(budgets, known_rows=2) == {"own encoder"}
 
 
 def test_attacks_with_the_same_budget_share_one_name() -> None:
@@ -133,7 +134,7 @@ def test_attacks_with_the_same_budget_share_one_name() -> None:
         for a, cv in (("direction", 0.9), ("norm", 0.6))
         for s in range(3)
     ]
-    assert set(summarise(results_frame(rows))["named"]) == {"own columns"}
+    assert {p.named for p in summarise(results_frame(rows))} == {"own columns"}
 
 
 def test_chance_stands_in_where_there_is_no_control() -> None:
@@ -161,8 +162,8 @@ def test_stores_of_earlier_versions_are_judged_over_all_their_controls() -> None
     """They chose one control, but kept the figures of all."""
     frame = results_frame([record(s, 0.9, controls=both(0.6, 0.8, 0.7, 0.6)) for s in range(3)])
     old = frame.assign(control="own columns", control_value=0.6, advantage=0.3)
-    point = summarise(old).iloc[0]
-    assert (point["control"], point["advantage"]) == ("own encoder", pytest.approx(0.2))
+    point = summarise(old)[0]
+    assert (point.control, point.advantage.mean) == ("own encoder", pytest.approx(0.2))
 
 
 def test_an_error_never_becomes_a_number() -> None:
@@ -171,9 +172,9 @@ def test_an_error_never_becomes_a_number() -> None:
     )
     assert np.isnan(frame["value"][2])
     assert np.isnan(frame["advantage"][2])
-    point = summarise(frame).iloc[0]
-    assert (point["seeds"], point["failed"], point["reason"]) == (2, 1, "diverged")
-    assert point["value"] == pytest.approx(0.8)
+    point = summarise(frame)[0]
+    assert (point.seeds, point.failed, point.reason) == (2, 1, "diverged")
+    assert point.value.mean == pytest.approx(0.8)
 
 
 def test_summary_is_paired_by_seed() -> None:
@@ -183,21 +184,20 @@ def test_summary_is_paired_by_seed() -> None:
         record(s, control[s] + gain[s], controls={"own": {"value": control[s], "cv": 0.6}})
         for s in range(6)
     ]
-    point = summarise(results_frame(rows[::-1]), confidence=0.9).iloc[0]
-    assert point["advantage"] == pytest.approx(0.1)
-    assert (point["advantage_low"], point["advantage_high"]) == pytest.approx(t_interval(gain, 0.9))
-    assert point["advantage_lower"] == pytest.approx(t_interval(gain, 0.9, "lower").low)
-    assert point["advantage_upper"] == pytest.approx(t_interval(gain, 0.9, "upper").high)
-    assert point["value_sd"] > 2 * point["advantage_sd"]
-    assert (point["seeds"], point["control"], point["n"]) == (6, "own", 100)
+    point = summarise(results_frame(rows[::-1]), confidence=0.9)[0]
+    assert point.advantage.mean == pytest.approx(0.1)
+    assert (point.advantage.low, point.advantage.high) == pytest.approx(t_interval(gain, 0.9))
+    assert point.advantage.lower == pytest.approx(t_interval(gain, 0.9, "lower").low)
+    assert point.advantage.upper == pytest.approx(t_interval(gain, 0.9, "upper").high)
+    assert point.value.sd > 2 * point.advantage.sd
+    assert (point.seeds, point.control, point.n) == (6, "own", 100)
 
 
 def test_one_seed_has_a_value_and_no_interval() -> None:
-    point = summarise(results_frame([record(0, 0.9)])).iloc[0]
-    assert point["value"] == 0.9
-    assert np.isnan(
-        point[["value_sd", "value_low", "value_high", "advantage_lower"]].astype(float)
-    ).all()
+    point = summarise(results_frame([record(0, 0.9)]))[0]
+    assert point.value.mean == 0.9
+    assert (point.value.sd, point.value.low, point.value.high) == (None, None, None)
+    assert point.advantage.lower is None
 
 
 def test_utility_is_joined_and_its_drop_is_paired() -> None:
@@ -210,13 +210,13 @@ def test_utility_is_joined_and_its_drop_is_paired() -> None:
             task(s, base - 0.05, defense="iso", strength=5.0),
         ]
     summary = summarise(results_frame(rows))
-    iso = summary[(summary["defense"] == "iso") & (summary["attack"] != "")].iloc[0]
-    assert iso["utility"] == pytest.approx(0.87)
-    assert iso["utility_drop"] == pytest.approx(0.05)
-    assert iso["utility_drop_sd"] == pytest.approx(0, abs=1e-12)
-    assert iso["utility_metric"] == "auc"
-    bare = summary[(summary["defense"] == "none") & (summary["attack"] != "")].iloc[0]
-    assert bare["utility_drop"] == 0
+    (iso,) = [p for p in summary if p.defense == "iso" and p.attack]
+    assert iso.utility.mean == pytest.approx(0.87)
+    assert iso.utility_drop.mean == pytest.approx(0.05)
+    assert iso.utility_drop.sd == pytest.approx(0, abs=1e-12)
+    assert iso.utility_metric == "auc"
+    (bare,) = [p for p in summary if p.defense == "none" and p.attack]
+    assert bare.utility_drop.mean == 0
 
 
 def test_strength_zero_is_the_undefended_reference() -> None:
@@ -224,7 +224,7 @@ def test_strength_zero_is_the_undefended_reference() -> None:
         task(s, u, defense="iso", strength=k) for s in range(2) for k, u in ((0, 0.9), (5, 0.7))
     ]
     summary = summarise(results_frame(rows))
-    assert summary["utility_drop"].tolist() == pytest.approx([0, 0.2])
+    assert [p.utility_drop.mean for p in summary] == pytest.approx([0, 0.2])
 
 
 def test_a_reversed_ranking_is_no_protection_in_cap_and_dcs() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from printed import html, markdown_summary, print_summary
 from rich.console import Console
 from scipy import stats
 
@@ -19,9 +20,6 @@ from vflsec import run_audit
 from vflsec.audit.leakage import records, results_frame, rows_of, summarise
 from vflsec.audit.strongest_attack import leaks, secret, strongest
 from vflsec.engine.cohort import run_cohort
-from vflsec.report.console import print_summary
-from vflsec.report.html import html
-from vflsec.report.markdown import markdown_summary
 from vflsec.specs import AttackSpec, CellSpec, victims
 from vflsec.testing import small_task
 

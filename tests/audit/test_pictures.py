@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from printed import html
 
 from vflsec import load_scenario, run_audit
 from vflsec.audit.image_samples import beside, collected
@@ -17,7 +18,6 @@ from vflsec.core.guess import Guess, Truth
 from vflsec.engine.dry_run import make_plan
 from vflsec.errors import ConfigError
 from vflsec.report.figures import reconstructions
-from vflsec.report.html import html
 from vflsec.specs import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure
 
 SCENARIO: dict[str, Any] = {

@@ -151,7 +151,7 @@ def test_show_needs_no_torch(root: Path) -> None:
     import sys
 
     code = (
-        "import sys; from vflsec import cli; cli.main(['show', 'data']); "
+        "import sys; from vflsec.cli import main as cli; cli.main(['show', 'data']); "
         "print(sorted({'torch', 'pandas'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=root, text=True, capture_output=True)

@@ -98,8 +98,8 @@ def some_lost() -> list[dict[str, Any]]:
 
 def test_what_survivors_cost_is_not_the_cost() -> None:
     summary = summarise(results_frame(some_lost()))
-    point = summary[(summary["attack"] == "norm") & (summary["strength"] == 1)].iloc[0]
-    assert (point["utility"], point["failed_trainings"]) == (pytest.approx(0.902), 2)
+    (point,) = [p for p in summary if p.attack == "norm" and p.strength == 1]
+    assert (point.utility.mean, point.failed_trainings) == (pytest.approx(0.902), 2)
     (verdict,) = judge(summary, [Gate("utility_drop", max=0.1, defense="iso")], {})
     assert verdict.verdict == "INCONCLUSIVE"
     assert verdict.reason == "Cannot pass: 2 seeds of auc failed (diverged)."

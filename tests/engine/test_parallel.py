@@ -436,7 +436,7 @@ def test_workers_start_while_the_plan_is_made(
 
 _EARLY = """
 import sys
-from vflsec import cli
+from vflsec.cli import main as cli
 from vflsec.engine import pools
 
 class Early(pools.Processes):

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from printed import html, markdown_summary, statement
 
 from vflsec import load_scenario
 from vflsec.audit.result import Audit
@@ -30,9 +31,6 @@ from vflsec.engine.strong_attacker import choices
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.plan.strong import SEEDS, WORLDS, alternatives
 from vflsec.plugins import registry
-from vflsec.report.html import html
-from vflsec.report.markdown import markdown_summary
-from vflsec.report.statement import statement
 from vflsec.specs import AttackSpec, CellResult, CellSpec, Measure
 
 SECTIONS: dict[str, Any] = {

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import torch
 
-from vflsec import registry
+from vflsec.plugins import registry
 from vflsec.algorithms.splitnn import SplitNN
 
 

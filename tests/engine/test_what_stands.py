@@ -214,7 +214,7 @@ def test_workers_end_with_the_process_that_asked_them(
 
 _LAST = """
 import signal, sys, time
-from vflsec import cli
+from vflsec.cli import main as cli
 from vflsec.plugins.loading import seal
 
 cli._end_in_order()

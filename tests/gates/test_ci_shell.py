@@ -16,7 +16,7 @@ HERE = Path(__file__).resolve().parent.parent
 PROGRAM = """
 import os, sys
 from audited import Planted
-from vflsec import cli
+from vflsec.cli import main as cli
 from vflsec.engine import run
 from vflsec.report import html
 

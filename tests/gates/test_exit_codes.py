@@ -144,7 +144,7 @@ def test_a_signal_ends_with_130(tmp_path: Path) -> None:
         textwrap.dedent("""
         import pathlib, sys, time
         from audited import Planted
-        from vflsec import cli
+        from vflsec.cli import main as cli
         from vflsec.engine import run
 
         class Slow(Planted):

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vflsec import registry
+from vflsec.plugins import registry
 from vflsec.data.source import PartyData, Source
 
 

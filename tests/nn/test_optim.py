@@ -38,7 +38,7 @@ def test_steps_are_those_of_torch_bit_for_bit(name: str, settings: dict[str, Any
 def test_training_imports_no_compiler() -> None:
     code = (
         "import sys, vflsec; from vflsec.testing import small_stack, train;"
-        "from vflsec import registry;"
+        "from vflsec.plugins import registry;"
         "train(registry.algorithms.create('splitnn', {'epochs': 1}), small_stack([0, 1]), [0, 1]);"
         "heavy = ('torch._dynamo', 'torch.distributed.tensor', 'sklearn', 'opacus');"
         "print([m for m in heavy if m in sys.modules])"

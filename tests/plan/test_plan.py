@@ -290,7 +290,7 @@ def test_active_attackers_train_by_themselves(install: Any, monkeypatch: Any) ->
         {"vflsec.attacks": {"meddler": "meddler"}},
         meddler='''"""Meddles."""
 from dataclasses import dataclass
-from vflsec import registry
+from vflsec.plugins import registry
 from vflsec.core.attack import Attack
 from vflsec.core.policy import Policy
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 from audited import LEAKY, SEALED, Planted, audited, gate
+from printed import html, markdown_summary
 
 from vflsec.report import advice, first_screen
 from vflsec.report.github import workflow_commands
-from vflsec.report.html import html
 from vflsec.report.junit import junit_xml
-from vflsec.report.markdown import markdown_summary
 from vflsec.report.statement import paragraph
 from vflsec.report.ungated_leaks import beyond, deployed, unjudged, unstopped
 from vflsec.report.verdicts import headline

@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 from audited import Planted, audited, gate
-
-from vflsec.report.html import html
-from vflsec.report.statement import statement
+from printed import html, statement
 
 LEAKY = {"norm": 0.3, "model_completion": 0.2}
 SEALED = {"norm": 0.0, "model_completion": 0.02}

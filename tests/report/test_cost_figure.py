@@ -9,11 +9,10 @@ from typing import Any
 import pandas as pd
 import pytest
 from audited import Planted, audited
+from printed import html, markdown_summary
 
 from vflsec.audit.leakage import records
 from vflsec.report import figures
-from vflsec.report.html import html
-from vflsec.report.markdown import markdown_summary
 from vflsec.specs import CellResult, CellSpec, LedgerRow, Measure
 
 LEAKY = {"norm": 0.3, "model_completion": 0.2}
@@ -107,10 +106,13 @@ def test_a_summary_of_an_older_version_still_makes_a_report(one: dict[str, Any])
 
 
 def test_markdown_names_the_training(one: dict[str, Any], two: dict[str, Any]) -> None:
-    assert "| data | training | defense | attack |" in markdown_summary(one)
-    text = markdown_summary(two)
-    assert "| data | training | defense | attack |" in text
-    _, _, table = text.partition("### Attacks beside their strongest control")
-    lines = [line for line in table.partition("###")[0].splitlines() if "| oneshot |" in line]
+    start = "**Attacks beside their strongest control"
+    heads = "| Defense | Attack | By | Advantage | Attack does (auc) | Control does | Rows |"
+    _, _, table = markdown_summary(one).partition(start)
+    assert table.splitlines()[2] == heads
+    _, _, table = markdown_summary(two).partition(start)
+    table = table.partition("\n\n**")[0]
+    assert table.splitlines()[2] == f"{heads} Training |"
+    lines = [line for line in table.splitlines() if "| oneshot |" in line]
     assert len(lines) == 4
-    assert {line.count("|") for line in lines} == {10}
+    assert {line.count("|") for line in lines} == {9}

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from audited import LEAKY, SEALED, Planted, audited, gate
+from printed import html
 
 from vflsec.report import coverage
 from vflsec.report.github import workflow_commands
-from vflsec.report.html import html
 from vflsec.report.junit import junit_xml
 
 

@@ -10,13 +10,10 @@ from typing import Any
 
 import pytest
 from audited import LEAKY, SEALED, Planted, audited, gate
+from printed import html, markdown_summary, print_curves, print_summary, statement
 from rich.console import Console
 
-from vflsec.report.console import print_summary
-from vflsec.report.curve import curves, print_curves
-from vflsec.report.html import html
-from vflsec.report.markdown import markdown_summary
-from vflsec.report.statement import statement
+from vflsec.report.curve import curves
 
 
 @pytest.fixture(scope="module")

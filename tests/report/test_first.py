@@ -13,20 +13,18 @@ from typing import Any
 
 import pytest
 from audited import LEAKY, SEALED, Planted, audited, gate
+from printed import html, markdown_summary, print_summary, print_verdicts, statement
 from rich.console import Console
 
 from vflsec.cli import main
 from vflsec.engine.audit_record import families as registered
 from vflsec.plugins import registry
 from vflsec.report import advice, coverage, first_screen
-from vflsec.report.console import print_summary, print_verdicts
+from vflsec.report.console import WIDTH
 from vflsec.report.github import workflow_commands
-from vflsec.report.html import html
 from vflsec.report.junit import junit_xml
-from vflsec.report.markdown import markdown_summary
-from vflsec.report.rich_items import WIDTH
 from vflsec.report.sarif import sarif
-from vflsec.report.statement import paragraph, statement
+from vflsec.report.statement import paragraph
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +195,7 @@ def test_what_one_training_costs_is_not_said_of_another(tmp_path: Path) -> None:
     (leak, *_) = first_screen.answers(found)
     assert leak.startswith(f"{at} splitnn, without a defense, leaks: ")
     printed = io.StringIO()
-    print_verdicts(found["gates"], Console(file=printed, width=WIDTH))
+    print_verdicts(found, Console(file=printed, width=WIDTH))
     said = [x for x in printed.getvalue().splitlines() if x.startswith(("PASS", "FAIL"))]
     where = [line.partition("0.1 ")[2].strip() for line in said]
     assert where == [

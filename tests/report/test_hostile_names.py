@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 import torch
 from audited import LEAKY, SEALED, Planted, audited, gate
+from printed import print_summary
 from rich.console import Console
 
 import vflsec
@@ -22,9 +23,8 @@ from vflsec.cli import main
 from vflsec.data.names import unshowable
 from vflsec.errors import ConfigError
 from vflsec.report import advice
-from vflsec.report.console import judged_line, print_summary
+from vflsec.report.console import WIDTH, judged_line
 from vflsec.report.progress import Lines
-from vflsec.report.rich_items import WIDTH
 from vflsec.report.sanitize import clean, inert, shown
 from vflsec.report.tracking import metrics, tags
 from vflsec.runtime.atomic_files import json_text

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 from audited import Planted, audited, gate
+from printed import html
 
 from vflsec.plugins import registry
 from vflsec.report import figures
 from vflsec.report.attack_families import FAMILIES
 from vflsec.report.coverage import families
-from vflsec.report.html import html
 from vflsec.report.threat_model import WORDS, assumed, threats
 from vflsec.report.ungated_leaks import beyond
 from vflsec.report.verdicts import headline, judged
@@ -346,7 +346,7 @@ def test_an_audit_without_attacks_has_a_report(tmp_path: Path) -> None:
 
 def test_what_matching_rows_tells_stands_with_its_data_set(summary: dict[str, Any]) -> None:
     """In the page and in the Markdown, escaped, and not where nothing was told."""
-    from vflsec.report.markdown import markdown_summary
+    from printed import markdown_summary
 
     assert "What matching the rows tells" not in html(summary)
     assert "What matching the rows tells" not in markdown_summary(summary)

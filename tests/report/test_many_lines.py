@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 from audited import LEAKY, SEALED, Planted, audited
+from printed import html, markdown_summary
 
 from vflsec.audit import strongest_attack
 from vflsec.report import figures
-from vflsec.report.html import html
-from vflsec.report.markdown import markdown_summary
 
 
 @pytest.fixture(scope="module")

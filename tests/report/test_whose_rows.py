@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from audited import SCENARIO, Planted
+from printed import html, markdown_summary
 
 from vflsec.engine.run import run_audit
 from vflsec.report import first_screen
-from vflsec.report.html import html
-from vflsec.report.markdown import markdown_summary
 from vflsec.report.statement import paragraph
 
 

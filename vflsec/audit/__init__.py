@@ -23,11 +23,11 @@ __all__ = [
 ]  # fmt: skip
 
 _HOME = {
-    "canary": ("Measured", "audit_labels", "audit_rows"),
-    "coins": ("one_run",),
-    "intervals": ("t_interval",),
-    "summary": ("cap", "dcs", "relative_improvement", "relative_risk"),
-    "front": ("Trial", "pareto", "trials"),
+    "vflsec.epsilon.canary_bounds": ("Measured", "audit_labels", "audit_rows"),
+    "vflsec.epsilon.one_run_bound": ("one_run",),
+    "vflsec.audit.intervals": ("t_interval",),
+    "vflsec.audit.cap_score": ("cap", "dcs", "relative_improvement", "relative_risk"),
+    "vflsec.audit.pareto_front": ("Trial", "pareto", "trials"),
 }
 
 callable_as(__name__)
@@ -36,7 +36,7 @@ callable_as(__name__)
 def __getattr__(name: str) -> Any:
     for module, names in _HOME.items():
         if name in names:
-            return getattr(import_module(f"vflsec.audit.{module}"), name)
+            return getattr(import_module(module), name)
     raise AttributeError(f"module 'vflsec.audit' has no attribute {name!r}")
 
 

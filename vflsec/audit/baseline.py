@@ -31,6 +31,7 @@ from vflsec.audit.change import Change, Seeds, change, least
 from vflsec.audit.gate import FAIL, INCONCLUSIVE, MIN_ROWS, MIN_SEEDS, PASS, Gate, Verdict
 from vflsec.audit.leakage import TRAINING, rows_of
 from vflsec.audit.metrics import reach
+from vflsec.audit.point import Point
 from vflsec.audit.reversed_ranking import ranking
 from vflsec.audit.rounding import both
 from vflsec.audit.validated import Alive, place_of
@@ -272,7 +273,7 @@ def regressions(
     before: Values,
     alive: Alive,
     confidence: float = 0.95,
-    points: pd.DataFrame | None = None,
+    points: Sequence[Point] | None = None,
     others: Mapping[str, str] | None = None,
 ) -> list[Verdict]:
     """One verdict for every point of the baseline.
@@ -329,7 +330,7 @@ def _lost(frame: pd.DataFrame) -> dict[Key, str]:
     }
 
 
-def _worth(points: pd.DataFrame | None) -> dict[Key, str]:
+def _worth(points: Sequence[Point] | None) -> dict[Key, str]:
     """By training, why what passes there tells nothing of a system that works; '' if nothing."""
     rows = [] if points is None else rows_of(points)
     guessing = verdict_text.Guessing.by_training(rows)

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from vflsec.audit.controls import Leakage
 from vflsec.audit.leakage import rows_of
+from vflsec.audit.point import Point
 
 __all__ = ["MARK", "Doses", "curve", "least_found", "planted"]
 
@@ -44,7 +44,7 @@ def planted(metric: str, share: float, control: float) -> float:
     return part * (1 - control)
 
 
-def curve(summary: pd.DataFrame, confidence: float = 0.95) -> list[dict[str, Any]]:
+def curve(summary: Sequence[Point], confidence: float = 0.95) -> list[dict[str, Any]]:
     """What was found of each dose.
 
     Args:

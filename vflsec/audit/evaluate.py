@@ -14,6 +14,7 @@ from vflsec.audit.baseline import Baseline, granted, regressions
 from vflsec.audit.evaluation import Evaluation, title_of
 from vflsec.audit.findings import Finding, FindingKind, Location, build_findings
 from vflsec.audit.multilabel import by_label, in_words
+from vflsec.audit.point import Point, Training
 from vflsec.audit.strength_grid import grid
 from vflsec.audit.tradeoff_curves import curves
 from vflsec.audit.validated import alive as alive_at
@@ -55,8 +56,8 @@ def evaluate(
     doses, timed = (timed[marked], timed[~marked]) if len(timed) else (timed, timed)
     planted = leakage.results_frame(_records(record, results, ("control",)))
     points = _with_gaps(record, results, leakage.summarise(own, confidence))
-    control = leakage.summarise(planted, confidence) if len(planted) else None
-    found_curves = curves(points) if len(points) else pd.DataFrame()
+    control = leakage.summarise(planted, confidence) or None
+    found_curves = curves(points) if points else pd.DataFrame()
     grants = record.get("grants", {})
     sides, classes = _active(record, results), record.get("classes", {})
     as_ = record.get("planted_as", {})
@@ -93,7 +94,7 @@ def evaluate(
     return Evaluation(
         frame=_with_roles(record, every, planted),
         points=points,
-        over_time=leakage.summarise(timed, confidence) if len(timed) else pd.DataFrame(),
+        over_time=leakage.summarise(timed, confidence),
         curves=found_curves,
         alive=alive,
         verdicts=verdicts,
@@ -108,42 +109,41 @@ def evaluate(
 
 
 def _with_gaps(
-    record: Mapping[str, Any], results: Sequence[CellResult], points: pd.DataFrame
-) -> pd.DataFrame:
-    """The points with why what their adversary was seen to get carries no pass (``gap``)."""
-    found: dict[tuple[Any, ...], dict[str, set[int]]] = {}
+    record: Mapping[str, Any], results: Sequence[CellResult], points: list[Point]
+) -> list[Point]:
+    """The points with why what their adversary was seen to get carries no pass (`gap`)."""
+    found: dict[tuple[Training, str], dict[str, set[int]]] = {}
     for r in results:
         dataset = record["datasets"].get(f"audit:{r.key}")
-        point = (dataset, title_of(record, "audit", r), *leakage.defense_point(r.spec.defenses))
-        for who, clauses in r.facts.get("gaps", {}).items() if dataset is not None else ():
+        if dataset is None:
+            continue
+        title = title_of(record, "audit", r)
+        at = Training(dataset, title, *leakage.defense_point(r.spec.defenses))
+        for who, clauses in r.facts.get("gaps", {}).items():
             for clause in clauses:
-                found.setdefault((*point, who), {}).setdefault(clause, set()).add(r.spec.seed)
-    if not found:
-        return points
+                found.setdefault((at, who), {}).setdefault(clause, set()).add(r.spec.seed)
+    return [replace(p, gap=_gap(p, found)) for p in points] if found else points
 
-    def said(row: Mapping[str, Any]) -> str:
-        at = [row[k] for k in leakage.TRAINING]
-        of = {c: s for p in row["adversary"].split("+") for c, s in found.get((*at, p), {}).items()}
-        clauses = [f"{c} (seed {', '.join(map(str, sorted(s)))})" for c, s in of.items()]
-        start = f"what was recorded of {row['adversary']} carries no pass: "
-        return start + "; ".join(clauses) if clauses else ""
 
-    return points.assign(gap=[said(r) for r in leakage.rows_of(points)])
+def _gap(point: Point, found: Mapping[tuple[Training, str], Mapping[str, set[int]]]) -> str:
+    """Why what was recorded of its adversary carries no pass, or ''."""
+    at = point.training
+    of = {c: s for p in point.adversary.split("+") for c, s in found.get((at, p), {}).items()}
+    clauses = [f"{c} (seed {', '.join(map(str, sorted(s)))})" for c, s in of.items()]
+    start = f"what was recorded of {point.adversary} carries no pass: "
+    return start + "; ".join(clauses) if clauses else ""
 
 
 def _gated(
-    record: Mapping[str, Any], results: Sequence[CellResult], points: pd.DataFrame
-) -> pd.DataFrame:
+    record: Mapping[str, Any], results: Sequence[CellResult], points: Sequence[Point]
+) -> list[Point]:
     """The points of what is audited: a reference is judged only by a gate that names it."""
-    if not len(points):
-        return points
     own = {
         (record["datasets"][f"audit:{r.key}"], title_of(record, "audit", r))
         for r in results
         if f"audit:{r.key}" in record["datasets"]
     }
-    here = [pair in own for pair in zip(points["dataset"], points["algorithm"], strict=True)]
-    return points[here]
+    return [p for p in points if (p.dataset, p.algorithm) in own]
 
 
 def _records(

@@ -15,6 +15,7 @@ from vflsec.specs import CellResult
 if TYPE_CHECKING:
     from vflsec.audit.findings import Finding
     from vflsec.audit.gate import Gate, Verdict
+    from vflsec.audit.point import Point
     from vflsec.audit.validated import Alive
 
 __all__ = ["Evaluation", "costs", "made_before", "title_of"]
@@ -26,7 +27,7 @@ class Evaluation:
 
     Attributes:
         frame: one row for each measure, with ``role`` (``audit``, ``reference``, ``control``).
-        points: one row for each point, means over seeds with intervals.
+        points: means over seeds with intervals.
         curves: one row for each defense and attack, with CAP.
         alive: what is shown to work at every place, and the evidence.
         verdicts: of every gate.
@@ -41,7 +42,7 @@ class Evaluation:
     """
 
     frame: pd.DataFrame
-    points: pd.DataFrame
+    points: Sequence[Point]
     curves: pd.DataFrame
     alive: Alive = field(default_factory=dict)
     verdicts: Sequence[Verdict] = ()
@@ -49,7 +50,7 @@ class Evaluation:
     findings: Sequence[Finding] = ()
     partial: bool = False
     asked: Sequence[Gate] = ()
-    over_time: pd.DataFrame = field(default_factory=pd.DataFrame)
+    over_time: Sequence[Point] = ()
     dosing: Sequence[Mapping[str, Any]] = ()
     labels: Sequence[Mapping[str, Any]] = ()
     grid: Sequence[Mapping[str, Any]] = ()

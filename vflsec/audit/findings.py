@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-import pandas as pd
-
 from vflsec.audit.controls import CHANCE, FALLBACK, LEAST, leaks
 from vflsec.audit.gate import Verdict
 from vflsec.audit.leakage import is_undefended, rows_of
 from vflsec.audit.metrics import METRICS
+from vflsec.audit.point import Point
 from vflsec.audit.reversed_ranking import ranking
 from vflsec.audit.rounding import beside
 from vflsec.specs import QUESTIONS, asked
@@ -143,7 +142,7 @@ class _Style(NamedTuple):
 
 
 def build_findings(
-    summary: pd.DataFrame, verdicts: Iterable[Verdict], level: float = 0.95
+    summary: Sequence[Point], verdicts: Iterable[Verdict], level: float = 0.95
 ) -> list[Finding]:
     """What was found: leaks, defenses and their cost, gates, gaps.
 

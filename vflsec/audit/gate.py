@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from vflsec.audit import intervals, verdict_text
 from vflsec.audit.controls import Leakage
@@ -29,6 +28,7 @@ from vflsec.audit.gate_candidate import Candidate, mirror, single
 from vflsec.audit.gate_selection import answer, left_out, limits, named, selected
 from vflsec.audit.leakage import rows_of
 from vflsec.audit.metrics import METRICS, reach
+from vflsec.audit.point import Point
 from vflsec.audit.reversed_ranking import ranking
 from vflsec.audit.rounding import exact
 from vflsec.audit.underpowered import in_words as open_questions
@@ -231,7 +231,7 @@ class Verdict:
 
 
 def judge(
-    summary: pd.DataFrame, gates: Iterable[Gate], alive: Alive, doses: Doses | None = None
+    summary: Sequence[Point], gates: Iterable[Gate], alive: Alive, doses: Doses | None = None
 ) -> list[Verdict]:
     """The verdict of every gate at every point it selects (data, algorithm, defense, strength).
 

@@ -1,15 +1,15 @@
 """From the measures of cells to what is leaked: the advantage over all controls, with its interval.
 
-``records`` → ``results_frame`` (one row for each measure) → ``summarise`` (one row for each point:
-mean over seeds, t intervals, utility beside it) → ``curves`` (one row for each defense and attack:
-the privacy-utility curve and its CAP).
+``records`` → ``results_frame`` (one row for each measure) → ``summarise`` (one point for each
+identity: mean over seeds, t intervals, utility beside it) → ``curves`` (one for each defense and
+attack: the privacy-utility curve and its CAP).
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -17,16 +17,23 @@ import pandas as pd
 
 from vflsec.audit import controls as ctl
 from vflsec.audit import defense_label, intervals, reversed_ranking
-from vflsec.audit.controls import Leakage
+from vflsec.audit.controls import Leakage, Paired
 from vflsec.audit.metrics import METRICS, reach
+from vflsec.audit.point import (
+    IDENTITY,
+    UNDEFENDED,
+    Estimate,
+    Identity,
+    Point,
+    Training,
+    clean,
+    points_frame,
+)
 from vflsec.core import check
 from vflsec.specs import QUESTIONS, TURNED, CellResult, DefenseSpec, Measure, victims
 
 __all__ = ["COLUMNS", "POINT", "TRAINING", "UNDEFENDED", "clean", "defense_point", "is_undefended",
            "records", "results_frame", "rows_of", "summarise"]  # fmt: skip
-
-UNDEFENDED = "none"
-"""Name of having no defense."""
 
 COLUMNS = (
     "cell", "dataset", "algorithm", "defense", "strength", "phase", "seed", "adversary", "attack",
@@ -44,15 +51,16 @@ false alarms).
 ``bytes`` and ``messages`` are what all parties of the cell sent in training, all phases together.
 """
 
-POINT = ("dataset", "algorithm", "defense", "strength", "phase", "adversary", "attack",
-         "attack_key", "of_label", "known_rows", "target", "victim", "split", "metric")  # fmt: skip
-"""What identifies a point: everything but the seed; `of_label` is one of several labels, or ''."""
+POINT = IDENTITY
+"""What identifies a point: everything but the seed."""
 
 _NUMBERS = ("strength", "known_rows", "value", "low", "high", "chance", "control_value",
             "advantage", "bytes", "messages", "turned")  # fmt: skip
 _SPLITS = ("test", "validation", "train")
 TRAINING = ("dataset", "algorithm", "defense", "strength")
 """What identifies a training: everything but the seed."""
+
+Row = Mapping[str, Any]
 
 
 def defense_point(defenses: Sequence[DefenseSpec]) -> tuple[str, float | None]:
@@ -74,8 +82,10 @@ def defense_point(defenses: Sequence[DefenseSpec]) -> tuple[str, float | None]:
     return (" + ".join(labels), swept) if labels else (UNDEFENDED, 0.0)
 
 
-def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a frame whose column names are text."""
+def rows_of(frame: pd.DataFrame | Sequence[Point]) -> list[dict[str, Any]]:
+    """The rows of a frame whose column names are text, or of points as a frame holds them."""
+    if not isinstance(frame, pd.DataFrame):
+        frame = points_frame(frame)
     return cast("list[dict[str, Any]]", frame.to_dict("records"))
 
 
@@ -208,59 +218,43 @@ def _primary(chances: Mapping[str, float | None]) -> str:
     return next((m for m in METRICS if m in chances), next(iter(chances), ""))
 
 
-def is_undefended(row: Mapping[str, Any]) -> bool:
-    """No defense, or a stack of which every one has strength 0, which is the exact identity.
-
-    The swept strength is that of one defense; the label tells those of the others
-    (:func:`defense_point`), and a defense beside it without a strength is always on.
-    """
-    if row["defense"] == UNDEFENDED or row["strength"] != 0:
-        return bool(row["defense"] == UNDEFENDED)
-    return defense_label.stacked(row["defense"]) - defense_label.off(row["defense"]) <= 1
+def is_undefended(row: Row) -> bool:
+    """Whether a row is of no defense, see :attr:`vflsec.audit.point.Training.is_undefended`."""
+    return Training("", "", row["defense"], clean(row["strength"])).is_undefended
 
 
-def _mean(
-    name: str, values: Mapping[int, float], confidence: float, metric: str, of: str = ""
-) -> dict[str, Any]:
-    """Mean over seeds with its t bounds: low/high two-sided, lower/upper one-sided.
-
-    Bounds stay where the metric can be.
-    """
+def _estimate(
+    values: Mapping[int, float], confidence: float, metric: str, of: str = ""
+) -> Estimate:
+    """Mean over seeds with its t bounds; these stay where the metric can be."""
     v = np.array(list(values.values()), float)
     ends = reach(metric, of)
     low, high = intervals.t_interval(v, confidence)
-    lower = intervals.t_interval(v, confidence, "lower").low
-    upper = intervals.t_interval(v, confidence, "upper").high
-    return {
-        name: float(v.mean()) if len(v) else None,
-        f"{name}_sd": float(v.std(ddof=1)) if len(v) > 1 else None,
-        f"{name}_low": intervals.within(low, ends),
-        f"{name}_high": intervals.within(high, ends),
-        f"{name}_lower": intervals.within(lower, ends),
-        f"{name}_upper": intervals.within(upper, ends),
-        f"{name}_seeds": len(v),
-    }
+    return Estimate(
+        mean=float(v.mean()) if len(v) else None,
+        sd=float(v.std(ddof=1)) if len(v) > 1 else None,
+        low=intervals.within(low, ends),
+        high=intervals.within(high, ends),
+        lower=intervals.within(intervals.t_interval(v, confidence, "lower").low, ends),
+        upper=intervals.within(intervals.t_interval(v, confidence, "upper").high, ends),
+        seeds=len(v),
+    )
 
 
-def _leakage(leak: Leakage | None, confidence: float, metric: str) -> dict[str, Any]:
+def _advantage(leak: Leakage | None, confidence: float, metric: str) -> Estimate:
     """The advantage over all controls: the mean over the least, bounds as in `Leakage`."""
+    if leak is None:
+        return Estimate()
     tail, ends = (1 - confidence) / 2, reach("advantage", metric)
-    bounds = {"low": ("lower", tail), "high": ("upper", tail), "lower": ("lower", 2 * tail),
-              "upper": ("upper", 2 * tail)}  # fmt: skip
-    return {
-        "advantage": leak.least.mean if leak else None,
-        "advantage_sd": leak.least.sd if leak else None,
-        **{
-            f"advantage_{k}": intervals.within(getattr(leak, side)(alpha), ends) if leak else None
-            for k, (side, alpha) in bounds.items()
-        },
-        "advantage_seeds": leak.least.n if leak else 0,
-    }
-
-
-def clean(value: Any) -> Any:
-    """None for NaN, which tables hold where there is no number."""
-    return None if isinstance(value, float) and math.isnan(value) else value
+    return Estimate(
+        mean=leak.least.mean,
+        sd=leak.least.sd,
+        low=intervals.within(leak.lower(tail), ends),
+        high=intervals.within(leak.upper(tail), ends),
+        lower=intervals.within(leak.lower(2 * tail), ends),
+        upper=intervals.within(leak.upper(2 * tail), ends),
+        seeds=leak.least.n,
+    )
 
 
 def _by_seed(rows: Iterable[Mapping[str, Any]], column: str) -> dict[int, float]:
@@ -284,129 +278,132 @@ def _average(values: Mapping[int, float]) -> float | None:
 
 
 class _Utility:
-    """Main-task figures by seed, looked up for a point of the audit."""
+    """Figures of the main task by seed, found for a point."""
 
-    def __init__(self, rows: Sequence[Mapping[str, Any]], metric: str | None) -> None:
-        self.values: dict[tuple[Any, ...], dict[int, float]] = {}
+    def __init__(self, rows: Sequence[Row], metric: str | None) -> None:
+        self.values: dict[tuple[Training, str, str], dict[int, float]] = {}
         self.metric: dict[str, str] = {}
         main = [r for r in rows if not r["attack"] and r["status"] == "ok"]
         for r in [*main, *(r for r in rows if not r["attack"] and not r["target"])]:
             self.metric.setdefault(r["dataset"], metric or r["primary"])
-        groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
+        groups: dict[tuple[Training, str, str], list[Row]] = defaultdict(list)
         for r in main:
             if r["metric"] == self.metric[r["dataset"]]:
-                groups[self._key(r), r["phase"], r["split"]].append(r)
+                groups[Identity.of(r).training, r["phase"], r["split"]].append(r)
         for key, of in groups.items():
             self.values[key] = _by_seed(of, "value")
 
-    @staticmethod
-    def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-        return row["dataset"], row["algorithm"], row["defense"], clean(row["strength"])
-
-    def find(self, row: Mapping[str, Any]) -> tuple[dict[int, float], str, str]:
-        """Values by seed, phase and split: of the row's phase if measured there, else the last."""
-        here = [k for k in self.values if k[0] == self._key(row)]
+    def find(self, at: Identity) -> tuple[dict[int, float], str, str]:
+        """Values by seed, phase and split: of the point's phase if it is there, else the last."""
+        here = [k for k in self.values if k[0] == at.training]
         phases = [k[1] for k in here]
         if not phases:
             return {}, "", ""
-        phase = row["phase"] if row["phase"] in phases else phases[-1]
+        phase = at.phase if at.phase in phases else phases[-1]
         splits = [k[2] for k in here if k[1] == phase]
         split = next((s for s in _SPLITS if s in splits), splits[0])
-        return self.values[self._key(row), phase, split], phase, split
+        return self.values[at.training, phase, split], phase, split
 
-    def reference(self, row: Mapping[str, Any], phase: str, split: str) -> dict[int, float]:
+    def reference(self, at: Identity, phase: str, split: str) -> dict[int, float]:
         """Values by seed of the undefended cells, same phase and split."""
         found: dict[int, float] = {}
-        for (key, p, s), values in self.values.items():
-            same = key[:2] == (row["dataset"], row["algorithm"]) and (p, s) == (phase, split)
-            if same and is_undefended({"defense": key[2], "strength": key[3]}):
-                found = {**values, **found} if key[2] != UNDEFENDED else {**found, **values}
+        for (there, p, s), values in self.values.items():
+            same = (there.dataset, there.algorithm) == (at.dataset, at.algorithm)
+            if same and (p, s) == (phase, split) and there.is_undefended:
+                bare = there.defense == UNDEFENDED
+                found = {**found, **values} if bare else {**values, **found}
         return found
 
 
 def summarise(
     frame: pd.DataFrame, confidence: float = 0.95, utility: str | None = None
-) -> pd.DataFrame:
-    """One row for each point: means over seeds with t intervals, and the utility beside them.
+) -> list[Point]:
+    """One point for each identity: means over seeds with t intervals, and the utility beside them.
+
+    Metrics of the main task are points too, without an attack.
 
     Args:
         frame: of :func:`results_frame`.
-        confidence: of the two-sided (``_low``, ``_high``) and of the one-sided (``_lower``,
-            ``_upper``) bounds; missing where there are fewer than two seeds.
+        confidence: of the two-sided (`low`, `high`) and of the one-sided (`lower`, `upper`)
+            bounds; missing where there are fewer than two seeds.
         utility: main-task metric; None takes the primary one.
-
-    Returns:
-        columns :data:`POINT`, ``primary``, ``n`` and ``n_least`` (the most and the fewest rows that
-        were scored on a seed), ``chance``, ``control`` (the one with the least
-        mean advantage), ``named`` (the one named beforehand), ``controls`` (figures of all, see
-        :class:`vflsec.audit.controls.Leakage`), ``planned`` (seeds of this training), ``seeds``
-        (with a figure), ``asked`` (what the attack chose by itself, with how many seeds if these
-        differ), ``failed`` (seeds that ended in an error), ``failed_trainings`` (seeds on
-        which the training did), ``status``, ``reason``, and for each of
-        ``value``, ``control_value``, ``advantage`` (over all controls, paired by seed),
-        ``turned`` (the figure of the answer turned round, where scores of two classes can be),
-        ``mirrored`` (its advantage over the named control), ``utility`` and ``utility_drop``
-        (undefended minus defended, paired by seed) the mean, ``_sd``, bounds and ``_seeds``;
-        ``worst_seed`` (the largest advantage over all controls in a single seed);
-        ``utility_metric``; means of ``bytes`` and ``messages``. Main-task metrics are points too
-        (``attack`` empty).
     """
     rows = [{k: clean(v) for k, v in r.items()} for r in rows_of(frame)]
-    task = _Utility(rows, utility)
-    named = ctl.named_by_set(r for r in rows if r["attack"] and r["status"] == "ok")
-    planned: dict[tuple[Any, ...], set[int]] = defaultdict(set)
-    lost: dict[tuple[Any, ...], set[int]] = defaultdict(set)
+    points: dict[Identity, list[Row]] = defaultdict(list)
     for r in rows:
-        for found in [planned] + [lost] * (not r["attack"] and r["status"] == "error"):
-            found[tuple(r[k] for k in TRAINING)].add(int(r["seed"]))
-    points: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
-    for r in rows:
-        points[tuple(r[k] for k in POINT)].append(r)
-    out = []
-    for of in points.values():
-        first, ok = of[0], [r for r in of if r["status"] == "ok"]
-        u, phase, split = task.find(first)
-        main = task.metric.get(first["dataset"], "")
-        base = task.reference(first, phase, split)
+        points[Identity.of(r)].append(r)
+    return _Summary(rows, confidence, utility).points(points)
+
+
+class _Summary:
+    """What the points of an audit have in common."""
+
+    def __init__(self, rows: Sequence[Row], confidence: float, utility: str | None) -> None:
+        self.confidence = confidence
+        self.task = _Utility(rows, utility)
+        self.named = ctl.named_by_set(r for r in rows if r["attack"] and r["status"] == "ok")
+        self.planned: dict[Training, set[int]] = defaultdict(set)
+        self.lost: dict[Training, set[int]] = defaultdict(set)
+        for r in rows:
+            training, seed = Identity.of(r).training, int(r["seed"])
+            self.planned[training].add(seed)
+            if not r["attack"] and r["status"] == "error":
+                self.lost[training].add(seed)
+
+    def points(self, groups: Mapping[Identity, Sequence[Row]]) -> list[Point]:
+        """The point of each identity, from its rows."""
+        return [self._point(at, of) for at, of in groups.items()]
+
+    def _point(self, at: Identity, rows: Sequence[Row]) -> Point:
+        ok = [r for r in rows if r["status"] == "ok"]
         values = _by_seed(ok, "value")
+        gained, own = ctl.advantages(ok) if at.attack else ({}, {})
+        leak = self._leakage(ok, gained, own)
+        first = rows[0]
         turned = reversed_ranking.turned(first, values, _by_seed(ok, "turned"))
-        bad = {r["seed"] for r in of if r["status"] == "error"}
-        ahead = named.get(ctl.control_set(ok[0]), "") if ok and first["attack"] else ""
-        gained, own = ctl.advantages(ok) if first["attack"] else ({}, {})
-        leak = Leakage.between(gained, own, ahead)
-        control = leak.least.name if leak else ""
-        out.append(
-            {k: first[k] for k in POINT}
-            | {
-                "primary": first["primary"],
-                "n": max(r["n"] for r in of),
-                "n_least": min((r["n"] for r in ok), default=0),
-                "chance": next((r["chance"] for r in ok if r["chance"] is not None), None),
-                "control": control,
-                "named": leak.ahead.name if leak else "",
-                "controls": leak.as_dict() if leak else {},
-                "planned": len(planned[tuple(first[k] for k in TRAINING)]),
-                "seeds": len(values),
-                "failed": len(bad),
-                "failed_trainings": len(lost[tuple(first[k] for k in TRAINING)]),
-                "status": "ok" if ok else first["status"],
-                "reason": next((r["reason"] for r in of if r["reason"]), ""),
-                "asked": _often(r.get("asked") or "" for r in ok),
-                **{k: _average(_by_seed(of, k)) for k in ("bytes", "messages")},
-            }
-            | _mean("value", values, confidence, first["metric"])
-            | _mean("control_value", own.get(control, {}), confidence, first["metric"])
-            | _leakage(leak, confidence, first["metric"])
-            | {"worst_seed": ctl.worst(gained)}
-            | _mean("turned", turned, confidence, first["metric"])
-            | _mean("mirrored", reversed_ranking.mirrored(turned, own, leak), confidence, "advantage")
-            | {"utility_metric": main}
-            | _mean("utility", u, confidence, main)
-            | _mean("utility_drop", {s: base[s] - u[s] for s in u if s in base}, confidence,
-                    "utility_drop", main)
-        )  # fmt: skip
-    summary = pd.DataFrame(out)
-    numeric = [c for c in summary.columns if c.endswith(("_sd", "low", "high", "lower", "upper"))]
-    exact = ["strength", "known_rows", "chance", "value", "control_value", "advantage", "turned",
-             "mirrored", "worst_seed", "utility", "utility_drop", "bytes", "messages"]  # fmt: skip
-    return summary.astype(dict.fromkeys([*numeric, *exact], "float64")) if out else summary
+        return Point(
+            **{name: getattr(at, name) for name in IDENTITY},
+            **self._utility(at),
+            primary=first["primary"],
+            n=max(r["n"] for r in rows),
+            n_least=min((r["n"] for r in ok), default=0),
+            chance=next((r["chance"] for r in ok if r["chance"] is not None), None),
+            leakage=leak,
+            planned=len(self.planned[at.training]),
+            seeds=len(values),
+            failed=len({r["seed"] for r in rows if r["status"] == "error"}),
+            failed_trainings=len(self.lost[at.training]),
+            status="ok" if ok else first["status"],
+            reason=next((r["reason"] for r in rows if r["reason"]), ""),
+            asked=_often(r.get("asked") or "" for r in ok),
+            bytes=_average(_by_seed(rows, "bytes")),
+            messages=_average(_by_seed(rows, "messages")),
+            value=self._mean(values, at.metric),
+            control_value=self._mean(own[leak.least.name] if leak else {}, at.metric),
+            advantage=_advantage(leak, self.confidence, at.metric),
+            worst_seed=ctl.worst(gained),
+            turned=self._mean(turned, at.metric),
+            mirrored=self._mean(reversed_ranking.mirrored(turned, own, leak), "advantage"),
+        )
+
+    def _leakage(self, ok: Sequence[Row], gained: Paired, own: Paired) -> Leakage | None:
+        """Over all controls, with the one that was named beforehand if it is among them."""
+        if not gained:
+            return None
+        leak = Leakage.between(gained, own, self.named.get(ctl.control_set(ok[0]), ""))
+        return replace(leak, named=leak.ahead.name) if leak else None
+
+    def _utility(self, at: Identity) -> dict[str, Any]:
+        """Fields of a point that tell of the main task."""
+        metric = self.task.metric.get(at.dataset, "")
+        now, phase, split = self.task.find(at)
+        bare = self.task.reference(at, phase, split)
+        drop = {s: bare[s] - now[s] for s in now if s in bare}
+        return {
+            "utility_metric": metric,
+            "utility": self._mean(now, metric),
+            "utility_drop": self._mean(drop, "utility_drop", metric),
+        }
+
+    def _mean(self, values: Mapping[int, float], metric: str, of: str = "") -> Estimate:
+        return _estimate(values, self.confidence, metric, of)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
 
 import pandas as pd
 
 from vflsec.audit import leakage
-from vflsec.audit.controls import Leakage, leaks
+from vflsec.audit.controls import leaks
 from vflsec.audit.gate import MIN_ROWS, MIN_SEEDS
+from vflsec.audit.point import Point
 from vflsec.audit.reversed_ranking import ranking
 from vflsec.audit.verdict_text import thin
 from vflsec.errors import ConfigError
@@ -73,69 +74,80 @@ def trials(results: pd.DataFrame) -> list[Trial]:
     """
     frame = results[results["role"] == "audit"] if "role" in results else results
     points = leakage.summarise(frame)
-    of = points[points["attack"] != ""]
-    good = (of["metric"] == of["primary"]) & (of["status"] == "ok")
-    if not good.any():
+    if not any(p.is_main for p in points):
         raise ConfigError("tune: no attack of the scenario gave a figure. See `vflsec check`.")
+    by: dict[tuple[str, float], list[Point]] = defaultdict(list)
+    for p in points:
+        if p.strength is not None:
+            by[p.defense, p.strength].append(p)
     broken = _broken(points)
-    out = []
-    for key, every in of.groupby(["defense", "strength"]):
-        defense, strength = cast("tuple[str, float]", key)
-        rows = every[good[every.index]]
-        if rows.empty:
-            none = (math.nan, math.inf, "", math.nan, math.nan, math.inf)
-            out.append(Trial(defense, strength, *none, failed=broken.get((defense, strength), "")))
-            continue
-        turned = rows["mirrored_high"].fillna(-math.inf)
-        plain = rows["advantage_high"].fillna(math.inf)
-        bounds = plain.clip(lower=turned)
-        at = int(bounds.to_numpy().argmax())
-        worst: Any = rows.iloc[at]
-        bare = leakage.is_undefended({"defense": defense, "strength": strength})
-        paid: Any = worst if bare else _dearest(points, defense, strength)
-        out.append(
-            Trial(
-                str(defense), float(strength), float(rows["advantage"].max()), float(bounds.max()),
-                str(worst["attack"]), float(paid["utility"]),
-                0.0 if bare else float(paid["utility_drop"]),
-                0.0 if bare else _or_infinite(paid["utility_drop_high"]),
-                failed=broken.get((defense, strength), ""),
-                turned=bool(bounds.iloc[at] > plain.iloc[at]),
-            )
-        )  # fmt: skip
-    return out
+    return [_trial(by[k], broken.get(k, "")) for k in sorted(by) if any(p.attack for p in by[k])]
 
 
-def _dearest(points: pd.DataFrame, defense: str, strength: float) -> Any:
+def _trial(points: Sequence[Point], failed: str) -> Trial:
+    """Of the points of one defense and strength."""
+    defense, strength = points[0].defense, points[0].strength or 0.0
+    rows = [p for p in points if p.is_main]
+    if not rows:
+        none = (math.nan, math.inf, "", math.nan, math.nan, math.inf)
+        return Trial(defense, strength, *none, failed=failed)
+    worst = max(rows, key=_bound)
+    bare = worst.is_undefended
+    paid = worst if bare else _dearest(points)
+    drop = paid.utility_drop
+    return Trial(
+        defense, strength,
+        max((p.advantage.mean for p in rows if p.advantage.mean is not None), default=math.nan),
+        _bound(worst), worst.attack, _or(paid.utility.mean, math.nan),
+        0.0 if bare else _or(drop.mean, math.nan), 0.0 if bare else _or(drop.high, math.inf),
+        failed=failed,
+        turned=_bound(worst) > _or(worst.advantage.high, math.inf),
+    )  # fmt: skip
+
+
+def _bound(point: Point) -> float:
+    """The upper bound of its advantage, or of that of the answer turned round."""
+    return max(_or(point.advantage.high, math.inf), _or(point.mirrored.high, -math.inf))
+
+
+def _dearest(points: Sequence[Point]) -> Point:
     """The point of a strength at which the loss of utility may be largest, wherever it leaks."""
-    here = points[(points["defense"] == defense) & (points["strength"] == strength)]
-    here = here[(here["attack"] != "") | (here["metric"] == here["utility_metric"])]
-    return here.iloc[int(here["utility_drop_high"].fillna(math.inf).to_numpy().argmax())]
+    here = [p for p in points if p.attack or p.metric == p.utility_metric]
+    return max(here, key=lambda p: _or(p.utility_drop.high, math.inf))
 
 
-def _broken(points: pd.DataFrame) -> dict[tuple[str, float], str]:
+def _broken(points: Sequence[Point]) -> dict[tuple[str, float | None], str]:
     """What has no figure on some seed, with the reason, ranks classes in reverse, or is too little
     to pass on, by defense and strength.
     """
-    out: dict[tuple[str, float], str] = {}
-    for r in leakage.rows_of(points[points["failed"] > 0]):
-        what = r["attack"] or "the training"
-        seeds = f"{r['failed']} seed{'s' if r['failed'] > 1 else ''}"
-        said = f"{what} failed on {seeds}" + (f" ({r['reason']})" if r["reason"] else "")
-        out.setdefault((r["defense"], r["strength"]), said)
-    ranked = [r for r in leakage.rows_of(points) if r["attack"] and ranking(r)]
-    for r in ranked:
-        if r["metric"] != r["primary"] and leaks(r["mirrored"], r["mirrored_low"]):
-            gain = f"turned round {r['mirrored']:+.3f} of {r['metric']}"
-            said = f"{r['attack']} ranks in reverse ({gain})"
-            out.setdefault((r["defense"], r["strength"]), said)
-    for r in leakage.rows_of(points):
-        judged = r["attack"] and r["metric"] == r["primary"] and r["status"] == "ok"
-        leak = Leakage.of(r) if judged else None
-        said = thin(r, leak, MIN_SEEDS, MIN_ROWS) if leak is not None else ""
-        if said:
-            out.setdefault((r["defense"], r["strength"]), said)
+    out: dict[tuple[str, float | None], str] = {}
+    for said in (_failed, _reversed, _too_little):
+        for p in points:
+            if why := said(p):
+                out.setdefault((p.defense, p.strength), why)
     return out
+
+
+def _failed(p: Point) -> str:
+    if not p.failed:
+        return ""
+    seeds = f"{p.failed} seed{'s' if p.failed > 1 else ''}"
+    why = f" ({p.reason})" if p.reason else ""
+    return f"{p.attack or 'the training'} failed on {seeds}{why}"
+
+
+def _reversed(p: Point) -> str:
+    if not p.attack or not ranking(p) or p.metric == p.primary:  # type: ignore[arg-type]
+        return ""
+    if not leaks(p.mirrored.mean, p.mirrored.low):
+        return ""
+    return f"{p.attack} ranks in reverse (turned round {p.mirrored.mean:+.3f} of {p.metric})"
+
+
+def _too_little(p: Point) -> str:
+    if not p.is_main or p.leakage is None:
+        return ""
+    return thin(p, p.leakage, MIN_SEEDS, MIN_ROWS)  # type: ignore[arg-type]
 
 
 def pareto(found: Sequence[Trial]) -> list[Trial]:
@@ -148,5 +160,5 @@ def pareto(found: Sequence[Trial]) -> list[Trial]:
     return out
 
 
-def _or_infinite(value: Any) -> float:
-    return math.inf if value is None or value != value else float(value)
+def _or(value: float | None, other: float) -> float:
+    return other if value is None else value

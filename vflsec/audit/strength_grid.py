@@ -7,13 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
 from vflsec.audit import gate as gates
 from vflsec.audit.leakage import UNDEFENDED, is_undefended, rows_of
 
 if TYPE_CHECKING:
     from vflsec.audit.dosing import Doses
+    from vflsec.audit.point import Point
     from vflsec.audit.validated import Alive
 
 __all__ = ["grid"]
@@ -22,7 +21,7 @@ _POINT = ("dataset", "algorithm", "defense", "strength")
 
 
 def grid(
-    points: pd.DataFrame,
+    points: Sequence[Point],
     asked: Sequence[gates.Gate],
     alive: Alive,
     doses: Doses,

@@ -11,6 +11,7 @@ from vflsec.audit.controls import Leakage
 from vflsec.audit.gate_candidate import mirror
 from vflsec.audit.leakage import is_undefended
 from vflsec.audit.metrics import reach
+from vflsec.audit.point import IDENTITY
 from vflsec.audit.reversed_ranking import ranking
 
 __all__ = ["by_training", "leaks", "named", "reverses", "secret", "shown", "strongest", "told"]
@@ -20,8 +21,7 @@ Row = Mapping[str, Any]
 _SPLITS = ("test", "validation", "train")
 _WHO = ("dataset", "algorithm", "adversary", "attack", "attack_key", "target")
 _IDENTITY = (*_WHO, "defense", "strength")
-_CELL = ("dataset", "algorithm", "defense", "strength", "adversary", "victim", "target",
-         "attack", "metric", "phase", "split", "control", "advantage")  # fmt: skip
+_CELL = (*IDENTITY, "control", "advantage")
 _TO_WHOM = ("dataset", "adversary", "victim", "target")
 _TRAINING = ("dataset", "algorithm", "defense", "strength")
 _SIDES = ("lower", "upper")
@@ -159,8 +159,8 @@ def strongest(rows: Iterable[Row], confidence: float = 0.95) -> list[dict[str, A
         confidence: of the corrected two-sided intervals.
 
     Returns:
-        rows with dataset, algorithm, defense, strength, adversary, victim, target, attack, metric,
-        phase, split, ``control`` (the one with the least advantage), ``advantage`` (mean over
+        rows with the identity of the point, ``control`` (the one with the least advantage),
+        ``advantage`` (mean over
         seeds) with its corrected bounds ``low`` and ``high``, ``p``, ``tried`` (m), ``attacks`` (of
         how many), and ``at``, which rows and stage in words where the attack has several; numbers
         are None where there is no advantage or only one seed.

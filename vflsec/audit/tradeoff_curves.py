@@ -10,6 +10,7 @@ import pandas as pd
 
 from vflsec.audit.cap_score import cap, dcs
 from vflsec.audit.leakage import POINT, TRAINING, UNDEFENDED, clean, is_undefended, rows_of
+from vflsec.audit.point import Point
 from vflsec.audit.reversed_ranking import reversible
 
 __all__ = ["curves"]
@@ -22,7 +23,7 @@ def _cap_metric(present: set[str], primary: str) -> str:
     return "accuracy"
 
 
-def curves(summary: pd.DataFrame, include_zero: bool = False) -> pd.DataFrame:
+def curves(summary: Sequence[Point], include_zero: bool = False) -> pd.DataFrame:
     """One row for each defense and attack: the privacy-utility curve and its CAP.
 
     Args:

@@ -15,10 +15,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import pandas as pd
-
 from vflsec.audit.controls import Leakage
 from vflsec.audit.leakage import is_undefended, rows_of
+from vflsec.audit.point import Point
 from vflsec.audit.rounding import beside
 
 __all__ = ["Alive", "Place", "alive", "place_of", "titles"]
@@ -57,8 +56,8 @@ def place_of(row: Mapping[str, Any]) -> Place:
 
 
 def alive(
-    own: pd.DataFrame,
-    control: pd.DataFrame | None = None,
+    own: Sequence[Point],
+    control: Sequence[Point] | None = None,
     confidence: float = 0.95,
     active: Mapping[str, str] | None = None,
     grants: Grants | None = None,
@@ -160,7 +159,7 @@ Evidence = tuple[float, str]
 
 
 def _evidence(
-    summary: pd.DataFrame, where: str, confidence: float, key: Any
+    summary: Sequence[Point], where: str, confidence: float, key: Any
 ) -> dict[Any, Evidence]:
     rows: dict[Any, list[Leakage]] = defaultdict(list)
     for r in rows_of(summary):

@@ -29,13 +29,12 @@ def attack(
     Example: vflsec attack out/quickstart norm --set accumulate=false
     """
     from vflsec.engine.attack_kept_views import attempt
-    from vflsec.report.console import results_table
+    from vflsec.report.build import build_report
+    from vflsec.report.console import print_leakage
     from vflsec.report.exports import plain
-    from vflsec.report.sanitize import shown
 
     summary = attempt(folder, name, set_ or (), device=device, progress=noted)
     if format_ is Format.json:
         print_json(plain(summary))
     else:
-        console = console_for()
-        console.print(results_table(shown(summary), console.width))
+        print_leakage(build_report(summary), console_for())

@@ -114,7 +114,7 @@ def gate(
             for_reports(report_to, folder)
             write_reports(report_to, result.summary)
         tell_github(result.summary)
-        print_last(result.summary, console)
+        print_last(result.report, console)
     raise typer.Exit(result.exit_code)
 
 
@@ -205,9 +205,9 @@ def _judged(
 
 
 def _print(result: Audit, console: Console) -> None:
-    from vflsec.report.console import print_verdicts
+    from vflsec.report.console import print_gates
 
-    print_verdicts(result.summary["gates"], console)
+    print_gates(result.report, console)
     if not result.summary["complete"]:
         console.print(
             "Not all that was planned is measured, so nothing passes; run the audit again."

@@ -143,13 +143,13 @@ def audit(
         early = warming(out or Path("out") / Path(scenario).stem, jobs, cluster, fresh)
     with early:
         result = _audited(scenario, out, until_decided, quiet, how)
-    from vflsec.report.console import print_last, print_results, print_summary
+    from vflsec.report.console import print_last, print_report, print_results
 
     console = console_for()
-    print_summary(result.summary, console)
+    print_report(result.report, console)
     print_results(result.folder, console)
     tell_github(result.summary)
-    print_last(result.summary, console)
+    print_last(result.report, console)
     raise typer.Exit(result.exit_code)
 
 
@@ -255,7 +255,8 @@ def report(
     Example: vflsec report out/quickstart --to public
     """
     from vflsec.engine.read_results import refuse_damaged
-    from vflsec.report.console import print_last, print_results, print_summary
+    from vflsec.report.build import build_report
+    from vflsec.report.console import print_last, print_report, print_results
     from vflsec.report.exports import stored_summary
     from vflsec.storage.store import STORE_NAME
 
@@ -272,14 +273,15 @@ def report(
 
             for_reports(to, folder)
             write_reports(to, summary)
-        print_summary(summary, console_for(), whole=True)
+        shown = build_report(summary)
+        print_report(shown, console_for(), whole=True)
         if mlflow:
             from vflsec.report.tracking import log_audit
 
             typer.echo(f"MLflow run: {log_audit(folder, summary, mlflow)}")
         if to is not None:
             print_results(to, console_for())
-        print_last(summary, console_for())
+        print_last(shown, console_for())
 
 
 def compare(

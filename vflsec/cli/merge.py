@@ -29,12 +29,12 @@ def merge(
     Example: vflsec merge out/shard1 out/shard2 --out out/whole
     """
     from vflsec.engine.merge import merge as together
-    from vflsec.report.console import print_last, print_results, print_summary
+    from vflsec.report.console import print_last, print_report, print_results
 
     result = together(folders, out, fresh=fresh)
     console = console_for()
-    print_summary(result.summary, console)
+    print_report(result.report, console)
     print_results(result.folder, console)
     tell_github(result.summary)
-    print_last(result.summary, console)
+    print_last(result.report, console)
     raise typer.Exit(result.exit_code)

@@ -100,7 +100,7 @@ def _plain() -> bool:
 
 def console_for(stderr: bool = False) -> Console:
     """Where people read; as wide as the terminal, up to a limit."""
-    from vflsec.report.rich_items import WIDTH
+    from vflsec.report.console import WIDTH
 
     console = Console(
         stderr=stderr, soft_wrap=False, highlight=False, markup=False, emoji=False,

@@ -157,4 +157,4 @@ def write_component(kind: str, name: str, folder: Path) -> Path:
 
 def is_registered(kind: str, path: Path) -> bool:
     """Whether discovery finds a file at `path`: it lies in vflsec's own folder."""
-    return path.resolve().parent == (Path(__file__).parent / f"{kind}s").resolve()
+    return path.resolve().parent == (Path(__file__).parents[1] / f"{kind}s").resolve()

@@ -318,17 +318,17 @@ def _score(
     claim: tuple[float, float] | None, tau: float,
 ) -> None:  # fmt: skip
     from vflsec.engine.trace_attacks import score as scored
-    from vflsec.report.console import print_last, print_results, print_summary
+    from vflsec.report.console import print_last, print_report, print_results
 
     result = scored(
         guesses, truths, out, gates=gates, confidence=confidence, claimed=claim, tau=tau
     )
     console = console_for()
-    print_summary(result.summary, console)
+    print_report(result.report, console)
     for note in result.summary["notes"]:
         say(f"note: {note}")
     print_results(result.folder, console)
-    print_last(result.summary, console)
+    print_last(result.report, console)
     raise typer.Exit(result.exit_code)
 
 

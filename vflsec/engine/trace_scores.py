@@ -124,7 +124,8 @@ def _controls(
         source = frozen.sources[i]
         m, truth = source.manifest, of.truth
         spec = CellSpec(
-            {"name": trace_positive_control.NAME, "digest": source.digest}, results[i].spec.algorithm,
+            {"name": trace_positive_control.NAME, "digest": source.digest},
+            results[i].spec.algorithm,
             seed=m.run.seed,
         )  # fmt: skip
         classes = int(results[i].facts["classes"])

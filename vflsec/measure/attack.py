@@ -174,7 +174,7 @@ class Bench:
                 Answer(of, at, v, status="not-applicable", reason=why) if why else next(rest)
                 for v, why in zip(views, declined, strict=True)
             ]
-        names = ("attack", of.spec.key, phase)
+        names = ("attack", of.spec.stream, phase)
         rngs = [generator(s, *names) for s in seeds]
         many, stand = partial(of.attack.infer_many, views, rngs), Globals()
         found, broke = attempted(many, what, limit * len(views))
@@ -247,7 +247,7 @@ class Bench:
             bottoms = [self._reassigned(seed, of.spec.adversary) for seed in of_seeds]
             return reassigned(of.attack, fresh, rngs, bottoms)
 
-        mine = (*rest, "untrained", of.spec.key)
+        mine = (*rest, "untrained", of.spec.stream)
         if mine in self._late:
             raise ConfigError(self._late[mine])
         found = [
@@ -255,7 +255,7 @@ class Bench:
             *self._kept(mine, views, seeds, r, own),
         ]  # fmt: skip
         if getattr(of.attack, "reassigned", False):
-            found += self._kept((*rest, "reassigned", of.spec.key), views, seeds, r, elsewhere)
+            found += self._kept((*rest, "reassigned", of.spec.stream), views, seeds, r, elsewhere)
         return found
 
     def _sharing(self, make: Make) -> Make:

@@ -48,7 +48,7 @@ __all__ = [
 
 T = TypeVar("T")
 _OURS = "vflsec"
-CHECKOUT = Path(__file__).parents[1].joinpath("pyproject.toml").is_file()
+CHECKOUT = Path(__file__).parents[2].joinpath("pyproject.toml").is_file()
 """Whether vflsec runs from a checkout, whose files change while its version stays."""
 TIMEOUT = "took longer than its timeout"
 _LONGEST = 1e8  # seconds, three years; the system's clock takes no more than so many

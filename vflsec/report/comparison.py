@@ -9,9 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from vflsec.report.console import WIDTH
 from vflsec.report.numbers import number
-from vflsec.report.rich_items import WIDTH, strength_of
 from vflsec.report.sanitize import shown
+from vflsec.report.verdicts import place
 
 __all__ = ["print_changes"]
 
@@ -34,7 +35,7 @@ def print_changes(found: Mapping[str, Any], console: Console) -> None:
         style = {1: "red", -1: "green", 0: ""}[_harm(r)]
         seeds = f"{r['seeds']}" if r["paired"] else f"{r['seeds']} (unpaired)"
         table.add_row(
-            Text(r["dataset"]), Text(f"{r['algorithm']}, {strength_of(r)}"), Text(_what(r)),
+            Text(r["dataset"]), Text(f"{r['algorithm']}, {place(r)}"), Text(_what(r)),
             r["split"], number(r["before"]), number(r["after"]),
             Text(_signed(r), style=style), seeds,
         )  # fmt: skip
@@ -43,7 +44,7 @@ def print_changes(found: Mapping[str, Any], console: Console) -> None:
     for state in ("gone", "new"):
         for r in found[state]:
             what = _what(r) if r["attack"] else "utility"
-            where = f"{r['dataset']}, {r['algorithm']}, {strength_of(r)}, {r['split']} rows"
+            where = f"{r['dataset']}, {r['algorithm']}, {place(r)}, {r['split']} rows"
             console.print(Text(f"{state}: {what} ({where})", style="yellow"))
     if not found["rows"]:
         console.print("No point is in both.")
@@ -66,7 +67,7 @@ def _conclusion(moved: Sequence[Mapping[str, Any]], level: float) -> str:
         for harm, word in ((1, more), (-1, less)):
             if of := [r for r in rows if _harm(r) == harm]:
                 most = max(of, key=lambda r: abs(r["change"]))
-                where = f"{_what(most)}, {most['algorithm']}, {strength_of(most)}"
+                where = f"{_what(most)}, {most['algorithm']}, {place(most)}"
                 by = f"most by {number(most['change'], sign=True)} ({where}, {most['split']} rows)"
                 figures = "1 figure" if len(of) == 1 else f"{len(of)} figures"
                 said.append(f"{quantity} {word} in {figures}, {by}")

@@ -1,227 +1,269 @@
-"""Results on a terminal: utility, each attack beside its control, verdicts, findings."""
+"""A report on a terminal: its sections laid out in lines and tables that fit."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, Group
-from rich.table import Table
+from rich.console import Console
+from rich.table import Table as Grid
 from rich.text import Text
 
-from vflsec.audit.gate_selection import bare
-from vflsec.report import advice, first_screen
-from vflsec.report.coverage import gaps
-from vflsec.report.curve import print_curves
-from vflsec.report.numbers import corrected, interval, number
-from vflsec.report.rich_items import WIDTH, item, strength_of
-from vflsec.report.sanitize import clean, shown
-from vflsec.report.scores import after, scores
-from vflsec.report.ungated_leaks import beyond
-from vflsec.report.verdicts import beside_verdicts, headline, point_of, unfinished
+from vflsec.report import tree
+from vflsec.report.sanitize import clean
+from vflsec.report.tree import Kind, Report, Tone, View
 
 __all__ = [
-    "judged_line",
-    "print_last",
-    "print_results",
-    "print_summary",
-    "print_verdicts",
-    "results_table",
-]
+    "WIDTH", "hang", "judged_line", "print_blocks", "print_gates", "print_last", "print_leakage",
+    "print_report", "print_results",
+]  # fmt: skip
+
+WIDTH = 100
+"""Columns of what is no terminal, and the most of one."""
 
 _STYLE = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "bold yellow"}
+_TONES = {Tone.SOFT: "dim", Tone.WARNING: "yellow", Tone.LEAK: "red", Tone.GOOD: "green"}
+_MOST = 60
+_LABEL = 46
+"""Most columns for whose secret it is and who learns it."""
+_SHORT = 7
+"""Letters of a defense's name that stands over each of its strengths."""
+_BARE = "none"
 
 
-def _order(p: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The undefended first, then by defense and strength; the rest as it came."""
-    return p["algorithm"], p["defense"] != "none", p["defense"], p["strength"] or 0.0
+def hang(head: str, body: Text, style: str = "") -> Grid:
+    """A hanging indent: `head`, then `body` wrapped beside it."""
+    grid = Grid.grid(padding=0)
+    grid.add_column(width=len(head))
+    grid.add_column()
+    grid.add_row(Text(head, style=style), body)
+    return grid
 
 
-def results_table(summary: Mapping[str, Any], width: int = WIDTH) -> Group:
-    """Per data set and algorithm: utility by defense, then every attack in its primary metric."""
-    parts: list[Any] = []
-    points = sorted(summary["points"], key=_order)
-    for dataset in dict.fromkeys(p["dataset"] for p in points):
-        of = [p for p in points if p["dataset"] == dataset]
-        parts += [Text(f"\n{dataset}", style="bold"), _utility(of), *_attacks(of, summary, width)]
-    return Group(*parts)
-
-
-def _utility(points: list[Mapping[str, Any]]) -> Table:
-    metric = next((p["utility_metric"] for p in points if p["utility_metric"]), "utility")
-    table = Table(title=None, box=None, pad_edge=False, header_style="dim")
-    table.add_column("training", min_width=34)
-    table.add_column(f"utility: {metric}, 95 % interval".replace("95", _percent(points)))
-    table.add_column("seeds", justify="right")
-    seen: dict[tuple[Any, ...], Mapping[str, Any]] = {}
-    for p in points:
-        seen.setdefault((p["algorithm"], p["defense"], p["strength"]), p)
-    for p in seen.values():
-        name = f"{p['algorithm']}, {strength_of(p)}" if p["defense"] != "none" else p["algorithm"]
-        table.add_row(name, interval(p, "utility"), str(p.get("utility_seeds") or 0))
-    return table
-
-
-def _percent(points: list[Mapping[str, Any]]) -> str:
-    return f"{100 * points[0].get('confidence', 0.95):g}" if points else "95"
-
-
-def _attacks(points: list[Mapping[str, Any]], summary: Mapping[str, Any], width: int) -> list[Any]:
-    rows = [
-        p for p in points if p["attack"] and (p["status"] != "ok" or p["metric"] == p["primary"])
-    ]
-    if not rows:
-        return []
-    metrics = list(dict.fromkeys(p["primary"] for p in rows if p["status"] == "ok"))
-    several = len({p["phase"] for p in rows if p["phase"]}) > 1
-    lines: list[tuple[str, Sequence[Text]]] = []
-    for p in rows:
-        name = f"  {p['attack']}{after(p) if several and p['status'] == 'ok' else ''}"
-        if p["status"] != "ok":
-            made = [name, p["adversary"], "", "-", Text(p["status"], "yellow"), ""]
-        else:
-            value = number(p.get("value")) + (f" {p['primary']}" if len(metrics) > 1 else "")
-            control = f"{p['control']} {number(p.get('control_value'))}"
-            gained = Text(interval(p, "advantage", sign=True), _shade(p))
-            made = [name, p["adversary"], p["split"], value, control, gained]
-        texts = [c if isinstance(c, Text) else Text(c) for c in made]
-        lines.append((f"{p['algorithm']}, {strength_of(p)}", texts))
-    heads = ("attack", "by", "rows", metrics[0] if len(metrics) == 1 else "figure",
-             "strongest control", "advantage")  # fmt: skip
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    names = max(len(bare(p["attack"])) + 2 for p in rows)  # whole, to be copied
-    wanted = [max(cells[k].cell_len for _, cells in lines) for k in range(len(heads))]
-    for k, (head, most) in enumerate(zip(heads, _fitted(wanted, names, width), strict=True)):
-        table.add_column(head, width=most, overflow="fold", justify="right" if k == 3 else "left")
-    previous = ""
-    for point, cells in lines:
-        if point != previous:
-            table.add_row(Text(point, style="italic"))
-            previous = point
-        table.add_row(*cells)
-    out: list[Any] = [Text(""), table, Text(""), _strongest(points, summary, width)]
-    found = scores(summary, points[0]["dataset"])
-    if found:
-        out += [Text(""), _scores(found)]
-    reasons = {f"{p['attack']} by {p['adversary']}: {p['reason']}" for p in rows if p["reason"]}
-    out += [Text(f"  {r}", style="yellow") for r in sorted(reasons)]
-    return out
-
-
-def _fitted(wanted: Sequence[int], names: int, width: int) -> list[int]:
-    """Widths of the columns attack, by, rows, figure, control and advantage, two blanks between.
-
-    What folds first is a parameter of an attack, then the control; then the interval into its two
-    ends; then all that is left.
-    """
-    attack, by, _, figure, control, advantage = range(6)
-    out = [min(wanted[attack], max(30, names)), min(wanted[by], 14), *wanted[2:]]
-    for column, least in (
-        (attack, names), (control, 12), (figure, 11), (by, 8), (advantage, 15),
-        (control, 8), (figure, 8), (advantage, 8), (attack, 8), (by, 4),
-    ):  # fmt: skip
-        over = sum(out) + 2 * (len(out) - 1) - width
-        out[column] -= max(0, min(out[column] - least, over))
-    return out
-
-
-def _strongest(points: list[Mapping[str, Any]], summary: Mapping[str, Any], width: int) -> Table:
-    """The strongest attacker of each target, with what choosing it costs."""
-    from vflsec.audit import strongest_attack
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("strongest attacker of", "training", "attack", "by"):
-        table.add_column(name, overflow="fold", max_width=26)
-    table.add_column("advantage, Holm-corrected", no_wrap=width >= WIDTH)
-    for r in strongest_attack.strongest(points, summary["confidence"]):
-        shade = _shade(
-            {"advantage": r["advantage"], "advantage_low": r["low"], "advantage_high": r["high"]}
-        )
-        table.add_row(
-            strongest_attack.secret(r), f"{r['algorithm']}, {strength_of(r)}", strongest_attack.named(r),
-            r["adversary"],
-            Text(corrected(r), style=shade),
-        )  # fmt: skip
-    return table
-
-
-def _shade(p: Mapping[str, Any]) -> str:
-    from vflsec.audit.controls import leaks
-
-    low, high = p.get("advantage_low"), p.get("advantage_high")
-    if leaks(p.get("advantage"), low):
-        return "red"
-    return "green" if high is not None and high <= 0 else ""
-
-
-def _scores(found: Sequence[Mapping[str, str]]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("privacy and utility over the grid", "rows", "strengths", "CAP", "DCS"):
-        table.add_column(name)
-    for c in found:
-        name = f"{c['training']}: {c['attack']} by {c['adversary']} against {c['defense']}"
-        table.add_row(name, c["split"], c["grid"], c["cap"], c["dcs"])
-    return table
-
-
-def print_summary(summary: Mapping[str, Any], console: Console, *, whole: bool = False) -> None:
+def print_report(report: Report, console: Console, *, whole: bool = False) -> None:
     """The answers of an audit, in the order of the report's first screen.
 
     Args:
-        summary: of the audit.
+        report: of the audit.
         console: where to print.
-        whole: with every figure and finding, which else `vflsec report` is named for.
+        whole: with every figure and finding, which else a command is named for.
     """
-    summary = shown(summary)
-    more = advice.command(summary, "report")
-    whole = whole or not more
-    if whole:
-        console.print(results_table(summary, console.width))
-    print_curves(summary, console)
-    _say("Does it leak, how much, to whom?", first_screen.answers(summary), console)
-    print_verdicts(summary["gates"], console)
-    hidden = [text for e in summary.get("visibility", []) for _, text in e["sentences"]]
-    _say("What encryption hides, and what not", hidden, console)
-    console.print(Text(f"\n{first_screen.bounds(summary)}", style="dim"))
-    if whole:
-        _findings(summary, console)
-    _say("What does it cost to stop?", first_screen.cheapest(summary), console)
-    if whole:
-        _say("Not judged by any gate, and leaking", beyond(summary), console)
-    _say("No attack exists, or was not run", gaps(summary), console)
-    steps = advice.next_steps(summary)
-    if steps:
-        console.print(Text("\nNext", style="bold"))
-    for step in steps:
-        console.print(item("- ", Text(step.text)))
+    view = View.WHOLE if whole or not report.whole else View.TERMINAL
+    print_blocks(report.seen_by(view), console)
+
+
+def print_leakage(report: Report, console: Console) -> None:
+    """What was measured, without what follows from it."""
+    sections = report.seen_by(View.WHOLE)
+    print_blocks([s for s in sections if s.key == "leakage"], console)
+
+
+def print_gates(report: Report, console: Console) -> None:
+    """Every gate with its verdict, point and reason."""
+    sections = report.seen_by(View.TERMINAL)
+    print_blocks([s for s in sections if s.key == "gates"], console)
+
+
+def print_blocks(blocks: Iterable[tree.Block], console: Console) -> None:
+    """Sections and what stands in them, in order."""
+    for block in blocks:
+        _PRINT[type(block)](block, console)
+
+
+def _print_section(section: tree.Section, console: Console) -> None:
+    if section.title:
+        above = "" if section.tone is Tone.LEAD else "\n"
+        console.print(Text(f"{above}{section.title}", style="bold"))
+    elif section.blocks and isinstance(section.blocks[0], tree.Paragraph):
+        console.print()
+    print_blocks(section.blocks, console)
+
+
+def _print_paragraph(block: tree.Paragraph, console: Console) -> None:
+    text = Text(f"{block.strong}{block.text}", style=_TONES.get(block.tone, ""))
+    if block.command:
+        console.print(text.append(f" {block.command}"), soft_wrap=True)
+    elif block.text.startswith("  "):
+        console.print(hang("  ", Text(block.text[2:], style=text.style)))
+    else:
+        console.print(text)
+
+
+def _print_bullets(block: tree.Bullets, console: Console) -> None:
+    for item in block.items:
+        console.print(hang("- ", Text(item)))
+
+
+def _print_steps(block: tree.Steps, console: Console) -> None:
+    for step in block.steps:
+        console.print(hang("- ", Text(step.text)))
         if step.command:
             console.print(Text(f"    {step.command}"), soft_wrap=True)
-    if not summary["complete"]:
-        console.print(Text(unfinished(summary), "yellow"))
-    console.print(f"\n{first_screen.attacker(summary)}", markup=False, highlight=False)
-    console.print(f"{clean(first_screen.work(summary))}.", markup=False, highlight=False)
-    if not whole:
-        console.print(
-            Text(f"Every attack beside its controls, and the findings: {more}"), soft_wrap=True
-        )
 
 
-def _say(title: str, lines: Sequence[str], console: Console) -> None:
-    if lines:
-        console.print(Text(f"\n{title}", style="bold"))
-    for line in lines:
-        console.print(item("- ", Text(line)))
+def _print_gates(block: tree.Gates, console: Console) -> None:
+    for gate in block.lines:
+        body = Text(gate.label + (f" ({gate.short})" if gate.short else ""))
+        body.append(f"\n{gate.reason}", style="dim")
+        console.print(hang(f"{gate.verdict:<13}", body, _STYLE.get(gate.verdict, "")))
 
 
-def _findings(summary: Mapping[str, Any], console: Console) -> None:
-    found = beside_verdicts(summary)
-    if found:
-        console.print(Text("\nFindings", style="bold"))
-        console.print(Text(first_screen.each(summary), style="dim"))
-    for sentence in found:
-        console.print(item("- ", Text(sentence)))
+def _print_folded(block: tree.Folded, console: Console) -> None:
+    console.print(Text(f"\n{block.title}", style="bold"))
+    print_blocks(block.blocks, console)
+
+
+def _print_facts(block: tree.Facts, console: Console) -> None:
+    for fact in block.facts:
+        console.print(hang(f"{fact.term}: ", Text(" ".join(filter(None, (fact.text, fact.code))))))
+
+
+def _print_table(block: tree.Table, console: Console) -> None:
+    if block.caption:
+        console.print(Text(f"\n{block.caption}"))
+    group = next((i for i, c in enumerate(block.columns) if c.kind is Kind.GROUP), None)
+    kept = [i for i in range(len(block.columns)) if i != group]
+    columns = [block.columns[i] for i in kept]
+    rows = [[_cell_text(row[i]) for i in kept] for row in block.rows[:_MOST]]
+    widths = _fit_columns(columns, rows, console.width)
+    grid = Grid(box=None, pad_edge=False, header_style="dim")
+    for column, width in zip(columns, widths, strict=True):
+        grid.add_column(
+            Text(column.head), width=width, overflow="fold",
+            justify="right" if column.kind is Kind.NUMBER else "left",
+        )  # fmt: skip
+    above = ""
+    for cells, row in zip(rows, block.rows, strict=False):
+        title = "" if group is None else _text_of(row[group])
+        if title != above:
+            grid.add_row(Text(title, style="italic"))
+            above = title
+        grid.add_row(*cells)
+    console.print(grid)
+    more = len(block.rows) - _MOST
+    if more > 0:
+        console.print(f"and {more} more ({block.source} has all).")
+
+
+def _text_of(cell: tree.Cell | str) -> str:
+    return cell if isinstance(cell, str) else cell.text
+
+
+def _cell_text(cell: tree.Cell | str) -> Text:
+    if isinstance(cell, str):
+        return Text(cell)
+    return Text(cell.text + (f" {cell.note}" if cell.note else ""), _TONES.get(cell.tone, ""))
+
+
+def _fit_columns(
+    columns: Sequence[tree.Column], rows: Sequence[Sequence[Text]], width: int
+) -> list[int]:
+    """Widths of the columns, two blanks between.
+
+    What folds first are the parameters of a name and long texts; then an interval into its two
+    ends; then all that is left.
+    """
+    cells = [[row[k].plain for row in rows] for k in range(len(columns))]
+    out = [max(map(len, [c.head, *of])) for c, of in zip(columns, cells, strict=True)]
+    names = [max((len(t.partition("(")[0]) for t in of), default=0) for of in cells]
+    for whole, least in ((True, 12), (False, 15), (False, 8), (False, 4)):
+        floors = [
+            _least_width(column, of, whole, least, name)
+            for column, of, name in zip(columns, cells, names, strict=True)
+        ]
+        over = sum(out) + 2 * (len(out) - 1) - width
+        while over > 0:
+            k = max(range(len(out)), key=lambda k: (out[k] - floors[k] > 0) * out[k])
+            if out[k] <= floors[k]:
+                break
+            out[k], over = out[k] - 1, over - 1
+    return out
+
+
+def _least_width(
+    column: tree.Column, cells: Sequence[str], whole: bool, least: int, name: int
+) -> int:
+    """To what a column may shrink: intervals stay whole at first, and names for long."""
+    if column.kind is Kind.NAME and least > 8:
+        return name
+    if whole and any(", " in t and t.endswith("]") for t in cells):
+        return max(map(len, cells))
+    return least
+
+
+def _print_curve(curve: tree.Curve, console: Console) -> None:
+    """As many tables as it takes to set all trainings side by side, one or more an algorithm."""
+    console.print(Text(f"\n{curve.dataset}", style="bold"))
+    for grid in _split_curve(curve, console.width):
+        console.print(grid)
+    if curve.others:
+        console.print(Text(f"Not attacked, utility: {curve.others}.", style="dim"))
+
+
+def _split_curve(curve: tree.Curve, width: int) -> Iterator[Grid]:
+    label = min(max(len(name) for name in (*dict(curve.lines), curve.utility[0])), _LABEL)
+    for algorithm in dict.fromkeys(a for a, _ in curve.trainings):
+        mine = [i for i, (a, _) in enumerate(curve.trainings) if a == algorithm]
+        head, heads = _name_trainings(algorithm, [curve.trainings[i][1] for i in mine])
+        across: dict[int, str] = {}
+        left = width - label
+        for i, name in zip(mine, heads, strict=True):
+            wide = max(6, *map(len, name.split("\n"))) + 2
+            if across and wide > left:
+                yield _curve_grid(curve, head, across, label)
+                across, left = {}, width - label
+            across[i] = name
+            left -= wide
+        yield _curve_grid(curve, head, across, label)
+
+
+def _name_trainings(algorithm: str, points: Sequence[str]) -> tuple[str, list[str]]:
+    """What stands over the secrets, and over each training.
+
+    Strengths of one defense whose name is long, or under one of several algorithms, are told by
+    their numbers, and the defense once.
+    """
+    names = {p.rsplit(" ", 1)[0] for p in points if p != _BARE}
+    swept = all(p == _BARE or p.rsplit(" ", 1)[-1].replace(".", "").isdigit() for p in points)
+    if len(names) == 1 and swept and (algorithm or len(*names) > _SHORT):
+        head = ", ".join(filter(None, (algorithm, *names)))
+        return f"{head} at", [p.rsplit(" ", 1)[-1] for p in points]
+    return algorithm, [_break_lines(p) for p in points]
+
+
+def _break_lines(point: str) -> str:
+    """A long point in lines: names, parameters, the swept strength."""
+    if len(point) <= _SHORT + 3:
+        return point
+    return "\n".join(point.replace(" + ", " +\n").replace("(", "\n(").rsplit(" ", 1))
+
+
+def _curve_grid(curve: tree.Curve, head: str, across: Mapping[int, str], label: int) -> Grid:
+    grid = Grid(box=None, pad_edge=False, header_style="dim")
+    grid.add_column(Text(head), width=label, overflow="fold")
+    for name in across.values():
+        grid.add_column(Text(name), justify="right", no_wrap=True)
+    for name, cells in curve.lines:
+        grid.add_row(Text(name), *(_gain_text(cells[i]) for i in across))
+    name, values = curve.utility
+    grid.add_row(Text(name), *(f"{values[i]} " for i in across))
+    return grid
+
+
+def _gain_text(cell: tuple[str, bool] | None) -> Text:
+    if cell is None:
+        return Text("- ")
+    text, sure = cell
+    return Text(f"{text}{'*' if sure else ' '}", style="red" if sure else "")
+
+
+_PRINT: dict[type, Callable[[Any, Console], None]] = {
+    tree.Section: _print_section, tree.Paragraph: _print_paragraph, tree.Bullets: _print_bullets,
+    tree.Steps: _print_steps, tree.Gates: _print_gates, tree.Folded: _print_folded,
+    tree.Facts: _print_facts, tree.Table: _print_table, tree.Curve: _print_curve,
+}  # fmt: skip
 
 
 def print_results(folder: Path, console: Console) -> None:
@@ -231,25 +273,11 @@ def print_results(folder: Path, console: Console) -> None:
     console.print(clean(f"Results: {folder}{pages}"), soft_wrap=True)
 
 
-def print_last(summary: Mapping[str, Any], console: Console) -> None:
+def print_last(report: Report, console: Console) -> None:
     """The overall verdict and what it holds for, on one line; nothing should follow it."""
-    found, _ = headline(summary)
-    line = Text(first_screen.scope(summary))
-    line.stylize(_STYLE.get(found, "bold"), 0, len(found))
+    line = Text(report.scope)
+    line.stylize(_STYLE.get(report.verdict, "bold"), 0, len(report.verdict))
     console.print(line, soft_wrap=True, highlight=False)
-
-
-def print_verdicts(verdicts: Sequence[Mapping[str, Any]], console: Console) -> None:
-    """Every gate with its verdict, point and reason."""
-    verdicts = shown(verdicts)
-    if verdicts:
-        console.print(Text("\nGates", style="bold"))
-    several = len({v["algorithm"] for v in verdicts if v["algorithm"]}) > 1
-    for v in verdicts:
-        point = point_of(v if several else {**v, "algorithm": ""})
-        body = Text(v["label"] + (f" ({point})" if point else ""))
-        body.append(f"\n{v['reason']}", style="dim")
-        console.print(item(f"{v['verdict']:<13}", body, _STYLE.get(v["verdict"], "")))
 
 
 def judged_line(record: Mapping[str, Any], edited: Path | None, folder: Path) -> str:

@@ -9,13 +9,20 @@ from typing import Any
 from vflsec.core.visibility import looked_at
 from vflsec.report.attack_families import FAMILIES, OTHERS, members, reads
 from vflsec.report.sanitize import clean
+from vflsec.report.tree import Cell, Column, Kind, Paragraph, Section, Table, Tone, View
 from vflsec.specs import WHICHEVER
 
 USUAL = 0.1
 """The limit that drafts have, where no gate asks about columns."""
 
-__all__ = ["NONE", "NOT_RUN", "RAN", "UNSEEN", "families", "gaps", "messages", "older",
-           "uncovered", "unread"]  # fmt: skip
+__all__ = ["NONE", "NOT_RUN", "RAN", "UNSEEN", "build_coverage", "families", "gaps",
+           "messages", "older", "uncovered", "unread"]  # fmt: skip
+
+OUTSIDE = (
+    "side channels such as timing",
+    "a party that departs from the protocol otherwise than the attacks above say of theirs",
+)
+"""What no attack here tries."""
 
 RAN, UNSEEN, NOT_RUN, NONE = (
     "tried", "not observable here", "was not run", "no attack exists"
@@ -270,11 +277,61 @@ def _messages(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """Each kind of message once for each sender, with all who got it."""
     found: dict[str, dict[str, None]] = {}
     for m in rows:
-        what = f"{m['kind']} ({m['name']})" if m["name"] else m["kind"]
-        when = f" in {m['phase']}" if m["phase"] else ""
-        found.setdefault(f"{what}{when} from {m['sender']}", {})[m["receiver"]] = None
+        found.setdefault(f"{_message(m)} from {m['sender']}", {})[m["receiver"]] = None
     return [f"{what} to {' and '.join(to)}" for what, to in found.items()]
 
 
 def _list(parts: Iterable[str]) -> str:
     return "; ".join(p[0].lower() + p[1:] for p in parts)
+
+
+def build_coverage(summary: Mapping[str, Any]) -> Section:
+    """What could have been tried, and what was."""
+    crossed = messages(summary)
+    page, statement = frozenset({View.PAGE}), frozenset({View.STATEMENT})
+    kinds = (Column("Message", Kind.NAME), Column("From"), Column("To"),
+             Column("State", Kind.STATE), Column("Read by"), Column("Not run"))  # fmt: skip
+    read = Table(
+        "Messages that crossed, and the attacks that read them where they arrived", kinds,
+        tuple(
+            (_message(m), m["sender"], m["receiver"], _state(m["state"]), _names(m["tried"]),
+             _names(m["others"]))
+            for m in crossed
+        ),
+    )  # fmt: skip
+    return Section(
+        "Coverage",
+        (
+            Paragraph("What could have been tried, and what was. A family that was not run, and a "
+                      "message for which no attack exists, are not the same as safe.", views=page),
+            Table(
+                "Published attack families, tried and not tried",
+                (Column("Family", Kind.NAME), Column("State", Kind.STATE), Column("Attacks"),
+                 Column("Published", Kind.PROSE)),
+                tuple(map(_family_row, families(summary))),
+            ),
+            *((read,) if crossed else ()),
+            Paragraph(f"Not audited here at all: {'; '.join(OUTSIDE)}.", views=statement),
+        ),
+        key="coverage", nav="Coverage",
+    )  # fmt: skip
+
+
+def _state(state: str) -> Cell:
+    return Cell(state, Tone.GOOD if state == RAN else Tone.WARNING)
+
+
+def _family_row(f: Mapping[str, Any]) -> tuple[Cell | str, ...]:
+    could = "" if f["tried"] or f["refused"] else ", ".join(f["members"])
+    made = Cell(_names(f["tried"] + f["refused"]), note=f"could be: {could}" if could else "")
+    return f["family"], _state(f["state"]), made, f["source"]
+
+
+def _message(m: Mapping[str, Any]) -> str:
+    """The kind of a message, its name, and the phase in which no attack looks."""
+    text = f"{m['kind']} ({m['name']})" if m["name"] else str(m["kind"])
+    return f"{text} in {m['phase']}" if m["phase"] else text
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(names) or "–"

@@ -5,13 +5,9 @@ The terminal, the first screen of the HTML report and the Markdown summary show 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from vflsec.audit import strongest_attack
 from vflsec.audit.controls import leaks
@@ -19,44 +15,15 @@ from vflsec.audit.findings import metric_name
 from vflsec.audit.leakage import is_undefended
 from vflsec.report.numbers import number
 from vflsec.report.sanitize import clean
+from vflsec.report.tree import Block, Curve, Paragraph, Tone, View
 from vflsec.report.verdicts import place
 
-__all__ = ["Curve", "curves", "means", "print_curves"]
+__all__ = ["build_curves", "curves", "means"]
 
 Row = Mapping[str, Any]
 Training = tuple[str, str, float | None]
 
-_LABEL = 46
-"""Most columns of the terminal for whose secret it is and who learns it."""
 _BARE = "none"
-_SHORT = 7
-"""Letters of a defense's name that stands over each of its strengths."""
-
-
-@dataclass(frozen=True)
-class Curve:
-    """The table of one data set.
-
-    Attributes:
-        dataset: its name.
-        trainings: what was attacked, as (algorithm, defense and strength); undefended and weakest
-            first, the algorithm empty where there is one.
-        lines: (whose secret, who learns it and the metric; by training the largest advantage and
-            whether it is surely above 0, None where nothing was measured).
-        utility: the metric's name, and its mean by training.
-        others: trainings that nobody attacks, with their utility, in words.
-    """
-
-    dataset: str
-    trainings: tuple[tuple[str, str], ...]
-    lines: tuple[tuple[str, tuple[tuple[str, bool] | None, ...]], ...]
-    utility: tuple[str, tuple[str, ...]]
-    others: str
-
-    @property
-    def heads(self) -> list[str]:
-        """What a column is called, on one line."""
-        return [", ".join(filter(None, training)) for training in self.trainings]
 
 
 def curves(summary: Mapping[str, Any]) -> list[Curve]:
@@ -127,80 +94,24 @@ def _cell(r: Row | None) -> tuple[str, bool] | None:
     return f"{r['advantage']:+z.2f}", leaks(r["advantage"], r["low"])
 
 
-def print_curves(summary: Mapping[str, Any], console: Console) -> None:
-    """A table for each data set: secrets down, trainings across, utility at the foot."""
+def build_curves(summary: Mapping[str, Any], *views: View) -> tuple[Block, ...]:
+    """The table of each data set for some views, and what its figures are.
+
+    A terminal shows those without an attack, too, and why attacks have no figure.
+    """
+    shown, printed = frozenset(views), frozenset(views) & {View.TERMINAL, View.WHOLE}
+    out: list[Block] = []
     found = curves(summary)
     for curve in found:
-        console.print(Text(f"\n{curve.dataset}", style="bold"))
-        for table in _tables(curve, console.width):
-            console.print(table)
-        if curve.others:
-            console.print(Text(f"Not attacked, utility: {curve.others}.", style="dim"))
-        for why in _reasons(curve.dataset, summary):
-            console.print(Text(why, style="yellow"))
+        out.append(replace(curve, views=shown if curve.lines else printed))
+        reasons = _reasons(curve.dataset, summary)
+        out += [Paragraph(why, Tone.WARNING, views=printed) for why in reasons]
     if any(curve.lines for curve in found):
-        console.print(Text(means(summary), style="dim"))
+        out.append(Paragraph(means(summary), Tone.SOFT, views=shown))
+    return tuple(out)
 
 
 def _reasons(dataset: str, summary: Mapping[str, Any]) -> list[str]:
     """Why attacks have no figure, each reason once."""
     here = [p for p in summary["points"] if clean(p["dataset"]) == dataset and p["reason"]]
     return sorted({clean(f"{p['attack']} by {p['adversary']}: {p['reason']}") for p in here})
-
-
-def _tables(curve: Curve, width: int) -> Iterator[Table]:
-    """One for each algorithm, and as many as it takes to set all trainings side by side."""
-    label = min(max(len(name) for name in (*dict(curve.lines), curve.utility[0])), _LABEL)
-    for algorithm in dict.fromkeys(a for a, _ in curve.trainings):
-        mine = [i for i, (a, _) in enumerate(curve.trainings) if a == algorithm]
-        head, heads = _heads(algorithm, [curve.trainings[i][1] for i in mine])
-        across: dict[int, str] = {}
-        left = width - label
-        for i, name in zip(mine, heads, strict=True):
-            wide = max(6, *map(len, name.split("\n"))) + 2
-            if across and wide > left:
-                yield _table(curve, head, across, label)
-                across, left = {}, width - label
-            across[i] = name
-            left -= wide
-        yield _table(curve, head, across, label)
-
-
-def _heads(algorithm: str, points: Sequence[str]) -> tuple[str, list[str]]:
-    """What stands over the secrets, and over each training.
-
-    Strengths of one defense whose name is long, or under one of several algorithms, are told by
-    their numbers, and the defense once.
-    """
-    names = {p.rsplit(" ", 1)[0] for p in points if p != _BARE}
-    swept = all(p == _BARE or p.rsplit(" ", 1)[-1].replace(".", "").isdigit() for p in points)
-    if len(names) == 1 and swept and (algorithm or len(*names) > _SHORT):
-        head = ", ".join(filter(None, (algorithm, *names)))
-        return f"{head} at", [p.rsplit(" ", 1)[-1] for p in points]
-    return algorithm, [_broken(p) for p in points]
-
-
-def _broken(point: str) -> str:
-    """A long point in lines: names, parameters, the swept strength."""
-    if len(point) <= _SHORT + 3:
-        return point
-    return "\n".join(point.replace(" + ", " +\n").replace("(", "\n(").rsplit(" ", 1))
-
-
-def _table(curve: Curve, head: str, across: Mapping[int, str], label: int) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column(Text(head), width=label, overflow="fold")
-    for name in across.values():
-        table.add_column(Text(name), justify="right", no_wrap=True)
-    for name, cells in curve.lines:
-        table.add_row(Text(name), *(_shown(cells[i]) for i in across))
-    name, values = curve.utility
-    table.add_row(Text(name), *(f"{values[i]} " for i in across))
-    return table
-
-
-def _shown(cell: tuple[str, bool] | None) -> Text:
-    if cell is None:
-        return Text("- ")
-    text, sure = cell
-    return Text(f"{text}{'*' if sure else ' '}", style="red" if sure else "")

@@ -54,9 +54,9 @@ def page() -> str:
     lines = [
         "# Attacks",
         "",
-        "Written by `python -m vflsec.report.docs_pages attacks` from the files in `attacks/`; edit "
-        "those. What each of them finds is measured in [evidence/attacks.md](evidence/attacks.md), "
-        "and beside independent implementations in "
+        "Written by `python -m vflsec.report.docs_pages attacks` from the files in `attacks/`; "
+        "edit those. What each of them finds is measured in "
+        "[evidence/attacks.md](evidence/attacks.md), and beside independent implementations in "
         "[evidence/independent.md](evidence/independent.md).",
         "",
         "| attack | aims at | needs | deviates | CPU s | in one sentence |",

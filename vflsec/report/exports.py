@@ -21,6 +21,7 @@ from vflsec.audit.exposure import outcomes
 from vflsec.audit.findings import format_verdict
 from vflsec.audit.gate import Verdict
 from vflsec.audit.leakage import POINT, rows_of
+from vflsec.audit.point import write_points
 from vflsec.audit.validated import Alive, titles
 from vflsec.errors import ConfigError
 from vflsec.runtime.atomic_files import json_text, read_text, write_atomic
@@ -87,7 +88,7 @@ def summary_of(
     """The summary as plain values that JSON can hold (missing numbers are null)."""
     cost = costs(record, results)
     told = [r for r in results if "versions" in r.facts]  # what they were trained with
-    points = plain(_rows(evaluation.points))
+    points = plain(write_points(evaluation.points))
     lines = dict(zip(evaluation.asked, record.get("gate_lines", []), strict=False))
     return plain(
         {
@@ -115,11 +116,11 @@ def summary_of(
             "treats": record.get("treats", {}),
             "confidence": record["confidence"],
             "cells": {"planned": len(record["wanted"]), "finished": len(results)},
-            "curves": _rows(evaluation.curves),
-            "points": _rows(evaluation.points),
+            "curves": rows_of(evaluation.curves),
+            "points": points,
             "leaks": strongest_attack.leaks(points, record["confidence"]),
             "strongest": strongest_attack.strongest(points, record["confidence"]),
-            "over_time": _rows(evaluation.over_time),
+            "over_time": write_points(evaluation.over_time),
             "dosing": list(evaluation.dosing),
             "labels": list(evaluation.labels),
             "pictures": list(image_samples.collected(record, results)),
@@ -178,10 +179,6 @@ def _parties(record: Mapping[str, Any], results: Sequence[CellResult]) -> dict[s
     return out
 
 
-def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    return rows_of(frame)
-
-
 def plain(value: Any) -> Any:
     """Nested values as JSON knows them; numbers that are not finite become None."""
     if value is None or type(value) in (str, bool, int):  # most are
@@ -235,10 +232,17 @@ def stored_summary(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _upgraded(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """A summary of version 1, whose findings were sentences, as one of today's."""
+    """A summary of version 1 as one of today's: findings were sentences, and what leaks was told
+    without the whole identity of its point.
+    """
     said = {format_verdict(v): "verdict" for v in summary["gates"]}
     findings = [{"kind": said.get(text, ""), "text": text} for text in summary["findings"]]
-    return {**summary, "schema_version": SUMMARY_VERSION, "findings": findings}
+    points, level = summary["points"], summary["confidence"]
+    made = {
+        "leaks": strongest_attack.leaks(points, level),
+        "strongest": strongest_attack.strongest(points, level),
+    }
+    return {**summary, "schema_version": SUMMARY_VERSION, "findings": findings, **made}
 
 
 def here(summary: Mapping[str, Any], folder: Path) -> dict[str, Any]:

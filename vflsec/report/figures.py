@@ -84,9 +84,10 @@ def _rows(data: Data) -> list[dict[str, Any]]:
         return list(data["points"])
     if "seed" in data.columns:
         from vflsec.audit.leakage import summarise
+        from vflsec.audit.point import write_points
 
         here = data[data["role"] != "control"] if "role" in data.columns else data
-        data = summarise(here)
+        return write_points(summarise(here))
     return [
         {k: None if isinstance(v, float) and v != v else v for k, v in r.items()}
         for r in rows_of(data)

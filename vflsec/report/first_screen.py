@@ -6,6 +6,7 @@ The terminal, the HTML and Markdown reports, the page to sign and notebooks prin
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from vflsec.audit import strongest_attack
@@ -13,6 +14,7 @@ from vflsec.audit.controls import leaks
 from vflsec.audit.findings import COUNTED, in_people
 from vflsec.audit.gate_selection import bare
 from vflsec.audit.leakage import is_undefended
+from vflsec.audit.point import Identity
 from vflsec.audit.rounding import beside
 from vflsec.audit.verdict_text import TASK
 from vflsec.report.coverage import families
@@ -125,9 +127,9 @@ def answers(summary: Mapping[str, Any]) -> list[str]:
             )
         for r in (r for r in turned if r["dataset"] == dataset):
             out.append(
-                f"{_under(r, attacked)}: {_named(r)} ranks the {clean(strongest_attack.secret(r))} in "
-                f"reverse; turned round it gains {_gain(r)}, so {clean(r['adversary'])} has them "
-                "once it knows which way round that is."
+                f"{_under(r, attacked)}: {_named(r)} ranks the {clean(strongest_attack.secret(r))} "
+                f"in reverse; turned round it gains {_gain(r)}, so {clean(r['adversary'])} has "
+                "them once it knows which way round that is."
             )
         told = [*sure, *(r for r in here if _to_whom(r) in map(_to_whom, turned))]
         rest = [r for r in here if r not in told and r["advantage"] is not None]
@@ -150,10 +152,8 @@ def answers(summary: Mapping[str, Any]) -> list[str]:
 
 def _in_people(r: Mapping[str, Any], points: Sequence[Mapping[str, Any]]) -> str:
     """A leak as a count of rows out of a hundred, where that was measured."""
-    keys = ("dataset", "algorithm", "defense", "strength", "adversary", "attack", "phase", "split")
-    here = [p for p in points if all(p[k] == r.get(k, p[k]) for k in keys)]
-    point = next((p for p in here if p["metric"] == r["metric"]), None)
-    hits = next((p for p in here if p["metric"] == COUNTED), None)
+    by = {Identity.of(p): p for p in points}
+    point, hits = by.get(Identity.of(r)), by.get(replace(Identity.of(r), metric=COUNTED))
     return "" if point is None else clean(in_people(point, hits))
 
 
@@ -168,12 +168,10 @@ def _attacks(r: Mapping[str, Any]) -> int:
 
 def _alone(r: Mapping[str, Any], summary: Mapping[str, Any]) -> bool:
     """Whether the attack would be called a leak had it been the only one."""
-    keys = ["dataset", "algorithm", "defense", "strength", "adversary", "attack", "metric", "split"]
-    keys += ["phase"] if "phase" in r else []
     return any(
         leaks(p["advantage"], p["advantage_low"])
         for p in summary["points"]
-        if p["attack"] and p["status"] == "ok" and all(p[k] == r[k] for k in keys)
+        if p["status"] == "ok" and Identity.of(p) == Identity.of(r)
     )
 
 

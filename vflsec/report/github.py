@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from vflsec.errors import ConfigError
+from vflsec.report.build import build_report
 from vflsec.report.coverage import older, unread
-from vflsec.report.markdown import markdown_summary
+from vflsec.report.markdown import render_markdown
 from vflsec.report.sanitize import annotation, clean
 from vflsec.report.ungated_leaks import unjudged
 from vflsec.report.verdicts import headline, title
@@ -30,7 +31,7 @@ def write_step_summary(summary: Mapping[str, Any]) -> bool:
     if not path:
         return False
     try:
-        append_text(Path(path), markdown_summary(summary) + "\n")
+        append_text(Path(path), render_markdown(build_report(summary)) + "\n")
     except OSError as error:
         raise ConfigError(
             f"GITHUB_STEP_SUMMARY: {path}: cannot be written: {error.strerror}."

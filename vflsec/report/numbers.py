@@ -7,7 +7,7 @@ from typing import Any
 
 from vflsec.audit.rounding import beside
 
-__all__ = ["against", "corrected", "interval", "number"]
+__all__ = ["against", "format_bytes", "format_short", "interval", "number"]
 
 
 def number(value: float | None, sign: bool = False, limit: float | None = None) -> str:
@@ -42,8 +42,17 @@ def interval(row: Mapping[str, Any], name: str, sign: bool = False) -> str:
     return f"{text} [{number(low, sign, zero)}, {number(high, sign, zero)}]"
 
 
-def corrected(row: Mapping[str, Any]) -> str:
-    """Advantage, Holm-corrected interval and the number of tries it was chosen from."""
-    shown = interval({**row, "x": row["advantage"], "x_low": row["low"], "x_high": row["high"]},
-                     "x", sign=True)  # fmt: skip
-    return f"{shown}, of {row['tried']}"
+def format_short(row: Mapping[str, Any], name: str) -> str:
+    """Three digits, also of small errors, with bounds where there are any."""
+    ends = [row.get(f"{name}{end}") for end in ("", "_low", "_high")]
+    text, low, high = ("-" if x is None else f"{x:.3g}" for x in ends)
+    return text if "-" in (text, low) else f"{text} [{low}, {high}]"
+
+
+def format_bytes(count: float) -> str:
+    """``12.8 kB``: in the unit that leaves three digits before the point."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"

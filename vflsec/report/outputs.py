@@ -17,11 +17,11 @@ def prepare() -> None:
     import matplotlib.backends.backend_svg
     import matplotlib.figure  # noqa: F401
 
+    import vflsec.report.build
     import vflsec.report.html
     import vflsec.report.junit
     import vflsec.report.markdown
-    import vflsec.report.sarif
-    import vflsec.report.statement  # noqa: F401
+    import vflsec.report.sarif  # noqa: F401
 
 
 def write_reports(folder: Path, summary: Mapping[str, Any]) -> None:
@@ -34,16 +34,17 @@ def write_reports(folder: Path, summary: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: the folder cannot be written.
     """
-    from vflsec.report.html import html
+    from vflsec.report.build import build_report
+    from vflsec.report.html import render_page, render_statement
     from vflsec.report.junit import junit_xml
-    from vflsec.report.markdown import markdown_summary
+    from vflsec.report.markdown import render_markdown
     from vflsec.report.sarif import sarif
-    from vflsec.report.statement import statement
 
+    report = build_report(summary)
     texts = {
-        "report.html": html(summary),
-        "statement.html": statement(summary),
-        "summary.md": markdown_summary(summary),
+        "report.html": render_page(report),
+        "statement.html": render_statement(report),
+        "summary.md": render_markdown(report),
         "junit.xml": junit_xml(summary),
         "results.sarif": json_text(sarif(summary)),
     }

@@ -6,112 +6,120 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from vflsec.audit.defense_label import called
-from vflsec.core.visibility import HEADS, Line, cells, claim
-from vflsec.report.rich_items import item
-from vflsec.report.sanitize import shown
-from vflsec.report.tables import print_tables
+from vflsec.core.visibility import claim
+from vflsec.report.console import print_blocks
+from vflsec.report.provenance import build_visible_table
+from vflsec.report.sanitize import clean_tree
+from vflsec.report.tables import build_profile
+from vflsec.report.tree import Block, Bullets, Column, Kind, Paragraph, Section, Table, Tone
 
-__all__ = ["attacks_of", "print_plan", "print_visibility"]
+__all__ = ["attacks_of", "build_plan", "print_plan"]
 
 
 def print_plan(plan: Mapping[str, Any], console: Console) -> None:
     """What is in the tables, what will run, what cannot and why, and the estimate."""
-    plan = shown(plan)
-    for data in plan["data"]:
-        print_tables(data, console, brief=True)
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("what for", "data", "algorithm", "defenses"):
-        table.add_column(name, overflow="fold")
-    table.add_column("trainings", justify="right")
-    for group in plan["groups"]:
+    print_blocks(build_plan(plan), console)
+
+
+def build_plan(plan: Mapping[str, Any]) -> tuple[Block, ...]:
+    """What is in the tables, what will run, what cannot and why, and the estimate, as blocks."""
+    groups = plan["groups"]
+    roles = dict.fromkeys(g["role"] for g in groups)
+    said = [*attacks_of(groups), *(_ROLES[r] for r in roles if r in _ROLES)]
+    blocks: tuple[Block, ...] = (
+        *(build_profile(data, brief=True) for data in plan["data"]),
+        _build_groups(groups),
+        *(Paragraph(f"  {line}") for line in said),
+        *_build_refused(plan),
+        *_build_visibility(plan["visibility"]),
+        *(Paragraph(f"note: {note}", Tone.SOFT) for note in plan["notes"]),
+        Section("", tuple(_build_cost(plan["cost"]))),
+    )
+    return tuple(map(clean_tree, blocks))
+
+
+def _build_groups(groups: Sequence[Mapping[str, Any]]) -> Table:
+    heads = [Column(name) for name in ("what for", "data", "algorithm", "defenses")]
+    rows = []
+    for group in groups:
         defenses = _stack(group["defenses"])
         strengths = [", ".join(f"{s:g}" for s in point) for point in group["strengths"] if point]
         if strengths:
             defenses += f" at {'; '.join(strengths)}"
-        table.add_row(
-            group["role"], group["dataset"], group["algorithm"], defenses,
-            str(len(group["cells"])),
-        )  # fmt: skip
-    console.print(table)
-    roles = dict.fromkeys(g["role"] for g in plan["groups"])
-    for line in [*attacks_of(plan["groups"]), *(_ROLES[r] for r in roles if r in _ROLES)]:
-        console.print(item("  ", Text(line)))
+        count = str(len(group["cells"]))
+        rows.append((group["role"], group["dataset"], group["algorithm"], defenses, count))
+    return Table("", (*heads, Column("trainings", Kind.NUMBER)), tuple(rows))
+
+
+def _build_refused(plan: Mapping[str, Any]) -> list[Paragraph]:
+    """Attacks that cannot be made, where, and why."""
     under = {c: _stack(g["defenses"]) for g in plan["groups"] for c in g["cells"]}
+    out = []
     for refused in plan["refused"]:
         where = dict.fromkeys(under[c] for c in refused["cells"] if c in under)
-        console.print(
-            Text.assemble(
-                (f"{refused['status']}: ", "yellow"),
-                f"{refused['attack']['name']} on {refused['dataset']} ({refused['role']}; "
-                f"{', '.join(where)}): {refused['reason']}",
-            )
+        text = (
+            f"{refused['status']}: {refused['attack']['name']} on {refused['dataset']} "
+            f"({refused['role']}; {', '.join(where)}): {refused['reason']}"
         )
-    print_visibility(plan["visibility"], console)
-    for note in plan["notes"]:
-        console.print(Text(f"note: {note}", style="dim"))
-    cost = plan["cost"]
-    console.print(
-        f"\n{cost['trainings']:,.0f} trainings, {cost['attacks']:,.0f} attacks, about "
+        out.append(Paragraph(text, Tone.WARNING))
+    return out
+
+
+def _build_visibility(entries: Sequence[Mapping[str, Any]]) -> list[Section]:
+    """Who sees what, for every protocol that hides something, and what that buys."""
+    seen: list[Any] = []
+    out = []
+    for entry in entries:
+        same = entry["defense"], entry["lines"], entry["hides"], entry["leaves"]
+        if same not in seen:  # else another algorithm, the same protocol
+            seen.append(same)
+            said = Paragraph(claim("It", entry["hides"], entry["leaves"]))
+            title = f"What stays visible: {entry['defense']}"
+            out.append(Section(title, (build_visible_table(entry), said)))
+    return out
+
+
+def _build_cost(cost: Mapping[str, Any]) -> Iterable[Block]:
+    """The estimate of time, memory, kept views and encryption."""
+    yield Paragraph(
+        f"{cost['trainings']:,.0f} trainings, {cost['attacks']:,.0f} attacks, about "
         f"{cost['steps']:,.0f} steps: roughly {_duration(cost['seconds'])} on one CPU thread, "
         f"{_duration(cost['control_seconds'])} of it for controls, in about "
         f"{_size(cost['memory_bytes'])} of memory (an estimate)."
     )
     if cost.get("views_bytes"):
-        console.print(
+        yield Paragraph(
             f"With --keep-views, about {_size(cost['views_bytes'])} of views are kept "
-            "(an estimate; --views-mb bounds them).", highlight=False,
-        )  # fmt: skip
+            "(an estimate; --views-mb bounds them)."
+        )
     if cost.get("ciphertext_bytes"):
-        _encryption(cost["encryption"], console)
+        lines = tuple(map(_encryption, cost["encryption"]))
+        yield Section("What encryption costs, by estimate", (Bullets(lines),))
         steps = max(cost["steps"], 1)
         sealed = cost["encryption_seconds"]
         spent = f"{sealed / steps:.2g} s a step and {_duration(sealed)} in all"
-        console.print(
+        yield Paragraph(
             f"Encryption: about {cost['ciphertext_bytes'] / steps / 1e6:.3g} MB of ciphertexts a "
             f"step (mean over all trainings), {cost['ciphertext_bytes'] / 1e9:.3g} GB in all; "
             f"{spent if sealed else 'emulated, so they are counted and not computed'}."
         )
 
 
-def print_visibility(entries: Sequence[Mapping[str, Any]], console: Console) -> None:
-    """Who sees what, for every protocol that hides something, and what that buys."""
-    shown: list[Any] = []
-    for entry in entries:
-        same = entry["defense"], entry["lines"], entry["hides"], entry["leaves"]
-        if same in shown and "sentences" not in entry:
-            continue  # another algorithm, the same protocol
-        shown.append(same)
-        console.print(Text(f"\nWhat stays visible: {entry['defense']}", style="bold"))
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        for name in HEADS:
-            table.add_column(name, overflow="fold")
-        for line in entry["lines"]:
-            table.add_row(*map(Text, cells(Line(**line))))
-        console.print(table)
-        said = [text for _, text in entry.get("sentences", [])]
-        for text in said or [claim("It", entry["hides"], entry["leaves"])]:
-            console.print(Text(text))
-
-
-def _encryption(entries: Sequence[Mapping[str, Any]], console: Console) -> None:
+def _encryption(e: Mapping[str, Any]) -> str:
     """Seconds by operation and bytes of one batch, an epoch and the whole run."""
-    console.print(Text("\nWhat encryption costs, by estimate", style="bold"))
-    for e in entries:
-        seconds = sum(e["seconds"].values())
-        parts = ", ".join(f"{k} {v:.2g} s" for k, v in e["seconds"].items())
-        more = [
-            f"{what} {_duration(seconds * e[n])} and {_size(e['bytes'] * e[n])}"
-            for what, n in (("an epoch", "per_epoch"), ("the whole run", "in_all"))
-        ]
-        body = f"{e['algorithm']} with {e['defense']} on {e['dataset']}" + (
-            "" if e["computed"] else ", if it were real"
-        )
-        body += f": a batch {seconds:.2g} s ({parts}) and {_size(e['bytes'])}; {'; '.join(more)}."
-        console.print(item("- ", Text(body)))
+    seconds = sum(e["seconds"].values())
+    parts = ", ".join(f"{k} {v:.2g} s" for k, v in e["seconds"].items())
+    more = [
+        f"{what} {_duration(seconds * e[n])} and {_size(e['bytes'] * e[n])}"
+        for what, n in (("an epoch", "per_epoch"), ("the whole run", "in_all"))
+    ]
+    real = "" if e["computed"] else ", if it were real"
+    return (
+        f"{e['algorithm']} with {e['defense']} on {e['dataset']}{real}: a batch {seconds:.2g} s "
+        f"({parts}) and {_size(e['bytes'])}; {'; '.join(more)}."
+    )
 
 
 def _size(count: float) -> str:

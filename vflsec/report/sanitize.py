@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
 from functools import lru_cache
 from typing import Any
 
 from vflsec.data.names import UNSEEN
 
-__all__ = ["annotation", "clean", "inert", "markdown", "shown"]
+__all__ = ["annotation", "clean", "clean_tree", "inert", "markdown", "shown"]
 
 # Controls, lone surrogates, non-characters, and marks that reorder or hide text.
 _HARMFUL = re.compile(
@@ -79,3 +81,18 @@ def annotation(text: object, *, field: bool = False) -> str:
     """`text` inside a GitHub workflow command; as the value of a property if `field`."""
     out = clean(text).replace("%", "%25")
     return out.replace(":", "%3A").replace(",", "%2C") if field else out
+
+
+def clean_tree(value: Any) -> Any:
+    """A part of a report with every text freed of what could harm a reader, see :func:`clean`."""
+    if isinstance(value, Enum):
+        return value
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, tuple):
+        return tuple(map(clean_tree, value))
+    if isinstance(value, dict):
+        return {key: clean_tree(inner) for key, inner in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return type(value)(**{f.name: clean_tree(getattr(value, f.name)) for f in fields(value)})
+    return value

@@ -1,4 +1,4 @@
-"""The page that a data-protection officer signs: what was audited, what was tried, the verdict."""
+"""What the page that a data-protection officer signs says beside the report's sections."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from vflsec.audit import strongest_attack
 from vflsec.audit.controls import leaks
 from vflsec.report import first_screen
 from vflsec.report.coverage import RAN, families, messages
-from vflsec.report.html import render
 from vflsec.report.sanitize import clean
+from vflsec.report.threat_model import kind_of_label
+from vflsec.report.tree import Fact, Facts, Paragraph, Section, Signatures, Tone
 from vflsec.report.ungated_leaks import unjudged
 from vflsec.report.verdicts import headline, place
 
-__all__ = ["paragraph", "statement"]
-
-_TEMPLATE = "statement.html.j2"
+__all__ = ["build_signatures", "build_systems", "paragraph"]
 
 _MEANS = {
     "PASS": "Every limit that was set holds for what was tried",
@@ -25,16 +24,6 @@ _MEANS = {
     "NO GATE": "No limit was set, so nothing was judged",
     "UNFINISHED": "Not all that was planned was measured, so nothing was judged",
 }
-
-
-def statement(summary: Mapping[str, Any]) -> str:
-    """The page of a summary (`vflsec.report.exports.summary_of`), complete in itself."""
-    return render(
-        _TEMPLATE,
-        summary,
-        paragraph=paragraph(summary),
-        systems=_systems(summary),
-    )
 
 
 def paragraph(summary: Mapping[str, Any]) -> str:
@@ -74,8 +63,8 @@ def _learns(summary: Mapping[str, Any]) -> list[str]:
     )
     turned = first_screen.reverses(summary)
     backwards = dict.fromkeys(
-        f"the {clean(strongest_attack.secret(r))} ({clean(r['dataset'])}), which {clean(r['adversary'])} can "
-        "work out once it knows which way round that is"
+        f"the {clean(strongest_attack.secret(r))} ({clean(r['dataset'])}), which "
+        f"{clean(r['adversary'])} can work out once it knows which way round that is"
         for r in turned
     )
     learnt = {r["dataset"] for r in [*found, *turned]}
@@ -90,24 +79,37 @@ def _learns(summary: Mapping[str, Any]) -> list[str]:
     return out
 
 
-def _systems(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+def build_systems(summary: Mapping[str, Any]) -> Section:
     """Data set by data set: who holds what, what trains, under which defenses."""
     out = []
-    for name, facts in summary["parties"].items():
+    for name, of in summary["parties"].items():
         here = [p for p in summary["points"] if p["dataset"] == name and p["attack"]]
-        out.append(
-            {
-                "name": name,
-                "parties": facts.get("parties", []),
-                "classes": facts.get("classes"),
-                "labels": facts.get("labels", []),
-                "rows": {_rows_of(k): n for k, n in facts.get("rows", {}).items()},
-                "seeds": facts.get("seeds", []),
-                "trainings": list(dict.fromkeys(clean(p["algorithm"]) for p in here)),
-                "defenses": list(dict.fromkeys(place(p) for p in here)),
-            }
-        )
-    return out
+        parties = of.get("parties", [])
+        first_ = parties[0] if parties else "not recorded"
+        rows = ", ".join(f"{_rows_of(k)} {n}" for k, n in of.get("rows", {}).items())
+        facts = (
+            Fact("Holds the labels", first_ + kind_of_label(of)),
+            Fact("Hold further columns", ", ".join(parties[1:]) or "nobody"),
+            Fact("Trained by", "; ".join(dict.fromkeys(p["algorithm"] for p in here))
+                 or "nothing that was attacked"),
+            Fact("Defenses", ", ".join(dict.fromkeys(map(place, here)))),
+            Fact("Rows", rows),
+            Fact("Seeds", ", ".join(map(str, of.get("seeds", [])))),
+        )  # fmt: skip
+        out.append(Section(name, (Facts(facts),)))
+    return Section("System", tuple(out), key="system")
+
+
+def build_signatures() -> Section:
+    """Where to sign, and what that confirms."""
+    who = ("Who ran the audit", "Data-protection officer", "For the controller")
+    confirms = Paragraph(
+        "An audit shows what the attacks that were tried could do with the means they were given. "
+        "It cannot show that no attack exists. Who signs confirms to have read this page, not that "
+        "the system is anonymous.", Tone.SOFT,
+    )  # fmt: skip
+    lines = Signatures(tuple(f"{name}: name, date, signature" for name in who))
+    return Section("Signatures", (confirms, lines), key="together")
 
 
 def _rows_of(key: str) -> str:

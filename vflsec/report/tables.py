@@ -1,21 +1,20 @@
-"""The user's own tables on a terminal: every column, and which rows the parties share."""
+"""The user's own tables: every column, and which rows the parties share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from vflsec.report.sanitize import clean, clean_tree
+from vflsec.report.tree import Block, Column, Kind, Paragraph, Section, Table, Tone, View
 
-from vflsec.report.rich_items import item
-from vflsec.report.sanitize import clean, shown
-
-__all__ = ["MATCHING", "matched", "print_tables"]
+__all__ = ["MATCHING", "build_profile", "build_tables", "matched"]
 
 _MOST = 60
 _PLURAL = {"number": "numbers", "category": "categories", "date": "dates"}
+_PAGES = frozenset({View.PAGE, View.STATEMENT, View.SUMMARY})
+_STATEMENT = frozenset({View.STATEMENT})
 
 MATCHING = "What matching the rows tells by itself"
 PSI = (
@@ -24,41 +23,103 @@ PSI = (
 )
 
 
-def print_tables(data: Mapping[str, Any], console: Console, *, brief: bool = False) -> None:
-    """Tables and overlap of one data set; nothing for a registered one.
+def build_tables(summary: Mapping[str, Any]) -> Section:
+    """Every column of the user's tables, and which rows the parties share."""
+    blocks = [b for name, of in summary.get("tables", {}).items() for b in _build_tables(name, of)]
+    if not blocks:
+        none = (
+            "No table of a user: the data come with vflsec or from a plug-in, with the hashes "
+            "under 8."
+            if summary.get("scenario")
+            else "Traces that were recorded of trainings, with the hashes of their seals under 8. "
+            "What was not recorded was not audited."
+        )
+        return Section("Tables", (Paragraph(none, views=_STATEMENT),), key="tables")
+    return Section("Tables", tuple(blocks), key="tables", nav="Tables")
+
+
+def _build_tables(name: str, facts: Mapping[str, Any]) -> list[Block]:
+    heads = {"name": "Column", "party": "Party", "role": "Role", "kind": "Kind",
+             "distinct": "Distinct", "missing": "Missing", "warning": "Doubtful"}  # fmt: skip
+    kinds = {"name": Kind.NAME, "distinct": Kind.NUMBER, "missing": Kind.NUMBER}
+    columns = tuple(Column(head, kinds.get(k, Kind.TEXT)) for k, head in heads.items())
+    out: list[Block] = [
+        Table(
+            _title_of(t), columns, tuple(tuple(str(c[k]) for k in heads) for c in t["columns"]),
+            f"Columns of {t['file']}",
+        )
+        for t in facts.get("tables", ())
+    ]  # fmt: skip
+    overlap = facts.get("overlap") or {}
+    return [*out, _build_overlap(name, overlap)] if len(overlap) > 1 else out
+
+
+def _title_of(t: Mapping[str, Any]) -> str:
+    how = f", {t['read_as']}" if t["read_as"] else ""
+    return f"{t['file']} ({' and '.join(t['parties'])}): {t['rows']} rows{how}"
+
+
+def _build_overlap(name: str, overlap: Mapping[str, Mapping[str, int]]) -> Table:
+    of = f" of {name}" if name else ""
+    heads = ("Party", "Rows", "In common", "With a label", "Only here")
+    rows = (
+        (party, *(str(f[k]) for k in ("rows", "common", "labelled", "only_here")))
+        for party, f in overlap.items()
+    )
+    return Table(
+        f"Which rows the parties{of} share",
+        tuple(Column(h, Kind.NUMBER if i else Kind.NAME) for i, h in enumerate(heads)),
+        tuple(rows),
+    )
+
+
+def build_profile(data: Mapping[str, Any], *, brief: bool = False) -> Section:
+    """Tables and overlap of one data set, as a terminal has them; empty for a registered one.
 
     Args:
         data: with ``tables`` and ``overlap``, see :mod:`vflsec.data.profile`.
-        console: where to print.
         brief: names of columns by kind, and not what is doubtful, which is printed anyway.
     """
-    data = shown(data)
-    for table in data.get("tables") or ():
-        how = f", {table['read_as']}" if table["read_as"] not in ("", "Parquet") else ""
-        whose = " and ".join(table["parties"])
-        console.print(Text(f"{table['file']} ({whose}): {table['rows']} rows{how}", style="bold"))
-        if brief:
-            for line in _kinds(table):
-                console.print(item("  ", Text(line)))
-            continue
-        console.print(_columns(table, len(table["parties"]) > 1))
-        more = len(table["columns"]) - _MOST
-        if more > 0:
-            console.print(f"and {more} more columns (--format json lists all).")
-        for column in table["columns"]:
-            if column["warning"]:
-                line = f"  {column['name']}: {column['warning']}."
-                console.print(Text(line, style="yellow"))
-    overlap = data.get("overlap") or {}
-    if overlap and data.get("tables") and len(data["tables"]) > 1:
-        console.print(_overlap(overlap))
+    tables = data.get("tables") or ()
+    blocks = [b for t in tables for b in (_build_kinds(t) if brief else _build_columns(t))]
+    if data.get("overlap") and len(tables) > 1:
+        overlap = _build_overlap("", data["overlap"])
+        heads = (replace(c, head=c.head.lower()) for c in overlap.columns)
+        blocks.append(replace(overlap, caption="", columns=tuple(heads)))
     said = _told(data)
     if said:
-        console.print(Text(MATCHING, style="bold"))
-        for line in said:
-            console.print(Text(f"  {line}"))
-    if data.get("tables") or said:
-        console.print()
+        blocks.append(_indented(MATCHING, said))
+    return clean_tree(Section("", tuple(blocks)))
+
+
+def _indented(title: str, lines: Iterable[str]) -> Section:
+    return Section(title, tuple(Paragraph(f"  {line}") for line in lines), tone=Tone.LEAD)
+
+
+def _build_kinds(table: Mapping[str, Any]) -> list[Block]:
+    return [_indented(_short_title(table), _kinds(table))]
+
+
+def _short_title(table: Mapping[str, Any]) -> str:
+    return _title_of({**table, "read_as": table["read_as"].replace("Parquet", "")})
+
+
+def _build_columns(table: Mapping[str, Any]) -> list[Block]:
+    """Every column with what it holds, and then what is doubtful."""
+    several = len(table["parties"]) > 1
+    names = ["column", *(["party"] if several else []), "role", "kind", "distinct", "missing"]
+    right = ("distinct", "missing")
+    keys = {"column": "name"}
+    listed = Table(
+        _short_title(table),
+        tuple(Column(n, Kind.NUMBER if n in right else Kind.TEXT) for n in names),
+        tuple(
+            tuple(str(c[keys.get(n, n)] or "") for n in names) for c in table["columns"]
+        ),
+        source="--format json",
+    )  # fmt: skip
+    doubts = (f"  {c['name']}: {c['warning']}." for c in table["columns"] if c["warning"])
+    return [listed, *(Paragraph(text, Tone.WARNING) for text in doubts)]
 
 
 def matched(summary: Mapping[str, Any], name: str) -> list[str]:
@@ -69,21 +130,6 @@ def matched(summary: Mapping[str, Any], name: str) -> list[str]:
 def _told(data: Mapping[str, Any]) -> list[str]:
     said = [clean(found["says"]) for found in data.get("alignment") or ()]
     return [*said, PSI] if said else []
-
-
-def _columns(table: Mapping[str, Any], several: bool) -> Table:
-    out = Table(box=None, pad_edge=False, header_style="dim")
-    names = ["column", "role", "kind", "distinct", "missing"]
-    names = [*names[:1], "party", *names[1:]] if several else names
-    for name in names:
-        right = name in ("distinct", "missing")
-        out.add_column(name, overflow="fold", justify="right" if right else "left")
-    for c in table["columns"][:_MOST]:
-        row = [c["name"], c["role"], c["kind"], str(c["distinct"]), str(c["missing"] or "")]
-        if several:
-            row.insert(1, c["party"])
-        out.add_row(*map(Text, row))
-    return out
 
 
 def _kinds(table: Mapping[str, Any]) -> list[str]:
@@ -109,13 +155,3 @@ def _kinds(table: Mapping[str, Any]) -> list[str]:
 
 def _of(column: Mapping[str, Any]) -> str:
     return f" ({column['kind']})" if column["role"] == "label" else ""
-
-
-def _overlap(overlap: Mapping[str, Mapping[str, int]]) -> Table:
-    out = Table(box=None, pad_edge=False, header_style="dim")
-    out.add_column("party")
-    for name in ("rows", "in common", "with a label", "only here"):
-        out.add_column(name, justify="right")
-    for party, f in overlap.items():
-        out.add_row(Text(party), *(str(f[k]) for k in ("rows", "common", "labelled", "only_here")))
-    return out

@@ -5,17 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vflsec.report import first_screen
+from vflsec.report.coverage import OUTSIDE
+from vflsec.report.numbers import number
 from vflsec.report.sanitize import clean
-
-__all__ = ["OUTSIDE", "POINTERS", "WORDS", "assumed", "threats"]
-
-OUTSIDE = (
-    "side channels such as timing",
-    "a party that departs from the protocol otherwise than the attacks above say of theirs",
+from vflsec.report.tree import (
+    Block,
+    Bullets,
+    Column,
+    Fact,
+    Facts,
+    Folded,
+    Kind,
+    Paragraph,
+    Section,
+    Table,
+    Tone,
+    View,
 )
-"""What no attack here tries."""
+from vflsec.report.verdicts import place
 
-POINTERS = (
+__all__ = ["WORDS", "assumed", "build_placing", "build_threats", "threats"]
+
+_PAGE = frozenset({View.PAGE})
+
+_POINTERS = (
     "GDPR, recital 26: whether a person is identifiable depends on all the means reasonably likely "
     "to be used. Compare the attacker's means above with those a partner or an outsider would "
     "reasonably have: the rows they know, the messages they see, the computing they can pay for.",
@@ -163,3 +177,104 @@ def assumed(summary: Mapping[str, Any]) -> list[dict[str, str]]:
 def _uses(spec: Mapping[str, Any]) -> list[str]:
     words = [n.partition(":")[0] for n in spec["needs"]]
     return [w for w in words if w not in ("known_rows", "prior", "aux_rows")]
+
+
+def build_threats(summary: Mapping[str, Any]) -> Section:
+    """Who holds what, who attacks with which means, and the words that the report uses."""
+    blocks: list[Block] = []
+    for name, of in summary["parties"].items():
+        parties = of.get("parties")
+        if parties:
+            hold = "hold" if len(parties) != 2 else "holds"
+            blocks.append(
+                Paragraph(f": {parties[0]} holds the labels{kind_of_label(of)}; "
+                          f"{', '.join(parties[1:])} {hold} further columns of the same rows.",
+                          strong=name, views=_PAGE)
+            )  # fmt: skip
+    found = threats(summary)
+    if found:
+        heads = (Column("Attack", Kind.NAME), Column("Attacker", Kind.PROSE),
+                 Column("How", Kind.PROSE, _PAGE), Column("Source", Kind.PROSE, _PAGE))  # fmt: skip
+        rows = tuple((t["attack"], t["words"], t["how"], t["source"]) for t in found)
+        caption = "Who attacks, wanting what, seeing what, knowing how much"
+        blocks.append(Table(caption, heads, rows))
+    else:
+        blocks.append(Paragraph("The scenario has no attack."))
+    blocks.append(Paragraph(first_screen.attacker(summary)))
+    blocks += _build_choices(summary.get("attacker") or {})
+    blocks.append(
+        Paragraph(
+            "Every attack is judged beside its strongest control: the same attacker with the same "
+            "known rows, without the federation. The advantage is what the federation adds to the "
+            "control that leaves least; it is called a leak where it holds against every control "
+            "(the others are in the hints of the tables, and in the column controls of "
+            "results.csv).", Tone.SOFT, views=_PAGE,
+        )
+    )  # fmt: skip
+    if summary.get("defenses"):
+        heads = (Column("Defense", Kind.NAME), Column("What it does", Kind.PROSE),
+                 Column("Source", Kind.PROSE))  # fmt: skip
+        rows = tuple((n, d["summary"], d["source"]) for n, d in summary["defenses"].items())
+        blocks.append(Table("Defenses in words", heads, rows, views=_PAGE))
+    words = Facts(tuple(Fact(word, meaning) for word, meaning in WORDS.items()))
+    blocks.append(Folded("Words used in this report", (words,), views=_PAGE))
+    return Section("Threat model in words", tuple(blocks), key="threats", nav="Threat model")
+
+
+def kind_of_label(facts: Mapping[str, Any]) -> str:
+    """What the labels of a data set are, in brackets; '' where that is not recorded."""
+    if facts.get("classes") == 1:
+        return " (a quantity)"
+    if facts.get("classes"):
+        return f" ({facts['classes']} classes)"
+    labels = facts.get("labels")
+    return f" (several of each row: {', '.join(labels)})" if labels else ""
+
+
+def _build_choices(attacker: Mapping[str, Any]) -> list[Block]:
+    """What a strong attacker's settings reached on drawn worlds, where several were tried."""
+    choices = attacker.get("choices", [])
+    if not choices:
+        return []
+    heads = ("Data", "Training", "Defense", "By", "Rows", "Written", "Advantage", "Taken",
+             "Advantage")  # fmt: skip
+    kinds = {"Written": Kind.NAME, "Advantage": Kind.NUMBER}
+    table = Table(
+        "The written and the best setting at each point, mean advantage over "
+        f"{len(attacker['seeds'])} worlds; a better one joins where it leads by more than it "
+        "varies",
+        tuple(Column(h, kinds.get(h, Kind.TEXT)) for h in heads),
+        tuple(
+            (r["dataset"], r["algorithm"], place(r), r["adversary"], r["split"],
+             r["written"] or "what is written cannot run", number(r["written_advantage"]),
+             r["chosen"] if r["joins"] else "as written", number(r["advantage"]))
+            for r in choices
+        ),
+        "Settings tried on drawn worlds",
+    )  # fmt: skip
+    tried = "; ".join(", ".join(labels) for labels in attacker["tried"].values())
+    title = "What each setting reached on the drawn worlds"
+    return [Folded(title, (table, Paragraph(f"Tried: {tried}.")), views=_PAGE)]
+
+
+def build_placing(summary: Mapping[str, Any]) -> Section:
+    """What the findings mean beside all the means that somebody could use."""
+    heads = (Column("Means", Kind.NAME), Column("Assumed here", Kind.PROSE),
+             Column("Not tried; likely in your case?", Kind.PROSE))  # fmt: skip
+    rows = tuple((m["means"], m["tried"], m["beyond"]) for m in assumed(summary))
+    caption = (
+        "The attacker's means that were assumed, beside all the means reasonably likely to be used"
+    )
+    return Section(
+        "Placing the findings",
+        (
+            Paragraph("An audit shows what the attacks that were tried could do with the means "
+                      "they were given. It cannot show that no attack exists."),
+            *((Table(caption, heads, rows),) if rows else ()),
+            Paragraph("Outside of what is audited here:"),
+            Bullets(OUTSIDE),
+            Paragraph("Where to read on. These are pointers, not legal advice:"),
+            Bullets(_POINTERS),
+        ),
+        key="placing", nav="Placing the findings",
+    )  # fmt: skip

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from types import SimpleNamespace
 from typing import Any
 
 from vflsec.report.numbers import against
 from vflsec.report.sanitize import clean
+from vflsec.report.tree import (
+    Block,
+    Column,
+    GateLine,
+    Gates,
+    Kind,
+    Paragraph,
+    Section,
+    Table,
+    Tone,
+    View,
+)
 
 __all__ = [
-    "beside_verdicts", "counts", "gate_of", "headline", "identity", "judged", "place", "point_of",
-    "some", "title", "titles", "unfinished", "weighed",
+    "beside_verdicts", "build_gates", "counts", "gate_of", "headline", "identity", "judged",
+    "place", "point_of", "some", "title", "titles", "unfinished", "weighed",
 ]  # fmt: skip
 
 Verdict = Mapping[str, Any]
@@ -149,3 +161,45 @@ def some(parts: Sequence[str], comma: str, most: int = 4) -> str:
     """The first of `parts` and how many more there are."""
     more = len(parts) - most
     return comma.join(parts[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def build_gates(summary: Mapping[str, Any], bounds: Paragraph) -> Section:
+    """Every gate at every point, and which attacks are shown to work.
+
+    Args:
+        summary: of the audit.
+        bounds: what pairs of bounds mean.
+    """
+    verdicts = summary["gates"]
+    page, pages = frozenset({View.PAGE}), frozenset({View.PAGE, View.STATEMENT, View.SUMMARY})
+    blocks: list[Block] = []
+    if verdicts:
+        rule = (
+            "A gate passes when the upper bound over seeds is within the threshold and every "
+            "attack is shown to work; it fails when the lower bound is beyond it; it is "
+            "inconclusive between."
+        )
+        blocks.append(Paragraph(rule, Tone.SOFT, views=page))
+        several = len({v["algorithm"] for v in verdicts if v["algorithm"]}) > 1
+        lines = tuple(_gate_line(v, several) for v in verdicts)
+        blocks.append(Gates(lines, "Every gate at every point it selects"))
+    else:
+        blocks.append(Paragraph("The scenario sets no gate.", views=pages))
+    blocks.append(replace(bounds, views=pages))
+    if summary.get("alive"):
+        heads = (Column("Attack", Kind.NAME), Column("Shown to work"),
+                 Column("Evidence", Kind.PROSE))  # fmt: skip
+        rows = tuple(
+            (name, "yes" if a["alive"] else "no", a["evidence"])
+            for name, a in summary["alive"].items()
+        )
+        blocks.append(Table("Is each attack shown to work?", heads, rows, views=page))
+    return Section("Gates", tuple(blocks), key="gates", nav="Gates")
+
+
+def _gate_line(v: Verdict, several: bool) -> GateLine:
+    return GateLine(
+        v["verdict"], v["label"], point_of(v), point_of(v if several else {**v, "algorithm": ""}),
+        v["reason"], against(v, "value"), against(v, "low"), against(v, "high"), v["n"],
+        v["attack"], v["adversary"], v["split"],
+    )  # fmt: skip

@@ -264,8 +264,8 @@ def attack_file_rules(name: str) -> None:
     assert entry.source, f"{entry.path}: the docstring needs a 'Source:' paragraph"
     assert len(text.splitlines()) <= 300, f"{entry.path}: more than 300 lines"
     banned = (
-        "vflsec.audit", "vflsec.engine", "vflsec.core.federation", "vflsec.core.task", "vflsec.data",
-        "vflsec.train", "vflsec.plan", "vflsec.measure",
+        "vflsec.audit", "vflsec.engine", "vflsec.core.federation", "vflsec.core.task",
+        "vflsec.data", "vflsec.train", "vflsec.plan", "vflsec.measure",
     )  # fmt: skip
     for node in ast.walk(ast.parse(text)):
         names = []

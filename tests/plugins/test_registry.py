@@ -21,7 +21,7 @@ from vflsec.errors import ConfigError, MissingDependencyError
 from vflsec.plugins import registry
 from vflsec.plugins.registry import Registry
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 Install = Callable[..., Path]
 
 ATTACK = '''"""One sentence. Another one.
@@ -30,7 +30,7 @@ Source: Somebody (2020), eq. 3,
 second line.
 """
 from dataclasses import dataclass
-from vflsec import registry
+from vflsec.plugins import registry
 from vflsec.core.attack import Attack
 {extra}
 @registry.attack
@@ -57,7 +57,7 @@ def foreign(kind: str = "attack") -> Registry:
 def test_lists_are_made_without_importing_anything_heavy(plugin: Path) -> None:
     code = (
         "import sys\n"
-        "from vflsec import registry as r\n"
+        "from vflsec.plugins import registry as r\n"
         "for known in (r.attacks, r.defenses, r.algorithms, r.datasets):\n"
         "    for e in known.entries().values(): e.summary, e.source, e.aliases\n"
         "heavy = {'torch', 'pandas', 'sklearn', 'scipy', 'matplotlib', 'opacus', 'pydantic'}\n"
@@ -324,7 +324,7 @@ def test_an_attack_among_the_defenses(install: Install) -> None:
 
 DEFENSE = '''"""Doc."""
 from dataclasses import dataclass
-from vflsec import registry
+from vflsec.plugins import registry
 from vflsec.core.policy import Policy
 @registry.defense
 @dataclass(frozen=True)

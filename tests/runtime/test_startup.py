@@ -31,7 +31,7 @@ MAY: dict[str, set[str]] = {
 }
 _RUN = """
 import json, sys
-from vflsec import cli
+from vflsec.cli import main as cli
 out = {}
 for line in sys.argv[1:]:
     command = json.loads(line)

@@ -1,0 +1,293 @@
+"""What is known of one attack, or of the main task, at one training: a point, as a typed value.
+
+An identity is compared whole. What differs in some of its fields alone is found by
+:meth:`Identity.without`, so that no field is forgotten.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import pandas as pd
+
+from vflsec.audit import defense_label
+from vflsec.audit.controls import Leakage
+
+__all__ = [
+    "IDENTITY",
+    "UNDEFENDED",
+    "Estimate",
+    "Identity",
+    "Point",
+    "Training",
+    "clean",
+    "points_frame",
+    "read_points",
+    "write_points",
+]
+
+UNDEFENDED = "none"
+"""Name of having no defense."""
+
+
+def clean(value: Any) -> Any:
+    """The value, or None for NaN, which tables hold where there is no number."""
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """Identity of a training: everything but its seed.
+
+    Attributes:
+        dataset: name of the data set.
+        algorithm: what the training is called, its name and settings.
+        defense: label of the stack of defenses (:mod:`vflsec.audit.defense_label`), or "none".
+        strength: the swept number in the units of its defense; None where no defense has one.
+    """
+
+    dataset: str
+    algorithm: str
+    defense: str
+    strength: float | None
+
+    @property
+    def training(self) -> Training:
+        """The training alone."""
+        return Training(self.dataset, self.algorithm, self.defense, self.strength)
+
+    @property
+    def is_undefended(self) -> bool:
+        """Whether there is no defense, or each of a stack has strength 0, the exact identity.
+
+        The swept strength is that of one defense; the label tells those of the others. A defense
+        without a strength is always on.
+        """
+        if self.defense == UNDEFENDED or self.strength != 0:
+            return self.defense == UNDEFENDED
+        return defense_label.stacked(self.defense) - defense_label.off(self.defense) <= 1
+
+
+@dataclass(frozen=True, slots=True)
+class Identity(Training):
+    """Identity of a point: everything of a measure but its seed and its figures.
+
+    Attributes:
+        phase: of the training, after which it was measured.
+        adversary: its parties, joined by "+"; "" for the main task, as in what follows.
+        attack: the attack's label.
+        attack_key: :attr:`vflsec.specs.AttackSpec.key`, which holds all its settings and grants.
+        of_label: which of several labels, or which question about a quantity.
+        known_rows: labelled rows that were granted; None where that is not known.
+        target: what is guessed, such as ``label``.
+        victim: parties whose secret that is, joined by "+".
+        split: ``train``, ``validation`` or ``test``.
+        metric: see :mod:`vflsec.audit.metrics`; "" where nothing was measured.
+    """
+
+    phase: str = ""
+    adversary: str = ""
+    attack: str = ""
+    attack_key: str = ""
+    of_label: str = ""
+    known_rows: float | None = None
+    target: str = ""
+    victim: str = ""
+    split: str = ""
+    metric: str = ""
+
+    @property
+    def identity(self) -> Identity:
+        """The identity alone."""
+        return Identity(*(getattr(self, name) for name in IDENTITY))
+
+    def without(self, *names: str) -> Identity:
+        """The identity with these fields empty, by which points that differ in them alone agree."""
+        return replace(self.identity, **{name: _EMPTY[name] for name in names})
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Identity:
+        """From a row of results, of a summary or of a frame; fields that it lacks stay empty."""
+        return Identity(*(clean(row.get(name, _EMPTY[name])) for name in IDENTITY))
+
+
+_EMPTY: dict[str, Any] = {f.name: "" for f in fields(Identity)} | {
+    "strength": None, "known_rows": None,
+}  # fmt: skip
+IDENTITY = tuple(_EMPTY)
+"""Names of the fields of an identity, which are columns of results."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean over seeds with its t bounds, in the units of the metric.
+
+    Attributes:
+        mean: None where no seed has a figure.
+        sd: standard deviation over seeds (n - 1); None for one seed, as are all bounds.
+        low, high: two-sided bounds at the confidence of the audit.
+        lower, upper: one-sided bounds at the same confidence.
+        seeds: how many have a figure.
+    """
+
+    mean: float | None = None
+    sd: float | None = None
+    low: float | None = None
+    high: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+    seeds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Point(Identity):
+    """One attack, or one metric of the main task, at one training, over its seeds.
+
+    Attributes:
+        primary: the metric that verdicts rest on.
+        n, n_least: the most and the fewest rows that were scored on a seed.
+        chance: the metric's level of chance; None where it has none.
+        leakage: the advantage over each control; None where there is none, as for the main task.
+        planned: seeds of the training.
+        seeds: seeds with a figure.
+        failed: seeds on which it ended in an error.
+        failed_trainings: seeds on which the training did.
+        status: ``ok`` if a seed is, else why there is no figure.
+        reason: why a seed has none, in words; "" where each has one.
+        asked: what the attack chose by itself, with the number of seeds where these differ.
+        bytes, messages: what all parties sent in training, means over seeds.
+        value: the attack's figure, or that of the main task.
+        control_value: of the control that leaves the least advantage.
+        advantage: over all controls, paired by seed, signed so that more is worse for privacy.
+        worst_seed: the largest advantage over all controls in a single seed.
+        turned: the figure of the answer turned round, where there is such a thing.
+        mirrored: its advantage over the control that was named beforehand.
+        utility_metric: the main task's metric.
+        utility: its figure under this training.
+        utility_drop: undefended less defended, paired by seed.
+        gap: why what the adversary was seen to get carries no pass; "" where it does.
+    """
+
+    primary: str = ""
+    n: int = 0
+    n_least: int = 0
+    chance: float | None = None
+    leakage: Leakage | None = None
+    planned: int = 0
+    seeds: int = 0
+    failed: int = 0
+    failed_trainings: int = 0
+    status: str = "ok"
+    reason: str = ""
+    asked: str = ""
+    bytes: float | None = None
+    messages: float | None = None
+    value: Estimate = field(default_factory=Estimate)
+    control_value: Estimate = field(default_factory=Estimate)
+    advantage: Estimate = field(default_factory=Estimate)
+    worst_seed: float | None = None
+    turned: Estimate = field(default_factory=Estimate)
+    mirrored: Estimate = field(default_factory=Estimate)
+    utility_metric: str = ""
+    utility: Estimate = field(default_factory=Estimate)
+    utility_drop: Estimate = field(default_factory=Estimate)
+    gap: str = ""
+
+    @property
+    def control(self) -> str:
+        """Name of the control with the least mean advantage, or ""."""
+        return self.leakage.least.name if self.leakage else ""
+
+    @property
+    def named(self) -> str:
+        """Name of the control that was named beforehand, or ""."""
+        return self.leakage.ahead.name if self.leakage else ""
+
+    def __getitem__(self, column: str) -> Any:
+        """What a frame holds in this column, None where there is no number."""
+        if column in _PARTS:
+            name, end = _PARTS[column]
+            return getattr(getattr(self, name), end)
+        if column == "controls":
+            return self.leakage.as_dict() if self.leakage else {}
+        return getattr(self, column)
+
+    def get(self, column: str, default: Any = None) -> Any:
+        """As `self[column]`; every column is there."""
+        return self[column]
+
+    @property
+    def is_main(self) -> bool:
+        """Whether it is an attack's answer in the metric that verdicts rest on, with a figure."""
+        return bool(self.attack) and self.status == "ok" and self.metric == self.primary
+
+
+_ENDS = tuple(f.name for f in fields(Estimate))
+_PLAIN = tuple(f for f in fields(Point) if f.name not in ("leakage", "gap"))
+
+
+def _columns(name: str) -> list[str]:
+    """The columns of an estimate, in the order of its fields."""
+    return [name if end == "mean" else f"{name}_{end}" for end in _ENDS]
+
+
+_PARTS = {
+    column: (f.name, end)
+    for f in fields(Point)
+    if f.type == "Estimate"
+    for column, end in zip(_columns(f.name), _ENDS, strict=True)
+}
+
+
+def write_points(points: Sequence[Point]) -> list[dict[str, Any]]:
+    """Rows of ``summary.json``: one plain value for each column, None where there is no number."""
+    gaps = any(p.gap for p in points)
+    return [_row(p) | ({"gap": p.gap} if gaps else {}) for p in points]
+
+
+def _row(point: Point) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for f in _PLAIN:
+        value = getattr(point, f.name)
+        if isinstance(value, Estimate):
+            ends = (getattr(value, end) for end in _ENDS)
+            out |= zip(_columns(f.name), ends, strict=True)
+        else:
+            out[f.name] = value
+        if f.name == "chance":
+            every = point.leakage.as_dict() if point.leakage else {}
+            out |= {"control": point.control, "named": point.named, "controls": every}
+    return out
+
+
+def points_frame(points: Sequence[Point]) -> pd.DataFrame:
+    """The points as a table, NaN where there is no number; without columns where there is none."""
+    frame = pd.DataFrame(write_points(points))
+    return frame.astype(dict.fromkeys(_NUMBERS, "float64")) if points else frame
+
+
+_NUMBERS = [
+    column for f in fields(Point) for column in (_columns(f.name)[:-1] if f.type == "Estimate" else
+    [f.name] if f.type == "float | None" else [])
+]  # fmt: skip
+
+
+def read_points(rows: Iterable[Mapping[str, Any]]) -> list[Point]:
+    """Points from rows of a summary or of a frame, also those that earlier versions wrote."""
+    return [_read(row) for row in rows]
+
+
+def _read(row: Mapping[str, Any]) -> Point:
+    given: dict[str, Any] = {"leakage": Leakage.of(row)}
+    for f in fields(Point):
+        if f.type == "Estimate":
+            found = {e: clean(row.get(c)) for c, e in zip(_columns(f.name), _ENDS, strict=True)}
+            given[f.name] = Estimate(**found | {"seeds": int(found["seeds"] or 0)})
+        elif f.name in row and f.name not in given:
+            given[f.name] = clean(row[f.name])
+    given.setdefault("n_least", given.get("n", 0))  # earlier versions told the most alone
+    given.setdefault("planned", given.get("seeds", 0))
+    return Point(**given)

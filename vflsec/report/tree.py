@@ -1,0 +1,346 @@
+"""A report as plain values: what is said, in which order, and who is shown it; without a medium.
+
+:func:`vflsec.report.build.build_report` makes one from an audit. Console, HTML, Markdown and
+notebooks lay out what stands here: they decide nothing, and look nothing up elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, ClassVar, TypeAlias
+
+__all__ = [
+    "EVERYWHERE", "Block", "Bullets", "Cell", "Column", "Curve", "Fact", "Facts", "Figure",
+    "Figures", "Folded", "GateLine", "Gates", "Kind", "Paragraph", "Report", "Section",
+    "Signatures", "Step", "Steps", "Table", "Tone", "Verbatim", "View",
+]  # fmt: skip
+
+
+class View(StrEnum):
+    """Who is shown a report, and how much of it."""
+
+    PAGE = "page"
+    STATEMENT = "statement"
+    SUMMARY = "summary"
+    TERMINAL = "terminal"
+    WHOLE = "whole"
+    NOTEBOOK = "notebook"
+
+
+class Kind(StrEnum):
+    """What a column of a table holds."""
+
+    TEXT = "text"
+    NAME = "name"
+    NUMBER = "number"
+    PROSE = "prose"
+    STATE = "state"
+    GROUP = "group"
+
+
+class Tone(StrEnum):
+    """What a text or figure means to its reader, to be shown by colour or weight."""
+
+    PLAIN = ""
+    SOFT = "soft"
+    LEAD = "lead"
+    WARNING = "warning"
+    GOOD = "good"
+    LEAK = "leak"
+    GAIN_1 = "gain 1"
+    GAIN_2 = "gain 2"
+    GAIN_3 = "gain 3"
+    GAIN_4 = "gain 4"
+
+
+EVERYWHERE = frozenset(View)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """One piece of a section.
+
+    Attributes:
+        views: who is shown it.
+    """
+
+    views: frozenset[View] = EVERYWHERE
+
+
+@dataclass(frozen=True)
+class Paragraph(Block):
+    """Some sentences; `strong` are words before them, and a `command` to copy may end them."""
+
+    kind: ClassVar[str] = "paragraph"
+    text: str
+    tone: Tone = Tone.PLAIN
+    strong: str = ""
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class Bullets(Block):
+    """A list of sentences, of which a page folds those after the first `most`."""
+
+    kind: ClassVar[str] = "bullets"
+    items: tuple[str, ...]
+    most: int = 1000
+    tone: Tone = Tone.PLAIN
+
+
+@dataclass(frozen=True)
+class Step:
+    """What to do now, and the command that does it ('' if none does)."""
+
+    text: str
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class Steps(Block):
+    """What to do next, most urgent first."""
+
+    kind: ClassVar[str] = "steps"
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: its head, what it holds, and who is shown it."""
+
+    head: str
+    kind: Kind = Kind.TEXT
+    views: frozenset[View] = EVERYWHERE
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell: its text, what it means, a remark beside it, and one that a page shows on demand."""
+
+    text: str
+    tone: Tone = Tone.PLAIN
+    note: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Table(Block):
+    """A table.
+
+    Attributes:
+        caption: what it shows.
+        columns: see :class:`Column`.
+        rows: a cell for each column; a plain text is a cell without more.
+        label: a short name of it; the caption if empty.
+        source: file that holds all rows, where a medium shows the first ones only.
+    """
+
+    kind: ClassVar[str] = "table"
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell | str, ...], ...]
+    label: str = ""
+    source: str = "report.html"
+
+    def seen_by(self, view: View) -> Table:
+        """The table without the columns that `view` is not shown."""
+        kept = [i for i, c in enumerate(self.columns) if view in c.views]
+        if len(kept) == len(self.columns):
+            return self
+        rows = tuple(tuple(row[i] for i in kept) for row in self.rows)
+        return replace(self, columns=tuple(self.columns[i] for i in kept), rows=rows)
+
+
+@dataclass(frozen=True)
+class Curve(Block):
+    """Leakage and utility of one data set, training by training.
+
+    Attributes:
+        dataset: its name.
+        trainings: what was attacked, as (algorithm, defense and strength); undefended and weakest
+            first, the algorithm empty where there is one.
+        lines: (whose secret, who learns it and the metric; by training the largest advantage and
+            whether it is significantly above 0, None where nothing was measured).
+        utility: the metric's name, and its mean by training.
+        others: trainings that nobody attacks, with their utility, in words.
+    """
+
+    kind: ClassVar[str] = "curve"
+    dataset: str
+    trainings: tuple[tuple[str, str], ...]
+    lines: tuple[tuple[str, tuple[tuple[str, bool] | None, ...]], ...]
+    utility: tuple[str, tuple[str, ...]]
+    others: str
+
+    @property
+    def heads(self) -> list[str]:
+        """What a column is called, on one line."""
+        return [", ".join(filter(None, training)) for training in self.trainings]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure: its title, what it shows in words, and what is drawn."""
+
+    title: str
+    alt: str
+    chart: Any
+    prefix: str
+
+
+@dataclass(frozen=True)
+class Figures(Block):
+    """Figures side by side."""
+
+    kind: ClassVar[str] = "figures"
+    figures: tuple[Figure, ...]
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A term with its value, and a hash or the like that ends it."""
+
+    term: str
+    text: str
+    code: str = ""
+
+
+@dataclass(frozen=True)
+class Facts(Block):
+    """Terms with what they stand for."""
+
+    kind: ClassVar[str] = "facts"
+    facts: tuple[Fact, ...]
+
+
+@dataclass(frozen=True)
+class Folded(Block):
+    """Blocks below a title that a page can fold."""
+
+    kind: ClassVar[str] = "folded"
+    title: str
+    blocks: tuple[Block, ...]
+    open: bool = False
+
+
+@dataclass(frozen=True)
+class Verbatim(Block):
+    """Lines as they are."""
+
+    kind: ClassVar[str] = "verbatim"
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class GateLine:
+    """One gate at one point.
+
+    Attributes:
+        verdict: its code, ``PASS``, ``FAIL`` or ``INCONCLUSIVE``.
+        label: the gate in words.
+        where: the point; `short` without the training, where there is one only.
+        reason: why, in a sentence.
+        value, low, high: with digits that put them on their side of the limit.
+        seeds: how many.
+        attack: which attack decided, '' for none; `by` whom, on which `rows`.
+    """
+
+    verdict: str
+    label: str
+    where: str
+    short: str
+    reason: str
+    value: str
+    low: str
+    high: str
+    seeds: int
+    attack: str = ""
+    by: str = ""
+    rows: str = ""
+
+
+@dataclass(frozen=True)
+class Gates(Block):
+    """Every gate at every point, with its verdict."""
+
+    kind: ClassVar[str] = "gates"
+    lines: tuple[GateLine, ...]
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Signatures(Block):
+    """Lines to sign on."""
+
+    kind: ClassVar[str] = "signatures"
+    lines: tuple[str, ...]
+
+
+Content: TypeAlias = "Block | Section"
+
+
+@dataclass(frozen=True)
+class Section(Block):
+    """A title with what stands below it.
+
+    Attributes:
+        title: '' where what stands above is its title.
+        blocks: see :class:`Block`; sections may nest.
+        key: what links name it by.
+        nav: its name in the list of links, '' for none.
+        tone: of the title.
+    """
+
+    kind: ClassVar[str] = "section"
+    title: str
+    blocks: tuple[Content, ...]
+    key: str = ""
+    nav: str = ""
+    tone: Tone = Tone.PLAIN
+
+    def seen_by(self, view: View) -> Section:
+        """The section with the blocks that `view` is shown."""
+        return replace(self, blocks=_seen_by(view, self.blocks))
+
+
+def _seen_by(view: View, blocks: tuple[Content, ...]) -> tuple[Any, ...]:
+    out: list[Content] = []
+    for block in blocks:
+        if view not in block.views:
+            continue
+        if isinstance(block, Section | Table):
+            block = block.seen_by(view)
+        elif isinstance(block, Folded):
+            block = replace(block, blocks=_seen_by(view, block.blocks))
+        if not isinstance(block, Section) or block.blocks:
+            out.append(block)
+    return tuple(out)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an audit found, as it is told.
+
+    Attributes:
+        name: of the audit.
+        verdict: over all gates: ``PASS``, ``FAIL``, ``INCONCLUSIVE``, ``NO GATE``, ``UNFINISHED``.
+        how: one sentence on how it came about.
+        scope: the verdict with what it holds for.
+        made_by: which vflsec.
+        whole: the command that prints all of it, '' where none can.
+        sections: of each view, in order.
+    """
+
+    name: str
+    verdict: str
+    how: str
+    scope: str
+    made_by: str
+    whole: str
+    sections: Mapping[View, tuple[Section, ...]] = field(default_factory=dict)
+
+    def seen_by(self, view: View) -> tuple[Section, ...]:
+        """The sections of a view, with what it is shown of each."""
+        return _seen_by(view, self.sections[view])
