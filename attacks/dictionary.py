@@ -54,9 +54,9 @@ from vflsec.core.attack import Attack
 from vflsec.core.guess import Guess
 from vflsec.core.view import View
 from vflsec.errors import ThreatModelError
-from vflsec.nn import row_functions as functions
-from vflsec.nn.exact_tests import differ
-from vflsec.nn.row_functions import FAMILIES, Family, Messages, Visit
+from vflsec.inference import row_functions as functions
+from vflsec.inference.exact_tests import differ
+from vflsec.inference.row_functions import FAMILIES, Family, Messages, Visit
 from vflsec.plugins import registry
 
 ALIASES = ("simple_functions",)

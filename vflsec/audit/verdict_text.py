@@ -15,6 +15,7 @@ from vflsec.audit.gate_candidate import Candidate
 from vflsec.audit.leakage import is_undefended
 from vflsec.audit.metrics import METRICS, reach
 from vflsec.audit.rounding import beside
+from vflsec.plugins import registry
 from vflsec.specs import QUESTIONS, asked
 
 if TYPE_CHECKING:
@@ -52,12 +53,26 @@ def thin(row: Mapping[str, Any], leak: Leakage, seeds: int, rows: int) -> str:
     if scored < rows:
         seed = "" if scored == int(row["n"]) else " on a seed"
         return f"{name} was scored on {scored} rows{seed}, and a pass takes at least {rows}"
+    if _is_silent(row):
+        return ""
     same = leak.ahead.sd is not None and leak.ahead.sd <= _ROUNDING * abs(leak.ahead.mean)
     if same and not _full(row, leak) and not leak.without(planned):
         return f"{name} has the same figure on all {n} seeds, so their spread says nothing"
-    if row.get("value_sd") == 0 and row.get("value") == row.get("chance"):
+    if _is_blank(row):
         return f"{name} tells no two rows apart on any of {n} seeds, as a broken attack would"
     return ""
+
+
+def _is_blank(row: Mapping[str, Any]) -> bool:
+    """Whether the figure is that of chance, exactly, on every seed."""
+    return row.get("value_sd") == 0 and row.get("value") == row.get("chance")
+
+
+def _is_silent(row: Mapping[str, Any]) -> bool:
+    """Whether the attack says by equal scores, on every seed, that it found nothing."""
+    name = str(row["attack"]).partition("(")[0]
+    known = registry.attacks.entries()
+    return _is_blank(row) and name in known and bool(registry.attacks.get(name).silent)
 
 
 def _full(row: Mapping[str, Any], leak: Leakage) -> bool:
@@ -327,11 +342,15 @@ def reversed_(lead: Candidate, more: int | None, gate: Gate) -> str:
 
 
 def detectable(found: Sequence[Candidate], alpha: float) -> dict[str, float]:
-    """By attack the least leakage over all controls that would have been shown to be above 0."""
+    """By attack the least leakage over all controls that would have been shown to be above 0.
+
+    Of one that found nothing on any seed no spread tells it.
+    """
     out: dict[str, float] = {}
     for c in found:
         leak = Leakage.of(c.row)
-        least = leak.detectable(alpha) if leak is not None else None
+        silent = leak is None or _is_silent(c.row)
+        least = leak.detectable(alpha) if leak is not None and not silent else None
         if least is not None:
             out[c.name] = max(least, out.get(c.name, 0.0))
     return out
