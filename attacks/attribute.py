@@ -35,7 +35,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vflsec.core.attack import asked_of
+from vflsec.core.attack import describe_scoring
 from vflsec.core.quantity_questions import figure
 from vflsec.inference.completion import Fit, logistic_by_one, logistic_cv
 from vflsec.inference.embedding_readout import TIMES, by_product, multiplied, paired, readings
@@ -203,7 +203,7 @@ def embedded(view: View, attack: Attack) -> tuple[View, Tensor, dict[str, Tensor
     The auxiliary rows come first, and then the training rows that are asked about. Embeddings are
     the last (''), and those that ``embedding_inversion`` reads beside them (', mean' and so on).
     """
-    seen = view.for_attribute(*asked_of(attack))
+    seen = view.for_attribute(*describe_scoring(attack))
     rows = torch.cat([seen.require_known().rows, view.targets["train"]])
     tables = readings(view, "embedding", TIMES)
     return seen, rows, {

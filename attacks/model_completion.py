@@ -39,8 +39,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vflsec.inference.adversary_model import own_model, own_rows
-from vflsec.inference.completion import SHRINKAGE, Fit, Fitted, logistic_chosen, simplest_good
-from vflsec.inference.inference_heads import Standardise, fit_networks, fronts
+from vflsec.inference.completion import (
+    SHRINKAGE,
+    Fit,
+    Fitted,
+    Problem,
+    logistic_chosen,
+    simplest_good,
+)
+from vflsec.inference.inference_heads import HeadSettings, Standardise, fit_networks, fronts
 from vflsec.inference.mixmatch import MixMatch, fit_mixmatch
 from vflsec.nn.rows import in_pieces
 from vflsec.plugin import Attack, Guess, ThreatModelError, View, check, registry
@@ -129,26 +136,23 @@ class ModelCompletion(Attack):
         if variant == "logistic":
             return ground.logistic()
         hidden = (self.hidden,) if variant.endswith("mlp") else ()
+        settings = HeadSettings(hidden, self.steps)
         if variant == "mlp":
             frozen: list[nn.Module] = [nn.Identity() for _ in ground.views]
-            return fit_networks(
-                variant, frozen, ground.frozen_known, knowns, ground.frozen, rngs, classes,
-                before=ground.frozen_fronts, hidden=hidden, steps=self.steps,
-            )  # fmt: skip
+            problem = Problem(ground.frozen_known, knowns, ground.frozen, classes)
+            return fit_networks(variant, frozen, problem, rngs, settings, ground.frozen_fronts)
         if len(ground.models) < len(ground.views):
             return None
+        problem = Problem(ground.own_known, knowns, ground.own, classes)
         if variant.startswith("mixmatch"):
             first = ground.views[0]
             codes = any(first.schema[p].categorical for p in first.adversary)
             free = [own_rows(v, v.targets["train"]) for v in ground.views]
             return fit_mixmatch(
-                variant, ground.models, ground.own_known, knowns, free, ground.own, rngs, classes,
-                MixMatch(**self.mixmatch), finetune=variant == "mixmatch", mix_inputs=not codes,
+                variant, ground.models, problem, free, rngs, MixMatch(**self.mixmatch),
+                finetune=variant == "mixmatch", mix_inputs=not codes,
             )  # fmt: skip
-        return fit_networks(
-            variant, ground.models, ground.own_known, knowns, ground.own, rngs, classes,
-            before=ground.fronts, hidden=hidden, steps=self.steps,
-        )  # fmt: skip
+        return fit_networks(variant, ground.models, problem, rngs, settings, ground.fronts)
 
     def _guess(self, rows: Tensor, fit: Fit, tried: Sequence[tuple[str, float]]) -> Guess:
         notes: dict[str, Any] = {

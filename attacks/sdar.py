@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -106,32 +106,50 @@ class Sdar(Attack):
         first = views[0]
         if "bottom" not in first.models.get(first.party, {}):
             raise ThreatModelError("sdar needs the label party's own models.")
-        rows = torch.stack([v.targets["train"] for v in views])  # (R, n)
-        z = torch.stack(
-            [v.received("embedding", "last").of_rows(r).flatten(1) for v, r in zip(views, rows)]
-        )
-        sd, mean = torch.std_mean(z, dim=1, keepdim=True, correction=0)
-        z, sd = (z - mean) / sd.clamp_min(1e-6), sd.clamp_min(1e-6)
-        granted = [v.require_aux() for v in views]
-        aux = torch.stack([r for r, _ in granted])
-        x = torch.stack([c for _, c in granted]).to(z)
-        labels = torch.stack([v.require_labels() for v in views])
-        y, y_aux = (hot(labels.gather(1, at), first.facts.classes).to(z) for at in (rows, aux))
-        k = self.starts
-        top = Answers([v for v in views for _ in range(k)], aux.repeat_interleave(k, 0))
+        known = _gather(views)
+        simulator, decoder = self._train(views, rngs, known)
+        rows, z, y, x, k = known.rows, known.z, known.y, known.x, self.starts
+        at, here = (_drawn(rngs, of, COMPARED) for of in (known.aux, rows))
+        with torch.no_grad():
+            logits = Answers(views, rows)(z * known.sd + known.mean)
+            off = -(y * torch.log_softmax(logits, dim=2)).sum(2).mean(1)
+            least, most = (of(dim=1, keepdim=True) for of in (x.amin, x.amax))
+            answer = decoder(torch.cat([z, y], 2).repeat_interleave(k, 0), train=False).clamp(
+                least.repeat_interleave(k, 0), most.repeat_interleave(k, 0)
+            )
+            made = simulator(x.repeat_interleave(k, 0), train=False)
+            far = [
+                _measure_distance(known, i // k, made[i], answer[i], at[i // k], here[i // k])
+                for i in range(k * len(views))
+            ]
+        out = []
+        for r in range(len(views)):
+            tried = far[r * k : (r + 1) * k]
+            best = min(range(k), key=tried.__getitem__)
+            notes = {"victim": "+".join(first.victims), "distance": round(tried[best], 4),
+                     "misfit": round(float(off[r]), 4)}  # fmt: skip
+            out.append(Guess(self.target, rows[r], answer[r * k + best], notes=notes))
+        return out
+
+    def _train(
+        self, views: Sequence[View], rngs: Sequence[torch.Generator], known: _Known
+    ) -> tuple[Replicas, Replicas]:
+        """The simulator and the decoder of every start, (R x starts) stacked."""
+        k, x, z, y, y_aux = self.starts, known.x, known.z, known.y, known.y_aux
+        top = Answers([v for v in views for _ in range(k)], known.aux.repeat_interleave(k, 0))
         d, p, c = z.shape[2], x.shape[2], y.shape[2]
         nets = [self._net(rngs, z, of) for of in ((p, d), (d + c, 1), (d + c, p), (p + c, 1))]
         simulator, critic_z, decoder, critic_x = nets
         rates = (self.lr, self.lr_decoder, self.lr_decoder, self.lr_decoder)
         adams = [optim.Adam(n.parameters(), lr=r) for n, r in zip(nets, rates, strict=True)]
-        wide, centre = (t.repeat_interleave(k, 0) for t in (sd, mean))
+        wide, centre = (t.repeat_interleave(k, 0) for t in (known.sd, known.mean))
 
         def learn(i: int, loss: Tensor) -> None:
             own = nets[i].parameters()
             step(adams[i], own, torch.autograd.grad(loss.sum(), own))
 
         for _ in range(self.steps):
-            at, here = (_drawn(rngs, of, self.batch) for of in (aux, rows))
+            at, here = (_drawn(rngs, of, self.batch) for of in (known.aux, known.rows))
             x1, y1, z2, y2 = (
                 picked(of, i).repeat_interleave(k, 0)
                 for of, i in ((x, at), (y_aux, at), (z, here), (y, here))
@@ -149,32 +167,7 @@ class Sdar(Attack):
             learn(2, error + self.decode * _bce(critic_x(torch.cat([told, y2], 2)), 1.0))
             learn(3, _bce(critic_x(torch.cat([x1, y1], 2)), 1.0)
                   + _bce(critic_x(torch.cat([told.detach(), y2], 2)), 0.0))  # fmt: skip
-        at, here = (_drawn(rngs, of, COMPARED) for of in (aux, rows))
-        with torch.no_grad():
-            logits = Answers(views, rows)(z * sd + mean)
-            off = -(y * torch.log_softmax(logits, dim=2)).sum(2).mean(1)
-            least, most = (of(dim=1, keepdim=True) for of in (x.amin, x.amax))
-            answer = decoder(torch.cat([z, y], 2).repeat_interleave(k, 0), train=False).clamp(
-                least.repeat_interleave(k, 0), most.repeat_interleave(k, 0)
-            )
-            made = simulator(x.repeat_interleave(k, 0), train=False)
-            far = []
-            for i in range(k * len(views)):
-                r = i // k
-                ends = ((made[i], z[r]), (x[r], answer[i]))
-                far.append(sum(
-                    energy_distance(torch.cat([a, y_aux[r]], 1)[at[r]],
-                                    torch.cat([b, y[r]], 1)[here[r]])
-                    for a, b in ends
-                ))  # fmt: skip
-        out = []
-        for r in range(len(views)):
-            tried = far[r * k : (r + 1) * k]
-            best = min(range(k), key=tried.__getitem__)
-            notes = {"victim": "+".join(first.victims), "distance": round(tried[best], 4),
-                     "misfit": round(float(off[r]), 4)}  # fmt: skip
-            out.append(Guess(self.target, rows[r], answer[r * k + best], notes=notes))
-        return out
+        return simulator, decoder
 
     def _net(
         self, rngs: Sequence[torch.Generator], like: Tensor, ends: tuple[int, int]
@@ -185,6 +178,55 @@ class Sdar(Attack):
             with as_global(g):
                 made += [mlp([ends[0], *self.hidden, ends[1]]) for _ in range(self.starts)]
         return Replicas(made, device=like.device, dtype=like.dtype)
+
+
+class _Known(NamedTuple):
+    """What the label party learns from, (R, ...).
+
+    Attributes:
+        rows, z, y: sample ids (R, n) of received embeddings; these, standardised; their labels.
+        mean, sd: by which they are, (R, 1, d).
+        aux, x, y_aux: sample ids of auxiliary rows, columns of the victim and labels.
+    """
+
+    rows: Tensor
+    z: Tensor
+    y: Tensor
+    mean: Tensor
+    sd: Tensor
+    aux: Tensor
+    x: Tensor
+    y_aux: Tensor
+
+
+def _gather(views: Sequence[View]) -> _Known:
+    rows = torch.stack([v.targets["train"] for v in views])
+    z = torch.stack(
+        [v.received("embedding", "last").of_rows(r).flatten(1) for v, r in zip(views, rows)]
+    )
+    sd, mean = torch.std_mean(z, dim=1, keepdim=True, correction=0)
+    z, sd = (z - mean) / sd.clamp_min(1e-6), sd.clamp_min(1e-6)
+    granted = [v.require_aux() for v in views]
+    aux = torch.stack([r for r, _ in granted])
+    x = torch.stack([c for _, c in granted]).to(z)
+    labels = torch.stack([v.require_labels() for v in views])
+    classes = views[0].facts.classes
+    y, y_aux = (hot(labels.gather(1, at), classes).to(z) for at in (rows, aux))
+    return _Known(rows, z, y, mean, sd, aux, x, y_aux)
+
+
+def _measure_distance(
+    known: _Known, r: int, made: Tensor, answer: Tensor, at: Tensor, here: Tensor
+) -> float:
+    """How far one start's simulated embeddings and answers are from received and auxiliary ones.
+
+    `at` and `here` are the auxiliary rows and the answered rows that are compared.
+    """
+    ends = ((made, known.z[r]), (known.x[r], answer))
+    return sum(
+        energy_distance(torch.cat([a, known.y_aux[r]], 1)[at], torch.cat([b, known.y[r]], 1)[here])
+        for a, b in ends
+    )
 
 
 def hot(labels: Tensor, classes: int) -> Tensor:

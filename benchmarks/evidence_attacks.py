@@ -187,7 +187,7 @@ def groups(rows: Sequence[Row]) -> list[list[Row]]:
     """Passive attacks share a training; one that acts, or asks, has a training of its own, and so
     have those on predictions that come back, which others would read too.
     """
-    own = [r for r in rows if registry.attacks.create(r.attack, r.params).apart]
+    own = [r for r in rows if registry.attacks.create(r.attack, r.params).needs_own_training]
     told = [r for r in rows if r not in own and r.attack in TOLD]
     passive = [r for r in rows if r not in own and r not in told]
     return [g for g in (passive, told, *([r] for r in own)) if g]

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from vflsec.core.view import Known
+from vflsec.inference.completion import Problem
 from vflsec.inference.mixmatch import MixMatch, fit_mixmatch, head, losses, mix, sharpen
 
 CELLS, KNOWN, FREE, COLUMNS, WIDTH = 20, 40, 400, 14, 16
@@ -40,7 +41,7 @@ def stacked(cells: int, settings: MixMatch) -> None:
     bottoms, xs, ys, free = zip(*(world(s) for s in range(cells)), strict=True)
     rngs = [torch.Generator().manual_seed(s) for s in range(cells)]
     knowns = [Known(torch.arange(KNOWN), y) for y in ys]
-    found = fit_mixmatch("mixmatch", bottoms, xs, knowns, free, free, rngs, 2, settings,
+    found = fit_mixmatch("mixmatch", bottoms, Problem(xs, knowns, free, 2), free, rngs, settings,
                          finetune=True, mix_inputs=True)  # fmt: skip
     found.fits(range(cells))
 

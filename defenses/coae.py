@@ -27,7 +27,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vflsec.core.party import groups, step
+from vflsec.core.party import group_parameters, step
 from vflsec.core.rng import Streams, own_global
 from vflsec.defenses.alibi import one_hot
 from vflsec.nn import optim
@@ -103,7 +103,7 @@ class CoAE(Policy):
             made.append(net)
         encoder, decoder = made
         params = [*encoder.parameters(), *decoder.parameters()]
-        optimizer = optim.Adam(groups(params), lr=self.lr)
+        optimizer = optim.Adam(group_parameters(params), lr=self.lr)
         weight = own.strength.to(dtype=dtype, device=device)
         for _ in range(self.steps):
             y = sharpened(own.rng, c)

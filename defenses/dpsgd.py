@@ -45,8 +45,8 @@ from torch import Tensor
 
 from vflsec.core import accountants
 from vflsec.core.accountants import Account
-from vflsec.core.policy import AGAIN_ROWS, OFF, unclaimed
-from vflsec.core.privacy_usage import Uses, uses_of
+from vflsec.core.policy import AGAIN_ROWS, OFF, find_no_claim
+from vflsec.core.privacy_usage import Uses, read_uses
 from vflsec.plugin import Guarantee, Own, Policy, check, registry
 
 ALIASES = ("dp_sgd",)
@@ -129,8 +129,8 @@ class DPSGD(Policy):
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
         if strength <= 0:
             return OFF
-        uses = uses_of(facts)
-        none = unclaimed(uses, "gradients")
+        uses = read_uses(facts)
+        none = find_no_claim(uses, "gradients")
         if none is not None:
             return none
         bare = sorted(name for name, peer in uses.peers.items() if peer is None)

@@ -32,8 +32,8 @@ import torch
 from torch import Tensor
 
 from vflsec.core import accountants
-from vflsec.core.policy import AGAIN_ROWS, OFF, batch, unclaimed
-from vflsec.core.privacy_usage import uses_of
+from vflsec.core.policy import AGAIN_ROWS, OFF, batch, find_no_claim
+from vflsec.core.privacy_usage import read_uses
 from vflsec.defenses.noise import moved_by_two, shorten
 from vflsec.plugin import Guarantee, Message, Own, Policy, check, registry
 
@@ -84,11 +84,11 @@ class EmbeddingNoise(Policy):
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
         if strength <= 0:
             return OFF
-        uses = uses_of(facts)
+        uses = read_uses(facts)
         each = moved_by_two(self.distribution, strength, 1, self.delta)
         releases = uses.most + self.predictions
         made = moved_by_two(self.distribution, strength, max(1, releases), self.delta)
-        none = unclaimed(uses, "outgoing", each.epsilon, made.epsilon)
+        none = find_no_claim(uses, "outgoing", each.epsilon, made.epsilon)
         if none is not None:
             return none
         more = f", {self.predictions} more after training" if self.predictions else ""

@@ -30,8 +30,8 @@ import torch
 from torch import Tensor
 
 from vflsec.core import accountants
-from vflsec.core.policy import AGAIN, OFF, SPLIT, unclaimed
-from vflsec.core.privacy_usage import uses_of
+from vflsec.core.policy import AGAIN, OFF, SPLIT, find_no_claim
+from vflsec.core.privacy_usage import read_uses
 from vflsec.defenses.alibi import one_hot
 from vflsec.nn.loss import cross_entropy
 from vflsec.plugin import Guarantee, Own, Policy, check, registry
@@ -67,8 +67,8 @@ class GradPerturb(Policy):
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
         if strength <= 0:
             return OFF
-        uses = uses_of(facts)
-        none = unclaimed(uses, "loss", 1 / strength)
+        uses = read_uses(facts)
+        none = find_no_claim(uses, "loss", 1 / strength)
         if none is not None:
             return none
         # replacing a label moves two coordinates by 1, at noise scale 2 x strength

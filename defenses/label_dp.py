@@ -31,8 +31,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from vflsec.core.policy import AGAIN, OFF, SPLIT, unclaimed
-from vflsec.core.privacy_usage import uses_of
+from vflsec.core.policy import AGAIN, OFF, SPLIT, find_no_claim
+from vflsec.core.privacy_usage import read_uses
 from vflsec.nn.loss import cross_entropy
 from vflsec.plugin import Guarantee, Own, Policy, PolicyError, registry
 
@@ -113,8 +113,8 @@ def released(
     """
     if strength <= 0:
         return OFF
-    uses, epsilon = uses_of(facts), 1.0 / strength
-    none = unclaimed(uses, "labels", epsilon)
+    uses, epsilon = read_uses(facts), 1.0 / strength
+    none = find_no_claim(uses, "labels", epsilon)
     if none is not None:
         return none
     return Guarantee(

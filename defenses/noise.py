@@ -33,8 +33,8 @@ from torch import Tensor
 
 from vflsec.core import accountants
 from vflsec.core.accountants import Account
-from vflsec.core.policy import AGAIN, OFF, batch, of_any_label, unclaimed
-from vflsec.core.privacy_usage import uses_of
+from vflsec.core.policy import AGAIN, OFF, batch, describe_label_claim, find_no_claim
+from vflsec.core.privacy_usage import read_uses
 from vflsec.plugin import Guarantee, Message, Own, Policy, check, registry
 
 RARE = 2.0**-30
@@ -87,13 +87,13 @@ class Noise(Policy):
             return OFF
         if not self.clip:
             return Guarantee(reason="rows are not clipped, so this is noise without an accountant")
-        uses = uses_of(facts)
+        uses = read_uses(facts)
         each = moved_by_two(self.distribution, strength, 1, self.delta)
         made = moved_by_two(self.distribution, strength, max(1, uses.most), self.delta)
-        none = unclaimed(uses, "outgoing", each.epsilon, made.epsilon)
+        none = find_no_claim(uses, "outgoing", each.epsilon, made.epsilon)
         if none is not None:
             return none
-        neighbours, given = of_any_label(facts)
+        neighbours, given = describe_label_claim(facts)
         return Guarantee(
             protects="label", epsilon=made.epsilon, delta=made.delta, releases=uses.most,
             accountant=made.accountant, what="the label of a row in its own gradient messages",

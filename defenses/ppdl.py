@@ -32,8 +32,8 @@ import torch
 from torch import Tensor
 
 from vflsec.core import accountants
-from vflsec.core.policy import AGAIN, OFF, batch, of_any_label, unclaimed
-from vflsec.core.privacy_usage import uses_of
+from vflsec.core.policy import AGAIN, OFF, batch, describe_label_claim, find_no_claim
+from vflsec.core.privacy_usage import read_uses
 from vflsec.plugin import Guarantee, Message, Own, Policy, check, registry
 
 
@@ -105,8 +105,8 @@ class PPDL(Policy):
             return OFF
         if self.sensitivity and self.sensitivity < 2 * self.limit:
             return Guarantee(reason="the sensitivity is less than twice the clipping limit")
-        uses = uses_of(facts)
-        none = unclaimed(uses, "outgoing", 1 / strength)
+        uses = read_uses(facts)
+        none = find_no_claim(uses, "outgoing", 1 / strength)
         if none is not None:
             return none
         return Guarantee(
@@ -114,7 +114,7 @@ class PPDL(Policy):
             accountant="sparse vector, pure composition", what="the label of a row",
             neighbours="any change of the row's gradients", against="the receivers of gradients",
             over=uses.sentence("gradient messages"),
-            given=f"{of_any_label(facts)[1]} the models and the other messages",
+            given=f"{describe_label_claim(facts)[1]} the models and the other messages",
             leaves=(
                 "the top model is trained on true labels and its weights are a second way out; "
                 f"predictions; validation labels used for early stopping, {AGAIN}"

@@ -24,7 +24,7 @@ from vflsec.data.load import load_source, split_options
 from vflsec.data.prepare import make_task
 from vflsec.errors import ThreatModelError
 from vflsec.measure.attack import Bench, prepared
-from vflsec.measure.observed_rows import heard
+from vflsec.measure.observed_rows import drop_unobserved_rows
 from vflsec.nn.replicas import LEAST
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellResult, CellSpec, DefenseSpec
@@ -154,14 +154,14 @@ def train(
     attacks: Sequence[str | Mapping[str, Any]] | None = None,
     record: Sequence[str] = (),
     device: str = "auto",
-    base: str | Path = ".",
     **params: Any,
 ) -> Trained:
     """Train one system with several seeds (and strengths) side by side.
 
     Args:
         data: a packaged data set's name, or a ``[data]`` section as a mapping (``files``, ``id``,
-            ``label``, and the options of the split such as ``labelled`` and ``aligned``).
+            ``label``, and the options of the split such as ``labelled`` and ``aligned``); relative
+            paths start from its ``base``, by default the current folder.
         algorithm: registered name.
         defenses: ``{name: strength}``, ``{name: [strengths]}`` or ``{name: {"strength": ...,
             "party": ..., hyper-parameters}}``; or specifications, taken as they are.
@@ -172,18 +172,18 @@ def train(
             be named).
         record: further messages to record for every party, such as ``sent.embedding:last``.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``, the last two perhaps with ``+graphs``.
-        base: folder that relative paths start from.
         params: hyper-parameters of the algorithm.
 
     Raises:
         VflsecError: data, a name or a hyper-parameter cannot be used, or there is no such phase.
     """
     section = {"name": data} if isinstance(data, str) else dict(data)
+    base = Path(section.pop("base", "."))
     chosen = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     tasks = {}
     for seed in chosen:
         split = split_options(section)
-        source = load_source({k: v for k, v in section.items() if k not in split}, seed, Path(base))
+        source = load_source({k: v for k, v in section.items() if k not in split}, seed, base)
         tasks[seed] = make_task(source, seed, **split)
     section.setdefault("name", tasks[chosen[0]].name)
     cells = [
@@ -272,7 +272,7 @@ def infer(view: View, attack: str, *, seed: int = 0, **params: Any) -> Guess:
     made: Attack = registry.attacks.create(attack, params)
     if not view.facts.classes and (why := made.pointless(view.facts)):
         raise ThreatModelError(why)
-    return made.infer(heard(made, view), generator(seed, "attack", attack))
+    return made.infer(drop_unobserved_rows(made, view), generator(seed, "attack", attack))
 
 
 _SHOWN = (
@@ -347,13 +347,13 @@ def _demands(
     out = [Demand((p,), as_needs(record)) for p in parties]
     for one in _specs(registry.attacks.names() if attacks is None else attacks, (), {}):
         attack = registry.attacks.create(one.name, one.params)
-        if attacks is not None and attack.apart:
+        if attacks is not None and attack.needs_own_training:
             raise check.fail(
                 "train: attacks", "passive ones", one.name,
                 "Attacks that change the training or ask it: use vflsec.run_audit.",
             )  # fmt: skip
         own = any(n.what == "parameter_gradient" for n in as_needs(attack.needs))
-        if not attack.apart and (attacks is not None or not own):
+        if not attack.needs_own_training and (attacks is not None or not own):
             specs = [replace(one, adversary=(p,), over_time=True) for p in parties]
             out += [Demand.of(spec, attack) for spec in specs]
     return out

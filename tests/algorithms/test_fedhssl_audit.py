@@ -64,7 +64,7 @@ def test_the_own_encoder_is_fedlocal_ssl_of_that_party_bit_for_bit() -> None:
     fed, lone = (Federation.create(stack, [0, 1]) for _ in range(2))
     algorithm.build(fed)
     next(iter(run_phases(algorithm, fed)))
-    alone = algorithm.alone("passive1")
+    alone = algorithm.local_training("passive1")
     alone.build(lone)
     assert [p.name for p in run_phases(alone, lone)] == ["pretrain"]
     assert not lone.channel.ledger.entries
@@ -78,12 +78,12 @@ def test_the_own_encoder_is_fedlocal_ssl_of_that_party_bit_for_bit() -> None:
 def test_the_own_encoder_of_cross_methods_uses_the_same_settings() -> None:
     for name, ssl in (("fedcssl", "moco"), ("fedhssl", "byol")):
         params = {k: v for k, v in SMALL.items() if k != "queue" or name != "fedcssl"}
-        alone = registry.algorithms.create(name, params | {"ssl": ssl}).alone("passive1")
+        alone = registry.algorithms.create(name, params | {"ssl": ssl}).local_training("passive1")
         assert (alone.ssl, alone.hidden, alone.pretrain_iterations) == (ssl, (16,), 2)
         assert alone.average == ()
     off = registry.algorithms.create("fedhssl", SMALL | {"own_control": False})
-    assert off.alone("passive1") is None
-    assert registry.algorithms.create("splitnn", {}).alone("passive1") is None
+    assert off.local_training("passive1") is None
+    assert registry.algorithms.create("splitnn", {}).local_training("passive1") is None
 
 
 def test_single_towers_can_be_attacked() -> None:

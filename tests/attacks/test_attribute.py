@@ -11,7 +11,7 @@ import torch
 from attack_views import PARTY, feature_view, measure, r2, rng, with_shared_noise
 from sklearn.metrics import roc_auc_score
 
-from vflsec.core.attack import asked_of
+from vflsec.core.attack import describe_scoring
 from vflsec.core.guess import Guess
 from vflsec.core.view import Schema, View
 from vflsec.engine.cohort import run_cohort
@@ -365,7 +365,7 @@ def test_whichever_question_is_told_best_is_asked(how: str) -> None:
     for seed in range(3):
         x, view = many_columns(how, seed)
         guess = attack.infer(view, rng(seed))
-        asked = asked_of(attack.resolved(guess))
+        asked = describe_scoring(attack.resolved(guess))
         found.append(guess.notes["asked"])
         truth = view.schema[PARTY].attribute(x, *asked)[0]
         controls = controls_for(attack.resolved(guess), [view], [rng(seed)])[0]
@@ -385,7 +385,7 @@ def test_embeddings_that_hold_own_columns_alone_answer_no_question(seed: int) ->
     x = torch.cat([own[:, :1], normal(900, 1, seed=seed + 50).sign() * own[:, :1]], 1)
     view = feature_view(own, x, own[:, :1], aux=60)
     attack = registry.attacks.create("attribute", {"column": "v1", "ask": "far from the median"})
-    truth = view.schema[PARTY].attribute(x, *asked_of(attack))[0]
+    truth = view.schema[PARTY].attribute(x, *describe_scoring(attack))[0]
     controls = controls_for(attack, [view], [rng(seed)])[0]
     own_columns = max(measure(c.guess, truth, rows=view.targets["train"]) for c in controls)
     found = measure(replace(attack.infer(view, rng(seed)), target="label"), truth)
@@ -403,7 +403,7 @@ def test_whichever_asks_nothing_that_own_columns_tell_otherwise_than_by_a_line()
         z = torch.cat([own[:, :1], plain, normal(900, 2, seed=seed + 40)], 1)
         view = feature_view(own, x, z, aux=100)
         guess = attack.infer(view, rng(seed))
-        asked = asked_of(attack.resolved(guess))
+        asked = describe_scoring(attack.resolved(guess))
         assert asked[0] == "v1"
         truth = view.schema[PARTY].attribute(x, *asked)[0]
         controls = controls_for(attack.resolved(guess), [view], [rng(seed)])[0]

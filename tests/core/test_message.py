@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError
+from typing import get_args
 
 import pytest
 import torch
 
-from vflsec.core.message import KINDS, Message
+from vflsec.core.message import Message
+from vflsec.core.message_kinds import KINDS, Kind, find_kinds
 from vflsec.errors import ShapeError, VflsecError
 
 
 def test_the_kinds() -> None:
-    assert KINDS == (
+    assert (*KINDS,) == (
         "embedding", "gradient", "state", "prediction", "ids", "signal", "ciphertext",
         "masked", "masked_sum", "activation", "weight_gradient", "output_gradient", "weights",
     )  # fmt: skip
+    assert get_args(Kind) == (*KINDS,)
+
+
+def test_what_follows_from_a_kind() -> None:
+    assert find_kinds(lambda kind: kind.has_every_row) == ("embedding", "gradient")
+    assert find_kinds(lambda kind: kind.comes_again) == ("embedding", "gradient", "state")
+    assert find_kinds(lambda kind: kind.has_one_width) == ("embedding", "gradient", "prediction")
+    rows = ("embedding", "gradient", "state", "prediction")
+    assert find_kinds(lambda kind: kind.has_rows) == rows
+    hidden = ("ids", "signal", "ciphertext", "masked", "masked_sum")
+    assert find_kinds(lambda kind: not kind.is_readable) == hidden
+    assert find_kinds(lambda kind: kind.is_encrypted) == ("ciphertext",)
+    for kind in KINDS.values():
+        assert all(source in KINDS for source in kind.made_of)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -17,7 +17,7 @@ from vflsec.errors import ConfigError
 from vflsec.plugins import registry
 from vflsec.testing import small_stack, train
 from vflsec.testing.worlds import Trained
-from vflsec.train.mechanism_counts import uses_in
+from vflsec.train.mechanism_counts import collect_uses
 
 QUICK = {"epochs": 2, "batch_size": 32, "patience": 0, "hidden": [], "cut": 2}
 Made = tuple[str, dict[str, Any], float | tuple[float, float], str]
@@ -37,7 +37,7 @@ def trained(*made: Made, **world: Any) -> tuple[Trained, list[tuple[Policy, Guar
         registry.algorithms.create("splitnn", QUICK), small_stack([0, 0], **world), [0, 0], bound
     )
     claims = [
-        (policy, policy.guarantee(float(on[r]), {"uses": uses_in(run.fed, policy, r)}))
+        (policy, policy.guarantee(float(on[r]), {"uses": collect_uses(run.fed, policy, r)}))
         for policy, on in policies
         for r in range(2)
     ]
@@ -184,7 +184,7 @@ def test_what_goes_past_the_noise_by_a_label_is_the_label() -> None:
     (seen,) = table.values()
     guess = (seen.tensor.flatten(1).mean(1) > seen.tensor.flatten(1).mean()).long()
     assert torch.equal(guess, run.fed.stack.first.y[seen.rows])
-    uses = uses_in(run.fed, noise, 0)
+    uses = collect_uses(run.fed, noise, 0)
     assert noise.guarantee(1e3, {"uses": Uses(uses.most)}).epsilon == pytest.approx(0.004)
     assert noise.guarantee(1e3, {"uses": uses}).epsilon is None
 
@@ -360,9 +360,9 @@ def test_what_goes_past_a_policy_at_one_party_ends_the_claim_of_all() -> None:
         registry.algorithms.create("splitnn", QUICK), stack, [0, 0],
         {p: [(policy, on)] for p in ("passive1", "passive2")},
     )  # fmt: skip
-    assert uses_in(run.fed, policy, 0).past == ()
+    assert collect_uses(run.fed, policy, 0).past == ()
     for party in ("passive1", "passive2"):
         (bound,) = run.fed.parties[party].bindings
         assert bound.own.uses is not None
         bound.own.uses.passed(f"something of {party}")
-        assert f"something of {party}" in uses_in(run.fed, policy, 0).past
+        assert f"something of {party}" in collect_uses(run.fed, policy, 0).past

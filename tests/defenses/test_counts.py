@@ -10,7 +10,7 @@ import torch
 from vflsec.algorithms._pooled import Pooled
 from vflsec.core import accountants
 from vflsec.core.policy import Guarantee
-from vflsec.core.privacy_usage import Counter, Guarded, Uses, plain
+from vflsec.core.privacy_usage import Counter, Guarded, Uses, unguard
 from vflsec.errors import PolicyError
 from vflsec.plugins import registry
 from vflsec.specs import CellSpec, DefenseSpec
@@ -18,7 +18,7 @@ from vflsec.testing import small_stack, small_task, train
 from vflsec.testing.worlds import Trained
 from vflsec.train.cohort import Training
 from vflsec.train.loop import predict
-from vflsec.train.mechanism_counts import uses_in
+from vflsec.train.mechanism_counts import collect_uses
 
 QUICK = {"epochs": 3, "batch_size": 32, "patience": 0}
 FEW = {"student_epochs": 10, "local_epochs": 4, "infer_epochs": 3}
@@ -41,7 +41,7 @@ def counted(
     for name, s in (beside or {}).items():
         bound[party].append((registry.defenses.create(name), torch.full_like(on, s)))
     trained = train(cls(**settings), small_stack([0, 0], **task), [0, 0], bound)
-    return uses_in(trained.fed, policy, 0), trained, policy
+    return collect_uses(trained.fed, policy, 0), trained, policy
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_validation_rows_have_a_message_an_epoch_and_one_at_inference() -> None:
     _, trained, policy = counted("splitnn", "embedding_noise", "passive1")
     fed = trained.fed
     predict(trained.algorithm, fed, fed.stack.rows("validation"))
-    assert uses_in(fed, policy, 0).most == QUICK["epochs"] + 1
+    assert collect_uses(fed, policy, 0).most == QUICK["epochs"] + 1
     (binding,) = fed.parties["passive1"].bindings
     assert binding.own.uses is not None
     total = binding.own.uses.total()
@@ -117,9 +117,9 @@ def test_lp_mst_trains_twice_and_every_training_is_seen() -> None:
     trained = train(algorithm, small_stack([0, 0]), [0, 0], bound)
     fed = trained.fed
     predict(trained.algorithm, fed, fed.stack.rows("validation"))
-    assert uses_in(fed, second, 0).most == 7  # 3 of each training, 1 at inference
-    assert uses_in(trained.fed, first, 0).most == 1
-    made = first.guarantee(1.0, {"uses": uses_in(trained.fed, first, 0)})
+    assert collect_uses(fed, second, 0).most == 7  # 3 of each training, 1 at inference
+    assert collect_uses(trained.fed, first, 0).most == 1
+    made = first.guarantee(1.0, {"uses": collect_uses(trained.fed, first, 0)})
     assert (made.epsilon, made.releases) == (1.0, 1)
 
 
@@ -153,7 +153,7 @@ def test_another_loss_before_gradperturb_ends_its_claim() -> None:
     trained = train(
         registry.algorithms.create("splitnn", QUICK), small_stack([0, 0]), [0, 0], bound
     )
-    made = policy.guarantee(1.0, {"uses": uses_in(trained.fed, policy, 0)})
+    made = policy.guarantee(1.0, {"uses": collect_uses(trained.fed, policy, 0)})
     assert made.epsilon is None
     assert "another loss" in made.reason
 
@@ -167,7 +167,7 @@ def test_guarded_labels_tell_on_use_but_not_on_shape() -> None:
     counter = Counter(1, 4)
     y = Guarded.over(torch.tensor([[0, 1, 1]]), torch.tensor([[0, 2, 3]]), (counter,))
     assert (y.dim(), y.shape, y.dtype, y.device.type) == (2, (1, 3), torch.int64, "cpu")
-    assert type(plain(y)) is torch.Tensor
+    assert type(unguard(y)) is torch.Tensor
     assert counter.past == []
     found = torch.cat([y, y])
     assert type(found) is torch.Tensor
@@ -245,7 +245,7 @@ def test_the_plan_predicts_what_the_run_counts(algorithm: str, defense: str) -> 
     made = Training(cells * 2, (), {0: task}, torch.device("cpu"))
     for _ in made.run():
         pass
-    uses = uses_in(made.fed, made.defenses[0], 0)
+    uses = collect_uses(made.fed, made.defenses[0], 0)
     found = made.guarantee(made.defenses[0], 1.0, 0)
     said = expected[defense]
     assert (said.epsilon is None) == (found.epsilon is None) == bool(uses.past)

@@ -21,7 +21,7 @@ from vflsec.specs import CellSpec, DefenseSpec
 from vflsec.testing import small_stack, small_task, train
 from vflsec.testing.broken import one_row
 from vflsec.train.cohort import Training
-from vflsec.train.mechanism_counts import uses_in
+from vflsec.train.mechanism_counts import collect_uses
 
 COLUMNS = 6  # of the passive party of `small_task`
 TINY = {"hidden": [], "cut": 2, "epochs": 3, "patience": 0, "select": False, "batch_size": 32}
@@ -124,7 +124,7 @@ def test_other_policies_that_couple_rows_end_it() -> None:
         made = train(
             registry.algorithms.create("splitnn", TINY), small_stack([0, 0]), [0, 0], bound
         )
-        found = policy.guarantee(1.0, {"uses": uses_in(made.fed, policy, 0)})
+        found = policy.guarantee(1.0, {"uses": collect_uses(made.fed, policy, 0)})
         assert found.epsilon is None
         assert f"{name} beside it may couple" in found.reason
 
@@ -172,7 +172,7 @@ def test_what_treats_each_row_by_itself_ends_no_claim(name: str) -> None:
             for p, q in run.fed.parties.items()
         }
         steps.append({p: torch.cat(of) * b for p, of in moves.items()})
-        uses = uses_in(run.fed, run.defenses[1], 0)
+        uses = collect_uses(run.fed, run.defenses[1], 0)
         assert (uses.past, uses.most) == ((), 1)
     moved = [float((step - steps[1][party]).norm()) for party, step in steps[0].items()]
     assert moved == pytest.approx([clip, clip], rel=1e-9)
@@ -198,7 +198,7 @@ def test_a_row_that_stands_twice_in_a_step_ends_it(times: int, accountant: str) 
     both = {p: [(policy, torch.full((2,), 2.0).double())] for p in ("active", "passive1")}
     algorithm = Oversampled(**{**TINY, "epochs": 1, "batch_size": 250, "times": times})
     made = train(algorithm, small_stack([0, 0]), [0, 0], both)
-    said = policy.guarantee(2.0, {"uses": uses_in(made.fed, policy, 0)})
+    said = policy.guarantee(2.0, {"uses": collect_uses(made.fed, policy, 0)})
     assert (said.epsilon is None) == (times == 2)
     assert ("a row stands twice in a step of active" in said.reason) == (times == 2)
 
@@ -340,7 +340,7 @@ def test_walks_of_one_phase_are_composed_each_at_its_own_rate(sizes: tuple[int, 
     on = torch.full((2,), 2.0, dtype=torch.float64)
     bound = {p: [(policy, on)] for p in ("active", "passive1")}
     made = train(TwoWalks(**TINY, sizes=sizes), small_stack([0, 1]), [0, 1], bound)
-    found = policy.guarantee(2.0, {"uses": uses_in(made.fed, policy, 0)})
+    found = policy.guarantee(2.0, {"uses": collect_uses(made.fed, policy, 0)})
     history = [(2 / 2**0.5, size / 144, 3 * -(-144 // size)) for size in sizes]
     true = accountants.subsampled_gaussians(history, 1e-5, "prv").epsilon
     assert found.epsilon == pytest.approx(true, rel=1e-4)

@@ -27,7 +27,7 @@ from vflsec.specs import CellResult, CellSpec, DefenseSpec
 from vflsec.testing import small_task
 from vflsec.testing.broken import registered
 from vflsec.train.cohort import Training
-from vflsec.train.mechanism_counts import promised
+from vflsec.train.mechanism_counts import check_guarantee
 
 FEW = {
     "oneshot": {"local_epochs": 1}, "fewshot": {"local_epochs": 1, "infer_epochs": 1},
@@ -79,10 +79,10 @@ def test_a_claim_that_the_counts_do_not_carry_is_dropped(
     policy: Policy, strength: float, uses: Uses, reason: str
 ) -> None:
     """Epsilon 0.5 was stored and reported, at strength 0 too; NaN was contradicted by nothing."""
-    made = promised(policy, strength, {"uses": uses})
+    made = check_guarantee(policy, strength, {"uses": uses})
     assert made.epsilon is None
     assert reason in made.reason
-    whole = promised(Says(), 1.0, {"uses": Uses(counted=3)})
+    whole = check_guarantee(Says(), 1.0, {"uses": Uses(counted=3)})
     assert whole.epsilon == 0.5
 
 
@@ -92,7 +92,7 @@ def test_a_delta_of_one_in_so_many_rows_is_no_claim(delta: float, claims: bool) 
     policy = EmbeddingNoise(delta=delta)
     facts = {"uses": Uses(counted=4), "labelled": 1000}
     assert policy.guarantee(8.0, facts).epsilon == (0.0 if delta == 0.5 else pytest.approx(1, 0.5))
-    made = promised(policy, 8.0, facts)
+    made = check_guarantee(policy, 8.0, facts)
     assert (made.epsilon is not None) == claims
     said = f"a delta of {delta:g} allows that one row of 1000 is published in full. Set delta well"
     assert claims or made.reason == f"{said} below 0.001"
@@ -217,13 +217,15 @@ def test_weights_that_were_started_from_may_know_the_rows() -> None:
     given = {"uses": uses, "weights": ["bank.safetensors"]}
     said = "the weights that were started from (bank.safetensors) know none of these rows"
     for policy in (DPSGD(), LabelDP()):
-        made = promised(policy, 2.0, given)
-        assert made.epsilon == promised(policy, 2.0, plain).epsilon is not None
+        made = check_guarantee(policy, 2.0, given)
+        assert made.epsilon == check_guarantee(policy, 2.0, plain).epsilon is not None
         assert said in made.provided
         assert said in made.sentence()
-        assert said not in promised(policy, 2.0, plain).sentence()
-    assert promised(DPSGD(), 2.0, given).provided.startswith("nobody sees embeddings")
-    assert promised(EmbeddingNoise(), 2.0, given) == promised(EmbeddingNoise(), 2.0, plain)
+        assert said not in check_guarantee(policy, 2.0, plain).sentence()
+    assert check_guarantee(DPSGD(), 2.0, given).provided.startswith("nobody sees embeddings")
+    assert check_guarantee(EmbeddingNoise(), 2.0, given) == check_guarantee(
+        EmbeddingNoise(), 2.0, plain
+    )
 
 
 def test_a_training_tells_which_files_it_starts_from() -> None:

@@ -23,8 +23,8 @@ from vflsec.engine.run import run_audit
 from vflsec.epsilon import one_run_bound as coins
 from vflsec.specs import CellSpec, DefenseSpec
 from vflsec.testing import small_task
-from vflsec.train.canaries import Apart, Planted
-from vflsec.train.mechanism_counts import promised
+from vflsec.train.canaries import CoinDifference, Planted
+from vflsec.train.mechanism_counts import check_guarantee
 
 GAUSSIAN: dict[str, Any] = {"clip": 0.05, "distribution": "gaussian"}
 SHAPE = {"epochs": 3, "patience": 0, "lr": 0.01, "hidden": [8], "cut": 4}
@@ -117,10 +117,10 @@ def test_a_chance_that_is_none_claims_nothing(chance: float) -> None:
             return replace(super().guarantee(strength, facts), chance=chance)
 
     facts = {"uses": Uses(counted=3), "labelled": 100}
-    made = promised(Odd(**GAUSSIAN), 2.0, facts)
+    made = check_guarantee(Odd(**GAUSSIAN), 2.0, facts)
     assert made.epsilon is None
     assert "to guess a fair coin" in made.reason
-    assert promised(Noise(**GAUSSIAN), 2.0, facts).epsilon == pytest.approx(8.385, abs=1e-3)
+    assert check_guarantee(Noise(**GAUSSIAN), 2.0, facts).epsilon == pytest.approx(8.385, abs=1e-3)
 
 
 def test_messages_differ_along_what_the_known_coins_tell() -> None:
@@ -129,7 +129,7 @@ def test_messages_differ_along_what_the_known_coins_tell() -> None:
     """
     g = torch.Generator().manual_seed(1)
     rows, coins = torch.tensor([[4, 1, 2, 0, 3, 5]]), torch.tensor([1, 0, 1, 0, 1, 1])
-    apart = Apart([Planted(rows[0], coins)], 7, torch.device("cpu"), ("embedding",))
+    apart = CoinDifference([Planted(rows[0], coins)], 7, torch.device("cpu"), ("embedding",))
     x = torch.randn(2, 1, 7, 3, generator=g, dtype=torch.float64)
     for kind, phase, step in (("embedding", "train", 0), ("embedding", "train", 1),
                               ("embedding", "later", 0), ("gradient", "train", 0)):  # fmt: skip
@@ -150,7 +150,9 @@ def test_messages_of_several_senders_stand_side_by_side_and_those_of_others_tell
     x = torch.arange(8.0, dtype=torch.float64).reshape(1, 4, 2) ** 2
     table = torch.tensor([[1.0, 10.0, 100.0, 1000.0]], dtype=torch.float64)
     for sender, told in (("", (-4, -8, -8, -16)), ("b", (0, 0, -8, -16))):
-        apart = Apart([Planted(rows, coins)], 4, torch.device("cpu"), ("embedding",), sender)
+        apart = CoinDifference(
+            [Planted(rows, coins)], 4, torch.device("cpu"), ("embedding",), sender
+        )
         for who, times in (("a", 1.0), ("b", 2.0)):
             apart(Message("embedding", who, "c", times * x, rows.unsqueeze(0)))
         along = apart.along(table, 0, "train", "embedding", "c")

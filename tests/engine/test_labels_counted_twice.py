@@ -16,7 +16,7 @@ from vflsec.plugins import registry
 from vflsec.specs import CellSpec, DefenseSpec
 from vflsec.testing import small_task
 from vflsec.train.cohort import Training
-from vflsec.train.mechanism_counts import uses_in
+from vflsec.train.mechanism_counts import collect_uses
 
 QUICK = {"epochs": 3, "batch_size": 32, "patience": 0}
 SHAPES = {"size", "dim", "__len__", "numel", "__get__"}
@@ -82,7 +82,7 @@ def watched(
     given: list[Any] = []
     handed: list[Any] = []
     object.__setattr__(task, "y", spied(task.y, given))
-    after = federation._labels
+    after = federation._build_training_labels
     monkeypatch.setattr(federation, "_labels", lambda *args: spied(after(*args), handed))
     cell = CellSpec(
         {"name": "small"}, algorithm, params, (DefenseSpec("gradperturb", strength=1.0),)
@@ -125,7 +125,7 @@ def test_labels_are_fetched_as_often_as_the_engine_counts(
         else:
             assert all(f == c for f, c in found)
             assert (name == "test") == (found == {(0, 0)})
-    uses = uses_in(made.fed, made.defenses[0], 0)
+    uses = collect_uses(made.fed, made.defenses[0], 0)
     assert uses.past == ()
     assert uses.most == max(counted) >= QUICK["epochs"]
 

@@ -112,7 +112,8 @@ def test_front_drops_what_is_beaten() -> None:
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ({"low": 0.0}, "tune: low must be"), ({"low": 2.0, "high": 1.0}, "tune: high must be"),
+        ({"between": (0.0, 100.0)}, "tune: low must be"),
+        ({"between": (2.0, 1.0)}, "tune: high must be"),
         ({"drop": -1.0}, "tune: drop"), ({"rounds": -1}, "tune: rounds"),
     ],
 )  # fmt: skip
@@ -133,7 +134,7 @@ def test_gates_at_a_strength_do_not_stand_in_the_way(
     monkeypatch.setattr(engine, "default_backend", safe.backend)
     path = tmp_path / "case.toml"
     path.write_text(SCENARIO + gate(max=0.1, defense="iso", strength=5) + gate(max=0.49))
-    found = tune(path, "iso", low=1, high=8, rounds=0, confirm=False, out=tmp_path / "out")
+    found = tune(path, "iso", between=(1, 8), rounds=0, confirm=False, out=tmp_path / "out")
     assert [t.strength for t in found.trials] == [0, 1, 8]
     assert found.strength == 1
     assert found.next == ()
@@ -141,13 +142,13 @@ def test_gates_at_a_strength_do_not_stand_in_the_way(
         "strength = [0, 1] under iso; in its gates defense = 'iso' and strength = 1."
     )
     assert "Without" not in found.reason
-    fine = tune(path, "iso", low=1.234567, high=8, rounds=0, confirm=False, out=tmp_path / "fine")
+    fine = tune(path, "iso", between=(1.234567, 8), rounds=0, confirm=False, out=tmp_path / "fine")
     assert fine.strength == 1.234567
     assert "strength = [0, 1.234567] under iso;" in fine.deploy
     assert fine.deploy.endswith("strength = 1.234567.")  # 1.235 was not tried
     stack = SCENARIO + '[[defense]]\nname = "discrete"\nstrength = 1\n'
     path.write_text(stack + gate(metric="epsilon_lower", max=9.0))  # of which iso claims none
-    found = tune(path, "iso", low=1, high=8, rounds=0, confirm=False, out=tmp_path / "out")
+    found = tune(path, "iso", between=(1, 8), rounds=0, confirm=False, out=tmp_path / "out")
     assert found.reason.endswith(" Without discrete, which the scenario has.")
     both = tmp_path / "both.toml"
     both.write_text(
@@ -180,7 +181,7 @@ def test_attacks_on_what_no_gate_asks_about_do_not_stand_in_the_way(
     path = tmp_path / "case.toml"
     other = '[[attack]]\nname = "embedding_inversion"\nadversary = "active"\naux_rows = 20\n'
     path.write_text(SCENARIO + other)
-    how: dict[str, Any] = {"low": 1, "high": 8, "rounds": 0, "confirm": False, "leak": 0.1}
+    how: dict[str, Any] = {"between": (1, 8), "rounds": 0, "confirm": False, "leak": 0.1}
     every = tune(path, "iso", out=tmp_path / "all", **how)
     assert every.strength is None
     assert {t.attack for t in every.trials if t.strength} == {"embedding_inversion"}
@@ -224,7 +225,7 @@ def test_search_halves_on_a_log_scale(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setattr(
         module, "trials", lambda grid: [trial(s, 0.0 if s >= 7 else 0.3, 0.0) for s in grid]
     )
-    found = tune("quickstart", "iso", low=1, high=100, rounds=6, confirm=False, out=tmp_path)
+    found = tune("quickstart", "iso", between=(1, 100), rounds=6, confirm=False, out=tmp_path)
     assert found.strength is not None
     assert 7 <= found.strength <= 7 * 100 ** (1 / 2**6) * 1.001
     assert len(grids) == 7
@@ -254,7 +255,7 @@ def test_a_stronger_setting_that_leaks_is_said(
         module, "trials",
         lambda grid: [trial(s, 0.3 if leaks_at(s) or not s else 0.0, 0.0) for s in grid],
     )  # fmt: skip
-    found = tune("quickstart", "iso", low=1, high=100, confirm=False, out=tmp_path)
+    found = tune("quickstart", "iso", between=(1, 100), confirm=False, out=tmp_path)
     assert found.strength == 1
     assert said in found.reason
     assert ("Not every stronger" in found.reason) == bool(said)
@@ -280,7 +281,7 @@ def test_the_choice_is_judged_on_seeds_that_had_no_part_in_it(
         "trials",
         lambda r: [trial(s, 0.1 if r[1] or s < 7 else 0.0, 0.0) for s in r[0]],
     )
-    found = tune("quickstart", "iso", low=1, high=100, rounds=2, out=tmp_path, seeds=seeds)
+    found = tune("quickstart", "iso", between=(1, 100), rounds=2, out=tmp_path, seeds=seeds)
     assert runs[-1] == (tmp_path / "confirm", fresh)
     assert all(used == seeds for _, used in runs[:-1])
     assert found.confirmed is holds
@@ -314,7 +315,7 @@ def test_both_epsilons_of_a_claiming_defense(
     monkeypatch.setattr(
         module, "trials", lambda grid: [trial(s, 0.0 if s >= 7 else 0.3, 0.0) for s in grid]
     )
-    found = tune("quickstart", "label_dp", low=1, high=10, rounds=0, confirm=False, out=tmp_path)
+    found = tune("quickstart", "label_dp", between=(1, 10), rounds=0, confirm=False, out=tmp_path)
     assert found.strength == 10
     assert found.reason.endswith(
         "It claims epsilon 0.1; at least 0.04 is measured. That epsilon is of one training: "
@@ -332,7 +333,7 @@ def test_a_real_search(tmp_path: Path) -> None:
         "attack": [{"name": "direction"}],
         "audit": {"seeds": 3},
     }
-    found = tune(scenario, "iso", leak=0.2, drop=1.0, low=1, high=300, rounds=2, out=tmp_path)
+    found = tune(scenario, "iso", leak=0.2, drop=1.0, between=(1, 300), rounds=2, out=tmp_path)
     by = {t.strength: t for t in found.trials}
     assert by[0.0].leak > 0.2
     assert found.strength is not None

@@ -170,10 +170,12 @@ def test_fresh_flips_in_every_epoch_are_caught() -> None:
 def test_noise_outside_the_top_classes_is_caught() -> None:
     prior = [0.45, 0.45, 0.04, 0.03, 0.03]
     assert len(top(torch.tensor(prior, dtype=torch.float64), 1.0)) == 2
-    ask = {"classes": 5, "candidates": (0, 4), "prior": prior, "canaries": 8000}
-    found = canary_bounds.audit_labels(OutsideTheTop(), 1.0, **ask)  # type: ignore[arg-type]
+    five = canary_bounds.LabelWorld(5, (0, 4), prior)
+    found = canary_bounds.audit_labels(OutsideTheTop(), 1.0, five, canaries=8000)
     assert found.contradicts
-    right = canary_bounds.audit_labels(registry.defenses.create("rr_prior"), 1.0, **ask)  # type: ignore[arg-type]
+    right = canary_bounds.audit_labels(
+        registry.defenses.create("rr_prior"), 1.0, five, canaries=8000
+    )
     assert not right.contradicts
     assert bool((matrix(torch.tensor(prior, dtype=torch.float64), 1.0)[:, 2:] == 0).all())
 

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from vflsec.core.view import Known
-from vflsec.inference.completion import Fitted
-from vflsec.inference.inference_heads import fit_networks
+from vflsec.inference.completion import Fitted, Problem
+from vflsec.inference.inference_heads import HeadSettings, fit_networks
 from vflsec.nn import manual_backprop
 from vflsec.nn.models import mlp
 from vflsec.nn.replicas import Replicas
@@ -48,8 +48,8 @@ def fitted(kind: str, hidden: Sequence[int], classes: int, dtype: torch.dtype) -
     knowns = [Known(torch.arange(KNOWN), labels[torch.randperm(KNOWN, generator=rng(r))])
               for r in range(3)]  # fmt: skip
     return fit_networks(
-        "some", bottoms(kind, dtype), [t[:KNOWN] for t in x], knowns, x,
-        [rng(r) for r in range(3)], classes, hidden=hidden, steps=25,
+        "some", bottoms(kind, dtype), Problem([t[:KNOWN] for t in x], knowns, x, classes),
+        [rng(r) for r in range(3)], HeadSettings(hidden, steps=25),
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from attack_views import binary_gradients, make_view, measure, tables
 import vflsec
 from vflsec.core.view import View
 from vflsec.measure.attack import Bench, prepared
-from vflsec.measure.observed_rows import heard
+from vflsec.measure.observed_rows import drop_unobserved_rows
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec
 
@@ -59,14 +59,14 @@ def test_where_all_came_or_absence_is_read_the_view_is_as_it_was() -> None:
     zero, hints, completion = (
         registry.attacks.create(n, {}) for n in ("zero_pattern", "hints", "model_completion")
     )
-    assert heard(zero, view) is view
-    assert heard(completion, view) is view
-    assert heard(hints, view) is not view
+    assert drop_unobserved_rows(zero, view) is view
+    assert drop_unobserved_rows(completion, view) is view
+    assert drop_unobserved_rows(hints, view) is not view
     whole = make_view(torch.arange(60) % 2, gradients=torch.randn(60, 2), known=4)
-    assert heard(hints, whole) is whole
+    assert drop_unobserved_rows(hints, whole) is whole
     none = {k: t.take(t.rows < 0) for k, t in whole.tables.items()}
     silent = replace(whole, tables=MappingProxyType(none))
-    assert heard(hints, silent) is silent
+    assert drop_unobserved_rows(hints, silent) is silent
 
 
 def test_poisson_batches_of_two_epochs_are_attacked() -> None:

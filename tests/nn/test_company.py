@@ -22,7 +22,9 @@ from vflsec.plugins import registry
 from vflsec.runtime.mkl import in_one_order
 from vflsec.specs import CellSpec, DefenseSpec
 
-holds = pytest.mark.skipif(bool(batch_invariance.apart()), reason=batch_invariance.warning())
+holds = pytest.mark.skipif(
+    bool(batch_invariance.find_variant_layers()), reason=batch_invariance.warning()
+)
 
 
 @holds
@@ -30,7 +32,7 @@ def test_products_of_many_odd_shapes() -> None:
     g = torch.Generator().manual_seed(0)
     odd = [2 * torch.randint(0, 40, (3,), generator=g) + 1 for _ in range(20)]
     shapes = [tuple(map(int, s)) for s in odd] + [(7, 512, 1), (129, 65, 33), (512, 13, 63)]
-    assert batch_invariance.apart(shapes, (0, 7, 13, 19)) == []  # type: ignore[arg-type]
+    assert batch_invariance.find_variant_layers(shapes, (0, 7, 13, 19)) == []  # type: ignore[arg-type]
 
 
 @holds
@@ -67,8 +69,8 @@ def test_a_machine_on_which_company_matters_is_found(monkeypatch: pytest.MonkeyP
             out[2][19, 0, 0] = torch.nextafter(out[2][19, 0, 0], torch.tensor(torch.inf))
         return list(out)
 
-    assert batch_invariance.apart(step=step) == ["17 rows, 9 to 3, float32"]
-    assert batch_invariance.apart(step=step, places=(7,)) == []
+    assert batch_invariance.find_variant_layers(step=step) == ["17 rows, 9 to 3, float32"]
+    assert batch_invariance.find_variant_layers(step=step, places=(7,)) == []
     said = batch_invariance._said(["17 rows, 9 to 3, float32"])
     assert "MKL_CBWR=AUTO,STRICT" in said
     assert "(layers of 17 rows, 9 to 3, float32)" in said
@@ -110,6 +112,6 @@ def test_mkl_is_asked_for_one_order_where_it_needs_to_be(
 @pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="torch has no MKL here")
 def test_importing_the_package_first_is_enough() -> None:
     env = {k: v for k, v in os.environ.items() if k != "MKL_CBWR"}
-    code = "from vflsec.nn import company; print(company.apart())"
+    code = "from vflsec.nn.batch_invariance import find_variant_layers as f; print(f())"
     ran = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert (ran.returncode, ran.stdout.strip()) == (0, "[]"), ran.stderr

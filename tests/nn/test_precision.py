@@ -77,7 +77,7 @@ def test_a_replica_does_not_depend_on_its_company(kind: str) -> None:
         out = dense([Layer(given[1], given[2], True, kind)], given[0])
         return [out.detach(), *torch.autograd.grad((out * up.float()).sum(), given)]
 
-    assert batch_invariance.apart(step=step) == []
+    assert batch_invariance.find_variant_layers(step=step) == []
 
 
 def test_products_are_written_where_they_are_asked_for() -> None:

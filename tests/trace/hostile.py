@@ -30,7 +30,7 @@ from vflsec.trace.seal import seal
 from vflsec.trace.segment_writer import META
 from vflsec.trace.truth import write_truth
 from vflsec.trace.weights import write_weights
-from vflsec.trace.writer import Writer, begin
+from vflsec.trace.writer import Heading, Timing, Writer, begin
 
 OBSERVER = "bank"
 HERE = f"view/{OBSERVER}"
@@ -53,7 +53,7 @@ def record(folder: Path, *, steps: int = 5, sealed: bool = True) -> Path:
         rows = np.arange(step * 8, step * 8 + 8)
         for kind, ends in (("embedding", (OBSERVER, "shop")), ("gradient", ("shop", OBSERVER))):
             x = g.normal(size=(8, D)).astype(np.float32)
-            out.message(kind, *ends, x, rows, epoch=0, step=step, loss_reduction="mean")
+            out.message(Heading(kind, *ends, loss_reduction="mean"), x, rows, Timing(0, step))
     if not sealed:
         return folder
     out.close()

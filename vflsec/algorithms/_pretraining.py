@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from vflsec.core.federation import Federation
-from vflsec.core.party import Party, clipped, groups, step
+from vflsec.core.party import Party, clip_gradients, group_parameters, step
 from vflsec.nn import optim
 from vflsec.nn.augment import Corruption, ImageViews
 from vflsec.nn.replicas import Replicas
@@ -82,7 +82,7 @@ class Tower:
 
     def start(self, party: Party, recipe: Recipe) -> None:
         """Fresh optimizers; the predictor's learning rate stays constant."""
-        party.bare("pre-training")
+        party.note_unprotected("pre-training")
         predictor = self.predictor.parameters() if self.predictor else []
         body, heads = self.encoder.parameters(), self.projector.parameters()
         if recipe.optimizer == "adagrad":  # for click data: heads keep SGD
@@ -97,7 +97,7 @@ class Tower:
         """One step on a loss (R,); with `clip_norm` each replica's gradient is clipped."""
         grads: Sequence[Tensor | None] = torch.autograd.grad(loss.sum(), self.params)
         if clip_norm:
-            grads = clipped(grads, clip_norm)
+            grads = clip_gradients(grads, clip_norm)
         of = {id(p): g for p, g in zip(self.params, grads, strict=True)}
         for made, params in self.optimizers:
             step(made, params, [of[id(p)] for p in params])
@@ -117,7 +117,7 @@ def _optimizer(name: str, annealed: list[Tensor], constant: list[Tensor], recipe
         if name == "adagrad":
             made += [{"params": params, **own}] if params else []
         else:
-            made += groups(params, **own)
+            made += group_parameters(params, **own)
     decay = recipe.weight_decay
     if name == "adam":
         return optim.Adam(made, lr=recipe.lr, weight_decay=decay)

@@ -82,6 +82,11 @@ class SplitSettings(Algorithm):
         if self.returns_predictions:
             told = {("prediction", "active", "passive")}
             object.__setattr__(self, "sends", type(self).sends | told)
+        self._check_numbers()
+        self._check_top()
+        self._check_parties()
+
+    def _check_numbers(self) -> None:
         for name in ("hidden", "top"):
             for width in getattr(self, name):
                 check.integer(f"{self.name}.{name}", width)
@@ -104,6 +109,8 @@ class SplitSettings(Algorithm):
         check.positive(f"{self.name}.lr", self.lr)
         check.non_negative(f"{self.name}.weight_decay", self.weight_decay)
         check.in_unit(f"{self.name}.dropout", self.dropout, high_open=True)
+
+    def _check_top(self) -> None:
         if not self.has_top and self.aggregation == "concat":
             raise ConfigError(
                 f"{self.name}: without a top model (top = [] and linear_top = false) the "
@@ -119,6 +126,8 @@ class SplitSettings(Algorithm):
             raise ConfigError(f"{self.name}: top_args are for a top_module, which is not given.")
         if self.top_weights and not (self.own_top and self.has_top):
             raise ConfigError(f"{self.name}: top_weights are for one top model, which it has not.")
+
+    def _check_parties(self) -> None:
         for party, settings in self.parties.items():
             where = f"{self.name}.parties.{party}: the key"
             for key in settings:

@@ -16,7 +16,7 @@ __all__ = ["Alone", "OwnControl"]
 class OwnControl(SelfSupervised):
     """Gives an algorithm of the family the control of the prior attacker."""
 
-    def alone(self, party: str) -> Algorithm | None:
+    def local_training(self, party: str) -> Algorithm | None:
         if not (self.own_control and self.pretrain_iterations):
             return None
         return Alone.of(self, party)

@@ -181,7 +181,12 @@ class FedCVT(SplitNN):
                 fed.send("ids", active.name, host.name, extra, extra, name="batch")
             z = host.modules["bottom"](fed.columns(host.name, extra))
             z = z[..., z.shape[2] // 2 :] if name == "block" else z
-            sent = fed.send("embedding", host.name, active.name, z, extra, name=name, repeated=True)
+            sent = fed.deliver(
+                fed.message(
+                    "embedding", host.name, active.name, z.detach(), extra, name=name,
+                    repeated=True,
+                )
+            )  # fmt: skip
             own[name], got[name] = z, sent.requires_grad_()
             names[name], where[name] = name, extra
         total = self._total(fed, batch, mine, got, y).sum()
@@ -190,10 +195,12 @@ class FedCVT(SplitNN):
             total, [*params, *got.values()], allow_unused=True, materialize_grads=True
         )
         delivered = [
-            fed.send(
-                "gradient", active.name, host.name, gradient, where[name], name=names[name],
-                scale=float(gradient.shape[1]), repeated=name != "ll", labels=y.get(name),
-                logits=batch.logits,
+            fed.deliver(
+                fed.message(
+                    "gradient", active.name, host.name, gradient.detach(), where[name],
+                    name=names[name], scale=float(gradient.shape[1]), repeated=name != "ll",
+                ),
+                labels=y.get(name), logits=batch.logits,
             )
             for name, gradient in zip(got, grads[len(params) :], strict=True)
         ]  # fmt: skip

@@ -36,7 +36,7 @@ from vflsec.nn.images import BOTTOMS, image_bottom
 from vflsec.nn.manual_backprop import follow, join, walked
 from vflsec.nn.models import bottom, from_path, mlp, top_from_path
 from vflsec.nn.replicas import Replicas
-from vflsec.nn.rowwise import alone, row_gradients
+from vflsec.nn.rowwise import row_gradients, split_rows
 from vflsec.nn.weights import starting_at
 from vflsec.plugins import registry
 
@@ -253,8 +253,8 @@ class SplitNN(SplitSettings):
                     f"{policy.name}: changes the loss of a batch, so gradients of single rows "
                     "cannot be limited beside it. Leave one of the two defenses out."
                 )
-        got = {p: alone(h.detach()) for p, h in batch.got.items()}
-        x, (r, b) = alone(batch.x[active.name]), batch.rows.shape
+        got = {p: split_rows(h.detach()) for p, h in batch.got.items()}
+        x, (r, b) = split_rows(batch.x[active.name]), batch.rows.shape
 
         def total(wide: Mapping[str, Replicas]) -> Tensor:
             parts = [wide["bottom"](x) if p == active.name else h for p, h in got.items()]

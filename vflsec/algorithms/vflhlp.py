@@ -33,7 +33,7 @@ from vflsec.algorithms.local import Local
 from vflsec.algorithms.splitnn import Exchange, SplitNN
 from vflsec.core import check
 from vflsec.core.federation import Federation, Pass, Phase
-from vflsec.core.party import Party, groups, step
+from vflsec.core.party import Party, group_parameters, step
 from vflsec.core.rng import Streams
 from vflsec.core.view import Facts
 from vflsec.errors import PolicyError
@@ -158,10 +158,10 @@ class VFLHLP(SplitNN):
         corrupt = self._corruption(fed, party, "scarf")
         bottom, head = party.modules["bottom"], party.modules["projector"]
         params = [*bottom.parameters(), *head.parameters()]
-        optimizer = optim.Adam(groups(params), lr=self.scarf_lr)
+        optimizer = optim.Adam(group_parameters(params), lr=self.scarf_lr)
         stop = EarlyStop([bottom, head], self.scarf_patience) if self.scarf_patience else None
         held = self._held_out(fed, party) if stop is not None else []
-        party.bare("pre-training")
+        party.note_unprotected("pre-training")
 
         def one(batch: Tensor) -> None:
             if stop is not None and stop.over:

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from vflsec.audit.cap_score import cap, dcs, relative_improvement, relative_risk
     from vflsec.audit.intervals import t_interval
     from vflsec.audit.pareto_front import Trial, pareto, trials
-    from vflsec.epsilon.canary_bounds import Measured, audit_labels, audit_rows
+    from vflsec.epsilon.canary_bounds import LabelWorld, Measured, audit_labels, audit_rows
     from vflsec.epsilon.one_run_bound import one_run
 
 __all__ = [
-    "Measured", "Trial", "audit_labels", "audit_rows", "cap", "dcs", "one_run", "pareto",
-    "relative_improvement", "relative_risk", "t_interval", "trials",
+    "LabelWorld", "Measured", "Trial", "audit_labels", "audit_rows", "cap", "dcs", "one_run",
+    "pareto", "relative_improvement", "relative_risk", "t_interval", "trials",
 ]  # fmt: skip
 
 _HOME = {
-    "vflsec.epsilon.canary_bounds": ("Measured", "audit_labels", "audit_rows"),
+    "vflsec.epsilon.canary_bounds": ("LabelWorld", "Measured", "audit_labels", "audit_rows"),
     "vflsec.epsilon.one_run_bound": ("one_run",),
     "vflsec.audit.intervals": ("t_interval",),
     "vflsec.audit.cap_score": ("cap", "dcs", "relative_improvement", "relative_risk"),

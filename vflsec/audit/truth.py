@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vflsec.core.attack import Attack, asked_of
+from vflsec.core.attack import Attack, describe_scoring
 from vflsec.core.feature_schema import columns_of
 from vflsec.core.guess import Truth
 from vflsec.core.task import Task
@@ -58,7 +58,9 @@ def goal_of(attack: Attack, spec: AttackSpec, task: Task) -> Goal:
         whose = victims("feature", spec.adversary, task.parties, spec.victim)
         victim = with_columns(whose, task)
         x, labelled = task.x[victim], task.sets["labelled"]
-        codes, classes = task.schema[victim].attribute(x, *asked_of(attack), cut=x[labelled])
+        codes, classes = task.schema[victim].attribute(
+            x, *describe_scoring(attack), cut=x[labelled]
+        )
         if attack.target == "property":
             has = (codes == int(getattr(attack, "value", 1))).double()
             share = float(has[labelled].mean())

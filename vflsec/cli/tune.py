@@ -49,7 +49,7 @@ def tune(
     found = []
     for name in defense:
         f = search(
-            scenario, name, leak=leak, drop=drop, low=low, high=high, rounds=rounds,
+            scenario, name, leak=leak, drop=drop, between=(low, high), rounds=rounds,
             confirm=confirm, target=target, out=base / name, seeds=seeds, device=device,
         )  # fmt: skip
         found.append(f)

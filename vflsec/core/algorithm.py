@@ -100,7 +100,7 @@ class Algorithm:
         """
         return None
 
-    def alone(self, party: str) -> Algorithm | None:
+    def local_training(self, party: str) -> Algorithm | None:
         """What trains the bottom of `party` on its own columns without labels or messages.
 
         None means that there is no such thing. The engine runs it once for each seed and adds

@@ -230,7 +230,7 @@ class Attack:
         return frozenset((*self.needs, *self.optional))
 
     @property
-    def apart(self) -> bool:
+    def needs_own_training(self) -> bool:
         """Whether it changes what it attacks, so that it gets a training of its own."""
         return self.policy() is not None or self.target == "membership"
 
@@ -246,7 +246,7 @@ class Attack:
         return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
 
 
-def asked_of(attack: Attack) -> tuple[str, str, int]:
+def describe_scoring(attack: Attack) -> tuple[str, str, int]:
     """The column that an attack on one column looks at, and what it asks of it.
 
     See :meth:`vflsec.core.feature_schema.Schema.attribute`.

@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflsec.core.exchange_order import EXCHANGES, Step, after, beside
+from vflsec.core.exchange_order import EXCHANGES, Step, align_exchanges, append_predicted
 from vflsec.core.message import Message
+from vflsec.core.message_kinds import KINDS, find_kinds
 from vflsec.core.policy_binding import Binding
-from vflsec.core.privacy_usage import Counter, lent
+from vflsec.core.privacy_usage import Counter, lend_labels
 from vflsec.core.recorder_stores import All, Centred, Dense
 from vflsec.core.step_sampling import Spread
 from vflsec.core.traffic_ledger import Ledger
@@ -30,8 +31,7 @@ Tap = Callable[[Message, Tensor | None, Sequence[str]], None]
 (``received``, ``sent``) it is; see :attr:`Recorder.taps`."""
 
 
-_TOLD_APART = ("gradient", "embedding", "state")
-"""Kinds of which the second message about a row in a step is told from the first."""
+_COME_AGAIN = find_kinds(lambda kind: kind.comes_again)
 
 
 class Recorder:
@@ -43,8 +43,8 @@ class Recorder:
     payloads of different blocks have different widths and meanings. Gradients of other names, and
     with `towers` all numbers, stand beside them, as large, if of the same rows at the same steps.
     A message with rows that came before in its step counts as named ``NAME#2``, up to
-    :data:`EXCHANGES`; see :func:`vflsec.core.exchange_order.beside` for how it stands in tables:
-    of gradients in every form, of others in those that end with a plus.
+    :data:`EXCHANGES`; see :func:`vflsec.core.exchange_order.align_exchanges` for how it stands in
+    tables: of gradients in every form, of others in those that end with a plus.
 
     Args:
         wanted: (party, way, kind, form) with way ``received`` or ``sent``, or ``own`` for the
@@ -109,9 +109,9 @@ class Recorder:
             tap(message, alive, ways)
         if not self._by or (message.phase == "predict" and message.kind != "prediction"):
             return
-        if message.kind not in self._kinds and message.kind not in _TOLD_APART:
+        if message.kind not in self._kinds and message.kind not in _COME_AGAIN:
             return
-        if message.kind == "ciphertext":  # opaque to whoever holds it: all there is, is its size
+        if KINDS[message.kind].is_encrypted:  # all there is, is its size
             size = torch.full((self.replicas, 1), message.tensor.shape[-1], dtype=torch.int64)
             message = replace(message, tensor=size, rows=None)
         for name, part, of in self._parts(message, alive, ways if timed else ()):
@@ -152,7 +152,7 @@ class Recorder:
     ) -> list[tuple[str, Message, Tensor | None]]:
         """A message by the exchange of its step that it is of: (name, message, replicas)."""
         name, rows = message.name, message.rows
-        if message.kind not in _TOLD_APART or rows is None or not ways:
+        if message.kind not in _COME_AGAIN or rows is None or not ways:
             return [(name, message, alive)]
         key = (*ways, message.kind, message.phase, message.sender, message.receiver, name)
         step = self._steps.setdefault(key, Step(self.n))
@@ -223,7 +223,7 @@ class Recorder:
         for (at, party, way, kind, form, _), said in heard.items():
             late = at != phase
             bare = form.removesuffix("+")
-            near, far = beside(said, bare)
+            near, far = align_exchanges(said, bare)
             self.left_out |= {(kind, name) for name in far}
             alone = near if self.towers or kind == "gradient" else [said[0][1]]
             found.setdefault((late, (way, kind, bare, party)), []).extend(alone)
@@ -239,7 +239,9 @@ class Recorder:
         for late, key_of in sorted(found, key=lambda of: of[0]):
             t = found[late, key_of]
             whole = t[0] if len(t) == 1 else side_by_side(t)
-            out[key_of] = after(out[key_of], whole, key_of[2]) if key_of in out else whole
+            out[key_of] = (
+                append_predicted(out[key_of], whole, key_of[2]) if key_of in out else whole
+            )
         return out
 
 
@@ -338,7 +340,11 @@ class Channel:
         why = ""
         if before is not None and before.tensor._version != before.version:
             why = "was changed after it was sent"
-        elif before is not None and message.policies and _again(before, message.tensor, given):
+        elif (
+            before is not None
+            and message.policies
+            and _is_same_memory(before, message.tensor, given)
+        ):
             why = "lies in the memory of the one before"
         if before is not None and why:
             by = ", ".join(before.policies) or "the algorithm"
@@ -362,13 +368,13 @@ class Channel:
                 if b.own.uses is not None and b.policy.counted == "outgoing":
                     self._count(b, out)
                 b.own.labels, b.own.context = (
-                    lent(labels, message.rows, b.own.active, done),
+                    lend_labels(labels, message.rows, b.own.active, done),
                     context,
                 )
                 given = out.tensor
                 changed = b.treated(
                     f"a message ({out.kind})", given,
-                    partial(_sent, b, out), out.phase, out.epoch,
+                    partial(_call_outgoing, b, out), out.phase, out.epoch,
                 )  # fmt: skip
                 b.own.labels, b.own.context = None, {}
                 b.note(out, changed)
@@ -406,18 +412,18 @@ class Channel:
         self.recorder.add(message, self.alive_mask, ways=("sent" if own else "received",))
 
 
-def _again(before: _Passed, now: Tensor, given: Tensor) -> bool:
+def _is_same_memory(before: _Passed, now: Tensor, given: Tensor) -> bool:
     """True if a message lies where the one before does, which is not where its sender had it."""
     old, new, own = (x.untyped_storage().data_ptr() for x in (before.tensor, now, given))
     return own != new == old
 
 
-def _sent(binding: Binding, message: Message) -> Tensor:
+def _call_outgoing(binding: Binding, message: Message) -> Tensor:
     changed = binding.policy.outgoing(message, binding.own)
-    return _same(binding.policy.name, message.tensor, changed)
+    return _check_same_form(binding.policy.name, message.tensor, changed)
 
 
-def _same(name: str, before: Tensor, after: Any) -> Tensor:
+def _check_same_form(name: str, before: Tensor, after: Any) -> Tensor:
     if not isinstance(after, Tensor):
         raise PolicyError(f"{name}: must return a tensor, returned {type(after).__name__}.")
     if (before.shape, before.dtype, before.device) != (after.shape, after.dtype, after.device):

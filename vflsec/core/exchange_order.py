@@ -14,7 +14,7 @@ from torch import Tensor
 from vflsec.core.message import Message
 from vflsec.core.view import Table, as_large
 
-__all__ = ["EXCHANGES", "Exchanged", "Step", "after", "beside", "exchange"]
+__all__ = ["EXCHANGES", "Exchanged", "Step", "align_exchanges", "append_predicted", "exchange"]
 
 EXCHANGES = 8
 """Messages about one row in one step that stand side by side; a table is as wide as all."""
@@ -88,7 +88,7 @@ def exchange(memory: dict[str, Any], message: Message) -> Exchanged:
     return (message.kind, message.name, 1 if turn is None else int(turn.max()))
 
 
-def beside(said: Sequence[tuple[str, Table]], form: str) -> tuple[list[Table], list[str]]:
+def align_exchanges(said: Sequence[tuple[str, Table]], form: str) -> tuple[list[Table], list[str]]:
     """Tables of one kind as they can stand side by side, and the names of those that cannot.
 
     All are of the rows, in the form ``all`` of the rows and steps, of the first, and of those that
@@ -122,7 +122,7 @@ def beside(said: Sequence[tuple[str, Table]], form: str) -> tuple[list[Table], l
     return out, far
 
 
-def after(one: Table, late: Table, form: str) -> Table:
+def append_predicted(one: Table, late: Table, form: str) -> Table:
     """What came of a kind in a phase, and then what came when rows were predicted, as one table.
 
     Of a row that came in both a folded form has what it has of the phase, ``last`` the later. Where

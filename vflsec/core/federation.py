@@ -19,13 +19,14 @@ from torch import Tensor, nn
 from vflsec.core import check
 from vflsec.core.channel import Channel, Recorder
 from vflsec.core.link import Link
-from vflsec.core.message import Kind, Message
+from vflsec.core.message import Message
+from vflsec.core.message_kinds import Kind
 from vflsec.core.party import Party
 from vflsec.core.phase import Pass, Phase
-from vflsec.core.poisson_sampling import draws, sampled
+from vflsec.core.poisson_sampling import draw_batches, find_sampled_policies
 from vflsec.core.policy import Own, Policy
 from vflsec.core.policy_binding import Binding
-from vflsec.core.privacy_usage import Counter, Guarded, heard, lent, plain
+from vflsec.core.privacy_usage import Counter, Guarded, lend_labels, mask_silent, unguard
 from vflsec.core.rng import Streams, as_global, generator
 from vflsec.core.task import Stack, Task
 from vflsec.core.traffic_ledger import Ledger
@@ -114,7 +115,7 @@ class Federation:
                 )  # fmt: skip
                 if policy.counted:
                     own.uses = Counter(
-                        stack.replicas, len(task.y), stack.device, *_told(policy),
+                        stack.replicas, len(task.y), stack.device, *_describe_label_use(policy),
                         poisson=policy.poisson,
                     )  # fmt: skip
                 party.bindings.append(Binding(policy, own))
@@ -123,7 +124,7 @@ class Federation:
         bindings = {name: p.bindings for name, p in parties.items()}
         recorder = recorder or Recorder((), replicas, len(task.y))
         channel = Channel(bindings, recorder, Ledger(replicas))
-        labels = _labels(stack, parties[task.active].bindings)
+        labels = _build_training_labels(stack, parties[task.active].bindings)
         fed = cls(stack, tuple(seeds), parties, channel, labels)
         for name in recorder.observed:
             parties[name].observer = fed._observer(name)
@@ -207,13 +208,13 @@ class Federation:
             self.extra[key] = Streams(self.seeds, "batches", walk.name)
         order = self.extra[key].permutations(n).to(walk.rows.device)
         shuffled = walk.rows.gather(1, order).split(walk.batch_size, dim=1)
-        bound = sampled(self.parties.values())
+        bound = find_sampled_policies(self.parties.values())
         if bound and walk.batch_size < n:
             key = f"poisson.{self.phase}.{walk.name}"
             if key not in self.extra:
                 self.extra[key] = Streams(self.seeds, "poisson", walk.name, dtype=torch.float64)
             coins = self.extra[key]
-            yield from draws(walk.rows, shuffled, bound, coins, self.phase, self.epoch)
+            yield from draw_batches(walk.rows, shuffled, bound, coins, self.phase, self.epoch)
             return
         for batch in shuffled:
             if batch.shape[1] >= walk.smallest:
@@ -290,7 +291,7 @@ class Federation:
         `logits` (R, b, C); `y` (R, b) int64 or (R, b, C) class shares. Of a quantity the squared
         error, of several labels the mean of their binary cross entropies.
         """
-        given, y = y, plain(y)
+        given, y = y, unguard(y)
         for b in self.active.bindings:
             if b.policy.overrides("loss"):
                 b.own.context = {"train": train}
@@ -298,9 +299,9 @@ class Federation:
                 if rows is not None:
                     b.acted = True
                     self._count_loss(given, b, train)
-                    return heard(rows, given)
+                    return mask_silent(rows, given)
         self._count_loss(given, None, train)
-        return heard(plain_loss(self.stack.first)(logits, y), given)
+        return mask_silent(find_loss(self.stack.first)(logits, y), given)
 
     def descend(
         self, logits: Tensor, y: Tensor, terms: Sequence[Tensor], wanted: Sequence[Tensor]
@@ -348,11 +349,28 @@ class Federation:
         rows = y.rows if isinstance(y, Guarded) else None
         for b in self.parties[party].bindings:
             if b.policy.overrides("penalty"):
-                term = b.policy.penalty(x, h, lent(y, rows, b.own.active), b.own)
+                term = b.policy.penalty(x, h, lend_labels(y, rows, b.own.active), b.own)
                 if term is not None:
                     b.acted = True
                     total = term if total is None else total + term
         return total
+
+    def message(
+        self,
+        kind: Kind,
+        sender: str,
+        receiver: str,
+        tensor: Tensor,
+        rows: Tensor | None = None,
+        *,
+        phase: str = "",
+        **about: Any,
+    ) -> Message:
+        """A message at the current time; `about` are further fields of it, such as its name."""
+        return Message(
+            kind, sender, receiver, tensor, rows, phase or self.phase, self.epoch, self.steps,
+            **about,
+        )  # fmt: skip
 
     def send(
         self,
@@ -365,28 +383,30 @@ class Federation:
         name: str = "",
         scale: float = 1.0,
         phase: str = "",
-        repeated: bool = False,
-        labels: Tensor | None = None,
         **context: Any,
     ) -> Tensor:
-        """Send one message at the current time; see :meth:`vflsec.core.channel.Channel.send`.
+        """Send one message at the current time; see :meth:`deliver`."""
+        message = self.message(
+            kind, sender, receiver, tensor.detach(), rows, phase=phase, name=name, scale=scale
+        )
+        return self.deliver(message, **context)
+
+    def deliver(self, message: Message, **context: Any) -> Tensor:
+        """Deliver a message; see :meth:`vflsec.core.channel.Channel.send`.
 
         Raises:
             PolicyError: a link promised that such a message does not pass in the clear.
         """
         active = self.active.name
-        for party in (sender, receiver):
+        for party in (message.sender, message.receiver):
             known = party != active and party in self.parties  # a server need not be a party
-            if known and kind in self.link(party).replaces:
+            if known and message.kind in self.link(party).replaces:
                 raise PolicyError(
-                    f"{party}: {kind} messages must pass encrypted, but the algorithm sends one in "
-                    "the clear: it does not train through Federation.link. Use splitnn."
+                    f"{party}: {message.kind} messages must pass encrypted, but the algorithm "
+                    "sends one in the clear: it does not train through Federation.link. Use "
+                    "splitnn."
                 )
-        message = Message(
-            kind, sender, receiver, tensor.detach(), rows, phase or self.phase, self.epoch,
-            self.steps, name, scale, repeated=repeated,
-        )  # fmt: skip
-        return self.channel.send(message, labels, **context)
+        return self.channel.send(message, **context)
 
     def derive(
         self,
@@ -405,21 +425,16 @@ class Federation:
         Nothing crosses, nothing is counted; `sender` is whose values these are. With `own` it is
         the sender who keeps what it sent encrypted.
         """
-        self.channel.derive(
-            Message(
-                kind, sender, receiver, tensor.detach(), rows, phase or self.phase, self.epoch,
-                self.steps, "", scale,
-            ),
-            own=own,
-        )  # fmt: skip
+        message = self.message(
+            kind, sender, receiver, tensor.detach(), rows, phase=phase, scale=scale
+        )
+        self.channel.derive(message, own=own)
 
     def treat(
         self, kind: Kind, sender: str, receiver: str, tensor: Tensor, rows: Tensor, phase: str = ""
     ) -> Tensor:
         """A payload after the sender's policies, for a link that sends it in another form."""
-        message = Message(
-            kind, sender, receiver, tensor, rows, phase or self.phase, self.epoch, self.steps
-        )
+        message = self.message(kind, sender, receiver, tensor, rows, phase=phase)
         return self.channel.treat(message).tensor
 
     def link(self, party: str) -> Link[Federation]:
@@ -444,12 +459,12 @@ class Federation:
         return self._links[party]
 
 
-def _told(policy: Policy) -> tuple[str, ...]:
+def _describe_label_use(policy: Policy) -> tuple[str, ...]:
     """What a policy's counter says of labels that are used past it, if not the usual words."""
     return ("a policy after it computes with labels",) if policy.counted == "outgoing" else ()
 
 
-def _labels(stack: Stack, bindings: Sequence[Binding]) -> Tensor:
+def _build_training_labels(stack: Stack, bindings: Sequence[Binding]) -> Tensor:
     """What the active party trains on, (R, N) or (R, N, C): no test row, after its policies."""
     labels = stack.labels()
     for task_index, t in enumerate(stack.tasks):
@@ -476,7 +491,7 @@ def _labels(stack: Stack, bindings: Sequence[Binding]) -> Tensor:
     return labels
 
 
-def plain_loss(task: Task) -> Callable[[Tensor, Tensor], Tensor]:
+def find_loss(task: Task) -> Callable[[Tensor, Tensor], Tensor]:
     """What is minimised for a label of this kind where no policy says otherwise."""
     if task.labels:
         return binary_cross_entropies

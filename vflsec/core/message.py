@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 from torch import Tensor
 
+from vflsec.core.message_kinds import KINDS, Kind
 from vflsec.errors import ShapeError
 
-__all__ = ["KINDS", "Kind", "Message"]
-
-Kind = Literal[
-    "embedding", "gradient", "state", "prediction", "ids", "signal", "ciphertext",
-    "masked", "masked_sum", "activation", "weight_gradient", "output_gradient", "weights",
-]  # fmt: skip
-"""A `ciphertext` is opaque; `masked` rows and a `masked_sum` over a batch are numbers under a mask.
-The last four never cross: they are what a party works out of a masked answer and its own mask
-(`activation`, `weight_gradient`), and what it has beside (`output_gradient`, `weights`)."""
-KINDS: tuple[str, ...] = get_args(Kind)
+__all__ = ["Message"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +17,7 @@ class Message:
     """One tensor on its way from one party to another.
 
     Attributes:
-        kind: what it is; see :data:`KINDS`.
+        kind: what it is; see :data:`vflsec.core.message_kinds.KINDS`.
         sender: name of the party that sends.
         receiver: name of the party that receives.
         tensor: the payload with a leading replica axis, (R, ...); row-wise kinds are (R, b, ...).
@@ -71,5 +62,5 @@ class Message:
         """The same message with another payload, stamped with the policy that changed it."""
         return Message(
             self.kind, self.sender, self.receiver, tensor, self.rows, self.phase, self.epoch,
-            self.step, self.name, self.scale, (*self.policies, policy),
+            self.step, self.name, self.scale, (*self.policies, policy), self.repeated,
         )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -15,9 +15,9 @@ from vflsec.errors import PolicyError
 from vflsec.nn import manual_backprop, optim
 from vflsec.nn.flat_parameters import LANES, blocks
 from vflsec.nn.replicas import Replicas
-from vflsec.nn.rowwise import alone, row_gradients
+from vflsec.nn.rowwise import row_gradients, split_rows
 
-__all__ = ["Party", "clipped", "groups", "step"]
+__all__ = ["Party", "clip_gradients", "group_parameters", "step"]
 
 GRAPH = ("loss", "penalty", "link")
 """Hooks of policies that work on the graph of a step."""
@@ -99,7 +99,7 @@ class Party:
                 [{"params": p, "weight_decay": w} for w, p in split if p], lr=lr
             )
         else:
-            parts = [g for w, p in split for g in groups(p, weight_decay=w)]
+            parts = [g for w, p in split for g in group_parameters(p, weight_decay=w)]
             made = (
                 optim.Adam(parts, lr=lr)
                 if optimizer == "adam"
@@ -116,7 +116,7 @@ class Party:
             if p.requires_grad and "tables" in name.split(".")
         ]
 
-    def bare(self, what: str) -> None:
+    def note_unprotected(self, what: str) -> None:
         """Own models are trained where no policy limits what a row does to them."""
         if what not in self.unprotected:
             self.unprotected.append(what)
@@ -147,41 +147,60 @@ class Party:
         Raises:
             PolicyError: such a policy is there, and `rows` is None.
         """
-        for b in self.bindings:
-            if b.policy.overrides("gradients"):
-                if rows is None:
-                    raise PolicyError(
-                        f"{b.policy.name}: {self.name} takes a step whose gradients cannot be "
-                        "split into rows, so it cannot be protected. Use splitnn without own "
-                        "penalties, or leave the defense out."
-                    )
-                if b.own.uses is not None and ids is None:
-                    b.own.uses.passed(f"{self.name} takes steps on rows that are not told")
-                elif b.own.uses is not None and ids is not None:
-                    on = b.own.sample and b.own.sample[0]
-                    b.own.uses.add(ids, on=on)
-                    why = f"a row stands twice in a step of {self.name}, and moves it twice as far"
-                    b.own.uses.passed(why, twice(ids, on))
-                given = list(gradients)
-                gradients, b.acted = b.policy.gradients(list(given), rows, b.own), True
-                for g, made in zip(given, gradients, strict=True):
-                    if b.own.uses is not None and g is not None and made is not None:
-                        b.own.uses.untouched("own gradients", g, made, b.own.strength > 0)
-        if all(not b.policy.overrides("gradients") for b in self.bindings):
-            self.bare("its steps")
+        protecting = [b for b in self.bindings if b.policy.overrides("gradients")]
+        for b in protecting:
+            gradients = self._protect(b, list(gradients), rows, ids)
+        if not protecting:
+            self.note_unprotected("its steps")
         if self.clip_norm:
-            gradients = clipped(gradients, self.clip_norm)
+            gradients = clip_gradients(gradients, self.clip_norm)
         if self.observer is not None:
-            chosen = self.modules if parts is None else parts
-            weights = {
-                f"{part}.{name}": p
-                for part in chosen
-                for name, p in self.modules[part].params.items()
-                if p.requires_grad
-            }
-            named = zip(weights, gradients, strict=True)
-            self.observer({k: g for k, g in named if g is not None}, weights)
+            self._observe(self.observer, gradients, self.modules if parts is None else parts)
         step(self.optimizer, self.parameters(parts), gradients)
+
+    def _protect(
+        self,
+        binding: Binding,
+        given: list[Tensor | None],
+        rows: Callable[[], list[Tensor]] | None,
+        ids: Tensor | None,
+    ) -> Sequence[Tensor | None]:
+        """The gradients after one policy of gradients, whose uses are counted."""
+        policy, own = binding.policy, binding.own
+        if rows is None:
+            raise PolicyError(
+                f"{policy.name}: {self.name} takes a step whose gradients cannot be "
+                "split into rows, so it cannot be protected. Use splitnn without own "
+                "penalties, or leave the defense out."
+            )
+        if own.uses is not None and ids is None:
+            own.uses.passed(f"{self.name} takes steps on rows that are not told")
+        elif own.uses is not None and ids is not None:
+            on = own.sample and own.sample[0]
+            own.uses.add(ids, on=on)
+            why = f"a row stands twice in a step of {self.name}, and moves it twice as far"
+            own.uses.passed(why, find_duplicates(ids, on))
+        made, binding.acted = policy.gradients(list(given), rows, own), True
+        for before, after in zip(given, made, strict=True):
+            if own.uses is not None and before is not None and after is not None:
+                own.uses.untouched("own gradients", before, after, own.strength > 0)
+        return made
+
+    def _observe(
+        self,
+        observer: Callable[[dict[str, Tensor], dict[str, Tensor]], None],
+        gradients: Sequence[Tensor | None],
+        parts: Iterable[str],
+    ) -> None:
+        """Show the observer what the step is taken with."""
+        weights = {
+            f"{part}.{name}": p
+            for part in parts
+            for name, p in self.modules[part].params.items()
+            if p.requires_grad
+        }
+        named = zip(weights, gradients, strict=True)
+        observer({k: g for k, g in named if g is not None}, weights)
 
     def continue_backward(
         self,
@@ -207,7 +226,7 @@ class Party:
             grads = torch.autograd.grad((z * gradient).sum() + penalty.sum(), params)
         rows: Callable[[], list[Tensor]] | None = None
         if x is not None and penalty is None and change is None:
-            inputs, slopes = alone(x), alone(gradient)
+            inputs, slopes = split_rows(x), split_rows(gradient)
             rows = partial(
                 row_gradients, self.modules, x.shape[1],
                 lambda wide: (wide["bottom"](inputs) * slopes).sum(),
@@ -215,7 +234,7 @@ class Party:
         self.update(grads if change is None else change(grads), rows=rows, ids=ids)
 
 
-def twice(ids: Tensor, on: Tensor | None = None) -> list[bool]:
+def find_duplicates(ids: Tensor, on: Tensor | None = None) -> list[bool]:
     """By replica, whether some sample id of (R, b) stands there twice; of those `on` (R, b)."""
     if on is not None:
         ids = torch.where(on, ids, -1 - torch.arange(ids.shape[1], device=ids.device))
@@ -223,7 +242,7 @@ def twice(ids: Tensor, on: Tensor | None = None) -> list[bool]:
     return [bool(x) for x in (ordered[:, 1:] == ordered[:, :-1]).any(1).tolist()]
 
 
-def groups(params: Sequence[Tensor], **settings: Any) -> list[dict[str, Any]]:
+def group_parameters(params: Sequence[Tensor], **settings: Any) -> list[dict[str, Any]]:
     """Optimizer groups of stacked parameters (R, ...), fused where that is exact.
 
     The fused kernels of the CPU round the last few numbers of a tensor, those that do not fill a
@@ -239,7 +258,7 @@ def groups(params: Sequence[Tensor], **settings: Any) -> list[dict[str, Any]]:
     return [{**group, **settings} for group in made if group["params"]]
 
 
-def clipped(gradients: Sequence[Tensor | None], limit: float) -> list[Tensor | None]:
+def clip_gradients(gradients: Sequence[Tensor | None], limit: float) -> list[Tensor | None]:
     """Stacked gradients (R, ...), each replica's shrunk to a joint norm of at most `limit`."""
     squares = [g.flatten(1).square().sum(1) for g in gradients if g is not None]
     factor = (limit / (torch.stack(squares).sum(0).sqrt() + 1e-6)).clamp(max=1)

@@ -17,12 +17,12 @@ from vflsec.core.policy_binding import Binding
 from vflsec.core.rng import Streams
 from vflsec.errors import PolicyError
 
-__all__ = ["draws", "sampled"]
+__all__ = ["draw_batches", "find_sampled_policies"]
 
 CUT = 1e-15
 
 
-def sampled(parties: Iterable[Party]) -> list[Binding]:
+def find_sampled_policies(parties: Iterable[Party]) -> list[Binding]:
     """The policies that ask for Poisson batches; none or one of every party that trains.
 
     Raises:
@@ -42,7 +42,7 @@ def sampled(parties: Iterable[Party]) -> list[Binding]:
     return found
 
 
-def draws(
+def draw_batches(
     rows: Tensor,
     shuffled: Sequence[Tensor],
     bound: Sequence[Binding],
@@ -60,7 +60,7 @@ def draws(
         rows: sample ids (R, n) to draw from.
         shuffled: the batches (R, b) of an epoch without sampling; the first gives the size drawn on
             average.
-        bound: of :func:`sampled`.
+        bound: of :func:`find_sampled_policies`.
         coins: a stream of this walk.
         phase, epoch: under which policies count.
     """

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AGAIN", "AGAIN_ROWS", "OFF", "SPLIT", "Guarantee", "Own", "Policy", "StepCost", "batch",
-    "of_any_label", "unclaimed",
+    "describe_label_claim", "find_no_claim",
 ]  # fmt: skip
 
 SPLIT = "the split of the rows, which is stratified by label,"
@@ -42,7 +42,7 @@ SCALED = "the mean and the spread by which values are scaled,"
 """
 
 
-def of_any_label(facts: Mapping[str, Any]) -> tuple[str, str]:
+def describe_label_claim(facts: Mapping[str, Any]) -> tuple[str, str]:
     """(the neighbouring relation, what is given) of a claim about a label of any kind, in words.
 
     Args:
@@ -121,7 +121,9 @@ class Guarantee:
 OFF = Guarantee(reason="it is switched off")
 
 
-def unclaimed(uses: Uses, hook: str, each: float = 0.0, together: float = 0.0) -> Guarantee | None:
+def find_no_claim(
+    uses: Uses, hook: str, each: float = 0.0, together: float = 0.0
+) -> Guarantee | None:
     """No guarantee, with the reason, if counts forbid one for a policy that works by `hook`.
 
     Or if one use costs an epsilon of `each` that is finer than numbers are drawn, or all of them
@@ -192,7 +194,7 @@ class Own:
     sample: tuple[Tensor, int] | None = None
     _kept: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
-    def _once(self, key: Any, make: Callable[[], Any]) -> Any:
+    def _cache(self, key: Any, make: Callable[[], Any]) -> Any:
         """What `make` works out of `strength`, until that is another."""
         of, version = self.strength, self.strength._version
         if self._kept.get("of") is not of or self._kept["version"] != version:
@@ -206,7 +208,7 @@ class Own:
         be changed.
         """
         dtype, device, dim = like.dtype, like.device, like.dim()
-        return self._once(
+        return self._cache(
             (dtype, device, dim),
             lambda: self.strength.to(dtype=dtype, device=device).reshape(-1, *[1] * (dim - 1)),
         )  # type: ignore[no-any-return]
@@ -214,14 +216,14 @@ class Own:
     @property
     def active(self) -> tuple[bool, ...]:
         """Which replicas have this policy switched on (strength above 0), length R."""
-        return self._once("active", lambda: tuple(map(bool, (self.strength > 0).tolist())))  # type: ignore[no-any-return]
+        return self._cache("active", lambda: tuple(map(bool, (self.strength > 0).tolist())))  # type: ignore[no-any-return]
 
     def choose(self, changed: Tensor, original: Tensor) -> Tensor:
         """`changed` where the policy is on and `original`, bit for bit, where off."""
         if all(self.active):
             return changed
         device, dim = original.device, original.dim()
-        on = self._once(
+        on = self._cache(
             ("on", device, dim),
             lambda: (self.strength > 0).to(device).reshape(-1, *[1] * (dim - 1)),
         )

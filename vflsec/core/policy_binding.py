@@ -58,7 +58,7 @@ class Binding:
             same = changed is message.tensor or torch.equal(changed, message.tensor)
             self.changes[key] = not same
 
-    def bare(self) -> list[tuple[str, str]]:
+    def find_bare_predictions(self) -> list[tuple[str, str]]:
         """(kind, receiver) of messages that it changes in training but not of predicted rows."""
         return sorted(
             (kind, receiver)

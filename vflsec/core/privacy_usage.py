@@ -15,7 +15,16 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-__all__ = ["Batches", "Counter", "Guarded", "Uses", "heard", "lent", "plain", "uses_of"]
+__all__ = [
+    "Batches",
+    "Counter",
+    "Guarded",
+    "Uses",
+    "lend_labels",
+    "mask_silent",
+    "read_uses",
+    "unguard",
+]
 
 
 @dataclass(frozen=True)
@@ -74,7 +83,7 @@ class Uses:
         return f"{self.counted} {what} of the most used row{split}{left}"
 
 
-def uses_of(facts: Mapping[str, Any]) -> Uses:
+def read_uses(facts: Mapping[str, Any]) -> Uses:
     """The counts among the facts of a run; nothing counted where there are none."""
     found = facts.get("uses")
     return found if isinstance(found, Uses) else Uses()
@@ -297,7 +306,7 @@ class Guarded(Tensor):
     ) -> Guarded:
         """Labels `y` (R, b) or (R, b, C) of sample ids `rows` (R, b).
 
-        `silent` (R, b) says which of them add nothing to a loss, see :func:`heard`.
+        `silent` (R, b) says which of them add nothing to a loss, see :func:`mask_silent`.
         """
         made: Guarded = y.as_subclass(Guarded)
         made.rows, made.counters, made.silent = rows, counters, silent
@@ -312,10 +321,10 @@ class Guarded(Tensor):
                 for counter in found.counters:
                     counter.passed(counter.told)
         with torch._C.DisableTorchFunctionSubclass():
-            return func(*_plain(args), **_plain(kwargs or {}))
+            return func(*_unguard_all(args), **_unguard_all(kwargs or {}))
 
 
-def plain(y: Tensor) -> Tensor:
+def unguard(y: Tensor) -> Tensor:
     """The labels themselves, told to nobody; for the one place that counts their use."""
     if not isinstance(y, Guarded):
         return y
@@ -323,7 +332,7 @@ def plain(y: Tensor) -> Tensor:
         return y.as_subclass(Tensor)
 
 
-def lent(
+def lend_labels(
     y: Tensor | None, rows: Tensor | None, on: Sequence[bool], more: Sequence[Counter] = ()
 ) -> Tensor | None:
     """Labels `y` of sample ids `rows` for a policy that works in the replicas `on` alone.
@@ -334,7 +343,7 @@ def lent(
     if y is None or rows is None or not (had or more):
         return y
     silent = y.silent if isinstance(y, Guarded) else None
-    return Guarded.over(plain(y), rows, tuple(_Some(c, on) for c in (*had, *more)), silent)
+    return Guarded.over(unguard(y), rows, tuple(_Some(c, on) for c in (*had, *more)), silent)
 
 
 @dataclass(frozen=True)
@@ -352,19 +361,19 @@ class _Some:
         self.counter.passed(how, self.on)
 
 
-def heard(losses: Tensor, y: Tensor) -> Tensor:
+def mask_silent(losses: Tensor, y: Tensor) -> Tensor:
     """`losses` (R, b) of the rows that labels `y` are of, 0 for those that are silent."""
     silent = y.silent if isinstance(y, Guarded) else None
     return losses if silent is None else losses.masked_fill(silent, 0.0)
 
 
-def _plain(value: Any) -> Any:
+def _unguard_all(value: Any) -> Any:
     if isinstance(value, Guarded):
-        return plain(value)
+        return unguard(value)
     if isinstance(value, tuple | list):
-        return type(value)(_plain(v) for v in value)
+        return type(value)(_unguard_all(v) for v in value)
     if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
+        return {k: _unguard_all(v) for k, v in value.items()}
     return value
 
 

@@ -80,11 +80,8 @@ class Dense:
                 index, x = index[new], x[new]
         self.value.index_copy_(0, index, x)
         self.count[index] += 1
-        for moments, when in ((self.epoch, epoch), (self.step, step)):
-            if isinstance(when, Tensor):
-                moments.index_copy_(0, index, when)
-            else:
-                moments.index_fill_(0, index, when)  # an assignment would wait for a GPU
+        _set_moment(self.epoch, index, epoch)
+        _set_moment(self.step, index, step)
 
     def _still(self, alive: Tensor) -> Tensor:
         """Which replicas still train, asked once of each set of them."""
@@ -117,6 +114,13 @@ class Dense:
             epoch, step = (torch.full_like(rows, int(t[r])) for t in (self.epoch, self.step))
             return Table(value, rows, epoch, step)
         return Table(value, rows, self.epoch[part][rows].long(), self.step[part][rows].long())
+
+
+def _set_moment(moments: Tensor, index: Tensor, when: int | Tensor) -> None:
+    if isinstance(when, Tensor):
+        moments.index_copy_(0, index, when)
+    else:
+        moments.index_fill_(0, index, when)  # an assignment would wait for a GPU
 
 
 class Centred(Dense):

@@ -12,6 +12,8 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from vflsec.core.message_kinds import find_kinds
+
 if TYPE_CHECKING:
     from vflsec.core.view import Need
 
@@ -21,7 +23,7 @@ HEADS = ("what", "in the clear to", "masked for", "opaque for", "when", "masks a
 """Column titles of the table."""
 
 
-OPAQUE = ("ids", "signal", "ciphertext", "masked", "masked_sum")
+OPAQUE = find_kinds(lambda kind: not kind.is_readable)
 """Kinds of messages that no attack reads by themselves: names and marks, and what is hidden."""
 
 

@@ -21,7 +21,7 @@ from vflsec.config.scenario import load_scenario, packaged_scenarios
 from vflsec.config.toml_text import line_of
 from vflsec.data.load import table_files
 from vflsec.errors import ConfigError, VflsecError
-from vflsec.plan.observe import elsewhere
+from vflsec.plan.observe import drop_column_names
 from vflsec.plugins import registry
 from vflsec.specs import QUESTIONS, AttackSpec
 
@@ -64,7 +64,7 @@ def record_of(
         known_rows.update({a.key: a.known_rows for a in group.attacks})
         of_label.update({a.key: a.of_label for a in group.attacks if a.of_label})
         grants.update({a.key: a.grants for a in group.attacks if a.grants})
-        like = {a.key: (a.label, elsewhere(a).label) for a in group.attacks}
+        like = {a.key: (a.label, drop_column_names(a).label) for a in group.attacks}
         planted_as.update({k: there for k, (here, there) in like.items() if here != there})
     for refused in plan.refused:
         known_rows[refused.attack.key] = refused.attack.known_rows

@@ -29,11 +29,11 @@ from vflsec.epsilon import canary_bounds
 from vflsec.nn.replicas import LEAST
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure, told_apart
-from vflsec.train.canaries import Apart, Planted, plant_labels, plant_rows
+from vflsec.train.canaries import CoinDifference, Planted, plant_labels, plant_rows
 from vflsec.train.cohort import Training, first_step
 from vflsec.train.demand import Demand
 from vflsec.train.loop import predict
-from vflsec.train.mechanism_counts import uses_in
+from vflsec.train.mechanism_counts import collect_uses
 
 __all__ = ["claims", "measured", "planned", "told", "verified"]
 
@@ -139,7 +139,7 @@ def _at_the_hook(
     training: Training, policy: Policy, strength: float, claim: Guarantee, r: int
 ) -> canary_bounds.Measured:
     """Canaries through the hook alone, as often and sampled as rows were in replica `r`."""
-    uses = uses_in(training.fed, policy, r)
+    uses = collect_uses(training.fed, policy, r)
     rate, epochs = 1.0, claim.releases
     if uses.batches:
         rate, epochs = uses.batches[0].rate, uses.batches[0].steps * uses.batches[0].uses
@@ -316,7 +316,7 @@ def _seen(
     spies = [twin.stack.first.active] if party else list(twin.stack.first.passive)
     tables: list[list[tuple[str, Tensor, Tensor]]] = [[] for _ in twin.cells]
     here = [planted[s] for s in twin.seeds]
-    apart = Apart(here, len(twin.stack.first.y), twin.device, known, party)
+    apart = CoinDifference(here, len(twin.stack.first.y), twin.device, known, party)
     if known:
         twin.before.append(apart)
     for moment in twin.run(predictions=False):

@@ -29,7 +29,7 @@ from vflsec.specs import AttackSpec, CellSpec
 from vflsec.train.canaries import Planted, plant_inserted
 from vflsec.train.cohort import Training
 from vflsec.train.demand import Demand
-from vflsec.train.mechanism_counts import uses_in
+from vflsec.train.mechanism_counts import collect_uses
 from vflsec.train.row_gradients import Directions
 
 __all__ = ["fits", "pulls"]
@@ -110,7 +110,9 @@ def pulls(
     for moment in twin.run(predictions=False):
         views = moment.views(spec)
         every = stack.rows("labelled") if policy.poisson else None
-        rate = uses_in(twin.fed, twin.defenses[i], 0).batches[-1].rate if policy.poisson else 1.0
+        rate = (
+            collect_uses(twin.fed, twin.defenses[i], 0).batches[-1].rate if policy.poisson else 1.0
+        )
         for look in _looks(views, every, rate):
             scores += known.score(moment.phase.name, look, canaries)
     found = zip((planted[s] for s in twin.seeds), torch.nan_to_num(scores).cpu(), strict=True)

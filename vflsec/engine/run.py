@@ -157,7 +157,7 @@ def _run(
         clear(folder) if how.fresh else only_ours(folder)
         tidy(folder)
         with Store(folder) as store, store.reading():
-            do = partial(_work, store, backend=backend, given=given, device=where, how=how,
+            do = partial(_work, store, given=given, device=where, how=how,
                          reporter=reporter, lock=lock)  # fmt: skip
             try:
                 who = strong_attacker.attacker(plan, store, loaded.root.audit.attacker, do)
@@ -210,8 +210,8 @@ def _stored(store: Store, plan: Plan) -> int:
 
 
 def _work(
-    store: Store, plan: Plan, *, backend: Backend, given: Backend | None, device: str,
-    how: Options, reporter: Reporter, lock: Lock, record: Mapping[str, Any] | None = None,
+    store: Store, plan: Plan, *, given: Backend | None, device: str, how: Options,
+    reporter: Reporter, lock: Lock, record: Mapping[str, Any] | None = None,
 ) -> None:  # fmt: skip
     """Do what is missing of a plan; `record` is what the exports are made by meanwhile, if any."""
 
@@ -247,7 +247,7 @@ def _work(
                 controls=here,
             )  # fmt: skip
         else:
-            tasks = Tasks(backend, plan.base)
+            tasks = Tasks(given or default_backend(), plan.base)
             for work in works:
                 reporter.begin(work)
                 do_work(work, store, tasks, device, partial(_tell, reporter, work), keep)

@@ -148,7 +148,7 @@ def _both_ways(asked: Sequence[AttackSpec]) -> list[str]:
 
 def _acts(attack: Attack) -> bool:
     """Whether an attack takes part in a training or asks its system."""
-    return attack.apart or attack.target == "integrity"
+    return attack.needs_own_training or attack.target == "integrity"
 
 
 def _unasked() -> list[str]:

@@ -70,12 +70,10 @@ def tune(
     *,
     leak: float = 0.05,
     drop: float = 0.03,
-    low: float = 0.1,
-    high: float = 100.0,
+    between: tuple[float, float] = (0.1, 100.0),
     rounds: int = 5,
     confirm: bool = True,
     target: str = "*",
-    out: str | Path | None = None,
     **how: Any,
 ) -> Tuned:
     """The cheapest strength of `defense` that meets a leakage target at a utility floor.
@@ -86,13 +84,13 @@ def tune(
         defense: registered name of one that has a strength.
         leak: largest upper bound of an advantage that is accepted.
         drop: largest upper bound of a utility drop that is accepted.
-        low, high: strengths to search between, 0 < low < high; none above the largest that has a
+        between: strengths to search between, 0 < low < high; none above the largest that has a
             meaning for `defense` is tried.
         rounds: halvings after both ends were tried.
         confirm: whether to judge the choice on as many fresh seeds, the numbers after those used.
         target: only attacks on this count, as in a gate (``label``, ``feature``, ...); ``*`` all.
-        out: results directory; default ``out/tune-DEFENSE``.
-        how: passed on to :func:`vflsec.engine.run.run_audit` (seeds, device, jobs, ...).
+        how: passed on to :func:`vflsec.engine.run.run_audit` (seeds, device, jobs, ...); the
+            results directory `out` is ``out/tune-DEFENSE`` by default.
 
     Raises:
         ConfigError: the defense has no strength, the bounds make no sense, or the scenario has no
@@ -100,11 +98,13 @@ def tune(
     """
     name = registry.defenses.entry(defense).name
     kind: Any = registry.defenses.get(name)
+    low, high = between
     high = min(check.positive("tune: high", high), kind.largest)
     _check_bounds(leak, drop, low, high, rounds)
     loaded = load_scenario(scenario)
     if not kind.strengths:
         raise ConfigError(f"tune: {name} has no strength to search over.")
+    out = how.pop("out", None)
     folder = Path(out) if out is not None else Path("out") / f"tune-{name}"
     search = _Search(loaded, _section(loaded, name), folder, how, _targeted(loaded, target))
     tried = search.between(low, high, leak, rounds)

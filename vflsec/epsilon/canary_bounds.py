@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -38,7 +38,7 @@ from vflsec.epsilon.one_run_bound import SHARES, Looks, one_run
 from vflsec.runtime.lazy_imports import lean
 
 __all__ = [
-    "Measured", "audit", "audit_labels", "audit_rows", "epsilon_from_rates", "judged",
+    "LabelWorld", "Measured", "audit", "audit_labels", "audit_rows", "epsilon_from_rates", "judged",
     "summarised",
 ]  # fmt: skip
 
@@ -203,13 +203,25 @@ def _own(policy: Policy, strength: float, seed: int, classes: int, facts: dict[s
     )
 
 
+class LabelWorld(NamedTuple):
+    """What labels canaries may have.
+
+    Attributes:
+        classes: C.
+        candidates: the two classes a canary may have.
+        prior: class shares the policy is told; uniform by default.
+    """
+
+    classes: int = 2
+    candidates: tuple[int, int] = (0, 1)
+    prior: Sequence[float] | None = None
+
+
 def audit_labels(
     policy: Policy,
     strength: float,
+    labels: LabelWorld | None = None,
     *,
-    classes: int = 2,
-    candidates: tuple[int, int] = (0, 1),
-    prior: Sequence[float] | None = None,
     canaries: int = 4000,
     epochs: int = 10,
     seed: int = 0,
@@ -225,9 +237,7 @@ def audit_labels(
     Args:
         policy: with a `labels` or `loss` hook.
         strength: at which to measure; the claim is its guarantee's epsilon.
-        classes: C.
-        candidates: the two classes a canary may have.
-        prior: class shares the policy is told; uniform by default.
+        labels: of the canaries; two classes by default.
         canaries: rows in the audit; half of them train the attacker.
         epochs: releases, if the policy draws afresh in each.
         seed: of coins and policy.
@@ -235,6 +245,7 @@ def audit_labels(
         delta: of the claim.
     """
     check.integer("canary: canaries", canaries, low=20)
+    classes, candidates, prior = labels or LabelWorld()
     counted = epochs if policy.counted == "loss" else 1
     facts: dict[str, Any] = {"classes": classes, "uses": Uses(counted=counted)}
     own = _own(policy, strength, seed, classes, facts)

@@ -36,6 +36,8 @@ Source: Zhang, Zhu, Li et al. and the FATE project, "hetero neural network" with
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -57,8 +59,16 @@ from vflsec.he.flood import FLOOD_BITS, MASK_BITS, Flood, check_answers
 __all__ = ["ActiveDraws", "ActiveRole", "PassiveDraws", "PassiveRole"]
 
 Array = NDArray[np.float64]
-SHARE_SCALE = 8.0
-SHARE_NOISE = 1.0
+
+
+class Spread(NamedTuple):
+    """Standard deviations of the passive party's first share and of its gradient noise N."""
+
+    share: float = 8.0
+    noise: float = 1.0
+
+
+SPREAD = Spread()
 
 
 class ActiveDraws:
@@ -79,11 +89,9 @@ class ActiveDraws:
 class PassiveDraws:
     """The passive party's rotation, share and gradient noise, in the order it draws them."""
 
-    def __init__(
-        self, seed: int, party: str, scale: float = SHARE_SCALE, noise: float = SHARE_NOISE
-    ) -> None:
+    def __init__(self, seed: int, party: str, spread: Spread = SPREAD) -> None:
         self.rng = numpy_generator(seed, "he", party, "passive")
-        self.scale, self.sigma = scale, noise
+        self.scale, self.sigma = spread
 
     def rotation(self, m: int) -> Array:
         """An orthogonal matrix (m, m), uniform (QR of a Gaussian matrix with signs fixed)."""
@@ -159,7 +167,7 @@ class PassiveRole:
         parameters: of CKKS; None for the default.
         seed, party: name the stream of rotation, share and noise.
         shared: True for shared weights.
-        scale, noise: standard deviations of the first share and of N.
+        spread: of the first share and of N.
         mask_bits: of the other side's masks, for the check of what fits.
         flood_bits: flooding has standard deviation 2 ** -flood_bits.
         threads: of TenSEAL.
@@ -177,8 +185,7 @@ class PassiveRole:
         seed: int,
         party: str,
         shared: bool = False,
-        scale: float = SHARE_SCALE,
-        noise: float = SHARE_NOISE,
+        spread: Spread = SPREAD,
         mask_bits: int = MASK_BITS,
         flood_bits: int = FLOOD_BITS,
         threads: int = 1,
@@ -188,7 +195,7 @@ class PassiveRole:
         self.keys = KeyPair(self.parameters, threads)
         self.flood = Flood(seed, party, flood_bits)
         self.answer = 0
-        self.draws = PassiveDraws(seed, party, scale, noise)
+        self.draws = PassiveDraws(seed, party, spread)
         self.shared = shared
         self.share: Array | None = None
         self.lr = 0.0

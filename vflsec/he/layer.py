@@ -24,12 +24,12 @@ from vflsec.he.blocks import layout
 from vflsec.he.ckks import Parameters
 from vflsec.he.flood import FLOOD_BITS, MASK_BITS, Flood
 from vflsec.he.interactive import (
-    SHARE_NOISE,
-    SHARE_SCALE,
+    SPREAD,
     ActiveDraws,
     ActiveRole,
     PassiveDraws,
     PassiveRole,
+    Spread,
 )
 
 __all__ = ["Emulated", "Forward", "Layer", "Real", "Return", "Settings"]
@@ -46,7 +46,7 @@ class Settings:
         mask_bits: masks have standard deviation 2 ** mask_bits.
         flood_bits: flooding has standard deviation 2 ** -flood_bits.
         flooded: False for none, in the clear.
-        share_scale, share_noise: standard deviations of the first share, and of N.
+        spread: of the passive party's first share, and of N.
         parameters: of CKKS.
         threads: of TenSEAL.
         processes: each role in a process of its own (real mode).
@@ -58,8 +58,7 @@ class Settings:
     mask_bits: int = MASK_BITS
     flood_bits: int = FLOOD_BITS
     flooded: bool = True
-    share_scale: float = SHARE_SCALE
-    share_noise: float = SHARE_NOISE
+    spread: Spread = SPREAD
     parameters: Parameters = field(default_factory=Parameters)
     threads: int = 1
     processes: bool = True
@@ -131,9 +130,7 @@ class Emulated:
         s, every = settings, list(zip(seeds, names, strict=True))
         self.settings = s
         self.active = [ActiveDraws(seed, name, s.mask_bits) for seed, name in every]
-        self.passive = [
-            PassiveDraws(seed, name, s.share_scale, s.share_noise) for seed, name in every
-        ]
+        self.passive = [PassiveDraws(seed, name, s.spread) for seed, name in every]
         self.floods = [Flood(seed, name, s.flood_bits) for seed, name in every]
 
     def share(self, layer: Layer, answers: Sequence[int]) -> Layer:
@@ -222,8 +219,8 @@ class Real:
                 "mask_bits": s.mask_bits,
             }
             keys: dict[str, Any] = {
-                "parameters": s.parameters, "shared": s.shared, "scale": s.share_scale,
-                "noise": s.share_noise, "flood_bits": s.flood_bits,
+                "parameters": s.parameters, "shared": s.shared, "spread": s.spread,
+                "flood_bits": s.flood_bits,
             }  # fmt: skip
             if s.processes:
                 from vflsec.he.process import Remote

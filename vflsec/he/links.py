@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from vflsec.core.channel import Recorder
 from vflsec.core.federation import Federation, PlainLink
 from vflsec.core.link import Link
-from vflsec.core.message import Kind, Message
+from vflsec.core.message import Message
+from vflsec.core.message_kinds import Kind
 from vflsec.core.rng import Streams
 from vflsec.core.view import Table
 from vflsec.errors import ConfigError, PolicyError

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,8 +26,8 @@ from vflsec.inference.batched_logistic import BATCHED, ridge_logistic, softmax_l
 from vflsec.runtime.lazy_imports import lean
 
 __all__ = [
-    "NEAR", "SHRINKAGE", "Fit", "Fitted", "cv_score", "folds_of", "logistic", "logistic_by_one",
-    "logistic_chosen", "logistic_cv", "simplest_good",
+    "NEAR", "SHRINKAGE", "Fit", "Fitted", "Problem", "cv_score", "folds_of", "logistic",
+    "logistic_by_one", "logistic_chosen", "logistic_cv", "simplest_good",
 ]  # fmt: skip
 
 SHRINKAGE = (0.0, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
@@ -35,6 +36,22 @@ NEAR = 2.0
 """How many standard errors behind the best a simpler variant may be and still be taken."""
 
 _LEAST = float(np.log(1e-13))  # log share below which none is told
+
+
+class Problem(NamedTuple):
+    """What R attackers who know the classes of a few rows are to find out.
+
+    Attributes:
+        inputs: R tensors (q, ...): inputs of the known rows, in grant order.
+        knowns: R grants of q rows each.
+        targets: R tensors (n, ...): inputs of the rows to answer.
+        classes: C.
+    """
+
+    inputs: Sequence[Tensor]
+    knowns: Sequence[Known]
+    targets: Sequence[Tensor]
+    classes: int
 
 
 @dataclass(frozen=True)

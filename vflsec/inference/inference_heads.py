@@ -8,6 +8,7 @@ same bits.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -15,17 +16,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from vflsec.core.party import groups, step
+from vflsec.core.party import group_parameters, step
 from vflsec.core.rng import as_global
 from vflsec.core.view import Known
-from vflsec.inference.completion import Fitted, cv_score, folds_of
+from vflsec.inference.completion import Fitted, Problem, cv_score, folds_of
 from vflsec.nn import manual_backprop, optim
 from vflsec.nn.columns import spread
 from vflsec.nn.models import mlp
 from vflsec.nn.replicas import LEAST, Replicas, apply, draws, stacked
 from vflsec.nn.rows import ROWS, in_pieces
 
-__all__ = ["Standardise", "answers", "fit_networks", "fronts"]
+__all__ = ["HeadSettings", "Standardise", "answers", "fit_networks", "fronts"]
 
 
 class Standardise(nn.Module):
@@ -66,38 +67,44 @@ def _completed(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bo
     return apply(s, f"{prefix}head.", module.head, h, train)
 
 
+@dataclass(frozen=True)
+class HeadSettings:
+    """How a head, and the bottom below it, are fitted to a few rows.
+
+    Attributes:
+        hidden: hidden widths of the head; () is a linear head.
+        steps, lr_bottom, lr_head, weight_decay: full-batch Adam.
+    """
+
+    hidden: Sequence[int] = ()
+    steps: int = 150
+    lr_bottom: float = 1e-3
+    lr_head: float = 1e-2
+    weight_decay: float = 1e-3
+
+
 def fit_networks(
     variant: str,
     bottoms: Sequence[nn.Module],
-    inputs: Sequence[Tensor],
-    knowns: Sequence[Known],
-    targets: Sequence[Tensor],
+    problem: Problem,
     rngs: Sequence[torch.Generator],
-    classes: int,
-    *,
+    settings: HeadSettings,
     before: Sequence[Standardise] | None = None,
-    hidden: Sequence[int] = (),
-    steps: int = 150,
-    lr_bottom: float = 1e-3,
-    lr_head: float = 1e-2,
-    weight_decay: float = 1e-3,
 ) -> Fitted:
     """Fit head o bottom to the known rows, for each replica and each fold, as one stacked model.
 
     Args:
         variant: name of the result.
         bottoms: R starting bottoms (``nn.Identity()`` for a frozen one whose input is z).
-        inputs: R tensors (q, ...): inputs of the known rows, in grant order.
-        knowns: R grants of q rows each.
-        targets: R tensors (n, ...): inputs of the rows to answer.
+        problem: rows that are known, and rows to answer.
         rngs: R generators for the heads' initial weights.
+        settings: of the head and its training.
         before: of :func:`fronts` of the bottoms' embeddings of the targets, if known already.
-        hidden: hidden widths of the head; () is a linear head.
-        steps, lr_bottom, lr_head, weight_decay: full-batch Adam.
 
     Returns:
         The variant of all R. Known and target counts must be equal across replicas.
     """
+    inputs, knowns, targets, classes = problem
     device, dtype = inputs[0].device, inputs[0].dtype
     folds = [folds_of(k.labels) for k in knowns]
     count = int(max(int(f.max()) for f in folds)) + 1
@@ -105,7 +112,7 @@ def fit_networks(
     if before is None:
         pairs = zip(bottoms, targets, strict=True)
         before = fronts([in_pieces(bottom.eval(), x) for bottom, x in pairs])
-    modules = _stacked(bottoms, before, rngs, (*hidden, classes), copies)
+    modules = _stacked(bottoms, before, rngs, (*settings.hidden, classes), copies)
     random = draws(modules[0])
     stack = Replicas(modules, device=device, dtype=dtype)
     x = torch.stack(list(inputs)).repeat_interleave(copies, 0)
@@ -120,10 +127,12 @@ def fit_networks(
     heads_only = [p for k, p in stack.params.items() if k.startswith("head.")]
     body = [p for k, p in stack.params.items() if not k.startswith("head.")]
     optimizer = optim.Adam(
-        groups(heads_only, lr=lr_head) + groups(body, lr=lr_bottom), weight_decay=weight_decay
+        group_parameters(heads_only, lr=settings.lr_head)
+        + group_parameters(body, lr=settings.lr_bottom),
+        weight_decay=settings.weight_decay,
     )
     slopes = _slopes(stack, x, y, weight / weight.sum(1, keepdim=True), random)
-    for _ in range(steps):
+    for _ in range(settings.steps):
         step(optimizer, stack.parameters(), slopes())
     with torch.no_grad():
         held = torch.log_softmax(stack(x, train=False), dim=-1).double().cpu().numpy()

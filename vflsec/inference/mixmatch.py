@@ -30,7 +30,7 @@ from vflsec.core import check
 from vflsec.core.party import step
 from vflsec.core.rng import as_global
 from vflsec.core.view import Known
-from vflsec.inference.completion import Fitted, cv_score, folds_of
+from vflsec.inference.completion import Fitted, Problem, cv_score, folds_of
 from vflsec.inference.inference_heads import answers
 from vflsec.nn import optim
 from vflsec.nn.flat_parameters import blocks
@@ -145,12 +145,9 @@ def _draw(rngs: Sequence[torch.Generator], settings: MixMatch, unlabelled: int) 
 def fit_mixmatch(
     variant: str,
     bottoms: Sequence[nn.Module],
-    inputs: Sequence[Tensor],
-    knowns: Sequence[Known],
+    problem: Problem,
     unlabelled: Sequence[Tensor],
-    targets: Sequence[Tensor],
     rngs: Sequence[torch.Generator],
-    classes: int,
     settings: MixMatch,
     *,
     finetune: bool,
@@ -161,10 +158,8 @@ def fit_mixmatch(
     Args:
         variant: name of the result.
         bottoms: R starting bottoms; batch normalisation inside stays in evaluation mode.
-        inputs: R tensors (q, ...) of the known rows.
-        knowns: R grants of q rows.
+        problem: rows that are known, and rows to answer.
         unlabelled: R tensors (n, ...) of unlabelled rows.
-        targets: R tensors (t, ...) of the rows to answer.
         rngs: R generators.
         settings: of the procedure.
         finetune: train the bottom along.
@@ -173,6 +168,7 @@ def fit_mixmatch(
     Returns:
         The variant of all R, cross-validated on the known rows.
     """
+    inputs, knowns, targets, classes = problem
     folds = [folds_of(k.labels) for k in knowns]
     copies = int(max(int(f.max()) for f in folds)) + 2
     body, top = _nets(bottoms, inputs, rngs, classes, settings.depth, copies)

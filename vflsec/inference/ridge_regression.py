@@ -36,6 +36,8 @@ WHOLE, ONE = 1.0, 1.25
 whole against the mean of every column, and of the best of many for one column against that."""
 WIDE = 4
 """Columns for each known row above which a network answers in coordinates of the rows."""
+DECAY = 1e-3
+"""Weight decay of networks."""
 
 
 @dataclass(frozen=True)
@@ -267,7 +269,6 @@ def fit_regressors(
     hidden: Sequence[int] = (64,),
     steps: int = 300,
     lr: float = 3e-3,
-    weight_decay: float = 1e-3,
 ) -> list[Regression]:
     """Fit networks by squared error, for each replica and each fold, as one stacked model.
 
@@ -279,7 +280,7 @@ def fit_regressors(
         inputs, values, targets: R tensors (q, p), (q, d), (n, p).
         rngs: R generators for initial weights and, of wide values, the coordinates.
         hidden: widths of the hidden layers.
-        steps, lr, weight_decay: of full-batch Adam.
+        steps, lr: of full-batch Adam, with a weight decay of :data:`DECAY`.
     """
     told, backs = list(values), []
     if values[0].shape[1] > WIDE * len(values[0]):
@@ -298,7 +299,7 @@ def fit_regressors(
         with as_global(g):
             modules += [mlp(widths) for _ in range(copies)]
     stack = Replicas(modules, device=inputs[0].device, dtype=inputs[0].dtype)
-    optimizer = optim.Adam(stack.parameters(), lr=lr, weight_decay=weight_decay, fused=True)
+    optimizer = optim.Adam(stack.parameters(), lr=lr, weight_decay=DECAY, fused=True)
     x = torch.stack(known).repeat_interleave(copies, 0)
     y = torch.stack([v.to(x.dtype) for v in told]).repeat_interleave(copies, 0)
     weight = torch.stack([(fold != c).to(x.dtype) for c in range(copies)])

@@ -23,8 +23,8 @@ from vflsec.core.rng import Globals, generator
 from vflsec.core.view import View, as_needs
 from vflsec.errors import ConfigError, ThreatModelError
 from vflsec.measure.control_cache import SharedControls, made_of
-from vflsec.measure.controls import Control, controls_for, reassigned, untrained, whichever
-from vflsec.measure.observed_rows import heard
+from vflsec.measure.controls import Control, controls_for, name_alike, reassigned, untrained
+from vflsec.measure.observed_rows import drop_unobserved_rows
 from vflsec.plugins import registry
 from vflsec.plugins.loading import TIMEOUT, attempted
 from vflsec.runtime.out_of_memory import Passing, nothing, out_of_memory
@@ -91,6 +91,57 @@ class Answer:
     controls: Callable[[], Sequence[Control]] = field(default=tuple, repr=False)
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """One attack on the views of a cohort.
+
+    Attributes:
+        of: the attack.
+        views: one for each replica.
+        made: what each was before the attack touched it: its rows are scored and its controls are
+            made by that, and the controls stand beside other attacks too.
+        seeds: their base seeds.
+        phase: that has ended.
+        epoch: that it looks back at; None for the end of the phase.
+    """
+
+    of: Prepared
+    views: Sequence[View]
+    made: Sequence[str]
+    seeds: Sequence[int]
+    phase: str
+    epoch: int | None = None
+
+    @property
+    def at(self) -> str:
+        return self.phase if self.epoch is None else f"{self.phase}@{self.epoch}"
+
+    @property
+    def what(self) -> str:
+        return f"attack {self.of.spec.label!r}"
+
+    @property
+    def limit(self) -> float:
+        """Seconds for one view."""
+        return self.of.spec.timeout
+
+    def generator(self, seed: int) -> torch.Generator:
+        return generator(seed, "attack", self.of.spec.stream, self.phase)
+
+    def among(self, places: Sequence[int]) -> _Asked:
+        """The same of some of the replicas."""
+        return replace(
+            self,
+            views=[self.views[k] for k in places],
+            made=[self.made[k] for k in places],
+            seeds=[self.seeds[k] for k in places],
+        )
+
+    def answer(self, view: View, *, status: str, reason: str) -> Answer:
+        """That there is no guess."""
+        return Answer(self.of, self.at, view, status=status, reason=reason)
+
+
 class Bench:
     """Where attacks are made; keeps controls, which depend on the seed and the grants alone.
 
@@ -138,73 +189,75 @@ class Bench:
             yield [Answer(of, phase, v, status=status, reason=why) for v in views]
             return
         made = [made_of(v) for v in views]
-        yield self._infer(of, views, made, seeds, phase)
+        asked = _Asked(of, views, made, seeds, phase)
+        yield self._infer(asked)
         if of.spec.over_time and any(key[2] == "all" for key in views[0].tables):
             for epoch in range(epochs):
                 past = [v.until(epoch) for v in views]
-                yield self._infer(of, past, made, seeds, phase, epoch)
+                yield self._infer(replace(asked, views=past, epoch=epoch))
 
-    def _infer(
-        self, of: Prepared, views: Sequence[View], made: Sequence[str], seeds: Sequence[int],
-        phase: str, epoch: int | None = None,
-    ) -> list[Answer]:  # fmt: skip
-        """One attack on every view; `epoch` if it looks back at that moment.
-
-        `made` says what each view was before the attack touched it: its rows are scored and its
-        controls are made by that, and the controls stand beside other attacks too.
-        """
-        at = phase if epoch is None else f"{phase}@{epoch}"
-        what, limit = f"attack {of.spec.label!r}", of.spec.timeout
-        whole, views = views, [heard(of.attack, v) for v in views]
-        ask = of.attack.declines
-        declined, broke = attempted(lambda: [ask(v) for v in views], what, limit, self.passing)
-        odd = next((d for d in declined or () if not isinstance(d, str)), None)
-        if declined is None or odd is not None:
-            broke = broke or f"{what} must say in words why it declines, got {check.shown(odd)}."
-            return [Answer(of, at, v, status="error", reason=broke) for v in views]
+    def _infer(self, asked: _Asked) -> list[Answer]:
+        """One attack on every view; where it declines, on the rest."""
+        views = [drop_unobserved_rows(asked.of.attack, v) for v in asked.views]
+        declined, broke = self._ask_to_decline(asked, views)
+        if broke:
+            return [asked.answer(v, status="error", reason=broke) for v in views]
         if any(declined):
             fit = [k for k, why in enumerate(declined) if not why]
-            rest = iter(
-                self._infer(
-                    of, [whole[k] for k in fit], [made[k] for k in fit], [seeds[k] for k in fit],
-                    phase, epoch,
-                ) if fit else ()
-            )  # fmt: skip
+            rest = iter(self._infer(asked.among(fit)) if fit else ())
             return [
-                Answer(of, at, v, status="not-applicable", reason=why) if why else next(rest)
+                asked.answer(v, status="not-applicable", reason=why) if why else next(rest)
                 for v, why in zip(views, declined, strict=True)
             ]
-        names = ("attack", of.spec.stream, phase)
-        rngs = [generator(s, *names) for s in seeds]
-        many, stand = partial(of.attack.infer_many, views, rngs), Globals()
+        stand = Globals()
+        pairs = self._guess(asked, views)
+        drew = _drew(stand, asked.what)
+        return [
+            self._judge(asked, r, view, guess, wrong or drew)
+            for r, (view, (guess, wrong)) in enumerate(zip(views, pairs, strict=True))
+        ]
+
+    def _ask_to_decline(self, asked: _Asked, views: Sequence[View]) -> tuple[Sequence[str], str]:
+        """(why the attack declines each view, why that is not known), '' if not."""
+        ask = asked.of.attack.declines
+        declined, broke = attempted(
+            lambda: [ask(v) for v in views], asked.what, asked.limit, self.passing
+        )
+        odd = next((d for d in declined or () if not isinstance(d, str)), None)
+        if declined is None or odd is not None:
+            broke = broke or (
+                f"{asked.what} must say in words why it declines, got {check.shown(odd)}."
+            )
+            return (), broke
+        return declined, ""
+
+    def _guess(self, asked: _Asked, views: Sequence[View]) -> Sequence[tuple[Any, str]]:
+        """(guess, why there is none) of each view: all at once, or one by one where that breaks."""
+        attack, what, limit = asked.of.attack, asked.what, asked.limit
+        many = partial(attack.infer_many, views, [asked.generator(s) for s in asked.seeds])
         found, broke = attempted(many, what, limit * len(views))
         if broke and TIMEOUT not in broke:
             # one by one, so that one bad cell does not take its company along
-            pairs: Sequence[tuple[Any, str]] = [
-                attempted(
-                    partial(of.attack.infer, v, generator(s, *names)), what, limit, self.passing
-                )
-                for v, s in zip(views, seeds, strict=True)
+            return [
+                attempted(partial(attack.infer, v, asked.generator(s)), what, limit, self.passing)
+                for v, s in zip(views, asked.seeds, strict=True)
             ]
-        else:
-            wrong = broke or _unlisted(found, len(views), what)
-            pairs = [(None, wrong)] * len(views) if wrong else [(g, "") for g in found or ()]
-        drew = _drew(stand, what)
-        out = []
-        for r, (view, (guess, wrong)) in enumerate(zip(views, pairs, strict=True)):
-            why = wrong or drew or _unfit(guess, of) or _changed(whole[r], made[r], what)
-            chosen, failed = (None, "") if why else attempted(partial(of.resolved, guess), what)
-            if why or chosen is None:
-                why = why or failed
-                out.append(Answer(of, at, view, status="error", reason=why))
-                continue
-            if epoch is not None:
-                guess = replace(guess, notes={**guess.notes, "epoch": epoch})
-            beside = _Ask(self, of, whole, seeds, r)
-            if chosen is not of:  # the others may have chosen otherwise
-                beside = _Ask(self, chosen, whole[r : r + 1], seeds[r : r + 1], 0, chosen=True)
-            out.append(Answer(chosen, at, view, guess, controls=beside))
-        return out
+        wrong = broke or _unlisted(found, len(views), what)
+        return [(None, wrong)] * len(views) if wrong else [(g, "") for g in found or ()]
+
+    def _judge(self, asked: _Asked, r: int, view: View, guess: Any, wrong: str) -> Answer:
+        """The answer of one replica, if its guess is one, with the controls it is compared with."""
+        of, whole, what = asked.of, asked.views, asked.what
+        why = wrong or _unfit(guess, of) or _changed(whole[r], asked.made[r], what)
+        chosen, failed = (None, "") if why else attempted(partial(of.resolved, guess), what)
+        if why or chosen is None:
+            return asked.answer(view, status="error", reason=why or failed)
+        if asked.epoch is not None:
+            guess = replace(guess, notes={**guess.notes, "epoch": asked.epoch})
+        beside = _Ask(self, of, whole, asked.seeds, r)
+        if chosen is not of:  # the others may have chosen otherwise
+            beside = _Ask(self, chosen, whole[r : r + 1], asked.seeds[r : r + 1], 0, chosen=True)
+        return Answer(chosen, asked.at, view, guess, controls=beside)
 
     def controls(
         self, of: Prepared, views: Sequence[View], seeds: Sequence[int], r: int
@@ -315,7 +368,7 @@ class _Ask:
 
     def __call__(self) -> list[Control]:
         found = self.bench.controls(self.of, self.views, self.seeds, self.r)
-        return whichever(found) if self.chosen else found
+        return name_alike(found) if self.chosen else found
 
 
 def _labelled(of: Prepared, view: View) -> int:

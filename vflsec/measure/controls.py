@@ -20,17 +20,17 @@ from types import MappingProxyType
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from vflsec.core.attack import Attack, asked_of
+from vflsec.core.attack import Attack, describe_scoring
 from vflsec.core.guess import Guess
 from vflsec.core.quantity_questions import figure
 from vflsec.core.view import Known, View, as_needs
 from vflsec.inference.adversary_model import own_model, own_rows
 from vflsec.inference.attribute_share import estimated
-from vflsec.inference.completion import Fit
+from vflsec.inference.completion import Fit, Problem
 from vflsec.inference.embedding_readout import by_product, paired
-from vflsec.inference.inference_heads import fit_networks
+from vflsec.inference.inference_heads import HeadSettings, fit_networks
 from vflsec.inference.ridge_regression import (
     Regression,
     best_of,
@@ -43,8 +43,17 @@ from vflsec.measure.own_classifiers import from_randomised, learners
 from vflsec.measure.own_regression import value_learners
 from vflsec.plugins import registry
 
-__all__ = ["Control", "controls", "controls_for", "feature_controls", "randomised",
-           "reassigned", "shares", "untrained", "whichever"]  # fmt: skip
+__all__ = [
+    "Control",
+    "controls",
+    "controls_for",
+    "feature_controls",
+    "name_alike",
+    "randomised",
+    "reassigned",
+    "shares",
+    "untrained",
+]  # fmt: skip
 
 Way = Callable[[torch.Tensor], torch.Tensor]
 """Numbers (m, p) of rows (m,)."""
@@ -101,7 +110,7 @@ def controls_for(
     if views and attack.target == "label" and views[0].facts.classes == 1:
         return value_controls(views, rngs)
     if attack.target == "attribute":
-        views = [v.for_attribute(*asked_of(attack)) for v in views]
+        views = [v.for_attribute(*describe_scoring(attack)) for v in views]
     found = controls(views, rngs, alone)
     if attack.target == "attribute":
         found = [[*of, *by_pairs(v)] for of, v in zip(found, views, strict=True)]
@@ -158,7 +167,7 @@ _OF_VALUES = {
 """Learners of a value, and those of an answer that stand for them where there is no value."""
 
 
-def whichever(found: Sequence[Control]) -> list[Control]:
+def name_alike(found: Sequence[Control]) -> list[Control]:
     """The controls of one question, under the names that those of any other question have too.
 
     An attack that chooses its question may choose another on every seed, and only some ask about a
@@ -192,13 +201,13 @@ def controls(
     ways = [_ways(v) for v in views]
     if not ways[0]:
         return out
-    for view, mine, fit in zip(views, out, _scratch(views, rngs), strict=False):
+    for view, mine, fit in zip(views, out, _fit_from_scratch(views, rngs), strict=False):
         mine.append(_control(view, fit))
     for view, mine, of, rng in zip(views, out, ways, rngs, strict=True):
         for way, inputs in of.items():
             mine += [_control(view, fit, way) for fit in learners(view, rng, inputs)]
     if alone:
-        for mine, control in zip(out, _alone(views, rngs, alone), strict=True):
+        for mine, control in zip(out, _complete_local_bottoms(views, rngs, alone), strict=True):
             mine.append(control)
     return out
 
@@ -234,7 +243,7 @@ def shares(view: View, attack: Attack) -> list[Control]:
 
     The one of the least standard error is named beforehand.
     """
-    seen, rows = view.for_attribute(*asked_of(attack)), view.targets["train"]
+    seen, rows = view.for_attribute(*describe_scoring(attack)), view.targets["train"]
     known, value = seen.require_known(), int(getattr(attack, "value", 1))
     every = torch.cat([known.rows, rows])
     told: dict[str, list[torch.Tensor]] = {"sample": []}
@@ -247,7 +256,7 @@ def shares(view: View, attack: Attack) -> list[Control]:
     return out
 
 
-def _scratch(views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Fit]:
+def _fit_from_scratch(views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Fit]:
     """A fit for each view; none if one of them has no model to start from."""
     bottoms = [m for v in views if (m := own_model(v, "initial")) is not None]
     if len(bottoms) < len(views):
@@ -256,13 +265,14 @@ def _scratch(views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Fit
     found = fit_networks(
         "scratch",
         bottoms,
-        [own_rows(v, k.rows) for v, k in zip(views, knowns, strict=True)],
-        knowns,
-        [own_rows(v, v.target_rows) for v in views],
+        Problem(
+            [own_rows(v, k.rows) for v, k in zip(views, knowns, strict=True)],
+            knowns,
+            [own_rows(v, v.target_rows) for v in views],
+            views[0].facts.classes,
+        ),
         rngs,
-        views[0].facts.classes,
-        hidden=(32,),
-        lr_bottom=1e-2,
+        HeadSettings(hidden=(32,), lr_bottom=1e-2),
     )
     return found.fits(range(len(views)))
 
@@ -332,7 +342,7 @@ def _on_others(
     return [[Control(name, g, math.nan)] for g in guesses]
 
 
-def _alone(
+def _complete_local_bottoms(
     views: Sequence[View], rngs: Sequence[torch.Generator], bottoms: Sequence[nn.Module]
 ) -> list[Control]:
     """Model completion, with all its variants, on bottoms trained without the federation."""
@@ -394,10 +404,6 @@ def feature_controls(views: Sequence[View], rngs: Sequence[torch.Generator]) -> 
     if any(not v.aux for v in views):
         return [[_zeros(v)] for v in views]
     rows, values = zip(*(v.require_aux() for v in views), strict=True)
-    out: list[list[Control]] = []
-    for v, of in zip(views, values, strict=True):
-        means = of.mean(0).expand(len(v.target_rows), -1)
-        out.append([Control("mean", Guess("feature", v.target_rows, means), 0.0)])
     ways = [_ways(v) for v in views]
     every: list[list[Regression]] = [[] for _ in views]
     for way in ways[0]:
@@ -409,19 +415,32 @@ def feature_controls(views: Sequence[View], rngs: Sequence[torch.Generator]) -> 
             entry = by_entry(f"{way}entry", pairs.numbers(slice(q)), values[k],
                              partial(pairs.numbers, slice(q, None)))  # fmt: skip
             every[k] += [*ridges(name, known[k], values[k], asked[k]), network, entry]
-    for v, of, plain, found in zip(views, values, every, out, strict=True):
-        columns = v.aux_columns
-        fits = of_columns(plain, of, columns)
-        best = {f.variant: f for f in sorted(fits, key=lambda f: f.cv)}
-        for name, f in best.items():
-            if name.endswith(("network", "entry")):  # far off, on one seed more than on another
-                best[name] = replace(best_of([f], of, columns)[0], variant=name)
-        shown = [*(best[name] for name in dict.fromkeys(f.variant for f in fits)),
-                 *([best_of(fits, of, columns)[0]] if fits else [])]  # fmt: skip
-        found += [
-            Control(f.variant, Guess("feature", v.target_rows, f.values), f.cv) for f in shown
-        ]
-    return out
+    return [
+        [_mean(v, of), *(_regressed(v, f) for f in _choose(v, of, plain))]
+        for v, of, plain in zip(views, values, every, strict=True)
+    ]
+
+
+def _choose(view: View, values: Tensor, fits: Sequence[Regression]) -> list[Regression]:
+    """The best fit of every kind, and what is best for each column of these."""
+    columns = view.aux_columns
+    fits = of_columns(fits, values, columns)
+    best = {f.variant: f for f in sorted(fits, key=lambda f: f.cv)}
+    for name, f in best.items():
+        if name.endswith(("network", "entry")):  # far off, on one seed more than on another
+            best[name] = replace(best_of([f], values, columns)[0], variant=name)
+    shown = [best[name] for name in dict.fromkeys(f.variant for f in fits)]
+    return [*shown, best_of(fits, values, columns)[0]] if fits else shown
+
+
+def _regressed(view: View, fit: Regression) -> Control:
+    return Control(fit.variant, Guess("feature", view.target_rows, fit.values), fit.cv)
+
+
+def _mean(view: View, values: Tensor) -> Control:
+    """The mean of the granted rows."""
+    means = values.mean(0).expand(len(view.target_rows), -1)
+    return Control("mean", Guess("feature", view.target_rows, means), 0.0)
 
 
 def _zeros(view: View) -> Control:

@@ -10,14 +10,15 @@ import torch
 from torch import Tensor
 
 from vflsec.core.attack import Attack
+from vflsec.core.message_kinds import find_kinds
 from vflsec.core.view import Known, View, as_needs
 
-__all__ = ["heard"]
+__all__ = ["drop_unobserved_rows"]
 
-ROWWISE = ("gradient", "embedding")
+ROWWISE = find_kinds(lambda kind: kind.has_every_row)
 
 
-def heard(attack: Attack, view: View) -> View:
+def drop_unobserved_rows(attack: Attack, view: View) -> View:
     """The view without training rows that lack a kind of message that the attack needs.
 
     Of a sample that is never drawn (Poisson batches in few epochs, a sampler of one's own) nobody
@@ -29,7 +30,7 @@ def heard(attack: Attack, view: View) -> View:
     train, known, aux = view.targets["train"], view.known, view.aux
     told = [train, *([] if known is None else [known.rows]), *(r for r, _ in (aux or {}).values())]
     asked = torch.cat(told)
-    came = _came(attack, view, int(asked.max()) + 1) if len(asked) else None
+    came = _find_observed(attack, view, int(asked.max()) + 1) if len(asked) else None
     if came is None or bool(came[asked].all()) or not bool(came[train].any()):
         return view
     more: dict[str, Any] = {}
@@ -43,7 +44,7 @@ def heard(attack: Attack, view: View) -> View:
     return replace(view, targets=targets, **more)
 
 
-def _came(attack: Attack, view: View, n: int) -> Tensor | None:
+def _find_observed(attack: Attack, view: View, n: int) -> Tensor | None:
     """Of which rows all came that the attack needs, (n,) bool or more; None if it needs nothing."""
     needs = as_needs(attack.needs)
     wanted = {("sent" if n.sent else "received", n.kind) for n in needs if n.kind in ROWWISE}

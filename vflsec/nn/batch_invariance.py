@@ -18,7 +18,7 @@ from torch import Tensor
 from vflsec.nn.dense import Layer, dense
 from vflsec.nn.replicas import LEAST
 
-__all__ = ["SHAPES", "apart", "warning"]
+__all__ = ["SHAPES", "find_variant_layers", "warning"]
 
 SHAPES = ((64, 37, 5), (17, 9, 3), (33, 7, 11), (23, 1, 5), (61, 14, 37), (16, 30, 1))
 """Rows of a batch, inputs and outputs of a layer that fill no whole vectors."""
@@ -35,7 +35,7 @@ def _step(x: Tensor, weight: Tensor, bias: Tensor, slope: Tensor) -> Sequence[Te
     return out.detach(), *torch.autograd.grad((out * slope).sum(), given)
 
 
-def apart(
+def find_variant_layers(
     shapes: Sequence[tuple[int, int, int]] = SHAPES,
     places: Sequence[int] = PLACES,
     step: Step = _step,
@@ -73,7 +73,7 @@ def apart(
 @cache
 def warning() -> str:
     """What is said where company matters on this machine, '' where it does not."""
-    return _said(apart())
+    return _said(find_variant_layers())
 
 
 def _said(found: Sequence[str]) -> str:

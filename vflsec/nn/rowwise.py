@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from vflsec.errors import PolicyError
 from vflsec.nn.replicas import Replicas
 
-__all__ = ["alone", "row_gradients"]
+__all__ = ["row_gradients", "split_rows"]
 
 
-def alone(x: Tensor) -> Tensor:
+def split_rows(x: Tensor) -> Tensor:
     """Rows (R, b, ...) as the only row of R b replicas, (R b, 1, ...)."""
     return x.flatten(0, 1).unsqueeze(1)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +60,7 @@ def _settings(group: Group | Work) -> dict[str, Any]:
     return given | dict(group.cells[0].params)
 
 
-def _epochs(given: dict[str, Any]) -> float:
+def _epochs(given: Mapping[str, Any]) -> float:
     """Epochs of all phases."""
     return sum(v for k, v in given.items() if k.endswith("epochs") and isinstance(v, int | float))
 
@@ -163,6 +163,86 @@ def _like(groups: Sequence[Group], timed: Timed) -> Timed:
     return out
 
 
+@dataclass(frozen=True)
+class _Cost:
+    """What the trainings of one group cost.
+
+    Attributes:
+        steps: optimiser steps, of all that is trained beside it too.
+        kept: bytes that ``--keep-views`` would keep.
+        sealed: seconds of encryption.
+        sent: bytes of ciphertexts.
+        encryption: entries of :func:`estimate`.
+    """
+
+    steps: int = 0
+    kept: float = 0.0
+    sealed: float = 0.0
+    sent: int = 0
+    encryption: tuple[dict[str, Any], ...] = ()
+
+
+def _compute_cost(group: Group) -> _Cost:
+    given, labelled = _settings(group), _labelled(group)
+    epochs, batch = _epochs(given), given.get("batch_size")
+    if not epochs or not isinstance(batch, int) or batch < 1:
+        return _Cost()
+    batches = math.ceil(labelled / batch)
+    steps = int(epochs * batches) * len(group.cells)
+    sealed, sent, entries = 0.0, 0, []
+    for d in group.cells[0].defenses:
+        found = registry.defenses.create(d.name, d.params).step_cost(
+            batch, group.data.classes, given
+        )
+        parties = 1 if d.party in group.data.passive else len(group.data.passive)
+        sealed += found.spent * steps * parties
+        sent += found.bytes * steps * parties
+        if found.bytes:
+            entries.append(
+                {"dataset": group.data.name, "algorithm": group.title,
+                 "defense": defense_point([d])[0],
+                 "computed": found.computed, "seconds": dict(found.seconds),
+                 "bytes": found.bytes, "per_epoch": batches * parties, "in_all": steps * parties}
+            )  # fmt: skip
+    return _Cost(
+        steps * _count_trainings(group), _compute_kept(group, given), sealed, sent, tuple(entries)
+    )
+
+
+def _count_trainings(group: Group) -> int:
+    """How often each cell is trained: for attacks, and once more to test what claims say."""
+    tested = group.role == "audit" and group.main and not group.cells[0].untested
+    own = sum(_trained_beside(a, group) for a in group.attacks)
+    return own + (2 if tested and claimants(group.cells[0].defenses) else 1)
+
+
+def _compute_kept(group: Group, given: Mapping[str, Any]) -> float:
+    """Bytes of Views that ``--keep-views`` would keep of a group."""
+    if group.role == "reference" or not group.main:
+        return 0.0
+    width = given.get("embedding") or given.get("cut") or 0
+    size = 8 if group.cells[0].dtype == "float64" else 4
+    numbers = _epochs(given) * _labelled(group) * width * len(group.data.passive)
+    one = _KEPT_TIMES * _KEPT_SHARE * size * numbers + _KEPT_BESIDE
+    return one * len(group.cells)
+
+
+def _compute_controls(groups: Sequence[Group], machine: Machine) -> float:
+    """Seconds of all controls: one set for each seed, adversary and grant of a data set."""
+    budgets = {
+        (g.data.name, cell.seed, a.adversary, a.known_rows, a.of_label)
+        for g in groups
+        for cell in g.cells
+        for a in g.attacks
+        if a.known_rows
+    }
+    rows = {g.data.name: g.data.rows for g in groups}
+    fits = {g.data.name: max(1, g.data.classes / 2) for g in groups}
+    return machine.slowness * sum(
+        machine.controls * fits[name] + machine.control_row * rows[name] for name, *_ in budgets
+    )
+
+
 def estimate(
     groups: Sequence[Group],
     timed: Timed | None = None,
@@ -188,67 +268,25 @@ def estimate(
     """
     on = machine or Machine()
     known = _like(groups, timed or {})
-    steps, sealed, sent, kept = 0, 0.0, 0, 0.0
-    encryption: list[dict[str, Any]] = []
+    costs = [_compute_cost(group) for group in groups]
     keeps = all(group.data.classes >= 2 for group in groups)
-    for group in groups:
-        given, labelled = _settings(group), _labelled(group)
-        epochs, batch = _epochs(given), given.get("batch_size")
-        if not epochs or not isinstance(batch, int) or batch < 1:
-            continue
-        more = int(epochs * math.ceil(labelled / batch)) * len(group.cells)
-        tested = group.role == "audit" and group.main and not group.cells[0].untested
-        own = sum(_trained_beside(a, group) for a in group.attacks)
-        steps += more * own + more * (2 if tested and claimants(group.cells[0].defenses) else 1)
-        if keeps and group.role != "reference" and group.main:
-            width = given.get("embedding") or given.get("cut") or 0
-            size = 8 if group.cells[0].dtype == "float64" else 4
-            numbers = epochs * labelled * width * len(group.data.passive)
-            one = _KEPT_TIMES * _KEPT_SHARE * size * numbers + _KEPT_BESIDE
-            kept += one * len(group.cells)
-        for d in group.cells[0].defenses:
-            policy = registry.defenses.create(d.name, d.params)
-            found = policy.step_cost(batch, group.data.classes, given)
-            parties = 1 if d.party in group.data.passive else len(group.data.passive)
-            sealed += found.spent * more * parties
-            sent += found.bytes * more * parties
-            if found.bytes:
-                per_epoch = math.ceil(labelled / batch) * parties
-                encryption.append(
-                    {"dataset": group.data.name, "algorithm": group.title,
-                     "defense": defense_point([d])[0],
-                     "computed": found.computed, "seconds": dict(found.seconds),
-                     "bytes": found.bytes, "per_epoch": per_epoch, "in_all": more * parties}
-                )  # fmt: skip
-    trainings = sum(len(g.cells) for g in groups)
-    attacks = sum(len(g.cells) * len(g.attacks) for g in groups)
-    budgets = {
-        (g.data.name, cell.seed, a.adversary, a.known_rows, a.of_label)
-        for g in groups
-        for cell in g.cells
-        for a in g.attacks
-        if a.known_rows
-    }
-    rows = {g.data.name: g.data.rows for g in groups}
-    fits = {g.data.name: max(1, g.data.classes / 2) for g in groups}
+    sealed = sum((c.sealed for c in costs), 0.0)
     scored, untrained = _attacking(groups, known, on)
-    made = untrained + on.slowness * sum(
-        on.controls * fits[name] + on.control_row * rows[name] for name, *_ in budgets
-    )
+    made = untrained + _compute_controls(groups, on)
     prepared = on.slowness * on.cell_row * sum(g.data.rows * len(g.cells) for g in groups)
     begun = on.start * on.slowness + planned
     trained = sum(_training(g, known, on) for g in groups)
     return {
-        "trainings": trainings,
-        "steps": steps,
-        "attacks": attacks,
+        "trainings": sum(len(g.cells) for g in groups),
+        "steps": sum(c.steps for c in costs),
+        "attacks": sum(len(g.cells) * len(g.attacks) for g in groups),
         "seconds": round(begun + trained + scored + prepared + sealed + made, 1),
         "training_seconds": round(trained, 1),
         "control_seconds": round(made, 1),
         "encryption_seconds": round(sealed, 1),
-        "ciphertext_bytes": sent,
-        "encryption": encryption,
-        "views_bytes": int(kept),
+        "ciphertext_bytes": sum(c.sent for c in costs),
+        "encryption": [entry for c in costs for entry in c.encryption],
+        "views_bytes": int(sum(c.kept for c in costs)) if keeps else 0,
         "memory_bytes": _memory(groups),
     }
 

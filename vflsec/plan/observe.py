@@ -3,85 +3,204 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from vflsec.core.needs import Need, as_needs
 from vflsec.errors import VflsecError
 from vflsec.plugins import registry
 from vflsec.specs import OF_THE_LABELS, exhausted, victims
 
 if TYPE_CHECKING:
+    from vflsec.core.algorithm import Algorithm
     from vflsec.core.attack import Attack
     from vflsec.data.source import Source
     from vflsec.plan.values import DataInfo
     from vflsec.specs import AttackSpec, CellSpec
 
-__all__ = ["divisible", "elsewhere", "few_left", "few_tested", "labelled_rows", "refusal",
-           "unlike"]  # fmt: skip
+__all__ = [
+    "Obstacle",
+    "Refusal",
+    "check_divisible",
+    "count_labelled_rows",
+    "drop_column_names",
+    "find_refusal",
+    "warn_of_few_left",
+    "warn_of_few_tested",
+    "warn_of_membership",
+]  # fmt: skip
 
 
-def refusal(attack: Attack, spec: AttackSpec, info: DataInfo, cell: CellSpec) -> tuple[str, str]:
-    """(status, reason) if the attack cannot run on this cell, else two empty strings.
+class Obstacle(StrEnum):
+    """Why an attack cannot run, as a code."""
 
-    ``not-observable``: the adversary never holds a message the attack needs.
-    ``not-applicable``: a grant is missing, or the attack has no meaning under the public facts.
+    NO_ROW_TO_GUESS = "no_row_to_guess"
+    VICTIM_WITHOUT_COLUMNS = "victim_without_columns"
+    GRANT_MISSING = "grant_missing"
+    MESSAGE_NOT_HELD = "message_not_held"
+    LABELS_NOT_HELD = "labels_not_held"
+    MODEL_NOT_HELD = "model_not_held"
+    POINTLESS = "pointless"
+
+
+class Refusal(NamedTuple):
+    """That an attack cannot run: the rule that says so, and the reason in words."""
+
+    code: Obstacle
+    reason: str
+
+    @property
+    def status(self) -> str:
+        """``not-observable`` or ``not-applicable``.
+
+        The first: the adversary never holds what the attack needs. The second: a grant is missing,
+        or the attack has no meaning under the public facts.
+        """
+        unseen = self.code in (Obstacle.MESSAGE_NOT_HELD, Obstacle.MODEL_NOT_HELD)
+        return "not-observable" if unseen else "not-applicable"
+
+
+@dataclass(frozen=True)
+class _Question:
+    """What the rules look at: an attack on a cell, and what is known of that without training."""
+
+    attack: Attack
+    spec: AttackSpec
+    info: DataInfo
+    cell: CellSpec
+
+    @cached_property
+    def algorithm(self) -> Algorithm:
+        made: Algorithm = registry.algorithms.create(self.cell.algorithm, self.cell.params)
+        return made
+
+    @cached_property
+    def sends(self) -> frozenset[tuple[str, str, str]] | None:
+        """(kind, sender role, receiver role) of all messages; None if they are not known."""
+        sends = getattr(self.algorithm, "sends", None)
+        return None if sends is None else reroute(sends, self.info, self.cell)
+
+    @property
+    def adversary(self) -> str:
+        return "+".join(self.spec.adversary)
+
+    @cached_property
+    def roles(self) -> set[str]:
+        """Of the adversary's parties."""
+        return {"active" if p == self.info.active else "passive" for p in self.spec.adversary}
+
+
+def find_refusal(
+    attack: Attack, spec: AttackSpec, info: DataInfo, cell: CellSpec
+) -> Refusal | None:
+    """Why the attack cannot run on this cell, or None; the first rule that speaks decides.
+
     What cannot be decided without training is left to the engine.
     """
-    from vflsec.core.view import as_needs
-
-    why = exhausted(spec, info.labelled)
-    if why:
-        return "not-applicable", why
-    algorithm = registry.algorithms.create(cell.algorithm, cell.params)
-    sends = getattr(algorithm, "sends", None)
-    if sends is not None:
-        sends = rerouted(sends, info, cell)
-    who = "+".join(spec.adversary)
-    whose = victims(attack.target, spec.adversary, info.parties, spec.victim)
-    if info.label_holder and attack.target not in OF_THE_LABELS and whose == (info.active,):
-        return "not-applicable", f"{spec.name} is after columns, and {info.active} has none."
-    roles = {"active" if p == info.active else "passive" for p in spec.adversary}
+    asked = _Question(attack, spec, info, cell)
+    for code, rule in _RULES:
+        if reason := rule(asked):
+            return Refusal(code, reason)
     for need in as_needs(attack.needs):
-        if need.is_grant:
-            if need.what == "known_rows" and spec.known_rows < 1:
-                return "not-applicable", f"{spec.name} needs known_rows; the scenario grants none."
-            if need.what == "prior" and not spec.prior:
-                return "not-applicable", f"{spec.name} needs the class prior; it is not granted."
-            if need.what == "aux_rows" and spec.aux_rows < 1:
-                return "not-applicable", f"{spec.name} needs aux_rows; the scenario grants none."
-            if need.what == "peer_model" and not spec.peer_model:
-                reason = "the victim's model (peer_model = true); the scenario does not grant it."
-                return "not-applicable", f"{spec.name} needs {reason}"
-        elif need.kind and sends is not None:
-            end = 1 if need.sent else 2
-            if not any(s[0] == need.kind and s[end] in roles for s in sends):
-                verb = "sends" if need.sent else "receives"
-                under = " with ".join([cell.algorithm, *(d.name for d in cell.defenses)])
-                other = f"{who} never {verb} one under {under}"
-                return "not-observable", f"{spec.name} needs {need.kind!r} messages; {other}."
-        elif need.what == "labels":
-            if "active" not in roles:
-                return "not-applicable", f"{spec.name} needs labels of its own; {who} has none."
-        elif not need.kind and "active" not in roles and not algorithm.federated:
-            other = f"{who} trains none under {cell.algorithm}"
-            return "not-observable", f"{spec.name} needs an own model; {other}."
+        for code, rule_of_need in _RULES_OF_NEEDS:
+            if reason := rule_of_need(asked, need):
+                return Refusal(code, reason)
+    reason = _find_pointless(asked)
+    return Refusal(Obstacle.POINTLESS, reason) if reason else None
+
+
+def _find_no_row_to_guess(asked: _Question) -> str:
+    return exhausted(asked.spec, asked.info.labelled)
+
+
+def _find_victim_without_columns(asked: _Question) -> str:
+    target, info, spec = asked.attack.target, asked.info, asked.spec
+    if not info.label_holder or target in OF_THE_LABELS:
+        return ""
+    if victims(target, spec.adversary, info.parties, spec.victim) != (info.active,):
+        return ""
+    return f"{spec.name} is after columns, and {info.active} has none."
+
+
+def _find_grant_missing(asked: _Question, need: Need) -> str:
+    spec = asked.spec
+    if not need.is_grant or int(getattr(spec, need.what)) >= 1:
+        return ""
+    return f"{spec.name} needs {_GRANTS[need.what]}"
+
+
+_GRANTS = {
+    "known_rows": "known_rows; the scenario grants none.",
+    "prior": "the class prior; it is not granted.",
+    "aux_rows": "aux_rows; the scenario grants none.",
+    "peer_model": "the victim's model (peer_model = true); the scenario does not grant it.",
+}
+
+
+def _find_message_not_held(asked: _Question, need: Need) -> str:
+    if not need.kind or asked.sends is None:
+        return ""
+    end = 1 if need.sent else 2
+    if any(s[0] == need.kind and s[end] in asked.roles for s in asked.sends):
+        return ""
+    verb = "sends" if need.sent else "receives"
+    under = " with ".join([asked.cell.algorithm, *(d.name for d in asked.cell.defenses)])
+    return (
+        f"{asked.spec.name} needs {need.kind!r} messages; "
+        f"{asked.adversary} never {verb} one under {under}."
+    )
+
+
+def _find_labels_not_held(asked: _Question, need: Need) -> str:
+    if need.what != "labels" or "active" in asked.roles:
+        return ""
+    return f"{asked.spec.name} needs labels of its own; {asked.adversary} has none."
+
+
+def _find_model_not_held(asked: _Question, need: Need) -> str:
+    own = not (need.is_grant or need.kind or need.what == "labels")
+    if not own or "active" in asked.roles or asked.algorithm.federated:
+        return ""
+    return (
+        f"{asked.spec.name} needs an own model; "
+        f"{asked.adversary} trains none under {asked.cell.algorithm}."
+    )
+
+
+def _find_pointless(asked: _Question) -> str:
+    info, algorithm, sends = asked.info, asked.algorithm, asked.sends or ()
+    classes = 2 if asked.spec.of_label else info.classes
     try:
         facts = algorithm.planned_facts(info.active, info.parties, len(info.labels) or info.classes)
-        facts = replace(facts, classes=2 if spec.of_label else info.classes)
-        reason = attack.pointless(replace(facts, sends=_named(info, sends or ())))
+        return asked.attack.pointless(
+            replace(facts, classes=classes, sends=_name_parties(info, sends))
+        )
     except (NotImplementedError, VflsecError):
-        reason = ""  # depends on facts that only the run knows
-    return ("not-applicable", reason) if reason else ("", "")
+        return ""  # depends on facts that only the run knows
 
 
-def elsewhere(spec: AttackSpec) -> AttackSpec:
+_RULES: tuple[tuple[Obstacle, Callable[[_Question], str]], ...] = (
+    (Obstacle.NO_ROW_TO_GUESS, _find_no_row_to_guess),
+    (Obstacle.VICTIM_WITHOUT_COLUMNS, _find_victim_without_columns),
+)
+_RULES_OF_NEEDS: tuple[tuple[Obstacle, Callable[[_Question, Need], str]], ...] = (
+    (Obstacle.GRANT_MISSING, _find_grant_missing),
+    (Obstacle.MESSAGE_NOT_HELD, _find_message_not_held),
+    (Obstacle.LABELS_NOT_HELD, _find_labels_not_held),
+    (Obstacle.MODEL_NOT_HELD, _find_model_not_held),
+)
+
+
+def drop_column_names(spec: AttackSpec) -> AttackSpec:
     """The attack on other data, where no column is called as its settings say."""
     named = registry.attacks.get(spec.name).of_data  # type: ignore[attr-defined]
     return replace(spec, params={k: v for k, v in spec.params.items() if k not in named})
 
 
-def labelled_rows(source: Source, split: Mapping[str, Any]) -> tuple[int, int]:
+def count_labelled_rows(source: Source, split: Mapping[str, Any]) -> tuple[int, int]:
     """How many labelled training rows every seed has, and of the rarest class (of any label).
 
     0 each if the split fails, for training says why; for a quantity the second is 0.
@@ -99,7 +218,7 @@ FEW_LEFT = 10
 """With fewer rows of a class left to guess, a note says on how few figures rest."""
 
 
-def few_left(attack: Attack, spec: AttackSpec, info: DataInfo) -> str:
+def warn_of_few_left(attack: Attack, spec: AttackSpec, info: DataInfo) -> str:
     """That known rows take (nearly) all training rows of the rarest class, in words, or ''.
 
     They are drawn from each class in turn.
@@ -121,7 +240,9 @@ def few_left(attack: Attack, spec: AttackSpec, info: DataInfo) -> str:
     )
 
 
-def unlike(attack: Attack, source: Source, info: DataInfo, cells: Sequence[CellSpec]) -> list[str]:
+def warn_of_membership(
+    attack: Attack, source: Source, info: DataInfo, cells: Sequence[CellSpec]
+) -> list[str]:
     """Why an attack on membership may say too much or too little, in words.
 
     Too much, without references, where the data set tells training and test rows apart: either may
@@ -157,7 +278,7 @@ def unlike(attack: Attack, source: Source, info: DataInfo, cells: Sequence[CellS
     return found
 
 
-def few_tested(source: Source, name: str, split: Mapping[str, Any]) -> str:
+def warn_of_few_tested(source: Source, name: str, split: Mapping[str, Any]) -> str:
     """That few test rows are of the rarer class (of one of several labels), in words, or ''.
 
     Of two classes only: of more, no figure rests on the rarest alone.
@@ -181,7 +302,7 @@ def few_tested(source: Source, name: str, split: Mapping[str, Any]) -> str:
     )
 
 
-def divisible(source: Source, split: Mapping[str, Any], seeds: Iterable[int]) -> None:
+def check_divisible(source: Source, split: Mapping[str, Any], seeds: Iterable[int]) -> None:
     """Look whether the rows of every seed can be chosen where that is left to chance.
 
     It is with groups, which go to one side as they are, and with several labels at once, of which
@@ -200,7 +321,7 @@ def _sizes(split: Mapping[str, Any]) -> dict[str, Any]:
     return {k: split[k] for k in ("validation", "test", "labelled", "aligned") if k in split}
 
 
-def rerouted(
+def reroute(
     sends: frozenset[tuple[str, str, str]], info: DataInfo, cell: CellSpec
 ) -> frozenset[tuple[str, str, str]]:
     """What the cell sends when its defenses put another protocol in the place of some messages.
@@ -215,7 +336,7 @@ def rerouted(
     return sends
 
 
-def _named(
+def _name_parties(
     info: DataInfo, sends: Iterable[tuple[str, str, str]]
 ) -> frozenset[tuple[str, str, str]]:
     """Message kinds by role as message kinds by party."""

@@ -20,13 +20,13 @@ from vflsec.plan.estimate import estimate
 from vflsec.plan.feasible import undrawable, unfit_defenses, unknown_columns, unknown_parties
 from vflsec.plan.gates import unanswered
 from vflsec.plan.observe import (
-    divisible,
-    elsewhere,
-    few_left,
-    few_tested,
-    labelled_rows,
-    refusal,
-    unlike,
+    check_divisible,
+    count_labelled_rows,
+    drop_column_names,
+    find_refusal,
+    warn_of_few_left,
+    warn_of_few_tested,
+    warn_of_membership,
 )
 from vflsec.plan.strong import SEEDS, STRONG, Chosen, alternatives, note, world
 from vflsec.plan.values import TUNING, DataInfo, Group, Plan, Refused, Setting
@@ -128,8 +128,8 @@ class _Planner:
         seeds, self.grid = self.root.audit.seeds, self.cells.grid()
         for info in infos:
             source = self.sources[info.name]
-            divisible(source, info.split, seeds)
-            self.notes += filter(None, [few_tested(source, info.name, info.split)])
+            check_divisible(source, info.split, seeds)
+            self.notes += filter(None, [warn_of_few_tested(source, info.name, info.split)])
         titled = list(zip(self.root.algorithm, self.cells.titles(), strict=True))
         for info, (algorithm, title) in itertools.product(infos, titled):
             params = flat_params(algorithm)
@@ -166,7 +166,7 @@ class _Planner:
         info = DataInfo(str(section["name"]), section, (), 0, 0, "")
         source = self.load(info.source, 0, self.scenario.base)
         others = [p for p in source.parties if p != source.active]
-        labelled, rarest = labelled_rows(source, info.split)
+        labelled, rarest = count_labelled_rows(source, info.split)
         self.notes += [f"{info.name}: {remark}" for remark in remarks(source)]
         info = replace(
             info,
@@ -193,20 +193,24 @@ class _Planner:
             passive, apart = [], []
             for spec in self._attacks(info, like, title):
                 attack = _made(spec)
-                status, reason = refusal(attack, spec, info, members[0])
-                if role == "audit" and not status and (few := few_left(attack, spec, info)):
+                refusal = find_refusal(attack, spec, info, members[0])
+                if (
+                    role == "audit"
+                    and not refusal
+                    and (few := warn_of_few_left(attack, spec, info))
+                ):
                     self.notes.append(few)
-                if role == "audit" and not status:
-                    for said in unlike(attack, self.sources[info.name], info, members):
+                if role == "audit" and not refusal:
+                    for said in warn_of_membership(attack, self.sources[info.name], info, members):
                         self.notes += [said] if said not in self.notes else []
-                if status:
+                if refusal:
                     keys = tuple(c.key for c in members)
                     whose = victims(attack.target, spec.adversary, info.parties, spec.victim)
                     self.refused.append(
-                        Refused(role, info.name, title, spec, status, reason,
+                        Refused(role, info.name, title, spec, refusal.status, refusal.reason,
                                 attack.target, whose, keys)
                     )  # fmt: skip
-                elif not attack.apart:
+                elif not attack.needs_own_training:
                     passive.append(spec)
                 else:
                     apart.append(spec)
@@ -221,7 +225,7 @@ class _Planner:
         for i, spec in self._written(info, like):
             for params in (spec.params, *self._added(i, title, dataset)):
                 one = replace(spec, params=params)
-                one = one if info is like else elsewhere(one)
+                one = one if info is like else drop_column_names(one)
                 out.setdefault(one.key, one)
         return list(out.values())
 
@@ -296,7 +300,7 @@ class _Planner:
                 written = replace(asked, over_time=False, dosing=(), pictures=0)
                 others = alternatives(written.name, written.params)
                 several = [written, *(replace(written, params=p) for p in others)]
-                fit = [s for s in several if not refusal(_made(s), s, info, members[0])[0]]
+                fit = [s for s in several if not find_refusal(_made(s), s, info, members[0])]
                 if fit == [written]:
                     continue
                 for spec in fit:
@@ -305,7 +309,7 @@ class _Planner:
             if not specs or (TUNING, members[0].key) in self.seen:
                 continue  # the latter: other data of the same shape
             self.seen |= {(TUNING, key) for key in keys}
-            apart = [s for s in specs.values() if _made(s).apart]
+            apart = [s for s in specs.values() if _made(s).needs_own_training]
             passive = tuple(s for s in specs.values() if s not in apart)
             for attacks in [passive] * bool(passive) + [(s,) for s in apart]:
                 yield Group(TUNING, info, members, attacks, main=False, title=title)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from vflsec.core.message_kinds import KINDS
 from vflsec.plugins import registry
 
 __all__ = ["FAMILIES", "OTHERS", "Family", "members", "reads"]
@@ -85,7 +86,7 @@ FAMILIES = (
 
 _THROUGH = {
     "model": ("gradient",), "parameter_gradient": ("gradient", "masked_sum"),
-    "activation": ("masked",), "weights": ("masked",), "weight_gradient": ("masked_sum",),
+    **{name: kind.made_of for name, kind in KINDS.items() if kind.made_of},
 }  # fmt: skip
 _GRANTED = ("known_rows", "prior", "aux_rows", "peer_model", "labels", "output_gradient")
 

@@ -82,7 +82,7 @@ def _row(entry: Entry) -> str:
     needs = ", ".join(f"`{n}`" for n in sorted(attack.needs))
     if attack.optional:
         needs += f"; of {', '.join(f'`{n}`' for n in sorted(attack.optional))} what comes"
-    active = "yes" if attack.policy() else "asks" if attack.apart else "no"
+    active = "yes" if attack.policy() else "asks" if attack.needs_own_training else "no"
     summary = entry.summary.replace("|", "\\|")
     name = f"[{entry.name}](#{entry.name})"
     target = _TARGETS.get(attack.target, attack.target)

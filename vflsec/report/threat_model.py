@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vflsec.core.message_kinds import KINDS
 from vflsec.report import first_screen
 from vflsec.report.coverage import OUTSIDE
 from vflsec.report.numbers import number
@@ -40,12 +41,8 @@ _POINTERS = (
 """Where a reviewer may read on; not legal advice."""
 
 _SEES = {
-    "gradient": "the gradients it receives",
-    "embedding": "the embeddings it receives",
-    "prediction": "the predictions it receives",
-    "state": "the model states it receives",
-    "sent.embedding": "the embeddings it sends",
-    "sent.gradient": "the gradients it sends",
+    **{name: f"the {kind.words} it receives" for name, kind in KINDS.items() if kind.words},
+    **{f"sent.{name}": f"the {kind.words} it sends" for name, kind in KINDS.items() if kind.words},
     "model": "its own trained model",
     "parameter_gradient": "the gradients of its own model's parameters",
 }

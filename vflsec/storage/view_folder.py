@@ -71,7 +71,7 @@ class KeptViews:
             return said
         algorithm = registry.algorithms.create(cell.algorithm, cell.params)
         (who, *others) = spec.adversary
-        if not others and who not in said["alone"] and algorithm.alone(who) is not None:
+        if not others and who not in said["alone"] and algorithm.local_training(who) is not None:
             return "one of its controls trains an encoder of its own, which was not kept"
         return insufficient(spec, attack, said)
 

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from vflsec.core import accountants
 from vflsec.core.federation import Federation
-from vflsec.core.policy import OFF, Guarantee, Own, Policy, unclaimed
-from vflsec.core.privacy_usage import uses_of
+from vflsec.core.policy import OFF, Guarantee, Own, Policy, find_no_claim
+from vflsec.core.privacy_usage import read_uses
 from vflsec.core.rng import generator
 from vflsec.core.task import Stack, Task
 from vflsec.defenses.dpsgd import DPSGD
@@ -44,8 +44,8 @@ class BrokenClaim(Policy):
     counted = "labels"
 
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
-        uses = uses_of(facts)
-        none = unclaimed(uses, self.counted)
+        uses = read_uses(facts)
+        none = find_no_claim(uses, self.counted)
         if strength <= 0 or none is not None:
             return none or OFF
         return Guarantee(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsec.trace.writer import Plan, Writer
+from vflsec.trace.writer import Plan, Timing, Writer
 
 __all__ = ["Behind"]
 
@@ -18,7 +18,7 @@ _PAUSE = 0.02  # seconds between two looks; a burst is cheaper to write than one
 _BYTES = 256 << 20  # most that waits
 _KEPT = 16 << 20  # most memory of one shape that is used again
 
-_Waiting = tuple[Plan, NDArray[Any], "NDArray[np.int64] | None", tuple[Any, ...]]
+_Waiting = tuple[Plan, NDArray[Any], "NDArray[np.int64] | None", Timing, int]
 
 
 class Behind:
@@ -47,7 +47,7 @@ class Behind:
         self._thread.start()
 
     def put(
-        self, plan: Plan, payload: NDArray[Any], rows: NDArray[np.int64] | None, *fields: Any
+        self, plan: Plan, payload: NDArray[Any], rows: NDArray[np.int64] | None, timing: Timing
     ) -> int:
         """Copy one message and leave it to be written; arguments as for :meth:`Writer.put`.
 
@@ -72,7 +72,7 @@ class Behind:
             np.copyto(held, payload.reshape(plan.flat))
             number = self._next
             self._next = number + 1
-            self._queue.append((plan, held, rows, (*fields, now)))
+            self._queue.append((plan, held, rows, timing, now))
             self._waits, self._bytes = self._waits + 1, self._bytes + plan.size
             if self._waits == self._enough:
                 self._wake.set()
@@ -84,10 +84,10 @@ class Behind:
             self._wake.clear()
             with self._done:
                 taken, self._queue = self._queue, []
-            for plan, payload, rows, fields in taken:
+            for plan, payload, rows, timing, now in taken:
                 if self.failed is None:
                     try:
-                        self.writer.put(plan, payload, rows, *fields)
+                        self.writer.put(plan, payload, rows, timing, now)
                     except OSError as why:
                         self.failed = why
                 with self._done:

@@ -12,7 +12,8 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
-from vflsec.core.message import KINDS, Message
+from vflsec.core.message import Message
+from vflsec.core.message_kinds import KINDS
 from vflsec.errors import TraceError
 from vflsec.trace.columns import Stored
 from vflsec.trace.limits import NAME, Limits
@@ -63,7 +64,7 @@ class Recorded:
         if f["kind"] not in KINDS or f["status"] != "complete":
             return None
         if self.values is None:
-            if f["kind"] != "ciphertext":
+            if not KINDS[f["kind"]].is_encrypted:
                 return None
             tensor = torch.zeros(()).expand(1, *f["shape"])  # its size is all there is
         else:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vflsec.core.message_kinds import find_kinds
 from vflsec.trace.manifest import Have, Moment, ObserverInfo
 from vflsec.trace.seal import have_of, note
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Late", "NotFinite", "Prints", "Unanswered", "Unread", "copies", "miscounted",
            "not_whole"]  # fmt: skip
 
-_OF_ROWS = ("embedding", "gradient", "prediction", "state")
+_OF_ROWS = find_kinds(lambda kind: kind.has_rows)
 _OPEN = 64  # batches that may wait for their gradients at a time
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,10 +24,8 @@ from vflsec.trace.module_spec import build
 from vflsec.trace.pair_gradients import paired
 from vflsec.trace.seal import raw_of
 from vflsec.trace.segment_reader import Torn, read_segments
+from vflsec.trace.trace_files import TraceFiles
 from vflsec.trace.weights import read_weights
-
-if TYPE_CHECKING:
-    from vflsec.trace.reader import Trace
 
 __all__ = ["Observer"]
 
@@ -36,7 +34,7 @@ __all__ = ["Observer"]
 class Observer:
     """What one observer has; everything is checked as it is read."""
 
-    trace: Trace
+    trace: TraceFiles
     name: str
     info: ObserverInfo
 

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from vflsec.core import check
-from vflsec.core.view import Known
 from vflsec.errors import TraceError
 from vflsec.trace.claims import RAW
 from vflsec.trace.columns import Stored
-from vflsec.trace.grants import grant_of
 from vflsec.trace.limits import Limits, files_of, read_bytes
 from vflsec.trace.manifest import Manifest, ObserverInfo, Seal, load
-from vflsec.trace.missing_rows import Prints
 from vflsec.trace.observer_reader import Observer
 from vflsec.trace.seal import digest
-from vflsec.trace.traffic import Key
+from vflsec.trace.trace_files import TraceFiles
 
 __all__ = ["Trace", "check_seal"]
 
@@ -29,37 +22,11 @@ _TRUTH_WORDS = ("truth", "label", "labels", "target_values")
 
 
 @dataclass
-class Trace:
+class Trace(TraceFiles):
     """A trace whose names, sizes and hashes were checked; its tables are checked as they are read.
 
-    Attributes:
-        folder: of the trace.
-        manifest: public facts.
-        files: size by relative path, without those of ``truth/``.
-        sealed: whether counts and hashes stand outside the files.
-        payloads: hashes of the tables of messages' numbers, if it is sealed.
-        notes: what a reader should know, one sentence each.
-        gaps: by observer, why its recording carries no pass, a clause each.
-        prints: by observer, fingerprints of its messages, once they were read.
-        crossed: what its messages came to, see :class:`vflsec.trace.traffic.Crossed`.
-        unread: (kind, name) of messages that no attack looked at, see
-            `vflsec.core.channel.Recorder`.
-        granted: by hash of the labels, rows of which an adversary was granted them.
+    See :class:`vflsec.trace.trace_files.TraceFiles`.
     """
-
-    folder: Path
-    manifest: Manifest
-    files: dict[str, int]
-    sealed: bool
-    limits: Limits
-    notes: list[str] = field(default_factory=list)
-    payloads: tuple[str, ...] = ()
-    gaps: dict[str, list[str]] = field(default_factory=dict)
-    prints: dict[str, Prints] = field(default_factory=dict)
-    crossed: dict[Key, list[int]] = field(default_factory=dict)
-    unread: set[tuple[str, str]] = field(default_factory=set)
-    granted: dict[str, NDArray[np.int64]] = field(default_factory=dict)
-    _rows: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def open(
@@ -99,28 +66,6 @@ class Trace:
         if manifest.status == "partial":
             trace.notes.append("recording stopped before the run did; what is there is whole.")
         return trace
-
-    def grant(self, known: Known) -> None:
-        """Keep which labels an adversary was granted, by their hash."""
-        rows = known.rows.numpy()
-        self.granted[grant_of(rows, known.labels.numpy())] = rows
-
-    def lack(self, observer: str, clauses: Sequence[str]) -> None:
-        """Note why what was recorded of an observer carries no pass."""
-        held = self.gaps.setdefault(observer, []) if clauses else []
-        for clause in clauses:
-            if clause not in held:
-                held.append(clause)
-                self.notes.append(f"what was recorded of {observer} carries no pass: {clause}.")
-
-    def counted(self, path: str, rows: int) -> None:
-        """Compare the rows of a table with the seal.
-
-        Raises:
-            TraceError: they differ.
-        """
-        if self._rows.get(path, rows) != rows:
-            raise TraceError(f"{path}: has {rows} rows; the seal says {self._rows[path]}.")
 
     def _public(self) -> None:
         names = self.manifest.names

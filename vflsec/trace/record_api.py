@@ -33,7 +33,7 @@ from vflsec.trace.manifest import (
     Run,
     Software,
 )
-from vflsec.trace.recorder import Recording
+from vflsec.trace.recorder import Holdings, Loop, Recording
 from vflsec.trace.recorder_inputs import Ids, aux_columns, claimed, known_rows, own_columns, shares
 
 __all__ = ["Recording", "record"]
@@ -146,10 +146,10 @@ def record(
     except ValueError as why:
         first = str(why).splitlines()
         raise ConfigError(f"record: {' '.join(first[1:3]).strip() or first[0]}.") from None
-    return Recording(
-        Path(folder), manifest, party, other, ids, public, grad_scale=grad_scale,
-        accumulation=accumulation, every=every_n_epochs, max_bytes=max_bytes, behind=behind,
-        own=None if columns is None else own_columns(columns, schema, len(ids)),
-        known=known_rows(known, ids, classes), prior=shares(prior, classes),
-        aux=aux_columns(aux or {}, ids, roles, party), model=model, resume=resume,
+    holdings = Holdings(
+        None if columns is None else own_columns(columns, schema, len(ids)),
+        known_rows(known, ids, classes), shares(prior, classes),
+        aux_columns(aux or {}, ids, roles, party), model,
     )  # fmt: skip
+    loop = Loop(grad_scale, accumulation, every_n_epochs, max_bytes, behind, resume)
+    return Recording(Path(folder), manifest, party, other, ids, public, holdings, loop)

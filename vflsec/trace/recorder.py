@@ -6,6 +6,7 @@ import math
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vflsec.core import check
+from vflsec.core.message_kinds import find_kinds
 from vflsec.core.view import Known, Schema
 from vflsec.errors import ConfigError, ShapeError
 from vflsec.trace.arrays import Numbers, as_numbers
@@ -36,14 +38,37 @@ from vflsec.trace.own_model import OwnModel
 from vflsec.trace.recorder_inputs import Ids
 from vflsec.trace.seal import give_up, raw_of, seal
 from vflsec.trace.segment_reader import Torn, read_segments
-from vflsec.trace.writer import Plan, Writer, begin
+from vflsec.trace.writer import Heading, Plan, Timing, Writer, begin
 
 __all__ = ["Recording"]
 
 _EVERYTHING = 1 << 62
 _LANES = 64  # shapes at the cut of which the common fields are kept
 _LIMITS = Limits()
-_OF_ROWS = ("embedding", "gradient", "prediction")
+_OF_ROWS = find_kinds(lambda kind: kind.has_one_width)
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """What a party has beside its messages: own rows and model, and what it was granted."""
+
+    own: tuple[Tensor, Schema] | None = None
+    known: Known | None = None
+    prior: Sequence[float] | None = None
+    aux: Mapping[str, tuple[Tensor, Tensor, Schema]] = field(default_factory=dict)
+    model: nn.Module | None = None
+
+
+@dataclass(frozen=True)
+class Loop:
+    """How a loop trains and is recorded; as :func:`vflsec.trace.record_api.record` says."""
+
+    grad_scale: Any
+    accumulation: int
+    every: int
+    max_bytes: int | None
+    behind: int
+    resume: bool
 
 
 class Recording:
@@ -51,16 +76,17 @@ class Recording:
 
     def __init__(
         self, folder: Path, manifest: Manifest, party: str, peer: str, ids: Ids,
-        facts: PublicFacts, *, grad_scale: Any, accumulation: int, every: int,
-        max_bytes: int | None, behind: int, own: tuple[Tensor, Schema] | None, known: Known | None,
-        prior: Sequence[float] | None, aux: Mapping[str, tuple[Tensor, Tensor, Schema]],
-        model: nn.Module | None = None, resume: bool = False,
+        facts: PublicFacts, holdings: Holdings, loop: Loop,
     ) -> None:  # fmt: skip
         self.folder, self.manifest, self.party, self.peer = folder, manifest, party, peer
-        self.ids, self.facts, self.scale = ids, facts, grad_scale
-        self.accumulation, self.every, self.max_bytes = accumulation, every, max_bytes
-        self.own, self.known, self.aux = own, known, aux
-        self.prior = None if prior is None else list(prior)
+        self.ids, self.facts, self.scale = ids, facts, loop.grad_scale
+        self.accumulation, self.every, self.max_bytes = (
+            loop.accumulation,
+            loop.every,
+            loop.max_bytes,
+        )
+        self.own, self.known, self.aux = holdings.own, holdings.known, holdings.aux
+        self.prior = None if holdings.prior is None else list(holdings.prior)
         self.active = party == manifest.active
         self._others = [n for n in manifest.names if n != party]
         self._lock = threading.Lock()
@@ -71,12 +97,12 @@ class Recording:
         self._skipped = self._odd = False
         self._through: set[tuple[str, str, str]] = set()
         self._strays, self._told = 0, False
-        self._bottom, self._places = model, Places()
-        self._resume, self._paused = resume, False
+        self._bottom, self._places = holdings.model, Places()
+        self._resume, self._paused = loop.resume, False
         self._model: OwnModel | None = None
         self._lanes: dict[Any, Lane] = {}
         self.writer: Writer | None = None
-        self._waiting = behind
+        self._waiting = loop.behind
         self._behind: Behind | None = None
 
     def __enter__(self) -> Recording:
@@ -205,7 +231,7 @@ class Recording:
         epoch = self._epoch
         if self._left_out(epoch):
             return z
-        number = self._put(lane.there, lane.up, x, rows, epoch, step, micro, None, None)
+        number = self._put(lane.there, lane.up, x, rows, Timing(epoch, step, micro))
         if listens:
             if self._places.left and self._places.taken(rows, x, self.ids.n):
                 self._warn(
@@ -221,10 +247,8 @@ class Recording:
                 self._stray(-1 if strayed else 0)
                 strayed = False
                 part, taken = micro + taken * self.accumulation, taken + 1
-                self._put(
-                    lane.back, lane.down, array_of(gradient), rows, epoch, step, part,
-                    self._factor(), number,
-                )  # fmt: skip
+                timing = Timing(epoch, step, part, self._factor(), number)
+                self._put(lane.back, lane.down, array_of(gradient), rows, timing)
 
             def past(_: Tensor) -> None:
                 """A gradient, perhaps of a loss of its own, before one has come back here."""
@@ -298,7 +322,7 @@ class Recording:
         A gradient without ids has those of the embedding of the same phase and step, if one has.
 
         Args:
-            kind: ``embedding``, ``gradient``, ``prediction``, ... (`vflsec.core.message.KINDS`).
+            kind: ``embedding``, ``gradient``, ... (`vflsec.core.message_kinds.KINDS`).
             x: (b, ...) as it crossed: an array, or a tensor of PyTorch or TensorFlow.
             ids: (b,) the party's row ids; None if they are not known.
             sent: whether this party sent it, else it received it.
@@ -323,10 +347,10 @@ class Recording:
         if self._left_out(epoch):
             return -1
         factor = self._factor() if kind == "gradient" else None
-        return self._write(
-            kind, ends if sent else ends[::-1], numbers, rows, phase, epoch, step, None, factor,
-            pair, name,
-        )  # fmt: skip
+        ends = ends if sent else ends[::-1]
+        plan = self._plan(kind, ends, numbers, phase, name)
+        timing = Timing(epoch, step, None, factor, pair)
+        return self._put(plan, (kind, *ends, phase), numbers.array, rows, timing)
 
     def _other(self, peer: str) -> str:
         if self.writer is None:
@@ -363,17 +387,6 @@ class Recording:
             return None
         return (1.0 if scale is None else float(scale)) / self.accumulation
 
-    def _write(
-        self, kind: str, ends: tuple[str, str], x: Numbers, rows: NDArray[np.int64] | None,
-        phase: str, epoch: int | None, step: int | None, micro: int | None,
-        factor: float | None, pair: int | None, name: str = "",
-    ) -> int:  # fmt: skip
-        if self.writer is None:
-            return -1
-        plan = self._plan(kind, ends, x, phase, name)
-        key = (kind, *ends, phase)
-        return self._put(plan, key, x.array, rows, epoch, step, micro, factor, pair)
-
     def _plan(
         self, kind: str, ends: tuple[str, str], x: Numbers, phase: str, name: str = ""
     ) -> Plan:
@@ -387,28 +400,29 @@ class Recording:
                 "pad sequences to one length before cut(), and go on with a slice of the result."
             )
         return self.writer.plan(
-            kind, *ends, (x.array.shape, x.array.dtype.char), phase=phase, name=name,
-            wire_dtype=x.wire_dtype, wire_bytes=x.wire_bytes,
-            loss_reduction=self.manifest.loss_reduction,
+            Heading(
+                kind, *ends, (x.array.shape, x.array.dtype.char), phase=phase, name=name,
+                wire_dtype=x.wire_dtype, wire_bytes=x.wire_bytes,
+                loss_reduction=self.manifest.loss_reduction,
+            )
         )  # fmt: skip
 
     def _put(
         self, plan: Plan, key: tuple[str, str, str, str], x: NDArray[Any],
-        rows: NDArray[np.int64] | None, epoch: int | None, step: int | None, micro: int | None,
-        factor: float | None, pair: int | None,
+        rows: NDArray[np.int64] | None, timing: Timing,
     ) -> int:  # fmt: skip
         """Write before this returns, so that what the loop does to `x` later is no matter."""
         writer = self.writer
         if writer is None:
             return -1
-        if epoch not in self._have.get(key, ()):
+        if timing.epoch not in self._have.get(key, ()):
             with self._lock:
-                self._have.setdefault(key, set()).add(epoch)
-        if pair is not None and pair < 0:
-            pair = None
+                self._have.setdefault(key, set()).add(timing.epoch)
+        if timing.pair is not None and timing.pair < 0:
+            timing = timing._replace(pair=None)
         try:
             put = writer.put if self._behind is None else self._behind.put
-            return put(plan, x, rows, epoch, step, micro, factor, pair)
+            return put(plan, x, rows, timing)
         except OSError as why:
             self._stopped(why)
             return -1

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 
+from vflsec.core.message_kinds import find_kinds
 from vflsec.errors import TraceError
 from vflsec.trace.claims import RAW, recording
 from vflsec.trace.columns import MESSAGES, Stored, tensors, writer
@@ -37,6 +38,8 @@ from vflsec.trace.pair_gradients import paired
 from vflsec.trace.segment_reader import Torn, read_segments
 
 __all__ = ["digest", "give_up", "have_of", "raw_of", "seal", "write_seal"]
+
+_EVERY_ROW = find_kinds(lambda kind: kind.has_every_row)
 
 _GROUP = 8 << 20  # bytes of a row group, which is what a reader holds at once
 
@@ -176,7 +179,7 @@ class _Seen:
     ) -> Iterator[tuple[dict[str, Any], pa.RecordBatch]]:
         """The messages as they are."""
         for meta, batch in stream:
-            if meta["kind"] in ("embedding", "gradient"):
+            if meta["kind"] in _EVERY_ROW:
                 ids = batch.column("row")
                 if len(ids) and not ids.null_count:
                     trained = meta["phase"] not in ("eval", "predict")

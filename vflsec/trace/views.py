@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from vflsec.core.attack import Attack
 from vflsec.core.channel import Recorder
 from vflsec.core.message import Message
+from vflsec.core.message_kinds import KINDS, find_kinds
 from vflsec.core.view import Known, Schema, Table, Update, View, as_needs
 from vflsec.core.visibility import looked_at
 from vflsec.errors import ThreatModelError, TraceError
@@ -28,6 +29,8 @@ from vflsec.trace.row_alignment import Sent
 from vflsec.trace.traffic import Crossed
 
 __all__ = ["OURS", "Evidence", "lacking", "recorded", "wanted_keys"]
+
+_EVERY_ROW = find_kinds(lambda kind: kind.has_every_row)
 
 Key = tuple[str, str, str, str]
 OURS = "vflsec.train.export"
@@ -88,7 +91,7 @@ def recorded(
                 if message.rows is not None:
                     if not message.rows.numel():
                         continue
-                    if message.kind != "ciphertext":  # as long as it is encoded, of any size
+                    if not KINDS[message.kind].is_encrypted:  # of any size
                         where = f"view/{name}: message {found.fields['msg']}"
                         _one_shape(shapes, message, where)
                 ways = ("sent",) if message.sender == name else ("received",)
@@ -280,7 +283,7 @@ class Evidence:
 
     def _seen(self, tables: Mapping[Key, Table]) -> Tensor:
         """Rows whose messages passed, ascending: what can be guessed if the trace names none."""
-        ids = [t.rows for (_, kind, _, _), t in tables.items() if kind in ("gradient", "embedding")]
+        ids = [t.rows for (_, kind, _, _), t in tables.items() if kind in _EVERY_ROW]
         every = torch.cat(ids) if ids else torch.empty(0, dtype=torch.int64)
         return every[every >= 0].unique()
 
@@ -300,7 +303,7 @@ class Evidence:
         if self.trace.manifest.adapter.name == OURS:
             return whole  # as a live run has it
         for (way, kind, _, party), table in tables.items():
-            if (way, kind) in self._uses.get(spec.key, ()) and kind in ("gradient", "embedding"):
+            if (way, kind) in self._uses.get(spec.key, ()) and kind in _EVERY_ROW:
                 there = torch.isin(rows, table.rows)
                 whole &= there
                 if not bool(there.all()):

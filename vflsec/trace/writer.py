@@ -7,7 +7,6 @@ import math
 import os
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +21,7 @@ from vflsec.trace.limits import NAME
 from vflsec.trace.manifest import Manifest, ObserverInfo, dump, load
 from vflsec.trace.segment_writer import Segment
 
-__all__ = ["Plan", "Writer", "begin"]
+__all__ = ["Heading", "Plan", "Timing", "Writer", "begin"]
 
 _STORE = {"e": "f2", "f": "f4"}
 _TYPE = {"e": "float16", "f": "float32", "d": "float64"}
@@ -69,6 +68,49 @@ def _null(value: float | None) -> Any:
     return "null" if value is None else value
 
 
+class Heading(NamedTuple):
+    """What messages of one kind and shape have in common.
+
+    Attributes:
+        kind, sender, receiver, phase, name: of the messages.
+        form: shape of the payload and character of its number type, as NumPy has it; None if there
+            is only its size.
+        shape: of a message without payload.
+        wire_dtype, wire_bytes: as it crossed; by default those of the payload.
+        loss_reduction, protection: as far as known.
+        row_wise: whether the payload has a row for each sample.
+    """
+
+    kind: str
+    sender: str
+    receiver: str
+    form: tuple[tuple[int, ...], str] | None = None
+    shape: tuple[int, ...] | None = None
+    phase: str = "train"
+    name: str = ""
+    wire_dtype: str = ""
+    wire_bytes: int | None = None
+    loss_reduction: str = "unknown"
+    protection: str = "unknown"
+    row_wise: bool = True
+
+
+class Timing(NamedTuple):
+    """When a message passed, what its loss was multiplied by, and whose answer it is.
+
+    Attributes:
+        epoch, step, micro: of the phase, and which part of an accumulated step.
+        grad_scale: factor of the loss.
+        pair: number of the embedding's message that a gradient belongs to.
+    """
+
+    epoch: int | None = None
+    step: int | None = None
+    micro: int | None = None
+    grad_scale: float | None = None
+    pair: int | None = None
+
+
 class Plan(NamedTuple):
     """Messages of one kind and shape: rows, the shape that is stored, bytes, the common fields."""
 
@@ -80,27 +122,24 @@ class Plan(NamedTuple):
     text: str
 
 
-def _planned(
-    kind: str, sender: str, receiver: str, form: tuple[tuple[int, ...], str] | None,
-    shape: tuple[int, ...] | None, phase: str, name: str, wire_dtype: str,
-    wire_bytes: int | None, loss_reduction: str, protection: str, row_wise: bool,
-) -> Plan:  # fmt: skip
-    whole, char = ((shape or ()), "f") if form is None else form
-    n = whole[0] if row_wise and whole else None
-    if form is None:
+def _planned(h: Heading) -> Plan:
+    whole, char = (tuple(h.shape or ()), "f") if h.form is None else h.form
+    n = whole[0] if h.row_wise and whole else None
+    if h.form is None:
         flat, stored = (0, 1), Stored(1, "f4")
     else:
         flat = (1, math.prod(whole)) if n is None else (n, math.prod(whole[1:]))
         stored = Stored(max(1, flat[1]), _STORE.get(char, "f8"))
     held = math.prod(flat) * np.dtype(char).itemsize
     text = _JSON.encode({
-        "phase": phase, "kind": kind, "name": name, "sender": sender, "receiver": receiver,
-        "n_rows": n, "shape": list(whole), "wire_dtype": wire_dtype or _TYPE.get(char, "other"),
-        "wire_bytes": held if wire_bytes is None else wire_bytes,
-        "loss_reduction": loss_reduction, "protection": protection,
-        "has_values": form is not None, "store": str(stored), "status": "complete",
+        "phase": h.phase, "kind": h.kind, "name": h.name,
+        "sender": h.sender, "receiver": h.receiver,
+        "n_rows": n, "shape": list(whole), "wire_dtype": h.wire_dtype or _TYPE.get(char, "other"),
+        "wire_bytes": held if h.wire_bytes is None else h.wire_bytes,
+        "loss_reduction": h.loss_reduction, "protection": h.protection,
+        "has_values": h.form is not None, "store": str(stored), "status": "complete",
     })  # fmt: skip
-    return Plan(kind, stored, n, flat, held + 24 * flat[0], f"{text[:-1]},")
+    return Plan(h.kind, stored, n, flat, held + 24 * flat[0], f"{text[:-1]},")
 
 
 class Writer:
@@ -124,7 +163,7 @@ class Writer:
         self.max_bytes, self.bytes, self.count, self.full = max_bytes, 0, 0, False
         self._lock = threading.Lock()
         self._streams: dict[Stored, Segment] = {}
-        self._plans: dict[tuple[Any, ...], Plan] = {}
+        self._plans: dict[Heading, Plan] = {}
         if (self.folder / "messages.parquet").exists():
             raise ConfigError(f"{self.folder}: is sealed; record into another folder.")
         self._claim = Claim(self.folder)
@@ -147,86 +186,43 @@ class Writer:
 
     def message(
         self,
-        kind: str,
-        sender: str,
-        receiver: str,
+        heading: Heading,
         payload: NDArray[Any] | None,
         rows: NDArray[np.int64] | None,
-        *,
-        shape: Sequence[int] | None = None,
-        phase: str = "train",
-        epoch: int | None = None,
-        step: int | None = None,
-        micro: int | None = None,
-        name: str = "",
-        wire_dtype: str = "",
-        wire_bytes: int | None = None,
-        loss_reduction: str = "unknown",
-        grad_scale: float | None = None,
-        pair: int | None = None,
-        protection: str = "unknown",
-        row_wise: bool = True,
+        timing: Timing,
     ) -> int:
         """Append one message; returns its number, or -1 if `max_bytes` is reached.
 
         Args:
+            heading: its form is that of the payload.
             payload: (n, ...) numbers with a row for each sample if `row_wise`, else any shape; None
                 if there is only its size (a ciphertext). It is copied before this returns.
             rows: (n,) trace row ids, or None if they are not known.
-            shape: of a message without payload.
+            timing: of this message.
         """
         form = None if payload is None else (payload.shape, payload.dtype.char)
-        plan = self.plan(
-            kind, sender, receiver, form, shape=shape, phase=phase, name=name,
-            wire_dtype=wire_dtype, wire_bytes=wire_bytes, loss_reduction=loss_reduction,
-            protection=protection, row_wise=row_wise,
-        )  # fmt: skip
-        return self.put(plan, payload, rows, epoch, step, micro, grad_scale, pair)
+        return self.put(self.plan(heading._replace(form=form)), payload, rows, timing)
 
-    def plan(
-        self,
-        kind: str,
-        sender: str,
-        receiver: str,
-        form: tuple[tuple[int, ...], str] | None,
-        *,
-        shape: Sequence[int] | None = None,
-        phase: str = "train",
-        name: str = "",
-        wire_dtype: str = "",
-        wire_bytes: int | None = None,
-        loss_reduction: str = "unknown",
-        protection: str = "unknown",
-        row_wise: bool = True,
-    ) -> Plan:
-        """What messages of one kind and shape have in common; for :meth:`put`.
-
-        Args:
-            form: shape of the payload and character of its number type, as NumPy has it; None if
-                there is only its size.
-        """
-        like = (
-            kind, sender, receiver, form, None if shape is None else tuple(shape), phase, name,
-            wire_dtype, wire_bytes, loss_reduction, protection, row_wise,
-        )  # fmt: skip
-        plan = self._plans.get(like)
+    def plan(self, heading: Heading) -> Plan:
+        """The plan of all messages under a heading; for :meth:`put`."""
+        plan = self._plans.get(heading)
         if plan is None:
-            plan = _planned(*like)
+            plan = _planned(heading)
             if len(self._plans) >= _PLANS:
                 self._plans.clear()
-            self._plans[like] = plan
+            self._plans[heading] = plan
         return plan
 
     def put(
         self, plan: Plan, payload: NDArray[Any] | None, rows: NDArray[np.int64] | None,
-        epoch: int | None, step: int | None, micro: int | None, grad_scale: float | None,
-        pair: int | None, now: int | None = None,
+        timing: Timing, now: int | None = None,
     ) -> int:  # fmt: skip
         """Append one message of which the plan is known; as :meth:`message`.
 
         Args:
             now: when it passed, nanoseconds since 1970; the present if None.
         """
+        epoch, step, micro, grad_scale, pair = timing
         self.refuse(plan, rows)
         if grad_scale is not None:
             grad_scale = float(grad_scale)

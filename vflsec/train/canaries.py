@@ -21,7 +21,7 @@ from vflsec.core.message import Message
 from vflsec.core.rng import generator
 from vflsec.core.task import Task
 
-__all__ = ["Apart", "Planted", "plant_inserted", "plant_labels", "plant_rows"]
+__all__ = ["CoinDifference", "Planted", "plant_inserted", "plant_labels", "plant_rows"]
 
 MOST = 2000
 LOUD = 100.0
@@ -40,7 +40,7 @@ class Planted:
     coins: Tensor
 
 
-class Apart:
+class CoinDifference:
     """How messages of the two coins differ, before any policy: who knows the models works it out.
 
     Of the first half of the canaries, whose coins the guesser of

@@ -26,10 +26,10 @@ from vflsec.nn.weights import files_of
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellSpec, LedgerRow, told_apart
 from vflsec.train.cuda_graphs import CudaGraphs
-from vflsec.train.demand import Demand, recordings
+from vflsec.train.demand import Demand, list_recordings
 from vflsec.train.loop import predict, run_phases
-from vflsec.train.mechanism_counts import promised, uses_in
-from vflsec.train.mechanism_forecast import first_steps
+from vflsec.train.mechanism_counts import check_guarantee, collect_uses
+from vflsec.train.mechanism_forecast import take_first_steps
 from vflsec.train.views import grants, initial_states, make_view
 
 __all__ = ["Moment", "Progress", "Training", "first_step"]
@@ -151,7 +151,7 @@ class Training:
 
     def build(self) -> Federation:
         """The parties with their policies and models."""
-        wanted = recordings(self.demands)
+        wanted = list_recordings(self.demands)
         recorder = Recorder(wanted, self.stack.replicas, len(self.stack.first.y))
         recorder.taps += self.taps
         self.fed = fed = Federation.create(
@@ -227,7 +227,7 @@ class Training:
         for spec, policy in zip(self.cells[r].defenses, self.defenses, strict=True):
             row: dict[str, Any] = {"defense": spec.name, "strength": spec.strength}
             if policy.counted and spec.strength:
-                row["called"] = uses_in(self.fed, policy, r).most > 0
+                row["called"] = collect_uses(self.fed, policy, r).most > 0
             row |= self.guarantee(policy, spec.strength or 0.0, r).fields()
             if spec.strength and not self._acted(policy):
                 why = f"None of its hooks did anything under {self.algorithm.name}."
@@ -242,7 +242,9 @@ class Training:
 
     def guarantee(self, policy: Policy, strength: float, r: int) -> Guarantee:
         """What one of the defenses promises in replica `r`, by what was counted there."""
-        return promised(policy, strength, {**self.facts, "uses": uses_in(self.fed, policy, r)})
+        return check_guarantee(
+            policy, strength, {**self.facts, "uses": collect_uses(self.fed, policy, r)}
+        )
 
     def rehearse(
         self, timed: list[tuple[int, float]] | None = None
@@ -255,7 +257,7 @@ class Training:
             VflsecError: it cannot be trained.
         """
         stand = Globals()
-        phases, predicted = first_steps(self.algorithm, self.build(), timed)
+        phases, predicted = take_first_steps(self.algorithm, self.build(), timed)
         self._drew(stand)
         out = []
         for spec, policy, name in zip(
@@ -263,10 +265,10 @@ class Training:
         ):
             uses = predicted(policy) if policy.counted and spec.strength else None
             if uses is not None:
-                seen = uses_in(self.fed, policy, 0)
+                seen = collect_uses(self.fed, policy, 0)
                 peers = {p: found and (found[0], uses) for p, found in seen.peers.items()}
                 uses = replace(uses, past=seen.past, peers=peers)
-                made = promised(policy, spec.strength or 0.0, {**self.facts, "uses": uses})
+                made = check_guarantee(policy, spec.strength or 0.0, {**self.facts, "uses": uses})
                 out.append((name, made))
         return phases, out
 
@@ -304,7 +306,7 @@ class Training:
         out: dict[str, dict[str, None]] = {}
         for b in (b for p in self.fed.parties.values() for b in p.bindings):
             defends = any(b.policy is d for d in self.defenses) and b.own.active[r]
-            for kind, receiver in b.bare() if defends else ():
+            for kind, receiver in b.find_bare_predictions() if defends else ():
                 why = (
                     f"{b.policy.name} changes {kind} messages of training, and those of rows that "
                     "are predicted come as they are, which no attack reads"
@@ -330,7 +332,7 @@ class Training:
             return None
         (party,) = adversary
         if party not in self._alone:
-            algorithm = self.algorithm.alone(party)
+            algorithm = self.algorithm.local_training(party)
             made = {} if algorithm is None else self._bottoms(algorithm, self.stack.tasks)
             self._alone[party] = made.get(party)
         return self._of_seed(self._alone[party], seed)

@@ -11,7 +11,7 @@ from vflsec.core.policy import Policy
 from vflsec.core.view import Need, as_needs
 from vflsec.specs import AttackSpec
 
-__all__ = ["Demand", "recordings"]
+__all__ = ["Demand", "list_recordings"]
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,6 @@ class Demand:
                     yield (*key[:3], "all+" if key[3].endswith("+") else "all")
 
 
-def recordings(demands: Iterable[Demand]) -> list[Key]:
+def list_recordings(demands: Iterable[Demand]) -> list[Key]:
     """The union of what is to be kept of messages: (party, way, kind, form), sorted."""
     return sorted({key for d in demands for key in d._kept()})

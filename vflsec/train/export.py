@@ -19,6 +19,7 @@ from vflsec.core.algorithm import Algorithm
 from vflsec.core.channel import Recorder
 from vflsec.core.federation import Federation
 from vflsec.core.message import Message
+from vflsec.core.message_kinds import KINDS
 from vflsec.core.task import Task
 from vflsec.core.view import Schema
 from vflsec.errors import ConfigError
@@ -43,7 +44,7 @@ from vflsec.trace.module_spec import describe
 from vflsec.trace.seal import seal
 from vflsec.trace.truth import write_truth
 from vflsec.trace.weights import write_weights
-from vflsec.trace.writer import Writer, begin
+from vflsec.trace.writer import Heading, Timing, Writer, begin
 from vflsec.train.views import aux_rows, known_rows, victims
 
 __all__ = ["Export", "check_writable"]
@@ -151,7 +152,8 @@ class Export:
     def _write(self, writer: Writer, message: Message) -> None:
         x = message.tensor[self.r].detach().cpu()
         width = x.numel() // max(1, len(x)) if message.rows is not None else x.numel()
-        bare = message.kind == "ciphertext" or not x.is_floating_point() or width > Limits().width
+        bare = KINDS[message.kind].is_encrypted or not x.is_floating_point()
+        bare = bare or width > Limits().width
         rows = None if message.rows is None else message.rows[self.r].cpu().numpy()
         reduction, factor = "none", None
         if message.kind == "gradient":
@@ -160,14 +162,16 @@ class Export:
             factor = None if mean or message.scale == 1.0 else 1.0 / message.scale
         key = (message.kind, message.sender, message.receiver, message.phase)
         self._have[writer.observer][key] = None
-        writer.message(
-            message.kind, message.sender, message.receiver, None if bare else x.numpy(), rows,
-            shape=tuple(x.shape), phase=message.phase, epoch=message.epoch, step=message.step,
-            name=message.name, wire_dtype=str(x.dtype).removeprefix("torch."),
-            wire_bytes=x.numel() * x.element_size(), loss_reduction=reduction, grad_scale=factor,
+        heading = Heading(
+            message.kind, message.sender, message.receiver, shape=tuple(x.shape),
+            phase=message.phase, name=message.name,
+            wire_dtype=str(x.dtype).removeprefix("torch."),
+            wire_bytes=x.numel() * x.element_size(), loss_reduction=reduction,
             protection="unknown" if message.policies else "none",
             row_wise=message.rows is not None,
         )  # fmt: skip
+        timing = Timing(message.epoch, message.step, grad_scale=factor)
+        writer.message(heading, None if bare else x.numpy(), rows, timing)
 
     def _describe(self, party: str) -> ObserverInfo:
         task = self.task

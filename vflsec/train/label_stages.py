@@ -20,10 +20,10 @@ from vflsec.core.federation import Federation, Phase
 from vflsec.core.policy_binding import Binding
 from vflsec.errors import PolicyError
 
-__all__ = ["rehearse", "released", "staged"]
+__all__ = ["find_staged_policy", "rehearse", "released"]
 
 
-def staged(fed: Federation) -> Binding | None:
+def find_staged_policy(fed: Federation) -> Binding | None:
     """The active party's policy that asks for more than one training, if there is one.
 
     Raises:
@@ -72,7 +72,7 @@ def rehearse(
 
     Args:
         fed: built and not yet trained.
-        binding: from :func:`staged`.
+        binding: from :func:`find_staged_policy`.
         build: gives every party fresh modules and optimizers.
         train: trains all phases, each changed by the given function, for the replicas of a mask.
         predict: logits (R, n, C) for sample ids (R, n).

@@ -12,7 +12,7 @@ from vflsec.core.algorithm import Algorithm
 from vflsec.core.federation import Federation, Phase
 from vflsec.errors import ConfigError
 from vflsec.train.cuda_graphs import taken
-from vflsec.train.label_stages import rehearse, staged
+from vflsec.train.label_stages import find_staged_policy, rehearse
 
 __all__ = ["predict", "run_phases"]
 
@@ -70,7 +70,7 @@ def run_phases(
         progress: called with (phase name, epochs done, epochs in all) after every epoch.
     """
     every = torch.ones(fed.replicas, dtype=torch.bool, device=fed.stack.device)
-    in_stages = staged(fed)
+    in_stages = find_staged_policy(fed)
     if in_stages is not None:
 
         def once(change: Callable[[Phase], Phase], on: Tensor) -> None:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vflsec.core.federation import Federation
 from vflsec.core.party import Party
-from vflsec.core.policy import OFF, Guarantee, Policy, unclaimed
+from vflsec.core.policy import OFF, Guarantee, Policy, find_no_claim
 from vflsec.core.policy_binding import Binding
-from vflsec.core.privacy_usage import Uses, uses_of
+from vflsec.core.privacy_usage import Uses, read_uses
 
-__all__ = ["promised", "uses_in"]
+__all__ = ["check_guarantee", "collect_uses"]
 
 _COUPLES = ("columns", "model", "optimizer", "incoming", "link", "relabel")
 _UNLESS_BY_ROW = ("loss", "penalty")
 
 
-def promised(policy: Policy, strength: float, facts: Mapping[str, Any]) -> Guarantee:
+def check_guarantee(policy: Policy, strength: float, facts: Mapping[str, Any]) -> Guarantee:
     """What `policy` promises of a run with these facts, as far as it was counted.
 
     An epsilon is dropped, with the reason, whoever wrote the policy: if it is switched off, if it
@@ -35,8 +35,8 @@ def promised(policy: Policy, strength: float, facts: Mapping[str, Any]) -> Guara
         return OFF
     if not policy.counted:
         return Guarantee(reason=f"{policy.name} names no hook whose uses could be counted")
-    uses = uses_of(facts)
-    none = unclaimed(uses, policy.counted)
+    uses = read_uses(facts)
+    none = find_no_claim(uses, policy.counted)
     if none is not None:
         return none
     if made.protects not in ("label", "row"):
@@ -65,7 +65,24 @@ def promised(policy: Policy, strength: float, facts: Mapping[str, Any]) -> Guara
     return made
 
 
-def uses_in(fed: Federation, policy: Policy, r: int) -> Uses:
+@dataclass(frozen=True)
+class _Work:
+    """A policy at work in replica `r`: at the party where it worked most."""
+
+    fed: Federation
+    policy: Policy
+    r: int
+    party: Party
+
+    def others(self) -> Iterator[Binding]:
+        """All but this policy that are on in the replica."""
+        for p in self.fed.parties.values():
+            for b in p.bindings:
+                if b.policy is not self.policy and float(b.own.strength[self.r]) > 0:
+                    yield b
+
+
+def collect_uses(fed: Federation, policy: Policy, r: int) -> Uses:
     """Counts of `policy` in replica `r`: at the party where it worked most, with its peers.
 
     A policy that composes over steps on own parameters is told who else trained, and with what.
@@ -76,56 +93,74 @@ def uses_in(fed: Federation, policy: Policy, r: int) -> Uses:
         return Uses()
     party, uses = max(found, key=lambda one: one[1].most)
     past = list(dict.fromkeys(how for _, of in found for how in of.past))
-    if policy.counted == "gradients":
-        past += [f"{party.name} also trains without it: {what}" for what in party.unprotected]
-        past += [
-            f"{b.policy.name} beside it may couple the rows of a batch"
-            for b in _others(fed, policy, r)
-            if _couples(b.policy)
-        ]
-        past += [
-            f"{p.name} has more than one policy of gradients, and the last decides"
-            for p in fed.parties.values()
-            if sum(b.policy.overrides("gradients") for b in p.bindings) > 1
-        ]
-        peers = {
-            p.name: _peer(p, policy, r)
-            for p in fed.parties.values()
-            if p is not party and (p.unprotected or any(b.own.uses for b in p.bindings))
-        }
-        uses = replace(uses, peers=peers)
-    if policy.counted in ("gradients", "loss"):
-        past += [
-            f"{b.policy.name} beside it computes labels of other rows from a row's"
-            for b in _others(fed, policy, r)
-            if b.policy.overrides("labels") and not b.policy.by_row
-        ]
-    if policy.counted == "outgoing":
-        past += [
-            f"{b.policy.name} before it may carry a row into other rows' messages"
-            for b in _others(fed, policy, r)
-            if b.own.party == party.name and not b.policy.by_row and _reaches(party, b, policy)
-        ]
-    if policy.counted == "labels":
-        past += [
-            f"{b.policy.name} beside it answers from the true labels"
-            for b in _others(fed, policy, r)
-            if b.policy.overrides("relabel")
-        ]
-        past += [
-            f"{b.policy.name} before it computes labels of other rows from a row's"
-            for b in _before(party, policy)
-            if float(b.own.strength[r]) > 0 and b.policy.overrides("labels") and not b.policy.by_row
-        ]
-    return replace(uses, past=tuple(past))
+    work = _Work(fed, policy, r, party)
+    for find in _FINDERS.get(policy.counted, ()):
+        past += find(work)
+    peers = _find_peers(work) if policy.counted == "gradients" else uses.peers
+    return replace(uses, peers=peers, past=tuple(past))
 
 
-def _others(fed: Federation, policy: Policy, r: int) -> Iterator[Binding]:
-    """All but this policy that are on in replica `r`."""
-    for p in fed.parties.values():
-        for b in p.bindings:
-            if b.policy is not policy and float(b.own.strength[r]) > 0:
-                yield b
+def _find_training_without(work: _Work) -> Iterator[str]:
+    for what in work.party.unprotected:
+        yield f"{work.party.name} also trains without it: {what}"
+
+
+def _find_coupled_rows(work: _Work) -> Iterator[str]:
+    for b in work.others():
+        if _couples(b.policy):
+            yield f"{b.policy.name} beside it may couple the rows of a batch"
+
+
+def _find_second_gradients(work: _Work) -> Iterator[str]:
+    for p in work.fed.parties.values():
+        if sum(b.policy.overrides("gradients") for b in p.bindings) > 1:
+            yield f"{p.name} has more than one policy of gradients, and the last decides"
+
+
+def _find_coupled_labels(work: _Work) -> Iterator[str]:
+    for b in work.others():
+        if b.policy.overrides("labels") and not b.policy.by_row:
+            yield f"{b.policy.name} beside it computes labels of other rows from a row's"
+
+
+def _find_carried_rows(work: _Work) -> Iterator[str]:
+    for b in work.others():
+        own = b.own.party == work.party.name
+        if own and not b.policy.by_row and _reaches(work.party, b, work.policy):
+            yield f"{b.policy.name} before it may carry a row into other rows' messages"
+
+
+def _find_answers_from_truth(work: _Work) -> Iterator[str]:
+    for b in work.others():
+        if b.policy.overrides("relabel"):
+            yield f"{b.policy.name} beside it answers from the true labels"
+
+
+def _find_labels_coupled_before(work: _Work) -> Iterator[str]:
+    for b in _before(work.party, work.policy):
+        on = float(b.own.strength[work.r]) > 0
+        if on and b.policy.overrides("labels") and not b.policy.by_row:
+            yield f"{b.policy.name} before it computes labels of other rows from a row's"
+
+
+_FINDERS: Mapping[str, tuple[Callable[[_Work], Iterator[str]], ...]] = {
+    "gradients": (
+        _find_training_without, _find_coupled_rows, _find_second_gradients, _find_coupled_labels,
+    ),
+    "loss": (_find_coupled_labels,),
+    "outgoing": (_find_carried_rows,),
+    "labels": (_find_answers_from_truth, _find_labels_coupled_before),
+}  # fmt: skip
+"""By the hook that is counted: what ends a claim that composes over its uses, in words."""
+
+
+def _find_peers(work: _Work) -> dict[str, tuple[float, Uses] | None]:
+    """What the other parties that train have of the same kind of policy."""
+    return {
+        p.name: _peer(p, work.policy, work.r)
+        for p in work.fed.parties.values()
+        if p is not work.party and (p.unprotected or any(b.own.uses for b in p.bindings))
+    }
 
 
 def _couples(policy: Policy) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -19,10 +19,10 @@ from vflsec.core.algorithm import Algorithm
 from vflsec.core.federation import Federation, Pass, Phase
 from vflsec.core.policy import Policy
 from vflsec.core.privacy_usage import Counter, Uses
-from vflsec.train.label_stages import staged
+from vflsec.train.label_stages import find_staged_policy
 from vflsec.train.loop import predict, regret
 
-__all__ = ["first_steps"]
+__all__ = ["take_first_steps"]
 
 RARE = 1e-6
 
@@ -46,7 +46,7 @@ class _Expected:
         out, self._before = now - self._before, now
         return out
 
-    def once(self, times: int = 1) -> None:
+    def repeat(self, times: int = 1) -> None:
         """What was counted since happens so many times in all."""
         self.sure += times * self.new()
 
@@ -96,7 +96,7 @@ def _seconds(step: Callable[[], object]) -> float:
     return least
 
 
-def first_steps(
+def take_first_steps(
     algorithm: Algorithm, fed: Federation, timed: list[tuple[int, float]] | None = None
 ) -> tuple[tuple[str, ...], Callable[[Policy], Uses | None]]:
     """Take the first step of every phase.
@@ -114,7 +114,7 @@ def first_steps(
     """
     bound = [(b.policy, b.own.uses) for p in fed.parties.values() for b in p.bindings]
     expected = [(policy, _Expected(c)) for policy, c in bound if c is not None]
-    if staged(fed) is not None:
+    if find_staged_policy(fed) is not None:
         return (), lambda _: None
     every = [e for _, e in expected]
     for policy, e in expected:
@@ -127,30 +127,50 @@ def first_steps(
         if phase.before is not None:
             phase.before()
         for e in every:
-            e.once()
+            e.repeat()
         for walk in phase.walks() if phase.epochs else ():
-            fed.batch = next(iter(fed.batches(walk)), None)
-            if fed.batch is not None:
-                walk.step(fed.batch)
-                for e in every:
-                    e.step(phase, walk, fed.batch)
-                if timed is not None and not every:
-                    count = math.ceil(walk.rows.shape[1] / walk.batch_size)
-                    again = partial(walk.step, fed.batch)
-                    timed.append((phase.epochs * count, _seconds(again)))
-        if every and phase.select and phase.epochs:
-            regret(algorithm, fed, fed.stack.rows("validation"), phase.select_by)
-            for e in every:
-                e.once(phase.epochs)
-        if every and phase.predicts:
-            for split in ("test", "validation"):
-                predict(algorithm, fed, fed.stack.rows(split))
-            for e in every:
-                e.once()
+            _take_step(fed, phase, walk, every, timed)
+        if every:
+            _evaluate(algorithm, fed, phase, every)
+    return tuple(p.name for p in phases if p.audited), partial(_predict_uses, expected)
 
-    def of(policy: Policy) -> Uses | None:
-        found = [e.uses() for p, e in expected if p is policy]
-        known = [u for u in found if u is not None]
-        return max(known, key=lambda u: u.counted) if known and len(known) == len(found) else None
 
-    return tuple(p.name for p in phases if p.audited), of
+def _take_step(
+    fed: Federation,
+    phase: Phase,
+    walk: Pass,
+    every: Sequence[_Expected],
+    timed: list[tuple[int, float]] | None,
+) -> None:
+    """The first step of a pass, if it has a batch; a further one is timed where nothing counts."""
+    fed.batch = next(iter(fed.batches(walk)), None)
+    if fed.batch is None:
+        return
+    walk.step(fed.batch)
+    for e in every:
+        e.step(phase, walk, fed.batch)
+    if timed is not None and not every:
+        count = math.ceil(walk.rows.shape[1] / walk.batch_size)
+        timed.append((phase.epochs * count, _seconds(partial(walk.step, fed.batch))))
+
+
+def _evaluate(
+    algorithm: Algorithm, fed: Federation, phase: Phase, every: Sequence[_Expected]
+) -> None:
+    """What a phase is evaluated on: validation rows after each epoch, all rows at its end."""
+    if phase.select and phase.epochs:
+        regret(algorithm, fed, fed.stack.rows("validation"), phase.select_by)
+        for e in every:
+            e.repeat(phase.epochs)
+    if phase.predicts:
+        for split in ("test", "validation"):
+            predict(algorithm, fed, fed.stack.rows(split))
+        for e in every:
+            e.repeat()
+
+
+def _predict_uses(expected: Sequence[tuple[Policy, _Expected]], policy: Policy) -> Uses | None:
+    """The most uses of a policy at any party; None if it counts none, or some are not known."""
+    found = [e.uses() for p, e in expected if p is policy]
+    known = [u for u in found if u is not None]
+    return max(known, key=lambda u: u.counted) if known and len(known) == len(found) else None

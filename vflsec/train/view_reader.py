@@ -30,7 +30,7 @@ from vflsec.trace.reader import Trace
 from vflsec.trace.truth import read_truth
 from vflsec.trace.views import recorded
 from vflsec.trace.weights import read_weights
-from vflsec.train.demand import Demand, recordings
+from vflsec.train.demand import Demand, list_recordings
 from vflsec.train.view_writer import ABOUT, alone_name
 from vflsec.train.views import assemble, victims
 
@@ -120,7 +120,7 @@ class KeptTraining:
         self.seeds = [c.seed for c in cells]
         self.dtype: torch.dtype = stored(cells[0].dtype)
         self.phases = [KeptPhase(str(p["name"]), int(p["epochs"])) for p in said["phases"]]
-        self.wanted: list[Key] = [k for k in recordings(demands) if k[1] != "own"]
+        self.wanted: list[Key] = [k for k in list_recordings(demands) if k[1] != "own"]
         self.lone: Mapping[str, Any] = said.get("alone", {})
         self.traces = [Trace.open(f / "trace") for f in folders]
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from vflsec.core.message import Message
+from vflsec.core.message_kinds import KINDS
 from vflsec.core.view import Facts, as_needs
 from vflsec.errors import VflsecError
 from vflsec.plugins import registry
@@ -102,7 +103,7 @@ def _registered() -> Iterable[Any]:
     for name in registry.attacks.names():
         try:
             attack = registry.attacks.create(name)
-            if not attack.apart:
+            if not attack.needs_own_training:
                 yield attack
         except VflsecError:  # it has parameters without a default, or cannot be loaded
             continue
@@ -148,7 +149,7 @@ class Keeper:
         wanted = [w for w in ways if (w, message.kind) in self.ways]
         if not wanted:
             return
-        if message.kind != "ciphertext" and not message.tensor.is_floating_point():
+        if not KINDS[message.kind].is_encrypted and not message.tensor.is_floating_point():
             self.bare.add(message.kind)
         for export in self.exports:
             export(message, alive, wanted)
@@ -210,7 +211,7 @@ class Keeper:
         for party in export.writers:
             data = (export.folder / "view" / party / "observer.json").read_bytes()
             info = load(data, ObserverInfo, "observer.json")
-            bare |= {h.kind for h in info.have if not h.values and h.kind != "ciphertext"}
+            bare |= {h.kind for h in info.have if not h.values and not KINDS[h.kind].is_encrypted}
             if info.nonfinite:
                 self.weak.setdefault(party, f"{party}'s messages hold NaN or infinity")
         about = {

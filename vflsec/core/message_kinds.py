@@ -1,0 +1,70 @@
+"""What kinds of messages there are, and what follows from a kind for all that handle messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+__all__ = ["KINDS", "Kind", "MessageKind", "find_kinds"]
+
+Kind = Literal[
+    "embedding", "gradient", "state", "prediction", "ids", "signal", "ciphertext",
+    "masked", "masked_sum", "activation", "weight_gradient", "output_gradient", "weights",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class MessageKind:
+    """What one kind of message is, for all that handle messages without knowing its kind.
+
+    Attributes:
+        words: its plural, as in "the gradients it receives"; ``""`` for its name.
+        has_rows: its rows are samples.
+        has_every_row: in training every row passes in it. A row that never did is none of an
+            attack that needs the kind.
+        has_one_width: all of its rows have one shape, so that they make a table.
+        comes_again: a step may send it twice about one row; the second is then told from the first.
+        is_readable: attacks read it by itself; not names, marks and what is hidden.
+        is_encrypted: all there is for whoever holds it, is its size.
+        made_of: kinds of messages that a party works it out of. Such a kind never crosses.
+    """
+
+    words: str = ""
+    has_rows: bool = False
+    has_every_row: bool = False
+    has_one_width: bool = False
+    comes_again: bool = False
+    is_readable: bool = True
+    is_encrypted: bool = False
+    made_of: tuple[str, ...] = ()
+
+
+KINDS: Mapping[str, MessageKind] = MappingProxyType({
+    "embedding": MessageKind(
+        "embeddings", has_rows=True, has_every_row=True, has_one_width=True, comes_again=True
+    ),
+    "gradient": MessageKind(
+        "gradients", has_rows=True, has_every_row=True, has_one_width=True, comes_again=True
+    ),
+    "state": MessageKind("model states", has_rows=True, comes_again=True),
+    "prediction": MessageKind("predictions", has_rows=True, has_one_width=True),
+    "ids": MessageKind(is_readable=False),
+    "signal": MessageKind(is_readable=False),
+    "ciphertext": MessageKind(is_readable=False, is_encrypted=True),
+    # numbers under a mask: rows, and a sum over a batch
+    "masked": MessageKind(is_readable=False),
+    "masked_sum": MessageKind(is_readable=False),
+    # what a party works out of a masked answer and its own mask, and what it has beside
+    "activation": MessageKind(made_of=("masked",)),
+    "weight_gradient": MessageKind(made_of=("masked_sum",)),
+    "output_gradient": MessageKind(),
+    "weights": MessageKind(made_of=("masked",)),
+})  # fmt: skip
+"""Every kind of message. To add one: a line here and its name in :data:`Kind`."""
+
+
+def find_kinds(is_so: Callable[[MessageKind], bool]) -> tuple[str, ...]:
+    """The names of all kinds of which something is so."""
+    return tuple(name for name, kind in KINDS.items() if is_so(kind))
