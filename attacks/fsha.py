@@ -104,9 +104,8 @@ class Fsha(Attack):
         return frozenset({"embedding:last+", "aux_rows"} | own)
 
     def applicable(self, facts: Facts) -> str:
-        if facts.classes < 2 and "labels" in self.needs:
-            other = "the label is a quantity" if facts.classes else "there are several labels"
-            return f"fsha's critic looks at classes, and {other}: labelled = false."
+        if facts.label.floating and "labels" in self.needs:
+            return f"fsha's critic looks at classes, and {facts.label.sentence}: labelled = false."
         return ""
 
     def policy(self) -> Policy:

@@ -92,6 +92,7 @@ class MessageCompletion(Attack):
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         known, classes = view.require_known(), view.facts.classes
+        number = view.facts.label.numeric
         table = view.received(self.kind, "all+")
         there = torch.isin(known.rows, table.rows)
         grant = Known(known.rows[there], known.labels[there])
@@ -100,12 +101,12 @@ class MessageCompletion(Attack):
                 "message_completion needs known rows of two classes among those whose messages "
                 f"were received, was granted {len(grant.labels.unique())}. Raise known_rows."
             )
-        rows, found = figures(table, mean=classes == 1 or "question" in view.facts.extra)
+        rows, found = figures(table, mean=number or "question" in view.facts.extra)
         if not found:
             raise ThreatModelError("message_completion: all rows got the same messages.")
         at = torch.searchsorted(rows, grant.rows)
         best: Fit | Regression
-        if classes == 1:
+        if number:
             best, scores = _of_values(found, at, grant.labels.double())
         else:
             best, scores = _of_classes(found, at.cpu().numpy(), grant, classes)

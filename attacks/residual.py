@@ -62,7 +62,7 @@ class Residual(Attack):
             check.one_of("residual.variants", v, VARIANTS)
 
     def applicable(self, facts: Facts) -> str:
-        if facts.classes != 1:
+        if not facts.label.numeric:
             return "residual has a meaning for a quantity; take direction or norm."
         return ""
 

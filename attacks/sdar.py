@@ -91,9 +91,8 @@ class Sdar(Attack):
         check.non_negative("sdar.decode", self.decode)
 
     def applicable(self, facts: Facts) -> str:
-        if facts.classes < 2:
-            other = "the label is a quantity" if facts.classes else "there are several labels"
-            return f"sdar simulates behind a top model of classes; here {other}."
+        if facts.label.floating:
+            return f"sdar simulates behind a top model of classes; here {facts.label.sentence}."
         return ""
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:

@@ -36,7 +36,7 @@ import torch
 from torch import Tensor
 
 from vflsec.inference.clustering_points import Points
-from vflsec.inference.gradient_replay import EPOCHS, by_epoch, messages_of, told
+from vflsec.inference.gradient_replay import EPOCHS, by_epoch, measure_separation, messages_of
 from vflsec.nn import optim
 from vflsec.plugin import Attack, Facts, Guess, View, check, registry
 
@@ -134,7 +134,7 @@ class Unsplit(Attack):
             rest = Points(rows[r], scores[r]).without(view.require_known().rows)
             notes = {
                 "misfit": round(float(best[r]), 4),
-                "known_rows": round(told(scores[r, at[r]], given[r]), 4),
+                "known_rows": round(measure_separation(scores[r, at[r]], given[r]), 4),
             }
             out.append(Guess(self.target, rest.rows, rest.x, notes=notes))
         return out

@@ -55,7 +55,7 @@ class ValueCompletion(Attack):
             check.one_of("value_completion.variants", v, VARIANTS)
 
     def applicable(self, facts: Facts) -> str:
-        if facts.classes != 1:
+        if not facts.label.numeric:
             return "value_completion has a meaning for a quantity; take model_completion."
         return ""
 

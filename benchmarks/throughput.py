@@ -31,6 +31,7 @@ from vflsec.core.federation import Federation
 from vflsec.core.task import Stack, Task
 from vflsec.core.view import Schema
 from vflsec.errors import ConfigError
+from vflsec.label import Classes
 from vflsec.plugins import registry
 from vflsec.train.cuda_graphs import CudaGraphs, taken
 from vflsec.train.device import pick_device
@@ -50,7 +51,7 @@ def task(seed: int, rows: int) -> Task:
     sets |= {f"local:{p}": ids for p in names}
     schema = {p: Schema(tuple("abcdefghijkl"), (0,) * COLUMNS, (COLUMNS,)) for p in names}
     present = {p: torch.ones(total, dtype=torch.bool) for p in names}
-    return Task("bench", names, x, present, schema, y, CLASSES, sets, ids)
+    return Task("bench", names, x, present, schema, y, Classes(CLASSES), sets, ids)
 
 
 def engine(

@@ -47,6 +47,7 @@ from vflsec.core import accountants
 from vflsec.core.accountants import Account
 from vflsec.core.policy import AGAIN_ROWS, OFF, find_no_claim
 from vflsec.core.privacy_usage import Uses, read_uses
+from vflsec.label import make_label
 from vflsec.plugin import Guarantee, Own, Policy, check, registry
 
 ALIASES = ("dp_sgd",)
@@ -162,7 +163,7 @@ class DPSGD(Policy):
             neighbours="zeroing it out", against="whoever gets the weights of all parties",
             over=f"{over}, {len(everyone)} {'party' if len(everyone) == 1 else 'parties'}",
             given=(
-                f"how {'columns and values' if facts.get('classes') == 1 else 'columns'} were "
+                f"how columns{' and values' * make_label(facts.get('classes', 2)).scaled} were "
                 "prepared (the row had its part in means and codes)"
             ),
             provided="nobody sees embeddings or gradients of single rows"

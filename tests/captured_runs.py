@@ -16,6 +16,7 @@ from vflsec.core.federation import Federation
 from vflsec.core.message import Message
 from vflsec.core.policy import Own, Policy
 from vflsec.core.task import Stack
+from vflsec.label import Quantity
 from vflsec.nn import manual_backprop
 from vflsec.plugins import registry
 from vflsec.testing import small_task
@@ -147,7 +148,7 @@ def prepared(
     if case.quantity:
         tasks = {
             s: replace(
-                t, values=t.x["active"][:, 0].double(), classes=1, y=torch.zeros_like(t.y)
+                t, values=t.x["active"][:, 0].double(), label=Quantity(), y=torch.zeros_like(t.y)
             )
             for s, t in tasks.items()
         }  # fmt: skip

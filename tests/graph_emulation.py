@@ -120,7 +120,7 @@ class Emulated:
     def warm(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def apart(self) -> AbstractContextManager[None]:
+    def restore_stream(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def stretch(self) -> tuple[AbstractContextManager[None], Callable[[], None]]:

@@ -43,6 +43,7 @@ def audit(
     rare: str = "",
     bins: int = 0,
     regression: bool = False,
+    numeric: Sequence[str] = (),
     **params: Any,
 ) -> Audit:
     """Does training on these tables leak the label, how much, and to whom?
@@ -69,6 +70,7 @@ def audit(
         rare: what to do with classes of too few rows: ``drop`` or ``merge``.
         bins: classes to cut a label into that is a quantity; else it is predicted as a number.
         regression: predict the label as a number even if it could be classes.
+        numeric: columns that hold numbers, whatever they look like.
         params: ``device``, ``jobs``, ``fresh``, ``progress``, ``attacker`` as for
             :func:`vflsec.run_audit`; all others are hyper-parameters of the algorithm.
 
@@ -89,7 +91,8 @@ def audit(
     named = _named(tables, labels)
     ids = [f"{p}={c}" for p, c in id.items()] if isinstance(id, Mapping) else [id] if id else []
     said = labels[0] if len(labels) == 1 else labels
-    wishes = Wishes(said, ids, rare=rare, bins=bins, regression=regression, call=True)
+    wishes = Wishes(said, ids, rare=rare, bins=bins, regression=regression, call=True,
+                    numeric=[numeric] if isinstance(numeric, str) else numeric)  # fmt: skip
     here = Path.cwd()
     held = any(isinstance(t, pd.DataFrame) for t in named.values())
     with temporary() if held else nullcontext(here) as base:

@@ -20,6 +20,7 @@ from vflsec.core.federation import Federation
 from vflsec.core.party import Party
 from vflsec.core.policy import Own, Policy
 from vflsec.core.task import Stack
+from vflsec.label import MultiLabel, Quantity
 from vflsec.nn import manual_backprop
 from vflsec.nn.replicas import Replicas
 from vflsec.plugins import registry
@@ -148,14 +149,14 @@ def prepared(case: Case) -> tuple[Any, Federation]:
     if case.quantity:
         told = {s: (t.x["active"][:, 0] + t.x["passive1"][:, 1]).double() for s, t in tasks.items()}
         tasks = {
-            s: replace(t, values=told[s], classes=1, y=torch.zeros_like(t.y))
+            s: replace(t, values=told[s], label=Quantity(), y=torch.zeros_like(t.y))
             for s, t in tasks.items()
         }
     if case.several:
         tasks = {
             s: replace(
-                t, values=torch.stack([t.y, t.x["active"][:, 0] > 0], 1).double(), classes=0,
-                y=torch.zeros_like(t.y), labels=("first", "second"),
+                t, values=torch.stack([t.y, t.x["active"][:, 0] > 0], 1).double(),
+                y=torch.zeros_like(t.y), label=MultiLabel(("first", "second")),
             )
             for s, t in tasks.items()
         }  # fmt: skip

@@ -21,6 +21,7 @@ from vflsec.core.task import Stack, Task
 from vflsec.core.view import View
 from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ConfigError, ThreatModelError
+from vflsec.label import MultiLabel, Quantity
 from vflsec.measure.controls import feature_controls
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
@@ -304,10 +305,10 @@ def test_it_needs_no_classes_where_it_looks_at_none(made: str) -> None:
     task = small_task(0, n=240)
     values = task.x[PARTY][:, :2].sum(1) + task.x["active"][:, 0]
     if made == "quantity":
-        task = replace(task, classes=1, y=torch.zeros_like(task.y), values=values)
+        task = replace(task, label=Quantity(), y=torch.zeros_like(task.y), values=values)
     else:
         each = torch.stack([values > 0, task.x[PARTY][:, 2] > 0], dim=1).double()
-        task = replace(task, classes=0, values=each, labels=("a", "b"))
+        task = replace(task, label=MultiLabel(("a", "b")), values=each)
     asked = [
         AttackSpec("fsha", params, ("active",), aux_rows=60)
         for params in ({}, {"use": "critic", "labelled": False}, {"use": "critic"})

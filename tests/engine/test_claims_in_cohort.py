@@ -14,6 +14,7 @@ from vflsec.defenses.embedding_noise import EmbeddingNoise
 from vflsec.defenses.label_dp import LabelDP
 from vflsec.defenses.learned_prior import LearnedPrior
 from vflsec.engine.cohort import run_cohort
+from vflsec.label import Quantity
 from vflsec.plugins import registry
 from vflsec.specs import CellSpec, DefenseSpec
 from vflsec.testing import small_task, train
@@ -127,7 +128,7 @@ def test_canaries_replace_labels_or_rows_of_the_training_set_alone() -> None:
 def test_canaries_of_a_quantity_and_canaries_that_are_not_there() -> None:
     task = small_task(0)
     values = torch.randn(len(task.y), generator=torch.Generator().manual_seed(0)).double()
-    changed, planted = plant_labels(replace(task, values=values, classes=1), 3)
+    changed, planted = plant_labels(replace(task, values=values, label=Quantity()), 3)
     assert changed.given is not None
     assert changed.given[planted.rows].abs().unique().tolist() == [3.0]
     assert torch.equal((changed.given[planted.rows] < 0).long(), planted.coins)

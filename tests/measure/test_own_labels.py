@@ -13,6 +13,7 @@ from attack_views import feature_view, rng
 from vflsec.core.task import Task
 from vflsec.core.view import Facts, View
 from vflsec.engine.cohort import run_cohort
+from vflsec.label import MultiLabel, Quantity
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellSpec, Measure
 from vflsec.testing import small_task
@@ -33,8 +34,8 @@ def copied(seed: int, kind: str = "classes") -> Task:
     more = torch.stack([task.y.double(), (value > 0).double()], 1)
     task.x[PARTY][:, 0] = value.float()
     if kind == "value":
-        return replace(task, classes=1, values=value, y=torch.zeros_like(task.y))
-    return replace(task, classes=0, values=more, y=torch.zeros_like(task.y), labels=("a", "b"))
+        return replace(task, label=Quantity(), values=value, y=torch.zeros_like(task.y))
+    return replace(task, label=MultiLabel(("a", "b")), values=more, y=torch.zeros_like(task.y))
 
 
 def measured(tasks: dict[int, Task], name: str, **params: Any) -> list[Measure]:

@@ -244,7 +244,7 @@ def test_torch_is_called_as_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "current_stream", lambda d=None: asked.append(d) or streams)
     monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
     graphs.stream = SimpleNamespace(wait_stream=lambda _: None)
-    with graphs.warm(), graphs.apart():
+    with graphs.warm(), graphs.restore_stream():
         pass
     assert asked == [torch.device("cuda:1")] * 3  # never the current device, which may be another
     graphs.stream = "stream"

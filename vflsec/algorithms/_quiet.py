@@ -17,7 +17,7 @@ __all__ = ["Quiet"]
 class Quiet(LogisticRegression):
     """Without the warning that the iteration limit was reached; the limit is a setting here."""
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:  # noqa: N803  # as sklearn
         """Fit to X (n, p) and labels y (n,)."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)

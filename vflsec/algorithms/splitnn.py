@@ -32,6 +32,7 @@ from vflsec.core.federation import Federation, Phase
 from vflsec.core.party import Party
 from vflsec.core.view import Facts, Schema
 from vflsec.errors import ConfigError, PolicyError
+from vflsec.label import make_label
 from vflsec.nn.images import BOTTOMS, image_bottom
 from vflsec.nn.manual_backprop import follow, join, walked
 from vflsec.nn.models import bottom, from_path, mlp, top_from_path
@@ -302,9 +303,7 @@ class SplitNN(SplitSettings):
     @staticmethod
     def shares(answers: Tensor, classes: int) -> Tensor:
         """What is sent back of answers: class shares, a quantity, or the share of each label."""
-        if classes > 1:
-            return torch.softmax(answers, dim=-1)
-        return answers if classes else torch.sigmoid(answers)
+        return make_label(classes).form_predictions(answers)
 
     def facts(self, fed: Federation) -> Facts:
         task = fed.stack.first

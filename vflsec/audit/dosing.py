@@ -23,6 +23,7 @@ import numpy as np
 
 from vflsec.audit.controls import Leakage
 from vflsec.audit.leakage import rows_of
+from vflsec.audit.metrics import RANKINGS
 from vflsec.audit.point import Point
 
 __all__ = ["MARK", "Doses", "curve", "least_found", "planted"]
@@ -40,7 +41,7 @@ Doses = Mapping[tuple[Any, ...], float | None]
 
 def planted(metric: str, share: float, control: float) -> float:
     """What the best possible attacker gains over a control of that figure."""
-    part = 1 - (1 - share) ** 2 if metric in ("auc", "leak_auc", "concordance") else share
+    part = 1 - (1 - share) ** 2 if metric in RANKINGS else share
     return part * (1 - control)
 
 

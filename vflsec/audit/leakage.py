@@ -30,6 +30,7 @@ from vflsec.audit.point import (
     points_frame,
 )
 from vflsec.core import check
+from vflsec.label import PRIMARY
 from vflsec.specs import QUESTIONS, TURNED, CellResult, DefenseSpec, Measure, victims
 
 __all__ = ["COLUMNS", "POINT", "TRAINING", "UNDEFENDED", "clean", "defense_point", "is_undefended",
@@ -204,7 +205,7 @@ def _asked(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _primary(chances: Mapping[str, float | None]) -> str:
     """The primary metric among those present, told from their levels of chance."""
-    for metric in ("concordance", "macro_auc"):
+    for metric in PRIMARY:
         if metric in chances:
             return metric
     balanced, top = chances.get("balanced_accuracy"), chances.get("accuracy")

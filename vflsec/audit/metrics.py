@@ -21,6 +21,7 @@ from vflsec.audit.concordance import concordance
 from vflsec.audit.special_functions import entropy, normal_quantile
 from vflsec.audit.truth_join import Decided, Floats, Ints, Joined, decide, join, shuffled_order
 from vflsec.core import check
+from vflsec.label import find_label
 
 if TYPE_CHECKING:
     from vflsec.core.guess import Guess, Truth
@@ -286,6 +287,22 @@ def _mae(case: _Case) -> Figure:
     return _normal(np.abs(s - y), case.confidence)
 
 
+def _count_deviance(mean: Floats, y: Floats) -> Floats:
+    """Poisson deviance of counts (n,) from their means, those below 1e-6 taken as that."""
+    mean = np.maximum(mean, 1e-6)
+    return np.asarray(2 * (y * np.log(np.maximum(y, 1e-300) / mean) - (y - mean)))
+
+
+def _deviance(case: _Case) -> Figure:
+    s, y = case.joined.scores.reshape(-1), case.joined.values.reshape(-1)
+    return _normal(_count_deviance(s, y), case.confidence)
+
+
+def _deviance_of_mean(case: _Case) -> float:
+    y = np.asarray(case.joined.values, float).reshape(-1)
+    return float(_count_deviance(np.full(len(y), y.mean()), y).mean())
+
+
 _LIST = (
     Metric("accuracy", "share of rows labelled rightly", _accuracy, lambda k: float(k.prior.max())),
     Metric(
@@ -319,7 +336,7 @@ _LIST = (
     ),
     Metric("r2", "1 − squared error / variance, mean over columns; all codes of a category are one",
            _r2, lambda k: 0.0,
-           targets=("feature", "value"), reach=(-math.inf, 1.0)),
+           targets=("feature", "value", "count"), reach=(-math.inf, 1.0)),
     Metric("r2_column", "the same of the one column that the attack names beforehand, from what it "
            "was granted, as the one that it is told best", _r2, lambda k: 0.0,
            targets=("feature",), reach=(-math.inf, 1.0)),
@@ -330,7 +347,9 @@ _LIST = (
            "one half", _share_error, lambda k: abs(0.5 - float(k.prior[1])), larger_is_better=False,
            targets=("property",)),
     Metric("concordance", "share of pairs ranked rightly; the AUC of a quantity (Harrell 1982)",
-           _concordance, lambda k: 0.5, targets=("value",)),
+           _concordance, lambda k: 0.5, targets=("value", "count")),
+    Metric("deviance", "mean Poisson deviance of counts; chance answers their mean", _deviance,
+           _deviance_of_mean, larger_is_better=False, targets=("count",), reach=(0.0, math.inf)),
     Metric("macro_auc", "mean over several labels of the AUC of each", _macro_auc,
            lambda k: 0.5, targets=("labels",)),
     Metric("macro_accuracy", "mean over several labels of the share of rows labelled rightly",
@@ -341,7 +360,8 @@ _LIST = (
 )  # fmt: skip
 
 METRICS: dict[str, Metric] = {m.name: m for m in _LIST}
-R2 = ("r2", "r2_column")
+RANKINGS = ("auc", "leak_auc", "concordance")
+"""Metrics of how well rows are ranked, of which 0.5 is chance and 1 less the value the reverse."""
 
 
 def reach(metric: str, of: str = "") -> tuple[float, float]:
@@ -353,13 +373,13 @@ def reach(metric: str, of: str = "") -> tuple[float, float]:
         of: the metric whose advantage or drop is meant.
     """
     if metric in ("advantage", "utility_drop"):
-        if of in ("log_loss", "relative_error", "mae"):
+        least, most = METRICS[of].reach if of in METRICS else (0.0, 1.0)
+        if most == math.inf:
             return -math.inf, math.inf
-        most = 0.5 if of in ("auc", "leak_auc", "concordance") else 1.0
-        return (-math.inf if of in R2 else -1.0), most
-    if metric in ("log_loss", "relative_error", "mae", "epsilon_lower"):
+        return least if least < 0 else -1.0, 0.5 if of in RANKINGS else 1.0
+    if metric == "epsilon_lower":
         return 0.0, math.inf
-    return (-math.inf if metric in R2 else 0.0), 1.0
+    return METRICS[metric].reach if metric in METRICS else (0.0, 1.0)
 
 
 def primary(classes: int, prior: ArrayLike | None = None, target: str = "label") -> str:
@@ -373,18 +393,8 @@ def primary(classes: int, prior: ArrayLike | None = None, target: str = "label")
         classes: C.
         prior: class shares (C,), None if taken as even.
     """
-    if target != "label":
-        return _DEFAULTS.get(target, ["r2"])[0]
-    if check.integer("primary: classes", int(classes), low=2) == 2:
-        return "auc"
-    shares = np.ones(classes) if prior is None else np.asarray(prior, float)
-    return "balanced_accuracy" if shares.max() > 1.5 * shares.min() else "accuracy"
-
-
-_DEFAULTS = {
-    "value": ["concordance", "r2", "mae"], "labels": ["macro_auc", "macro_accuracy"],
-}  # fmt: skip
-"""Metrics of targets that are no class and no column, the primary one first."""
+    label = find_label(target, int(classes))
+    return "r2" if label is None else label.choose_primary(prior)
 
 
 def default(classes: int, target: str = "label", *, groups: bool = True) -> list[str]:
@@ -395,12 +405,8 @@ def default(classes: int, target: str = "label", *, groups: bool = True) -> list
         target: of the truth, see :attr:`Metric.targets`.
         groups: whether scores compare within groups of rows alone, as those of one batch do.
     """
-    if target != "label":
-        return _DEFAULTS.get(target, ["r2"])
-    if classes > 2:
-        return ["accuracy", "balanced_accuracy", "auc"]
-    names = ["auc", "accuracy", "balanced_accuracy", "f1", "tpr_at_1pct_fpr"]
-    return [*names, "leak_auc"] if groups else names
+    label = find_label(target, classes)
+    return ["r2"] if label is None else list(label.list_metrics(groups=groups))
 
 
 def score(

@@ -10,8 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vflsec.core import check
 from vflsec.core.guess import Truth
 from vflsec.core.view import Table, View
+from vflsec.label import find_label
 
 __all__ = ["dosed"]
 
@@ -81,13 +83,12 @@ def _code(truth: Truth, prior: Sequence[float]) -> Tensor:
     Of a quantity (N, 1): its value.
     """
     size, at = int(truth.rows.max()) + 1, torch.as_tensor(truth.rows)
-    if truth.target == "value":
-        code = torch.zeros(size, 1, dtype=torch.float64)
-        code[at, 0] = torch.as_tensor(np.nan_to_num(truth.values))
-    else:
-        y = torch.zeros(size, dtype=torch.int64)
-        y[at] = torch.as_tensor(np.asarray(truth.values, np.int64))
-        code = torch.nn.functional.one_hot(y, len(prior)).double() - torch.tensor(prior).double()
+    label = find_label(truth.target, len(prior))
+    if label is None:
+        raise check.fail("dosed: truth", "of a label", truth.target)
+    y = torch.zeros(size, dtype=torch.float64 if label.floating else torch.int64)
+    y[at] = torch.as_tensor(np.nan_to_num(truth.values))
+    code = label.encode(y, prior)
     return code / float((code**2).sum(1).mean().sqrt())
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from vflsec.audit.controls import Leakage, Paired
+from vflsec.audit.metrics import RANKINGS
 
 __all__ = ["mirrored", "ranking", "reversible", "turned"]
 
-_RANKINGS = ("auc", "leak_auc", "concordance")
 _SHARES = ("accuracy", "balanced_accuracy")
 
 
@@ -18,8 +18,8 @@ def reversible(row: Mapping[str, Any]) -> bool:
 
     So has a ranking, of each of several classes too, and with two classes a share of right answers.
     """
-    two = row["primary"] in _RANKINGS
-    return row["metric"] in _RANKINGS or (row["metric"] in _SHARES and two)
+    two = row["primary"] in RANKINGS
+    return row["metric"] in RANKINGS or (row["metric"] in _SHARES and two)
 
 
 def ranking(row: Mapping[str, Any]) -> bool:

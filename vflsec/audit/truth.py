@@ -81,7 +81,4 @@ def with_columns(parties: Sequence[str], task: Task) -> str:
 
 def label_truth(task: Task) -> Truth:
     """The labels of all rows (N,), several of each (N, L), or values where it is a quantity."""
-    rows = np.arange(len(task.y))
-    if task.values is not None:
-        return Truth("labels" if task.labels else "value", rows, task.values)
-    return Truth("label", rows, task.y)
+    return Truth(task.label.target, np.arange(len(task.y)), task.truth)

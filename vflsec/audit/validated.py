@@ -19,6 +19,7 @@ from vflsec.audit.controls import Leakage
 from vflsec.audit.leakage import is_undefended, rows_of
 from vflsec.audit.point import Point
 from vflsec.audit.rounding import beside
+from vflsec.label import make_label
 
 __all__ = ["Alive", "Place", "alive", "place_of", "titles"]
 
@@ -86,7 +87,7 @@ def alive(
     given, kinds = grants or {}, classes or {}
 
     def role(place: Place) -> tuple[Any, ...]:
-        kind = min(kinds.get(place.dataset, 2), 2)
+        kind = make_label(kinds.get(place.dataset, 2)).name
         there = (planted_as or {}).get(place.section, place.attack)
         return kind, *_role(place._replace(attack=there), active or {}, given)
 

@@ -51,6 +51,7 @@ class Wishes:
         rare: what to do with classes of too few rows: ``drop``, ``merge``, or '' to be asked.
         bins: classes to cut a quantity into, 0 = none.
         regression: whether to predict the label as a number even if it could be classes.
+        numeric: columns that hold numbers, as ``column`` or ``party.column``.
         called: the name of the data in reports; '' for that of the file, or of the parties.
         call: whether this is `vflsec.audit(...)` and not the command line, for messages.
     """
@@ -65,6 +66,7 @@ class Wishes:
     regression: bool = False
     called: str = ""
     call: bool = False
+    numeric: Sequence[str] = ()
 
     @property
     def labels(self) -> list[str]:
@@ -140,6 +142,7 @@ def draft_scenario(
     data["label"] = wishes.label if isinstance(wishes.label, str) else wishes.labels
     data["active"] = "active" if single else active
     data |= {k: v for k, v in reading.items() if v}
+    data["numeric"] = list(wishes.numeric)
     frame = frames[active]
     if sure:
         notes.append(_found(id_))

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from vflsec.config.schema import SCHEMA_FILE
 from vflsec.config.toml_text import pair
 from vflsec.data.split import rarest, row_sets
@@ -20,8 +18,8 @@ __all__ = ["scenario_text"]
 
 _BINARY = ("model_completion", "norm", "direction", "similarity")
 _MANY = ("model_completion", "similarity", "cluster")
-_QUANTITY = ("value_completion", "residual")
-_GRANTED = (*_QUANTITY, "model_completion", "similarity", "cluster")
+_NUMERIC = ("value_completion", "residual")
+_GRANTED = (*_NUMERIC, "model_completion", "similarity", "cluster")
 """Attacks of the list that get labelled rows of their own number."""
 USUAL = 20
 """Known rows of an attack that is not told how many."""
@@ -45,37 +43,24 @@ def scenario_text(data: Mapping[str, Any], source: Source, *, found_id: bool = F
         source: what they load.
         found_id: whether the id column was found and not given.
     """
-    classes = source.classes
+    sides = source.label.sides
     labelled = row_sets(source, 0).labelled
     spare = len(labelled) // 2
-    known = _known(classes, spare, rarest(source, labelled))
+    known = _known(sides, spare, rarest(source, labelled))
     filled = {
         "data": _data(data, source, found_id),
         "rows": _SPLIT_ROWS if "split" in data else _OWN_ROWS,
         "drop": "" if "drop" in data else _DROP,
-        "attacks": _attacks(classes, known, len(source.y)) + _by(source, spare),
-        "label": _label(source),
+        "attacks": _attacks(sides, known, len(source.y)) + _by(source, spare),
+        "label": source.label.describe(source.y),
         "schema": SCHEMA_FILE.as_uri(),
     }
     return Template(_SCENARIO).substitute(filled)
 
 
-def _label(source: Source) -> str:
-    """What the labels are, and so utility is."""
-    if source.labels:
-        return f"{len(source.labels)} yes/no labels: utility is the mean of their AUCs"
-    if source.classes == 1:
-        return "a quantity: utility is the share of pairs that are ranked rightly"
-    counts = np.bincount(source.y[source.y >= 0], minlength=source.classes)
-    largest = counts.max() / counts.sum()
-    return f"{source.classes} classes, the largest has {largest:.0%} of the rows"
-
-
 def _data(data: Mapping[str, Any], source: Source, found_id: bool) -> str:
     comments: dict[str, str] = {
-        "task": "The label is a quantity, predicted as a number; label_edges would make classes."
-        if source.classes == 1
-        else "Several yes/no labels of each row; attacks and gates take them one by one.",
+        "task": source.label.remark,
         "label_edges": "The label is a quantity; these are the borders of its classes.",
         "merge_classes": "These classes have too few rows to be trained on and tested alone.",
         "drop_classes": "Rows of these classes, which are too few, count as rows without a label.",
@@ -110,15 +95,15 @@ def _data(data: Mapping[str, Any], source: Source, found_id: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _known(classes: int, spare: int, of_rarest: int) -> int:
+def _known(sides: int, spare: int, of_rarest: int) -> int:
     """Known rows to grant: drawn from each class in turn, they leave half of the rarest class."""
-    wanted = min(USUAL if classes <= 2 else max(40, 4 * classes), spare)
-    return min(wanted, max(1, of_rarest // 2) * (classes or 2)) if of_rarest else wanted
+    wanted = min(USUAL if sides <= 2 else max(40, 4 * sides), spare)
+    return min(wanted, max(1, of_rarest // 2) * sides) if of_rarest else wanted
 
 
-def _attacks(classes: int, known: int, rows: int) -> str:
-    names = {0: _BINARY, 1: _QUANTITY, 2: _BINARY}.get(classes, _MANY)
-    whole = ("message_completion",) if classes == 1 else _WHOLE
+def _attacks(sides: int, known: int, rows: int) -> str:
+    names = {1: _NUMERIC, 2: _BINARY}.get(sides, _MANY)
+    whole = ("message_completion",) if sides == 1 else _WHOLE
     note = "known_rows: how many labelled rows the attacker was given; its control gets the same"
     lines = [f"# {note} rows."]
     for name in names:
@@ -127,7 +112,7 @@ def _attacks(classes: int, known: int, rows: int) -> str:
     every = [line for name in whole for line in _attack(name, known_rows=known)]
     if rows <= _WHOLE_ROWS:
         return "\n".join([*lines, *every])
-    if classes != 1:
+    if sides > 1:
         lines += _attack("gradient_completion", known_rows=known, epochs="mean")
     out = [f"# {line}".rstrip() for line in every[:-1]]
     return "\n".join([*lines, *_LEFT_OUT, *out, ""])

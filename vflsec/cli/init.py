@@ -51,6 +51,13 @@ def init(
     encoding: Annotated[
         list[str] | None, typer.Option(metavar=_EACH, help="Of text tables; else UTF-8.")
     ] = None,
+    numeric: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN | PARTY.COLUMN",
+            help="It holds numbers, whatever they look like. Repeat it for several.",
+        ),
+    ] = None,
     name: Annotated[
         str, typer.Option(help="What reports call the data.", show_default="the tables")
     ] = "",
@@ -73,6 +80,7 @@ def init(
         label[0] if label and len(label) == 1 else tuple(label or ()),
         tuple(id_ or ()), tuple(separator or ()),
         tuple(decimal or ()), tuple(encoding or ()), rare, bins, regression, name,
+        numeric=tuple(numeric or ()),
     )  # fmt: skip
     if not out.parent.is_dir():
         raise ConfigError(f"{out}: cannot be written: there is no folder {out.parent}. Make it.")

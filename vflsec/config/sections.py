@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from vflsec.label import TaskName
+
 __all__ = ["Algorithm", "Attack", "Audit", "Data", "Defense", "Gate", "Party", "Root"]
 
 Fraction = Annotated[float, Field(gt=0, lt=1)]
@@ -67,8 +69,8 @@ class Data(_Section):
     """Classes whose rows count as rows without a label."""
     label_edges: list[float] = []
     """Cut points that make classes of a label that is a quantity, in rising order."""
-    task: Literal["classification", "regression", "multilabel"] | None = None
-    """What the label is: a class (the default), a quantity, or several yes/no labels of one row."""
+    task: TaskName | None = None
+    """What the label is: a class (the default), a quantity, a count, or several yes/no labels."""
     separator: str | dict[str, str] = ""
     """Between fields of a text table, by party where it differs; found out if not given."""
     decimal: str | dict[str, str] = ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from vflsec.core import check
+from vflsec.label import make_label
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,11 +50,11 @@ class Algorithm:
         Raises:
             ConfigError: it cannot.
         """
-        if classes < 2 and not self.quantities:
-            other = "cut the label into classes (label_edges)" if classes else "train on one label"
+        label = make_label(classes)
+        if not label.fits(self.quantities):
             raise check.fail(
-                f"{self.name}: the label", "a class", "a quantity" if classes else "several labels",
-                f"Take splitnn, local or fedbcd, or {other}.",
+                f"{self.name}: the label", "a class", label.noun,
+                f"Take splitnn, local or fedbcd, or {label.format_remedy('train on')}.",
             )  # fmt: skip
 
     def check_columns(self, task: Task) -> None:

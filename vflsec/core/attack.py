@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vflsec.core import check
+from vflsec.label import make_label
 from vflsec.specs import OF_THE_LABELS
 
 if TYPE_CHECKING:
@@ -114,29 +115,22 @@ class Attack:
 
         Of a quantity, with 1 of `classes`: '' for its values, and the questions about it.
         """
-        if classes == 1 and cls.questions and cls.target == "label":
-            return [*[""] * cls.quantities, *cls.questions]
-        return labels if labels and cls.labelwise and cls.target == "label" else ("",)
+        if cls.target != "label":
+            return ("",)
+        label = make_label(classes, tuple(labels))
+        return label.list_parts(cls.quantities, cls.labelwise, cls.questions)
 
     def suits(self, classes: int) -> bool:
         """Whether it can be made on such a label: C classes, 1 for a quantity, 0 for several."""
-        if classes == 1:
-            return self.quantities or self.target not in ("label", "integrity")
-        return bool(classes) or self.labelwise or self.target not in OF_THE_LABELS
+        return make_label(classes).suits(
+            self.target, quantities=self.quantities, labelwise=self.labelwise
+        )
 
     def pointless(self, facts: Facts) -> str:
         """'' if the attack has a meaning under these facts and this kind of label, else why not."""
         if not self.suits(facts.classes):
-            if facts.classes == 1:
-                return (
-                    f"{self.name} has a meaning for classes only; the label is a quantity. "
-                    "residual, value_completion and message_completion are made for those."
-                )
-            return (
-                f"{self.name} is not made for several labels at once; norm, direction and "
-                "model_completion take them one by one."
-            )
-        if not facts.classes and self.target in OF_THE_LABELS:
+            return facts.label.explain_unsuited(self.name)
+        if facts.label.by_part and self.target in OF_THE_LABELS:
             return f"{self.name} attacks one of several labels at a time; name it (of_label)."
         return str(facts.extra.get("unclear", "")) or self.applicable(facts)
 

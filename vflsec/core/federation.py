@@ -28,12 +28,12 @@ from vflsec.core.policy import Own, Policy
 from vflsec.core.policy_binding import Binding
 from vflsec.core.privacy_usage import Counter, Guarded, lend_labels, mask_silent, unguard
 from vflsec.core.rng import Streams, as_global, generator
-from vflsec.core.task import Stack, Task
+from vflsec.core.task import Stack
 from vflsec.core.traffic_ledger import Ledger
 from vflsec.core.view import Facts
 from vflsec.errors import PolicyError
 from vflsec.nn import manual_backprop
-from vflsec.nn.loss import binary_cross_entropies, cross_entropy, slope, squared_error
+from vflsec.nn.loss import slope
 from vflsec.nn.replicas import Replicas
 
 __all__ = ["Federation", "Pass", "Phase", "PlainLink"]
@@ -301,7 +301,7 @@ class Federation:
                     self._count_loss(given, b, train)
                     return mask_silent(rows, given)
         self._count_loss(given, None, train)
-        return mask_silent(find_loss(self.stack.first)(logits, y), given)
+        return mask_silent(self.stack.first.label.losses(logits, y), given)
 
     def descend(
         self, logits: Tensor, y: Tensor, terms: Sequence[Tensor], wanted: Sequence[Tensor]
@@ -312,7 +312,7 @@ class Federation:
             for term in terms:
                 total = total + term.sum()
             return list(torch.autograd.grad(total, list(wanted)))
-        if y.dim() == 2 and self.stack.first.values is None and not isinstance(y, Guarded):
+        if y.dim() == 2 and not isinstance(y, Guarded):
             start = slope(logits, y)
         else:
             leaf = logits.detach().requires_grad_()
@@ -472,11 +472,9 @@ def _build_training_labels(stack: Stack, bindings: Sequence[Binding]) -> Tensor:
         mask[t.sets["test"]] = False
         hidden = (stack.of == task_index).nonzero().squeeze(1)
         keep = mask.to(labels.device)
-        if t.values is not None:
-            keep, none = keep.unsqueeze(1), torch.nan
-        else:
-            none = -1
-        labels[hidden] = torch.where(keep, labels[hidden], none)
+        if labels.dim() == 3:
+            keep = keep.unsqueeze(1)
+        labels[hidden] = torch.where(keep, labels[hidden], t.label.missing)
     for b in bindings:
         if b.policy.overrides("labels"):
             b.own.context = {name: stack.rows(name) for name in ("labelled", "validation")}
@@ -489,13 +487,6 @@ def _build_training_labels(stack: Stack, bindings: Sequence[Binding]) -> Tensor:
                 out = labels >= 0 if labels.dim() == 2 else torch.ones_like(known)
                 b.own.uses.mark(known & out, "release")
     return labels
-
-
-def find_loss(task: Task) -> Callable[[Tensor, Tensor], Tensor]:
-    """What is minimised for a label of this kind where no policy says otherwise."""
-    if task.labels:
-        return binary_cross_entropies
-    return cross_entropy if task.values is None else squared_error
 
 
 class PlainLink(Link[Federation]):

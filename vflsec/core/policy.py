@@ -19,6 +19,7 @@ from vflsec.core.accountants import FINEST
 from vflsec.core.privacy_usage import Counter, Uses
 from vflsec.core.rng import Streams
 from vflsec.errors import PolicyError
+from vflsec.label import make_label
 
 if TYPE_CHECKING:
     from vflsec.core.link import Link
@@ -48,10 +49,9 @@ def describe_label_claim(facts: Mapping[str, Any]) -> tuple[str, str]:
     Args:
         facts: whose ``classes`` is 1 for a quantity and 0 for several labels at once.
     """
-    classes = facts.get("classes", 2)
-    if classes == 1:
-        return "its replacement by another value", f"{SPLIT} {SCALED}"
-    return f"its replacement by {'another class' if classes else 'other labels'}", SPLIT
+    label = make_label(facts.get("classes", 2))
+    given = f"{SPLIT} {SCALED}" if label.scaled else SPLIT
+    return f"its replacement by {label.neighbour}", given
 
 
 @dataclass(frozen=True)
@@ -424,11 +424,11 @@ class Policy:
         Raises:
             ConfigError: it cannot protect such labels.
         """
-        if classes < 2 and not self.quantities:
-            other = "cut the label into classes (label_edges)" if classes else "audit one label"
+        label = make_label(classes)
+        if not label.fits(self.quantities):
             raise check.fail(
-                f"{self.name}: the label", "a class", "a quantity" if classes else "several labels",
-                f"Leave the defense out, or {other}.",
+                f"{self.name}: the label", "a class", label.noun,
+                f"Leave the defense out, or {label.format_remedy('audit')}.",
             )  # fmt: skip
         self.check_task(classes)
 

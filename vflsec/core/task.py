@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from vflsec.core import check
-from vflsec.core.quantity_questions import QUESTIONS, answers
 from vflsec.core.view import Schema
 from vflsec.errors import DataError
+from vflsec.label import Classes, Label
 
 __all__ = ["Stack", "Task"]
 
@@ -29,9 +29,8 @@ class Task:
         x: prepared input rows by party, (N, ...) float32; zero where a party lacks the row.
         present: (N,) bool by party.
         schema: layout of the rows by party.
-        y: (N,) int64 labels, -1 where there is none.
-        classes: number of classes C; 1 if the label is a quantity, 0 if a row has several labels,
-            and `y` then 0 or -1.
+        y: (N,) int64 labels, -1 where there is none; 0 or -1 where they are no classes.
+        label: what kind of label it is.
         sets: row sets, (n,) int64 each, sorted. Always there: ``labelled`` (aligned training rows
             whose labels the active party uses), ``aligned`` (all aligned training rows, labelled
             or not), ``validation``, ``test``, and ``local:PARTY`` (all training rows a party holds,
@@ -47,7 +46,6 @@ class Task:
             neighbours of canaries), or None.
         ids: (N,) the users' own sample ids as strings, for reports; may be empty.
         class_names: C names.
-        labels: L names where a row has several labels at once, else empty.
         asks: the yes/no question about a quantity (:mod:`vflsec.core.quantity_questions`) that `y`
             answers, or ''.
         behind: (N,) float64 the quantity that it is about, as `values`, else None.
@@ -59,7 +57,7 @@ class Task:
     present: Mapping[str, Tensor]
     schema: Mapping[str, Schema]
     y: Tensor
-    classes: int
+    label: Label
     sets: Mapping[str, Tensor]
     active_labelled: Tensor
     given: Tensor | None = None
@@ -67,14 +65,33 @@ class Task:
     ids: Sequence[str] = ()
     class_names: tuple[str, ...] = ()
     values: Tensor | None = None
-    labels: tuple[str, ...] = ()
     asks: str = ""
     behind: Tensor | None = None
 
     @property
+    def classes(self) -> int:
+        """The code of the kind of label: C classes, 1 for a quantity, 0 for several labels."""
+        return self.label.code
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """L names where a row has several labels at once, else empty."""
+        return self.label.names
+
+    @property
     def outputs(self) -> int:
         """How many numbers a prediction has: C logits, one value, or a logit for each label."""
-        return len(self.labels) or self.classes
+        return self.label.outputs
+
+    @property
+    def truth(self) -> Tensor:
+        """The labels of all rows: `y` for classes, else `values`."""
+        return self.y if self.values is None else self.values
+
+    @property
+    def training_labels(self) -> Tensor:
+        """The labels that the active party was given, in the form of `truth`."""
+        return self.truth if self.given is None else self.given
 
     def of_label(self, name: str) -> Task:
         """The same problem with one of several labels alone, as two classes; '' is this problem.
@@ -86,28 +103,14 @@ class Task:
         """
         if not name:
             return self
-        asked = self.labels or tuple(QUESTIONS if self.classes == 1 else ())
-        check.one_of(f"{self.name}: the label", name, asked)
-        assert self.values is not None
-        if not self.labels:
-            y, given = (
-                None if of is None else answers(name, of, self.values[self.sets["labelled"]])
-                for of in (self.values, self.given)
-            )
-            assert y is not None
-            return replace(
-                self, y=y, given=given, classes=2, values=None, class_names=("no", "yes"),
-                asks=name, behind=self.values,
-            )  # fmt: skip
-        k = self.labels.index(name)
-        y, given = (
-            None if of is None else torch.where(of[:, k].isnan(), -1, of[:, k]).long()
-            for of in (self.values, self.given)
-        )
-        assert y is not None
-        return replace(
-            self, y=y, given=given, classes=2, values=None, labels=(), class_names=("0", "1")
-        )
+        check.one_of(f"{self.name}: the label", name, self.label.part_names)
+        cut = self.truth[self.sets["labelled"]]
+        y = self.label.take_part(name, self.truth, cut)
+        given = None if self.given is None else self.label.take_part(name, self.given, cut)
+        same = replace(self, y=y, given=given, label=Classes(2), values=None)
+        if name in self.label.questions:
+            return replace(same, class_names=("no", "yes"), asks=name, behind=self.values)
+        return replace(same, class_names=("0", "1"))
 
     @property
     def active(self) -> str:
@@ -124,11 +127,7 @@ class Task:
         """Class shares in the labelled training rows, (C,) float64; of several labels the shares
         of ones, (L,).
         """
-        if self.labels:
-            assert self.values is not None
-            return self.values[self.sets["labelled"]].mean(0)
-        counts = torch.bincount(self.y[self.sets["labelled"]], minlength=self.classes)
-        return counts.double() / counts.sum()
+        return self.label.compute_prior(self.y, self.values, self.sets["labelled"])
 
 
 @dataclass
@@ -268,12 +267,8 @@ class Stack:
 
         Of a quantity (R, N, 1), of several labels (R, N, L), NaN where there is none.
         """
-        if self.first.values is not None:
-            each = [t.values if t.given is None else t.given for t in self.tasks]
-            values = torch.stack([v.reshape(len(v), -1) for v in each if v is not None])
-            return values.to(self.device, self.dtype)[self.of]
-        given = [t.y if t.given is None else t.given for t in self.tasks]
-        return torch.stack(given).to(self.device)[self.of]
+        given = self.first.label.stack([t.training_labels for t in self.tasks], self.dtype)
+        return given.to(self.device)[self.of]
 
     def silent(self, rows: Tensor) -> Tensor | None:
         """Which of the sample ids (R, b) add nothing to any loss; None where all do."""

@@ -19,6 +19,7 @@ from vflsec.core.feature_schema import Schema, columns_of
 from vflsec.core.needs import FORMS, GRANTS, Need, as_needs
 from vflsec.core.reference_models import References
 from vflsec.errors import ThreatModelError
+from vflsec.label import Label, make_label
 from vflsec.nn.group_sums import sums
 from vflsec.nn.rows import in_pieces
 
@@ -61,6 +62,11 @@ class Facts:
     reduction: str = "mean"
     sends: frozenset[tuple[str, str, str]] = frozenset()
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> Label:
+        """What kind of label it is; the names of several are not told."""
+        return make_label(self.classes)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,9 +12,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from vflsec.core import check
-from vflsec.data.read_table import Frame, data_error, listed, numbers, texts
+from vflsec.data.read_table import Frame, data_error, listed, texts
 
-__all__ = ["MOST_CLASSES", "Relabel", "in_order", "is_quantity", "labels", "quantity", "several"]
+__all__ = [
+    "MOST_CLASSES", "READERS", "Relabel", "in_order", "is_quantity", "labels", "quantity",
+    "several",
+]  # fmt: skip
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 MOST_CLASSES = 1_000
 
@@ -143,15 +149,67 @@ def several(frame: Frame, names: Sequence[str]) -> NDArray[np.float64]:
     return out
 
 
+def _read_classes(
+    frame: Frame, names: Sequence[str], change: Relabel
+) -> tuple[Ints, tuple[str, ...], Floats | None]:
+    y, class_names = labels(frame, names[0], change)
+    return y, class_names, None
+
+
+def _read_quantity(
+    frame: Frame, names: Sequence[str], change: Relabel
+) -> tuple[Ints, tuple[str, ...], Floats | None]:
+    values = quantity(frame, names[0])
+    return np.where(np.isnan(values), -1, 0), (names[0],), values
+
+
+def _read_several(
+    frame: Frame, names: Sequence[str], change: Relabel
+) -> tuple[Ints, tuple[str, ...], Floats | None]:
+    values = several(frame, names)
+    return np.where(np.isnan(values[:, 0]), -1, 0), (" and ".join(names),), values
+
+
+def _read_counts(
+    frame: Frame, names: Sequence[str], change: Relabel
+) -> tuple[Ints, tuple[str, ...], Floats | None]:
+    y, names, values = _read_quantity(frame, names, change)
+    assert values is not None
+    odd = np.flatnonzero((y == 0) & ((values < 0) | (values != np.round(values))))
+    if len(odd):
+        raise data_error(
+            frame.path, f"label column {names[0]!r}", 'hold whole numbers from 0 (task = "counts")',
+            f"{values[odd[0]]:g} in {frame.row(int(odd[0]))}",
+            'Correct it, leave it empty, or say task = "regression".',
+        )  # fmt: skip
+    return y, names, values
+
+
+READERS: Mapping[
+    str, Callable[[Frame, Sequence[str], Relabel], tuple[Ints, tuple[str, ...], Floats | None]]
+] = {
+    "classification": _read_classes,
+    "regression": _read_quantity,
+    "multilabel": _read_several,
+    "counts": _read_counts,
+}
+"""How the label columns of a table are read, by the name of the kind of label: classes (n,) or 0,
+-1 where there is no label, names of the classes, and values (n,) or (n, L) if they are no classes.
+"""
+
+
 def is_quantity(frame: Frame, name: str) -> bool:
     """Whether a column holds so many different numbers that they can be no classes."""
     array = texts(frame.columns[name])
     distinct = [v for v in array.unique().to_pylist() if v is not None]
     if len(distinct) <= MOST_FRACTIONAL_CLASSES:
         return False
-    values, bad = numbers(array, frame.dialect.decimal)
+    found = frame.read_numbers(array)
+    if found.ambiguous:
+        frame.numbers(name)  # says so
+    values = found.values
     there = values[~np.isnan(values)]
-    if len(bad):
+    if len(found.bad):
         return False
     return bool((there != np.round(there)).any()) or len(distinct) > MOST_CLASSES
 
@@ -159,8 +217,11 @@ def is_quantity(frame: Frame, name: str) -> bool:
 def _check_kind(frame: Frame, name: str, found: Sequence[str]) -> None:
     """Refuse a quantity, and numbers that are not finite."""
     what = f"label column {name!r}"
-    values, bad = numbers(pa.array(found), frame.dialect.decimal)
-    if len(bad):
+    read = frame.read_numbers(pa.array(found))
+    values = read.values
+    if read.ambiguous and len(found) > MOST_FRACTIONAL_CLASSES:
+        frame.numbers(name)  # says so
+    if len(read.bad):
         return
     if np.isinf(values).any():
         raise data_error(

@@ -20,15 +20,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from vflsec.core import check
+from vflsec.data.number_formats import COMMA_NUMBER, GROUPS
 from vflsec.errors import DataError
 
-__all__ = ["SEPARATORS", "Dialect", "decimal_of", "decode", "detect", "header_of", "number_of"]
+__all__ = ["SEPARATORS", "Dialect", "decimal_of", "decode", "detect", "header_of"]
 
 SEPARATORS = (",", ";", "\t", "|")
 _SAMPLE_CHARS, _SAMPLE_RECORDS = 1 << 18, 100
-
-_COMMA = r"^[+-]?(\d{1,3}(\.\d{3})+|\d+)?(,\d*)?([eE][+-]?\d+)?$"
-_GROUPS = r"^[+-]?\d{1,3}(,\d{3})+$"  # 1,234 may be 1.234 or 1234
 
 
 @dataclass(frozen=True)
@@ -195,21 +193,9 @@ def decimal_of(columns: Iterable[pa.Array], separator: str) -> str:
             continue
         if not pc.any(pc.match_substring(column, ",")).as_py():
             continue
-        if not pc.all(pc.match_substring_regex(column, _COMMA)).as_py():
+        if not pc.all(pc.match_substring_regex(column, COMMA_NUMBER)).as_py():
             continue
         with_comma = column.filter(pc.match_substring(column, ","))
-        if not pc.all(pc.match_substring_regex(with_comma, _GROUPS)).as_py():
+        if not pc.all(pc.match_substring_regex(with_comma, GROUPS)).as_py():
             return ","
     return "."
-
-
-def number_of(text: str, decimal: str) -> float | None:
-    """The number that a text says, or None."""
-    if decimal == ",":
-        if not re.match(_COMMA, text) or not any(c.isdigit() for c in text):
-            return None
-        text = text.replace(".", "").replace(",", ".")
-    try:
-        return None if "_" in text else float(text)
-    except ValueError:
-        return None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,8 +14,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from vflsec.data.classes import in_order
-from vflsec.data.dialect import number_of
-from vflsec.data.read_table import Frame, data_error, dates, listed, texts
+from vflsec.data.number_formats import NumberFormat, number_of
+from vflsec.data.odd_values import describe_far_values
+from vflsec.data.read_table import Frame, Numbers, data_error, dates, listed, texts
 
 __all__ = ["MOST_CATEGORIES", "Features", "features", "ids"]
 
@@ -24,8 +26,9 @@ MOST_CATEGORIES = 10_000
 RARE = "(rare)"
 
 _FEW = 20
-_SOME = 200  # values of a column that are looked at for a remark
+_SOME = 200  # values of a column that are looked at for leading zeros
 _CODE = "^0[0-9]+$"
+_EXACT = 2.0**53  # from here on a float is no count
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,8 @@ class Features:
         folded: number of rare categories folded, by column.
         kinds: ``number``, ``date`` or ``category`` by column.
         doubtful: what in a column looks otherwise than it is read, in words.
+        written: how numbers are written, by column, where it is not plainly.
+        ambiguous: a text that could be two numbers, and both, by column that cannot be read.
     """
 
     values: NDArray[np.float64]
@@ -45,6 +50,8 @@ class Features:
     folded: dict[str, int]
     kinds: dict[str, str]
     doubtful: dict[str, str]
+    written: dict[str, NumberFormat]
+    ambiguous: dict[str, tuple[str, float, float]]
 
 
 _COUNTER = (
@@ -53,73 +60,102 @@ _COUNTER = (
 )
 
 
+class _Column(NamedTuple):
+    """One feature column: ``number``, ``date`` or ``category``, and what is doubtful about it."""
+
+    kind: str
+    read: Numbers
+    doubt: str = ""
+
+
 def features(
     frame: Frame, names: Sequence[str], categorical: Collection[str], numeric: Collection[str]
 ) -> Features:
     """Read the feature columns `names`.
 
     A column is what it is declared to be. Undeclared, it is numeric if Parquet types it so or if
-    all of its CSV values are numbers or dates (:mod:`vflsec.data.dates`), else categorical.
+    all of its texts are numbers (:mod:`vflsec.data.number_formats`; plain ones in CSV only) or
+    dates (:mod:`vflsec.data.dates`), else categorical.
 
     Raises:
         DataError: text in a numeric column, or an infinite value.
     """
     values = np.full((frame.rows, len(names)), np.nan)
     categories: list[tuple[str, ...] | None] = []
-    folded: dict[str, int] = {}
-    kinds: dict[str, str] = {}
-    doubtful: dict[str, str] = {}
+    found = Features(values, (), {}, {}, {}, {}, {})
     for i, name in enumerate(names):
-        array = frame.columns[name]
-        declared = name in categorical or name in numeric
-        if name not in categorical and not pa.types.is_boolean(array.type):
-            kind, found, doubt = _measured(frame, name, name in numeric)
-            if kind:
-                _check_finite(frame, name, found)
-                values[:, i], kinds[name] = found, kind
-                categories.append(None)
-                if doubt and not declared:
-                    doubtful[name] = doubt
-                continue
+        column = _read_column(frame, name, name in categorical, name in numeric)
+        found.kinds[name] = column.kind
+        if column.kind == "category":
+            values[:, i], known, rare = _coded(frame.columns[name])
+            categories.append(known)
+            found.folded.update({name: rare} if rare else {})
+            distinct, there = len(known) + rare, frame.rows - frame.columns[name].null_count
+            column = column._replace(doubt=column.doubt or _doubt_category(distinct, there))
         else:
-            doubt = ""
-        values[:, i], known, rare = _coded(array)
-        categories.append(known)
-        kinds[name] = "category"
-        there = frame.rows - array.null_count
-        if rare:
-            folded[name] = rare
-        if not doubt and len(known) + rare > max(_FEW, 0.8 * there):
-            doubt = (
-                f"{len(known) + rare} different texts in {there} rows: an id or free text? "
-                "Leave it out with drop"
-            )
-        if doubt and not declared:
-            doubtful[name] = doubt
-    return Features(values, tuple(categories), folded, kinds, doubtful)
+            _check_finite(frame, name, column.read.values)
+            values[:, i] = column.read.values
+            categories.append(None)
+        _note(found, name, column, declared=name in categorical or name in numeric)
+    return replace(found, categories=tuple(categories))
 
 
-def _measured(frame: Frame, name: str, declared: bool) -> tuple[str, NDArray[np.float64], str]:
-    """Kind (``number``, ``date``, or '' for text), values, and what is doubtful about it."""
+def _note(found: Features, name: str, column: _Column, declared: bool) -> None:
+    """Keep how a column is written, and what is doubtful about one that nobody declared."""
+    if column.read.ambiguous:
+        found.ambiguous[name] = column.read.ambiguous
+    if column.read.written and column.kind == "number":
+        found.written[name] = column.read.written
+    if column.doubt and not declared:
+        found.doubtful[name] = column.doubt
+
+
+def _doubt_category(distinct: int, there: int) -> str:
+    """That nearly every row has another text, in words."""
+    if distinct <= max(_FEW, 0.8 * there):
+        return ""
+    return f"{distinct} different texts in {there} rows: an id or free text? Leave it out with drop"
+
+
+def _read_column(frame: Frame, name: str, categorical: bool, numeric: bool) -> _Column:
+    """A column as numbers or dates if it holds these and is no declared category."""
     array = frame.columns[name]
-    found, bad = frame.numbers(name)
+    if categorical or pa.types.is_boolean(array.type):
+        return _Column("category", Numbers(np.empty(0)))
+    found = frame.read_numbers(name, numeric)
+    if len(found.bad):
+        return _dated(frame, name, found, numeric)
     is_text = pa.types.is_string(array.type)
-    if not len(bad) and not (frame.typed and is_text and not declared):
-        if pa.types.is_temporal(array.type):
-            return "date", found, ""
-        zeros = is_text and pc.any(pc.match_substring_regex(array[:_SOME], _CODE)).as_py()
-        if zeros:
-            doubt = "numbers that begin with 0, such as codes do; declare it categorical if so"
-            return "number", found, doubt
-        return "number", found, _COUNTER if _counts(array, found) else ""
-    there = frame.rows - array.null_count
-    if not len(bad) and there:
-        return "", found, "numbers that the file types as text; declare it numeric if they are"
+    if frame.typed and is_text and not (numeric or found.written):
+        some = "numbers that the file types as text; declare it numeric if they are"
+        return _Column("category", found, some if array.null_count < frame.rows else "")
+    if pa.types.is_temporal(array.type):
+        return _Column("date", found)
+    return _Column("number", found, "" if numeric else _doubt_number(array, found))
+
+
+def _doubt_number(array: pa.Array, found: Numbers) -> str:
+    """That numbers look like codes or ids, or that few hide all others, in words."""
+    text = pa.types.is_string(array.type)
+    if text and pc.any(pc.match_substring_regex(array[:_SOME], _CODE)).as_py():
+        return "numbers that begin with 0, such as codes do; declare it categorical if so"
+    if not (found.written and found.written.unit) and _counts(array, found.values):
+        return _COUNTER
+    return describe_far_values(found.values)
+
+
+def _dated(frame: Frame, name: str, found: Numbers, declared: bool) -> _Column:
+    """A column of texts that are not all numbers: dates, or a category with its doubt.
+
+    Raises:
+        DataError: it is declared numeric and holds no dates.
+    """
+    array, bad = frame.columns[name], found.bad
     day, why = dates(array)
     if day is not None:
-        return "date", day, ""
+        return _Column("date", Numbers(day))
+    wrong = array[int(bad[0])].as_py()
     if declared:
-        wrong = array[int(bad[0])].as_py()
         comma = number_of(wrong, ",") is not None
         raise data_error(
             frame.path,
@@ -127,29 +163,24 @@ def _measured(frame: Frame, name: str, declared: bool) -> tuple[str, NDArray[np.
             "hold numbers (it is declared numeric)",
             f"{wrong!r} in {frame.row(int(bad[0]))}",
             "Correct the value, leave it empty, or declare the column categorical."
-            + (' If the comma is a decimal mark, add decimal = "," under [data].' if comma else ""),
+            + (' If the comma is a decimal mark, add decimal = "," under [data].' if comma else "")
+            + (f" It holds {found.doubt}." if found.doubt and not comma else ""),
         )
     if why:
-        return "", found, f"dates of which {why}; write them as YYYY-MM-DD to have numbers"
-    if len(bad) < 0.1 * there:
-        shown = f"{len(bad)} values, such as {array[int(bad[0])].as_py()!r}"
-        return "", found, f"{shown}, that are no numbers; correct them and declare it numeric"
-    if all(number_of(t, ",") is not None for t in _some(array) if t) and any(_some(array)):
-        hint = 'add decimal = "," under [data] if they are decimal marks'
-        return "", found, f"numbers with commas; {hint}"
-    return "", found, ""
+        doubt = f"dates of which {why}; write them as YYYY-MM-DD to have numbers"
+    elif len(bad) < 0.1 * (frame.rows - array.null_count):
+        shown = f"{len(bad)} values, such as {wrong!r}"
+        doubt = f"{shown}, that are no numbers; correct them and declare it numeric"
+    else:
+        doubt = found.doubt
+    return _Column("category", found, doubt)
 
 
 def _counts(array: pa.Array, found: NDArray[np.float64]) -> bool:
     """Whether whole numbers, of which every row has another, look like an id or a row number."""
     if array.null_count or len(found) <= _FEW or not np.array_equal(found, np.trunc(found)):
         return False
-    return len(np.unique(found)) == len(found)
-
-
-def _some(array: pa.Array) -> list[str | None]:
-    """The first values of a text column."""
-    return list(array[:_SOME].to_pylist())
+    return bool(np.abs(found).max() < _EXACT) and len(np.unique(found)) == len(found)
 
 
 def _check_finite(frame: Frame, name: str, values: NDArray[np.float64]) -> None:

@@ -18,6 +18,7 @@ __all__ = [
 _IDS = re.compile(
     r"(?i:(^|[_\s.-])(id|uuid|guid|key|index)$|^(row|record)_?(no|nr|number)$)|(?<=[a-z])(Id|ID)$"
 )
+_NUMBER = r"^[+-]?([0-9]+([.,][0-9]*)?|[.,][0-9]+)([eE][+-]?[0-9]+)?$"
 _SPLITS = ("split", "fold", "partition", "set")
 _SETS = {"train", "validation", "valid", "val", "test"}
 _FEW = 50
@@ -91,7 +92,16 @@ def sure_ids(frames: Mapping[str, Frame], labels: Sequence[str]) -> dict[str, st
 def _unique(frame: Frame, name: str) -> bool:
     found = texts(frame.columns[name])
     distinct = pc.count_distinct(found, mode="all").as_py()
-    return found.null_count == 0 and len(found) > 1 and distinct == len(found)
+    if found.null_count or len(found) < 2 or distinct < len(found):
+        return False
+    return not _is_fractional(found)
+
+
+def _is_fractional(found: pa.Array) -> bool:
+    """Whether texts are numbers with a fraction or an exponent: measurements, and no ids."""
+    if not pc.all(pc.match_substring_regex(found, _NUMBER)).as_py():
+        return False
+    return bool(pc.any(pc.match_substring_regex(found, "[.,eE]")).as_py())
 
 
 def nearly_id(frames: Mapping[str, Frame], labels: Sequence[str]) -> str:

@@ -8,8 +8,6 @@ that; a reader has to be told before training.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,7 +28,7 @@ def telling_columns(source: Source) -> dict[tuple[str, str], dict[str, float]]:
     tables every k-th row is looked at.
     """
     out: dict[tuple[str, str], dict[str, float]] = {}
-    for label, y in _labels(source):
+    for label, y in source.label.split_classes(source.y, source.values):
         for party, data in source.parties.items():
             if data.values.ndim != 2 or not data.names:
                 continue
@@ -42,14 +40,6 @@ def telling_columns(source: Source) -> dict[tuple[str, str], dict[str, float]]:
                 if found >= TELLS:
                     out.setdefault((party, label), {})[name] = found
     return out
-
-
-def _labels(source: Source) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    if source.labels and source.values is not None:
-        for name, column in zip(source.labels, source.values.T, strict=True):
-            yield name, np.where(np.isnan(column), -1, column).astype(np.int64)
-    elif source.classes > 1:
-        yield "", source.y
 
 
 def alone(x: NDArray[np.float64], y: NDArray[np.int64]) -> float:
@@ -86,7 +76,7 @@ def telling_ids(source: Source) -> list[str]:
     text = np.array(source.ids, dtype=object)
     orders = [_by_size(text), np.argsort(np.array([t[::-1] for t in text]), kind="stable")]
     return [
-        label for label, y in _labels(source)
+        label for label, y in source.label.split_classes(source.y, source.values)
         if any(_follows(y[order], _first(source, order)) for order in orders)
     ]  # fmt: skip
 
@@ -94,7 +84,7 @@ def telling_ids(source: Source) -> list[str]:
 def telling_rows(source: Source) -> list[tuple[str, str]]:
     """(party, label) where rows of one class follow each other in the table of a passive party."""
     return [
-        (party, label) for label, y in _labels(source)
+        (party, label) for label, y in source.label.split_classes(source.y, source.values)
         for party, data in source.parties.items()
         if party != source.active and _follows(y[data.rows], _first(source, data.rows))
     ]  # fmt: skip

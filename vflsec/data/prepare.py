@@ -87,14 +87,13 @@ def make_task(
         present={p: torch.from_numpy(present[p]) for p in parties},
         schema={p: schema_of(source.parties[p]) for p in parties},
         y=torch.from_numpy(y.astype(np.int64)),
-        classes=source.classes,
+        label=source.label,
         sets={k: torch.from_numpy(v.astype(np.int64)) for k, v in sets.items()},
         active_labelled=torch.from_numpy(own if labelled is None else rows.labelled),
         ids=source.ids,
         class_names=tuple(source.class_names),
         given=None if given is None else torch.from_numpy(given),
         values=None if source.values is None else torch.from_numpy(truth),
-        labels=source.labels,
     )
 
 
@@ -102,13 +101,7 @@ def _truth(source: Source, labelled: NDArray[np.int64]) -> NDArray[Any]:
     """Labels (N,) int64, values (N,) in standard deviations, or several labels (N, L) float64."""
     if source.values is None:
         return source.y.astype(np.int64)
-    return source.values if source.labels else _standard(source.values, labelled)
-
-
-def _standard(values: NDArray[np.float64], labelled: NDArray[np.int64]) -> NDArray[np.float64]:
-    """A quantity (N,) in standard deviations from its mean, both over the rows `labelled`."""
-    seen = values[labelled]
-    return (values - seen.mean()) / max(float(seen.std()), 1e-300)
+    return source.label.prepare(source.values, labelled)
 
 
 def _inputs(data: PartyData, n: int, train: NDArray[np.bool_], scale: Scale) -> Tensor:

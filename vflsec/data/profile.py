@@ -139,8 +139,8 @@ def table_facts(
     """One entry for each file: how it was read, and every column.
 
     A column has ``name``, ``party``, ``role`` (feature, id, label, split, group, dropped, unused),
-    ``kind`` (number, date, category; for a label `label_kind`), ``distinct``, ``missing`` and
-    ``warning``.
+    ``kind`` (number, date, category; for a label `label_kind`), ``unit`` of its numbers,
+    ``distinct``, ``missing`` and ``warning``.
     """
     files: dict[int, tuple[Frame, list[str]]] = {}
     for p, frame in frames.items():
@@ -155,9 +155,11 @@ def table_facts(
             if role == "label" and active not in parties:
                 role = ""
             role = role or ("dropped" if name in drop else "unused")
-            kind, warning = "text" if pa.types.is_string(array.type) else "number", ""
+            kind = "text" if pa.types.is_string(array.type) else "number"
+            unit = warning = ""
             if role == "feature":
                 kind = made[party].kinds[name]
+                unit = made[party].written[name].unit if name in made[party].written else ""
                 warning = made[party].doubtful.get(name, "")
             elif role == "label":
                 party, kind = active, label_kind
@@ -167,6 +169,7 @@ def table_facts(
                     "party": party,
                     "role": role,
                     "kind": kind,
+                    "unit": unit,
                     "distinct": distinct(array),
                     "missing": array.null_count,
                     "warning": warning,

@@ -11,7 +11,9 @@ import contextlib
 import csv
 import hashlib
 import io
+import json
 import re
+import shlex
 import unicodedata
 import zlib
 from collections import Counter
@@ -27,19 +29,22 @@ from numpy.typing import NDArray
 
 from vflsec.core import check
 from vflsec.data.dates import days, is_temporal, text_days
-from vflsec.data.dialect import Dialect, decimal_of, decode, detect, header_of, number_of
+from vflsec.data.dialect import Dialect, decimal_of, decode, detect, header_of
 from vflsec.data.limits import Limits, check_size, gunzip, parquet_table, too_much
+from vflsec.data.number_formats import NumberFormat, read_column
 from vflsec.errors import DataError
 
 __all__ = [
     "MISSING",
     "Frame",
+    "Numbers",
     "data_error",
     "dates",
     "listed",
     "numbers",
     "parse_frame",
     "read_frame",
+    "refuse_ambiguous",
     "texts",
 ]
 
@@ -48,6 +53,8 @@ MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "n
 
 _GONE, _NO_TEXT = pa.array(MISSING), pa.scalar(None, pa.string())
 
+_EXAMPLES = 6  # that a message shows
+
 FORMATS = (".csv", ".csv.gz", ".parquet", ".pq")
 
 
@@ -55,6 +62,26 @@ def data_error(where: object, name: str, rule: str, got: str, remedy: str = "") 
     """The one phrasing of table errors: ``where: name must be rule, got value. remedy``."""
     place = str(where) if str(where).isprintable() else repr(str(where))
     return DataError(f"{place}: {name} must {rule}, got {got}.{' ' + remedy if remedy else ''}")
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A column as numbers.
+
+    Attributes:
+        values: (n,) float64, NaN = missing or no number.
+        bad: rows whose text is no number.
+        written: how the numbers are written, None if plainly.
+        ambiguous: a text that could be two numbers and both of them, see
+            :class:`vflsec.data.number_formats.NumberColumn`.
+        doubt: why text that looks like numbers is not read so, in words.
+    """
+
+    values: NDArray[np.float64]
+    bad: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    written: NumberFormat | None = None
+    ambiguous: tuple[str, float, float] | None = None
+    doubt: str = ""
 
 
 @dataclass(frozen=True)
@@ -68,6 +95,7 @@ class Frame:
         digest: sha256 of the file's bytes.
         typed: whether the file says which columns are numbers (Parquet does, CSV does not).
         dialect: how a text table was read.
+        mark_known: whether its decimal mark is given, or shown by a column, and not only usual.
     """
 
     path: Path
@@ -76,10 +104,36 @@ class Frame:
     digest: str
     typed: bool
     dialect: Dialect = field(default_factory=Dialect)
+    mark_known: bool = False
+
+    def read_numbers(self, column: str | pa.Array, declared: bool = False) -> Numbers:
+        """A column, or some of its values, as numbers with the table's decimal mark.
+
+        Args:
+            column: its name, or values.
+            declared: whether the user says that it holds numbers.
+        """
+        array = self.columns[column] if isinstance(column, str) else column
+        return _read_numbers(array, self.dialect.decimal, self.mark_known, declared)
 
     def numbers(self, name: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """:func:`numbers` of a column, with the table's decimal mark."""
-        return numbers(self.columns[name], self.dialect.decimal)
+        """The values of a column as float64 (NaN = missing), and the rows that hold no number.
+
+        Raises:
+            DataError: they are numbers, but nothing says which.
+        """
+        found = self.read_numbers(name)
+        if found.ambiguous:
+            text, point, comma = found.ambiguous
+            raise data_error(
+                self.path,
+                f"column {name!r}",
+                "show which mark is decimal",
+                f"{text!r} ({point:.12g} or {comma:.12g}?)",
+                f'For {point:.12g} say decimal = "." under [data] (`vflsec init --decimal .`), for '
+                f'{comma:.12g} decimal = ",".',
+            )
+        return found.values, found.bad
 
     def column(self, name: str, role: str) -> pa.Array:
         """A column that must be there.
@@ -100,6 +154,38 @@ class Frame:
     def row(self, index: int) -> str:
         """What to call a data row in a message (the header is row 1)."""
         return f"row {index + 2}"
+
+
+def refuse_ambiguous(found: Iterable[tuple[Path, str, tuple[str, float, float]]]) -> None:
+    """Refuse columns of numbers of which nothing says what their mark means.
+
+    Args:
+        found: of each its file, its name, and a text with the two numbers that it could be.
+
+    Raises:
+        DataError: there is one.
+    """
+    columns = list(found)
+    if not columns:
+        return
+    files = list(dict.fromkeys(path for path, _, _ in columns))
+    names = list(dict.fromkeys(name for _, name, _ in columns))
+    said = [
+        f"{text!r}" + (f" in {name!r}" if len(names) > 1 else "")
+        + (f" of {path}" if len(files) > 1 else "") + f" ({point:.12g} or {comma:.12g}?)"
+        for path, name, (text, point, comma) in columns
+    ]  # fmt: skip
+    options = " ".join(f"--numeric {shlex.quote(name)}" for name in names)
+    text, point, comma = columns[0][2]
+    raise data_error(
+        files[0] if len(files) == 1 else "data",
+        f"column{'s' if len(names) > 1 else ''} {listed(names)}",
+        "show which mark is decimal",
+        "; ".join(said[:_EXAMPLES]),
+        f"For {text!r} = {point:.12g} say numeric = {json.dumps(names)} under [data] (`vflsec init "
+        f'{options}`); for {comma:.12g} also decimal = "," (`--decimal ,`). If it is no number, '
+        "say categorical instead.",
+    )
 
 
 def listed(names: Iterable[object], most: int = 12) -> str:
@@ -173,9 +259,9 @@ def parse_frame(
     dialect, limits = dialect or Dialect(), limits or Limits()
     if not raw:
         raise data_error(path, "table", "have a header and rows", "an empty file")
-    typed = kind in (".parquet", ".pq")
+    typed, given = kind in (".parquet", ".pq"), dialect.decimal
     if typed:
-        table, dialect, sound = _parquet(path, raw, limits), Dialect(decimal="."), False
+        table, dialect, sound = _parquet(path, raw, limits), Dialect(decimal=given or "."), False
     else:
         table, dialect, sound = _csv(path, raw, kind, dialect, limits)
     names = [n.strip() for n in table.schema.names]
@@ -186,7 +272,8 @@ def parse_frame(
     if not dialect.decimal:
         decimal = decimal_of(columns.values(), dialect.separator)
         dialect = replace(dialect, decimal=decimal)
-    return Frame(path, columns, table.num_rows, hashlib.sha256(raw).hexdigest(), typed, dialect)
+    digest, known = hashlib.sha256(raw).hexdigest(), bool(given) or dialect.decimal == ","
+    return Frame(path, columns, table.num_rows, digest, typed, dialect, known)
 
 
 def _csv(
@@ -390,29 +477,34 @@ def texts(array: pa.Array) -> pa.Array:
 
 
 def numbers(array: pa.Array, decimal: str = ".") -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """The values as float64 (NaN = missing), and the rows whose text is no number.
+    """The values as float64 (NaN = missing), and the rows whose text is no number."""
+    found = _read_numbers(array, decimal)
+    return found.values, found.bad
 
-    Dates of a typed table are days; see :mod:`vflsec.data.dates`. With a decimal comma, a column
-    that makes more sense with decimal points is read so.
+
+def _read_numbers(
+    array: pa.Array, decimal: str, known: bool = False, declared: bool = False
+) -> Numbers:
+    """The values as numbers; dates of a typed table are days, see :mod:`vflsec.data.dates`.
+
+    Text is read as :func:`vflsec.data.number_formats.read_column` does.
     """
     if pa.types.is_string(array.type):
         at_once = _plain_floats(array) if decimal != "," else None
         if at_once is not None:
-            return at_once, np.empty(0, dtype=np.int64)
+            return Numbers(at_once)
         coded = array.dictionary_encode()
-        spelled = coded.dictionary.to_pylist()
-        found = [number_of(t, decimal or ".") for t in spelled]
-        if decimal == "," and None in found:
-            points = [number_of(t, ".") for t in spelled]
-            found = points if points.count(None) < found.count(None) else found
-        lookup = np.array([np.nan if v is None else v for v in found] + [np.nan])
-        bad = np.array([v is None for v in found] + [False])
-        codes = coded.indices.fill_null(len(found)).to_numpy(zero_copy_only=False)
-        return lookup[codes], np.flatnonzero(bad[codes])
+        found = read_column(coded.dictionary.to_pylist(), decimal, known=known, declared=declared)
+        lookup = np.array([np.nan if v is None else v for v in found.values] + [np.nan])
+        bad = np.array([v is None for v in found.values] + [False])
+        codes = coded.indices.fill_null(len(found.values)).to_numpy(zero_copy_only=False)
+        return Numbers(
+            lookup[codes], np.flatnonzero(bad[codes]), found.written, found.ambiguous, found.doubt
+        )
     if is_temporal(array.type):
         array = days(array)
     values = array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    return values.astype(np.float64), np.empty(0, dtype=np.int64)
+    return Numbers(values.astype(np.float64))
 
 
 def _plain_floats(array: pa.Array) -> NDArray[np.float64] | None:

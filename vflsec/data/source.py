@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vflsec.label import Label, make_label, make_named_label
+
 __all__ = ["PartyData", "Source"]
 
 
@@ -43,6 +45,8 @@ class Source:
         values: (N,) float64 the label where it is a quantity, (N, L) several labels that are 0 or
             1, NaN for none (`y` is then 0 or -1); else None.
         labels: L names where a row has several labels at once, else empty.
+        task: name of the kind of label (:data:`vflsec.label.TaskName`); '' where `labels` and the
+            number of `class_names` tell it.
         ids: (N,) the users' own ids as strings, or empty.
         split: (N,) fixed split as 'train' / 'validation' / 'test' strings ('validation' may be
             missing: then it is carved from train), or None for splits by seed.
@@ -62,12 +66,20 @@ class Source:
     group: NDArray[np.int64] | None = None
     values: NDArray[np.float64] | None = None
     labels: tuple[str, ...] = ()
+    task: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def label(self) -> Label:
+        """What kind of label it is."""
+        if self.task:
+            return make_named_label(self.task, len(self.class_names), tuple(self.labels))
+        return make_label(0 if self.labels else len(self.class_names), tuple(self.labels))
+
+    @property
     def classes(self) -> int:
-        """Number of classes C; 1 if the label is a quantity, 0 if there are several labels."""
-        return 0 if self.labels else len(self.class_names)
+        """The code of the kind of label: C classes, 1 for a quantity, 0 for several labels."""
+        return self.label.code
 
     @property
     def largest_group(self) -> int:

@@ -37,6 +37,7 @@ def content(source: Source) -> str:
     ]
     ids = tuple(map(str, source.ids))
     plain: list[Any] = [source.active, source.class_names, source.labels, ids]
+    plain += [source.task] * bool(source.task)
     for party, data in source.parties.items():
         arrays += [(f"{party}\x1fvalues", data.values), (f"{party}\x1frows", data.rows)]
         plain += [party, data.names, data.categories]
@@ -62,7 +63,7 @@ def _faults(source: Source) -> Iterator[str]:
     y = source.y
     if not _whole(y) or y.ndim != 1 or not len(y):
         yield f"must give y as whole numbers (N,), one for each row, got {_kind(y)}"
-    most = 1 if source.values is not None else len(many)
+    most = len(many) if source.values is None else 1
     if y.min() < -1 or y.max() >= most:
         yield (
             f"must give y as class indices 0 to {most - 1}, or -1 for no label, got "

@@ -115,22 +115,8 @@ def shuffled_rows(source: Source, aligned: Mask, seed: int) -> Rows:
 
 
 def _strata(source: Source, eligible: Mask) -> NDArray[np.int64]:
-    """What the row sets hold in proportion: of each row (N,) its class, -1 without a label.
-
-    With several labels it is the label whose rarer value the row has, the rarest of all if it has
-    those of many: one pass of the iterative stratification of Sechidis, Tsoumakas & Vlahavas,
-    "On the stratification of multi-label data", ECML PKDD 2011 (algorithm 1). A label with too few
-    eligible rows of its own to be divided stands with the rows that have no rarer value.
-    """
-    if not source.labels or source.values is None:
-        return source.y
-    ones, n = source.values[eligible].sum(axis=0), int(eligible.sum())
-    order = np.argsort(np.minimum(ones, n - ones), kind="stable")
-    rare = (source.values == (2 * ones <= n))[:, order]
-    first = np.where(rare.any(axis=1), rare.argmax(axis=1), len(order))
-    own = np.bincount(first[eligible], minlength=len(order) + 1)
-    first[own[first] < _WHOLE] = len(order)
-    return np.where(source.y < 0, -1, first)
+    """What the row sets hold in proportion, (N,), -1 without a label."""
+    return source.label.find_strata(source.y, source.values, eligible, _WHOLE)
 
 
 def pick_rows(
@@ -250,11 +236,9 @@ def row_sets(
 
 def rarest(source: Source, rows: Rows) -> int:
     """How many of `rows` are of the rarest class, of any label; 0 for a quantity."""
-    if source.labels and source.values is not None:
-        ones = source.values[rows].sum(axis=0)
-        return int(np.minimum(ones, len(rows) - ones).min())
-    counts = np.bincount(source.y[rows], minlength=source.classes)
-    return int(counts.min()) if source.classes > 1 else 0
+    label = source.label
+    told = (y[rows] for _, y in label.split_classes(source.y, source.values))
+    return min((int(np.bincount(y, minlength=label.sides).min()) for y in told), default=0)
 
 
 def _stratified(strata: NDArray[np.int64], rows: Rows, count: int, name: str, seed: int) -> Rows:
@@ -351,26 +335,12 @@ def _labelled(
 
 
 def _enough(source: Source, rows: Rows | Mask, least: int, where: str) -> None:
-    if source.labels and source.values is not None:
-        given = source.values[rows]
-        for name, one in zip(source.labels, given.sum(axis=0), strict=True):
-            if min(one, len(given) - one) < least:
-                raise DataError(
-                    f"{source.name}: label {name!r} must have both values in at least {least} rows "
-                    f"of {where} (labelled and held by every party), got {one:.0f} ones of "
-                    f"{len(given)}. Leave it out of `label`, add rows, or change the shares of the "
-                    "split."
-                )
-        return
-    counts = np.bincount(source.y[rows], minlength=len(source.class_names))
-    rare = np.flatnonzero(counts < least)
-    for c in rare:
-        others = f", and so few of {len(rare) - 1} more" if len(rare) > 1 else ""
+    values = None if source.values is None else source.values[rows]
+    found = source.label.find_scarce(source.y[rows], values, source.class_names, least)
+    for must, got, remedy in found:
         raise DataError(
-            f"{source.name}: class {source.class_names[c]!r} must have at least {least} rows in "
-            f"{where} (labelled and held by every party), got {counts[c]} of {counts.sum()} such "
-            f"rows{others}. Merge or drop rare classes (merge_classes, drop_classes under [data]), "
-            "add rows, or change the shares of the split."
+            f"{source.name}: {must} {where} (labelled and held by every party), got {got}. "
+            f"{remedy}, add rows, or change the shares of the split."
         )
 
 

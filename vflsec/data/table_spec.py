@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from vflsec.core import check
 from vflsec.errors import ConfigError
+from vflsec.label import TaskName
 
 __all__ = ["FILE_KEYS", "TABLE_KEYS", "TableSpec", "check_section", "read_files", "read_table_spec"]
 
@@ -33,8 +34,7 @@ class TableSpec:
         split: column with ``train`` / ``test`` (or ``validation``) for a fixed split.
         group: column whose equal values stay on one side of a split, for example a person.
         merge_classes, drop_classes, label_edges: see :class:`vflsec.data.classes.Relabel`.
-        task: ``regression`` if the label is a quantity, ``multilabel`` if a row has several yes/no
-            labels at once.
+        task: what kind of label it is, by its name (:data:`vflsec.label.KINDS`).
         separator, decimal, encoding: of text tables, by party where they differ; found out if not
             given, see :mod:`vflsec.data.dialect`.
         max_bytes, max_cells, max_columns: the most that is read of one table, see
@@ -54,7 +54,7 @@ class TableSpec:
     merge_classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     drop_classes: Sequence[str] = ()
     label_edges: Sequence[float] = ()
-    task: Literal["classification", "regression", "multilabel"] = "classification"
+    task: TaskName = "classification"
     separator: str | Mapping[str, str] = ""
     decimal: str | Mapping[str, str] = ""
     encoding: str | Mapping[str, str] = ""

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vflsec.data.dialect import number_of
 from vflsec.data.duplicates import twins
 from vflsec.data.label_leakage import telling_columns, telling_ids, telling_rows
+from vflsec.data.number_formats import number_of
+from vflsec.data.odd_values import has_only_constants
 from vflsec.data.profile import overlap_sentence
 from vflsec.data.source import Source
 
@@ -76,6 +77,12 @@ def told(source: Source) -> list[str]:
         "merge_classes."
         for names in alike.values()
         if len(names) > 1
+    ]
+    out += [
+        f"No column of {party} has two different values: it adds nothing to the model, and there "
+        "is nothing to learn about it. Check its table."
+        for party, data in source.parties.items()
+        if has_only_constants(data)
     ]
     equal, rows = twins(source)
     if equal:

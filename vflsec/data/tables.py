@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from vflsec.core import check
-from vflsec.data.classes import Relabel, labels, quantity, several
+from vflsec.data.classes import READERS, Relabel
 from vflsec.data.features import Features, features, ids
 from vflsec.data.layout import (
     Reader,
@@ -30,14 +30,13 @@ from vflsec.data.layout import (
 from vflsec.data.limits import Limits
 from vflsec.data.names import label_rule, unshowable
 from vflsec.data.profile import holders, overlaps, respelled, table_facts
-from vflsec.data.read_table import Frame, data_error, listed, texts
+from vflsec.data.read_table import Frame, data_error, listed, refuse_ambiguous, texts
 from vflsec.data.source import PartyData, Source
 from vflsec.data.table_spec import TableSpec
+from vflsec.label import TaskName, make_named_label
 from vflsec.specs import QUESTIONS, WHICHEVER
 
 __all__ = ["load_tables"]
-
-TASKS = ("classification", "regression", "multilabel")
 
 READING = 3
 """Counts the rules by which tables are read; part of a data set's identity."""
@@ -79,6 +78,7 @@ def load_tables(files: Mapping[str, str | Path] | str | Path, spec: TableSpec) -
 
     found = _read_label(frames[active], spec, change, rows[active], len(union))
     made = {p: features(frames[p], used[p], *declared[p]) for p in order}
+    refuse_ambiguous((frames[p].path, c, a) for p in order for c, a in made[p].ambiguous.items())
     parties = {
         p: PartyData(made[p].values, rows[p], tuple(used[p]), made[p].categories) for p in order
     }
@@ -90,13 +90,14 @@ def load_tables(files: Mapping[str, str | Path] | str | Path, spec: TableSpec) -
         class_names=found.names,
         ids=tuple(union.tolist()),
         split=_split(frames, order, rows, roles.split, len(union)) if spec.split else None,
-        digest=_digest(asked, frames, order),
+        digest=_digest(asked, frames, made, order),
         group=_group(frames, order, rows, roles.group, len(union)) if spec.group else None,
         values=found.values,
-        labels=spec.labels if spec.task == "multilabel" else (),
+        labels=_several(spec),
+        task=spec.task,
         facts=_facts(
             frames, used, made, rows, found.y, roles, spec.drop,
-            (active, _kind(found.names, spec.task)),
+            (active, make_named_label(spec.task, len(found.names), _several(spec)).column),
         )
         | {"respelled": respelled(index, order)},
     )  # fmt: skip
@@ -112,15 +113,18 @@ class _Label(NamedTuple):
 
 def _check_label(spec: TableSpec) -> None:
     """Refuse a label that does not fit the task, or that reports cannot name."""
-    check.one_of("data: task", spec.task, TASKS)
+    check.one_of("data: task", spec.task, get_args(TaskName))
     if rule := label_rule(spec.label, spec.task):
         raise data_error("data", "label", rule, listed(spec.labels) or "none")
-    if spec.task != "multilabel":
-        return
-    for column in spec.labels:  # they stand in the names of attacks
+    for column in _several(spec):  # they stand in the names of attacks
         why = unshowable(column) or "not be called like a question" * (column in QUESTIONS)
         if why:
             raise data_error("data", "label", why, repr(column), "Rename the column.")
+
+
+def _several(spec: TableSpec) -> tuple[str, ...]:
+    """Names of several labels, empty where there is one."""
+    return () if isinstance(spec.label, str) else spec.labels
 
 
 def _check_change(spec: TableSpec, change: Relabel) -> None:
@@ -160,23 +164,12 @@ def _read_label(
     frame: Frame, spec: TableSpec, change: Relabel, rows: NDArray[np.int64], size: int
 ) -> _Label:
     """The label of the active party's rows, over the `size` rows of the union."""
-    y = np.full(size, -1, dtype=np.int64)
-    if spec.task == "classification":
-        y[rows], names = labels(frame, spec.labels[0], change)
-        return _Label(y, names)
-    one = spec.task == "regression"
-    found = quantity(frame, spec.labels[0]) if one else several(frame, spec.labels)
-    values = np.full((size, *found.shape[1:]), np.nan)
-    values[rows] = found
-    y[~np.isnan(values.reshape(size, -1)[:, 0])] = 0
-    return _Label(y, (" and ".join(spec.labels),), values)
-
-
-def _kind(class_names: Sequence[str], task: str) -> str:
-    """What a label column is, in words."""
-    if task == "multilabel":
-        return "2 classes, one label of several"
-    return "quantity" if task == "regression" else f"{len(class_names)} classes"
+    y, values = np.full(size, -1, dtype=np.int64), None
+    y[rows], names, found = READERS[spec.task](frame, spec.labels, change)
+    if found is not None:
+        values = np.full((size, *found.shape[1:]), np.nan)
+        values[rows] = found
+    return _Label(y, names, values)
 
 
 def _identity(spec: TableSpec, change: Relabel) -> dict[str, Any]:
@@ -202,12 +195,19 @@ def _identity(spec: TableSpec, change: Relabel) -> dict[str, Any]:
     return out
 
 
-def _digest(asked: dict[str, Any], frames: Mapping[str, Frame], order: Sequence[str]) -> str:
+def _digest(
+    asked: dict[str, Any],
+    frames: Mapping[str, Frame],
+    made: Mapping[str, Features],
+    order: Sequence[str],
+) -> str:
     """Identity of a data set: how it was read, and the content of every table."""
     options = dict(asked)
     for p in order:
         options[f"dialect of {p}"] = [frames[p].dialect.separator, frames[p].dialect.decimal,
                                       frames[p].dialect.encoding]  # fmt: skip
+        if made[p].written:
+            options[f"numbers of {p}"] = {c: list(how) for c, how in made[p].written.items()}
     digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode())
     for p in order:
         digest.update(f"\x1f{p}\x1f{frames[p].digest}".encode())

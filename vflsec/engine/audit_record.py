@@ -21,6 +21,7 @@ from vflsec.config.scenario import load_scenario, packaged_scenarios
 from vflsec.config.toml_text import line_of
 from vflsec.data.load import table_files
 from vflsec.errors import ConfigError, VflsecError
+from vflsec.label import make_label
 from vflsec.plan.observe import drop_column_names
 from vflsec.plugins import registry
 from vflsec.specs import QUESTIONS, AttackSpec
@@ -284,11 +285,12 @@ def families(kinds: Collection[int]) -> dict[str, list[str]]:
 
 def _suits(name: str, classes: int) -> bool:
     """Whether an attack can be made on such a label; of one that does not load, yes."""
-    if classes > 1:
+    label = make_label(classes)
+    if not label.floating:
         return True
     try:
         attack = registry.attacks.create(name)
-        return attack.suits(classes) or (classes == 1 and bool(attack.questions))
+        return attack.suits(classes) or bool(label.questions and attack.questions)
     except VflsecError:
         return True
 

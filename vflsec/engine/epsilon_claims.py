@@ -386,6 +386,4 @@ def _answers(training: Training, planted: dict[int, Planted]) -> list[Tensor]:
     """
     rows = torch.stack([planted[s].rows for s in training.seeds]).to(training.device)
     logits = predict(training.algorithm, training.fed, rows)
-    classes = training.stack.first.classes
-    told = torch.log_softmax(logits.double(), dim=-1) if classes > 1 else logits.double()
-    return list(told.cpu())
+    return list(training.stack.first.label.form_scores(logits.double()).cpu())

@@ -91,10 +91,10 @@ def _record(
     for seed in dict.fromkeys(c.seed for c in group.cells):
         source = load_source(group.data.source, seed, base)
         tasks[seed] = make_task(source, seed, **group.data.split)
-        if tasks[seed].values is not None:
-            what = "it has several labels" if tasks[seed].labels else "its label is a quantity"
+        if tasks[seed].label.floating:
             raise ConfigError(
-                f"{group.data.name}: {what}; traces are recorded of one label's classes only."
+                f"{group.data.name}: {tasks[seed].label.sentence}; traces are recorded of one "
+                "label's classes only."
             )
     mine = [a for a in group.attacks if all(p in observers for p in a.adversary)]
     most = max([known, *(a.known_rows for a in mine)])

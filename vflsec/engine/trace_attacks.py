@@ -22,7 +22,7 @@ from vflsec.engine import trace_positive_control
 from vflsec.engine.trace_scores import score
 from vflsec.errors import ConfigError, ThreatModelError
 from vflsec.measure.attack import Answer, Bench, Prepared, prepared
-from vflsec.measure.guess_files import Source, freeze
+from vflsec.measure.guess_files import Planted, Source, freeze
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec
 from vflsec.trace.known_labels import granted
@@ -221,9 +221,7 @@ def infer(
         progress(str(trace.folder), i / len(traces))
         made = _Made(trace, nonfinite, models or {})
         answers.append(made.answers(asked))
-        if made.planted is not None and (
-            of := trace_positive_control.joined(made.found, made.planted)
-        ):
+        if of := made.joined():
             plants[i] = of
         _all_read(trace, answers[-1], of_all=not attacks)
         _no_copies(trace, traces[:i])
@@ -332,6 +330,14 @@ class _Made:
         self.planted: Tensor | None = None
         if m.classes is not None and trace_positive_control.fits(m):
             self.planted = trace_positive_control.drawn(m.rows, m.classes, m.run.seed)
+
+    def joined(self) -> Planted | None:
+        """What was found of the planted leak, with the truth of the rows that are guessed."""
+        if self.planted is None:
+            return None
+        return trace_positive_control.joined(
+            self.found, self.planted, self.trace.manifest.label.target
+        )
 
     def answers(self, asked: Sequence[Prepared]) -> list[Answer]:
         """Of all attacks by every adversary after every phase."""

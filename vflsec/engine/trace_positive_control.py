@@ -28,6 +28,7 @@ from vflsec.core.guess import Truth
 from vflsec.core.quantity_questions import answers
 from vflsec.core.rng import generator
 from vflsec.core.view import Table, View, as_needs
+from vflsec.label import make_label
 from vflsec.measure.attack import Answer, Prepared
 from vflsec.measure.guess_files import Planted
 from vflsec.trace.manifest import Manifest
@@ -73,9 +74,7 @@ def drawn(rows: int, classes: int, seed: int) -> Tensor:
     Of a quantity (1 class): values, normal.
     """
     rng = generator(seed, "planted")
-    if classes == 1:
-        return torch.randn(rows, generator=rng, dtype=torch.float64)
-    return torch.multinomial(shares(classes), rows, replacement=True, generator=rng)
+    return make_label(classes).draw(rows, shares(classes), rng)
 
 
 def laid(view: View, y: Tensor, seed: int) -> View:
@@ -87,8 +86,8 @@ def laid(view: View, y: Tensor, seed: int) -> View:
         seed: of the recorded run.
     """
     view = _some(view, seed)
-    classes, known = view.facts.classes, view.known
-    prior = shares(classes)
+    label, known = view.facts.label, view.known
+    prior = shares(label.sides)
     question = view.facts.extra.get("question")
     if question is not None:
         y = answers(question, y, y)
@@ -97,9 +96,10 @@ def laid(view: View, y: Tensor, seed: int) -> View:
         y = y.clone()
         y[known.rows] = known.labels.to(y)
     told = replace(view, prior=None if view.prior is None else prior)
-    every = Truth("value" if classes == 1 else "label", torch.arange(len(y)), y)
+    every = Truth(label.target, torch.arange(len(y)), y)
     full = dosed(told, every, prior.tolist(), 1.0, generator(seed, "planted", "laid"))
-    rare = y == classes - 1 if classes > 1 else torch.zeros(len(y), dtype=torch.bool)
+    none = torch.zeros(len(y), dtype=torch.bool)
+    rare = none if label.floating else y == label.sides - 1
     tables = {
         key: _marked(table, rare) if key[:2] == ("received", "gradient") else table
         for key, table in full.tables.items()
@@ -133,13 +133,19 @@ def _marked(table: Table, rare: Tensor) -> Table:
     return Table(out.reshape(table.tensor.shape), table.rows, table.epoch, table.step)
 
 
-def joined(made: Sequence[Answer], y: Tensor) -> Planted | None:
-    """Answers of one trace with the labels that were planted in the rows that they guess."""
+def joined(made: Sequence[Answer], y: Tensor, target: str) -> Planted | None:
+    """Answers of one trace with the labels that were planted in the rows that they guess.
+
+    Args:
+        made: the answers.
+        y: (N,) the labels.
+        target: what their truth is called (:class:`vflsec.core.guess.Truth`).
+    """
     if not made:
         return None
     some = [r for a in made for r in a.view.targets.values()]
     rows = torch.cat(some).unique()
-    return Planted(made, Truth("value" if y.is_floating_point() else "label", rows, y[rows]))
+    return Planted(made, Truth(target, rows, y[rows]))
 
 
 def counted(

@@ -27,6 +27,7 @@ from vflsec.engine.audit_record import families, threats, versions
 from vflsec.engine.epsilon_observed_labels import guarantee, measured
 from vflsec.engine.evaluate_store import judge
 from vflsec.errors import ConfigError, TraceError
+from vflsec.label import Classes, make_label
 from vflsec.measure.attack import Answer, Prepared
 from vflsec.measure.guess_files import Frozen, Source, thaw
 from vflsec.report.notebook import Audit
@@ -82,7 +83,7 @@ def score(
         )
     check.non_negative("tau", tau)
     found = [_told(t, limits) for t in truths]
-    if claimed is not None and any(t.labels.target == "value" for t in found):
+    if claimed is not None and any(t.labels.target != Classes.target for t in found):
         raise ConfigError(
             "--claimed-epsilon: is checked on classes only, and the label is a quantity. Leave it "
             "out."
@@ -132,8 +133,9 @@ def _controls(
         if truth.rows.min(initial=0) < 0 or truth.rows.max(initial=0) >= m.rows:
             raise TraceError(f"answers.json: a planted row is none of the {m.rows} of its trace.")
         low, high = truth.values.min(initial=0), truth.values.max(initial=0)
-        odd = low < 0 or high >= classes if classes > 1 else not np.isfinite([low, high]).all()
-        if odd or (truth.target == "value") != (classes == 1):
+        label = make_label(classes)
+        odd = not np.isfinite([low, high]).all() if label.floating else low < 0 or high >= classes
+        if odd or truth.target != label.target:
             raise TraceError(f"answers.json: a planted label is none of {classes} classes.")
         y = np.full(int(truth.rows.max(initial=-1)) + 1, -1, truth.values.dtype)
         y[truth.rows] = truth.values
@@ -194,8 +196,8 @@ def _cell(
         {"name": run.dataset or "trace", "digest": source.digest}, run.algorithm or "recorded",
         defenses=defenses, seed=run.seed,
     )  # fmt: skip
-    if (truth.target == "value") != (m.classes == 1):
-        mine, other = ("a quantity", "classes")[:: 1 if m.classes == 1 else -1]
+    if truth.target != m.label.target:
+        mine, other = ("a quantity", "classes")[:: 1 if m.label.floating else -1]
         raise TraceError(
             f"the label of the trace is {mine}, the truth's {other}: write_truth(..., "
             "quantity=True) is for traces that were recorded with classes=1."
@@ -207,10 +209,11 @@ def _cell(
                 f"the truth has row ids {ids.min()}..{ids.max()}; the trace has rows "
                 f"0..{m.rows - 1}. It belongs to another trace."
             )
-    if truth.target == "label" and truth.values.max(initial=0) >= classes:
+    label = make_label(classes)
+    if not label.floating and truth.values.max(initial=0) >= classes:
         raise TraceError(f"the truth has labels up to {truth.values.max()}; there are {classes}.")
     n = _extent(frozen, i, told)
-    y = np.full(n, np.nan if classes == 1 else -1, truth.values.dtype)
+    y = np.full(n, label.missing, truth.values.dtype)
     y[truth.rows] = truth.values
     there = np.zeros(n, bool)
     there[truth.rows] = True
@@ -234,7 +237,7 @@ def _cell(
         judged.append(answer)
         result.measures += scored(answer, against)
     said = m.claim if claimed is None else Claim(epsilon=claimed[0], delta=claimed[1])
-    if said is not None and classes == 1:
+    if said is not None and label.floating:
         notes.append(f"seed {run.seed}: a claimed epsilon is checked on classes only.")
     elif said is not None and told.shares is None:
         notes.append(
@@ -260,13 +263,14 @@ def _task(
     """What answers are scored by: labels (N,), -1 where there is none, or values, NaN there."""
     rows = torch.from_numpy(labelled.copy())
     values = None
-    if classes == 1:
+    label = make_label(classes)
+    if label.floating:
         values = torch.from_numpy(y)
         of = values[rows] if len(rows) else values.new_zeros(1)
         values = (values - of.mean()) / of.std(correction=0).clamp_min(1e-300)
         y = np.where(np.isnan(y), -1, 0)
     return Task(
-        name, parties, {}, {}, {}, torch.from_numpy(y), classes, {"labelled": rows}, rows,
+        name, parties, {}, {}, {}, torch.from_numpy(y), label, {"labelled": rows}, rows,
         values=values,
     )  # fmt: skip
 
@@ -378,8 +382,7 @@ def _with_truth(answer: Answer, seen: _Columns) -> tuple[Answer, Task, int]:
 
 
 def _behind(task: Task) -> Tensor:
-    assert task.values is not None
-    return task.values[task.sets["labelled"]]
+    return task.truth[task.sets["labelled"]]
 
 
 def _none(answer: Answer, m: Any) -> Measure:

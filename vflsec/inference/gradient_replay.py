@@ -17,7 +17,13 @@ from vflsec.errors import ThreatModelError
 from vflsec.nn.replicas import Replicas
 
 __all__ = [
-    "EPOCHS", "by_embedding", "by_epoch", "messages_of", "misfits", "slopes", "told",
+    "EPOCHS",
+    "by_embedding",
+    "by_epoch",
+    "measure_separation",
+    "messages_of",
+    "misfits",
+    "slopes",
 ]  # fmt: skip
 
 EPOCHS = {"mean": ("scaled", "last"), "first": ("first", "first"), "last": ("last", "last")}
@@ -38,10 +44,10 @@ def by_epoch(
     """Answers of an attack that is made of one epoch's messages at a time, of one exchange each.
 
     With its ``epoch`` ``best`` each is from the better of :data:`BEST`: the one with which known
-    rows agree more (note ``known_rows``, see :func:`told`); without that note, or where they agree
-    alike, the one that is replayed better (``misfit``). Both are made from the same random draws,
-    and the first alone where no other one was recorded. With another ``epoch`` they are those of
-    its exchanges, and None where there is one.
+    rows agree more (note ``known_rows``, see :func:`measure_separation`); without that note, or
+    where they agree alike, the one that is replayed better (``misfit``). Both are made from the
+    same random draws, and the first alone where no other one was recorded. With another ``epoch``
+    they are those of its exchanges, and None where there is one.
     """
     if attack.epoch != "best":
         return _by_exchange(attack, views, rngs, attack.epoch)
@@ -72,7 +78,7 @@ def _several(view: View) -> bool:
     return not torch.equal(*steps)
 
 
-def told(scores: Tensor, labels: Tensor) -> float:
+def measure_separation(scores: Tensor, labels: Tensor) -> float:
     """How far scores (q, C) tell each class of labelled rows: areas under ROC curves, their mean.
 
     Of a class's score less the largest other one. A class of which there is no row, or no other

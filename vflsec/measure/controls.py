@@ -107,7 +107,7 @@ def controls_for(
         return [shares(v, attack) for v in views]
     if attack.target == "feature":
         return feature_controls(views, rngs)
-    if views and attack.target == "label" and views[0].facts.classes == 1:
+    if views and attack.target == "label" and views[0].facts.label.numeric:
         return value_controls(views, rngs)
     if attack.target == "attribute":
         views = [v.for_attribute(*describe_scoring(attack)) for v in views]
@@ -366,8 +366,9 @@ def value_controls(
     out = []
     for v, learnt in zip(views, of_values(views, rngs), strict=True):
         rows = v.target_rows
-        mean = Control("mean", Guess("label", rows, torch.zeros(len(rows))), 0.0)
-        out.append([mean, *learnt])
+        known = None if v.known is None else v.known.labels
+        mean = torch.full((len(rows),), v.facts.label.guess_mean(known))
+        out.append([Control("mean", Guess("label", rows, mean), 0.0), *learnt])
     return out
 
 

@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 from vflsec.core.guess import Guess, Truth
 from vflsec.core.view import Facts, View
 from vflsec.errors import ConfigError, TraceError, VflsecError
+from vflsec.label import Classes, Quantity
 from vflsec.measure.attack import Answer, Prepared
 from vflsec.measure.controls import Control
 from vflsec.plugins import registry
-from vflsec.specs import QUESTIONS, AttackSpec, LedgerRow
+from vflsec.specs import AttackSpec, LedgerRow
 from vflsec.trace.columns import AMOUNTS, LABELS, ROWS, Stored, batches, values, write_table
 from vflsec.trace.limits import Limits, files_of, read_bytes
 from vflsec.trace.manifest import Manifest, load
@@ -100,7 +101,7 @@ class _Out:
     def labels(self, truth: Truth) -> str:
         columns = {"row": truth.rows, "y": truth.values}
         key = truth.rows.tobytes() + truth.values.tobytes()
-        stem, form = ("values", AMOUNTS) if truth.target == "value" else ("labels", LABELS)
+        stem, form = ("values", AMOUNTS) if truth.target == Quantity.target else ("labels", LABELS)
         return self._once(stem, key, lambda p: write_table(p, form, columns))
 
     def guess(self, guess: Guess) -> str:
@@ -259,7 +260,7 @@ class _In:
         if any(c.null_count for c in table.columns):
             raise TraceError(f"{name}: must hold no nulls.")
         columns = table.column("row").to_numpy(), table.column("y").to_numpy()
-        return Truth("value" if values else "label", *columns)
+        return Truth((Quantity if values else Classes).target, *columns)
 
     def guess(self, entry: dict[str, Any], notes: dict[str, Any]) -> Guess:
         name = str(entry["guess"])
@@ -400,7 +401,7 @@ def _spec(entry: dict[str, Any], manifest: Manifest) -> AttackSpec:
     if (entry["status"] == "ok") != bool(entry["guess"]):
         raise ValueError(f"status {entry['status']!r:.40} {'with' if entry['guess'] else 'without'}"
                          " a guess")  # fmt: skip
-    if fields["of_label"] not in ("", *(QUESTIONS if manifest.classes == 1 else ())):
+    if fields["of_label"] not in ("", *(manifest.label.questions)):
         raise ValueError(f"{fields['of_label']!r:.40} is no question about a quantity")
     classes = 2 if fields["of_label"] else manifest.classes
     if classes is not None and entry["guess"] and entry["classes"] != classes:

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from vflsec.nn.graph import without_graph
 
 __all__ = [
-    "binary_cross_entropies", "cross_entropy", "log_shares", "slope", "squared_error", "through",
+    "binary_cross_entropies", "cross_entropy", "log_shares", "poisson_loss", "slope",
+    "squared_error", "through",
 ]  # fmt: skip
 
 
@@ -98,3 +99,8 @@ def binary_cross_entropies(logits: Tensor, y: Tensor) -> Tensor:
 def squared_error(answer: Tensor, y: Tensor) -> Tensor:
     """Squared error of each row, (R, b), of answers and values (R, b, 1)."""
     return (answer - y).square().sum(2)
+
+
+def poisson_loss(answer: Tensor, y: Tensor) -> Tensor:
+    """Negative log likelihood of each count, (R, b), of log means and counts (R, b, 1)."""
+    return (answer.exp() - y * answer).sum(2)

@@ -269,7 +269,7 @@ def estimate(
     on = machine or Machine()
     known = _like(groups, timed or {})
     costs = [_compute_cost(group) for group in groups]
-    keeps = all(group.data.classes >= 2 for group in groups)
+    keeps = not any(group.data.label.floating for group in groups)
     sealed = sum((c.sealed for c in costs), 0.0)
     scored, untrained = _attacking(groups, known, on)
     made = untrained + _compute_controls(groups, on)

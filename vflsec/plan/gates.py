@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from vflsec.audit.gate import Gate
 from vflsec.audit.gate_checks import unanswerable
 from vflsec.audit.leakage import defense_point
-from vflsec.audit.metrics import default, primary
+from vflsec.audit.metrics import primary
 from vflsec.audit.truth import MEMBERSHIP
 from vflsec.config.problems import Problem
+from vflsec.label import Classes, make_label
 from vflsec.plan.cells import claimants
 from vflsec.plan.values import TUNING
 from vflsec.plugins import registry
@@ -93,13 +94,9 @@ def _figures(spec: AttackSpec, classes: int) -> dict[str, Any]:
     target = registry.attacks.create(spec.name, spec.params).target
     if target == "membership":
         return {"primary": primary(2), "metrics": MEMBERSHIP}
-    if target == "label" and classes == 1 and spec.of_label:
-        return {"primary": primary(2), "metrics": default(2)}
-    if target == "label" and classes == 1:
-        return {"primary": primary(2, target="value"), "metrics": default(2, "value")}
     if target == "label":
-        pair = classes in (0, 2)  # of several labels each by itself
-        return {"primary": primary(2) if pair else "", "metrics": default(2 if pair else classes)}
+        label = Classes(2) if spec.of_label else make_label(classes)
+        return dict(zip(("primary", "metrics"), label.plan_metrics(), strict=True))
     return {"primary": "", "metrics": ()}
 
 

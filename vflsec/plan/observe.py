@@ -174,7 +174,7 @@ def _find_pointless(asked: _Question) -> str:
     info, algorithm, sends = asked.info, asked.algorithm, asked.sends or ()
     classes = 2 if asked.spec.of_label else info.classes
     try:
-        facts = algorithm.planned_facts(info.active, info.parties, len(info.labels) or info.classes)
+        facts = algorithm.planned_facts(info.active, info.parties, info.label.outputs)
         return asked.attack.pointless(
             replace(facts, classes=classes, sends=_name_parties(info, sends))
         )
@@ -223,15 +223,15 @@ def warn_of_few_left(attack: Attack, spec: AttackSpec, info: DataInfo) -> str:
 
     They are drawn from each class in turn.
     """
-    classes = info.classes or 2
-    left = max(info.rarest - math.ceil(spec.known_rows / classes), 0)
+    sides = info.label.sides
+    left = max(info.rarest - math.ceil(spec.known_rows / sides), 0)
     on_train = attack.target == "label" and "train" in attack.splits
     if not info.rarest or not spec.known_rows or not on_train or left >= FEW_LEFT:
         return ""
     so = "on these rest the figures on training rows"
     if not left:
-        so = "on training rows " + ("there is no figure" if classes == 2 else "it is not guessed")
-    fewer = max(1, info.rarest // 2) * classes
+        so = "on training rows " + ("there is no figure" if sides == 2 else "it is not guessed")
+    fewer = max(1, info.rarest // 2) * sides
     cure = f"Grant fewer (known_rows = {fewer}) or have" if fewer < spec.known_rows else "Have"
     return (
         f"{info.name}: known_rows = {spec.known_rows} are drawn from each class in turn, so that "
@@ -285,7 +285,7 @@ def warn_of_few_tested(source: Source, name: str, split: Mapping[str, Any]) -> s
     """
     from vflsec.data.split import rarest, row_sets
 
-    if source.classes > 2:
+    if source.label.sides > 2:
         return ""
     try:
         rows = row_sets(source, 0, **_sizes(split)).test

@@ -147,7 +147,7 @@ class _Planner:
         if self.root.audit.positive_control and self.root.gate and self.root.attack:
             kinds: dict[tuple[Any, ...], DataInfo] = {}
             for info in infos:
-                kinds.setdefault((min(info.classes, 2), info.labels), info)
+                kinds.setdefault((info.label.name, info.labels), info)
             for info in kinds.values():
                 yield from self._controls(info)
 
@@ -321,7 +321,7 @@ class _Planner:
                 self.notes.append(f"reference {reference!r} is left out: no algorithm {name!r}.")
                 continue
             kind: Any = registry.algorithms.get(name)
-            if info.classes < 2 and not getattr(kind, "quantities", False):
+            if not info.label.fits(getattr(kind, "quantities", False)):
                 self.notes.append(
                     f"reference {reference!r} is left out on {info.name}: {name} learns classes."
                 )
@@ -362,12 +362,12 @@ class _Planner:
 
         Its label is of the kind of the first data set of that kind, `like`.
         """
-        name = {0: "several_gaussian", 1: "quantity_gaussian"}.get(like.classes, "control_gaussian")
+        name = like.label.control
         if name not in registry.datasets.names():
             self.notes.append(f"no positive control: the data set {name!r} is missing.")
             return
         told = {"labels": list(like.labels)} if like.labels else {}
-        for params in _CONTROLS[: 1 if like.classes == 1 else None]:
+        for params in _CONTROLS[: None if like.label.rare else 1]:
             section: dict[str, Any] = {"name": name}
             if params or told:
                 section["params"] = {**params, **told}

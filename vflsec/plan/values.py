@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vflsec.data.load import SPLIT_KEYS
+from vflsec.label import Label, make_label
 from vflsec.specs import AttackSpec, CellSpec
 
 __all__ = ["TUNING", "DataInfo", "Group", "Plan", "Refused", "Setting", "Work", "chunks"]
@@ -58,6 +59,11 @@ class DataInfo:
     alignment: Sequence[Mapping[str, Any]] = ()
     label_holder: bool = False
     labels: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> Label:
+        """What kind of label it is."""
+        return make_label(self.classes, self.labels)
 
     @property
     def source(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from vflsec.core.visibility import looked_at
+from vflsec.label import make_label
 from vflsec.report.attack_families import FAMILIES, OTHERS, members, reads
 from vflsec.report.sanitize import clean
 from vflsec.report.tree import Cell, Column, Kind, Paragraph, Section, Table, Tone, View
@@ -194,24 +195,10 @@ def _unasked(summary: Mapping[str, Any]) -> list[str]:
                 f"Was not run: any attack by parties together ({', '.join(passive)}), to whom two "
                 "messages may tell what each by itself does not."
             ] = None
-        many, labels = facts.get("classes") or 0, facts.get("labels", ())
-        if asked and len(labels) > 1:
-            out[
-                "Was not asked: what goes with several labels together (one but not another, how "
-                "many a row has); each is attacked alone."
-            ] = None
-        elif asked and many == 1 and not any("question=" in s["label"] for s in ran):
-            out[
-                "Was not asked: whether a value is far from the median, or among the largest; "
-                "attacks tell the order of values (message_completion asks, and label_edges cuts "
-                "them into classes)."
-            ] = None
-        elif asked and many > 2 and limits and max(limits) >= 1 / many:
-            out[
-                f"Was not asked: whether one class of {many} is told. That adds about "
-                f"{1 / many:.2g}, within a limit of {max(limits):g} (merge_classes sets it "
-                "against the rest)."
-            ] = None
+        label = make_label(facts.get("classes") or 0, tuple(facts.get("labels", ())))
+        questions = any("question=" in s["label"] for s in ran)
+        if asked and (left := label.find_unasked(questions, max(limits, default=None))):
+            out[left] = None
     return [*out, *_columns(summary)]
 
 

@@ -45,7 +45,7 @@ def _build_tables(name: str, facts: Mapping[str, Any]) -> list[Block]:
     columns = tuple(Column(head, kinds.get(k, Kind.TEXT)) for k, head in heads.items())
     out: list[Block] = [
         Table(
-            _title_of(t), columns, tuple(tuple(str(c[k]) for k in heads) for c in t["columns"]),
+            _title_of(t), columns, tuple(tuple(_cell(c, k) for k in heads) for c in t["columns"]),
             f"Columns of {t['file']}",
         )
         for t in facts.get("tables", ())
@@ -114,7 +114,8 @@ def _build_columns(table: Mapping[str, Any]) -> list[Block]:
         _short_title(table),
         tuple(Column(n, Kind.NUMBER if n in right else Kind.TEXT) for n in names),
         tuple(
-            tuple(str(c[keys.get(n, n)] or "") for n in names) for c in table["columns"]
+            tuple(_cell(c, keys.get(n, n)) if c[keys.get(n, n)] else "" for n in names)
+            for c in table["columns"]
         ),
         source="--format json",
     )  # fmt: skip
@@ -140,7 +141,7 @@ def _kinds(table: Mapping[str, Any]) -> list[str]:
         mine = [c for c in table["columns"] if c["role"] == "feature" and c["party"] == party]
         said = []
         for kind in dict.fromkeys(c["kind"] for c in mine):
-            names = [c["name"] for c in mine if c["kind"] == kind]
+            names = [c["name"] + _unit(c, " ({})") for c in mine if c["kind"] == kind]
             more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
             said.append(f"{_PLURAL.get(kind, kind)}: {', '.join(names[:_MOST])}{more}")
         out.append((f"{party}: " if several else "") + ("; ".join(said) or "no columns"))
@@ -151,6 +152,15 @@ def _kinds(table: Mapping[str, Any]) -> list[str]:
     unused = [c["name"] for c in others if c["role"] == "unused"]
     roles += [f"unused: {', '.join(unused[:_MOST])}"] if unused else []
     return [clean(line) for line in [*out, *(["; ".join(roles)] if roles else [])]]
+
+
+def _cell(column: Mapping[str, Any], key: str) -> str:
+    """What a table of columns shows; the kind with the unit: ``number, in EUR``."""
+    return f"{column[key]}{_unit(column, ', in {}') if key == 'kind' else ''}"
+
+
+def _unit(column: Mapping[str, Any], pattern: str) -> str:
+    return pattern.format(column["unit"]) if column.get("unit") else ""
 
 
 def _of(column: Mapping[str, Any]) -> str:

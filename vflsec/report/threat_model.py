@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vflsec.core.message_kinds import KINDS
+from vflsec.label import make_label
 from vflsec.report import first_screen
 from vflsec.report.coverage import OUTSIDE
 from vflsec.report.numbers import number
@@ -96,7 +97,7 @@ def _labels(spec: Mapping[str, Any], summary: Mapping[str, Any]) -> list[str]:
 def only_quantities(summary: Mapping[str, Any]) -> bool:
     """Whether every label is a quantity, so that nothing can be said of classes."""
     found = [facts.get("classes") for facts in summary.get("parties", {}).values()]
-    return bool(found) and all(c == 1 for c in found)
+    return bool(found) and all(c is not None and make_label(c).sides == 1 for c in found)
 
 
 def _list(parts: Sequence[str]) -> str:
@@ -220,12 +221,8 @@ def build_threats(summary: Mapping[str, Any]) -> Section:
 
 def kind_of_label(facts: Mapping[str, Any]) -> str:
     """What the labels of a data set are, in brackets; '' where that is not recorded."""
-    if facts.get("classes") == 1:
-        return " (a quantity)"
-    if facts.get("classes"):
-        return f" ({facts['classes']} classes)"
-    labels = facts.get("labels")
-    return f" (several of each row: {', '.join(labels)})" if labels else ""
+    held = make_label(facts.get("classes") or 0, tuple(facts.get("labels") or ())).held
+    return f" ({held})" if held else ""
 
 
 def _build_choices(attacker: Mapping[str, Any]) -> list[Block]:

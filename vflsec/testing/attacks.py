@@ -143,7 +143,7 @@ def _error(task: Task, worlds: int) -> float:
     Of a quantity that of the concordance, by Kendall's variance.
     """
     n = len(task.sets["labelled"])
-    if task.values is not None:
+    if task.label.numeric:
         return float(np.sqrt((2 * n + 5) / (18 * n * (n - 1)) / worlds))
     positives = float(task.prior[1]) * n
     return float(np.sqrt((n + 1) / (12 * positives * (n - positives)) / worlds))

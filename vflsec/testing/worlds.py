@@ -16,6 +16,7 @@ from vflsec.core.policy import Policy
 from vflsec.core.rng import generator
 from vflsec.core.task import Stack, Task
 from vflsec.core.view import Known, Schema
+from vflsec.label import Classes
 from vflsec.train.loop import run_phases
 from vflsec.train.views import initial_states
 
@@ -80,7 +81,9 @@ def small_task(
         present[p][own] = True
         x[p][~present[p]] = 0.0
     y[n + unaligned :] = -1
-    return Task("small", names, x, present, schema, y, classes, sets, sets[f"local:{names[0]}"])
+    return Task(
+        "small", names, x, present, schema, y, Classes(classes), sets, sets[f"local:{names[0]}"]
+    )
 
 
 def small_stack(seeds: list[int], dtype: torch.dtype = torch.float64, **world: Any) -> Stack:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from vflsec.core.view import Facts, Schema
 from vflsec.errors import TraceError
+from vflsec.label import Label, make_label
 from vflsec.trace.limits import NAME
 
 __all__ = [
@@ -92,6 +93,11 @@ class Manifest(_Plain):
     def active(self) -> str:
         """The active party's name; ``""`` if the trace does not name one."""
         return next((p.name for p in self.parties if p.role == "active"), "")
+
+    @property
+    def label(self) -> Label:
+        """What kind of label it is; two classes if the trace does not say."""
+        return make_label(self.classes or 2)
 
 
 class Have(_Plain):

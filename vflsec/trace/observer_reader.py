@@ -289,14 +289,15 @@ class Observer:
         """Granted labelled rows in order of the grant, or None; of a quantity as float64 values."""
         classes = self.trace.manifest.classes
         name, other = "known.parquet", "known-values.parquet"
-        name, other = (other, name) if classes == 1 else (name, other)
+        numbers = self.trace.manifest.label.numeric
+        name, other = (other, name) if numbers else (name, other)
         if self._has(other):
             raise TraceError(f"{self._path(other)}: the manifest says {classes or '?'} classes.")
         if not self._has(name):
             return None
-        found = self._table(name, AMOUNTS if classes == 1 else KNOWN)
+        found = self._table(name, AMOUNTS if numbers else KNOWN)
         y, where = found["y"], self._path(name)
-        if classes == 1:
+        if numbers:
             if not np.isfinite(y).all():
                 raise TraceError(f"{where}: holds values that are not finite.")
         elif len(y) and (y.min() < 0 or (classes is not None and y.max() >= classes)):

@@ -14,6 +14,7 @@ from torch import Tensor
 from vflsec.core import check
 from vflsec.core.view import Known, Schema
 from vflsec.errors import ConfigError, ShapeError
+from vflsec.label import make_label
 from vflsec.trace.manifest import Claim
 
 __all__ = ["Ids", "amounts", "aux_columns", "claimed", "known_rows", "own_columns", "shares",
@@ -176,7 +177,7 @@ def shares(prior: Any, classes: int | None) -> list[float] | None:
     """
     if prior is None:
         return None
-    if classes == 1:
+    if make_label(classes or 2).numeric:
         raise ConfigError("record: prior: a quantity (classes=1) has no shares. Leave it out.")
     found = [float(p) for p in np.asarray(prior, np.float64).ravel()]
     n = classes or len(found)
@@ -247,7 +248,7 @@ def known_rows(known: tuple[Any, Any] | None, ids: Ids, classes: int | None = No
     rows = ids.places(known[0])
     if len(np.unique(rows)) < len(rows):
         raise ConfigError("record: known names a row twice; give every known row once.")
-    if classes == 1:
+    if make_label(classes or 2).numeric:
         values = amounts("record: values of known rows", known[1], len(rows))
         if np.isnan(values).any():
             raise ConfigError("record: values of known rows hold NaN. Name rows that have a value.")

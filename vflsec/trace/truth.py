@@ -16,6 +16,7 @@ from vflsec.core import check
 from vflsec.core.guess import Truth
 from vflsec.core.view import Schema
 from vflsec.errors import ConfigError, TraceError
+from vflsec.label import Classes, Quantity
 from vflsec.trace.columns import AMOUNTS, LABELS, Stored, batches, values, vectors, write_table
 from vflsec.trace.grants import write_hidden
 from vflsec.trace.limits import NAME, Limits, files_of, read_bytes
@@ -155,7 +156,7 @@ def read_truth(folder: str | Path, limits: Limits | None = None) -> Truth:
         raise TraceError(f"{base / file}: holds infinite values.")
     there = ~np.isnan(y) if values else y >= 0
     kind = np.float64 if values else np.int64
-    return Truth("value" if values else "label", rows[there], y[there].astype(kind))
+    return Truth((Quantity if values else Classes).target, rows[there], y[there].astype(kind))
 
 
 def _info(base: Path, limits: Limits) -> TruthInfo:

@@ -175,7 +175,7 @@ class Evidence:
         self.observers = {p: trace.observer(p) for p in names}
         first = next(iter(self.observers.values()))
         self.phase = first.moment(phase).phase
-        self._values = trace.manifest.classes == 1
+        self._values = trace.manifest.label.numeric
         self._own = {p: o.own() for p, o in self.observers.items()}
         self.recorder = recorded(
             trace, self.observers, wanted_keys(attacks), self.phase, nonfinite, self._own

@@ -123,17 +123,8 @@ def plant_labels(task: Task, seed: int, share: float = 0.5) -> tuple[Task, Plant
         share: of the labelled training rows that become canaries.
     """
     planted = _canaries(task, seed, "label", share)
-    if task.values is not None:
-        given = (task.values if task.given is None else task.given).clone()
-        if task.labels:
-            given[planted.rows] = planted.coins.to(given).unsqueeze(1)
-        else:
-            given[planted.rows] = 3.0 - 6.0 * planted.coins.to(given)
-        return replace(task, given=given), planted
-    order = task.prior.argsort(stable=True)
-    classes = torch.stack([order[-1], order[0]])
-    given = (task.y if task.given is None else task.given).clone()
-    given[planted.rows] = classes[planted.coins]
+    given = task.training_labels.clone()
+    task.label.plant(given, planted.rows, planted.coins, task.prior)
     return replace(task, given=given), planted
 
 

@@ -384,7 +384,7 @@ class Training:
         for split in ("test", "validation"):
             rows = self.stack.rows(split)
             logits = self.fed.decode(predict(self.algorithm, self.fed, rows))
-            out[split] = rows, logits if task.classes < 2 else torch.log_softmax(logits, dim=-1)
+            out[split] = rows, task.label.form_scores(logits)
         return out if wanted else {}
 
     def _policies(self) -> dict[str, list[tuple[Policy, Tensor]]]:
@@ -446,8 +446,7 @@ def reassigned_task(task: Task, seed: int) -> Task:
     Every set keeps its class counts; rows without a label stay without.
     """
     g = generator(seed, "reassigned")
-    truth = task.y if task.values is None else task.values
-    given = (truth if task.given is None else task.given).clone()
+    given = task.training_labels.clone()
     rest = torch.ones(len(given), dtype=torch.bool)
     sets = [task.sets[k] for k in ("labelled", "validation", "test") if k in task.sets]
     for rows in [*sets, None]:

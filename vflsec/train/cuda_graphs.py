@@ -56,7 +56,7 @@ class Graphs(Protocol):
         """Where the step runs before its capture."""
         ...
 
-    def apart(self) -> AbstractContextManager[None]:
+    def restore_stream(self) -> AbstractContextManager[None]:
         """Around all captures of a step, of which one may fail."""
         ...
 
@@ -86,7 +86,7 @@ class CudaGraphs:
         current.wait_stream(self.stream)
 
     @contextmanager
-    def apart(self) -> Iterator[None]:
+    def restore_stream(self) -> Iterator[None]:
         """A capture that fails leaves its stream in use: it is put back."""
         with torch.cuda.stream(torch.cuda.current_stream(self.device)):
             yield
@@ -171,7 +171,7 @@ class _Tape:
         """
         self.rows, expected = torch.zeros_like(rows), iter(self.arrivals)
         made: list[_Stretch] = []
-        with warnings.catch_warnings(), self.graphs.apart(), ExitStack() as now:
+        with warnings.catch_warnings(), self.graphs.restore_stream(), ExitStack() as now:
             # Nothing lies between two messages that are sent one after the other.
             warnings.filterwarnings("ignore", "The CUDA Graph is empty")
 

@@ -23,6 +23,7 @@ from vflsec.core.message_kinds import KINDS
 from vflsec.core.task import Task
 from vflsec.core.view import Schema
 from vflsec.errors import ConfigError
+from vflsec.label import make_label
 from vflsec.specs import AttackSpec
 from vflsec.trace.grants import write_aux, write_known, write_own, write_targets
 from vflsec.trace.limits import Limits, check_name
@@ -59,14 +60,12 @@ def check_writable(classes: int, parties: Iterable[str], what: str) -> None:
     """
     for name in parties:
         check_name(what, name)
-    if classes < 2:
+    label = make_label(classes)
+    if label.floating:
         raise ConfigError(
-            f"{what} holds labels as classes, and "
-            f"{'the label here is a quantity' if classes else 'there are several here'}. Audit it "
-            "without, or "
-            + ("cut the label into classes (label_edges under [data])." if classes
-               else "name one label under [data].")
-        )  # fmt: skip
+            f"{what} holds labels as classes, and {label.sentence} here. Audit it without, or "
+            f"{label.format_remedy('name')} under [data]."
+        )
 
 
 class Export:

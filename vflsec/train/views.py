@@ -37,11 +37,11 @@ def known_rows(task: Task, seed: int, count: int) -> Known:
     if task.behind is not None:
         rank = torch.argsort(turns(task.behind[rows]), stable=True)[:count]
         return Known(rows[rank], y[rank], task.behind[rows[rank]])
-    classes = max(1, task.classes)
-    first = [(y == c).nonzero().squeeze(1)[:count] for c in range(classes)]
-    turn = torch.cat([torch.arange(len(of)) * classes + c for c, of in enumerate(first)])
+    sides = task.label.sides
+    first = [(y == c).nonzero().squeeze(1)[:count] for c in range(sides)]
+    turn = torch.cat([torch.arange(len(of)) * sides + c for c, of in enumerate(first)])
     rank = torch.cat(first)[torch.argsort(turn)[:count]]
-    return Known(rows[rank], y[rank] if task.values is None else task.values[rows[rank]])
+    return Known(rows[rank], task.truth[rows[rank]])
 
 
 def aux_rows(task: Task, seed: int, count: int, known: Known | None) -> Tensor:
@@ -156,9 +156,8 @@ def _own_labels(task: Task, spec: AttackSpec, device: torch.device) -> Tensor | 
         or registry.attacks.create(spec.name, spec.params).target in OF_THE_LABELS
     ):
         return None
-    whole = task.y if task.values is None else task.values
-    labels = (whole if task.given is None else task.given).clone()
-    labels[task.sets["test"]] = -1 if task.values is None else torch.nan
+    labels = task.training_labels.clone()
+    labels[task.sets["test"]] = task.label.missing
     return labels.to(device)
 
 

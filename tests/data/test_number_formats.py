@@ -1,0 +1,253 @@
+"""Numbers as people write them are the plain numbers, bit for bit; what is no number stays text."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from vflsec.cli import main
+from vflsec.config.scenario import load_scenario
+from vflsec.data.number_formats import read_column
+from vflsec.data.prepare import make_task
+from vflsec.data.source import Source
+from vflsec.data.table_spec import TableSpec
+from vflsec.data.tables import load_tables
+from vflsec.errors import DataError
+
+N = 80
+
+
+def marked(v: float, thousands: str = "", decimal: str = ".", digits: int = 2) -> str:
+    """A size with its marks, without a sign."""
+    text = f"{abs(v):,.{digits}f}"
+    return text.replace(",", "\0").replace(".", decimal).replace("\0", thousands)
+
+
+def signed(v: float, text: str) -> str:
+    return f"-{text}" if v < 0 else text
+
+
+def lakh(v: float) -> str:
+    whole, _, rest = f"{abs(v):.2f}".partition(".")
+    head, tail = whole[:-3], whole[-3:]
+    pairs = [head[max(i - 2, 0) : i] for i in range(len(head), 0, -2)][::-1]
+    return ",".join([*pairs, tail]) + f".{rest}"
+
+
+SPELLINGS: dict[str, tuple[Callable[[float], str], str]] = {
+    "percent": (lambda v: signed(v, f"{marked(v)} %"), "%"),
+    "percent at once": (lambda v: signed(v, f"{marked(v)}%"), "%"),
+    "per mille": (lambda v: signed(v, f"{marked(v, decimal=',')} ‰"), "‰"),
+    "dollars": (lambda v: signed(v, f"${marked(v, ',')}"), "$"),
+    "euros behind": (lambda v: signed(v, f"{marked(v, '.', ',')} EUR"), "EUR"),
+    "euro sign and thin blanks": (
+        lambda v: signed(v, f"{marked(v, chr(0x202F), ',')}{chr(0xA0)}€"), "€",
+    ),
+    "swiss": (lambda v: f"CHF {signed(v, marked(v, '’'))}", "CHF"),
+    "accounting": (lambda v: f"({marked(v, ',')})" if v < 0 else marked(v, ","), ""),
+    "accounting in dollars": (lambda v: f"$({marked(v)})" if v < 0 else f"${marked(v)}", "$"),
+    "trailing minus": (lambda v: f"{marked(v, '.', ',')}-" if v < 0 else marked(v, ".", ","), ""),
+    "typeset minus": (lambda v: signed(v, marked(v, "\u2009")).replace("-", "−"), ""),
+    "kilograms": (lambda v: signed(v, f"{marked(v)} kg"), "kg"),
+    "decimal commas": (lambda v: signed(v, marked(v, decimal=",")), ""),
+    "rupees": (lambda v: signed(v, f"₹ {lakh(v)}"), "₹"),
+    "words": (lambda v: signed(v, f"{marked(v, ' ', ',')} Mio. €/Jahr"), "Mio. €/Jahr"),
+}  # fmt: skip
+
+
+def sizes() -> list[float | None]:
+    rng = np.random.default_rng(7)
+    found: list[float | None] = (rng.lognormal(6, 3, N) * rng.choice([-1, 1], N)).round(2).tolist()
+    return [None, 0.0, 0.05, 123456.0, *found[4:]]
+
+
+def table(path: Path, x: list[str], kind: str = ".csv") -> Path:
+    frame = pd.DataFrame({"id": range(N), "x": x, "z": [i % 7 for i in range(N)],
+                          "y": [i * i % 3 % 2 for i in range(N)]})  # fmt: skip
+    if kind == ".parquet":
+        frame.to_parquet(path)
+    else:
+        frame.to_csv(path, index=False, quoting=csv.QUOTE_ALL)
+    return path
+
+
+def load(path: Path, **spec: object) -> Source:
+    columns = {"a": ["z"], "b": ["x"]}
+    return load_tables(path, TableSpec(id="id", label="y", columns=columns, **spec))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [".csv", ".parquet"])
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_a_spelled_column_is_the_plain_one_bit_for_bit(
+    spelling: str, kind: str, tmp_path: Path
+) -> None:
+    spell, unit = SPELLINGS[spelling]
+    texts = ["" if v is None else spell(v) for v in sizes()]
+    plain = load(table(tmp_path / "plain.csv", ["" if v is None else f"{v:.2f}" for v in sizes()]))
+    spelled = load(table(tmp_path / f"t{kind}", texts, kind))
+    assert spelled.parties["b"].categories == (None,)
+    for party in ("a", "b"):
+        one, other = (s.parties[party].values for s in (plain, spelled))
+        assert one.tobytes() == other.tobytes()
+    assert spelled.facts["notes"] == []
+    (column,) = (c for c in spelled.facts["tables"][0]["columns"] if c["name"] == "x")
+    assert (column["kind"], column["unit"]) == ("number", unit)
+    one, other = (make_task(s, 3) for s in (plain, spelled))
+    assert one.schema == other.schema
+    assert all(torch.equal(one.x[p], other.x[p]) for p in ("a", "b"))
+    assert all(torch.equal(rows, other.sets[k]) for k, rows in one.sets.items())
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["1,234.5", "1,234"], [1234.5, 1234]),  # one row decides for the other
+        (["1,234", "0,5"], [1.234, 0.5]),
+        (["1.234.567 €", "1.234 €"], [1234567, 1234]),
+        (["0.125 kg", "1.234 kg"], [0.125, 1.234]),
+        (["€ 5,-", "€ 3,50"], [5, 3.5]),
+        (["Fr. 5.—", "Fr. 1'234.50"], [5, 1234.5]),
+        (["1e-05 %", "2.5E3 %"], [1e-5, 2500]),
+        (["US-$ 5", "US-$ 7"], [5, 7]),
+        (["Rs.500", "Rs. 7"], [500, 7]),
+        (["-0 %", "5 %"], [-0.0, 5]),
+        (["USD 5", "7 USD"], [5, 7]),
+    ],
+)
+def test_the_whole_column_decides(texts: list[str], expected: list[float]) -> None:
+    more = [f"{i},5" for i in range(30)] if texts[1] == "0,5" else []
+    found = read_column([*texts, *more]).values
+    assert found[:2] == expected
+    assert np.signbit(found[0]) == np.signbit(expected[0])
+
+
+NO_NUMBERS: dict[str, tuple[list[str], str]] = {
+    "two units": (["5 kg", "700 g", "3 kg", "250 g", "4 kg"], "several units (kg 3, g 2)"),
+    "two currencies": (["$5", "€7", "$3", "€2", "$4"], "several units"),
+    "percent and none": (["5 %", "7", "3 %", "2", "4 %"], "several units (% 3, none 2)"),
+    "iso dates": (["2024-01-31", "2024-02-01"], ""),
+    "german dates": (["31.1.2024", "1.2.2024"], ""),
+    "dates with months": (["5 May", "7 May"], ""),
+    "times": (["12:30", "13:45"], ""),
+    "hours": (["11 am", "12 am"], ""),
+    "dialled": (["+34 612 345 678", "+34 711 222 33"], ""),
+    "phone numbers": (["612 345 678", "711 222 333"], "phone numbers"),
+    "phone numbers with zeros": (["030 123 456", "040 123 456"], ""),
+    "codes with zeros": (["007 kg", "012 kg"], "not written alike"),
+    "grouped codes with zeros": (["01.234", "02.345.678"], ""),
+    "addresses": (["192.168.1.1", "10.0.0.1"], ""),
+    "ranges": (["10-20", "20-30"], ""),
+    "open ranges": (["18+", "65+"], ""),
+    "counters with a name": (["ORD 12", "ORD 13"], ""),
+    "seats": (["12A", "12B", "13A"], ""),
+    "inches": (["5'11\"", "6'0\""], ""),
+    "lists of two": (["1,5", "2,5", "3"], "numbers with commas"),
+    "groups that are none": (["1,23 EUR", "1.234,5.6 EUR"], "not written alike"),
+    "bracket left open": (["(5", "3"], ""),
+    "two signs": (["-5-", "-3-"], ""),
+    "long": (["9" * 100 + " kg", "1 kg"], ""),
+}
+
+
+@pytest.mark.parametrize("case", NO_NUMBERS)
+def test_what_is_no_number_stays_text(case: str) -> None:
+    texts, doubt = NO_NUMBERS[case]
+    found = read_column(texts)
+    assert None in found.values
+    assert found.written is None
+    assert found.ambiguous is None
+    assert (doubt in found.doubt) if doubt else not found.doubt
+
+
+def test_a_mixed_column_is_a_category_with_a_note(tmp_path: Path) -> None:
+    source = load(table(tmp_path / "t.csv", [f"{i % 30} {('kg', 'g')[i % 2]}" for i in range(N)]))
+    assert source.parties["b"].categories[0] is not None
+    (note,) = source.facts["notes"]
+    assert "column 'x' is read as category, but has numbers in several units (kg 15, g 15)" in note
+
+
+def test_dates_stay_dates_and_zip_codes_say_so(tmp_path: Path) -> None:
+    dates = load(table(tmp_path / "d.csv", [f"{i % 28 + 1}.3.2024" for i in range(N)]))
+    assert dates.facts["tables"][0]["columns"][1]["kind"] == "date"
+    codes = load(table(tmp_path / "c.csv", [f"{i % 90 + 1000:05d}" for i in range(N)]))
+    assert "begin with 0" in codes.facts["notes"][0]
+
+
+@pytest.mark.parametrize("kind", [".csv", ".parquet"])
+@pytest.mark.parametrize(
+    ("text", "point", "comma"),
+    [("{},234", 1234, 1.234), ("${},234", 1234, 1.234), ("{}.234 EUR", 1.234, 1234)],
+)
+def test_what_could_be_two_numbers_is_asked(
+    text: str, point: float, comma: float, kind: str, tmp_path: Path
+) -> None:
+    texts = [text.format(i % 30 + 1) for i in range(N)]
+    path = table(tmp_path / f"t{kind}", texts, kind)
+    with pytest.raises(DataError) as caught:
+        load(path)
+    said = str(caught.value)
+    for part in [str(path), "column 'x' must show which mark is decimal", repr(texts[0]),
+                 'numeric = ["x"]', "`vflsec init --numeric x`", "`--decimal ,`"]:  # fmt: skip
+        assert part in said, said
+    assert load(path, numeric=["x"]).parties["b"].values[0, 0] == point
+    assert load(path, decimal=".").parties["b"].values[0, 0] == point
+    assert load(path, numeric=["x"], decimal=",").parties["b"].values[0, 0] == comma
+    assert load(path, categorical=["x"]).parties["b"].categories[0] is not None
+    assert len({load(path, **{k: v}).digest for k, v in (("decimal", "."), ("decimal", ","))}) == 2
+
+
+def test_columns_of_two_tables_are_asked_for_at_once(tmp_path: Path) -> None:
+    texts = [f"{i % 30 + 1},234" for i in range(N)]
+    one, other = table(tmp_path / "one.csv", texts), tmp_path / "other.csv"
+    pd.DataFrame({"id": range(N), "net worth": texts}).to_csv(other, index=False)
+    with pytest.raises(DataError) as caught:
+        load_tables({"a": one, "b": other}, TableSpec(id="id", label="y"))
+    said = str(caught.value)
+    for part in ["one.csv", "other.csv", "--numeric x --numeric 'net worth'"]:
+        assert part in said, said
+
+
+def test_a_label_that_could_be_two_numbers_is_asked(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    pd.DataFrame({"y": [f"{i + 1},234" for i in range(N)], "x": range(N), "z": range(N)}).to_csv(
+        path, index=False
+    )
+    spec = {"label": "y", "task": "regression", "columns": {"a": ["x"], "b": ["z"]}}
+    with pytest.raises(DataError, match="column 'y' must show which mark is decimal"):
+        load_tables(path, TableSpec(**spec))
+    assert load_tables(path, TableSpec(**spec, decimal=".")).values[0] == 1234
+
+
+def test_init_says_the_unit_and_writes_numeric(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = tmp_path / "t.csv", tmp_path / "s.toml"
+    pd.DataFrame({
+        "id": range(N), "invoice_eur": [f"{i * 37 % 50},{i % 90 + 10} EUR" for i in range(N)],
+        "salary": [f"${i % 40 + 20},000" for i in range(N)], "z": [i % 7 for i in range(N)],
+        "y": [i * i % 3 % 2 for i in range(N)],
+    }).to_csv(path, index=False)  # fmt: skip
+    init = ["init", str(path), "--label", "y", "--out", str(out)]
+    assert main.main(init) == 2
+    assert "--numeric salary" in capsys.readouterr().err
+    assert main.main([*init, "--numeric", "salary"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "invoice_eur active feature number, in EUR" in said
+    assert "salary active feature number, in $" in said
+    assert load_scenario(out).root.data[0].numeric == ["salary"]
+    assert main.main(["check", str(out)]) == 0
+    assert "invoice_eur (EUR)" in capsys.readouterr().out
+
+
+def test_plain_tables_keep_their_identity(tmp_path: Path) -> None:
+    """Results of before are known by it: it may not change where nothing is read otherwise."""
+    path = tmp_path / "t.csv"
+    path.write_text("x,z,y\n" + "".join(f"{i * 3 % 7},{i % 5},{i % 2}\n" for i in range(40)))
+    source = load_tables(path, TableSpec(label="y", columns={"a": ["x"], "b": ["z"]}))
+    assert source.digest.startswith("721ec3f3f321208089108ab3")

@@ -1,0 +1,189 @@
+"""A label that is one of C classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from vflsec.core import check
+from vflsec.label.kind import Floats, Ints, Label
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+__all__ = ["Classes"]
+
+PAIR = ("auc", "accuracy", "balanced_accuracy", "f1", "tpr_at_1pct_fpr")
+"""Metrics of two classes."""
+
+
+@dataclass(frozen=True)
+class Classes(Label):
+    """One of C classes.
+
+    Attributes:
+        count: C.
+    """
+
+    count: int
+    name: ClassVar[str] = "classification"
+    target: ClassVar[str] = "label"
+    missing: ClassVar[float] = -1
+    floating: ClassVar[bool] = False
+    control: ClassVar[str] = "control_gaussian"
+    rare: ClassVar[bool] = True
+    noun: ClassVar[str] = "a class"
+    sentence: ClassVar[str] = "the label is one of classes"
+    remedy: ClassVar[str] = "{} them"
+    neighbour: ClassVar[str] = "another class"
+
+    @classmethod
+    def build(cls, classes: int, names: tuple[str, ...]) -> Classes:
+        """So many classes."""
+        return cls(classes)
+
+    @property
+    def code(self) -> int:
+        """C."""
+        return self.count
+
+    @property
+    def outputs(self) -> int:
+        """C logits."""
+        return self.count
+
+    @property
+    def sides(self) -> int:
+        """C."""
+        return self.count
+
+    @property
+    def column(self) -> str:
+        """What its column in a table is."""
+        return f"{self.count} classes"
+
+    @property
+    def held(self) -> str:
+        """How many classes."""
+        return self.column
+
+    @cached_property
+    def losses(self) -> Callable[[Tensor, Tensor], Tensor]:
+        """Cross entropy, with its gradient by hand."""
+        from vflsec.nn.loss import cross_entropy
+
+        return cross_entropy
+
+    def stack(self, each: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+        """Class numbers (T, N) int64."""
+        import torch
+
+        return torch.stack(list(each))
+
+    def form_predictions(self, answers: Tensor) -> Tensor:
+        """Class shares."""
+        return answers.softmax(dim=-1)
+
+    def form_scores(self, answers: Tensor) -> Tensor:
+        """Log shares of the classes."""
+        return answers.log_softmax(dim=-1)
+
+    def compute_prior(self, y: Tensor, values: Tensor | None, rows: Tensor) -> Tensor:
+        """Class shares (C,)."""
+        counts = y[rows].bincount(minlength=self.count)
+        return counts.double() / counts.sum()
+
+    def plant(self, given: Tensor, rows: Tensor, coins: Tensor, prior: Tensor) -> None:
+        """The most and the least frequent class, which a prior tells apart the most."""
+        order = prior.argsort(stable=True)
+        given[rows] = order[[-1, 0]][coins]
+
+    def suits(self, target: str, *, quantities: bool, labelwise: bool) -> bool:
+        """Every attack."""
+        return True
+
+    def explain_unsuited(self, attack: str) -> str:
+        """Nothing: every attack suits."""
+        return ""
+
+    def fits(self, quantities: bool) -> bool:
+        """Every algorithm and every defense."""
+        return True
+
+    def choose_primary(self, prior: ArrayLike | None = None) -> str:
+        """``auc`` for two classes; beyond, ``accuracy``, or ``balanced_accuracy`` where the largest
+        class share is more than 1.5 times the smallest.
+        """
+        if check.integer("primary: classes", self.count, low=2) == 2:
+            return "auc"
+        shares = np.ones(self.count) if prior is None else np.asarray(prior, float)
+        return "balanced_accuracy" if shares.max() > 1.5 * shares.min() else "accuracy"
+
+    def list_metrics(self, *, groups: bool = True) -> Sequence[str]:
+        """Of two classes rankings too."""
+        if self.count > 2:
+            return ["accuracy", "balanced_accuracy", "auc"]
+        return [*PAIR, "leak_auc"] if groups else list(PAIR)
+
+    def plan_metrics(self) -> tuple[str, Sequence[str]]:
+        """The primary metric beyond two classes depends on the shares, which training tells."""
+        return (self.choose_primary() if self.count == 2 else ""), self.list_metrics()
+
+    def encode(self, truth: Tensor, prior: Sequence[float]) -> Tensor:
+        """The class one-hot, less the class shares (C,)."""
+        import torch
+
+        shares = torch.tensor(prior).double()
+        return torch.nn.functional.one_hot(truth, len(prior)).double() - shares
+
+    def draw(self, rows: int, shares: Tensor, rng: torch.Generator) -> Tensor:
+        """Classes by their shares."""
+        return shares.multinomial(rows, replacement=True, generator=rng)
+
+    def split_classes(self, y: Ints, values: Floats | None) -> Iterator[tuple[str, Ints]]:
+        """The classes themselves."""
+        yield "", y
+
+    def find_scarce(
+        self, y: Ints, values: Floats | None, class_names: Sequence[str], least: int
+    ) -> Iterator[tuple[str, str, str]]:
+        """Classes with fewer rows."""
+        return scarce_classes(y, class_names, least)
+
+    def describe(self, y: Ints) -> str:
+        """How many, and how large the largest is."""
+        counts = np.bincount(y[y >= 0], minlength=self.count)
+        largest = counts.max() / counts.sum()
+        return f"{self.count} classes, the largest has {largest:.0%} of the rows"
+
+    def find_unasked(self, questions: bool, limit: float | None) -> str:
+        """One class of many."""
+        many = self.count
+        if many < 3 or limit is None or limit < 1 / many:
+            return ""
+        return (
+            f"Was not asked: whether one class of {many} is told. That adds about "
+            f"{1 / many:.2g}, within a limit of {limit:g} (merge_classes sets it "
+            "against the rest)."
+        )
+
+
+def scarce_classes(
+    y: Ints, class_names: Sequence[str], least: int
+) -> Iterator[tuple[str, str, str]]:
+    """What :meth:`Label.scarce` says of classes with fewer than `least` rows."""
+    counts = np.bincount(y, minlength=len(class_names))
+    rare = np.flatnonzero(counts < least)
+    for c in rare:
+        others = f", and so few of {len(rare) - 1} more" if len(rare) > 1 else ""
+        yield (
+            f"class {class_names[int(c)]!r} must have at least {least} rows in",
+            f"{counts[c]} of {counts.sum()} such rows{others}",
+            "Merge or drop rare classes (merge_classes, drop_classes under [data])",
+        )

@@ -1,0 +1,62 @@
+"""A label that is a count: a whole number from 0, trained on by Poisson regression."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
+
+from vflsec.label.number import Number
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+    from torch import Tensor
+
+__all__ = ["Counts"]
+
+
+@dataclass(frozen=True)
+class Counts(Number):
+    """A count as it is; an answer is the logarithm of its mean."""
+
+    name: ClassVar[str] = "counts"
+    code: ClassVar[int] = -1
+    target: ClassVar[str] = "count"
+    control: ClassVar[str] = "count_gaussian"
+    noun: ClassVar[str] = "a count"
+    sentence: ClassVar[str] = "the label is a count"
+    column: ClassVar[str] = "counts"
+    remark: ClassVar[str] = "The label is a count; label_edges would make classes."
+    measures: ClassVar[tuple[str, ...]] = ("concordance", "r2", "deviance")
+
+    @cached_property
+    def losses(self) -> Callable[[Tensor, Tensor], Tensor]:
+        """Negative log likelihood of a Poisson variable, less what no answer changes."""
+        from vflsec.nn.loss import poisson_loss
+
+        return poisson_loss
+
+    def form_scores(self, answers: Tensor) -> Tensor:
+        """The mean."""
+        return answers.exp()
+
+    def plant(self, given: Tensor, rows: Tensor, coins: Tensor, prior: Tensor) -> None:
+        """The largest count and 0."""
+        given[rows] = given.nan_to_num(0.0).max() * (1 - coins.to(given))
+
+    def guess_mean(self, known: Tensor | None) -> float:
+        """The mean of known counts, or 1."""
+        return 1.0 if known is None or not len(known) else float(known.mean())
+
+    def encode(self, truth: Tensor, prior: Sequence[float]) -> Tensor:
+        """The count, less the mean."""
+        return (truth - truth.mean()).unsqueeze(1)
+
+    def draw(self, rows: int, shares: Tensor, rng: torch.Generator) -> Tensor:
+        """Poisson counts of mean 2."""
+        import torch
+
+        return torch.poisson(torch.full((rows,), 2.0, dtype=torch.float64), generator=rng)

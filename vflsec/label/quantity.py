@@ -1,0 +1,67 @@
+"""A label that is a quantity: one number, trained on by squared error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
+
+from vflsec.label.kind import Floats, Ints
+from vflsec.label.number import Number
+from vflsec.specs import QUESTIONS
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["Quantity"]
+
+
+@dataclass(frozen=True)
+class Quantity(Number):
+    """A quantity, in standard deviations from its mean over the labelled training rows."""
+
+    name: ClassVar[str] = "regression"
+    code: ClassVar[int] = 1
+    target: ClassVar[str] = "value"
+    questions: ClassVar[dict[str, float]] = dict(QUESTIONS)
+    noun: ClassVar[str] = "a quantity"
+    sentence: ClassVar[str] = "the label is a quantity"
+    column: ClassVar[str] = "quantity"
+    remark: ClassVar[str] = (
+        "The label is a quantity, predicted as a number; label_edges would make classes."
+    )
+    scaled: ClassVar[bool] = True
+    measures: ClassVar[tuple[str, ...]] = ("concordance", "r2", "mae")
+
+    @cached_property
+    def losses(self) -> Callable[[Tensor, Tensor], Tensor]:
+        """Squared error."""
+        from vflsec.nn.loss import squared_error
+
+        return squared_error
+
+    def plant(self, given: Tensor, rows: Tensor, coins: Tensor, prior: Tensor) -> None:
+        """Three standard deviations above and below the mean."""
+        given[rows] = 3.0 - 6.0 * coins.to(given)
+
+    def take_part(self, name: str, truth: Tensor, cut: Tensor) -> Tensor:
+        """The answers to a question."""
+        from vflsec.core.quantity_questions import answers
+
+        return answers(name, truth, cut)
+
+    def prepare(self, values: Floats, labelled: Ints) -> Floats:
+        """In standard deviations from the mean."""
+        seen = values[labelled]
+        return (values - seen.mean()) / max(float(seen.std()), 1e-300)
+
+    def find_unasked(self, questions: bool, limit: float | None) -> str:
+        """Its questions."""
+        if questions:
+            return ""
+        return (
+            "Was not asked: whether a value is far from the median, or among the largest; "
+            "attacks tell the order of values (message_completion asks, and label_edges cuts "
+            "them into classes)."
+        )
