@@ -24,7 +24,7 @@ from unittest import mock
 import numpy as np
 import torch
 
-from vflsec.audit.gate import FAIL
+from vflsec.audit.gate import EPSILON, FAIL
 from vflsec.audit.intervals import clopper_pearson
 from vflsec.audit.leakage import results_frame
 from vflsec.core import accountants
@@ -34,7 +34,7 @@ from vflsec.defenses.noise import Noise
 from vflsec.engine.cohort import run_cohort
 from vflsec.engine.epsilon_claims import CONFIDENCE
 from vflsec.epsilon import canary_bounds
-from vflsec.epsilon.claimed_vs_measured import METRIC, contradictions
+from vflsec.epsilon.claimed_vs_measured import contradictions
 from vflsec.specs import CellSpec, DefenseSpec
 from vflsec.testing import small_task
 
@@ -121,7 +121,7 @@ def _failed(guesser: Guesser, audits: int, claim: dict[str, Any]) -> str:
                 )
             )
         rows: list[dict[str, Any]] = [
-            point | {"cell": str(s), "seed": s, "metric": METRIC, "value": m.epsilon}
+            point | {"cell": str(s), "seed": s, "metric": EPSILON, "value": m.epsilon}
             for s, m in enumerate(found)
         ]
         looks: list[Any] = [m.looks for m in found]
@@ -153,7 +153,7 @@ def _trained(defense: type[Policy], params: dict[str, Any], times: float) -> tup
     cells = [CellSpec({"name": "w"}, "splitnn", {**how, "patience": 0}, made, s) for s in tasks]
     with _less(defense, times):
         results = run_cohort(cells, [], tasks, device="cpu")
-    looks = [m.notes["looks"] for r in results for m in r.measures if m.metric == METRIC]
+    looks = [m.notes["looks"] for r in results for m in r.measures if m.metric == EPSILON]
     guesses = sum(look[0][0] for look in looks)
     right = sum(look[0][1] for look in looks)
     return right, guesses, max(g["chance"] for r in results for g in r.guarantees)

@@ -6,12 +6,13 @@ from typing import Any
 
 from scipy import stats
 
-from vflsec.audit.gate import Gate, Verdict, judge
+from vflsec.audit.gate import Gate, Verdict
+from vflsec.audit.judge import judge
 from vflsec.audit.leakage import results_frame, rows_of, summarise
-from vflsec.audit.validated import Place, place_of
+from vflsec.audit.validated import Place, Validation, place_of
 
 LIVE: dict[str, tuple[bool, str]] = dict.fromkeys(
-    ("direction", "norm", "a0", "a1", "a2", "a3"), (True, "planted leak found")
+    ("direction", "norm", "a0", "a1", "a2", "a3"), Validation(True, "planted leak found")
 )
 STEADY = (-0.01, 0.0, 0.01, 0.0, 0.0)
 WIDE = tuple(0.08 * stats.zscore((-1.2, 0.4, 0.2, 1.0, -0.4), ddof=1))  # mean 0, sd 0.08

@@ -9,14 +9,15 @@ import pytest
 from gate_rows import rows
 from scipy import stats
 
-from vflsec.audit.gate import Gate, judge
+from vflsec.audit.gate import Gate
+from vflsec.audit.judge import judge
 from vflsec.audit.leakage import results_frame, summarise
-from vflsec.audit.validated import alive, place_of, titles
+from vflsec.audit.validated import Validation, find_validated, place_of, titles
 
 
 def shown(records: list[dict[str, Any]], *control: dict[str, Any], **kw: Any) -> Any:
     planted = summarise(results_frame(control)) if control else None
-    return alive(summarise(results_frame(records)), planted, **kw)
+    return find_validated(summarise(results_frame(records)), planted, **kw)
 
 
 def told(found: Any) -> dict[str, Any]:
@@ -27,16 +28,25 @@ def told(found: Any) -> dict[str, Any]:
 def test_alive_on_own_data_or_in_the_positive_control() -> None:
     own = [*rows(0.3), *rows(0.0, attack="norm"), *rows(0.001, attack="weak")]
     plain = told(shown(own))
-    assert {k: v[0] for k, v in plain.items()} == {"direction": True, "norm": False, "weak": False}
-    assert plain["direction"][1] == "advantage +0.300 on the undefended run, lower bound +0.293"
+    assert {k: v.validated for k, v in plain.items()} == {
+        "direction": True,
+        "norm": False,
+        "weak": False,
+    }
+    assert plain["direction"].code == "undefended"
+    assert plain["direction"].text == "advantage +0.300 on the undefended run, lower bound +0.293"
     both = told(shown(own, *rows(0.2, attack="norm", dataset="planted")))
-    assert {k: v[0] for k, v in both.items()} == {"direction": True, "norm": True, "weak": False}
-    assert "in the positive control" in both["norm"][1]
-    ((yes, why),) = shown(rows(0.3, defense="iso", strength=1.0)).values()
-    assert (yes, why) == (False, "it was never measured without a defense on two seeds or more")
+    assert {k: v.validated for k, v in both.items()} == {
+        "direction": True,
+        "norm": True,
+        "weak": False,
+    }
+    assert both["norm"].code == "positive_control"
+    (never,) = shown(rows(0.3, defense="iso", strength=1.0)).values()
+    assert (never.validated, never.code) == (False, "never_undefended")
 
     def first(records: list[dict[str, Any]]) -> bool:
-        return bool(next(iter(shown(records).values()))[0])
+        return bool(next(iter(shown(records).values())).validated)
 
     assert not first(rows(0.3, (0.0,)))
     assert first(rows(0.3, defense="iso", strength=0.0))
@@ -52,14 +62,13 @@ def test_alive_is_told_of_one_place_and_never_pooled() -> None:
         loud = rows(0.3, **other)  # type: ignore[arg-type]
         records = [*loud, *rows(0.0, attack_key="b")]
         places = shown(records)
-        assert [v[0] for v in places.values()] == [True, False]
+        assert [v.validated for v in places.values()] == [True, False]
         summary = summarise(results_frame(records))
         bare = summary[-1]
         quiet = [p for p in summary if p.attack_key == "b"]
         (verdict,) = judge(quiet, [gate], places)
-        assert verdict.verdict == "INCONCLUSIVE"
-        assert "Not shown to be alive" in verdict.reason
-        pooled = {place_of(bare): (True, "as the earlier rule had it")}
+        assert (verdict.verdict, verdict.rule) == ("INCONCLUSIVE", "not_validated")
+        pooled = {place_of(bare): Validation(True, "as the earlier rule had it")}
         assert judge(quiet, [gate], pooled)[0].verdict == "PASS"
 
 
@@ -69,9 +78,11 @@ def test_a_planted_leak_of_another_kind_of_label_shows_nothing(planted: int) -> 
     own = [r for name in "abcd" for r in rows(0.0, dataset=name)]
     classes = {"a": 0, "b": 1, "c": 2, "d": 7, "planted": planted}
     found = shown(own, *rows(0.3, dataset="planted"), classes=classes)
-    yes = {place.dataset for place, (works, _) in found.items() if works}
+    yes = {place.dataset for place, v in found.items() if v.validated}
     assert yes == ({"a"}, {"b"}, {"c", "d"})[planted]
-    assert all(v[0] for v in shown(own, *rows(0.3, dataset="planted")).values())  # older stores
+    assert all(
+        v.validated for v in shown(own, *rows(0.3, dataset="planted")).values()
+    )  # older stores
 
 
 def test_the_positive_control_is_of_the_same_algorithm_side_and_budget() -> None:
@@ -82,7 +93,7 @@ def test_the_positive_control_is_of_the_same_algorithm_side_and_budget() -> None
 
     def yes(**extra: Any) -> bool:
         more = rows(0.3, **planted | {"known_rows": 20} | extra)
-        return bool(shown(own, *more, active=sides)[place][0])
+        return bool(shown(own, *more, active=sides)[place].validated)
 
     assert yes()
     assert yes(known_rows=None)  # it says nothing about a budget
@@ -103,7 +114,10 @@ def test_the_positive_control_is_of_the_same_grants() -> None:
         "white": {"peer_model": True, "victim": "shop"}, "planted white": {"peer_model": True},
     }  # fmt: skip
     found = shown(own, *more, grants=grants)
-    assert [(p.section, v[0]) for p, v in found.items()] == [("plain", False), ("white", True)]
+    assert [(p.section, v.validated) for p, v in found.items()] == [
+        ("plain", False),
+        ("white", True),
+    ]
     assert list(titles(found, grants)) == [
         "direction", "direction against shop with the others' models",
     ]  # fmt: skip
@@ -114,9 +128,9 @@ def test_an_attack_on_a_named_column_is_shown_to_work_on_another() -> None:
     """No column of the planted world is called so: there it ended in an error, and never passed."""
     own = rows(0.0, attack="attribute(column=zip)", attack_key="zip")
     more = rows(0.3, attack="attribute", attack_key="any", dataset="planted", adversary="passive")
-    assert [v[0] for v in shown(own, *more).values()] == [False]
+    assert [v.validated for v in shown(own, *more).values()] == [False]
     renamed = {"planted_as": {"zip": "attribute"}}
-    assert [v[0] for v in shown(own, *more, **renamed).values()] == [True]
+    assert [v.validated for v in shown(own, *more, **renamed).values()] == [True]
 
 
 def test_places_are_named_by_what_tells_them_apart() -> None:
@@ -129,6 +143,6 @@ def test_places_are_named_by_what_tells_them_apart() -> None:
 def test_alive_corrects_for_many_looks() -> None:
     noise = np.array([-0.02, 0.0, 0.02, 0.01, -0.01])
     shift = float(stats.t.isf(0.04, 4)) * noise.std(ddof=1) / np.sqrt(5)
-    assert told(shown(rows(shift, noise)))["direction"][0]
+    assert told(shown(rows(shift, noise)))["direction"].validated
     looks = [r for i in range(5) for r in rows(shift, noise, phase=f"p{i}")]
-    assert not told(shown(looks))["direction"][0]
+    assert not told(shown(looks))["direction"].validated

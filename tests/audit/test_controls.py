@@ -10,9 +10,10 @@ import pytest
 from scipy import stats
 
 from vflsec.audit.controls import Against, Leakage, advantages, strongest
-from vflsec.audit.gate import Gate, judge
+from vflsec.audit.gate import Gate
+from vflsec.audit.judge import judge
 from vflsec.audit.leakage import results_frame, rows_of, summarise
-from vflsec.audit.validated import place_of
+from vflsec.audit.validated import Validation, place_of
 
 GAPS = (0.0, 0.02, 0.05, 0.1)
 """How far each control is behind the best."""
@@ -130,7 +131,7 @@ def rates(true: float, seed: int) -> tuple[float, float, float]:
     """Shares of FAIL and of PASS at a limit of 0.1, and of FAIL by the named control alone."""
     count = 150
     summary = summarise(results_frame(audits(count, true, np.random.default_rng(seed))))
-    shown = {place_of(r): (True, "") for r in rows_of(summary)}
+    shown = {place_of(r): Validation(True, "") for r in rows_of(summary)}
     found = [v.verdict for v in judge(summary, [Gate(max=0.1, of="auc")], shown)]
     one = 0
     for r in rows_of(summary):

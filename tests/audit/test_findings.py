@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from vflsec.audit.findings import Finding, build_findings
-from vflsec.audit.gate import Gate, judge
+from vflsec.audit.gate import Gate
+from vflsec.audit.judge import judge
 from vflsec.audit.leakage import results_frame, rows_of, summarise
-from vflsec.audit.validated import place_of
+from vflsec.audit.validated import Validation, place_of
 
 NOISE = (-0.01, 0.0, 0.01, 0.0, 0.0)
 
@@ -37,7 +38,7 @@ def told(records: list[dict[str, Any]], *gates: Gate) -> list[str]:
 
 def found(records: list[dict[str, Any]], *gates: Gate) -> list[Finding]:
     summary = summarise(results_frame(records))
-    shown = {place_of(r): (True, "") for r in rows_of(summary) if r["attack"]}
+    shown = {place_of(r): Validation(True, "") for r in rows_of(summary) if r["attack"]}
     verdicts = judge(summary, gates, shown)
     return build_findings(summary, verdicts)
 

@@ -8,10 +8,11 @@ import pytest
 from gate_rows import LIVE, STEADY, one, rows, task, verdicts_of
 from scipy import stats
 
-from vflsec.audit.gate import Gate, Verdict, exit_code, judge
-from vflsec.audit.gate_selection import limits
+from vflsec.audit.gate import Gate, Rule, Verdict, exit_code, is_leak_limit
 from vflsec.audit.intervals import t_interval
+from vflsec.audit.judge import judge
 from vflsec.audit.leakage import is_undefended, results_frame, summarise
+from vflsec.audit.validated import Validation
 from vflsec.errors import ConfigError
 
 
@@ -79,14 +80,16 @@ def test_absolute_metrics_and_utility() -> None:
 
 def test_an_attack_that_is_not_alive_cannot_pass_a_system() -> None:
     gate = Gate(max=0.05)
-    dead = {"direction": (False, "advantage +0.001 in the positive control")}
+    dead = {"direction": Validation(False, "advantage +0.001 in the positive control")}
     found = one(rows(0.0), gate, dead)
     assert found.verdict == "INCONCLUSIVE"
-    assert "Not shown to be alive" in found.reason
+    assert (found.rule, found.detail) == ("not_validated", "undefended")
+    assert [place["attack"] for place in found.not_validated] == ["direction"]
     assert "+0.001 in the positive control" in found.reason
+    assert one(rows(0.0), gate, {}).detail == "none"
     assert one(rows(0.0), gate, {}).verdict == "INCONCLUSIVE"
     assert one(rows(0.0), gate).verdict == "PASS"
-    mixed = one([*rows(0.0), *rows(0.0, attack="norm")], gate, {**dead, "norm": (True, "")})
+    mixed = one([*rows(0.0), *rows(0.0, attack="norm")], gate, {**dead, "norm": LIVE["norm"]})
     assert mixed.verdict == "INCONCLUSIVE"
     assert one(rows(0.4), gate, dead).verdict == "FAIL"  # a measured leak needs no other proof
 
@@ -95,7 +98,7 @@ def test_a_gate_may_judge_attacks_on_one_thing_alone() -> None:
     """Columns leak, labels do not: each gate says its own, and one over both fails."""
     feature = [r | {"target": "feature"} for r in rows(0.4, attack="embedding_inversion")]
     both = [*rows(0.0), *feature]
-    live = {"direction": (True, ""), "embedding_inversion": (True, "")}
+    live = {"direction": Validation(True, ""), "embedding_inversion": Validation(True, "")}
     assert one(both, Gate(max=0.05), live).verdict == "FAIL"
     labels = one(both, Gate(max=0.05, target="label"), live)
     assert (labels.verdict, labels.attack) == ("PASS", "direction")
@@ -111,7 +114,7 @@ def test_fewer_than_two_seeds_never_decide() -> None:
         found = one(rows(mean, (0.0,)), Gate(max=0.05))
         assert found.verdict == "INCONCLUSIVE"
         assert (found.low, found.high, found.n) == (None, None, 1)
-        assert "takes at least 2" in found.reason
+        assert found.rule == "single_seed"
     two = one([*rows(0.0), *rows(0.0, (0.0,), attack="norm")], Gate(max=0.05))
     assert two.verdict == "INCONCLUSIVE"
 
@@ -121,10 +124,10 @@ def test_inconclusive_says_how_many_seeds_are_missing() -> None:
     found = one(rows(0.05 - 0.5 * sd), Gate(max=0.05))
     need = next(n for n in range(2, 99) if stats.t.ppf(0.95, n - 1) / np.sqrt(n) < 0.5)
     assert need == 13
-    assert f"about {need - 5} more seeds would decide it" in found.reason
+    assert (found.rule, found.stuck, found.more_seeds) == ("undecided", False, need - 5)
     exact = one(rows(0.05, (0.0625, -0.0625, 0.0)), Gate(max=0.05))
     assert exact.verdict == "INCONCLUSIVE"
-    assert "even 1000 seeds would not decide it" in exact.reason
+    assert (exact.rule, exact.stuck, exact.more_seeds) == ("undecided", True, None)
 
 
 def test_one_attack_that_would_fail_decides_whatever_the_others_do() -> None:
@@ -137,7 +140,6 @@ def test_one_attack_that_would_fail_decides_whatever_the_others_do() -> None:
     level = 0.05 * 0.95 / 2
     need = next(n for n in range(3, 99) if stats.t.isf(level, n - 1) * sd / np.sqrt(n) < 0.2)
     assert (need, found.more_seeds) == (4, 1)
-    assert "about 1 more seed would decide it" in found.reason
     still = one([*rows(0.0, noise), *at_limit], Gate(max=0.05))
     assert (still.verdict, still.more_seeds) == ("INCONCLUSIVE", None)
 
@@ -157,12 +159,12 @@ def test_what_seeds_cannot_decide_says_why() -> None:
 def test_what_was_not_measured_is_inconclusive_never_passed() -> None:
     gate = Gate(max=0.05, attack="direction")
     nothing = judge(summarise(results_frame([])), [gate], LIVE)
-    assert [v.verdict for v in nothing] == ["INCONCLUSIVE"]
+    assert [(v.verdict, v.rule) for v in nothing] == [("INCONCLUSIVE", "nothing_selected")]
     blind = rows(0, status="not-observable", reason="no gradient is sent to bank")
     found = one(blind, gate)
     assert found.verdict == "INCONCLUSIVE"
     assert "no gradient is sent to bank" in found.reason
-    assert found.value is None
+    assert (found.rule, found.value) == ("nothing_measured", None)
     assert one(rows(0.0, attack="norm"), gate).verdict == "INCONCLUSIVE"
     both = [*blind, *rows(0.0, attack="norm")]
     assert one(both, gate).verdict == "INCONCLUSIVE"
@@ -176,6 +178,7 @@ def test_a_failed_seed_blocks_pass_but_not_fail() -> None:
     error = rows(0, (0.0,), seed=9, status="error", reason="diverged")
     found = one([*rows(0.0), *error], gate)
     assert found.verdict == "INCONCLUSIVE"
+    assert found.rule == "failed_runs"
     assert found.reason == "Cannot pass: 1 seed of direction failed (diverged)."
     lost = [{**error[0], "attack": "norm", "metric": ""}]
     assert one([*rows(0.0), *lost], gate).verdict == "INCONCLUSIVE"
@@ -192,10 +195,8 @@ def test_an_attack_that_failed_blocks_gates_on_rows_or_stages(of: dict[str, str]
     gate = Gate(max=0.05, **of)  # type: ignore[arg-type]
     assert one(kept, gate).verdict == "PASS"
     found = one([*kept, lost | {"metric": "", "value": None}], gate)
-    assert (found.verdict, found.reason) == (
-        "INCONCLUSIVE",
-        "Cannot pass: 1 seed of norm failed (broke).",
-    )
+    assert (found.verdict, found.rule) == ("INCONCLUSIVE", "failed_runs")
+    assert "1 seed of norm failed (broke)" in found.reason
     there = [*kept, lost | {"phase": "later", "metric": "", "value": None}]
     assert one(there, gate).verdict == ("PASS" if "phase" in of else "INCONCLUSIVE")
     aside = lost | {"status": "not-observable", "metric": "", "value": None}
@@ -277,10 +278,10 @@ def test_a_perfect_leak_in_reverse_is_never_a_pass() -> None:
     found = one(records, Gate(max=0.1))
     assert found.verdict == "INCONCLUSIVE"
     assert found.value == pytest.approx(-0.62, abs=1e-3)
-    assert "ranks in reverse: turned round it would be 0.379" in found.reason
+    assert found.rule == "reversed_ranking"
+    assert "turned round it would be 0.379" in found.reason
     exact = one(rows(-0.5, (0.0,) * 5, controls=own), Gate(max=0.1))
-    assert exact.verdict == "INCONCLUSIVE"
-    assert "ranks in reverse" in exact.reason
+    assert (exact.verdict, exact.rule) == ("INCONCLUSIVE", "reversed_ranking")
     assert one(records, Gate("auc", max=0.7)).verdict == "INCONCLUSIVE"
     # half as far in reverse is excluded by the limit, and no reason any more
     assert one(rows(-0.05), Gate(max=0.1)).verdict == "PASS"
@@ -289,7 +290,7 @@ def test_a_perfect_leak_in_reverse_is_never_a_pass() -> None:
     few = [r | {"value": max(r["value"], 0.0)} for r in few]  # none: the rows are told last
     for gate in (Gate("tpr_at_1pct_fpr", max=0.1), Gate(max=0.1, of="tpr_at_1pct_fpr")):
         found = one([*records, *few], gate)
-        assert found.verdict == "INCONCLUSIVE"
+        assert (found.verdict, found.rule) == ("INCONCLUSIVE", "reversed_ranking")
         assert "turned round its advantage in auc is 0.379, and its tpr_at_1pct_fpr" in found.reason
         assert one([*rows(-0.003), *few], gate).verdict == "PASS"  # no more than chance does
     many = rows(-0.5, chance=0.9, metric="accuracy", primary="accuracy")
@@ -299,40 +300,37 @@ def test_a_perfect_leak_in_reverse_is_never_a_pass() -> None:
 def test_a_pass_takes_seeds_rows_and_figures_that_differ() -> None:
     gate = Gate(max=0.1)
     two = one(rows(0.0, (0.001, -0.001)), gate)
-    assert two.verdict == "INCONCLUSIVE"
-    assert (
-        two.reason == "Too little to pass on: direction has 2 seeds, and a pass takes at least 3."
-    )
-    assert two.more_seeds == 1
+    assert (two.verdict, two.rule) == ("INCONCLUSIVE", "underpowered")
+    assert (two.detail, two.more_seeds) == ("few_seeds", 1)
     assert one(rows(0.0, (0.001, 0.0, -0.001)), gate).verdict == "PASS"
     few = one(rows(0.0, n=19), gate)
-    assert (few.verdict, "on 19 rows" in few.reason) == ("INCONCLUSIVE", True)
+    assert (few.verdict, few.rule, few.detail) == ("INCONCLUSIVE", "underpowered", "few_rows")
     groups = [r | {"n": n} for r, n in zip(rows(0.0), (900, 6, 900, 900, 900), strict=True)]
     one_few = one(groups, gate)  # as where a group of rows stays on one side of the split
-    assert one_few.verdict == "INCONCLUSIVE"
-    assert "direction was scored on 6 rows on a seed, and a pass takes" in one_few.reason
+    assert (one_few.verdict, one_few.detail) == ("INCONCLUSIVE", "few_rows")
+    assert "6 rows on a seed" in one_few.reason
     none = [r | {"n": 0} if r["seed"] == 1 else r for r in groups]
-    assert "was scored on 0 rows on a seed" in one(none, gate).reason
+    assert one(none, gate).detail == "few_rows"
     tied = one(rows(0.0, (0.0,) * 5), gate)
-    assert (tied.verdict, "the same figure on all 5 seeds" in tied.reason) == ("INCONCLUSIVE", True)
+    assert (tied.verdict, tied.detail) == ("INCONCLUSIVE", "equal_figures")
     weak = ({"majority": {"value": 0.6 + e, "cv": None}} for e in (0.0, 0.01, -0.01, 0.02, 0.0))
     dead = [r | {"controls": c} for r, c in zip(rows(0.0, (0.0,) * 5), weak, strict=True)]
     blank = one(dead, gate)  # AUC 0.5 on every seed; it is the controls that differ
-    assert (blank.verdict, "tells no two rows apart" in blank.reason) == ("INCONCLUSIVE", True)
+    assert (blank.verdict, blank.detail) == ("INCONCLUSIVE", "all_tied")
     named = [r | {"attack": "dictionary"} for r in dead]  # it says so where it finds nothing
-    found = one(named, gate, {"dictionary": (True, "")})
+    found = one(named, gate, {"dictionary": Validation(True, "")})
     assert (found.verdict, found.detectable) == ("PASS", {})
-    assert one(named, gate, {"dictionary": (False, "")}).verdict == "INCONCLUSIVE"
+    assert one(named, gate, {"dictionary": Validation(False, "")}).verdict == "INCONCLUSIVE"
     silent = [*rows(0.0)[:2], *[r | {"value": None} for r in rows(0.0)[2:]]]
     lost = one([*silent, *rows(0.0)[2:3]], gate)
-    assert lost.verdict == "INCONCLUSIVE"
-    assert "a figure on 3 of 5 seeds" in lost.reason
+    assert (lost.verdict, lost.detail) == ("INCONCLUSIVE", "missing_seeds")
+    assert "3 of 5 seeds" in lost.reason
     gone = [*rows(0.0)[:3], *task(0.9)]  # two of five seeds left no row at all
-    assert "a figure on 3 of 5 seeds" in one(gone, gate).reason
+    assert one(gone, gate).detail == "missing_seeds"
     assert one(rows(0.4, (0.0, 0.0)), gate).verdict == "FAIL"  # what leaks leaks
     same = [r | {"value": 0.1} for r in rows(0.0, (0.0,) * 3, metric="accuracy", chance=0.1)]
     tenth = one(same, Gate("accuracy", max=0.2))  # three tenths, whose mean is no tenth
-    assert (tenth.verdict, "on all 3 seeds" in tenth.reason) == ("INCONCLUSIVE", True)
+    assert (tenth.verdict, tenth.detail) == ("INCONCLUSIVE", "equal_figures")
 
 
 def test_a_gate_that_can_neither_fail_nor_pass_says_why() -> None:
@@ -382,7 +380,7 @@ def test_equal_figures_are_no_accident_where_no_message_changed_an_answer() -> N
     assert (without.verdict, without.value) == ("PASS", pytest.approx(-0.01))
     assert "direction answered as it does without any message on every seed" in without.reason
     once = one(beside((0.56,) * 4 + (0.55,)), gate)
-    assert (once.verdict, "the same figure on all 5" in once.reason) == ("INCONCLUSIVE", True)
+    assert (once.verdict, once.detail) == ("INCONCLUSIVE", "equal_figures")
     lost = one(beside((0.56,) * 4 + (None,)), gate)  # type: ignore[arg-type]
     assert lost.verdict == "INCONCLUSIVE"
 
@@ -394,8 +392,8 @@ def test_a_pass_rests_on_a_control_with_every_seed() -> None:
     rest = rows(0.2, (0.0, 0.001, 0.002, 0.001, 0.0), controls=least)[2:]
     found = one([*some, *rest], Gate(max=0.1))
     assert found.verdict == "INCONCLUSIVE"
-    assert "logistic, the control that was named beforehand beside direction, has a" in found.reason
-    assert "figure on 2 of 5 seeds" in found.reason
+    assert (found.rule, found.detail) == ("underpowered", "baseline_missing_seeds")
+    assert "2 of 5 seeds" in found.reason
 
 
 def test_an_error_of_an_attack_is_limited_from_below_by_the_same_rules() -> None:
@@ -405,7 +403,7 @@ def test_an_error_of_an_attack_is_limited_from_below_by_the_same_rules() -> None
     gate = Gate("relative_error", min=0.5)
     assert one(errors, gate).verdict == "PASS"
     assert one(errors, gate, {}).verdict == "INCONCLUSIVE"
-    assert "alive" in one(errors, gate, {}).reason
+    assert one(errors, gate, {}).rule == "not_validated"
     assert one(errors[:2], gate).verdict == "INCONCLUSIVE"
     assert one([r | {"n": 5} for r in errors], gate).verdict == "INCONCLUSIVE"
     assert "No relative_error below 0.5 was found" in one(errors, gate).reason
@@ -421,9 +419,9 @@ def test_a_maximum_of_an_error_limits_no_leak_and_says_so(metric: str, chance: f
     below, above = Gate(metric, max=chance / 2), Gate(metric, min=chance / 2)
     passed = one(known, below)
     assert passed.verdict == "PASS"
-    assert f"less {metric} is better for an attack" in passed.warning
+    assert passed.warnings == ("limits_no_leak",)
     assert "was found" not in passed.reason
-    assert (limits(below), limits(above)) == (False, True)
+    assert (is_leak_limit(below), is_leak_limit(above)) == (False, True)
     assert one(known, above).verdict == "FAIL"
 
 
@@ -438,7 +436,7 @@ def test_what_canaries_measured_on_some_seeds_alone_passes_nothing(lost: Any) ->
     ]  # fmt: skip
     open_ = one(seen, Gate("epsilon_lower", max=1.0))
     assert (open_.verdict, open_.more_seeds) == ("INCONCLUSIVE", 1)
-    assert "epsilon_lower has a figure on 2 of 3 seeds" in open_.reason
+    assert (open_.rule, open_.detail) == ("underpowered", "missing_seeds")
 
 
 def test_a_stack_is_undefended_only_where_all_of_it_is_off() -> None:
@@ -462,7 +460,8 @@ def test_a_stack_is_undefended_only_where_all_of_it_is_off() -> None:
 def test_exit_codes() -> None:
     def of(*verdicts: str) -> int:
         gate = Gate(max=0.1)
-        return exit_code([Verdict(gate, v, None, None, None, 0.1, 0, "") for v in verdicts])
+        made = [Verdict.of_nothing(gate, Rule.NOTHING_MEASURED, "", v) for v in verdicts]
+        return exit_code(made)
 
     assert [of(), of("PASS"), of("PASS", "INCONCLUSIVE"), of("INCONCLUSIVE", "FAIL", "PASS")] == [
         0, 0, 3, 1,

@@ -10,7 +10,8 @@ from gate_rows import LIVE, STEADY, WIDE, at, one, rows, task
 from scipy import stats
 
 from vflsec.audit.dosing import place_key
-from vflsec.audit.gate import Gate, Verdict, exit_code, judge
+from vflsec.audit.gate import Gate, Verdict, exit_code
+from vflsec.audit.judge import judge
 from vflsec.audit.leakage import results_frame, rows_of, summarise
 
 
@@ -56,6 +57,7 @@ def test_a_pass_that_would_have_missed_a_leak_of_the_limit_warns() -> None:
     need = next(n for n in range(5, 99) if least(n) <= 0.1)
     assert (round(least(5), 4), need) == (0.1116, 6)
     assert (found.verdict, found.more_seeds) == ("PASS", 1)
+    assert (found.rule, found.warnings) == ("within", ("insensitive",))
     assert found.detectable == {"direction": pytest.approx(least(5))}
     assert found.warning == (
         "this audit would only have found a leak of 0.11 (direction), above the limit 0.1; "
@@ -70,11 +72,13 @@ def test_a_pass_that_would_have_missed_a_leak_of_the_limit_warns() -> None:
     for gate in (Gate(max=0.12), Gate("auc", max=0.65), Gate(max=0.1, detect=0.12)):
         other = one(rows(0.0, WIDE), gate)
         assert (other.verdict, other.warning, other.more_seeds) == ("PASS", "", None)
+        assert (other.rule, other.warnings) == ("within", ())
 
 
 def test_a_gate_that_asks_what_would_be_found_does_not_pass_blindly() -> None:
     found = blind([*rows(0.0, WIDE), *rows(0.0, attack="norm")], detect=0.05)
     assert (found.verdict, found.warning, found.attack) == ("INCONCLUSIVE", "", "direction")
+    assert (found.rule, found.warnings) == ("insensitive", ())
     assert found.reason == (
         "Too little to pass on: this audit would only have found a leak of 0.11 (direction), above "
         f"its detect = 0.05; about {found.more_seeds} more seeds would do."
@@ -90,7 +94,7 @@ def test_a_gate_that_asks_what_would_be_found_does_not_pass_blindly() -> None:
     assert blind(rows(0.0), detect=0.0098).verdict == "INCONCLUSIVE"
     assert one(rows(0.4, WIDE), Gate(max=0.1, detect=0.05)).verdict == "FAIL"  # it was found
     far = blind(rows(0.0), detect=1e-4)
-    assert (far.more_seeds, "add seeds or known rows" in far.reason) == (None, True)
+    assert (far.rule, far.more_seeds) == ("insensitive", None)
 
 
 def test_planted_leaks_are_asked_before_the_spread() -> None:
@@ -102,6 +106,7 @@ def test_planted_leaks_are_asked_before_the_spread() -> None:
         (found,) = judge(summary, [Gate(max=0.1)], at(summary, LIVE), {key: size})
         assert (found.verdict, found.more_seeds) == ("PASS", None)
         said[size] = found.warning
+        assert found.warnings == (() if size == 0.05 else ("insensitive",))
         assert "would only have found" not in found.reason
         assert found.reason.endswith("Add seeds or known rows.") == (size is None)
         assert found.reason.endswith("limit 0.1; add seeds or known rows.") == (size == 0.3)
@@ -123,10 +128,8 @@ def test_a_dose_speaks_of_its_own_section_alone() -> None:
     key = place_key(next(r for r in rows_of(summary) if r["attack_key"] == "a"))
     gate = Gate(max=0.1, detect=0.05)
     (found,) = judge(summary, [gate], at(summary, LIVE), {key: 0.01})
-    assert (found.verdict, found.dosed) == ("INCONCLUSIVE", {})
-    assert "would only have found a leak of 0.11 (direction), above its detect = 0.05" in (
-        found.reason
-    )
+    assert (found.verdict, found.dosed, found.rule) == ("INCONCLUSIVE", {}, "insensitive")
+    assert "0.11 (direction)" in found.reason
     alone = summarise(results_frame(dosed))
     (found,) = judge(alone, [gate], at(alone, LIVE), {key: 0.01})
     assert (found.verdict, found.dosed) == ("PASS", {"direction": 0.01})

@@ -7,7 +7,8 @@ import pytest
 from gate_rows import LIVE, at, rows, verdicts_of
 from scipy import stats
 
-from vflsec.audit.gate import Gate, judge
+from vflsec.audit.gate import Gate
+from vflsec.audit.judge import judge
 from vflsec.audit.leakage import results_frame, summarise
 from vflsec.audit.metrics import score
 from vflsec.core.guess import Guess, Truth

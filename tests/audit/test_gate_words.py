@@ -9,7 +9,7 @@ from gate_rows import one, rows
 from vflsec.audit.controls import Against, Leakage
 from vflsec.audit.gate import Gate
 from vflsec.audit.gate_candidate import Candidate
-from vflsec.audit.verdict_text import between
+from vflsec.audit.verdict_text import format_undecided
 
 
 def test_a_pass_says_where_controls_leave_no_room() -> None:
@@ -48,7 +48,7 @@ def test_fewer_rows_than_there_are_cure_nothing() -> None:
     def said(*spreads: float) -> str:
         against = [Against(f"c{k}", 0.6, 0.15 + k / 100, sd, 3) for k, sd in enumerate(spreads)]
         lead = Candidate(row, Leakage(tuple(against), "c0"), 1, 0.1)
-        return between(lead, 5, gate, 0.05)
+        return format_undecided(lead, 5, gate, 0.05)
 
     assert "or about 455 target rows instead of 400." in said(0.0316)
     assert said(0.01, 0.2).endswith("about 5 more seeds would decide it.")

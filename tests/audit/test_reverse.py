@@ -15,7 +15,7 @@ from vflsec.audit.gate import Gate
 from vflsec.audit.leakage import results_frame, rows_of, summarise
 from vflsec.audit.metrics import score
 from vflsec.audit.pareto_front import trials
-from vflsec.audit.validated import place_of
+from vflsec.audit.validated import Validation, place_of
 from vflsec.core.guess import Guess, Truth
 
 
@@ -60,7 +60,7 @@ def test_surest_rows_in_reverse_are_never_a_pass() -> None:
     for gate in wide:
         found = one(records, gate)
         assert found.verdict == "INCONCLUSIVE"
-        assert "ranks in reverse: turned round it would be 0." in found.reason
+        assert found.rule == "reversed_ranking"
         assert one([r | {"turned": None} for r in records], gate).verdict == "PASS"  # as it was
     assert all(r["turned"] is None for r in by["auc"])  # 1 less the value says it
 
@@ -133,8 +133,8 @@ def test_several_classes_in_reverse_or_under_each_others_names_are_never_a_pass(
     assert max(rank) < 0.45
     for gate in (Gate(max=0.1), Gate("accuracy", max=0.3), Gate(max=0.1, of="balanced_accuracy")):
         found = one(records, gate)
-        assert found.verdict == "INCONCLUSIVE", found.reason
-        assert "ranks in reverse: turned round its advantage in auc is 0." in found.reason
+        assert (found.verdict, found.rule) == ("INCONCLUSIVE", "reversed_ranking"), found.reason
+        assert "its advantage in auc is 0." in found.reason
         assert f"its {gate.of or 'accuracy'} was not measured" in found.reason
     assert one(of_classes(0), Gate(max=0.1)).verdict == "FAIL"
 
@@ -162,12 +162,12 @@ def test_no_baseline_passes_on_classes_in_reverse() -> None:
     """It looked like a fall by 0.9."""
     before = advantages(results_frame(of_classes(0)))
     now = results_frame(of_classes(-1))
-    alive = {place_of(r): (True, "planted") for r in rows_of(summarise(now))}
+    alive = {place_of(r): Validation(True, "planted") for r in rows_of(summarise(now))}
     (v,) = regressions(now, before, alive)
     assert v.verdict == "PASS"  # the rise is measured against a leak of all labels
     harmless = advantages(results_frame(of_classes(None)))
     (v,) = regressions(now, harmless, alive)
-    assert (v.verdict, "ranks in reverse" in v.reason) == ("INCONCLUSIVE", True)
+    assert (v.verdict, v.rule) == ("INCONCLUSIVE", "reversed_ranking")
 
 
 def noisy(value: Any, control: Any, n: int = 3) -> list[dict[str, Any]]:
@@ -190,12 +190,11 @@ def test_noise_of_few_seeds_is_not_said_to_rank_in_reverse_and_seeds_are_its_cur
     for _ in range(300):
         value, control = draw.normal(0.5, 0.04, 3), draw.normal(0.5, 0.04 / 1.5, 3)
         found.append(one(noisy(value, control), Gate(max=0.1)))
-    sure = [v for v in found if "ranks in reverse" in v.reason]
-    turned = [v for v in found if "and turned round " in v.reason]
+    sure = [v for v in found if v.rule == "reversed_ranking"]
+    turned = [v for v in found if v.rule == "either_direction"]
     assert len(sure) <= 15  # 5 %
     assert len(turned) > 40
     assert all(v.verdict == "INCONCLUSIVE" and v.more_seeds for v in turned)
-    assert all("has the labels" not in v.reason for v in turned)
     v = turned[0]
     assert v.reason.endswith(
         "does not show to be within 0.1; about "
@@ -208,6 +207,7 @@ def test_the_seeds_that_would_tell_do() -> None:
     value, control = [0.53, 0.42, 0.50], [0.50, 0.50, 0.50]
     v = one(noisy(value, control), Gate(max=0.1))
     assert (v.verdict, v.value) == ("INCONCLUSIVE", pytest.approx(-0.05 / 3))
+    assert v.rule == "either_direction"
     assert "turned round 0.017" in v.reason
     n = 3 + v.more_seeds
     half = {k: stats.t.ppf(0.95, k - 1) * np.std(value, ddof=1) / k**0.5 for k in (n - 1, n)}
@@ -217,9 +217,11 @@ def test_the_seeds_that_would_tell_do() -> None:
 def test_a_reversal_that_is_sure_and_small_asks_for_seeds_and_a_large_one_does_not() -> None:
     control = [0.50, 0.50, 0.50]
     small = one(noisy([0.42, 0.47, 0.41], control), Gate(max=0.1))
-    assert "it ranks in reverse: turned round it would be 0.067" in small.reason
+    assert small.rule == "reversed_ranking"
+    assert "turned round it would be 0.067" in small.reason
     assert small.more_seeds is not None
     assert f"(about {small.more_seeds} more seed" in small.reason
     large = one(noisy([0.24, 0.28, 0.23], control), Gate(max=0.1))
-    assert "it ranks in reverse: turned round it would be 0.250" in large.reason
+    assert large.rule == "reversed_ranking"
+    assert "turned round it would be 0.250" in large.reason
     assert large.more_seeds is None

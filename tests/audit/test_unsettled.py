@@ -8,12 +8,13 @@ import pytest
 from gate_rows import LIVE, one, rows
 
 from vflsec.audit.gate import Gate
-from vflsec.audit.underpowered import Unsettled, in_words, unsettled
+from vflsec.audit.underpowered import Unanswered, explain_unanswered, find_unanswered
+from vflsec.audit.validated import Validation
 
 ASKED = "message_completion(question=largest tenth)"
 FAR = "message_completion(question=far from the median)"
 VALUE = "message_completion"
-ALL = dict.fromkeys((ASKED, FAR, VALUE), (True, "planted leak found"))
+ALL = dict.fromkeys((ASKED, FAR, VALUE), Validation(True, "planted leak found"))
 NOISE = (0.15, -0.2, 0.1, -0.1, 0.05)
 """Of mean 0: its upper bound at five seeds is 0.14."""
 
@@ -32,6 +33,7 @@ def test_a_question_that_few_rows_cannot_answer_keeps_no_gate_open() -> None:
     """20 of 200 rows are in a tenth, of which five seeds promise bounds 0.09 away; limit 0.1."""
     verdict = one([*value(), *asked(0.0)], Gate(max=0.1), ALL)
     assert (verdict.verdict, verdict.attack) == ("PASS", VALUE)
+    assert (verdict.rule, verdict.warnings) == ("within", ("question_underpowered",))
     assert verdict.warning == (
         "5 seeds of 200 rows do not answer whether a value is in the largest tenth "
         "(message_completion), which could have failed the gate only; 13 seeds or more rows would "
@@ -66,15 +68,16 @@ def test_it_is_weighed_where_nothing_else_answers_the_gate() -> None:
 
 
 def test_one_that_is_not_shown_to_be_alive_is_set_aside_beside_others_that_are() -> None:
-    live = {**ALL, ASKED: (False, "advantage +0.01")}
+    live = {**ALL, ASKED: Validation(False, "advantage +0.01")}
     verdict = one([*value(), *asked(0.0, n=2000)], Gate(max=0.1), live)
     assert (verdict.verdict, verdict.attack) == ("PASS", VALUE)
+    assert verdict.warnings == ("question_not_validated",)
     assert verdict.warning == (
         "message_completion is not shown to tell whether a value is in the largest tenth "
         "(advantage +0.01), so its silence there proves nothing"
     )
-    dead = one([*value(), *asked(0.0)], Gate(max=0.1), {**live, VALUE: (False, "broken")})
-    assert dead.verdict == "INCONCLUSIVE"
+    dead = one([*value(), *asked(0.0)], Gate(max=0.1), {**live, VALUE: Validation(False, "broken")})
+    assert (dead.verdict, dead.rule) == ("INCONCLUSIVE", "not_validated")
 
 
 def test_a_gate_that_names_the_attack_does_not_wait_for_a_question_that_is_not_asked() -> None:
@@ -103,7 +106,7 @@ def test_rows_seeds_and_the_limit_say_whether_it_is_judged(
     question: str, n: int, seeds: int, limit: float, judged: bool
 ) -> None:
     row = {"of_label": question, "attack": ASKED, "metric": "auc", "n": n}
-    assert (unsettled(row, seeds, "", Gate(max=limit)) is None) is judged
+    assert (find_unanswered(row, seeds, None, Gate(max=limit)) is None) is judged
 
 
 def test_other_attacks_wait_as_they_did() -> None:
@@ -113,13 +116,15 @@ def test_other_attacks_wait_as_they_did() -> None:
 
 def test_what_is_not_answered_is_said_once_for_all() -> None:
     left = [
-        Unsettled(a, q, "", 340, 3, k)
+        Unanswered(a, q, None, 340, 3, k)
         for a in ("message_completion", "zero_pattern")
         for q, k in (("far from the median", 4), ("largest tenth", 8))
     ]
-    assert in_words(left) == (
+    (said,) = explain_unanswered(left)
+    assert said.code == "question_underpowered"
+    assert said.text == (
         "3 seeds of 340 rows do not answer whether a value is far from the median or in the "
         "largest tenth (message_completion and zero_pattern), which could have failed the gate "
         "only; 8 seeds or more rows would do"
     )
-    assert in_words([]) == ""
+    assert explain_unanswered([]) == []

@@ -16,9 +16,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "audit"))
 from gate_rows import STEADY, at, rows
 
 import vflsec
-from vflsec.audit.gate import Gate, judge
+from vflsec.audit.gate import Gate
+from vflsec.audit.judge import judge
 from vflsec.audit.leakage import results_frame, summarise
 from vflsec.audit.multilabel import by_label, in_words
+from vflsec.audit.validated import Validation
 from vflsec.cli import main as cli
 from vflsec.config.scenario import load_scenario
 from vflsec.engine.dry_run import make_plan
@@ -170,7 +172,7 @@ def test_a_gate_sees_the_one_label_that_leaks_and_a_mean_does_not() -> None:
     records, attacks = ten(0.5)
     frame = results_frame(records)
     summary = summarise(frame)
-    live = {f"norm(label={x})": (True, "planted leak found") for x in TEN}
+    live = {f"norm(label={x})": Validation(True, "planted leak found") for x in TEN}
     (verdict,) = judge(summary, [Gate(max=0.1)], at(summary, live))
     assert (verdict.verdict, verdict.attack) == ("FAIL", "norm(label=d3)")
     ((row),) = by_label(frame, attacks, 0.95)
@@ -196,7 +198,7 @@ def test_a_label_without_a_figure_is_left_out_of_the_mean_and_said() -> None:
     assert (row["labels"], row["left_out"]) == (9, ["d7"])
     assert row["advantage"] == pytest.approx(0.2 / 9)
     assert "9 labels (d7 left out)" in in_words([row])[0]
-    live = {f"norm(label={x})": (True, "planted leak found") for x in TEN}
+    live = {f"norm(label={x})": Validation(True, "planted leak found") for x in TEN}
     summary = summarise(results_frame(lost))
     (verdict,) = judge(summary, [Gate(max=0.5)], at(summary, live))
     assert verdict.verdict == "INCONCLUSIVE"
@@ -220,7 +222,7 @@ def test_every_label_has_a_control_of_its_own_named_beforehand() -> None:
 def test_harmless_labels_do_not_fail_more_often_for_being_many() -> None:
     """Ten labels at the limit that rise and fall together: accusations in at most 5 % of audits."""
     g = np.random.default_rng(0)
-    live = {f"norm(label={x})": (True, "planted leak found") for x in TEN}
+    live = {f"norm(label={x})": Validation(True, "planted leak found") for x in TEN}
     failed, times = 0, 40
     for _ in range(times):
         noise = 0.02 * g.standard_normal(5)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from vflsec.audit.gate import Gate, judge
+from vflsec.audit.gate import Gate
+from vflsec.audit.judge import judge
 from vflsec.audit.leakage import results_frame, summarise
 from vflsec.audit.pareto_front import trials
 from vflsec.audit.tradeoff_curves import curves
@@ -66,9 +67,8 @@ def test_first_weights_that_are_put_back_are_no_evidence(tmp_path: Path) -> None
     attack = frame[(frame["attack"] != "") & (frame["status"] == "error")]
     assert attack["seed"].tolist() == [0, 1, 2]
     assert [v.verdict for v in audit.verdicts] == ["INCONCLUSIVE"] * 2
-    assert audit.verdicts[0].reason == (
-        f"Cannot pass: 3 seeds of model_completion failed ({DIVERGED})."
-    )
+    assert audit.verdicts[0].rule == "failed_runs"
+    assert f"3 seeds of model_completion failed ({DIVERGED})" in audit.verdicts[0].reason
 
 
 def record(seed: int, attack: str, value: float | None, **extra: Any) -> dict[str, Any]:
@@ -101,8 +101,8 @@ def test_what_survivors_cost_is_not_the_cost() -> None:
     (point,) = [p for p in summary if p.attack == "norm" and p.strength == 1]
     assert (point.utility.mean, point.failed_trainings) == (pytest.approx(0.902), 2)
     (verdict,) = judge(summary, [Gate("utility_drop", max=0.1, defense="iso")], {})
-    assert verdict.verdict == "INCONCLUSIVE"
-    assert verdict.reason == "Cannot pass: 2 seeds of auc failed (diverged)."
+    assert (verdict.verdict, verdict.rule) == ("INCONCLUSIVE", "failed_runs")
+    assert "2 seeds of auc failed (diverged)" in verdict.reason
     curve = curves(summary).set_index("defense").loc["iso"]
     assert np.isnan(curve["cap"])
     assert curve["dcs"] == [None]
@@ -117,8 +117,8 @@ def test_a_drop_against_some_seeds_alone_does_not_pass() -> None:
     ]  # fmt: skip
     summary = summarise(results_frame(turned))
     (verdict,) = judge(summary, [Gate("utility_drop", max=0.1, defense="iso")], {})
-    assert verdict.verdict == "INCONCLUSIVE"
-    assert verdict.reason == "Too little to pass on: utility_drop has a figure on 3 of 5 seeds."
+    assert (verdict.verdict, verdict.detail) == ("INCONCLUSIVE", "missing_seeds")
+    assert "utility_drop has a figure on 3 of 5 seeds" in verdict.reason
     assert curves(summary).set_index("defense").loc["iso", "dcs"] == [None]
 
 

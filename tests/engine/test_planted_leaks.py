@@ -129,10 +129,8 @@ def test_a_distance_or_a_tail_that_is_told_plainly_fails_the_gate(
     else:
         assert verdict["verdict"] == "PASS"
         assert verdict["attack"] == "message_completion"
-        assert (
-            "do not answer whether a value is far from the median or in the largest tenth or in "
-            "the smallest tenth (message_completion)"
-        ) in verdict["warning"]
+        assert "question_underpowered" in verdict["warnings"]
+        assert "far from the median or in the largest tenth or in " in verdict["warning"]
 
 
 @pytest.mark.slow
@@ -167,7 +165,7 @@ def test_a_tail_that_comes_first_or_gets_zeros_fails_the_gate(
     verdict = verdict_of(tmp_path, attacks, 'task = "regression"')
     if told == "nothing":
         assert (verdict["verdict"], verdict["attack"]) == ("PASS", "residual")
-        assert "do not answer" not in verdict["warning"]
+        assert "question_underpowered" not in verdict["warnings"]
     else:
         assert verdict["verdict"] == "FAIL"
         assert verdict["attack"] == "zero_pattern(question=largest tenth)"

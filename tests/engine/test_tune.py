@@ -296,18 +296,20 @@ def test_both_epsilons_of_a_claiming_defense(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """What is claimed of the chosen strength, and what canaries measured there."""
-    from vflsec.audit.gate import Gate, Verdict
+    from vflsec.audit.gate import Gate, Origin, Rule, Verdict
 
     def verdict(strength: float) -> Verdict:
-        gate = Gate(metric="epsilon_lower", max=1 / strength, name="claimed epsilon is held")
+        gate = Gate(metric="epsilon_lower", max=1 / strength)
         return Verdict(
-            gate, "PASS", 0.4 / strength, 0.0, None, 1 / strength, 5, "", defense="label_dp",
-            strength=strength,
+            gate, "PASS", 0.4 / strength, 0.0, None, 1 / strength, 5, "", Rule.WITHIN,
+            origin=Origin.CLAIM, defense="label_dp", strength=strength,
         )  # fmt: skip
 
     def audit(scenario: Any, folder: Path, **_: Any) -> Any:
         grid = scenario.resolved()["defense"][0]["strength"]
-        other = Verdict(Gate(metric="epsilon_lower", max=9.0), "PASS", 8, 0, None, 9, 5, "")
+        other = Verdict(
+            Gate(metric="epsilon_lower", max=9.0), "PASS", 8, 0, None, 9, 5, "", Rule.WITHIN
+        )
         made = [verdict(s) for s in grid if s]
         return type("A", (), {"results": grid, "verdicts": [other, *made]})
 

@@ -23,15 +23,19 @@ from vflsec.audit.baseline import (
 )
 from vflsec.audit.change import change
 from vflsec.audit.leakage import results_frame, summarise
-from vflsec.audit.validated import Place
+from vflsec.audit.validated import Place, Validation
 from vflsec.cli import main as cli
 from vflsec.engine.read_results import compare_folders, read_any, read_audit
 from vflsec.epsilon.claimed_vs_measured import contradictions, pairs
 from vflsec.errors import ConfigError
 
+PLANTED = Validation(True, "planted")
+
 
 def live(
-    *attacks: str, shown: tuple[bool, str] = (True, "planted"), sections: Sequence[str] = ("",)
+    *attacks: str,
+    shown: Validation = PLANTED,
+    sections: Sequence[str] = ("",),
 ) -> dict[Place, Any]:
     return {Place("toy", "splitnn", "bank", a, None, s): shown for a in attacks for s in sections}
 
@@ -66,7 +70,7 @@ def test_paired_changes_by_hand(tmp_path: Path) -> None:
     before = stored({"a0": OLD}, tmp_path)
     new = [v + d for v, d in zip(OLD, (0.05, 0.06, 0.04, 0.05, 0.05), strict=True)]
     (v,) = regressions(frame({"a0": new}), before, LIVE)
-    assert v.verdict == "FAIL"
+    assert (v.verdict, v.rule, v.origin) == ("FAIL", "regression", "baseline")
     assert v.value == pytest.approx(0.05)
     half = stats.t.ppf(0.95, 4) * np.std([0.05, 0.06, 0.04, 0.05, 0.05], ddof=1) / np.sqrt(5)
     assert (v.low, v.high) == (pytest.approx(0.05 - half), pytest.approx(0.05 + half))
@@ -77,8 +81,8 @@ def test_paired_changes_by_hand(tmp_path: Path) -> None:
     (v,) = regressions(frame({"a0": [x - 0.1 for x in OLD]}), before, LIVE)
     assert v.verdict == "PASS"
     (v,) = regressions(frame({"a0": [x - 0.5 for x in OLD]}), before, LIVE)
-    assert v.verdict == "INCONCLUSIVE"
-    assert "ranks in reverse: turned round it would be 0.400" in v.reason
+    assert (v.verdict, v.rule) == ("INCONCLUSIVE", "reversed_ranking")
+    assert "turned round it would be 0.400" in v.reason
 
 
 def test_a_rise_holds_against_every_control_or_it_is_none(tmp_path: Path) -> None:
@@ -127,7 +131,7 @@ def test_a_baseline_that_tolerates_any_rise_passes_nothing(tmp_path: Path) -> No
     (v,) = regressions(frame({"a0": [0.45, 0.46, 0.44]}), before, LIVE)
     assert v.threshold == pytest.approx(2.5 * 0.4 / np.sqrt(3))
     assert (v.verdict, v.value) == ("INCONCLUSIVE", pytest.approx(0.45))
-    assert "differ so much that any rise is tolerated (an advantage in auc reaches 0.5)" in v.reason
+    assert (v.rule, v.detail) == ("underpowered", "any_rise_tolerated")
 
 
 def test_other_seeds_are_compared_unpaired(tmp_path: Path) -> None:
@@ -146,7 +150,7 @@ def test_a_rise_that_is_not_sure_is_inconclusive_and_says_how_many_seeds(tmp_pat
     (v,) = regressions(frame({"a0": new}), before, LIVE)
     assert v.verdict == "INCONCLUSIVE"
     assert v.more_seeds is not None
-    assert f"about {v.more_seeds} more seeds would decide it" in v.reason
+    assert v.rule == "undecided"
     sd = np.std([0.3, -0.2, 0.25, -0.15, 0.1], ddof=1)
     need = next(n for n in range(2, 999) if stats.t.ppf(0.95, n - 1) * sd / np.sqrt(n) < 0.06)
     assert v.more_seeds == need - 5
@@ -156,11 +160,11 @@ def test_what_is_gone_or_dead_never_passes(tmp_path: Path) -> None:
     before = stored({"a0": OLD, "a1": OLD}, tmp_path)
     found = regressions(frame({"a0": OLD}), before, LIVE)
     assert [(v.attack, v.verdict) for v in found] == [("a0", "PASS"), ("a1", "INCONCLUSIVE")]
+    assert [v.rule for v in found] == ["within", "no_longer_measured"]
     assert "--update-baseline" in found[1].reason
-    dead = live("a0", shown=(False, "advantage +0.001"))
+    dead = live("a0", shown=Validation(False, "advantage +0.001"))
     (v, _) = regressions(frame({"a0": [0.0] * 5}), before, dead)
-    assert v.verdict == "INCONCLUSIVE"
-    assert "Not shown to be alive" in v.reason
+    assert (v.verdict, v.rule) == ("INCONCLUSIVE", "not_validated")
 
 
 def test_a_pass_takes_the_evidence_that_a_gate_takes(tmp_path: Path) -> None:
@@ -172,11 +176,12 @@ def test_a_pass_takes_the_evidence_that_a_gate_takes(tmp_path: Path) -> None:
     new.loc[1:, ["status", "value"]] = ["error", float("nan")]
     (v,) = regressions(new, before, LIVE)
     assert (v.verdict, v.value) == ("INCONCLUSIVE", pytest.approx(0.01))
-    assert "too little to pass on: it has a figure on 1 of 5 seeds" in v.reason
+    assert (v.rule, v.detail) == ("underpowered", "missing_seeds")
+    assert "1 of 5 seeds" in v.reason
     (v,) = regressions(frame({"a0": OLD[:2]}), before, LIVE)
-    assert (v.verdict, "it has 2 seeds" in v.reason) == ("INCONCLUSIVE", True)
+    assert (v.verdict, v.detail) == ("INCONCLUSIVE", "few_seeds")
     (v,) = regressions(frame({"a0": OLD}, n=19), before, LIVE)
-    assert (v.verdict, "on 19 rows" in v.reason) == ("INCONCLUSIVE", True)
+    assert (v.verdict, v.detail) == ("INCONCLUSIVE", "few_rows")
 
 
 def test_attacks_that_only_grants_tell_apart_are_compared_apart(tmp_path: Path) -> None:
@@ -201,7 +206,7 @@ def test_attacks_that_only_grants_tell_apart_are_compared_apart(tmp_path: Path) 
     elsewhere = live("a0", sections="a")  # silence of the other is no proof
     silent = regressions(both(0.2, -0.2), before, elsewhere)
     assert [v.verdict for v in silent] == ["FAIL", "INCONCLUSIVE"]
-    assert "Not shown to be alive" in silent[1].reason
+    assert silent[1].rule == "not_validated"
 
 
 def test_noise_does_not_fail_many_points(tmp_path: Path) -> None:
@@ -226,21 +231,22 @@ CLAIM = {"dataset": "toy", "algorithm": "splitnn", "defense": "label_dp", "stren
 
 
 @pytest.mark.parametrize(
-    ("values", "claimed", "verdict"),
+    ("values", "claimed", "verdict", "rule"),
     [
-        ([0.5, 0.6, 0.4, 0.2, 0.7], 1.0, "PASS"),
-        ([1.2, 0.6, 0.4, 0.2, 0.7], 1.0, "INCONCLUSIVE"),  # 1 of 5: P = 0.23
-        ([1.2, 1.3, 0.4, 0.2, 0.7], 1.0, "FAIL"),  # 2 of 5: P = 0.023
-        ([1.2], 1.0, "INCONCLUSIVE"),
-        ([0.0, 0.0, 0.0], 1.0, "INCONCLUSIVE"),  # a canary that finds nothing anywhere
+        ([0.5, 0.6, 0.4, 0.2, 0.7], 1.0, "PASS", "within"),
+        ([1.2, 0.6, 0.4, 0.2, 0.7], 1.0, "INCONCLUSIVE", "undecided"),  # 1 of 5: P = 0.23
+        ([1.2, 1.3, 0.4, 0.2, 0.7], 1.0, "FAIL", "claim_contradicted"),  # 2 of 5: P = 0.023
+        ([1.2], 1.0, "INCONCLUSIVE", "undecided"),
+        # a canary that finds nothing anywhere
+        ([0.0, 0.0, 0.0], 1.0, "INCONCLUSIVE", "not_validated"),
     ],
 )
-def test_claimed_epsilons(values: list[float], claimed: float, verdict: str) -> None:
+def test_claimed_epsilons(values: list[float], claimed: float, verdict: str, rule: str) -> None:
     made = frame({"canary": values}, metric="epsilon_lower", chance=None, controls={},
                  defense="label_dp", strength=1.0)  # fmt: skip
     made["value"] = values
     (v,) = contradictions(made, [CLAIM | {"epsilon": claimed}])
-    assert v.verdict == verdict
+    assert (v.verdict, v.rule, v.origin) == (verdict, rule, "claim")
     assert v.threshold == claimed
     assert contradictions(made, [CLAIM | {"epsilon": None}]) == []
     (v,) = contradictions(made, [CLAIM | {"epsilon": claimed}], looks=4)
@@ -301,8 +307,8 @@ def test_what_failed_beside_a_figure_passes_no_baseline(tmp_path: Path) -> None:
         status="error", reason="the training diverged", value=np.nan, split="", metric=""
     )
     (v,) = regressions(pd.concat([fine, bad], ignore_index=True), before, LIVE)
-    assert v.verdict == "INCONCLUSIVE"
-    assert v.reason.endswith("too little to pass on: it failed on 2 seeds: the training diverged.")
+    assert (v.verdict, v.rule, v.detail) == ("INCONCLUSIVE", "underpowered", "failed_seeds")
+    assert v.reason.endswith("it failed on 2 seeds: the training diverged.")
 
 
 @pytest.mark.parametrize(("utility", "warns"), [(0.5, True), (0.8, False)])
@@ -317,7 +323,7 @@ def test_a_fall_in_a_system_that_learned_nothing_warns(
     now["primary"] = "auc"
     (v,) = regressions(now, before, LIVE, 0.95, summarise(now))
     assert v.verdict == "PASS"
-    assert ("not shown to predict better than guessing (auc 0.50" in v.warning) == warns
+    assert v.warnings == ("model_at_chance",) * warns
     assert bool(v.warning) == warns
     assert (v.warning[1:] in v.reason) if warns else "guessing" not in v.reason
 
@@ -349,7 +355,7 @@ def test_an_attack_with_other_grants_is_not_the_one_of_the_baseline(tmp_path: Pa
     before, shown = read_baseline(path), live("a0", sections="ab")
     weak = [0.31, 0.3, 0.29, 0.3, 0.3]
     (v,) = regressions(of_grants(weak, "b", aux_rows=20), before, shown)
-    assert v.verdict == "INCONCLUSIVE"
+    assert (v.verdict, v.rule) == ("INCONCLUSIVE", "no_longer_measured")
     assert v.reason.startswith(
         "a0 was granted 60 auxiliary rows, against shop beside known rows in the baseline and "
         "20 auxiliary rows, against shop now, which does not compare."
@@ -360,7 +366,7 @@ def test_an_attack_with_other_grants_is_not_the_one_of_the_baseline(tmp_path: Pa
     both = pd.concat([of_grants(weak, key, aux_rows=60) for key in ("a", "b")])
     kept, gone = regressions(of_grants(weak, "a", aux_rows=60), advantages(both), shown)
     assert (kept.verdict, gone.verdict) == ("PASS", "INCONCLUSIVE")
-    assert gone.reason.startswith("a0 has a figure in the baseline and none here")
+    assert gone.rule == "no_longer_measured"
     path.write_text(path.read_text().replace('"grants"', '"other"'))  # of an earlier version
     (v,) = regressions(of_grants(weak, "b", aux_rows=20), read_baseline(path), shown)
     assert (v.verdict, "auxiliary" in v.gate.label) == ("PASS", False)
@@ -449,8 +455,7 @@ def test_a_baseline_of_two_seeds_passes_nothing(tmp_path: Path) -> None:
     before = stored({"a0": [0.1, 0.34]}, tmp_path)
     (v,) = regressions(frame({"a0": [x + 0.3 for x in OLD]}), before, LIVE)
     assert v.threshold == pytest.approx(2.5 * 0.24 / 2)
-    assert v.verdict == "INCONCLUSIVE"
-    assert "the baseline has 2 seeds of it, and a pass takes at least 3" in v.reason
+    assert (v.verdict, v.detail) == ("INCONCLUSIVE", "baseline_few_seeds")
 
 
 def test_phases_of_one_training_are_called_otherwise(tmp_path: Path) -> None:

@@ -119,7 +119,9 @@ def test_the_step_of_the_action(
     if verdict == "FAIL":
         lines = (tmp_path / "case.toml").read_text().splitlines()
         at = lines.index("[[gate]]") + 1
-        assert notices[0].startswith(f"::error title=vflsec FAIL,file=case.toml,line={at}::")
+        assert notices[0].startswith(
+            f"::error title=vflsec FAIL (exceeded),file=case.toml,line={at}::"
+        )
     for path in ("results.sarif", "junit.xml", "report.html"):
         assert (out / path).stat().st_size > 500
 

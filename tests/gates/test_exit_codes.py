@@ -26,35 +26,39 @@ SAFE = {"norm": 0.0, "model_completion": 0.02}
 DEAD = {"norm": -0.03, "model_completion": -0.04}
 REVERSED = {"norm": -0.5, "model_completion": 0.02}
 TABLE: dict[str, tuple[Planted, str, int, str]] = {
-    "pass": (Planted(LEAKS, SAFE), gate(max=0.1, defense="defended"), 0, "PASS"),
-    "no gate": (Planted(LEAKS), "", 0, "advantage"),
-    "fail": (Planted(LEAKS), gate(max=0.1), 1, "FAIL"),
+    "pass": (Planted(LEAKS, SAFE), gate(max=0.1, defense="defended"), 0, "within"),
+    "no gate": (Planted(LEAKS), "", 0, ""),
+    "fail": (Planted(LEAKS), gate(max=0.1), 1, "exceeded"),
     "fail beside inconclusive": (
         Planted(LEAKS, sd=0.02), gate(max=0.1) + gate(metric="utility", min=0.905), 1,
-        "INCONCLUSIVE",
+        "undecided",
     ),
-    "one seed decides nothing": (Planted(LEAKS, SAFE), "", 3, "takes at least 2"),
+    "one seed decides nothing": (Planted(LEAKS, SAFE), "", 3, "single_seed"),
     "noise is inconclusive": (
-        Planted(LEAKS, LEAKS, sd=0.04), gate(max=0.3, attack="norm", strength=5), 3, "more seeds",
+        Planted(LEAKS, LEAKS, sd=0.04), gate(max=0.3, attack="norm", strength=5), 3, "undecided",
     ),
     "a leak that would have been missed": (
         Planted(LEAKS, SAFE), gate(max=0.1, defense="defended", detect=0.005), 3,
-        "would only have found",
+        "insensitive",
     ),
-    "a dead attack": (Planted(DEAD), gate(max=0.1), 3, "Not shown to be alive"),
-    "a leak in reverse": (Planted(LEAKS, REVERSED), gate(max=0.1, strength=5), 3, "in reverse"),
+    "a dead attack": (Planted(DEAD), gate(max=0.1), 3, "not_validated"),
+    "a leak in reverse": (
+        Planted(LEAKS, REVERSED), gate(max=0.1, strength=5), 3, "reversed_ranking",
+    ),
     "a broken attack": (
-        Planted(LEAKS, SAFE, fails=["norm"]), gate(max=0.1, defense="defended"), 3, "it broke",
+        Planted(LEAKS, SAFE, fails=["norm"]), gate(max=0.1, defense="defended"), 3, "failed_runs",
     ),
-    "utility floor": (Planted(LEAKS), gate(metric="utility", min=0.95), 1, "FAIL"),
-    "utility kept": (Planted(LEAKS), gate(metric="utility_drop", max=0.05), 0, "PASS"),
-    "utility lost": (Planted(LEAKS), gate(metric="utility_drop", max=0.01), 1, "FAIL"),
+    "utility floor": (Planted(LEAKS), gate(metric="utility", min=0.95), 1, "exceeded"),
+    "utility kept": (Planted(LEAKS), gate(metric="utility_drop", max=0.05), 0, "within"),
+    "utility lost": (Planted(LEAKS), gate(metric="utility_drop", max=0.01), 1, "exceeded"),
     "one attack only": (
         Planted(LEAKS, {"norm": 0.3, "model_completion": 0.0}),
-        gate(max=0.1, attack="model_completion", defense="defended"), 0, "PASS",
+        gate(max=0.1, attack="model_completion", defense="defended"), 0, "within",
     ),
-    "an epsilon that holds": (Planted(LEAKS, epsilon=1.0, measured=0.4), "", 0, "no contradiction"),
-    "an epsilon that is broken": (Planted(LEAKS, epsilon=1.0, measured=1.7), "", 1, "contradict"),
+    "an epsilon that holds": (Planted(LEAKS, epsilon=1.0, measured=0.4), "", 0, "within"),
+    "an epsilon that is broken": (
+        Planted(LEAKS, epsilon=1.0, measured=1.7), "", 1, "claim_contradicted",
+    ),
 }  # fmt: skip
 
 
@@ -69,16 +73,17 @@ def go(planted: Planted, folder: Path, text: str, *args: object) -> int:
 
 @pytest.mark.parametrize("name", TABLE)
 def test_exit_codes(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    planted, text, code, words = TABLE[name]
+    planted, text, code, rule = TABLE[name]
     more = ["--seeds", 1] if "one seed" in name else []
     text = gate(max=0.1) if "one seed" in name else text
     assert go(planted, tmp_path, text, *more) == code
     seen = capsys.readouterr()
-    assert words in " ".join(seen.out.split())
     assert seen.err == ""
     summary = json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))
     assert summary["exit_code"] == code
+    assert not rule or rule in {v["rule"] for v in summary["gates"]}
     verdicts = {v["verdict"] for v in summary["gates"]}
+    assert all(found in seen.out for found in verdicts)
     assert code != 0 or verdicts <= {"PASS"}
     if "dead" in name or "broken attack" in name:
         assert "PASS" not in verdicts

@@ -241,7 +241,7 @@ def test_every_command_works_when_pasted(
     )
     open_ = copy.deepcopy(summary)
     for v in open_["gates"]:
-        v |= {"verdict": "INCONCLUSIVE", "more_seeds": 3, "reason": "3 more seeds would decide it"}
+        v |= {"verdict": "INCONCLUSIVE", "more_seeds": 3, "rule": "undecided"}
     open_["alive"]["norm"]["alive"] = False
     assert "--until-decided" in advice.next_steps(open_)[0].command  # not what keeps a gate open
     open_["gates"][0]["dead"] = [open_["alive"]["norm"]["place"]]
@@ -301,7 +301,10 @@ def test_a_pass_with_a_warning_says_so_everywhere(
     found = copy.deepcopy(summary)
     found["gates"] = [v | {"verdict": "PASS"} for v in summary["gates"] if v["attack"]]
     quiet = copy.deepcopy(found)
-    found["gates"][0] |= {"warning": warning, "more_seeds": 9, "reason": f"Within. T{warning[1:]}."}
+    found["gates"][0] |= {
+        "warning": warning, "warnings": ["insensitive"], "more_seeds": 9,
+        "rule": "within", "reason": f"Within. T{warning[1:]}.",
+    }  # fmt: skip
     assert first_screen.scope(found) == (
         f"PASS for 2 attacks of 2 of 15 families, at iso 0; but {warning}. 1 judgement: 1 passed."
     )
@@ -321,11 +324,13 @@ def test_a_pass_with_a_warning_says_so_everywhere(
     assert warning in out
     (result,) = sarif(found)["runs"][0]["results"]
     assert result["level"] == "note"
+    assert result["properties"]["rule"] == "within"
+    assert result["properties"]["warnings"] == ["insensitive"]
     assert result["message"]["text"].startswith("PASS: ")
     assert warning[1:] in result["message"]["text"]
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     (line,) = workflow_commands(found)
-    assert line.startswith("::notice title=vflsec PASS,file=")
+    assert line.startswith("::notice title=vflsec PASS (within insensitive),file=")
     assert warning[1:] in line
     monkeypatch.setattr("vflsec.report.html.svg", lambda *_: "")
     for text in (html(found), statement(found), markdown_summary(found)):

@@ -144,8 +144,7 @@ def test_only_what_keeps_a_gate_open_is_called_dead(summary: dict[str, Any]) -> 
     open_["gates"][0] |= {
         "verdict": "INCONCLUSIVE", "more_seeds": None, "stuck": False,
         "dead": [open_["alive"]["model_completion"]["place"]],
-        "reason": "Not shown to be alive, so silence proves nothing: "
-        "model_completion(label=normal) (would not decide it).",
+        "rule": "not_validated", "reason": "model_completion(label=normal) (would not decide it).",
     }  # fmt: skip
     steps = advice.next_steps(open_)
     assert steps[0].command == "vflsec show model_completion"

@@ -60,7 +60,7 @@ def test_a_failing_attack_has_a_step(tmp_path: Path) -> None:
     found = audited(tmp_path, Planted(SEALED, SEALED, fails=("norm",)), gate(max=0.2))
     assert {v["verdict"] for v in found.summary["gates"]} == {"INCONCLUSIVE"}
     step = next_steps(found.summary)[0]
-    assert step.text.startswith("'advantage of any attack <= 0.2' stays open whatever the others")
+    assert {v["rule"] for v in found.summary["gates"]} == {"failed_runs"}
     assert "5 seeds of norm failed (it broke)" in step.text
     assert "run the same audit again" in step.text
     assert shlex.split(step.command)[:2] == ["vflsec", "audit"]
@@ -72,8 +72,7 @@ def test_a_ranking_in_reverse_has_a_step(tmp_path: Path) -> None:
         tmp_path, Planted(LEAKY, {"norm": -0.5, "model_completion": 0.0}), gate(max=0.1, strength=5)
     )
     (verdict,) = found.summary["gates"]
-    assert verdict["verdict"] == "INCONCLUSIVE"
-    assert "ranks in reverse" in verdict["reason"]
+    assert (verdict["verdict"], verdict["rule"]) == ("INCONCLUSIVE", "reversed_ranking")
     step = next_steps(found.summary)[0]
     assert step.text.startswith("norm ranks in reverse at iso 5: take it for a leak")
     words = shlex.split(step.command)
@@ -85,5 +84,5 @@ def test_whatever_keeps_a_gate_open_has_a_step(tmp_path: Path) -> None:
     found = audited(tmp_path, Planted(SEALED, SEALED), gate(max=0.2)).summary
     for v in found["gates"]:
         v |= {"verdict": "INCONCLUSIVE", "more_seeds": None, "dead": (), "stuck": False,
-              "reason": "Too little to pass on: x."}  # fmt: skip
+              "rule": "underpowered", "reason": "Too little to pass on: x."}  # fmt: skip
     assert next_steps(found)[0].text.endswith("open: Too little to pass on: x.")

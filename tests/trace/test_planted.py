@@ -122,7 +122,7 @@ def test_without_it_what_finds_nothing_anywhere_kept_every_gate_open(
     monkeypatch.setattr(trace_positive_control, "reads", lambda _: False)
     (verdict,) = judged(tmp_path, (True, False)).verdicts
     assert verdict.verdict == "INCONCLUSIVE"
-    assert "Not shown to be alive" in verdict.reason
+    assert verdict.rule == "not_validated"
     assert "norm" in verdict.reason
 
 
@@ -136,7 +136,7 @@ def test_gradients_of_other_rows_pass_nothing(tmp_path: Path) -> None:
     result = judged(tmp_path, (True, True), names=of_others)
     (verdict,) = result.verdicts
     assert verdict.verdict == "INCONCLUSIVE", verdict.reason
-    assert "Not shown to be alive" in verdict.reason
+    assert verdict.rule == "not_validated"
     assert not any(of["alive"] for of in result.summary["alive"].values())
     assert "control" not in set(result.results.role)
 

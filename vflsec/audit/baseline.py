@@ -18,23 +18,37 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from vflsec.audit import controls, intervals, verdict_text
 from vflsec.audit.change import Change, Seeds, change, least
-from vflsec.audit.gate import FAIL, INCONCLUSIVE, MIN_ROWS, MIN_SEEDS, PASS, Gate, Verdict
+from vflsec.audit.gate import (
+    FAIL,
+    INCONCLUSIVE,
+    MIN_ROWS,
+    MIN_SEEDS,
+    PASS,
+    Gate,
+    Origin,
+    Reason,
+    Rule,
+    Shortfall,
+    Verdict,
+    Warn,
+    format_warnings,
+)
 from vflsec.audit.leakage import TRAINING, rows_of
 from vflsec.audit.metrics import reach
 from vflsec.audit.point import Point
 from vflsec.audit.reversed_ranking import ranking
 from vflsec.audit.rounding import both
-from vflsec.audit.validated import Alive, place_of
+from vflsec.audit.validated import NO_EVIDENCE, Validated, Validation, place_of
 from vflsec.errors import ConfigError
 from vflsec.runtime.atomic_files import json_text, read_text, write_atomic
 from vflsec.specs import OF_THE_LABELS
@@ -71,11 +85,14 @@ class Baseline(dict[Key, Mapping[str, Seeds]]):
         super().__init__(points)
         self.data = dict(data or {})
 
-    def others(self, data: Mapping[str, str]) -> dict[str, str]:
-        """By data set, that it is not the one of the baseline, in words; without those that are."""
+    def others(self, data: Mapping[str, str]) -> dict[str, Reason]:
+        """By data set, that it is not the one of the baseline; without those that are."""
         return {
-            name: f"the baseline was made of other data called {name}, so how much was tolerated "
-            "there says little here; renew it with --update-baseline if the change is meant"
+            name: Reason(
+                Warn.OTHER_DATA,
+                f"the baseline was made of other data called {name}, so how much was tolerated "
+                "there says little here; renew it with --update-baseline if the change is meant",
+            )
             for name, made in self.data.items()
             if data.get(name, made) != made
         }
@@ -271,10 +288,10 @@ def write_baseline(path: Path, audit: Audit) -> None:
 def regressions(
     frame: pd.DataFrame,
     before: Values,
-    alive: Alive,
+    validated: Validated,
     confidence: float = 0.95,
     points: Sequence[Point] | None = None,
-    others: Mapping[str, str] | None = None,
+    others: Mapping[str, Reason] | None = None,
 ) -> list[Verdict]:
     """One verdict for every point of the baseline.
 
@@ -282,7 +299,7 @@ def regressions(
         frame: results as they are now, of :func:`vflsec.audit.leakage.results_frame`, with
             :func:`granted` if that is known.
         before: of :func:`read_baseline`.
-        alive: of :func:`vflsec.audit.validated.alive`.
+        validated: of :func:`vflsec.audit.validated.find_validated`.
         confidence: of the one-sided bounds.
         points: summary of `frame`; with it a PASS warns where the system learned nothing.
         others: of :meth:`Baseline.others`; a PASS warns there.
@@ -301,41 +318,49 @@ def regressions(
     for (k, c), x in zip(changes.items(), p, strict=True):
         of = rows[same[k]]
         training = _of(of[0], TRAINING)
-        thin = _thin(of, len(planned[training]), len(before[k][least(before[k])]))
-        thin = thin or lost.get(_of(of[0], _MADE), "")
-        thin = thin or _wide(k, _allowed(before[k]))
-        allowed, turned = _allowed(before[k]), reverse.get(_of(of[0], _ANSWER), -math.inf)
-        said = worth.get(training, ""), (others or {}).get(of[0]["dataset"], "")
-        warning = "; and ".join(filter(None, said))
-        shown = alive.get(place_of(of[0]), (False, "no evidence was given"))
-        judged = _judged(k, c, allowed, turned, x < alpha, shown, alpha, thin, warning, names[k])
-        out.append(judged)
-    lacking = [k for k in before if k not in same]
-    gone = [_verdict(k, LEAST, INCONCLUSIVE, _gone(k, now), names[k]) for k in lacking]
+        allowed = _allowed(before[k])
+        short = _find_shortfall(of, len(planned[training]), len(before[k][least(before[k])]))
+        warned = worth.get(training), (others or {}).get(of[0]["dataset"])
+        weighed = _Weighed(
+            c, allowed, x < alpha, alpha, reverse.get(_of(of[0], _ANSWER), -math.inf),
+            str(of[0]["attack"]), validated.get(place_of(of[0]), NO_EVIDENCE),
+            short or lost.get(_of(of[0], _MADE)) or _find_any_rise_tolerated(k, allowed),
+            tuple(w for w in warned if w is not None),
+        )  # fmt: skip
+        out.append(_judge(k, weighed, names[k]))
+    gone = [
+        Verdict.of_nothing(**_asked(k, LEAST, names[k]), rule=Rule.NO_LONGER_MEASURED,
+                           reason=_gone(k, now))
+        for k in before if k not in same
+    ]  # fmt: skip
     if not before:
         reason = "The baseline holds no point, so nothing was compared."
-        gone = [Verdict(_gate(LEAST), INCONCLUSIVE, None, None, None, LEAST, 0, reason)]
+        rule, origin = Rule.NOTHING_SELECTED, Origin.BASELINE
+        gone = [Verdict.of_nothing(_gate(LEAST), rule, reason, origin=origin)]
     return out + gone
 
 
-def _lost(frame: pd.DataFrame) -> dict[Key, str]:
-    """By attack, that it or its training failed on some seeds, in words."""
+def _lost(frame: pd.DataFrame) -> dict[Key, Reason]:
+    """By attack, that it or its training failed on some seeds."""
     seeds: dict[Key, dict[int, str]] = defaultdict(dict)
     for r in _audited(frame):
         if r["attack"] and r["status"] == "error":
             seeds[_of(r, _MADE)].setdefault(int(r["seed"]), str(r["reason"]))
     return {
-        key: f"it failed on {len(of)} seed{'s' * (len(of) > 1)}: {next(iter(of.values()))}"
+        key: Reason(
+            Shortfall.FAILED_SEEDS,
+            f"it failed on {len(of)} seed{'s' * (len(of) > 1)}: {next(iter(of.values()))}",
+        )
         for key, of in seeds.items()
     }
 
 
-def _worth(points: Sequence[Point] | None) -> dict[Key, str]:
-    """By training, why what passes there tells nothing of a system that works; '' if nothing."""
+def _worth(points: Sequence[Point] | None) -> dict[Key, Reason | None]:
+    """By training, why what passes there tells nothing of a system that works; None if it does."""
     rows = [] if points is None else rows_of(points)
     guessing = verdict_text.Guessing.by_training(rows)
     return {
-        _of(r, TRAINING): verdict_text.worthless(
+        _of(r, TRAINING): verdict_text.find_worthless(
             r, _gate(LEAST), guessing.get((r["dataset"], r["algorithm"]))
         )
         for r in rows
@@ -349,64 +374,148 @@ def _allowed(before: Mapping[str, Seeds]) -> float:
     return max(LEAST, SPREAD * spread / math.sqrt(len(old)))
 
 
-def _wide(key: Key, allowed: float) -> str:
-    """That no rise could be beyond what the baseline's spread tolerates; '' if one could be."""
+def _find_any_rise_tolerated(key: Key, allowed: float) -> Reason | None:
+    """That no rise could be beyond what the baseline's spread tolerates; None if one could be."""
     metric = str(key[_KEY.index("metric")])
     far = reach("advantage", metric)[1]
     if allowed < far:
-        return ""
-    return (
+        return None
+    text = (
         f"the baseline's seeds differ so much that any rise is tolerated (an advantage in {metric} "
         f"reaches {far:g}); make one of more seeds"
     )
+    return Reason(Shortfall.ANY_RISE_TOLERATED, text)
 
 
-def _thin(rows: Sequence[Mapping[str, Any]], planned: int, before: int) -> str:
-    """What is missing from the least evidence for a PASS, in words; '' if nothing is.
+def _find_shortfall(rows: Sequence[Mapping[str, Any]], planned: int, before: int) -> Reason | None:
+    """What is missing from the least evidence for a PASS; None if nothing is.
 
     A baseline of two seeds tolerates whatever their spread happens to be.
     """
     with_figure = [r for r in rows if r["value"] == r["value"]]
     seeds, fewest = len({r["seed"] for r in with_figure}), min(int(r["n"]) for r in rows)
     if seeds < planned:
-        return f"it has a figure on {seeds} of {planned} seeds"
+        return Reason(Shortfall.MISSING_SEEDS, f"it has a figure on {seeds} of {planned} seeds")
+    least_seeds = f"and a pass takes at least {MIN_SEEDS}"
     if seeds < MIN_SEEDS:
-        return f"it has {seeds} seeds, and a pass takes at least {MIN_SEEDS}"
+        return Reason(Shortfall.FEW_SEEDS, f"it has {seeds} seeds, {least_seeds}")
     if before < MIN_SEEDS:
-        return f"the baseline has {before} seeds of it, and a pass takes at least {MIN_SEEDS}"
-    return "" if fewest >= MIN_ROWS else f"it was scored on {fewest} rows, not {MIN_ROWS} at least"
+        text = f"the baseline has {before} seeds of it, {least_seeds}"
+        return Reason(Shortfall.BASELINE_FEW_SEEDS, text)
+    if fewest < MIN_ROWS:
+        text = f"it was scored on {fewest} rows, not {MIN_ROWS} at least"
+        return Reason(Shortfall.FEW_ROWS, text)
+    return None
 
 
-def _judged(
-    key: Key, c: Change, allowed: float, mirrored: float, sure: bool, alive: tuple[bool, str],
-    alpha: float, thin: str, warning: str, who: str,
-) -> Verdict:  # fmt: skip
-    point = dict(zip(_KEY, key, strict=True))
-    name = point["attack"]
-    moved, most = both(c.mean, allowed, "+.3f")
-    said = f"The advantage of {name} changed by {moved} over {c.seeds} seeds"
-    shown, why = alive
-    more = None
-    if c.mean > allowed and sure:
-        verdict, reason = FAIL, f"{said}; {most} is tolerated."
-    elif c.mean > allowed:
-        verdict, more = INCONCLUSIVE, c.more_seeds(alpha)
-        cure = f"about {more} more seeds would decide it" if more else "more seeds are needed"
-        reason = f"{said}, beyond the tolerated {most} but not surely above 0; {cure}."
-    elif mirrored > max(c.before, 0.0) + allowed:
-        verdict = INCONCLUSIVE
-        reason = f"{said}, but it ranks in reverse: turned round it would be {mirrored:.3f}."
-    elif not shown:
-        verdict = INCONCLUSIVE
-        reason = f"Not shown to be alive, so its silence proves nothing: {name} ({why})."
-    elif thin:
-        verdict, reason = INCONCLUSIVE, f"{said}, but too little to pass on: {thin}."
-    else:
-        verdict, reason = PASS, f"{said}, within the tolerated {most}."
-        reason += f" {warning[0].upper()}{warning[1:]}." if warning else ""
-    low, high = c.lower(alpha), c.upper(alpha)
-    made = _verdict(key, allowed, verdict, reason, who, c.mean, low, high, c.seeds, more)
-    return replace(made, warning=warning if verdict == PASS else "")
+@dataclass(frozen=True)
+class _Weighed:
+    """What the rules look at: how one point changed against the baseline.
+
+    Attributes:
+        change: of its advantage.
+        allowed: what is tolerated.
+        significant: whether it rose above 0 significantly, corrected for all points.
+        alpha: level of the bounds.
+        reversed: its advantage with labels flipped; minus infinity where there is none.
+        attack: its name.
+        validation: whether that is shown to work.
+        shortfall: what is missing from the least evidence for a PASS.
+        warnings: of a PASS.
+    """
+
+    change: Change
+    allowed: float
+    significant: bool
+    alpha: float
+    reversed: float
+    attack: str
+    validation: Validation
+    shortfall: Reason | None
+    warnings: tuple[Reason, ...]
+
+    @property
+    def shown(self) -> tuple[str, str]:
+        """The change and what is tolerated, with digits that keep their order."""
+        return both(self.change.mean, self.allowed, "+.3f")
+
+    @property
+    def said(self) -> str:
+        """By how much it changed."""
+        return (
+            f"The advantage of {self.attack} changed by {self.shown[0]} over {self.change.seeds} "
+            "seeds"
+        )
+
+
+class _Ruling(NamedTuple):
+    verdict: str
+    rule: Rule
+    reason: str
+    more: int | None = None
+    detail: str = ""
+
+
+def _regression(w: _Weighed) -> _Ruling | None:
+    if w.change.mean <= w.allowed or not w.significant:
+        return None
+    return _Ruling(FAIL, Rule.REGRESSION, f"{w.said}; {w.shown[1]} is tolerated.")
+
+
+def _undecided(w: _Weighed) -> _Ruling | None:
+    if w.change.mean <= w.allowed:
+        return None
+    more = w.change.more_seeds(w.alpha)
+    cure = f"about {more} more seeds would decide it" if more else "more seeds are needed"
+    beyond = f"beyond the tolerated {w.shown[1]} but not surely above 0"
+    return _Ruling(INCONCLUSIVE, Rule.UNDECIDED, f"{w.said}, {beyond}; {cure}.", more)
+
+
+def _reversed_ranking(w: _Weighed) -> _Ruling | None:
+    if w.reversed <= max(w.change.before, 0.0) + w.allowed:
+        return None
+    reason = f"{w.said}, but it ranks in reverse: turned round it would be {w.reversed:.3f}."
+    return _Ruling(INCONCLUSIVE, Rule.REVERSED_RANKING, reason)
+
+
+def _not_validated(w: _Weighed) -> _Ruling | None:
+    if w.validation.validated:
+        return None
+    why = w.validation
+    reason = f"Not shown to be alive, so its silence proves nothing: {w.attack} ({why.text})."
+    return _Ruling(INCONCLUSIVE, Rule.NOT_VALIDATED, reason, detail=why.code)
+
+
+def _underpowered(w: _Weighed) -> _Ruling | None:
+    if w.shortfall is None:
+        return None
+    reason = f"{w.said}, but too little to pass on: {w.shortfall.text}."
+    return _Ruling(INCONCLUSIVE, Rule.UNDERPOWERED, reason, detail=w.shortfall.code)
+
+
+def _within(w: _Weighed) -> _Ruling:
+    warned, _ = format_warnings(w.warnings)
+    reason = f"{w.said}, within the tolerated {w.shown[1]}."
+    reason += f" {warned[0].upper()}{warned[1:]}." if warned else ""
+    return _Ruling(PASS, Rule.WITHIN, reason)
+
+
+_RULES: tuple[Callable[[_Weighed], _Ruling | None], ...] = (
+    _regression, _undecided, _reversed_ranking, _not_validated, _underpowered, _within,
+)  # fmt: skip
+"""The first that speaks decides; the last always does."""
+
+
+def _judge(key: Key, w: _Weighed, who: str) -> Verdict:
+    ruling = next(said for rule in _RULES if (said := rule(w)) is not None)
+    warnings = w.warnings if ruling.verdict == PASS else ()
+    return Verdict(
+        verdict=ruling.verdict, value=w.change.mean, low=w.change.lower(w.alpha),
+        high=w.change.upper(w.alpha), threshold=w.allowed, n=w.change.seeds, reason=ruling.reason,
+        rule=ruling.rule, detail=ruling.detail, more_seeds=ruling.more,
+        warning=format_warnings(warnings)[0], warnings=tuple(w.code for w in warnings),
+        **_asked(key, w.allowed, who),
+    )  # fmt: skip
 
 
 def _gone(key: Key, now: Iterable[Key]) -> str:
@@ -446,14 +555,9 @@ def _names(before: Iterable[Key]) -> dict[Key, str]:
     return out
 
 
-def _verdict(
-    key: Key, allowed: float, verdict: str, reason: str, who: str, value: float | None = None,
-    low: float | None = None, high: float | None = None, n: int = 0, more: int | None = None,
-) -> Verdict:  # fmt: skip
+def _asked(key: Key, allowed: float, who: str) -> dict[str, Any]:
+    """The gate that a point of the baseline is, and where."""
     p = dict(zip(_KEY, key, strict=True))
-    where = {k: p[k] for k in ("dataset", "algorithm", "defense", "strength", "attack",
-                               "adversary", "phase", "split")}  # fmt: skip
-    gate = _gate(allowed, who, **{k: p[k] for k in ("attack", "adversary", "phase", "split")})
-    return Verdict(
-        gate, verdict, value, low, high, allowed, n, reason, more_seeds=more, **where
-    )  # fmt: skip
+    attack = {k: p[k] for k in ("attack", "adversary", "phase", "split")}
+    where = {k: p[k] for k in TRAINING}
+    return {"gate": _gate(allowed, who, **attack), "origin": Origin.BASELINE, **where, **attack}

@@ -13,11 +13,12 @@ from vflsec.audit import gate as gates
 from vflsec.audit.baseline import Baseline, granted, regressions
 from vflsec.audit.evaluation import Evaluation, title_of
 from vflsec.audit.findings import Finding, FindingKind, Location, build_findings
+from vflsec.audit.judge import judge
 from vflsec.audit.multilabel import by_label, in_words
 from vflsec.audit.point import Point, Training
 from vflsec.audit.strength_grid import grid
 from vflsec.audit.tradeoff_curves import curves
-from vflsec.audit.validated import alive as alive_at
+from vflsec.audit.validated import find_validated
 from vflsec.epsilon import claimed_vs_measured
 from vflsec.specs import CellResult, told_apart
 
@@ -61,7 +62,7 @@ def evaluate(
     grants = record.get("grants", {})
     sides, classes = _active(record, results), record.get("classes", {})
     as_ = record.get("planted_as", {})
-    alive = alive_at(points, control, confidence, sides, grants, classes, as_)
+    validated = find_validated(points, control, confidence, sides, grants, classes, as_)
     found = dosing.curve(leakage.summarise(doses, confidence), confidence) if len(doses) else []
     asked = [] if only else [_gate(g, confidence, looks) for g in record["gates"]]
     least = dosing.least_found(found)
@@ -69,7 +70,7 @@ def evaluate(
     rows = _gated(record, results, points)
     verdicts = [] if partial else [
         v for g in every_gate
-        for v in gates.judge(rows if g.algorithm == "*" else points, [g], alive, least)
+        for v in judge(rows if g.algorithm == "*" else points, [g], validated, least)
     ]  # fmt: skip
     beside: list[gates.Verdict] = []
     if not partial and not only:
@@ -86,7 +87,7 @@ def evaluate(
     if before is not None:
         now = granted(own, record.get("attacks", {}))
         others = before.others(record["data"])
-        beside += regressions(now, before, alive, strict, points, others)
+        beside += regressions(now, before, validated, strict, points, others)
     verdicts += beside
     told = by_label(own, record.get("attacks", {}), confidence) if len(own) else []
     found_out = [] if partial or not len(points) else build_findings(points, verdicts, confidence)
@@ -96,7 +97,7 @@ def evaluate(
         points=points,
         over_time=leakage.summarise(timed, confidence),
         curves=found_curves,
-        alive=alive,
+        validated=validated,
         verdicts=verdicts,
         exit_code=gates.exit_code(verdicts),
         findings=said,
@@ -104,7 +105,7 @@ def evaluate(
         asked=asked,
         dosing=found,
         labels=told,
-        grid=[] if partial else grid(rows, every_gate, alive, least, beside),
+        grid=[] if partial else grid(rows, every_gate, validated, least, beside),
     )
 
 

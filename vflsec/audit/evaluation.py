@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from vflsec.audit.findings import Finding
     from vflsec.audit.gate import Gate, Verdict
     from vflsec.audit.point import Point
-    from vflsec.audit.validated import Alive
+    from vflsec.audit.validated import Validated
 
 __all__ = ["Evaluation", "costs", "made_before", "title_of"]
 
@@ -29,7 +29,7 @@ class Evaluation:
         frame: one row for each measure, with ``role`` (``audit``, ``reference``, ``control``).
         points: means over seeds with intervals.
         curves: one row for each defense and attack, with CAP.
-        alive: what is shown to work at every place, and the evidence.
+        validated: what is shown to work at every place, and the evidence.
         verdicts: of every gate.
         exit_code: of the verdicts.
         findings: what was found, see :func:`vflsec.audit.findings.build_findings`.
@@ -44,7 +44,7 @@ class Evaluation:
     frame: pd.DataFrame
     points: Sequence[Point]
     curves: pd.DataFrame
-    alive: Alive = field(default_factory=dict)
+    validated: Validated = field(default_factory=dict)
     verdicts: Sequence[Verdict] = ()
     exit_code: int = 0
     findings: Sequence[Finding] = ()

@@ -170,7 +170,8 @@ def _by_attack(rows: Sequence[Row]) -> dict[tuple[Any, ...], list[Row]]:
     ranks = {_where(r): r for r in rows if ranking(r)}
     for r in rows:
         if r["status"] == "ok" and r["metric"] == r["primary"]:
-            groups[tuple(r[k] for k in _ATTACK)].append(r | {"ranked": ranks.get(_where(r), r)})
+            ranked = {**r, "ranked": ranks.get(_where(r), r)}
+            groups[tuple(r[k] for k in _ATTACK)].append(ranked)
     return groups
 
 

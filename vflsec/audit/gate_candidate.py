@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from vflsec.audit.controls import Against, Leakage, leaks
+from vflsec.audit.gate import Reason
 
-__all__ = ["Candidate", "mirror", "single"]
+__all__ = ["Candidate", "as_leakage", "find_reversed"]
 
 
 @dataclass(frozen=True)
@@ -21,20 +22,21 @@ class Candidate:
         leak: what is asked about, over all controls; of a plain figure, against itself alone.
         sign: -1 where the gate asks for a minimum.
         limit: the gate's threshold.
-        dead, thin: why it may not pass; empty if nothing is in the way.
-        mirror: the figure of the answer turned round, None where there is no such thing.
-        ranking: where the figure itself cannot be turned round, the metric that `mirror` is the
-            advantage in; '' where it is the figure's own.
+        not_validated, shortfall: why it may not pass; None if nothing is in the way.
+        reversed: the figure of the answer with its labels flipped, None where there is no such
+            thing.
+        reversed_metric: where the figure itself cannot be turned round, the metric that `reversed`
+            is the advantage in; '' where it is the figure's own.
     """
 
     row: Mapping[str, Any]
     leak: Leakage
     sign: int
     limit: float
-    dead: str = ""
-    thin: str = ""
-    mirror: Against | None = None
-    ranking: str = ""
+    not_validated: Reason | None = None
+    shortfall: Reason | None = None
+    reversed: Against | None = None
+    reversed_metric: str = ""
 
     @property
     def name(self) -> str:
@@ -67,29 +69,29 @@ class Candidate:
         return (self.leak.p_above if self.sign > 0 else self.leak.p_below)(self.limit)
 
     @property
-    def mirrored(self) -> float:
-        """Mean of the answer turned round; minus infinity where there is no such thing."""
-        return -math.inf if self.mirror is None else self.mirror.mean
+    def reversed_value(self) -> float:
+        """Mean of the answer with its labels flipped; minus infinity where there is none."""
+        return -math.inf if self.reversed is None else self.reversed.mean
 
-    def turned(self, alpha: float) -> bool:
-        """Whether the answer turned round is not shown to be within the limit.
+    def is_reversed_open(self, alpha: float) -> bool:
+        """Whether the answer with its labels flipped is not shown to be within the limit.
 
         What a figure that cannot be turned round would be then, nobody knows: there it counts
-        whether the ranking turned round surely leaks.
+        whether the ranking turned round leaks significantly.
         """
-        if self.mirror is not None and self.ranking:
-            return leaks(self.mirror.mean, self.mirror.bound("lower", alpha))
-        high = None if self.mirror is None else self.mirror.bound("upper", alpha)
+        if self.reversed_metric:
+            return self.is_reversed_leak(alpha)
+        high = None if self.reversed is None else self.reversed.bound("upper", alpha)
         return high is not None and high > self.limit
 
-    def in_reverse(self, alpha: float) -> bool:
-        """Whether the answer turned round surely leaks; else it may be noise of few seeds."""
-        if self.mirror is None:
+    def is_reversed_leak(self, alpha: float) -> bool:
+        """Whether the answer with its labels flipped leaks significantly, not by noise."""
+        if self.reversed is None:
             return False
-        return leaks(self.mirror.mean, self.mirror.bound("lower", alpha))
+        return leaks(self.reversed.mean, self.reversed.bound("lower", alpha))
 
     def seeds_until(self, alpha: float, level: float) -> int | None:
-        """Seeds to add until it is decided, turned round too; None if too many would be.
+        """Seeds to add until it is decided, labels flipped too; None if too many would be.
 
         Args:
             alpha: level of the bound that passes it.
@@ -97,19 +99,19 @@ class Candidate:
         """
         levels = (alpha, level) if self.sign > 0 else (level, alpha)
         asked = [self.leak]
-        if self.mirror is not None and self.turned(alpha):
-            asked.append(Leakage((self.mirror,), ""))
+        if self.reversed is not None and self.is_reversed_open(alpha):
+            asked.append(Leakage((self.reversed,), ""))
         found = [x.seeds_until(self.limit, *levels) for x in asked]
         return None if None in found else max(x for x in found if x is not None)
 
 
-def single(row: Mapping[str, Any], column: str) -> Leakage:
+def as_leakage(row: Mapping[str, Any], column: str) -> Leakage:
     """A plain figure of a point, as a leakage over no control but itself."""
     return Leakage((_figures(row, column),), "")
 
 
-def mirror(row: Mapping[str, Any], column: str) -> Against | None:
-    """The figure of the answer turned round, or its advantage; None where there is none."""
+def find_reversed(row: Mapping[str, Any], column: str) -> Against | None:
+    """The figure of the answer with its labels flipped, or its advantage; None if there is none."""
     which = "mirrored" if column == "advantage" else "turned"
     return _figures(row, which) if int(row.get(f"{which}_seeds") or 0) else None
 

@@ -6,28 +6,60 @@ that pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
-from vflsec.audit.gate import Gate
+from vflsec.audit.gate import EPSILON, TASK, Gate
 from vflsec.audit.gate_selection import PLANNED, selected
 from vflsec.audit.leakage import UNDEFENDED, is_undefended
 from vflsec.audit.metrics import METRICS, reach
 from vflsec.audit.rounding import exact
-from vflsec.audit.verdict_text import TASK
 from vflsec.core import check
 
-__all__ = ["Found", "unanswerable"]
+__all__ = ["Problem", "Unanswerable", "unanswerable"]
 
-Found = tuple[str, Any, str]
-"""What is wrong with a gate: the key, its value, and the rule that it breaks."""
+Row = Mapping[str, Any]
 
+_OF_TRAININGS = ("dataset", "algorithm", "defense")
 _OF_ATTACKS = ("attack", "adversary", "phase", "split", "target")
 _WHAT = {"dataset": "data set", "split": "rows"}
 _SHOWN = 40  # names or strengths listed in one message
 
 
-def unanswerable(gate: Gate, rows: Sequence[Mapping[str, Any]]) -> list[Found]:
+class Problem(StrEnum):
+    """Why no result answers a gate."""
+
+    NO_ATTACK = "no_attack"
+    UNKNOWN_NAME = "unknown_name"
+    UNKNOWN_STRENGTH = "unknown_strength"
+    NO_SUCH_POINT = "no_such_point"
+    NO_CLAIM = "no_claim"
+    NO_DEFENSE = "no_defense"
+    NO_UNDEFENDED_RUN = "no_undefended_run"
+    METRIC_NOT_MEASURED = "metric_not_measured"
+    LIMIT_OUT_OF_REACH = "limit_out_of_reach"
+
+
+@dataclass(frozen=True)
+class Unanswerable:
+    """What is wrong with a gate.
+
+    Attributes:
+        code: of the problem.
+        key: of the gate; '' where it is no single one.
+        value: that it has.
+        rule: that it breaks, for people.
+    """
+
+    code: Problem
+    key: str
+    value: Any
+    rule: str
+
+
+def unanswerable(gate: Gate, rows: Sequence[Row]) -> list[Unanswerable]:
     """What keeps every result from answering the gate.
 
     Args:
@@ -37,92 +69,117 @@ def unanswerable(gate: Gate, rows: Sequence[Mapping[str, Any]]) -> list[Found]:
             known, primary and metrics (else empty); of what was measured, metric; of what is
             planned, claims: whether an epsilon may be claimed and tested there.
     """
-    about_attacks = gate.metric not in (*TASK, "epsilon_lower")
-    there = [r for r in rows if r["attack"]] if about_attacks else list(rows)
-    if about_attacks and not there:
-        return [("metric", gate.metric, "is about attacks, but the audit makes none. "
-                 "Take utility, or add an [[attack]].")]  # fmt: skip
+    there = [r for r in rows if r["attack"]] if _is_about_attacks(gate) else list(rows)
+    return next(filter(None, (find(gate, there) for find in _CHECKS)), [])
+
+
+def _is_about_attacks(gate: Gate) -> bool:
+    return gate.metric not in (*TASK, EPSILON)
+
+
+def _find_no_attack(gate: Gate, there: Sequence[Row]) -> list[Unanswerable]:
+    if there or not _is_about_attacks(gate):
+        return []
+    rule = "is about attacks, but the audit makes none. Take utility, or add an [[attack]]."
+    return [Unanswerable(Problem.NO_ATTACK, "metric", gate.metric, rule)]
+
+
+def _find_unknown_names(gate: Gate, there: Sequence[Row]) -> list[Unanswerable]:
     found = []
-    for key in ("dataset", "algorithm", "defense", *_OF_ATTACKS):
-        named = [r for r in rows if r["attack"]] if key in _OF_ATTACKS else there
-        wanted = getattr(gate, key)
-        asked = _only(gate, key)
+    for key in (*_OF_TRAININGS, *_OF_ATTACKS):
+        named = [r for r in there if r["attack"]] if key in _OF_ATTACKS else there
+        wanted, asked = getattr(gate, key), _only(gate, key)
         if wanted != "*" and not any(selected(_open(r), asked) for r in named):
             names = _names(key, named)
             what = _WHAT.get(key, key)
             rule = f"names no {what} of this audit, got {wanted!r}. {check.nearest(wanted, names)} "
-            found.append((key, wanted, f"{rule}There are: {_listed(names)}.".replace("  ", " ")))
-    if not found and gate.strength is not None:
-        asked = _only(gate, "defense")
-        grid = sorted({r["strength"] for r in there if _has(r) and selected(_open(r), asked)})
-        if gate.strength not in grid:
-            rule = f"is no strength of this audit, got {exact(gate.strength)}. There are: "
-            found.append(("strength", gate.strength, f"{rule}{_listed(map(exact, grid))}."))
-    if not found and not any(selected(_open(r), gate) for r in there):
-        keys = [
-            k for k in ("dataset", "algorithm", "defense", *_OF_ATTACKS) if getattr(gate, k) != "*"
-        ]
-        keys += ["strength"] if gate.strength is not None else []
-        said = ", ".join(f"{k} = {getattr(gate, k)!r}" for k in keys)
-        found.append(("", None, f"asks for {said}: each is there, but nothing is all of that."))
-    if not found and not about_attacks:
-        found += _without(gate, [r for r in there if selected(_open(r), gate)], there)
-    if not found and about_attacks:
-        found += _unmeasured(gate, [r for r in there if selected(_open(r), gate)])
-    if not found and gate.limits_leaks and not gate.of:
-        found += _beyond(gate, [r for r in there if selected(_open(r), gate)])
+            rule = f"{rule}There are: {_listed(names)}.".replace("  ", " ")
+            found.append(Unanswerable(Problem.UNKNOWN_NAME, key, wanted, rule))
     return found
 
 
-def _without(
-    gate: Gate, rows: Sequence[Mapping[str, Any]], every: Sequence[Mapping[str, Any]]
-) -> list[Found]:
-    """A loss of utility without an undefended run or a defended one, an untested epsilon."""
-    if gate.metric == "epsilon_lower" and not any(r.get("claims", True) for r in rows):
-        return [
-            (
-                "metric", gate.metric,
-                "is measured where a defense claims an epsilon and is tested: no defense that is "
-                "asked about does, or [audit] canaries = false leaves the test out.",
-            )
-        ]  # fmt: skip
-    bare = {(r["dataset"], r["algorithm"]) for r in every if is_undefended(r)}
-    defended = [(r["dataset"], r["algorithm"]) for r in rows if not is_undefended(r)]
-    if gate.metric == "utility_drop" and rows and not defended:
-        return [
-            (
-                "metric", gate.metric,
-                "is the loss against a run without a defense, and nothing that is asked about has "
-                "one: it would be 0 whatever happens. Add a defense, or gate the utility itself.",
-            )
-        ]  # fmt: skip
-    if gate.metric == "utility_drop" and defended and not bare & set(defended):
-        return [
-            (
-                "metric", gate.metric,
-                "is taken from a run without a defense, and none is made: add strength 0 to the "
-                "grid of the defense.",
-            )
-        ]  # fmt: skip
+def _find_unknown_strength(gate: Gate, there: Sequence[Row]) -> list[Unanswerable]:
+    if gate.strength is None:
+        return []
+    asked = _only(gate, "defense")
+    grid = sorted({r["strength"] for r in there if _has(r) and selected(_open(r), asked)})
+    if gate.strength in grid:
+        return []
+    rule = f"is no strength of this audit, got {exact(gate.strength)}. There are: "
+    rule += f"{_listed(map(exact, grid))}."
+    return [Unanswerable(Problem.UNKNOWN_STRENGTH, "strength", gate.strength, rule)]
+
+
+def _find_no_such_point(gate: Gate, there: Sequence[Row]) -> list[Unanswerable]:
+    if _asked_about(gate, there):
+        return []
+    keys = [k for k in (*_OF_TRAININGS, *_OF_ATTACKS) if getattr(gate, k) != "*"]
+    keys += ["strength"] if gate.strength is not None else []
+    said = ", ".join(f"{k} = {getattr(gate, k)!r}" for k in keys)
+    rule = f"asks for {said}: each is there, but nothing is all of that."
+    return [Unanswerable(Problem.NO_SUCH_POINT, "", None, rule)]
+
+
+def _find_no_claim(gate: Gate, there: Sequence[Row]) -> list[Unanswerable]:
+    """An epsilon that is not tested."""
+    if gate.metric != EPSILON or any(r.get("claims", True) for r in _asked_about(gate, there)):
+        return []
+    rule = (
+        "is measured where a defense claims an epsilon and is tested: no defense that is asked "
+        "about does, or [audit] canaries = false leaves the test out."
+    )
+    return [Unanswerable(Problem.NO_CLAIM, "metric", gate.metric, rule)]
+
+
+def _find_no_loss(gate: Gate, there: Sequence[Row]) -> list[Unanswerable]:
+    """A loss of utility without an undefended run or a defended one."""
+    if gate.metric != "utility_drop":
+        return []
+    asked = _asked_about(gate, there)
+    defended = {(r["dataset"], r["algorithm"]) for r in asked if not is_undefended(r)}
+    if asked and not defended:
+        rule = (
+            "is the loss against a run without a defense, and nothing that is asked about has one: "
+            "it would be 0 whatever happens. Add a defense, or gate the utility itself."
+        )
+        return [Unanswerable(Problem.NO_DEFENSE, "metric", gate.metric, rule)]
+    if not defended & {(r["dataset"], r["algorithm"]) for r in there if is_undefended(r)}:
+        rule = (
+            "is taken from a run without a defense, and none is made: add strength 0 to the grid "
+            "of the defense."
+        )
+        return [Unanswerable(Problem.NO_UNDEFENDED_RUN, "metric", gate.metric, rule)]
     return []
 
 
-def _unmeasured(gate: Gate, rows: Sequence[Mapping[str, Any]]) -> list[Found]:
+def _find_unmeasured(gate: Gate, there: Sequence[Row]) -> list[Unanswerable]:
     """A metric that does not fit what is guessed, such as R^2 of classes."""
-    asked = gate.of or gate.metric
-    if asked not in METRICS or any("metrics" in r and not r["metrics"] for r in rows):
+    asked, rows = gate.of or gate.metric, _asked_about(gate, there)
+    if not _is_about_attacks(gate) or asked not in METRICS:
         return []
-    told = [r["metrics"] if "metrics" in r else filter(None, [r["metric"]]) for r in rows]
-    names = list(dict.fromkeys(name for some in told for name in some))
+    if any("metrics" in r and not r["metrics"] for r in rows):
+        return []
+    names = dict.fromkeys(name for r in rows for name in _metrics(r))
     if asked in names or not names:
         return []
     rule = f"is measured of no attack that is asked about, got {asked!r}. There are: "
-    return [("of" if gate.of else "metric", asked, f"{rule}{_listed(names)}.")]
+    key = "of" if gate.of else "metric"
+    return [Unanswerable(Problem.METRIC_NOT_MEASURED, key, asked, f"{rule}{_listed(names)}.")]
 
 
-def _beyond(gate: Gate, rows: Sequence[Mapping[str, Any]]) -> list[Found]:
+def _metrics(row: Row) -> Sequence[str]:
+    """By what an attack is scored."""
+    if "metrics" in row:
+        return tuple(row["metrics"])
+    return (row["metric"],) if row["metric"] else ()
+
+
+def _find_out_of_reach(gate: Gate, there: Sequence[Row]) -> list[Unanswerable]:
     """A limit that no primary metric's advantage can exceed, which a gate alone cannot know."""
-    ends = {r.get("primary", ""): reach("advantage", r.get("primary", ""))[1] for r in rows}
+    if not gate.limits_leaks or gate.of:
+        return []
+    primaries = [r.get("primary", "") for r in _asked_about(gate, there)]
+    ends = {primary: reach("advantage", primary)[1] for primary in primaries}
     most = max(ends.values())
     if gate.threshold < most:
         return []
@@ -131,7 +188,18 @@ def _beyond(gate: Gate, rows: Sequence[Mapping[str, Any]]) -> list[Found]:
         f"reach, got {exact(gate.threshold)}. Beyond that the gate cannot fail: no result could "
         "fail it."
     )
-    return [("max", gate.threshold, rule)]
+    return [Unanswerable(Problem.LIMIT_OUT_OF_REACH, "max", gate.threshold, rule)]
+
+
+_CHECKS: tuple[Callable[[Gate, Sequence[Row]], list[Unanswerable]], ...] = (
+    _find_no_attack, _find_unknown_names, _find_unknown_strength, _find_no_such_point,
+    _find_no_claim, _find_no_loss, _find_unmeasured, _find_out_of_reach,
+)  # fmt: skip
+"""In order: the first that finds something is what is said."""
+
+
+def _asked_about(gate: Gate, there: Sequence[Row]) -> list[Row]:
+    return [r for r in there if selected(_open(r), gate)]
 
 
 def _only(gate: Gate, key: str) -> Gate:
@@ -140,16 +208,16 @@ def _only(gate: Gate, key: str) -> Gate:
     return Gate(metric=metric, max=0.0, **{key: getattr(gate, key)})
 
 
-def _has(row: Mapping[str, Any]) -> bool:
+def _has(row: Row) -> bool:
     return row["strength"] is not None and row["strength"] == row["strength"]
 
 
-def _open(row: Mapping[str, Any]) -> dict[str, Any]:
+def _open(row: Row) -> dict[str, Any]:
     """A row as if its figure, whatever it is, were the one that is asked for."""
     return {**row, "status": PLANNED}
 
 
-def _names(key: str, rows: Iterable[Mapping[str, Any]]) -> list[str]:
+def _names(key: str, rows: Iterable[Row]) -> list[str]:
     found = list(dict.fromkeys(str(r[key]) for r in rows if r[key]))
     if key == "defense" and any(is_undefended(r) for r in rows) and UNDEFENDED not in found:
         found.append(UNDEFENDED)

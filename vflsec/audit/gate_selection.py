@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vflsec.audit import defense_label
+from vflsec.audit.gate import EPSILON, TASK, Gate
 from vflsec.audit.leakage import POINT, UNDEFENDED, clean, is_undefended
-from vflsec.audit.metrics import METRICS
-from vflsec.audit.verdict_text import TASK
 
-if TYPE_CHECKING:
-    from vflsec.audit.gate import Gate
-
-__all__ = ["PLANNED", "answer", "bare", "left_out", "limits", "named", "selected", "stacked",
-           "weighs"]  # fmt: skip
+__all__ = ["PLANNED", "answer", "bare", "left_out", "named", "selected", "stacked", "weighs"]
 
 PLANNED = "planned"
 """Status of a row whose figure, whatever it is, counts as the one that is asked for."""
@@ -45,16 +40,6 @@ def stacked(label: str, wanted: str) -> bool:
     return wanted in ("*", label, defense_label.bare(label))
 
 
-def limits(gate: Gate) -> bool:
-    """Whether a gate limits what an attack reaches: by a maximum, or by a minimum of a figure of
-    which less is better for the attack, as of an error. A maximum of an error limits nothing.
-    """
-    if gate.metric in (*TASK, "epsilon_lower"):
-        return False
-    better = gate.metric == "advantage" or METRICS[gate.metric].larger_is_better
-    return (gate.max is not None) == better
-
-
 def selected(row: Mapping[str, Any], gate: Gate) -> bool:
     """Whether a gate asks about a row of results.
 
@@ -67,9 +52,9 @@ def selected(row: Mapping[str, Any], gate: Gate) -> bool:
 def weighs(row: Mapping[str, Any], gate: Gate) -> bool:
     """Whether a gate that judges the training of a row asks about that row."""
     planned = row["status"] == PLANNED
-    if planned and gate.metric in (*TASK, "epsilon_lower"):
+    if planned and gate.metric in (*TASK, EPSILON):
         return True
-    if gate.metric == "epsilon_lower":
+    if gate.metric == EPSILON:
         return bool(row["metric"] == gate.metric)
     if gate.metric in TASK:
         return not row["attack"] and row["metric"] == row["utility_metric"]
@@ -116,7 +101,7 @@ def left_out(rows: Iterable[Mapping[str, Any]], gate: Gate) -> dict[tuple[Any, .
     Returns:
         by data set, algorithm, defense and strength their labels with what they are scored by.
     """
-    if gate.metric in (*TASK, "epsilon_lower") or (gate.attack, gate.target) != ("*", "*"):
+    if gate.metric in (*TASK, EPSILON) or (gate.attack, gate.target) != ("*", "*"):
         return {}
     asked: dict[tuple[Any, ...], str] = {}
     judged = set()

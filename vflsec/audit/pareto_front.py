@@ -11,10 +11,9 @@ import pandas as pd
 
 from vflsec.audit import leakage
 from vflsec.audit.controls import leaks
-from vflsec.audit.gate import MIN_ROWS, MIN_SEEDS
 from vflsec.audit.point import Point
 from vflsec.audit.reversed_ranking import ranking
-from vflsec.audit.verdict_text import thin
+from vflsec.audit.verdict_text import find_shortfall
 from vflsec.errors import ConfigError
 
 __all__ = ["Trial", "pareto", "trials"]
@@ -147,7 +146,8 @@ def _reversed(p: Point) -> str:
 def _too_little(p: Point) -> str:
     if not p.is_main or p.leakage is None:
         return ""
-    return thin(p, p.leakage, MIN_SEEDS, MIN_ROWS)  # type: ignore[arg-type]
+    short = find_shortfall(p, p.leakage)  # type: ignore[arg-type]
+    return short.text if short else ""
 
 
 def pareto(found: Sequence[Trial]) -> list[Trial]:

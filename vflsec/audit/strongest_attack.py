@@ -8,7 +8,7 @@ from typing import Any
 
 from vflsec.audit import controls, intervals
 from vflsec.audit.controls import Leakage
-from vflsec.audit.gate_candidate import mirror
+from vflsec.audit.gate_candidate import find_reversed
 from vflsec.audit.leakage import is_undefended
 from vflsec.audit.metrics import reach
 from vflsec.audit.point import IDENTITY
@@ -129,7 +129,7 @@ def reverses(rows: Iterable[Row], confidence: float = 0.95) -> list[dict[str, An
         tail = (1 - confidence) / (2 * len(of))
         sure = []
         for r in of:
-            turned = mirror(r, "advantage")
+            turned = find_reversed(r, "advantage")
             low = None if turned is None else turned.bound("lower", tail)
             if turned is not None and controls.leaks(turned.mean, low):
                 ends = reach("advantage", r["metric"])

@@ -1,6 +1,6 @@
 """Which attacks are shown to work, and where: silence proves nothing about a broken attack.
 
-An attack is alive at a place (data set, algorithm, adversary, attack with its settings and grants)
+An attack is validated at a place (data set, algorithm, adversary, attack with settings and grants)
 if the lower bound of its advantage over all controls, in the primary metric, is above 0 there
 without a defense, or on a positive control (a planted leak) trained by the same algorithm, with the
 same grants, for the same side (active or passive party) and a label of the same kind (classes, a
@@ -13,15 +13,19 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 from vflsec.audit.controls import Leakage
+from vflsec.audit.gate import Reason
 from vflsec.audit.leakage import is_undefended, rows_of
 from vflsec.audit.point import Point
 from vflsec.audit.rounding import beside
 from vflsec.label import make_label
 
-__all__ = ["Alive", "Place", "alive", "place_of", "titles"]
+__all__ = ["NO_EVIDENCE", "Evidence", "Place", "Validated", "Validation", "find_validated",
+           "place_of", "titles"]  # fmt: skip
 
 
 class Place(NamedTuple):
@@ -44,8 +48,42 @@ class Place(NamedTuple):
 Grants = Mapping[str, Mapping[str, Any]]
 """Grants that are not usual, by section: :attr:`vflsec.specs.AttackSpec.grants`."""
 
-Alive = Mapping[Place, tuple[bool, str]]
-"""Whether the attack is shown to work there, and the evidence in words."""
+
+class Evidence(StrEnum):
+    """What speaks for an attack or against it."""
+
+    UNDEFENDED = "undefended"
+    POSITIVE_CONTROL = "positive_control"
+    NEVER_UNDEFENDED = "never_undefended"
+    NONE = "none"
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Whether an attack is shown to work.
+
+    Attributes:
+        validated: whether it is.
+        text: the evidence, for people.
+        code: where the evidence comes from.
+    """
+
+    validated: bool
+    text: str
+    code: Evidence = Evidence.UNDEFENDED
+
+    def as_reason(self) -> Reason:
+        """The evidence as why a gate does not pass."""
+        return Reason(self.code, self.text or NO_EVIDENCE.text)
+
+
+Validated = Mapping[Place, Validation]
+"""What is shown of the attack at every place."""
+
+NO_EVIDENCE = Validation(False, "no evidence was given", Evidence.NONE)
+_NEVER = Validation(
+    False, "it was never measured without a defense on two seeds or more", Evidence.NEVER_UNDEFENDED
+)
 
 
 def place_of(row: Mapping[str, Any]) -> Place:
@@ -56,7 +94,7 @@ def place_of(row: Mapping[str, Any]) -> Place:
     return Place(*who, budget, row.get("attack_key") or "")
 
 
-def alive(
+def find_validated(
     own: Sequence[Point],
     control: Sequence[Point] | None = None,
     confidence: float = 0.95,
@@ -64,7 +102,7 @@ def alive(
     grants: Grants | None = None,
     classes: Mapping[str, int] | None = None,
     planted_as: Mapping[str, str] | None = None,
-) -> dict[Place, tuple[bool, str]]:
+) -> dict[Place, Validation]:
     """What is shown to work at every place of the audit.
 
     The bound is corrected for every run, split and phase looked at there (Bonferroni), and for
@@ -91,14 +129,11 @@ def alive(
         there = (planted_as or {}).get(place.section, place.attack)
         return kind, *_role(place._replace(attack=there), active or {}, given)
 
-    shown = _evidence(own, "on the undefended run", confidence, place_of)
+    shown = _measured(own, Evidence.UNDEFENDED, confidence, place_of)
     planted = {}
     if control is not None:
-        planted = _evidence(
-            control,
-            "in the positive control",
-            confidence,
-            lambda r: role(place_of(r)),
+        planted = _measured(
+            control, Evidence.POSITIVE_CONTROL, confidence, lambda r: role(place_of(r))
         )
     places = dict.fromkeys(place_of(r) for r in rows_of(own) if r["attack"])
     out = {}
@@ -106,15 +141,12 @@ def alive(
         mine = role(place)
         any_budget = (*mine[:-1], None)
         seen = [shown.get(place), planted.get(mine) or planted.get(any_budget)]
-        low, why = max(
-            (e for e in seen if e is not None),
-            default=(-math.inf, "it was never measured without a defense on two seeds or more"),
-        )
-        out[place] = low > 0, why
+        best = max((e for e in seen if e is not None), default=None, key=lambda e: e[0])
+        out[place] = _NEVER if best is None else best[1]
     return out
 
 
-def titles(found: Alive, grants: Grants | None = None) -> dict[str, Place]:
+def titles(found: Validated, grants: Grants | None = None) -> dict[str, Place]:
     """Places by a name for each: the attack, and what tells places of one attack apart."""
     by_attack: dict[str, list[Place]] = defaultdict(list)
     for place in found:
@@ -156,22 +188,28 @@ def _role(place: Place, active: Mapping[str, str], grants: Grants) -> tuple[Any,
     return place.algorithm, side, place.attack, tuple(given), place.budget
 
 
-Evidence = tuple[float, str]
+_WHERE = {
+    Evidence.UNDEFENDED: "on the undefended run",
+    Evidence.POSITIVE_CONTROL: "in the positive control",
+}
 
 
-def _evidence(
-    summary: Sequence[Point], where: str, confidence: float, key: Any
-) -> dict[Any, Evidence]:
+def _measured(
+    summary: Sequence[Point], source: Evidence, confidence: float, key: Any
+) -> dict[Any, tuple[float, Validation]]:
+    """By place the lower bound of the largest advantage, and what it shows."""
     rows: dict[Any, list[Leakage]] = defaultdict(list)
     for r in rows_of(summary):
         if r["attack"] and is_undefended(r) and r["metric"] == r["primary"] and r["status"] == "ok":
             leak = Leakage.of(r)
             if leak is not None and leak.least.n >= 2:
                 rows[key(r)].append(leak)
-    out: dict[Any, Evidence] = {}
+    out: dict[Any, tuple[float, Validation]] = {}
     for place, seen in rows.items():
         alpha = (1 - confidence) / len(seen)
         bounds = [(x.lower(alpha), x.least.mean) for x in seen]
         low, mean = max((-math.inf if b is None else b, m) for b, m in bounds)
-        out[place] = low, f"advantage {mean:+.3f} {where}, lower bound {beside(low, 0.0, '+.3f')}"
+        bound = beside(low, 0.0, "+.3f")
+        text = f"advantage {mean:+.3f} {_WHERE[source]}, lower bound {bound}"
+        out[place] = low, Validation(low > 0, text, source)
     return out

@@ -1,16 +1,17 @@
-"""The sentences that say how a gate came out."""
+"""Why a verdict is what it is: what evidence lacks, what a PASS leaves open, and the sentences."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vflsec.audit import intervals
 from vflsec.audit.controls import Leakage
 from vflsec.audit.dosing import Doses, place_key
+from vflsec.audit.gate import EPSILON, MIN_ROWS, MIN_SEEDS, Gate, Reason, Shortfall, Warn
 from vflsec.audit.gate_candidate import Candidate
 from vflsec.audit.leakage import is_undefended
 from vflsec.audit.metrics import METRICS, reach
@@ -18,64 +19,116 @@ from vflsec.audit.rounding import beside
 from vflsec.plugins import registry
 from vflsec.specs import QUESTIONS, asked
 
-if TYPE_CHECKING:
-    from vflsec.audit.gate import Gate
-
 __all__ = [
-    "TASK", "Blind", "between", "broken", "detectable", "dosed", "either_way", "fails", "inverted",
-    "nothing", "passes", "reversed_", "seeds_to_add", "thin", "would_have_found",
+    "Guessing", "Insensitive", "find_detectable", "find_dosed", "find_limits_no_leak",
+    "find_missing_seeds", "find_no_room", "find_other_metric", "find_shortfall", "find_worthless",
+    "format_either_direction", "format_exceeded", "format_failed", "format_nothing",
+    "format_reversed", "format_sensitivity", "format_undecided", "format_within", "seeds_to_add",
 ]  # fmt: skip
 
-TASK = ("utility", "utility_drop")
-"""Gate metrics that speak of the main task, not of an attack."""
+Row = Mapping[str, Any]
 
 _MOST_NAMED = 5
 _ROUNDING = 1e-12  # spreads this small beside their mean are those of equal figures
 
 
-def thin(row: Mapping[str, Any], leak: Leakage, seeds: int, rows: int) -> str:
-    """What is missing from the least evidence for a PASS, in words; '' if nothing is."""
-    name, n = row["attack"], leak.least.n
-    planned = int(row.get("planned") or n)
-    if row.get("gap"):
-        return str(row["gap"])
-    if n < planned:
-        return gaps(name, row, leak)
-    if leak.ahead.n < planned:
-        return (
-            f"{leak.ahead.name}, the control that was named beforehand beside {name}, has a "
-            f"figure on {leak.ahead.n} of {planned} seeds"
-        )
-    if n < seeds:
-        return f"{name} has {n} seeds, and a pass takes at least {seeds}"
+def find_shortfall(row: Row, leak: Leakage) -> Reason | None:
+    """What is missing from the least evidence for a PASS; None if nothing is."""
+    found = (rule(row, leak) for rule in _SHORTFALLS)
+    return next((reason for reason in found if reason is not None), None)
+
+
+def find_missing_seeds(name: str, row: Row, leak: Leakage) -> Reason | None:
+    """That some of the planned seeds have no figure; None if all have one."""
+    n, planned = leak.least.n, _planned(row, leak)
+    if n >= planned:
+        return None
+    return Reason(Shortfall.MISSING_SEEDS, f"{name} has a figure on {n} of {planned} seeds")
+
+
+def _planned(row: Row, leak: Leakage) -> int:
+    return int(row.get("planned") or leak.least.n)
+
+
+def _incomplete_record(row: Row, leak: Leakage) -> Reason | None:
+    gap = row.get("gap")
+    return Reason(Shortfall.INCOMPLETE_RECORD, str(gap)) if gap else None
+
+
+def _missing_seeds(row: Row, leak: Leakage) -> Reason | None:
+    return find_missing_seeds(row["attack"], row, leak)
+
+
+def _baseline_missing_seeds(row: Row, leak: Leakage) -> Reason | None:
+    planned = _planned(row, leak)
+    if leak.ahead.n >= planned:
+        return None
+    text = (
+        f"{leak.ahead.name}, the control that was named beforehand beside {row['attack']}, has a "
+        f"figure on {leak.ahead.n} of {planned} seeds"
+    )
+    return Reason(Shortfall.BASELINE_MISSING_SEEDS, text)
+
+
+def _few_seeds(row: Row, leak: Leakage) -> Reason | None:
+    n = leak.least.n
+    if n >= MIN_SEEDS:
+        return None
+    text = f"{row['attack']} has {n} seeds, and a pass takes at least {MIN_SEEDS}"
+    return Reason(Shortfall.FEW_SEEDS, text)
+
+
+def _few_rows(row: Row, leak: Leakage) -> Reason | None:
     least = row.get("n_least")  # an earlier version has the most alone
     scored = int(row["n"] if least is None else least)
-    if scored < rows:
-        seed = "" if scored == int(row["n"]) else " on a seed"
-        return f"{name} was scored on {scored} rows{seed}, and a pass takes at least {rows}"
-    if _is_silent(row):
-        return ""
-    same = leak.ahead.sd is not None and leak.ahead.sd <= _ROUNDING * abs(leak.ahead.mean)
-    if same and not _full(row, leak) and not leak.without(planned):
-        return f"{name} has the same figure on all {n} seeds, so their spread says nothing"
-    if _is_blank(row):
-        return f"{name} tells no two rows apart on any of {n} seeds, as a broken attack would"
-    return ""
+    if scored >= MIN_ROWS:
+        return None
+    seed = "" if scored == int(row["n"]) else " on a seed"
+    rule = f"and a pass takes at least {MIN_ROWS}"
+    return Reason(Shortfall.FEW_ROWS, f"{row['attack']} was scored on {scored} rows{seed}, {rule}")
 
 
-def _is_blank(row: Mapping[str, Any]) -> bool:
+def _equal_figures(row: Row, leak: Leakage) -> Reason | None:
+    ahead = leak.ahead
+    same = ahead.sd is not None and ahead.sd <= _ROUNDING * abs(ahead.mean)
+    if not same or _is_silent(row) or _is_full(row, leak) or leak.without(_planned(row, leak)):
+        return None
+    text = (
+        f"{row['attack']} has the same figure on all {leak.least.n} seeds, so their spread says "
+        "nothing"
+    )
+    return Reason(Shortfall.EQUAL_FIGURES, text)
+
+
+def _is_tied(row: Row) -> bool:
     """Whether the figure is that of chance, exactly, on every seed."""
     return row.get("value_sd") == 0 and row.get("value") == row.get("chance")
 
 
-def _is_silent(row: Mapping[str, Any]) -> bool:
+def _is_silent(row: Row) -> bool:
     """Whether the attack says by equal scores, on every seed, that it found nothing."""
     name = str(row["attack"]).partition("(")[0]
     known = registry.attacks.entries()
-    return _is_blank(row) and name in known and bool(registry.attacks.get(name).silent)
+    return _is_tied(row) and name in known and bool(registry.attacks.get(name).silent)
 
 
-def _full(row: Mapping[str, Any], leak: Leakage) -> bool:
+def _all_tied(row: Row, leak: Leakage) -> Reason | None:
+    if not _is_tied(row) or _is_silent(row):
+        return None
+    text = (
+        f"{row['attack']} tells no two rows apart on any of {leak.least.n} seeds, as a broken "
+        "attack would"
+    )
+    return Reason(Shortfall.ALL_TIED, text)
+
+
+_SHORTFALLS: tuple[Callable[[Row, Leakage], Reason | None], ...] = (
+    _incomplete_record, _missing_seeds, _baseline_missing_seeds, _few_seeds, _few_rows,
+    _equal_figures, _all_tied,
+)  # fmt: skip
+
+
+def _is_full(row: Row, leak: Leakage) -> bool:
     """Whether the control that was named beforehand has all that the figure can have, on every
     seed: then nothing can be gained, and no spread is needed to know it.
     """
@@ -85,14 +138,7 @@ def _full(row: Mapping[str, Any], leak: Leakage) -> bool:
     return own == reach(metric)[METRICS[metric].larger_is_better]
 
 
-def gaps(name: str, row: Mapping[str, Any], leak: Leakage) -> str:
-    """That some of the planned seeds have no figure, in words; '' if all have one."""
-    n = leak.least.n
-    planned = int(row.get("planned") or n)
-    return f"{name} has a figure on {n} of {planned} seeds" if n < planned else ""
-
-
-def nothing(missing: Sequence[Mapping[str, Any]], gate: Gate) -> str:
+def format_nothing(missing: Sequence[Row], gate: Gate) -> str:
     """Why there was nothing to judge, by attack."""
     said = []
     for r in missing:
@@ -103,7 +149,7 @@ def nothing(missing: Sequence[Mapping[str, Any]], gate: Gate) -> str:
     return f"Nothing to judge: {'; '.join(dict.fromkeys(said))}. That is not the same as safe."
 
 
-def broken(failed: Sequence[Mapping[str, Any]], blocked: Sequence[Mapping[str, Any]]) -> str:
+def format_failed(failed: Sequence[Row], blocked: Sequence[Row]) -> str:
     """Which attacks have failed, and why."""
     names = {r["attack"] or r["metric"]: r for r in [*blocked, *failed]}
     said = []
@@ -121,7 +167,7 @@ def _figure(c: Candidate, gate: Gate) -> str:
     return f"{what} is {beside(c.leak.least.mean, gate.threshold)} over {c.n} seeds"
 
 
-def fails(lead: Candidate, beyond: Sequence[Candidate], gate: Gate) -> str:
+def format_exceeded(lead: Candidate, beyond: Sequence[Candidate], gate: Gate) -> str:
     """What is beyond the threshold, and how surely."""
     others = len({c.name for c in beyond}) - 1
     rest = f", and {others} more beyond it" if others else ""
@@ -132,11 +178,11 @@ def fails(lead: Candidate, beyond: Sequence[Candidate], gate: Gate) -> str:
     return text[0].upper() + text[1:]
 
 
-def passes(
+def format_within(
     lead: Candidate,
     high: float,
     found: Sequence[Candidate],
-    missing: Sequence[Mapping[str, Any]],
+    missing: Sequence[Row],
     gate: Gate,
 ) -> str:
     """What is within the threshold, and by how much."""
@@ -170,12 +216,12 @@ class Guessing:
     """What guessing reaches in the main task, and points of the training without a defense."""
 
     reaches: float | None
-    bare: Sequence[Mapping[str, Any]]
+    bare: Sequence[Row]
 
     @classmethod
-    def by_training(cls, rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Guessing]:
+    def by_training(cls, rows: Iterable[Row]) -> dict[tuple[str, str], Guessing]:
         """By data set and algorithm, told from the points of the main task."""
-        main: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
+        main: dict[tuple[str, str], list[Row]] = defaultdict(list)
         for r in rows:
             if not r["attack"] and r["metric"] == r["utility_metric"]:
                 main[r["dataset"], r["algorithm"]].append(r)
@@ -184,45 +230,51 @@ class Guessing:
             for key, of in main.items()
         }
 
-    def unbeaten(self, row: Mapping[str, Any]) -> str:
-        """That the main task of a point is not shown to be above guessing, in words; or ''."""
+    def unbeaten(self, row: Row) -> str | None:
+        """That the main task of a point is not shown to be above guessing, in words; or None."""
         metric, bound = row["utility_metric"], row["utility_lower"]
         if metric not in METRICS or self.reaches is None or not METRICS[metric].larger_is_better:
-            return ""
+            return None
         if bound is None or bound != bound or bound > self.reaches:
-            return ""
+            return None
         return (
             f"is not shown to predict better than guessing ({metric} {row['utility']:.2f}, by "
             f"guessing {self.reaches:.2f})"
         )
 
 
-def worthless(row: Mapping[str, Any], gate: Gate, guessing: Guessing | None) -> str:
-    """Why a PASS at this point tells nothing of a system that works, in words; '' if nothing does.
+def find_worthless(row: Row, gate: Gate, guessing: Guessing | None) -> Reason | None:
+    """Why a PASS at this point tells nothing of a system that works; None if it does.
 
     Args:
         row: a point of the training.
         gate: what was asked.
         guessing: what it reaches there; None where there is no main task.
     """
-    if gate.metric == "epsilon_lower":
-        return _BOUNDS_NOTHING if gate.max is not None else ""
+    if gate.metric == EPSILON:
+        return None if gate.max is None else Reason(Warn.LOWER_BOUND_ONLY, _BOUNDS_NOTHING)
     if guessing is None:
-        return ""
+        return None
     if gate.metric == "utility":
-        reached = guessing.reaches
-        low = gate.min is not None and reached is not None and gate.min <= reached
-        said = f"guessing reaches {row['utility_metric']} {reached:.3g}" if low else ""
-        return f"{said}, so the limit asks for nothing" if low else ""
+        return _find_limit_at_chance(row, gate, guessing.reaches)
     if gate.metric == "utility_drop":
-        said = next(filter(None, map(guessing.unbeaten, guessing.bare)), "")
-        return f"the system without a defense {said}, so there is nothing to lose" if said else ""
+        said = next(filter(None, map(guessing.unbeaten, guessing.bare)), None)
+        text = f"the system without a defense {said}, so there is nothing to lose"
+        return None if said is None else Reason(Warn.NOTHING_TO_LOSE, text)
     said = guessing.unbeaten(row)
-    return f"the system {said}, and this tells nothing of one that does" if said else ""
+    text = f"the system {said}, and this tells nothing of one that does"
+    return None if said is None else Reason(Warn.MODEL_AT_CHANCE, text)
 
 
-def cramped(found: Iterable[tuple[Candidate, Mapping[str, Any] | None]], gate: Gate) -> str:
-    """That a figure which is not the primary one cannot rise by the limit here, in words; or ''.
+def _find_limit_at_chance(row: Row, gate: Gate, reached: float | None) -> Reason | None:
+    if gate.min is None or reached is None or gate.min > reached:
+        return None
+    text = f"guessing reaches {row['utility_metric']} {reached:.3g}, so the limit asks for nothing"
+    return Reason(Warn.LIMIT_AT_CHANCE, text)
+
+
+def find_no_room(found: Iterable[tuple[Candidate, Row | None]], gate: Gate) -> Reason | None:
+    """That a figure which is not the primary one cannot rise by the limit here; else None.
 
     Args:
         found: attacks, each with the point of the same answer in the primary metric, if there is
@@ -234,34 +286,38 @@ def cramped(found: Iterable[tuple[Candidate, Mapping[str, Any] | None]], gate: G
         if main is not None and reach(main["metric"])[1] - _beside(main) < gate.threshold:
             continue
         if metric != c.row["primary"] and room < gate.threshold:
-            return (
+            text = (
                 f"no more than {max(room, 0.0):.3f} of {metric} could be gained beside {c.name}, "
                 f"so the limit asks for nothing there, whatever is gained in {c.row['primary']}"
             )
-    return ""
+            return Reason(Warn.NO_ROOM, text)
+    return None
 
 
-def unasked(names: Sequence[str], gate: Gate) -> str:
-    """Attacks that have no figure of the metric which a gate on all attacks asks for; or ''."""
+def find_other_metric(names: Sequence[str], gate: Gate) -> Reason | None:
+    """Attacks without a figure of the metric which a gate on all attacks asks for; or None."""
+    if not names:
+        return None
     shown = ", ".join(names[:_MOST_NAMED])
     shown += f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     has, it = ("has", "it") if len(names) == 1 else ("have", "them")
-    what = gate.of or gate.metric
-    return f"{shown} {has} no {what}, so this says nothing of {it}" if names else ""
+    text = f"{shown} {has} no {gate.of or gate.metric}, so this says nothing of {it}"
+    return Reason(Warn.OTHER_METRIC, text)
 
 
-def inverted(gate: Gate) -> str:
-    """That a maximum of an error passes the better attacks guess, in words; or ''."""
+def find_limits_no_leak(gate: Gate) -> Reason | None:
+    """That a maximum of an error passes the better attacks guess; or None."""
     metric = METRICS.get(gate.metric)
     if metric is None or metric.larger_is_better or gate.max is None:
-        return ""
-    return (
+        return None
+    text = (
         f"less {gate.metric} is better for an attack, so a maximum of it limits no leak: a minimum "
         "does"
     )
+    return Reason(Warn.LIMITS_NO_LEAK, text)
 
 
-def _beside(main: Mapping[str, Any]) -> float:
+def _beside(main: Row) -> float:
     """The figure of the control that leaves the least, beside a point of an attack."""
     return float(main["value"]) - float(main["advantage"])
 
@@ -313,10 +369,10 @@ def seeds_to_add(open_: Sequence[Candidate], alpha: float, level: float) -> int 
     return max(found) if len(found) == len(more) else None
 
 
-def either_way(lead: Candidate, more: int | None, gate: Gate) -> str:
+def format_either_direction(lead: Candidate, more: int | None, gate: Gate) -> str:
     """That an answer turned round is not shown to be within the limit, nor to leak."""
     cure = "even 1000 seeds would not tell" if more is None else f"about {_seeds(more)} would tell"
-    turned = beside(lead.mirrored, gate.threshold)
+    turned = beside(lead.reversed_value, gate.threshold)
     text = (
         f"{_figure(lead, gate)}, and turned round {turned}, which the spread over seeds does not "
         f"show to be within {gate.threshold:g}; {cure}."
@@ -324,39 +380,38 @@ def either_way(lead: Candidate, more: int | None, gate: Gate) -> str:
     return text[0].upper() + text[1:]
 
 
-def reversed_(lead: Candidate, more: int | None, gate: Gate) -> str:
+def format_reversed(lead: Candidate, more: int | None, gate: Gate) -> str:
     """Why an answer that ranks in reverse cannot pass, or not yet."""
     cure = "" if more is None else f" (about {_seeds(more)} would tell)"
     text = (
         f"{_figure(lead, gate)}, but it ranks in reverse: turned round it would be "
-        f"{lead.mirrored:.3f}, which is not shown to be within {gate.threshold:g}{cure}. "
+        f"{lead.reversed_value:.3f}, which is not shown to be within {gate.threshold:g}{cure}. "
     )
-    if lead.ranking:
+    if lead.reversed_metric:
         text = (
             f"{_figure(lead, gate)}, but it ranks in reverse: turned round its advantage in "
-            f"{lead.ranking} is {lead.mirrored:.3f}, and its {lead.row['metric']} was not "
-            "measured. "
+            f"{lead.reversed_metric} is {lead.reversed_value:.3f}, and its {lead.row['metric']} "
+            "was not measured. "
         )
     text += "Whoever knows which way round it is has the labels."
     return text[0].upper() + text[1:]
 
 
-def detectable(found: Sequence[Candidate], alpha: float) -> dict[str, float]:
+def find_detectable(found: Sequence[Candidate], alpha: float) -> dict[str, float]:
     """By attack the least leakage over all controls that would have been shown to be above 0.
 
     Of one that found nothing on any seed no spread tells it.
     """
     out: dict[str, float] = {}
     for c in found:
-        leak = Leakage.of(c.row)
-        silent = leak is None or _is_silent(c.row)
-        least = leak.detectable(alpha) if leak is not None and not silent else None
+        leak = None if _is_silent(c.row) else Leakage.of(c.row)
+        least = leak.detectable(alpha) if leak is not None else None
         if least is not None:
             out[c.name] = max(least, out.get(c.name, 0.0))
     return out
 
 
-def dosed(found: Sequence[Candidate], doses: Doses) -> dict[str, float | None]:
+def find_dosed(found: Sequence[Candidate], doses: Doses) -> dict[str, float | None]:
     """By attack the least planted leak that was found; None where none was, on some rows.
 
     An attack of which a section, or a set of rows, was not dosed is left out.
@@ -370,7 +425,7 @@ def dosed(found: Sequence[Candidate], doses: Doses) -> dict[str, float | None]:
     return out
 
 
-def would_have_found(
+def format_sensitivity(
     least: Mapping[str, float], laid: Mapping[str, float | None], gate: Gate
 ) -> str:
     """What a PASS would have found: half of what it says."""
@@ -389,19 +444,19 @@ def would_have_found(
 
 
 @dataclass(frozen=True)
-class Blind:
+class Insensitive:
     """The attack by which an audit would have found the least, where that is above what it must.
 
     Attributes:
         lead: that attack.
-        says: how little, and what would mend it.
-        adds: the same in a sentence after :func:`would_have_found`, which has the figure.
+        warning: how little, and what would mend it.
+        sentence: the same, to stand after :func:`format_sensitivity`, which has the figure.
         more: seeds to add; None where they are not what is missing.
     """
 
     lead: Candidate
-    says: str
-    adds: str
+    warning: Reason
+    sentence: str
     more: int | None
 
     @classmethod
@@ -411,13 +466,13 @@ class Blind:
         least: Mapping[str, float],
         laid: Mapping[str, float | None],
         gate: Gate,
-    ) -> Blind | None:
+    ) -> Insensitive | None:
         """None where a leak of the gate's `detect`, else of its limit, would have been found.
 
         Args:
             found: the attacks.
-            least: of :func:`detectable`.
-            laid: of :func:`dosed`, which is taken before `least`.
+            least: of :func:`find_detectable`.
+            laid: of :func:`find_dosed`, which is taken before `least`.
             gate: only a maximum of the advantage, above 0, can be compared with a leak.
         """
         sizes = {**least, **{k: math.inf if v is None else v for k, v in laid.items()}}
@@ -432,11 +487,11 @@ class Blind:
         cure = "add seeds or known rows" if more is None else f"about {_seeds(more)} would do"
         shown = _sizes({worst: size}, gate)
         says = f"this audit would only have found a leak of {shown}, {above}"
-        adds = f" That of {worst} is {above}; {cure}."
+        sentence = f" That of {worst} is {above}; {cure}."
         if math.isinf(size):
             says = f"this audit would have found none of the leaks that were planted ({worst})"
-            adds = f" {cure[0].upper()}{cure[1:]}."
-        return cls(lead, f"{says}; {cure}", adds, more)
+            sentence = f" {cure[0].upper()}{cure[1:]}."
+        return cls(lead, Reason(Warn.INSENSITIVE, f"{says}; {cure}"), sentence, more)
 
 
 def _seeds_to_detect(found: Sequence[Candidate], size: float, gate: Gate) -> int | None:
@@ -465,7 +520,7 @@ def _of_doses(laid: Mapping[str, float | None], gate: Gate) -> str:
     return f". Of the leaks that were planted {', '.join(said)}"
 
 
-def between(lead: Candidate, more: int | None, gate: Gate, level: float) -> str:
+def format_undecided(lead: Candidate, more: int | None, gate: Gate, level: float) -> str:
     """What is open, and what would decide it."""
     named = lead.leak.ahead
     if more is None and lead.value <= lead.most < lead.sign * named.mean:

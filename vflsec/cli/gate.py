@@ -191,8 +191,9 @@ def _judged(
     rows = [r for r in rows_of(result.results) if r["role"] != "control"]
     asked = also or ([gates.Gate(**g) for g in record["gates"]] if scenario is not None else [])
     for given in asked if result.summary["complete"] else ():
-        for key, _, rule in unanswerable(given, rows):
-            raise VflsecError(f"gate: {'--' + key + ' ' if key else ''}{rule}")
+        for wrong in unanswerable(given, rows):
+            option = f"--{wrong.key} " if wrong.key else ""
+            raise VflsecError(f"gate: {option}{wrong.rule}")
     if not also:
         newer = None if scenario is not None else edited(record, store.folder)
         console.print(judged_line(record, newer, store.folder), soft_wrap=True)

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from vflsec.audit.leakage import UNDEFENDED, results_frame, summarise
 from vflsec.audit.planted_leak import dosed
-from vflsec.audit.validated import alive
+from vflsec.audit.validated import find_validated
 from vflsec.core.attack import Attack
 from vflsec.core.guess import Truth
 from vflsec.core.quantity_questions import answers
@@ -171,7 +171,8 @@ def counted(
     frame = results_frame(r for r in records if r["attack_key"] in alone)
     if not len(frame):
         return set()
-    shown = alive(summarise(frame, confidence), confidence=1 - (1 - confidence) / 2)
-    found = {(p.adversary, (p.dataset, p.algorithm)) for p, (works, _) in shown.items() if works}
+    shown = find_validated(summarise(frame, confidence), confidence=1 - (1 - confidence) / 2)
+    works = [place for place, found in shown.items() if found.validated]
+    found = {(p.adversary, (p.dataset, p.algorithm)) for p in works}
     systems = {(r["dataset"], r["algorithm"]) for r in records}
     return {who for who, _ in found if all((who, system) in found for system in systems)}

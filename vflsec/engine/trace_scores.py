@@ -164,8 +164,8 @@ def _answerable(results: Sequence[CellResult], gates: Sequence[Mapping[str, Any]
     """Refuse a gate that no result answers, before anything is written."""
     rows = rows_of(results_frame(r for result in results for r in records(result)))
     for section in gates:
-        for key, _, rule in unanswerable(Gate(**section), rows):
-            raise ConfigError(f"gate: {key + ' ' if key else ''}{rule}")
+        for wrong in unanswerable(Gate(**section), rows):
+            raise ConfigError(f"gate: {wrong.key + ' ' if wrong.key else ''}{wrong.rule}")
 
 
 @dataclass(frozen=True)

@@ -42,8 +42,10 @@ def unanswered(
     rows = list(_rows(groups, refused, phases))
     for i, section in enumerate(scenario.root.gate):
         gate = Gate(**section.model_dump(exclude_none=True))
-        for key, value, rule in unanswerable(gate, rows):
-            yield scenario.error(("gate", i, *([key] if key else [])), rule, value)
+        for wrong in unanswerable(gate, rows):
+            yield scenario.error(
+                ("gate", i, *([wrong.key] if wrong.key else [])), wrong.rule, wrong.value
+            )
 
 
 def _rows(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from vflsec.audit.gate_selection import bare
@@ -54,90 +54,134 @@ def command(summary: Mapping[str, Any], verb: str, *more: str) -> str:
 
 
 def next_steps(summary: Mapping[str, Any]) -> list[Step]:
-    """What to do now, most urgent first."""
+    """What to do now, most urgent first; chosen by the codes of verdicts, never by their words."""
     found, _ = headline(summary)
-    if found == "NO GATE" and not summary["attacks"]:
-        return [
-            Step("Nothing was attacked: add an [[attack]] to see what leaks, and a [[gate]] with a "
-                 "limit.", "vflsec list attacks")
-        ]  # fmt: skip
-    if found == "NO GATE":
-        return [
-            Step('Set a threshold: add [[gate]] with metric = "advantage" and max = 0.1; or try '
-                 "one.", command(summary, "gate", "--max", "0.1"))
-        ]  # fmt: skip
-    if found == "UNFINISHED":
-        return [
-            Step("Run the same audit again: it goes on from what is stored, and tries again what "
-                 "failed.", command(summary, "audit"))
-        ]  # fmt: skip
-    out = []
-    verdicts = summary["gates"]
-    for dataset in dict.fromkeys(v["dataset"] for v in verdicts if v["verdict"] == "FAIL"):
-        out.append(_cure(dataset, summary))
-    open_ = [v for v in verdicts if v["verdict"] == "INCONCLUSIVE"]
-    silent = [place for v in open_ for place in v.get("dead", ())]
-    dead = sorted(k for k, a in summary["alive"].items() if a.get("place") in silent)
-    unseen = [k for k in dead if "never measured without" in summary["alive"][k]["evidence"]]
-    if unseen and not command(summary, "audit"):
-        out.append(
-            Step("Record the system without a defense too (run={'defense': 'none'}), as often, and "
-                 "give those traces to the same audit: only beside them anything can pass.")
-        )  # fmt: skip
-    elif dead:
-        out.append(
-            Step(f"Not shown to work, so their silence proves nothing: {clean(', '.join(dead))}. "
-                 "Check their settings, grant more (known_rows, or aux_rows for columns), or name "
-                 "in a gate those that count.", shlex.join(["vflsec", "show", _attack(dead[0])]))
-        )  # fmt: skip
-    out += _failed(open_, summary)
-    out += _reversed(open_, summary)
-    if any(v.get("more_seeds") for v in open_):
-        more = max((v.get("more_seeds") or 0 for v in open_), default=0)
-        budget = str(max((v["n"] for v in open_), default=5) + max(more, 5))
-        out.append(
-            Step("Decide what is open with more seeds; what is stored is not trained again.",
-                 command(summary, "audit", "--until-decided", budget))
-            if command(summary, "audit") else
-            Step("Decide what is open with more seeds: give records of further runs, which differ "
-                 "in the seed only, to one audit.")
-        )  # fmt: skip
-    stuck = [v for v in open_ if v.get("stuck")]
-    if stuck:
-        out.append(
-            Step(f"Seeds do not decide '{clean(stuck[0]['label'])}'. More labelled rows "
-                 "(known_rows) for the attack and its controls may, or another strength or limit.",
-                 "vflsec show attack")
-        )  # fmt: skip
+    if found in _BEFORE_ANY_VERDICT:
+        return [_BEFORE_ANY_VERDICT[found](summary)]
+    open_ = [v for v in summary["gates"] if v["verdict"] == "INCONCLUSIVE"]
+    out = [step for steps in _OF_VERDICTS for step in steps(open_, summary)]
     if open_ and not out:
         v = open_[0]
-        out.append(
-            Step(f"What keeps '{clean(v['label'])}' open: {clean(v['reason'])}", "vflsec show gate")
-        )
-    blind = [v for v in verdicts if "would" in (v.get("warning") or "")]
-    if blind:
-        more = max(v["more_seeds"] or 0 for v in blind)
-        seeds = ["--seeds", str(max(v["n"] for v in blind) + more)] if more else []
-        out.append(
-            Step("A leak above a gate's limit may have gone unfound. Add seeds; with detect in "
-                 "a [[gate]] only an audit passes that would have found so much.",
-                 command(summary, "audit", *seeds) if more else "vflsec show gate")
-        )  # fmt: skip
+        text = f"What keeps '{clean(v['label'])}' open: {clean(v['reason'])}"
+        out.append(Step(text, "vflsec show gate"))
+    out += _insensitive(summary)
     out += _limits(summary)
     if found == "PASS":
         out.append(
             Step("Keep these results as the baseline, so that a later rise fails.",
                  command(summary, "gate", "--baseline", "baseline.json", "--update-baseline"))
         )  # fmt: skip
-    gaps = uncovered(summary) if summary.get("scenario") else []  # a trace was asked for all
-    if gaps:
-        out.append(
-            Step("Of families that were not run these read what crossed: "
-                 f"{', '.join(gaps)}. Add an [[attack]] for each that a partner could make "
-                 "(`vflsec check` says which apply); what one needs:",
-                 shlex.join(["vflsec", "show", gaps[0]]))
+    return out + _uncovered(summary)
+
+
+def _no_gate(summary: Mapping[str, Any]) -> Step:
+    if not summary["attacks"]:
+        return Step(
+            "Nothing was attacked: add an [[attack]] to see what leaks, and a [[gate]] with a "
+            "limit.", "vflsec list attacks",
         )  # fmt: skip
-    return out
+    return Step(
+        'Set a threshold: add [[gate]] with metric = "advantage" and max = 0.1; or try one.',
+        command(summary, "gate", "--max", "0.1"),
+    )
+
+
+def _unfinished(summary: Mapping[str, Any]) -> Step:
+    return Step(
+        "Run the same audit again: it goes on from what is stored, and tries again what failed.",
+        command(summary, "audit"),
+    )
+
+
+_BEFORE_ANY_VERDICT = {"NO GATE": _no_gate, "UNFINISHED": _unfinished}
+
+Open = Sequence[Mapping[str, Any]]
+"""Verdicts that are INCONCLUSIVE."""
+
+
+def _exceeded(open_: Open, summary: Mapping[str, Any]) -> list[Step]:
+    failed = [v["dataset"] for v in summary["gates"] if v["verdict"] == "FAIL"]
+    return [_cure(dataset, summary) for dataset in dict.fromkeys(failed)]
+
+
+def _not_validated(open_: Open, summary: Mapping[str, Any]) -> list[Step]:
+    """What to do where nothing shows that an attack works."""
+    places = [place for v in open_ for place in v.get("dead", ())]
+    found = {k: a for k, a in sorted(summary["alive"].items()) if a.get("place") in places}
+    if not found:
+        return []
+    never = any(a.get("code") == "never_undefended" for a in found.values())
+    if never and not command(summary, "audit"):
+        return [
+            Step("Record the system without a defense too (run={'defense': 'none'}), as often, and "
+                 "give those traces to the same audit: only beside them anything can pass.")
+        ]  # fmt: skip
+    first = next(iter(found.values()))["place"]["attack"]
+    return [
+        Step(f"Not shown to work, so their silence proves nothing: {clean(', '.join(found))}. "
+             "Check their settings, grant more (known_rows, or aux_rows for columns), or name "
+             "in a gate those that count.", _show(first))
+    ]  # fmt: skip
+
+
+def _more_seeds(open_: Open, summary: Mapping[str, Any]) -> list[Step]:
+    """How to add the seeds that would decide what is open."""
+    more = max((v.get("more_seeds") or 0 for v in open_), default=0)
+    if not more:
+        return []
+    if not command(summary, "audit"):
+        return [
+            Step("Decide what is open with more seeds: give records of further runs, which differ "
+                 "in the seed only, to one audit.")
+        ]  # fmt: skip
+    budget = str(max(v["n"] for v in open_) + max(more, 5))
+    return [
+        Step("Decide what is open with more seeds; what is stored is not trained again.",
+             command(summary, "audit", "--until-decided", budget))
+    ]  # fmt: skip
+
+
+def _stuck(open_: Open, summary: Mapping[str, Any]) -> list[Step]:
+    """What to do where no number of seeds decides."""
+    stuck = [v for v in open_ if v.get("stuck")]
+    if not stuck:
+        return []
+    return [
+        Step(f"Seeds do not decide '{clean(stuck[0]['label'])}'. More labelled rows (known_rows) "
+             "for the attack and its controls may, or another strength or limit.",
+             "vflsec show attack")
+    ]  # fmt: skip
+
+
+def _insensitive(summary: Mapping[str, Any]) -> list[Step]:
+    """What to do where a gate passed and a leak above its limit may have gone unfound."""
+    found = [v for v in summary["gates"] if _UNFOUND & set(v.get("warnings", ()))]
+    if not found:
+        return []
+    more = max(v["more_seeds"] or 0 for v in found)
+    seeds = ["--seeds", str(max(v["n"] for v in found) + more)]
+    return [
+        Step("A leak above a gate's limit may have gone unfound. Add seeds; with detect in a "
+             "[[gate]] only an audit passes that would have found so much.",
+             command(summary, "audit", *seeds) if more else "vflsec show gate")
+    ]  # fmt: skip
+
+
+_UNFOUND = {"insensitive", "question_underpowered"}
+"""Warnings of a PASS that more seeds or rows would mend."""
+
+
+def _uncovered(summary: Mapping[str, Any]) -> list[Step]:
+    """Attacks of families that were not run, although the messages they need were sent."""
+    gaps = uncovered(summary) if summary.get("scenario") else []  # a trace was asked for all
+    if not gaps:
+        return []
+    return [
+        Step("Of families that were not run these read what crossed: "
+             f"{', '.join(gaps)}. Add an [[attack]] for each that a partner could make "
+             "(`vflsec check` says which apply); what one needs:",
+             shlex.join(["vflsec", "show", gaps[0]]))
+    ]  # fmt: skip
 
 
 def _limits(summary: Mapping[str, Any]) -> list[Step]:
@@ -163,14 +207,13 @@ def _limits(summary: Mapping[str, Any]) -> list[Step]:
     ]  # fmt: skip
 
 
-def _failed(open_: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> list[Step]:
+def _failed(open_: Open, summary: Mapping[str, Any]) -> list[Step]:
     """What to do where a training or an attack has failed, or gave no figure."""
-    starts = ("Cannot pass: ", "Nothing to judge: ")
-    stuck = [v for v in open_ if v["reason"].startswith(starts)]
+    stuck = [v for v in open_ if v.get("rule") in ("failed_runs", "nothing_measured")]
     if not stuck:
         return []
-    why = clean(stuck[0]["reason"].partition(": ")[2])
-    text = f"'{clean(stuck[0]['label'])}' stays open whatever the others find: {why}"
+    v = stuck[0]
+    text = f"'{clean(v['label'])}' stays open whatever the others find. {clean(v['reason'])}"
     if any(p["failed"] for p in summary["points"]):
         return [
             Step(f"{text} Mend that, and run the same audit again, which tries what failed again.",
@@ -181,9 +224,9 @@ def _failed(open_: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> l
     ]
 
 
-def _reversed(open_: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> list[Step]:
-    """What to do where a ranking in reverse keeps a gate open and seeds do not close it."""
-    found = [v for v in open_ if "ranks in reverse" in v["reason"] and not v.get("more_seeds")]
+def _reversed_ranking(open_: Open, summary: Mapping[str, Any]) -> list[Step]:
+    """What to do where a reversed ranking keeps a gate open and seeds do not close it."""
+    found = [v for v in open_ if v.get("rule") == "reversed_ranking" and not v.get("more_seeds")]
     if not found:
         return []
     v = found[0]
@@ -193,12 +236,18 @@ def _reversed(open_: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) ->
         "look for a strength that leaves nothing either way."
     )
     tune = _search(v["dataset"], summary)
-    return [Step(text, tune or shlex.join(["vflsec", "show", _attack(v["attack"])]))]
+    return [Step(text, tune or _show(v["attack"]))]
 
 
-def _attack(title: str) -> str:
-    """The registered name in a title such as ``norm(steps=3) by shop``."""
-    return clean(bare(title).partition(" ")[0])
+_OF_VERDICTS: tuple[Callable[[Open, Mapping[str, Any]], list[Step]], ...] = (
+    _exceeded, _not_validated, _failed, _reversed_ranking, _more_seeds, _stuck,
+)  # fmt: skip
+"""Steps that verdicts ask for, most urgent first."""
+
+
+def _show(attack: str) -> str:
+    """The command that shows an attack by its label, such as ``norm(steps=3)``."""
+    return shlex.join(["vflsec", "show", clean(bare(attack))])
 
 
 def _limit(gate: Mapping[str, Any]) -> list[str]:
@@ -214,45 +263,61 @@ def _limit(gate: Mapping[str, Any]) -> list[str]:
 def _sought(dataset: str, summary: Mapping[str, Any]) -> list[str]:
     """What the gates ask on a data set as options of `vflsec tune`, which has defaults."""
     asked = [v["gate"] for v in summary["gates"] if v["dataset"] == dataset]
-    asked = [g for g in asked if g["max"] is not None]
-    leaks = [g for g in asked if g["metric"] == "advantage"]
-    drops = [g["max"] for g in asked if g["metric"] == "utility_drop"]
-    out = [f"--leak={exact(min(g['max'] for g in leaks))}"] if leaks else []
-    out += [f"--drop={exact(min(drops))}"] if drops else []
-    targets = {g["target"] for g in leaks}
+    out = []
+    for option, metric in (("leak", "advantage"), ("drop", "utility_drop")):
+        limits = _limits_of(asked, metric)
+        out += [f"--{option}={exact(min(g['max'] for g in limits))}"] if limits else []
+    targets = {g["target"] for g in _limits_of(asked, "advantage")}
     one = len(targets) == 1 and targets != {"*"}
     return [*out, "--target", *targets] if one else out
+
+
+def _limits_of(gates: Open, metric: str) -> list[Mapping[str, Any]]:
+    return [g for g in gates if g["metric"] == metric and g["max"] is not None]
 
 
 def _cure(dataset: str, summary: Mapping[str, Any]) -> Step:
     """The point that passes where the deployed one does not, or how to look for one."""
     rows = [r for r in summary.get("grid") or [] if r["dataset"] == dataset]
     best = min((r for r in rows if r["cheapest"]), key=lambda r: r["utility_drop"], default=None)
-    where = clean(dataset) or "the data"
     if best is not None and best["defense"] != "none" and best["strength"]:
-        failed = (v for v in summary["gates"] if v["verdict"] == "FAIL")
-        asked = next(v["gate"] for v in failed if v["dataset"] == dataset)
-        more = ["--dataset", dataset, "--defense", best["defense"],
-                "--strength", exact(best["strength"]), *_limit(asked)]  # fmt: skip
-        return Step(
-            f"On {where} use {_to_write(best)} with {clean(best['algorithm'])}: it passes every "
-            f"gate and costs {price(best)}. Judge it alone, or set its strength in the scenario.",
-            command(summary, "gate", *more),
-        )
+        return _use(best, summary)
     good = [r for r in rows if r["passed"] == r["gates"]]
-    if good:
-        if not command(summary, "audit"):
-            return Step(
-                f"On {where} every gate passes at {spots(good)}. If that is deployed, let the "
-                "gate say so: --defense defended leaves the others as a reference."
-            )
+    return _deploy(good, summary) if good else _try_more(dataset, summary)
+
+
+def _use(best: Mapping[str, Any], summary: Mapping[str, Any]) -> Step:
+    """How to judge the cheapest point that passes every gate."""
+    dataset = best["dataset"]
+    failed = (v for v in summary["gates"] if v["verdict"] == "FAIL")
+    asked = next(v["gate"] for v in failed if v["dataset"] == dataset)
+    more = ["--dataset", dataset, "--defense", best["defense"],
+            "--strength", exact(best["strength"]), *_limit(asked)]  # fmt: skip
+    return Step(
+        f"On {_data(dataset)} use {_to_write(best)} with {clean(best['algorithm'])}: it passes "
+        f"every gate and costs {price(best)}. Judge it alone, or set its strength in the scenario.",
+        command(summary, "gate", *more),
+    )
+
+
+def _deploy(good: Open, summary: Mapping[str, Any]) -> Step:
+    """How to name points that pass every gate, of which the cost is not known."""
+    where = _data(good[0]["dataset"])
+    if not command(summary, "audit"):
         return Step(
-            f"On {where} every gate passes at {', '.join(map(_to_write, good))}, so set the "
-            "strength that you deploy to one of these in the scenario and its gates, and judge "
-            "again.",
-            command(summary, "audit"),
+            f"On {where} every gate passes at {spots(good)}. If that is deployed, let the gate say "
+            "so: --defense defended leaves the others as a reference."
         )
-    text = f"On {where} no point that was tried passes every gate."
+    return Step(
+        f"On {where} every gate passes at {', '.join(map(_to_write, good))}, so set the strength "
+        "that you deploy to one of these in the scenario and its gates, and judge again.",
+        command(summary, "audit"),
+    )
+
+
+def _try_more(dataset: str, summary: Mapping[str, Any]) -> Step:
+    """How to look for a point that passes where none that was tried does."""
+    text = f"On {_data(dataset)} no point that was tried passes every gate."
     if not command(summary, "audit"):
         return Step(
             f"{text} Share less, or protect what leaks, and give recordings of that "
@@ -262,6 +327,10 @@ def _cure(dataset: str, summary: Mapping[str, Any]) -> Step:
     if not found:
         return Step(f"{text} Add a [[defense]], or share less.", "vflsec list defenses")
     return Step(f"{text} Look for a strength that does, try another defense, or share less.", found)
+
+
+def _data(dataset: str) -> str:
+    return clean(dataset) or "the data"
 
 
 def _to_write(r: Mapping[str, Any]) -> str:

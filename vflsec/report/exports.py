@@ -22,7 +22,7 @@ from vflsec.audit.findings import format_verdict
 from vflsec.audit.gate import Verdict
 from vflsec.audit.leakage import POINT, rows_of
 from vflsec.audit.point import write_points
-from vflsec.audit.validated import Alive, titles
+from vflsec.audit.validated import Validated, titles
 from vflsec.errors import ConfigError
 from vflsec.runtime.atomic_files import json_text, read_text, write_atomic
 from vflsec.runtime.integrity import EDITED, damage_unless
@@ -125,9 +125,9 @@ def summary_of(
             "labels": list(evaluation.labels),
             "pictures": list(image_samples.collected(record, results)),
             "grid": list(evaluation.grid),
-            "alive": _alive(evaluation.alive, record.get("grants", {})),
+            "alive": _validated(evaluation.validated, record.get("grants", {})),
             "gates": [
-                asdict(v) | {"label": v.gate.label, "line": lines.get(v.gate, 0)}
+                _verdict(v) | {"label": v.gate.label, "line": lines.get(v.gate, 0)}
                 for v in evaluation.verdicts
             ],
             "findings": [asdict(found) for found in evaluation.findings],
@@ -146,12 +146,18 @@ def summary_of(
     )
 
 
-def _alive(found: Alive, grants: Mapping[str, Any]) -> dict[str, Any]:
+def _verdict(v: Verdict) -> dict[str, Any]:
+    found = asdict(v)
+    return found | {"dead": found.pop("not_validated")}
+
+
+def _validated(found: Validated, grants: Mapping[str, Any]) -> dict[str, Any]:
     """What is shown to work, and where, by a name for each place."""
     return {
-        name: {"alive": found[place][0], "evidence": found[place][1], "place": place._asdict()}
+        name: {"alive": found[place].validated, "evidence": found[place].text,
+               "code": found[place].code, "place": place._asdict()}
         for name, place in titles(found, grants).items()
-    }
+    }  # fmt: skip
 
 
 def _several(values: Iterable[str]) -> str:
@@ -242,7 +248,10 @@ def _upgraded(summary: Mapping[str, Any]) -> dict[str, Any]:
         "leaks": strongest_attack.leaks(points, level),
         "strongest": strongest_attack.strongest(points, level),
     }
-    return {**summary, "schema_version": SUMMARY_VERSION, "findings": findings, **made}
+    codes = {"rule": "", "detail": "", "origin": "", "warnings": []}
+    gates = [codes | v for v in summary["gates"]]
+    version = {"schema_version": SUMMARY_VERSION}
+    return {**summary, **version, "findings": findings, "gates": gates, **made}
 
 
 def here(summary: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -258,7 +267,7 @@ _KINDS: dict[str, Any] = {
 }  # fmt: skip
 
 
-_LATER = {"dead", "stuck"}
+_LATER = {"not_validated", "stuck", "rule", "detail", "origin", "warnings"}
 """Keys of a verdict that earlier versions did not write."""
 
 

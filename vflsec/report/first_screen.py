@@ -12,11 +12,11 @@ from typing import Any
 from vflsec.audit import strongest_attack
 from vflsec.audit.controls import leaks
 from vflsec.audit.findings import COUNTED, in_people
+from vflsec.audit.gate import TASK
 from vflsec.audit.gate_selection import bare
 from vflsec.audit.leakage import is_undefended
 from vflsec.audit.point import Identity
 from vflsec.audit.rounding import beside
-from vflsec.audit.verdict_text import TASK
 from vflsec.report.coverage import families
 from vflsec.report.numbers import number
 from vflsec.report.sanitize import clean

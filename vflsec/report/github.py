@@ -39,6 +39,11 @@ def write_step_summary(summary: Mapping[str, Any]) -> bool:
     return True
 
 
+def _codes(v: Mapping[str, Any]) -> str:
+    """The rule that decided, and the warnings."""
+    return " ".join([v["rule"], *v["warnings"]])
+
+
 def workflow_commands(summary: Mapping[str, Any]) -> Iterator[str]:
     """Workflow commands; none outside a GitHub job.
 
@@ -50,7 +55,7 @@ def workflow_commands(summary: Mapping[str, Any]) -> Iterator[str]:
     for v in summary["gates"]:
         command = _COMMAND.get(v["verdict"], "notice" if v.get("warning") else "")
         if command:
-            where = f"title=vflsec {v['verdict']}"
+            where = f"title=vflsec {v['verdict']} ({annotation(_codes(v), field=True)})"
             file = clean(summary.get("scenario_file") or "")
             if file:
                 where += f",file={annotation(file, field=True)},line={int(v.get('line') or 1)}"

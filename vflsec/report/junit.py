@@ -51,10 +51,12 @@ def junit_xml(summary: Mapping[str, Any]) -> str:
         **{f"version.{k}": v for k, v in summary["versions"].items()},
         **{f"data.{k}": v for k, v in summary["data"].items()},
     }
+    names = titles(verdicts)
+    for v, name in zip(verdicts, names, strict=True):
+        facts |= {f"rule.{name}": v["rule"], f"warnings.{name}": " ".join(v["warnings"])}
     for name, value in facts.items():
         pair = {"name": clean(name), "value": clean(value)}
         ElementTree.SubElement(properties, "property", pair)
-    names = titles(verdicts)
     for v, name in zip(verdicts, names, strict=True):
         case = ElementTree.SubElement(
             suite, "testcase",

@@ -116,7 +116,19 @@ def _result(
         "partialFingerprints": {"vflsecGate/v1": identity(v, name)},
         "properties": {
             k: clean(v[k]) if isinstance(v[k], str) else v[k]
-            for k in ("value", "low", "high", "threshold", "n", "attack", "adversary", "split")
+            for k in (
+                "rule",
+                "detail",
+                "warnings",
+                "value",
+                "low",
+                "high",
+                "threshold",
+                "n",
+                "attack",
+                "adversary",
+                "split",
+            )
             if v[k] is not None
         },
     }

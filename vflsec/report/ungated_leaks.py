@@ -12,7 +12,8 @@ from typing import Any
 
 from vflsec.audit import strongest_attack
 from vflsec.audit.controls import leaks
-from vflsec.audit.gate_selection import answer, limits
+from vflsec.audit.gate import is_leak_limit
+from vflsec.audit.gate_selection import answer
 from vflsec.audit.leakage import is_undefended
 from vflsec.report.coverage import USUAL
 from vflsec.report.sanitize import clean
@@ -39,7 +40,7 @@ def ungated(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
             continue  # a claim is judged wherever it is made
         point = tuple(v[k] for k in _POINT)
         judging.add(point)
-        if limits(gate_of(v)):
+        if is_leak_limit(gate_of(v)):
             asked |= {answer(p) for p in weighed(v, at.get(point, ()))}
     worst: dict[tuple[Any, ...], dict[str, Any]] = {}
     for p in summary["points"]:

@@ -1,0 +1,228 @@
+"""The policy by which gates are judged: ordered rules, of which the first that speaks decides.
+
+1. ``exceeded``: an attack is significantly beyond the limit. FAIL: a leak that was measured needs
+   no other proof, so nothing that follows can hide it.
+2. ``single_seed``: an attack has one seed, so there is no interval.
+3. ``failed_runs``: a training or an attack failed, or gave no figure. What it would have found
+   nobody knows.
+4. ``reversed_ranking``: an answer with its labels flipped leaks significantly. Whoever knows which
+   way round it is has them.
+5. ``not_validated``: nothing shows that an attack works here. Silence of a broken attack proves
+   nothing.
+6. ``undecided``: an interval holds the limit.
+7. ``either_direction``: an answer with its labels flipped is not shown to be within the limit.
+8. ``underpowered``: too few rows or seeds, or figures that say nothing.
+9. ``insensitive``: a gate with `detect` asks for a sensitivity that this audit does not have.
+10. ``within``: all upper bounds are within the limit. PASS, with warnings where it says little.
+
+All but the first and the last are INCONCLUSIVE. Where nothing was measured no rule is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from vflsec.audit import verdict_text
+from vflsec.audit.gate import FAIL, INCONCLUSIVE, MIN_SEEDS, PASS, Gate, Reason, Rule
+from vflsec.audit.gate_candidate import Candidate
+from vflsec.audit.validated import place_of
+
+__all__ = ["RULES", "Ruling", "Weighed", "decide"]
+
+_SEEDS_ADVISED = 5
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """What the rules look at: the attacks of one gate at one point, with their bounds.
+
+    Attributes:
+        gate: what was asked.
+        alpha: level of the bound that passes an attack.
+        level: of the test that fails one, which is stricter where there are several.
+        found: what has a figure.
+        beyond: of these, what is significantly beyond the limit.
+        highs: upper bounds of `found`; None for a single seed.
+        missing: points without a figure.
+        failed: points of which a seed failed.
+        blocked: of `missing`, what stands in the way of a PASS.
+        detectable, dosed: as of :class:`vflsec.audit.gate.Verdict`.
+    """
+
+    gate: Gate
+    alpha: float
+    level: float
+    found: Sequence[Candidate]
+    beyond: Sequence[Candidate]
+    highs: Sequence[float | None]
+    missing: Sequence[Mapping[str, Any]]
+    failed: Sequence[Mapping[str, Any]]
+    blocked: Sequence[Mapping[str, Any]]
+    detectable: Mapping[str, float]
+    dosed: Mapping[str, float | None]
+
+    @cached_property
+    def high(self) -> float | None:
+        """The largest upper bound; None where an attack has none."""
+        known = [x for x in self.highs if x is not None]
+        return max(known) if len(known) == len(self.highs) else None
+
+    @cached_property
+    def within(self) -> list[Candidate]:
+        """What is shown to be within the limit."""
+        pairs = zip(self.found, self.highs, strict=True)
+        return [c for c, x in pairs if x is not None and x <= c.most]
+
+    @cached_property
+    def reversed_open(self) -> list[Candidate]:
+        """Of these, what is not with its labels flipped."""
+        return [c for c in self.within if c.is_reversed_open(self.alpha)]
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """What one rule says.
+
+    Attributes:
+        verdict: ``PASS``, ``FAIL`` or ``INCONCLUSIVE``.
+        rule: which rule it was.
+        lead: the attack that decides.
+        reason: for people.
+        detail, not_validated, stuck: as of :class:`vflsec.audit.gate.Verdict`.
+        more: seeds to add.
+        warnings: of a PASS.
+    """
+
+    verdict: str
+    rule: Rule
+    lead: Candidate
+    reason: str
+    more: int | None = None
+    detail: str = ""
+    not_validated: Sequence[Mapping[str, Any]] = ()
+    stuck: bool = False
+    warnings: Sequence[Reason] = ()
+
+
+def _exceeded(w: Weighed) -> Ruling | None:
+    if not w.beyond:
+        return None
+    lead = max(w.beyond, key=_value)
+    return Ruling(FAIL, Rule.EXCEEDED, lead, verdict_text.format_exceeded(lead, w.beyond, w.gate))
+
+
+def _single_seed(w: Weighed) -> Ruling | None:
+    if w.high is not None:
+        return None
+    lead = min(w.found, key=lambda c: c.n)
+    reason = f"{lead.name} has {lead.n} seed; an interval takes at least 2, better 5."
+    return Ruling(INCONCLUSIVE, Rule.SINGLE_SEED, lead, reason, _SEEDS_ADVISED - lead.n)
+
+
+def _failed_runs(w: Weighed) -> Ruling | None:
+    if not (w.failed or w.blocked):
+        return None
+    reason = verdict_text.format_failed(w.failed, w.blocked)
+    return Ruling(INCONCLUSIVE, Rule.FAILED_RUNS, max(w.found, key=_value), reason)
+
+
+def _reversed_ranking(w: Weighed) -> Ruling | None:
+    leaking = [c for c in w.reversed_open if c.is_reversed_leak(w.alpha)]
+    if not leaking:
+        return None
+    lead = max(leaking, key=_reversed_value)
+    far = lead.reversed_metric or lead.reversed_value > lead.limit
+    more = None if far else verdict_text.seeds_to_add(leaking, w.alpha, w.level)
+    reason = verdict_text.format_reversed(lead, more, w.gate)
+    return Ruling(INCONCLUSIVE, Rule.REVERSED_RANKING, lead, reason, more)
+
+
+def _not_validated(w: Weighed) -> Ruling | None:
+    idle = [(c, c.not_validated) for c in w.found if c.not_validated]
+    if not idle:
+        return None
+    lead, why = max(idle, key=lambda pair: pair[0].value)
+    names = ", ".join(sorted({c.name for c, _ in idle}))
+    reason = f"Not shown to be alive, so silence proves nothing: {names} ({why.text})."
+    places = [place_of(c.row)._asdict() for c, _ in idle]
+    return Ruling(
+        INCONCLUSIVE, Rule.NOT_VALIDATED, lead, reason, detail=why.code, not_validated=places
+    )
+
+
+def _undecided(w: Weighed) -> Ruling | None:
+    open_ = [c for c in w.found if c not in w.within]
+    if not open_:
+        return None
+    more = verdict_text.seeds_to_add([*open_, *w.reversed_open], w.alpha, w.level)
+    lead = max(open_, key=_value)
+    at = w.level if lead.value > lead.most else w.alpha
+    reason = verdict_text.format_undecided(lead, more, w.gate, at)
+    return Ruling(INCONCLUSIVE, Rule.UNDECIDED, lead, reason, more, stuck=more is None)
+
+
+def _either_direction(w: Weighed) -> Ruling | None:
+    if not w.reversed_open:
+        return None
+    more = verdict_text.seeds_to_add(w.reversed_open, w.alpha, w.level)
+    lead = max(w.reversed_open, key=_reversed_value)
+    reason = verdict_text.format_either_direction(lead, more, w.gate)
+    return Ruling(INCONCLUSIVE, Rule.EITHER_DIRECTION, lead, reason, more)
+
+
+def _underpowered(w: Weighed) -> Ruling | None:
+    found = next(((c, c.shortfall) for c in w.found if c.shortfall), None)
+    if found is None:
+        return None
+    lead, short = found
+    more = MIN_SEEDS - lead.n if lead.n < MIN_SEEDS else None
+    reason = f"Too little to pass on: {short.text}."
+    return Ruling(INCONCLUSIVE, Rule.UNDERPOWERED, lead, reason, more, detail=short.code)
+
+
+def _insensitive(w: Weighed) -> Ruling | None:
+    found = None if w.gate.detect is None else _find_insensitive(w)
+    if found is None:
+        return None
+    reason = f"Too little to pass on: {found.warning.text}."
+    return Ruling(INCONCLUSIVE, Rule.INSENSITIVE, found.lead, reason, found.more)
+
+
+def _within(w: Weighed) -> Ruling:
+    assert w.high is not None  # else a rule before has spoken
+    found = _find_insensitive(w)
+    lead = w.found[w.highs.index(w.high)]
+    reason = verdict_text.format_within(lead, w.high, w.found, w.missing, w.gate)
+    reason += verdict_text.format_sensitivity(w.detectable, w.dosed, w.gate)
+    if found is None:
+        return Ruling(PASS, Rule.WITHIN, lead, reason)
+    return Ruling(
+        PASS, Rule.WITHIN, lead, reason + found.sentence, found.more, warnings=[found.warning]
+    )
+
+
+def _find_insensitive(w: Weighed) -> verdict_text.Insensitive | None:
+    return verdict_text.Insensitive.of(w.found, w.detectable, w.dosed, w.gate)
+
+
+RULES: tuple[Callable[[Weighed], Ruling | None], ...] = (
+    _exceeded, _single_seed, _failed_runs, _reversed_ranking, _not_validated, _undecided,
+    _either_direction, _underpowered, _insensitive, _within,
+)  # fmt: skip
+"""The first that speaks decides; the last always does."""
+
+
+def decide(weighed: Weighed) -> Ruling:
+    """What the first rule that speaks says."""
+    return next(ruling for rule in RULES if (ruling := rule(weighed)) is not None)
+
+
+def _value(c: Candidate) -> float:
+    return c.value
+
+
+def _reversed_value(c: Candidate) -> float:
+    return c.reversed_value
