@@ -48,7 +48,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vflsec.core.batch_centring import shared
+from vflsec.core.batch_centring import is_shared
 from vflsec.inference.batch_relations import leading
 from vflsec.inference.completion import SHRINKAGE, Fit, logistic_by_one, logistic_cv
 from vflsec.inference.ridge_regression import Regression, folds, r_squared, ridge
@@ -201,7 +201,7 @@ def figures(
     whole = table.take(table.rows >= 0)  # in the order of places
     centred = replace(whole, tensor=whole.tensor.flatten(1).double().nan_to_num(0, 0, 0))
     centred = centred.folded("centred")
-    if shared(average(g, place, many), centred.tensor):
+    if is_shared(average(g, place, many), centred.tensor):
         made["centred"] = centred.tensor
     beside = leading(g, place, table.epoch[mine], table.step[mine]) if turned else None
     if beside is not None:

@@ -45,7 +45,7 @@ class Alibi(Policy):
             raise PolicyError(f"{self.name}: treats class labels (R, n), got {tuple(y.shape)}.")
         hot = one_hot(y, own.classes, torch.float64)
         noise = own.rng.laplace(hot.shape[1:], active=own.active, dtype=torch.float64)
-        noisy = accountants.on_grid(hot, noise.to(y.device), 2.0 * own.column(hot))
+        noisy = accountants.round_to_grid(hot, noise.to(y.device), 2.0 * own.column(hot))
         out = own.choose(torch.where((y >= 0).unsqueeze(2), noisy, hot), hot)
         return out.to(own.rng.dtype)
 

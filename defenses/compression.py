@@ -24,7 +24,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vflsec.core.policy import batch
+from vflsec.core.policy import read_batch
 from vflsec.plugin import Message, Own, Policy, check, registry
 
 ALIASES = ("sparsification", "top_k")
@@ -50,7 +50,7 @@ class Compression(Policy):
     covers = frozenset({"gradient"})
 
     def outgoing(self, message: Message, own: Own) -> Tensor:
-        g = batch(self, message)  # (R, b, m)
+        g = read_batch(self, message)  # (R, b, m)
         held = self._held(message, own, g) if self.residual else None
         if held is not None:
             g = g + own.choose(self._take(held, message), torch.zeros_like(g))

@@ -25,7 +25,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vflsec.core.policy import batch
+from vflsec.core.policy import read_batch
 from vflsec.plugin import Message, Own, Policy, check, registry
 
 ALIASES = ("discrete_sgd", "multistep")
@@ -61,7 +61,7 @@ class Discrete(Policy):
         return self.bound > 0  # else it is told by all rows of the first batch
 
     def outgoing(self, message: Message, own: Own) -> Tensor:
-        g = batch(self, message)  # (R, b, m)
+        g = read_batch(self, message)  # (R, b, m)
         bound = self._bound(message, own, g)  # (R, 1, 1)
         step = 2 * bound * own.column(g)
         places = torch.round(g / torch.where(step > 0, step, 1.0))

@@ -157,7 +157,7 @@ class DPSGD(Policy):
         if made is None:
             return Guarantee(reason="Poisson batches may be cut too often at this epsilon")
         return Guarantee(
-            protects="row", epsilon=made.epsilon, delta=accountants.widened(self.delta, lost),
+            protects="row", epsilon=made.epsilon, delta=accountants.widen_delta(self.delta, lost),
             releases=releases,
             accountant=made.accountant, what="a training row, columns of all parties and label,",
             neighbours="zeroing it out", against="whoever gets the weights of all parties",

@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from vflsec.core import accountants
-from vflsec.core.policy import AGAIN_ROWS, OFF, batch, find_no_claim
+from vflsec.core.policy import AGAIN_ROWS, OFF, find_no_claim, read_batch
 from vflsec.core.privacy_usage import read_uses
 from vflsec.defenses.noise import moved_by_two, shorten
 from vflsec.plugin import Guarantee, Message, Own, Policy, check, registry
@@ -73,12 +73,12 @@ class EmbeddingNoise(Policy):
         check.integer("embedding_noise.predictions", self.predictions, low=0)
 
     def outgoing(self, message: Message, own: Own) -> Tensor:
-        z = batch(self, message)  # (R, b, m)
+        z = read_batch(self, message)  # (R, b, m)
         gaussian = self.distribution == "gaussian"
         draw = own.rng.normal if gaussian else own.rng.laplace
         noise = draw(z.shape[1:], active=own.active, dtype=torch.float64)
         wide = shorten(z.double() / self.clip_norm, 1.0, 2 if gaussian else 1)
-        noisy = self.clip_norm * accountants.on_grid(wide, noise, own.column(wide))
+        noisy = self.clip_norm * accountants.round_to_grid(wide, noise, own.column(wide))
         return own.choose(noisy.to(z.dtype).reshape(message.tensor.shape), message.tensor)
 
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:

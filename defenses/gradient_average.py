@@ -21,7 +21,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vflsec.core.policy import batch
+from vflsec.core.policy import read_batch
 from vflsec.plugin import Message, Own, Policy, registry
 
 
@@ -36,7 +36,7 @@ class GradientAverage(Policy):
     covers = frozenset({"gradient"})
 
     def outgoing(self, message: Message, own: Own) -> Tensor:
-        g = batch(self, message)  # (R, b, m)
+        g = read_batch(self, message)  # (R, b, m)
         means = [one.mean(0, keepdim=True) for one in g]  # replica by replica: same bits alone
         mixed = [
             one.lerp(mean.expand_as(one), min(s, 1.0))

@@ -61,7 +61,7 @@ class GradPerturb(Policy):
         hot = one_hot(y, logits.shape[2], logits.dtype) if y.dim() == 2 else y.to(logits)
         wide = hot.double()
         noise = own.rng.laplace(logits.shape[1:], active=own.active, dtype=torch.float64)
-        noisy = accountants.on_grid(wide, noise.to(wide.device), 2.0 * own.column(wide))
+        noisy = accountants.round_to_grid(wide, noise.to(wide.device), 2.0 * own.column(wide))
         return cross_entropy(logits, own.choose(noisy.to(hot), hot))
 
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:

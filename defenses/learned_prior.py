@@ -154,7 +154,7 @@ def statistic(z: Tensor, rows: Tensor, y: Tensor, classes: int) -> tuple[Tensor,
     length = used.norm(dim=1)
     bound = float(length.quantile(0.95).clamp_min(1e-12))
     short = used / length.clamp_min(bound).unsqueeze(1)
-    short = accountants.on_grid(short, torch.zeros_like(short))
+    short = accountants.round_to_grid(short, torch.zeros_like(short))
     member = torch.stack([(y[rows] == c).double() for c in range(1, classes)], dim=1)
     return short.T @ member, bound
 
@@ -174,7 +174,7 @@ def learned(
     told, bound = statistic(z, rows, y, classes)
     unit = (1.0 if m == 1 else math.sqrt(2.0)) / epsilon
     noise = way[:k] / way[:k].norm() * size[: k * m].sum()
-    seen = bound * accountants.on_grid(told, noise, unit)  # (K, C - 1)
+    seen = bound * accountants.round_to_grid(told, noise, unit)  # (K, C - 1)
     variance = (k * m + 1) * (bound * unit) ** 2  # of each of its numbers
     square = float(seen[1:].square().sum())
     kept = max(0.0, 1 - variance * (k - 1) * m / max(square, 1e-30))

@@ -36,7 +36,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vflsec.core.policy import batch
+from vflsec.core.policy import read_batch
 from vflsec.errors import ConfigError
 from vflsec.plugin import Message, Own, Policy, check, registry
 
@@ -194,7 +194,7 @@ class Marvell(Policy):
             )
 
     def outgoing(self, message: Message, own: Own) -> Tensor:
-        x = batch(self, message)  # (R, b, m)
+        x = read_batch(self, message)  # (R, b, m)
         y = own.labels
         if own.classes != 2:
             raise self.refuse(message, f"it works on two classes only, got {own.classes}.")

@@ -25,7 +25,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vflsec.core.policy import batch
+from vflsec.core.policy import read_batch
 from vflsec.plugin import Message, Own, Policy, registry
 
 
@@ -39,7 +39,7 @@ class MaxNorm(Policy):
     covers = frozenset({"gradient"})
 
     def outgoing(self, message: Message, own: Own) -> Tensor:
-        g = batch(self, message)  # (R, b, m)
+        g = read_batch(self, message)  # (R, b, m)
         squared = g.square().sum(2)  # (R, b)
         ratio = squared.amax(1, keepdim=True) / torch.where(squared > 0, squared, 1.0)
         sd = (ratio - 1.0).clamp_min(0.0).sqrt() * own.column(squared)

@@ -33,7 +33,7 @@ from torch import Tensor
 
 from vflsec.core import accountants
 from vflsec.core.accountants import Account
-from vflsec.core.policy import AGAIN, OFF, batch, describe_label_claim, find_no_claim
+from vflsec.core.policy import AGAIN, OFF, describe_label_claim, find_no_claim, read_batch
 from vflsec.core.privacy_usage import read_uses
 from vflsec.plugin import Guarantee, Message, Own, Policy, check, registry
 
@@ -71,13 +71,13 @@ class Noise(Policy):
         accountants.check_delta("noise.delta", self.delta)
 
     def outgoing(self, message: Message, own: Own) -> Tensor:
-        g = batch(self, message)  # (R, b, m)
+        g = read_batch(self, message)  # (R, b, m)
         draw = own.rng.normal if self.distribution == "gaussian" else own.rng.laplace
         if self.clip:
             noise = draw(g.shape[1:], active=own.active, dtype=torch.float64)
             unit, wide = self.clip / message.scale, g.double()
             wide = shorten(wide / unit, 1.0, 1 if self.distribution == "laplace" else 2)
-            made = (unit * accountants.on_grid(wide, noise, own.column(wide))).to(g.dtype)
+            made = (unit * accountants.round_to_grid(wide, noise, own.column(wide))).to(g.dtype)
         else:
             made = g + own.column(g) * draw(g.shape[1:], active=own.active)
         return own.choose(made.reshape(message.tensor.shape), message.tensor)
@@ -121,7 +121,7 @@ def moved_by_two(distribution: str, strength: float, releases: int, delta: float
         made = accountants.gaussian(strength / 2, releases, delta)
         if lost >= delta:
             return replace(made, epsilon=math.inf)
-        return replace(made, delta=accountants.widened(delta, lost))
+        return replace(made, delta=accountants.widen_delta(delta, lost))
     lost = accountants.beyond_laplace(2 / strength, releases)
     made = accountants.laplace([2 / strength], releases, delta)
     return made if lost <= RARE else replace(made, epsilon=math.inf)

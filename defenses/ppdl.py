@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from vflsec.core import accountants
-from vflsec.core.policy import AGAIN, OFF, batch, describe_label_claim, find_no_claim
+from vflsec.core.policy import AGAIN, OFF, describe_label_claim, find_no_claim, read_batch
 from vflsec.core.privacy_usage import read_uses
 from vflsec.plugin import Guarantee, Message, Own, Policy, check, registry
 
@@ -76,7 +76,7 @@ class PPDL(Policy):
         )
 
     def outgoing(self, message: Message, own: Own) -> Tensor:
-        g = batch(self, message)  # (R, b, m)
+        g = read_batch(self, message)  # (R, b, m)
         n = g[0].numel()
         active = own.active
         thresholds, queries, answers = (
@@ -95,7 +95,9 @@ class PPDL(Policy):
             bar = self.threshold + of_threshold * thresholds[r]
             taken = accepted(query.cpu().numpy(), bar.cpu().numpy(), max(1, int(self.share * n)))
             chosen = torch.as_tensor(taken, dtype=torch.int64, device=g.device)
-            noisy = accountants.on_grid(clipped / self.limit, answers[r], of_answer / self.limit)
+            noisy = accountants.round_to_grid(
+                clipped / self.limit, answers[r], of_answer / self.limit
+            )
             sent = noisy.clamp(-1.0, 1.0) * self.limit
             out[r, visited[chosen]] = (sent[chosen] / message.scale).to(g.dtype)
         return own.choose(out.reshape(message.tensor.shape), message.tensor)

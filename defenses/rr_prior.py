@@ -99,7 +99,7 @@ class RRPrior(Policy):
         counts = torch.stack([(labels == c).sum(1) for c in range(own.classes)], dim=1).double()
         noise = own.rng.laplace((own.classes,), active=own.active, dtype=torch.float64)
         scale = 2.0 * own.strength.unsqueeze(1) / self.share
-        noisy = accountants.on_grid(counts.cpu(), noise.cpu(), scale).clamp_min(1.0)
+        noisy = accountants.round_to_grid(counts.cpu(), noise.cpu(), scale).clamp_min(1.0)
         return noisy / noisy.sum(1, keepdim=True)
 
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:

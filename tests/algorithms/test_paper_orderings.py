@@ -18,7 +18,7 @@ from torch import Tensor
 from vflsec.core.task import Stack
 from vflsec.data.prepare import make_task
 from vflsec.plugins import registry
-from vflsec.train.loop import auc, predict
+from vflsec.train.loop import compute_auc, predict
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +57,7 @@ def utility(world: str, algorithm: str, settings: tuple[tuple[str, Any], ...]) -
     truth = torch.stack([t.y for t in fed.stack.tasks]).gather(1, rows)
     if world == "two_views":
         return (logits.argmax(2) == truth).double().mean(1)
-    return auc(logits[..., 1] - logits[..., 0], truth)
+    return compute_auc(logits[..., 1] - logits[..., 0], truth)
 
 
 def found(world: str, algorithm: str, **settings: Any) -> Tensor:

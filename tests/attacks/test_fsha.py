@@ -29,7 +29,7 @@ from vflsec.testing import small_task
 from vflsec.testing.worlds import train
 from vflsec.train.demand import Demand
 from vflsec.train.loop import predict
-from vflsec.train.views import grants, make_view
+from vflsec.train.views import build_grants, make_view
 
 SEEDS = (0, 1, 2)
 EMBEDDINGS = ("received", "embedding", "last", "active")
@@ -76,7 +76,7 @@ def hijacked(
     asked = AttackSpec("fsha", {"use": use}, ("active",), aux_rows=aux)
     tasks = {s: world(kind, s, columns) for s in SEEDS}
     stack = Stack.build(tasks, SEEDS)
-    granted = [grants(tasks[s], s, Demand.of(asked, attack))["aux"] for s in SEEDS]
+    granted = [build_grants(tasks[s], s, Demand.of(asked, attack))["aux"] for s in SEEDS]
     if mixed:
         granted = [(ids, {p: x.roll(1, 0) for p, x in by.items()}, y) for ids, by, y in granted]
     policy = attack.policy()

@@ -7,7 +7,7 @@ import pytest
 import torch
 from attack_views import PARTY, make_view, rng, tables
 
-from vflsec.core.view import Table, side_by_side
+from vflsec.core.view import Table, join_side_by_side
 from vflsec.errors import ThreatModelError
 from vflsec.inference.clustering_points import (
     Points,
@@ -82,12 +82,12 @@ def test_a_coalition_sees_the_rows_that_all_its_parties_received_side_by_side() 
         ids = torch.tensor(rows)
         return Table(factor * ids.float().unsqueeze(1), ids, 0 * ids, ids)
 
-    joined = side_by_side([table([3, 1, 2], 1.0), table([2, 3, 9], 10.0)])
+    joined = join_side_by_side([table([3, 1, 2], 1.0), table([2, 3, 9], 10.0)])
     assert joined.rows.tolist() == [2, 3]
     assert joined.tensor.tolist() == [[2, 20], [3, 30]]
     assert joined.step.tolist() == [2, 3]
     everything = tables([torch.ones(3, 1), torch.zeros(3, 1)])
     all_epochs = everything["received", "gradient", "all", PARTY]
-    assert side_by_side([all_epochs, all_epochs]).tensor.shape == (6, 2)
+    assert join_side_by_side([all_epochs, all_epochs]).tensor.shape == (6, 2)
     with pytest.raises(ThreatModelError, match="more than once"):
-        side_by_side([all_epochs, table([0, 1], 1.0)])
+        join_side_by_side([all_epochs, table([0, 1], 1.0)])

@@ -24,7 +24,7 @@ from vflsec.errors import ConfigError
 from vflsec.measure.controls import controls_for
 from vflsec.plugins import registry
 from vflsec.specs import QUESTIONS, AttackSpec, CellSpec, DefenseSpec
-from vflsec.train.views import known_rows
+from vflsec.train.views import draw_known_rows
 
 FAR, LARGEST, SMALLEST = QUESTIONS
 
@@ -56,14 +56,14 @@ def test_cuts_and_grants_are_of_training_rows_and_one_grant_answers_all() -> Non
     grants = []
     for q in QUESTIONS:
         assert torch.equal(task.of_label(q).y[train], other.of_label(q).y[train])
-        known = known_rows(task.of_label(q), 0, 20)
+        known = draw_known_rows(task.of_label(q), 0, 20)
         assert known.values is not None
         assert torch.equal(known.labels, answers(q, known.values, task.values[train]))
-        assert torch.equal(known.rows[:8], known_rows(task.of_label(q), 0, 8).rows)
+        assert torch.equal(known.rows[:8], draw_known_rows(task.of_label(q), 0, 8).rows)
         grants.append(known)
     assert all(torch.equal(k.rows, grants[0].rows) for k in grants)
     assert [int(k.labels.sum()) for k in grants] == [10, 5, 5]
-    plain = known_rows(task, 0, 20)
+    plain = draw_known_rows(task, 0, 20)
     assert torch.equal(plain.labels, task.values[plain.rows])
     with pytest.raises(ConfigError, match="the label must be one of"):
         task.of_label("largest half")

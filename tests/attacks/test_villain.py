@@ -20,7 +20,7 @@ from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
 from vflsec.testing import small_task
 from vflsec.testing.worlds import train
-from vflsec.train.views import known_rows
+from vflsec.train.views import draw_known_rows
 
 SEEDS = (0, 1, 2)
 
@@ -77,7 +77,7 @@ def test_the_trigger_is_the_published_one_and_waits_for_inference() -> None:
 def test_rows_with_the_shortest_gradients_are_of_the_goal(goal: int) -> None:
     """The attacker chooses by its probes alone: 5 % of rows, three quarters not granted."""
     tasks = {s: small_task(s, n=600) for s in SEEDS}
-    known = [known_rows(tasks[s], s, 10) for s in SEEDS]
+    known = [draw_known_rows(tasks[s], s, 10) for s in SEEDS]
     policy = Villain(goal=goal, share=0.05).policy()
     assert isinstance(policy, Poison)
     algorithm = registry.algorithms.create("splitnn", {"epochs": 6, "batch_size": 32})
@@ -136,7 +136,7 @@ def test_without_a_known_row_of_the_goal_it_says_so() -> None:
     attack = AttackSpec("villain", {"goal": 1}, ("passive1",), known_rows=1)
     cells = [CellSpec({"name": "s"}, "splitnn", {"epochs": 6, "batch_size": 32}, seed=0)]
     tasks = {0: small_task(0, n=600)}
-    assert known_rows(tasks[0], 0, 1).labels.tolist() == [0]
+    assert draw_known_rows(tasks[0], 0, 1).labels.tolist() == [0]
     (result,) = run_cohort(cells, [attack], tasks, device="cpu", main=False)
     assert {m.status for m in result.measures} == {"error"}
     assert "no known row of the goal class" in result.measures[0].reason

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vflsec.audit.controls import Against, Leakage
-from vflsec.audit.leakage import COLUMNS, results_frame, rows_of, summarise
+from vflsec.audit.leakage import results_frame, rows_of, summarise
 from vflsec.audit.point import (
     IDENTITY,
     Estimate,
@@ -20,6 +20,7 @@ from vflsec.audit.point import (
     read_points,
     write_points,
 )
+from vflsec.audit.result_row import COLUMNS
 from vflsec.audit.strongest_attack import leaks
 from vflsec.report import first_screen
 from vflsec.report.exports import plain

@@ -9,7 +9,7 @@ import torch
 from attack_views import PARTY, rng, tables, with_shared_noise
 from torch import Tensor
 
-from vflsec.core.batch_centring import FIRST, Centring, shared
+from vflsec.core.batch_centring import FIRST, Centring, is_shared
 from vflsec.core.channel import Recorder
 from vflsec.core.message import Message
 
@@ -63,20 +63,20 @@ def test_noise_that_begins_anew_with_every_batch_is_learned_at_each_place() -> N
     value = freed(passed)
     assert likeness(mean, plain) < 0.1
     assert likeness(value, plain) > 0.95
-    assert shared(mean, value)
+    assert is_shared(mean, value)
 
 
 @pytest.mark.parametrize(("whose", "told"), [("batch", True), ("place", True), ("row", False)])
 def test_what_is_shared_is_told_from_what_is_not(whose: str, told: bool) -> None:
     held = tables(with_shared_noise(normal(640, WIDTH), whose), "embedding", shuffled=True)
     mean, left = (held["received", "embedding", f, PARTY].tensor for f in ("mean", "centred"))
-    assert shared(mean, left) is told
+    assert is_shared(mean, left) is told
 
 
 def test_rows_without_noise_share_nothing() -> None:
     held = tables([normal(640, WIDTH)] * 3, "embedding", shuffled=True)
     mean, left = (held["received", "embedding", f, PARTY].tensor for f in ("mean", "centred"))
-    assert not shared(mean, left)
+    assert not is_shared(mean, left)
     assert torch.equal(mean, left)
 
 

@@ -114,7 +114,7 @@ def test_laplace_noise_may_use_the_renyi_bound_at_its_delta() -> None:
 @pytest.mark.parametrize("order", [1.0, 2.0])
 def test_the_grid_never_lengthens_a_row(order: float) -> None:
     x = torch.randn(50, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    on = accountants.on_grid(x, torch.zeros_like(x))
+    on = accountants.round_to_grid(x, torch.zeros_like(x))
     assert bool((on.norm(p=order, dim=1) <= x.norm(p=order, dim=1)).all())
     assert (on - x).abs().max().item() <= accountants.GRID
 

@@ -25,7 +25,7 @@ from vflsec.engine import retry, run, worker_pools
 from vflsec.engine.dry_run import make_plan
 from vflsec.engine.retry import batched, few
 from vflsec.errors import ConfigError, VflsecError
-from vflsec.plan.estimate import weight
+from vflsec.plan.estimate import compute_weight
 from vflsec.plan.values import Work
 from vflsec.plugins.loading import attempted
 from vflsec.report import outputs
@@ -206,9 +206,9 @@ def test_tasks_hold_every_piece_once_and_none_is_too_long(works: list[Work], wor
     every = works
     tasks = batched(every, workers)
     assert sorted(id(w) for t in tasks for w in t) == sorted(map(id, every))
-    share = sum(map(weight, every)) / (8 * workers)
-    assert all(len(t) == 1 or sum(map(weight, t)) <= share + 1e-9 for t in tasks)
-    assert weight(tasks[0][0]) == max(map(weight, every))
+    share = sum(map(compute_weight, every)) / (8 * workers)
+    assert all(len(t) == 1 or sum(map(compute_weight, t)) <= share + 1e-9 for t in tasks)
+    assert compute_weight(tasks[0][0]) == max(map(compute_weight, every))
     assert len(tasks) < len(every) or workers == 50  # small ones travel together
 
 

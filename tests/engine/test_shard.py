@@ -8,6 +8,7 @@ import sqlite3
 import tomllib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from vflsec.engine import run
 from vflsec.engine.dry_run import make_plan
 from vflsec.engine.shard import Shard, divided
 from vflsec.errors import ConfigError
-from vflsec.plan.estimate import weight
+from vflsec.plan.estimate import compute_weight
 from vflsec.report import outputs
 from vflsec.report.junit import junit_xml
 from vflsec.storage.results_folder import OUR_FILES, REPORTS
@@ -100,8 +101,8 @@ def test_every_cell_of_every_group_is_in_one_part() -> None:
         mains = [c.key for g in split for c in g.cells if g.main]
         assert sorted(mains) == sorted(c.key for g in plan.groups for c in g.cells if g.main)
         assert parts == divided(plan.groups, of)  # every node finds the same
-        loads = [sum(map(weight, part)) for part in parts]
-        largest = max(weight(g) / len(g.cells) * 4 for g in plan.groups)
+        loads = [sum(map(compute_weight, part)) for part in parts]
+        largest = max(compute_weight(g) / len(g.cells) * 4 for g in plan.groups)
         assert max(loads) <= sum(loads) / of + largest  # what is not torn apart
 
 
@@ -239,7 +240,7 @@ def test_folders_of_other_audits_are_refused(
     made: Path, tmp_path: Path, key: str, value: Any, why: str
 ) -> None:
     with Store(made / "two") as store:
-        store.set_meta("audit", store.record() | {key: value})
+        store.keep(replace(store.record(), **{key: value}))
     with pytest.raises(ConfigError, match=rf"two has {why}.*Only parts of one audit"):
         vflsec.merge([made / "one", made / "two"], tmp_path / "merged")
     assert not (tmp_path / "merged").exists()

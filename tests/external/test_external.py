@@ -27,7 +27,7 @@ from vflsec.testing.worlds import small_task
 from vflsec.trace.reader import Trace
 from vflsec.trace.truth import read_truth, write_truth
 from vflsec.trace.validate import validate
-from vflsec.train.views import known_rows
+from vflsec.train.views import draw_known_rows
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "trace"))
 from simulated import simulate
@@ -60,7 +60,7 @@ def prepare(folder: Path, seed: int, epochs: int = EPOCHS) -> tuple[Path, list[s
     """The data of both parties, the truth, and what both processes are told."""
     task = small_task(seed, **WORLD)
     active, passive = task.parties
-    known = known_rows(task, seed, 20)
+    known = draw_known_rows(task, seed, 20)
     path = folder / f"data-{seed}.npz"
     np.savez(
         path, x_shop=task.x[active].numpy(), x_bank=task.x[passive].numpy(), y=task.y.numpy(),

@@ -17,7 +17,7 @@ from vflsec.core.federation import Federation, Phase
 from vflsec.core.rng import generator
 from vflsec.errors import ConfigError
 from vflsec.testing import small_stack
-from vflsec.train.loop import auc, predict, regret, run_phases
+from vflsec.train.loop import compute_auc, compute_regret, predict, run_phases
 
 SMALL: dict[str, Any] = {"hidden": (7,), "cut": 3, "batch_size": 32, "patience": 0}
 
@@ -31,12 +31,12 @@ def test_auc_is_the_usual_one_with_ties() -> None:
     scores = torch.randint(0, 6, (4, 57), generator=generator(0, "scores")).double()
     y = torch.randint(0, 2, (4, 57), generator=generator(0, "y"))
     want = [roc_auc_score(a, s) for a, s in zip(y.numpy(), scores.numpy(), strict=True)]
-    np.testing.assert_allclose(auc(scores, y).numpy(), want, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(compute_auc(scores, y).numpy(), want, rtol=0, atol=1e-12)
 
 
 def test_auc_of_one_class_is_an_error_with_a_remedy() -> None:
     with pytest.raises(ConfigError, match=r"rows of both classes.*Raise data.validation"):
-        auc(torch.zeros(1, 3), torch.ones(1, 3, dtype=torch.int64))
+        compute_auc(torch.zeros(1, 3), torch.ones(1, 3, dtype=torch.int64))
 
 
 class _Scripted(SplitNN):
@@ -81,11 +81,11 @@ def test_the_epoch_kept_is_the_best_that_was_seen(by: str) -> None:
     rows = stack.rows("validation")
 
     def progress(phase: str, done: int, total: int) -> None:
-        least.append(regret(algorithm, fed, rows, by))
+        least.append(compute_regret(algorithm, fed, rows, by))
 
     for _ in run_phases(algorithm, fed, progress):
         pass
-    assert torch.equal(regret(algorithm, fed, rows, by), torch.stack(least).min(0).values)
+    assert torch.equal(compute_regret(algorithm, fed, rows, by), torch.stack(least).min(0).values)
     assert len(least) == 6
 
 
@@ -107,10 +107,10 @@ def test_shares_of_classes_are_read_by_their_largest() -> None:
     algorithm = SplitNN(**SMALL)
     fed = federation(algorithm, small_stack([0]))
     rows = fed.stack.rows("validation")
-    hard = regret(algorithm, fed, rows, "auc")
+    hard = compute_regret(algorithm, fed, rows, "auc")
     y = fed.labels.clamp_min(0)
     fed.labels = torch.stack([1 - y, y], dim=-1) * 0.4 + 0.3
-    assert torch.equal(regret(algorithm, fed, rows, "auc"), hard)
+    assert torch.equal(compute_regret(algorithm, fed, rows, "auc"), hard)
     logits = predict(algorithm, fed, rows)[0]
     truth = y.gather(1, rows)[0]
     score = (logits[:, 1] - logits[:, 0]).detach().numpy()

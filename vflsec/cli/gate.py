@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from vflsec.audit.baseline import Baseline
     from vflsec.audit.gate import Gate
+    from vflsec.audit.record import AuditRecord
     from vflsec.audit.result import Audit
     from vflsec.storage.store import Store
 
@@ -145,7 +147,7 @@ def _about_a_limit(
         )
 
 
-def _asked(store: Store, scenario: str | None, detect: float | None) -> dict[str, Any]:
+def _asked(store: Store, scenario: str | None, detect: float | None) -> AuditRecord:
     """The record with the gates to judge: its own, or an edited scenario's; with this `detect`.
 
     Raises:
@@ -155,24 +157,24 @@ def _asked(store: Store, scenario: str | None, detect: float | None) -> dict[str
     from vflsec.engine.audit_record import regated
 
     record = store.record() if scenario is None else regated(store.record(), scenario)
-    if record.get("shard"):
+    if record.shard:
         raise VflsecError(
-            f"{store.folder}: holds shard {record['shard']} of an audit, on which nothing can be "
+            f"{store.folder}: holds shard {record.shard} of an audit, on which nothing can be "
             "judged. Put all shards together first: vflsec merge DIR... --out DIR"
         )
     if detect is None:
         return record
-    every = record["gates"]
+    every = record.gates
     more = [{"detect": detect} if Gate(**g).limits_leaks else {} for g in every]
     if not any(more):
         raise VflsecError(
             "gate: --detect: no gate of the scenario limits an advantage. Give one: --max 0.1"
         )
-    return {**record, "gates": [g | m for g, m in zip(every, more, strict=True)]}
+    return replace(record, gates=[{**g, **m} for g, m in zip(every, more, strict=True)])
 
 
 def _judged(
-    store: Store, record: dict[str, Any], also: Sequence[Gate], before: Baseline | None,
+    store: Store, record: AuditRecord, also: Sequence[Gate], before: Baseline | None,
     scenario: str | None, console: Console,
 ) -> Audit:  # fmt: skip
     """The stored results judged by `also`, else by their scenario's gates; says whose they are.
@@ -189,14 +191,14 @@ def _judged(
 
     result = judge(store, record, export=False, also=also, only=bool(also), before=before)
     rows = [r for r in rows_of(result.results) if r["role"] != "control"]
-    asked = also or ([gates.Gate(**g) for g in record["gates"]] if scenario is not None else [])
+    asked = also or ([gates.Gate(**g) for g in record.gates] if scenario is not None else [])
     for given in asked if result.summary["complete"] else ():
         for wrong in unanswerable(given, rows):
             option = f"--{wrong.key} " if wrong.key else ""
             raise VflsecError(f"gate: {option}{wrong.rule}")
     if not also:
         newer = None if scenario is not None else edited(record, store.folder)
-        console.print(judged_line(record, newer, store.folder), soft_wrap=True)
+        console.print(judged_line(result.summary, newer, store.folder), soft_wrap=True)
     for table in edited_tables(record, store.folder):
         say(
             f"warning: {table} was changed since this audit: the results are those of the table "

@@ -23,7 +23,7 @@ from vflsec.errors import MissingDependencyError
 
 __all__ = [
     "FINEST", "Account", "beyond_laplace", "beyond_normal", "check_delta", "gaussian", "laplace",
-    "on_grid", "subsampled_gaussian", "subsampled_gaussians", "widened",
+    "round_to_grid", "subsampled_gaussian", "subsampled_gaussians", "widen_delta",
 ]  # fmt: skip
 
 FINEST = 36.0
@@ -40,7 +40,7 @@ def beyond_normal(noise: float, releases: int = 1) -> float:
     return releases * float(special.ndtr(1 / noise - REACH))
 
 
-def widened(delta: float, lost: float) -> float:
+def widen_delta(delta: float, lost: float) -> float:
     """`delta` with what :func:`beyond_normal` found, if its first four digits change by it."""
     return delta + lost if lost > 1e-4 * delta else delta
 
@@ -50,7 +50,7 @@ def beyond_laplace(shift: float, releases: int = 1) -> float:
     return releases * 0.5 * math.exp(min(shift - FINEST, 0.0))
 
 
-def on_grid(value: Tensor, noise: Tensor, scale: Tensor | float = 1.0) -> Tensor:
+def round_to_grid(value: Tensor, noise: Tensor, scale: Tensor | float = 1.0) -> Tensor:
     """`value` + `scale` x `noise`, in units of the noised quantity's bound, on a grid, float64.
 
     The grid is 2^-24, and for a scale above 1 the smallest power of two above that many of it: a

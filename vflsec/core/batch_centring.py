@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["FIRST", "LEFT", "Centring", "shared"]
+__all__ = ["FIRST", "LEFT", "Centring", "is_shared"]
 
 FIRST = 16
 """Batches that tell whether rows share something, and what each place has in common."""
@@ -103,7 +103,7 @@ class Centring:
             self.before = torch.nn.functional.pad(self.before, (0, more))
 
 
-def shared(mean: Tensor, centred: Tensor) -> bool:
+def is_shared(mean: Tensor, centred: Tensor) -> bool:
     """Whether mean messages (n, ...) are mostly what rows share, as those freed of it tell."""
     whole, left = (float(x.flatten(1).double().var(0, correction=0).sum()) for x in (mean, centred))
     return left < LEFT * whole

@@ -19,7 +19,7 @@ from vflsec.core.privacy_usage import Counter, lend_labels
 from vflsec.core.recorder_stores import All, Centred, Dense
 from vflsec.core.step_sampling import Spread
 from vflsec.core.traffic_ledger import Ledger
-from vflsec.core.view import Need, Table, Update, side_by_side
+from vflsec.core.view import Need, Table, Update, join_side_by_side
 from vflsec.errors import PolicyError
 from vflsec.nn.manual_backprop import noted
 
@@ -238,7 +238,7 @@ class Recorder:
         out: dict[Key, Table] = {}
         for late, key_of in sorted(found, key=lambda of: of[0]):
             t = found[late, key_of]
-            whole = t[0] if len(t) == 1 else side_by_side(t)
+            whole = t[0] if len(t) == 1 else join_side_by_side(t)
             out[key_of] = (
                 append_predicted(out[key_of], whole, key_of[2]) if key_of in out else whole
             )

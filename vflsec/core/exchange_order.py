@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vflsec.core.message import Message
-from vflsec.core.view import Table, as_large
+from vflsec.core.view import Table, scale_like
 
 __all__ = ["EXCHANGES", "Exchanged", "Step", "align_exchanges", "append_predicted", "exchange"]
 
@@ -101,7 +101,7 @@ def align_exchanges(said: Sequence[tuple[str, Table]], form: str) -> tuple[list[
             first are named ``NAME#2`` and so on.
     """
     (of, one), *rest = said
-    rest = [(name, as_large(table, one)) for name, table in rest]
+    rest = [(name, scale_like(table, one)) for name, table in rest]
     every = one
     for name, table in rest:
         every = _with_rows_of(every, table, form) if "#" in name else every

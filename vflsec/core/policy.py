@@ -27,8 +27,17 @@ if TYPE_CHECKING:
     from vflsec.core.visibility import Line
 
 __all__ = [
-    "AGAIN", "AGAIN_ROWS", "OFF", "SPLIT", "Guarantee", "Own", "Policy", "StepCost", "batch",
-    "describe_label_claim", "find_no_claim",
+    "AGAIN",
+    "AGAIN_ROWS",
+    "OFF",
+    "SPLIT",
+    "Guarantee",
+    "Own",
+    "Policy",
+    "StepCost",
+    "describe_label_claim",
+    "find_no_claim",
+    "read_batch",
 ]  # fmt: skip
 
 SPLIT = "the split of the rows, which is stratified by label,"
@@ -470,7 +479,7 @@ class Policy:
         )
 
 
-def batch(policy: Policy, message: Message, *, rowwise: bool = True) -> Tensor:
+def read_batch(policy: Policy, message: Message, *, rowwise: bool = True) -> Tensor:
     """The payload of a message as a floating-point batch (R, b, m), for policies that need one.
 
     With `rowwise` false, parameters are taken too: their rows are their first dimension, and a

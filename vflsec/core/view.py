@@ -24,8 +24,18 @@ from vflsec.nn.group_sums import sums
 from vflsec.nn.rows import in_pieces
 
 __all__ = [
-    "FORMS", "GRANTS", "Facts", "Known", "Need", "Schema", "Table", "Update", "View", "as_large",
-    "as_needs", "side_by_side",
+    "FORMS",
+    "GRANTS",
+    "Facts",
+    "Known",
+    "Need",
+    "Schema",
+    "Table",
+    "Update",
+    "View",
+    "as_needs",
+    "join_side_by_side",
+    "scale_like",
 ]  # fmt: skip
 
 
@@ -275,7 +285,7 @@ class View:
     def _gathered(self, way: str, kind: str, form: str, party: str | None) -> Table:
         if party is not None or len(self.adversary) == 1:
             return self._table(way, kind, form, party or self.party)
-        return side_by_side([self._table(way, kind, form, p) for p in self.adversary])
+        return join_side_by_side([self._table(way, kind, form, p) for p in self.adversary])
 
     def _table(self, way: str, kind: str, form: str, party: str) -> Table:
         try:
@@ -451,7 +461,7 @@ def _as_numbers(labels: Tensor, classes: int) -> Tensor:
     return torch.where(labels.unsqueeze(1) < 0, 0, hot).double()
 
 
-def as_large(table: Table, like: Table) -> Table:
+def scale_like(table: Table, like: Table) -> Table:
     """`table` with its finite numbers as large, in root mean square, as those of `like`.
 
     Side by side neither then drowns the other: noise under one name would hide a label under
@@ -466,7 +476,7 @@ def as_large(table: Table, like: Table) -> Table:
     return replace(table, tensor=(table.tensor * (sizes[1] / sizes[0])).to(table.tensor))
 
 
-def side_by_side(tables: Sequence[Table]) -> Table:
+def join_side_by_side(tables: Sequence[Table]) -> Table:
     """One table from several parties' tables: rows that all have, payloads flattened and joined.
 
     Raises:

@@ -24,7 +24,7 @@ from vflsec.engine.shard import LEAST
 from vflsec.engine.worker_pools import Pool
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.plan.cells import code_of
-from vflsec.plan.estimate import weight
+from vflsec.plan.estimate import compute_weight
 from vflsec.plan.values import Work
 from vflsec.plugins import registry
 from vflsec.plugins.loading import importable
@@ -152,7 +152,7 @@ def batched(works: Sequence[Work], workers: int) -> list[list[Work]]:
         works: what is to be done.
         workers: how many share it.
     """
-    costs = {id(w): weight(w) for w in works}
+    costs = {id(w): compute_weight(w) for w in works}
     most = sum(costs.values()) / (8 * workers)
     out: list[list[Work]] = []
     room = 0.0
@@ -172,7 +172,7 @@ def few(works: Sequence[Work], replicas: int, workers: int) -> int:
 
     At most `replicas`; parts of fewer than four cells are not made.
     """
-    costs = [weight(w) for w in works]
+    costs = [compute_weight(w) for w in works]
     share = sum(costs) / workers
     parts = [max(1, math.ceil(cost / share - 1e-9)) for cost in costs]
     split = [math.ceil(len(w.cells) / k) for w, k in zip(works, parts, strict=True) if k > 1]

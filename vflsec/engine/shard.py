@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from vflsec.errors import ConfigError
-from vflsec.plan.estimate import weight
+from vflsec.plan.estimate import compute_weight
 from vflsec.plan.values import Group, chunks
 
 __all__ = ["LEAST", "Shard", "divided"]
@@ -67,7 +67,7 @@ def divided(groups: Sequence[Group], of: int) -> list[tuple[Group, ...]]:
         for cells in chunks(group.cells, max(LEAST, math.ceil(len(group.cells) / of)))
     ]
     load, whose = [0.0] * of, [0] * len(pieces)
-    for i in sorted(range(len(pieces)), key=lambda i: -weight(pieces[i])):
+    for i in sorted(range(len(pieces)), key=lambda i: -compute_weight(pieces[i])):
         whose[i] = load.index(min(load))
-        load[whose[i]] += weight(pieces[i])
+        load[whose[i]] += compute_weight(pieces[i])
     return [tuple(p for p, w in zip(pieces, whose, strict=True) if w == k) for k in range(of)]

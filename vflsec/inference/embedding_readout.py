@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vflsec.core.batch_centring import LEFT, shared
+from vflsec.core.batch_centring import LEFT, is_shared
 from vflsec.core.view import Known, Table, View
 from vflsec.inference.completion import Fit, logistic_by_one
 
@@ -46,7 +46,7 @@ def readings(view: View, kind: str, times: Sequence[str]) -> dict[str, Table]:
                    regression on all rows
     """
     tables = {form: view.received(kind, f"{form}+") for form in times}
-    if "centred" in tables and not shared(tables["mean"].tensor, tables["centred"].tensor):
+    if "centred" in tables and not is_shared(tables["mean"].tensor, tables["centred"].tensor):
         del tables["centred"]
     if len(times) == 1:
         return tables

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from vflsec.plan.values import Group, Work
     from vflsec.specs import AttackSpec
 
-__all__ = ["Machine", "Timed", "Tried", "estimate", "weight"]
+__all__ = ["Machine", "Timed", "Tried", "compute_weight", "estimate"]
 
 
 @dataclass(frozen=True)
@@ -47,34 +47,34 @@ _KEPT_SHARE = 0.82  # that compression leaves of them, measured
 _KEPT_BESIDE = 100_000  # bytes of models and own columns of a small table, measured
 
 
-def weight(group: Group | Work) -> float:
+def compute_weight(group: Group | Work) -> float:
     """About how much work costs beside other work, in optimiser steps: one for all machines."""
     attacks = sum(1 + len(a.dosing) for a in group.attacks)
-    return len(group.cells) * (_steps(group) + _STEPS_OF_ATTACK * attacks + 1)
+    return len(group.cells) * (_count_steps(group) + _STEPS_OF_ATTACK * attacks + 1)
 
 
-def _settings(group: Group | Work) -> dict[str, Any]:
+def _read_settings(group: Group | Work) -> dict[str, Any]:
     """The settings of a group's algorithm, defaults included."""
     cls = registry.algorithms.get(group.cells[0].algorithm)
     given = {k: p.default for k, p in registry.parameters(cls).items()}
     return given | dict(group.cells[0].params)
 
 
-def _epochs(given: Mapping[str, Any]) -> float:
+def _count_epochs(given: Mapping[str, Any]) -> float:
     """Epochs of all phases."""
     return sum(v for k, v in given.items() if k.endswith("epochs") and isinstance(v, int | float))
 
 
-def _steps(group: Group | Work) -> int:
+def _count_steps(group: Group | Work) -> int:
     """Optimiser steps of one cell."""
-    given = _settings(group)
-    epochs, batch = _epochs(given), given.get("batch_size")
+    given = _read_settings(group)
+    epochs, batch = _count_epochs(given), given.get("batch_size")
     if not epochs or not isinstance(batch, int) or batch < 1:
         return 0
-    return int(epochs * math.ceil(_labelled(group) / batch))
+    return int(epochs * math.ceil(_count_labelled(group) / batch))
 
 
-def _trained_beside(spec: AttackSpec, group: Group) -> int:
+def _count_trained_beside(spec: AttackSpec, group: Group) -> int:
     """Trainings that an attack takes for each one that it attacks, its controls' among them."""
     attack = registry.attacks.create(spec.name, spec.params)
     if attack.trains or attack.target != "membership" or not group.data.section.get("split"):
@@ -84,7 +84,7 @@ def _trained_beside(spec: AttackSpec, group: Group) -> int:
     return left_out(asked, trained)
 
 
-def _labelled(group: Group | Work) -> float:
+def _count_labelled(group: Group | Work) -> float:
     """Labelled rows of the training."""
     labelled = group.data.section.get("labelled", 0.7)
     rows = labelled if isinstance(labelled, int) else labelled * group.data.rows
@@ -119,17 +119,19 @@ class Machine:
         return fixed + (two - fixed) * replicas / 2
 
 
-def _training(group: Group, timed: Timed, machine: Machine) -> float:
+def _compute_training(group: Group, timed: Timed, machine: Machine) -> float:
     """Seconds of all trainings of a group: by its own steps, or by those of the same algorithm."""
     mine = timed.get(group.cells[0].cohort)
     if mine is None:
-        return _steps(group) * len(group.cells) * machine.slowness / _STEPS_PER_SECOND
+        return _count_steps(group) * len(group.cells) * machine.slowness / _STEPS_PER_SECOND
     parts = [len(part) for part in chunks(group.cells, 32)]
     whole = sum(n * machine.step(two, part) for part in parts for n, two in mine.passes)
-    return whole * (_STOPPED if _settings(group).get("patience") else 1.0)
+    return whole * (_STOPPED if _read_settings(group).get("patience") else 1.0)
 
 
-def _attacking(groups: Sequence[Group], timed: Timed, machine: Machine) -> tuple[float, float]:
+def _compute_attacking(
+    groups: Sequence[Group], timed: Timed, machine: Machine
+) -> tuple[float, float]:
     """Seconds of all answers with their scores, and of the same attacks on untrained bottoms."""
     answers, untrained, known = 0.0, 0.0, set()
     for group in groups:
@@ -148,7 +150,7 @@ def _attacking(groups: Sequence[Group], timed: Timed, machine: Machine) -> tuple
     return machine.slowness * answers, machine.slowness * untrained
 
 
-def _like(groups: Sequence[Group], timed: Timed) -> Timed:
+def _fill_from_like(groups: Sequence[Group], timed: Timed) -> Timed:
     """Times of cohorts that were not tried out, from the same algorithm with other defenses."""
     out = dict(timed)
     by_title: dict[tuple[str, str], Tried] = {}
@@ -183,8 +185,8 @@ class _Cost:
 
 
 def _compute_cost(group: Group) -> _Cost:
-    given, labelled = _settings(group), _labelled(group)
-    epochs, batch = _epochs(given), given.get("batch_size")
+    given, labelled = _read_settings(group), _count_labelled(group)
+    epochs, batch = _count_epochs(given), given.get("batch_size")
     if not epochs or not isinstance(batch, int) or batch < 1:
         return _Cost()
     batches = math.ceil(labelled / batch)
@@ -212,7 +214,7 @@ def _compute_cost(group: Group) -> _Cost:
 def _count_trainings(group: Group) -> int:
     """How often each cell is trained: for attacks, and once more to test what claims say."""
     tested = group.role == "audit" and group.main and not group.cells[0].untested
-    own = sum(_trained_beside(a, group) for a in group.attacks)
+    own = sum(_count_trained_beside(a, group) for a in group.attacks)
     return own + (2 if tested and claimants(group.cells[0].defenses) else 1)
 
 
@@ -222,7 +224,7 @@ def _compute_kept(group: Group, given: Mapping[str, Any]) -> float:
         return 0.0
     width = given.get("embedding") or given.get("cut") or 0
     size = 8 if group.cells[0].dtype == "float64" else 4
-    numbers = _epochs(given) * _labelled(group) * width * len(group.data.passive)
+    numbers = _count_epochs(given) * _count_labelled(group) * width * len(group.data.passive)
     one = _KEPT_TIMES * _KEPT_SHARE * size * numbers + _KEPT_BESIDE
     return one * len(group.cells)
 
@@ -267,15 +269,15 @@ def estimate(
     about what is needed at once.
     """
     on = machine or Machine()
-    known = _like(groups, timed or {})
+    known = _fill_from_like(groups, timed or {})
     costs = [_compute_cost(group) for group in groups]
     keeps = not any(group.data.label.floating for group in groups)
     sealed = sum((c.sealed for c in costs), 0.0)
-    scored, untrained = _attacking(groups, known, on)
+    scored, untrained = _compute_attacking(groups, known, on)
     made = untrained + _compute_controls(groups, on)
     prepared = on.slowness * on.cell_row * sum(g.data.rows * len(g.cells) for g in groups)
     begun = on.start * on.slowness + planned
-    trained = sum(_training(g, known, on) for g in groups)
+    trained = sum(_compute_training(g, known, on) for g in groups)
     return {
         "trainings": sum(len(g.cells) for g in groups),
         "steps": sum(c.steps for c in costs),
@@ -287,7 +289,7 @@ def estimate(
         "ciphertext_bytes": sum(c.sent for c in costs),
         "encryption": [entry for c in costs for entry in c.encryption],
         "views_bytes": int(sum(c.kept for c in costs)) if keeps else 0,
-        "memory_bytes": _memory(groups),
+        "memory_bytes": _compute_memory(groups),
     }
 
 
@@ -296,11 +298,11 @@ _COLUMNS = 60
 """Numbers of a row that are held at once in tables, designs and answers of attacks; assumed."""
 
 
-def _memory(groups: Sequence[Group]) -> int:
+def _compute_memory(groups: Sequence[Group]) -> int:
     """Bytes: the libraries, the tables and answers, and what the largest cohort records."""
     largest = 0.0
     for g in groups:
-        given = _settings(g)
+        given = _read_settings(g)
         width = given.get("embedding") or given.get("cut") or 8
         each = _COLUMNS + 2 * width * max(1, len(g.data.passive))
         size = 8 if g.cells[0].dtype == "float64" else 4

@@ -30,7 +30,7 @@ from vflsec.specs import AttackSpec
 from vflsec.testing.filled import assert_filled
 from vflsec.testing.worlds import SEEDS, Check, Trained, train
 from vflsec.train.loop import predict
-from vflsec.train.views import known_rows, make_view
+from vflsec.train.views import draw_known_rows, make_view
 
 
 def _attack(name: str) -> Attack:
@@ -53,7 +53,7 @@ def _world(dataset: str, null: bool, params: tuple[tuple[str, Any], ...], name: 
     active = attack.policy()
     policies = {party: [(active, torch.ones(len(SEEDS)))]} if active is not None else {}
     algorithm = registry.algorithms.create("splitnn", {"epochs": 12, **dict(params)})
-    known = [known_rows(tasks[s], s, AttackSpec(name).known_rows) for s in SEEDS]
+    known = [draw_known_rows(tasks[s], s, AttackSpec(name).known_rows) for s in SEEDS]
     trained = train(algorithm, stack, list(SEEDS), policies, sorted(w for w in wanted if w), known)
     predict(algorithm, trained.fed, stack.rows("test"))
     return trained

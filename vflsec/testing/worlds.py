@@ -18,7 +18,7 @@ from vflsec.core.task import Stack, Task
 from vflsec.core.view import Known, Schema
 from vflsec.label import Classes
 from vflsec.train.loop import run_phases
-from vflsec.train.views import initial_states
+from vflsec.train.views import read_initial_states
 
 __all__ = ["SEEDS", "Check", "Trained", "small_stack", "small_task", "train"]
 
@@ -112,7 +112,7 @@ def train(
     """Train `algorithm` on `stack` by the engine's loop; stack at least two replicas.
 
     `known` and `aux` are what each replica's active attackers were granted, see
-    :func:`vflsec.train.views.grants`.
+    :func:`vflsec.train.views.build_grants`.
     """
     granted = {k: v for k, v in (("known", known), ("aux", aux)) if v is not None}
     recorder = Recorder(wanted or [], stack.replicas, len(stack.first.y))
@@ -120,7 +120,7 @@ def train(
     for bound in (b for name in policies or {} for b in fed.parties[name].bindings):
         bound.own.memory |= granted
     algorithm.build(fed)
-    initial = initial_states(fed)
+    initial = read_initial_states(fed)
     for _ in run_phases(algorithm, fed):
         pass
     return Trained(algorithm, fed, initial)

@@ -30,7 +30,7 @@ from vflsec.train.demand import Demand, list_recordings
 from vflsec.train.loop import predict, run_phases
 from vflsec.train.mechanism_counts import check_guarantee, collect_uses
 from vflsec.train.mechanism_forecast import take_first_steps
-from vflsec.train.views import grants, initial_states, make_view
+from vflsec.train.views import build_grants, make_view, read_initial_states
 
 __all__ = ["Moment", "Progress", "Training", "first_step"]
 
@@ -171,7 +171,7 @@ class Training:
         """
         stand = Globals()
         fed = self.build()
-        self.initial = initial_states(fed)
+        self.initial = read_initial_states(fed)
         for phase in run_phases(self.algorithm, fed, self._epoch):
             moment = Moment(self, phase, self._predict(phase, predictions))
             self._drew(stand)
@@ -413,7 +413,7 @@ class Training:
         for d in self.demands:
             if d.policy is None:
                 continue
-            granted = [grants(self.task(r), s, d) for r, s in enumerate(self.seeds)]
+            granted = [build_grants(self.task(r), s, d) for r, s in enumerate(self.seeds)]
             for party in d.adversary:
                 for b in self.fed.parties[party].bindings:
                     if b.policy == d.policy:

@@ -46,7 +46,7 @@ from vflsec.trace.seal import seal
 from vflsec.trace.truth import write_truth
 from vflsec.trace.weights import write_weights
 from vflsec.trace.writer import Heading, Timing, Writer, begin
-from vflsec.train.views import aux_rows, known_rows, victims
+from vflsec.train.views import draw_aux_rows, draw_known_rows, find_victims
 
 __all__ = ["Export", "check_writable"]
 
@@ -127,7 +127,7 @@ class Export:
         if self.whole:
             return {}
         about = [a for a in self.attacks if a.aux_rows or a.peer_model]
-        whose = dict.fromkeys(v for a in about for v in victims(a, self.task))
+        whose = dict.fromkeys(v for a in about for v in find_victims(a, self.task))
         held = [v for v in whose if bool(self.task.present[v].all())]
         return {v: (self.task.x[v], self.task.schema[v]) for v in held}
 
@@ -180,18 +180,18 @@ class Export:
         write_targets(folder, "test", task.sets["test"])
         mine = [a for a in self.attacks if party in a.adversary]
         known = max((a.known_rows for a in mine), default=0)
-        granted = known_rows(task, self.seed, known) if known else None
+        granted = draw_known_rows(task, self.seed, known) if known else None
         if granted is not None:
             write_known(folder, granted)
         count = max((a.aux_rows for a in mine), default=0)
         layouts = {party: Layout.of(task.schema[party])}
         aux: list[str] = []
         for a in mine:
-            others = victims(a, task) if a.aux_rows or a.peer_model else ()
+            others = find_victims(a, task) if a.aux_rows or a.peer_model else ()
             layouts |= {v: Layout.of(task.schema[v]) for v in others}
             aux += [v for v in others if a.aux_rows and v not in aux]
         if count:
-            rows = aux_rows(task, self.seed, count, granted)
+            rows = draw_aux_rows(task, self.seed, count, granted)
             for v in aux:
                 write_aux(folder, v, rows, task.x[v][rows])
         held = bool(task.present[party].all())
@@ -219,7 +219,7 @@ class Export:
             models = self._models(fed, initial, party, party)
             for spec in self.attacks:
                 if spec.peer_model and spec.adversary[0] == party:
-                    for victim in victims(spec, self.task):
+                    for victim in find_victims(spec, self.task):
                         if not any(m.party == victim for m in models):
                             models += self._models(fed, {}, party, victim)
             if not self.whole:

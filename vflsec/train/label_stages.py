@@ -20,7 +20,7 @@ from vflsec.core.federation import Federation, Phase
 from vflsec.core.policy_binding import Binding
 from vflsec.errors import PolicyError
 
-__all__ = ["find_staged_policy", "rehearse", "released"]
+__all__ = ["find_staged_policy", "rehearse", "release_labels"]
 
 
 def find_staged_policy(fed: Federation) -> Binding | None:
@@ -41,7 +41,7 @@ def find_staged_policy(fed: Federation) -> Binding | None:
     return found[0] if found else None
 
 
-def released(fed: Federation, phase: Phase, on: Tensor) -> Phase:
+def release_labels(fed: Federation, phase: Phase, on: Tensor) -> Phase:
     """`phase` on the rows whose labels are out; replicas that are off get as many of their first.
 
     Args:
@@ -84,7 +84,7 @@ def rehearse(
     for stage in range(1, binding.policy.trainings):
         for own, rng, memory in kept:
             own.rng, own.memory = rng.spawn("stage", stage), dict(memory)
-        train(lambda phase: released(fed, phase, on), on)
+        train(lambda phase: release_labels(fed, phase, on), on)
         fed.channel.set_alive(on)
         fed.labels = binding.policy.relabel(fed.labels, stage, predict, binding.own)
         out.relabelled(fed.labels)

@@ -25,7 +25,7 @@ def predict(algorithm: Algorithm, fed: Federation, rows: Tensor) -> Tensor:
     return torch.cat(parts, dim=1)
 
 
-def regret(algorithm: Algorithm, fed: Federation, rows: Tensor, by: str = "loss") -> Tensor:
+def compute_regret(algorithm: Algorithm, fed: Federation, rows: Tensor, by: str = "loss") -> Tensor:
     """What a good epoch has little of, on validation rows and labels as trained on, (R,).
 
     The mean loss, or with ``by = "auc"`` one minus the area under the ROC curve.
@@ -34,11 +34,11 @@ def regret(algorithm: Algorithm, fed: Federation, rows: Tensor, by: str = "loss"
         logits, y = predict(algorithm, fed, rows), fed.targets(rows)
         if by == "auc":
             hard = y if y.dim() == 2 else y.argmax(-1)
-            return 1 - auc(logits[..., 1] - logits[..., 0], hard)
+            return 1 - compute_auc(logits[..., 1] - logits[..., 0], hard)
         return fed.loss(logits, y, train=False).double()
 
 
-def auc(scores: Tensor, y: Tensor) -> Tensor:
+def compute_auc(scores: Tensor, y: Tensor) -> Tensor:
     """Area under the ROC curve of scores (R, n) for labels (R, n) in {0, 1}; ties count half.
 
     Raises:
@@ -147,7 +147,7 @@ class _Best:
 
     def update(self, algorithm: Algorithm, phase: Phase, alive: Tensor) -> Tensor:
         fed = self.fed
-        now = regret(algorithm, fed, self.rows, self.by)
+        now = compute_regret(algorithm, fed, self.rows, self.by)
         better = (now < self.least) & alive
         self.least = torch.where(better, now, self.least)
         self.since = torch.where(better, 0, self.since + 1)

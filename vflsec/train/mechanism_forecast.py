@@ -20,7 +20,7 @@ from vflsec.core.federation import Federation, Pass, Phase
 from vflsec.core.policy import Policy
 from vflsec.core.privacy_usage import Counter, Uses
 from vflsec.train.label_stages import find_staged_policy
-from vflsec.train.loop import predict, regret
+from vflsec.train.loop import compute_regret, predict
 
 __all__ = ["take_first_steps"]
 
@@ -159,7 +159,7 @@ def _evaluate(
 ) -> None:
     """What a phase is evaluated on: validation rows after each epoch, all rows at its end."""
     if phase.select and phase.epochs:
-        regret(algorithm, fed, fed.stack.rows("validation"), phase.select_by)
+        compute_regret(algorithm, fed, fed.stack.rows("validation"), phase.select_by)
         for e in every:
             e.repeat(phase.epochs)
     if phase.predicts:

@@ -32,7 +32,7 @@ from vflsec.trace.views import recorded
 from vflsec.trace.weights import read_weights
 from vflsec.train.demand import Demand, list_recordings
 from vflsec.train.view_writer import ABOUT, alone_name
-from vflsec.train.views import assemble, victims
+from vflsec.train.views import assemble, find_victims
 
 __all__ = ["KeptMoment", "KeptPhase", "KeptTraining", "about", "insufficient", "opened"]
 
@@ -161,7 +161,7 @@ class KeptMoment:
         tables = self.recorders[r].tables(0, mine, self.phase.name)
         models = {p: self._modules(r, p, but="initial_top") for p in mine}
         if spec.peer_model:
-            others = victims(spec, t.task(r))
+            others = find_victims(spec, t.task(r))
             models |= {p: self._modules(r, p, but="initial") for p in others}
         moment = self.observers[r][mine[0]].moment(self.phase.name)
         return assemble(

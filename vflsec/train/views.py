@@ -20,10 +20,17 @@ from vflsec.specs import OF_THE_LABELS, AttackSpec
 from vflsec.specs import victims as whose
 from vflsec.train.demand import Demand
 
-__all__ = ["assemble", "aux_rows", "initial_states", "known_rows", "make_view", "victims"]
+__all__ = [
+    "assemble",
+    "draw_aux_rows",
+    "draw_known_rows",
+    "find_victims",
+    "make_view",
+    "read_initial_states",
+]
 
 
-def known_rows(task: Task, seed: int, count: int) -> Known:
+def draw_known_rows(task: Task, seed: int, count: int) -> Known:
     """`count` labelled training rows granted to an adversary, classes alternating.
 
     Drawn for (seed) alone: a smaller grant is a prefix of a larger one, and the same rows go to
@@ -44,7 +51,7 @@ def known_rows(task: Task, seed: int, count: int) -> Known:
     return Known(rows[rank], task.truth[rows[rank]])
 
 
-def aux_rows(task: Task, seed: int, count: int, known: Known | None) -> Tensor:
+def draw_aux_rows(task: Task, seed: int, count: int, known: Known | None) -> Tensor:
     """`count` training rows whose columns at the victims an adversary was granted, none `known`."""
     rows = task.sets["labelled"]
     if known is not None:
@@ -53,29 +60,29 @@ def aux_rows(task: Task, seed: int, count: int, known: Known | None) -> Tensor:
     return rows[order[:count]]
 
 
-def grants(task: Task, seed: int, d: Demand) -> dict[str, Any]:
+def build_grants(task: Task, seed: int, d: Demand) -> dict[str, Any]:
     """What an active attacker was granted of one task, as its policy finds it in its memory.
 
     ``known``: :class:`Known` rows. ``aux``, where there are any: sample ids (q,), columns (q, p) as
     numbers by victim, and own labels (q,) int64.
     """
-    known = known_rows(task, seed, d.known_rows)
+    known = draw_known_rows(task, seed, d.known_rows)
     out: dict[str, Any] = {"known": known}
     if d.aux_rows:
-        rows = aux_rows(task, seed, d.aux_rows, known if d.known_rows else None)
+        rows = draw_aux_rows(task, seed, d.aux_rows, known if d.known_rows else None)
         of = whose("feature", d.adversary, task.parties, d.victim)
         columns = {p: task.schema[p].design(task.x[p][rows]) for p in of}
         out["aux"] = rows, columns, (task.y if task.given is None else task.given)[rows]
     return out
 
 
-def victims(spec: AttackSpec, task: Task) -> tuple[str, ...]:
+def find_victims(spec: AttackSpec, task: Task) -> tuple[str, ...]:
     """Parties whose columns are attacked; one with labels only has none."""
     named = whose("feature", spec.adversary, task.parties, spec.victim)
     return tuple(p for p in named if not task.schema[p].empty)
 
 
-def initial_states(fed: Federation) -> dict[str, dict[str, Tensor]]:
+def read_initial_states(fed: Federation) -> dict[str, dict[str, Tensor]]:
     """Weights before training: of bottoms by ``PARTY``, of top models by ``PARTY.top``."""
     found = {}
     for p in fed.parties.values():
@@ -99,8 +106,8 @@ def make_view(
     predictions; gradients and models are of all.
 
     Args:
-        initial: what :func:`initial_states` found, for the own-architecture control and for whoever
-            is granted a peer's model.
+        initial: what :func:`read_initial_states` found, for the own-architecture control and for
+            whoever is granted a peer's model.
     """
     task = fed.stack.tasks[int(fed.stack.of[r])].of_label(spec.of_label)
     mine = spec.adversary
@@ -109,7 +116,7 @@ def make_view(
         if p in initial:
             models[p]["initial"] = fed.parties[p].modules["bottom"].one(r, initial[p])
     if spec.peer_model:
-        others = victims(spec, task)
+        others = find_victims(spec, task)
         models |= {p: {k: m.one(r) for k, m in fed.parties[p].modules.items()} for p in others}
         for p in others:
             if f"{p}.top" in initial:
@@ -172,8 +179,8 @@ def assemble(
         device, dtype: of the columns.
         seen: ``tables``, ``models``, ``facts``, ``encoders`` and ``updates`` of the View.
     """
-    mine, others = spec.adversary, victims(spec, task)
-    known = known_rows(task, seed, spec.known_rows) if spec.known_rows else None
+    mine, others = spec.adversary, find_victims(spec, task)
+    known = draw_known_rows(task, seed, spec.known_rows) if spec.known_rows else None
     labelled, test = task.sets["labelled"], task.sets["test"]
     if known is not None:
         labelled = labelled[~torch.isin(labelled, known.rows)]
@@ -181,7 +188,7 @@ def assemble(
         known = Known(known.rows.to(device), known.labels.to(device), behind)
     aux = None
     if spec.aux_rows:
-        rows = aux_rows(task, seed, spec.aux_rows, known)
+        rows = draw_aux_rows(task, seed, spec.aux_rows, known)
         labelled = labelled[~torch.isin(labelled, rows)]
         aux = {p: (rows.to(device), task.x[p][rows].to(device, dtype)) for p in others}
     shown = (*mine, *others) if spec.aux_rows or spec.peer_model else mine
