@@ -8,6 +8,7 @@ import pytest
 from gate_rows import rows, task
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from printed import first_screen
 
 from vflsec.audit.controls import Against, Leakage
 from vflsec.audit.leakage import results_frame, rows_of, summarise
@@ -22,7 +23,6 @@ from vflsec.audit.point import (
 )
 from vflsec.audit.result_row import COLUMNS
 from vflsec.audit.strongest_attack import leaks
-from vflsec.report import first_screen
 from vflsec.report.exports import plain
 
 TEXT = st.text(max_size=8)

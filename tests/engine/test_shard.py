@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from engine_fakes import SCENARIO, Trainer, backend, source
+from printed import junit_xml
 
 import vflsec
 from vflsec.audit.result import Audit
@@ -25,7 +26,6 @@ from vflsec.engine.shard import Shard, divided
 from vflsec.errors import ConfigError
 from vflsec.plan.estimate import compute_weight
 from vflsec.report import outputs
-from vflsec.report.junit import junit_xml
 from vflsec.storage.results_folder import OUR_FILES, REPORTS
 from vflsec.storage.store import Store
 

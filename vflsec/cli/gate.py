@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from vflsec.audit.gate import Gate
     from vflsec.audit.record import AuditRecord
     from vflsec.audit.result import Audit
+    from vflsec.report.tree import Report
     from vflsec.storage.store import Store
 
 __all__ = ["gate", "tell_github"]
@@ -108,7 +109,7 @@ def gate(
                 f"{folder}: the scenario has no gate. Give one: "
                 + shlex.join(["vflsec", "gate", str(folder), "--max", "0.1"])
             )
-        _print(result, console)
+        shown = _print(result, console)
         if update_baseline and baseline is not None:
             write_baseline(baseline, result)
             say(f"Wrote the baseline {baseline}.")
@@ -116,7 +117,7 @@ def gate(
             for_reports(report_to, folder)
             write_reports(report_to, result.summary)
         tell_github(result.summary)
-        print_last(result.report, console)
+        print_last(shown, console)
     raise typer.Exit(result.exit_code)
 
 
@@ -207,14 +208,19 @@ def _judged(
     return result
 
 
-def _print(result: Audit, console: Console) -> None:
+def _print(result: Audit, console: Console) -> Report:
+    """Print every gate; gives the report that they stand in."""
+    from vflsec.report.build import build_printed
     from vflsec.report.console import print_gates
+    from vflsec.report.summary import read_summary
 
-    print_gates(result.report, console)
+    shown = build_printed(read_summary(result.summary))
+    print_gates(shown, console)
     if not result.summary["complete"]:
         console.print(
             "Not all that was planned is measured, so nothing passes; run the audit again."
         )
+    return shown
 
 
 def tell_github(summary: dict[str, Any]) -> None:
@@ -223,10 +229,12 @@ def tell_github(summary: dict[str, Any]) -> None:
     A summary that cannot be written is told; it changes no verdict.
     """
     from vflsec.report.github import workflow_commands, write_step_summary
+    from vflsec.report.summary import read_summary
 
-    for line in workflow_commands(summary):
+    found = read_summary(summary)
+    for line in workflow_commands(found):
         tell_server(line)
     try:
-        write_step_summary(summary)
+        write_step_summary(found)
     except VflsecError as error:
         say(f"warning: {error}", err=True)
