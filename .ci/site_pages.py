@@ -15,7 +15,7 @@ from typing import Any
 import typer
 
 import vflsec
-from vflsec.audit.leakage import COLUMNS
+from vflsec.audit.result_row import COLUMNS
 from vflsec.cli import main
 from vflsec.cli.catalog import KINDS, SECTION_NAMES, listing, lookup
 

@@ -110,8 +110,8 @@ class ZeroPattern(Attack):
             return ""
         if not varies:
             return (
-                "every row is dense, of one size, and comes once an epoch in random order: there "
-                "are no zeros, signs or visits to read."
+                "every row is dense, of one size, and comes once an epoch, its mean place as in "
+                "random order: there are no zeros, signs or visits to read."
             )
         return (
             f"{' and '.join(varies)} {'varies' if len(varies) == 1 else 'vary'}, but nothing says "

@@ -103,7 +103,7 @@ def planted(count: int) -> list[dict[str, Any]]:
     """What was found of each dose in audits of a training that tells nothing."""
     frame = results_frame(list(audits(count, (0.0,), SHARES)))
     laid = frame[frame.phase.str.contains(dosing.MARK, regex=False)]
-    return dosing.curve(summarise(laid, CONFIDENCE), CONFIDENCE)
+    return dosing.write_doses(dosing.curve(summarise(laid, CONFIDENCE), CONFIDENCE))
 
 
 def trained(count: int) -> list[dict[str, Any]]:

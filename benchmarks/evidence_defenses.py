@@ -214,9 +214,7 @@ def run(
                 found.append(r | {"known_rows": 20, "defense": name, "strength": strength})
     points = leakage.summarise(leakage.results_frame(found), 0.95)
     points = [p for p in points if p.split == "train" and p.metric == p.primary]
-    curves = privacy(points)
-    curves = curves[curves["cap"].notna()]
-    caps = dict(zip(curves["attack"], curves["cap"], strict=True))
+    caps = {c.at.attack: c.cap for c in privacy(points) if c.cap is not None}
     labels = {spec.label: c for c, spec in columns.items()}
     return [
         {

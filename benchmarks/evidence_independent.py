@@ -229,6 +229,7 @@ TRAININGS = (
     ),
 )  # fmt: skip
 LEFT_OUT = {
+    "dictionary": "it is this package's own; its tests are compared with scipy's.",
     "gradient_replacement, replay, villain": "their figure is the share of predictions that an act "
     "in training or at inference turns, so there are no recorded rows to score; the labels that "
     "villain uses are those of swap_probe.",

@@ -1,55 +1,134 @@
-"""A summary as each medium prints its report."""
+"""A plain summary as each medium prints its report, and what reports say of it piece by piece.
+
+Tests change what ``summary.json`` holds; here it is read as the package reads it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from rich.console import Console
 
-from vflsec.report import console as terminal
-from vflsec.report.build import build_report
+from vflsec.report import (
+    advice as _advice,
+)
+from vflsec.report import (
+    console as terminal,
+)
+from vflsec.report import (
+    coverage as _coverage,
+)
+from vflsec.report import (
+    curve,
+    github,
+    junit,
+    threat_model,
+    tracking,
+    ungated_leaks,
+    verdicts,
+)
+from vflsec.report import (
+    first_screen as _first_screen,
+)
+from vflsec.report import (
+    sarif as _sarif,
+)
+from vflsec.report import (
+    statement as _statement,
+)
+from vflsec.report.build import build_printed, build_report
 from vflsec.report.html import render_fragment, render_page, render_statement
 from vflsec.report.markdown import render_markdown
-from vflsec.report.tree import View
+from vflsec.report.summary import read_summary
+from vflsec.report.tree import Report, View
+
+
+def reads(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, given a summary as plain values in the place of a typed one."""
+
+    @wraps(function)
+    def call(*given: Any) -> Any:
+        return function(*map(_typed, given))
+
+    return call
+
+
+def _typed(value: Any) -> Any:
+    """A verdict or a summary as a typed value; other values as they are."""
+    if not isinstance(value, Mapping):
+        return value
+    if "gate" in value:
+        return read_summary({"gates": [value]}).gates[0]
+    return read_summary(value)
+
+
+def _functions(module: ModuleType) -> Any:
+    made = {n: getattr(module, n) for n in module.__all__}
+    return SimpleNamespace(**{n: reads(f) if callable(f) else f for n, f in made.items()})
+
+
+advice, coverage, first_screen = map(_functions, (_advice, _coverage, _first_screen))
+bounds = reads(verdicts.bounds)
+beside_verdicts, headline = reads(verdicts.beside_verdicts), reads(verdicts.headline)
+judged, curves, paragraph = reads(verdicts.judged), reads(curve.curves), reads(_statement.paragraph)
+beyond, deployed = reads(ungated_leaks.beyond), reads(ungated_leaks.deployed)
+unjudged, unstopped = reads(ungated_leaks.unjudged), reads(ungated_leaks.unstopped)
+assumed, threats = reads(threat_model.assumed), reads(threat_model.threats)
+metrics, tags = reads(tracking.metrics), reads(tracking.tags)
+junit_xml, sarif = reads(junit.junit_xml), reads(_sarif.sarif)
+workflow_commands = reads(github.workflow_commands)
+attacks_of = first_screen.attacks_of
+families, gaps, next_steps = coverage.families, coverage.gaps, advice.next_steps
+
+
+def _report(summary: Mapping[str, Any]) -> Report:
+    return build_report(read_summary(summary))
 
 
 def html(summary: Mapping[str, Any]) -> str:
     """The report as a page."""
-    return render_page(build_report(summary))
+    return render_page(_report(summary))
 
 
 def statement(summary: Mapping[str, Any]) -> str:
     """The page to sign."""
-    return render_statement(build_report(summary))
+    return render_statement(_report(summary))
 
 
 def html_of(summary: Mapping[str, Any]) -> str:
     """The report in a notebook."""
-    return render_fragment(build_report(summary))
+    return render_fragment(_report(summary))
 
 
 def markdown_summary(summary: Mapping[str, Any]) -> str:
     """The report in Markdown."""
-    return render_markdown(build_report(summary))
+    return render_markdown(_report(summary))
 
 
 def print_summary(summary: Mapping[str, Any], console: Console, *, whole: bool = False) -> None:
     """The report on a terminal."""
-    terminal.print_report(build_report(summary), console, whole=whole)
+    terminal.print_report(build_printed(read_summary(summary), whole=whole), console)
 
 
 def print_leakage(summary: Mapping[str, Any], console: Console) -> None:
     """What was measured, on a terminal."""
-    terminal.print_leakage(build_report(summary), console)
+    terminal.print_leakage(build_printed(read_summary(summary), whole=True), console)
 
 
 def print_verdicts(summary: Mapping[str, Any], console: Console) -> None:
     """The gates on a terminal."""
-    terminal.print_gates(build_report(summary), console)
+    terminal.print_gates(build_printed(read_summary(summary)), console)
 
 
 def print_curves(summary: Mapping[str, Any], console: Console) -> None:
     """Leakage and utility, training by training, on a terminal."""
-    sections = build_report(summary).seen_by(View.TERMINAL)
+    sections = _report(summary).seen_by(View.TERMINAL)
     terminal.print_blocks([s for s in sections if s.key == "curves"], console)
+
+
+def write_step_summary(summary: Mapping[str, Any]) -> bool:
+    """The report in Markdown, appended where a GitHub job asks for it."""
+    return github.write_step_summary(read_summary(summary))

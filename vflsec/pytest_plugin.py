@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from vflsec.audit.result import Audit
+    from vflsec.report.notebook import Audit
+    from vflsec.report.summary import Judged
 
 __all__: list[str] = []
 
@@ -85,7 +86,7 @@ class _Scenario(pytest.Collector):
         audit = _run(self.config, self.scenario, {})
         from vflsec.report.verdicts import titles
 
-        verdicts = audit.summary["gates"]
+        verdicts = _judged(audit)
         for verdict, name in zip(verdicts, titles(verdicts), strict=True):
             item = _Gate.from_parent(self, name=name)
             item.verdict = verdict
@@ -96,21 +97,28 @@ class _Scenario(pytest.Collector):
             yield item
 
 
-def _unjudged(audit: Audit) -> list[dict[str, Any]]:
+def _judged(audit: Audit) -> Sequence[Judged]:
+    from vflsec.report.summary import read_summary
+
+    return read_summary(audit.summary).gates
+
+
+def _unjudged(audit: Audit) -> list[Judged]:
     """A verdict where no gate, or not all, was asked; none at all is a fault that no skip hides."""
+    from vflsec.report.summary import Judged, read_summary
     from vflsec.report.verdicts import headline
 
     asked = bool(audit.summary["gates"])
     if asked and audit.summary["complete"]:
         return []
     found = "INCONCLUSIVE" if asked else "FAIL"
-    return [{"verdict": found, "reason": headline(audit.summary)[1]}]
+    return [Judged(verdict=found, reason=headline(read_summary(audit.summary))[1])]
 
 
 class _Gate(pytest.Item):
     """One verdict."""
 
-    verdict: dict[str, Any]
+    verdict: Judged
 
     def runtest(self) -> None:
         _settle(self.config, [self.verdict])
@@ -119,17 +127,17 @@ class _Gate(pytest.Item):
         return self.path, None, f"{self.parent.name if self.parent else ''}: {self.name}"
 
 
-def _settle(config: pytest.Config, verdicts: Sequence[dict[str, Any]]) -> None:
+def _settle(config: pytest.Config, verdicts: Sequence[Judged]) -> None:
     """Fail or skip by verdicts; a failed gate outweighs an inconclusive one."""
     from vflsec.report.sanitize import clean
     from vflsec.report.verdicts import point_of
 
-    where = [f" [{point_of(v)}]" if v.get("defense") else "" for v in verdicts]
+    where = [f" [{point_of(v)}]" if v.defense else "" for v in verdicts]
     said = {
         kind: [
-            clean(f"{kind}: {v['reason']}{at}")
+            clean(f"{kind}: {v.reason}{at}")
             for v, at in zip(verdicts, where, strict=True)
-            if v["verdict"] == kind
+            if v.verdict == kind
         ]
         for kind in ("FAIL", "INCONCLUSIVE")
     }
@@ -215,5 +223,5 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     result = yield
     audits = [_of_mark(item.config, mark) for mark in item.iter_markers("vflsec")]
     if audits:
-        _settle(item.config, [v for a in audits for v in [*a.summary["gates"], *_unjudged(a)]])
+        _settle(item.config, [v for a in audits for v in [*_judged(a), *_unjudged(a)]])
     return result

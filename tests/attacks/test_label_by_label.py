@@ -35,7 +35,7 @@ ERROR = np.sqrt(601 / (12 * 300 * 300) / 3)
 """Of the mean over three seeds of an AUC on 600 balanced rows that knows nothing."""
 MADE = (
     "norm", "direction", "hints", "similarity", "model_completion", "gradient_completion", "output",
-    "direct", "message_completion", "zero_pattern", "joint_completion",
+    "direct", "message_completion", "zero_pattern", "joint_completion", "dictionary",
 )  # fmt: skip
 
 

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vflsec.audit.controls import Against, Leakage, advantages, strongest
+from vflsec.audit.controls import Against, Leakage, strongest
 from vflsec.audit.gate import Gate
 from vflsec.audit.judge import judge
 from vflsec.audit.leakage import results_frame, rows_of, summarise
+from vflsec.audit.result_row import ResultRow, advantages
 from vflsec.audit.validated import Validation, place_of
 
 GAPS = (0.0, 0.02, 0.05, 0.1)
@@ -56,9 +57,11 @@ def test_one_more_control_never_accuses() -> None:
 
 
 def test_a_control_that_is_missing_on_a_seed_counts_with_the_seeds_it_has() -> None:
-    def row(seed: int, **values: float) -> dict[str, Any]:
-        return {"seed": seed, "metric": "auc", "value": 0.9, "chance": None,
-                "controls": {k: {"value": v, "cv": None} for k, v in values.items()}}  # fmt: skip
+    def row(seed: int, **values: float) -> ResultRow:
+        found = {k: {"value": v, "cv": None} for k, v in values.items()}
+        return ResultRow(
+            "toy", "", "none", 0.0, metric="auc", seed=seed, value=0.9, controls=found
+        )  # fmt: skip
 
     rows = [row(0, a=0.6, b=0.7), row(1, a=0.61, b=0.72), row(2, a=0.6)]
     found = Leakage.between(*advantages(rows), named="a")

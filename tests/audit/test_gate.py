@@ -317,6 +317,10 @@ def test_a_pass_takes_seeds_rows_and_figures_that_differ() -> None:
     dead = [r | {"controls": c} for r, c in zip(rows(0.0, (0.0,) * 5), weak, strict=True)]
     blank = one(dead, gate)  # AUC 0.5 on every seed; it is the controls that differ
     assert (blank.verdict, blank.detail) == ("INCONCLUSIVE", "all_tied")
+    named = [r | {"attack": "dictionary"} for r in dead]  # it says so where it finds nothing
+    found = one(named, gate, {"dictionary": Validation(True, "")})
+    assert (found.verdict, found.detectable) == ("PASS", {})
+    assert one(named, gate, {"dictionary": Validation(False, "")}).verdict == "INCONCLUSIVE"
     silent = [*rows(0.0)[:2], *[r | {"value": None} for r in rows(0.0)[2:]]]
     lost = one([*silent, *rows(0.0)[2:3]], gate)
     assert (lost.verdict, lost.detail) == ("INCONCLUSIVE", "missing_seeds")

@@ -10,13 +10,13 @@ from vflsec.audit import cap, dcs
 from vflsec.audit.gate_selection import stacked
 from vflsec.audit.intervals import t_interval
 from vflsec.audit.leakage import (
-    COLUMNS,
     defense_point,
     is_undefended,
     records,
     results_frame,
     summarise,
 )
+from vflsec.audit.result_row import COLUMNS
 from vflsec.audit.tradeoff_curves import curves
 from vflsec.errors import ConfigError
 from vflsec.specs import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure
@@ -234,13 +234,14 @@ def test_a_reversed_ranking_is_no_protection_in_cap_and_dcs() -> None:
         rows += [record(s, 0.04, defense="coae", strength=1.0),
                  task(s, 0.8, defense="coae", strength=1.0)]  # fmt: skip
     found = curves(summarise(results_frame(rows)))
-    coae = found[found["defense"] == "coae"].iloc[0]
-    assert coae["values"] == pytest.approx([0.04])
-    assert coae["cap"] == pytest.approx(0.8 * 0.04)  # was 0.8 * 0.96
-    assert coae["dcs"] == pytest.approx([dcs(0.96, 0.8, 0.8)])  # was nearly 1
+    (coae,) = [c for c in found if c.at.defense == "coae"]
+    assert [p.value.mean for p in coae.points] == pytest.approx([0.04])
+    assert coae.cap == pytest.approx(0.8 * 0.04)  # was 0.8 * 0.96
+    assert coae.dcs == pytest.approx([dcs(0.96, 0.8, 0.8)])  # was nearly 1
     many = [r | {"metric": "accuracy", "chance": 0.25} for r in rows]
     found = curves(summarise(results_frame(many)))
-    assert found[found["defense"] == "coae"].iloc[0]["cap"] == pytest.approx(0.8 * 0.96)
+    (coae,) = [c for c in found if c.at.defense == "coae"]
+    assert coae.cap == pytest.approx(0.8 * 0.96)
 
 
 @pytest.mark.parametrize(("metric", "chance"), [("accuracy", 0.25), ("auc", 0.5)])
@@ -257,16 +258,17 @@ def test_curve_reproduces_table_xi_to_table_xii(metric: str, chance: float) -> N
             ]
         rows += [record(s, 0.9, metric=metric, chance=chance), task(s, 0.7, metric=metric)]
     found = curves(summarise(results_frame(rows)))
-    iso = found[found["defense"] == "iso"].iloc[0]
-    assert iso["strengths"] == [1, 5, 25]
-    assert iso["cap"] == pytest.approx(cap(main, attack))
-    assert iso["cap"] == pytest.approx(0.349 if metric == "accuracy" else 0.286, abs=1e-3)
-    assert iso["metric"] == metric
-    assert iso["undefended_value"] == pytest.approx(0.9)
-    assert iso["undefended_utility"] == pytest.approx(0.7)
-    assert iso["dcs"] == pytest.approx([dcs(a, u, 0.7) for a, u in zip(attack, main, strict=True)])
-    bare = found[found["defense"] == "none"].iloc[0]
-    assert bare["cap"] == pytest.approx(0.7 * 0.1)
+    (iso,) = [c for c in found if c.at.defense == "iso"]
+    assert [p.strength for p in iso.points] == [1, 5, 25]
+    assert iso.cap == pytest.approx(cap(main, attack))
+    assert iso.cap == pytest.approx(0.349 if metric == "accuracy" else 0.286, abs=1e-3)
+    assert iso.at.metric == metric
+    assert iso.undefended is not None
+    assert iso.undefended.value.mean == pytest.approx(0.9)
+    assert iso.undefended_utility == pytest.approx(0.7)
+    assert iso.dcs == pytest.approx([dcs(a, u, 0.7) for a, u in zip(attack, main, strict=True)])
+    (bare,) = [c for c in found if c.at.defense == "none"]
+    assert bare.cap == pytest.approx(0.7 * 0.1)
 
 
 def test_cap_leaves_strength_zero_out_unless_asked_and_is_missing_rather_than_wrong() -> None:
@@ -274,13 +276,13 @@ def test_cap_leaves_strength_zero_out_unless_asked_and_is_missing_rather_than_wr
     for k, a, u in ((0.0, 1.0, 0.9), (1.0, 0.5, 0.8)):
         rows += [record(0, a, defense="iso", strength=k), task(0, u, defense="iso", strength=k)]
     summary = summarise(results_frame(rows))
-    assert curves(summary)["cap"].tolist() == pytest.approx([0.4])
-    assert curves(summary)["cap_strengths"].tolist() == [[1.0]]
-    assert curves(summary, include_zero=True)["cap"].tolist() == pytest.approx([0.2])
+    (curve,) = curves(summary)
+    assert curve.cap == pytest.approx(0.4)
+    assert [p.strength for p in curve.counted] == [1.0]
+    assert [c.cap for c in curves(summary, include_zero=True)] == pytest.approx([0.2])
     no_task = summarise(results_frame([r for r in rows if r["attack"]]))
-    assert pd.isna(curves(no_task)["cap"][0])
-    assert curves(no_task)["dcs"].tolist() == [[None, None]]
-    assert curves(summary)["dcs"][0] == pytest.approx([dcs(1, 0.9, 0.9), dcs(0.5, 0.8, 0.9)])
+    assert [(c.cap, c.dcs) for c in curves(no_task)] == [(None, [None, None])]
+    assert curve.dcs == pytest.approx([dcs(1, 0.9, 0.9), dcs(0.5, 0.8, 0.9)])
 
 
 def test_primary_metric_is_told_from_the_levels_of_chance() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from gate_rows import LIVE, at, one, rows
+from printed import attacks_of, beyond
 
 from vflsec.audit.baseline import advantages, regressions
 from vflsec.audit.gate import Gate, Verdict
@@ -14,8 +15,6 @@ from vflsec.audit.gate_selection import named, stacked
 from vflsec.audit.judge import judge
 from vflsec.audit.leakage import results_frame, rows_of, summarise
 from vflsec.audit.validated import Validation, place_of
-from vflsec.report.first_screen import attacks_of
-from vflsec.report.ungated_leaks import beyond
 
 
 @pytest.mark.parametrize(

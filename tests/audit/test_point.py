@@ -8,9 +8,10 @@ import pytest
 from gate_rows import rows, task
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from printed import first_screen
 
 from vflsec.audit.controls import Against, Leakage
-from vflsec.audit.leakage import COLUMNS, results_frame, rows_of, summarise
+from vflsec.audit.leakage import results_frame, rows_of, summarise
 from vflsec.audit.point import (
     IDENTITY,
     Estimate,
@@ -20,8 +21,8 @@ from vflsec.audit.point import (
     read_points,
     write_points,
 )
+from vflsec.audit.result_row import COLUMNS
 from vflsec.audit.strongest_attack import leaks
-from vflsec.report import first_screen
 from vflsec.report.exports import plain
 
 TEXT = st.text(max_size=8)

@@ -17,7 +17,9 @@ from vflsec.cli import draft_text, main
 from vflsec.config.sections import Data
 from vflsec.data.load import load_source
 
-WHOLE = ["zero_pattern", "message_completion", "gradient_completion", "joint_completion"]
+WHOLE = [
+    "zero_pattern", "dictionary", "message_completion", "gradient_completion", "joint_completion",
+]  # fmt: skip
 BY_THE_LABEL_PARTY = ("embedding_inversion", "attribute", "property")
 
 
@@ -112,7 +114,7 @@ def test_what_is_written_runs(
     }  # fmt: skip
     attacked = {p["attack"] for p in summary["points"] if p["status"] == "ok"} - {""}
     assert attacked == {
-        "model_completion", "norm", "direction", "similarity", "message_completion",
+        "model_completion", "norm", "direction", "similarity", "message_completion", "dictionary",
         "gradient_completion", "joint_completion", "embedding_inversion",
         "attribute(column=*)", "property(column=region)",  # which column, in every report
     }  # fmt: skip

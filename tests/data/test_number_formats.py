@@ -172,6 +172,17 @@ def test_a_mixed_column_is_a_category_with_a_note(tmp_path: Path) -> None:
     assert "column 'x' is read as category, but has numbers in several units (kg 15, g 15)" in note
 
 
+@pytest.mark.parametrize("unit", ["", " %"])
+@pytest.mark.parametrize("often", [7, 2])
+def test_a_placeholder_among_numbers_is_said(unit: str, often: int, tmp_path: Path) -> None:
+    """However many rows have it: of few rows the number was said, of many nothing at all."""
+    texts = [f"{i / 8}{unit}" if i % often else "none given" for i in range(N)]
+    source = load(table(tmp_path / "t.csv", texts))
+    assert source.parties["b"].categories[0] is not None
+    (note,) = source.facts["notes"]
+    assert "numbers but for texts such as 'none given'" in note
+
+
 def test_dates_stay_dates_and_zip_codes_say_so(tmp_path: Path) -> None:
     dates = load(table(tmp_path / "d.csv", [f"{i % 28 + 1}.3.2024" for i in range(N)]))
     assert dates.facts["tables"][0]["columns"][1]["kind"] == "date"

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from vflsec.audit.leakage import COLUMNS
+from vflsec.audit.result_row import COLUMNS
 from vflsec.cli import main
 from vflsec.cli.catalog import KINDS, SECTION_NAMES, listing
 from vflsec.config.schema import SECTIONS

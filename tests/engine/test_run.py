@@ -16,14 +16,13 @@ from typing import Any
 import pandas as pd
 import pytest
 from engine_fakes import SCENARIO, Trainer, backend
+from printed import junit_xml, workflow_commands
 
 import vflsec
 from vflsec.audit.result import Audit
 from vflsec.engine import run
 from vflsec.engine.run import Interrupted
 from vflsec.errors import ConfigError, VflsecError
-from vflsec.report.github import workflow_commands
-from vflsec.report.junit import junit_xml
 from vflsec.runtime.progress_protocol import Reporter
 from vflsec.storage.results_folder import OUR_FILES
 

@@ -8,12 +8,14 @@ import sqlite3
 import tomllib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 from engine_fakes import SCENARIO, Trainer, backend, source
+from printed import junit_xml
 
 import vflsec
 from vflsec.audit.result import Audit
@@ -24,7 +26,6 @@ from vflsec.engine.shard import Shard, divided
 from vflsec.errors import ConfigError
 from vflsec.plan.estimate import compute_weight
 from vflsec.report import outputs
-from vflsec.report.junit import junit_xml
 from vflsec.storage.results_folder import OUR_FILES, REPORTS
 from vflsec.storage.store import Store
 
@@ -239,7 +240,7 @@ def test_folders_of_other_audits_are_refused(
     made: Path, tmp_path: Path, key: str, value: Any, why: str
 ) -> None:
     with Store(made / "two") as store:
-        store.set_meta("audit", store.record() | {key: value})
+        store.keep(replace(store.record(), **{key: value}))
     with pytest.raises(ConfigError, match=rf"two has {why}.*Only parts of one audit"):
         vflsec.merge([made / "one", made / "two"], tmp_path / "merged")
     assert not (tmp_path / "merged").exists()

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from printed import gaps
 
 import vflsec
 from vflsec.config.scenario import load_scenario
-from vflsec.report.coverage import gaps
 
 TATTLE = '''"""Split training that also answers whoever asks.
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from printed import next_steps
 
 from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.judge import judge
 from vflsec.audit.leakage import results_frame, summarise
 from vflsec.audit.validated import Place, Validation
 from vflsec.engine.run import run_audit
-from vflsec.report.advice import next_steps
 
 
 def verdict(utility: tuple[float, ...], gate: Gate, chance: float = 0.5) -> Verdict:

@@ -224,11 +224,11 @@ def test_a_log_counts_where_nothing_may_be_written(
         return real(place, *args, **kwargs)
 
     with Store(found, readonly=True) as store:
-        wanted = store.record()["scenario_toml"]
+        wanted = store.record().scenario_toml
     before = sorted(p.name for p in found.iterdir())
     monkeypatch.setattr(sqlite3, "connect", connect)
     with Store(found, readonly=True) as store:
-        assert store.record()["scenario_toml"] == wanted
+        assert store.record().scenario_toml == wanted
         assert "max = 0.1" in wanted
     assert go(Planted(LEAKS), "gate", found) in (1, 3)
     assert sorted(p.name for p in found.iterdir()) == before

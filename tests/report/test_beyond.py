@@ -8,14 +8,20 @@ from typing import Any
 
 import pytest
 from audited import LEAKY, SEALED, Planted, audited, gate
-from printed import html, markdown_summary
-
-from vflsec.report import advice, first_screen
-from vflsec.report.github import workflow_commands
-from vflsec.report.junit import junit_xml
-from vflsec.report.statement import paragraph
-from vflsec.report.ungated_leaks import beyond, deployed, unjudged, unstopped
-from vflsec.report.verdicts import headline
+from printed import (
+    advice,
+    beyond,
+    deployed,
+    first_screen,
+    headline,
+    html,
+    junit_xml,
+    markdown_summary,
+    paragraph,
+    unjudged,
+    unstopped,
+    workflow_commands,
+)
 
 COLUMNS = """
 [[attack]]
@@ -48,8 +54,8 @@ def test_a_pass_says_what_it_does_not_limit_where_it_judges(told: dict[str, Any]
     """
     assert headline(told)[0] == "PASS"
     (p,) = deployed(told)
-    assert (p["attack"], p["strength"], p["judged"]) == ("attribute(column=a)", 5.0, True)
-    gain = f"{p['advantage']:+.2f}"
+    assert (p.point.attack, p.point.strength, p.judged) == ("attribute(column=a)", 5.0, True)
+    gain = f"{p.gain:+.2f}"
     clause = f"at iso 5; no gate limits {SECRET} ({gain}) there"
     assert clause in first_screen.scope(told)
     assert clause in paragraph(told)
@@ -75,7 +81,7 @@ def test_a_minimum_of_what_attacks_gain_limits_nothing(tmp_path: Path) -> None:
     (line,) = beyond(found.summary)
     assert line.startswith("breast_cancer: the labels of bank to shop, +0.29 without a defense")
     (p,) = deployed(found.summary)
-    assert (p["attack"], p["strength"]) == ("norm", 0.0)
+    assert (p.point.attack, p.point.strength) == ("norm", 0.0)
     both = audited(tmp_path / "b", Planted(LEAKY, SEALED), floor + gate(max=0.4))
     assert beyond(both.summary) == deployed(both.summary) == []
 

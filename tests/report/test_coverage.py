@@ -8,11 +8,7 @@ from typing import Any
 
 import pytest
 from audited import LEAKY, SEALED, Planted, audited, gate
-from printed import html
-
-from vflsec.report import coverage
-from vflsec.report.github import workflow_commands
-from vflsec.report.junit import junit_xml
+from printed import coverage, html, junit_xml, workflow_commands
 
 
 @pytest.fixture(scope="module")
@@ -23,12 +19,12 @@ def summary(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_who_reads_a_message_counts_where_it_arrives(summary: dict[str, Any]) -> None:
     (gradient,) = coverage.messages(summary)
-    assert (gradient["state"], gradient["tried"]) == ("tried", ["model_completion", "norm"])
-    assert "cluster" in gradient["others"]
+    assert (gradient.state, gradient.tried) == ("tried", ("model_completion", "norm"))
+    assert "cluster" in gradient.others
     other = copy.deepcopy(summary)
     for spec in other["attacks"].values():
         spec["adversary"] = ["third"]
-    assert coverage.messages(other)[0]["state"] == "was not run"
+    assert coverage.messages(other)[0].state == "was not run"
 
 
 def test_a_message_beside_the_one_that_was_kept_is_said_to_be_unread(
@@ -40,7 +36,7 @@ def test_a_message_beside_the_one_that_was_kept_is_said_to_be_unread(
         c["traffic"] += [{**t, "name": "second"} for t in c["traffic"]]
         c["unread"] = [["gradient", "second"]]
     first, second = coverage.messages(found)
-    assert (first["state"], second["state"]) == ("tried", "no attack exists")
+    assert (first.state, second.state) == ("tried", "no attack exists")
     assert any("gradient (second) from" in line for line in coverage.gaps(found))
 
 
@@ -51,7 +47,7 @@ def test_what_crossed_where_no_attack_looks_is_said_to_be_unread(summary: dict[s
         (t,) = c["traffic"]
         c["traffic"] += [{**t, "phase": p} for p in ("warmup", "predict")]
         c["traffic"] += [{**t, "phase": p, "kind": "ids"} for p in ("train", "warmup")]
-    states = {(m["kind"], m["phase"]): m["state"] for m in coverage.messages(found)}
+    states = {(m.kind, m.phase): m.state for m in coverage.messages(found)}
     none = "no attack exists"
     assert states == {
         ("gradient", ""): "tried", ("gradient", "warmup"): none, ("gradient", "predict"): none,
@@ -62,7 +58,7 @@ def test_what_crossed_where_no_attack_looks_is_said_to_be_unread(summary: dict[s
     assert "gradient in warmup" in html(found)
     for p in found["points"]:
         p["phase"] = "warmup" if p["phase"] else ""
-    states = {(m["kind"], m["phase"]): m["state"] for m in coverage.messages(found)}
+    states = {(m.kind, m.phase): m.state for m in coverage.messages(found)}
     assert states["gradient", ""] == "tried"
     assert states["gradient", "train"] == none
 
@@ -144,7 +140,7 @@ def test_a_second_exchange_of_a_step_is_said_to_be_unread(summary: dict[str, Any
     other = copy.deepcopy(summary)
     for c in other["cost"]["points"]:
         c["unread"] = [["gradient", "#2"]]
-    told = {(m["kind"], m["name"]): m["state"] for m in coverage.messages(other)}
+    told = {(m.kind, m.name): m.state for m in coverage.messages(other)}
     assert told["gradient", "#2"] == coverage.NONE
     assert told["gradient", ""] == coverage.RAN
     assert any("gradient (#2) from" in line for line in coverage.gaps(other))

@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 from audited import LEAKY, SEALED, Planted, audited, gate
-from printed import html, markdown_summary, print_curves, print_summary, statement
+from printed import curves, html, markdown_summary, print_curves, print_summary, statement
 from rich.console import Console
-
-from vflsec.report.curve import curves
 
 
 @pytest.fixture(scope="module")

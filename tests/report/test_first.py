@@ -13,18 +13,29 @@ from typing import Any
 
 import pytest
 from audited import LEAKY, SEALED, Planted, audited, gate
-from printed import html, markdown_summary, print_summary, print_verdicts, statement
+from printed import (
+    advice,
+    bounds,
+    coverage,
+    first_screen,
+    html,
+    junit_xml,
+    markdown_summary,
+    paragraph,
+    print_summary,
+    print_verdicts,
+    sarif,
+    statement,
+    workflow_commands,
+)
 from rich.console import Console
 
 from vflsec.cli import main
 from vflsec.engine.audit_record import families as registered
 from vflsec.plugins import registry
-from vflsec.report import advice, coverage, first_screen
+from vflsec.report.advice import _limit
 from vflsec.report.console import WIDTH
-from vflsec.report.github import workflow_commands
-from vflsec.report.junit import junit_xml
-from vflsec.report.sarif import sarif
-from vflsec.report.statement import paragraph
+from vflsec.report.summary import GateAsked
 
 
 @pytest.fixture(scope="module")
@@ -119,8 +130,8 @@ def test_the_cheapest_strength_is_named_though_no_gate_judges_it(summary: dict[s
     for row in bare["grid"]:
         row |= {"passed": row["gates"] - bool(row["strength"]), "cheapest": not row["strength"]}
     assert "every gate passes at iso 0, so set" in advice.next_steps(bare)[0].text
-    floor = {**bare["gates"][0]["gate"], "max": None, "min": -0.5, "of": "accuracy"}
-    assert advice._limit(floor) == ["--metric", "advantage", "--min=-0.5", "--of", "accuracy"]
+    floor = GateAsked(min=-0.5, of="accuracy")
+    assert _limit(floor) == ["--metric", "advantage", "--min=-0.5", "--of", "accuracy"]
     none = copy.deepcopy(summary)
     for row in none["grid"]:
         row |= {"passed": 0, "cheapest": False}
@@ -138,11 +149,11 @@ def test_the_cheapest_strength_is_named_though_no_gate_judges_it(summary: dict[s
 
 def test_the_level_of_a_gate_is_not_said_to_be_that_of_the_audit(summary: dict[str, Any]) -> None:
     """Looks share the error, so a gate was judged at 98.3 % beside a sentence that said 95 %."""
-    usual = first_screen.bounds(summary)
+    usual = bounds(summary)
     assert usual.endswith("each at 95 %, which stand beside it.")
     shared = copy.deepcopy(summary)
     shared["gates"][0]["gate"]["confidence"] = 1 - 0.05 / 3
-    assert first_screen.bounds(shared) == usual + (
+    assert bounds(shared) == usual + (
         " A line that names another level is judged at that: it is the gate's own, or the looks of "
         "--until-decided share the error."
     )
@@ -392,7 +403,7 @@ def test_of_a_quantity_nothing_is_said_of_classes(summary: dict[str, Any]) -> No
     for old, new in (("norm", "residual"), ("model_completion", "value_completion")):
         for spec in found["attacks"].values():
             spec |= {"name": new, "label": new} if spec["name"] == old else {}
-    states = {f["family"]: f["state"] for f in coverage.families(found)}
+    states = {f.family: f.state for f in coverage.families(found)}
     assert states["Labels by swapped embeddings"] == coverage.NONE
     assert states["Labels read off single gradients"] == coverage.RAN
     assert states["Membership in the training"] == coverage.NOT_RUN
@@ -402,8 +413,8 @@ def test_of_a_quantity_nothing_is_said_of_classes(summary: dict[str, Any]) -> No
     assert "labels by swapped embeddings" in line
     assert "labels from zeros" not in line
     (gradient,) = coverage.messages(found)
-    assert gradient["tried"] == ["residual", "value_completion"]
-    assert gradient["others"] == ["message_completion", "zero_pattern"]
+    assert gradient.tried == ("residual", "value_completion")
+    assert gradient.others == ("message_completion", "zero_pattern")
     for page in (html(found), statement(found)):
         assert "(a quantity)" in page
         assert "1 classes" not in page

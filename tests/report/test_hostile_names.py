@@ -15,18 +15,17 @@ import pandas as pd
 import pytest
 import torch
 from audited import LEAKY, SEALED, Planted, audited, gate
-from printed import print_summary
+from printed import advice, html, metrics, print_summary, tags
 from rich.console import Console
 
 import vflsec
 from vflsec.cli import main
 from vflsec.data.names import unshowable
 from vflsec.errors import ConfigError
-from vflsec.report import advice
 from vflsec.report.console import WIDTH, judged_line
 from vflsec.report.progress import Lines
-from vflsec.report.sanitize import clean, inert, shown
-from vflsec.report.tracking import metrics, tags
+from vflsec.report.sanitize import clean, clean_tree, inert
+from vflsec.report.tree import Cell
 from vflsec.runtime.atomic_files import json_text
 from vflsec.train.export import check_writable
 
@@ -116,9 +115,12 @@ def test_text_that_is_inert_reads_as_it_did() -> None:
 
 
 def test_names_that_look_the_same_are_two() -> None:
-    assert shown({"a": 1, "a\u200b": 2, "b": ["c\n", {"d": ("\x1b", None, 0.5)}]}) == {
-        "a": 1, "a′": 2, "b": ["c ", {"d": ["", None, 0.5]}],
-    }  # fmt: skip
+    texts = clean_tree(("a", "a\u200b", Cell("c\n", hint="\x1b"), {"e": 0.5}))
+    assert texts == ("a", "a", Cell("c "), {"e": 0.5})
+    facts = {"name": "n", "data": {"a": "1", "a\u200b": "2"}, "versions": {"vflsec": "0"}}
+    page = html(facts)
+    for code in "12":
+        assert f"<dt>Data: a</dt><dd>hash <code>{code}</code></dd>" in page
     for mark in ("\u3164", "\u2800", "\u034f"):
         assert mark.isprintable()
         assert clean(f"a{mark}") == "a"

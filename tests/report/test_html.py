@@ -12,15 +12,12 @@ from typing import Any
 
 import pytest
 from audited import Planted, audited, gate
-from printed import html
+from printed import assumed, beyond, families, headline, html, judged, threats
 
 from vflsec.plugins import registry
 from vflsec.report import figures
 from vflsec.report.attack_families import FAMILIES
-from vflsec.report.coverage import families
-from vflsec.report.threat_model import WORDS, assumed, threats
-from vflsec.report.ungated_leaks import beyond
-from vflsec.report.verdicts import headline, judged
+from vflsec.report.threat_model import WORDS
 
 LEAKY = {"norm": 0.3, "model_completion": 0.2}
 SEALED = {"norm": 0.0, "model_completion": 0.02}
@@ -148,7 +145,7 @@ def test_what_an_attack_tries_is_not_said_to_be_audited_by_none(page: str) -> No
 def test_the_attackers_means_stand_beside_what_was_not_tried(
     summary: dict[str, Any], page: str
 ) -> None:
-    means = {m["means"]: m["tried"] for m in assumed(summary)}
+    means = {m: tried for m, tried, _ in assumed(summary)}
     assert means["labels known beforehand"] == "at most 20 rows, and the class shares"
     assert "the gradients it receives" in means["what is seen"]
     assert means["behaviour"] == "keeps to the protocol"
@@ -161,9 +158,9 @@ def test_the_attackers_means_stand_beside_what_was_not_tried(
     two = copy.deepcopy(summary)
     for spec in two["attacks"].values():
         spec |= {"active": True, "adversary": ["a", "b"]}
-    means = {m["means"]: m for m in assumed(two)}
-    assert means["behaviour"]["tried"].startswith("departs from the protocol in model_completion")
-    assert means["joining forces"]["tried"] == "up to 2 parties"
+    means = {m: tried for m, tried, _ in assumed(two)}
+    assert means["behaviour"].startswith("departs from the protocol in model_completion")
+    assert means["joining forces"] == "up to 2 parties"
     assert assumed(summary | {"attacks": {}}) == []
 
 
@@ -239,7 +236,7 @@ def test_hostile_names_stay_text(summary: dict[str, Any]) -> None:
 
 
 def test_families_say_what_was_not_tried(summary: dict[str, Any]) -> None:
-    found = {f["family"]: f["state"] for f in families(summary)}
+    found = {f.family: f.state for f in families(summary)}
     assert len(found) == len(FAMILIES)
     assert found["Labels read off single gradients"] == "tried"
     assert found["Features of another party"] == "was not run"
@@ -247,7 +244,7 @@ def test_families_say_what_was_not_tried(summary: dict[str, Any]) -> None:
     for p in gone["points"]:
         if p["attack"] == "norm":
             p["status"] = "not-observable"
-    found = {f["family"]: f["state"] for f in families(gone)}
+    found = {f.family: f.state for f in families(gone)}
     assert found["Labels read off single gradients"] == "not observable here"
 
 
@@ -257,7 +254,7 @@ def test_an_attack_of_ones_own_is_listed_too(summary: dict[str, Any]) -> None:
         if spec["name"] == "norm":
             spec["name"] = "mine"
     last = families(own)[-1]
-    assert (last["family"], last["state"], last["tried"]) == ("Others", "tried", ["mine"])
+    assert (last.family, last.state, last.tried) == ("Others", "tried", ("mine",))
     assert len(families(own)) == len(FAMILIES) + 1
 
 
@@ -270,19 +267,19 @@ def test_threats_say_what_was_granted(summary: dict[str, Any]) -> None:
         for who in ("bank", "shop")
     }
     also = "60 rows of the others' columns and the others' models."
-    assert words["bank"][0]["words"].endswith(f"was granted {also}")
-    assert words["shop"][0]["words"].endswith(f"labelled rows, the class shares, {also}")
-    (further,) = (r for r in assumed({"attacks": {"k": spec}}) if r["means"] == "further knowledge")
-    assert "at most 60 rows of the others' columns" in further["tried"]
+    assert words["bank"][0][1].endswith(f"was granted {also}")
+    assert words["shop"][0][1].endswith(f"labelled rows, the class shares, {also}")
+    (further,) = (r for r in assumed({"attacks": {"k": spec}}) if r[0] == "further knowledge")
+    assert "at most 60 rows of the others' columns" in further[1]
 
 
 def test_threats_of_a_coalition_and_of_an_active_attacker(summary: dict[str, Any]) -> None:
     spec = next(iter(summary["attacks"].values()))
     two = spec | {"adversary": ["a", "b"], "active": True, "known_rows": 0, "prior": False}
     (found,) = threats({"attacks": {"k": two}})
-    assert found["words"].startswith("a and b, together, want the labels, may change its own")
-    assert found["words"].endswith("was granted no knowledge beyond its own columns.") or (
-        "no knowledge beyond" in found["words"]
+    assert found[1].startswith("a and b, together, want the labels, may change its own")
+    assert found[1].endswith("was granted no knowledge beyond its own columns.") or (
+        "no knowledge beyond" in found[1]
     )
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from audited import LEAKY, SEALED, Planted, audited, gate
+from printed import next_steps
 
 from vflsec.audit.rounding import exact
 from vflsec.cli import main
-from vflsec.report.advice import next_steps
 
 THIRD = 1 / 3  # what `epsilon = [3]` is as a strength
 

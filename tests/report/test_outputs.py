@@ -13,17 +13,23 @@ from xml.etree import ElementTree
 
 import pytest
 from audited import Planted, audited, gate
-from printed import markdown_summary, print_leakage, print_summary, statement
+from printed import (
+    beside_verdicts,
+    junit_xml,
+    markdown_summary,
+    print_leakage,
+    print_summary,
+    sarif,
+    statement,
+    workflow_commands,
+    write_step_summary,
+)
 from rich.console import Console
 
 from vflsec.report.console import WIDTH
 from vflsec.report.exports import stored_summary
-from vflsec.report.github import workflow_commands, write_step_summary
-from vflsec.report.junit import junit_xml
 from vflsec.report.sanitize import annotation, clean, markdown
-from vflsec.report.sarif import sarif
 from vflsec.report.scores import CAP_MEANS, DCS_MEANS
-from vflsec.report.verdicts import beside_verdicts
 from vflsec.storage.results_folder import OUR_FILES
 
 GATES = (

@@ -9,15 +9,12 @@ from xml.etree import ElementTree
 
 import pytest
 from audited import Planted, audited, gate
+from printed import beside_verdicts, headline, junit_xml, next_steps, sarif
 
 from vflsec.audit.findings import Finding
 from vflsec.audit.gate import Reason, Verdict
 from vflsec.audit.gate_checks import Unanswerable
 from vflsec.audit.validated import Validation
-from vflsec.report.advice import next_steps
-from vflsec.report.junit import junit_xml
-from vflsec.report.sarif import sarif
-from vflsec.report.verdicts import beside_verdicts, headline
 
 LEAKS = {"norm": 0.3, "model_completion": 0.2}
 CASES: dict[str, tuple[Planted, str]] = {

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from audited import Planted, audited, gate
+from printed import sarif
 
 from vflsec.core.view import as_needs
 from vflsec.plugins import registry
 from vflsec.report.attack_families import FAMILIES, members, reads
-from vflsec.report.sarif import sarif
 from vflsec.report.taxonomies import TAGS, TAXONOMIES, extensions, page, references
 
 

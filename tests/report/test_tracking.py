@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 from audited import Planted, audited, gate
+from printed import metrics, tags
 
 from vflsec.cli import main
-from vflsec.report.tracking import log_audit, metrics, tags
+from vflsec.report.tracking import log_audit
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 from audited import LEAKY, SEALED, Planted, audited, gate
-
-from vflsec.report import advice, first_screen
-from vflsec.report.statement import paragraph
+from printed import advice, first_screen, paragraph
 
 
 def test_what_leaks_in_reverse_is_not_said_to_leak_nothing(tmp_path: Path) -> None:

@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from audited import SCENARIO, Planted
-from printed import html, markdown_summary
+from printed import first_screen, html, markdown_summary, paragraph
 
 from vflsec.engine.run import run_audit
-from vflsec.report import first_screen
-from vflsec.report.statement import paragraph
 
 
 def test_a_leak_of_training_rows_alone_is_the_answer_and_on_the_page_to_sign(

@@ -54,12 +54,13 @@ def test_results_of_an_earlier_version_get_their_victim(tmp_path: Path, group: G
     for readonly in (True, False, True):
         with Store(tmp_path, readonly=readonly) as store:
             (found,) = store.results(wanted)
-        assert [m.victim for m in found.measures] == [""] * len(result.measures)
-        told = {(r["target"], r["metric"]): r["victim"] for r in records(found)}
+        told = {(m.target, m.metric): m.victim for m in found.measures}
+        assert len(found.measures) == len(result.measures)
         assert told["feature", "r2"] == "passive1+passive2"
         assert told["feature", "mse"] == "passive2"
         assert told["label", "auc"] == "active"
-        assert [r["victim"] for r in records(found) if not r["attack"]] == [""]
+        assert [m.victim for m in found.measures if not m.attack] == [""]
+        assert [r["victim"] for r in records(found)] == [m.victim for m in found.measures]
 
 
 def test_a_finished_attack_is_never_overwritten(tmp_path: Path, group: Group) -> None:

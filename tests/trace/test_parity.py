@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from printed import coverage
 
 from vflsec.cli.main import main
-from vflsec.report import coverage
 
 SCENARIO = """
 [data]
@@ -66,6 +66,6 @@ def test_a_trace_of_both_parties_of_two_gives_the_figures_of_the_audit(tmp_path:
     assert "Traces that were recorded of trainings" in said
     assert "random splits" not in said
     assert "No table of a user" not in said
-    unread = {m["kind"]: m["state"] for m in coverage.messages(other)}
+    unread = {m.kind: m.state for m in coverage.messages(other)}
     assert unread["gradient"] == coverage.RAN
     assert unread["embedding"] == coverage.NOT_RUN

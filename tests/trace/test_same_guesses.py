@@ -52,7 +52,8 @@ WORLDS: dict[str, tuple[list[AttackSpec], dict[str, Any]]] = {
         {"params": SUMMED},
     ),
     "logits": (
-        [spec(n) for n in ("direct", "batch_inference", "zero_pattern", "message_completion")],
+        [spec(n) for n in ("direct", "batch_inference", "zero_pattern", "message_completion",
+                           "dictionary")],
         {"params": SUMMED},
     ),
     "predictions": (

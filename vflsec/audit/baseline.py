@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from vflsec.audit import controls, intervals, verdict_text
+from vflsec.audit import intervals, result_row, verdict_text
 from vflsec.audit.change import Change, Seeds, change, least
 from vflsec.audit.gate import (
     FAIL,
@@ -46,6 +46,7 @@ from vflsec.audit.gate import (
 from vflsec.audit.leakage import TRAINING, rows_of
 from vflsec.audit.metrics import reach
 from vflsec.audit.point import Point
+from vflsec.audit.result_row import ResultRow, read_rows
 from vflsec.audit.reversed_ranking import ranking
 from vflsec.audit.rounding import both
 from vflsec.audit.validated import NO_EVIDENCE, Validated, Validation, place_of
@@ -61,6 +62,7 @@ __all__ = ["BASELINE_VERSION", "LEAST", "Baseline", "advantages", "baseline_of",
 
 BASELINE_VERSION = 2
 _READABLE = (1, 2)
+_ADVICE = "Make one with: vflsec gate DIR --baseline FILE --update-baseline"
 LEAST = 0.03
 SPREAD = 2.5
 _KEY = ("dataset", "algorithm", "defense", "strength", "phase", "adversary", "attack", "known_rows",
@@ -151,7 +153,11 @@ def _grants(row: Mapping[str, Any], spec: Mapping[str, Any] | None) -> str | Non
 
 def advantages(frame: pd.DataFrame) -> dict[Key, dict[str, dict[int, float]]]:
     """The advantage of every attack by point, control and seed, in its primary metric."""
-    found = {key: controls.advantages(of)[0] for key, of in _points(frame).items()}
+    rows: dict[Key, list[ResultRow]] = defaultdict(list)
+    for r in read_rows(frame):
+        if r.is_main and r.role != "control":
+            rows[tuple(getattr(r, k) for k in _KEY)].append(r)
+    found = {key: result_row.advantages(of)[0] for key, of in rows.items()}
     return {key: of for key, of in found.items() if of}
 
 
@@ -208,41 +214,44 @@ def read_baseline(path: Path) -> Baseline:
     Raises:
         ConfigError: it is no such file.
     """
-    advice = "Make one with: vflsec gate DIR --baseline FILE --update-baseline"
     try:
         found = json.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not JSON"
-        raise ConfigError(f"{path}: cannot be read as a baseline: {why}. {advice}") from None
+        raise ConfigError(f"{path}: cannot be read as a baseline: {why}. {_ADVICE}") from None
     version = found.get("baseline_version") if isinstance(found, dict) else None
     if version not in _READABLE:
         raise ConfigError(
             f"{path}: baseline_version must be {' or '.join(map(str, _READABLE))}, "
-            f"got {version!r}. {advice}"
+            f"got {version!r}. {_ADVICE}"
         )
     try:
-        out: dict[Key, dict[str, dict[int, float]]] = {}
-        for p in found["points"]:
-            given = {"": p["advantage"]} if version == 1 else p["advantage"]
-            of = {
-                str(c): {int(s): float(v) for s, v in by_seed.items()}
-                for c, by_seed in given.items()
-            }
-            figures = [v for by_seed in of.values() for v in by_seed.values()]
-            if not of or not all(of.values()) or not all(map(math.isfinite, figures)):
-                raise ValueError
-            grants = p.get("grants")
-            if grants is not None and not isinstance(grants, str):
-                raise ValueError
-            key = (*(p[k] for k in _KEY[:-2]), grants, str(p.get("attack_key", "")))
-            numbers = (p["strength"], p["known_rows"])
-            if key in out or any(isinstance(x, str | bool) for x in numbers):
-                raise ValueError  # of a file merged by hand the last of two would count
-            out[key] = of
+        points = [_read_point(p, version) for p in found["points"]]
+        if len(dict(points)) < len(points):
+            raise ValueError  # of a file merged by hand the last of two would count
         data = {str(k): str(v) for k, v in found.get("data", {}).items()}
-        return Baseline(out, data)
+        return Baseline(dict(points), data)
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise ConfigError(f"{path}: a point of this baseline is malformed. {advice}") from None
+        raise ConfigError(f"{path}: a point of this baseline is malformed. {_ADVICE}") from None
+
+
+def _read_point(p: Mapping[str, Any], version: int) -> tuple[Key, dict[str, dict[int, float]]]:
+    """One point of a file; in version 1 it has one control without a name.
+
+    Raises:
+        ValueError: it is malformed, as do the others that :func:`read_baseline` catches.
+    """
+    given = {"": p["advantage"]} if version == 1 else p["advantage"]
+    of = {str(c): {int(s): float(v) for s, v in by.items()} for c, by in given.items()}
+    figures = [v for by_seed in of.values() for v in by_seed.values()]
+    if not of or not all(of.values()) or not all(map(math.isfinite, figures)):
+        raise ValueError
+    grants = p.get("grants")
+    if grants is not None and not isinstance(grants, str):
+        raise ValueError
+    if any(isinstance(p[k], str | bool) for k in ("strength", "known_rows")):
+        raise ValueError
+    return (*(p[k] for k in _KEY[:-2]), grants, str(p.get("attack_key", ""))), of
 
 
 def refuse_failed(where: Path | None, frame: pd.DataFrame) -> None:

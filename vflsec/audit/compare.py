@@ -10,17 +10,17 @@ import numpy as np
 import pandas as pd
 
 from vflsec.audit.change import change
-from vflsec.audit.controls import advantages
-from vflsec.audit.leakage import is_undefended, rows_of
+from vflsec.audit.point import IDENTITY, Identity
 from vflsec.audit.result import Audit
+from vflsec.audit.result_row import ResultRow, advantages, read_rows
 
 __all__ = ["compare"]
 
-_POINT = ("dataset", "algorithm", "defense", "strength", "phase", "adversary", "attack",
-          "known_rows", "target", "victim", "split", "metric")  # fmt: skip
+_UNSAID = ("attack_key", "of_label")
+"""What is no part of a comparison: keys differ by version, and labels are told by the attack's."""
 
-
-Key = tuple[Any, ...]
+Values = Mapping[Identity, Mapping[str, Mapping[int, float]]]
+"""By point, control and seed: advantages of attacks, values of the main task."""
 
 
 def compare(old: Audit, new: Audit, confidence: float | None = None) -> dict[str, Any]:
@@ -49,51 +49,45 @@ def compare(old: Audit, new: Audit, confidence: float | None = None) -> dict[str
     }
 
 
-def _same(a: Mapping[Key, Any], b: Mapping[Key, Any]) -> dict[Key, Key]:
+def _same(a: Values, b: Values) -> dict[Identity, Identity]:
     """Points of one audit with their like in the other.
 
     Strength 0 of any defense is the undefended training, so it is compared with that of another.
     """
     out = {k: k for k in a if k in b}
-    left = {_bare(k): k for k in b if k not in out and _bare(k)}
+    left = {_bare(k): k for k in b if k not in out and k.is_undefended}
     for k in a:
-        if k not in out and _bare(k) in left:
+        if k not in out and k.is_undefended and _bare(k) in left:
             out[k] = left.pop(_bare(k))
     return out
 
 
-def _bare(key: Key) -> Key:
-    """The point without its defense, if that is none or of strength 0; else ()."""
-    named = dict(zip(_POINT, key, strict=True))
-    if not is_undefended(named):
-        return ()
-    return tuple(v for k, v in named.items() if k not in ("defense", "strength"))
+def _bare(at: Identity) -> Identity:
+    return at.without("defense", "strength")
 
 
-def _named(key: tuple[Any, ...]) -> dict[str, Any]:
-    return dict(zip(_POINT, key, strict=True)) | {
-        "quantity": "advantage" if key[_POINT.index("attack")] else "utility"
+def _named(at: Identity) -> dict[str, Any]:
+    return {k: getattr(at, k) for k in IDENTITY if k not in _UNSAID} | {
+        "quantity": "advantage" if at.attack else "utility"
     }
 
 
-def _values(frame: pd.DataFrame) -> dict[tuple[Any, ...], dict[str, dict[int, float]]]:
-    """Advantages by control (of attacks) and values (of the main task) by point and seed."""
-    found: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
-    for r in rows_of(frame):
-        here = r.get("role", "audit") != "control" and r["metric"] == r["primary"]
-        if here and r["status"] == "ok" and r["value"] == r["value"]:
-            found[tuple(None if r[k] != r[k] else r[k] for k in _POINT)].append(r)
+def _values(frame: pd.DataFrame) -> Values:
+    found: dict[Identity, list[ResultRow]] = defaultdict(list)
+    for r in read_rows(frame):
+        here = r.role != "control" and r.metric == r.primary
+        if here and r.status == "ok" and r.value is not None:
+            found[r.without(*_UNSAID)].append(r)
     out = {key: _by_control(of) for key, of in found.items()}
     return {key: of for key, of in out.items() if of}
 
 
-def _by_control(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, float]]:
-    if rows[0]["attack"]:
+def _by_control(rows: Sequence[ResultRow]) -> Mapping[str, Mapping[int, float]]:
+    if rows[0].attack:
         return advantages(rows)[0]
-    seeds = sorted({int(r["seed"]) for r in rows})
-    return {
-        "": {s: float(np.mean([r["value"] for r in rows if int(r["seed"]) == s])) for s in seeds}
-    }
+    values = [(r.seed, r.value) for r in rows if r.value is not None]
+    seeds = sorted({s for s, _ in values})
+    return {"": {s: float(np.mean([v for t, v in values if t == s])) for s in seeds}}
 
 
 def _change(before: Any, after: Any, level: float) -> dict[str, Any]:

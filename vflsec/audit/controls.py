@@ -15,11 +15,10 @@ The level of chance is always among the controls. More controls never accuse.
 
 from __future__ import annotations
 
-import json
 import math
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,8 +28,8 @@ from scipy import special
 from vflsec.audit import intervals
 from vflsec.audit.metrics import METRICS
 
-__all__ = ["CHANCE", "FALLBACK", "UNTRAINED", "Against", "Leakage", "advantages", "control_set",
-           "figures", "leaks", "named_by_set", "strongest", "worst"]  # fmt: skip
+__all__ = ["CHANCE", "FALLBACK", "UNTRAINED", "Against", "Controls", "Leakage", "Paired", "leaks",
+           "signed", "strongest", "worst"]  # fmt: skip
 
 FALLBACK = "majority"
 """The control that needs no known row; named where no control could be cross-validated."""
@@ -121,7 +120,7 @@ class Leakage:
         figure: Mapping[str, Mapping[int, float]],
         named: str,
     ) -> Leakage | None:
-        """From the advantages of :func:`advantages` and the controls' figures, by name and seed.
+        """From advantages and the controls' figures, each by name and seed.
 
         A control that is missing on some seeds takes part with those it has, if they are two or
         more.
@@ -235,29 +234,6 @@ def _ordered(found: Iterable[Against]) -> tuple[Against, ...]:
     return tuple(sorted(found, key=lambda a: (a.mean, a.name == CHANCE, a.name)))
 
 
-def figures(row: Mapping[str, Any]) -> dict[str, float]:
-    """Every control's figure in one row of results, the level of chance among them.
-
-    Args:
-        row: with ``controls`` (nested figures, or the text that results hold) and ``chance``.
-    """
-    found = {
-        k: float(v["value"])  # type: ignore[arg-type]
-        for k, v in parsed(row["controls"]).items()
-        if _finite(v.get("value"))
-    }
-    if _finite(row["chance"]):
-        found.setdefault(CHANCE, float(row["chance"]))
-    return found
-
-
-def parsed(controls: Any) -> Controls:
-    """Nested figures of controls, given as such or as the text of a results column."""
-    if isinstance(controls, str):
-        return dict(json.loads(controls)) if controls else {}
-    return dict(controls or {})
-
-
 def _finite(x: Any) -> bool:
     return x is not None and math.isfinite(x)
 
@@ -265,38 +241,14 @@ def _finite(x: Any) -> bool:
 Paired = dict[str, dict[int, float]]
 
 
-def advantages(rows: Iterable[Mapping[str, Any]]) -> tuple[Paired, Paired]:
-    """Advantage and figure by control and seed, of the rows of one point that have a figure.
-
-    The advantage is signed so that larger is worse for privacy. Several rows of a seed count once,
-    by their mean.
-    """
-    gained: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    own: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for r in rows:
-        if not _finite(r["value"]):
-            continue
-        for name, figure in figures(r).items():
-            gained[name][int(r["seed"])].append(signed(str(r["metric"])) * (r["value"] - figure))
-            own[name][int(r["seed"])].append(figure)
-    return _means(gained), _means(own)
-
-
 def worst(gained: Mapping[str, Mapping[int, float]]) -> float | None:
     """The largest advantage over all controls in a single seed; None where there is none.
 
     Args:
-        gained: advantages by control and seed, of :func:`advantages`.
+        gained: advantages by control and seed, of :func:`vflsec.audit.result_row.advantages`.
     """
     seeds = {s for of in gained.values() for s in of}
     return max((min(of[s] for of in gained.values() if s in of) for s in seeds), default=None)
-
-
-def _means(found: Mapping[str, Mapping[int, Sequence[float]]]) -> Paired:
-    return {
-        name: {seed: float(np.mean(v)) for seed, v in sorted(of.items())}
-        for name, of in found.items()
-    }
 
 
 def signed(metric: str) -> int:
@@ -330,35 +282,3 @@ def strongest(seen: Iterable[tuple[int, Controls]], metric: str) -> str:
         for name, seeds in by_control.items()
     }
     return min(mean, key=lambda name: (-mean[name], name))
-
-
-def control_set(record: Mapping[str, Any]) -> tuple[Hashable, ...]:
-    """What shares one name: data set, adversary, target, label of several, known rows, controls and
-    metric.
-
-    Records that do not say how many rows the adversary knows are told apart by attack.
-    """
-    known = record.get("known_rows")
-    budget = known if known is not None and known == known else record.get("attack_key", "")
-    return (
-        record["dataset"],
-        record.get("adversary", ""),
-        record.get("target", ""),
-        record["metric"],
-        budget,
-        record.get("of_label", ""),
-        tuple(sorted(parsed(record["controls"]))),
-    )
-
-
-def named_by_set(records: Iterable[Mapping[str, Any]]) -> dict[tuple[Hashable, ...], str]:
-    """The control named beforehand of each :func:`control_set`, over all seeds and cells alike."""
-    seen: dict[tuple[Hashable, ...], list[tuple[int, Controls]]] = defaultdict(list)
-    for record in records:
-        seen[control_set(record)].append((int(record["seed"]), parsed(record["controls"])))
-    return {key: strongest(found, str(key[3])) for key, found in seen.items()}
-
-
-def as_json(controls: Controls) -> str:
-    """Every control's own figures as text, for a column of the results."""
-    return json.dumps({k: dict(v) for k, v in sorted(controls.items())}) if controls else ""

@@ -17,26 +17,47 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from vflsec.audit.controls import Leakage
-from vflsec.audit.leakage import rows_of
 from vflsec.audit.metrics import RANKINGS
-from vflsec.audit.point import Point
+from vflsec.audit.point import IDENTITY, Estimate, Identity, Point
 
-__all__ = ["MARK", "Doses", "curve", "least_found", "planted"]
+__all__ = ["MARK", "Dose", "Doses", "curve", "least_found", "place", "planted", "write_doses"]
 
 MARK = "@dose="
 """In the phase of a measure: what follows is the share of rows that were dosed."""
 
 POWER = 0.8
-_PLACE = ("dataset", "algorithm", "defense", "strength", "phase", "adversary", "attack",
-          "attack_key", "known_rows", "split")  # fmt: skip
+_UNSAID = ("of_label", "target", "victim", "metric")
+"""What is no part of a place: the attack's key tells it."""
 
-Doses = Mapping[tuple[Any, ...], float | None]
+Doses = Mapping[Identity, float | None]
 """The least planted leak that is found with a chance of 0.8, by place; None if none was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dose:
+    """What was found of one dose.
+
+    Attributes:
+        at: of the attack; `phase` is that of the training.
+        share: of the rows, that were dosed.
+        planted: size of the dose.
+        advantage: with its bounds.
+        found: whether this audit shows it to be above 0.
+        chance: that an audit of as many seeds does, from the spread seen.
+    """
+
+    at: Identity
+    share: float
+    planted: float
+    advantage: Estimate
+    found: bool
+    chance: float
 
 
 def planted(metric: str, share: float, control: float) -> float:
@@ -45,35 +66,28 @@ def planted(metric: str, share: float, control: float) -> float:
     return part * (1 - control)
 
 
-def curve(summary: Sequence[Point], confidence: float = 0.95) -> list[dict[str, Any]]:
-    """What was found of each dose.
+def curve(points: Iterable[Point], confidence: float = 0.95) -> list[Dose]:
+    """What was found of each dose, by place and ascending.
 
     Args:
-        summary: of :func:`vflsec.audit.leakage.summarise`, of the dosed measures alone.
+        points: of :func:`vflsec.audit.leakage.summarise`, of the dosed measures alone.
         confidence: of the gate's test.
-
-    Returns:
-        for each place and share, ascending: ``share``, ``planted`` (size of the dose),
-        ``advantage`` with ``low`` and ``high``, ``found`` (whether this audit shows it to be above
-        0) and ``chance`` (that an audit of as many seeds does, from the spread seen).
     """
+    alpha = (1 - confidence) * confidence
     out = []
-    for r in rows_of(summary):
-        leak = Leakage.of(r) if r["attack"] and r["metric"] == r["primary"] else None
-        if r["status"] != "ok" or leak is None or leak.least.n < 2:
+    for p in points:
+        leak, control = p.leakage, p.control_value.mean
+        if not p.is_main or leak is None or leak.least.n < 2 or control is None:
             continue
-        phase, _, share = str(r["phase"]).partition(MARK)
-        alpha = (1 - confidence) * confidence
+        phase, _, share = p.phase.partition(MARK)
         out.append(
-            {k: r[k] for k in _PLACE} | {
-                "phase": phase, "share": float(share), "metric": r["metric"],
-                "planted": planted(r["metric"], float(share), float(r["control_value"])),
-                "advantage": leak.least.mean, "low": r["advantage_low"],
-                "high": r["advantage_high"], "found": leak.p_above(0.0) < alpha,
-                "chance": _chance(leak, alpha),
-            }
+            Dose(
+                replace(p.identity, phase=phase), float(share),
+                planted(p.metric, float(share), control), p.advantage,
+                leak.p_above(0.0) < alpha, _chance(leak, alpha),
+            )
         )  # fmt: skip
-    return sorted(out, key=lambda r: (*(str(r[k]) for k in _PLACE), r["share"]))
+    return sorted(out, key=lambda d: (*map(str, astuple(place(d.at))), d.share))
 
 
 def _chance(leak: Leakage, alpha: float) -> float:
@@ -92,29 +106,50 @@ def _chance(leak: Leakage, alpha: float) -> float:
     return min(chances)
 
 
-def least_found(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[Any, ...], float | None]:
-    """The least dose by :data:`place <place_key>` that is found with a chance of 0.8.
+def least_found(doses: Iterable[Dose]) -> dict[Identity, float | None]:
+    """The least dose by :func:`place` that is found with a chance of 0.8.
 
     Between two doses the size is interpolated; below the smallest nothing is claimed.
     """
-    by_place: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
-    for r in rows:
-        by_place[place_key(r)].append(r)
-    out: dict[tuple[Any, ...], float | None] = {}
-    for place, of in by_place.items():
-        ordered = sorted(of, key=lambda r: r["planted"])
-        sure = [r["chance"] >= POWER for r in ordered]
-        first = next((i for i in range(len(sure)) if all(sure[i:])), None)
-        out[place] = None
-        if first is not None:
-            out[place] = ordered[first]["planted"]
-            if first:
-                a, b = ordered[first - 1], ordered[first]
-                part = (POWER - a["chance"]) / max(b["chance"] - a["chance"], 1e-12)
-                out[place] = a["planted"] + part * (b["planted"] - a["planted"])
-    return out
+    by_place: dict[Identity, list[Dose]] = defaultdict(list)
+    for d in doses:
+        by_place[place(d.at)].append(d)
+    return {at: _least(sorted(of, key=lambda d: d.planted)) for at, of in by_place.items()}
 
 
-def place_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+def _least(doses: Sequence[Dose]) -> float | None:
+    """Of one place, ascending."""
+    sure = [d.chance >= POWER for d in doses]
+    first = next((i for i in range(len(sure)) if all(sure[i:])), None)
+    if first is None:
+        return None
+    b = doses[first]
+    if not first:
+        return b.planted
+    a = doses[first - 1]
+    part = (POWER - a.chance) / max(b.chance - a.chance, 1e-12)
+    return a.planted + part * (b.planted - a.planted)
+
+
+def place(at: Identity) -> Identity:
     """What identifies a curve, of a dose or of a point."""
-    return tuple(None if row[k] != row[k] else row[k] for k in _PLACE)
+    return at.without(*_UNSAID)
+
+
+def place_key(row: Point | Mapping[str, Any]) -> Identity:
+    """What identifies a curve, of a point or of a row."""
+    return place(row if isinstance(row, Point) else Identity.of(row))
+
+
+def write_doses(doses: Iterable[Dose]) -> list[dict[str, Any]]:
+    """Rows of ``summary.json``."""
+    names = [name for name in IDENTITY if name not in _UNSAID]
+    return [
+        {name: getattr(d.at, name) for name in names}
+        | {
+            "share": d.share, "metric": d.at.metric, "planted": d.planted,
+            "advantage": d.advantage.mean, "low": d.advantage.low, "high": d.advantage.high,
+            "found": d.found, "chance": d.chance,
+        }
+        for d in doses
+    ]  # fmt: skip

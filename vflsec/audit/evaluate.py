@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import pandas as pd
@@ -11,11 +11,12 @@ import pandas as pd
 from vflsec.audit import dosing, leakage
 from vflsec.audit import gate as gates
 from vflsec.audit.baseline import Baseline, granted, regressions
-from vflsec.audit.evaluation import Evaluation, title_of
+from vflsec.audit.evaluation import Evaluation
 from vflsec.audit.findings import Finding, FindingKind, Location, build_findings
 from vflsec.audit.judge import judge
 from vflsec.audit.multilabel import by_label, in_words
 from vflsec.audit.point import Point, Training
+from vflsec.audit.record import AuditRecord
 from vflsec.audit.strength_grid import grid
 from vflsec.audit.tradeoff_curves import curves
 from vflsec.audit.validated import find_validated
@@ -26,7 +27,7 @@ __all__ = ["evaluate"]
 
 
 def evaluate(
-    record: Mapping[str, Any],
+    record: AuditRecord,
     results: Sequence[CellResult],
     *,
     partial: bool = False,
@@ -46,80 +47,80 @@ def evaluate(
         before: a baseline that advantages must not exceed, of
             :func:`vflsec.audit.baseline.read_baseline`.
     """
-    confidence = float(record["confidence"])
-    looks = int(record.get("looks", 1))
-    strict = 1 - (1 - confidence) / looks
+    confidence, looks = record.confidence, record.looks
     made = list(_records(record, results, ("audit", "reference")))
     every = leakage.results_frame(made)
-    moments = every.phase.str.contains("@") if len(every) else pd.Series(dtype=bool)
-    own, timed = (every[~moments], every[moments]) if len(every) else (every, every)
-    marked = timed.phase.str.contains(dosing.MARK, regex=False) if len(timed) else moments[:0]
-    doses, timed = (timed[marked], timed[~marked]) if len(timed) else (timed, timed)
+    own, timed, dosed = _by_moment(every)
     planted = leakage.results_frame(_records(record, results, ("control",)))
     points = _with_gaps(record, results, leakage.summarise(own, confidence))
-    control = leakage.summarise(planted, confidence) or None
-    found_curves = curves(points) if points else pd.DataFrame()
-    grants = record.get("grants", {})
-    sides, classes = _active(record, results), record.get("classes", {})
-    as_ = record.get("planted_as", {})
-    validated = find_validated(points, control, confidence, sides, grants, classes, as_)
-    found = dosing.curve(leakage.summarise(doses, confidence), confidence) if len(doses) else []
-    asked = [] if only else [_gate(g, confidence, looks) for g in record["gates"]]
-    least = dosing.least_found(found)
+    validated = find_validated(
+        points, leakage.summarise(planted, confidence) or None, confidence,
+        _active(record, results), record.grants, record.classes, record.planted_as,
+    )  # fmt: skip
+    doses = dosing.curve(leakage.summarise(dosed, confidence), confidence)
+    least = dosing.least_found(doses)
+    asked = [] if only else [_gate(g, confidence, looks) for g in record.gates]
     every_gate = [*asked, *(_shared(g, looks) for g in also)]
-    rows = _gated(record, results, points)
-    verdicts = [] if partial else [
-        v for g in every_gate
-        for v in judge(rows if g.algorithm == "*" else points, [g], validated, least)
-    ]  # fmt: skip
+    audited = _gated(record, results, points)
     beside: list[gates.Verdict] = []
     if not partial and not only:
-        notes = [made[i]["notes"] for i in own.index]
-        heard = own.assign(
-            claimant=[str(n.get("defense", "")) for n in notes],
-            undefended=[n.get("undefended") for n in notes],
-            looks=[n.get("looks") for n in notes],
-            sure=[n.get("confidence") for n in notes],
-        )
-        beside += claimed_vs_measured.contradictions(
-            heard, _claims(record, results), confidence, looks
-        )
+        measured = _with_claimants(own, made)
+        claims = _claims(record, results)
+        beside += claimed_vs_measured.contradictions(measured, claims, confidence, looks)
     if before is not None:
-        now = granted(own, record.get("attacks", {}))
-        others = before.others(record["data"])
+        now, others = granted(own, record.attacks), before.others(record.data)
+        strict = 1 - (1 - confidence) / looks
         beside += regressions(now, before, validated, strict, points, others)
+    verdicts = [] if partial else [
+        v for g in every_gate
+        for v in judge(audited if g.algorithm == "*" else points, [g], validated, least)
+    ]  # fmt: skip
     verdicts += beside
-    told = by_label(own, record.get("attacks", {}), confidence) if len(own) else []
-    found_out = [] if partial or not len(points) else build_findings(points, verdicts, confidence)
-    said = [] if partial else [*in_words(told), *found_out, *_idle(record, results)]
+    labels = by_label(own, record.attacks, confidence)
+    found = [] if partial or not points else build_findings(points, verdicts, confidence)
     return Evaluation(
         frame=_with_roles(record, every, planted),
         points=points,
         over_time=leakage.summarise(timed, confidence),
-        curves=found_curves,
+        curves=curves(points),
         validated=validated,
         verdicts=verdicts,
         exit_code=gates.exit_code(verdicts),
-        findings=said,
+        findings=[] if partial else [*in_words(labels), *found, *_idle(record, results)],
         partial=partial,
         asked=asked,
-        dosing=found,
-        labels=told,
-        grid=[] if partial else grid(rows, every_gate, validated, least, beside),
+        dosing=doses,
+        labels=labels,
+        grid=[] if partial else grid(audited, every_gate, validated, least, beside),
+    )
+
+
+def _by_moment(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """What was measured after each phase, after each of its epochs, and of planted doses."""
+    phase = frame["phase"].astype(str)
+    moments, doses = phase.str.contains("@"), phase.str.contains(dosing.MARK, regex=False)
+    return frame[~moments], frame[moments & ~doses], frame[doses]
+
+
+def _with_claimants(own: pd.DataFrame, made: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """The results with whose claim each row measures, and how, for canaries."""
+    notes = [made[i]["notes"] for i in own.index]
+    return own.assign(
+        claimant=[str(n.get("defense", "")) for n in notes],
+        undefended=[n.get("undefended") for n in notes],
+        looks=[n.get("looks") for n in notes],
+        sure=[n.get("confidence") for n in notes],
     )
 
 
 def _with_gaps(
-    record: Mapping[str, Any], results: Sequence[CellResult], points: list[Point]
+    record: AuditRecord, results: Sequence[CellResult], points: list[Point]
 ) -> list[Point]:
     """The points with why what their adversary was seen to get carries no pass (`gap`)."""
     found: dict[tuple[Training, str], dict[str, set[int]]] = {}
     for r in results:
-        dataset = record["datasets"].get(f"audit:{r.key}")
-        if dataset is None:
+        if (at := record.training("audit", r)) is None:
             continue
-        title = title_of(record, "audit", r)
-        at = Training(dataset, title, *leakage.defense_point(r.spec.defenses))
         for who, clauses in r.facts.get("gaps", {}).items():
             for clause in clauses:
                 found.setdefault((at, who), {}).setdefault(clause, set()).add(r.spec.seed)
@@ -136,54 +137,45 @@ def _gap(point: Point, found: Mapping[tuple[Training, str], Mapping[str, set[int
 
 
 def _gated(
-    record: Mapping[str, Any], results: Sequence[CellResult], points: Sequence[Point]
+    record: AuditRecord, results: Sequence[CellResult], points: Sequence[Point]
 ) -> list[Point]:
     """The points of what is audited: a reference is judged only by a gate that names it."""
-    own = {
-        (record["datasets"][f"audit:{r.key}"], title_of(record, "audit", r))
-        for r in results
-        if f"audit:{r.key}" in record["datasets"]
-    }
+    own = {(record.dataset("audit", r), record.title("audit", r)) for r in results}
     return [p for p in points if (p.dataset, p.algorithm) in own]
 
 
 def _records(
-    record: Mapping[str, Any], results: Sequence[CellResult], roles: Sequence[str]
+    record: AuditRecord, results: Sequence[CellResult], roles: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
     for result in results:
-        for role in roles:
-            dataset = record["datasets"].get(f"{role}:{result.key}")
-            if dataset is None:
-                continue
-            algorithm = title_of(record, role, result)
-            for row in leakage.records(result):
-                known = record["known_rows"].get(row["attack_key"])
-                label = record.get("of_label", {}).get(row["attack_key"], "")
-                yield row | {
-                    "dataset": dataset, "algorithm": algorithm, "known_rows": known,
-                    "of_label": label,
-                }  # fmt: skip
-            break
+        role = next((x for x in roles if record.dataset(x, result) is not None), None)
+        if role is None:
+            continue
+        title, dataset = record.title(role, result), record.dataset(role, result)
+        for row in leakage.records(result):
+            key = row["attack_key"]
+            yield row | {
+                "dataset": dataset, "algorithm": title, "known_rows": record.known_rows.get(key),
+                "of_label": record.of_label.get(key, ""),
+            }  # fmt: skip
 
 
-def _active(record: Mapping[str, Any], results: Sequence[CellResult]) -> dict[str, str]:
+def _active(record: AuditRecord, results: Sequence[CellResult]) -> dict[str, str]:
     """Name of the active party of every data set."""
     out: dict[str, str] = {}
     for result in results:
         parties = result.facts.get("parties", ())
         for role in ("audit", "reference", "control"):
-            dataset = record["datasets"].get(f"{role}:{result.key}")
+            dataset = record.dataset(role, result)
             if dataset is not None and parties:
                 out.setdefault(dataset, str(parties[0]))
     return out
 
 
-def _with_roles(
-    record: Mapping[str, Any], own: pd.DataFrame, planted: pd.DataFrame
-) -> pd.DataFrame:
+def _with_roles(record: AuditRecord, own: pd.DataFrame, planted: pd.DataFrame) -> pd.DataFrame:
     """Both frames in one; a cell that is both audited and a control is shown once."""
     here = own.assign(
-        role=["audit" if f"audit:{c}" in record["datasets"] else "reference" for c in own["cell"]]
+        role=["audit" if f"audit:{c}" in record.datasets else "reference" for c in own["cell"]]
     )
     there = planted[~planted["cell"].isin(set(own["cell"]))].assign(role="control")
     both = [f for f in (here, there) if len(f)]
@@ -201,16 +193,14 @@ def _shared(gate: gates.Gate, looks: int) -> gates.Gate:
     return replace(gate, confidence=1 - (1 - gate.confidence) / looks)
 
 
-def _claims(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[dict[str, Any]]:
+def _claims(record: AuditRecord, results: Sequence[CellResult]) -> list[dict[str, Any]]:
     """The claimed epsilon of every point and defense; counts differ by seed, so the largest."""
     out: dict[tuple[Any, ...], dict[str, Any]] = {}
     for result in results:
-        dataset = record["datasets"].get(f"audit:{result.key}")
-        if dataset is None:
+        training = record.training("audit", result)
+        if training is None:
             continue
-        defense, strength = leakage.defense_point(result.spec.defenses)
-        title = title_of(record, "audit", result)
-        point = {"dataset": dataset, "algorithm": title, "defense": defense, "strength": strength}
+        point = asdict(training)
         names = told_apart(g.get("defense", "") for g in result.guarantees)
         for name, g in zip(names, result.guarantees, strict=True):
             key = (*point.values(), name)
@@ -228,14 +218,14 @@ def _claims(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[di
     return list(out.values())
 
 
-def _idle(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[Finding]:
+def _idle(record: AuditRecord, results: Sequence[CellResult]) -> list[Finding]:
     """Which defenses are there by name alone."""
     out: dict[str, Finding] = {}
     for result in results:
-        dataset = record["datasets"].get(f"audit:{result.key}")
-        for g in result.guarantees if dataset is not None else ():
-            if g.get("idle"):
-                title = title_of(record, "audit", result)
+        at = record.training("audit", result)
+        for g in result.guarantees if at is not None else ():
+            if at is not None and g.get("idle"):
+                dataset, title = at.dataset, at.algorithm
                 text = (
                     f"{g['defense']} did nothing on {dataset} under {title}: none of its hooks "
                     "changed anything there, and figures beside it are those without it."

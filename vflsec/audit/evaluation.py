@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from vflsec.audit import leakage
 from vflsec.specs import CellResult
 
 if TYPE_CHECKING:
+    from vflsec.audit.dosing import Dose
     from vflsec.audit.findings import Finding
     from vflsec.audit.gate import Gate, Verdict
-    from vflsec.audit.point import Point
+    from vflsec.audit.point import Point, Training
+    from vflsec.audit.record import AuditRecord
+    from vflsec.audit.tradeoff_curves import Curve
     from vflsec.audit.validated import Validated
 
-__all__ = ["Evaluation", "costs", "made_before", "title_of"]
+__all__ = ["Evaluation", "costs", "made_before"]
 
 
 @dataclass
@@ -28,7 +30,7 @@ class Evaluation:
     Attributes:
         frame: one row for each measure, with ``role`` (``audit``, ``reference``, ``control``).
         points: means over seeds with intervals.
-        curves: one row for each defense and attack, with CAP.
+        curves: of each defense and attack, with CAP.
         validated: what is shown to work at every place, and the evidence.
         verdicts: of every gate.
         exit_code: of the verdicts.
@@ -43,7 +45,7 @@ class Evaluation:
 
     frame: pd.DataFrame
     points: Sequence[Point]
-    curves: pd.DataFrame
+    curves: Sequence[Curve]
     validated: Validated = field(default_factory=dict)
     verdicts: Sequence[Verdict] = ()
     exit_code: int = 0
@@ -51,7 +53,7 @@ class Evaluation:
     partial: bool = False
     asked: Sequence[Gate] = ()
     over_time: Sequence[Point] = ()
-    dosing: Sequence[Mapping[str, Any]] = ()
+    dosing: Sequence[Dose] = ()
     labels: Sequence[Mapping[str, Any]] = ()
     grid: Sequence[Mapping[str, Any]] = ()
 
@@ -72,25 +74,17 @@ def made_before(made: Iterable[Mapping[str, str]], now: Mapping[str, str]) -> st
     return ", ".join([*said, *(["other code of vflsec"] if found.get("code") else [])])
 
 
-def title_of(record: Mapping[str, Any], role: str, result: CellResult) -> str:
-    """What the algorithm of a cell is called in results; its name in stores of older versions."""
-    titles: Mapping[str, str] = record.get("algorithms", {})
-    return titles.get(f"{role}:{result.key}", result.spec.algorithm)
-
-
-def costs(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[dict[str, Any]]:
+def costs(record: AuditRecord, results: Sequence[CellResult]) -> list[dict[str, Any]]:
     """What each point cost: seconds and traffic by direction, means over its seeds."""
-    by_point: dict[tuple[Any, ...], list[CellResult]] = defaultdict(list)
+    by_point: dict[tuple[str, Training], list[CellResult]] = defaultdict(list)
     for result in results:
         for role in ("audit", "reference", "control"):
-            dataset = record["datasets"].get(f"{role}:{result.key}")
-            if dataset is not None:
-                defense, strength = leakage.defense_point(result.spec.defenses)
-                point = (role, dataset, title_of(record, role, result), defense, strength)
-                by_point[point].append(result)
+            if (training := record.training(role, result)) is not None:
+                by_point[role, training].append(result)
                 break
     return [
-        dict(zip(("role", "dataset", "algorithm", "defense", "strength"), point, strict=True))
+        {"role": role}
+        | asdict(training)
         | {
             "cells": len(of),
             "seconds": sum(r.seconds for r in of) / len(of),
@@ -100,7 +94,7 @@ def costs(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[dict
             "encryption": _encryption(of),
             "guarantees": _weakest(of),
         }
-        for point, of in by_point.items()
+        for (role, training), of in by_point.items()
     ]
 
 

@@ -7,17 +7,20 @@ where nothing is hidden.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from vflsec.audit.findings import metric_name
 from vflsec.audit.intervals import t_interval
-from vflsec.audit.leakage import UNDEFENDED, defense_point, rows_of
+from vflsec.audit.leakage import UNDEFENDED, defense_point
+from vflsec.audit.result_row import ResultRow, read_rows
 from vflsec.plugins import registry
 
 if TYPE_CHECKING:
@@ -25,19 +28,20 @@ if TYPE_CHECKING:
 
 __all__ = ["outcomes", "tables"]
 
-Seeds = Mapping[int, float]
+Entry = Mapping[str, Any]
+"""A protocol as ``summary.json`` holds it."""
 _SPLITS = ("test", "validation", "train")
 _ERROR = "relative_error"
 _SAME = 1e-6  # figures that differ by less come from the same numbers
 
 
-def tables(groups: Sequence[Group]) -> list[dict[str, Any]]:
+def tables(groups: Sequence[Group]) -> list[Entry]:
     """One entry for each algorithm and stack of defenses that has a protocol of its own.
 
     Keys: ``algorithm``, ``defense`` (as in results), ``names``, ``lines`` (see
     `vflsec.core.visibility.Line`), ``hides``, ``leaves``.
     """
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    found: dict[tuple[str, str], Entry] = {}
     for group in groups:
         cell = group.cells[0]
         label, _ = defense_point(cell.defenses)
@@ -59,14 +63,12 @@ def tables(groups: Sequence[Group]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def outcomes(
-    entries: Sequence[Mapping[str, Any]], frame: pd.DataFrame, level: float
-) -> list[dict[str, Any]]:
+def outcomes(entries: Sequence[Entry], frame: pd.DataFrame, level: float) -> list[Entry]:
     """The entries of :func:`tables` with one sentence for each data set, and what was not seen.
 
     Args:
         entries: of the audit.
-        frame: one row for each measure, see `vflsec.audit.leakage.COLUMNS`.
+        frame: one row for each measure, see `vflsec.audit.result_row.COLUMNS`.
         level: of the intervals.
 
     Returns:
@@ -74,33 +76,35 @@ def outcomes(
         attack beside its control and beside the same attack unencrypted) and ``sentences``
         ([data set, text]; none where nothing is hidden).
     """
-    mine = frame[(frame["attack"] != "") & (frame["role"] == "audit")] if len(frame) else frame
-    rows = rows_of(mine)
-    by_point: dict[tuple[str, str, str], list[Mapping[str, Any]]] = defaultdict(list)
-    for r in rows:
-        by_point[r["algorithm"], r["defense"], r["dataset"]].append(r)
-    out = []
+    by_point: dict[tuple[str, str, str], list[ResultRow]] = defaultdict(list)
+    for r in read_rows(frame):
+        if r.attack and r.role == "audit":
+            by_point[r.algorithm, r.defense, r.dataset].append(r)
+    out: list[Entry] = []
     for entry in entries:
         bare = _twin(entry, entries)
         datasets = [k[2] for k in by_point if k[:2] == (entry["algorithm"], entry["defense"])]
         sentences: list[list[str]] = []
-        measured: list[dict[str, Any]] = []
-        unseen: dict[tuple[Any, ...], None] = {}
+        measured: list[Measured] = []
+        unseen: dict[tuple[str, ...], None] = {}
         for dataset in dict.fromkeys(datasets):
             of = by_point[entry["algorithm"], entry["defense"], dataset]
-            gone = [r for r in of if r["status"].startswith("not-")]
-            unseen |= {(r["attack"], r["adversary"], r["status"], r["reason"]): None for r in gone}
+            gone = [r for r in of if r.status.startswith("not-")]
+            unseen |= dict.fromkeys((r.attack, r.adversary, r.status, r.reason) for r in gone)
             beside = by_point.get((entry["algorithm"], bare, dataset), []) if bare else []
             found = _measured(dataset, of, beside, level)
             measured += found
             if entry["hides"]:
                 sentences.append([dataset, _sentence(entry, dataset, found, gone)])
-        more = {"unseen": [list(u) for u in unseen], "measured": measured, "sentences": sentences}
+        more = {
+            "unseen": [list(u) for u in unseen], "measured": list(map(asdict, measured)),
+            "sentences": sentences,
+        }  # fmt: skip
         out.append({**entry, **more})
     return out
 
 
-def _twin(entry: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> str:
+def _twin(entry: Entry, entries: Sequence[Entry]) -> str:
     """The point to compare with: the same defenses with nothing hidden, else none at all."""
     if not entry["hides"]:
         return ""
@@ -112,20 +116,16 @@ def _twin(entry: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> str
 
 
 def _sentence(
-    entry: Mapping[str, Any],
-    dataset: str,
-    found: Sequence[Mapping[str, Any]],
-    gone: Sequence[Mapping[str, Any]],
+    entry: Entry, dataset: str, found: Sequence[Measured], gone: Sequence[ResultRow]
 ) -> str:
     said: dict[bool, list[str]] = {True: [], False: []}
     for m in found:
-        labels = m["target"] == "label"
-        text = f"{m['attack']} {m['metric']} {m['value']:.3g}"
-        if labels:
-            text += f", its control {m['control']:.3g}" if m["control"] is not None else ""
-            text += f", {m['verdict']}" if m["verdict"] else ""
-        said[labels].append(text)
-    unseen = list(dict.fromkeys(r["attack"] for r in gone if r["status"] == "not-observable"))
+        text = f"{m.attack} {m.metric} {m.value:.3g}"
+        if m.target == "label":
+            text += f", its control {m.control:.3g}" if m.control is not None else ""
+            text += f", {m.verdict}" if m.verdict else ""
+        said[m.target == "label"].append(text)
+    unseen = list(dict.fromkeys(r.attack for r in gone if r.status == "not-observable"))
     first = f"On {dataset}, {entry['algorithm']} with {entry['defense']} hides {entry['hides']}"
     first += f" ({'; '.join(said[False])})" if said[False] else ""
     first += f"; not observable (not the same as safe): {', '.join(unseen)}" if unseen else ""
@@ -134,63 +134,100 @@ def _sentence(
     return f"{first}; {second}."
 
 
+@dataclass(frozen=True)
+class Measured:
+    """One attack where something is hidden, and the same attack where nothing is.
+
+    Attributes:
+        dataset, attack, adversary, target: which.
+        metric: its name in a sentence.
+        value, value_low, value_high: mean over seeds, with its t interval.
+        control: mean of the control; None where there is none.
+        seeds: behind the value.
+        unencrypted: mean where nothing is hidden, over the seeds of both.
+        change, change_low, change_high: paired by seed.
+        verdict: in words; "" where there is nothing to compare with.
+    """
+
+    dataset: str
+    attack: str
+    adversary: str
+    target: str
+    metric: str
+    value: float
+    value_low: float | None
+    value_high: float | None
+    control: float | None
+    seeds: int
+    unencrypted: float | None
+    change: float | None
+    change_low: float | None
+    change_high: float | None
+    verdict: str
+
+
+@dataclass(frozen=True)
+class _Values:
+    """Of one attack: its values by seed, and the mean of its control."""
+
+    metric: str
+    by_seed: Mapping[int, float]
+    control: float | None
+    target: str
+
+
 def _measured(
-    dataset: str,
-    rows: Sequence[Mapping[str, Any]],
-    beside: Sequence[Mapping[str, Any]],
-    level: float,
-) -> list[dict[str, Any]]:
+    dataset: str, rows: Sequence[ResultRow], beside: Sequence[ResultRow], level: float
+) -> list[Measured]:
     """Every attack with its mean over seeds, its control, and its paired change, with intervals."""
     theirs = _values(beside)
     out = []
-    for key, (metric, values, control, target) in _values(rows).items():
-        twin = theirs.get(key, ("", {}, None, ""))
-        other = twin[1] if twin[0] == metric else {}
-        shared = sorted(set(values) & set(other))
-        change = np.array([values[s] - other[s] for s in shared])
-        verdict = ""
-        low = high = None
-        if shared:
-            low, high = t_interval(change, level)[:2]
-            if np.abs(change).max() < _SAME:
-                verdict = "unchanged"
-            elif low is not None and high is not None:
-                moved = f"changed by {change.mean():+.3f}"
-                verdict = "change within its interval" if low <= 0 <= high else moved
-        mine = np.array(list(values.values()))
+    for key, of in _values(rows).items():
+        twin = theirs.get(key)
+        other = twin.by_seed if twin is not None and twin.metric == of.metric else {}
+        shared = sorted(set(of.by_seed) & set(other))
+        change = np.array([of.by_seed[s] - other[s] for s in shared])
+        low, high = t_interval(change, level)[:2] if shared else (None, None)
+        mine = np.array(list(of.by_seed.values()))
+        mine_low, mine_high = t_interval(mine, level)[:2]
         out.append(
-            {"dataset": dataset, "attack": key[0], "adversary": key[1], "target": target,
-             "metric": "relative error" if metric == _ERROR else metric_name(metric),
-             "value": float(mine.mean()),
-             "value_low": t_interval(mine, level)[0], "value_high": t_interval(mine, level)[1],
-             "control": control, "seeds": len(mine),
-             "unencrypted": float(np.mean([other[s] for s in shared])) if shared else None,
-             "change": float(change.mean()) if shared else None,
-             "change_low": low, "change_high": high, "verdict": verdict}
+            Measured(
+                dataset, *key, of.target,
+                "relative error" if of.metric == _ERROR else metric_name(of.metric),
+                float(mine.mean()), mine_low, mine_high, of.control, len(mine),
+                float(np.mean([other[s] for s in shared])) if shared else None,
+                float(change.mean()) if shared else None, low, high, _moved(change, low, high),
+            )
         )  # fmt: skip
     return out
 
 
-def _values(
-    rows: Sequence[Mapping[str, Any]],
-) -> dict[tuple[str, str], tuple[str, Seeds, float | None, str]]:
-    """(attack, adversary) -> metric, value by seed, mean of the control, target.
+def _moved(change: NDArray[np.float64], low: float | None, high: float | None) -> str:
+    """What became of a figure, in words; "" where one seed gives no interval."""
+    if len(change) and np.abs(change).max() < _SAME:
+        return "unchanged"
+    if low is None or high is None:
+        return ""
+    return "change within its interval" if low <= 0 <= high else f"changed by {change.mean():+.3f}"
+
+
+def _values(rows: Sequence[ResultRow]) -> dict[tuple[str, str], _Values]:
+    """By attack and adversary.
 
     Test rows where there are some; the relative error of an inversion rather than its R².
     """
-    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[ResultRow]] = defaultdict(list)
     for r in rows:
-        errors = r["target"] == "embedding" and r["metric"] == _ERROR
-        wanted = errors or (r["target"] != "embedding" and r["metric"] == r["primary"])
-        if r["status"] == "ok" and wanted and "@" not in r["phase"]:
-            groups[r["attack"], r["adversary"]].append(r)
-    out: dict[tuple[str, str], tuple[str, Seeds, float | None, str]] = {}
+        of_embedding = r.target == "embedding"
+        wanted = r.metric == _ERROR if of_embedding else r.metric == r.primary
+        if r.status == "ok" and wanted and "@" not in r.phase:
+            groups[r.attack, r.adversary].append(r)
+    out = {}
     for key, of in groups.items():
-        split = next((s for s in _SPLITS if any(r["split"] == s for r in of)), of[0]["split"])
-        phase = of[-1]["phase"]
-        kept = [r for r in of if r["split"] == split and r["phase"] == phase]
-        known = [r["control_value"] for r in kept if r["control_value"] == r["control_value"]]
+        split = next((s for s in _SPLITS if any(r.split == s for r in of)), of[0].split)
+        kept = [r for r in of if r.split == split and r.phase == of[-1].phase]
+        known = [r.control_value for r in kept if r.control_value is not None]
+        values = {r.seed: math.nan if r.value is None else r.value for r in kept}
         control = float(np.mean(known)) if known else None
-        values = {int(r["seed"]): float(r["value"]) for r in kept}
-        out[key] = (str(kept[0]["metric"]), values, control, str(kept[0]["target"]))
+        out[key] = _Values(kept[0].metric, values, control, kept[0].target)
     return out

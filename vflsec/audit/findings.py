@@ -260,11 +260,11 @@ def _told_best(r: Row) -> str:
     return f" Told best, as auxiliary rows say: {r['asked']}." if r.get("asked") else ""
 
 
-def in_people(r: Row, hits: Row | None) -> str:
+def in_people(r: Any, hits: Any) -> str:
     """The size of a leak as a count of rows out of a hundred, beside what the control counts.
 
     Args:
-        r: the attack's point in the metric that verdicts rest on.
+        r: the attack's :class:`~vflsec.audit.point.Point` in the metric that verdicts rest on.
         hits: its point in :data:`COUNTED`, if there is one.
 
     Returns:

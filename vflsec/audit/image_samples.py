@@ -6,14 +6,15 @@ the picture again. Which rows are drawn does not depend on the answer: the first
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsec.audit.evaluation import title_of
-from vflsec.audit.leakage import defense_point
+from vflsec.audit.point import Training
+from vflsec.audit.record import AuditRecord
 from vflsec.audit.truth_join import join
 from vflsec.specs import CellResult
 
@@ -73,7 +74,7 @@ def _shades(values: NDArray[Any]) -> list[list[int]]:
     return found
 
 
-def collected(record: Mapping[str, Any], results: Sequence[CellResult]) -> Iterator[dict[str, Any]]:
+def collected(record: AuditRecord, results: Sequence[CellResult]) -> Iterator[dict[str, Any]]:
     """Images beside what was made of them: the first seed of each point, after the last phase.
 
     Args:
@@ -85,19 +86,15 @@ def collected(record: Mapping[str, Any], results: Sequence[CellResult]) -> Itera
         ``adversary``, ``attack``, ``split``, ``phase`` and ``seed``.
     """
     last: dict[tuple[Any, ...], dict[str, Any]] = {}
-    seeds: dict[tuple[Any, ...], int] = {}
+    seeds: dict[Training, int] = {}
     for result in results:
-        dataset = record["datasets"].get(f"audit:{result.key}")
-        defense, strength = defense_point(result.spec.defenses)
-        title = title_of(record, "audit", result) if dataset is not None else ""
-        point = (dataset, title, defense, strength)
-        if dataset is None or seeds.setdefault(point, result.spec.seed) != result.spec.seed:
+        at = record.training("audit", result)
+        if at is None or seeds.setdefault(at, result.spec.seed) != result.spec.seed:
             continue
         for m in result.measures:
             for drawn in m.notes.get("pictures", ()):
-                last[(*point, m.adversary, m.attack, m.split, drawn["party"])] = {
-                    "dataset": dataset, "algorithm": title, "defense": defense,
-                    "strength": strength, "adversary": m.adversary, "attack": m.attack,
+                last[at, m.adversary, m.attack, m.split, drawn["party"]] = {
+                    **asdict(at), "adversary": m.adversary, "attack": m.attack,
                     "split": m.split, "phase": m.phase, "seed": result.spec.seed, **drawn,
                 }  # fmt: skip
     yield from last.values()

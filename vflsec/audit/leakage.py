@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, cast
 
 import numpy as np
@@ -29,34 +29,24 @@ from vflsec.audit.point import (
     clean,
     points_frame,
 )
+from vflsec.audit.result_row import (
+    ResultRow,
+    advantages,
+    name_controls,
+    read_rows,
+    results_table,
+)
 from vflsec.core import check
 from vflsec.label import PRIMARY
-from vflsec.specs import QUESTIONS, TURNED, CellResult, DefenseSpec, Measure, victims
+from vflsec.specs import QUESTIONS, TURNED, CellResult, DefenseSpec, Measure
 
-__all__ = ["COLUMNS", "POINT", "TRAINING", "UNDEFENDED", "clean", "defense_point", "is_undefended",
+__all__ = ["POINT", "TRAINING", "UNDEFENDED", "clean", "defense_point", "is_undefended",
            "records", "results_frame", "rows_of", "summarise"]  # fmt: skip
-
-COLUMNS = (
-    "cell", "dataset", "algorithm", "defense", "strength", "phase", "seed", "adversary", "attack",
-    "attack_key", "of_label", "known_rows", "target", "victim", "split", "metric", "primary",
-    "value", "low", "high", "n", "chance", "control", "control_value", "advantage", "controls",
-    "status", "reason", "bytes", "messages", "turned", "asked",
-)  # fmt: skip
-"""Columns of the results; texts are never missing (""), numbers are NaN where there is none.
-
-``turned`` is the figure of the answer turned round, where the value does not tell it (hits at few
-false alarms).
-
-``asked`` is the column, or the question about one, that an attack chose by itself, or "".
-
-``bytes`` and ``messages`` are what all parties of the cell sent in training, all phases together.
-"""
 
 POINT = IDENTITY
 """What identifies a point: everything but the seed."""
 
-_NUMBERS = ("strength", "known_rows", "value", "low", "high", "chance", "control_value",
-            "advantage", "bytes", "messages", "turned")  # fmt: skip
+_FIELDS = {f.name for f in fields(ResultRow)}
 _SPLITS = ("test", "validation", "train")
 TRAINING = ("dataset", "algorithm", "defense", "strength")
 """What identifies a training: everything but the seed."""
@@ -107,21 +97,12 @@ def records(result: CellResult) -> Iterator[dict[str, Any]]:
             **vars(m),
             "turned": m.notes.get(TURNED),
             "asked": _chosen(m),
-            "victim": m.victim or _victim(m, result.facts.get("parties", ())),
         }
 
 
 def _chosen(m: Measure) -> str:
     """What an attack chose by itself to be asked, '' where nothing was left to it."""
     return str(m.notes.get("column" if m.metric == "r2_column" else "asked", ""))
-
-
-def _victim(m: Measure, parties: Sequence[str]) -> str:
-    """Whose secret was attacked, for a measure of an earlier version, which did not say it."""
-    if not m.attack or not parties:
-        return ""
-    named = str(m.notes.get("victim", ""))
-    return named or "+".join(victims(m.target, m.adversary.split("+"), parties))
 
 
 def results_frame(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
@@ -136,71 +117,66 @@ def results_frame(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
             (the metric that verdicts rest on; told from the levels of chance if not given).
 
     Returns:
-        columns :data:`COLUMNS`. ``advantage`` is signed so that larger is worse for privacy.
+        columns :data:`vflsec.audit.result_row.COLUMNS`.
 
     Raises:
         ConfigError: a record lacks a needed field.
     """
-    rows = [_filled(r) for r in records]
-    points: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
-    for r in rows:
-        if r["attack"] and r["status"] == "ok":
-            points[tuple(clean(r[k]) for k in POINT)].append(r)
-    for of in points.values():
-        found = Leakage.between(*ctl.advantages(of), named="")
-        for r in of if found else ():
-            assert found is not None
-            r["control"] = found.least.name
-            r["control_value"] = ctl.figures(r).get(found.least.name)
-            if r["value"] is not None and r["control_value"] is not None:
-                r["advantage"] = ctl.signed(r["metric"]) * (r["value"] - r["control_value"])
-    _name_primary(rows)
-    for r in rows:
-        r["controls"] = ctl.as_json(r["controls"])
-    frame = pd.DataFrame([[r[c] for c in COLUMNS] for r in rows], columns=list(COLUMNS))
-    return frame.astype(dict.fromkeys(_NUMBERS, "float64") | {"seed": "int64", "n": "int64"})
+    return results_table(_with_primary(_with_controls([_read_record(r) for r in records])))
 
 
-_EMPTY: dict[str, Any] = {
-    "algorithm": "", "defense": UNDEFENDED, "strength": None, "phase": "", "adversary": "",
-    "attack": "", "attack_key": "", "of_label": "", "known_rows": None, "target": "", "victim": "",
-    "split": "",
-    "primary": "", "low": None, "high": None, "n": 0, "chance": None, "control": "",
-    "control_value": None, "advantage": None, "controls": {}, "status": "ok", "reason": "",
-    "bytes": None, "messages": None, "turned": None, "asked": "",
-}  # fmt: skip
-
-
-def _filled(record: Mapping[str, Any]) -> dict[str, Any]:
+def _read_record(record: Mapping[str, Any]) -> ResultRow:
     lost = [k for k in ("cell", "dataset", "seed", "metric", "value") if k not in record]
     if lost:
         raise check.fail(
             "results_frame: a record", f"complete with {', '.join(lost)}", dict(record)
         )
-    row = {**_EMPTY, **record}
-    if row["status"] != "ok":  # an exception never becomes a number
+    row = {k: clean(v) for k, v in record.items() if k in _FIELDS}
+    row = {"algorithm": "", "defense": UNDEFENDED, "strength": None} | row
+    if row.get("status", "ok") != "ok":  # an exception never becomes a number
         row |= {"value": None, "low": None, "high": None, "controls": {}}
     if row["defense"] in ("", UNDEFENDED):
         row |= {"defense": UNDEFENDED, "strength": 0.0}
-    row["controls"] = dict(row["controls"] or {})
-    return row
+    return ResultRow(**row | {"controls": dict(row.get("controls") or {})})
 
 
-def _name_primary(rows: list[dict[str, Any]]) -> None:
+def _with_controls(rows: Sequence[ResultRow]) -> list[ResultRow]:
+    """The rows with the control that leaves least at their point, and the advantage over it."""
+    points: dict[Identity, list[ResultRow]] = defaultdict(list)
+    for r in rows:
+        if r.attack and r.status == "ok":
+            points[r.identity].append(r)
+    least = {}
+    for at, of in points.items():
+        if found := Leakage.between(*advantages(of), named=""):
+            least[at] = found.least.name
+    return [
+        _over(r, least[r.identity]) if r.status == "ok" and r.identity in least else r
+        for r in rows
+    ]  # fmt: skip
+
+
+def _over(row: ResultRow, control: str) -> ResultRow:
+    """The row with its advantage over this control."""
+    own, gain = row.figures.get(control), None
+    if row.value is not None and own is not None:
+        gain = ctl.signed(row.metric) * (row.value - own)
+    return replace(row, control=control, control_value=own, advantage=gain)
+
+
+def _with_primary(rows: Sequence[ResultRow]) -> list[ResultRow]:
+    """The rows with the metric that verdicts rest on, where it is not given."""
     seen: dict[tuple[Any, ...], dict[str, float | None]] = defaultdict(dict)
     for r in rows:
         chances = seen[_asked(r)]
-        if r["metric"] and chances.get(r["metric"]) is None:
-            chances[r["metric"]] = r["chance"]
-    for r in rows:
-        if not r["primary"]:
-            r["primary"] = _primary(seen[_asked(r)])
+        if r.metric and chances.get(r.metric) is None:
+            chances[r.metric] = r.chance
+    return [r if r.primary else replace(r, primary=_primary(seen[_asked(r)])) for r in rows]
 
 
-def _asked(row: Mapping[str, Any]) -> tuple[Any, ...]:
+def _asked(row: ResultRow) -> tuple[Any, ...]:
     """What has one primary metric: a question about a quantity has another than its values."""
-    about = row["of_label"] in QUESTIONS
-    return row["dataset"], bool(row["attack"]), row["target"], about
+    return row.dataset, bool(row.attack), row.target, row.of_label in QUESTIONS
 
 
 def _primary(chances: Mapping[str, float | None]) -> str:
@@ -258,11 +234,11 @@ def _advantage(leak: Leakage | None, confidence: float, metric: str) -> Estimate
     )
 
 
-def _by_seed(rows: Iterable[Mapping[str, Any]], column: str) -> dict[int, float]:
+def _by_seed(rows: Iterable[ResultRow], column: str) -> dict[int, float]:
     found: dict[int, list[float]] = defaultdict(list)
     for r in rows:
-        if clean(r.get(column)) is not None:
-            found[int(r["seed"])].append(float(r[column]))
+        if (value := getattr(r, column)) is not None:
+            found[r.seed].append(float(value))
     return {seed: float(np.mean(v)) for seed, v in sorted(found.items())}
 
 
@@ -281,16 +257,16 @@ def _average(values: Mapping[int, float]) -> float | None:
 class _Utility:
     """Figures of the main task by seed, found for a point."""
 
-    def __init__(self, rows: Sequence[Row], metric: str | None) -> None:
+    def __init__(self, rows: Sequence[ResultRow], metric: str | None) -> None:
         self.values: dict[tuple[Training, str, str], dict[int, float]] = {}
         self.metric: dict[str, str] = {}
-        main = [r for r in rows if not r["attack"] and r["status"] == "ok"]
-        for r in [*main, *(r for r in rows if not r["attack"] and not r["target"])]:
-            self.metric.setdefault(r["dataset"], metric or r["primary"])
-        groups: dict[tuple[Training, str, str], list[Row]] = defaultdict(list)
+        main = [r for r in rows if not r.attack and r.status == "ok"]
+        for r in [*main, *(r for r in rows if not r.attack and not r.target)]:
+            self.metric.setdefault(r.dataset, metric or r.primary)
+        groups: dict[tuple[Training, str, str], list[ResultRow]] = defaultdict(list)
         for r in main:
-            if r["metric"] == self.metric[r["dataset"]]:
-                groups[Identity.of(r).training, r["phase"], r["split"]].append(r)
+            if r.metric == self.metric[r.dataset]:
+                groups[r.training, r.phase, r.split].append(r)
         for key, of in groups.items():
             self.values[key] = _by_seed(of, "value")
 
@@ -329,54 +305,54 @@ def summarise(
             bounds; missing where there are fewer than two seeds.
         utility: main-task metric; None takes the primary one.
     """
-    rows = [{k: clean(v) for k, v in r.items()} for r in rows_of(frame)]
-    points: dict[Identity, list[Row]] = defaultdict(list)
+    rows = read_rows(frame)
+    points: dict[Identity, list[ResultRow]] = defaultdict(list)
     for r in rows:
-        points[Identity.of(r)].append(r)
+        points[r.identity].append(r)
     return _Summary(rows, confidence, utility).points(points)
 
 
 class _Summary:
     """What the points of an audit have in common."""
 
-    def __init__(self, rows: Sequence[Row], confidence: float, utility: str | None) -> None:
+    def __init__(self, rows: Sequence[ResultRow], confidence: float, utility: str | None) -> None:
         self.confidence = confidence
         self.task = _Utility(rows, utility)
-        self.named = ctl.named_by_set(r for r in rows if r["attack"] and r["status"] == "ok")
+        self.named = name_controls(r for r in rows if r.attack and r.status == "ok")
         self.planned: dict[Training, set[int]] = defaultdict(set)
         self.lost: dict[Training, set[int]] = defaultdict(set)
         for r in rows:
-            training, seed = Identity.of(r).training, int(r["seed"])
+            training, seed = r.training, r.seed
             self.planned[training].add(seed)
-            if not r["attack"] and r["status"] == "error":
+            if not r.attack and r.status == "error":
                 self.lost[training].add(seed)
 
-    def points(self, groups: Mapping[Identity, Sequence[Row]]) -> list[Point]:
+    def points(self, groups: Mapping[Identity, Sequence[ResultRow]]) -> list[Point]:
         """The point of each identity, from its rows."""
         return [self._point(at, of) for at, of in groups.items()]
 
-    def _point(self, at: Identity, rows: Sequence[Row]) -> Point:
-        ok = [r for r in rows if r["status"] == "ok"]
+    def _point(self, at: Identity, rows: Sequence[ResultRow]) -> Point:
+        ok = [r for r in rows if r.status == "ok"]
         values = _by_seed(ok, "value")
-        gained, own = ctl.advantages(ok) if at.attack else ({}, {})
+        gained, own = advantages(ok) if at.attack else ({}, {})
         leak = self._leakage(ok, gained, own)
         first = rows[0]
         turned = reversed_ranking.turned(first, values, _by_seed(ok, "turned"))
         return Point(
             **{name: getattr(at, name) for name in IDENTITY},
             **self._utility(at),
-            primary=first["primary"],
-            n=max(r["n"] for r in rows),
-            n_least=min((r["n"] for r in ok), default=0),
-            chance=next((r["chance"] for r in ok if r["chance"] is not None), None),
+            primary=first.primary,
+            n=max(r.n for r in rows),
+            n_least=min((r.n for r in ok), default=0),
+            chance=next((r.chance for r in ok if r.chance is not None), None),
             leakage=leak,
             planned=len(self.planned[at.training]),
             seeds=len(values),
-            failed=len({r["seed"] for r in rows if r["status"] == "error"}),
+            failed=len({r.seed for r in rows if r.status == "error"}),
             failed_trainings=len(self.lost[at.training]),
-            status="ok" if ok else first["status"],
-            reason=next((r["reason"] for r in rows if r["reason"]), ""),
-            asked=_often(r.get("asked") or "" for r in ok),
+            status="ok" if ok else first.status,
+            reason=next((r.reason for r in rows if r.reason), ""),
+            asked=_often(r.asked for r in ok),
             bytes=_average(_by_seed(rows, "bytes")),
             messages=_average(_by_seed(rows, "messages")),
             value=self._mean(values, at.metric),
@@ -387,11 +363,11 @@ class _Summary:
             mirrored=self._mean(reversed_ranking.mirrored(turned, own, leak), "advantage"),
         )
 
-    def _leakage(self, ok: Sequence[Row], gained: Paired, own: Paired) -> Leakage | None:
+    def _leakage(self, ok: Sequence[ResultRow], gained: Paired, own: Paired) -> Leakage | None:
         """Over all controls, with the one that was named beforehand if it is among them."""
         if not gained:
             return None
-        leak = Leakage.between(gained, own, self.named.get(ctl.control_set(ok[0]), ""))
+        leak = Leakage.between(gained, own, self.named.get(ok[0].control_set, ""))
         return replace(leak, named=leak.ahead.name) if leak else None
 
     def _utility(self, at: Identity) -> dict[str, Any]:

@@ -15,7 +15,9 @@ import pandas as pd
 
 from vflsec.audit import intervals
 from vflsec.audit.findings import Finding, FindingKind, Location
-from vflsec.audit.leakage import is_undefended, rows_of
+from vflsec.audit.leakage import is_undefended
+from vflsec.audit.point import Identity
+from vflsec.audit.result_row import ResultRow, read_rows
 
 __all__ = ["by_label", "in_words"]
 
@@ -40,31 +42,28 @@ def by_label(
         ``most_control`` and ``most_advantage``; ``labels``, how many these are, and ``left_out``,
         those without a figure.
     """
-    groups: dict[tuple[Any, ...], dict[str, dict[int, Mapping[str, Any]]]] = defaultdict(dict)
-    for r in rows_of(frame):
-        spec = attacks.get(r["attack_key"], {})
-        if (
-            r["of_label"]
-            and "every_label" in spec
-            and r["metric"] == r["primary"]
-            and "@" not in r["phase"]
-        ):
-            at = tuple(None if r[k] != r[k] else r[k] for k in _AT)
-            of = groups[(*at, spec["every_label"], r["metric"])]
-            of.setdefault(r["of_label"], {})[int(r["seed"])] = r
-    names = (*_AT, "attack", "metric")
+    groups: dict[tuple[Identity, str], dict[str, dict[int, ResultRow]]] = defaultdict(dict)
+    for r in read_rows(frame):
+        spec = attacks.get(r.attack_key, {})
+        named = r.of_label and "every_label" in spec
+        if named and r.metric == r.primary and "@" not in r.phase:
+            at = r.without("attack", "attack_key", "of_label", "target", "victim")
+            of = groups[at, spec["every_label"]]
+            of.setdefault(r.of_label, {})[r.seed] = r
     return [
-        dict(zip(names, key, strict=True)) | _over(of, confidence) for key, of in groups.items()
-    ]
+        {k: getattr(at, k) for k in _AT} | {"attack": attack, "metric": at.metric}
+        | _over(of, confidence)
+        for (at, attack), of in groups.items()
+    ]  # fmt: skip
 
 
-def _over(of: Mapping[str, Mapping[int, Mapping[str, Any]]], confidence: float) -> dict[str, Any]:
+def _over(of: Mapping[str, Mapping[int, ResultRow]], confidence: float) -> dict[str, Any]:
     """Figures of one attack at one point, from its rows by label and seed."""
     seeds = sorted({s for rows in of.values() for s in rows})
     told = {
         label: rows
         for label, rows in of.items()
-        if sorted(rows) == seeds and all(r["advantage"] == r["advantage"] for r in rows.values())
+        if sorted(rows) == seeds and all(r.advantage is not None for r in rows.values())
     }
     out: dict[str, Any] = {
         "labels": len(told), "left_out": [label for label in of if label not in told],
@@ -73,7 +72,7 @@ def _over(of: Mapping[str, Mapping[int, Mapping[str, Any]]], confidence: float) 
     if not told:
         return out
     means = {
-        what: np.array([[rows[s][what] for s in seeds] for rows in told.values()])
+        what: np.array([[getattr(rows[s], what) for s in seeds] for rows in told.values()], float)
         for what in ("value", "control_value", "advantage")
     }  # each (L, seeds)
     low, high = intervals.t_interval(means["value"].mean(axis=0), confidence)

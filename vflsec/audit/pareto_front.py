@@ -136,7 +136,7 @@ def _failed(p: Point) -> str:
 
 
 def _reversed(p: Point) -> str:
-    if not p.attack or not ranking(p) or p.metric == p.primary:  # type: ignore[arg-type]
+    if not p.attack or not ranking(p) or p.metric == p.primary:
         return ""
     if not leaks(p.mirrored.mean, p.mirrored.low):
         return ""

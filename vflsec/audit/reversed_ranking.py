@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from vflsec.audit.controls import Leakage, Paired
 from vflsec.audit.metrics import RANKINGS
@@ -13,27 +13,43 @@ __all__ = ["mirrored", "ranking", "reversible", "turned"]
 _SHARES = ("accuracy", "balanced_accuracy")
 
 
-def reversible(row: Mapping[str, Any]) -> bool:
+class Measured(Protocol):
+    """A figure, and the metric that verdicts rest on."""
+
+    @property
+    def attack(self) -> str: ...
+    @property
+    def metric(self) -> str: ...
+    @property
+    def primary(self) -> str: ...
+
+
+def _metrics(row: Measured | Mapping[str, Any]) -> tuple[str, str]:
+    if isinstance(row, Mapping):
+        return row["metric"], row["primary"]
+    return row.metric, row.primary
+
+
+def reversible(row: Measured | Mapping[str, Any]) -> bool:
     """Whether an answer turned round would have 1 less this figure.
 
     So has a ranking, of each of several classes too, and with two classes a share of right answers.
     """
-    two = row["primary"] in RANKINGS
-    return row["metric"] in RANKINGS or (row["metric"] in _SHARES and two)
+    metric, primary = _metrics(row)
+    return metric in RANKINGS or (metric in _SHARES and primary in RANKINGS)
 
 
-def ranking(row: Mapping[str, Any]) -> bool:
+def ranking(row: Measured | Mapping[str, Any]) -> bool:
     """Whether it is by this figure that an answer is looked at turned round, where its own figure
     does not tell it: the one that verdicts rest on, or with several classes the AUC of each against
     the rest.
     """
-    return reversible(row) and row["metric"] == (
-        "auc" if row["primary"] in _SHARES else row["primary"]
-    )
+    metric, primary = _metrics(row)
+    return reversible(row) and metric == ("auc" if primary in _SHARES else primary)
 
 
 def turned(
-    point: Mapping[str, Any], values: Mapping[int, float], measured: Mapping[int, float]
+    point: Measured, values: Mapping[int, float], measured: Mapping[int, float]
 ) -> dict[int, float]:
     """By seed the figure of the answer turned round; empty where there is no such thing.
 
@@ -43,7 +59,7 @@ def turned(
         measured: by seed what was measured of the answer turned round, where the value does not
             tell it.
     """
-    if not point["attack"]:
+    if not point.attack:
         return {}
     return {s: 1 - v for s, v in values.items()} if reversible(point) else dict(measured)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from vflsec.audit import controls, intervals
 from vflsec.audit.controls import Leakage
@@ -16,7 +16,9 @@ from vflsec.audit.reversed_ranking import ranking
 
 __all__ = ["by_training", "leaks", "named", "reverses", "secret", "shown", "strongest", "told"]
 
-Row = Mapping[str, Any]
+Row: TypeAlias = Any
+"""A :class:`vflsec.audit.point.Point`, or a row of a summary."""
+R = TypeVar("R", bound=Any)
 
 _SPLITS = ("test", "validation", "train")
 _WHO = ("dataset", "algorithm", "adversary", "attack", "attack_key", "target")
@@ -32,7 +34,7 @@ _SECRETS = {
 }  # fmt: skip
 
 
-def told(rows: Iterable[Row]) -> list[dict[str, Any]]:
+def told(rows: Iterable[R]) -> list[R]:
     """Every answer of every attack in the metric that verdicts rest on, as gates judge them.
 
     An attack that guesses training and test rows, or is made after several stages, has several.
@@ -41,12 +43,12 @@ def told(rows: Iterable[Row]) -> list[dict[str, Any]]:
         rows: points of :func:`vflsec.audit.leakage.summarise`, missing numbers None.
     """
     return [
-        dict(r) for r in rows
+        r for r in rows
         if r["attack"] and r["status"] == "ok" and r["metric"] == r["primary"]
     ]  # fmt: skip
 
 
-def shown(rows: Iterable[Row]) -> list[dict[str, Any]]:
+def shown(rows: Iterable[R]) -> list[R]:
     """One answer for each (data, algorithm, defense, strength, adversary, attack), for figures.
 
     Args:
@@ -56,7 +58,7 @@ def shown(rows: Iterable[Row]) -> list[dict[str, Any]]:
         of :func:`told` those after the last phase, on the rows (test or training) on which the
         attack gains most without a defense, the same ones at every strength.
     """
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
+    groups: dict[tuple[Any, ...], list[R]] = defaultdict(list)
     for r in told(rows):
         groups[_identity(r)].append(r)
     last = [[r for r in of if r["phase"] == of[-1]["phase"]] for of in groups.values()]
@@ -77,10 +79,10 @@ def _who(r: Row) -> tuple[Any, ...]:
     return tuple(r[k] for k in _WHO)
 
 
-def _one(of: Sequence[dict[str, Any]], gained: Mapping[str, float]) -> dict[str, Any]:
+def _one(of: Sequence[R], gained: Mapping[str, float]) -> R:
     rank = {s: i for i, s in enumerate(_SPLITS)}
 
-    def order(r: Row) -> tuple[float, int]:
+    def order(r: R) -> tuple[float, int]:
         return -gained.get(r["split"], -float("inf")), rank.get(r["split"], len(rank))
 
     return min(of, key=order)

@@ -3,104 +3,150 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-import pandas as pd
-
-from vflsec.audit.cap_score import cap, dcs
-from vflsec.audit.leakage import POINT, TRAINING, UNDEFENDED, clean, is_undefended, rows_of
-from vflsec.audit.point import Point
+from vflsec.audit import cap_score
+from vflsec.audit.point import IDENTITY, UNDEFENDED, Identity, Point
 from vflsec.audit.reversed_ranking import reversible
 
-__all__ = ["curves"]
+__all__ = ["Curve", "curves", "write_curves"]
 
 
-def _cap_metric(present: set[str], primary: str) -> str:
-    """Attack accuracy beyond two classes (He et al. 2022), the AUC where that is primary."""
-    if primary == "auc" or "accuracy" not in present:
-        return primary
-    return "accuracy"
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One attack under one defense, over the strengths of the grid.
+
+    Attributes:
+        at: what its points have in common, without a strength. The metric is that of CAP: ``auc``
+            for two classes, as max(AUC, 1 - AUC), for a reversed ranking is no protection, and
+            ``accuracy`` beyond (He et al. 2022).
+        utility_metric: of the main task.
+        points: by strength, ascending.
+        counted: the points that CAP is the mean over.
+        cap: None where a point is missing or leaves [0, 1], or a training failed, for the mean over
+            those that did not would tell too much.
+        undefended: the same attack without a defense; None where it was not made.
+    """
+
+    at: Identity
+    utility_metric: str
+    points: tuple[Point, ...]
+    counted: tuple[Point, ...]
+    cap: float | None
+    undefended: Point | None
+
+    @property
+    def undefended_utility(self) -> float | None:
+        """Of the main task without a defense; None where a training failed."""
+        bare = self.undefended
+        return None if bare is None or bare.failed_trainings else bare.utility.mean
+
+    @property
+    def dcs(self) -> list[float | None]:
+        """The defense capability score at each strength; None where CAP would be."""
+        return [_dcs(p, self.undefended_utility) for p in self.points]
 
 
-def curves(summary: Sequence[Point], include_zero: bool = False) -> pd.DataFrame:
-    """One row for each defense and attack: the privacy-utility curve and its CAP.
+def curves(points: Iterable[Point], include_zero: bool = False) -> list[Curve]:
+    """The curve of each defense and attack.
 
     Args:
-        summary: of :func:`summarise`.
+        points: of :func:`vflsec.audit.leakage.summarise`.
         include_zero: whether strength 0, which is no defense, counts in the mean of CAP. It always
             does for the undefended curve, whose only point it is.
-
-    Returns:
-        the columns of :data:`POINT` except strength; ``metric`` says which attack performance CAP
-        uses (``auc`` for two classes, as max(AUC, 1 - AUC), for a reversed ranking is no
-        protection; ``accuracy`` beyond); lists ``strengths``, ``values``,
-        ``advantages``, ``utilities`` over the grid, ascending; ``cap`` (None where a point is
-        missing or leaves [0, 1]) and ``cap_strengths``; ``undefended_value`` and
-        ``undefended_utility`` of the same attack; ``dcs``, the defense capability score at each
-        strength (None where a figure is missing or leaves [0, 1]). Neither is given where a
-        training failed: the mean over those that did not would tell too much.
     """
-    keys = [k for k in POINT if k not in ("strength", "metric")]
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
-    grid: dict[tuple[Any, ...], set[float | None]] = defaultdict(set)
-    for r in rows_of(summary):
-        grid[tuple(r[k] for k in TRAINING[:3])].add(clean(r["strength"]))
-        if r["attack"]:
-            groups[tuple(clean(r[k]) for k in keys)].append(r)
-    bare: dict[tuple[Any, ...], tuple[float, float | None]] = {}
+    grid: dict[Identity, set[float | None]] = defaultdict(set)
+    groups: dict[Identity, list[Point]] = defaultdict(list)
+    for p in points:
+        grid[_swept(p)].add(p.strength)
+        if p.attack:
+            groups[p.without("strength", "metric")].append(p)
+    lines = {_of_one_metric(at, of): of for at, of in groups.items()}
+    found = {at: _by_strength(p for p in of if p.metric == at.metric) for at, of in lines.items()}
+    bare = _undefended(found)
     out = []
-    for key, of in groups.items():
-        metric = _cap_metric({r["metric"] for r in of}, of[0]["primary"])
-        points = [r for r in of if r["metric"] == metric]
-        points.sort(key=lambda r: (r["strength"] != r["strength"], r["strength"]))
-        rest = tuple(v for k, v in zip(keys, key, strict=True) if k != "defense")
-        for p in points:
-            if is_undefended(p) and (p["defense"] == UNDEFENDED or (rest, metric) not in bare):
-                bare[rest, metric] = (p["value"], None if p["failed_trainings"] else p["utility"])
-        used = [p for p in points if include_zero or not is_undefended(p)] or points
-        there = grid[tuple(of[0][k] for k in TRAINING[:3])]
-        out.append(
-            dict(zip(keys, key, strict=True))
-            | {
-                "metric": metric,
-                "utility_metric": of[0]["utility_metric"],
-                "strengths": [p["strength"] for p in points],
-                "values": [p["value"] for p in points],
-                "advantages": [p["advantage"] for p in points],
-                "utilities": [p["utility"] for p in points],
-                "cap": None if there != {clean(p["strength"]) for p in points} else _cap(used),
-                "cap_strengths": [p["strength"] for p in used],
-                "_rest": (rest, metric),
-                "_either_way": [_either_way(p) for p in points],
-                "_failed": [p["failed_trainings"] for p in points],
-            }
-        )
-    for row in out:
-        row["undefended_value"], row["undefended_utility"] = bare.get(
-            row.pop("_rest"), (None, None)
-        )
-        pairs = zip(row.pop("_either_way"), row["utilities"], row.pop("_failed"), strict=True)
-        bare_u = row["undefended_utility"]
-        row["dcs"] = [None if bad else _dcs(a, u, bare_u) for a, u, bad in pairs]
-    return pd.DataFrame(out)
+    for at, line in found.items():
+        used = [p for p in line if include_zero or not p.is_undefended] or line
+        whole = grid[_swept(at)] == {p.strength for p in line}
+        score, metric = _cap(used) if whole else None, lines[at][0].utility_metric
+        undefended = bare.get(at.without("defense"))
+        out.append(Curve(at, metric, tuple(line), tuple(used), score, undefended))
+    return out
 
 
-def _either_way(point: Mapping[str, Any]) -> float:
+def _swept(at: Identity) -> Identity:
+    """What the strengths of one grid have in common."""
+    return Identity(at.dataset, at.algorithm, at.defense, None)
+
+
+def _of_one_metric(at: Identity, points: Sequence[Point]) -> Identity:
+    """What is attacked, with the metric that CAP uses."""
+    metric = points[0].primary
+    if metric != "auc" and any(p.metric == "accuracy" for p in points):
+        metric = "accuracy"
+    return replace(at, metric=metric)
+
+
+def _by_strength(points: Iterable[Point]) -> list[Point]:
+    """Ascending; one without a strength comes last."""
+    return sorted(points, key=lambda p: (p.strength is None, p.strength or 0.0))
+
+
+def _undefended(lines: dict[Identity, list[Point]]) -> dict[Identity, Point]:
+    """The undefended point of each attack, of no defense rather than of one at strength 0."""
+    out: dict[Identity, Point] = {}
+    for at, line in lines.items():
+        for p in line:
+            key = at.without("defense")
+            if p.is_undefended and (p.defense == UNDEFENDED or key not in out):
+                out[key] = p
+    return out
+
+
+def _either_way(point: Point) -> float | None:
     """The attack's figure; of a ranking the better of it and its reverse."""
-    value = float(point["value"])
-    ranks = point["metric"] in ("auc", "concordance") and reversible(point)
-    return max(value, 1 - value) if ranks else value
+    value = point.value.mean
+    ranks = point.metric in ("auc", "concordance") and reversible(point)
+    return max(value, 1 - value) if ranks and value is not None else value
 
 
-def _cap(points: Sequence[Mapping[str, Any]]) -> float | None:
-    u, a = [p["utility"] for p in points], [_either_way(p) for p in points]
-    if not points or not all(0 <= x <= 1 for x in [*u, *a]):  # NaN compares false
+def _in_unit(values: Iterable[float | None]) -> list[float] | None:
+    """The values if each is there and in [0, 1], else None."""
+    known = list(values)
+    found = [x for x in known if x is not None and 0 <= x <= 1]
+    return found if len(found) == len(known) else None
+
+
+def _cap(points: Sequence[Point]) -> float | None:
+    utility = _in_unit(p.utility.mean for p in points)
+    attack = _in_unit(map(_either_way, points))
+    if not utility or not attack or any(p.failed_trainings for p in points):
         return None
-    return None if any(p["failed_trainings"] for p in points) else cap(u, a)
+    return cap_score.cap(utility, attack)
 
 
-def _dcs(attack: float, utility: float, undefended: float | None) -> float | None:
-    if undefended is None or not all(0 <= x <= 1 for x in (attack, utility, undefended)):
-        return None
-    return dcs(attack, utility, undefended)
+def _dcs(point: Point, undefended: float | None) -> float | None:
+    found = _in_unit((_either_way(point), point.utility.mean, undefended))
+    return None if found is None or point.failed_trainings else cap_score.dcs(*found)
+
+
+def write_curves(found: Iterable[Curve]) -> list[dict[str, Any]]:
+    """Rows of ``summary.json``, None where there is no number."""
+    return [
+        {k: getattr(c.at, k) for k in IDENTITY if k != "strength"}
+        | {
+            "utility_metric": c.utility_metric,
+            "strengths": [p.strength for p in c.points],
+            "values": [p.value.mean for p in c.points],
+            "advantages": [p.advantage.mean for p in c.points],
+            "utilities": [p.utility.mean for p in c.points],
+            "cap": c.cap,
+            "cap_strengths": [p.strength for p in c.counted],
+            "undefended_value": c.undefended.value.mean if c.undefended else None,
+            "undefended_utility": c.undefended_utility,
+            "dcs": c.dcs,
+        }
+        for c in found
+    ]

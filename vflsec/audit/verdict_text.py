@@ -16,6 +16,7 @@ from vflsec.audit.gate_candidate import Candidate
 from vflsec.audit.leakage import is_undefended
 from vflsec.audit.metrics import METRICS, reach
 from vflsec.audit.rounding import beside
+from vflsec.plugins import registry
 from vflsec.specs import QUESTIONS, asked
 
 __all__ = [
@@ -90,7 +91,7 @@ def _few_rows(row: Row, leak: Leakage) -> Reason | None:
 def _equal_figures(row: Row, leak: Leakage) -> Reason | None:
     ahead = leak.ahead
     same = ahead.sd is not None and ahead.sd <= _ROUNDING * abs(ahead.mean)
-    if not same or _is_full(row, leak) or leak.without(_planned(row, leak)):
+    if not same or _is_silent(row) or _is_full(row, leak) or leak.without(_planned(row, leak)):
         return None
     text = (
         f"{row['attack']} has the same figure on all {leak.least.n} seeds, so their spread says "
@@ -99,8 +100,20 @@ def _equal_figures(row: Row, leak: Leakage) -> Reason | None:
     return Reason(Shortfall.EQUAL_FIGURES, text)
 
 
+def _is_tied(row: Row) -> bool:
+    """Whether the figure is that of chance, exactly, on every seed."""
+    return row.get("value_sd") == 0 and row.get("value") == row.get("chance")
+
+
+def _is_silent(row: Row) -> bool:
+    """Whether the attack says by equal scores, on every seed, that it found nothing."""
+    name = str(row["attack"]).partition("(")[0]
+    known = registry.attacks.entries()
+    return _is_tied(row) and name in known and bool(registry.attacks.get(name).silent)
+
+
 def _all_tied(row: Row, leak: Leakage) -> Reason | None:
-    if row.get("value_sd") != 0 or row.get("value") != row.get("chance"):
+    if not _is_tied(row) or _is_silent(row):
         return None
     text = (
         f"{row['attack']} tells no two rows apart on any of {leak.least.n} seeds, as a broken "
@@ -385,10 +398,13 @@ def format_reversed(lead: Candidate, more: int | None, gate: Gate) -> str:
 
 
 def find_detectable(found: Sequence[Candidate], alpha: float) -> dict[str, float]:
-    """By attack the least leakage over all controls that would have been shown to be above 0."""
+    """By attack the least leakage over all controls that would have been shown to be above 0.
+
+    Of one that found nothing on any seed no spread tells it.
+    """
     out: dict[str, float] = {}
     for c in found:
-        leak = Leakage.of(c.row)
+        leak = None if _is_silent(c.row) else Leakage.of(c.row)
         least = leak.detectable(alpha) if leak is not None else None
         if least is not None:
             out[c.name] = max(least, out.get(c.name, 0.0))

@@ -29,12 +29,13 @@ def attack(
     Example: vflsec attack out/quickstart norm --set accumulate=false
     """
     from vflsec.engine.attack_kept_views import attempt
-    from vflsec.report.build import build_report
+    from vflsec.report.build import build_printed
     from vflsec.report.console import print_leakage
     from vflsec.report.exports import plain
+    from vflsec.report.summary import read_summary
 
     summary = attempt(folder, name, set_ or (), device=device, progress=noted)
     if format_ is Format.json:
         print_json(plain(summary))
     else:
-        print_leakage(build_report(summary), console_for())
+        print_leakage(build_printed(read_summary(summary), whole=True), console_for())

@@ -23,7 +23,9 @@ _GRANTED = (*_NUMERIC, "model_completion", "similarity", "cluster")
 """Attacks of the list that get labelled rows of their own number."""
 USUAL = 20
 """Known rows of an attack that is not told how many."""
-_WHOLE = ("zero_pattern", "message_completion", "gradient_completion", "joint_completion")
+_WHOLE = (
+    "zero_pattern", "dictionary", "message_completion", "gradient_completion", "joint_completion",
+)  # fmt: skip
 _WHOLE_ROWS = 50_000
 """They read every message of every epoch, which are kept in memory: up to tables of so many rows;
 beyond, they are written as a comment."""

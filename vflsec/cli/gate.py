@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 
     from vflsec.audit.baseline import Baseline
     from vflsec.audit.gate import Gate
+    from vflsec.audit.record import AuditRecord
     from vflsec.audit.result import Audit
+    from vflsec.report.tree import Report
     from vflsec.storage.store import Store
 
 __all__ = ["gate", "tell_github"]
@@ -106,7 +109,7 @@ def gate(
                 f"{folder}: the scenario has no gate. Give one: "
                 + shlex.join(["vflsec", "gate", str(folder), "--max", "0.1"])
             )
-        _print(result, console)
+        shown = _print(result, console)
         if update_baseline and baseline is not None:
             write_baseline(baseline, result)
             say(f"Wrote the baseline {baseline}.")
@@ -114,7 +117,7 @@ def gate(
             for_reports(report_to, folder)
             write_reports(report_to, result.summary)
         tell_github(result.summary)
-        print_last(result.report, console)
+        print_last(shown, console)
     raise typer.Exit(result.exit_code)
 
 
@@ -145,7 +148,7 @@ def _about_a_limit(
         )
 
 
-def _asked(store: Store, scenario: str | None, detect: float | None) -> dict[str, Any]:
+def _asked(store: Store, scenario: str | None, detect: float | None) -> AuditRecord:
     """The record with the gates to judge: its own, or an edited scenario's; with this `detect`.
 
     Raises:
@@ -155,24 +158,24 @@ def _asked(store: Store, scenario: str | None, detect: float | None) -> dict[str
     from vflsec.engine.audit_record import regated
 
     record = store.record() if scenario is None else regated(store.record(), scenario)
-    if record.get("shard"):
+    if record.shard:
         raise VflsecError(
-            f"{store.folder}: holds shard {record['shard']} of an audit, on which nothing can be "
+            f"{store.folder}: holds shard {record.shard} of an audit, on which nothing can be "
             "judged. Put all shards together first: vflsec merge DIR... --out DIR"
         )
     if detect is None:
         return record
-    every = record["gates"]
+    every = record.gates
     more = [{"detect": detect} if Gate(**g).limits_leaks else {} for g in every]
     if not any(more):
         raise VflsecError(
             "gate: --detect: no gate of the scenario limits an advantage. Give one: --max 0.1"
         )
-    return {**record, "gates": [g | m for g, m in zip(every, more, strict=True)]}
+    return replace(record, gates=[{**g, **m} for g, m in zip(every, more, strict=True)])
 
 
 def _judged(
-    store: Store, record: dict[str, Any], also: Sequence[Gate], before: Baseline | None,
+    store: Store, record: AuditRecord, also: Sequence[Gate], before: Baseline | None,
     scenario: str | None, console: Console,
 ) -> Audit:  # fmt: skip
     """The stored results judged by `also`, else by their scenario's gates; says whose they are.
@@ -189,14 +192,14 @@ def _judged(
 
     result = judge(store, record, export=False, also=also, only=bool(also), before=before)
     rows = [r for r in rows_of(result.results) if r["role"] != "control"]
-    asked = also or ([gates.Gate(**g) for g in record["gates"]] if scenario is not None else [])
+    asked = also or ([gates.Gate(**g) for g in record.gates] if scenario is not None else [])
     for given in asked if result.summary["complete"] else ():
         for wrong in unanswerable(given, rows):
             option = f"--{wrong.key} " if wrong.key else ""
             raise VflsecError(f"gate: {option}{wrong.rule}")
     if not also:
         newer = None if scenario is not None else edited(record, store.folder)
-        console.print(judged_line(record, newer, store.folder), soft_wrap=True)
+        console.print(judged_line(result.summary, newer, store.folder), soft_wrap=True)
     for table in edited_tables(record, store.folder):
         say(
             f"warning: {table} was changed since this audit: the results are those of the table "
@@ -205,14 +208,19 @@ def _judged(
     return result
 
 
-def _print(result: Audit, console: Console) -> None:
+def _print(result: Audit, console: Console) -> Report:
+    """Print every gate; gives the report that they stand in."""
+    from vflsec.report.build import build_printed
     from vflsec.report.console import print_gates
+    from vflsec.report.summary import read_summary
 
-    print_gates(result.report, console)
+    shown = build_printed(read_summary(result.summary))
+    print_gates(shown, console)
     if not result.summary["complete"]:
         console.print(
             "Not all that was planned is measured, so nothing passes; run the audit again."
         )
+    return shown
 
 
 def tell_github(summary: dict[str, Any]) -> None:
@@ -221,10 +229,12 @@ def tell_github(summary: dict[str, Any]) -> None:
     A summary that cannot be written is told; it changes no verdict.
     """
     from vflsec.report.github import workflow_commands, write_step_summary
+    from vflsec.report.summary import read_summary
 
-    for line in workflow_commands(summary):
+    found = read_summary(summary)
+    for line in workflow_commands(found):
         tell_server(line)
     try:
-        write_step_summary(summary)
+        write_step_summary(found)
     except VflsecError as error:
         say(f"warning: {error}", err=True)

@@ -73,6 +73,7 @@ def init(
     from vflsec.cli.draft import Wishes, draft_scenario
     from vflsec.errors import ConfigError
     from vflsec.report.console import print_blocks
+    from vflsec.report.summary import UserTables, read_as
     from vflsec.report.tables import build_profile
     from vflsec.runtime.atomic_files import write_new
 
@@ -86,7 +87,7 @@ def init(
         raise ConfigError(f"{out}: cannot be written: there is no folder {out.parent}. Make it.")
     draft = draft_scenario(tables, wishes, out.parent)
     write_new(out, draft.text, force=force)
-    print_blocks([build_profile(draft.facts)], console_for())
+    print_blocks([build_profile(read_as(UserTables, draft.facts))], console_for())
     for note in draft.notes:
         say(f"note: {note}")
     say(f"Wrote {out}. Next: {shlex.join(['vflsec', 'check', str(out)])}")

@@ -143,13 +143,16 @@ def audit(
         early = warming(out or Path("out") / Path(scenario).stem, jobs, cluster, fresh)
     with early:
         result = _audited(scenario, out, until_decided, quiet, how)
+    from vflsec.report.build import build_printed
     from vflsec.report.console import print_last, print_report, print_results
+    from vflsec.report.summary import read_summary
 
     console = console_for()
-    print_report(result.report, console)
+    shown = build_printed(read_summary(result.summary))
+    print_report(shown, console)
     print_results(result.folder, console)
     tell_github(result.summary)
-    print_last(result.report, console)
+    print_last(shown, console)
     raise typer.Exit(result.exit_code)
 
 
@@ -255,9 +258,10 @@ def report(
     Example: vflsec report out/quickstart --to public
     """
     from vflsec.engine.read_results import refuse_damaged
-    from vflsec.report.build import build_report
+    from vflsec.report.build import build_printed
     from vflsec.report.console import print_last, print_report, print_results
     from vflsec.report.exports import stored_summary
+    from vflsec.report.summary import read_summary
     from vflsec.storage.store import STORE_NAME
 
     if (folder / STORE_NAME).is_file() and not (folder / "summary.json").exists():
@@ -273,12 +277,12 @@ def report(
 
             for_reports(to, folder)
             write_reports(to, summary)
-        shown = build_report(summary)
-        print_report(shown, console_for(), whole=True)
+        shown = build_printed(read_summary(summary), whole=True)
+        print_report(shown, console_for())
         if mlflow:
             from vflsec.report.tracking import log_audit
 
-            typer.echo(f"MLflow run: {log_audit(folder, summary, mlflow)}")
+            typer.echo(f"MLflow run: {log_audit(folder, read_summary(summary), mlflow)}")
         if to is not None:
             print_results(to, console_for())
         print_last(shown, console_for())

@@ -318,17 +318,20 @@ def _score(
     claim: tuple[float, float] | None, tau: float,
 ) -> None:  # fmt: skip
     from vflsec.engine.trace_attacks import score as scored
+    from vflsec.report.build import build_printed
     from vflsec.report.console import print_last, print_report, print_results
+    from vflsec.report.summary import read_summary
 
     result = scored(
         guesses, truths, out, gates=gates, confidence=confidence, claimed=claim, tau=tau
     )
     console = console_for()
-    print_report(result.report, console)
+    shown = build_printed(read_summary(result.summary))
+    print_report(shown, console)
     for note in result.summary["notes"]:
         say(f"note: {note}")
     print_results(result.folder, console)
-    print_last(result.report, console)
+    print_last(shown, console)
     raise typer.Exit(result.exit_code)
 
 

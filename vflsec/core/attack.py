@@ -82,6 +82,8 @@ class Attack:
         labelwise: True if it can guess one of several yes/no labels of a row by itself. It is then
             made once for each, on a view of two classes that knows this label of the granted rows;
             the messages carry all labels together.
+        silent: True if equal scores are its answer where it finds nothing. Where it is shown to
+            work, such an answer lets a gate pass; one of another attack may be a fault.
         of_data: hyper-parameters that name a column of the data set, or a value in it. The
             positive control, where nothing is called so, takes their defaults.
         seconds: about how many processor seconds one answer takes, for two classes and a few
@@ -103,6 +105,7 @@ class Attack:
     quantities: ClassVar[bool] = False
     labelwise: ClassVar[bool] = False
     questions: ClassVar[tuple[str, ...]] = ()
+    silent: ClassVar[bool] = False
     of_data: ClassVar[tuple[str, ...]] = ()
     seconds: ClassVar[float] = 0.01
 

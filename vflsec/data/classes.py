@@ -22,6 +22,10 @@ __all__ = [
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+Read = tuple[Ints, tuple[str, ...], Floats | None]
+"""Classes (n,) or 0, -1 where a row has no label; names of the classes; values (n,) or (n, L) where
+labels are no classes."""
+
 MOST_CLASSES = 1_000
 
 MOST_FRACTIONAL_CLASSES = 20
@@ -149,30 +153,22 @@ def several(frame: Frame, names: Sequence[str]) -> NDArray[np.float64]:
     return out
 
 
-def _read_classes(
-    frame: Frame, names: Sequence[str], change: Relabel
-) -> tuple[Ints, tuple[str, ...], Floats | None]:
+def _read_classes(frame: Frame, names: Sequence[str], change: Relabel) -> Read:
     y, class_names = labels(frame, names[0], change)
     return y, class_names, None
 
 
-def _read_quantity(
-    frame: Frame, names: Sequence[str], change: Relabel
-) -> tuple[Ints, tuple[str, ...], Floats | None]:
+def _read_quantity(frame: Frame, names: Sequence[str], change: Relabel) -> Read:
     values = quantity(frame, names[0])
     return np.where(np.isnan(values), -1, 0), (names[0],), values
 
 
-def _read_several(
-    frame: Frame, names: Sequence[str], change: Relabel
-) -> tuple[Ints, tuple[str, ...], Floats | None]:
+def _read_several(frame: Frame, names: Sequence[str], change: Relabel) -> Read:
     values = several(frame, names)
     return np.where(np.isnan(values[:, 0]), -1, 0), (" and ".join(names),), values
 
 
-def _read_counts(
-    frame: Frame, names: Sequence[str], change: Relabel
-) -> tuple[Ints, tuple[str, ...], Floats | None]:
+def _read_counts(frame: Frame, names: Sequence[str], change: Relabel) -> Read:
     y, names, values = _read_quantity(frame, names, change)
     assert values is not None
     odd = np.flatnonzero((y == 0) & ((values < 0) | (values != np.round(values))))
@@ -185,17 +181,13 @@ def _read_counts(
     return y, names, values
 
 
-READERS: Mapping[
-    str, Callable[[Frame, Sequence[str], Relabel], tuple[Ints, tuple[str, ...], Floats | None]]
-] = {
+READERS: Mapping[str, Callable[[Frame, Sequence[str], Relabel], Read]] = {
     "classification": _read_classes,
     "regression": _read_quantity,
     "multilabel": _read_several,
     "counts": _read_counts,
 }
-"""How the label columns of a table are read, by the name of the kind of label: classes (n,) or 0,
--1 where there is no label, names of the classes, and values (n,) or (n, L) if they are no classes.
-"""
+"""How the label columns of a table are read, by the name of the kind of label."""
 
 
 def is_quantity(frame: Frame, name: str) -> bool:

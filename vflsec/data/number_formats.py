@@ -16,6 +16,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 __all__ = ["COMMA_NUMBER", "GROUPS", "NumberColumn", "NumberFormat", "number_of", "read_column"]
@@ -139,8 +140,9 @@ def read_column(
         declared: whether the user says that the column holds numbers.
     """
     plain = _read_plain(spelled, decimal)
-    if None not in plain or not _looks_written(spelled[:_SAMPLE]):
-        return NumberColumn(plain)
+    wrong = _find_wrong(spelled, plain)
+    if not _look_written(wrong[:_SAMPLE]):
+        return NumberColumn(plain, doubt=_doubt_some(wrong, len(spelled)))
     cut = [_cut(text) for text in spelled]
     units = Counter(number.unit for number in cut if number)
     unit = units.most_common(1)[0][0]
@@ -153,14 +155,30 @@ def read_column(
     if len(readings) > 1 and None not in values and not sure:
         return NumberColumn([None] * len(spelled), ambiguous=_example(spelled, readings))
     doubt = "" if unit else _doubt_bare(written, [number for number in mine if number], sure, known)
-    if doubt or plain.count(None) <= values.count(None):
+    if doubt or len(wrong) <= values.count(None):
         return NumberColumn(plain, doubt=doubt)
-    return NumberColumn(values, written)
+    return NumberColumn(
+        values, written, doubt=_doubt_some(_find_wrong(spelled, values), len(spelled))
+    )
 
 
-def _looks_written(sample: Sequence[str]) -> bool:
-    """Whether half of the texts have a number in them, which is quickly found out."""
-    return 2 * sum(_cut(text) is not None for text in sample) >= len(sample)
+def _find_wrong(spelled: Sequence[str], values: Sequence[float | None]) -> list[str]:
+    """The texts that are no numbers."""
+    return [text for text, value in zip(spelled, values, strict=True) if value is None]
+
+
+def _look_written(texts: Sequence[str]) -> bool:
+    """Whether there are texts and half of them have a number in them."""
+    return bool(texts) and 2 * sum(_cut(text) is not None for text in texts) >= len(texts)
+
+
+def _doubt_some(wrong: Sequence[str], texts: int) -> str:
+    """That all of a column but a few texts are numbers, in words."""
+    if not wrong or texts <= _FEW or len(wrong) > (1 - _ENOUGH) * texts:
+        return ""
+    return (
+        f"numbers but for texts such as {wrong[0][:_LONGEST]!r}; leave these empty to have numbers"
+    )
 
 
 def _read_plain(spelled: Sequence[str], decimal: str) -> list[float | None]:
@@ -186,6 +204,7 @@ def _cut(text: str) -> _Number | None:
     return _Number(unit, sign + opened, found["body"], found["power"] or "")
 
 
+@lru_cache(1024)
 def _unit_of(before: str, after: str) -> str | None:
     """The unit that stands before and behind the digits; None if that is none."""
     if before and before not in _BEFORE and not _is_sign_of_money(before):
@@ -209,15 +228,22 @@ def _find_readings(numbers: Sequence[_Number | None], unit: str) -> _Readings:
     """The values in each format in which most texts are numbers; one format for equal values."""
     marks = {c for number in numbers if number for c in number.body if not c.isdigit()}
     found: _Readings = {}
+    least = int((1 - _ENOUGH) * len(numbers))
     for written in _list_formats(unit, marks):
-        pattern = _body_pattern(written)
-        values = [number.value(written, pattern) if number else None for number in numbers]
-        if values not in found.values():
+        values = _read_as(written, numbers[:_SAMPLE])
+        if 2 * values.count(None) > len(values):
+            continue
+        values += _read_as(written, numbers[_SAMPLE:])
+        if values.count(None) <= least and values not in found.values():
             found[written] = values
-    least = min(values.count(None) for values in found.values())
-    if least > (1 - _ENOUGH) * len(numbers):
-        return {}
+            least = values.count(None)
     return {written: values for written, values in found.items() if values.count(None) == least}
+
+
+def _read_as(written: NumberFormat, numbers: Sequence[_Number | None]) -> list[float | None]:
+    """The values in one format."""
+    pattern = _body_pattern(written)
+    return [number.value(written, pattern) if number else None for number in numbers]
 
 
 def _list_formats(unit: str, marks: set[str]) -> list[NumberFormat]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from vflsec.audit.record import AuditRecord
 from vflsec.config.scenario import Scenario, load_scenario
 from vflsec.engine.audit_record import record_of
 from vflsec.engine.dry_run import make_plan
@@ -67,7 +68,7 @@ def attempt(
         plan = make_plan(loaded, try_out=False, load=backend.load_source)
         importable(plan.base)
         record = record_of(loaded, plan, device, 1, folder)
-        results = {r.key: r for r in store.results(dict.fromkeys(record["wanted"], ()))}
+        results = {r.key: r for r in store.results(dict.fromkeys(record.wanted, ()))}
     if not any(g.attacks for g in plan.groups):
         why = "; ".join(dict.fromkeys(r.reason.rstrip(".") for r in plan.refused))
         raise ConfigError(f"{name}: cannot be tried: {why or 'no adversary is there'}.")
@@ -106,15 +107,15 @@ def attempt(
     return summary_of(record, evaluation, every, None) | {"complete": True, "exit_code": 0}
 
 
-def _scenario(before: Mapping[str, Any], folder: Path, name: str, set: Sequence[str]) -> Scenario:
+def _scenario(before: AuditRecord, folder: Path, name: str, set: Sequence[str]) -> Scenario:
     """What was audited, with this attack alone and nothing to judge."""
-    sections = tomllib.loads(str(before["scenario_toml"]))
+    sections = tomllib.loads(before.scenario_toml)
     sections |= {"attack": [{"name": name}], "gate": []}
     sections["audit"] = sections.get("audit", {}) | {
         "references": [], "positive_control": False, "attacker": "default",
     }  # fmt: skip
     loaded = load_scenario(sections, [f"attack.0.{text}" for text in set])
-    there = (before.get("scenario_source") or {}).get("path")
+    there = before.scenario_source.get("path")
     base = (folder / str(there)).resolve().parent if there else loaded.base
     return replace(loaded, base=base if base.is_dir() else loaded.base)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vflsec._version import __version__
+from vflsec.audit.record import AuditRecord, Table
 from vflsec.config.scenario import load_scenario, packaged_scenarios
 from vflsec.config.toml_text import line_of
 from vflsec.data.load import table_files
@@ -28,7 +29,7 @@ from vflsec.specs import QUESTIONS, AttackSpec
 
 if TYPE_CHECKING:
     from vflsec.config.scenario import Scenario
-    from vflsec.plan.values import Plan
+    from vflsec.plan.values import Group, Plan
 
 AUDITOR = "VFLSEC_AUDITOR"
 """The environment variable with the name of whoever runs the audit, for the signed page."""
@@ -37,10 +38,8 @@ __all__ = ["AUDITOR", "edited", "edited_tables", "families", "record_of", "regat
            "threats", "versions"]  # fmt: skip
 
 
-def record_of(
-    scenario: Scenario, plan: Plan, device: str, looks: int, folder: Path
-) -> dict[str, Any]:
-    """What judging the results later needs, as plain values: no data is read again for it.
+def record_of(scenario: Scenario, plan: Plan, device: str, looks: int, folder: Path) -> AuditRecord:
+    """What judging the results later needs: no data is read again for it.
 
     Args:
         scenario, plan: what is audited.
@@ -50,71 +49,77 @@ def record_of(
     """
     from vflsec.engine.tune_advice import treating
 
+    attacks = {a.key: a for g in plan.groups for a in g.attacks}
+    roles = _roles(plan)
+    known_rows = {k: a.known_rows for k, a in attacks.items()}
+    planted_as = {k: drop_column_names(a).label for k, a in attacks.items()}
+    return AuditRecord(
+        name=scenario.name,
+        scenario_hash=scenario.hash,
+        scenario_toml=scenario.to_toml(),
+        confidence=plan.confidence,
+        gates=[g.model_dump(exclude_none=True) for g in scenario.root.gate],
+        datasets={at: g.data.name for at, g in roles.items()},
+        algorithms={at: g.title for at, g in roles.items()},
+        wanted=_wanted(plan),
+        known_rows=known_rows | {r.attack.key: r.attack.known_rows for r in plan.refused},
+        of_label={k: a.of_label for k, a in attacks.items() if a.of_label},
+        grants={k: a.grants for k, a in attacks.items() if a.grants},
+        planted_as={k: name for k, name in planted_as.items() if name != attacks[k].label},
+        attacks=_threats(plan),
+        families=families({g.data.classes for g in plan.groups if g.role == "audit"}),
+        defenses=_defenses(plan),
+        treats=treating(),
+        scenario_file=_shown(scenario.origin.file),
+        scenario_source=_source(scenario, folder),
+        looks=looks,
+        gate_lines=_gate_lines(scenario),
+        who=os.environ.get(AUDITOR, ""),
+        command={"scenario": _asked(scenario), "set": list(scenario.overrides)},
+        when=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S"),
+        data={g.data.name: g.data.digest for g in plan.groups},
+        classes={g.data.name: g.data.classes for g in plan.groups},
+        files=_files(scenario, plan),
+        tables=_tables(plan),
+        refused=[asdict(r) for r in plan.refused],
+        notes=list(plan.notes),
+        visibility=list(plan.visibility),
+        device=device,
+        versions=versions(),
+    )
+
+
+def _roles(plan: Plan) -> dict[str, Group]:
+    """The first group of each cell in each role, by "ROLE:CELL"."""
+    out: dict[str, Group] = {}
+    for group in plan.groups:
+        for cell in group.cells:
+            out.setdefault(f"{group.role}:{cell.key}", group)
+    return out
+
+
+def _wanted(plan: Plan) -> dict[str, list[str]]:
+    """Keys of attacks by the key of a cell, of those that do not run too."""
     wanted: dict[str, dict[str, None]] = {}
-    known_rows: dict[str, int] = {}
-    of_label: dict[str, str] = {}
-    grants: dict[str, dict[str, Any]] = {}
-    planted_as: dict[str, str] = {}
-    datasets: dict[str, str] = {}
-    algorithms: dict[str, str] = {}
     for group in plan.groups:
         for cell in group.cells:
             wanted.setdefault(cell.key, {}).update(dict.fromkeys(a.key for a in group.attacks))
-            datasets.setdefault(f"{group.role}:{cell.key}", group.data.name)
-            algorithms.setdefault(f"{group.role}:{cell.key}", group.title)
-        known_rows.update({a.key: a.known_rows for a in group.attacks})
-        of_label.update({a.key: a.of_label for a in group.attacks if a.of_label})
-        grants.update({a.key: a.grants for a in group.attacks if a.grants})
-        like = {a.key: (a.label, drop_column_names(a).label) for a in group.attacks}
-        planted_as.update({k: there for k, (here, there) in like.items() if here != there})
     for refused in plan.refused:
-        known_rows[refused.attack.key] = refused.attack.known_rows
         for key in refused.cells:
             wanted.setdefault(key, {})[refused.attack.key] = None
+    return {cell: list(keys) for cell, keys in wanted.items()}
+
+
+def _tables(plan: Plan) -> dict[str, Table]:
+    """What is known of the tables of each data set."""
     return {
-        "name": scenario.name,
-        "scenario_hash": scenario.hash,
-        "scenario_toml": scenario.to_toml(),
-        "confidence": plan.confidence,
-        "gates": [g.model_dump(exclude_none=True) for g in scenario.root.gate],
-        "datasets": datasets,
-        "algorithms": algorithms,
-        "wanted": {cell: list(keys) for cell, keys in wanted.items()},
-        "known_rows": known_rows,
-        "of_label": of_label,
-        "grants": grants,
-        "planted_as": planted_as,
-        "attacks": _threats(plan),
-        "families": families({g.data.classes for g in plan.groups if g.role == "audit"}),
-        "defenses": _defenses(plan),
-        "treats": treating(),
-        "scenario_file": _shown(scenario.origin.file),
-        "scenario_source": _source(scenario, folder),
-        "looks": looks,
-        "gate_lines": _gate_lines(scenario),
-        "who": os.environ.get(AUDITOR, ""),
-        "command": {
-            "scenario": _asked(scenario),
-            "set": list(scenario.overrides),
-        },
-        "when": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S"),
-        "data": {g.data.name: g.data.digest for g in plan.groups},
-        "classes": {g.data.name: g.data.classes for g in plan.groups},
-        "files": _files(scenario, plan),
-        "tables": {
-            g.data.name: {
-                "tables": list(g.data.tables),
-                "overlap": dict(g.data.overlap),
-                "alignment": [dict(a) for a in g.data.alignment],
-            }
-            for g in plan.groups
-            if g.data.tables or g.data.alignment
-        },
-        "refused": [asdict(r) for r in plan.refused],
-        "notes": list(plan.notes),
-        "visibility": list(plan.visibility),
-        "device": device,
-        "versions": versions(),
+        g.data.name: {
+            "tables": list(g.data.tables),
+            "overlap": dict(g.data.overlap),
+            "alignment": [dict(a) for a in g.data.alignment],
+        }
+        for g in plan.groups
+        if g.data.tables or g.data.alignment
     }
 
 
@@ -129,7 +134,7 @@ def _gate_lines(scenario: Scenario) -> list[int]:
     return [p.line if p.file == origin.file or not p.line else above for p in places]
 
 
-def _source(scenario: Scenario, folder: Path) -> dict[str, Any]:
+def _source(scenario: Scenario, folder: Path) -> Table:
     """Where the scenario's file is, seen from the results, and what it held; for `edited`."""
     path = scenario.base / Path(scenario.origin.file).name
     if not path.is_file():
@@ -164,27 +169,27 @@ def _asked(scenario: Scenario) -> str:
     return file.stem if file.stem in packaged_scenarios() else ""
 
 
-def edited(record: Mapping[str, Any], folder: Path) -> Path | None:
+def edited(record: AuditRecord, folder: Path) -> Path | None:
     """The scenario's file, if it is still there and holds something else than was audited."""
-    source = record.get("scenario_source") or {}
+    source = record.scenario_source
     path = folder / str(source.get("path", ""))
     if not source or not path.is_file():
         return None
     return None if _held(path) == source.get("digest") else Path(os.path.relpath(path))
 
 
-def edited_tables(record: Mapping[str, Any], folder: Path) -> list[Path]:
+def edited_tables(record: AuditRecord, folder: Path) -> list[Path]:
     """The tables that are still there and hold something else than was audited."""
-    source = record.get("scenario_source") or {}
+    source = record.scenario_source
     base = (folder / str(source.get("path", ""))).parent
-    held = {base / name: digest for name, digest in (record.get("files") or {}).items()}
+    held = {base / name: digest for name, digest in record.files.items()}
     return [
         Path(os.path.relpath(path)) for path, digest in held.items()
         if source and path.is_file() and os.access(path, os.R_OK) and _held(path) != digest
     ]  # fmt: skip
 
 
-def regated(record: Mapping[str, Any], scenario: str) -> dict[str, Any]:
+def regated(record: AuditRecord, scenario: str) -> AuditRecord:
     """The record with the gates of an edited scenario.
 
     Args:
@@ -194,9 +199,9 @@ def regated(record: Mapping[str, Any], scenario: str) -> dict[str, Any]:
     Raises:
         ConfigError: more than gates was edited, so that the results are not those of it.
     """
-    overrides = (record.get("scenario_source") or {}).get("overrides", [])
+    overrides = record.scenario_source.get("overrides", [])
     loaded = load_scenario(scenario, overrides)
-    before, after = tomllib.loads(str(record["scenario_toml"])), loaded.resolved()
+    before, after = tomllib.loads(record.scenario_toml), loaded.resolved()
     after = json.loads(json.dumps(after))
     same = ("name", "gate")
     changed = [k for k in {**before, **after} if k not in same]
@@ -208,14 +213,14 @@ def regated(record: Mapping[str, Any], scenario: str) -> dict[str, Any]:
             "is stored and still asked for is not trained again."
         )
     gates = loaded.root.gate
-    return {
-        **record,
-        "gates": [g.model_dump(exclude_none=True) for g in gates],
-        "gate_lines": _gate_lines(loaded),
-        "scenario_toml": loaded.to_toml(),
-        "scenario_hash": loaded.hash,
-        "scenario_file": _shown(scenario),
-    }
+    return replace(
+        record,
+        gates=[g.model_dump(exclude_none=True) for g in gates],
+        gate_lines=_gate_lines(loaded),
+        scenario_toml=loaded.to_toml(),
+        scenario_hash=loaded.hash,
+        scenario_file=_shown(scenario),
+    )
 
 
 def _listed(value: Any) -> Any:
@@ -232,18 +237,18 @@ def _shown(file: str) -> str:
     return (path.relative_to(Path.cwd()) if below else Path(path.name)).as_posix()
 
 
-def _threats(plan: Plan) -> dict[str, dict[str, Any]]:
+def _threats(plan: Plan) -> Mapping[str, Table]:
     """What every attack of the audit is and needs, by key."""
     every = [a for g in plan.groups if g.role == "audit" for a in g.attacks]
     every += [r.attack for r in plan.refused if r.role == "audit"]
     return threats(every)
 
 
-def threats(specs: Iterable[AttackSpec]) -> dict[str, dict[str, Any]]:
+def threats(specs: Iterable[AttackSpec]) -> Mapping[str, Table]:
     """What attacks are and need, by key, so that a report can say it without importing them."""
     from vflsec.core.view import as_needs
 
-    out = {}
+    out: dict[str, dict[str, Any]] = {}
     for spec in specs:
         entry = registry.attacks.entry(spec.name)
         attack = registry.attacks.create(spec.name, spec.params)

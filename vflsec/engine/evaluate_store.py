@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
+from vflsec.audit.record import AuditRecord
 from vflsec.report.notebook import Audit
 from vflsec.storage.results_folder import withdraw
 from vflsec.storage.store import Store
@@ -14,7 +14,7 @@ __all__ = ["judge"]
 
 def judge(
     store: Store,
-    record: Mapping[str, Any] | None = None,
+    record: AuditRecord | None = None,
     *,
     seconds: float | None = None,
     partial: bool = False,
@@ -36,21 +36,20 @@ def judge(
     from vflsec.report.outputs import write_reports
 
     record = store.record() if record is None else record
-    results = store.results(record["wanted"])
-    shard = str(record.get("shard", ""))
-    partial = partial or bool(shard)
+    results = store.results(record.wanted)
+    partial = partial or bool(record.shard)
     evaluation = evaluate(record, results, partial=partial, **how)
-    complete = not partial and not store.unfinished(record["wanted"])
+    complete = not partial and not store.unfinished(record.wanted)
     code = evaluation.exit_code
     if not complete and code == 0:
         code = 3  # what was not measured cannot pass
     summary = summary_of(record, evaluation, results, seconds)
-    summary |= {"complete": complete, "exit_code": code, "shard": shard}
+    summary |= {"complete": complete, "exit_code": code, "shard": record.shard}
     summary["command"] = here(summary, store.folder)
     if export:
         if not partial:  # killed in between, no report stands beside another one's summary
             withdraw(store.folder)
-        write_exports(store.folder, str(record["scenario_toml"]), evaluation.frame, summary)
+        write_exports(store.folder, record.scenario_toml, evaluation.frame, summary)
         if not partial:
             write_reports(store.folder, summary)
     return Audit(store.folder, evaluation.frame, summary, evaluation.verdicts, code)

@@ -6,10 +6,12 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from vflsec.audit.record import AuditRecord
 from vflsec.engine.evaluate_store import judge
 from vflsec.errors import ConfigError
 from vflsec.report.notebook import Audit
@@ -70,20 +72,20 @@ def merge(folders: Sequence[str | Path], out: str | Path, *, fresh: bool = False
             withdraw(target)
             merged = stack.enter_context(Store(target))
             record = _whole(sources, records, target)
-            merged.set_meta("audit", record)
+            merged.keep(record)
             try:
                 for store in stores:
-                    merged.take(store, record["wanted"])
+                    merged.take(store, record.wanted)
             except ConfigError:  # half of two truths would be judged by whoever asks next
                 merged.close()
                 clear(target)
                 raise
-            _take_views(sources, target, record["wanted"])
-            missing = merged.unfinished(record["wanted"])
+            _take_views(sources, target, record.wanted)
+            missing = merged.unfinished(record.wanted)
             return judge(merged, record, partial=bool(missing))
 
 
-def _same(folders: Sequence[Path], records: Sequence[Mapping[str, Any]]) -> None:
+def _same(folders: Sequence[Path], records: Sequence[AuditRecord]) -> None:
     """Refuse folders that are not parts of one audit."""
     for folder, record in zip(folders[1:], records[1:], strict=True):
         for key, what in _SAME.items():
@@ -96,8 +98,8 @@ def _same(folders: Sequence[Path], records: Sequence[Mapping[str, Any]]) -> None
                 )
 
 
-def _compared(record: Mapping[str, Any], key: str) -> Any:
-    found = record.get(key)
+def _compared(record: AuditRecord, key: str) -> Any:
+    found = getattr(record, key)
     if key == "versions":
         return {k: v for k, v in (found or {}).items() if k != "python"}
     if key == "wanted":
@@ -111,22 +113,20 @@ def _short(value: Any) -> str:
     return ", ".join(f"{k} {v}" for k, v in value.items())
 
 
-def _whole(
-    folders: Sequence[Path], records: Sequence[Mapping[str, Any]], out: Path
-) -> dict[str, Any]:
+def _whole(folders: Sequence[Path], records: Sequence[AuditRecord], out: Path) -> AuditRecord:
     """The record of the audit that the shards are parts of."""
-    record = dict(records[0])
-    record.pop("shard", None)
-    record["device"] = "+".join(sorted({str(r["device"]) for r in records}))
-    source = record.get("scenario_source") or {}
-    if source.get("path"):  # is told as seen from the results
-        there = (folders[0].resolve() / str(source["path"])).resolve()
-        try:
-            path = os.path.relpath(there, out.resolve())
-        except ValueError:  # on another drive
-            path = str(there)
-        record["scenario_source"] = {**source, "path": path}
-    return record
+    whole = replace(
+        records[0], shard="", device="+".join(sorted({str(r.device) for r in records}))
+    )  # fmt: skip
+    source = whole.scenario_source
+    if not source.get("path"):
+        return whole
+    there = (folders[0].resolve() / str(source["path"])).resolve()  # as seen from the results
+    try:
+        path = os.path.relpath(there, out.resolve())
+    except ValueError:  # on another drive
+        path = str(there)
+    return replace(whole, scenario_source={**source, "path": path})
 
 
 def _take_views(folders: Sequence[Path], out: Path, wanted: Mapping[str, Any]) -> None:

@@ -42,10 +42,10 @@ def refuse_damaged(folder: Path, summary: Mapping[str, Any]) -> None:
         return
     with Store(folder, readonly=True) as store, store.reading():
         record = store.record()
-        store.results(record["wanted"])
-        if record["scenario_hash"] != summary["scenario_hash"]:
+        store.results(record.wanted)
+        if record.scenario_hash != summary["scenario_hash"]:
             why = "was made from another audit's results than those beside it"
-        elif summary["complete"] and store.unfinished(record["wanted"]):
+        elif summary["complete"] and store.unfinished(record.wanted):
             why = "speaks of results that are no longer beside it"
         else:
             return

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vflsec.audit.record import AuditRecord
 from vflsec.config.scenario import Scenario, load_scenario
 from vflsec.core import check
 from vflsec.data.in_memory import on_disk
@@ -162,17 +163,19 @@ def _run(
             try:
                 who = strong_attacker.attacker(plan, store, loaded.root.audit.attacker, do)
                 plan = strong_attacker.settled(plan, who, loaded, backend.load_source)
-                record = record_of(loaded, plan, where, how.looks, folder) | {"attacker": who}
+                record = replace(
+                    record_of(loaded, plan, where, how.looks, folder),
+                    attacker=who, shard=str(how.part or ""),
+                )  # fmt: skip
                 if how.part is not None:
-                    record["shard"] = str(how.part)
                     parts = divided(plan.groups, how.part.of)
                     plan = replace(plan, groups=parts[how.part.index - 1])
-                if was := made_before(store.made_with(record["wanted"]), record["versions"]):
+                if was := made_before(store.made_with(record.wanted), record.versions):
                     reporter.note(
                         f"What is stored in {folder} was made with {was}, and stays; --fresh "
                         "trains it again."
                     )
-                store.set_meta("audit", record)
+                store.keep(record)
                 _refuse(store, plan)
                 do(plan, record=record)
             except KeyboardInterrupt:
@@ -211,7 +214,7 @@ def _stored(store: Store, plan: Plan) -> int:
 
 def _work(
     store: Store, plan: Plan, *, given: Backend | None, device: str, how: Options,
-    reporter: Reporter, lock: Lock, record: Mapping[str, Any] | None = None,
+    reporter: Reporter, lock: Lock, record: AuditRecord | None = None,
 ) -> None:  # fmt: skip
     """Do what is missing of a plan; `record` is what the exports are made by meanwhile, if any."""
 
@@ -280,14 +283,14 @@ class _Exports:
     """Rewrites the exports as results come, after the first seconds, in a tenth of the time."""
 
     def __init__(
-        self, store: Store, reporter: Reporter, lock: Lock, record: Mapping[str, Any] | None
+        self, store: Store, reporter: Reporter, lock: Lock, record: AuditRecord | None
     ) -> None:
         self.store, self.reporter, self.lock, self.record = store, reporter, lock, record
         self.next = time.monotonic() + FIRST
 
     def prepare(self) -> None:
         """Import what the reports need, while the last workers work."""
-        if self.record is not None and not self.record.get("shard"):
+        if self.record is not None and not self.record.shard:
             import vflsec.audit.evaluate  # noqa: F401
             from vflsec.report.outputs import prepare
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from vflsec.audit import leakage
 from vflsec.audit.controls import LEAST
+from vflsec.audit.result_row import read_rows
 from vflsec.engine.dry_run import make_plan
 from vflsec.plan.strong import SEEDS, STRONG, Chosen
 from vflsec.plan.values import TUNING, Plan, Setting
@@ -136,17 +137,12 @@ Place = tuple[str, float | None, str]
 def _gained(results: Sequence[CellResult]) -> dict[Place, dict[str, dict[int, float]]]:
     """Advantages by seed of each attack's key, after the last phase, in its primary metric."""
     frame = leakage.results_frame(row for r in results for row in leakage.records(r))
-    rows = [
-        r
-        for r in leakage.rows_of(frame)
-        if r["attack"] and r["metric"] == r["primary"] and not math.isnan(r["advantage"])
-    ]
+    rows = [r for r in read_rows(frame) if r.is_main and r.advantage is not None]
     out: dict[Place, dict[str, dict[int, float]]] = {}
     for r in rows:
-        if r["phase"] == rows[-1]["phase"]:
-            strength = None if math.isnan(r["strength"]) else r["strength"]
-            by_attack = out.setdefault((r["defense"], strength, r["split"]), {})
-            by_attack.setdefault(r["attack_key"], {})[int(r["seed"])] = r["advantage"]
+        if r.phase == rows[-1].phase:
+            by_attack = out.setdefault((r.defense, r.strength, r.split), {})
+            by_attack.setdefault(r.attack_key, {})[r.seed] = r.advantage or 0.0
     return out
 
 

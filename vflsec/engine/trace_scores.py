@@ -16,6 +16,7 @@ from torch import Tensor
 from vflsec.audit.gate import Gate
 from vflsec.audit.gate_checks import unanswerable
 from vflsec.audit.leakage import UNDEFENDED, defense_point, records, results_frame, rows_of
+from vflsec.audit.record import AuditRecord
 from vflsec.audit.scoring import scored
 from vflsec.audit.truth import SCORED
 from vflsec.core import check
@@ -104,7 +105,7 @@ def score(
     with claim(Path(out)), Store(Path(out)) as store:
         if store.meta("audit") is not None:
             raise ConfigError(f"{out}: holds an audit already. Give a new folder.")
-        store.set_meta("audit", _with_controls(record, controls))
+        store.keep(_with_controls(record, controls))
         for result, of in [*zip(results, attacks, strict=True), *controls]:
             store.commit(result, list({p.spec.key: p.spec for p in of}.values()))
         return judge(store)
@@ -149,15 +150,21 @@ def _controls(
 
 
 def _with_controls(
-    record: dict[str, Any], controls: Sequence[tuple[CellResult, Sequence[Prepared]]]
-) -> dict[str, Any]:
+    record: AuditRecord, controls: Sequence[tuple[CellResult, Sequence[Prepared]]]
+) -> AuditRecord:
     """An audit's record, which says that it has a positive control."""
-    for r, of in controls:
-        record["datasets"][f"control:{r.key}"] = trace_positive_control.NAME
-        record["algorithms"][f"control:{r.key}"] = r.spec.algorithm
-        record["wanted"][r.key] = list(dict.fromkeys(p.spec.key for p in of))
-        record["classes"][trace_positive_control.NAME] = int(r.facts["classes"])
-    return record
+    if not controls:
+        return record
+    name, (last, _) = trace_positive_control.NAME, controls[-1]
+    made = {f"control:{r.key}": r.spec.algorithm for r, _ in controls}
+    asked = {r.key: list(dict.fromkeys(p.spec.key for p in of)) for r, of in controls}
+    return replace(
+        record,
+        datasets={**record.datasets, **dict.fromkeys(made, name)},
+        algorithms={**record.algorithms, **made},
+        wanted={**record.wanted, **asked},
+        classes={**record.classes, name: int(last.facts["classes"])},
+    )
 
 
 def _answerable(results: Sequence[CellResult], gates: Sequence[Mapping[str, Any]]) -> None:
@@ -409,36 +416,31 @@ def _record(
     gates: Sequence[Mapping[str, Any]],
     confidence: float,
     notes: Sequence[str],
-) -> dict[str, Any]:
+) -> AuditRecord:
     """What judging needs, in the form that an audit of trainings leaves."""
     every = {p.spec.key: p for of in attacks for p in of}
-    return {
-        "name": frozen.sources[0].manifest.run.dataset or "trace",
-        "scenario_hash": "",
-        "scenario_toml": "",
-        "confidence": confidence,
-        "gates": [dict(g) for g in gates],
-        "datasets": {f"audit:{r.key}": r.spec.data["name"] for r in results},
-        "algorithms": {f"audit:{r.key}": r.spec.algorithm for r in results},
-        "wanted": {
+    return AuditRecord(
+        name=frozen.sources[0].manifest.run.dataset or "trace",
+        scenario_hash="",
+        scenario_toml="",
+        confidence=confidence,
+        gates=[dict(g) for g in gates],
+        datasets={f"audit:{r.key}": r.spec.data["name"] for r in results},
+        algorithms={f"audit:{r.key}": r.spec.algorithm for r in results},
+        wanted={
             r.key: list(dict.fromkeys(p.spec.key for p in of))
             for r, of in zip(results, attacks, strict=True)
         },
-        "known_rows": {k: p.spec.known_rows for k, p in every.items()},
-        "of_label": {k: p.spec.of_label for k, p in every.items() if p.spec.of_label},
-        "grants": {k: p.spec.grants for k, p in every.items() if p.spec.grants},
-        "attacks": threats(p.spec for p in every.values()),
-        "families": families({int(r.facts["classes"]) for r in results}),
-        "defenses": {},
-        "scenario_file": "",
-        "looks": 1,
-        "gate_lines": [],
-        "when": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S"),
-        "data": {_recording(r.spec): r.spec.data["digest"] for r in results},
-        "classes": {r.spec.data["name"]: int(r.facts["classes"]) for r in results},
-        "refused": [],
-        "notes": list(notes),
-        "visibility": [],
-        "device": "cpu",
-        "versions": versions(),
-    }
+        known_rows={k: p.spec.known_rows for k, p in every.items()},
+        of_label={k: p.spec.of_label for k, p in every.items() if p.spec.of_label},
+        grants={k: p.spec.grants for k, p in every.items() if p.spec.grants},
+        attacks=threats(p.spec for p in every.values()),
+        families=families({int(r.facts["classes"]) for r in results}),
+        when=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S"),
+        data={_recording(r.spec): r.spec.data["digest"] for r in results},
+        classes={r.spec.data["name"]: int(r.facts["classes"]) for r in results},
+        refused=[],
+        notes=list(notes),
+        device="cpu",
+        versions=versions(),
+    )

@@ -296,38 +296,52 @@ def thaw(folder: str | Path, limits: Limits | None = None) -> Frozen:
     """
     read = _In(Path(folder), limits or Limits())
     try:
-        sources = [
-            Source(
-                load(json.dumps(s["manifest"]).encode(), Manifest, "answers.json"),
-                str(s["digest"]),
-                [(read.rows(g["rows"]), str(g["sha256"])) for g in s.get("granted", ())],
-                {str(who): [str(c) for c in of] for who, of in s.get("gaps", {}).items()},
-                [_ledger_row(r) for r in s.get("ledger", ())],
-                [(str(kind), str(name)) for kind, name in s.get("unread", ())],
-            )
-            for s in read.index["sources"]
-        ]  # fmt: skip
-        _one_run_each(sources, read.limits)
-        said = read.index.get("notes", [])
-        if not (isinstance(said, list) and all(isinstance(n, str) for n in said)):
-            raise ValueError("notes are sentences")
-        answers: list[list[Answer]] = [[] for _ in sources]
-        labelled: list[list[NDArray[np.int64]]] = [[] for _ in sources]
-        for i, answer in _answers(read, read.index["answers"], sources):
-            answers[i].append(answer)
-        for entry in read.index["answers"]:
-            if entry["labelled"]:
-                labelled[entry["source"]].append(read.rows(entry["labelled"]))
-        planted = {}
-        for of in read.index.get("planted", ()):
-            mine = _answers(read, of["answers"], sources)
-            planted[_place(of, sources)] = Planted([a for _, a in mine], read.labels(of["labels"]))
+        return _frozen(read)
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as why:
         if isinstance(why, VflsecError):
             raise
         raise TraceError(f"answers.json: is damaged ({type(why).__name__}: {why}).") from None
-    every = [np.unique(np.concatenate([*x, np.empty(0, np.int64)])) for x in labelled]
-    return Frozen(sources, answers, every, said, planted)
+
+
+def _frozen(read: _In) -> Frozen:
+    """What the index of a folder says.
+
+    Raises:
+        ValueError: it says what cannot be, as do the others that :func:`thaw` catches.
+    """
+    sources = [_source(read, s) for s in read.index["sources"]]
+    _one_run_each(sources, read.limits)
+    said = read.index.get("notes", [])
+    if not (isinstance(said, list) and all(isinstance(n, str) for n in said)):
+        raise ValueError("notes are sentences")
+    answers: list[list[Answer]] = [[] for _ in sources]
+    for i, answer in _answers(read, read.index["answers"], sources):
+        answers[i].append(answer)
+    planted = {}
+    for of in read.index.get("planted", ()):
+        mine = _answers(read, of["answers"], sources)
+        planted[_place(of, sources)] = Planted([a for _, a in mine], read.labels(of["labels"]))
+    return Frozen(sources, answers, _labelled(read, len(sources)), said, planted)
+
+
+def _source(read: _In, entry: Mapping[str, Any]) -> Source:
+    return Source(
+        load(json.dumps(entry["manifest"]).encode(), Manifest, "answers.json"),
+        str(entry["digest"]),
+        [(read.rows(g["rows"]), str(g["sha256"])) for g in entry.get("granted", ())],
+        {str(who): [str(c) for c in of] for who, of in entry.get("gaps", {}).items()},
+        [_ledger_row(r) for r in entry.get("ledger", ())],
+        [(str(kind), str(name)) for kind, name in entry.get("unread", ())],
+    )
+
+
+def _labelled(read: _In, count: int) -> list[NDArray[np.int64]]:
+    """For each source, rows of training whose class shares are the level of chance."""
+    found: list[list[NDArray[np.int64]]] = [[np.empty(0, np.int64)] for _ in range(count)]
+    for entry in read.index["answers"]:
+        if entry["labelled"]:
+            found[entry["source"]].append(read.rows(entry["labelled"]))
+    return [np.unique(np.concatenate(rows)) for rows in found]
 
 
 def _place(entry: Mapping[str, Any], sources: Sequence[Source]) -> int:

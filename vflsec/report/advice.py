@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
 
 from vflsec.audit.gate_selection import bare
 from vflsec.audit.rounding import exact
@@ -12,20 +11,15 @@ from vflsec.report.attack_families import reads
 from vflsec.report.coverage import uncovered
 from vflsec.report.first_screen import price, spots
 from vflsec.report.sanitize import clean
+from vflsec.report.summary import GateAsked, GridRow, Judged, Summary
+from vflsec.report.tree import Step
 from vflsec.report.ungated_leaks import deployed, parts
 from vflsec.report.verdicts import headline, place
 
-__all__ = ["Step", "command", "next_steps"]
+__all__ = ["command", "next_steps"]
 
 
-class Step(NamedTuple):
-    """What to do now, and the command that does it ('' if none does)."""
-
-    text: str
-    command: str = ""
-
-
-def command(summary: Mapping[str, Any], verb: str, *more: str) -> str:
+def command(summary: Summary, verb: str, *more: str) -> str:
     """A command about this audit that works when it is pasted; '' where it was no file.
 
     Args:
@@ -33,13 +27,13 @@ def command(summary: Mapping[str, Any], verb: str, *more: str) -> str:
         verb: ``audit`` or ``tune`` name the scenario, any other the results directory.
         more: further words.
     """
-    about = summary.get("command") or {}
-    folder, scenario = about.get("folder", ""), about.get("scenario", "")
+    about = summary.command
+    folder, scenario = about.folder, about.scenario
     if verb in ("audit", "tune"):
         if not scenario:
             return ""
         last: dict[str, str] = {}
-        for text in about.get("set", ()):  # the last of a key stands, in its place
+        for text in about.set:  # the last of a key stands, in its place
             last.pop(key := text.partition("=")[0].strip(), None)
             last[key] = text
         given = [x for s in last.values() for x in ("--set", s)]
@@ -53,16 +47,16 @@ def command(summary: Mapping[str, Any], verb: str, *more: str) -> str:
     return clean(shlex.join(words))
 
 
-def next_steps(summary: Mapping[str, Any]) -> list[Step]:
+def next_steps(summary: Summary) -> list[Step]:
     """What to do now, most urgent first; chosen by the codes of verdicts, never by their words."""
     found, _ = headline(summary)
     if found in _BEFORE_ANY_VERDICT:
         return [_BEFORE_ANY_VERDICT[found](summary)]
-    open_ = [v for v in summary["gates"] if v["verdict"] == "INCONCLUSIVE"]
+    open_ = [v for v in summary.gates if v.verdict == "INCONCLUSIVE"]
     out = [step for steps in _OF_VERDICTS for step in steps(open_, summary)]
     if open_ and not out:
         v = open_[0]
-        text = f"What keeps '{clean(v['label'])}' open: {clean(v['reason'])}"
+        text = f"What keeps '{clean(v.label)}' open: {clean(v.reason)}"
         out.append(Step(text, "vflsec show gate"))
     out += _insensitive(summary)
     out += _limits(summary)
@@ -74,8 +68,8 @@ def next_steps(summary: Mapping[str, Any]) -> list[Step]:
     return out + _uncovered(summary)
 
 
-def _no_gate(summary: Mapping[str, Any]) -> Step:
-    if not summary["attacks"]:
+def _no_gate(summary: Summary) -> Step:
+    if not summary.attacks:
         return Step(
             "Nothing was attacked: add an [[attack]] to see what leaks, and a [[gate]] with a "
             "limit.", "vflsec list attacks",
@@ -86,7 +80,7 @@ def _no_gate(summary: Mapping[str, Any]) -> Step:
     )
 
 
-def _unfinished(summary: Mapping[str, Any]) -> Step:
+def _unfinished(summary: Summary) -> Step:
     return Step(
         "Run the same audit again: it goes on from what is stored, and tries again what failed.",
         command(summary, "audit"),
@@ -95,28 +89,28 @@ def _unfinished(summary: Mapping[str, Any]) -> Step:
 
 _BEFORE_ANY_VERDICT = {"NO GATE": _no_gate, "UNFINISHED": _unfinished}
 
-Open = Sequence[Mapping[str, Any]]
+Open = Sequence[Judged]
 """Verdicts that are INCONCLUSIVE."""
 
 
-def _exceeded(open_: Open, summary: Mapping[str, Any]) -> list[Step]:
-    failed = [v["dataset"] for v in summary["gates"] if v["verdict"] == "FAIL"]
+def _exceeded(open_: Open, summary: Summary) -> list[Step]:
+    failed = [v.dataset for v in summary.gates if v.verdict == "FAIL"]
     return [_cure(dataset, summary) for dataset in dict.fromkeys(failed)]
 
 
-def _not_validated(open_: Open, summary: Mapping[str, Any]) -> list[Step]:
+def _not_validated(open_: Open, summary: Summary) -> list[Step]:
     """What to do where nothing shows that an attack works."""
-    places = [place for v in open_ for place in v.get("dead", ())]
-    found = {k: a for k, a in sorted(summary["alive"].items()) if a.get("place") in places}
+    places = [place for v in open_ for place in v.dead]
+    found = {k: a for k, a in sorted(summary.alive.items()) if a.place in places}
     if not found:
         return []
-    never = any(a.get("code") == "never_undefended" for a in found.values())
+    never = any(a.code == "never_undefended" for a in found.values())
     if never and not command(summary, "audit"):
         return [
             Step("Record the system without a defense too (run={'defense': 'none'}), as often, and "
                  "give those traces to the same audit: only beside them anything can pass.")
         ]  # fmt: skip
-    first = next(iter(found.values()))["place"]["attack"]
+    first = next(iter(found.values())).place.attack
     return [
         Step(f"Not shown to work, so their silence proves nothing: {clean(', '.join(found))}. "
              "Check their settings, grant more (known_rows, or aux_rows for columns), or name "
@@ -124,9 +118,9 @@ def _not_validated(open_: Open, summary: Mapping[str, Any]) -> list[Step]:
     ]  # fmt: skip
 
 
-def _more_seeds(open_: Open, summary: Mapping[str, Any]) -> list[Step]:
+def _more_seeds(open_: Open, summary: Summary) -> list[Step]:
     """How to add the seeds that would decide what is open."""
-    more = max((v.get("more_seeds") or 0 for v in open_), default=0)
+    more = max((v.more_seeds or 0 for v in open_), default=0)
     if not more:
         return []
     if not command(summary, "audit"):
@@ -134,32 +128,32 @@ def _more_seeds(open_: Open, summary: Mapping[str, Any]) -> list[Step]:
             Step("Decide what is open with more seeds: give records of further runs, which differ "
                  "in the seed only, to one audit.")
         ]  # fmt: skip
-    budget = str(max(v["n"] for v in open_) + max(more, 5))
+    budget = str(max(v.n for v in open_) + max(more, 5))
     return [
         Step("Decide what is open with more seeds; what is stored is not trained again.",
              command(summary, "audit", "--until-decided", budget))
     ]  # fmt: skip
 
 
-def _stuck(open_: Open, summary: Mapping[str, Any]) -> list[Step]:
+def _stuck(open_: Open, summary: Summary) -> list[Step]:
     """What to do where no number of seeds decides."""
-    stuck = [v for v in open_ if v.get("stuck")]
+    stuck = [v for v in open_ if v.stuck]
     if not stuck:
         return []
     return [
-        Step(f"Seeds do not decide '{clean(stuck[0]['label'])}'. More labelled rows (known_rows) "
+        Step(f"Seeds do not decide '{clean(stuck[0].label)}'. More labelled rows (known_rows) "
              "for the attack and its controls may, or another strength or limit.",
              "vflsec show attack")
     ]  # fmt: skip
 
 
-def _insensitive(summary: Mapping[str, Any]) -> list[Step]:
+def _insensitive(summary: Summary) -> list[Step]:
     """What to do where a gate passed and a leak above its limit may have gone unfound."""
-    found = [v for v in summary["gates"] if _UNFOUND & set(v.get("warnings", ()))]
+    found = [v for v in summary.gates if _UNFOUND & set(v.warnings)]
     if not found:
         return []
-    more = max(v["more_seeds"] or 0 for v in found)
-    seeds = ["--seeds", str(max(v["n"] for v in found) + more)]
+    more = max(v.more_seeds or 0 for v in found)
+    seeds = ["--seeds", str(max(v.n for v in found) + more)]
     return [
         Step("A leak above a gate's limit may have gone unfound. Add seeds; with detect in a "
              "[[gate]] only an audit passes that would have found so much.",
@@ -171,9 +165,9 @@ _UNFOUND = {"insensitive", "question_underpowered"}
 """Warnings of a PASS that more seeds or rows would mend."""
 
 
-def _uncovered(summary: Mapping[str, Any]) -> list[Step]:
+def _uncovered(summary: Summary) -> list[Step]:
     """Attacks of families that were not run, although the messages they need were sent."""
-    gaps = uncovered(summary) if summary.get("scenario") else []  # a trace was asked for all
+    gaps = uncovered(summary) if summary.scenario else []  # a trace was asked for all
     if not gaps:
         return []
     return [
@@ -184,37 +178,37 @@ def _uncovered(summary: Mapping[str, Any]) -> list[Step]:
     ]  # fmt: skip
 
 
-def _limits(summary: Mapping[str, Any]) -> list[Step]:
+def _limits(summary: Summary) -> list[Step]:
     """What leaks where the system is judged and no gate limits: a gate, and what may stop it."""
     found = deployed(summary)
     if not found:
         return []
-    p = found[0]
-    kinds = reads((summary["attacks"].get(p["attack_key"]) or {}).get("needs", ()))
-    treats = [n for k in kinds for n in (summary.get("treats") or {}).get(k, ())]
+    p = found[0].point
+    kinds = reads(summary.attacks[p.attack_key].needs if p.attack_key in summary.attacks else ())
+    treats = [n for k in kinds for n in summary.treats.get(k, ())]
     text = (
         f"No gate limits {parts(found)} at {place(p)}. If that must not be told, add a [[gate]] "
-        f'with target = "{clean(p["target"])}"'
+        f'with target = "{clean(p.target)}"'
     )
     if not treats:
         return [Step(f"{text}, and look for a defense.", "vflsec list defenses")]
-    asked = _sought(p["dataset"], summary)
+    asked = _sought(p.dataset, summary)
     asked = [w for w in asked if w.startswith("--") and w != "--target"]
-    words = ["--defense", treats[0], *asked, "--target", clean(p["target"])]
+    words = ["--defense", treats[0], *asked, "--target", clean(p.target)]
     return [
         Step(f"{text}, and a defense of what is read ({' and '.join(sorted(kinds))}) beside the "
              "others. How strong it has to be:", command(summary, "tune", *words))
     ]  # fmt: skip
 
 
-def _failed(open_: Open, summary: Mapping[str, Any]) -> list[Step]:
+def _failed(open_: Open, summary: Summary) -> list[Step]:
     """What to do where a training or an attack has failed, or gave no figure."""
-    stuck = [v for v in open_ if v.get("rule") in ("failed_runs", "nothing_measured")]
+    stuck = [v for v in open_ if v.rule in ("failed_runs", "nothing_measured")]
     if not stuck:
         return []
     v = stuck[0]
-    text = f"'{clean(v['label'])}' stays open whatever the others find. {clean(v['reason'])}"
-    if any(p["failed"] for p in summary["points"]):
+    text = f"'{clean(v.label)}' stays open whatever the others find. {clean(v.reason)}"
+    if any(p.failed for p in summary.points):
         return [
             Step(f"{text} Mend that, and run the same audit again, which tries what failed again.",
                  command(summary, "audit"))
@@ -224,22 +218,22 @@ def _failed(open_: Open, summary: Mapping[str, Any]) -> list[Step]:
     ]
 
 
-def _reversed_ranking(open_: Open, summary: Mapping[str, Any]) -> list[Step]:
+def _reversed_ranking(open_: Open, summary: Summary) -> list[Step]:
     """What to do where a reversed ranking keeps a gate open and seeds do not close it."""
-    found = [v for v in open_ if v.get("rule") == "reversed_ranking" and not v.get("more_seeds")]
+    found = [v for v in open_ if v.rule == "reversed_ranking" and not v.more_seeds]
     if not found:
         return []
     v = found[0]
     text = (
-        f"{clean(v['attack'])} ranks in reverse at {place(v)}: take it for a leak to whoever knows "
+        f"{clean(v.attack)} ranks in reverse at {place(v)}: take it for a leak to whoever knows "
         "which way round it is. Grant known rows (known_rows), by which an attack tells that, and "
         "look for a strength that leaves nothing either way."
     )
-    tune = _search(v["dataset"], summary)
-    return [Step(text, tune or _show(v["attack"]))]
+    tune = _search(v.dataset, summary)
+    return [Step(text, tune or _show(v.attack))]
 
 
-_OF_VERDICTS: tuple[Callable[[Open, Mapping[str, Any]], list[Step]], ...] = (
+_OF_VERDICTS: tuple[Callable[[Open, Summary], list[Step]], ...] = (
     _exceeded, _not_validated, _failed, _reversed_ranking, _more_seeds, _stuck,
 )  # fmt: skip
 """Steps that verdicts ask for, most urgent first."""
@@ -250,59 +244,62 @@ def _show(attack: str) -> str:
     return shlex.join(["vflsec", "show", clean(bare(attack))])
 
 
-def _limit(gate: Mapping[str, Any]) -> list[str]:
+def _limit(gate: GateAsked) -> list[str]:
     """A gate's metric, limit and attacks as options of `vflsec gate`."""
-    out = ["--metric", gate["metric"]]
-    for key in ("max", "min", "detect"):
-        out += [f"--{key}={exact(gate[key])}"] if gate.get(key) is not None else []
-    for key in ("of", "attack", "adversary", "split", "target"):
-        out += [f"--{key}", gate[key]] if gate.get(key, "") not in ("*", "") else []
-    return out
+    out = ["--metric", gate.metric]
+    limits = {"max": gate.max, "min": gate.min, "detect": gate.detect}
+    out += [f"--{key}={exact(limit)}" for key, limit in limits.items() if limit is not None]
+    named = {"of": gate.of, "attack": gate.attack, "adversary": gate.adversary,
+             "split": gate.split, "target": gate.target}  # fmt: skip
+    return out + [
+        x for key, name in named.items() if name not in ("*", "") for x in (f"--{key}", name)
+    ]
 
 
-def _sought(dataset: str, summary: Mapping[str, Any]) -> list[str]:
+def _sought(dataset: str, summary: Summary) -> list[str]:
     """What the gates ask on a data set as options of `vflsec tune`, which has defaults."""
-    asked = [v["gate"] for v in summary["gates"] if v["dataset"] == dataset]
+    asked = [v.gate for v in summary.gates if v.dataset == dataset]
     out = []
     for option, metric in (("leak", "advantage"), ("drop", "utility_drop")):
         limits = _limits_of(asked, metric)
-        out += [f"--{option}={exact(min(g['max'] for g in limits))}"] if limits else []
-    targets = {g["target"] for g in _limits_of(asked, "advantage")}
+        out += [f"--{option}={exact(min(limits))}"] if limits else []
+    targets = {g.target for g in asked if _limits_of([g], "advantage")}
     one = len(targets) == 1 and targets != {"*"}
     return [*out, "--target", *targets] if one else out
 
 
-def _limits_of(gates: Open, metric: str) -> list[Mapping[str, Any]]:
-    return [g for g in gates if g["metric"] == metric and g["max"] is not None]
+def _limits_of(gates: Iterable[GateAsked], metric: str) -> list[float]:
+    return [g.max for g in gates if g.metric == metric and g.max is not None]
 
 
-def _cure(dataset: str, summary: Mapping[str, Any]) -> Step:
+def _cure(dataset: str, summary: Summary) -> Step:
     """The point that passes where the deployed one does not, or how to look for one."""
-    rows = [r for r in summary.get("grid") or [] if r["dataset"] == dataset]
-    best = min((r for r in rows if r["cheapest"]), key=lambda r: r["utility_drop"], default=None)
-    if best is not None and best["defense"] != "none" and best["strength"]:
-        return _use(best, summary)
-    good = [r for r in rows if r["passed"] == r["gates"]]
+    rows = [r for r in summary.grid if r.dataset == dataset]
+    cheapest = (r for r in rows if r.cheapest)
+    best = min(cheapest, key=lambda r: r.utility_drop or 0.0, default=None)
+    if best is not None and best.defense != "none" and best.strength:
+        return _use(best, exact(best.strength), summary)
+    good = [r for r in rows if r.passed == r.gates]
     return _deploy(good, summary) if good else _try_more(dataset, summary)
 
 
-def _use(best: Mapping[str, Any], summary: Mapping[str, Any]) -> Step:
+def _use(best: GridRow, strength: str, summary: Summary) -> Step:
     """How to judge the cheapest point that passes every gate."""
-    dataset = best["dataset"]
-    failed = (v for v in summary["gates"] if v["verdict"] == "FAIL")
-    asked = next(v["gate"] for v in failed if v["dataset"] == dataset)
-    more = ["--dataset", dataset, "--defense", best["defense"],
-            "--strength", exact(best["strength"]), *_limit(asked)]  # fmt: skip
+    dataset = best.dataset
+    failed = (v for v in summary.gates if v.verdict == "FAIL")
+    asked = next(v.gate for v in failed if v.dataset == dataset)
+    more = ["--dataset", dataset, "--defense", best.defense, "--strength", strength,
+            *_limit(asked)]  # fmt: skip
     return Step(
-        f"On {_data(dataset)} use {_to_write(best)} with {clean(best['algorithm'])}: it passes "
+        f"On {_data(dataset)} use {_to_write(best)} with {clean(best.algorithm)}: it passes "
         f"every gate and costs {price(best)}. Judge it alone, or set its strength in the scenario.",
         command(summary, "gate", *more),
     )
 
 
-def _deploy(good: Open, summary: Mapping[str, Any]) -> Step:
+def _deploy(good: Sequence[GridRow], summary: Summary) -> Step:
     """How to name points that pass every gate, of which the cost is not known."""
-    where = _data(good[0]["dataset"])
+    where = _data(good[0].dataset)
     if not command(summary, "audit"):
         return Step(
             f"On {where} every gate passes at {spots(good)}. If that is deployed, let the gate say "
@@ -315,7 +312,7 @@ def _deploy(good: Open, summary: Mapping[str, Any]) -> Step:
     )
 
 
-def _try_more(dataset: str, summary: Mapping[str, Any]) -> Step:
+def _try_more(dataset: str, summary: Summary) -> Step:
     """How to look for a point that passes where none that was tried does."""
     text = f"On {_data(dataset)} no point that was tried passes every gate."
     if not command(summary, "audit"):
@@ -333,20 +330,20 @@ def _data(dataset: str) -> str:
     return clean(dataset) or "the data"
 
 
-def _to_write(r: Mapping[str, Any]) -> str:
+def _to_write(r: GridRow) -> str:
     """A point of the grid with the strength that a scenario has to name."""
     shown = place(r)
-    if r["defense"] == "none" or not r["strength"]:
+    if r.defense == "none" or not r.strength:
         return shown
-    return clean(f"{r['defense']} {exact(r['strength'])}")
+    return clean(f"{r.defense} {exact(r.strength)}")
 
 
-def _search(dataset: str, summary: Mapping[str, Any]) -> str:
+def _search(dataset: str, summary: Summary) -> str:
     """The command that looks for a strength of a swept defense beyond the grid; '' if none is."""
     swept: dict[str, float] = {}
-    for r in summary.get("grid") or []:
-        if r["dataset"] == dataset and r["defense"].isidentifier() and r["defense"] != "none":
-            swept[r["defense"]] = max(swept.get(r["defense"], 0.0), r["strength"] or 0.0)
+    for r in summary.grid:
+        if r.dataset == dataset and r.defense.isidentifier() and r.defense != "none":
+            swept[r.defense] = max(swept.get(r.defense, 0.0), r.strength or 0.0)
     name = next((d for d, most in swept.items() if most), "")
     if not name:
         return ""

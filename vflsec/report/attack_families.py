@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from vflsec.core.message_kinds import KINDS
 from vflsec.plugins import registry
@@ -102,20 +101,20 @@ def reads(needs: Iterable[str]) -> set[str]:
     return {kind for w in words for kind in _THROUGH.get(w, (w,))}
 
 
-def members(summary: Mapping[str, Any] | None = None) -> dict[str, list[str]]:
+def members(listed: Mapping[str, Iterable[str]] | None = None) -> dict[str, list[str]]:
     """Registered attacks by family; those of no known family are :data:`OTHERS`.
 
     Args:
-        summary: of an audit, whose own list (``families``) is taken; None, or one of an earlier
+        listed: the families of an audit, as its summary has them; None, as in one of an earlier
             version, for what is registered here.
     """
-    given: Mapping[str, Iterable[str]] | None = (summary or {}).get("families")
-    known = {f.name for f in FAMILIES}
-    found: dict[str, list[str]] = {f.name: [] for f in FAMILIES}
-    if given is None:
+    pairs: list[tuple[str, str]]
+    if listed is None:
         pairs = [(e.family, e.name) for e in registry.attacks.entries().values()]
     else:
-        pairs = [(family, str(name)) for family, names in given.items() for name in names]
+        pairs = [(family, name) for family, names in listed.items() for name in names]
+    known = {f.name for f in FAMILIES}
+    found: dict[str, list[str]] = {f.name: [] for f in FAMILIES}
     for family, name in pairs:
         found.setdefault(family if family in known else OTHERS, []).append(name)
     return {family: sorted(names) for family, names in found.items()}

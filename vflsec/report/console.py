@@ -42,28 +42,23 @@ def hang(head: str, body: Text, style: str = "") -> Grid:
     return grid
 
 
-def print_report(report: Report, console: Console, *, whole: bool = False) -> None:
-    """The answers of an audit, in the order of the report's first screen.
+def print_report(report: Report, console: Console) -> None:
+    """A report that was built for a terminal, in short or as a whole."""
+    print_blocks(_seen(report), console)
 
-    Args:
-        report: of the audit.
-        console: where to print.
-        whole: with every figure and finding, which else a command is named for.
-    """
-    view = View.WHOLE if whole or not report.whole else View.TERMINAL
-    print_blocks(report.seen_by(view), console)
+
+def _seen(report: Report) -> tuple[tree.Section, ...]:
+    return report.seen_by(View.WHOLE if View.WHOLE in report.sections else View.TERMINAL)
 
 
 def print_leakage(report: Report, console: Console) -> None:
     """What was measured, without what follows from it."""
-    sections = report.seen_by(View.WHOLE)
-    print_blocks([s for s in sections if s.key == "leakage"], console)
+    print_blocks([s for s in _seen(report) if s.key == "leakage"], console)
 
 
 def print_gates(report: Report, console: Console) -> None:
     """Every gate with its verdict, point and reason."""
-    sections = report.seen_by(View.TERMINAL)
-    print_blocks([s for s in sections if s.key == "gates"], console)
+    print_blocks([s for s in _seen(report) if s.key == "gates"], console)
 
 
 def print_blocks(blocks: Iterable[tree.Block], console: Console) -> None:

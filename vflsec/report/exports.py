@@ -16,12 +16,15 @@ from typing import Any
 import pandas as pd
 
 from vflsec.audit import image_samples, strongest_attack
+from vflsec.audit.dosing import write_doses
 from vflsec.audit.evaluation import Evaluation, costs, made_before
 from vflsec.audit.exposure import outcomes
 from vflsec.audit.findings import format_verdict
 from vflsec.audit.gate import Verdict
-from vflsec.audit.leakage import POINT, rows_of
+from vflsec.audit.leakage import POINT
 from vflsec.audit.point import write_points
+from vflsec.audit.record import AuditRecord
+from vflsec.audit.tradeoff_curves import write_curves
 from vflsec.audit.validated import Validated, titles
 from vflsec.errors import ConfigError
 from vflsec.runtime.atomic_files import json_text, read_text, write_atomic
@@ -80,7 +83,7 @@ def _quoted(value: Any) -> Any:
 
 
 def summary_of(
-    record: Mapping[str, Any],
+    record: AuditRecord,
     evaluation: Evaluation,
     results: Sequence[CellResult],
     seconds: float | None,
@@ -89,53 +92,51 @@ def summary_of(
     cost = costs(record, results)
     told = [r for r in results if "versions" in r.facts]  # what they were trained with
     points = plain(write_points(evaluation.points))
-    lines = dict(zip(evaluation.asked, record.get("gate_lines", []), strict=False))
+    lines = dict(zip(evaluation.asked, record.gate_lines, strict=False))
     return plain(
         {
             "schema_version": SUMMARY_VERSION,
-            "name": record["name"],
-            "scenario_hash": record["scenario_hash"],
-            "data": record["data"],
-            "tables": record.get("tables", {}),
+            "name": record.name,
+            "scenario_hash": record.scenario_hash,
+            "data": record.data,
+            "tables": record.tables,
             "versions": {
                 name: _several(r.facts["versions"].get(name, now) for r in told) or now
-                for name, now in record["versions"].items()
+                for name, now in record.versions.items()
             },
-            "made_before": made_before((r.facts["versions"] for r in told), record["versions"]),
-            "device": _several(r.device for r in told) or record["device"],
-            "when": record.get("when", ""),
-            "who": record.get("who", ""),
-            "command": record.get("command", {}),
-            "scenario_file": record.get("scenario_file", ""),
-            "scenario": record["scenario_toml"],
+            "made_before": made_before((r.facts["versions"] for r in told), record.versions),
+            "device": _several(r.device for r in told) or record.device,
+            "when": record.when,
+            "who": record.who,
+            "command": record.command,
+            "scenario_file": record.scenario_file,
+            "scenario": record.scenario_toml,
             "parties": _parties(record, results),
-            "attacker": record.get("attacker", {"name": "default"}),
-            "attacks": record.get("attacks", {}),
-            "families": record.get("families"),
-            "defenses": record.get("defenses", {}),
-            "treats": record.get("treats", {}),
-            "confidence": record["confidence"],
-            "cells": {"planned": len(record["wanted"]), "finished": len(results)},
-            "curves": rows_of(evaluation.curves),
+            "attacker": record.attacker,
+            "attacks": record.attacks,
+            "families": record.families,
+            "defenses": record.defenses,
+            "treats": record.treats,
+            "confidence": record.confidence,
+            "cells": {"planned": len(record.wanted), "finished": len(results)},
+            "curves": write_curves(evaluation.curves),
             "points": points,
-            "leaks": strongest_attack.leaks(points, record["confidence"]),
-            "strongest": strongest_attack.strongest(points, record["confidence"]),
+            "leaks": strongest_attack.leaks(points, record.confidence),
+            "strongest": strongest_attack.strongest(points, record.confidence),
             "over_time": write_points(evaluation.over_time),
-            "dosing": list(evaluation.dosing),
+            "dosing": write_doses(evaluation.dosing),
             "labels": list(evaluation.labels),
             "pictures": list(image_samples.collected(record, results)),
             "grid": list(evaluation.grid),
-            "alive": _validated(evaluation.validated, record.get("grants", {})),
+            "alive": _validated(evaluation.validated, record.grants),
             "gates": [
                 _verdict(v) | {"label": v.gate.label, "line": lines.get(v.gate, 0)}
                 for v in evaluation.verdicts
             ],
             "findings": [asdict(found) for found in evaluation.findings],
-            "refused": record["refused"],
-            "notes": record["notes"],
-            "visibility": outcomes(
-                record.get("visibility", []), evaluation.frame, float(record["confidence"])
-            ),
+            "refused": record.refused,
+            "notes": record.notes,
+            "visibility": outcomes(record.visibility, evaluation.frame, float(record.confidence)),
             "cost": {
                 "training_seconds": sum(r.seconds for r in results),
                 "cpu_seconds": _cpu(results),
@@ -170,11 +171,11 @@ def _cpu(results: Sequence[CellResult]) -> float | None:
     return float(sum(spent)) if len(spent) == len(results) else None
 
 
-def _parties(record: Mapping[str, Any], results: Sequence[CellResult]) -> dict[str, Any]:
+def _parties(record: AuditRecord, results: Sequence[CellResult]) -> dict[str, Any]:
     """Per data set: parties (the active one first), sizes, and the seeds that were trained."""
     out: dict[str, dict[str, Any]] = {}
     for result in results:
-        dataset = record["datasets"].get(f"audit:{result.key}")
+        dataset = record.datasets.get(f"audit:{result.key}")
         if dataset is not None:
             facts = result.facts
             shown = ("parties", "classes", "labels", "rows", "columns")

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from vflsec.audit.point import Point
 from vflsec.report import figures
 from vflsec.report.numbers import format_bytes, number
+from vflsec.report.summary import Picture, Summary
 from vflsec.report.tree import Figure, Figures, View
 from vflsec.report.verdicts import place
 
 __all__ = ["build_figures"]
 
-Row = Mapping[str, Any]
 Draw = Callable[..., Any]
 
 
-def build_figures(summary: Mapping[str, Any], name: str, prefix: str) -> Figures | None:
+def build_figures(summary: Summary, name: str, prefix: str) -> Figures | None:
     """The figures of one data set; None where no attack gave a figure.
 
     Args:
@@ -25,22 +26,22 @@ def build_figures(summary: Mapping[str, Any], name: str, prefix: str) -> Figures
         name: of the data set.
         prefix: of the ids in each figure, so that several can share a page.
     """
-    if not any(p["dataset"] == name and p["attack"] and p["status"] == "ok"
-               for p in summary["points"]):  # fmt: skip
+    if not any(p.dataset == name and p.attack and p.status == "ok"
+               for p in summary.points):  # fmt: skip
         return None
     rows = figures.points(summary, name)
     wanted: list[tuple[str, Draw, str]] = [
         ("What attacks gain as the defense grows", figures.advantage_by_strength, _gains(rows))
     ]
-    if len({(r["defense"], r["strength"]) for r in rows}) > 1:
+    if len({(r.defense, r.strength) for r in rows}) > 1:
         wanted += [
             ("Privacy against utility", figures.privacy_utility, _trade_off(rows)),
             ("Every attack against every defense", figures.attack_by_defense, _gains(rows)),
         ]
     wanted += _costs(summary, name)
-    if any(r["dataset"] == name for r in summary.get("over_time", [])):
+    if any(r.dataset == name for r in summary.over_time):
         wanted.append(("Leakage over the epochs", figures.leakage_over_epochs, _gains(rows)))
-    drawn = [p for p in summary.get("pictures", []) if p["dataset"] == name]
+    drawn = [p for p in summary.pictures if p.dataset == name]
     if drawn:
         title = "Images, and what was made of them"
         wanted.append((title, figures.reconstructions, _pictures(drawn)))
@@ -54,47 +55,47 @@ def build_figures(summary: Mapping[str, Any], name: str, prefix: str) -> Figures
     )  # fmt: skip
 
 
-def _costs(summary: Mapping[str, Any], name: str) -> list[tuple[str, Draw, str]]:
+def _costs(summary: Summary, name: str) -> list[tuple[str, Draw, str]]:
     """The figure of cost, where trainings differ in what they send or in what trains."""
     sides = figures.trade_offs(summary, name)
-    sent = [p["bytes"] for p in sides]
-    if len({p["algorithm"] for p in sides}) < 2 and not (sent and max(sent) > 1.05 * min(sent)):
+    sent = [p.bytes or 0.0 for p in sides]
+    if len({p.algorithm for p in sides}) < 2 and not (sent and max(sent) > 1.05 * min(sent)):
         return []
     words = "; ".join(
-        f"{p['algorithm']} ({place(p)}): {format_bytes(p['bytes'])}, {p['utility_metric']} "
-        f"{number(p['utility'])}, largest advantage {number(p['advantage'], True)}"
+        f"{p.algorithm} ({place(p)}): {format_bytes(p.bytes or 0.0)}, {p.utility_metric} "
+        f"{number(p.utility.mean)}, largest advantage {number(p.advantage.mean, True)}"
         for p in sides
     )  # fmt: skip
     return [("Cost, utility and leakage together", figures.cost_utility_leakage, f"{words}.")]
 
 
-def _gains(rows: Sequence[Row]) -> str:
+def _gains(rows: Sequence[Point]) -> str:
     """The first and the last advantage of each line, in words."""
     said = []
     for label, line in figures.series(figures.drawn(rows)).items():
         ends = [line[0]] if len(line) == 1 else [line[0], line[-1]]
-        of = (f"{number(p['advantage'], True)} ({place(p)})" for p in ends)
+        of = (f"{number(p.advantage.mean, True)} ({place(p)})" for p in ends)
         said.append(f"{label}: advantage {' to '.join(of)}")
     return "; ".join(said) + "."
 
 
-def _trade_off(rows: Sequence[Row]) -> str:
+def _trade_off(rows: Sequence[Point]) -> str:
     """The first and the last value of each line with its utility, in words."""
-    if len({r["primary"] for r in rows}) > 1:
+    if len({r.primary for r in rows}) > 1:
         return _gains(rows)
     said = []
     for label, line in figures.series(figures.drawn(rows)).items():
         a, b = line[0], line[-1]
-        text = f"{label}: {number(a['value'])} at a utility of {number(a['utility'])}"
-        text += f", {number(b['value'])} at {number(b['utility'])}" if b is not a else ""
+        text = f"{label}: {number(a.value.mean)} at a utility of {number(a.utility.mean)}"
+        text += f", {number(b.value.mean)} at {number(b.utility.mean)}" if b is not a else ""
         said.append(text)
     return "; ".join(said) + "."
 
 
-def _pictures(drawn: Sequence[Row]) -> str:
+def _pictures(drawn: Sequence[Picture]) -> str:
     """Which images the figure holds."""
     return "; ".join(
-        f"{len(p['rows'])} images of {p['party']} and what {p['attack']} by {p['adversary']} made "
-        f"of them ({place(p)}), seed {p['seed']}"
+        f"{len(p.rows)} images of {p.party} and what {p.attack} by {p.adversary} made "
+        f"of them ({place(p)}), seed {p.seed}"
         for p in drawn
     ) + "."  # fmt: skip

@@ -1,7 +1,7 @@
 """Figures of an audit for reports and notebooks: every function draws into an Axes and returns it.
 
-All of them take the results of an audit (`Audit.results`), a frame of
-:func:`vflsec.audit.leakage.summarise`, or the summary that ``summary.json`` holds. Attacks appear
+All of them take the results of an audit (`Audit.results`), a frame of means over seeds, or the
+summary that ``summary.json`` holds. Attacks appear
 in their primary metric, on the rows (test or training) on which they gain most. Colours reach a
 contrast of 3 : 1 on white and on near-black paper, and no two lines have both the same colour and
 the same marker.
@@ -12,15 +12,20 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pandas as pd
 
 from vflsec.audit import strongest_attack
-from vflsec.audit.leakage import is_undefended, rows_of
+from vflsec.audit.findings import metric_name
+from vflsec.audit.leakage import rows_of, summarise
+from vflsec.audit.point import Estimate, Identity, Point, Training, read_points
 from vflsec.core import check
 from vflsec.errors import ConfigError
+from vflsec.report.curve import order_of
 from vflsec.report.figure_axes import axes, dress, heat, legend, mark, short, size_of
+from vflsec.report.summary import Picture, Summary, read_strongest, read_summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,11 +52,12 @@ _MARKERS = "osD^vPX*"
 LINES = 8
 """Most lines of a figure; beyond, each line is the strongest attack on one secret."""
 
-Data: TypeAlias = pd.DataFrame | Mapping[str, Any]
-Point: TypeAlias = Mapping[str, Any]
+Whole: TypeAlias = Mapping[str, Any] | Summary
+"""A summary, as ``summary.json`` holds it or read."""
+Data: TypeAlias = pd.DataFrame | Whole | Sequence[Point]
 
 
-def points(data: Data, dataset: str | None = None) -> list[dict[str, Any]]:
+def points(data: Data, dataset: str | None = None) -> list[Point]:
     """One point for each (data, algorithm, defense, strength, adversary, attack).
 
     Args:
@@ -59,9 +65,8 @@ def points(data: Data, dataset: str | None = None) -> list[dict[str, Any]]:
         dataset: only this one; None takes all.
 
     Returns:
-        rows as :func:`vflsec.audit.leakage.summarise` makes them, missing numbers None; of the
-        metric that verdicts rest on, after the last phase, on the rows (test or training) on which
-        the attack gains most without a defense.
+        of the metric that verdicts rest on, after the last phase, on the rows (test or training)
+        on which the attack gains most without a defense.
 
     Raises:
         ConfigError: there is no such data set.
@@ -69,87 +74,89 @@ def points(data: Data, dataset: str | None = None) -> list[dict[str, Any]]:
     return strongest_attack.shown(_attacked(data, dataset))
 
 
-def _attacked(data: Data, dataset: str | None = None) -> list[dict[str, Any]]:
+def _attacked(data: Data, dataset: str | None = None) -> list[Point]:
     """Points of attacks that gave a figure, of all data sets or of one."""
-    rows = [r for r in _rows(data) if r["attack"] and r["status"] == "ok"]
-    names = list(dict.fromkeys(r["dataset"] for r in rows))
+    rows = [p for p in _points(data) if p.attack and p.status == "ok"]
     if dataset is not None:
-        check.one_of("figure: dataset", dataset, names)
-        rows = [r for r in rows if r["dataset"] == dataset]
+        check.one_of("figure: dataset", dataset, dict.fromkeys(p.dataset for p in rows))
+        rows = [p for p in rows if p.dataset == dataset]
     return rows
 
 
-def _rows(data: Data) -> list[dict[str, Any]]:
-    if isinstance(data, Mapping):
-        return list(data["points"])
-    if "seed" in data.columns:
-        from vflsec.audit.leakage import summarise
-        from vflsec.audit.point import write_points
-
-        here = data[data["role"] != "control"] if "role" in data.columns else data
-        return write_points(summarise(here))
-    return [
-        {k: None if isinstance(v, float) and v != v else v for k, v in r.items()}
-        for r in rows_of(data)
-    ]
+def _points(data: Data) -> Sequence[Point]:
+    if isinstance(data, pd.DataFrame):
+        if "seed" not in data.columns:
+            return read_points(rows_of(data))
+        return summarise(data[data["role"] != "control"] if "role" in data.columns else data)
+    if isinstance(data, Mapping | Summary):
+        return _summary(data).points
+    return data
 
 
-def _chosen(data: Data, dataset: str | None) -> list[dict[str, Any]]:
+def _summary(data: Whole) -> Summary:
+    return data if isinstance(data, Summary) else read_summary(data)
+
+
+def _chosen(data: Data, dataset: str | None) -> list[Point]:
     """Points of one data set: the first, if none is named."""
     found = points(data, dataset)
     if not found:
         raise check.fail("figure: data", "results with at least one attack that ran", "none")
-    return [p for p in found if p["dataset"] == found[0]["dataset"]]
+    return [p for p in found if p.dataset == found[0].dataset]
 
 
 def series(rows: Sequence[Point]) -> dict[str, list[Point]]:
     """The lines of a figure by name: one attack, adversary and defense, undefended first."""
-    several = {k: len({r[k] for r in rows}) > 1 for k in ("adversary", "algorithm")}
-    bare: dict[tuple[Any, ...], Point] = {}
-    swept: dict[tuple[Any, ...], dict[str, list[Point]]] = defaultdict(lambda: defaultdict(list))
-    for r in rows:
-        who = tuple(r[k] for k in ("attack", "attack_key", "adversary", "algorithm", "target"))
-        if r["defense"] == "none":
-            bare[who] = r
-        swept[who][r["defense"]].append(r)
-    defenses = {r["defense"] for r in rows} - {"none"}
+    swept: dict[Identity, dict[str, list[Point]]] = defaultdict(lambda: defaultdict(list))
+    for p in rows:
+        swept[_line_of(p)][p.defense].append(p)
+    several = (len({p.adversary for p in rows}) > 1, len({p.algorithm for p in rows}) > 1)
+    defenses = {p.defense for p in rows} - {"none"}
     out: dict[str, list[Point]] = {}
     for who, by_defense in swept.items():
-        name = who[0]
-        if several["adversary"]:
-            name += f" by {who[2]}"
-        if several["algorithm"]:
-            name += f", {who[3]}"
+        bare = by_defense.pop("none", []) if len(by_defense) > 1 else []
         for defense, of in by_defense.items():
-            if defense == "none" and len(by_defense) > 1:
-                continue
-            line = sorted(of, key=lambda r: r["strength"] or 0.0)
-            if defense != "none" and who in bare and not any(map(is_undefended, of)):
-                line.insert(0, bare[who])
-            label = f"{name}, {defense}" if len(defenses) > 1 else name
+            line = sorted(of, key=lambda p: p.strength or 0.0)
+            if bare and not any(p.is_undefended for p in of):
+                line.insert(0, bare[-1])
+            label = _label(who, several) + (f", {defense}" if len(defenses) > 1 else "")
             while label in out:
                 label += "′"
             out[label] = line
     return out
 
 
-def drawn(rows: Sequence[Point]) -> list[dict[str, Any]]:
+def _line_of(p: Point) -> Identity:
+    """What the points of a line have in common."""
+    return Identity("", p.algorithm, "", None, attack=p.attack, attack_key=p.attack_key,
+                    adversary=p.adversary, target=p.target)  # fmt: skip
+
+
+def _label(who: Identity, several: tuple[bool, bool]) -> str:
+    """The attack, with its adversary and what trains where there are several."""
+    by = f" by {who.adversary}" if several[0] else ""
+    return f"{who.attack}{by}" + (f", {who.algorithm}" if several[1] else "")
+
+
+def drawn(rows: Sequence[Point]) -> list[Point]:
     """Points to draw as lines: of every attack, or where these are many, of every secret.
 
     A line of a secret has at each strength the attack that gains most there, and is called by
     whose secret it is ("labels of bank").
     """
     if len(series(rows)) <= LINES:
-        return [dict(p) for p in rows]
-    best: dict[tuple[Any, ...], dict[str, Any]] = {}
+        return list(rows)
+    best: dict[tuple[Training, str, str], Point] = {}
     for p in rows:
         secret = strongest_attack.secret(p)
-        key = (p["algorithm"], p["defense"], p["strength"], p["adversary"], secret)
-        if p["advantage"] is not None and (
-            key not in best or p["advantage"] > best[key]["advantage"]
-        ):
-            best[key] = {**p, "attack": secret, "attack_key": secret}
+        key = p.training, p.adversary, secret
+        if p.advantage.mean is not None and (key not in best or _gain(p) > _gain(best[key])):
+            best[key] = replace(p, attack=secret, attack_key=secret)
     return list(best.values())
+
+
+def _gain(p: Point) -> float:
+    return -float("inf") if p.advantage.mean is None else p.advantage.mean
 
 
 def _style(i: int) -> dict[str, Any]:
@@ -160,18 +167,37 @@ def _style(i: int) -> dict[str, Any]:
 
 def _measured(rows: Sequence[Point]) -> str:
     """The metrics of some points: ``AUC``, or ``AUC, R²`` where an axis has several."""
-    return ", ".join(_metric(m) for m in dict.fromkeys(r["primary"] for r in rows))
+    return ", ".join(metric_name(m) for m in dict.fromkeys(p.primary for p in rows))
 
 
-def _error(p: Point, name: str) -> tuple[float, float]:
-    value, low, high = p[name], p.get(f"{name}_low"), p.get(f"{name}_high")
-    if low is None or high is None:
-        return 0.0, 0.0
-    return value - low, high - value
+@dataclass(frozen=True)
+class _Line:
+    """What is drawn of some estimates: their means, and how far the bounds are from these."""
+
+    means: list[float]
+    errors: list[list[float]]
+
+
+def _line(of: Sequence[Estimate]) -> _Line:
+    means = [e.mean or 0.0 for e in of]
+    ends = [(e.low, e.high, e.mean) for e in of]
+    known = [None not in end for end in ends]
+    errors = [
+        [abs(m - e[k]) if ok else 0.0 for e, m, ok in zip(ends, means, known, strict=True)]  # type: ignore[operator]
+        for k in (0, 1)
+    ]  # fmt: skip
+    return _Line(means, errors)
 
 
 def _level(p: Point) -> float:
-    return 0.0 if p["defense"] == "none" else float(p["strength"] or 0.0)
+    return 0.0 if p.defense == "none" else float(p.strength or 0.0)
+
+
+def _finish(ax: Axes, dataset: str, lines: int) -> Axes:
+    """The title, the legend of that many lines, and a faint grid."""
+    ax.set_title(short(dataset), fontsize="medium", loc="left")
+    legend(ax, lines)
+    return dress(ax)
 
 
 def advantage_by_strength(
@@ -198,28 +224,22 @@ def advantage_by_strength(
     lines = series(drawn(rows))
     shift = 0.06 if len(grid) > 1 else 0.12
     for i, (label, of) in enumerate(lines.items()):
-        seen = [p for p in of if p["advantage"] is not None]
+        seen = [p for p in of if p.advantage.mean is not None]
         offset = shift * (i - (len(lines) - 1) / 2)
-        errors = [_error(p, "advantage") for p in seen]
+        y = _line([p.advantage for p in seen])
         ax.errorbar(
-            [place[_level(p)] + offset for p in seen],
-            [p["advantage"] for p in seen],
-            yerr=[[e[0] for e in errors], [e[1] for e in errors]],
-            label=short(label), markersize=5, linewidth=1.6, capsize=3, elinewidth=1.0, **_style(i),
+            [place[_level(p)] + offset for p in seen], y.means, yerr=y.errors, label=short(label),
+            markersize=5, linewidth=1.6, capsize=3, elinewidth=1.0, **_style(i),
         )  # fmt: skip
     ax.axhline(0, linestyle="--", linewidth=1.2, color="#808080", label="strongest control")
     ax.set_xticks(list(place.values()), ["none" if s == 0 else f"{s:g}" for s in grid])
     ax.set_xlim(-0.5, max(len(grid) - 0.5, 0.5))
     ax.set_xlabel(_strength_name(rows))
     ax.set_ylabel(f"advantage in {_measured(rows)}")
-    ax.set_title(short(rows[0]["dataset"]), fontsize="medium", loc="left")
-    legend(ax, len(lines))
-    return dress(ax)
+    return _finish(ax, rows[0].dataset, len(lines))
 
 
-def leakage_over_epochs(
-    data: Mapping[str, Any], *, dataset: str | None = None, ax: Axes | None = None
-) -> Axes:
+def leakage_over_epochs(data: Whole, *, dataset: str | None = None, ax: Axes | None = None) -> Axes:
     """What an attack gains over its strongest control if it is made after each epoch.
 
     Args:
@@ -230,47 +250,38 @@ def leakage_over_epochs(
     Raises:
         ConfigError: no attack was looked at over time.
     """
-    rows = [
-        r for r in data.get("over_time", [])
-        if r["metric"] == r["primary"] and r["advantage"] is not None
-    ]  # fmt: skip
-    rows = [r for r in rows if r["dataset"] == (dataset or rows[0]["dataset"])] if rows else []
+    rows = [p for p in _summary(data).over_time
+            if p.metric == p.primary and p.advantage.mean is not None]  # fmt: skip
+    rows = [p for p in rows if p.dataset == (dataset or rows[0].dataset)]
     if not rows:
         raise ConfigError("no attack was looked at over time. Set over_time = true in [[attack]].")
-    lines: dict[str, list[tuple[int, Any]]] = {}
-    for r in rows:
-        phase, _, epoch = r["phase"].partition("@")
-        strength = "" if not r["strength"] else f", {r['defense']} {r['strength']:g}"
-        label = f"{r['attack']} by {r['adversary']}, {r['split']} rows, {phase}{strength}"
-        lines.setdefault(label, []).append((int(epoch) + 1, r))
+    lines: dict[str, list[Point]] = defaultdict(list)
+    for p in sorted(rows, key=_epoch):
+        strength = "" if not p.strength else f", {p.defense} {p.strength:g}"
+        phase = p.phase.partition("@")[0]
+        lines[f"{p.attack} by {p.adversary}, {p.split} rows, {phase}{strength}"].append(p)
     ax = axes(ax, (6.4, 3.8))
     for i, (label, of) in enumerate(lines.items()):
-        of.sort(key=lambda pair: pair[0])
-        at = [epoch for epoch, _ in of]
-        style = _style(i)
-        ax.plot(at, [r["advantage"] for _, r in of], label=short(label, 80), markersize=4,
-                linewidth=1.6, **style)  # fmt: skip
-        if all(r["advantage_low"] is not None for _, r in of):
-            ax.fill_between(at, [r["advantage_low"] for _, r in of],
-                            [r["advantage_high"] for _, r in of], color=style["color"],
-                            alpha=0.15, linewidth=0)  # fmt: skip
+        at, style = list(map(_epoch, of)), _style(i)
+        ax.plot(at, [_gain(p) for p in of], label=short(label, 80), markersize=4, linewidth=1.6,
+                **style)  # fmt: skip
+        low, high = ([getattr(p.advantage, end) for p in of] for end in ("low", "high"))
+        if None not in low:
+            ax.fill_between(at, low, high, color=style["color"], alpha=0.15, linewidth=0)
     ax.axhline(0, linestyle="--", linewidth=1.2, color="#808080", label="strongest control")
     ax.set_xlabel("epochs seen")
     ax.set_ylabel(f"advantage in {_measured(rows)}")
-    ax.set_title(short(rows[0]["dataset"]), fontsize="medium", loc="left")
-    legend(ax, len(lines))
-    return dress(ax)
+    return _finish(ax, rows[0].dataset, len(lines))
+
+
+def _epoch(p: Point) -> int:
+    """How many epochs were seen."""
+    return int(p.phase.partition("@")[2] or -1) + 1
 
 
 def _strength_name(rows: Sequence[Point]) -> str:
-    names = [d for d in dict.fromkeys(r["defense"] for r in rows) if d != "none"]
+    names = [d for d in dict.fromkeys(p.defense for p in rows) if d != "none"]
     return f"strength of {short(names[0])}" if len(names) == 1 else "strength of the defense"
-
-
-def _metric(name: str) -> str:
-    from vflsec.audit.findings import metric_name
-
-    return metric_name(name)
 
 
 def privacy_utility(data: Data, *, dataset: str | None = None, ax: Axes | None = None) -> Axes:
@@ -289,36 +300,32 @@ def privacy_utility(data: Data, *, dataset: str | None = None, ax: Axes | None =
     Raises:
         ConfigError: no attack ran, or there is no such data set.
     """
-    rows = [p for p in _chosen(data, dataset) if p["utility"] is not None]
-    gained = len({p["primary"] for p in rows}) > 1
-    name = "advantage" if gained else "value"
+    rows = [p for p in _chosen(data, dataset) if p.utility.mean is not None]
+    gained = len({p.primary for p in rows}) > 1
     ax = axes(ax, (6.4, 4.2))
     lines, marks = series(drawn(rows)), []
     for i, (label, of) in enumerate(lines.items()):
-        seen = [p for p in of if p[name] is not None]
-        x, y = [_error(p, "utility") for p in seen], [_error(p, name) for p in seen]
+        seen = [(p, e) for p in of if (e := p.advantage if gained else p.value).mean is not None]
+        x, y = _line([p.utility for p, _ in seen]), _line([e for _, e in seen])
         style = _style(i)
         ax.errorbar(
-            [p["utility"] for p in seen], [p[name] for p in seen],
-            xerr=[[e[0] for e in x], [e[1] for e in x]],
-            yerr=[[e[0] for e in y], [e[1] for e in y]],
-            label=short(label), markersize=5, linewidth=1.4, capsize=2, elinewidth=0.8, **style,
+            x.means, y.means, xerr=x.errors, yerr=y.errors, label=short(label), markersize=5,
+            linewidth=1.4, capsize=2, elinewidth=0.8, **style,
         )  # fmt: skip
-        marks += [(f"{_level(p):g}", p["utility"], p[name], style["color"]) for p in seen]
+        at = zip(seen, x.means, y.means, strict=True)
+        marks += [(f"{_level(p):g}", u, v, style["color"]) for (p, _), u, v in at]
     controls = [("strongest control", 0.0)] if gained else _controls(rows)
-    for (control, value), dashes in zip(controls, itertools.cycle(("--", ":", "-."))):
-        label = control if gained else f"control: {short(control)} {value:.2f}"
+    for (label, value), dashes in zip(controls, itertools.cycle(("--", ":", "-."))):
         ax.axhline(value, linestyle=dashes, linewidth=1.1, color="#808080", label=label)
     mark(ax, marks, 4.0)
-    if rows:
-        ax.set_xlabel(f"utility: {_metric(rows[0]['utility_metric'])} of the main task")
-        ax.set_ylabel(f"{'advantage in' if gained else 'attack:'} {_measured(rows)}")
-        ax.set_title(short(rows[0]["dataset"]), fontsize="medium", loc="left")
-    legend(ax, len(lines))
-    return dress(ax)
+    if not rows:
+        return dress(ax)
+    ax.set_xlabel(f"utility: {metric_name(rows[0].utility_metric)} of the main task")
+    ax.set_ylabel(f"{'advantage in' if gained else 'attack:'} {_measured(rows)}")
+    return _finish(ax, rows[0].dataset, len(lines))
 
 
-def trade_offs(data: Data, dataset: str | None = None) -> list[dict[str, Any]]:
+def trade_offs(data: Data, dataset: str | None = None) -> list[Point]:
     """Cost, utility and leakage of every training: what the figure of that name shows.
 
     Args:
@@ -326,18 +333,16 @@ def trade_offs(data: Data, dataset: str | None = None) -> list[dict[str, Any]]:
         dataset: which; None takes the first.
 
     Returns:
-        rows with ``algorithm``, ``defense``, ``strength``, ``bytes`` and ``messages`` of training,
-        ``utility`` with bounds, ``utility_metric``, and of the attack that gains most ``attack``,
-        ``adversary``, ``advantage`` with bounds. What sent nothing or was not attacked is left out.
+        for each training the point of the attack that gains most. What sent nothing or was not
+        attacked is left out.
     """
-    best: dict[tuple[Any, ...], dict[str, Any]] = {}
-    name = _chosen(data, dataset)[0]["dataset"]
-    for p in strongest_attack.told(_attacked(data, name)):
-        if p["advantage"] is None or p["utility"] is None or not p.get("bytes"):
-            continue
-        key = p["algorithm"], p["defense"], p["strength"]
-        if key not in best or p["advantage"] > best[key]["advantage"]:
-            best[key] = p
+    best: dict[Training, Point] = {}
+    name = _chosen(data, dataset)[0].dataset
+    for p in _attacked(data, name):
+        if p.is_main and p.bytes and None not in (p.advantage.mean, p.utility.mean):
+            t = p.training
+            if t not in best or _gain(p) > _gain(best[t]):
+                best[t] = p
     return list(best.values())
 
 
@@ -357,40 +362,38 @@ def cost_utility_leakage(data: Data, *, dataset: str | None = None, ax: Axes | N
     """
     rows = trade_offs(data, dataset)
     ax = axes(ax, (6.4, 4.2))
-    several, marks = len({(p["defense"], p["strength"]) for p in rows}) > 1, []
+    several, marks = len({(p.defense, p.strength) for p in rows}) > 1, []
     for i, p in enumerate(rows):
-        down, up = _error(p, "utility")
-        label = p["algorithm"]
-        if several and p["defense"] != "none":
-            label += f", {p['defense']} {_level(p):g}"
+        sent, y = (p.bytes or 0.0) / 1e6, _line([p.utility])
+        label = p.algorithm
+        if several and p.defense != "none":
+            label += f", {p.defense} {_level(p):g}"
         style = _style(i)
         ax.errorbar(
-            [p["bytes"] / 1e6], [p["utility"]], yerr=[[down], [up]], **style,
-            linestyle="", markersize=4 + 16 * max(0.0, p["advantage"]) ** 0.5, capsize=2,
-            elinewidth=0.8,
+            [sent], y.means, yerr=y.errors, **style, linestyle="",
+            markersize=4 + 16 * max(0.0, _gain(p)) ** 0.5, capsize=2, elinewidth=0.8,
         )  # fmt: skip
         ax.plot([], [], linestyle="", markersize=5, label=short(label, 60), **style)
-        marks.append((f"{p['advantage']:+.2f}", p["bytes"] / 1e6, p["utility"], None))
-    if rows:
-        sent = [p["bytes"] for p in rows]
-        if max(sent) > 10 * min(sent):
-            ax.set_xscale("log")
-        ax.margins(x=0.12, y=0.12)
-        mark(ax, marks, 9.0)
-        ax.set_xlabel("sent in training, MB (number and size of a marker: largest advantage)")
-        ax.set_ylabel(f"utility: {_metric(rows[0]['utility_metric'])} of the main task")
-        ax.set_title(short(rows[0]["dataset"]), fontsize="medium", loc="left")
-    legend(ax, 4 if rows else 0)
-    return dress(ax)
+        marks.append((f"{_gain(p):+.2f}", sent, y.means[0], None))
+    if not rows:
+        return dress(ax)
+    every = [x for _, x, _, _ in marks]
+    if max(every) > 10 * min(every):
+        ax.set_xscale("log")
+    ax.margins(x=0.12, y=0.12)
+    mark(ax, marks, 9.0)
+    ax.set_xlabel("sent in training, MB (number and size of a marker: largest advantage)")
+    ax.set_ylabel(f"utility: {metric_name(rows[0].utility_metric)} of the main task")
+    return _finish(ax, rows[0].dataset, 4)
 
 
 def _controls(rows: Sequence[Point]) -> list[tuple[str, float]]:
     """Controls to draw; those closer than 0.015 to one that is drawn are left out."""
     out: list[tuple[str, float]] = []
-    for r in rows:
-        value = r.get("control_value")
+    for p in rows:
+        value = p.control_value.mean
         if value is not None and all(abs(value - v) > 0.015 for _, v in out):
-            out.append((r["control"], value))
+            out.append((f"control: {short(p.control)} {value:.2f}", value))
     return out
 
 
@@ -401,17 +404,18 @@ def attack_by_defense(data: Data, *, dataset: str | None = None, ax: Axes | None
         ConfigError: no attack ran, or there is no such data set.
     """
     rows = _chosen(data, dataset)
-    several = len({r["adversary"] for r in rows}) > 1
-    wide = len({r["algorithm"] for r in rows}) > 1
+    several = len({p.adversary for p in rows}) > 1
+    wide = len({p.algorithm for p in rows}) > 1
     cells: dict[tuple[str, str], float | None] = {}
-    for r in sorted(rows, key=lambda r: (r["algorithm"], r["defense"] != "none", r["defense"],
-                                         r["strength"] or 0.0)):  # fmt: skip
-        down = f"{r['attack']} by {r['adversary']}" if several else r["attack"]
-        at = "none" if r["defense"] == "none" else r["defense"]
-        if r["defense"] != "none" and r["strength"] is not None:
-            at += f" {r['strength']:g}"
-        cells[down, f"{r['algorithm']}\n{at}" if wide else at] = r["advantage"]
-    return heat(cells, axes(ax, size_of(cells)), rows[0]["dataset"])
+    for p in sorted(rows, key=order_of):
+        down = f"{p.attack} by {p.adversary}" if several else p.attack
+        at = _strength(p.defense, p.strength)
+        cells[down, f"{p.algorithm}\n{at}" if wide else at] = p.advantage.mean
+    return heat(cells, axes(ax, size_of(cells)), rows[0].dataset)
+
+
+def _strength(defense: str, strength: float | None) -> str:
+    return defense if defense == "none" or strength is None else f"{defense} {strength:g}"
 
 
 def leak_matrix(data: Data, *, dataset: str | None = None, ax: Axes | None = None) -> Axes:
@@ -424,12 +428,10 @@ def leak_matrix(data: Data, *, dataset: str | None = None, ax: Axes | None = Non
         ConfigError: no attack ran, or there is no such data set.
     """
     cells = leaks(data, dataset)
-    return heat(cells, axes(ax, size_of(cells)), _chosen(data, dataset)[0]["dataset"])
+    return heat(cells, axes(ax, size_of(cells)), _chosen(data, dataset)[0].dataset)
 
 
-def reconstructions(
-    data: Mapping[str, Any], *, dataset: str | None = None, ax: Axes | None = None
-) -> Axes:
+def reconstructions(data: Whole, *, dataset: str | None = None, ax: Axes | None = None) -> Axes:
     """Images, and below each what an attack made of it; two lines for each attack and defense.
 
     Args:
@@ -440,39 +442,44 @@ def reconstructions(
     Raises:
         ConfigError: there are none; the attack's `pictures` asks for them.
     """
-    import numpy as np
 
-    found = [p for p in data.get("pictures", []) if dataset in (None, p["dataset"])]
-    found = [p for p in found if p["dataset"] == found[0]["dataset"]]
+    found = [p for p in _summary(data).pictures if dataset in (None, p.dataset)]
+    found = [p for p in found if p.dataset == found[0].dataset]
     if not found:
         raise ConfigError("figure: there are no pictures. Set pictures = 4 in the [[attack]].")
-    tall = max(p["shape"][1] for p in found)
-    wide = max(p["shape"][2] for p in found)
-    most = max(len(p["rows"]) for p in found)
-    sheet = np.ones((2 * len(found) * (tall + 1), most * (wide + 1), 3))
+    tall, wide = (max(p.shape[k] for p in found) for k in (1, 2))
+    most = max(len(p.rows) for p in found)
     names = []
-    for i, p in enumerate(found):
-        channels, h, w = p["shape"]
-        for j, (real, made) in enumerate(zip(p["truth"], p["guess"], strict=True)):
-            for k, shades in enumerate((real, made)):
-                image = np.reshape(shades, (channels, h, w)).transpose(1, 2, 0) / 255
-                image = image if channels == 3 else image.mean(axis=2, keepdims=True)
-                top, left = (2 * i + k) * (tall + 1), j * (wide + 1)
-                sheet[top : top + h, left : left + w] = image
-        strength = "" if p["strength"] is None or p["defense"] == "none" else f" {p['strength']:g}"
-        names += [f"{p['party']}: true", f"{p['attack']}, {p['defense']}{strength}"]
+    for p in found:
+        names += [f"{p.party}: true", f"{p.attack}, {_strength(p.defense, p.strength)}"]
     ax = axes(ax, (2.6 + 0.55 * most, 0.5 + 1.1 * len(found) * tall / wide * 0.55))
-    ax.imshow(sheet, interpolation="nearest")
+    ax.imshow(_sheet(found, tall, wide, most), interpolation="nearest")
     ax.set_xticks([])
     ax.set_yticks([tall / 2 + i * (tall + 1) for i in range(len(names))], [short(n) for n in names])
     ax.tick_params(length=0, labelsize="small")
     ax.spines[:].set_visible(False)
-    ax.set_title(short(found[0]["dataset"]), fontsize="medium", loc="left")
+    ax.set_title(short(found[0].dataset), fontsize="medium", loc="left")
     return ax
+
+
+def _sheet(found: Sequence[Picture], tall: int, wide: int, most: int) -> Any:
+    """All images on one sheet, red, green and blue from 0 to 1; what an attack made is below."""
+    import numpy as np
+
+    sheet = np.ones((2 * len(found) * (tall + 1), most * (wide + 1), 3))
+    for i, p in enumerate(found):
+        channels, h, w = p.shape
+        for j, pair in enumerate(zip(p.truth, p.guess, strict=True)):
+            for k, shades in enumerate(pair):
+                image = np.reshape(shades, (channels, h, w)).transpose(1, 2, 0) / 255
+                image = image if channels == 3 else image.mean(axis=2, keepdims=True)
+                top, left = (2 * i + k) * (tall + 1), j * (wide + 1)
+                sheet[top : top + h, left : left + w] = image
+    return sheet
 
 
 def leaks(data: Data, dataset: str | None = None) -> dict[tuple[str, str], float | None]:
     """{(whose secret, who learns it): largest advantage} behind :func:`leak_matrix`."""
-    first = _chosen(data, dataset)[0]["dataset"]
-    found = strongest_attack.leaks(_attacked(data, first))
-    return {(strongest_attack.secret(r), r["adversary"]): r["advantage"] for r in found}
+    first = _chosen(data, dataset)[0].dataset
+    found = read_strongest(strongest_attack.leaks(_attacked(data, first)))
+    return {(strongest_attack.secret(r), r.adversary): r.advantage for r in found}

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from vflsec.errors import ConfigError
 from vflsec.report.build import build_report
 from vflsec.report.coverage import older, unread
 from vflsec.report.markdown import render_markdown
 from vflsec.report.sanitize import annotation, clean
+from vflsec.report.summary import Judged, Summary
+from vflsec.report.tree import View
 from vflsec.report.ungated_leaks import unjudged
 from vflsec.report.verdicts import headline, title
 from vflsec.runtime.atomic_files import append_text
@@ -21,8 +22,8 @@ __all__ = ["workflow_commands", "write_step_summary"]
 _COMMAND = {"FAIL": "error", "INCONCLUSIVE": "warning"}
 
 
-def write_step_summary(summary: Mapping[str, Any]) -> bool:
-    """Append the Markdown summary to ``$GITHUB_STEP_SUMMARY``; whether there is such a file.
+def write_step_summary(summary: Summary) -> bool:
+    """Append the report in Markdown to ``$GITHUB_STEP_SUMMARY``; whether there is such a file.
 
     Raises:
         ConfigError: the file cannot be written.
@@ -31,7 +32,7 @@ def write_step_summary(summary: Mapping[str, Any]) -> bool:
     if not path:
         return False
     try:
-        append_text(Path(path), render_markdown(build_report(summary)) + "\n")
+        append_text(Path(path), render_markdown(build_report(summary, View.SUMMARY)) + "\n")
     except OSError as error:
         raise ConfigError(
             f"GITHUB_STEP_SUMMARY: {path}: cannot be written: {error.strerror}."
@@ -39,12 +40,12 @@ def write_step_summary(summary: Mapping[str, Any]) -> bool:
     return True
 
 
-def _codes(v: Mapping[str, Any]) -> str:
+def _codes(v: Judged) -> str:
     """The rule that decided, and the warnings."""
-    return " ".join([v["rule"], *v["warnings"]])
+    return " ".join([v.rule, *v.warnings])
 
 
-def workflow_commands(summary: Mapping[str, Any]) -> Iterator[str]:
+def workflow_commands(summary: Summary) -> Iterator[str]:
     """Workflow commands; none outside a GitHub job.
 
     For gates that failed, are open or warn, for a scenario without any, and for what no verdict
@@ -52,14 +53,15 @@ def workflow_commands(summary: Mapping[str, Any]) -> Iterator[str]:
     """
     if os.environ.get("GITHUB_ACTIONS") != "true":
         return
-    for v in summary["gates"]:
-        command = _COMMAND.get(v["verdict"], "notice" if v.get("warning") else "")
+    for v in summary.gates:
+        command = _COMMAND.get(v.verdict, "notice" if v.warning else "")
         if command:
-            where = f"title=vflsec {v['verdict']} ({annotation(_codes(v), field=True)})"
-            file = clean(summary.get("scenario_file") or "")
+            codes = f" ({annotation(_codes(v), field=True)})" if v.rule else ""
+            where = f"title=vflsec {v.verdict}{codes}"
+            file = clean(summary.scenario_file or "")
             if file:
-                where += f",file={annotation(file, field=True)},line={int(v.get('line') or 1)}"
-            yield f"::{command} {where}::{annotation(title(v))}. {annotation(v['reason'])}"
+                where += f",file={annotation(file, field=True)},line={int(v.line or 1)}"
+            yield f"::{command} {where}::{annotation(title(v))}. {annotation(v.reason)}"
     found, said = headline(summary)
     if found == "NO GATE":
         yield f"::warning title=vflsec {found}::{annotation(said)}"

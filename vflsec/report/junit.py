@@ -8,64 +8,63 @@ Apache Ant schema, which every reader accepts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
 from xml.etree import ElementTree
 
 from vflsec.report.coverage import older, unread
 from vflsec.report.first_screen import attacker
-from vflsec.report.numbers import against
+from vflsec.report.numbers import number
 from vflsec.report.sanitize import clean
+from vflsec.report.summary import Judged, Summary
 from vflsec.report.ungated_leaks import unjudged
-from vflsec.report.verdicts import counts, headline, titles
+from vflsec.report.verdicts import counts, titles, unfinished
 
 __all__ = ["junit_xml"]
 
 
-def junit_xml(summary: Mapping[str, Any]) -> str:
+def junit_xml(summary: Summary) -> str:
     """The verdicts of a summary as a JUnit document."""
-    verdicts = summary["gates"]
+    verdicts = summary.gates
     n = counts(verdicts)
-    missing = not summary.get("complete", True)
+    missing = not summary.complete
     totals = {
         "tests": str(len(verdicts) + missing),
         "failures": str(n["FAIL"]),
         "errors": str(n["INCONCLUSIVE"] + missing),
     }
-    seconds = f"{summary['cost']['run_seconds'] or 0:.3f}"
+    seconds = f"{summary.cost.run_seconds or 0:.3f}"
     root = ElementTree.Element("testsuites")
     suite = ElementTree.SubElement(
         root, "testsuite",
         {
-            "name": clean(f"vflsec {summary['name']}"), "package": "vflsec", "id": "0",
-            "timestamp": summary.get("when") or "1970-01-01T00:00:00", "hostname": "localhost",
+            "name": clean(f"vflsec {summary.name}"), "package": "vflsec", "id": "0",
+            "timestamp": summary.when or "1970-01-01T00:00:00", "hostname": "localhost",
             **totals, "skipped": "0", "time": seconds,
         },
     )  # fmt: skip
     properties = ElementTree.SubElement(suite, "properties")
     facts = {
-        "scenario_hash": summary["scenario_hash"],
-        "confidence": summary["confidence"],
-        "device": summary["device"],
+        "scenario_hash": summary.scenario_hash,
+        "confidence": summary.confidence,
+        "device": summary.device,
         "attacker": attacker(summary),
-        **{f"version.{k}": v for k, v in summary["versions"].items()},
-        **{f"data.{k}": v for k, v in summary["data"].items()},
+        **{f"version.{k}": v for k, v in summary.versions.items()},
+        **{f"data.{k}": v for k, v in summary.data.items()},
     }
     names = titles(verdicts)
     for v, name in zip(verdicts, names, strict=True):
-        facts |= {f"rule.{name}": v["rule"], f"warnings.{name}": " ".join(v["warnings"])}
+        facts |= {f"rule.{name}": v.rule, f"warnings.{name}": " ".join(v.warnings)}
     for name, value in facts.items():
         pair = {"name": clean(name), "value": clean(value)}
         ElementTree.SubElement(properties, "property", pair)
     for v, name in zip(verdicts, names, strict=True):
         case = ElementTree.SubElement(
             suite, "testcase",
-            {"name": name, "classname": clean(f"vflsec.{summary['name']}"), "time": "0"},
+            {"name": name, "classname": clean(f"vflsec.{summary.name}"), "time": "0"},
         )  # fmt: skip
-        if v["verdict"] != "PASS":
-            kind = "failure" if v["verdict"] == "FAIL" else "error"
-            reason = clean(v["reason"])
-            found = {"message": reason, "type": v["verdict"]}
+        if v.verdict != "PASS":
+            kind = "failure" if v.verdict == "FAIL" else "error"
+            reason = clean(v.reason)
+            found = {"message": reason, "type": v.verdict}
             ElementTree.SubElement(case, kind, found).text = _body(v)
     if missing:
         whole = {
@@ -73,13 +72,13 @@ def junit_xml(summary: Mapping[str, Any]) -> str:
             "classname": "vflsec",
             "time": "0",
         }
-        _, why = headline({**summary, "gates": []})
+        why = unfinished(summary)
         case = ElementTree.SubElement(suite, "testcase", whole)
         ElementTree.SubElement(case, "error", {"message": why, "type": "UNFINISHED"}).text = why
     named = zip(verdicts, names, strict=True)
-    warned = [f"warning: {name}: {v['warning']}" for v, name in named if v.get("warning")]
+    warned = [f"warning: {name}: {v.warning}" for v, name in named if v.warning]
     unsaid = [*older(summary), *unjudged(summary), *unread(summary)]
-    said = [clean(line) for line in [*warned, *unsaid, *(f["text"] for f in summary["findings"])]]
+    said = [clean(line) for line in [*warned, *unsaid, *(f.text for f in summary.findings)]]
     ElementTree.SubElement(suite, "system-out").text = "\n".join(said)
     ElementTree.SubElement(suite, "system-err").text = ""
     ElementTree.indent(root)
@@ -87,11 +86,11 @@ def junit_xml(summary: Mapping[str, Any]) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 
 
-def _body(v: Mapping[str, Any]) -> str:
-    lines = [clean(v["reason"])]
-    for name in ("value", "low", "high", "threshold", "n", "attack", "adversary", "phase", "split"):
-        value = v[name]
-        if value not in (None, ""):
-            shown = against(v, name) if name in ("value", "low", "high") else clean(value)
-            lines.append(f"{'seeds' if name == 'n' else name}: {shown}")
+def _body(v: Judged) -> str:
+    lines = [clean(v.reason)]
+    for name, figure in (("value", v.value), ("low", v.low), ("high", v.high)):
+        lines += [] if figure is None else [f"{name}: {number(figure, limit=v.threshold)}"]
+    facts = {"threshold": v.threshold, "seeds": v.n, "attack": v.attack, "adversary": v.adversary,
+             "phase": v.phase, "split": v.split}  # fmt: skip
+    lines += [f"{name}: {clean(value)}" for name, value in facts.items() if value != ""]
     return "\n".join(lines)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from vflsec.audit import result
 from vflsec.report.sanitize import clean
+from vflsec.report.summary import read_summary
 from vflsec.report.verdicts import headline
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from vflsec.report.tree import Report
 
 __all__ = ["Audit"]
 
@@ -23,7 +21,7 @@ class Audit(result.Audit):
 
     Attributes:
         folder: the results directory.
-        results: one row for each measure, see `vflsec.audit.leakage.COLUMNS`, and ``role``.
+        results: one row for each measure, see `vflsec.audit.result_row.COLUMNS`, and ``role``.
         summary: what ``summary.json`` holds.
         verdicts: one for each gate and point.
         exit_code: 0 passed, 1 a gate failed, 3 inconclusive (or not all was measured).
@@ -32,7 +30,7 @@ class Audit(result.Audit):
     @property
     def verdict(self) -> str:
         """``PASS``, ``FAIL``, ``INCONCLUSIVE``, ``NO GATE`` or ``UNFINISHED``, over all gates."""
-        return headline(self.summary)[0]
+        return headline(read_summary(self.summary))[0]
 
     def plot(self, kind: str = "advantage_by_strength", *, dataset: str | None = None) -> Figure:
         """A figure of the audit.
@@ -57,18 +55,13 @@ class Audit(result.Audit):
         figure: Figure = draw(self.summary, dataset=dataset).figure
         return figure
 
-    @cached_property
-    def report(self) -> Report:
-        """The report of the audit, which each medium lays out."""
-        from vflsec.report.build import build_report
-
-        return build_report(self.summary)
-
     def __repr__(self) -> str:
-        found, how = headline(self.summary)
+        found, how = headline(read_summary(self.summary))
         return f"<Audit of {clean(self.summary['name'])}: {found}. {how} {len(self.results)} rows>"
 
     def _repr_html_(self) -> str:
+        from vflsec.report.build import build_report
         from vflsec.report.html import render_fragment
+        from vflsec.report.tree import View
 
-        return render_fragment(self.report)
+        return render_fragment(build_report(read_summary(self.summary), View.NOTEBOOK))

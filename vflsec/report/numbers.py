@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Protocol
 
 from vflsec.audit.rounding import beside
 
-__all__ = ["against", "format_bytes", "format_short", "interval", "number"]
+__all__ = ["bounded", "format_bytes", "format_short", "interval", "number"]
+
+
+class Estimated(Protocol):
+    """A mean over seeds with its bounds."""
+
+    @property
+    def mean(self) -> float | None: ...
+    @property
+    def low(self) -> float | None: ...
+    @property
+    def high(self) -> float | None: ...
 
 
 def number(value: float | None, sign: bool = False, limit: float | None = None) -> str:
@@ -24,29 +34,27 @@ def number(value: float | None, sign: bool = False, limit: float | None = None) 
     return format(value, spec.replace(".", "z.")) if limit is None else beside(value, limit, spec)
 
 
-def against(verdict: Mapping[str, Any], name: str) -> str:
-    """The value or a bound of a verdict, with digits that put it on its side of the limit."""
-    return number(verdict[name], limit=verdict["threshold"])
-
-
-def interval(row: Mapping[str, Any], name: str, sign: bool = False) -> str:
+def bounded(value: float | None, low: float | None, high: float | None, sign: bool = False) -> str:
     """``0.871 [0.850, 0.892]``; without bounds where there are none.
 
     What has a sign is compared with 0, so its bounds stand on the right side of that.
     """
-    text = number(row.get(name), sign)
-    low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
-    if row.get(name) is None or low is None or high is None:
+    text = number(value, sign)
+    if value is None or low is None or high is None:
         return text
     zero = 0.0 if sign else None
     return f"{text} [{number(low, sign, zero)}, {number(high, sign, zero)}]"
 
 
-def format_short(row: Mapping[str, Any], name: str) -> str:
+def interval(of: Estimated, sign: bool = False) -> str:
+    """A mean with its bounds, see :func:`bounded`."""
+    return bounded(of.mean, of.low, of.high, sign)
+
+
+def format_short(value: float | None, low: float | None = None, high: float | None = None) -> str:
     """Three digits, also of small errors, with bounds where there are any."""
-    ends = [row.get(f"{name}{end}") for end in ("", "_low", "_high")]
-    text, low, high = ("-" if x is None else f"{x:.3g}" for x in ends)
-    return text if "-" in (text, low) else f"{text} [{low}, {high}]"
+    text, *ends = ("-" if x is None else f"{x:.3g}" for x in (value, low, high))
+    return text if "-" in (text, *ends) else f"{text} [{', '.join(ends)}]"
 
 
 def format_bytes(count: float) -> str:

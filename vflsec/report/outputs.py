@@ -39,14 +39,17 @@ def write_reports(folder: Path, summary: Mapping[str, Any]) -> None:
     from vflsec.report.junit import junit_xml
     from vflsec.report.markdown import render_markdown
     from vflsec.report.sarif import sarif
+    from vflsec.report.summary import read_summary
+    from vflsec.report.tree import View
 
-    report = build_report(summary)
+    found = read_summary(summary)
+    report = build_report(found, View.PAGE, View.STATEMENT, View.SUMMARY)
     texts = {
         "report.html": render_page(report),
         "statement.html": render_statement(report),
         "summary.md": render_markdown(report),
-        "junit.xml": junit_xml(summary),
-        "results.sarif": json_text(sarif(summary)),
+        "junit.xml": junit_xml(found),
+        "results.sarif": json_text(sarif(found)),
     }
     for name, text in texts.items():
         write_atomic(folder / name, partial(Path.write_bytes, data=text.encode("utf-8")))

@@ -12,35 +12,39 @@ from vflsec.core.visibility import claim
 from vflsec.report.console import print_blocks
 from vflsec.report.provenance import build_visible_table
 from vflsec.report.sanitize import clean_tree
+from vflsec.report.summary import Protocol, UserTables, read_as
 from vflsec.report.tables import build_profile
 from vflsec.report.tree import Block, Bullets, Column, Kind, Paragraph, Section, Table, Tone
 
 __all__ = ["attacks_of", "build_plan", "print_plan"]
 
+Plain = Mapping[str, Any]
+"""A part of a plan as plain values."""
 
-def print_plan(plan: Mapping[str, Any], console: Console) -> None:
+
+def print_plan(plan: Plain, console: Console) -> None:
     """What is in the tables, what will run, what cannot and why, and the estimate."""
     print_blocks(build_plan(plan), console)
 
 
-def build_plan(plan: Mapping[str, Any]) -> tuple[Block, ...]:
+def build_plan(plan: Plain) -> tuple[Block, ...]:
     """What is in the tables, what will run, what cannot and why, and the estimate, as blocks."""
     groups = plan["groups"]
     roles = dict.fromkeys(g["role"] for g in groups)
     said = [*attacks_of(groups), *(_ROLES[r] for r in roles if r in _ROLES)]
     blocks: tuple[Block, ...] = (
-        *(build_profile(data, brief=True) for data in plan["data"]),
+        *(build_profile(read_as(UserTables, data), brief=True) for data in plan["data"]),
         _build_groups(groups),
         *(Paragraph(f"  {line}") for line in said),
         *_build_refused(plan),
-        *_build_visibility(plan["visibility"]),
+        *_build_visibility([read_as(Protocol, e) for e in plan["visibility"]]),
         *(Paragraph(f"note: {note}", Tone.SOFT) for note in plan["notes"]),
         Section("", tuple(_build_cost(plan["cost"]))),
     )
     return tuple(map(clean_tree, blocks))
 
 
-def _build_groups(groups: Sequence[Mapping[str, Any]]) -> Table:
+def _build_groups(groups: Sequence[Plain]) -> Table:
     heads = [Column(name) for name in ("what for", "data", "algorithm", "defenses")]
     rows = []
     for group in groups:
@@ -53,7 +57,7 @@ def _build_groups(groups: Sequence[Mapping[str, Any]]) -> Table:
     return Table("", (*heads, Column("trainings", Kind.NUMBER)), tuple(rows))
 
 
-def _build_refused(plan: Mapping[str, Any]) -> list[Paragraph]:
+def _build_refused(plan: Plain) -> list[Paragraph]:
     """Attacks that cannot be made, where, and why."""
     under = {c: _stack(g["defenses"]) for g in plan["groups"] for c in g["cells"]}
     out = []
@@ -67,21 +71,21 @@ def _build_refused(plan: Mapping[str, Any]) -> list[Paragraph]:
     return out
 
 
-def _build_visibility(entries: Sequence[Mapping[str, Any]]) -> list[Section]:
+def _build_visibility(entries: Iterable[Protocol]) -> list[Section]:
     """Who sees what, for every protocol that hides something, and what that buys."""
     seen: list[Any] = []
     out = []
     for entry in entries:
-        same = entry["defense"], entry["lines"], entry["hides"], entry["leaves"]
+        same = entry.defense, entry.lines, entry.hides, entry.leaves
         if same not in seen:  # else another algorithm, the same protocol
             seen.append(same)
-            said = Paragraph(claim("It", entry["hides"], entry["leaves"]))
-            title = f"What stays visible: {entry['defense']}"
+            said = Paragraph(claim("It", entry.hides, entry.leaves))
+            title = f"What stays visible: {entry.defense}"
             out.append(Section(title, (build_visible_table(entry), said)))
     return out
 
 
-def _build_cost(cost: Mapping[str, Any]) -> Iterable[Block]:
+def _build_cost(cost: Plain) -> Iterable[Block]:
     """The estimate of time, memory, kept views and encryption."""
     yield Paragraph(
         f"{cost['trainings']:,.0f} trainings, {cost['attacks']:,.0f} attacks, about "
@@ -107,7 +111,7 @@ def _build_cost(cost: Mapping[str, Any]) -> Iterable[Block]:
         )
 
 
-def _encryption(e: Mapping[str, Any]) -> str:
+def _encryption(e: Plain) -> str:
     """Seconds by operation and bytes of one batch, an epoch and the whole run."""
     seconds = sum(e["seconds"].values())
     parts = ", ".join(f"{k} {v:.2g} s" for k, v in e["seconds"].items())
@@ -126,7 +130,7 @@ def _size(count: float) -> str:
     return f"{count / 1e6:.3g} MB" if count < 1e9 else f"{count / 1e9:.3g} GB"
 
 
-def _stack(defenses: Sequence[Mapping[str, Any]]) -> str:
+def _stack(defenses: Sequence[Plain]) -> str:
     """Names and parameters, without strengths."""
     return " + ".join(called(d["name"], d["params"]) for d in defenses) or "none"
 
@@ -139,9 +143,9 @@ _ROLES = {
 }
 
 
-def attacks_of(groups: Sequence[Mapping[str, Any]]) -> list[str]:
+def attacks_of(groups: Sequence[Plain]) -> list[str]:
     """Which attacks are made on what, each list once."""
-    made: dict[str, list[Mapping[str, Any]]] = {}
+    made: dict[str, list[Plain]] = {}
     for g in groups:
         if g["attacks"]:
             made.setdefault(_names(g["attacks"]), []).append(g)
@@ -154,7 +158,7 @@ def attacks_of(groups: Sequence[Mapping[str, Any]]) -> list[str]:
     return out or ["attacks: none"]
 
 
-def _told_from(group: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> str:
+def _told_from(group: Plain, others: Sequence[Plain]) -> str:
     """A group in words that do not fit the others: its role, then its data and algorithm."""
     role = str(group["role"])
     if all(o["role"] != role for o in others):
@@ -162,7 +166,7 @@ def _told_from(group: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) ->
     return f"{role} of {group['dataset']} by {group['algorithm']}"
 
 
-def _names(attacks: Iterable[Mapping[str, Any]]) -> str:
+def _names(attacks: Iterable[Plain]) -> str:
     return ", ".join(dict.fromkeys(a["name"] for a in attacks))
 
 

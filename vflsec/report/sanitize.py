@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import lru_cache
@@ -11,7 +10,7 @@ from typing import Any
 
 from vflsec.data.names import UNSEEN
 
-__all__ = ["annotation", "clean", "clean_tree", "inert", "markdown", "shown"]
+__all__ = ["annotation", "clean", "clean_tree", "inert", "markdown"]
 
 # Controls, lone surrogates, non-characters, and marks that reorder or hide text.
 _HARMFUL = re.compile(
@@ -49,25 +48,6 @@ def inert(text: str) -> str:
     in a name.
     """
     return _FIRST.sub(rf"\1:{_JOINER}", _ANYWHERE.sub(f"#{_JOINER}#", text))
-
-
-def shown(value: Any) -> Any:
-    """Nested plain values with every text cleaned, to be printed on a terminal."""
-    if value is None or type(value) in (float, int, bool):  # most are
-        return value
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, Mapping):
-        out: dict[Any, Any] = {}
-        for key, inner in value.items():
-            name = clean(key) if isinstance(key, str) else key
-            while name in out:  # two that look the same are two
-                name += "′"
-            out[name] = shown(inner)
-        return out
-    if isinstance(value, list | tuple):
-        return [shown(v) for v in value]
-    return value
 
 
 def markdown(text: object) -> str:

@@ -7,7 +7,7 @@ A result points at the gate's line in the scenario. FAIL has level ``error``; IN
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -15,35 +15,39 @@ from vflsec.audit.gate_selection import bare
 from vflsec.report.attack_families import FAMILIES, members
 from vflsec.report.first_screen import attacker, attacks_of
 from vflsec.report.sanitize import clean
+from vflsec.report.summary import Judged, Summary
 from vflsec.report.taxonomies import extensions, references
 from vflsec.report.verdicts import identity, titles
 
 __all__ = ["SCHEMA", "sarif"]
 
+Json = dict[str, Any]
+"""An object of the log."""
+
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVEL = {"FAIL": "error", "INCONCLUSIVE": "warning"}
 
 
-def sarif(summary: Mapping[str, Any]) -> dict[str, Any]:
+def sarif(summary: Summary) -> Json:
     """The verdicts of a summary as a SARIF log."""
-    labels = list(dict.fromkeys(clean(v["label"]) for v in summary["gates"]))
+    labels = list(dict.fromkeys(clean(v.label) for v in summary.gates))
     tags = {label: _tags(label, summary) for label in labels}
     rules = [_rule(label) | _related(tags[label]) for label in labels]
     named = {tag for of in tags.values() for tag in of}
     results = [
-        _result(v, name, labels.index(clean(v["label"])), summary)
-        for v, name in zip(summary["gates"], titles(summary["gates"]), strict=True)
-        if v["verdict"] in _LEVEL or v.get("warning")
+        _result(v, name, labels.index(clean(v.label)), summary)
+        for v, name in zip(summary.gates, titles(summary.gates), strict=True)
+        if v.verdict in _LEVEL or v.warning
     ]
     driver = {
         "name": "vflsec",
-        "version": clean(summary["versions"]["vflsec"]),
+        "version": clean(summary.versions["vflsec"]),
         "informationUri": "https://pypi.org/project/vflsec/",
         "rules": rules,
     }
     invocation = {
-        "executionSuccessful": bool(summary.get("complete", True)),
-        "exitCode": summary["exit_code"],
+        "executionSuccessful": bool(summary.complete),
+        "exitCode": summary.exit_code,
     }
     run = {
         "tool": {"driver": driver, "extensions": extensions(named)},
@@ -51,20 +55,20 @@ def sarif(summary: Mapping[str, Any]) -> dict[str, Any]:
         "columnKind": "unicodeCodePoints",
         "results": results,
         "properties": {
-            "scenarioHash": clean(summary["scenario_hash"]),
-            "attacker": attacker(summary),
-            "data": {clean(k): clean(v) for k, v in summary["data"].items()},
+            "scenarioHash": clean(summary.scenario_hash),
+            "attacker": clean(attacker(summary)),
+            "data": {clean(k): clean(v) for k, v in summary.data.items()},
         },
     }
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _tags(label: str, summary: Mapping[str, Any]) -> list[str]:
+def _tags(label: str, summary: Summary) -> list[str]:
     """Entries of taxonomies that the families of the attacks under a gate have."""
-    of = members(summary)
+    of = members(summary.families)
     found: dict[str, None] = {}
-    for v in summary["gates"]:
-        if clean(v["label"]) == label:
+    for v in summary.gates:
+        if clean(v.label) == label:
             names = {bare(n) for n in attacks_of(v, summary)}
             for family in FAMILIES:
                 if names & set(of[family.name]):
@@ -72,11 +76,11 @@ def _tags(label: str, summary: Mapping[str, Any]) -> list[str]:
     return list(found)
 
 
-def _related(tags: Sequence[str]) -> dict[str, Any]:
+def _related(tags: Sequence[str]) -> Json:
     return {"relationships": references(tags)} if tags else {}
 
 
-def _rule(label: str) -> dict[str, Any]:
+def _rule(label: str) -> Json:
     return {
         "id": _rule_id(label),
         "name": "PrivacyGate",
@@ -95,40 +99,34 @@ def _rule_id(label: str) -> str:
     return "vflsec/" + hashlib.blake2b(label.encode(), digest_size=6).hexdigest()
 
 
-def _result(
-    v: Mapping[str, Any], name: str, index: int, summary: Mapping[str, Any]
-) -> dict[str, Any]:
-    label = clean(v["label"])
-    file = summary.get("scenario_file") or "scenario.resolved.toml"
+def _properties(v: Judged) -> Json:
+    return {
+        "rule": v.rule, "detail": v.detail, "warnings": list(v.warnings), "value": v.value,
+        "low": v.low, "high": v.high, "threshold": v.threshold, "n": v.n, "attack": v.attack,
+        "adversary": v.adversary, "split": v.split,
+    }  # fmt: skip
+
+
+def _result(v: Judged, name: str, index: int, summary: Summary) -> Json:
+    label = clean(v.label)
+    file = summary.scenario_file or "scenario.resolved.toml"
     return {
         "ruleId": _rule_id(label),
         "ruleIndex": index,
-        "level": _LEVEL.get(v["verdict"], "note"),
-        "message": {"text": f"{v['verdict']}: {name}. {clean(v['reason'])}"},
+        "level": _LEVEL.get(v.verdict, "note"),
+        "message": {"text": f"{v.verdict}: {name}. {clean(v.reason)}"},
         "locations": [
             {
                 "physicalLocation": {
                     "artifactLocation": {"uri": quote(clean(file), safe="/.-_~")},
-                    "region": {"startLine": max(int(v.get("line") or 1), 1)},
+                    "region": {"startLine": max(int(v.line or 1), 1)},
                 }
             }
         ],
         "partialFingerprints": {"vflsecGate/v1": identity(v, name)},
         "properties": {
-            k: clean(v[k]) if isinstance(v[k], str) else v[k]
-            for k in (
-                "rule",
-                "detail",
-                "warnings",
-                "value",
-                "low",
-                "high",
-                "threshold",
-                "n",
-                "attack",
-                "adversary",
-                "split",
-            )
-            if v[k] is not None
+            key: clean(value) if isinstance(value, str) else value
+            for key, value in _properties(v).items()
+            if value is not None
         },
     }

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
 from vflsec.report.numbers import number
+from vflsec.report.summary import CurveRow, Summary
 
-__all__ = ["CAP_MEANS", "DCS_MEANS", "after", "scores"]
+__all__ = ["CAP_MEANS", "DCS_MEANS", "Score", "after", "scores"]
 
 CAP_MEANS = (
     "CAP, the calibrated averaged performance (He et al. 2022), is the mean over the strengths of "
@@ -22,39 +22,38 @@ DCS_MEANS = (
 )
 
 
-def after(point: Mapping[str, Any]) -> str:
-    """Which phase a figure was taken after, to be said where there are several."""
-    return f", after {point['phase']}" if point["phase"] else ""
+@dataclass(frozen=True)
+class Score:
+    """CAP and DCS of one defended curve, as texts.
 
-
-def scores(summary: Mapping[str, Any], dataset: str | None = None) -> list[dict[str, str]]:
-    """One row for each defended curve that has a CAP or a DCS.
-
-    Args:
-        summary: what ``summary.json`` holds.
-        dataset: only this one; None takes all.
-
-    Returns:
-        rows of texts: dataset, training (with the phase, where several are audited), defense,
-        attack, adversary, split, metric, ``grid`` (the strengths), ``cap`` and ``dcs`` (one figure
-        for each strength of the grid).
+    Attributes:
+        curve: which; its strengths are those of `grid`.
+        training: what trains, with the phase where several are audited.
+        dcs: one figure for each strength of the grid.
     """
+
+    curve: CurveRow
+    training: str
+    grid: str
+    cap: str
+    dcs: str
+
+
+def after(phase: str) -> str:
+    """Which phase a figure was taken after, to be said where there are several."""
+    return f", after {phase}" if phase else ""
+
+
+def scores(summary: Summary, dataset: str) -> list[Score]:
+    """One row for each defended curve of a data set that has a CAP or a DCS."""
     out = []
-    several = len({c["phase"] for c in summary["curves"]}) > 1
-    for c in summary["curves"]:
-        used = c["cap_strengths"]
-        by_strength = dict(zip(c["strengths"], c.get("dcs", ()), strict=False))
-        figures = [by_strength.get(s) for s in used]
-        known = c["cap"] is not None or any(x is not None for x in figures)
-        if c["defense"] == "none" or not known or dataset not in (None, c["dataset"]):
-            continue
-        row = {k: str(c[k]) for k in ("dataset", "defense", "attack", "adversary", "split")}
-        row |= {
-            "training": c["algorithm"] + (after(c) if several else ""),
-            "metric": c["metric"],
-            "grid": ", ".join("-" if s is None else f"{s:g}" for s in used),
-            "cap": number(c["cap"]),
-            "dcs": ", ".join(number(x) for x in figures),
-        }
-        out.append(row)
+    several = len({c.phase for c in summary.curves}) > 1
+    for c in summary.curves:
+        by_strength = dict(zip(c.strengths, c.dcs, strict=False))
+        figures = [by_strength.get(s) for s in c.cap_strengths]
+        known = any(x is not None for x in (c.cap, *figures))
+        if c.dataset == dataset and c.defense != "none" and known:
+            training = c.algorithm + (after(c.phase) if several else "")
+            grid = ", ".join("-" if s is None else f"{s:g}" for s in c.cap_strengths)
+            out.append(Score(c, training, grid, number(c.cap), ", ".join(map(number, figures))))
     return out

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from vflsec.audit import strongest_attack
 from vflsec.audit.controls import leaks
 from vflsec.report import first_screen
 from vflsec.report.coverage import RAN, families, messages
-from vflsec.report.sanitize import clean
+from vflsec.report.summary import Summary
 from vflsec.report.threat_model import kind_of_label
 from vflsec.report.tree import Fact, Facts, Paragraph, Section, Signatures, Tone
 from vflsec.report.ungated_leaks import unjudged
@@ -26,25 +23,23 @@ _MEANS = {
 }
 
 
-def paragraph(summary: Mapping[str, Any]) -> str:
+def paragraph(summary: Summary) -> str:
     """The verdict in plain words; the figures stand under it."""
     found, _ = headline(summary)
-    data = ", ".join(clean(name) for name in summary["parties"]) or "no data"
-    when = f" on {summary['when'][:10]}" if summary.get("when") else ""
-    seeds = max((len(p["seeds"]) for p in summary["parties"].values()), default=0)
+    data = ", ".join(summary.parties) or "no data"
+    when = f" on {summary.when[:10]}" if summary.when else ""
+    seeds = max((len(p.seeds) for p in summary.parties.values()), default=0)
     parts = [
         f"The training described below ({data}) was audited{when}, {seeds} "
         f"time{'s' if seeds != 1 else ''} "
-        + (
-            "with different random splits." if summary.get("scenario") else "from recordings of it."
-        ),
+        + ("with different random splits." if summary.scenario else "from recordings of it."),
         *_learns(summary),
         f"{_MEANS[found]}: {first_screen.scope(summary)}",
         *(unjudged(summary) if found == "FAIL" else ()),  # else it is part of the scope
     ]
     every, crossed = families(summary), messages(summary)
-    left = sum(not f["tried"] for f in every)
-    unread = sum(m["state"] != RAN for m in crossed)
+    left = sum(not f.tried for f in every)
+    unread = sum(m.state != RAN for m in crossed)
     parts.append(
         f"Of {len(every)} published families of attacks {left} gave no figure here, and "
         f"{unread} of {len(crossed)} kinds of messages were read by no attack that ran. What was "
@@ -53,48 +48,46 @@ def paragraph(summary: Mapping[str, Any]) -> str:
     return " ".join(parts)
 
 
-def _learns(summary: Mapping[str, Any]) -> list[str]:
+def _learns(summary: Summary) -> list[str]:
     """Who learns what without a defense, without a figure."""
-    found = [r for r in summary.get("leaks", []) if leaks(r["advantage"], r["low"])]
+    found = [r for r in summary.leaks or () if leaks(r.advantage, r.low)]
     said = dict.fromkeys(
-        f"{clean(r['adversary'])} can work out the {clean(strongest_attack.secret(r))} "
-        f"({clean(r['dataset'])})"
-        for r in found
+        f"{r.adversary} can work out the {strongest_attack.secret(r)} ({r.dataset})" for r in found
     )
     turned = first_screen.reverses(summary)
     backwards = dict.fromkeys(
-        f"the {clean(strongest_attack.secret(r))} ({clean(r['dataset'])}), which "
-        f"{clean(r['adversary'])} can work out once it knows which way round that is"
+        f"the {strongest_attack.secret(r)} ({r.dataset}), which {r.adversary} can "
+        "work out once it knows which way round that is"
         for r in turned
     )
-    learnt = {r["dataset"] for r in [*found, *turned]}
-    none = [d for d in summary["parties"] if d not in learnt]
+    learnt = {r.dataset for r in [*found, *turned]}
+    none = [d for d in summary.parties if d not in learnt]
     out = []
     if said:
         out.append(f"Without a defense, better than by itself, {'; '.join(said)}.")
     if turned:
         out.append(f"Without a defense an attack ranks in reverse {'; '.join(backwards)}.")
     if none:
-        out.append(f"On {', '.join(map(clean, none))} no such leak was shown.")
+        out.append(f"On {', '.join(none)} no such leak was shown.")
     return out
 
 
-def build_systems(summary: Mapping[str, Any]) -> Section:
+def build_systems(summary: Summary) -> Section:
     """Data set by data set: who holds what, what trains, under which defenses."""
     out = []
-    for name, of in summary["parties"].items():
-        here = [p for p in summary["points"] if p["dataset"] == name and p["attack"]]
-        parties = of.get("parties", [])
+    for name, of in summary.parties.items():
+        here = [p for p in summary.points if p.dataset == name and p.attack]
+        parties = of.parties
         first_ = parties[0] if parties else "not recorded"
-        rows = ", ".join(f"{_rows_of(k)} {n}" for k, n in of.get("rows", {}).items())
+        rows = ", ".join(f"{_rows_of(k)} {n}" for k, n in of.rows.items())
         facts = (
             Fact("Holds the labels", first_ + kind_of_label(of)),
             Fact("Hold further columns", ", ".join(parties[1:]) or "nobody"),
-            Fact("Trained by", "; ".join(dict.fromkeys(p["algorithm"] for p in here))
+            Fact("Trained by", "; ".join(dict.fromkeys(p.algorithm for p in here))
                  or "nothing that was attacked"),
             Fact("Defenses", ", ".join(dict.fromkeys(map(place, here)))),
             Fact("Rows", rows),
-            Fact("Seeds", ", ".join(map(str, of.get("seeds", [])))),
+            Fact("Seeds", ", ".join(map(str, of.seeds))),
         )  # fmt: skip
         out.append(Section(name, (Facts(facts),)))
     return Section("System", tuple(out), key="system")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from vflsec.core.message_kinds import KINDS
 from vflsec.label import make_label
 from vflsec.report import first_screen
 from vflsec.report.coverage import OUTSIDE
 from vflsec.report.numbers import number
-from vflsec.report.sanitize import clean
+from vflsec.report.summary import Attacker, AttackFacts, DatasetFacts, Summary
 from vflsec.report.tree import (
     Block,
     Bullets,
@@ -24,6 +23,7 @@ from vflsec.report.tree import (
     Table,
     Tone,
     View,
+    make_columns,
 )
 from vflsec.report.verdicts import place
 
@@ -57,46 +57,51 @@ _WANTS = {
 }
 
 
-def threats(summary: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Each attack as a sentence: who, wants what, sees what, knows how much."""
-    out = []
-    holders = {of["parties"][0] for of in summary.get("parties", {}).values() if of.get("parties")}
-    for spec in summary["attacks"].values():
-        who = " and ".join(clean(p) for p in spec["adversary"]) or "someone"
-        seen = [_SEES.get(w, w.replace("_", " ")) for w in _uses(spec)]
-        known = [] if holders & set(spec["adversary"]) else _labels(spec, summary)
-        known += [f"{spec['aux_rows']} rows of the others' columns"] if spec.get("aux_rows") else []
-        known += ["the others' models"] if spec.get("peer_model") else []
-        if spec["target"] == "membership":
-            known = ["the columns and labels of the records it asks about"]
-        one = len(spec["adversary"]) < 2
-        verb = "keeps to the protocol" if one else "keep to the protocol"
-        verb = "may change its own training" if spec["active"] else verb
-        together = ", together," if len(spec["adversary"]) > 1 else ""
-        out.append(
-            {
-                "attack": clean(spec["label"]),
-                "words": f"{who}{together} want{'s' if one else ''} "
-                f"{_WANTS.get(spec['target'], clean(spec['target']))}, {verb}, "
-                f"use{'s' if one else ''} {_list([*dict.fromkeys(seen)]) or 'nothing it receives'} "
-                f"and was granted {_list(known) or 'no knowledge beyond its own columns'}.",
-                "how": clean(spec["summary"]),
-                "source": clean(spec["source"]),
-            }
-        )
-    return out
+def threats(summary: Summary) -> list[tuple[str, str]]:
+    """Each attack with a sentence: who, wants what, sees what, knows how much."""
+    holders = {of.parties[0] for of in summary.parties.values() if of.parties}
+    return [
+        (spec.label, _threat(spec, _known(spec, summary, bool(holders & set(spec.adversary)))))
+        for spec in summary.attacks.values()
+    ]
 
 
-def _labels(spec: Mapping[str, Any], summary: Mapping[str, Any]) -> list[str]:
+def _threat(spec: AttackFacts, known: Sequence[str]) -> str:
+    who = " and ".join(spec.adversary) or "someone"
+    seen = _list([*dict.fromkeys(map(_sees, _uses(spec)))]) or "nothing it receives"
+    one = len(spec.adversary) < 2
+    s, together = ("s", "") if one else ("", ", together,")
+    verb = "may change its own training" if spec.active else f"keep{s} to the protocol"
+    return (
+        f"{who}{together} want{s} {_WANTS.get(spec.target, spec.target)}, {verb}, use{s} {seen} "
+        f"and was granted {_list(known) or 'no knowledge beyond its own columns'}."
+    )
+
+
+def _sees(what: str) -> str:
+    return _SEES.get(what, what.replace("_", " "))
+
+
+def _known(spec: AttackFacts, summary: Summary, holder: bool) -> list[str]:
+    """What the attacker was granted; who holds the labels was told none."""
+    if spec.target == "membership":
+        return ["the columns and labels of the records it asks about"]
+    known = [] if holder else _labels(spec, summary)
+    known += [f"{spec.aux_rows} rows of the others' columns"] if spec.aux_rows else []
+    return known + (["the others' models"] if spec.peer_model else [])
+
+
+def _labels(spec: AttackFacts, summary: Summary) -> list[str]:
     """What somebody without labels was told of them."""
-    chosen = " of the tails and the middle" if "(question=" in spec["label"] else ""
-    out = [f"{spec['known_rows']} labelled rows{chosen}"] if spec["known_rows"] else []
-    return out + ["the class shares"] * bool(spec["prior"] and not only_quantities(summary))
+    chosen = " of the tails and the middle" if "(question=" in spec.label else ""
+    out = [f"{spec.known_rows} labelled rows{chosen}"] if spec.known_rows else []
+    shares = spec.prior and not only_quantities(summary)
+    return out + (["the class shares"] if shares else [])
 
 
-def only_quantities(summary: Mapping[str, Any]) -> bool:
+def only_quantities(summary: Summary) -> bool:
     """Whether every label is a quantity, so that nothing can be said of classes."""
-    found = [facts.get("classes") for facts in summary.get("parties", {}).values()]
+    found = [facts.classes for facts in summary.parties.values()]
     return bool(found) and all(c is not None and make_label(c).sides == 1 for c in found)
 
 
@@ -134,54 +139,59 @@ WORDS = {
 """Words of the report that a reader may not know."""
 
 
-def assumed(summary: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The attacker's means that this audit assumed, beside what it did not try.
+def assumed(summary: Summary) -> list[tuple[str, str, str]]:
+    """The attacker's means, those that this audit assumed, and those that it did not try.
 
     For the comparison with all the means reasonably likely to be used.
     """
-    specs = list(summary["attacks"].values())
+    specs = list(summary.attacks.values())
     if not specs:
         return []
-    known = max(s["known_rows"] for s in specs)
-    seen = sorted({_SEES.get(w, w.replace("_", " ")) for s in specs for w in _uses(s)})
-    together = max(len(s["adversary"]) for s in specs)
-    aux = max(s.get("aux_rows", 0) for s in specs)
-    more = [f"at most {aux} rows of the others' columns"] if aux else []
-    more += ["the others' models"] if any(s.get("peer_model") for s in specs) else []
-    active = sorted({clean(s["label"]) for s in specs if s["active"]})
+    together = max(len(s.adversary) for s in specs)
+    joined = "nobody: every party acts alone"
+    larger = "coalitions, and outsiders who join"
     if together > 1:
-        joined = f"up to {together} parties"
-    else:
-        joined = "nobody: every party acts alone"
+        joined, larger = f"up to {together} parties", "larger coalitions"
+    active = ", ".join(sorted({s.label for s in specs if s.active}))
+    behaves, other = "keeps to the protocol", "any departure from it"
+    if active:
+        behaves, other = f"departs from the protocol in {active}", "other departures from it"
+    seen = _list(sorted({_sees(w) for s in specs for w in _uses(s)}))
     return [
-        {"means": "labels known beforehand",
-         "tried": f"at most {known} rows" + ", and the class shares" * (
-             any(s["prior"] for s in specs) and not only_quantities(summary)),
-         "beyond": "more rows, for example from an earlier project or a leak"},
-        {"means": "what is seen", "tried": _list(seen) or "nothing that is received",
-         "beyond": "anything that another party stores or logs"},
-        {"means": "behaviour",
-         "tried": f"departs from the protocol in {', '.join(active)}" if active
-         else "keeps to the protocol",
-         "beyond": "other departures from it" if active else "any departure from it"},
-        {"means": "joining forces", "tried": joined,
-         "beyond": "larger coalitions" if together > 1 else "coalitions, and outsiders who join"},
-        {"means": "further knowledge",
-         "tried": _list(["its own columns of the audited rows", *more]),
-         "beyond": "other data on the same people, bought or public"},
+        ("labels known beforehand", _assumed_labels(specs, summary),
+         "more rows, for example from an earlier project or a leak"),
+        ("what is seen", seen or "nothing that is received",
+         "anything that another party stores or logs"),
+        ("behaviour", behaves, other),
+        ("joining forces", joined, larger),
+        ("further knowledge", _assumed_columns(specs),
+         "other data on the same people, bought or public"),
     ]  # fmt: skip
 
 
-def _uses(spec: Mapping[str, Any]) -> list[str]:
-    words = [n.partition(":")[0] for n in spec["needs"]]
+def _assumed_labels(specs: Sequence[AttackFacts], summary: Summary) -> str:
+    shares = any(s.prior for s in specs) and not only_quantities(summary)
+    known = max(s.known_rows for s in specs)
+    return f"at most {known} rows" + (", and the class shares" if shares else "")
+
+
+def _assumed_columns(specs: Sequence[AttackFacts]) -> str:
+    aux = max(s.aux_rows for s in specs)
+    more = [f"at most {aux} rows of the others' columns"] if aux else []
+    more += ["the others' models"] if any(s.peer_model for s in specs) else []
+    return _list(["its own columns of the audited rows", *more])
+
+
+def _uses(spec: AttackFacts) -> list[str]:
+    words = [n.partition(":")[0] for n in spec.needs]
     return [w for w in words if w not in ("known_rows", "prior", "aux_rows")]
 
 
-def build_threats(summary: Mapping[str, Any]) -> Section:
+def build_threats(summary: Summary) -> Section:
     """Who holds what, who attacks with which means, and the words that the report uses."""
     blocks: list[Block] = []
-    for name, of in summary["parties"].items():
-        parties = of.get("parties")
+    for name, of in summary.parties.items():
+        parties = of.parties
         if parties:
             hold = "hold" if len(parties) != 2 else "holds"
             blocks.append(
@@ -191,15 +201,20 @@ def build_threats(summary: Mapping[str, Any]) -> Section:
             )  # fmt: skip
     found = threats(summary)
     if found:
-        heads = (Column("Attack", Kind.NAME), Column("Attacker", Kind.PROSE),
-                 Column("How", Kind.PROSE, _PAGE), Column("Source", Kind.PROSE, _PAGE))  # fmt: skip
-        rows = tuple((t["attack"], t["words"], t["how"], t["source"]) for t in found)
+        heads: tuple[Column, ...] = (
+            Column("Attack", Kind.NAME), Column("Attacker", Kind.PROSE),
+            Column("How", Kind.PROSE, _PAGE), Column("Source", Kind.PROSE, _PAGE),
+        )  # fmt: skip
+        rows = tuple(
+            (*t, spec.summary, spec.source)
+            for t, spec in zip(found, summary.attacks.values(), strict=True)
+        )
         caption = "Who attacks, wanting what, seeing what, knowing how much"
         blocks.append(Table(caption, heads, rows))
     else:
         blocks.append(Paragraph("The scenario has no attack."))
     blocks.append(Paragraph(first_screen.attacker(summary)))
-    blocks += _build_choices(summary.get("attacker") or {})
+    blocks += _build_choices(summary.attacker)
     blocks.append(
         Paragraph(
             "Every attack is judged beside its strongest control: the same attacker with the same "
@@ -209,25 +224,25 @@ def build_threats(summary: Mapping[str, Any]) -> Section:
             "results.csv).", Tone.SOFT, views=_PAGE,
         )
     )  # fmt: skip
-    if summary.get("defenses"):
-        heads = (Column("Defense", Kind.NAME), Column("What it does", Kind.PROSE),
-                 Column("Source", Kind.PROSE))  # fmt: skip
-        rows = tuple((n, d["summary"], d["source"]) for n, d in summary["defenses"].items())
-        blocks.append(Table("Defenses in words", heads, rows, views=_PAGE))
-    words = Facts(tuple(Fact(word, meaning) for word, meaning in WORDS.items()))
-    blocks.append(Folded("Words used in this report", (words,), views=_PAGE))
+    if summary.defenses:
+        heads = make_columns("Defense", "What it does", "Source", name="Defense",
+                             prose=("What it does", "Source"))  # fmt: skip
+        words = tuple((n, d.summary, d.source) for n, d in summary.defenses.items())
+        blocks.append(Table("Defenses in words", heads, words, views=_PAGE))
+    terms = Facts(tuple(Fact(word, meaning) for word, meaning in WORDS.items()))
+    blocks.append(Folded("Words used in this report", (terms,), views=_PAGE))
     return Section("Threat model in words", tuple(blocks), key="threats", nav="Threat model")
 
 
-def kind_of_label(facts: Mapping[str, Any]) -> str:
+def kind_of_label(facts: DatasetFacts) -> str:
     """What the labels of a data set are, in brackets; '' where that is not recorded."""
-    held = make_label(facts.get("classes") or 0, tuple(facts.get("labels") or ())).held
+    held = make_label(facts.classes or 0, facts.labels).held
     return f" ({held})" if held else ""
 
 
-def _build_choices(attacker: Mapping[str, Any]) -> list[Block]:
+def _build_choices(attacker: Attacker) -> list[Block]:
     """What a strong attacker's settings reached on drawn worlds, where several were tried."""
-    choices = attacker.get("choices", [])
+    choices = attacker.choices
     if not choices:
         return []
     heads = ("Data", "Training", "Defense", "By", "Rows", "Written", "Advantage", "Taken",
@@ -235,27 +250,27 @@ def _build_choices(attacker: Mapping[str, Any]) -> list[Block]:
     kinds = {"Written": Kind.NAME, "Advantage": Kind.NUMBER}
     table = Table(
         "The written and the best setting at each point, mean advantage over "
-        f"{len(attacker['seeds'])} worlds; a better one joins where it leads by more than it "
+        f"{len(attacker.seeds)} worlds; a better one joins where it leads by more than it "
         "varies",
         tuple(Column(h, kinds.get(h, Kind.TEXT)) for h in heads),
         tuple(
-            (r["dataset"], r["algorithm"], place(r), r["adversary"], r["split"],
-             r["written"] or "what is written cannot run", number(r["written_advantage"]),
-             r["chosen"] if r["joins"] else "as written", number(r["advantage"]))
+            (r.dataset, r.algorithm, place(r), r.adversary, r.split,
+             r.written or "what is written cannot run", number(r.written_advantage),
+             r.chosen if r.joins else "as written", number(r.advantage))
             for r in choices
         ),
         "Settings tried on drawn worlds",
     )  # fmt: skip
-    tried = "; ".join(", ".join(labels) for labels in attacker["tried"].values())
+    tried = "; ".join(", ".join(labels) for labels in attacker.tried.values())
     title = "What each setting reached on the drawn worlds"
     return [Folded(title, (table, Paragraph(f"Tried: {tried}.")), views=_PAGE)]
 
 
-def build_placing(summary: Mapping[str, Any]) -> Section:
+def build_placing(summary: Summary) -> Section:
     """What the findings mean beside all the means that somebody could use."""
     heads = (Column("Means", Kind.NAME), Column("Assumed here", Kind.PROSE),
              Column("Not tried; likely in your case?", Kind.PROSE))  # fmt: skip
-    rows = tuple((m["means"], m["tried"], m["beyond"]) for m in assumed(summary))
+    rows = tuple(assumed(summary))
     caption = (
         "The attacker's means that were assumed, beside all the means reasonably likely to be used"
     )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 from vflsec.errors import MissingDependencyError
 from vflsec.report import first_screen
 from vflsec.report.sanitize import clean
+from vflsec.report.summary import Summary
 from vflsec.report.verdicts import headline, place, titles
 
 __all__ = ["log_audit", "metrics", "tags"]
@@ -18,7 +18,7 @@ FILES = ("report.html", "statement.html", "summary.json", "summary.md", "scenari
          "results.parquet")  # fmt: skip
 
 
-def log_audit(folder: Path, summary: Mapping[str, Any], experiment: str) -> str:
+def log_audit(folder: Path, summary: Summary, experiment: str) -> str:
     """Log an audit to the store that MLflow is set up for (``MLFLOW_TRACKING_URI``).
 
     Args:
@@ -40,7 +40,7 @@ def log_audit(folder: Path, summary: Mapping[str, Any], experiment: str) -> str:
             "pip install 'vflsec[mlflow]'"
         ) from None
     mlflow.set_experiment(experiment)
-    with mlflow.start_run(run_name=clean(summary["name"])) as run:
+    with mlflow.start_run(run_name=clean(summary.name)) as run:
         mlflow.set_tags(tags(summary))
         mlflow.log_metrics(metrics(summary))
         for name in FILES:
@@ -49,33 +49,35 @@ def log_audit(folder: Path, summary: Mapping[str, Any], experiment: str) -> str:
     return str(run.info.run_id)
 
 
-def tags(summary: Mapping[str, Any]) -> dict[str, str]:
+def tags(summary: Summary) -> dict[str, str]:
     """Verdict, what it holds for, and what the audit was of."""
     out = {
         "vflsec.verdict": headline(summary)[0],
-        "vflsec.scope": first_screen.scope(summary),
-        "vflsec.scenario": clean(summary["scenario_hash"]),
-        "vflsec.version": clean(summary["versions"]["vflsec"]),
+        "vflsec.scope": clean(first_screen.scope(summary)),
+        "vflsec.scenario": clean(summary.scenario_hash),
+        "vflsec.version": clean(summary.versions["vflsec"]),
     }
-    gates = summary["gates"]
-    for v, title in zip(gates, titles(gates), strict=True):
-        out[_free(out, "vflsec.gate", title)] = clean(v["verdict"])
+    for v, title in zip(summary.gates, titles(summary.gates), strict=True):
+        out[_free(out, "vflsec.gate", title)] = clean(v.verdict)
     return out
 
 
-def metrics(summary: Mapping[str, Any]) -> dict[str, float]:
+def metrics(summary: Summary) -> dict[str, float]:
     """Means over seeds by point: advantages of attacks in their primary metric, and utility."""
     out: dict[str, float] = {}
-    for p in summary["points"]:
-        where = (clean(p["dataset"]), clean(p["algorithm"]), place(p))
-        if not p["attack"]:
-            if p["metric"] == p["utility_metric"] and p["value"] is not None:
-                out[_free(out, "utility", *where)] = p["value"]
-        elif p["status"] == "ok" and p["metric"] == p["primary"]:
-            who = (clean(p["attack"]), clean(p["adversary"]), clean(p["split"]), clean(p["phase"]))
-            for key in ("advantage", "advantage_low", "advantage_high"):
-                if p[key] is not None:
-                    out[_free(out, key, *where, *who)] = p[key]
+    for p in summary.points:
+        where: tuple[str, ...] = (clean(p.dataset), clean(p.algorithm), place(p))
+        figures: dict[str, float | None] = {}
+        if p.is_main:
+            where += (clean(p.attack), clean(p.adversary), clean(p.split), clean(p.phase))
+            gain = p.advantage
+            figures = {"advantage": gain.mean, "advantage_low": gain.low,
+                       "advantage_high": gain.high}  # fmt: skip
+        elif not p.attack and p.metric == p.utility_metric:
+            figures = {"utility": p.value.mean}
+        for key, value in figures.items():
+            if value is not None:
+                out[_free(out, key, *where)] = value
     return out
 
 

@@ -6,7 +6,7 @@ notebooks lay out what stands here: they decide nothing, and look nothing up els
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, ClassVar, TypeAlias
@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeAlias
 __all__ = [
     "EVERYWHERE", "Block", "Bullets", "Cell", "Column", "Curve", "Fact", "Facts", "Figure",
     "Figures", "Folded", "GateLine", "Gates", "Kind", "Paragraph", "Report", "Section",
-    "Signatures", "Step", "Steps", "Table", "Tone", "Verbatim", "View",
+    "Signatures", "Step", "Steps", "Table", "Tone", "Verbatim", "View", "make_columns",
 ]  # fmt: skip
 
 
@@ -113,6 +113,15 @@ class Column:
     head: str
     kind: Kind = Kind.TEXT
     views: frozenset[View] = EVERYWHERE
+
+
+def make_columns(
+    *heads: str, name: str = "", numbers: Collection[str] = (), prose: Collection[str] = ()
+) -> tuple[Column, ...]:
+    """Columns by their heads: one names each row, some hold numbers or prose, the others texts."""
+    kinds = dict.fromkeys(numbers, Kind.NUMBER) | dict.fromkeys(prose, Kind.PROSE)
+    kinds[name] = Kind.NAME
+    return tuple(Column(head, kinds.get(head, Kind.TEXT)) for head in heads)
 
 
 @dataclass(frozen=True)
@@ -329,7 +338,6 @@ class Report:
         how: one sentence on how it came about.
         scope: the verdict with what it holds for.
         made_by: which vflsec.
-        whole: the command that prints all of it, '' where none can.
         sections: of each view, in order.
     """
 
@@ -338,7 +346,6 @@ class Report:
     how: str
     scope: str
     made_by: str
-    whole: str
     sections: Mapping[View, tuple[Section, ...]] = field(default_factory=dict)
 
     def seen_by(self, view: View) -> tuple[Section, ...]:

@@ -7,140 +7,158 @@ deploy; its reader should not have to look for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from vflsec.audit import strongest_attack
 from vflsec.audit.controls import leaks
 from vflsec.audit.gate import is_leak_limit
-from vflsec.audit.gate_selection import answer
-from vflsec.audit.leakage import is_undefended
-from vflsec.report.coverage import USUAL
-from vflsec.report.sanitize import clean
-from vflsec.report.verdicts import gate_of, place, some, weighed
+from vflsec.audit.point import Point, Training
+from vflsec.report.summary import Summary
+from vflsec.report.unasked import USUAL
+from vflsec.report.verdicts import place, some, training_of, weighed
 
-__all__ = ["beyond", "deployed", "parts", "ungated", "unjudged", "unstopped"]
-
-_POINT = ("dataset", "algorithm", "defense", "strength")
+__all__ = ["Ungated", "beyond", "deployed", "parts", "ungated", "unjudged", "unstopped"]
 
 
-def ungated(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class Ungated:
+    """What leaks and no gate limits.
+
+    Attributes:
+        point: the strongest attack there.
+        gain: its advantage.
+        judged: whether some gate judges the system there.
+    """
+
+    point: Point
+    gain: float
+    judged: bool
+
+    @property
+    def told(self) -> str:
+        """``the columns of shop to bank``: what leaks to whom."""
+        return f"the {strongest_attack.secret(self.point)} to {self.point.adversary}"
+
+
+def ungated(summary: Summary) -> list[Ungated]:
     """What leaks and no gate limits: at each point, of each adversary and secret the most.
 
     Returns:
-        points of the summary with ``judged``: whether some gate judges the system there. Those
-        first, then the largest.
+        first where some gate judges the system, then the largest.
     """
-    at: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for p in summary["points"]:
-        at.setdefault(tuple(p[k] for k in _POINT), []).append(p)
+    at: dict[Training, list[Point]] = defaultdict(list)
+    for p in summary.points:
+        at[p.training].append(p)
     judging, asked = set(), set()
-    for v in summary["gates"]:
-        if v["gate"]["metric"] == "epsilon_lower":
-            continue  # a claim is judged wherever it is made
-        point = tuple(v[k] for k in _POINT)
-        judging.add(point)
-        if is_leak_limit(gate_of(v)):
-            asked |= {answer(p) for p in weighed(v, at.get(point, ()))}
-    worst: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for p in summary["points"]:
-        if not p["attack"] or p["metric"] != p["primary"]:
+    for v in summary.gates:
+        if v.gate.metric != "epsilon_lower":  # a claim is judged wherever it is made
+            judging.add(training_of(v))
+            asked_of: Any = v.gate  # it has every field of a gate
+            if is_leak_limit(asked_of):
+                asked |= {p.without("metric") for p in weighed(v, at[training_of(v)])}
+    worst: dict[tuple[Training, str], Ungated] = {}
+    for p in summary.points:
+        gain = p.advantage.mean
+        if not p.attack or p.metric != p.primary or p.without("metric") in asked:
             continue
-        if not leaks(p.get("advantage"), p.get("advantage_low")) or answer(p) in asked:
+        if gain is None or not leaks(gain, p.advantage.low):
             continue
-        key = (*(p[k] for k in _POINT), p["adversary"], strongest_attack.secret(p))
-        if key not in worst or p["advantage"] > worst[key]["advantage"]:
-            worst[key] = {**p, "judged": tuple(p[k] for k in _POINT) in judging}
-    return sorted(worst.values(), key=lambda p: (not p["judged"], -p["advantage"]))
+        found = Ungated(p, gain, p.training in judging)
+        key = p.training, found.told
+        if key not in worst or gain > worst[key].gain:
+            worst[key] = found
+    return sorted(worst.values(), key=lambda u: (not u.judged, -u.gain))
 
 
-def deployed(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+def deployed(summary: Summary) -> list[Ungated]:
     """Those of :func:`ungated` at points that a gate judges, so that a PASS is not about them.
 
     Gains within what gates allow elsewhere are left to :func:`beyond`.
     """
     most = _allowed(summary)
-    return [p for p in ungated(summary) if p["judged"] and p["advantage"] > most]
+    return [u for u in ungated(summary) if u.judged and u.gain > most]
 
 
-def _allowed(summary: Mapping[str, Any]) -> float:
+def _allowed(summary: Summary) -> float:
     """The least advantage that gates allow, :data:`USUAL` where none limits one."""
-    gates = [v["gate"] for v in summary["gates"] if v["defense"]]
-    least = [g["max"] for g in gates if g["metric"] == "advantage" and g["max"] is not None]
-    return min(least, default=USUAL)
+    gates = [v.gate for v in summary.gates if v.defense]
+    return min((g.max for g in gates if g.metric == "advantage" and g.max is not None),
+               default=USUAL)  # fmt: skip
 
 
-def beyond(summary: Mapping[str, Any]) -> list[str]:
+def beyond(summary: Summary) -> list[str]:
     """A line for each adversary and secret of :func:`ungated`, with the points where it leaks."""
-    lines: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for p in ungated(summary):
-        lines.setdefault((p["dataset"], _told(p)), []).append(p)
-    several = len({p["algorithm"] for p in summary["points"] if p["attack"]}) > 1
+    lines: dict[tuple[str, str], list[Ungated]] = defaultdict(list)
+    for u in ungated(summary):
+        lines[u.point.dataset, u.told].append(u)
+    several = len({p.algorithm for p in summary.points if p.attack}) > 1
     out = []
     for (dataset, what), of in lines.items():
-        of.sort(key=lambda p: (not p["judged"], p["strength"] or 0.0))
-        attacks = list(dict.fromkeys(clean(p["attack"]) for p in of))
+        of.sort(key=lambda u: (not u.judged, u.point.strength or 0.0))
+        attacks = list(dict.fromkeys(u.point.attack for u in of))
         by = "" if len(attacks) > 1 else f" ({attacks[0]})"
-        said = some([_at(p, several, not by) for p in of], ", ")
-        out.append(f"{clean(dataset)}: {what}, {said}{by}")
+        said = some([_at(u, several, not by) for u in of], ", ")
+        out.append(f"{dataset}: {what}, {said}{by}")
     return out
 
 
-def unstopped(summary: Mapping[str, Any]) -> list[str]:
+def unstopped(summary: Summary) -> list[str]:
     """What leaks without a defense, is limited by no gate, and leaks at every strength tried.
 
     What no longer gains more than gates allow elsewhere, and did, was stopped.
     """
-    every: dict[tuple[str, str], dict[tuple[Any, ...], None]] = {}
-    for p in summary["points"]:
-        if p["attack"] and not is_undefended(p):
-            point = (p["defense"], p["strength"])
-            every.setdefault((p["dataset"], p["algorithm"]), {})[point] = None
-    found: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
-    for p in ungated(summary):
-        found.setdefault((p["dataset"], p["algorithm"], _told(p)), []).append(p)
+    every: dict[tuple[str, str], set[Training]] = defaultdict(set)
+    for p in summary.points:
+        if p.attack and not p.is_undefended:
+            every[p.dataset, p.algorithm].add(p.training)
+    found: dict[tuple[str, str, str], list[Ungated]] = defaultdict(list)
+    for u in ungated(summary):
+        found[u.point.dataset, u.point.algorithm, u.told].append(u)
     out = []
     for (dataset, algorithm, what), of in found.items():
-        tried = every.get((dataset, algorithm), {})
-        defended = {(p["defense"], p["strength"]): p for p in of if not is_undefended(p)}
-        bare = max((p["advantage"] for p in of if is_undefended(p)), default=0.0)
-        most = _allowed(summary) if bare > _allowed(summary) else 0.0
-        left = [p for p in defended.values() if p["advantage"] > most]
-        if tried and bare and len(left) == len(tried):
-            last = max(defended.values(), key=lambda p: p["strength"] or 0.0)
+        last = _left(of, len(every[dataset, algorithm]), _allowed(summary))
+        if last is not None:
             out.append(
-                f"{clean(dataset)}: nothing that was tried stops {what}, {last['advantage']:+z.2f} "
-                f"with {place(last)}, and no gate limits it."
+                f"{dataset}: nothing that was tried stops {what}, {last.gain:+z.2f} with "
+                f"{place(last.point)}, and no gate limits it."
             )
     return out
 
 
-def _told(p: Mapping[str, Any]) -> str:
-    """``the columns of shop to bank``: what leaks to whom."""
-    return f"the {clean(strongest_attack.secret(p))} to {clean(p['adversary'])}"
+def _left(of: Iterable[Ungated], tried: int, allowed: float) -> Ungated | None:
+    """One leak at the largest strength, if it is there without a defense and at all `tried`."""
+    defended = [u for u in of if not u.point.is_undefended]
+    bare = max((u.gain for u in of if u.point.is_undefended), default=0.0)
+    most = allowed if bare > allowed else 0.0
+    if not tried or not bare or sum(u.gain > most for u in defended) < tried:
+        return None
+    return max(defended, key=lambda u: u.point.strength or 0.0)
 
 
-def _at(p: Mapping[str, Any], several: bool, by: bool) -> str:
+def _at(u: Ungated, several: bool, by: bool) -> str:
     """``+0.82 with iso 5, which is judged``."""
-    where = "without a defense" if is_undefended(p) else f"with {place(p)}"
+    where = "without a defense" if u.point.is_undefended else f"with {place(u.point)}"
     if several:
-        where = f"{clean(p['algorithm'])} {where}"
-    judged = ", which is judged" if p["judged"] else ""
-    attack = f" ({clean(p['attack'])})" if by else ""
-    return f"{p['advantage']:+z.2f} {where}{judged}{attack}"
+        where = f"{u.point.algorithm} {where}"
+    judged = ", which is judged" if u.judged else ""
+    attack = f" ({u.point.attack})" if by else ""
+    return f"{u.gain:+z.2f} {where}{judged}{attack}"
 
 
-def parts(points: Iterable[Mapping[str, Any]]) -> str:
+def parts(found: Iterable[Ungated]) -> str:
     """``the columns of shop to bank (+0.82)`` and the like, each once, the largest first."""
     most: dict[str, float] = {}
-    for p in points:
-        most[_told(p)] = max(most.get(_told(p), p["advantage"]), p["advantage"])
+    for u in found:
+        most[u.told] = max(most.get(u.told, u.gain), u.gain)
     ordered = sorted(most.items(), key=lambda pair: -pair[1])
     return some([f"{what} ({gain:+z.2f})" for what, gain in ordered], ", ")
 
 
-def unjudged(summary: Mapping[str, Any]) -> list[str]:
+def unjudged(summary: Summary) -> list[str]:
     """A line on what leaks where the system is judged although no gate asks, or none."""
     found = deployed(summary)
-    where = some(list(dict.fromkeys(place(p) for p in found)), ", ")
+    where = some(list(dict.fromkeys(place(u.point) for u in found)), ", ")
     return [f"Leaks at {where}, and no gate limits it: {parts(found)}."] if found else []

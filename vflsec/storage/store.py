@@ -9,12 +9,22 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
+from vflsec.audit.record import AuditRecord, read_record, write_record
 from vflsec.errors import ConfigError
-from vflsec.specs import TURNED, AttackSpec, CellResult, CellSpec, DefenseSpec, LedgerRow, Measure
+from vflsec.specs import (
+    TURNED,
+    AttackSpec,
+    CellResult,
+    CellSpec,
+    DefenseSpec,
+    LedgerRow,
+    Measure,
+    victims,
+)
 from vflsec.storage.sqlite_file import STORE_NAME, SealedFile, dumped
 
 __all__ = ["STORE_NAME", "Store"]
@@ -36,14 +46,11 @@ create table if not exists measures (
     status text not null, reason text not null, notes text not null,
     primary key (cell, attack_key, phase, split, metric, target, adversary));
 """
-_RECORD: dict[str, Any] = {
-    "name": str, "scenario_hash": str, "scenario_toml": str, "confidence": float, "gates": list,
-    "datasets": dict, "wanted": dict, "known_rows": dict, "data": dict, "refused": list,
-    "notes": list, "device": str, "versions": dict,
-}  # fmt: skip
 _MEASURE = [f.name for f in fields(Measure)]
 _CELL = "select * from cells where key = ?"
 _JSON = ("controls", "notes")
+_Columns = dict[str, Any]
+"""A row of the table of measures by its columns."""
 _FLOATS = ("value", "low", "high", "chance")
 
 
@@ -61,8 +68,8 @@ class Store(SealedFile):
         if "victim" not in there:
             db.execute("alter table measures add column victim text not null default ''")
 
-    def record(self) -> dict[str, Any]:
-        """What :meth:`set_meta` kept about the audit.
+    def record(self) -> AuditRecord:
+        """What :meth:`keep` kept about the audit.
 
         Raises:
             ConfigError: no audit was started here, or the record is damaged.
@@ -73,11 +80,14 @@ class Store(SealedFile):
                 f"{self.folder}: no audit was started here, or one that has to find its settings "
                 "first (--attacker strong) has not found them. Run the same `vflsec audit` again."
             )
-        kinds = _RECORD if isinstance(found, dict) else {}
-        if not kinds or not all(isinstance(found.get(k), t) for k, t in kinds.items()):
-            wrong = [k for k, t in kinds.items() if not isinstance(found.get(k), t)]
-            raise self.damaged(f"the record of the audit has no {', '.join(wrong) or 'keys'}")
-        return found
+        try:
+            return read_record(found)
+        except ValueError as error:
+            raise self.damaged(f"the record of the audit has no {error}") from None
+
+    def keep(self, record: AuditRecord) -> None:
+        """Keep what judging the results later needs."""
+        self.set_meta("audit", write_record(record))
 
     def missing(
         self,
@@ -215,6 +225,7 @@ class Store(SealedFile):
             spec, ledger, guarantees, facts = (self._load(row[i]) for i in (1, 5, 6, 7))
             try:
                 lines = [LedgerRow(**r) for r in ledger]
+                measures = [_with_victim(m, facts.get("parties", ())) for m in measures]
                 found = CellResult(
                     key, _spec(spec), measures, lines, [dict(g) for g in guarantees], dict(facts),
                     float(row[3]), row[4],
@@ -231,23 +242,23 @@ class Store(SealedFile):
         query = f"select {', '.join(names)} from measures where cell = ? order by rowid"
         rows = [dict(zip(names, row, strict=True)) for row in self._rows(query, (cell,))]
         keys = [values["attack_key"] for values in rows] if wanted is None else wanted
-        of: dict[str, list[dict[str, Any]]] = {key: [] for key in keys}
+        of: dict[str, list[_Columns]] = {key: [] for key in keys}
         for values in rows:
             if values["attack_key"] in of:
                 of[values["attack_key"]].append(values)
         for key in of.keys() & self._done(cell, errors=True):
             self._check_seal(f"done {cell} {key}", _lasting(of[key]))
-        out = []
-        for values in (v for found in of.values() for v in found):
-            for name in _JSON:
-                values[name] = self._load(values[name])
-                if not isinstance(values[name], dict):
-                    raise self.damaged(f"cell {cell} has {name} that are no table")
-            numbers = [values[k] for k in _FLOATS if values[k] is not None]
-            if not all(isinstance(x, float) for x in numbers) or not isinstance(values["n"], int):
-                raise self.damaged(f"cell {cell} has a figure that is no number")
-            out.append(Measure(**values))
-        return out
+        return [self._measure(cell, values) for found in of.values() for values in found]
+
+    def _measure(self, cell: str, values: _Columns) -> Measure:
+        tables = {name: self._load(values[name]) for name in _JSON}
+        for name, table in tables.items():
+            if not isinstance(table, dict):
+                raise self.damaged(f"cell {cell} has {name} that are no table")
+        numbers = [values[k] for k in _FLOATS if values[k] is not None]
+        if not all(isinstance(x, float) for x in numbers) or not isinstance(values["n"], int):
+            raise self.damaged(f"cell {cell} has a figure that is no number")
+        return Measure(**values | tables)
 
     def made_with(self, cells: Iterable[str]) -> list[dict[str, str]]:
         """The versions that these cells were trained with, of those that are finished."""
@@ -290,6 +301,15 @@ def _differ(
         f"what was taken into {here.parent} before. The same training gives the same figures, so "
         "one of the folders was altered, or ran on another kind of machine. Leave one out."
     )
+
+
+def _with_victim(measure: Measure, parties: Sequence[str]) -> Measure:
+    """The measure with whose secret was attacked, which earlier versions did not write."""
+    if measure.victim or not measure.attack or not parties:
+        return measure
+    named = str(measure.notes.get("victim", ""))
+    whose = named or "+".join(victims(measure.target, measure.adversary.split("+"), parties))
+    return replace(measure, victim=whose)
 
 
 def _absent(attack: AttackSpec) -> Measure:

@@ -1,0 +1,49 @@
+"""The record of an audit survives being kept, and one of an earlier version is filled in."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from vflsec.audit.point import Training
+from vflsec.audit.record import AuditRecord, read_record, write_record
+from vflsec.specs import CellResult, CellSpec, DefenseSpec
+
+FIRST: dict[str, Any] = {
+    "name": "toy", "scenario_hash": "f00", "scenario_toml": "", "confidence": 0.95,
+    "gates": [{"metric": "advantage", "max": 0.1}], "datasets": {"audit:c": "toy"},
+    "wanted": {"c": ["a"]}, "known_rows": {"a": 20}, "data": {"toy": "d"}, "refused": [],
+    "notes": ["said"], "device": "cpu", "versions": {"vflsec": "0.1.0"},
+}  # fmt: skip
+"""What a record has had from the beginning."""
+
+
+def test_a_record_is_read_back_as_it_was_kept() -> None:
+    record = AuditRecord(**FIRST, algorithms={"audit:c": "splitnn"}, looks=2, shard="1/2",
+                         families={"f": ["a"]})  # fmt: skip
+    kept = json.loads(json.dumps(write_record(record)))
+    read = read_record(kept)
+    assert json.loads(json.dumps(write_record(read))) == kept
+    assert (read.looks, read.shard, read.algorithms) == (2, "1/2", record.algorithms)
+    assert replace(read, gate_lines=(), visibility=()) == record  # tuples come back as lists
+
+
+def test_what_an_earlier_version_did_not_write_has_its_default() -> None:
+    record = read_record({**FIRST, "of_a_later_version": 1})
+    assert (record.looks, record.shard, record.attacker) == (1, "", {"name": "default"})
+    assert record.families is None
+    for key in FIRST:
+        with pytest.raises(ValueError, match=key):
+            read_record({k: v for k, v in FIRST.items() if k != key})
+    with pytest.raises(ValueError, match="keys"):
+        read_record(["no", "record"])
+
+
+def test_a_cell_has_a_training_in_its_roles_alone() -> None:
+    spec = CellSpec({"name": "toy"}, "splitnn", defenses=(DefenseSpec("iso", strength=2.0),))
+    cell = CellResult("c", spec)
+    record = AuditRecord(**FIRST, algorithms={"audit:c": "splitnn(cut=2)"})
+    assert record.training("audit", cell) == Training("toy", "splitnn(cut=2)", "iso", 2.0)
+    assert record.training("control", cell) is None
+    assert read_record(FIRST).title("audit", cell) == "splitnn"  # as it was before titles

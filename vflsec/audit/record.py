@@ -1,0 +1,133 @@
+"""What is kept beside the results of an audit, so that they can be judged without its data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from vflsec.audit.leakage import defense_point
+from vflsec.audit.point import Training
+from vflsec.specs import CellResult
+
+__all__ = ["AuditRecord", "read_record", "write_record"]
+
+Table = Mapping[str, Any]
+"""Plain values by name, as a file holds them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditRecord:
+    """An audit as its results directory keeps it.
+
+    Attributes:
+        name: of the scenario.
+        scenario_hash, scenario_toml: of the resolved scenario; "" where recordings were audited.
+        confidence: of the audit.
+        gates: as the scenario has them.
+        datasets: name of the data set by "ROLE:CELL", where ROLE is ``audit``, ``reference`` or
+            ``control`` (a planted leak).
+        algorithms: what the training is called, by the same.
+        wanted: keys of attacks by the key of a cell.
+        known_rows: labelled rows that were granted, by the key of an attack.
+        of_label: which of several labels an attack is on, by its key.
+        grants: what is not usual of them, by the same (:attr:`vflsec.specs.AttackSpec.grants`).
+        planted_as: what an attack is called on a planted leak, where that is another name.
+        attacks: what each attack of the audit is and needs, by its key.
+        families: every attack by its family.
+        defenses: what each defense of the audit is, by name.
+        treats: names of defenses by the kind of message that they treat.
+        scenario_file, scenario_source: where the scenario lies, as a build sees it and as seen from
+            the results, and what it held.
+        files: hashes of the tables, by path.
+        looks: how often the gates are judged before they must be decided.
+        gate_lines: line of each gate in the scenario's file, 0 where it has none.
+        who, when: of the audit, the time in UTC.
+        command: what to ask for the same audit by.
+        data: hashes by data set.
+        classes: number of classes by data set, 1 for a quantity and 0 for several labels.
+        tables: what is known of the tables, by data set.
+        refused: attacks that did not run, with the reason.
+        notes: sentences about the plan.
+        visibility: what stays visible under each defense, see `vflsec.audit.exposure.tables`.
+        device, versions: that it ran on.
+        attacker: whose settings attacks have, see `vflsec.engine.strong_attacker.attacker`.
+        shard: which part of an audit this is; "" for all of it.
+    """
+
+    name: str
+    scenario_hash: str
+    scenario_toml: str
+    confidence: float
+    gates: Sequence[Table]
+    datasets: Mapping[str, str]
+    wanted: Mapping[str, Sequence[str]]
+    known_rows: Mapping[str, int]
+    data: Mapping[str, str]
+    refused: Sequence[Table]
+    notes: Sequence[str]
+    device: str
+    versions: Mapping[str, str]
+    algorithms: Mapping[str, str] = field(default_factory=dict)
+    of_label: Mapping[str, str] = field(default_factory=dict)
+    grants: Mapping[str, Table] = field(default_factory=dict)
+    planted_as: Mapping[str, str] = field(default_factory=dict)
+    attacks: Mapping[str, Table] = field(default_factory=dict)
+    families: Mapping[str, Sequence[str]] | None = None
+    defenses: Mapping[str, Table] = field(default_factory=dict)
+    treats: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    scenario_file: str = ""
+    scenario_source: Table = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    looks: int = 1
+    gate_lines: Sequence[int] = ()
+    who: str = ""
+    when: str = ""
+    command: Table = field(default_factory=dict)
+    classes: Mapping[str, int] = field(default_factory=dict)
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    visibility: Sequence[Table] = ()
+    attacker: Table = field(default_factory=lambda: {"name": "default"})
+    shard: str = ""
+
+    def dataset(self, role: str, result: CellResult) -> str | None:
+        """Name of the data set that a cell is of in this role; None where it has another."""
+        return self.datasets.get(f"{role}:{result.key}")
+
+    def title(self, role: str, result: CellResult) -> str:
+        """What the algorithm of a cell is called."""
+        return self.algorithms.get(f"{role}:{result.key}", result.spec.algorithm)
+
+    def training(self, role: str, result: CellResult) -> Training | None:
+        """The training of a cell in this role; None where it has another."""
+        dataset = self.dataset(role, result)
+        if dataset is None:
+            return None
+        return Training(dataset, self.title(role, result), *defense_point(result.spec.defenses))
+
+
+_NEEDED: dict[str, type] = {
+    "name": str, "scenario_hash": str, "scenario_toml": str, "confidence": float, "gates": list,
+    "datasets": dict, "wanted": dict, "known_rows": dict, "data": dict, "refused": list,
+    "notes": list, "device": str, "versions": dict,
+}  # fmt: skip
+
+
+def read_record(found: Any) -> AuditRecord:
+    """The record in a plain value; what earlier versions did not write is left at its default.
+
+    Raises:
+        ValueError: it is no record; the message says what it lacks.
+    """
+    if not isinstance(found, dict):
+        raise ValueError("keys")
+    wrong = [k for k, kind in _NEEDED.items() if not isinstance(found.get(k), kind)]
+    if wrong:
+        raise ValueError(", ".join(wrong))
+    names = {f.name for f in fields(AuditRecord)}
+    return AuditRecord(**{k: v for k, v in found.items() if k in names})
+
+
+def write_record(record: AuditRecord) -> dict[str, Any]:
+    """The record as plain values."""
+    return {f.name: getattr(record, f.name) for f in fields(AuditRecord)}

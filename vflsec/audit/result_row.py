@@ -1,0 +1,157 @@
+"""One measure of one training, as a row of the results, and what it gains over its controls."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+
+from vflsec.audit.controls import CHANCE, Controls, Paired, signed, strongest
+from vflsec.audit.point import Identity, clean
+
+__all__ = ["COLUMNS", "ControlSet", "ResultRow", "advantages", "name_controls", "read_rows",
+           "results_table"]  # fmt: skip
+
+COLUMNS = (
+    "cell", "dataset", "algorithm", "defense", "strength", "phase", "seed", "adversary", "attack",
+    "attack_key", "of_label", "known_rows", "target", "victim", "split", "metric", "primary",
+    "value", "low", "high", "n", "chance", "control", "control_value", "advantage", "controls",
+    "status", "reason", "bytes", "messages", "turned", "asked",
+)  # fmt: skip
+"""Columns of the results; texts are never missing (""), numbers are NaN where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRow(Identity):
+    """One measure of one training.
+
+    Attributes:
+        cell: key of the training.
+        seed: of the training.
+        primary: the metric that verdicts rest on.
+        value, low, high: the figure and its exact interval; None where there is no figure.
+        n: rows that were scored.
+        chance: the metric's level of chance.
+        controls: figure and cross-validated score of each control, by name.
+        control, control_value, advantage: the control that leaves least over the seeds of the
+            point, its figure here, and what the attack gains over it, signed so that larger is
+            worse for privacy.
+        status, reason: ``ok``, or why there is no figure.
+        bytes, messages: what all parties sent in training, all phases together.
+        turned: the figure of the answer turned round, where the value does not tell it.
+        asked: the column, or the question about one, that an attack chose by itself.
+        role: ``audit``, ``reference`` or ``control`` (a planted leak).
+        grants: what the attack was granted beside known rows, in words; None where that is not
+            known.
+    """
+
+    cell: str = ""
+    seed: int = 0
+    primary: str = ""
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+    chance: float | None = None
+    control: str = ""
+    control_value: float | None = None
+    advantage: float | None = None
+    controls: Controls = field(default_factory=dict)
+    status: str = "ok"
+    reason: str = ""
+    bytes: float | None = None
+    messages: float | None = None
+    turned: float | None = None
+    asked: str = ""
+    role: str = "audit"
+    grants: str | None = None
+
+    @property
+    def is_main(self) -> bool:
+        """Whether it is an attack's figure in the metric that verdicts rest on."""
+        return bool(self.attack) and self.status == "ok" and self.metric == self.primary
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Every control's figure, the level of chance among them."""
+        found = {k: of["value"] for k, of in self.controls.items()}
+        known = {k: float(v) for k, v in found.items() if v is not None and math.isfinite(v)}
+        return known if self.chance is None else {CHANCE: float(self.chance), **known}
+
+    @property
+    def control_set(self) -> ControlSet:
+        """What shares one control that is named beforehand.
+
+        Rows that do not say how many rows the adversary knows are told apart by attack.
+        """
+        at = self.without("algorithm", "defense", "strength", "phase", "attack", "victim", "split")
+        return at.without("attack_key" if self.known_rows is not None else "known_rows"), tuple(
+            sorted(self.controls)
+        )
+
+
+ControlSet = tuple[Identity, tuple[str, ...]]
+
+_NAMES = {f.name for f in fields(ResultRow)}
+_NUMBERS = [f.name for f in fields(ResultRow) if f.type == "float | None"]
+
+
+def results_table(rows: Sequence[ResultRow]) -> pd.DataFrame:
+    """The rows as a table with :data:`COLUMNS`."""
+    values = [
+        [_as_json(r.controls) if c == "controls" else getattr(r, c) for c in COLUMNS] for r in rows
+    ]
+    frame = pd.DataFrame(values, columns=list(COLUMNS))
+    return frame.astype(dict.fromkeys(_NUMBERS, "float64") | {"seed": "int64", "n": "int64"})
+
+
+def read_rows(frame: pd.DataFrame) -> list[ResultRow]:
+    """The rows of a table, also with the columns ``role`` and ``grants``."""
+    rows = cast("list[dict[str, Any]]", frame.to_dict("records"))
+    return [
+        ResultRow(**{k: clean(v) for k, v in r.items() if k in _NAMES}
+                  | {"controls": json.loads(r["controls"]) if r["controls"] else {}})
+        for r in rows
+    ]  # fmt: skip
+
+
+def _as_json(controls: Controls) -> str:
+    return json.dumps({k: dict(v) for k, v in sorted(controls.items())}) if controls else ""
+
+
+def advantages(rows: Iterable[ResultRow]) -> tuple[Paired, Paired]:
+    """Advantage and figure by control and seed, of the rows of one point that have a figure.
+
+    The advantage is signed so that larger is worse for privacy. Several rows of a seed count once,
+    by their mean.
+    """
+    gained: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    own: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for r in rows:
+        if r.value is None or not math.isfinite(r.value):
+            continue
+        for name, figure in r.figures.items():
+            gained[name][r.seed].append(signed(r.metric) * (r.value - figure))
+            own[name][r.seed].append(figure)
+    return _means(gained), _means(own)
+
+
+def _means(found: Mapping[str, Mapping[int, Sequence[float]]]) -> Paired:
+    return {
+        name: {seed: float(np.mean(v)) for seed, v in sorted(of.items())}
+        for name, of in found.items()
+    }
+
+
+def name_controls(rows: Iterable[ResultRow]) -> dict[ControlSet, str]:
+    """The control named beforehand of each set, over all seeds and cells alike."""
+    seen: dict[ControlSet, list[tuple[int, Controls]]] = defaultdict(list)
+    for r in rows:
+        seen[r.control_set].append((r.seed, r.controls))
+    return {key: strongest(found, key[0].metric) for key, found in seen.items()}
