@@ -51,7 +51,7 @@ def find_long_signatures(tree: ast.AST, owner: str = "") -> Iterator[tuple[str, 
 
 
 def main(root: Path = ROOT) -> int:
-    """Print what is too much and not excepted, and exceptions that nothing needs; 1 if any."""
+    """Print what is too much, and exceptions that nothing needs; 1 if something is too much."""
     settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     excepted: dict[str, str] = settings["tool"]["vflsec"]["exceptions"]
     used, wrong = set(), 0

@@ -148,7 +148,7 @@ def build_findings(
 
     Args:
         summary: of :func:`vflsec.audit.leakage.summarise`, at confidence `level`.
-        verdicts: of :func:`vflsec.audit.gate.judge`.
+        verdicts: of :func:`vflsec.audit.judge.judge`.
         level: printed with the intervals.
     """
     rows = rows_of(summary)

@@ -121,9 +121,9 @@ def _judge_point(
     ruling = decide(weighed)
     lead, more, reason, warnings = ruling.lead, ruling.more, ruling.reason, list(ruling.warnings)
     if ruling.verdict == PASS:
-        idle = _find_warnings(weighed, left, unasked, audit)
-        reason += format_warnings(idle)[1]
-        warnings += idle
+        found = _find_warnings(weighed, left, unasked, audit)
+        reason += format_warnings(found)[1]
+        warnings += found
         more = max([more or 0, *(u.takes - u.seeds for u in left if u.takes)]) or None
     low, high = _turn(low, weighed.high, gate, lead)
     where |= {k: lead.row[k] for k in ("attack", "adversary", "phase", "split")}
