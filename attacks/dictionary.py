@@ -49,15 +49,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vflsec.core import check
-from vflsec.core.attack import Attack
-from vflsec.core.guess import Guess
-from vflsec.core.view import View
-from vflsec.errors import ThreatModelError
 from vflsec.inference import row_functions as functions
 from vflsec.inference.exact_tests import differ
 from vflsec.inference.row_functions import FAMILIES, Family, Messages, Visit
-from vflsec.plugins import registry
+from vflsec.plugin import Attack, Guess, ThreatModelError, View, check, registry
 
 ALIASES = ("simple_functions",)
 FAMILY = "Labels from zeros, signs, sizes and visits"

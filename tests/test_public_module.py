@@ -62,7 +62,7 @@ def test_what_type_checkers_are_told_is_what_is_imported() -> None:
 def test_packaged_attacks_and_defenses_use_its_names() -> None:
     """What the public module has is taken from there: its users are examples to copy."""
     homes = {(home, name) for name, home in plugin._HOME.items()}
-    homes |= {("vflsec", name) for name in plugin._MODULES}
+    homes |= {(home.rpartition(".")[0], name) for name, home in plugin._MODULES.items()}
     for folder in ("attacks", "defenses"):
         for path in (ROOT / folder).glob("*.py"):
             tree = ast.parse(path.read_text(encoding="utf-8"))
