@@ -38,6 +38,7 @@ from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.data.source import Source
 from vflsec.engine.cohort import run_cohort
+from vflsec.measure.control_cache import SharedControls
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellResult, CellSpec, DefenseSpec, digest
 
@@ -199,7 +200,7 @@ def parts(
     """The parts of one world: kept ones at once, the others as they are made."""
     for kind, (algorithm, settings) in ALGORITHMS.items():
         tasks: dict[int, Task] | None = None
-        known: dict[tuple[Any, ...], Any] = {}
+        known = SharedControls()
         for group in groups([r for r in ROWS if r.algorithm == kind]):
             told = {"returns_predictions": any(r.attack in TOLD for r in group)}
             settings = {**settings, **told, **({"epochs": 2} if quick else {})}
@@ -227,7 +228,7 @@ def parts(
 
 def one_part(
     group: Sequence[Row], family: Sequence[str], algorithm: str, settings: dict[str, Any],
-    tasks: Mapping[int, Task], world: str, known: dict[tuple[Any, ...], Any],
+    tasks: Mapping[int, Task], world: str, known: SharedControls,
 ) -> dict[str, Any]:  # fmt: skip
     """Train one cohort, make its attacks, and keep what the page needs."""
     since, seeds = time.process_time(), list(tasks)
@@ -239,7 +240,7 @@ def one_part(
         for c in family
         for s in seeds
     ]
-    results = run_cohort(grid, specs, tasks, device="cpu", known_controls=known)
+    results = run_cohort(grid, specs, tasks, device="cpu", shared=known)
     cells, main = [], {}
     for i, column in enumerate(family):
         mine = results[i * len(seeds) : (i + 1) * len(seeds)]

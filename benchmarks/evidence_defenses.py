@@ -31,6 +31,7 @@ from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
 from vflsec.errors import VflsecError
+from vflsec.measure.control_cache import SharedControls
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
 
@@ -188,7 +189,7 @@ def _fewer(task: Task, seed: int) -> Task:
 
 def run(
     data: str, tasks: dict[int, Task], kind: str, change: dict[str, Any], name: str,
-    controls: dict[Any, Any],
+    controls: SharedControls,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """All strengths of one defense (or none, "") behind one kind of top model: a row a figure."""
     defense, params, grid = GRID[name] if name else ("", {}, ())
@@ -206,9 +207,7 @@ def run(
     found = []
     for cohort in cohorts.values():
         cells = [cell for _, cell in cohort]
-        results = run_cohort(
-            cells, list(columns.values()), tasks, device="cpu", known_controls=controls
-        )
+        results = run_cohort(cells, list(columns.values()), tasks, device="cpu", shared=controls)
         for (strength, _), result in zip(cohort, results, strict=True):
             for r in leakage.records(result):
                 found.append(r | {"known_rows": 20, "defense": name, "strength": strength})
@@ -247,7 +246,7 @@ def main() -> None:
     there = store.exists() and not args.fresh
     found = pd.read_csv(store, keep_default_na=False, na_values=["nan"]) if there else None
     for data, tasks in worlds(args.data).items():
-        controls: dict[Any, Any] = {}
+        controls = SharedControls()
         for title, kind, change, defense in jobs():
             known = found is not None and bool(
                 (
@@ -257,7 +256,7 @@ def main() -> None:
             if args.world not in data or known or (args.only and title not in args.only):
                 continue
             begin = time.perf_counter()
-            kept = controls if not change else {}
+            kept = controls if not change else SharedControls()
             try:
                 rows = run(data, tasks, kind, change, defense, kept)
             except VflsecError as error:  # MID needs a top model, encryption one of its own

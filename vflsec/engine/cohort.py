@@ -48,7 +48,6 @@ def run_cohort(
     device: str = "auto",
     progress: Progress | None = None,
     main: bool = True,
-    known_controls: dict[tuple[Any, ...], list[Control]] | None = None,
     shared: SharedControls | None = None,
     keep: Keep | None = None,
 ) -> list[CellResult]:
@@ -61,8 +60,6 @@ def run_cohort(
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``, the last two perhaps with ``+graphs``.
         progress: called with (what is being done, share done in [0, 1]).
         main: False leaves main-task figures out.
-        known_controls: controls of earlier cohorts with the same tasks and architecture, which do
-            not depend on the defense; those that are computed here are added.
         shared: controls of any earlier cohorts, taken where they were made of the same.
         keep: where the views are kept, if they are; no attack may act during training then.
 
@@ -81,7 +78,7 @@ def run_cohort(
     demands = [Demand.of(p.spec, p.attack) for p in asked]
     training = Training(stacked, demands, tasks, pick_device(device), tell, asks_graphs(device))
     bench = Bench(
-        known_controls, training.alone, shared, cells[0].undefended, training.reassigned,
+        training.alone, shared, cells[0].undefended, training.reassigned,
         _passing(cells),
     )  # fmt: skip
     asking = {p.spec.key: Asking(training, p) for p in asked if p.attack.target == "membership"}

@@ -146,8 +146,6 @@ class Bench:
     """Where attacks are made; keeps controls, which depend on the seed and the grants alone.
 
     Args:
-        known: controls of earlier benches with the same tasks and architecture; those that are
-            computed here are added.
         alone: how the bottom of a lone adversary is trained, if there is such a thing.
         shared: controls of earlier benches, found by what they were made of.
         training: identity of the training but for its defenses, under which they are shared.
@@ -157,14 +155,13 @@ class Bench:
 
     def __init__(
         self,
-        known: dict[tuple[Any, ...], list[Control]] | None = None,
         alone: Alone | None = None,
         shared: SharedControls | None = None,
         training: str = "",
         reassigned: Reassigned | None = None,
         passing: Passing = nothing,
     ) -> None:
-        self._controls = {} if known is None else known
+        self._controls: dict[tuple[Any, ...], list[Control]] = {}
         self._shared, self._training = shared, training
         self._late: dict[tuple[Any, ...], str] = {}  # controls that took too long, and what says so
         self._alone = alone or (lambda *_: None)
