@@ -17,7 +17,7 @@ import typer
 import vflsec
 from vflsec.audit.result_row import COLUMNS
 from vflsec.cli import main
-from vflsec.cli.catalog import KINDS, SECTION_NAMES, listing, lookup
+from vflsec.cli.catalog import KINDS, SECTION_NAMES, list_kind, lookup
 
 ROOT = Path(__file__).resolve().parent.parent
 BESIDE = {
@@ -112,7 +112,7 @@ def _beside(text: str) -> str:
 
 def _kind(kind: str) -> str:
     lines = [f"# {TITLES[kind]}", "", _ABOUT[kind], ""]
-    items = listing(kind)
+    items = list_kind(kind)
     lines += ["| name | what it is |", "|---|---|"]
     lines += [f"| [`{i['name']}`](#{i['name']}) | {_cell(i['summary'])} |" for i in items]
     for item in items:

@@ -130,7 +130,7 @@ def pair(algorithm: str, title: str, seeds: int, rows: int) -> dict[str, Any]:
     cls: Any = registry.algorithms.get(algorithm)
     world = dict(cls.world)
     task = {**world.pop("task", {}), "n": rows}
-    known = registry.parameters(cls)
+    known = registry.list_parameters(cls)
     settings = {k: v for k, v in {**world, **QUICK}.items() if k in known}
     tasks = {s: small_task(s, **task) for s in range(seeds)}
     made = (DefenseSpec(name, params, party, strength),)

@@ -41,7 +41,7 @@ def tasks() -> dict[int, Any]:
 
 
 def cells(algorithm: str, *defenses: DefenseSpec) -> list[CellSpec]:
-    known = registry.parameters(registry.algorithms.get(algorithm))
+    known = registry.list_parameters(registry.algorithms.get(algorithm))
     params = {k: 1 for k in known if k.endswith("epochs")} | {"batch_size": 64}
     of = {k: v for k, v in params.items() if k in known}
     return [CellSpec({"name": "breast_cancer"}, algorithm, of, defenses, s) for s in range(2)]

@@ -17,9 +17,9 @@ import pandas as pd
 from vflsec.cli.draft import Wishes, draft_scenario
 from vflsec.config.scenario import load_scenario
 from vflsec.core import check
-from vflsec.data.in_memory import temporary, write_frame
+from vflsec.data.in_memory import make_temporary_folder, write_frame
 from vflsec.engine.run import run_audit
-from vflsec.plugins.loading import importable
+from vflsec.plugins.loading import allow_imports
 
 if TYPE_CHECKING:
     from vflsec.report.notebook import Audit
@@ -84,19 +84,19 @@ def audit(
         ConfigError: an argument cannot.
     """
     labels = _check_names(label, id)
-    named = _named(tables, labels)
+    named = _name_tables(tables, labels)
     ids = [f"{p}={c}" for p, c in id.items()] if isinstance(id, Mapping) else [id] if id else []
     asked = labels[0] if len(labels) == 1 else labels
     wishes = Wishes(asked, ids, rare=rare, bins=bins, regression=regression, call=True,
                     numeric=[numeric] if isinstance(numeric, str) else numeric)  # fmt: skip
     here = Path.cwd()
     in_memory = any(isinstance(t, pd.DataFrame) for t in named.values())
-    with temporary() if in_memory else nullcontext(here) as base:
-        found = draft_scenario(_place(named, base, here), wishes, base)
+    with make_temporary_folder() if in_memory else nullcontext(here) as base:
+        found = draft_scenario(_write_tables(named, base, here), wishes, base)
         scenario = tomllib.loads(found.text)
         data = scenario["data"]
         if in_memory:
-            importable(here)
+            allow_imports(here)
             for p, t in named.items():
                 if not isinstance(t, pd.DataFrame):
                     data["files"][p] = os.path.abspath(here / t)
@@ -106,8 +106,8 @@ def audit(
         scenario["algorithm"] = {"name": algorithm, **params}
         scenario["audit"]["seeds"] = list(seeds) if isinstance(seeds, range | tuple) else seeds
         if attacks is not None:
-            scenario["attack"] = _sections("attacks", attacks)
-        _limit(scenario, defenses, max)
+            scenario["attack"] = _list_sections("attacks", attacks)
+        _set_gates(scenario, defenses, max)
         audited = run_audit(load_scenario(scenario, base=base), out, **how)
     audited.summary["notes"] = [*found.notes, *audited.summary["notes"]]
     return audited
@@ -125,7 +125,7 @@ def _check_names(label: Any, id: Any) -> Sequence[str]:
     return labels
 
 
-def _place(named: Mapping[str, Table], base: Path, here: Path) -> dict[str, Path]:
+def _write_tables(named: Mapping[str, Table], base: Path, here: Path) -> dict[str, Path]:
     """The file of each table; those in memory are written to `base`."""
     return {
         p: base / write_frame(t, p, base) if isinstance(t, pd.DataFrame) else here / t
@@ -133,7 +133,7 @@ def _place(named: Mapping[str, Table], base: Path, here: Path) -> dict[str, Path
     }
 
 
-def _named(tables: Any, labels: Sequence[str]) -> dict[str, Table]:
+def _name_tables(tables: Any, labels: Sequence[str]) -> dict[str, Table]:
     """The tables by party; one that stands alone is called ``table`` or by its file."""
     rule = "a DataFrame, a path, a list of them, or {party: table}"
     if isinstance(tables, Mapping):
@@ -144,7 +144,7 @@ def _named(tables: Any, labels: Sequence[str]) -> dict[str, Table]:
             raise check.fail("audit: tables", rule, type(tables).__name__)
         named = {}
         for t in listed:
-            name = _name(t, labels, len(listed), named)
+            name = _name_table(t, labels, len(listed), named)
             if name in named:
                 raise check.fail("audit: tables", f"{rule}, by names that differ", name,
                                  "Name the parties: {party: table}.")  # fmt: skip
@@ -157,7 +157,7 @@ def _named(tables: Any, labels: Sequence[str]) -> dict[str, Table]:
     return named
 
 
-def _name(table: Any, labels: Sequence[str], count: int, taken: Mapping[str, Any]) -> str:
+def _name_table(table: Any, labels: Sequence[str], count: int, taken: Mapping[str, Any]) -> str:
     if not isinstance(table, pd.DataFrame):
         return Path(str(table)).name.split(".")[0]
     if count == 1:
@@ -167,7 +167,7 @@ def _name(table: Any, labels: Sequence[str], count: int, taken: Mapping[str, Any
     return "passive" if count == 2 else f"passive_{sum(t.startswith('passive') for t in taken) + 1}"
 
 
-def _sections(what: str, given: Any) -> list[dict[str, Any]]:
+def _list_sections(what: str, given: Any) -> list[dict[str, Any]]:
     """Names or mappings with ``name`` as sections of a scenario."""
     listed = [given] if isinstance(given, str | Mapping) else given
     if not isinstance(listed, Iterable):
@@ -180,7 +180,7 @@ def _sections(what: str, given: Any) -> list[dict[str, Any]]:
     return out
 
 
-def _limit(scenario: dict[str, Any], defenses: Any, limit: float | None) -> None:
+def _set_gates(scenario: dict[str, Any], defenses: Any, limit: float | None) -> None:
     """The defenses that were named, and the gates on them."""
     gates = scenario["gate"]
     if limit is not None:
@@ -197,6 +197,6 @@ def _limit(scenario: dict[str, Any], defenses: Any, limit: float | None) -> None
                 own["strength"] = list(own["strength"])
         scenario["defense"] = [{"name": n, **s} for n, s in settings.items()]
     else:
-        scenario["defense"] = _sections("defenses", defenses)
+        scenario["defense"] = _list_sections("defenses", defenses)
     where = "defended" if scenario["defense"] else "none"
     scenario["gate"] = [{"metric": "advantage", "max": gates[0]["max"], "defense": where}]

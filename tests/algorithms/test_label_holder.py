@@ -13,7 +13,7 @@ from torch import nn
 from vflsec.core.rng import generator
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
-from vflsec.data.table_warnings import remarks
+from vflsec.data.table_warnings import list_warnings
 from vflsec.errors import ConfigError, DataError
 from vflsec.measure.controls import controls, feature_controls
 from vflsec.plugins import registry
@@ -142,7 +142,7 @@ def test_a_table_of_ids_and_labels(tmp_path: Path) -> None:
     section = {"files": files, "id": "id", "label": "y"}
     source = load_source(section, 0, tmp_path)
     assert source.label_holder
-    assert "server holds labels only: it has no column of its own." in remarks(source)
+    assert "server holds labels only: it has no column of its own." in list_warnings(source)
     task = make_task(source, 0)
     assert task.parties == ("server", "bank", "shop")
     assert task.x["server"].shape == (40, 0)

@@ -333,7 +333,7 @@ def test_parameters_read_are_those_of_the_class(kind: str) -> None:
     known: Registry = getattr(registry, kind)
     for name in known.names():
         shown = next(d for d in lookup(name) if d["kind"] == kind[:-1])
-        fields = list(registry.parameters(known.get(name)))
+        fields = list(registry.list_parameters(known.get(name)))
         assert sorted(p["name"] for p in shown["parameters"]) == sorted(fields), name
 
 
@@ -370,7 +370,7 @@ def test_a_new_attack_and_a_new_defense_register_and_work(
     score = importlib.import_module("tail_score").TailScore
     fade = importlib.import_module("fade_out").FadeOut()
     assert (score.name, fade.name) == ("tail_score", "fade_out")
-    assert registry.parameters(score)["power"].default == 1.0
+    assert registry.list_parameters(score)["power"].default == 1.0
     from vflsec.core.message import Message
     from vflsec.core.policy import Own
     from vflsec.core.rng import Streams

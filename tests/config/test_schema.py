@@ -15,7 +15,7 @@ from vflsec.cli import main
 from vflsec.cli.catalog import SECTION_NAMES
 from vflsec.config.problems import ScenarioError
 from vflsec.config.scenario import load_scenario, packaged_scenarios
-from vflsec.config.schema import SCHEMA_FILE, SECTIONS, fields_of, make_schema, schema_text
+from vflsec.config.schema import SCHEMA_FILE, SECTIONS, list_fields, make_schema, schema_text
 
 SCHEMA = make_schema()
 GOOD = """
@@ -124,7 +124,7 @@ def test_short_and_long_forms_fit(key: str) -> None:
 def test_every_key_has_a_meaning_and_show_prints_it(
     section: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fields = fields_of(section)
+    fields = list_fields(section)
     assert [f["name"] for f in fields] == list(SECTIONS[section].model_fields)
     for f in fields:
         assert f["meaning"].endswith("."), f

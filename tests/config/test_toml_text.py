@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vflsec.config.toml_text import dumps, key_lines, line_of
+from vflsec.config.toml_text import find_line, format_toml, key_lines
 
 TEXT = '''# comment = 1
 name = "a # not a comment"
@@ -87,8 +87,8 @@ def test_every_value_of_the_text_is_found() -> None:
 
 def test_a_missing_key_gets_the_line_of_its_section() -> None:
     lines = key_lines(TEXT)
-    assert line_of(lines, ("attack", 1, "adversary")) == 18
-    assert line_of(lines, ("gate",)) == 0
+    assert find_line(lines, ("attack", 1, "adversary")) == 18
+    assert find_line(lines, ("gate",)) == 0
 
 
 SCALARS = st.one_of(
@@ -107,6 +107,6 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(st.text('abc-_ ."\n', min_size=1, max_size=4), VALUES, max_size=5))
 def test_what_is_written_reads_back_the_same(table: dict[str, Any]) -> None:
-    text = dumps(table)
+    text = format_toml(table)
     assert tomllib.loads(text) == table
     key_lines(text)  # and the finder copes with it

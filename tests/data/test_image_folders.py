@@ -14,7 +14,7 @@ from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.data.sets import _images
 from vflsec.data.source import Source
-from vflsec.data.table_warnings import remarks
+from vflsec.data.table_warnings import list_warnings
 from vflsec.errors import ConfigError, DataError
 
 CLASSES = ("airplane", "night_stand", "xbox")
@@ -113,7 +113,7 @@ def test_a_row_is_two_patches_of_one_patient_and_label(tmp_path: Path, inner: st
     task = make_task(source, 1, test=0.25, validation=0.2)
     kept = {k: set(source.group[task.sets[k].numpy()]) for k in ("labelled", "validation", "test")}
     assert not kept["test"] & (kept["labelled"] | kept["validation"])
-    assert "two patches are a row because they have one label" in remarks(source)[0]
+    assert "two patches are a row because they have one label" in list_warnings(source)[0]
     some = load("bhi", tmp_path, side=16, rows=20)
     assert len(some.y) == 20
     assert len(some.parties["active"].values) == 20

@@ -11,7 +11,7 @@ import pytest
 from vflsec.cli import main
 from vflsec.data.odd_values import describe_far_values
 from vflsec.data.table_spec import TableSpec
-from vflsec.data.table_warnings import told
+from vflsec.data.table_warnings import find_weaknesses
 from vflsec.data.tables import load_tables
 
 N = 120
@@ -76,7 +76,11 @@ def test_a_party_of_constants_is_called_that(
     table = {"x": x, "w": w, "z": np.arange(N) * 3 % 7, "y": np.arange(N) % 2}
     pd.DataFrame(table).to_csv(tmp_path / "t.csv", index=False)
     spec = TableSpec(label="y", columns={"a": ["z"], "b": ["x", "w"]})
-    said = [s for s in told(load_tables(tmp_path / "t.csv", spec)) if "two different values" in s]
+    said = [
+        s
+        for s in find_weaknesses(load_tables(tmp_path / "t.csv", spec))
+        if "two different values" in s
+    ]
     assert [s.split(":")[0] for s in said] == ["No column of b has two different values"] * constant
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from vflsec.data.source import Source
 from vflsec.data.table_spec import TableSpec
-from vflsec.data.table_warnings import remarks
+from vflsec.data.table_warnings import list_warnings
 from vflsec.data.tables import load_tables
 from vflsec.errors import DataError
 
@@ -36,7 +36,7 @@ def test_it_is_said_and_nothing_is_joined(
     here = [mine.format(i) for i in range(N)]
     there = [*here[:alike], *(theirs.format(i) for i in range(alike, N))]
     source = two(tmp_path, here, there)
-    (said,) = [r for r in remarks(source) if "differ only in" in r]
+    (said,) = [r for r in list_warnings(source) if "differ only in" in r]
     assert said == (
         f"{N - alike} ids of bank and shop differ only in case or leading zeros, as "
         f"{example} would (9 and x are any digits and letters); they are not the same. If they "
@@ -64,7 +64,9 @@ def test_what_cannot_be_seen_is_said(tmp_path: Path, mine: str, theirs: str, exa
         f"{example} would"
     )
     assert f"60 ids of bank and shop {words}" in str(caught.value)
-    (said,) = [r for r in remarks(two(tmp_path, here, here[:54] + there[54:])) if "differ" in r]
+    (said,) = [
+        r for r in list_warnings(two(tmp_path, here, here[:54] + there[54:])) if "differ" in r
+    ]
     assert said.startswith(f"6 ids of bank and shop {words.partition(', as ')[0]}, as ")
 
 
@@ -81,5 +83,5 @@ def test_what_cannot_be_seen_is_said(tmp_path: Path, mine: str, theirs: str, exa
 def test_it_is_not_said(tmp_path: Path, mine: list[str], theirs: list[str]) -> None:
     common = [str(i) for i in range(100, 100 + N)]
     source = two(tmp_path, [*mine, *common], [*common, *theirs])
-    assert not [r for r in remarks(source) if "differ only in" in r]
+    assert not [r for r in list_warnings(source) if "differ only in" in r]
     assert source.facts["overlap"] == N

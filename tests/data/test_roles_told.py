@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vflsec.data.label_leakage import runs, telling_columns
+from vflsec.data.label_leakage import find_telling_columns, runs
 from vflsec.data.table_spec import TableSpec
-from vflsec.data.table_warnings import remarks
+from vflsec.data.table_warnings import list_warnings
 from vflsec.data.tables import load_tables
 from vflsec.errors import DataError
 
@@ -45,7 +45,7 @@ def test_ids_by_party_join(tmp_path: Path) -> None:
     }
     assert source.parties["bank"].names == ("x",)
     assert source.parties["shop"].names == ("v",)
-    said = " ".join(remarks(source))
+    said = " ".join(list_warnings(source))
     assert "shop.csv is read as separated by tabs." in said
     assert "10 rows are held by all parties" in said
     assert "bank 30 of 40, shop 20 of 30" in said
@@ -77,7 +77,7 @@ def test_a_column_that_tells_the_label_alone_is_said(kind: str, tmp_path: Path) 
         pd.DataFrame(table).to_csv(files[party], index=False)
     said = [
         n
-        for n in remarks(load_tables(files, TableSpec(id="id", label="y")))
+        for n in list_warnings(load_tables(files, TableSpec(id="id", label="y")))
         if "the label alone" in n
     ]
     if kind == "none":
@@ -104,7 +104,7 @@ def test_of_several_labels_the_one_that_is_told_is_named(tmp_path: Path) -> None
             active="a",
         ),
     )
-    (one,) = (n for n in remarks(source) if "alone" in n)
+    (one,) = (n for n in list_warnings(source) if "alone" in n)
     assert one.startswith("told (AUC 1.000) of b tells cold alone: a copy of it")
     assert "none of cold to b can be found" in one
 
@@ -118,7 +118,7 @@ def test_chance_is_not_told(tmp_path: Path) -> None:
     pd.DataFrame(table).to_csv(path, index=False)
     half = {"a": [f"c{i}" for i in range(150)], "b": [f"c{i}" for i in range(150, 300)]}
     source = load_tables(path, TableSpec(columns=half, active="a", label="y"))
-    assert not telling_columns(source)
+    assert not find_telling_columns(source)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_classes_that_differ_in_spelling_are_said(tmp_path: Path, one: str, othe
     rows = "".join(f"{i},{i % 7},{('no', one, other)[i % 3]}\n" for i in range(60))
     path = write(tmp_path / "t.csv", "x,z,y\n" + rows)
     source = load_tables(path, TableSpec(label="y", columns={"a": ["x"], "b": ["z"]}, active="a"))
-    (said,) = (n for n in remarks(source) if "spelling" in n)
+    (said,) = (n for n in list_warnings(source) if "spelling" in n)
     assert said.startswith(f"classes {one!r}, {other!r} differ in spelling only")
 
 
@@ -301,7 +301,7 @@ def told_of(folder: Path, ids: list[str], y: np.ndarray, order: np.ndarray) -> s
     bank.to_csv(folder / "bank.csv", index=False)
     shop.to_csv(folder / "shop.csv", index=False)
     files = {p: folder / f"{p}.csv" for p in ("bank", "shop")}
-    return " ".join(remarks(load_tables(files, TableSpec(id="id", label="y"))))
+    return " ".join(list_warnings(load_tables(files, TableSpec(id="id", label="y"))))
 
 
 SAID_OF_IDS = "Sorted, the ids set rows of one class of the label behind each other."
@@ -360,5 +360,7 @@ def test_rows_of_one_person_follow_each_other_whatever_the_order_tells(tmp_path:
     frame[["id"]].assign(v=g.normal(size=450)).to_csv(tmp_path / "shop.csv", index=False)
     files = {p: tmp_path / f"{p}.csv" for p in ("bank", "shop")}
     of = {"id": "id", "label": "y"}
-    assert SAID_OF_IDS in " ".join(remarks(load_tables(files, TableSpec(**of))))
-    assert SAID_OF_IDS not in " ".join(remarks(load_tables(files, TableSpec(group="who", **of))))
+    assert SAID_OF_IDS in " ".join(list_warnings(load_tables(files, TableSpec(**of))))
+    assert SAID_OF_IDS not in " ".join(
+        list_warnings(load_tables(files, TableSpec(group="who", **of)))
+    )

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from vflsec.data.duplicates import twins
+from vflsec.data.duplicates import count_duplicates
 from vflsec.data.source import PartyData, Source
-from vflsec.data.table_warnings import told
+from vflsec.data.table_warnings import find_weaknesses
 
 N = 400
 
@@ -39,26 +39,26 @@ def table(copies: int, values: int = 0, parties: int = 2, missing: bool = False)
 
 @pytest.mark.parametrize(("copies", "found"), [(0, 0), (1, 0), (2, 4), (20, 40), (200, 400)])
 def test_equal_rows_are_counted_from_one_in_a_hundred_on(copies: int, found: int) -> None:
-    assert twins(table(copies)) == ((found, N) if found else (0, 0))
+    assert count_duplicates(table(copies)) == ((found, N) if found else (0, 0))
 
 
 def test_gaps_and_signs_of_zero_are_equal() -> None:
-    assert twins(table(20, missing=True)) == (40, N)
+    assert count_duplicates(table(20, missing=True)) == (40, N)
 
 
 def test_rows_of_one_group_are_no_twins_of_each_other() -> None:
     source = table(20)
     group = np.arange(N)
     group[N - 20 :] = group[:20]
-    assert twins(replace(source, group=group)) == (0, 0)
+    assert count_duplicates(replace(source, group=group)) == (0, 0)
     group[N - 10 :] = np.arange(N - 10, N)
-    assert twins(replace(source, group=group)) == (20, N)
+    assert count_duplicates(replace(source, group=group)) == (20, N)
 
 
 def test_tables_of_few_values_have_equal_rows_by_chance() -> None:
     of = table(0, values=3)
     assert len(np.unique(np.hstack([p.values for p in of.parties.values()]), axis=0)) < N
-    assert twins(of) == (0, 0)
+    assert count_duplicates(of) == (0, 0)
 
 
 def test_parties_in_another_order_and_rows_of_one_alone() -> None:
@@ -66,11 +66,14 @@ def test_parties_in_another_order_and_rows_of_one_alone() -> None:
     back = source.parties["p1"]
     other = replace(back, values=back.values[::-1][5:], rows=back.rows[::-1][5:])
     parties = {**source.parties, "p1": other}
-    assert twins(replace(source, parties=parties)) == (30, N - 5)  # 5 of the copies are elsewhere
+    assert count_duplicates(replace(source, parties=parties)) == (
+        30,
+        N - 5,
+    )  # 5 of the copies are elsewhere
 
 
 def test_init_and_check_tell_them() -> None:
-    (said,) = [n for n in told(table(20)) if "two ids" in n]
+    (said,) = [n for n in find_weaknesses(table(20)) if "two ids" in n]
     assert said.startswith("40 of 400 rows equal another one in every column of every party")
     assert "data.group" in said
-    assert not [n for n in told(table(0)) if "two ids" in n]
+    assert not [n for n in find_weaknesses(table(0)) if "two ids" in n]

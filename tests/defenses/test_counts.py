@@ -33,7 +33,7 @@ def counted(
     cls: Any = registry.algorithms.get(algorithm)
     world = dict(cls.world)
     task = world.pop("task", {})
-    known = registry.parameters(cls)
+    known = registry.list_parameters(cls)
     settings = {k: v for k, v in {**world, **QUICK, **params}.items() if k in known}
     on = torch.full((2,), strength, dtype=torch.float64)
     policy = registry.defenses.create(defense, defense_params or {})
@@ -237,7 +237,7 @@ def test_the_plan_predicts_what_the_run_counts(algorithm: str, defense: str) -> 
     cls: Any = registry.algorithms.get(algorithm)
     world = dict(cls.world)
     task = small_task(0, **world.pop("task", {}))
-    known = registry.parameters(cls)
+    known = registry.list_parameters(cls)
     params = {k: v for k, v in {**world, **QUICK}.items() if k in known}
     cells = [CellSpec({"name": "small"}, algorithm, params, (DefenseSpec(defense, strength=1.0),))]
     made = Training(cells * 2, (), {0: task}, torch.device("cpu"))
@@ -258,12 +258,12 @@ def test_the_plan_predicts_what_the_run_counts(algorithm: str, defense: str) -> 
 
 
 def test_a_count_beyond_the_plan_withdraws_the_claim() -> None:
-    from vflsec.engine.epsilon_claims import verified
+    from vflsec.engine.epsilon_claims import check_planned
 
     row = {"defense": "noise", **Guarantee("label", 2.0, releases=7, reason="").fields()}
-    (kept,) = verified([row], {"noise": 7})
+    (kept,) = check_planned([row], {"noise": 7})
     assert (kept["epsilon"], kept["planned"]) == (2.0, 7)
-    (gone,) = verified([row], {"noise": 6})
+    (gone,) = check_planned([row], {"noise": 6})
     assert gone["epsilon"] is None
     assert gone["says"] == (
         "No epsilon is claimed: 7 uses of a row were counted, and 6 were planned."

@@ -11,7 +11,7 @@ import pytest
 
 from vflsec.audit.result_row import COLUMNS
 from vflsec.cli import main
-from vflsec.cli.catalog import KINDS, SECTION_NAMES, listing
+from vflsec.cli.catalog import KINDS, SECTION_NAMES, list_kind
 from vflsec.config.schema import SECTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,10 +34,10 @@ def _module() -> ModuleType:
 @pytest.mark.parametrize("kind", KINDS)
 def test_everything_registered_has_its_entry(kind: str, made: dict[str, str]) -> None:
     text = made[f"reference/{kind}.md"]
-    names = [i["name"] for i in listing(kind)]
+    names = [i["name"] for i in list_kind(kind)]
     headings = re.findall(r"^## (\S+) \{ #(\S+) \}$", text, re.M)
     assert headings == [(n, n) for n in names]
-    for item in listing(kind):
+    for item in list_kind(kind):
         assert f"[`{item['name']}`](#{item['name']})" in text
 
 
@@ -49,7 +49,7 @@ def test_every_parameter_is_listed(kind: str, made: dict[str, str]) -> None:
     text = made[f"reference/{kind}.md"]
     parts = dict(re.findall(r"^## (\S+) \{[^\n]*\n(.*?)(?=^## |\Z)", text, re.M | re.S))
     for name in known.names():
-        for parameter in registry.parameters(known.get(name)):
+        for parameter in registry.list_parameters(known.get(name)):
             assert f"| `{parameter}` |" in parts[name], (name, parameter)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from vflsec.cli import main
-from vflsec.engine.epsilon_claims import verified
+from vflsec.engine.epsilon_claims import check_planned
 from vflsec.engine.run import run_audit
 from vflsec.specs import told_apart
 
@@ -61,9 +61,9 @@ def test_defenses_of_one_name_keep_their_own_plans() -> None:
     assert told_apart(["noise", "mid", "noise"]) == ["noise", "mid", "noise #2"]
     row = {"epsilon": 1.0, "releases": 4, "says": ""}
     rows = [{"defense": "noise", **row}, {"defense": "noise", **row, "releases": 8}]
-    kept = verified(rows, {"noise": 4, "noise #2": 8})
+    kept = check_planned(rows, {"noise": 4, "noise #2": 8})
     assert [(r["epsilon"], r["planned"]) for r in kept] == [(1.0, 4), (1.0, 8)]
-    assert [r["epsilon"] for r in verified(rows, {"noise": 4, "noise #2": 4})] == [1.0, None]
+    assert [r["epsilon"] for r in check_planned(rows, {"noise": 4, "noise #2": 4})] == [1.0, None]
 
 
 @pytest.mark.parametrize("later", ["alibi", "learned_prior", "coae"])

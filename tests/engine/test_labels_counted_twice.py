@@ -77,7 +77,7 @@ def watched(
     cls: Any = registry.algorithms.get(algorithm)
     world = dict(cls.world)
     task = small_task(0, **world.pop("task", {}))
-    known = registry.parameters(cls)
+    known = registry.list_parameters(cls)
     params = {k: v for k, v in {**world, **QUICK}.items() if k in known}
     given: list[Any] = []
     handed: list[Any] = []

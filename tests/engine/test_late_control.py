@@ -12,7 +12,7 @@ from attack_views import PARTY, make_view
 
 import vflsec
 from vflsec.core.guess import Guess
-from vflsec.engine.trace_attacks import _light
+from vflsec.engine.trace_attacks import _strip
 from vflsec.errors import ConfigError
 from vflsec.measure import attack
 from vflsec.measure.controls import Control
@@ -70,10 +70,10 @@ def test_so_is_an_answer_about_a_trace() -> None:
         raise ConfigError("the control took longer than its timeout.")
 
     answer = attack.Answer(of, "train", view, guess, controls=late)
-    found = _light(answer)
+    found = _strip(answer)
     assert (found.status, found.guess) == ("error", None)
     assert found.reason == "the control took longer than its timeout."
     assert list(found.controls()) == []
     made = [Control("alone", guess, 0.5)]
-    sound = _light(attack.Answer(of, "train", view, guess, controls=lambda: made))
+    sound = _strip(attack.Answer(of, "train", view, guess, controls=lambda: made))
     assert (sound.status, sound.guess, sound.controls()) == ("ok", guess, made)

@@ -23,11 +23,11 @@ import vflsec
 from vflsec.audit.result import Audit
 from vflsec.engine import retry, run, worker_pools
 from vflsec.engine.dry_run import make_plan
-from vflsec.engine.retry import batched, few
+from vflsec.engine.retry import batch_works, find_replicas
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.plan.estimate import compute_weight
 from vflsec.plan.values import Work
-from vflsec.plugins.loading import attempted
+from vflsec.plugins.loading import attempt_call
 from vflsec.report import outputs
 from vflsec.storage.store import Store
 
@@ -188,7 +188,7 @@ def test_a_worker_with_another_table_refuses(tmp_path: Path, on: Any) -> None:
     (tmp_path / "b.csv").write_text("id,z,w\n" + "\n".join(f"{i},1,1" for i in range(60)) + "\n")
     order = retry._Order([work], tmp_path, "cpu", None, retry.versions())
     with pytest.raises(ConfigError, match=r"its tables on .* are not those that the audit began"):
-        retry._in_worker(order)
+        retry._work(order)
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +204,7 @@ def works() -> list[Work]:
 @pytest.mark.parametrize("workers", [1, 2, 4, 50])
 def test_tasks_hold_every_piece_once_and_none_is_too_long(works: list[Work], workers: int) -> None:
     every = works
-    tasks = batched(every, workers)
+    tasks = batch_works(every, workers)
     assert sorted(id(w) for t in tasks for w in t) == sorted(map(id, every))
     share = sum(map(compute_weight, every)) / (8 * workers)
     assert all(len(t) == 1 or sum(map(compute_weight, t)) <= share + 1e-9 for t in tasks)
@@ -215,14 +215,14 @@ def test_tasks_hold_every_piece_once_and_none_is_too_long(works: list[Work], wor
 def test_a_cohort_is_cut_until_every_worker_has_some(works: list[Work]) -> None:
     cells = tuple(w.cells[0] for w in works[:12])
     whole = Work(works[0].data, cells, works[0].attacks, main=True)
-    assert few([whole], 32, 1) == 32
-    assert few([whole], 32, 2) == 6
-    assert few([whole], 32, 8) == 4  # fewer are not worth it
-    assert few([whole], 3, 2) == 3
-    assert few([whole] * 4, 32, 2) == 32
+    assert find_replicas([whole], 32, 1) == 32
+    assert find_replicas([whole], 32, 2) == 6
+    assert find_replicas([whole], 32, 8) == 4  # fewer are not worth it
+    assert find_replicas([whole], 3, 2) == 3
+    assert find_replicas([whole] * 4, 32, 2) == 32
     small = [Work(works[0].data, cells[:1], works[0].attacks, main=True)] * 4
-    assert few([whole, *small], 32, 2) == 6  # of 16 trainings nobody takes 12
-    assert few([whole, *small * 3], 32, 2) == 32
+    assert find_replicas([whole, *small], 32, 2) == 6  # of 16 trainings nobody takes 12
+    assert find_replicas([whole, *small * 3], 32, 2) == 32
 
 
 def test_processes_that_are_stopped_leave_no_broken_thread(
@@ -318,8 +318,8 @@ def test_a_hang_ends_where_no_signal_arrives(hang: str) -> None:
     what = {"loop": loop, "stubborn": forever}[hang]
 
     def work() -> None:
-        found.append(attempted(what, "attack 'x'", 1.0))
-        found.append(attempted(lambda: 7, "attack 'y'", 1.0))
+        found.append(attempt_call(what, "attack 'x'", 1.0))
+        found.append(attempt_call(lambda: 7, "attack 'y'", 1.0))
 
     thread = threading.Thread(target=work)
     thread.start()

@@ -20,14 +20,14 @@ from printed import html, markdown_summary, statement
 from vflsec import load_scenario
 from vflsec.audit.result import Audit
 from vflsec.cli.main import main
-from vflsec.data.dataset_shape import shape_of
+from vflsec.data.dataset_shape import describe_shape
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.data.source import PartyData, Source
 from vflsec.engine.dry_run import make_plan
 from vflsec.engine.executor import Backend
 from vflsec.engine.run import run_audit
-from vflsec.engine.strong_attacker import choices
+from vflsec.engine.strong_attacker import choose_settings
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.plan.strong import SEEDS, WORLDS, alternatives
 from vflsec.plugins import registry
@@ -294,13 +294,13 @@ def test_a_world_has_the_shape_of_the_table_and_nothing_else() -> None:
     side = np.array(["train", "test"])[np.arange(120) % 2]
     parties = {**source.parties, "shop": part}
     source = replace(source, y=y, parties=parties, split=side)
-    world = registry.datasets.create("alike", shape_of(source)).load(SEEDS[0])
-    assert shape_of(world) == shape_of(source)
-    assert "digits" not in json.dumps(shape_of(source))
+    world = registry.datasets.create("alike", describe_shape(source)).load(SEEDS[0])
+    assert describe_shape(world) == describe_shape(source)
+    assert "digits" not in json.dumps(describe_shape(source))
     assert not np.isin(world.parties["bank"].values, source.parties["bank"].values).any()
     quantity = replace(source, y=np.where(y < 0, -1, 0), class_names=("v",), values=y * 1.0)
-    drawn = registry.datasets.create("alike", shape_of(quantity)).load(0)
-    assert shape_of(drawn) == shape_of(quantity)
+    drawn = registry.datasets.create("alike", describe_shape(quantity)).load(0)
+    assert describe_shape(drawn) == describe_shape(quantity)
     assert np.isfinite(drawn.values[drawn.y == 0]).all()
 
 
@@ -330,7 +330,7 @@ def test_choosing_elsewhere_does_not_flatter_a_null() -> None:
                             attack=spec.label, attack_key=spec.key, target="label")
                 )  # fmt: skip
             results.append(out)
-        (row,) = choices(plan.tried, results)
+        (row,) = choose_settings(plan.tried, results)
         best = next(t.spec.key for t in plan.tried if t.spec.label == row["chosen"])
         audited = dict(zip(keys, rng.normal(0, 0.05 / np.sqrt(5), len(keys)), strict=True))
         by_us.append(audited[best])

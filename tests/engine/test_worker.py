@@ -34,7 +34,7 @@ def test_a_worker_with_two_threads_does_one_task_at_a_time(tmp_path: Path) -> No
 
     made = backend(Slow())
     order = retry._Order([work], tmp_path, "cpu", made, retry.versions(), folder=tmp_path)
-    threads = [threading.Thread(target=retry._in_worker, args=(order,)) for _ in range(3)]
+    threads = [threading.Thread(target=retry._work, args=(order,)) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -35,7 +35,7 @@ def test_a_process_beside_reads_the_source_that_was_planned_or_stops(
     monkeypatch.setattr(retry, "code_of", told)
     order = retry._Order(works, tmp_path, "cpu", backend(Trainer()), {}, tmp_path)
     with pytest.raises(ConfigError, match=r"breast_cancer · .* runs was changed after the audit"):
-        retry._in_worker(order)
-    assert len(retry._in_worker(order)) == 1
+        retry._work(order)
+    assert len(retry._work(order)) == 1
     monkeypatch.setattr(retry, "code_of", lambda *_: "edited again")
-    assert len(retry._in_worker(order)) == 1
+    assert len(retry._work(order)) == 1

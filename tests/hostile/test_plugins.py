@@ -206,17 +206,17 @@ def test_a_folder_without_init_below_a_package_is_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A module ``pkg.sub.mine`` whose folder ``sub`` has no __init__.py ended with exit 4."""
-    from vflsec.plugins.loading import source_key
+    from vflsec.plugins.loading import hash_source
 
     (tmp_path / "outer_pkg" / "sub").mkdir(parents=True)
     (tmp_path / "outer_pkg" / "__init__.py").write_text("")
     mine = tmp_path / "outer_pkg" / "sub" / "mine.py"
     mine.write_text("x = 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    first = source_key(["outer_pkg.sub.mine"])
+    first = hash_source(["outer_pkg.sub.mine"])
     assert len(first) == 24
     mine.write_text("x = 2\n")
-    assert source_key(["outer_pkg.sub.mine"]) not in ("", first)
+    assert hash_source(["outer_pkg.sub.mine"]) not in ("", first)
 
 
 def test_an_edited_component_of_a_checkout_is_a_new_cell(
@@ -245,15 +245,15 @@ def test_an_edited_component_of_a_checkout_is_a_new_cell(
     mine.write_text("from ours_here import nn\nfrom ours_here.attacks import _part\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(guarded, "_OURS", "ours_here")
-    seen = [guarded.source_key(["ours_here.attacks.mine"])]
+    seen = [guarded.hash_source(["ours_here.attacks.mine"])]
     (folder / "nn.py").write_text("x = 2\n")  # the core, which the version stands for
-    assert guarded.source_key(["ours_here.attacks.mine"]) == seen[0]
+    assert guarded.hash_source(["ours_here.attacks.mine"]) == seen[0]
     for edited in (mine, folder / "attacks" / "_part.py"):
         edited.write_text(edited.read_text() + "z = 1\n")
-        seen.append(guarded.source_key(["ours_here.attacks.mine"]))
+        seen.append(guarded.hash_source(["ours_here.attacks.mine"]))
     assert len({*seen, ""}) == 4
     monkeypatch.setattr(guarded, "CHECKOUT", False)
-    assert guarded.source_key(["ours_here.attacks.mine"]) == ""
+    assert guarded.hash_source(["ours_here.attacks.mine"]) == ""
 
 
 def test_packaged_components_have_no_code_in_their_key(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from vflsec.errors import ConfigError
 from vflsec.nn.weights import starting_at, write_weights
 from vflsec.plan.planner import make_plan
 from vflsec.plugins import registry
-from vflsec.plugins.loading import importable
+from vflsec.plugins.loading import allow_imports
 from vflsec.testing import small_stack
 from vflsec.testing.worlds import train
 
@@ -29,7 +29,7 @@ VIEWED = ("sent", "embedding", "all", "passive1")
 @pytest.fixture(autouse=True)
 def _found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).resolve().parent))
-    importable(tmp_path)
+    allow_imports(tmp_path)
 
 
 def numbers(*shape: int, seed: int = 0) -> Tensor:

@@ -64,7 +64,7 @@ def test_what_is_installed_beside_a_plug_in_is_not_followed(
         other = folder / f"other_{place}.py"
         other.write_text("x = 1\n")
         monkeypatch.syspath_prepend(str(folder))
-        before = loading.source_key([f"one_{place}"])
+        before = loading.hash_source([f"one_{place}"])
         other.write_text("x = 2\n")
-        seen[place] = loading.source_key([f"one_{place}"]) == before
+        seen[place] = loading.hash_source([f"one_{place}"]) == before
     assert seen == {"installed": True, "project": False}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from vflsec.plugins.loading import attempted, contained
+from vflsec.plugins.loading import attempt_call, contain
 from vflsec.runtime.determinism import full_float32
 from vflsec.train.device import pick_device
 
@@ -94,18 +94,18 @@ def test_what_code_of_others_asks_for_ends_with_it(how: str) -> None:
         BACKENDS.cudnn.deterministic = not BACKENDS.cudnn.deterministic
         torch.use_deterministic_algorithms(mode=True, warn_only=True)
 
-    with contained("somebody"):
+    with contain("somebody"):
         ask()
         assert words() != before[0] if NEW else flags() != before[1]
     assert (words(), flags()) == before
     assert not torch.are_deterministic_algorithms_enabled()
-    assert attempted(ask, "somebody") == (None, "")
+    assert attempt_call(ask, "somebody") == (None, "")
     assert (words(), flags()) == before
 
 
 def test_what_was_asked_for_before_stays() -> None:
     medium()
     before = words(), flags()
-    with contained("somebody"):
+    with contain("somebody"):
         full_float32()
     assert (words(), flags()) == before

@@ -23,7 +23,14 @@ import pyarrow.parquet as pq
 import torch
 
 from vflsec.core.view import Known
-from vflsec.trace.columns import ROWS, Stored, tensors, values, vectors, writer
+from vflsec.trace.columns import (
+    ROWS,
+    Stored,
+    as_values,
+    build_tensor_schema,
+    build_vector_schema,
+    open_writer,
+)
 from vflsec.trace.grants import write_known
 from vflsec.trace.manifest import FORMAT, VERSION, Manifest, ObserverInfo, PartyInfo, Run
 from vflsec.trace.seal import seal
@@ -200,11 +207,11 @@ def _header(entries: dict[str, Any], body: bytes = b"") -> Callable[[Path], None
 def _rows_bomb(folder: Path) -> None:
     """A few kilobytes that decode to 100 MB of zeros, by run lengths."""
     stored = Stored(D, "f4")
-    schema = tensors(stored)
+    schema = build_tensor_schema(stored)
     n = 2_500_000
     table = pa.table(
         [pa.array(np.zeros(n, np.int64)), pa.array(np.zeros(n, np.int32)),
-         pa.array(np.zeros(n, np.int64)), values(np.zeros((n, D), np.float32), stored)],
+         pa.array(np.zeros(n, np.int64)), as_values(np.zeros((n, D), np.float32), stored)],
         schema=schema,
     )  # fmt: skip
     path = folder / HERE / f"tensors-{stored}.parquet"
@@ -214,8 +221,10 @@ def _rows_bomb(folder: Path) -> None:
 
 def _wide(folder: Path) -> None:
     stored = Stored(90_000, "f4")
-    with writer(folder / HERE / f"tensors-{stored}.parquet", tensors(stored)) as out:
-        out.write_table(pa.Table.from_pylist([], schema=tensors(stored)))
+    with open_writer(
+        folder / HERE / f"tensors-{stored}.parquet", build_tensor_schema(stored)
+    ) as out:
+        out.write_table(pa.Table.from_pylist([], schema=build_tensor_schema(stored)))
     edit = _column(f"{HERE}/messages.parquet", "store", _first(str(stored)))
     edit(folder)
     _column(f"{HERE}/messages.parquet", "shape", _first([8, 90_000]))(folder)
@@ -226,7 +235,7 @@ def _nan(folder: Path) -> None:
         flat = table["value"].combine_chunks().flatten().to_numpy().copy()
         flat[5] = np.nan
         stored = Stored(D, "f4")
-        return table.set_column(3, table.schema.field(3), values(flat.reshape(-1, D), stored))
+        return table.set_column(3, table.schema.field(3), as_values(flat.reshape(-1, D), stored))
 
     _table(TENSORS, apply)(folder)
 
@@ -254,17 +263,17 @@ def _compressed(path: Path) -> None:
     n = 100_000
     batch = pa.RecordBatch.from_arrays(
         [pa.array(np.zeros(n, np.int64)), pa.array(np.zeros(n, np.int32)),
-         pa.array(np.zeros(n, np.int64)), values(np.zeros((n, D), np.float32), stored)],
-        schema=tensors(stored),
+         pa.array(np.zeros(n, np.int64)), as_values(np.zeros((n, D), np.float32), stored)],
+        schema=build_tensor_schema(stored),
     )  # fmt: skip
     options = pa.ipc.IpcWriteOptions(compression="zstd")
-    with pa.ipc.new_stream(str(path), tensors(stored), options=options) as out:
+    with pa.ipc.new_stream(str(path), build_tensor_schema(stored), options=options) as out:
         out.write_batch(batch, custom_metadata={META: b'{"msg": 0}'})
 
 
 def _no_metadata(path: Path) -> None:
     stored = Stored(D, "f4")
-    schema = tensors(stored)
+    schema = build_tensor_schema(stored)
     with pa.ipc.new_stream(str(path), schema) as out:
         out.write_batch(pa.RecordBatch.from_pylist([], schema=schema))
 
@@ -297,9 +306,10 @@ def _counts(folder: Path) -> None:
 
 def _own(folder: Path) -> None:
     stored = Stored(3, "f4")
-    with writer(folder / HERE / "own-f4.parquet", vectors(stored)) as out:
+    with open_writer(folder / HERE / "own-f4.parquet", build_vector_schema(stored)) as out:
         table = pa.Table.from_arrays(
-            [pa.array([0]), values(np.zeros((1, 3), np.float32), stored)], schema=vectors(stored)
+            [pa.array([0]), as_values(np.zeros((1, 3), np.float32), stored)],
+            schema=build_vector_schema(stored),
         )
         out.write_table(table)
     reseal(folder)

@@ -17,7 +17,7 @@ from hostile import reseal
 
 import vflsec
 from vflsec.engine.trace_attacks import infer, score
-from vflsec.trace.columns import writer
+from vflsec.trace.columns import open_writer
 from vflsec.trace.truth import write_truth
 
 N, FIRST = 200, 16
@@ -26,7 +26,7 @@ N, FIRST = 200, 16
 
 def rewrite(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
     table = change(pq.read_table(path))
-    with writer(path, table.schema) as out:
+    with open_writer(path, table.schema) as out:
         out.write_table(table)
 
 

@@ -16,8 +16,8 @@ import vflsec
 from vflsec.core.view import Schema
 from vflsec.engine.trace_attacks import infer, score
 from vflsec.errors import ConfigError
-from vflsec.trace.hash_chain import unwrapped
-from vflsec.trace.module_spec import build, describe
+from vflsec.trace.hash_chain import unwrap
+from vflsec.trace.module_spec import build_module, describe_module
 from vflsec.trace.reader import Trace
 from vflsec.trace.truth import write_truth
 
@@ -108,10 +108,10 @@ def test_a_class_that_is_a_chain_of_layers_is_the_same_function(name: str) -> No
     module = make().eval()
     for p in module.parameters():
         torch.nn.init.normal_(p)
-    layers = describe(module)
+    layers = describe_module(module)
     assert layers is not None
-    inner = unwrapped(module)
-    built = build(layers, inner.state_dict(), Schema.numbers(shape), "it")
+    inner = unwrap(module)
+    built = build_module(layers, inner.state_dict(), Schema.numbers(shape), "it")
     x = torch.randn(7, *shape)
     assert torch.equal(built(x), module(x))
     assert set(built.state_dict()) == set(inner.state_dict())
@@ -119,7 +119,7 @@ def test_a_class_that_is_a_chain_of_layers_is_the_same_function(name: str) -> No
 
 @pytest.mark.parametrize("make", [Residual, Branch, Twice, Doubled, Unused, lambda: nn.LSTM(6, 3)])
 def test_what_is_no_chain_is_not_described(make: Callable[[], nn.Module]) -> None:
-    assert describe(make()) is None
+    assert describe_module(make()) is None
 
 
 def test_looking_at_a_model_draws_nothing_from_the_loop() -> None:
@@ -129,7 +129,7 @@ def test_looking_at_a_model_draws_nothing_from_the_loop() -> None:
 
     module = Noisy()
     before = torch.get_rng_state()
-    assert describe(module) is None
+    assert describe_module(module) is None
     assert torch.equal(before, torch.get_rng_state())
 
 
@@ -148,12 +148,12 @@ def test_looking_at_a_model_leaves_it_as_it_was() -> None:
             return self.last(self.norm(self.body(self.hidden)))
 
     module = Keeps()
-    assert describe(module) is not None
+    assert describe_module(module) is not None
     assert not hasattr(module, "hidden")
     assert torch.equal(module.body.seen, torch.ones(2))
     assert module.steps == 0
     kept = module(torch.zeros(2, 6)) is not None and module.hidden
-    assert describe(module) is not None
+    assert describe_module(module) is not None
     assert module.hidden is kept
     assert module.steps == 1
 
@@ -168,8 +168,8 @@ def test_looking_at_a_model_leaves_it_as_it_was() -> None:
 )  # fmt: skip
 def test_layers_with_settings_that_are_not_kept_are_not_described(layer: nn.Module) -> None:
     """They were built without: another function of the same weights."""
-    assert describe(layer) is None
-    assert describe(nn.Sequential(layer)) is None
+    assert describe_module(layer) is None
+    assert describe_module(nn.Sequential(layer)) is None
 
 
 N = 400

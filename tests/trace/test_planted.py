@@ -119,7 +119,7 @@ def test_the_reference_does_not_fail_what_is_deployed(
 def test_without_it_what_finds_nothing_anywhere_kept_every_gate_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trace_positive_control, "reads", lambda _: False)
+    monkeypatch.setattr(trace_positive_control, "can_plant", lambda _: False)
     (verdict,) = judged(tmp_path, (True, False)).verdicts
     assert verdict.verdict == "INCONCLUSIVE"
     assert verdict.rule == "not_validated"
@@ -178,14 +178,14 @@ def test_it_counts_for_whoever_finds_the_leak_by_gradients_alone() -> None:
     finds = [row("direction", direction, "bank", 0.9 + s / 100, s) for s in range(3)]
     misses = [row("direction", direction, "bank", 0.5 + s / 100, s) for s in range(3)]
     both = [row("gradient_completion", beside, "bank", 0.9 + s / 100, s) for s in range(3)]
-    assert trace_positive_control.counted(finds, specs, 0.95) == {"bank"}
+    assert trace_positive_control.find_shown(finds, specs, 0.95) == {"bank"}
     other = [r | {"dataset": "e"} for r in misses]
-    assert trace_positive_control.counted([*finds, *other], specs, 0.95) == set()
-    assert trace_positive_control.counted(
+    assert trace_positive_control.find_shown([*finds, *other], specs, 0.95) == set()
+    assert trace_positive_control.find_shown(
         [*finds, *(r | {"value": 0.9} for r in other)], specs, 0.95
     ) == {"bank"}
-    assert trace_positive_control.counted([*misses, *both], specs, 0.95) == set()
-    assert trace_positive_control.counted([], specs, 0.95) == set()
+    assert trace_positive_control.find_shown([*misses, *both], specs, 0.95) == set()
+    assert trace_positive_control.find_shown([], specs, 0.95) == set()
 
 
 def test_labels_that_are_planted_are_drawn_anew(tmp_path: Path) -> None:
@@ -205,14 +205,14 @@ def test_planted_labels_that_cannot_be_are_refused(
     rows: list[int], y: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     traces = [recorded(tmp_path, s, True) for s in range(3)]
-    made = trace_positive_control.joined
+    made = trace_positive_control.join_answers
 
     def edited(*how: Any) -> Any:
         of = made(*how)
         assert of is not None
         return trace_positive_control.Planted(of.answers, vflsec.core.guess.Truth("label", rows, y))
 
-    monkeypatch.setattr(trace_positive_control, "joined", edited)
+    monkeypatch.setattr(trace_positive_control, "join_answers", edited)
     infer(traces, tmp_path / "g", attacks=("direction",), trusted=True)
     write_truth(tmp_path / "y", np.arange(N), Y)
     with pytest.raises(TraceError, match="planted"):

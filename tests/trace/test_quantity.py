@@ -17,7 +17,7 @@ from vflsec.errors import ConfigError, TraceError, VflsecError
 from vflsec.report.notebook import Audit
 from vflsec.specs import QUESTIONS
 from vflsec.trace.grants import grant_of
-from vflsec.trace.quantity import of_known
+from vflsec.trace.quantity import derive_known
 from vflsec.trace.reader import Trace
 from vflsec.trace.seal import write_seal
 from vflsec.trace.truth import read_truth, write_truth
@@ -127,15 +127,15 @@ def test_few_known_values_are_not_asked_about_tails(tmp_path: Path) -> None:
 
 def test_known_values_are_standardised_and_questions_answered_by_them() -> None:
     known = Known(torch.arange(20), torch.arange(20.0, dtype=torch.float64) * 1e6 + 5e9)
-    values = of_known(known, "")
+    values = derive_known(known, "")
     assert float(values.labels.mean()) == pytest.approx(0, abs=1e-9)
     assert float(values.labels.std(correction=0)) == pytest.approx(1)
-    tails = of_known(known, "largest tenth")
+    tails = derive_known(known, "largest tenth")
     assert tails.labels.nonzero().flatten().tolist() == [18, 19]
     assert torch.equal(tails.values, values.labels)
-    away = of_known(known, AWAY)
+    away = derive_known(known, AWAY)
     assert away.labels[9:11].tolist() == [0, 0]
-    same = of_known(Known(torch.arange(3), torch.ones(3, dtype=torch.float64)), "")
+    same = derive_known(Known(torch.arange(3), torch.ones(3, dtype=torch.float64)), "")
     assert same.labels.tolist() == [0, 0, 0]
 
 

@@ -13,7 +13,7 @@ from simulated import Live, attack_of, guess_of, simulate
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, DefenseSpec
 from vflsec.trace.reader import Trace
-from vflsec.trace.views import Evidence, lacking
+from vflsec.trace.views import Evidence, find_lack
 
 P, A = ("passive1",), ("active",)
 SUMMED = {"top": (), "linear_top": False, "aggregation": "sum", "hidden": ()}
@@ -107,10 +107,10 @@ def test_the_same_guesses_bit_for_bit(world: tuple[Path, Live, list[AttackSpec]]
                     assert torch.equal(getattr(a, name), getattr(b, name)), (key, name)
             expected = live.guesses[i, phase]
             if isinstance(expected, str):
-                status, _ = lacking(evidence, s, attack_of(s), view)
+                status, _ = find_lack(evidence, s, attack_of(s), view)
                 assert status == "not-observable"
                 continue
-            assert lacking(evidence, s, attack_of(s), view) == ("", "")
+            assert find_lack(evidence, s, attack_of(s), view) == ("", "")
             found = guess_of(s, view, phase)
             assert np.array_equal(found.rows, expected.rows)
             assert np.array_equal(found.scores, expected.scores)
@@ -137,6 +137,6 @@ def test_an_attack_that_uses_own_labels_is_not_observable_on_a_trace(tmp_path: P
     specs = [AttackSpec("sdar", {"steps": 5}, A, aux_rows=20)]
     simulate(tmp_path / "t", specs)
     evidence = Evidence(Trace.open(tmp_path / "t"), [(s, attack_of(s)) for s in specs])
-    status, why = lacking(evidence, specs[0], attack_of(specs[0]), evidence.view(specs[0]))
+    status, why = find_lack(evidence, specs[0], attack_of(specs[0]), evidence.view(specs[0]))
     assert status == "not-observable"
     assert "labels of its own" in why

@@ -18,7 +18,7 @@ import torch
 import vflsec
 from vflsec.errors import ConfigError, TraceError
 from vflsec.trace import segment_writer
-from vflsec.trace.columns import Stored, tensors
+from vflsec.trace.columns import Stored, build_tensor_schema
 from vflsec.trace.reader import Trace
 from vflsec.trace.seal import seal
 from vflsec.trace.segment_writer import META, Segment
@@ -43,7 +43,7 @@ def test_arrow_reads_what_was_filled_in(
         wrote.append((x, rows, text))
     segment.close()
     with pa.ipc.open_stream(str(path)) as found:
-        assert found.schema.equals(tensors(stored))
+        assert found.schema.equals(build_tensor_schema(stored))
         for i, (x, rows, text) in enumerate(wrote):
             batch, custom = found.read_next_batch_with_custom_metadata()
             batch.validate(full=True)

@@ -97,7 +97,9 @@ def of_any(name: str, graphs: Callable[[], Any] | None) -> tuple[dict[str, Tenso
     settings = dict(cls.world)
     stack = small_stack([0, 1], **settings.pop("task", {}))
     quick = {"epochs": 3, "batch_size": 32}
-    algorithm = cls(**{k: v for k, v in quick.items() if k in registry.parameters(cls)} | settings)
+    algorithm = cls(
+        **{k: v for k, v in quick.items() if k in registry.list_parameters(cls)} | settings
+    )
     fed = Federation.create(stack, [0, 1])
     fed.graphs = graphs
     algorithm.build(fed)

@@ -86,14 +86,14 @@ def _pairs(source: Source, rows: Mapping[str, Ints], confidence: float) -> Itera
 
 def _design(source: Source, party: str) -> Floats | None:
     """A party's columns as plain numbers (n, p); None for images."""
-    from vflsec.data.prepare import schema_of
+    from vflsec.data.prepare import build_schema
     from vflsec.data.preprocess import prepared_columns
 
     data = source.parties[party]
     if data.values.ndim > 2 or not data.values.shape[1]:
         return None
     x = prepared_columns(data, np.ones(len(data.rows), dtype=bool), "zscore")
-    out: Floats = schema_of(data).design(torch.from_numpy(x)).double().numpy()
+    out: Floats = build_schema(data).design(torch.from_numpy(x)).double().numpy()
     return out
 
 

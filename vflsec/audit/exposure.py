@@ -53,7 +53,9 @@ def tables(groups: Sequence[Group]) -> list[Entry]:
             if not lines:
                 continue
             cls = registry.algorithms.get(cell.algorithm)
-            given = {k: p.default for k, p in registry.parameters(cls).items()} | dict(cell.params)
+            given = {k: p.default for k, p in registry.list_parameters(cls).items()} | dict(
+                cell.params
+            )
             hides, leaves = policy.bought(given)
             found[group.title, label] = {
                 "algorithm": group.title, "defense": label,

@@ -51,7 +51,7 @@ class AuditRecord:
         notes: sentences about the plan.
         visibility: what stays visible under each defense, see `vflsec.audit.exposure.tables`.
         device, versions: that it ran on.
-        attacker: whose settings attacks have, see `vflsec.engine.strong_attacker.attacker`.
+        attacker: whose settings attacks have, see `vflsec.engine.strong_attacker.choose_attacker`.
         shard: which part of an audit this is; "" for all of it.
     """
 

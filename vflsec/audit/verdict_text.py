@@ -109,7 +109,11 @@ def _is_silent(row: Row) -> bool:
     """Whether the attack says by equal scores, on every seed, that it found nothing."""
     name = str(row["attack"]).partition("(")[0]
     known = registry.attacks.entries()
-    return _is_tied(row) and name in known and bool(registry.attacks.get(name).silent)
+    return (
+        _is_tied(row)
+        and name in known
+        and bool(getattr(registry.attacks.get(name), "silent", False))
+    )
 
 
 def _all_tied(row: Row, leak: Leakage) -> Reason | None:

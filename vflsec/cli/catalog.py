@@ -17,9 +17,9 @@ from typing import Any
 from vflsec.core import check
 from vflsec.errors import ConfigError
 from vflsec.plugins import registry
-from vflsec.plugins.loading import parsed
+from vflsec.plugins.loading import parse_source
 
-__all__ = ["KINDS", "SECTION_NAMES", "listing", "lookup", "scenario_summary"]
+__all__ = ["KINDS", "SECTION_NAMES", "list_kind", "lookup", "scenario_summary"]
 
 SECTION_NAMES = ("data", "parties", "algorithm", "defense", "attack", "audit", "gate")
 
@@ -33,7 +33,7 @@ _REGISTRIES = {
 _SHOWN = ("needs", "optional", "target", "binary_only", "strengths", "sends", "covers", "owner")
 
 
-def listing(kind: str) -> list[dict[str, str]]:
+def list_kind(kind: str) -> list[dict[str, str]]:
     """Name, summary and source of everything of one kind, sorted by name.
 
     Raises:
@@ -77,13 +77,13 @@ def lookup(name: str) -> list[dict[str, Any]]:
     found = []
     every: list[str] = list(SECTION_NAMES)
     if name in SECTION_NAMES:
-        found.append(_section(name))
+        found.append(_describe_section(name))
     for kind, known in _REGISTRIES.items():
         for entry in known.entries().values():
             every += [entry.name, *entry.aliases]
             if name in (entry.name, *entry.aliases):
-                found.append(_details(kind.removesuffix("s"), entry))
-    for item in listing("scenarios"):
+                found.append(_describe_entry(kind.removesuffix("s"), entry))
+    for item in list_kind("scenarios"):
         every.append(item["name"])
         if item["name"] == name:
             from vflsec.config.scenario import packaged_scenarios
@@ -98,8 +98,8 @@ def lookup(name: str) -> list[dict[str, Any]]:
     return found
 
 
-def _section(name: str) -> dict[str, Any]:
-    from vflsec.config.schema import SECTIONS, fields_of
+def _describe_section(name: str) -> dict[str, Any]:
+    from vflsec.config.schema import SECTIONS, list_fields
 
     doc = inspect.cleandoc(SECTIONS[name].__doc__ or "")
     head = {"data": "[data] or [[data]]", "algorithm": "[algorithm] or [[algorithm]]",
@@ -110,14 +110,14 @@ def _section(name: str) -> dict[str, Any]:
         "summary": doc.splitlines()[0],
         "source": "vflsec/config/sections.py",
         "doc": f"{head.get(name, f'[[{name}]]')}\n\n{doc}",
-        "parameters": fields_of(name),
+        "parameters": list_fields(name),
     }
 
 
-def _details(kind: str, entry: registry.Entry) -> dict[str, Any]:
-    tree = parsed(entry.path.read_text(encoding="utf-8"))
-    found = _registered(tree, kind)
-    facts = _facts(tree, found) if found is not None else {}
+def _describe_entry(kind: str, entry: registry.Entry) -> dict[str, Any]:
+    tree = parse_source(entry.path.read_text(encoding="utf-8"))
+    found = _find_registered(tree, kind)
+    facts = _read_class(tree, found) if found is not None else {}
     return {
         "kind": kind,
         "name": entry.name,
@@ -132,7 +132,7 @@ def _details(kind: str, entry: registry.Entry) -> dict[str, Any]:
     }
 
 
-def _registered(tree: ast.Module, kind: str) -> ast.ClassDef | None:
+def _find_registered(tree: ast.Module, kind: str) -> ast.ClassDef | None:
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
             marks = [ast.unparse(d) for d in node.decorator_list]
@@ -141,32 +141,32 @@ def _registered(tree: ast.Module, kind: str) -> ast.ClassDef | None:
     return None
 
 
-def _facts(tree: ast.Module, node: ast.ClassDef) -> dict[str, Any]:
+def _read_class(tree: ast.Module, node: ast.ClassDef) -> dict[str, Any]:
     """Class attributes and dataclass fields of a class and of its bases within reach."""
     parameters: dict[str, dict[str, str]] = {}
     out: dict[str, Any] = {}
-    meaning = _attributes(ast.get_docstring(node) or "")
-    for base_tree, base in _bases(tree, node):
-        inherited = _facts(base_tree, base)
+    meaning = _read_attributes(ast.get_docstring(node) or "")
+    for base_tree, base in _find_bases(tree, node):
+        inherited = _read_class(base_tree, base)
         for p in inherited.pop("parameters"):
             parameters.setdefault(p["name"], p)
         out |= inherited
     for name, p in parameters.items():
         p["meaning"] = meaning.get(name, p["meaning"])
     is_dataclass = any("dataclass" in ast.unparse(d) for d in node.decorator_list)
-    for name, kind, value in _assigned(node):
+    for name, kind, value in _list_assigned(node):
         if kind is None or kind.startswith("ClassVar") or not is_dataclass:
             out[name] = value
             continue
         before = parameters.pop(name, {"meaning": ""})  # what is annotated again goes to the end
         parameters[name] = {
-            "name": name, "type": kind, "default": _default(value),
+            "name": name, "type": kind, "default": _format_default(value),
             "meaning": meaning.get(name, before["meaning"]),
         }  # fmt: skip
     return out | {"parameters": list(parameters.values())}
 
 
-def _assigned(node: ast.ClassDef) -> Iterator[tuple[str, str | None, str]]:
+def _list_assigned(node: ast.ClassDef) -> Iterator[tuple[str, str | None, str]]:
     """(name, annotation or None, value) of what the body of a class defines."""
     for line in node.body:
         if isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name):
@@ -178,7 +178,7 @@ def _assigned(node: ast.ClassDef) -> Iterator[tuple[str, str | None, str]]:
             yield line.name, None, "depends on the parameters"
 
 
-def _attributes(doc: str) -> dict[str, str]:
+def _read_attributes(doc: str) -> dict[str, str]:
     """What an ``Attributes:`` block says of each name (several may share a line)."""
     _, _, block = doc.partition("Attributes:\n")
     out: dict[str, str] = {}
@@ -195,13 +195,13 @@ def _attributes(doc: str) -> dict[str, str]:
     return out
 
 
-def _default(value: str) -> str:
+def _format_default(value: str) -> str:
     if value.startswith("field("):
         return value.partition("default_factory=")[2].rstrip(")") + "()"
     return value
 
 
-def _bases(tree: ast.Module, node: ast.ClassDef) -> Iterator[tuple[ast.Module, ast.ClassDef]]:
+def _find_bases(tree: ast.Module, node: ast.ClassDef) -> Iterator[tuple[ast.Module, ast.ClassDef]]:
     here = {n.name: n for n in tree.body if isinstance(n, ast.ClassDef)}
     imported = {
         alias.asname or alias.name: (n.module, alias.name)
@@ -217,7 +217,7 @@ def _bases(tree: ast.Module, node: ast.ClassDef) -> Iterator[tuple[ast.Module, a
             module, original = imported[name]
             spec = importlib.util.find_spec(module) if module.startswith("vflsec.") else None
             if spec is not None and spec.origin is not None:
-                other = parsed(Path(spec.origin).read_text(encoding="utf-8"))
+                other = parse_source(Path(spec.origin).read_text(encoding="utf-8"))
                 for n in other.body:
                     if isinstance(n, ast.ClassDef) and n.name == original:
                         yield other, n

@@ -23,10 +23,10 @@ from vflsec.core import check
 from vflsec.data import guess_roles
 from vflsec.data.classes import is_quantity
 from vflsec.data.layout import Reader
-from vflsec.data.profile import distinct
-from vflsec.data.read_table import listed
+from vflsec.data.profile import count_values
+from vflsec.data.read_table import format_list
 from vflsec.data.split import LEAST, present_rows, row_sets
-from vflsec.data.table_warnings import told
+from vflsec.data.table_warnings import find_weaknesses
 from vflsec.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -121,78 +121,80 @@ def draft_scenario(
             and tested.
         ConfigError: a column is not there, a name is taken twice, or a wish makes no sense.
     """
-    parties = _parties(tables)
-    dialect = {key: _by_party(key, wishes, parties) for key in ("separator", "decimal", "encoding")}
+    parties = _name_parties(tables)
+    dialect = {
+        key: _read_by_party(key, wishes, parties) for key in ("separator", "decimal", "encoding")
+    }
     reader = Reader(**dialect)  # type: ignore[arg-type]
     single = len(parties) == 1
     frames = {party: reader.read(p, "" if single else party) for p, party in parties.items()}
     if not wishes.labels:
-        raise _which_label(frames, wishes)
-    active = _holder(frames, wishes)
+        raise _ask_for_label(frames, wishes)
+    active = _find_holder(frames, wishes)
     notes: list[str] = []
-    found = _ids(frames, wishes, parties)
+    found = _find_ids(frames, wishes, parties)
     id_, sure = found if found is not None else ("", False)
     frame = frames[active]
     if sure:
-        notes.append(_found(id_))
-    split = guess_roles.split_column(frame, wishes.labels)
+        notes.append(_note_id(id_))
+    split = guess_roles.find_split(frame, wishes.labels)
     data: dict[str, Any] = {
         "name": wishes.called or ("" if single else "_".join(frames)),
-        **_files(parties, base),
+        **_name_files(parties, base),
         "id": id_,
         "label": wishes.label if isinstance(wishes.label, str) else wishes.labels,
         "active": "active" if single else active,
         **{k: v for k, v in dialect.items() if v},
         "numeric": list(wishes.numeric),
         **({"split": split} if split else {}),
-        **_cut(frame, wishes, notes),
+        **_settle_label(frame, wishes, notes),
     }
     own_id = id_ if isinstance(id_, str) else id_[active]
-    data |= _columns(frame, wishes, data, (own_id, split), single)
+    data |= _choose_columns(frame, wishes, data, (own_id, split), single)
     data = {k: v for k, v in data.items() if v not in ("", [], {})}
     source = _load(data, base)
-    changed = {} if source.labels else _settled(source, wishes, notes)
+    changed = {} if source.labels else _settle_classes(source, wishes, notes)
     if changed:
         data |= changed
         source = _load(data, base)
     row_sets(source, 0)
-    notes += told(source)
+    notes += find_weaknesses(source)
     text = scenario_text(data, source, found_id=sure)
-    _must_load(text)
+    _check_text(text)
     facts = {"tables": source.facts["tables"], "overlap": source.facts["parties"]}
     return Draft(text, facts, notes)
 
 
-def _files(parties: Mapping[Path, str], base: Path) -> dict[str, Any]:
+def _name_files(parties: Mapping[Path, str], base: Path) -> dict[str, Any]:
     """``file`` of one table, or ``files`` by party."""
     paths = {party: _relative(p, base) for p, party in parties.items()}
     return {"file": next(iter(paths.values()))} if len(paths) == 1 else {"files": paths}
 
 
-def _columns(
+def _choose_columns(
     frame: Frame, wishes: Wishes, data: Mapping[str, Any], roles: Sequence[str], single: bool
 ) -> dict[str, Any]:
     """Columns to leave out, and of one table those of each party."""
-    twins = _twins(frame, wishes, data, roles)
+    twins = _find_copies(frame, wishes, data, roles)
     out: dict[str, Any] = {"drop": twins} if twins else {}
     if single:
         taken = (*roles, *wishes.labels, *twins)
-        out["columns"] = _halves(frame, [c for c in frame.columns if c not in taken])
+        out["columns"] = _split_columns(frame, [c for c in frame.columns if c not in taken])
     return out
 
 
-def _twins(
+def _find_copies(
     frame: Frame, wishes: Wishes, data: Mapping[str, Any], roles: Sequence[str]
 ) -> list[str]:
     """Columns that give a label away by themselves, in the order of the table."""
     if data.get("label_edges") or data.get("task") == "regression":
         return []
     taken = (*roles, *wishes.labels)
-    found = {c for one in wishes.labels for c in guess_roles.label_twins(frame, one, taken)}
+    found = {c for one in wishes.labels for c in guess_roles.find_label_copies(frame, one, taken)}
     return [c for c in frame.columns if c in found]
 
 
-def _found(id_: str | Mapping[str, str]) -> str:
+def _note_id(id_: str | Mapping[str, str]) -> str:
     """That the id was found, in a sentence."""
     if isinstance(id_, str):
         return f"{id_} has another value in every row, so it is taken as the id."
@@ -209,13 +211,13 @@ def _load(data: Mapping[str, Any], base: Path) -> Source:
     return load_source(data, 0, base)
 
 
-def _must_load(text: str) -> None:
+def _check_text(text: str) -> None:
     from vflsec.config.scenario import load_scenario
 
     load_scenario(tomllib.loads(text), components=False)
 
 
-def _parties(paths: Sequence[Path] | Mapping[str, Path]) -> dict[Path, str]:
+def _name_parties(paths: Sequence[Path] | Mapping[str, Path]) -> dict[Path, str]:
     if isinstance(paths, Mapping):
         named = {p: party for party, p in paths.items()}
         if len(named) != len(paths):
@@ -230,7 +232,7 @@ def _parties(paths: Sequence[Path] | Mapping[str, Path]) -> dict[Path, str]:
     return names
 
 
-def _by_party(key: str, wishes: Wishes, parties: Mapping[Path, str]) -> str | dict[str, str]:
+def _read_by_party(key: str, wishes: Wishes, parties: Mapping[Path, str]) -> str | dict[str, str]:
     """One text for all, or one for each party that is named (``PARTY=TEXT``)."""
     texts: Sequence[str] = getattr(wishes, key)
     names = list(parties.values())
@@ -247,19 +249,19 @@ def _by_party(key: str, wishes: Wishes, parties: Mapping[Path, str]) -> str | di
     return pairs or (texts[0] if texts else "")
 
 
-def _which_label(frames: Mapping[str, Frame], wishes: Wishes) -> ConfigError:
+def _ask_for_label(frames: Mapping[str, Frame], wishes: Wishes) -> ConfigError:
     """What there is to predict, table by table, and which columns have two values."""
     said, two = [], []
     for frame in frames.values():
-        said.append(f"{frame.path} has {listed(frame.columns, _LISTED)}.")
-        two += [c for c, array in frame.columns.items() if distinct(array) == 2]
-    hint = f" Of two values, as many labels are: {listed(two)}." if two else ""
+        said.append(f"{frame.path} has {format_list(frame.columns, _LISTED)}.")
+        two += [c for c, array in frame.columns.items() if count_values(array) == 2]
+    hint = f" Of two values, as many labels are: {format_list(two)}." if two else ""
     return ConfigError(
         f"{wishes.name('label')} must be the column to predict, got none. {' '.join(said)}{hint}"
     )
 
 
-def _holder(frames: Mapping[str, Frame], wishes: Wishes) -> str:
+def _find_holder(frames: Mapping[str, Frame], wishes: Wishes) -> str:
     """The party whose table has the labels."""
     every = sorted({c for f in frames.values() for c in f.columns})
     of: dict[str, str] = {}
@@ -272,7 +274,7 @@ def _holder(frames: Mapping[str, Frame], wishes: Wishes) -> str:
                 "them, leave it out there."
             )
             if not holders:
-                how = check.nearest(label, every) or f"There are: {listed(every)}."
+                how = check.nearest(label, every) or f"There are: {format_list(every)}."
             raise ConfigError(
                 f"{wishes.name('label')} must be a column of exactly one table, got {label!r}, "
                 f"which is in {where}. {how}".rstrip()
@@ -287,49 +289,49 @@ def _holder(frames: Mapping[str, Frame], wishes: Wishes) -> str:
     return next(iter(of.values()))
 
 
-def _ids(
+def _find_ids(
     frames: Mapping[str, Frame], wishes: Wishes, parties: Mapping[Path, str]
 ) -> tuple[str | dict[str, str], bool] | None:
     """The id column, by party where it differs, and whether it was found and not given."""
-    given = _by_party("id", wishes, parties)
+    given = _read_by_party("id", wishes, parties)
     several = len(frames) > 1
     if isinstance(given, dict):
         left = [p for p in frames if p not in given]
         if left:
             raise ConfigError(
                 f"{wishes.name('id')} must be given for every table, got none for "
-                f"{', '.join(left)}. Add {_id_options(frames, wishes, dict.fromkeys(left, ''))}."
+                f"{', '.join(left)}. Add {_format_ids(frames, wishes, dict.fromkeys(left, ''))}."
             )
     for p, frame in frames.items():
         column = given if isinstance(given, str) else given[p]
         if column and column not in frame.columns:
             hint = check.nearest(column, list(frame.columns))
-            other = f" Where it is called otherwise, say so: {_id_options(frames, wishes)}."
+            other = f" Where it is called otherwise, say so: {_format_ids(frames, wishes)}."
             raise ConfigError(
                 f"{wishes.name('id')} must be a column of every table, got {column!r}, which "
                 f"{frame.path} lacks. {hint}{other if several else ''}".replace("  ", " ").rstrip()
             )
     if given:
         return given, False
-    found = guess_roles.id_column(list(frames.values()), wishes.labels)
+    found = guess_roles.find_id(list(frames.values()), wishes.labels)
     if found or not several:
         return found, bool(found)
-    matched = guess_roles.sure_ids(frames, wishes.labels)
+    matched = guess_roles.find_ids(frames, wishes.labels)
     if matched:
         return matched, True
     raise ConfigError(
         f"{wishes.who}: several tables need {wishes.flag('id')}, the column that links their rows; "
         "no column is in every table with another value in every row."
-        f"{guess_roles.nearly_id(frames, wishes.labels)} Where it is called otherwise "
-        f"in each: {_id_options(frames, wishes)}."
+        f"{guess_roles.describe_nearest_id(frames, wishes.labels)} Where it is called otherwise "
+        f"in each: {_format_ids(frames, wishes)}."
     )
 
 
-def _id_options(
+def _format_ids(
     frames: Mapping[str, Frame], wishes: Wishes, only: Mapping[str, str] | None = None
 ) -> str:
     """``--id bank=customer_id --id shop="Customer ID"`` with the columns that match best."""
-    best = guess_roles.matching_ids(frames, wishes.labels)
+    best = guess_roles.match_ids(frames, wishes.labels)
     asked = list(only if only is not None else frames)
     if wishes.call:
         return f"id={ ({p: best.get(p, 'COLUMN') for p in asked})!r}"
@@ -349,14 +351,14 @@ def _relative(path: Path, base: Path) -> str:
         return path.resolve().as_posix()
 
 
-def _halves(frame: Frame, features: Sequence[str]) -> dict[str, list[str]]:
+def _split_columns(frame: Frame, features: Sequence[str]) -> dict[str, list[str]]:
     if len(features) < 2:
         raise ConfigError(f"{frame.path} needs two feature columns or more to be split vertically.")
     half = (len(features) + 1) // 2
     return {"active": list(features[:half]), "passive": list(features[half:])}
 
 
-def _cut(frame: Frame, wishes: Wishes, notes: list[str]) -> dict[str, Any]:
+def _settle_label(frame: Frame, wishes: Wishes, notes: list[str]) -> dict[str, Any]:
     """What the label is where it is no class: cut points of a quantity, as many as were wished for.
 
     Raises:
@@ -407,7 +409,7 @@ def _cut(frame: Frame, wishes: Wishes, notes: list[str]) -> dict[str, Any]:
     return {"label_edges": edges}
 
 
-def _settled(source: Source, wishes: Wishes, notes: list[str]) -> dict[str, Any]:
+def _settle_classes(source: Source, wishes: Wishes, notes: list[str]) -> dict[str, Any]:
     """Keys that settle classes of too few rows, as was wished for.
 
     Raises:

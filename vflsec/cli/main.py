@@ -36,7 +36,7 @@ from vflsec.cli.output import console_for, defect, fail, heard, print_json, say
 from vflsec.cli.trace import trace_app
 from vflsec.cli.tune import tune
 from vflsec.errors import VflsecError
-from vflsec.plugins.loading import guard, last_place, seal
+from vflsec.plugins.loading import find_last_place, guard_exit, seal_exit
 from vflsec.runtime.lazy_imports import importing, leaving, patient
 
 if TYPE_CHECKING:
@@ -315,9 +315,9 @@ def list_(
 
     Example: vflsec list attacks --format json
     """
-    from vflsec.cli.catalog import listing
+    from vflsec.cli.catalog import list_kind
 
-    items = listing(kind.value)
+    items = list_kind(kind.value)
     if format_ is Format.json:
         print_json(items)
         return
@@ -395,14 +395,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     show_traceback = "--traceback" in args or bool(os.environ.get("VFLSEC_TRACEBACK"))
     args = [a for a in args if a != "--traceback"]
     if argv is None:
-        guard(2)
+        guard_exit(2)
         patient()
     with heard() as lost:
         code = _run(args, show_traceback)
     if lost.why and args[:1] not in (["audit"], ["gate"]):  # their verdict stands, heard or not
         code = fail(f"error: the output cannot be written: {lost.why}.", 2, False)
     if argv is None:
-        seal(code)
+        seal_exit(code)
         leaving()
     return code
 
@@ -424,7 +424,7 @@ def _run(args: list[str], show_traceback: bool) -> int:
     except SystemExit as stop:  # of the parser where it completes names; else of the user's code
         if completes:
             return stop.code if isinstance(stop.code, int) else 0
-        where = last_place(stop)
+        where = find_last_place(stop)
         return fail(
             f"error: {where}: sys.exit({stop.code!r}) was called, which would have ended vflsec "
             "without a result. Code that it runs must return, or raise an error.",

@@ -169,9 +169,9 @@ def validate(
 
     Example: vflsec trace validate trace/
     """
-    from vflsec.trace.subprocess_check import validate_apart
+    from vflsec.trace.subprocess_check import validate_in_subprocess
 
-    found = validate_apart(folder, nonfinite=_nonfinite(allow_nonfinite))
+    found = validate_in_subprocess(folder, nonfinite=_nonfinite(allow_nonfinite))
     if as_json:
         print_json(found)
         return
@@ -383,13 +383,13 @@ def _models(texts: Any) -> dict[str, Any]:
     """{party: factory(schema)} from the auditor's own import paths."""
     from vflsec.core import check
     from vflsec.nn.models import of_class
-    from vflsec.plugins.loading import importable
+    from vflsec.plugins.loading import allow_imports
 
     found: dict[str, Any] = {}
     for text in texts:
         party, equals, path = text.partition("=")
         if not (equals and party and all(path.partition(":"))):
             raise check.fail("--model", "PARTY=PACKAGE.MODULE:NAME", text)
-        importable(Path.cwd())
+        allow_imports(Path.cwd())
         found[party] = of_class(path)
     return found

@@ -57,35 +57,35 @@ def check_components(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]
         ("defense", registry.defenses),
     )
     for key, known in kinds:
-        for i, section in _tables(normal, key):
+        for i, section in _list_tables(normal, key):
             own = _OWN[key].model_fields
             params: dict[str, tuple[Path, Any]] = {
                 k: ((k,), v) for k, v in section.items() if k not in own
             }
             if key == "algorithm":
-                params |= _phases(section)
+                params |= _list_phases(section)
             if key == "defense":
-                out += _natural(origin, known, i, section, params)
-            out += _check(origin, known, (key, i), section.get("name"), params)
+                out += _check_natural(origin, known, i, section, params)
+            out += _check_component(origin, known, (key, i), section.get("name"), params)
             if key == "defense":
-                out += _strength(origin, known, i, section)
-    out += _gates(origin, normal)
-    for i, section in _tables(normal, "data"):
+                out += _check_strength(origin, known, i, section)
+    out += _check_gates(origin, normal)
+    for i, section in _list_tables(normal, "data"):
         name = section.get("name")
         if name and not any(section.get(k) for k in ("file", "files")):
             given = section.get("params")
             given = given if isinstance(given, Mapping) else {}
             params = {k: (("params", str(k)), v) for k, v in given.items()}
-            out += _check(origin, registry.datasets, ("data", i), name, params)
+            out += _check_component(origin, registry.datasets, ("data", i), name, params)
     return out
 
 
-def _gates(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]:
+def _check_gates(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]:
     out: list[Problem] = []
     audit = normal.get("audit")
     default = audit.get("confidence") if isinstance(audit, Mapping) else None
     named: set[str] = set()
-    for i, section in _tables(normal, "gate"):
+    for i, section in _list_tables(normal, "gate"):
         out += _check_name(origin, i, section.get("name"), named)
         found = _check_gate(origin, i, section, default)
         out += [p for p in found if p not in out]
@@ -112,22 +112,24 @@ def _check_gate(origin: Origin, i: int, section: Mapping[str, Any], default: Any
     limits = {k: section[k] for k in ("max", "min") if check.is_number(section.get(k))}
     wrong: list[Problem] = []
     for key, value in texts.items():
-        wrong += _gate(origin, (*here, key), value, {"max": 0.0, key: value})
+        wrong += _try_gate(origin, (*here, key), value, {"max": 0.0, key: value})
     if not wrong and len(limits) == 1:
         for key, value in limits.items():
-            wrong += _gate(origin, (*here, key), value, texts | {key: value})
+            wrong += _try_gate(origin, (*here, key), value, texts | {key: value})
     detect = section.get("detect")
     for key, value in limits.items() if check.is_number(detect) and not wrong else ():
-        wrong += _gate(origin, (*here, "detect"), detect, texts | {key: value, "detect": detect})
+        wrong += _try_gate(
+            origin, (*here, "detect"), detect, texts | {key: value, "detect": detect}
+        )
     own = section.get("confidence")
     place: Path = ("audit", "confidence") if own is None else (*here, "confidence")
     sure = default if own is None else own
     if isinstance(sure, int | float) and 0.5 < sure < 1:
-        wrong += _gate(origin, place, sure, {"max": 0.0, "confidence": sure})
+        wrong += _try_gate(origin, place, sure, {"max": 0.0, "confidence": sure})
     return wrong
 
 
-def _gate(origin: Origin, path: Path, value: Any, fields: Mapping[str, Any]) -> list[Problem]:
+def _try_gate(origin: Origin, path: Path, value: Any, fields: Mapping[str, Any]) -> list[Problem]:
     """What is wrong with a gate of these fields, said at `path`."""
     from vflsec.audit import gate as gates
 
@@ -138,13 +140,13 @@ def _gate(origin: Origin, path: Path, value: Any, fields: Mapping[str, Any]) -> 
     return []
 
 
-def _tables(normal: Mapping[str, Any], key: str) -> list[tuple[int, Mapping[str, Any]]]:
+def _list_tables(normal: Mapping[str, Any], key: str) -> list[tuple[int, Mapping[str, Any]]]:
     found = normal.get(key)
     found = found if isinstance(found, list) else []
     return [(i, s) for i, s in enumerate(found) if isinstance(s, Mapping)]
 
 
-def _phases(section: Mapping[str, Any]) -> dict[str, tuple[Path, Any]]:
+def _list_phases(section: Mapping[str, Any]) -> dict[str, tuple[Path, Any]]:
     phases = section.get("phases")
     return {
         f"{phase}_{key}": (("phases", phase, key), value)
@@ -153,7 +155,7 @@ def _phases(section: Mapping[str, Any]) -> dict[str, tuple[Path, Any]]:
     }
 
 
-def _check(
+def _check_component(
     origin: Origin,
     known: registry.Registry,
     here: Path,
@@ -176,8 +178,8 @@ def _check(
     except ImportError as error:
         return [origin.problem((*here, "name"), f"cannot be imported: {error}", name)]
     given = {k: v for k, (_, v) in params.items()}
-    wrong = registry.problems(cls, given)
-    parameters = list(registry.parameters(cls))
+    wrong = registry.find_problems(cls, given)
+    parameters = list(registry.list_parameters(cls))
     out = []
     for key, rule in wrong.items():
         place, value = params[key]
@@ -202,7 +204,7 @@ def _check(
     return out
 
 
-def _natural(
+def _check_natural(
     origin: Origin,
     known: registry.Registry,
     i: int,
@@ -234,7 +236,7 @@ def _natural(
     return out
 
 
-def _strength(
+def _check_strength(
     origin: Origin, known: registry.Registry, i: int, section: Mapping[str, Any]
 ) -> list[Problem]:
     """Strengths of a defense that sweeps nothing, and those that it refuses."""

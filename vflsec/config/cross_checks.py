@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vflsec.config.limits import bad_names
+from vflsec.config.limits import find_bad_names
 from vflsec.config.problems import Origin, Problem
 from vflsec.config.sections import Data
 from vflsec.config.toml_text import Path as KeyPath
 from vflsec.data.names import label_rule
 from vflsec.data.table_spec import FILE_KEYS, TABLE_KEYS
 
-__all__ = ["across", "naming"]
+__all__ = ["check_across", "naming"]
 
 _NAME = 100  # characters of a scenario's name
 
 
-def across(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]:
+def check_across(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]:
     """Rules that tie several keys together."""
-    out = bad_names(origin, normal)
-    for i, data in enumerate(_tables(normal, "data")):
-        out += _data_rules(origin, i, data)
-    for i, gate in enumerate(_tables(normal, "gate")):
+    out = find_bad_names(origin, normal)
+    for i, data in enumerate(_list_tables(normal, "data")):
+        out += _check_data(origin, i, data)
+    for i, gate in enumerate(_list_tables(normal, "gate")):
         if (gate.get("max") is None) == (gate.get("min") is None):
             has = "neither" if gate.get("max") is None else "both"
             rule = f"needs one of max = ... and min = ..., it has {has}."
@@ -37,7 +37,7 @@ def across(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]:
     elif isinstance(seeds, int) and not isinstance(seeds, bool):
         rule = f"must be an integer from 1 to 10000 or a list of seeds, got {seeds!r}."
         out.append(origin.problem(("audit", "seeds"), rule, seeds))
-    for i, attack in enumerate(_tables(normal, "attack")):
+    for i, attack in enumerate(_list_tables(normal, "attack")):
         parties = attack.get("adversary")
         if isinstance(parties, list) and len(set(map(str, parties))) != len(parties):
             rule = f"must name each party once, got {parties!r}."
@@ -61,7 +61,7 @@ def naming(origin: Origin, name: str, default: str) -> list[Problem]:
     return [origin.problem(("name",), f"{rule}, got {shown[:_NAME]!r}.", name or None)]
 
 
-def _tables(normal: Mapping[str, Any], section: str) -> list[Mapping[str, Any]]:
+def _list_tables(normal: Mapping[str, Any], section: str) -> list[Mapping[str, Any]]:
     found = normal.get(section)
     return [t if isinstance(t, Mapping) else {} for t in found] if isinstance(found, list) else []
 
@@ -69,7 +69,7 @@ def _tables(normal: Mapping[str, Any], section: str) -> list[Mapping[str, Any]]:
 _TABLE_KEYS = tuple(k for k in TABLE_KEYS if k not in FILE_KEYS)
 
 
-def _data_rules(origin: Origin, i: int, data: Mapping[str, Any]) -> list[Problem]:
+def _check_data(origin: Origin, i: int, data: Mapping[str, Any]) -> list[Problem]:
     here: KeyPath = ("data", i)
     has = [k for k in ("file", "files") if data.get(k)]
     if len(has) == 2:

@@ -22,7 +22,7 @@ from vflsec.config.toml_text import Path as KeyPath
 from vflsec.config.toml_text import path_text
 from vflsec.core import check
 
-__all__ = ["Written", "chosen_form", "expand", "inherited"]
+__all__ = ["Written", "apply_extends", "apply_form", "expand"]
 
 SECTIONS = ("data", "algorithm", "defense", "attack", "gate")
 SWEPT = ("data", "algorithm", "attack")
@@ -56,7 +56,7 @@ class Written:
     def over(self, base: Written) -> Written:
         """These keys over those of `base`."""
         replaced: list[KeyPath] = []
-        raw = _merged(base.raw, self.raw, (), replaced)
+        raw = _merge(base.raw, self.raw, (), replaced)
         names = {p: base.files.get(p, base.file) for p in base.lines}
         stale = {p for p in base.lines for r in replaced if p[: len(r)] == r}
         lines = {p: n for p, n in base.lines.items() if p not in stale}
@@ -66,20 +66,20 @@ class Written:
         return Written(raw, self.file, lines | self.lines, files)
 
 
-def _merged(
+def _merge(
     base: Mapping[str, Any], own: Mapping[str, Any], path: KeyPath, replaced: list[KeyPath]
 ) -> dict[str, Any]:
     out = dict(base)
     for key, value in own.items():
         if isinstance(value, Mapping) and isinstance(base.get(key), Mapping):
-            out[key] = _merged(base[key], value, (*path, key), replaced)
+            out[key] = _merge(base[key], value, (*path, key), replaced)
         else:
             replaced.append((*path, key))
             out[key] = copy.deepcopy(value)
     return out
 
 
-def inherited(
+def apply_extends(
     written: Written,
     folder: Path,
     packaged: Mapping[str, Path],
@@ -121,13 +121,13 @@ def inherited(
     if len(chain) > MOST_FILES:
         rule = f"must not lead through more than {MOST_FILES} files. Put some of them together."
         raise ScenarioError([written.problem(("extends",), rule, name)])
-    base = inherited(Written(*read(path, name)), path.parent, packaged, read, (*chain, path))
+    base = apply_extends(Written(*read(path, name)), path.parent, packaged, read, (*chain, path))
     base.raw.pop("name", None)  # a name says which file this is
     own = {k: v for k, v in written.raw.items() if k != "extends"}
     return Written(own, written.file, written.lines, written.files).over(base)
 
 
-def chosen_form(written: Written, asked: Any = None) -> Written:
+def apply_form(written: Written, asked: Any = None) -> Written:
     """The keys with the form laid over them that ``form``, or `asked` from ``--set``, names.
 
     Raises:
@@ -173,15 +173,15 @@ def expand(raw: Mapping[str, Any], say: Say) -> tuple[dict[str, Any], dict[KeyPa
         The flat keys, and for places in them that were written elsewhere where that is.
     """
     out, places = dict(raw), dict[KeyPath, KeyPath]()
-    shared = _tables(out.pop("shared", {}), "shared", SECTIONS, say)
-    grid = _tables(out.pop("grid", {}), "grid", SWEPT, say)
+    shared = _read_tables(out.pop("shared", {}), "shared", SECTIONS, say)
+    grid = _read_tables(out.pop("grid", {}), "grid", SWEPT, say)
     for name in dict.fromkeys((*shared, *grid)):
         single = isinstance(out.get(name), Mapping)
         sections = [out[name]] if single else out.get(name, [])
         if not isinstance(sections, list) or not all(isinstance(s, Mapping) for s in sections):
             continue  # the model says what is wrong with them
         under = shared.get(name, {})
-        axes = _axes(name, sections, grid.get(name, {}), say)
+        axes = _find_axes(name, sections, grid.get(name, {}), say)
         count = sum(math.prod(len(axis) for axis in of) for of in axes)
         if count > MOST_SECTIONS:
             rule = f"must make at most {MOST_SECTIONS} sections, got {count}. Sweep fewer values."
@@ -192,8 +192,8 @@ def expand(raw: Mapping[str, Any], say: Say) -> tuple[dict[str, Any], dict[KeyPa
             for point in itertools.product(*axes[i]):
                 here = (name, len(made))
                 places[here] = (name, i)
-                section = _merged(under, own, (), [])
-                places |= _from_shared(under, own, here, ("shared", name))
+                section = _merge(under, own, (), [])
+                places |= _find_shared(under, own, here, ("shared", name))
                 for one in point:
                     _put(section, one.inner, one.value)
                     places[(*here, *one.inner)] = one.place
@@ -202,7 +202,7 @@ def expand(raw: Mapping[str, Any], say: Say) -> tuple[dict[str, Any], dict[KeyPa
     return out, places
 
 
-def _tables(given: Any, key: str, known: Iterable[str], say: Say) -> dict[str, dict[str, Any]]:
+def _read_tables(given: Any, key: str, known: Iterable[str], say: Say) -> dict[str, dict[str, Any]]:
     if not isinstance(given, Mapping):
         say((key,), f"must be tables: [{key}.{next(iter(known))}].", given)
         return {}
@@ -218,7 +218,7 @@ def _tables(given: Any, key: str, known: Iterable[str], say: Say) -> dict[str, d
     return out
 
 
-def _from_shared(
+def _find_shared(
     under: Mapping[str, Any], own: Mapping[str, Any], here: KeyPath, there: KeyPath
 ) -> dict[KeyPath, KeyPath]:
     out: dict[KeyPath, KeyPath] = {}
@@ -226,7 +226,7 @@ def _from_shared(
         if key not in own:
             out[(*here, key)] = (*there, key)
         elif isinstance(value, Mapping) and isinstance(own[key], Mapping):
-            out |= _from_shared(value, own[key], (*here, key), (*there, key))
+            out |= _find_shared(value, own[key], (*here, key), (*there, key))
     return out
 
 
@@ -244,7 +244,9 @@ class Point(NamedTuple):
 Axis = list[Point]
 
 
-def _axes(name: str, sections: list[Any], grid: Mapping[str, Any], say: Say) -> list[list[Axis]]:
+def _find_axes(
+    name: str, sections: list[Any], grid: Mapping[str, Any], say: Say
+) -> list[list[Axis]]:
     """The swept keys of each section."""
     out: list[list[Axis]] = [[] for _ in sections]
     for which, table in grid.items():
@@ -253,13 +255,13 @@ def _axes(name: str, sections: list[Any], grid: Mapping[str, Any], say: Say) -> 
             say(here, f"must be a table of lists: [grid.{name}.{which}].", table)
             continue
         chosen = _choose(name, sections, which, say)
-        for inner, values in _leaves(table, ()):
+        for inner, values in _list_leaves(table, ()):
             at = (*here, *inner)
             if not _is_swept(at, values, say):
                 continue
             axis = [Point((*at, k), inner, v) for k, v in enumerate(values)]
             for i in chosen:
-                if _has(sections[i], inner):
+                if _is_set(sections[i], inner):
                     rule = f"is set in [[{name}]] number {i} too ({path_text(inner)}). Keep one."
                     say(at, rule, values)
                 if any(inner == other[0].inner for other in out[i]):
@@ -292,17 +294,17 @@ def _is_swept(at: KeyPath, values: Any, say: Say) -> bool:
     return True
 
 
-def _leaves(
+def _list_leaves(
     table: Mapping[str, Any], path: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
     for key, value in table.items():
         if isinstance(value, Mapping):
-            yield from _leaves(value, (*path, key))
+            yield from _list_leaves(value, (*path, key))
         else:
             yield (*path, key), value
 
 
-def _has(section: Any, inner: tuple[str, ...]) -> bool:
+def _is_set(section: Any, inner: tuple[str, ...]) -> bool:
     for key in inner:
         if not isinstance(section, Mapping) or key not in section:
             return False

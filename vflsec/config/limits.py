@@ -9,7 +9,7 @@ from vflsec.config.problems import Origin, Problem
 from vflsec.config.toml_text import Path as KeyPath
 from vflsec.data.names import unshowable
 
-__all__ = ["bad_names", "beyond", "deep_key"]
+__all__ = ["beyond", "find_bad_names", "find_deep_key"]
 
 _DEEPEST = 20
 
@@ -21,7 +21,7 @@ def beyond(error: Exception) -> str:
     return "must hold integers of at most 64 bits, got one of thousands of digits. Correct it."
 
 
-def deep_key(raw: Mapping[str, Any]) -> str:
+def find_deep_key(raw: Mapping[str, Any]) -> str:
     """The key below which values are nested too deep; '' where none is. Does not recurse."""
     for key, value in raw.items():
         level = [value]
@@ -39,7 +39,7 @@ def deep_key(raw: Mapping[str, Any]) -> str:
     return ""
 
 
-def bad_names(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]:
+def find_bad_names(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]:
     """Names that reports and ``results.csv`` show: one printable line that is no formula."""
     named: list[tuple[KeyPath, Any]] = [(("name",), normal.get("name"))]
     sections = normal.get("data")

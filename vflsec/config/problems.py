@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vflsec.config.toml_text import Path, line_of, path_text
+from vflsec.config.toml_text import Path, find_line, path_text
 from vflsec.core import check
 from vflsec.errors import ConfigError
 
@@ -77,7 +77,7 @@ class Origin:
                 break
         if len(path) > 1 and path[0] in self.singles and path[1] == 0:
             path = (path[0], *path[2:])
-        line = line_of(self.lines, path)
+        line = find_line(self.lines, path)
         inside = any(path[: len(o)] == o for o in self.overrides)
         above = not line and any(o[: len(path)] == path for o in self.overrides)
         if path and (inside or above):

@@ -18,14 +18,14 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from vflsec.config.cross_checks import across, naming
-from vflsec.config.inherit import Written, chosen_form, expand, inherited
-from vflsec.config.limits import beyond, deep_key
+from vflsec.config.cross_checks import check_across, naming
+from vflsec.config.inherit import Written, apply_extends, apply_form, expand
+from vflsec.config.limits import beyond, find_deep_key
 from vflsec.config.overrides import asked_form, override
 from vflsec.config.problems import Origin, Problem, ScenarioError, unknown_key
 from vflsec.config.sections import Root
 from vflsec.config.toml_text import Path as KeyPath
-from vflsec.config.toml_text import dumps, key_lines
+from vflsec.config.toml_text import format_toml, key_lines
 from vflsec.core import check
 from vflsec.specs import digest
 
@@ -73,7 +73,7 @@ class Scenario:
         for name in _LISTS:
             if name in self.origin.singles and len(resolved[name]) == 1:
                 resolved[name] = resolved[name][0]
-        return dumps(resolved)
+        return format_toml(resolved)
 
     def error(self, path: KeyPath, rule: str, value: Any = None) -> Problem:
         """A problem found after loading, with its place in the file."""
@@ -112,7 +112,7 @@ def find_scenario(name: str | Path) -> Path:
     packaged = packaged_scenarios()
     if shown in packaged:
         return packaged[shown]
-    hint = check.nearest(name, [*packaged, *_beside(path)])
+    hint = check.nearest(name, [*packaged, *_list_scenarios(path)])
     shown = shown if len(shown) < 200 else f"{shown[:200]}..."
     raise ScenarioError(
         [
@@ -125,7 +125,7 @@ def find_scenario(name: str | Path) -> Path:
     )  # fmt: skip
 
 
-def _beside(path: Path) -> list[str]:
+def _list_scenarios(path: Path) -> list[str]:
     """Scenario files in the folder of a file that is not there."""
     try:
         return sorted(str(p) for p in path.parent.glob("*.toml"))[:_MOST_BESIDE]
@@ -175,8 +175,8 @@ def load_scenario(
     problems: list[Problem] = []
     form, overrides = asked_form(overrides)
     _refuse_deep(found.raw, found.file)
-    found = inherited(found, where, packaged_scenarios(), _read, chain)
-    found = chosen_form(found, form)
+    found = apply_extends(found, where, packaged_scenarios(), _read, chain)
+    found = apply_form(found, form)
     touched = override(found.raw, overrides, problems)
     _refuse_deep(found.raw, found.file)
     singles = frozenset(s for s in _LISTS if isinstance(found.raw.get(s), Mapping))
@@ -185,7 +185,7 @@ def load_scenario(
     normal, scalars = _normalise(flat)
     origin = replace(written, scalars=scalars, places={**places, **moved})
     problems += _bad_values(origin, normal)
-    problems += across(origin, normal)
+    problems += check_across(origin, normal)
     root = _validate(origin, normal, problems)
     if root is not None:
         problems += naming(origin, root.name, default)
@@ -204,7 +204,7 @@ def _refuse_deep(raw: Mapping[str, Any], file: str) -> None:
     Raises:
         ScenarioError: naming the key.
     """
-    deep = deep_key(raw)
+    deep = find_deep_key(raw)
     if deep:
         raise ScenarioError([Problem(file, 0, deep[:80], None, beyond(RecursionError()))])
 
@@ -232,7 +232,7 @@ def _read(path: Path, file: str) -> tuple[dict[str, Any], str, dict[KeyPath, int
     try:
         text = path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
         raw = tomllib.loads(text)
-        return raw, file, {} if deep_key(raw) else key_lines(text)
+        return raw, file, {} if find_deep_key(raw) else key_lines(text)
     except UnicodeDecodeError as error:
         rule = f"must be UTF-8 text, but byte {error.start} is not. Save the file as UTF-8."
         raise ScenarioError([Problem(file, 0, "", None, rule)]) from None

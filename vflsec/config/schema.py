@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from vflsec.config import sections
 
-__all__ = ["SCHEMA_FILE", "SECTIONS", "fields_of", "make_schema", "schema_text"]
+__all__ = ["SCHEMA_FILE", "SECTIONS", "list_fields", "make_schema", "schema_text"]
 
 SCHEMA_FILE = Path(__file__).resolve().parent / "scenario.schema.json"
 """Comes with the package; `make schema` writes it again."""
@@ -95,7 +95,7 @@ def schema_text() -> str:
     return json.dumps(make_schema(), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
-def fields_of(section: str) -> list[dict[str, str]]:
+def list_fields(section: str) -> list[dict[str, str]]:
     """Name, type, default and meaning of the keys of a section, as they are written in a file."""
     out = []
     for name, info in SECTIONS[section].model_fields.items():

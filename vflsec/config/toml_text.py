@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["Path", "dumps", "key_lines", "line_of", "pair", "path_text"]
+__all__ = ["Path", "find_line", "format_toml", "key_lines", "pair", "path_text"]
 
 Path = tuple[str | int, ...]
 
@@ -27,7 +27,7 @@ def key_lines(text: str) -> dict[Path, int]:
     return _Finder(text).run()
 
 
-def line_of(lines: Mapping[Path, int], path: Path) -> int:
+def find_line(lines: Mapping[Path, int], path: Path) -> int:
     """Line of `path`, else of the nearest section around it; 0 if nothing of it is there."""
     for end in range(len(path), 0, -1):
         if path[:end] in lines:
@@ -175,7 +175,7 @@ class _Finder:
                 index += 1
 
 
-def dumps(table: Mapping[str, Any]) -> str:
+def format_toml(table: Mapping[str, Any]) -> str:
     """A TOML text that `tomllib` reads back as `table` (None entries are left out)."""
     return "\n".join(_section((), table)).strip() + "\n"
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from vflsec.core import check
-from vflsec.data.read_table import Frame, data_error, listed, texts
+from vflsec.data.read_table import Frame, as_texts, data_error, format_list
 
 __all__ = [
     "MOST_CLASSES", "READERS", "Relabel", "in_order", "is_quantity", "labels", "quantity",
@@ -72,7 +72,7 @@ def labels(
         )
     if change.edges:
         return _cut(frame, name, change)
-    coded = texts(array).dictionary_encode()
+    coded = as_texts(array).dictionary_encode()
     found: list[str] = coded.dictionary.to_pylist()
     if not (change.merge or change.drop):
         _check_kind(frame, name, found)
@@ -89,7 +89,7 @@ def labels(
             frame.path,
             what,
             f"have at most {MOST_CLASSES} classes",
-            f"{len(left)}, such as {listed(left[:3])}",
+            f"{len(left)}, such as {format_list(left[:3])}",
             "Name the label column, or merge classes.",
         )
     names = in_order(left)
@@ -131,11 +131,11 @@ def several(frame: Frame, names: Sequence[str]) -> NDArray[np.float64]:
     """
     out = np.full((frame.rows, len(names)), np.nan)
     for k, name in enumerate(names):
-        values = texts(frame.column(name, "label")).unique().drop_null().to_pylist()
+        values = as_texts(frame.column(name, "label")).unique().drop_null().to_pylist()
         if len(values) > 2:
             raise data_error(
                 frame.path, f"label column {name!r}", "have two classes (several labels)",
-                f"{len(values)}, such as {listed(in_order(values)[:3])}",
+                f"{len(values)}, such as {format_list(in_order(values)[:3])}",
                 "Each of several labels is a yes or a no; audit this one by itself.",
             )  # fmt: skip
         y, _ = labels(frame, name)
@@ -192,7 +192,7 @@ READERS: Mapping[str, Callable[[Frame, Sequence[str], Relabel], Read]] = {
 
 def is_quantity(frame: Frame, name: str) -> bool:
     """Whether a column holds so many different numbers that they can be no classes."""
-    array = texts(frame.columns[name])
+    array = as_texts(frame.columns[name])
     distinct = [v for v in array.unique().to_pylist() if v is not None]
     if len(distinct) <= MOST_FRACTIONAL_CLASSES:
         return False
@@ -226,7 +226,7 @@ def _check_kind(frame: Frame, name: str, found: Sequence[str]) -> None:
             frame.path,
             what,
             "hold classes",
-            f"{len(found)} different numbers such as {listed(found[:3])}",
+            f"{len(found)} different numbers such as {format_list(found[:3])}",
             'It looks like a quantity: say task = "regression" under [data] (`vflsec init '
             "--regression`), or cut it into classes, for example "
             f"label_edges = [{middle:g}] (`vflsec init --bins 2`).",
@@ -244,7 +244,7 @@ def _renamed(
         if old not in out:
             key = "merge_classes" if new else "drop_classes"
             raise data_error(
-                frame.path, key, f"name classes of {name!r}: {listed(found)}", repr(old),
+                frame.path, key, f"name classes of {name!r}: {format_list(found)}", repr(old),
                 check.nearest(old, found),
             )  # fmt: skip
         if [v for v, _ in named].count(old) > 1:

@@ -14,10 +14,10 @@ import numpy as np
 from vflsec.data.source import PartyData, Source
 from vflsec.data.split import present_rows
 
-__all__ = ["shape_of"]
+__all__ = ["describe_shape"]
 
 
-def shape_of(source: Source) -> dict[str, Any]:
+def describe_shape(source: Source) -> dict[str, Any]:
     """Plain values that the data set ``alike`` takes for parameters.
 
     Args:

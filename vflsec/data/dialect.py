@@ -23,7 +23,7 @@ from vflsec.core import check
 from vflsec.data.number_formats import COMMA_NUMBER, GROUPS
 from vflsec.errors import DataError
 
-__all__ = ["SEPARATORS", "Dialect", "decimal_of", "decode", "detect", "header_of"]
+__all__ = ["SEPARATORS", "Dialect", "decode", "detect_dialect", "find_decimal", "find_header"]
 
 SEPARATORS = (",", ";", "\t", "|")
 _SAMPLE_CHARS, _SAMPLE_RECORDS = 1 << 18, 100
@@ -128,7 +128,7 @@ def _not_utf8(path: Path, raw: bytes, error: UnicodeDecodeError, given: str) -> 
     )
 
 
-def detect(text: str, dialect: Dialect) -> tuple[str, Dialect]:
+def detect_dialect(text: str, dialect: Dialect) -> tuple[str, Dialect]:
     """The text without Excel's first line, and the separator.
 
     A separator must cut the first records into equally many fields, at least two; of several the
@@ -166,7 +166,7 @@ def _widths(text: str, separator: str) -> list[int]:
     return out
 
 
-def header_of(text: str, separator: str) -> list[str]:
+def find_header(text: str, separator: str) -> list[str]:
     """The fields of the first record that has any.
 
     Raises:
@@ -180,7 +180,7 @@ def header_of(text: str, separator: str) -> list[str]:
     return []
 
 
-def decimal_of(columns: Iterable[pa.Array], separator: str) -> str:
+def find_decimal(columns: Iterable[pa.Array], separator: str) -> str:
     """``,`` if some column holds nothing but numbers with decimal commas, else ``.``.
 
     A comma before exactly three digits may group thousands, so it decides nothing. In a file that

@@ -10,16 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflsec.core.duplicate_rows import telling
-from vflsec.data.profile import holders
+from vflsec.data.profile import count_holders
 from vflsec.data.source import Source
 
-__all__ = ["twins"]
+__all__ = ["count_duplicates"]
 
 SHARE = 0.01
 """Twins among the common rows from which on they are told."""
 
 
-def twins(source: Source) -> tuple[int, int]:
+def count_duplicates(source: Source) -> tuple[int, int]:
     """Common rows that equal another one, of another group, in every column of every party.
 
     Tables of few values, none of whose columns tells most rows apart, have equal rows by chance:
@@ -31,7 +31,9 @@ def twins(source: Source) -> tuple[int, int]:
     tables = list(source.parties.values())
     if not all(t.values.ndim == 2 for t in tables):
         return 0, 0
-    common = np.flatnonzero(holders({p: t.rows for p, t in source.parties.items()}) == len(tables))
+    common = np.flatnonzero(
+        count_holders({p: t.rows for p, t in source.parties.items()}) == len(tables)
+    )
     parts = [t.values[_places(t.rows, common)] for t in tables]
     of = _same([column for part in parts for column in part.T], len(common))
     if source.group is None:

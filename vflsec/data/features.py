@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from vflsec.data.classes import in_order
 from vflsec.data.number_formats import NumberFormat, number_of
 from vflsec.data.odd_values import describe_far_values
-from vflsec.data.read_table import Frame, Numbers, data_error, dates, listed, texts
+from vflsec.data.read_table import Frame, Numbers, as_texts, data_error, dates, format_list
 
-__all__ = ["MOST_CATEGORIES", "Features", "features", "ids"]
+__all__ = ["MOST_CATEGORIES", "Features", "read_features", "read_ids"]
 
 MOST_CATEGORIES = 10_000
 """Rarer categories of one column are folded into :data:`RARE`."""
@@ -68,7 +68,7 @@ class _Column(NamedTuple):
     doubt: str = ""
 
 
-def features(
+def read_features(
     frame: Frame, names: Sequence[str], categorical: Collection[str], numeric: Collection[str]
 ) -> Features:
     """Read the feature columns `names`.
@@ -197,7 +197,7 @@ def _check_finite(frame: Frame, name: str, values: NDArray[np.float64]) -> None:
 
 def _coded(array: pa.Array) -> tuple[NDArray[np.float64], tuple[str, ...], int]:
     """Codes from 1 (NaN = missing), the category names, and how many were folded."""
-    coded = texts(array).dictionary_encode()
+    coded = as_texts(array).dictionary_encode()
     names = coded.dictionary.to_pylist()
     codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     kept, rare = in_order(names), 0
@@ -211,7 +211,7 @@ def _coded(array: pa.Array) -> tuple[NDArray[np.float64], tuple[str, ...], int]:
     return lookup[codes], tuple(kept), rare
 
 
-def ids(frame: Frame, name: str) -> pd.Index:
+def read_ids(frame: Frame, name: str) -> pd.Index:
     """Sample ids as trimmed text; ``1``, ``"1"`` and ``1.0`` in a column of whole numbers match.
 
     Raises:
@@ -219,7 +219,7 @@ def ids(frame: Frame, name: str) -> pd.Index:
             may have become the same.
     """
     _check_exact(frame, name)
-    array = texts(frame.column(name, "id"))
+    array = as_texts(frame.column(name, "id"))
     missing = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
     if len(missing):
         raise data_error(
@@ -246,7 +246,7 @@ def ids(frame: Frame, name: str) -> pd.Index:
             frame.path,
             f"id column {name!r}",
             "have each id once",
-            f"{len(twice)} ids more than once: {listed(twice, 5)}",
+            f"{len(twice)} ids more than once: {format_list(twice, 5)}",
             "Keep one row for each id.",
         )
     return index

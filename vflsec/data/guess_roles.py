@@ -9,10 +9,15 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from vflsec.data.read_table import Frame, numbers, texts
+from vflsec.data.read_table import Frame, as_numbers, as_texts
 
 __all__ = [
-    "id_column", "label_twins", "matching_ids", "nearly_id", "split_column", "sure_ids",
+    "describe_nearest_id",
+    "find_id",
+    "find_ids",
+    "find_label_copies",
+    "find_split",
+    "match_ids",
 ]  # fmt: skip
 
 _IDS = re.compile(
@@ -24,7 +29,7 @@ _SETS = {"train", "validation", "valid", "val", "test"}
 _FEW = 50
 
 
-def split_column(frame: Frame, labels: Sequence[str]) -> str:
+def find_split(frame: Frame, labels: Sequence[str]) -> str:
     """The column that says which rows train and which test; empty if there is none."""
     for name, array in frame.columns.items():
         if name not in labels and name.lower() in _SPLITS:
@@ -34,7 +39,7 @@ def split_column(frame: Frame, labels: Sequence[str]) -> str:
     return ""
 
 
-def id_column(frames: Sequence[Frame], labels: Sequence[str]) -> str:
+def find_id(frames: Sequence[Frame], labels: Sequence[str]) -> str:
     """The column that links the rows; empty if none is sure.
 
     It is in every table, has another value in every row, and is called like an id; with several
@@ -49,13 +54,13 @@ def id_column(frames: Sequence[Frame], labels: Sequence[str]) -> str:
     return unique[0] if others and len(unique) == 1 else ""
 
 
-def matching_ids(frames: Mapping[str, Frame], labels: Sequence[str]) -> dict[str, str]:
+def match_ids(frames: Mapping[str, Frame], labels: Sequence[str]) -> dict[str, str]:
     """By party the column, different in every row, whose values match those of the other tables.
 
     Only a suggestion: two row counters match as well as two ids do. Empty if nothing matches.
     """
     values = {
-        p: {c: set(texts(f.columns[c]).to_pylist()) for c in f.columns if _unique(f, c)}
+        p: {c: set(as_texts(f.columns[c]).to_pylist()) for c in f.columns if _unique(f, c)}
         for p, f in frames.items()
     }
     first, *others = frames
@@ -76,13 +81,13 @@ def matching_ids(frames: Mapping[str, Frame], labels: Sequence[str]) -> dict[str
     return best[1]
 
 
-def sure_ids(frames: Mapping[str, Frame], labels: Sequence[str]) -> dict[str, str]:
-    """:func:`matching_ids` where they cannot be row counters; else empty.
+def find_ids(frames: Mapping[str, Frame], labels: Sequence[str]) -> dict[str, str]:
+    """:func:`match_ids` where they cannot be row counters; else empty.
 
     Every value of each is text that is no number, and half of the smallest table is in all others.
     """
-    found = matching_ids(frames, labels)
-    values = [set(texts(frames[p].columns[c]).to_pylist()) for p, c in found.items()]
+    found = match_ids(frames, labels)
+    values = [set(as_texts(frames[p].columns[c]).to_pylist()) for p, c in found.items()]
     if not values or any(re.fullmatch(r"[\d\s.,+-]*", str(v)) for of in values for v in of):
         return {}
     shared = set.intersection(*values)
@@ -90,7 +95,7 @@ def sure_ids(frames: Mapping[str, Frame], labels: Sequence[str]) -> dict[str, st
 
 
 def _unique(frame: Frame, name: str) -> bool:
-    found = texts(frame.columns[name])
+    found = as_texts(frame.columns[name])
     distinct = pc.count_distinct(found, mode="all").as_py()
     if found.null_count or len(found) < 2 or distinct < len(found):
         return False
@@ -104,7 +109,7 @@ def _is_fractional(found: pa.Array) -> bool:
     return bool(pc.any(pc.match_substring_regex(found, "[.,eE]")).as_py())
 
 
-def nearly_id(frames: Mapping[str, Frame], labels: Sequence[str]) -> str:
+def describe_nearest_id(frames: Mapping[str, Frame], labels: Sequence[str]) -> str:
     """Which column would be the id but for some rows, and which these are, in a sentence or ''."""
     first, *others = frames.values()
     for name in first.columns:
@@ -112,7 +117,7 @@ def nearly_id(frames: Mapping[str, Frame], labels: Sequence[str]) -> str:
             continue
         faults = []
         for frame in frames.values():
-            values = [v for v in texts(frame.columns[name]).to_pylist() if v is not None]
+            values = [v for v in as_texts(frame.columns[name]).to_pylist() if v is not None]
             value, count = Counter(values).most_common(1)[0] if values else ("", 0)
             if len(set(values)) < frame.rows / 2:
                 break
@@ -127,19 +132,19 @@ def nearly_id(frames: Mapping[str, Frame], labels: Sequence[str]) -> str:
     return ""
 
 
-def label_twins(frame: Frame, label: str, roles: Sequence[str]) -> list[str]:
+def find_label_copies(frame: Frame, label: str, roles: Sequence[str]) -> list[str]:
     """Columns that give the label away by themselves: another form of it, so no feature.
 
     Every value goes with one label only, although there are few values and many rows with a label.
     """
-    given = texts(frame.columns[label]).to_pylist()
+    given = as_texts(frame.columns[label]).to_pylist()
     classes, labelled = set(given) - {None}, sum(y is not None for y in given)
     out = []
     for name, array in frame.columns.items():
         if name == label or name in roles or _continuous(array):
             continue
         of: dict[str | None, set[str]] = {}
-        for value, y in zip(texts(array).to_pylist(), given, strict=True):
+        for value, y in zip(as_texts(array).to_pylist(), given, strict=True):
             if y is not None:
                 of.setdefault(value, set()).add(y)
             if len(of) > _FEW:
@@ -153,4 +158,4 @@ def label_twins(frame: Frame, label: str, roles: Sequence[str]) -> list[str]:
 def _continuous(array: pa.Array) -> bool:
     if pa.types.is_temporal(array.type):
         return True
-    return pa.types.is_floating(array.type) and any(x % 1 for x in numbers(array)[0])
+    return pa.types.is_floating(array.type) and any(x % 1 for x in as_numbers(array)[0])

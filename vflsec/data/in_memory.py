@@ -14,15 +14,15 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from vflsec.data.read_table import data_error, listed
+from vflsec.data.read_table import data_error, format_list
 from vflsec.errors import VflsecError
-from vflsec.plugins.loading import importable
+from vflsec.plugins.loading import allow_imports
 
-__all__ = ["laid_down", "on_disk", "temporary", "write_frame"]
+__all__ = ["laid_down", "make_temporary_folder", "on_disk", "write_frame"]
 
 
 @contextmanager
-def temporary() -> Iterator[Path]:
+def make_temporary_folder() -> Iterator[Path]:
     """A folder that only this user can read and that is gone afterwards.
 
     Errors of this package that pass through name its files without the folder.
@@ -60,19 +60,19 @@ def write_frame(frame: pd.DataFrame, name: str, folder: Path) -> str:
         twice = [str(n) for n in named if n in frame.columns]
         if twice:
             raise data_error(
-                name, "index", "have another name than the columns", listed(twice),
+                name, "index", "have another name than the columns", format_list(twice),
                 "Rename it, or drop it with reset_index(drop=True).",
             )  # fmt: skip
         frame = frame.reset_index()
     strange = [c for c in frame.columns if not isinstance(c, str)]
     if strange:
         raise data_error(
-            name, "column names", "be texts", listed(strange, 4),
+            name, "column names", "be texts", format_list(strange, 4),
             "Rename them: df.rename(columns=str).",
         )  # fmt: skip
     if len(set(frame.columns)) != len(frame.columns):
         twice = sorted({c for c in frame.columns if list(frame.columns).count(c) > 1})
-        raise data_error(name, "each column name", "appear once", f"{listed(twice)} twice")
+        raise data_error(name, "each column name", "appear once", f"{format_list(twice)} twice")
     file = (re.sub(r"[^-\w]+", "_", name)[:50] or "table") + ".parquet"
     while (folder / file).exists():
         file = f"_{file}"
@@ -128,8 +128,8 @@ def on_disk(scenario: Any) -> Iterator[tuple[Any, Path]]:
     if not isinstance(scenario, Mapping) or not any(map(_held, _sections(scenario))):
         yield scenario, here
         return
-    importable(here)
-    with temporary() as folder:
+    allow_imports(here)
+    with make_temporary_folder() as folder:
         data = scenario["data"]
         if isinstance(data, Mapping):
             placed: Any = laid_down(data, folder, here)

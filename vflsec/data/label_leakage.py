@@ -13,7 +13,13 @@ from numpy.typing import NDArray
 
 from vflsec.data.source import Source
 
-__all__ = ["alone", "runs", "telling_columns", "telling_ids", "telling_rows"]
+__all__ = [
+    "compute_column_auc",
+    "find_telling_columns",
+    "find_telling_ids",
+    "find_telling_rows",
+    "runs",
+]
 
 TELLS = 0.99
 _CELLS, _MOST, _LEAST = 4_000_000, 5000, 200  # numbers to look at in a table; rows of it
@@ -21,7 +27,7 @@ _RARE = 10  # a class of fewer rows is not looked at
 _RUNS = 0.1  # of the runs that chance makes
 
 
-def telling_columns(source: Source) -> dict[tuple[str, str], dict[str, float]]:
+def find_telling_columns(source: Source) -> dict[tuple[str, str], dict[str, float]]:
     """{(party, label): {column: AUC}} of columns whose AUC, the least over classes, is >= 0.99.
 
     The label is '' where a row has one. A quantity has no classes, and none is named. Of large
@@ -36,13 +42,13 @@ def telling_columns(source: Source) -> dict[tuple[str, str], dict[str, float]]:
             most = int(np.clip(_CELLS // len(data.names), _LEAST, _MOST))
             there = there[:: -(-len(there) // most) or 1]
             for j, name in enumerate(data.names):
-                found = alone(data.values[there, j], y[data.rows[there]])
+                found = compute_column_auc(data.values[there, j], y[data.rows[there]])
                 if found >= TELLS:
                     out.setdefault((party, label), {})[name] = found
     return out
 
 
-def alone(x: NDArray[np.float64], y: NDArray[np.int64]) -> float:
+def compute_column_auc(x: NDArray[np.float64], y: NDArray[np.int64]) -> float:
     """How well one column tells classes by itself: the AUC, the least over classes.
 
     Few values are ranked by their share of the class, as codes without an order; many by size, from
@@ -69,7 +75,7 @@ def alone(x: NDArray[np.float64], y: NDArray[np.int64]) -> float:
     return min(found, default=0.5)
 
 
-def telling_ids(source: Source) -> list[str]:
+def find_telling_ids(source: Source) -> list[str]:
     """Labels ('' where a row has one) that go with the ids, sorted by their start or their end."""
     if not source.ids:
         return []
@@ -81,7 +87,7 @@ def telling_ids(source: Source) -> list[str]:
     ]  # fmt: skip
 
 
-def telling_rows(source: Source) -> list[tuple[str, str]]:
+def find_telling_rows(source: Source) -> list[tuple[str, str]]:
     """(party, label) where rows of one class follow each other in the table of a passive party."""
     return [
         (party, label) for label, y in source.label.split_classes(source.y, source.values)

@@ -10,7 +10,7 @@ from vflsec.core import check
 from vflsec.data.dialect import Dialect
 from vflsec.data.limits import Limits
 from vflsec.data.names import unshowable
-from vflsec.data.read_table import Frame, data_error, listed, read_frame
+from vflsec.data.read_table import Frame, data_error, format_list, read_frame
 
 __all__ = [
     "Reader",
@@ -79,7 +79,7 @@ class Reader:
             for p in value if isinstance(value, Mapping) else ():
                 if p not in parties:
                     raise data_error(
-                        "data", key, f"name parties among {listed(parties)}", repr(p),
+                        "data", key, f"name parties among {format_list(parties)}", repr(p),
                         check.nearest(p, parties),
                     )  # fmt: skip
 
@@ -90,7 +90,8 @@ def separate_tables(
     """Read the table of each party; also the name of the party whose table has the label."""
     if len(files) < 2:
         raise data_error(
-            "data", "files", "name the tables of at least two parties", listed(files) or "none",
+            "data", "files", "name the tables of at least two parties",
+            format_list(files) or "none",
             "For one table with the columns of all parties use `file`.",
         )  # fmt: skip
     if not roles.id:
@@ -103,7 +104,8 @@ def separate_tables(
             if p not in files or not roles.id.get(p):
                 got = f"{p!r}, which is none of them" if p not in files else f"none for {p!r}"
                 raise data_error(
-                    "data", "id", f"name a column for each of the parties {listed(files)}", got,
+                    "data", "id", f"name a column for each of the parties {format_list(files)}",
+                    got,
                     check.nearest(p, list(files)) if p not in files else f'Add {p} = "COLUMN".',
                 )  # fmt: skip
     reader.check_parties(list(files))
@@ -128,7 +130,7 @@ def _holder(frames: Mapping[str, Frame], label: str) -> str:
     """The party whose table has a label column."""
     holders = [p for p, f in frames.items() if label in f.columns]
     if not holders:
-        have = "; ".join(f"{f.path}: {listed(f.columns)}" for f in frames.values())
+        have = "; ".join(f"{f.path}: {format_list(f.columns)}" for f in frames.values())
         names = [c for f in frames.values() for c in f.columns]
         raise data_error(
             "data", f"label column {label!r}", "be in one of the tables", have,
@@ -164,13 +166,13 @@ def common_table(
     if columns is None or len(columns) < 2:
         raise data_error(
             frame.path, "columns", "list the feature columns of at least two parties",
-            listed(columns or ()) or "none", f"The table has {listed(frame.columns)}.",
+            format_list(columns or ()) or "none", f"The table has {format_list(frame.columns)}.",
         )  # fmt: skip
     if active is None:
         active = "active" if "active" in columns else next(iter(columns))
     if active not in columns:
         raise data_error(
-            frame.path, "active", f"be one of {listed(columns)}", repr(active),
+            frame.path, "active", f"be one of {format_list(columns)}", repr(active),
             check.nearest(active, list(columns)),
         )  # fmt: skip
     return dict.fromkeys(columns, frame), active
@@ -212,7 +214,7 @@ def check_parties(
     for p in columns or ():
         if p not in parties:
             raise data_error(
-                "data", "columns", f"name parties among {listed(parties)}", repr(p),
+                "data", "columns", f"name parties among {format_list(parties)}", repr(p),
                 check.nearest(p, parties),
             )  # fmt: skip
 
@@ -248,7 +250,7 @@ def assign_columns(
         if not used[p] and (there or p != active):
             raise data_error(
                 frame.path, f"party {p!r}", "have at least one feature column", "none",
-                f"The table has {listed(frame.columns)}.",
+                f"The table has {format_list(frame.columns)}.",
             )  # fmt: skip
     return used
 
@@ -260,7 +262,7 @@ def _check_dropped(frames: Mapping[str, Frame], drop: Sequence[str], single: boo
         if c not in everything:
             raise data_error(
                 next(iter(frames.values())).path if single else "data",
-                "drop", f"name columns among {listed(dict.fromkeys(everything))}", repr(c),
+                "drop", f"name columns among {format_list(dict.fromkeys(everything))}", repr(c),
                 check.nearest(c, everything),
             )  # fmt: skip
 
@@ -294,7 +296,7 @@ def declared_kinds(
                 raise data_error(
                     "data", kind, "name feature columns of some party", repr(n),
                     check.nearest(n, known)
-                    or f"Feature columns: {listed(known[: len(known) // 2])}.",
+                    or f"Feature columns: {format_list(known[: len(known) // 2])}.",
                 )  # fmt: skip
             for p, c in hits:
                 out[p][place].add(c)

@@ -82,10 +82,10 @@ def load_source(section: Mapping[str, Any], seed: int, base: Path) -> Source:
 def _registered(name: str, params: Mapping[str, Any], seed: int) -> Source:
     from vflsec.core.rng import Globals
     from vflsec.data.layout import check_parties
-    from vflsec.data.source_check import checked, content
+    from vflsec.data.source_check import check_source, hash_content
 
     made, stand = registry.datasets.create(name, params), Globals()
-    source = checked(made.load(seed), name)
+    source = check_source(made.load(seed), name)
     check_parties(list(source.parties), source.active, None)
     if whose := stand.drawn():
         raise ConfigError(
@@ -94,7 +94,7 @@ def _registered(name: str, params: Mapping[str, Any], seed: int) -> Source:
             "`seed` gives: vflsec.core.rng.numpy_generator(seed, NAME)."
         )
     if not source.digest and registry.datasets.entry(name).package:
-        return replace(source, digest=content(source))
+        return replace(source, digest=hash_content(source))
     return source
 
 

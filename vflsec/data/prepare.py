@@ -17,7 +17,7 @@ from vflsec.data.preprocess import SCALES, Scale, prepared_columns
 from vflsec.data.source import PartyData, Source
 from vflsec.data.split import present_rows, row_sets, shuffled_rows
 
-__all__ = ["make_task", "schema_of"]
+__all__ = ["build_schema", "make_task"]
 
 _images: dict[tuple[int, int], Tensor] = {}
 
@@ -85,7 +85,7 @@ def make_task(
         parties=parties,
         x={p: _inputs(source.parties[p], n, rows.train, scale) for p in parties},
         present={p: torch.from_numpy(present[p]) for p in parties},
-        schema={p: schema_of(source.parties[p]) for p in parties},
+        schema={p: build_schema(source.parties[p]) for p in parties},
         y=torch.from_numpy(y.astype(np.int64)),
         label=source.label,
         sets={k: torch.from_numpy(v.astype(np.int64)) for k, v in sets.items()},
@@ -124,7 +124,7 @@ def _shared_images(data: PartyData, n: int) -> Tensor:
     return _images[key]
 
 
-def schema_of(data: PartyData) -> Schema:
+def build_schema(data: PartyData) -> Schema:
     """The layout of a party's prepared rows."""
     if data.values.ndim > 2:
         return Schema((), (), tuple(data.values.shape[1:]))

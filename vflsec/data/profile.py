@@ -18,13 +18,19 @@ from vflsec.data.read_table import Frame
 if TYPE_CHECKING:
     from vflsec.data.layout import Roles
 
-__all__ = ["holders", "overlap_sentence", "overlaps", "respelled", "table_facts"]
+__all__ = [
+    "count_holders",
+    "count_overlaps",
+    "describe_tables",
+    "find_respelled",
+    "overlap_sentence",
+]
 
 RESPELLED = 0.05
 """Of the rows of the smaller table: from this share on it is said that ids look alike."""
 
 
-def holders(rows: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
+def count_holders(rows: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
     """How many parties hold each row of the union, (N,)."""
     size = 1 + max((int(r.max()) for r in rows.values() if len(r)), default=-1)
     held = np.zeros(size, dtype=np.int64)
@@ -33,11 +39,11 @@ def holders(rows: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
     return held
 
 
-def overlaps(
+def count_overlaps(
     rows: Mapping[str, NDArray[np.int64]], y: NDArray[np.int64]
 ) -> dict[str, dict[str, int]]:
     """{party: rows, rows in common with all parties, of these with a label, rows only here}."""
-    held = holders(rows)
+    held = count_holders(rows)
     return {
         p: {
             "rows": len(r),
@@ -63,7 +69,7 @@ def overlap_sentence(facts: Mapping[str, Mapping[str, int]]) -> str:
     )
 
 
-def respelled(index: Mapping[str, pd.Index], order: Sequence[str]) -> str:
+def find_respelled(index: Mapping[str, pd.Index], order: Sequence[str]) -> str:
     """What ids that are in one table only would match if they were written alike; '' if nothing.
 
     Alike but for case, leading zeros, blanks within, marks that are not shown, and how letters are
@@ -127,7 +133,7 @@ def _visible(text: str) -> str:
     return "".join(c for c in text if not c.isspace() and unicodedata.category(c) != "Cf")
 
 
-def table_facts(
+def describe_tables(
     frames: Mapping[str, Frame],
     used: Mapping[str, Sequence[str]],
     made: Mapping[str, Features],
@@ -170,7 +176,7 @@ def table_facts(
                     "role": role,
                     "kind": kind,
                     "unit": unit,
-                    "distinct": distinct(array),
+                    "distinct": count_values(array),
                     "missing": array.null_count,
                     "warning": warning,
                 }
@@ -187,6 +193,6 @@ def table_facts(
     return out
 
 
-def distinct(array: pa.Array) -> int:
+def count_values(array: pa.Array) -> int:
     """Number of different values."""
     return int(pc.count_distinct(array, mode="only_valid").as_py())

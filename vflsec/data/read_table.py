@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from vflsec.core import check
 from vflsec.data.dates import days, is_temporal, text_days
-from vflsec.data.dialect import Dialect, decimal_of, decode, detect, header_of
+from vflsec.data.dialect import Dialect, decode, detect_dialect, find_decimal, find_header
 from vflsec.data.limits import Limits, check_size, gunzip, parquet_table, too_much
 from vflsec.data.number_formats import NumberFormat, read_column
 from vflsec.errors import DataError
@@ -38,14 +38,14 @@ __all__ = [
     "MISSING",
     "Frame",
     "Numbers",
+    "as_numbers",
+    "as_texts",
     "data_error",
     "dates",
-    "listed",
-    "numbers",
+    "format_list",
     "parse_frame",
     "read_frame",
     "refuse_ambiguous",
-    "texts",
 ]
 
 MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null")
@@ -146,7 +146,7 @@ class Frame:
                 self.path,
                 f"{role} column {name!r}",
                 "be in the table",
-                f"the columns {listed(self.columns)}",
+                f"the columns {format_list(self.columns)}",
                 check.nearest(name, list(self.columns)) or "Correct the name or add the column.",
             )
         return self.columns[name]
@@ -179,7 +179,7 @@ def refuse_ambiguous(found: Iterable[tuple[Path, str, tuple[str, float, float]]]
     text, point, comma = columns[0][2]
     raise data_error(
         files[0] if len(files) == 1 else "data",
-        f"column{'s' if len(names) > 1 else ''} {listed(names)}",
+        f"column{'s' if len(names) > 1 else ''} {format_list(names)}",
         "show which mark is decimal",
         "; ".join(said[:_EXAMPLES]),
         f"For {text!r} = {point:.12g} say numeric = {json.dumps(names)} under [data] (`vflsec init "
@@ -188,7 +188,7 @@ def refuse_ambiguous(found: Iterable[tuple[Path, str, tuple[str, float, float]]]
     )
 
 
-def listed(names: Iterable[object], most: int = 12) -> str:
+def format_list(names: Iterable[object], most: int = 12) -> str:
     """Up to `most` names in quotes, and how many more there are."""
     items = [repr(str(n)) for n in names]
     more = f" and {len(items) - most} more" if len(items) > most else ""
@@ -270,7 +270,7 @@ def parse_frame(
         raise data_error(path, "table", "have data rows", "a header only")
     columns = {n: _plain(path, n, column, sound) for n, column in zip(names, table.columns)}
     if not dialect.decimal:
-        decimal = decimal_of(columns.values(), dialect.separator)
+        decimal = find_decimal(columns.values(), dialect.separator)
         dialect = replace(dialect, decimal=decimal)
     digest, known = hashlib.sha256(raw).hexdigest(), bool(given) or dialect.decimal == ","
     return Frame(path, columns, table.num_rows, digest, typed, dialect, known)
@@ -290,10 +290,10 @@ def _csv(
             ) from None  # fmt: skip
     _refuse_binary(path, raw)
     text, dialect = decode(path, raw, dialect)
-    text, dialect = detect(text, dialect)
+    text, dialect = detect_dialect(text, dialect)
     what = f"text separated by {dialect.separator!r}"
     try:
-        header = header_of(text, dialect.separator)
+        header = find_header(text, dialect.separator)
     except csv.Error as error:
         raise data_error(path, "table", f"be {what}", f"{error}") from None
     if not any(n.strip() for n in header):
@@ -390,7 +390,9 @@ def _check_names(path: Path, names: list[str]) -> None:
         remedy = "Rename one."
         if values:
             remedy = "These are numbers: if the file has no line of names, write one before them."
-        raise data_error(path, "each column name", "appear once", f"{listed(twice)} twice", remedy)
+        raise data_error(
+            path, "each column name", "appear once", f"{format_list(twice)} twice", remedy
+        )
 
 
 def _plain(path: Path, name: str, column: pa.ChunkedArray, sound: bool) -> pa.Array:
@@ -460,7 +462,7 @@ def _check_text(path: Path, name: str, array: pa.Array) -> None:
         )
 
 
-def texts(array: pa.Array) -> pa.Array:
+def as_texts(array: pa.Array) -> pa.Array:
     """The values as text, missing as null; whole numbers are written as their digits."""
     if pa.types.is_duration(array.type):
         array = array.cast(pa.int64())
@@ -476,7 +478,9 @@ def texts(array: pa.Array) -> pa.Array:
     return array
 
 
-def numbers(array: pa.Array, decimal: str = ".") -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def as_numbers(
+    array: pa.Array, decimal: str = "."
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """The values as float64 (NaN = missing), and the rows whose text is no number."""
     found = _read_numbers(array, decimal)
     return found.values, found.bad

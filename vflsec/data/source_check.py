@@ -11,10 +11,10 @@ import numpy as np
 from vflsec.data.source import PartyData, Source
 from vflsec.errors import DataError
 
-__all__ = ["checked", "content"]
+__all__ = ["check_source", "hash_content"]
 
 
-def checked(found: Any, name: str) -> Source:
+def check_source(found: Any, name: str) -> Source:
     """What the data set `name` loaded, if it is a sound Source.
 
     Raises:
@@ -29,7 +29,7 @@ def checked(found: Any, name: str) -> Source:
     return found
 
 
-def content(source: Source) -> str:
+def hash_content(source: Source) -> str:
     """A hash of all that a Source holds but its name, its facts and its digest."""
     whole = hashlib.sha256()
     arrays: list[tuple[str, Any]] = [

@@ -13,19 +13,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vflsec.data.duplicates import twins
-from vflsec.data.label_leakage import telling_columns, telling_ids, telling_rows
+from vflsec.data.duplicates import count_duplicates
+from vflsec.data.label_leakage import find_telling_columns, find_telling_ids, find_telling_rows
 from vflsec.data.number_formats import number_of
 from vflsec.data.odd_values import has_only_constants
 from vflsec.data.profile import overlap_sentence
 from vflsec.data.source import Source
 
-__all__ = ["missing_by_column", "remarks", "told"]
+__all__ = ["count_missing", "find_weaknesses", "list_warnings"]
 
 _MOST = 12
 
 
-def missing_by_column(source: Source) -> dict[str, dict[str, int]]:
+def count_missing(source: Source) -> dict[str, dict[str, int]]:
     """{party: {column: rows without a value}} of the columns that miss some."""
     out = {}
     for party, data in source.parties.items():
@@ -37,19 +37,19 @@ def missing_by_column(source: Source) -> dict[str, dict[str, int]]:
     return out
 
 
-def remarks(source: Source) -> list[str]:
+def list_warnings(source: Source) -> list[str]:
     """One sentence for each thing that was read otherwise than a reader may expect."""
     out = []
     if source.label_holder:
         out.append(f"{source.active} holds labels only: it has no column of its own.")
-    for party, counts in missing_by_column(source).items():
+    for party, counts in count_missing(source).items():
         rows = len(source.parties[party].rows)
         parts = [f"{c} {k}" for c, k in counts.items()]
         out.append(
             f"missing values at {party}, of {rows} rows: {_listed(parts)}; a missing number "
             "becomes the column's mean, a missing category its own code."
         )
-    out += told(source)
+    out += find_weaknesses(source)
     facts = source.facts
     for table in facts.get("tables", ()):
         if table["read_as"] not in ("", "Parquet"):
@@ -67,7 +67,7 @@ def remarks(source: Source) -> list[str]:
     return out
 
 
-def told(source: Source) -> list[str]:
+def find_weaknesses(source: Source) -> list[str]:
     """What makes an audit say little: classes that are one, columns that tell the label alone."""
     alike: dict[str | float, list[str]] = {}
     for name in source.class_names:
@@ -84,7 +84,7 @@ def told(source: Source) -> list[str]:
         for party, data in source.parties.items()
         if has_only_constants(data)
     ]
-    equal, rows = twins(source)
+    equal, rows = count_duplicates(source)
     if equal:
         out.append(
             f"{equal} of {rows} rows equal another one in every column of every party: one person "
@@ -92,7 +92,7 @@ def told(source: Source) -> list[str]:
             "other makes all figures too high. Keep one row of each, or name the column that holds "
             "the person (data.group)."
         )
-    for (party, label), found in telling_columns(source).items():
+    for (party, label), found in find_telling_columns(source).items():
         which = _listed([f"{c} (AUC {v:.3f})" for c, v in found.items()])
         what, of = (label, f"of {label} ") if label else ("the label", "")
         so = (
@@ -112,7 +112,7 @@ def _without_a_message(source: Source) -> list[str]:
     tables = source.facts.get("tables", ())
     out = []
     if any(c["role"] == "id" for t in tables for c in t["columns"]):
-        for label in telling_ids(source):
+        for label in find_telling_ids(source):
             out.append(
                 f"Sorted, the ids set rows of one class of {label or 'the label'} behind each "
                 "other. All parties know the ids, so whoever knows a few labels knows the others "
@@ -120,7 +120,7 @@ def _without_a_message(source: Source) -> list[str]:
             )
     if len(tables) > 1:
         files = {p: t["file"] for t in tables for p in t["parties"]}
-        for party, label in telling_rows(source):
+        for party, label in find_telling_rows(source):
             out.append(
                 f"Rows of one class of {label or 'the label'} stand behind each other in "
                 f"{files[party]}. If {party} got its table in this order, it knows the label "

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from vflsec.core import check
 from vflsec.data.classes import READERS, Relabel
-from vflsec.data.features import Features, features, ids
+from vflsec.data.features import Features, read_features, read_ids
 from vflsec.data.layout import (
     Reader,
     Roles,
@@ -29,8 +29,8 @@ from vflsec.data.layout import (
 )
 from vflsec.data.limits import Limits
 from vflsec.data.names import label_rule, unshowable
-from vflsec.data.profile import holders, overlaps, respelled, table_facts
-from vflsec.data.read_table import Frame, data_error, listed, refuse_ambiguous, texts
+from vflsec.data.profile import count_holders, count_overlaps, describe_tables, find_respelled
+from vflsec.data.read_table import Frame, as_texts, data_error, format_list, refuse_ambiguous
 from vflsec.data.source import PartyData, Source
 from vflsec.data.table_spec import TableSpec
 from vflsec.label import TaskName, make_named_label
@@ -59,7 +59,7 @@ def load_tables(files: Mapping[str, str | Path] | str | Path, spec: TableSpec) -
     check_roles(roles)
     change = Relabel(spec.merge_classes or {}, spec.drop_classes, spec.label_edges)
     _check_change(spec, change)
-    asked = _identity(spec, change)
+    asked = _describe_spec(spec, change)
     frames, active = _read_frames(files, spec, roles)
     check_parties(list(frames), active, spec.columns)
     name = spec.name or frames[active].path.name.split(".")[0]
@@ -72,12 +72,12 @@ def load_tables(files: Mapping[str, str | Path] | str | Path, spec: TableSpec) -
     _check_names(frames, used, order)
     declared = declared_kinds(frames, used, spec.categorical, spec.numeric)
 
-    index = _indices(frames, roles, order)
-    union, rows = _joined(index, order)
+    index = _read_ids(frames, roles, order)
+    union, rows = _join_ids(index, order)
     _check_overlap(frames, index, rows, order)
 
     found = _read_label(frames[active], spec, change, rows[active], len(union))
-    made = {p: features(frames[p], used[p], *declared[p]) for p in order}
+    made = {p: read_features(frames[p], used[p], *declared[p]) for p in order}
     refuse_ambiguous((frames[p].path, c, a) for p in order for c, a in made[p].ambiguous.items())
     parties = {
         p: PartyData(made[p].values, rows[p], tuple(used[p]), made[p].categories) for p in order
@@ -89,17 +89,17 @@ def load_tables(files: Mapping[str, str | Path] | str | Path, spec: TableSpec) -
         y=found.y,
         class_names=found.names,
         ids=tuple(union.tolist()),
-        split=_split(frames, order, rows, roles.split, len(union)) if spec.split else None,
-        digest=_digest(asked, frames, made, order),
-        group=_group(frames, order, rows, roles.group, len(union)) if spec.group else None,
+        split=_read_split(frames, order, rows, roles.split, len(union)) if spec.split else None,
+        digest=_hash_tables(asked, frames, made, order),
+        group=_read_group(frames, order, rows, roles.group, len(union)) if spec.group else None,
         values=found.values,
         labels=_several(spec),
         task=spec.task,
-        facts=_facts(
+        facts=_describe(
             frames, used, made, rows, found.y, roles, spec.drop,
             (active, make_named_label(spec.task, len(found.names), _several(spec)).column),
         )
-        | {"respelled": respelled(index, order)},
+        | {"respelled": find_respelled(index, order)},
     )  # fmt: skip
 
 
@@ -115,7 +115,7 @@ def _check_label(spec: TableSpec) -> None:
     """Refuse a label that does not fit the task, or that reports cannot name."""
     check.one_of("data: task", spec.task, get_args(TaskName))
     if rule := label_rule(spec.label, spec.task):
-        raise data_error("data", "label", rule, listed(spec.labels) or "none")
+        raise data_error("data", "label", rule, format_list(spec.labels) or "none")
     for column in _several(spec):  # they stand in the names of attacks
         why = unshowable(column) or "not be called like a question" * (column in QUESTIONS)
         if why:
@@ -172,7 +172,7 @@ def _read_label(
     return _Label(y, names, values)
 
 
-def _identity(spec: TableSpec, change: Relabel) -> dict[str, Any]:
+def _describe_spec(spec: TableSpec, change: Relabel) -> dict[str, Any]:
     """What of a spec decides how the same files are read, as plain values."""
     out: dict[str, Any] = {
         "reading": READING,
@@ -195,7 +195,7 @@ def _identity(spec: TableSpec, change: Relabel) -> dict[str, Any]:
     return out
 
 
-def _digest(
+def _hash_tables(
     asked: dict[str, Any],
     frames: Mapping[str, Frame],
     made: Mapping[str, Features],
@@ -214,11 +214,11 @@ def _digest(
     return digest.hexdigest()
 
 
-def _counted(frame: Frame) -> pd.Index:
+def _number_rows(frame: Frame) -> pd.Index:
     return pd.Index([str(i) for i in range(frame.rows)], dtype=object)
 
 
-def _indices(
+def _read_ids(
     frames: Mapping[str, Frame], roles: Roles, order: Sequence[str]
 ) -> dict[str, pd.Index]:
     """Sample ids by party; parties that share a table share the index."""
@@ -228,12 +228,12 @@ def _indices(
         frame, column = frames[p], roles.id_of(p)
         key = (builtins.id(frame), column)
         if key not in made:
-            made[key] = ids(frame, column) if column else _counted(frame)
+            made[key] = read_ids(frame, column) if column else _number_rows(frame)
         out[p] = made[key]
     return out
 
 
-def _joined(
+def _join_ids(
     index: Mapping[str, pd.Index], order: Sequence[str]
 ) -> tuple[pd.Index, dict[str, NDArray[np.int64]]]:
     """All ids, the active party's first, and where each party's rows are among them."""
@@ -252,26 +252,28 @@ def _check_overlap(
     rows: Mapping[str, NDArray[np.int64]],
     order: Sequence[str],
 ) -> None:
-    if holders(rows).max() != len(order):
-        some = "; ".join(f"{frames[p].path}: {listed(index[p][:3])}" for p in order)
+    if count_holders(rows).max() != len(order):
+        some = "; ".join(f"{frames[p].path}: {format_list(index[p][:3])}" for p in order)
         raise data_error(
             "data",
             "ids",
             "have values that all tables share",
             f"no common id ({some})",
-            respelled(index, order)
+            find_respelled(index, order)
             or "Check that the id column is the same and is written alike (leading zeros count).",
         )
 
 
-def _carriers(frames: Mapping[str, Frame], order: Sequence[str], name: str, role: str) -> list[str]:
+def _find_tables(
+    frames: Mapping[str, Frame], order: Sequence[str], name: str, role: str
+) -> list[str]:
     found = [p for p in order if name in frames[p].columns]
     if not found:
         frames[order[0]].column(name, role)
     return found
 
 
-def _spread(
+def _read_role(
     frames: Mapping[str, Frame],
     order: Sequence[str],
     rows: Mapping[str, NDArray[np.int64]],
@@ -281,8 +283,8 @@ def _spread(
 ) -> NDArray[Any]:
     """The texts of a role column over the union, None where no table has a value."""
     out = np.full(size, None, dtype=object)
-    for p in _carriers(frames, order, name, role):
-        found = texts(frames[p].columns[name])
+    for p in _find_tables(frames, order, name, role):
+        found = as_texts(frames[p].columns[name])
         found = pc.utf8_lower(found) if role == "split" else found
         values = np.array(found.to_pylist(), dtype=object)
         before = out[rows[p]]
@@ -300,7 +302,7 @@ def _spread(
     return out
 
 
-def _split(
+def _read_split(
     frames: Mapping[str, Frame],
     order: Sequence[str],
     rows: Mapping[str, NDArray[np.int64]],
@@ -308,8 +310,8 @@ def _split(
     size: int,
 ) -> NDArray[np.str_]:
     """Side of each row of the union; rows of parties without the column are training rows."""
-    sides = _spread(frames, order, rows, name, "split", size)
-    for p in _carriers(frames, order, name, "split"):
+    sides = _read_role(frames, order, rows, name, "split", size)
+    for p in _find_tables(frames, order, name, "split"):
         for i, side in enumerate(sides[rows[p]]):
             if side not in ("train", "validation", "test"):
                 raise data_error(
@@ -328,7 +330,7 @@ def _split(
     return out
 
 
-def _group(
+def _read_group(
     frames: Mapping[str, Frame],
     order: Sequence[str],
     rows: Mapping[str, NDArray[np.int64]],
@@ -336,7 +338,7 @@ def _group(
     size: int,
 ) -> NDArray[np.int64]:
     """Group number of each row of the union; a row without a value is a group of its own."""
-    values = _spread(frames, order, rows, name, "group", size)
+    values = _read_role(frames, order, rows, name, "group", size)
     codes, known = pd.factorize(pd.Series(values, dtype=object), use_na_sentinel=True)
     alone = codes < 0
     codes = codes.astype(np.int64)
@@ -344,7 +346,7 @@ def _group(
     return codes
 
 
-def _facts(
+def _describe(
     frames: Mapping[str, Frame],
     used: Mapping[str, Sequence[str]],
     made: Mapping[str, Features],
@@ -355,7 +357,7 @@ def _facts(
     labelled: tuple[str, str],
 ) -> dict[str, Any]:
     """What a reader of the report should know about the tables."""
-    held = holders(rows)
+    held = count_holders(rows)
     every = {c for cols in used.values() for c in cols} | set(drop)
     every |= {c for p in frames for c in roles.taken(p)}
     notes = [
@@ -373,6 +375,6 @@ def _facts(
         },
         "unused_columns": sorted({c for f in frames.values() for c in f.columns} - every),
         "notes": notes,
-        "parties": overlaps(rows, y),
-        "tables": table_facts(frames, used, made, roles, drop, *labelled),
+        "parties": count_overlaps(rows, y),
+        "tables": describe_tables(frames, used, made, roles, drop, *labelled),
     }  # fmt: skip

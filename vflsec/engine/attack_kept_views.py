@@ -12,10 +12,10 @@ from vflsec.audit.record import AuditRecord
 from vflsec.config.scenario import Scenario, load_scenario
 from vflsec.engine.audit_record import record_of
 from vflsec.engine.dry_run import make_plan
-from vflsec.engine.executor import Backend, Tasks, default_backend, of_kept
+from vflsec.engine.executor import Backend, Tasks, attack_views, default_backend
 from vflsec.errors import ConfigError, TraceError
 from vflsec.plan.values import Group, Work, chunks
-from vflsec.plugins.loading import importable
+from vflsec.plugins.loading import allow_imports
 from vflsec.runtime.progress_protocol import NOTE
 from vflsec.specs import CellResult, CellSpec
 from vflsec.storage.store import Store
@@ -64,9 +64,9 @@ def attempt(
                 f"{folder}: holds no kept views. Audit with --keep-views --fresh, which trains "
                 "once more; attacks need no training from then on."
             )
-        loaded = _scenario(before, folder, name, set)
+        loaded = _load_with_attack(before, folder, name, set)
         plan = make_plan(loaded, try_out=False, load=backend.load_source)
-        importable(plan.base)
+        allow_imports(plan.base)
         record = record_of(loaded, plan, device, 1, folder)
         results = {r.key: r for r in store.results(dict.fromkeys(record.wanted, ()))}
     if not any(g.attacks for g in plan.groups):
@@ -114,7 +114,7 @@ class _Trial:
 
     def attack(self, group: Group) -> None:
         """Attack those of a group that are kept, as many at a time as may be."""
-        for cells, reasons in _parts(group, self.views, self.results):
+        for cells, reasons in _split_kept(group, self.views, self.results):
             if reasons:
                 self.why_not.update(dict.fromkeys(reasons, None))
                 continue
@@ -125,7 +125,7 @@ class _Trial:
         self.progress(work.title, self.done / max(1, len(self.results)))
         self.done += len(work.cells)
         try:
-            found = of_kept(work, self.folder, self.tasks, self.device, None, self._note)
+            found = attack_views(work, self.folder, self.tasks, self.device, None, self._note)
         except TraceError as why:
             self.why_not[str(why).rstrip(".")] = None
             return
@@ -136,7 +136,7 @@ class _Trial:
         self.progress(text, NOTE)
 
 
-def _scenario(before: AuditRecord, folder: Path, name: str, set: Sequence[str]) -> Scenario:
+def _load_with_attack(before: AuditRecord, folder: Path, name: str, set: Sequence[str]) -> Scenario:
     """What was audited, with this attack alone and nothing to judge."""
     sections = tomllib.loads(before.scenario_toml)
     sections |= {"attack": [{"name": name}], "gate": []}
@@ -149,7 +149,7 @@ def _scenario(before: AuditRecord, folder: Path, name: str, set: Sequence[str]) 
     return replace(loaded, base=base if base.is_dir() else loaded.base)
 
 
-def _parts(
+def _split_kept(
     group: Group, views: KeptViews, results: Mapping[str, CellResult]
 ) -> list[tuple[list[CellSpec], tuple[str, ...]]]:
     """Cells of a group that were trained, by why the attacks cannot be made on them."""

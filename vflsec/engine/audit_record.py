@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from vflsec._version import __version__
 from vflsec.audit.record import AuditRecord, Table
 from vflsec.config.scenario import load_scenario, packaged_scenarios
-from vflsec.config.toml_text import line_of
+from vflsec.config.toml_text import find_line
 from vflsec.data.load import table_files
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.label import make_label
@@ -129,7 +129,7 @@ def _gate_lines(scenario: Scenario) -> list[int]:
     Of one that stands in a file which it extends, the line that names that file.
     """
     origin = scenario.origin
-    above = line_of(origin.lines, ("extends",))
+    above = find_line(origin.lines, ("extends",))
     places = [scenario.error(("gate", i), "") for i in range(len(scenario.root.gate))]
     return [p.line if p.file == origin.file or not p.line else above for p in places]
 

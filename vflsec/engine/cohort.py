@@ -18,7 +18,7 @@ from vflsec.core.rng import generator
 from vflsec.core.task import Task
 from vflsec.core.view import Table, View
 from vflsec.engine.audit_record import versions
-from vflsec.engine.epsilon_claims import claims, planned, told, verified
+from vflsec.engine.epsilon_claims import add_untested, check_planned, count_planned, measure_claims
 from vflsec.engine.integrity_scores import success
 from vflsec.engine.membership_queries import Asking
 from vflsec.errors import ConfigError, VflsecError
@@ -26,7 +26,7 @@ from vflsec.measure.attack import Answer, Bench, Prepared, prepared
 from vflsec.measure.control_cache import SharedControls
 from vflsec.measure.controls import Control, randomised
 from vflsec.nn.replicas import LEAST
-from vflsec.plugins.loading import attempted, place_of, said
+from vflsec.plugins.loading import attempt_call, describe_error, find_place
 from vflsec.runtime.out_of_memory import Passing, nothing, out_of_memory
 from vflsec.specs import AttackSpec, CellResult, CellSpec, Measure, victims
 from vflsec.train.cohort import Moment, Progress, Training
@@ -74,12 +74,12 @@ def run_cohort(
     started = _now()
     stacked = list(cells) * LEAST if len(cells) < LEAST else list(cells)
     asked = prepared(attacks)
-    tell = _Telling(progress)
+    tell = _Progress(progress)
     demands = [Demand.of(p.spec, p.attack) for p in asked]
     training = Training(stacked, demands, tasks, pick_device(device), tell, asks_graphs(device))
     bench = Bench(
         training.alone, shared, cells[0].undefended, training.reassigned,
-        _passing(cells),
+        _choose_passing(cells),
     )  # fmt: skip
     asking = {p.spec.key: Asking(training, p) for p in asked if p.attack.target == "membership"}
     keeper = keep and Keeper(keep, training, len(cells), [p.attack for p in asked])
@@ -87,7 +87,7 @@ def run_cohort(
     of = [training.task(r) for r in range(len(stacked))]
     acting = [p.spec.label for p, of_it in zip(asked, demands, strict=True) if of_it.policy]
     moments = training.run(predictions=main)
-    for moment in _acted_in(moments, acting, tell) if acting else moments:
+    for moment in _run_acted(moments, acting, tell) if acting else moments:
         lost, phase = moment.diverged(), moment.phase.name
         _add(results, main_task(phase, moment.predictions, of, lost))
         if moment.phase.audited:
@@ -97,9 +97,9 @@ def run_cohort(
                 _note_lost(p, phase, results, of, lost)
     if keeper:
         keeper.close()
-    _guarantee(training, cells, tasks, results, main=main)
+    _add_guarantees(training, cells, tasks, results, main=main)
     results = results[: len(cells)]
-    _timed(results, started)
+    _add_time(results, started)
     return results
 
 
@@ -121,24 +121,24 @@ def _attack_all(
         yield p
 
 
-def _guarantee(
+def _add_guarantees(
     training: Training, cells: Sequence[CellSpec], tasks: Mapping[int, Task],
     results: Sequence[CellResult], *, main: bool,
 ) -> None:  # fmt: skip
     """Add what was sent, what defenses guarantee, and what canaries measured of that."""
-    expected = planned(cells, tasks) if main else {}
+    expected = count_planned(cells, tasks) if main else {}
     for r, result in enumerate(results):
         result.ledger = training.ledger(r)
-        result.guarantees = verified(training.guarantees(r), expected)
+        result.guarantees = check_planned(training.guarantees(r), expected)
         result.facts = training.outcome(r)
     if main:
-        measured = [[] for _ in results] if cells[0].untested else claims(training)
+        measured = [[] for _ in results] if cells[0].untested else measure_claims(training)
         _add(results, measured)
         for result, found in zip(results, measured, strict=True):
-            result.guarantees = told(result, found)
+            result.guarantees = add_untested(result, found)
 
 
-class _Telling:
+class _Progress:
     """Tells progress; keeps what comes out of that, for it is no error of a training."""
 
     def __init__(self, progress: Progress | None) -> None:
@@ -159,7 +159,9 @@ class _Telling:
         self(what, 0.8 + 0.2 * share)
 
 
-def _acted_in(moments: Iterator[Moment], acting: Sequence[str], tell: _Telling) -> Iterator[Moment]:
+def _run_acted(
+    moments: Iterator[Moment], acting: Sequence[str], tell: _Progress
+) -> Iterator[Moment]:
     """The moments of a training in which these attacks act, whose fault it is if it ends.
 
     For the training without them went well. What a hook returns may break anything after it, so
@@ -175,9 +177,9 @@ def _acted_in(moments: Iterator[Moment], acting: Sequence[str], tell: _Telling) 
     except Exception as error:
         ours = isinstance(error, VflsecError)
         above = error is tell.raised or out_of_memory(error) or isinstance(error, OSError)
-        if not ours and (above or place_of(error)):
+        if not ours and (above or find_place(error)):
             raise
-        why = str(error).lstrip(": ") if ours else f"{said(error).rstrip('.')}."
+        why = str(error).lstrip(": ") if ours else f"{describe_error(error).rstrip('.')}."
         names = " and ".join(repr(name) for name in acting)
         raise ConfigError(f"attack {names} broke the training in which it acts: {why}") from error
 
@@ -211,16 +213,16 @@ def attack_kept(
     results = [CellResult(c.key, c, device=str(where)) for c in list(cells) * twins]
     demands = [Demand.of(p.spec, p.attack) for p in asked]
     with opened(list(cells) * twins, list(paths) * twins, demands, tasks, where) as training:
-        bench = Bench(alone=training.alone, passing=_passing(cells))
+        bench = Bench(alone=training.alone, passing=_choose_passing(cells))
         for moment in training.run():
             for _ in _attack_all(bench, moment, asked, results, tell):
                 pass
     results = results[: len(cells)]
-    _timed(results, started)
+    _add_time(results, started)
     return results
 
 
-def _passing(cells: Sequence[CellSpec]) -> Passing:
+def _choose_passing(cells: Sequence[CellSpec]) -> Passing:
     """An attack for which there is no room beside a cohort may fit beside half of it."""
     return out_of_memory if len(cells) > 1 else nothing
 
@@ -229,7 +231,7 @@ def _now() -> tuple[float, float]:
     return time.perf_counter(), time.process_time()
 
 
-def _timed(results: Sequence[CellResult], started: tuple[float, float]) -> None:
+def _add_time(results: Sequence[CellResult], started: tuple[float, float]) -> None:
     """Give each cell its share of the time that passed, and processors worked; and versions."""
     wall, worked = (b - a for a, b in zip(started, _now(), strict=True))
     for result in results:
@@ -247,7 +249,7 @@ def _attack(
     what = f"attack {p.spec.label!r}"
     if p.attack.target == "integrity":  # it needs the trained system itself
         assert isinstance(moment, Moment)
-        found, why = attempted(
+        found, why = attempt_call(
             lambda: success(
                 moment.training.algorithm, moment.training.fed, p.attack, p.spec, moment.phase
             ),
@@ -255,7 +257,7 @@ def _attack(
         )  # fmt: skip
         for r, result in enumerate(results):
             result.measures += (
-                found[r] if found else [_failed(p, phase.name, training.task(r), why)]
+                found[r] if found else [_make_failed(p, phase.name, training.task(r), why)]
             )
         return
     if asking is None:
@@ -270,18 +272,18 @@ def _attack(
             answer = answer if asking is None else asking.beside(answer, r)
             task = training.task(r)
             sent = moment.embeddings(p.spec, r) if p.attack.target == "embedding" else None
-            measures, why = attempted(
-                partial(_scores, beside(answer, r), task, sent), f"scoring {what}",
+            measures, why = attempt_call(
+                partial(_make_scores, beside(answer, r), task, sent), f"scoring {what}",
                 passing=bench.passing,
             )  # fmt: skip
-            result.measures += measures or [_failed(p, answer.phase, task, why)]
+            result.measures += measures or [_make_failed(p, answer.phase, task, why)]
             if not measures and r in fit:  # nor is there one where a leak is planted
                 fit.remove(r)
     if p.attack.target == "label":
         _dose(bench, moment, p, {r: views[r] for r in fit}, results, beside)
 
 
-def _scores(answer: Answer, task: Task, sent: Table | None) -> list[Measure]:
+def _make_scores(answer: Answer, task: Task, sent: Table | None) -> list[Measure]:
     """The measures of one answer, made at once so that what goes wrong goes wrong here."""
     return list(scored(answer, task, sent))
 
@@ -299,10 +301,10 @@ def _note_lost(
                 m for m in result.measures
                 if (m.phase, m.attack_key, m.status) != (phase, p.spec.key, "error")
             ]  # fmt: skip
-            result.measures.append(_failed(p, phase, task, DIVERGED))
+            result.measures.append(_make_failed(p, phase, task, DIVERGED))
 
 
-def _failed(p: Prepared, phase: str, task: Task, why: str) -> Measure:
+def _make_failed(p: Prepared, phase: str, task: Task, why: str) -> Measure:
     """The row of an attack whose answer could not be scored, or on a system that is none."""
     whose = victims(p.attack.target, p.spec.adversary, task.parties, p.spec.victim)
     return Measure(

@@ -35,14 +35,14 @@ from vflsec.train.demand import Demand
 from vflsec.train.loop import predict
 from vflsec.train.mechanism_counts import collect_uses
 
-__all__ = ["claims", "measured", "planned", "told", "verified"]
+__all__ = ["add_untested", "check_planned", "count_planned", "measure_claims", "measure_policies"]
 
 LEAST_CANARIES = 20
 FORMS = ("mean", "first")
 CONFIDENCE = 0.99
 
 
-def claims(training: Training) -> list[list[Measure]]:
+def measure_claims(training: Training) -> list[list[Measure]]:
     """Rows of metric ``epsilon_lower`` for the claims of every replica of a finished training.
 
     Where nothing is found, ``undefended`` of the notes is the bound that the same canaries give
@@ -51,26 +51,28 @@ def claims(training: Training) -> list[list[Measure]]:
     out: list[list[Measure]] = [[] for _ in training.cells]
     wanted: dict[str, list[tuple[int, Policy]]] = defaultdict(list)
     for i, policy in enumerate(training.defenses):
-        made = [training.guarantee(policy, s, r) for r, s in enumerate(_strengths(training, i))]
+        made = [
+            training.guarantee(policy, s, r) for r, s in enumerate(_list_strengths(training, i))
+        ]
         if all(g.epsilon is None for g in made):
             continue
         if policy.counted == "gradients":
-            for r, found, how in _of_weights(training, i, made):
-                out[r].append(_measure(training, i, found, how))
+            for r, found, how in _measure_weights(training, i, made):
+                out[r].append(_make_measure(training, i, found, how))
             continue
         label = made[0].protects == "label" or any(g.protects == "label" for g in made)
         wanted["" if label else training.owners(i)[0]].append((i, policy))
     for party, policies in wanted.items():
-        for r, i, found, more in measured(training, party, policies):
-            out[r].append(_measure(training, i, found, {"canaries": "planted", **more}))
+        for r, i, found, more in measure_policies(training, party, policies):
+            out[r].append(_make_measure(training, i, found, {"canaries": "planted", **more}))
     return out
 
 
-def _strengths(training: Training, i: int) -> list[float]:
+def _list_strengths(training: Training, i: int) -> list[float]:
     return [cell.defenses[i].strength or 0.0 for cell in training.cells]
 
 
-def _silenced(training: Training, seeds: Iterable[int], quiet: int = -1) -> list[CellSpec]:
+def _silence(training: Training, seeds: Iterable[int], quiet: int = -1) -> list[CellSpec]:
     """Cells of these seeds without their defenses, as many as can be trained together.
 
     Defense number `quiet` works as ever, but all but without noise.
@@ -87,18 +89,18 @@ def _silenced(training: Training, seeds: Iterable[int], quiet: int = -1) -> list
     return made * LEAST if len(made) < LEAST else made
 
 
-def _of_weights(
+def _measure_weights(
     training: Training, i: int, made: Sequence[Guarantee]
 ) -> Iterator[tuple[int, canary_bounds.Measured, dict[str, Any]]]:
     """(replica, what was found, notes) of the claims `made` by the cells' defense number `i`."""
-    policy, strengths = training.defenses[i], _strengths(training, i)
+    policy, strengths = training.defenses[i], _list_strengths(training, i)
     if not fits(training, policy):
         for r, claim in enumerate(made):
             if claim.epsilon is not None:
-                found = _at_the_hook(training, policy, strengths[r], claim, r)
+                found = _audit_hook(training, policy, strengths[r], claim, r)
                 how: dict[str, Any] = {"canaries": "at its hook alone"}
                 if not found.epsilon:
-                    bare = _at_the_hook(training, policy, QUIET, claim, r)
+                    bare = _audit_hook(training, policy, QUIET, claim, r)
                     how["undefended"] = bare.epsilon
                 yield r, found, how
         return
@@ -108,34 +110,34 @@ def _of_weights(
         r: claim for r, claim in kept.items()
         if claim.epsilon is not None and len(scores[r][0].rows) >= LEAST_CANARIES
     }  # fmt: skip
-    every = {r: _judged(scores[r], claim) for r, claim in kept.items()}
+    every = {r: _judge(scores[r], claim) for r, claim in kept.items()}
     silent = [training.seeds[r] for r, found in every.items() if not found.epsilon]
     bare_of: dict[int, tuple[Planted, Tensor]] = {}
     if silent:
-        cells = _silenced(training, silent, quiet=i)
+        cells = _silence(training, silent, quiet=i)
         bare_of = {c.seed: of for c, of in zip(cells, pulls(training, i, cells)[1], strict=True)}
     for r, found in every.items():
         how = {"canaries": "inserted rows"}
         if not found.epsilon:
-            how["undefended"] = _judged(bare_of[training.seeds[r]], kept[r]).epsilon
+            how["undefended"] = _judge(bare_of[training.seeds[r]], kept[r]).epsilon
         yield r, found, how
 
 
-def _judged(scored: tuple[Planted, Tensor], claim: Guarantee) -> canary_bounds.Measured:
+def _judge(scored: tuple[Planted, Tensor], claim: Guarantee) -> canary_bounds.Measured:
     here, seen = scored
     return canary_bounds.judged(
         seen, here.coins, claimed=claim.epsilon, delta=claim.delta, confidence=CONFIDENCE
     )
 
 
-def _audited(looks: Sequence[Tensor], planted: Planted, claim: Guarantee) -> canary_bounds.Measured:
+def _audit(looks: Sequence[Tensor], planted: Planted, claim: Guarantee) -> canary_bounds.Measured:
     return canary_bounds.audit(
         canary_bounds.summarised(looks, planted.coins), planted.coins, claimed=claim.epsilon,
         delta=claim.delta, confidence=CONFIDENCE,
     )  # fmt: skip
 
 
-def _at_the_hook(
+def _audit_hook(
     training: Training, policy: Policy, strength: float, claim: Guarantee, r: int
 ) -> canary_bounds.Measured:
     """Canaries through the hook alone, as often and sampled as rows were in replica `r`."""
@@ -149,7 +151,7 @@ def _at_the_hook(
     )  # fmt: skip
 
 
-def planned(cells: Sequence[CellSpec], tasks: Mapping[int, Task]) -> dict[str, int]:
+def count_planned(cells: Sequence[CellSpec], tasks: Mapping[int, Task]) -> dict[str, int]:
     """How many uses of a row each defense will compose over at most, by the phases' plans.
 
     Defenses for which nothing can be predicted are left out.
@@ -164,7 +166,7 @@ def planned(cells: Sequence[CellSpec], tasks: Mapping[int, Task]) -> dict[str, i
     return {}
 
 
-def verified(
+def check_planned(
     rows: Sequence[Mapping[str, Any]], expected: Mapping[str, int]
 ) -> list[Mapping[str, Any]]:
     """Guarantees with what was planned beside what was counted; withdrawn where it was exceeded."""
@@ -182,7 +184,7 @@ def verified(
     return out
 
 
-def told(result: CellResult, found: Sequence[Measure]) -> list[Mapping[str, Any]]:
+def add_untested(result: CellResult, found: Sequence[Measure]) -> list[Mapping[str, Any]]:
     """The guarantees of a result, each with why it was not tested, ``""`` where it was or is none.
 
     Args:
@@ -206,7 +208,7 @@ def told(result: CellResult, found: Sequence[Measure]) -> list[Mapping[str, Any]
     return out
 
 
-def _measure(
+def _make_measure(
     training: Training, i: int, found: canary_bounds.Measured, how: Mapping[str, Any]
 ) -> Measure:
     name = training.names[i]
@@ -221,24 +223,26 @@ def _measure(
     )  # fmt: skip
 
 
-def measured(
+def measure_policies(
     training: Training, party: str, policies: Sequence[tuple[int, Policy]]
 ) -> Iterator[tuple[int, int, canary_bounds.Measured, dict[str, float]]]:
     """Train once more with canaries and guess them.
 
     Yields (replica, place of the defense, what was found, notes). ``answers`` of the notes is the
     bound on what predictions tell of labels, where the claim covers messages alone and that is
-    more; ``undefended`` is as in :func:`claims`.
+    more; ``undefended`` is as in :func:`measure_claims`.
 
     Args:
         training: whose cells and data are used.
         party: whose rows carry the secret, ``""`` for labels.
         policies: (place among the cells' defenses, policy) of the claims to measure.
     """
-    kinds = {i: _kinds(policy, party) for i, policy in policies}
+    kinds = {i: _find_kinds(policy, party) for i, policy in policies}
     every = sorted(frozenset().union(*kinds.values()))
     known = [kinds[i] for i, policy in policies if policy.counted == "outgoing"]
-    see = partial(_seen, training, party=party, kinds=every, known=frozenset().union(*known))
+    see = partial(
+        _train_canaries, training, party=party, kinds=every, known=frozenset().union(*known)
+    )
     seen = see(training.cells)
     found = [
         _audit_claim(canaries, r, i, policy, kinds[i])
@@ -252,16 +256,14 @@ def measured(
     del seen
     silent = [f for f in found if not f.of.epsilon and training.defenses[f.place].strengths]
     if missing := [s for f in silent if (s := training.seeds[f.replica]) not in bare]:
-        off = _silenced(training, missing)
+        off = _silence(training, missing)
         bare |= {c.seed: s for c, s in zip(off, see(off))}
     for f in found:
         more = dict(f.notes)
         if f in silent:
             canaries = bare[training.seeds[f.replica]]
             looks = canaries.looks(training.defenses[f.place], kinds[f.place])
-            more["undefended"] = (
-                _audited(looks, canaries.planted, f.claim).epsilon if looks else 0.0
-            )
+            more["undefended"] = _audit(looks, canaries.planted, f.claim).epsilon if looks else 0.0
         yield f.replica, f.place, f.of, more
 
 
@@ -294,9 +296,9 @@ def _audit_claim(
 ) -> _Found:
     claim, notes = canaries.claims[i], dict[str, float]()
     if policy.counted == "outgoing" and not canaries.party:
-        answers = _audited([canaries.answers], canaries.planted, claim)
+        answers = _audit([canaries.answers], canaries.planted, claim)
         notes = {"answers": answers.epsilon} if answers.contradicts else {}
-    of = _audited(canaries.looks(policy, kinds), canaries.planted, claim)
+    of = _audit(canaries.looks(policy, kinds), canaries.planted, claim)
     return _Found(replica, i, claim, of, notes)
 
 
@@ -327,7 +329,7 @@ class _Canaries:
         return looks if self.party else [*looks, self.answers]
 
 
-def _seen(
+def _train_canaries(
     training: Training,
     cells: Sequence[CellSpec],
     party: str,
@@ -343,7 +345,7 @@ def _seen(
         kinds: of messages that are looked at.
         known: those of them that a claim is about which takes the models as known.
     """
-    twin, planted = _planted(training, cells, party, kinds)
+    twin, planted = _plant(training, cells, party, kinds)
     spies = [twin.stack.first.active] if party else list(twin.stack.first.passive)
     tables: list[list[tuple[str, Tensor, Tensor]]] = [[] for _ in twin.cells]
     here = [planted[s] for s in twin.seeds]
@@ -360,7 +362,7 @@ def _seen(
                     for kind in kinds
                     for form in FORMS
                     if (key := ("received", kind, form, spy)) in view.tables
-                    for table in [_of(view.tables[key], rows)]
+                    for table in [_find_payloads(view.tables[key], rows)]
                 ]
     return [
         _Canaries(
@@ -370,18 +372,18 @@ def _seen(
                 for policy, d in zip(twin.defenses, cell.defenses, strict=True)
             ],
         )
-        for r, (cell, answers) in enumerate(zip(cells, _answers(twin, planted), strict=True))
+        for r, (cell, answers) in enumerate(zip(cells, _predict(twin, planted), strict=True))
     ]  # fmt: skip
 
 
-def _kinds(policy: Policy, party: str) -> frozenset[str]:
+def _find_kinds(policy: Policy, party: str) -> frozenset[str]:
     """The messages that a claim is about: of one that counts messages those that it treats."""
     if policy.counted == "outgoing":
         return policy.covers
     return frozenset({"embedding" if party else "gradient"})
 
 
-def _planted(
+def _plant(
     training: Training, cells: Sequence[CellSpec], party: str, kinds: Sequence[str]
 ) -> tuple[Training, dict[int, Planted]]:
     """Cells of the cohort on data with canaries, their messages of some kinds recorded."""
@@ -398,7 +400,7 @@ def _planted(
     return Training(cells, demands, tasks, training.device), planted
 
 
-def _of(table: Table, rows: Tensor) -> Tensor:
+def _find_payloads(table: Table, rows: Tensor) -> Tensor:
     """Payloads (m, d) of the canaries; zeros for rows that sent nothing."""
     flat = table.tensor.flatten(1).double().cpu()
     out = torch.zeros(len(rows), flat.shape[1], dtype=torch.float64)
@@ -411,7 +413,7 @@ def _of(table: Table, rows: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _answers(training: Training, planted: dict[int, Planted]) -> list[Tensor]:
+def _predict(training: Training, planted: dict[int, Planted]) -> list[Tensor]:
     """The trained system's log shares (m, C) for the canaries of each replica; of what is no class
     its answers.
     """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from vflsec.engine.split_on_oom import in_halves
 from vflsec.errors import ConfigError, TraceError
 from vflsec.plan.values import Group, Work, chunks
-from vflsec.plugins.loading import contained, importable
+from vflsec.plugins.loading import allow_imports, contain
 from vflsec.runtime.malloc_trim import give_back, hold
 from vflsec.runtime.out_of_memory import out_of_memory
 from vflsec.runtime.progress_protocol import NOTE
@@ -24,8 +24,16 @@ if TYPE_CHECKING:
     from vflsec.train.view_writer import Keep
 
 __all__ = [
-    "Backend", "Done", "Progress", "Tasks", "commit", "default_backend", "do_work", "made",
-    "missing_work", "of_kept",
+    "Backend",
+    "Done",
+    "Progress",
+    "Tasks",
+    "attack_views",
+    "commit",
+    "default_backend",
+    "do_work",
+    "missing_work",
+    "run_work",
 ]  # fmt: skip
 
 Progress = Callable[[str, float], None]
@@ -153,14 +161,14 @@ def do_work(
 
     Where kept views turn out to be damaged, it is trained again.
     """
-    done = made(work, tasks, device, progress, store.folder, keep)
+    done = run_work(work, tasks, device, progress, store.folder, keep)
     if progress is not None:
         for note in done.notes:
             progress(note, NOTE)
     commit(store, work, done)
 
 
-def made(
+def run_work(
     work: Work, tasks: Tasks, device: str, progress: Progress | None = None,
     folder: Path | None = None, keep: Keep | None = None,
 ) -> Done:  # fmt: skip
@@ -172,20 +180,20 @@ def made(
     """
     hold()
     try:
-        return _made(work, tasks, device, progress, folder, keep)
+        return _run_cells(work, tasks, device, progress, folder, keep)
     finally:
         give_back()
 
 
-def _made(
+def _run_cells(
     work: Work, tasks: Tasks, device: str, progress: Progress | None, folder: Path | None,
     keep: Keep | None,
 ) -> Done:  # fmt: skip
-    importable(tasks.base)
+    allow_imports(tasks.base)
     notes: list[str] = []
     if work.kept and folder is not None and tasks.backend.attack_kept is not None:
         try:
-            return Done(of_kept(work, folder, tasks, device, progress, notes.append), notes)
+            return Done(attack_views(work, folder, tasks, device, progress, notes.append), notes)
         except TraceError as why:
             notes.append(f"{work.title}: trained again, for kept views cannot be used: {why}")
     kept: dict[str, Any] = {}
@@ -193,7 +201,7 @@ def _made(
         kept = {"keep": keep}
 
     def train(cells: Sequence[CellSpec]) -> list[CellResult]:
-        with contained(f"the training of {work.title}", passing=out_of_memory):
+        with contain(f"the training of {work.title}", passing=out_of_memory):
             return tasks.backend.run_cohort(
                 list(cells), list(work.attacks), tasks.of(work), device=device,
                 progress=progress, main=work.main, **kept, **tasks.shared,
@@ -208,7 +216,7 @@ def _made(
     return Done(results, notes)
 
 
-def of_kept(
+def attack_views(
     work: Work, folder: Path, tasks: Tasks, device: str, progress: Progress | None,
     note: Callable[[str], None],
 ) -> list[CellResult]:  # fmt: skip
@@ -217,7 +225,7 @@ def of_kept(
     Args:
         work: on cells whose views are kept.
         folder: the directory.
-        tasks, device, progress: as for :func:`made`.
+        tasks, device, progress: as for :func:`run_work`.
         note: told where they do not fit the memory together.
 
     Raises:
@@ -228,7 +236,7 @@ def of_kept(
     what = f"attacks on the kept views of {work.title}"
 
     def attacked(cells: Sequence[CellSpec]) -> list[CellResult]:
-        with contained(what, passing=out_of_memory):
+        with contain(what, passing=out_of_memory):
             return attack(
                 list(cells), list(work.attacks), tasks.of(work), [views.path(c) for c in cells],
                 device=device, progress=progress,

@@ -19,7 +19,7 @@ from vflsec.errors import ConfigError
 from vflsec.measure.attack import prepared
 from vflsec.nn.replicas import LEAST
 from vflsec.plan.values import Group
-from vflsec.plugins.loading import contained, importable
+from vflsec.plugins.loading import allow_imports, contain
 from vflsec.runtime.out_of_memory import out_of_memory
 from vflsec.runtime.progress_protocol import NOTE
 from vflsec.specs import AttackSpec, CellSpec
@@ -64,7 +64,7 @@ def record_scenario(
     """
     loaded = load_scenario(scenario, list(set))
     plan = make_plan(loaded)
-    importable(plan.base)
+    allow_imports(plan.base)
     pick_device(device)
     made: list[Path] = []
     groups = [g for g in plan.groups if g.role == "audit"]
@@ -117,7 +117,7 @@ def _record(
             training.taps.append(export)
             exports.append(export)
         try:
-            with contained(f"the training of {group.title}", passing=out_of_memory):
+            with contain(f"the training of {group.title}", passing=out_of_memory):
                 _whole(training, exports)
         except Exception as error:
             for export in exports if out_of_memory(error) else ():

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vflsec.engine.audit_record import versions
-from vflsec.engine.executor import Backend, Done, Tasks, commit, default_backend, do_work, made
+from vflsec.engine.executor import Backend, Done, Tasks, commit, default_backend, do_work, run_work
 from vflsec.engine.shard import LEAST
 from vflsec.engine.worker_pools import Pool
 from vflsec.errors import ConfigError, VflsecError
@@ -27,14 +27,14 @@ from vflsec.plan.cells import code_of
 from vflsec.plan.estimate import compute_weight
 from vflsec.plan.values import Work
 from vflsec.plugins import registry
-from vflsec.plugins.loading import importable
+from vflsec.plugins.loading import allow_imports
 from vflsec.specs import AttackSpec, CellSpec
 from vflsec.storage.store import Store
 
 if TYPE_CHECKING:
     from vflsec.train.view_writer import Keep
 
-__all__ = ["batched", "few", "run_parallel"]
+__all__ = ["batch_works", "find_replicas", "run_parallel"]
 
 _ROUNDS = 3  # of workers dying without any progress in between
 _PATIENCE = 5.0  # seconds in which nothing ends, after which a pool is asked whether it waits
@@ -55,7 +55,7 @@ class _Order:
     turn: int = 0
 
 
-def _in_worker(order: _Order) -> list[Done]:
+def _work(order: _Order) -> list[Done]:
     """Do the work; refuse to where this machine would not give the figures of the one that asks.
 
     Raises:
@@ -68,12 +68,14 @@ def _in_worker(order: _Order) -> list[Done]:
 
     with _BUSY:
         torch.set_num_threads(1)
-        importable(order.base)
+        allow_imports(order.base)
         if order.folder is None:
-            _same_versions(order)
-        _same_code(order)
-        tasks, device = _tasks_here(order), in_turn(order.device, order.turn)
-        return [made(work, tasks, device, None, order.folder, order.keep) for work in order.works]
+            _check_versions(order)
+        _check_code(order)
+        tasks, device = _find_tasks(order), in_turn(order.device, order.turn)
+        return [
+            run_work(work, tasks, device, None, order.folder, order.keep) for work in order.works
+        ]
 
 
 _BUSY = threading.Lock()
@@ -81,7 +83,7 @@ _BUSY = threading.Lock()
 _here: dict[tuple[Path, Path | None, int], Tasks] = {}
 
 
-def _tasks_here(order: _Order) -> Tasks:
+def _find_tasks(order: _Order) -> Tasks:
     """The tasks of this worker, which it need not make anew for every piece of work."""
     if order.backend is not None:
         return Tasks(order.backend, order.base)
@@ -92,7 +94,7 @@ def _tasks_here(order: _Order) -> Tasks:
     return _here[key]
 
 
-def _same_versions(order: _Order) -> None:
+def _check_versions(order: _Order) -> None:
     mine = versions()
     where = f"worker {socket.gethostname()}"
     for name, asked in order.versions.items():
@@ -106,22 +108,22 @@ def _same_versions(order: _Order) -> None:
 _seen: set[tuple[str, str]] = set()  # what runs and its source, as this process has imported it
 
 
-def _same_code(order: _Order) -> None:
+def _check_code(order: _Order) -> None:
     """Of a process on this machine once: what it has imported it keeps, whatever is edited then."""
     for work in order.works:
         asked: list[tuple[str, str, Callable[[], str]]] = [
-            (work.title, c.code, partial(_code_here, work, c)) for c in work.cells[:1]
+            (work.title, c.code, partial(_hash_code, work, c)) for c in work.cells[:1]
         ]
         asked += [(a.label, a.code, partial(_code_of_attack, a)) for a in work.attacks]
         for what, code, here in asked:
             if order.folder is not None and (what, code) in _seen:
                 continue
             if here() != code:
-                raise _other_code(what, order.folder is None)
+                raise _refuse_code(what, order.folder is None)
             _seen.add((what, code))
 
 
-def _other_code(what: str, remote: bool) -> ConfigError:
+def _refuse_code(what: str, remote: bool) -> ConfigError:
     if not remote:
         return ConfigError(
             f"the source that {what} runs was changed after the audit began, before a worker had "
@@ -134,7 +136,7 @@ def _other_code(what: str, remote: bool) -> ConfigError:
     )
 
 
-def _code_here(work: Work, cell: CellSpec) -> str:
+def _hash_code(work: Work, cell: CellSpec) -> str:
     return code_of(work.data.section, cell.algorithm, cell.params, cell.defenses)
 
 
@@ -142,7 +144,7 @@ def _code_of_attack(attack: AttackSpec) -> str:
     return registry.attacks.entry(attack.name).code
 
 
-def batched(works: Sequence[Work], workers: int) -> list[list[Work]]:
+def batch_works(works: Sequence[Work], workers: int) -> list[list[Work]]:
     """Pieces of work as tasks: the dearest first, small ones together.
 
     A task is at most an eighth of a worker's share, so that nobody waits long for the last one,
@@ -167,7 +169,7 @@ def batched(works: Sequence[Work], workers: int) -> list[list[Work]]:
     return out
 
 
-def few(works: Sequence[Work], replicas: int, workers: int) -> int:
+def find_replicas(works: Sequence[Work], replicas: int, workers: int) -> int:
     """Most cells of one piece so that none costs more than a worker's share.
 
     At most `replicas`; parts of fewer than four cells are not made.
@@ -179,7 +181,7 @@ def few(works: Sequence[Work], replicas: int, workers: int) -> int:
     return min(replicas, max(LEAST, min(split, default=replicas)))
 
 
-def _ended(
+def _wait_each(
     futures: Iterable[Future[list[Done]]], pool: Pool, note: Callable[[str], None]
 ) -> Iterator[Future[list[Done]]]:
     """Each when it ends; what they wait for is noted once, and again if it happens again."""
@@ -271,17 +273,16 @@ def _do_round(
     out = _Round()
     executor = pool.executor()
     local = [w for w in works if w.kept and pool.remote]  # kept views lie on this machine
-    tasks = batched([w for w in works if not (w.kept and pool.remote)], pool.workers)
+    tasks = batch_works([w for w in works if not (w.kept and pool.remote)], pool.workers)
     try:
         futures = {
-            executor.submit(_in_worker, replace(order, works=t, turn=k)): t
-            for k, t in enumerate(tasks)
+            executor.submit(_work, replace(order, works=t, turn=k)): t for k, t in enumerate(tasks)
         }
         for work in local:
             do_work(work, store, here, order.device)
             listener.finished(work)
         for left, future in zip(
-            count(len(futures) - 1, -1), _ended(futures, pool, listener.note), strict=False
+            count(len(futures) - 1, -1), _wait_each(futures, pool, listener.note), strict=False
         ):
             try:
                 found = future.result()

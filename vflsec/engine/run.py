@@ -26,7 +26,7 @@ from vflsec.engine.executor import (
     missing_work,
 )
 from vflsec.engine.options import Options
-from vflsec.engine.retry import few, run_parallel
+from vflsec.engine.retry import find_replicas, run_parallel
 from vflsec.engine.shard import divided
 from vflsec.engine.worker_pools import Pool, Processes, cluster, warming
 from vflsec.plan.values import TUNING, Plan, Work
@@ -161,8 +161,8 @@ def _run(
             do = partial(_work, store, given=given, device=where, how=how,
                          reporter=reporter, lock=lock)  # fmt: skip
             try:
-                who = strong_attacker.attacker(plan, store, loaded.root.audit.attacker, do)
-                plan = strong_attacker.settled(plan, who, loaded, backend.load_source)
+                who = strong_attacker.choose_attacker(plan, store, loaded.root.audit.attacker, do)
+                plan = strong_attacker.settle_plan(plan, who, loaded, backend.load_source)
                 record = replace(
                     record_of(loaded, plan, where, how.looks, folder),
                     attacker=who, shard=str(how.part or ""),
@@ -228,7 +228,7 @@ def _work(
     with ExitStack() as stack:
         pool = stack.enter_context(_pool(how)) if works and how.parallel else None
         if pool is not None:
-            most = few(works, most, pool.workers)
+            most = find_replicas(works, most, pool.workers)
             works = todo()
         if pool is not None and len(works) < 2 and not how.cluster:
             pool = None

@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from vflsec.config.scenario import Scenario
     from vflsec.data.source import Source
 
-__all__ = ["attacker", "choices", "chosen", "settled"]
+__all__ = ["choose_attacker", "choose_settings", "read_chosen", "settle_plan"]
 
 DEFAULT: Mapping[str, Any] = {"name": "default"}
 
 
-def attacker(
+def choose_attacker(
     plan: Plan, store: Store, asked: str, search: Callable[[Plan], None]
 ) -> dict[str, Any]:
     """Which attacker audits, for the record; the choice that the store holds is not made again.
@@ -52,7 +52,7 @@ def attacker(
     if asked != STRONG:
         return dict(DEFAULT)
     part = replace(plan, groups=tuple(g for g in plan.groups if g.role == TUNING))
-    identity = digest([[*_asked(t), t.written, t.spec.key, t.cells] for t in plan.tried])
+    identity = digest([[*_name_point(t), t.written, t.spec.key, t.cells] for t in plan.tried])
     before = (store.meta("audit") or {}).get("attacker") or {}
     if before.get("identity") == identity:
         return dict(before)
@@ -70,12 +70,12 @@ def attacker(
         "seeds": list(SEEDS) if part.groups else [],
         "trainings": len(results),
         "seconds": sum(r.seconds for r in results),
-        "tried": _labels(plan.tried),
-        "choices": choices(plan.tried, results),
+        "tried": _list_labels(plan.tried),
+        "choices": choose_settings(plan.tried, results),
     }
 
 
-def _labels(tried: Sequence[Setting]) -> dict[str, list[str]]:
+def _list_labels(tried: Sequence[Setting]) -> dict[str, list[str]]:
     """Labels of all settings that were tried, by the attack's name."""
     out: dict[str, dict[str, None]] = {}
     for t in tried:
@@ -83,23 +83,25 @@ def _labels(tried: Sequence[Setting]) -> dict[str, list[str]]:
     return {name: list(labels) for name, labels in out.items()}
 
 
-def settled(
+def settle_plan(
     plan: Plan, found: Mapping[str, Any], scenario: Scenario, load: Callable[..., Source]
 ) -> Plan:
     """What is audited: the plan without its search, with the settings that were found.
 
     Args:
         plan: of the scenario.
-        found: of :func:`attacker`.
+        found: of :func:`choose_attacker`.
         scenario, load: that it was made of.
     """
     if found["name"] != STRONG:
         return plan
-    again = make_plan(scenario, load=load, try_out=False, chosen=chosen(found))
+    again = make_plan(scenario, load=load, try_out=False, chosen=read_chosen(found))
     return replace(again, notes=plan.notes, cost=plan.cost)
 
 
-def choices(tried: Sequence[Setting], results: Sequence[CellResult]) -> list[dict[str, Any]]:
+def choose_settings(
+    tried: Sequence[Setting], results: Sequence[CellResult]
+) -> list[dict[str, Any]]:
     """The best setting of every attack at every point, one row each.
 
     Args:
@@ -116,17 +118,17 @@ def choices(tried: Sequence[Setting], results: Sequence[CellResult]) -> list[dic
     by_key = {r.key: r for r in results}
     out: list[dict[str, Any]] = []
     for cells, cohort in itertools.groupby(tried, key=lambda t: t.cells):
-        gained = _gained([by_key[c] for c in cells if c in by_key])
-        for asked, of in itertools.groupby(cohort, key=_asked):
+        gained = _list_advantages([by_key[c] for c in cells if c in by_key])
+        for asked, of in itertools.groupby(cohort, key=_name_point):
             settings = list(of)
             for place, by_attack in gained.items():
                 here = [(t, by_attack[t.spec.key]) for t in settings if t.spec.key in by_attack]
                 if here:
-                    out.append(_best(asked, place, here))
+                    out.append(_choose_best(asked, place, here))
     return out
 
 
-def _asked(t: Setting) -> tuple[str, str, int, str]:
+def _name_point(t: Setting) -> tuple[str, str, int, str]:
     return t.dataset, t.algorithm, t.section, "+".join(t.spec.adversary)
 
 
@@ -134,7 +136,7 @@ Place = tuple[str, float | None, str]
 """Defense, strength, and the rows that are guessed."""
 
 
-def _gained(results: Sequence[CellResult]) -> dict[Place, dict[str, dict[int, float]]]:
+def _list_advantages(results: Sequence[CellResult]) -> dict[Place, dict[str, dict[int, float]]]:
     """Advantages by seed of each attack's key, after the last phase, in its primary metric."""
     frame = leakage.results_frame(row for r in results for row in leakage.records(r))
     rows = [r for r in read_rows(frame) if r.is_main and r.advantage is not None]
@@ -146,7 +148,7 @@ def _gained(results: Sequence[CellResult]) -> dict[Place, dict[str, dict[int, fl
     return out
 
 
-def _best(
+def _choose_best(
     asked: tuple[str, str, int, str], place: Place, here: Sequence[tuple[Setting, dict[int, float]]]
 ) -> dict[str, Any]:
     """The row of one attack at one place, of the settings that have figures there."""
@@ -176,10 +178,10 @@ def _leads(most: Mapping[int, float], own: Mapping[int, float]) -> bool:
     return bool(np.mean(lead) > max(LEAST, error))
 
 
-def chosen(attacker: Mapping[str, Any]) -> Chosen:
-    """The settings that join those that are written, of a record of :func:`attacker`."""
+def read_chosen(attacker: Mapping[str, Any]) -> Chosen:
+    """The settings that join those that are written, of a record of :func:`choose_attacker`."""
     out: dict[tuple[str, str, int], list[Mapping[str, Any]]] = {}
-    for row in attacker.get("choices", ()):
+    for row in attacker.get("choose_settings", ()):
         params = out.setdefault((row["dataset"], row["algorithm"], row["section"]), [])
         if row["joins"] and row["params"] not in params:
             params.append(row["params"])

@@ -25,14 +25,14 @@ from vflsec.measure.attack import Answer, Bench, Prepared, prepared
 from vflsec.measure.guess_files import Planted, Source, freeze
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec
-from vflsec.trace.known_labels import granted
+from vflsec.trace.known_labels import read_granted
 from vflsec.trace.limits import Limits
 from vflsec.trace.manifest import Manifest
-from vflsec.trace.missing_rows import copies
+from vflsec.trace.missing_rows import find_copies
 from vflsec.trace.reader import Trace
-from vflsec.trace.subprocess_check import validate_apart
+from vflsec.trace.subprocess_check import validate_in_subprocess
 from vflsec.trace.traffic import ledger
-from vflsec.trace.views import OURS, Evidence, lacking
+from vflsec.trace.views import OURS, Evidence, find_lack
 
 __all__ = ["infer", "score", "specs_for"]
 
@@ -64,7 +64,7 @@ def specs_for(
         grants = _find_grants(traces, who, known_rows)
         for name in names or registry.attacks.names():
             attack = registry.attacks.create(name)
-            if not _acts(attack):
+            if not _is_active(attack):
                 out += _specs_of(traces, who, name, attack, grants)
     return out
 
@@ -73,7 +73,7 @@ def _check_asked(
     traces: Sequence[Trace], names: Sequence[str], together: Sequence[Sequence[str]]
 ) -> None:
     """Refuse attacks that act, traces without a common observer, and observers that are none."""
-    acting = [n for n in names if _acts(registry.attacks.create(n))]
+    acting = [n for n in names if _is_active(registry.attacks.create(n))]
     if acting:
         raise ConfigError(f"--attack: {', '.join(acting)} {_ACTS}. Leave it out.")
     shared = set(traces[0].observers).intersection(*(t.observers for t in traces))
@@ -97,11 +97,11 @@ class _Grants(NamedTuple):
 
 def _find_grants(traces: Sequence[Trace], who: Sequence[str], most: int | None) -> _Grants:
     sides = [[t.observer(p).info for p in who] for t in traces]
-    grants_of = [granted([t.observer(p) for p in who]) for t in traces]
+    grants_of = [read_granted([t.observer(p) for p in who]) for t in traces]
     known = min(0 if k is None else len(k) for k in grants_of)
     return _Grants(
         known if most is None else min(known, most),
-        min((_aux(t, who) for t in traces), default=0),
+        min((_count_aux(t, who) for t in traces), default=0),
         all(any(i.prior for i in of) for of in sides),
         all(any(e.party not in who for m in of[0].moments for e in m.models) for of in sides),
     )
@@ -112,8 +112,8 @@ def _specs_of(
 ) -> list[AttackSpec]:
     """One attack by one adversary: as often as there are ways to read what came, and questions."""
     needs = {n.what for n in as_needs(attack.needs)}
-    read = [{}, attack.any_scale] if attack.any_scale and _untold(traces, who) else [{}]
-    read += [p for p in attack.other_kinds if _came(traces, who, name, p)]
+    read = [{}, attack.any_scale] if attack.any_scale and _is_scale_unknown(traces, who) else [{}]
+    read += [p for p in attack.other_kinds if _is_readable(traces, who, name, p)]
     asked = attack.each_label((), traces[0].manifest.classes or 2) or ("",)
     bare = AttackSpec(name, adversary=who, known_rows=grants.known_rows, prior=grants.prior)
     if "aux_rows" in needs:
@@ -125,14 +125,14 @@ def _specs_of(
     ]
 
 
-def _untold(traces: Sequence[Trace], who: Sequence[str]) -> bool:
+def _is_scale_unknown(traces: Sequence[Trace], who: Sequence[str]) -> bool:
     """Whether somebody else's training told not all that its gradients were multiplied by."""
     return any(
         t.manifest.adapter.name != OURS and t.observer(p).untold() for t in traces for p in who
     )
 
 
-def _came(
+def _is_readable(
     traces: Sequence[Trace], who: Sequence[str], name: str, params: Mapping[str, Any]
 ) -> bool:
     """Whether messages that an attack of `params` reads passed at parties without labels.
@@ -144,12 +144,12 @@ def _came(
     plain = [n for n in as_needs(registry.attacks.create(name).needs) if n.kind]
     if any(t.manifest.active in who for t in traces):
         return False
-    if any(n.sent for n in asks) and all(_has(t, who, plain) for t in traces):
+    if any(n.sent for n in asks) and all(_has_messages(t, who, plain) for t in traces):
         return False
-    return all(_has(t, who, asks) for t in traces)
+    return all(_has_messages(t, who, asks) for t in traces)
 
 
-def _has(trace: Trace, who: Sequence[str], needs: Sequence[Need]) -> bool:
+def _has_messages(trace: Trace, who: Sequence[str], needs: Sequence[Need]) -> bool:
     """Whether messages of all kinds that are asked for passed at some of the parties."""
     there = {
         (way, h.kind)
@@ -159,7 +159,7 @@ def _has(trace: Trace, who: Sequence[str], needs: Sequence[Need]) -> bool:
     return {("sent" if n.sent else "received", n.kind) for n in needs} <= there
 
 
-def _both_ways(asked: Sequence[AttackSpec]) -> list[str]:
+def _note_scales(asked: Sequence[AttackSpec]) -> list[str]:
     """Which attacks read gradients twice, and why, in a sentence."""
     scales = {s.name: registry.attacks.create(s.name).any_scale for s in asked}
     names = sorted({s.name for s in asked if s.params and dict(s.params) == scales[s.name]})
@@ -172,18 +172,18 @@ def _both_ways(asked: Sequence[AttackSpec]) -> list[str]:
     ]
 
 
-def _acts(attack: Attack) -> bool:
+def _is_active(attack: Attack) -> bool:
     """Whether an attack takes part in a training or asks its system."""
     return attack.needs_own_training or attack.target == "integrity"
 
 
-def _unasked() -> list[str]:
+def _note_active() -> list[str]:
     """What no finished training can be asked for, and why, in a sentence."""
-    names = [n for n in registry.attacks.names() if _acts(registry.attacks.create(n))]
+    names = [n for n in registry.attacks.names() if _is_active(registry.attacks.create(n))]
     return [f"not assessed: {', '.join(names)}, which {_ACTS}."] if names else []
 
 
-def _without(traces: Sequence[Trace], specs: Sequence[AttackSpec]) -> list[str]:
+def _note_parties(traces: Sequence[Trace], specs: Sequence[AttackSpec]) -> list[str]:
     """Parties without labels that make no attack, and why, in a sentence."""
     m = traces[0].manifest
     who = {p for s in specs for p in s.adversary}
@@ -193,7 +193,7 @@ def _without(traces: Sequence[Trace], specs: Sequence[AttackSpec]) -> list[str]:
     ] if names else []  # fmt: skip
 
 
-def _aux(trace: Trace, who: Sequence[str]) -> int:
+def _count_aux(trace: Trace, who: Sequence[str]) -> int:
     observers = [trace.observer(p) for p in who]
     granted = [(o, v) for o in observers for v in o.info.aux if v not in who]
     return min((len(o.aux(v)[0]) for o, v in granted), default=0)
@@ -233,31 +233,35 @@ def infer(
         ConfigError: the traces are not of one system, or say another number of classes.
     """
     checks = [
-        {} if trusted else validate_apart(f, limits, nonfinite=nonfinite) for f in folders
+        {} if trusted else validate_in_subprocess(f, limits, nonfinite=nonfinite) for f in folders
     ]  # fmt: skip
     traces = [Trace.open(f, limits, verify=trusted) for f in folders]
     if classes is not None:
         for trace in traces:
             trace.manifest = _with_classes(trace, classes)
-    _one_system(traces)
+    _check_system(traces)
     specs = specs_for(traces, attacks, known_rows, together)
     asked = prepared(specs)
     answers, sources, plants = [], [], {}
     for i, (trace, found) in enumerate(zip(traces, checks, strict=True)):
         progress(str(trace.folder), i / len(traces))
-        made = _Made(trace, nonfinite, models or {})
+        made = _TraceAttacks(trace, nonfinite, models or {})
         answers.append(made.answers(asked))
         if of := made.joined():
             plants[i] = of
-        _all_read(trace, answers[-1], of_all=not attacks)
-        _no_copies(trace, traces[:i])
+        _note_unread(trace, answers[-1], of_all=not attacks)
+        _note_copies(trace, traces[:i])
         about = "seal.json" if trace.sealed else "manifest.json"  # a seal has a hash of each file
         digest = hashlib.sha256((trace.folder / about).read_bytes()).hexdigest()
         crossed, unread = ledger(trace.crossed), sorted(trace.unread)
         granted_of = [(rows, h) for h, rows in trace.granted.items()]
         sources.append(Source(trace.manifest, digest, granted_of, trace.gaps, crossed, unread))
         trace.notes += [n for n in found.get("notes", ()) if n not in trace.notes]
-    notes = [*([] if attacks else _unasked()), *_both_ways(specs), *_without(traces, specs)]
+    notes = [
+        *([] if attacks else _note_active()),
+        *_note_scales(specs),
+        *_note_parties(traces, specs),
+    ]
     notes += [f"{t.folder.name}: {n}" for t in traces for n in dict.fromkeys(t.notes)]
     return freeze(out, sources, answers, notes, plants)
 
@@ -274,7 +278,7 @@ def _with_classes(trace: Trace, classes: int) -> Manifest:
     return trace.manifest.model_copy(update={"classes": classes})
 
 
-def _one_system(traces: Sequence[Trace]) -> None:
+def _check_system(traces: Sequence[Trace]) -> None:
     first = traces[0].manifest
     seen: dict[Any, Path] = {}
     held: dict[str, Path] = {}
@@ -302,20 +306,20 @@ def _one_system(traces: Sequence[Trace]) -> None:
             held[digest] = trace.folder
 
 
-def _no_copies(trace: Trace, before: Sequence[Trace]) -> None:
+def _note_copies(trace: Trace, before: Sequence[Trace]) -> None:
     """Note where a trace holds most of another one's messages: their spread says nothing."""
     run = trace.manifest.run
     for other in before:
         if other.manifest.run.model_copy(update={"seed": run.seed}) != run:
             continue  # of another defense, which may begin with the same weights
-        for who, (same, most) in copies(trace.prints, other.prints).items():
+        for who, (same, most) in find_copies(trace.prints, other.prints).items():
             trace.lack(who, [
                 f"{same} of {most} messages are those of seed {other.manifest.run.seed}, so they "
                 "are one training and no repetition"
             ])  # fmt: skip
 
 
-def _all_read(trace: Trace, answers: Sequence[Answer], *, of_all: bool) -> None:
+def _note_unread(trace: Trace, answers: Sequence[Answer], *, of_all: bool) -> None:
     """Say which messages came that no attack which made a guess reads.
 
     Where all attacks were asked for, nothing else could have read them, and nothing passes; where
@@ -340,7 +344,7 @@ def _all_read(trace: Trace, answers: Sequence[Answer], *, of_all: bool) -> None:
                 trace.notes.append(f"{why}: leave --attack out, or add one that does.")
 
 
-class _Made:
+class _TraceAttacks:
     """What attacks make of one trace, and of a leak that is planted over it.
 
     Attributes:
@@ -354,14 +358,14 @@ class _Made:
         self.benches: dict[bytes, Bench] = {}
         self.found: list[Answer] = []
         self.planted: Tensor | None = None
-        if m.classes is not None and trace_positive_control.fits(m):
-            self.planted = trace_positive_control.drawn(m.rows, m.classes, m.run.seed)
+        if m.classes is not None and trace_positive_control.is_possible(m):
+            self.planted = trace_positive_control.draw_labels(m.rows, m.classes, m.run.seed)
 
     def joined(self) -> Planted | None:
         """What was found of the planted leak, with the truth of the rows that are guessed."""
         if self.planted is None:
             return None
-        return trace_positive_control.joined(
+        return trace_positive_control.join_answers(
             self.found, self.planted, self.trace.manifest.label.target
         )
 
@@ -405,7 +409,7 @@ class _Made:
             )  # fmt: skip
         found: list[Answer] = []
         for p in here:
-            made = [_light(a) for a in _one(self.benches, evidence, p, trace.manifest.run.seed)]
+            made = [_strip(a) for a in _attack(self.benches, evidence, p, trace.manifest.run.seed)]
             found += made
             if any(a.guess is not None for a in made):
                 self._plant(evidence, p)
@@ -416,15 +420,15 @@ class _Made:
 
         The labels are drawn, so no control on own columns tells them: chance stands for all.
         """
-        if self.planted is None or not trace_positive_control.reads(p.attack):
+        if self.planted is None or not trace_positive_control.can_plant(p.attack):
             return
         seed = self.trace.manifest.run.seed
-        view = trace_positive_control.laid(evidence.view(p.spec), self.planted, seed)
+        view = trace_positive_control.lay_leak(evidence.view(p.spec), self.planted, seed)
         for found in Bench().attack(p, [view], [seed], evidence.phase):
-            self.found += [_light(replace(a, controls=tuple)) for a in found]
+            self.found += [_strip(replace(a, controls=tuple)) for a in found]
 
 
-def _light(answer: Answer) -> Answer:
+def _strip(answer: Answer) -> Answer:
     """The answer with its controls made, and nothing of what the adversary saw."""
     try:
         controls = list(answer.controls()) if answer.guess is not None else []
@@ -438,7 +442,7 @@ def _light(answer: Answer) -> Answer:
     return replace(answer, view=kept, controls=lambda: controls)
 
 
-def _rows(view: View) -> bytes:
+def _hash_rows(view: View) -> bytes:
     """A hash of the rows that an attack guesses and of those that it knows."""
     known = [] if view.known is None else [view.known.rows]
     made = hashlib.sha256()
@@ -447,7 +451,9 @@ def _rows(view: View) -> bytes:
     return made.digest()
 
 
-def _one(benches: dict[bytes, Bench], evidence: Evidence, p: Prepared, seed: int) -> list[Answer]:
+def _attack(
+    benches: dict[bytes, Bench], evidence: Evidence, p: Prepared, seed: int
+) -> list[Answer]:
     """One attack; attacks on the same rows share controls.
 
     Which rows those are differs where messages of one kind came of other rows than of another.
@@ -459,10 +465,10 @@ def _one(benches: dict[bytes, Bench], evidence: Evidence, p: Prepared, seed: int
     )  # fmt: skip
     try:
         view = evidence.view(p.spec)
-        status, why = lacking(evidence, p.spec, p.attack, view)
+        status, why = find_lack(evidence, p.spec, p.attack, view)
     except ThreatModelError as refused:
         return [Answer(p, evidence.phase, bare, status="not-applicable", reason=str(refused))]
     if why:
         return [Answer(p, evidence.phase, view, status=status, reason=why)]
-    bench = benches.setdefault(_rows(view), Bench())
+    bench = benches.setdefault(_hash_rows(view), Bench())
     return [a for found in bench.attack(p, [view], [seed], evidence.phase) for a in found]

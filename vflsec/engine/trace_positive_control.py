@@ -7,7 +7,7 @@ and every own embedding carries the drawn label and nothing else, as a dose does
 again with the same grants. Found, it shows that the attack works on rows, batches and grants like
 these; whether messages are those of the rows that the trace names, it cannot show. So it counts
 only beside an attack on gradients by the same party that finds the leak of the recorded system
-without a defense (:func:`counted`).
+without a defense (:func:`find_shown`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,15 @@ from vflsec.measure.attack import Answer, Prepared
 from vflsec.measure.guess_files import Planted
 from vflsec.trace.manifest import Manifest
 
-__all__ = ["NAME", "counted", "drawn", "fits", "joined", "laid", "reads"]
+__all__ = [
+    "NAME",
+    "can_plant",
+    "draw_labels",
+    "find_shown",
+    "is_possible",
+    "join_answers",
+    "lay_leak",
+]
 
 NAME = "a leak planted over the recording"
 """What the control is called where a data set's name stands."""
@@ -46,7 +54,7 @@ ROWS = 10_000
 """Rows to guess that are kept of a larger trace; known ones stay beside them."""
 
 
-def fits(manifest: Manifest) -> bool:
+def is_possible(manifest: Manifest) -> bool:
     """Whether a leak is planted in a trace: of classes, in a run without a defense."""
     many = manifest.rows * (manifest.classes or 0)
     return manifest.run.defense in ("", UNDEFENDED) and 0 < many <= MOST
@@ -60,7 +68,7 @@ def shares(classes: int) -> Tensor:
     return falling / falling.sum()
 
 
-def reads(attack: Attack) -> bool:
+def can_plant(attack: Attack) -> bool:
     """Whether a leak of labels can be planted in what an attack reads."""
     needs = as_needs(attack.looks_at)
     return attack.target == "label" and any(
@@ -68,7 +76,7 @@ def reads(attack: Attack) -> bool:
     )
 
 
-def drawn(rows: int, classes: int, seed: int) -> Tensor:
+def draw_labels(rows: int, classes: int, seed: int) -> Tensor:
     """The labels (N,) that are planted in a trace of so many rows, of a run of this seed.
 
     Of a quantity (1 class): values, normal.
@@ -77,12 +85,12 @@ def drawn(rows: int, classes: int, seed: int) -> Tensor:
     return make_label(classes).draw(rows, shares(classes), rng)
 
 
-def laid(view: View, y: Tensor, seed: int) -> View:
+def lay_leak(view: View, y: Tensor, seed: int) -> View:
     """A view with the leak planted; known rows keep the labels that are known of them.
 
     Args:
-        view: of an attack that :func:`reads` what can be replaced.
-        y: of :func:`drawn`.
+        view: of an attack that :func:`can_plant` what can be replaced.
+        y: of :func:`draw_labels`.
         seed: of the recorded run.
     """
     view = _some(view, seed)
@@ -133,7 +141,7 @@ def _marked(table: Table, rare: Tensor) -> Table:
     return Table(out.reshape(table.tensor.shape), table.rows, table.epoch, table.step)
 
 
-def joined(made: Sequence[Answer], y: Tensor, target: str) -> Planted | None:
+def join_answers(made: Sequence[Answer], y: Tensor, target: str) -> Planted | None:
     """Answers of one trace with the labels that were planted in the rows that they guess.
 
     Args:
@@ -148,7 +156,7 @@ def joined(made: Sequence[Answer], y: Tensor, target: str) -> Planted | None:
     return Planted(made, Truth(target, rows, y[rows]))
 
 
-def counted(
+def find_shown(
     records: Sequence[Mapping[str, Any]], asked: Iterable[Prepared], confidence: float
 ) -> set[str]:
     """Adversaries of whom an attack on gradients alone finds the leak without a defense.

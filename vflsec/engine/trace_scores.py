@@ -83,7 +83,7 @@ def score(
             f"{len(truths)}."
         )
     check.non_negative("tau", tau)
-    found = [_told(t, limits) for t in truths]
+    found = [_read_truth(t, limits) for t in truths]
     if claimed is not None and any(t.labels.target != Classes.target for t in found):
         raise ConfigError(
             "--claimed-epsilon: is checked on classes only, and the label is a quantity. Leave it "
@@ -97,27 +97,27 @@ def score(
         )
     found = found * len(frozen.sources) if len(found) == 1 else found
     notes = list(frozen.notes)
-    results = [_cell(frozen, i, truth, notes, claimed, tau) for i, truth in enumerate(found)]
+    results = [_score_trace(frozen, i, truth, notes, claimed, tau) for i, truth in enumerate(found)]
     attacks = [[a.of for a in of] for of in frozen.answers]
-    _answerable(results, gates)
-    controls = _controls(frozen, results, confidence)
-    record = _record(frozen, results, attacks, gates, confidence, notes)
+    _check_gates(results, gates)
+    controls = _score_controls(frozen, results, confidence)
+    record = _make_record(frozen, results, attacks, gates, confidence, notes)
     with claim(Path(out)), Store(Path(out)) as store:
         if store.meta("audit") is not None:
             raise ConfigError(f"{out}: holds an audit already. Give a new folder.")
-        store.keep(_with_controls(record, controls))
+        store.keep(_add_controls(record, controls))
         for result, of in [*zip(results, attacks, strict=True), *controls]:
             store.commit(result, list({p.spec.key: p.spec for p in of}.values()))
         return judge(store)
 
 
-def _controls(
+def _score_controls(
     frozen: Frozen, results: Sequence[CellResult], confidence: float
 ) -> list[tuple[CellResult, list[Prepared]]]:
     """What attacks found of leaks that were planted, where that says something."""
     every = [r for result in results for r in records(result)]
     asked = [a.of for of in frozen.answers for a in of]
-    shown = trace_positive_control.counted(every, asked, confidence)
+    shown = trace_positive_control.find_shown(every, asked, confidence)
     out = []
     for i, of in frozen.planted.items():
         kept = [a for a in of.answers if "+".join(a.of.spec.adversary) in shown]
@@ -140,7 +140,7 @@ def _controls(
             raise TraceError(f"answers.json: a planted label is none of {classes} classes.")
         y = np.full(int(truth.rows.max(initial=-1)) + 1, -1, truth.values.dtype)
         y[truth.rows] = truth.values
-        task = _task(trace_positive_control.NAME, m.names, y, classes, truth.rows)
+        task = _build_task(trace_positive_control.NAME, m.names, y, classes, truth.rows)
         facts = {"parties": list(m.names), "classes": classes}
         result = CellResult(spec.key, spec, ledger=[], facts=facts)
         for answer in kept:
@@ -149,7 +149,7 @@ def _controls(
     return out
 
 
-def _with_controls(
+def _add_controls(
     record: AuditRecord, controls: Sequence[tuple[CellResult, Sequence[Prepared]]]
 ) -> AuditRecord:
     """An audit's record, which says that it has a positive control."""
@@ -167,7 +167,7 @@ def _with_controls(
     )
 
 
-def _answerable(results: Sequence[CellResult], gates: Sequence[Mapping[str, Any]]) -> None:
+def _check_gates(results: Sequence[CellResult], gates: Sequence[Mapping[str, Any]]) -> None:
     """Refuse a gate that no result answers, before anything is written."""
     rows = rows_of(results_frame(r for result in results for r in records(result)))
     for section in gates:
@@ -176,7 +176,7 @@ def _answerable(results: Sequence[CellResult], gates: Sequence[Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class _Told:
+class _KnownTruth:
     """What a scorer knows of a trace: labels, class shares, columns of parties."""
 
     labels: Truth
@@ -184,14 +184,14 @@ class _Told:
     hidden: Mapping[str, Hidden]
 
 
-def _told(folder: str | Path, limits: Limits | None) -> _Told:
-    return _Told(
+def _read_truth(folder: str | Path, limits: Limits | None) -> _KnownTruth:
+    return _KnownTruth(
         read_truth(folder, limits), read_shares(folder, limits), read_hidden(folder, limits)
     )
 
 
-def _cell(
-    frozen: Frozen, i: int, told: _Told, notes: list[str],
+def _score_trace(
+    frozen: Frozen, i: int, told: _KnownTruth, notes: list[str],
     claimed: tuple[float, float] | None, tau: float,
 ) -> CellResult:  # fmt: skip
     truth = told.labels
@@ -205,15 +205,15 @@ def _cell(
     )  # fmt: skip
     classes = _check_truth(told, m)
     label = make_label(classes)
-    n = _extent(frozen, i, told)
+    n = _find_extent(frozen, i, told)
     y = np.full(n, label.missing, truth.values.dtype)
     y[truth.rows] = truth.values
     there = np.zeros(n, bool)
     there[truth.rows] = True
-    _same_rows(source, y, there, run.seed, notes)
+    _check_grants(source, y, there, run.seed, notes)
     train = frozen.labelled[i]
     train = train if there[train].any() else truth.rows  # of predictions alone, say
-    task = _task(run.dataset, m.names, y, classes, train[there[train]])
+    task = _build_task(run.dataset, m.names, y, classes, train[there[train]])
     seen = _Columns(task, told.hidden, train, n)
     facts = {
         "parties": list(m.names), "classes": classes, "gaps": dict(source.gaps),
@@ -222,10 +222,10 @@ def _cell(
     result = CellResult(spec.key, spec, ledger=list(source.ledger), facts=facts)
     lost, judged = 0, []
     for answer in frozen.answers[i]:
-        answer, against, without = _with_truth(answer, seen)
+        answer, against, without = _match_truth(answer, seen)
         lost = max(lost, without)
         if answer.guess is None:
-            result.measures.append(_none(answer, m))
+            result.measures.append(_make_missing(answer, m))
             continue
         judged.append(answer)
         result.measures += scored(answer, against)
@@ -238,7 +238,7 @@ def _cell(
     return result
 
 
-def _check_truth(told: _Told, m: Manifest) -> int:
+def _check_truth(told: _KnownTruth, m: Manifest) -> int:
     """Number of classes (1 of a quantity); a truth of another trace is refused."""
     truth = told.labels
     if truth.target != m.label.target:
@@ -261,7 +261,7 @@ def _check_truth(told: _Told, m: Manifest) -> int:
 
 
 def _check_claim(
-    result: CellResult, judged: Sequence[Answer], y: NDArray[Any], told: _Told, said: Claim,
+    result: CellResult, judged: Sequence[Answer], y: NDArray[Any], told: _KnownTruth, said: Claim,
     tau: float,
 ) -> str:  # fmt: skip
     """Hold a claimed epsilon against the guesses; why that says little, or ''."""
@@ -280,7 +280,7 @@ def _check_claim(
     return why
 
 
-def _task(
+def _build_task(
     name: str, parties: tuple[str, ...], y: NDArray[Any], classes: int, labelled: NDArray[Any]
 ) -> Task:
     """What answers are scored by: labels (N,), -1 where there is none, or values, NaN there."""
@@ -298,7 +298,7 @@ def _task(
     )  # fmt: skip
 
 
-def _extent(frozen: Frozen, i: int, told: _Told) -> int:
+def _find_extent(frozen: Frozen, i: int, told: _KnownTruth) -> int:
     """One more than the largest row that is spoken of; a manifest may say many more.
 
     Raises:
@@ -318,7 +318,7 @@ def _extent(frozen: Frozen, i: int, told: _Told) -> int:
     return high + 1
 
 
-def _same_rows(
+def _check_grants(
     source: Source, y: NDArray[Any], there: NDArray[np.bool_], seed: int, notes: list[str]
 ) -> None:
     """Refuse a truth that contradicts the labels that were granted.
@@ -383,7 +383,7 @@ class _Columns:
         return replace(self.task, x=x, schema=schema, sets={"labelled": train[there[train]]}), there
 
 
-def _with_truth(answer: Answer, seen: _Columns) -> tuple[Answer, Task, int]:
+def _match_truth(answer: Answer, seen: _Columns) -> tuple[Answer, Task, int]:
     """The answer on rows whose truth is known, what it is scored by, and how many are not known."""
     if answer.guess is None:
         return answer, seen.task, 0
@@ -408,7 +408,7 @@ def _behind(task: Task) -> Tensor:
     return task.truth[task.sets["labelled"]]
 
 
-def _none(answer: Answer, m: Manifest) -> Measure:
+def _make_missing(answer: Answer, m: Manifest) -> Measure:
     spec = answer.of.spec
     whose = victims(answer.of.attack.target, spec.adversary, m.names, spec.victim)
     return Measure(
@@ -418,14 +418,14 @@ def _none(answer: Answer, m: Manifest) -> Measure:
     )  # fmt: skip
 
 
-def _recording(spec: CellSpec) -> str:
+def _name_recording(spec: CellSpec) -> str:
     """A name for one trace among those of an audit."""
     defense, strength = defense_point(spec.defenses)
     at = "" if strength is None or defense == UNDEFENDED else f" {strength:g}"
     return f"{spec.data['name']}, defense {defense}{at}, seed {spec.seed}"
 
 
-def _record(
+def _make_record(
     frozen: Frozen,
     results: Sequence[CellResult],
     attacks: Sequence[Sequence[Prepared]],
@@ -453,7 +453,7 @@ def _record(
         attacks=threats(p.spec for p in every.values()),
         families=families({int(r.facts["classes"]) for r in results}),
         when=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S"),
-        data={_recording(r.spec): r.spec.data["digest"] for r in results},
+        data={_name_recording(r.spec): r.spec.data["digest"] for r in results},
         classes={r.spec.data["name"]: int(r.facts["classes"]) for r in results},
         refused=[],
         notes=list(notes),

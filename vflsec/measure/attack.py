@@ -26,7 +26,7 @@ from vflsec.measure.control_cache import SharedControls, made_of
 from vflsec.measure.controls import Control, controls_for, name_alike, reassigned, untrained
 from vflsec.measure.observed_rows import drop_unobserved_rows
 from vflsec.plugins import registry
-from vflsec.plugins.loading import TIMEOUT, attempted
+from vflsec.plugins.loading import TIMEOUT, attempt_call
 from vflsec.runtime.out_of_memory import Passing, nothing, out_of_memory
 from vflsec.specs import AttackSpec, exhausted
 
@@ -180,7 +180,7 @@ class Bench:
             phase: that has ended.
             epochs: of the phase, to look back at.
         """
-        refused, failed = attempted(lambda: _refusal(of, views[0], phase), of.spec.label)
+        refused, failed = attempt_call(lambda: _refusal(of, views[0], phase), of.spec.label)
         status, why = ("error", failed) if refused is None else refused
         if why:
             yield [Answer(of, phase, v, status=status, reason=why) for v in views]
@@ -217,7 +217,7 @@ class Bench:
     def _ask_to_decline(self, asked: _Asked, views: Sequence[View]) -> tuple[Sequence[str], str]:
         """(why the attack declines each view, why that is not known), '' if not."""
         ask = asked.of.attack.declines
-        declined, broke = attempted(
+        declined, broke = attempt_call(
             lambda: [ask(v) for v in views], asked.what, asked.limit, self.passing
         )
         odd = next((d for d in declined or () if not isinstance(d, str)), None)
@@ -232,11 +232,13 @@ class Bench:
         """(guess, why there is none) of each view: all at once, or one by one where that breaks."""
         attack, what, limit = asked.of.attack, asked.what, asked.limit
         many = partial(attack.infer_many, views, [asked.generator(s) for s in asked.seeds])
-        found, broke = attempted(many, what, limit * len(views))
+        found, broke = attempt_call(many, what, limit * len(views))
         if broke and TIMEOUT not in broke:
             # one by one, so that one bad cell does not take its company along
             return [
-                attempted(partial(attack.infer, v, asked.generator(s)), what, limit, self.passing)
+                attempt_call(
+                    partial(attack.infer, v, asked.generator(s)), what, limit, self.passing
+                )
                 for v, s in zip(views, asked.seeds, strict=True)
             ]
         wrong = broke or _unlisted(found, len(views), what)
@@ -246,7 +248,7 @@ class Bench:
         """The answer of one replica, if its guess is one, with the controls it is compared with."""
         of, whole, what = asked.of, asked.views, asked.what
         why = wrong or _unfit(guess, of) or _changed(whole[r], asked.made[r], what)
-        chosen, failed = (None, "") if why else attempted(partial(of.resolved, guess), what)
+        chosen, failed = (None, "") if why else attempt_call(partial(of.resolved, guess), what)
         if why or chosen is None:
             return asked.answer(view, status="error", reason=why or failed)
         if asked.epoch is not None:
@@ -279,7 +281,7 @@ class Bench:
             )  # fmt: skip
             what = f"the control before training of attack {of.spec.label!r}"
             # without room it is made elsewhere, or what it belongs to has no figure
-            found, why = attempted(before, what, of.spec.timeout * len(fit), out_of_memory)
+            found, why = attempt_call(before, what, of.spec.timeout * len(fit), out_of_memory)
             if TIMEOUT in why:  # so has what depends on how busy a machine is; it is asked for once
                 self._late[mine] = why
                 raise ConfigError(why)

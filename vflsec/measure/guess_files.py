@@ -27,7 +27,7 @@ from vflsec.measure.attack import Answer, Prepared
 from vflsec.measure.controls import Control
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, LedgerRow
-from vflsec.trace.columns import AMOUNTS, LABELS, ROWS, Stored, batches, values, write_table
+from vflsec.trace.columns import AMOUNTS, LABELS, ROWS, Stored, as_values, read_batches, write_table
 from vflsec.trace.limits import Limits, files_of, read_bytes
 from vflsec.trace.manifest import Manifest, load
 
@@ -108,7 +108,7 @@ class _Out:
         flat = guess.scores.reshape(len(guess.rows), -1)
         stored = Stored(max(1, flat.shape[1]), "f8")
         columns = {
-            "row": guess.rows, "value": values(flat, stored),
+            "row": guess.rows, "value": as_values(flat, stored),
             "group": _or_null(guess.group, len(flat), pa.int64()),
             "abstain": _or_null(guess.abstain, len(flat), pa.bool_()),
         }  # fmt: skip
@@ -244,7 +244,7 @@ class _In:
     def rows(self, name: str) -> NDArray[np.int64]:
         if name not in self._rows:
             self.listed(name)
-            found = list(batches(self.folder, name, ROWS, self.limits, 16))
+            found = list(read_batches(self.folder, name, ROWS, self.limits, 16))
             parts = [b.column("row").to_numpy() for b in found]
             self._rows[name] = np.concatenate([*parts, np.empty(0, np.int64)]).astype(np.int64)
             if len(np.unique(self._rows[name])) < len(self._rows[name]):
@@ -255,7 +255,7 @@ class _In:
         self.listed(name)
         values = name.startswith("values-")
         form = AMOUNTS if values else LABELS
-        found = list(batches(self.folder, name, form, self.limits, 32))
+        found = list(read_batches(self.folder, name, form, self.limits, 32))
         table = pa.Table.from_batches(found, schema=form)
         if any(c.null_count for c in table.columns):
             raise TraceError(f"{name}: must hold no nulls.")
@@ -269,7 +269,7 @@ class _In:
             raise TraceError(f"{name}: is no guess.")
         self.listed(name)
         found = list(
-            batches(self.folder, name, _schema(stored), self.limits, stored.row_bytes + 16)
+            read_batches(self.folder, name, _schema(stored), self.limits, stored.row_bytes + 16)
         )
         table = pa.Table.from_batches(found, schema=_schema(stored)).combine_chunks()
         column = {n: table.column(n).combine_chunks() for n in table.schema.names}

@@ -20,7 +20,7 @@ from vflsec.core.view import Schema
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.nn.module_check import rows_of, tried
 from vflsec.nn.replicas import LEAST, PASSING, Replicas, apply, stacked
-from vflsec.plugins.loading import contained, place_of, said, source_key
+from vflsec.plugins.loading import contain, describe_error, find_place, hash_source
 
 __all__ = ["TabularInput", "bottom", "from_path", "mlp", "top_from_path"]
 
@@ -196,7 +196,7 @@ def _tried(
 ) -> nn.Module:
     """What `path` makes, after it was tried on `rows`, (3, ...)."""
     factory, what = imported(path), f"module {path!r}"
-    with contained(what):
+    with contain(what):
         made = _made(lambda: _construct(factory, given, args, what), what)
         trial = tried(made, rows, what)
     if not isinstance(trial, Tensor):
@@ -216,11 +216,11 @@ def of_class(path: str) -> Callable[[Schema], nn.Module]:
         ConfigError: it cannot be imported; when called, it cannot be made, fails on rows of the
             schema, or is no function of them (:mod:`vflsec.nn.module_check`).
     """
-    source_key([path.partition(":")[0]])
+    hash_source([path.partition(":")[0]])
     factory, what = imported(path), f"module {path!r}"
 
     def make(schema: Schema) -> nn.Module:
-        with contained(what):
+        with contain(what):
             made = _made(factory, what)
             if not schema.empty:
                 tried(made, rows_of(schema), what)
@@ -241,7 +241,7 @@ def imported(path: str) -> Callable[..., object]:
     if module_name.startswith("."):
         raise check.fail("module", "an absolute import path 'package.module:Name'", path)
     what = f"module {path!r}"
-    with contained(what):
+    with contain(what):
         try:
             factory = getattr(importlib.import_module(module_name), attribute)
         except (ImportError, AttributeError) as why:
@@ -250,9 +250,9 @@ def imported(path: str) -> Callable[..., object]:
                 "package installed?"
             ) from why
         except Exception as why:
-            place = place_of(why)
+            place = find_place(why)
             at = f" at {place}" if place else ""
-            raise ConfigError(f"{what} cannot be imported{at}: {said(why)}.") from why
+            raise ConfigError(f"{what} cannot be imported{at}: {describe_error(why)}.") from why
     if not callable(factory):
         raise ConfigError(
             f"{what} must be a class or a function that makes a torch.nn.Module, got "
@@ -267,7 +267,7 @@ def _made(make: Callable[[], object], what: str) -> nn.Module:
     except VflsecError:
         raise
     except Exception as why:
-        raise ConfigError(f"{what} cannot be made: {said(why)}.") from why
+        raise ConfigError(f"{what} cannot be made: {describe_error(why)}.") from why
     if not isinstance(made, nn.Module):
         raise ConfigError(f"{what} must make a torch.nn.Module, got {type(made).__name__}.")
     return made

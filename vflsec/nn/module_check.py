@@ -18,7 +18,7 @@ from vflsec.core.feature_schema import Schema
 from vflsec.core.rng import own_global
 from vflsec.errors import ConfigError
 from vflsec.nn.replicas import DRAWS
-from vflsec.plugins.loading import said
+from vflsec.plugins.loading import describe_error
 
 __all__ = ["rows_of", "tried"]
 
@@ -130,7 +130,7 @@ def _run(module: nn.Module, rows: Tensor, what: str) -> object:
     except Exception as why:
         batch = f"a batch of {len(rows)} row{'s' * (len(rows) > 1)}"
         raise ConfigError(
-            f"{what} fails on {batch} of shape {tuple(rows.shape[1:])}: {said(why)}"
+            f"{what} fails on {batch} of shape {tuple(rows.shape[1:])}: {describe_error(why)}"
         ) from why
 
 

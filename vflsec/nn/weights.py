@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vflsec.errors import ConfigError, VflsecError
-from vflsec.plugins.loading import beside
+from vflsec.plugins.loading import resolve_path
 
 __all__ = ["files_of", "parse", "starting_at", "write_weights"]
 
@@ -148,7 +148,7 @@ def starting_at(path: str, what: str, make: Callable[[], nn.Module]) -> Callable
     Raises:
         ConfigError: there is no such file; when called, its names or shapes are not the module's.
     """
-    place = beside(path)
+    place = resolve_path(path)
     where = f"{what}: {path}"
     try:
         with place.open("rb") as file:

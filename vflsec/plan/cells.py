@@ -14,7 +14,7 @@ from vflsec.errors import ConfigError
 from vflsec.nn.weights import files_of
 from vflsec.plan.values import DataInfo
 from vflsec.plugins import registry
-from vflsec.plugins.loading import file_key, source_key
+from vflsec.plugins.loading import hash_files, hash_source
 from vflsec.specs import CellSpec, DefenseSpec, digest
 
 __all__ = ["REFERENCES", "Cells", "claimants", "code_of"]
@@ -54,7 +54,7 @@ def code_of(
     entries = [registry.algorithms.entry(algorithm)]
     entries += [] if table else [registry.datasets.entry(section["name"])]
     entries += [registry.defenses.entry(d.name) for d in defenses]
-    own = (source_key(_own_modules(params)), file_key(files_of(params)))
+    own = (hash_source(_own_modules(params)), hash_files(files_of(params)))
     found = [c for c in (*(e.code for e in entries), *own) if c]
     return digest(found) if found else ""
 
@@ -115,7 +115,7 @@ class Cells:
         params = dict(params)
         own = {p: s for p, s in self.root.parties.items() if p in info.parties}
         if own and role != "control":
-            if "parties" not in registry.parameters(registry.algorithms.get(algorithm)):
+            if "parties" not in registry.list_parameters(registry.algorithms.get(algorithm)):
                 self.notes.append(f"{algorithm} has no settings by party; [parties] is ignored.")
             else:
                 set_ = {p: s.model_dump(exclude_defaults=True) for p, s in own.items()}
@@ -161,10 +161,10 @@ class Cells:
     def reference_params(self, name: str) -> dict[str, Any]:
         """Those of the first algorithm that a reference has too."""
         cls = registry.algorithms.get(name)
-        fields = registry.parameters(cls)
+        fields = registry.list_parameters(cls)
         given = {k: v for k, v in flat_params(self.root.algorithm[0]).items() if k in fields}
-        params = {k: v for k, v in given.items() if not registry.problems(cls, {k: v})}
-        return {} if registry.problems(cls, params) else params
+        params = {k: v for k, v in given.items() if not registry.find_problems(cls, {k: v})}
+        return {} if registry.find_problems(cls, params) else params
 
     def titles(self) -> list[str]:
         """Names of the algorithm sections, with the settings that differ where several share one.

@@ -56,7 +56,7 @@ def compute_weight(group: Group | Work) -> float:
 def _read_settings(group: Group | Work) -> dict[str, Any]:
     """The settings of a group's algorithm, defaults included."""
     cls = registry.algorithms.get(group.cells[0].algorithm)
-    given = {k: p.default for k, p in registry.parameters(cls).items()}
+    given = {k: p.default for k, p in registry.list_parameters(cls).items()}
     return given | dict(group.cells[0].params)
 
 

@@ -14,7 +14,7 @@ from vflsec.config.components import flat_params
 from vflsec.config.problems import Problem, ScenarioError
 from vflsec.config.sections import Algorithm, Data
 from vflsec.data.load import load_source
-from vflsec.data.table_warnings import missing_by_column, remarks
+from vflsec.data.table_warnings import count_missing, list_warnings
 from vflsec.plan.cells import REFERENCES, Cells
 from vflsec.plan.estimate import estimate
 from vflsec.plan.feasible import undrawable, unfit_defenses, unknown_columns, unknown_parties
@@ -31,7 +31,7 @@ from vflsec.plan.observe import (
 from vflsec.plan.strong import SEEDS, STRONG, Chosen, alternatives, note, world
 from vflsec.plan.values import TUNING, DataInfo, Group, Plan, Refused, Setting
 from vflsec.plugins import registry
-from vflsec.plugins.loading import contained, importable
+from vflsec.plugins.loading import allow_imports, contain
 from vflsec.specs import AttackSpec, CellSpec, DefenseSpec, victims
 
 if TYPE_CHECKING:
@@ -74,9 +74,9 @@ def make_plan(
             data set, or a training cannot begin.
         DataError: a table cannot be used.
     """
-    importable(scenario.base)
+    allow_imports(scenario.base)
     planner = _Planner(scenario, load or load_source, chosen)
-    with contained("planning the audit"):
+    with contain("planning the audit"):
         groups = tuple(planner.groups())
         if not planner.problems:
             phases: Phases = {}
@@ -167,7 +167,7 @@ class _Planner:
         source = self.load(info.source, 0, self.scenario.base)
         others = [p for p in source.parties if p != source.active]
         labelled, rarest = count_labelled_rows(source, info.split)
-        self.notes += [f"{info.name}: {remark}" for remark in remarks(source)]
+        self.notes += [f"{info.name}: {remark}" for remark in list_warnings(source)]
         info = replace(
             info,
             parties=(source.active, *others),
@@ -175,7 +175,7 @@ class _Planner:
             labels=source.labels,
             rows=len(source.y),
             digest=source.digest,
-            missing=missing_by_column(source),
+            missing=count_missing(source),
             tables=tuple(source.facts.get("tables", ())),
             overlap=source.facts.get("parties", {}),
             alignment=tuple(alignment(source, self.root.audit.confidence)),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vflsec.core.rng import derive
-from vflsec.data.dataset_shape import shape_of
+from vflsec.data.dataset_shape import describe_shape
 from vflsec.data.split import row_sets
 from vflsec.errors import VflsecError
 from vflsec.plugins import registry
@@ -80,7 +80,7 @@ def world(
     if source.labels:
         return None, "drawn worlds have one label, and it has several."
     split = {k: v for k, v in info.split.items() if k != "shuffle_labels"}
-    shape = shape_of(source)
+    shape = describe_shape(source)
     bare = {**shape, "columns": dict.fromkeys(shape["columns"], ()), "images": {}}
     sizes = {k: v for k, v in split.items() if k != "scale"}
     try:

@@ -38,7 +38,7 @@ class DataInfo:
         digest: of the content.
         missing: {party: {column: rows without a value}}.
         tables: of the user's own tables, one entry for each file; see
-            :func:`vflsec.data.profile.table_facts`.
+            :func:`vflsec.data.profile.describe_tables`.
         label_holder: whether the active party has labels and no column.
         overlap: {party: rows, rows in common, of these labelled, rows only here}.
         alignment: what each party learns of each other one by matching rows, see

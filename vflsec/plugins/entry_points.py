@@ -13,12 +13,12 @@ from typing import Any
 
 from vflsec.errors import ConfigError
 
-__all__ = ["modules_of"]
+__all__ = ["find_modules"]
 
 _MODULE = re.compile(r"[\w.]+\s*(?::[\w.\s]*)?(?:\[.*\]\s*)?")
 
 
-def modules_of(group: str) -> list[tuple[str, str, Path, str]]:
+def find_modules(group: str) -> list[tuple[str, str, Path, str]]:
     """Name, module, source file, and package with its version, of a group's entry points, by name.
 
     Raises:

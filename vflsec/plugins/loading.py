@@ -1,7 +1,7 @@
 """Code that does not come with the package: the user's modules and plug-ins.
 
 Two things keep it from making a verdict wrong. Its source is part of a result's identity, for it
-can change while its name stays (:func:`source_key`). And it runs :func:`contained`: it can end in
+can change while its name stays (:func:`hash_source`). And it runs :func:`contain`: it can end in
 an error, which is told with its place, but it cannot end the process, or come back twice from a
 fork. That is care against faults, not a prison: what runs here may do whatever its user may.
 """
@@ -32,18 +32,18 @@ from vflsec.runtime.out_of_memory import Passing, nothing
 
 __all__ = [
     "TIMEOUT",
-    "attempted",
-    "beside",
-    "contained",
-    "file_key",
-    "guard",
-    "importable",
-    "last_place",
-    "parsed",
-    "place_of",
-    "said",
-    "seal",
-    "source_key",
+    "allow_imports",
+    "attempt_call",
+    "contain",
+    "describe_error",
+    "find_last_place",
+    "find_place",
+    "guard_exit",
+    "hash_files",
+    "hash_source",
+    "parse_source",
+    "resolve_path",
+    "seal_exit",
 ]
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ _known: dict[
 _ours: dict[str, str] = {}  # the same of components in a checkout
 
 
-def importable(base: Path) -> None:
+def allow_imports(base: Path) -> None:
     """Let the user's own modules and weights, which lie beside the scenario, be found."""
     folder = str(base.resolve())
     if folder not in sys.path:
@@ -72,15 +72,15 @@ def importable(base: Path) -> None:
     _bases[folder] = None
 
 
-def beside(path: str) -> Path:
+def resolve_path(path: str) -> Path:
     """Where a file of the user's is: a relative path starts from the scenario's folder.
 
-    That is the one :func:`importable` was told last, or the working directory.
+    That is the one :func:`allow_imports` was told last, or the working directory.
     """
     return Path(next(reversed(_bases), ".")) / path
 
 
-def file_key(paths: Iterable[str]) -> str:
+def hash_files(paths: Iterable[str]) -> str:
     """Hash of what these files of the user's hold, "" if there are none.
 
     Raises:
@@ -88,7 +88,7 @@ def file_key(paths: Iterable[str]) -> str:
     """
     whole, any_ = hashlib.blake2b(digest_size=12), False
     for path in paths:
-        place = beside(path)
+        place = resolve_path(path)
         try:
             with place.open("rb") as file:
                 found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -102,7 +102,7 @@ def file_key(paths: Iterable[str]) -> str:
     return whole.hexdigest() if any_ else ""
 
 
-def source_key(modules: Iterable[str]) -> str:
+def hash_source(modules: Iterable[str]) -> str:
     """Hash of the source of these modules and of what they import from their own surroundings.
 
     That is: modules of the same package, and modules that lie in the same folder unless it is one
@@ -193,7 +193,7 @@ def _find(name: str) -> ModuleSpec | None:
     return found
 
 
-def parsed(source: str | bytes, name: str = "<unknown>") -> ast.Module:
+def parse_source(source: str | bytes, name: str = "<unknown>") -> ast.Module:
     """The syntax tree of a source; one thread at a time, for CPython loses count among several.
 
     Raises:
@@ -206,7 +206,7 @@ def parsed(source: str | bytes, name: str = "<unknown>") -> ast.Module:
 def _imports(path: Path, package: str) -> list[str]:
     """Everything that a source file may import, absolute; more than it does, never less."""
     try:
-        tree = parsed(path.read_bytes())
+        tree = parse_source(path.read_bytes())
     except (SyntaxError, ValueError, RecursionError, OSError):
         return []  # importing it says why
     out: list[str] = []
@@ -323,7 +323,7 @@ def _limited_thread(seconds: float) -> Iterator[None]:
 
 
 @contextmanager
-def contained(what: str, passing: Passing = nothing, seconds: float = 0.0) -> Iterator[None]:
+def contain(what: str, passing: Passing = nothing, seconds: float = 0.0) -> Iterator[None]:
     """Run code that does not come with the package.
 
     Args:
@@ -353,7 +353,7 @@ def contained(what: str, passing: Passing = nothing, seconds: float = 0.0) -> It
     except (SystemExit, _Ended) as stop:
         how = "os._exit" if isinstance(stop, _Ended) else "sys.exit"
         code = stop.args[0] if stop.args else ""
-        where = last_place(stop)
+        where = find_last_place(stop)
         raise ConfigError(
             f"{where}: {what} called {how}({code}), which would have ended the audit without a "
             "result. Code that an audit runs must return, or raise an error."
@@ -361,12 +361,12 @@ def contained(what: str, passing: Passing = nothing, seconds: float = 0.0) -> It
     except (VflsecError, KeyboardInterrupt):
         raise
     except BaseException as error:  # one that is no Exception, too
-        where = place_of(error)
+        where = find_place(error)
         if not where or passing(error):
             raise
         raise ConfigError(
-            f"{where}: {what} failed: {said(error)}. This is code of yours or of a plug-in; "
-            "correct it there."
+            f"{where}: {what} failed: {describe_error(error)}. This is code of yours or of a "
+            "plug-in; correct it there."
         ) from error
     finally:
         if os.getpid() != pid:
@@ -384,10 +384,10 @@ def _folder_now() -> str:
         return ""
 
 
-def guard(code: int) -> None:
+def guard_exit(code: int) -> None:
     """End this process with `code` if ``os._exit`` is called where nobody expects it.
 
-    For a thread that code from elsewhere has left running; :func:`contained` tells calls in place.
+    For a thread that code from elsewhere has left running; :func:`contain` tells calls in place.
     """
     pid = os.getpid()
 
@@ -400,7 +400,7 @@ def guard(code: int) -> None:
     os._exit = ended  # type: ignore[assignment]
 
 
-def seal(code: int) -> None:
+def seal_exit(code: int) -> None:
     """From now on this process ends with `code`, whatever exit handlers of others call.
 
     A signal that asks it to end does so at once: there is nothing left to do in order.
@@ -413,7 +413,7 @@ def seal(code: int) -> None:
     os._exit = lambda status=0: _EXIT(code if os.getpid() == pid else status)  # type: ignore
 
 
-def place_of(error: BaseException) -> str:
+def find_place(error: BaseException) -> str:
     """``FILE:LINE`` of the code from elsewhere in which this was raised; "" if none took part."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
@@ -426,7 +426,7 @@ def place_of(error: BaseException) -> str:
     return places[-1] if places else ""
 
 
-def said(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Kind and message of an error on one line of bounded length."""
     try:
         text = " ".join(str(error)[:2000].split())
@@ -443,7 +443,7 @@ def _frames(trace: TracebackType | None) -> Iterator[tuple[Any, int]]:
         trace = trace.tb_next
 
 
-def attempted(
+def attempt_call(
     call: Callable[[], T], what: str, seconds: float = 0.0, passing: Passing = nothing
 ) -> tuple[T | None, str]:
     """What `call` returns, and ""; or None, and what went wrong in one sentence.
@@ -451,17 +451,17 @@ def attempted(
     Errors that are `passing` are raised.
     """
     try:
-        with contained(what, passing, seconds), warnings.catch_warnings():
+        with contain(what, passing, seconds), warnings.catch_warnings():
             return call(), ""
     except VflsecError as error:
         return None, str(error)
     except Exception as error:
         if passing(error):
             raise
-        return None, said(error)
+        return None, describe_error(error)
 
 
-def last_place(error: BaseException) -> str:
+def find_last_place(error: BaseException) -> str:
     """``FILE:LINE`` of the innermost call that is neither here nor in the standard library."""
     skipped = (__file__, sysconfig.get_path("stdlib"), "<")
     places = [

@@ -27,8 +27,8 @@ from typing import Any, TypeVar
 
 from vflsec.core import check
 from vflsec.errors import ConfigError, MissingDependencyError, VflsecError
-from vflsec.plugins.entry_points import modules_of
-from vflsec.plugins.loading import contained, parsed, said, source_key
+from vflsec.plugins.entry_points import find_modules
+from vflsec.plugins.loading import contain, describe_error, hash_source, parse_source
 from vflsec.specs import digest
 
 __all__ = [
@@ -80,7 +80,7 @@ class Entry:
         Raises:
             ConfigError: its source has changed since this process imported it.
         """
-        source = source_key([self.module])
+        source = hash_source([self.module])
         return source and digest([self.package, source])
 
     @property
@@ -105,15 +105,15 @@ class Entry:
         return _load(self.kind, self.name, self.module, str(self.path))
 
 
-def _told(error: BaseException) -> bool:
+def _is_import_error(error: BaseException) -> bool:
     return isinstance(error, SyntaxError | ImportError)
 
 
 @cache
 def _load(kind: str, name: str, module: str, path: str) -> type:
-    source_key([module])  # from here on it is known as code from elsewhere
+    hash_source([module])  # from here on it is known as code from elsewhere
     try:
-        with contained(f"importing {kind} {name!r}", _told):
+        with contain(f"importing {kind} {name!r}", _is_import_error):
             loaded = importlib.import_module(module)
     except VflsecError:
         raise
@@ -125,7 +125,8 @@ def _load(kind: str, name: str, module: str, path: str) -> type:
         ) from error
     except Exception as error:
         raise ConfigError(
-            f"{path}: {kind} {name!r} cannot be imported: {said(error)}. Correct that file."
+            f"{path}: {kind} {name!r} cannot be imported: {describe_error(error)}. "
+            "Correct that file."
         ) from error
     found = [
         v
@@ -145,7 +146,7 @@ def _load(kind: str, name: str, module: str, path: str) -> type:
 def _read(path: Path, changed_ns: int) -> tuple[str, tuple[str, ...], str]:
     """Docstring, ``ALIASES`` and ``FAMILY`` of a file; one that is not Python stops no list."""
     try:
-        tree = parsed(path.read_text(encoding="utf-8"), str(path))
+        tree = parse_source(path.read_text(encoding="utf-8"), str(path))
     except (SyntaxError, UnicodeDecodeError, ValueError) as error:
         return f"Broken: {path} is not Python ({error}).", (), ""
     aliases: tuple[str, ...] = ()
@@ -251,7 +252,7 @@ class Registry:
         return [self._entry(stem, f"{self.package}.{stem}", path) for stem, path in stems]
 
     def _foreign(self) -> list[Entry]:
-        return [self._entry(*found) for found in modules_of(self.group)]
+        return [self._entry(*found) for found in find_modules(self.group)]
 
     def _entry(self, name: str, module: str, path: Path, package: str = "") -> Entry:
         doc, aliases, family = _read(path, path.stat().st_mtime_ns)
@@ -289,7 +290,7 @@ class Registry:
         """
         cls = self.get(name)
         given = dict(params or {})
-        known = parameters(cls)
+        known = list_parameters(cls)
         for key, value in given.items():
             if key not in known:
                 raise ConfigError(
@@ -305,7 +306,7 @@ class Registry:
         ]
         if missing:
             raise ConfigError(f"{self.kind} {name!r} needs the parameter {missing[0]!r}.")
-        with contained(f"making {self.kind} {name!r}"):
+        with contain(f"making {self.kind} {name!r}"):
             made = cls(**given)
             if self.kind == "attack":
                 made.check_declared()
@@ -315,7 +316,7 @@ class Registry:
 _hints = cache(typing.get_type_hints)
 
 
-def parameters(cls: type) -> dict[str, inspect.Parameter]:
+def list_parameters(cls: type) -> dict[str, inspect.Parameter]:
     """The hyper-parameters of a registered class: its dataclass fields."""
     hints = _hints(cls)
     out = {}
@@ -331,9 +332,9 @@ def parameters(cls: type) -> dict[str, inspect.Parameter]:
     return out
 
 
-def problems(cls: type, given: Mapping[str, Any]) -> dict[str, str]:
+def find_problems(cls: type, given: Mapping[str, Any]) -> dict[str, str]:
     """What is wrong with hyper-parameters, by key: unknown names and wrong types, all of them."""
-    known = parameters(cls)
+    known = list_parameters(cls)
     out = {}
     for key, value in given.items():
         if key not in known:

@@ -105,7 +105,7 @@ def section(name: str) -> str:
     entry = registry.defenses.entry(name)
     rows = [
         f"- `{key}` = `{parameter.default!r}`"
-        for key, parameter in registry.parameters(entry.load()).items()
+        for key, parameter in registry.list_parameters(entry.load()).items()
     ]
     doc = re.sub(r"``([^`]+)``", r"`\1`", entry.doc.strip())
     doc = "\n".join(

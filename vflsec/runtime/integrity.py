@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from vflsec.errors import VflsecError
-from vflsec.plugins.loading import said
+from vflsec.plugins.loading import describe_error
 
 __all__ = ["EDITED", "damage_unless"]
 
@@ -36,4 +36,4 @@ def damage_unless(
     except Exception as error:
         if sealed():
             raise
-        raise damaged(f"it cannot be read as results: {said(error)}") from error
+        raise damaged(f"it cannot be read as results: {describe_error(error)}") from error

@@ -24,7 +24,7 @@ def _algorithm(name: str) -> tuple[Algorithm, dict[str, Any]]:
     cls: Any = registry.algorithms.get(name)
     settings = dict(cls.world)
     world = settings.pop("task", {})
-    known = registry.parameters(cls)
+    known = registry.list_parameters(cls)
     quick = {"epochs": 3, "batch_size": 32}
     return cls(**{k: v for k, v in quick.items() if k in known} | settings), world
 
@@ -100,7 +100,7 @@ def algorithm_learns(name: str) -> None:
     world = {"signal": 4.0, **settings.pop("task", {})}
     settings = {k: v for k, v in settings.items() if k not in ("epochs", "pretrain_epochs")}
     quick = {"epochs": 25, "batch_size": 32, "lr": 1e-2}
-    known = registry.parameters(cls)
+    known = registry.list_parameters(cls)
     algorithm = cls(**{k: v for k, v in quick.items() if k in known} | settings)
     trained = train(algorithm, small_stack([0, 1], **world), [0, 1])
     rows = trained.fed.stack.rows("test")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from vflsec.runtime.file_locks import LOCKS, lock, unlock
 
-__all__ = ["RAW", "Claim", "alone", "recording"]
+__all__ = ["RAW", "Claim", "lock_folder", "recording"]
 
 RAW = re.compile(r"raw-([0-9]{4})-(d[0-9]+-f[248])\.arrows")
 """Names of segments: number of the process that wrote it, width and number type."""
@@ -84,7 +84,7 @@ def recording(folder: Path, *, here: bool = True) -> bool:
 
 
 @contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """One process at a time, for what several of one trace write at their ends."""
     file = os.open(folder, os.O_RDONLY) if LOCKS else -1
     try:

@@ -18,8 +18,19 @@ from vflsec.errors import TraceError
 from vflsec.trace.limits import Limits, open_file
 
 __all__ = [
-    "AMOUNTS", "KNOWN", "LABELS", "MESSAGES", "ROWS", "STORES", "Stored", "batches", "tensors",
-    "values", "vectors", "write_table", "writer",
+    "AMOUNTS",
+    "KNOWN",
+    "LABELS",
+    "MESSAGES",
+    "ROWS",
+    "STORES",
+    "Stored",
+    "as_values",
+    "build_tensor_schema",
+    "build_vector_schema",
+    "open_writer",
+    "read_batches",
+    "write_table",
 ]  # fmt: skip
 
 STORES = {"f2": np.float16, "f4": np.float32, "f8": np.float64}
@@ -77,25 +88,25 @@ def _list(stored: Stored) -> pa.DataType:
 
 
 @lru_cache(maxsize=64)
-def tensors(stored: Stored) -> pa.Schema:
+def build_tensor_schema(stored: Stored) -> pa.Schema:
     """One row for each sample of each message: ``msg``, ``pos``, ``row`` (null = unknown)."""
     return pa.schema(
         [("msg", pa.int64()), ("pos", pa.int32()), ("row", pa.int64()), ("value", _list(stored))]
     )
 
 
-def vectors(stored: Stored) -> pa.Schema:
+def build_vector_schema(stored: Stored) -> pa.Schema:
     """One row for each sample: its row id and its numbers."""
     return pa.schema([("row", pa.int64()), ("value", _list(stored))])
 
 
-def values(x: NDArray[Any], stored: Stored) -> pa.Array:
+def as_values(x: NDArray[Any], stored: Stored) -> pa.Array:
     """(n, width) numbers as an Arrow array."""
     flat = np.ascontiguousarray(x, dtype=stored.numpy).reshape(-1)
     return pa.FixedSizeListArray.from_arrays(pa.array(flat), stored.width)
 
 
-def writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+def open_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
     """Uncompressed and with page checksums, which readers of a trace insist on."""
     return pq.ParquetWriter(
         path, schema, compression="NONE", use_dictionary=_texts(schema), write_statistics=False,
@@ -109,7 +120,7 @@ def write_table(path: Path, schema: pa.Schema, columns: dict[str, Any]) -> int:
         c if isinstance(c, pa.Array) else pa.array(c, f.type)
         for f, c in ((f, columns[f.name]) for f in schema)
     ]
-    with writer(path, schema) as out:
+    with open_writer(path, schema) as out:
         out.write_table(pa.Table.from_arrays(arrays, schema=schema))
     return len(arrays[0])
 
@@ -118,7 +129,7 @@ def _texts(schema: pa.Schema) -> list[str]:
     return [f.name for f in schema if pa.types.is_string(f.type)]
 
 
-def batches(
+def read_batches(
     folder: Path, name: str, schema: pa.Schema, limits: Limits, row_bytes: int = 256
 ) -> Iterator[pa.RecordBatch]:
     """The row groups of a Parquet file, each checked before it is decoded.

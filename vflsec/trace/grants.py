@@ -18,11 +18,11 @@ from vflsec.trace.columns import (
     KNOWN,
     ROWS,
     Stored,
-    batches,
-    values,
-    vectors,
+    as_values,
+    build_vector_schema,
+    open_writer,
+    read_batches,
     write_table,
-    writer,
 )
 from vflsec.trace.limits import Limits
 
@@ -46,7 +46,7 @@ def granted_in(folder: Path) -> str:
     """:func:`grant_of` the labelled rows that :func:`write_known` wrote there, '' of none."""
     for name, form in (("known.parquet", KNOWN), ("known-values.parquet", AMOUNTS)):
         if (folder / name).exists():
-            found = pa.Table.from_batches(batches(folder, name, form, Limits()), form)
+            found = pa.Table.from_batches(read_batches(folder, name, form, Limits()), form)
             return grant_of(found["row"].to_numpy(), found["y"].to_numpy())
     return ""
 
@@ -58,11 +58,11 @@ def _vectors(folder: Path, stem: str, rows: Tensor, x: Tensor) -> None:
     stored = Stored(flat.shape[1], store)
     ids = rows.cpu().numpy()
     step = max(1, _CHUNK // stored.row_bytes)
-    with writer(folder / f"{stem}-{store}.parquet", vectors(stored)) as out:
+    with open_writer(folder / f"{stem}-{store}.parquet", build_vector_schema(stored)) as out:
         for at in range(0, max(1, len(ids)), step):
             part = slice(at, at + step)
-            arrays = [pa.array(ids[part], pa.int64()), values(flat[part], stored)]
-            table = pa.Table.from_arrays(arrays, schema=vectors(stored))
+            arrays = [pa.array(ids[part], pa.int64()), as_values(flat[part], stored)]
+            table = pa.Table.from_arrays(arrays, schema=build_vector_schema(stored))
             out.write_table(table, row_group_size=max(1, len(table)))
 
 

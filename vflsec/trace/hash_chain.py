@@ -16,7 +16,7 @@ import torch
 from torch import fx, nn
 from torch.nn import functional
 
-__all__ = ["Link", "chain", "nested", "unwrapped"]
+__all__ = ["Link", "find_chain", "nest_layers", "unwrap"]
 
 Link = tuple[str, nn.Module]
 """Where a layer stands in its module ('' of a function), and the layer."""
@@ -33,14 +33,14 @@ _FUNCTIONS: dict[Any, Callable[..., nn.Module]] = {
 _IGNORED = ("inplace", "training")  # how, and not what is computed in evaluation
 
 
-def unwrapped(module: nn.Module) -> nn.Module:
+def unwrap(module: nn.Module) -> nn.Module:
     """The module in the wrappers that torch puts around one."""
     while inner := _WRAPPERS.get(type(module).__name__):
         module = getattr(module, inner)
     return module
 
 
-def chain(module: nn.Module) -> list[Link] | None:
+def find_chain(module: nn.Module) -> list[Link] | None:
     """The layers of `module` in the order in which rows pass them; None if it is no chain."""
     layers = dict(module.named_modules())
     links: list[Link] = []
@@ -48,7 +48,7 @@ def chain(module: nn.Module) -> list[Link] | None:
     sizes: set[fx.Node] = set()
     try:
         # what it draws is not drawn from the loop's, and what it keeps it forgets
-        with torch.random.fork_rng(devices=[]), _as_it_was(module):
+        with torch.random.fork_rng(devices=[]), _restore(module):
             nodes = list(fx.Tracer().trace(module).nodes)
     except Exception:  # somebody's forward pass, which may do anything to what holds no numbers
         return None
@@ -58,10 +58,10 @@ def chain(module: nn.Module) -> list[Link] | None:
         if node.op == "placeholder" and last is None:
             last = node
             continue
-        if node.op != "placeholder" and node.args and _of_size(node, last, sizes):
+        if node.op != "placeholder" and node.args and _is_size(node, last, sizes):
             sizes.add(node)
             continue
-        link = _link(node, last, sizes, layers)
+        link = _find_link(node, last, sizes, layers)
         if link is None:
             return None
         links.append(link)
@@ -70,7 +70,7 @@ def chain(module: nn.Module) -> list[Link] | None:
 
 
 @contextlib.contextmanager
-def _as_it_was(module: nn.Module) -> Iterator[None]:
+def _restore(module: nn.Module) -> Iterator[None]:
     """Give a module its attributes and the numbers of its buffers back."""
     held = [(vars(m), dict(vars(m))) for m in module.modules()]
     buffers = [(b, b.clone()) for b in module.buffers()]
@@ -85,7 +85,7 @@ def _as_it_was(module: nn.Module) -> Iterator[None]:
                 buffer.copy_(values)
 
 
-def _of_size(node: fx.Node, last: fx.Node | None, sizes: set[fx.Node]) -> bool:
+def _is_size(node: fx.Node, last: fx.Node | None, sizes: set[fx.Node]) -> bool:
     """Whether a node is a size of what came before it, as ``x.view(x.size(0), -1)`` takes."""
     first, rest = node.args[0], tuple(node.args[1:])
     return bool(
@@ -95,7 +95,7 @@ def _of_size(node: fx.Node, last: fx.Node | None, sizes: set[fx.Node]) -> bool:
     )
 
 
-def _link(
+def _find_link(
     node: fx.Node, last: fx.Node | None, sizes: set[fx.Node], layers: Mapping[str, nn.Module]
 ) -> Link | None:
     """One step; None if it takes anything but what came before it and constants."""
@@ -126,13 +126,13 @@ def _find_layer(target: Any, rest: tuple[Any, ...], named: Mapping[str, Any]) ->
         return None
 
 
-def nested(
+def nest_layers(
     links: Sequence[Link], describe: Callable[[nn.Module], dict[str, Any] | None]
 ) -> dict[str, Any] | None:
     """Links as nested layers whose weights keep their names; None if one is not known.
 
     Args:
-        links: of :func:`chain`.
+        links: of :func:`find_chain`.
         describe: of a layer, or None.
     """
     children: dict[str, Any] = {}
@@ -152,7 +152,7 @@ def nested(
             if set(heads[at:end]) - {head, ""}:
                 return None
             inner = [(n.partition(".")[2], m) for n, m in links[at:end]]
-            found = nested(inner, describe)
+            found = nest_layers(inner, describe)
         if found is None or head in children:
             return None
         children[head] = found

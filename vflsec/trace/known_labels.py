@@ -12,10 +12,10 @@ from vflsec.core.view import Known
 from vflsec.errors import TraceError
 from vflsec.trace.observer_reader import Observer
 
-__all__ = ["granted", "same_samples"]
+__all__ = ["find_same_samples", "read_granted"]
 
 
-def granted(observers: Sequence[Observer]) -> Known | None:
+def read_granted(observers: Sequence[Observer]) -> Known | None:
     """What observers who put together what they know were granted, in order; None if nothing.
 
     Raises:
@@ -42,7 +42,7 @@ def granted(observers: Sequence[Observer]) -> Known | None:
     return out
 
 
-def same_samples(
+def find_same_samples(
     own: Mapping[str, tuple[Tensor, Tensor] | None], who: Sequence[str], known: Known | None
 ) -> Tensor:
     """Row ids that have, number for number, the columns of a known row: that sample by another id.

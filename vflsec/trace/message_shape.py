@@ -16,12 +16,12 @@ from vflsec.trace.arrays import as_numbers
 from vflsec.trace.limits import NAME, Limits
 from vflsec.trace.writer import Plan
 
-__all__ = ["Lane", "array_of", "fits"]
+__all__ = ["Lane", "as_array", "check_shape"]
 
 _LIMITS = Limits()
 
 
-def fits(phase: str, shape: Sequence[int]) -> None:
+def check_shape(phase: str, shape: Sequence[int]) -> None:
     """Refuse at once what no reader would take."""
     if phase and not NAME.fullmatch(phase):
         raise check.fail("record: phase", "a name of letters, digits, '.', '_', '-'", phase)
@@ -50,7 +50,7 @@ class Lane(NamedTuple):
     down: tuple[str, str, str, str]
 
 
-def array_of(x: Tensor) -> NDArray[Any]:
+def as_array(x: Tensor) -> NDArray[Any]:
     """The numbers of a tensor, in its own memory where that can be."""
     if x.is_cpu and x.dtype != torch.bfloat16 and x.layout is torch.strided:
         return x.detach().numpy()  # type: ignore[no-any-return]

@@ -13,16 +13,24 @@ from numpy.typing import NDArray
 from vflsec.core.message_kinds import find_kinds
 from vflsec.trace.manifest import Have, Moment, ObserverInfo
 from vflsec.trace.message import Recorded, Route
-from vflsec.trace.seal import Passed, count_message, have_of
+from vflsec.trace.seal import Passed, count_message, describe_have
 
-__all__ = ["Late", "NotFinite", "Prints", "Unanswered", "Unread", "copies", "miscounted",
-           "not_whole"]  # fmt: skip
+__all__ = [
+    "Late",
+    "NotFinite",
+    "Prints",
+    "Unanswered",
+    "Unread",
+    "find_copies",
+    "find_gaps",
+    "find_miscounts",
+]  # fmt: skip
 
 _OF_ROWS = find_kinds(lambda kind: kind.has_rows)
 _OPEN = 64  # batches that may wait for their gradients at a time
 
 
-def not_whole(info: ObserverInfo, status: str) -> list[str]:
+def find_gaps(info: ObserverInfo, status: str) -> list[str]:
     """Why an observer's recording lacks messages that passed, a clause each; none if it is whole.
 
     Args:
@@ -50,7 +58,7 @@ def not_whole(info: ObserverInfo, status: str) -> list[str]:
     return found or ["nothing says that all that passed was recorded"]
 
 
-def miscounted(declared: Iterable[Have], there: Iterable[Have]) -> list[str]:
+def find_miscounts(declared: Iterable[Have], there: Iterable[Have]) -> list[str]:
     """Where messages that are there are not as many as an observer's description says.
 
     Args:
@@ -99,7 +107,9 @@ class Late:
         late = [
             f"{self.late} messages of phase {phase!r} came after the moment at which attacks look"
         ] if self.late else []  # fmt: skip
-        odd = miscounted(self.have, have_of(self.seen, ())) if sealed and self.last else []
+        odd = (
+            find_miscounts(self.have, describe_have(self.seen, ())) if sealed and self.last else []
+        )
         return [*late, *odd]
 
 
@@ -233,7 +243,9 @@ class Prints:
         self.of[way].add(form.digest())
 
 
-def copies(mine: Mapping[str, Prints], other: Mapping[str, Prints]) -> dict[str, tuple[int, int]]:
+def find_copies(
+    mine: Mapping[str, Prints], other: Mapping[str, Prints]
+) -> dict[str, tuple[int, int]]:
     """By observer of two traces, how many of the messages of the smaller one both have, and all.
 
     Only where that is more than half of them: no two trainings have so much in common.

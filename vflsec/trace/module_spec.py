@@ -17,9 +17,9 @@ from vflsec.core.view import Schema
 from vflsec.errors import TraceError
 from vflsec.nn.encoders import POOLINGS, Towers
 from vflsec.nn.models import TabularInput
-from vflsec.trace.hash_chain import chain, nested, unwrapped
+from vflsec.trace.hash_chain import find_chain, nest_layers, unwrap
 
-__all__ = ["build", "describe"]
+__all__ = ["build_module", "describe_module"]
 
 _ARGUMENTS: dict[type[nn.Module], tuple[str, ...]] = {
     nn.Linear: ("in_features", "out_features", "bias"),
@@ -45,8 +45,8 @@ _BY_NAME = {t.__name__: t for t in _ARGUMENTS}
 _MOST = 1 << 28  # weights of one layer
 
 
-def describe(module: nn.Module, schema: Schema | None = None) -> dict[str, Any] | None:
-    """What :func:`build` needs, as plain JSON values; None if some layer is not known here.
+def describe_module(module: nn.Module, schema: Schema | None = None) -> dict[str, Any] | None:
+    """What :func:`build_module` needs, as plain JSON values; None if some layer is not known here.
 
     A class of one's own is described if it is a chain of known layers
     (:mod:`vflsec.trace.hash_chain`).
@@ -55,27 +55,29 @@ def describe(module: nn.Module, schema: Schema | None = None) -> dict[str, Any] 
         module: to describe.
         schema: of the party's rows, for the layers that embed its categorical columns.
     """
-    module = unwrapped(module)
-    found = _described(module, schema)
+    module = unwrap(module)
+    found = _describe(module, schema)
     if found is not None:
         return found
-    links = chain(module)
-    made = None if links is None else nested(links, lambda layer: _described(layer, schema))
-    if made is None or _named(made) != set(module.state_dict()):
+    links = find_chain(module)
+    made = None if links is None else nest_layers(links, lambda layer: _describe(layer, schema))
+    if made is None or _name_weights(made) != set(module.state_dict()):
         return None  # or weights that its forward pass does not use
     return made
 
 
-def _named(layers: Mapping[str, Any]) -> set[str]:
+def _name_weights(layers: Mapping[str, Any]) -> set[str]:
     """Names of the weights of described layers."""
     if layers["layer"] == "Sequential":
         return {
-            f"{name}.{key}" for name, child in layers["children"].items() for key in _named(child)
+            f"{name}.{key}"
+            for name, child in layers["children"].items()
+            for key in _name_weights(child)
         }
     return set(_BY_NAME[layers["layer"]](**layers["arguments"]).state_dict())
 
 
-def _described(module: nn.Module, schema: Schema | None) -> dict[str, Any] | None:
+def _describe(module: nn.Module, schema: Schema | None) -> dict[str, Any] | None:
     """A module of the kinds that are known by name."""
     kind = type(module)
     if kind in (nn.Sequential, Towers):
@@ -88,7 +90,7 @@ def _described(module: nn.Module, schema: Schema | None) -> dict[str, Any] | Non
     if "bias" in arguments:
         arguments["bias"] = arguments["bias"] is not None
     plain = {k: list(v) if isinstance(v, tuple) else v for k, v in arguments.items()}
-    if _settings(kind(**arguments)) != _settings(module):
+    if _read_settings(kind(**arguments)) != _read_settings(module):
         return None  # built with arguments that are not kept here
     return {"layer": kind.__name__, "arguments": plain}
 
@@ -96,7 +98,7 @@ def _described(module: nn.Module, schema: Schema | None) -> dict[str, Any] | Non
 def _describe_container(module: nn.Module, schema: Schema | None) -> dict[str, Any] | None:
     children = {}
     for name, child in module.named_children():
-        found = _described(child, schema)
+        found = _describe(child, schema)
         if found is None:
             return None
         children[name] = found
@@ -107,22 +109,22 @@ def _describe_container(module: nn.Module, schema: Schema | None) -> dict[str, A
 def _describe_input(module: TabularInput, schema: Schema | None) -> dict[str, Any] | None:
     widths = {table.embedding_dim for table in module.tables}
     default = TabularInput(schema) if schema is not None else None
-    if default is not None and _shapes(default) == _shapes(module):
+    if default is not None and _read_shapes(default) == _read_shapes(module):
         return {"layer": "TabularInput", "width": None}
     return {"layer": "TabularInput", "width": widths.pop()} if len(widths) == 1 else None
 
 
-def _shapes(layer: TabularInput) -> list[Any]:
+def _read_shapes(layer: TabularInput) -> list[Any]:
     return [table.weight.shape for table in layer.tables]
 
 
-def _settings(layer: nn.Module) -> dict[str, Any]:
+def _read_settings(layer: nn.Module) -> dict[str, Any]:
     """All that a layer computes by but its weights, of which shapes count."""
     how = {k: v for k, v in vars(layer).items() if k[0] != "_" and k not in ("training", "inplace")}
     return how | {f"shape of {k}": v.shape for k, v in layer.state_dict().items()}
 
 
-def build(
+def build_module(
     layers: Mapping[str, Any], weights: Mapping[str, Tensor], schema: Schema, where: str
 ) -> nn.Module:
     """The described module with its weights, in eval mode.

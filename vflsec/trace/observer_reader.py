@@ -16,13 +16,22 @@ from torch import Tensor, nn
 from vflsec.core import check
 from vflsec.core.view import Known, Update
 from vflsec.errors import TraceError
-from vflsec.trace.columns import AMOUNTS, KNOWN, MESSAGES, ROWS, Stored, batches, tensors, vectors
+from vflsec.trace.columns import (
+    AMOUNTS,
+    KNOWN,
+    MESSAGES,
+    ROWS,
+    Stored,
+    build_tensor_schema,
+    build_vector_schema,
+    read_batches,
+)
 from vflsec.trace.manifest import Layout, ModelFile, Moment, ObserverInfo
 from vflsec.trace.message import Recorded, from_batch, read_fields
 from vflsec.trace.missing_rows import NotFinite
-from vflsec.trace.module_spec import build
-from vflsec.trace.pair_gradients import paired
-from vflsec.trace.seal import raw_of
+from vflsec.trace.module_spec import build_module
+from vflsec.trace.pair_gradients import pair_gradients
+from vflsec.trace.seal import find_segments
 from vflsec.trace.segment_reader import Torn, read_segments
 from vflsec.trace.trace_files import TraceFiles
 from vflsec.trace.weights import read_weights
@@ -69,12 +78,12 @@ class Observer:
             TraceError: damage, contradictions, or numbers that are not finite.
         """
         check.one_of("nonfinite", nonfinite, ("refuse", "drop"))
-        raw = raw_of(self.trace.files, self.name)
+        raw = find_segments(self.trace.files, self.name)
         sealed = self._has("messages.parquet")
         limits, where = self.trace.limits, f"view/{self.name}"
         if raw and not sealed:
             torn = Torn()
-            stream: Iterator[tuple[dict[str, Any], pa.RecordBatch | None]] = paired(
+            stream: Iterator[tuple[dict[str, Any], pa.RecordBatch | None]] = pair_gradients(
                 read_segments(self.trace.folder, raw, limits, torn)
             )
         else:
@@ -100,7 +109,7 @@ class Observer:
         path = self._path("messages.parquet")
         if not self._has("messages.parquet"):
             return True
-        for table in batches(self.trace.folder, path, MESSAGES, self.trace.limits):
+        for table in read_batches(self.trace.folder, path, MESSAGES, self.trace.limits):
             some = table.select(["kind", "receiver", "loss_reduction", "grad_scale"])
             for m in some.to_pylist():
                 said = m["grad_scale"] is not None and m["loss_reduction"] != "unknown"
@@ -115,7 +124,7 @@ class Observer:
         stored: dict[str, int] = {}
         if not self._has("messages.parquet"):
             return out
-        for table in batches(self.trace.folder, path, MESSAGES, self.trace.limits):
+        for table in read_batches(self.trace.folder, path, MESSAGES, self.trace.limits):
             some = table.select(["phase", "kind", "sender", "receiver", "n_rows", "store"])
             for m in some.to_pylist():
                 way = "sent" if m["sender"] == self.name else "received"
@@ -150,7 +159,7 @@ class Observer:
         cursors: dict[str, _Cursor] = {}
         expected = 0
         path = self._path("messages.parquet")
-        for table in batches(self.trace.folder, path, MESSAGES, self.trace.limits):
+        for table in read_batches(self.trace.folder, path, MESSAGES, self.trace.limits):
             for meta in table.to_pylist():
                 if meta["msg"] != expected:
                     raise TraceError(f"{path}: msg must count 0, 1, ..., got {meta['msg']!r:.20}.")
@@ -181,8 +190,12 @@ class Observer:
             if name not in self.trace.files:
                 raise TraceError(f"{name}: is missing; message {meta['msg']} has its rows there.")
             cursors[store] = _Cursor(
-                batches(
-                    self.trace.folder, name, tensors(stored), self.trace.limits, stored.row_bytes
+                read_batches(
+                    self.trace.folder,
+                    name,
+                    build_tensor_schema(stored),
+                    self.trace.limits,
+                    stored.row_bytes,
                 )
             )
         return cursors[store].take(meta["msg"])
@@ -192,7 +205,7 @@ class Observer:
         path = self._path(name)
         total = 0
         parts = []
-        for batch in batches(self.trace.folder, path, schema, self.trace.limits, row_bytes):
+        for batch in read_batches(self.trace.folder, path, schema, self.trace.limits, row_bytes):
             total += len(batch)
             if total > max(self.trace.manifest.rows, 1):
                 raise TraceError(
@@ -225,7 +238,7 @@ class Observer:
         stored = Stored.parse(f"d{width}-{kind}")
         if stored is None:
             raise TraceError(f"{self._path(name)}: its name must end in the number type, as -f4.")
-        found = self._table(name, vectors(stored), stored.row_bytes)
+        found = self._table(name, build_vector_schema(stored), stored.row_bytes)
         if found["value"].flatten().null_count:
             raise TraceError(f"{self._path(name)}: must hold no nulls.")
         flat = found["value"].flatten().to_numpy(zero_copy_only=False)
@@ -350,7 +363,7 @@ class Observer:
                 f"{where}: the layers of {entry.party}'s {entry.part} are not described in the "
                 "trace. Name its class (--model package.module:Name)."
             )
-        return build(entry.layers, weights, schema, where)
+        return build_module(entry.layers, weights, schema, where)
 
     def updates(self, moment: Moment) -> list[Update]:
         """Own recorded optimisation steps up to a moment."""

@@ -10,9 +10,9 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from vflsec.core.view import Schema
-from vflsec.trace.hash_chain import unwrapped
+from vflsec.trace.hash_chain import unwrap
 from vflsec.trace.manifest import ModelFile
-from vflsec.trace.module_spec import describe
+from vflsec.trace.module_spec import describe_module
 from vflsec.trace.weights import write_weights
 
 __all__ = ["OwnModel"]
@@ -35,7 +35,7 @@ class OwnModel:
         self, folder: Path, party: str, module: nn.Module,
         initial: Mapping[str, Tensor] | None, *, begun: bool,
     ) -> None:  # fmt: skip
-        self.folder, self.party, self.module = folder, party, unwrapped(module)
+        self.folder, self.party, self.module = folder, party, unwrap(module)
         if initial is not None and begun and _lives(initial, self.module):
             initial = None
             warnings.warn(
@@ -48,7 +48,7 @@ class OwnModel:
             initial = self.module.state_dict()
         place = self._place("initial")
         if initial is not None and not place.exists():  # of a run that goes on, the first one
-            write_weights(place, _bare(initial, self.module))
+            write_weights(place, _strip_names(initial, self.module))
 
     def _place(self, part: str) -> Path:
         return self.folder / f"model-train-{self.party}-{part}.safetensors"
@@ -56,7 +56,7 @@ class OwnModel:
     def saved(self, schema: Schema | None) -> list[ModelFile]:
         """Write the weights as they are now, and say which files there are."""
         write_weights(self._place("bottom"), self.module.state_dict())
-        layers = describe(self.module, schema)
+        layers = describe_module(self.module, schema)
         if layers is None:
             warnings.warn(
                 "vflsec.record: the layers of the model are not described in the trace, so name "
@@ -70,7 +70,7 @@ class OwnModel:
         ]  # fmt: skip
 
 
-def _bare(state: Mapping[str, Tensor], module: nn.Module) -> dict[str, Tensor]:
+def _strip_names(state: Mapping[str, Tensor], module: nn.Module) -> dict[str, Tensor]:
     """Weights by their names in the module, which may have a part that is called like a wrapper."""
     out, names = dict(state), module.state_dict().keys()
     while out and out.keys() != names and all(map(_PREFIX.match, out)):

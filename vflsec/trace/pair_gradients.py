@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-__all__ = ["paired"]
+__all__ = ["pair_gradients"]
 
 Found = tuple[dict[str, Any], pa.RecordBatch]
 
 
-def paired(stream: Iterable[Found]) -> Iterator[Found]:
+def pair_gradients(stream: Iterable[Found]) -> Iterator[Found]:
     """Messages as they come; gradients without a pair get it by phase, ends, step and micro step.
 
     Row ids of the embedding are then those of its gradient, if that came without and has as many

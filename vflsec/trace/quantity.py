@@ -10,7 +10,7 @@ from vflsec.core.quantity_questions import answers
 from vflsec.core.view import Facts, Known
 from vflsec.specs import QUESTIONS, asked
 
-__all__ = ["LEAST", "of_facts", "of_known", "standard"]
+__all__ = ["LEAST", "derive_facts", "derive_known", "standard"]
 
 LEAST = 10
 """Known values from which on a tenth of them is one: with fewer no question is asked."""
@@ -22,7 +22,7 @@ def standard(values: Tensor) -> Tensor:
     return (values - values.mean()) / sd if float(sd) > 0 else values * 0
 
 
-def of_known(known: Known, question: str) -> Known:
+def derive_known(known: Known, question: str) -> Known:
     """Known values as they are guessed, or answers to a question about them.
 
     Cut points are those of the known values: what the tails of all are, nobody granted.
@@ -33,7 +33,7 @@ def of_known(known: Known, question: str) -> Known:
     return Known(known.rows, answers(question, values, values), values)
 
 
-def of_facts(facts: Facts, known: Known | None, question: str) -> dict[str, Any]:
+def derive_facts(facts: Facts, known: Known | None, question: str) -> dict[str, Any]:
     """What changes in public facts where a question is asked."""
     few = 0 if known is None else len(known)
     why = "" if few >= LEAST else (

@@ -22,7 +22,7 @@ from vflsec.errors import ConfigError, ShapeError
 from vflsec.trace.arrays import Numbers, as_numbers
 from vflsec.trace.background_writer import Behind
 from vflsec.trace.batch_positions import Places
-from vflsec.trace.claims import alone, recording
+from vflsec.trace.claims import lock_folder, recording
 from vflsec.trace.grants import grant_of, granted_in, write_aux, write_known, write_own
 from vflsec.trace.limits import Limits, files_of
 from vflsec.trace.manifest import (
@@ -33,10 +33,10 @@ from vflsec.trace.manifest import (
     ObserverInfo,
     PublicFacts,
 )
-from vflsec.trace.message_shape import Lane, array_of, fits
+from vflsec.trace.message_shape import Lane, as_array, check_shape
 from vflsec.trace.own_model import OwnModel
 from vflsec.trace.recorder_inputs import Ids
-from vflsec.trace.seal import give_up, raw_of, seal
+from vflsec.trace.seal import find_segments, give_up, seal
 from vflsec.trace.segment_reader import Torn, read_segments
 from vflsec.trace.writer import Heading, Plan, Timing, Writer, begin
 
@@ -114,7 +114,7 @@ class Recording:
         here = self.writer.folder
         if self._bottom is not None:
             self.model(self._bottom)
-        with alone(here):
+        with lock_folder(here):
             if self.writer.info().moments:
                 return self  # of another process of this run, which described it
             layouts = {}
@@ -151,7 +151,7 @@ class Recording:
                 "record: known: the known rows or their labels are not those with which this "
                 "training began. Give the same rows, in the same order, and the same known."
             )
-        names = raw_of(files_of(self.folder, _LIMITS), self.party)
+        names = find_segments(files_of(self.folder, _LIMITS), self.party)
         for f, _ in read_segments(self.folder, names, _LIMITS, Torn()):
             key = (f["kind"], f["sender"], f["receiver"], f["phase"])
             self._have.setdefault(key, set()).add(f["epoch"])
@@ -223,7 +223,7 @@ class Recording:
         if lane is None or self.writer is None:
             lane = self._lane(key, z, peer, phase, name, listens)
         rows = self._rows("embedding", lane.n, ids)
-        x = array_of(z)
+        x = as_array(z)
         with self._lock:
             count = self._cuts.get(lane.counted, 0)
             self._cuts[lane.counted] = count + 1
@@ -248,7 +248,7 @@ class Recording:
                 strayed = False
                 part, taken = micro + taken * self.accumulation, taken + 1
                 timing = Timing(epoch, step, part, self._factor(), number)
-                self._put(lane.back, lane.down, array_of(gradient), rows, timing)
+                self._put(lane.back, lane.down, as_array(gradient), rows, timing)
 
             def past(_: Tensor) -> None:
                 """A gradient, perhaps of a loss of its own, before one has come back here."""
@@ -286,7 +286,7 @@ class Recording:
     def _lane(self, key: Any, z: Tensor, peer: str, phase: str, name: str, listens: bool) -> Lane:
         """What every cut of one shape and kind has in common; refuses what cannot be recorded."""
         other = self._other(peer)
-        fits(phase, z.shape)
+        check_shape(phase, z.shape)
         x = as_numbers(z)
         phase = phase or ("train" if listens else "eval")
         up = (other, self.party) if self.active else (self.party, other)
@@ -341,7 +341,7 @@ class Recording:
         """
         ends = (self.party, self._other(peer))
         numbers = as_numbers(x)
-        fits(phase, numbers.array.shape or (1,))
+        check_shape(phase, numbers.array.shape or (1,))
         n = len(numbers.array) if numbers.array.ndim else 0
         rows = self._rows(kind, n, ids)
         if self._left_out(epoch):
@@ -471,10 +471,10 @@ class Recording:
         later = self._resume and (failed or self._paused)
         stopped = (failed and not later) or writer.full
         try:
-            with alone(writer.folder):
+            with lock_folder(writer.folder):
                 self._describe(writer, whole=not (stopped or self._skipped))
             writer.close()
-            with alone(self.folder):
+            with lock_folder(self.folder):
                 views = [p for p in (self.folder / "view").iterdir() if p.is_dir()]
                 if stopped:
                     give_up(self.folder)

@@ -17,8 +17,16 @@ from vflsec.errors import ConfigError, ShapeError
 from vflsec.label import make_label
 from vflsec.trace.manifest import Claim
 
-__all__ = ["Ids", "amounts", "aux_columns", "claimed", "known_rows", "own_columns", "shares",
-           "whole"]  # fmt: skip
+__all__ = [
+    "Ids",
+    "amounts",
+    "aux_columns",
+    "check_whole",
+    "claimed",
+    "known_rows",
+    "own_columns",
+    "shares",
+]  # fmt: skip
 
 
 class Ids:
@@ -128,7 +136,9 @@ def _numbers(x: Tensor) -> NDArray[Any]:
     return array
 
 
-def whole(name: str, values: Any, n: int | None = None, remedy: str = "") -> NDArray[np.int64]:
+def check_whole(
+    name: str, values: Any, n: int | None = None, remedy: str = ""
+) -> NDArray[np.int64]:
     """(n,) whole numbers, in whatever type they come; a fraction is never cut off.
 
     Raises:
@@ -255,7 +265,7 @@ def known_rows(known: tuple[Any, Any] | None, ids: Ids, classes: int | None = No
         return Known(torch.from_numpy(rows), torch.from_numpy(values.copy()))
     most = "" if classes is None else f" to {classes - 1}"
     rule = f"Labels are class numbers from 0{most}; classes=1 says that they are a quantity."
-    labels = whole("record: labels of known rows", known[1], len(rows), rule)
+    labels = check_whole("record: labels of known rows", known[1], len(rows), rule)
     wrong = (labels < 0) | (labels >= (classes or np.iinfo(np.int64).max))
     if wrong.any():
         raise check.fail("record: labels of known rows", f"from 0{most}", int(labels[wrong][0]))

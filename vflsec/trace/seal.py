@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from vflsec.core.message_kinds import find_kinds
 from vflsec.errors import TraceError
 from vflsec.trace.claims import RAW, recording
-from vflsec.trace.columns import MESSAGES, Stored, tensors, writer
+from vflsec.trace.columns import MESSAGES, Stored, build_tensor_schema, open_writer
 from vflsec.trace.grants import write_targets
 from vflsec.trace.limits import Limits, files_of, open_file
 from vflsec.trace.manifest import (
@@ -35,11 +35,18 @@ from vflsec.trace.manifest import (
     load,
 )
 from vflsec.trace.message import Fields, Route, read_fields
-from vflsec.trace.pair_gradients import paired
+from vflsec.trace.pair_gradients import pair_gradients
 from vflsec.trace.segment_reader import Torn, read_segments
 
 __all__ = [
-    "Passed", "count_message", "digest", "give_up", "have_of", "raw_of", "seal", "write_seal",
+    "Passed",
+    "count_message",
+    "describe_have",
+    "digest",
+    "find_segments",
+    "give_up",
+    "seal",
+    "write_seal",
 ]  # fmt: skip
 
 _EVERY_ROW = find_kinds(lambda kind: kind.has_every_row)
@@ -47,7 +54,7 @@ _EVERY_ROW = find_kinds(lambda kind: kind.has_every_row)
 _GROUP = 8 << 20  # bytes of a row group, which is what a reader holds at once
 
 
-def raw_of(files: Iterable[str], observer: str) -> list[str]:
+def find_segments(files: Iterable[str], observer: str) -> list[str]:
     """The segments of an observer among a trace's files."""
     start = f"view/{observer}/"
     return [f for f in files if f.startswith(start) and RAW.fullmatch(f[len(start) :])]
@@ -128,7 +135,7 @@ def _seal_observer(
     ended: bool,
 ) -> dict[str, int]:  # fmt: skip
     here = folder / "view" / observer
-    names = raw_of(files, observer)
+    names = find_segments(files, observer)
     info_path = here / "observer.json"
     info = load(info_path.read_bytes(), ObserverInfo, f"view/{observer}/observer.json")
     if (here / "messages.parquet").exists():  # sealing was stopped on its last steps
@@ -136,7 +143,7 @@ def _seal_observer(
             (folder / name).unlink()
         return _counts(folder, observer)
     before = len(torn.notes)
-    stream = paired(read_segments(folder, names, limits, torn))
+    stream = pair_gradients(read_segments(folder, names, limits, torn))
     seen = _Seen(manifest.rows)
     read = _read(stream, manifest, observer, limits)
     rows, have, count, nonfinite = _write(here, observer, seen.watched(read))
@@ -149,7 +156,7 @@ def _seal_observer(
         for m in info.moments
     ]  # fmt: skip
     whole = (info.complete or ended) and len(torn.notes) == before
-    kept = have_of(have, info.have)
+    kept = describe_have(have, info.have)
     if ended and whole and not info.have:
         kept = [h.model_copy(update={"epochs": "all"}) for h in kept]
     update: dict[str, Any] = {
@@ -241,7 +248,7 @@ def _write(
     outs: dict[Stored, tuple[pq.ParquetWriter, list[pa.RecordBatch]]] = {}
     texts: list[dict[str, Any]] = []
     count = nonfinite = 0
-    with writer(here / "messages.parquet.tmp", MESSAGES) as messages:
+    with open_writer(here / "messages.parquet.tmp", MESSAGES) as messages:
         for found, batch in stream:
             count_message(have, found)
             texts.append({f.name: getattr(found, f.name) for f in MESSAGES} | {"msg": count})
@@ -253,7 +260,7 @@ def _write(
                 assert stored is not None
                 if stored not in outs:
                     path = here / f"tensors-{stored}.parquet.tmp"
-                    outs[stored] = (writer(path, tensors(stored)), [])
+                    outs[stored] = (open_writer(path, build_tensor_schema(stored)), [])
                 out, held = outs[stored]
                 plain = batch.column("value").flatten().to_numpy(zero_copy_only=False)
                 nonfinite += not np.isfinite(plain).all()
@@ -302,7 +309,7 @@ def count_message(have: dict[Route, Passed], found: Fields) -> None:
         entry.epochs.add(int(found.epoch))
 
 
-def have_of(seen: Mapping[Route, Passed], declared: Iterable[Have]) -> list[Have]:
+def describe_have(seen: Mapping[Route, Passed], declared: Iterable[Have]) -> list[Have]:
     """What is there: as counted, with what the recorder declared about completeness."""
     declared = list(declared)
     said = {h.route: h.epochs for h in declared}

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from vflsec.errors import TraceError
 from vflsec.trace.claims import RAW
-from vflsec.trace.columns import Stored, tensors
+from vflsec.trace.columns import Stored, build_tensor_schema
 from vflsec.trace.limits import Limits, open_file
 from vflsec.trace.segment_writer import META
 
@@ -66,11 +66,11 @@ def read_segments(
             "Raise Limits.segments if you trust them."
         )
     streams = [
-        _process(folder, process, sorted(by_process[process]), limits, torn)
+        _read_process(folder, process, sorted(by_process[process]), limits, torn)
         for process in sorted(by_process)
     ]
     numbers: list[dict[int, int]] = [{} for _ in streams]
-    merged = heapq.merge(*(_of(i, s) for i, s in enumerate(streams)), key=lambda found: found[0])
+    merged = heapq.merge(*(_stamp(i, s) for i, s in enumerate(streams)), key=lambda found: found[0])
     for count, (_, i, meta, batch) in enumerate(merged):
         if len(streams) == 1:
             yield meta, batch
@@ -84,7 +84,7 @@ def read_segments(
 Found = tuple[dict[str, Any], pa.RecordBatch]
 
 
-def _of(
+def _stamp(
     i: int, stream: Iterator[Found]
 ) -> Iterator[tuple[tuple[int, int], int, dict[str, Any], pa.RecordBatch]]:
     """Messages of process `i` with when they passed, which never runs backwards within it."""
@@ -95,10 +95,10 @@ def _of(
         yield (last, i), i, meta, batch
 
 
-def _process(
+def _read_process(
     folder: Path, process: int, names: list[str], limits: Limits, torn: Torn
 ) -> Iterator[Found]:
-    streams = [_segment(folder, n, limits, torn) for n in names]
+    streams = [_read_segment(folder, n, limits, torn) for n in names]
     merged = heapq.merge(*streams, key=lambda pair: pair[0]["msg"])
     for expected, (meta, batch) in enumerate(merged):
         if meta["msg"] != expected:
@@ -110,22 +110,22 @@ def _process(
         yield meta, batch
 
 
-def _segment(
+def _read_segment(
     folder: Path, name: str, limits: Limits, torn: Torn
 ) -> Iterator[tuple[dict[str, Any], pa.RecordBatch]]:
     match = RAW.fullmatch(name.rpartition("/")[2])
     stored = Stored.parse(match[2]) if match else None
     if stored is None or stored.width > limits.width:
         raise TraceError(f"{name}: rows are wider than the {limits.width} numbers that are read.")
-    schema, head = tensors(stored), b""
+    schema, head = build_tensor_schema(stored), b""
     with open_file(folder, name) as file:
         size = file.seek(0, 2)
         file.seek(0)
         while True:
-            frame = _frame(file, size, name, limits)
+            frame = _read_frame(file, size, name, limits)
             if frame is None:
                 within = file.tell() < size
-                if within or not _ended(file, size):
+                if within or not _has_ended(file, size):
                     torn.notes.append(f"{name}: ends within a message or without an end mark.")
                     torn.unended += torn.notes[-1:] if not within else []
                 return
@@ -144,16 +144,16 @@ def _segment(
                 continue
             if kind != _BATCH or not head:
                 raise TraceError(f"{name}: holds something that no recorder writes.")
-            yield _decode(head + raw, name, stored, limits)
+            yield _decode_batch(head + raw, name, stored, limits)
 
 
-def _ended(file: BinaryIO, size: int) -> bool:
+def _has_ended(file: BinaryIO, size: int) -> bool:
     """True if a stream's end mark stands at the end of the file."""
     file.seek(max(0, size - 8))
     return file.read(8) == b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
-def _frame(file: BinaryIO, size: int, name: str, limits: Limits) -> tuple[int, bytes] | None:
+def _read_frame(file: BinaryIO, size: int, name: str, limits: Limits) -> tuple[int, bytes] | None:
     """The next encapsulated message: (its type, its bytes); None at the end or a torn one."""
     start = file.tell()
     head = file.read(8)
@@ -170,7 +170,7 @@ def _frame(file: BinaryIO, size: int, name: str, limits: Limits) -> tuple[int, b
         file.seek(start)
         return None
     try:
-        kind, body, rows, compressed = _peek(meta)
+        kind, body, rows, compressed = _read_header(meta)
     except (struct.error, IndexError, ValueError):
         raise TraceError(f"{name}: is damaged at byte {start} (its metadata is none).") from None
     if compressed:
@@ -188,25 +188,25 @@ def _frame(file: BinaryIO, size: int, name: str, limits: Limits) -> tuple[int, b
     return kind, head + meta + file.read(body)
 
 
-def _peek(meta: bytes) -> tuple[int, int, int, bool]:
+def _read_header(meta: bytes) -> tuple[int, int, int, bool]:
     """(type, bytes of the body, rows, whether compressed) of a flatbuffer Message.
 
     Fields by position: Message (version, header_type, header, bodyLength, custom_metadata);
     RecordBatch (length, nodes, buffers, compression). Apache Arrow format, Message.fbs.
     """
     (root,) = struct.unpack_from("<I", meta, 0)
-    kind_at, header_at, body_at = (_field(meta, root, i) for i in (1, 2, 3))
+    kind_at, header_at, body_at = (_find_field(meta, root, i) for i in (1, 2, 3))
     kind = meta[kind_at] if kind_at else 0
     body = struct.unpack_from("<q", meta, body_at)[0] if body_at else 0
     if kind != _BATCH or not header_at:
         return kind, body, 0, False
     batch = header_at + struct.unpack_from("<I", meta, header_at)[0]
-    length_at, compression_at = _field(meta, batch, 0), _field(meta, batch, 3)
+    length_at, compression_at = _find_field(meta, batch, 0), _find_field(meta, batch, 3)
     rows = struct.unpack_from("<q", meta, length_at)[0] if length_at else 0
     return kind, body, rows, bool(compression_at)
 
 
-def _field(meta: bytes, table: int, index: int) -> int:
+def _find_field(meta: bytes, table: int, index: int) -> int:
     """Where a field of a flatbuffer table stands; 0 if it is left out."""
     vtable = table - struct.unpack_from("<i", meta, table)[0]
     if vtable < 0:
@@ -219,7 +219,7 @@ def _field(meta: bytes, table: int, index: int) -> int:
     return table + offset if offset else 0
 
 
-def _decode(
+def _decode_batch(
     data: bytes, name: str, stored: Stored, limits: Limits
 ) -> tuple[dict[str, Any], pa.RecordBatch]:
     try:

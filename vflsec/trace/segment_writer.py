@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from vflsec.trace.columns import Stored, tensors
+from vflsec.trace.columns import Stored, build_tensor_schema
 
 __all__ = ["META", "Segment"]
 
@@ -64,7 +64,7 @@ def _framed(
     stored: Stored, flat: NDArray[Any], rows: NDArray[np.int64] | None, number: int, text: bytes
 ) -> bytes:
     """One message as Arrow frames it."""
-    n, schema = len(flat), tensors(stored)
+    n, schema = len(flat), build_tensor_schema(stored)
     kind = schema.field("value").type
     columns = [
         _array(np.full(n, number, np.int64)),
@@ -88,7 +88,7 @@ def _array(x: NDArray[Any]) -> pa.Array:
 def _opening(stored: Stored) -> bytes:
     """What a stream begins with."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, tensors(stored)):
+    with pa.ipc.new_stream(sink, build_tensor_schema(stored)):
         pass
     return bytes(sink.getvalue()[: -len(_END)])
 

@@ -16,12 +16,12 @@ from typing import Any
 from vflsec.errors import TraceError
 from vflsec.trace.limits import Limits
 
-__all__ = ["validate_apart"]
+__all__ = ["validate_in_subprocess"]
 
 _ROOM = 4 << 30
 
 
-def validate_apart(
+def validate_in_subprocess(
     folder: str | Path,
     limits: Limits | None = None,
     *,

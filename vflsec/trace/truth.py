@@ -17,11 +17,19 @@ from vflsec.core.guess import Truth
 from vflsec.core.view import Schema
 from vflsec.errors import ConfigError, TraceError
 from vflsec.label import Classes, Quantity
-from vflsec.trace.columns import AMOUNTS, LABELS, Stored, batches, values, vectors, write_table
+from vflsec.trace.columns import (
+    AMOUNTS,
+    LABELS,
+    Stored,
+    as_values,
+    build_vector_schema,
+    read_batches,
+    write_table,
+)
 from vflsec.trace.grants import write_hidden
 from vflsec.trace.limits import NAME, Limits, files_of, read_bytes
 from vflsec.trace.manifest import Layout, TruthInfo, dump, load
-from vflsec.trace.recorder_inputs import amounts, whole
+from vflsec.trace.recorder_inputs import amounts, check_whole
 from vflsec.trace.seal import write_seal
 
 __all__ = ["Hidden", "read_hidden", "read_shares", "read_truth", "write_truth"]
@@ -63,7 +71,9 @@ def write_truth(
         ShapeError, ConfigError: not one entry for each row; labels or shares that are none.
     """
     base = Path(folder) / at
-    ids = whole("truth: rows", rows, remedy="They are places in 'rows' of the recording, from 0.")
+    ids = check_whole(
+        "truth: rows", rows, remedy="They are places in 'rows' of the recording, from 0."
+    )
     if len(np.unique(ids)) < len(ids):
         raise ConfigError("truth: rows must name every row once; some repeat.")
     y: NDArray[Any]
@@ -71,7 +81,7 @@ def write_truth(
         y = amounts("truth: labels", labels, len(ids))
     else:
         remedy = "Number classes from 0; -1 is no label. quantity=True says that they are numbers."
-        y = whole("truth: labels", labels, len(ids), remedy)
+        y = check_whole("truth: labels", labels, len(ids), remedy)
     if np.array_equal(np.unique(y), [-1, 1]) and not quantity:
         raise check.fail(
             "truth: labels", "class numbers from 0", "-1 and 1",
@@ -88,8 +98,8 @@ def write_truth(
         if q.ndim != 2 or len(q) != len(ids) or not (np.isfinite(q) & (q >= 0)).all():
             raise check.fail("truth: shares", f"({len(ids)}, C) numbers >= 0", q.shape)
         stored = Stored(q.shape[1], "f8")
-        wide = {"row": ids, "value": values(q, stored)}
-        counts[_SHARES] = write_table(base / _SHARES, vectors(stored), wide)
+        wide = {"row": ids, "value": as_values(q, stored)}
+        counts[_SHARES] = write_table(base / _SHARES, build_vector_schema(stored), wide)
     for party, (x, _) in held.items():
         write_hidden(base, party, torch.from_numpy(ids.copy()), x)
     if held or shares is not None:
@@ -144,7 +154,7 @@ def read_truth(folder: str | Path, limits: Limits | None = None) -> Truth:
     file, form = (_VALUES, AMOUNTS) if values else (_FILE, LABELS)
     if values and (base / _FILE).is_file():
         raise TraceError(f"{base}: holds {_FILE} and {_VALUES}; a label is of one kind.")
-    found = list(batches(base, file, form, limits, 32))
+    found = list(read_batches(base, file, form, limits, 32))
     if any(c.null_count for b in found for c in b.columns):
         none = "NaN" if values else "-1"
         raise TraceError(f"{base / file}: must hold no nulls; rows without a label have {none}.")
@@ -211,7 +221,7 @@ def read_hidden(folder: str | Path, limits: Limits | None = None) -> dict[str, H
 def _table(
     base: Path, name: str, stored: Stored, limits: Limits
 ) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    found = list(batches(base, name, vectors(stored), limits, stored.row_bytes))
+    found = list(read_batches(base, name, build_vector_schema(stored), limits, stored.row_bytes))
     rows = [b.column("row").to_numpy() for b in found]
     flat = [b.column("value").flatten().to_numpy(zero_copy_only=False) for b in found]
     ids = np.concatenate([*rows, np.empty(0, np.int64)]).astype(np.int64)

@@ -10,9 +10,9 @@ from typing import Any
 from vflsec.trace.limits import Limits
 from vflsec.trace.manifest import Have
 from vflsec.trace.message import Route
-from vflsec.trace.missing_rows import miscounted
+from vflsec.trace.missing_rows import find_miscounts
 from vflsec.trace.reader import Trace
-from vflsec.trace.seal import Passed, count_message, have_of
+from vflsec.trace.seal import Passed, count_message, describe_have
 
 __all__ = ["Report", "info", "validate"]
 
@@ -55,8 +55,8 @@ def validate(
             kinds[at].add((found.kind, found.sender))
             count += 1
         report.messages[name] = count
-        report.last_step[name] = _last(kinds)
-        _agrees(trace, name, seen, observer.info.have)
+        report.last_step[name] = _find_last(kinds)
+        _note_miscounts(trace, name, seen, observer.info.have)
         observer.own()
         observer.known()
         for split in observer.info.targets:
@@ -76,7 +76,7 @@ def validate(
     return report
 
 
-def _last(kinds: dict[tuple[str, Any, Any], set[tuple[str, str]]]) -> Any:
+def _find_last(kinds: dict[tuple[str, Any, Any], set[tuple[str, str]]]) -> Any:
     """The last training step with as many kinds of messages as the fullest of its phase."""
     full: dict[str, int] = defaultdict(int)
     for (phase, _, step), found in kinds.items():
@@ -87,10 +87,12 @@ def _last(kinds: dict[tuple[str, Any, Any], set[tuple[str, str]]]) -> Any:
     return (trained or whole)[-1] if whole else None
 
 
-def _agrees(trace: Trace, name: str, seen: dict[Route, Passed], declared: list[Have]) -> None:
+def _note_miscounts(
+    trace: Trace, name: str, seen: dict[Route, Passed], declared: list[Have]
+) -> None:
     if not trace.sealed:
         return
-    found = miscounted(declared, have_of(seen, []))
+    found = find_miscounts(declared, describe_have(seen, []))
     trace.notes += [f"{name}: {clause}." for clause in found]
 
 

@@ -20,15 +20,15 @@ from vflsec.errors import ThreatModelError, TraceError
 from vflsec.specs import AttackSpec
 from vflsec.trace import quantity
 from vflsec.trace.infer_epochs import Steps, numbered
-from vflsec.trace.known_labels import granted, same_samples
+from vflsec.trace.known_labels import find_same_samples, read_granted
 from vflsec.trace.manifest import Moment
-from vflsec.trace.missing_rows import Late, Prints, Unanswered, Unread, not_whole
+from vflsec.trace.missing_rows import Late, Prints, Unanswered, Unread, find_gaps
 from vflsec.trace.observer_reader import Observer
 from vflsec.trace.reader import Trace
 from vflsec.trace.row_alignment import Sent
 from vflsec.trace.traffic import Crossed
 
-__all__ = ["OURS", "Evidence", "lacking", "recorded", "wanted_keys"]
+__all__ = ["OURS", "Evidence", "find_lack", "find_wanted", "fold_messages"]
 
 _EVERY_ROW = find_kinds(lambda kind: kind.has_every_row)
 
@@ -37,7 +37,7 @@ OURS = "vflsec.train.export"
 """The adapter that writes our own simulations, of which views must be those of a live run."""
 
 
-def wanted_keys(attacks: Iterable[tuple[AttackSpec, Attack]]) -> list[Key]:
+def find_wanted(attacks: Iterable[tuple[AttackSpec, Attack]]) -> list[Key]:
     """What the attacks need to be folded while a trace is read, as for a live run."""
     found = {
         key
@@ -49,7 +49,7 @@ def wanted_keys(attacks: Iterable[tuple[AttackSpec, Attack]]) -> list[Key]:
     return sorted(found)
 
 
-def recorded(
+def fold_messages(
     trace: Trace,
     observers: Mapping[str, Observer],
     wanted: Sequence[Key],
@@ -93,18 +93,18 @@ def recorded(
                         continue
                     if not KINDS[message.kind].is_encrypted:  # of any size
                         where = f"view/{name}: message {found.fields.msg}"
-                        _one_shape(shapes, message, where)
+                        _check_shape(shapes, message, where)
                 ways = ("sent",) if message.sender == name else ("received",)
                 timed = found.fields.step is not None
                 recorder.add(message if timed else steps.timed(message), None, ways, timed=timed)
-        trace.lack(name, [*not_whole(observer.info, trace.manifest.status), *unread.clauses()])
+        trace.lack(name, [*find_gaps(observer.info, trace.manifest.status), *unread.clauses()])
         trace.lack(name, late.clauses(sealed=trace.sealed))
         trace.lack(name, [] if ours else [*sent.clauses(own.get(name)), *unanswered.clauses()])
         trace.prints[name], trace.crossed = prints, crossed.merge(trace.crossed)
     return recorder
 
 
-def _one_shape(
+def _check_shape(
     shapes: dict[tuple[str, ...], tuple[int, ...]], message: Message, where: str
 ) -> None:
     m, shape = message, tuple(message.tensor.shape[2:])
@@ -117,7 +117,7 @@ def _one_shape(
         )
 
 
-def _unread(kind: str, name: str, phase: str) -> str:
+def _describe_unread(kind: str, name: str, phase: str) -> str:
     """What the messages `name` in `Recorder.left_out` are."""
     first, again, turn = name.partition("#")
     which = f"that came for a row {turn} times in a step" if again else f"named {name!r}"
@@ -129,7 +129,7 @@ def _unread(kind: str, name: str, phase: str) -> str:
     )
 
 
-def _taken(x: Tensor, bottom: nn.Module | None) -> Tensor:
+def _match_dtype(x: Tensor, bottom: nn.Module | None) -> Tensor:
     """Columns in the number type of the model that takes them, as in the loop that was recorded."""
     types = (
         () if bottom is None else (p.dtype for p in bottom.parameters() if p.is_floating_point())
@@ -140,7 +140,7 @@ def _taken(x: Tensor, bottom: nn.Module | None) -> Tensor:
 V = TypeVar("V")
 
 
-class _Held(dict[str, V]):
+class _Recorded(dict[str, V]):
     """By party; asking for a party whose columns were not recorded is said in words."""
 
     def __missing__(self, party: str) -> V:
@@ -177,8 +177,8 @@ class Evidence:
         self.phase = first.moment(phase).phase
         self._values = trace.manifest.label.numeric
         self._own = {p: o.own() for p, o in self.observers.items()}
-        self.recorder = recorded(
-            trace, self.observers, wanted_keys(attacks), self.phase, nonfinite, self._own
+        self.recorder = fold_messages(
+            trace, self.observers, find_wanted(attacks), self.phase, nonfinite, self._own
         )
         self._uses = {
             spec.key: {
@@ -191,7 +191,7 @@ class Evidence:
             if any(n.kind == "prediction" for n in as_needs(attack.needs))
         }  # fmt: skip
         whos = dict.fromkeys(spec.adversary for spec, _ in attacks)
-        self._known = {who: granted([self.observers[p] for p in who]) for who in whos}
+        self._known = {who: read_granted([self.observers[p] for p in who]) for who in whos}
         self._twins: dict[tuple[str, ...], Tensor] = {}
         self._tables: dict[tuple[str, ...], dict[Key, Table]] = {}
         self._models: dict[tuple[str, str, str], nn.Module] = {}
@@ -232,14 +232,14 @@ class Evidence:
             )
         some = Known(found.rows[: spec.known_rows], found.labels[: spec.known_rows])
         self.trace.grant(some)
-        return quantity.of_known(some, spec.of_label) if self._values else some
+        return quantity.derive_known(some, spec.of_label) if self._values else some
 
     def twins(self, who: tuple[str, ...]) -> Tensor:
         """Ids of rows that have the very columns of a known row of `who`; of strangers' traces they
         are no rows to guess.
         """
         if who not in self._twins:
-            self._twins[who] = same_samples(self._own, who, self._known[who])
+            self._twins[who] = find_same_samples(self._own, who, self._known[who])
         return self._twins[who]
 
     def _aux(self, spec: AttackSpec) -> dict[str, tuple[Tensor, Tensor]] | None:
@@ -353,7 +353,7 @@ class Evidence:
         prior = next((s for p in mine if (s := self.observers[p].info.prior)), None)
         facts = moment.facts.facts(self.trace.manifest, self.phase)
         if spec.of_label:
-            facts = replace(facts, **quantity.of_facts(facts, known, spec.of_label))
+            facts = replace(facts, **quantity.derive_facts(facts, known, spec.of_label))
         return View(
             adversary=mine,
             columns=MappingProxyType(columns),
@@ -374,7 +374,9 @@ class Evidence:
         if mine not in self._tables:
             self._tables[mine] = self._made(self.recorder.tables(0, mine, self.phase))
             self.trace.unread |= self.recorder.left_out | self.recorder.passed
-            left = [_unread(kind, n, self.phase) for kind, n in sorted(self.recorder.left_out)]
+            left = [
+                _describe_unread(kind, n, self.phase) for kind, n in sorted(self.recorder.left_out)
+            ]
             for party in mine:
                 self.trace.lack(party, [*left, *self._elsewhere(party)])
         return self._tables[mine]
@@ -413,10 +415,10 @@ class Evidence:
         spec: AttackSpec,
         models: Mapping[str, Mapping[str, nn.Module]],
         others: Sequence[str],
-    ) -> tuple[_Held[Schema], _Held[Tensor], dict[str, Tensor]]:
+    ) -> tuple[_Recorded[Schema], _Recorded[Tensor], dict[str, Tensor]]:
         """(layout, own columns, which rows are held) by party."""
         mine = spec.adversary
-        schema, columns, present = _Held[Schema](), _Held[Tensor](), dict[str, Tensor]()
+        schema, columns, present = _Recorded[Schema](), _Recorded[Tensor](), dict[str, Tensor]()
         for p in mine:
             held = self._own[p]
             if held is None and spec.aux_rows:  # as of a server, which has none
@@ -424,7 +426,7 @@ class Evidence:
                 columns[p], present[p] = torch.zeros(n, 0), torch.ones(n, dtype=torch.bool)
                 schema[p] = Schema.numbers((0,))
             elif held is not None:
-                columns[p], present[p] = _taken(held[0], models[p].get("bottom")), held[1]
+                columns[p], present[p] = _match_dtype(held[0], models[p].get("bottom")), held[1]
                 schema[p] = self.observers[p].info.layouts[p].as_schema()
         layouts = self.observers[mine[0]].info.layouts
         if spec.aux_rows or spec.peer_model:
@@ -440,7 +442,7 @@ class Evidence:
         return {p: self._updates[p] for p in mine if self._updates[p]}
 
 
-def _lost(evidence: Evidence, spec: AttackSpec) -> str:
+def _describe_lost(evidence: Evidence, spec: AttackSpec) -> str:
     """What of own models and columns a trace does not have, and what would give it."""
     for p in spec.adversary:
         models = evidence.observers[p].moment(evidence.phase).models
@@ -494,7 +496,7 @@ _LACKS = {
 """By what an attack needs."""
 
 
-def lacking(evidence: Evidence, spec: AttackSpec, attack: Attack, view: View) -> tuple[str, str]:
+def find_lack(evidence: Evidence, spec: AttackSpec, attack: Attack, view: View) -> tuple[str, str]:
     """(status, reason) if the evidence does not allow the attack, else two empty strings.
 
     ``not-observable`` means that it was not recorded: nothing follows about safety.
@@ -512,7 +514,7 @@ def lacking(evidence: Evidence, spec: AttackSpec, attack: Attack, view: View) ->
         if lack is not None and lack.is_lacking(spec, view):
             reason = lack.reason
             if need.what == "model":
-                reason = reason.format(who=who, lost=_lost(evidence, spec))
+                reason = reason.format(who=who, lost=_describe_lost(evidence, spec))
             return lack.status, f"{spec.name} {reason}"
     if evidence.trace.manifest.classes is None and attack.target == "label":
         return "not-applicable", (

@@ -41,7 +41,7 @@ from vflsec.trace.manifest import (
     Run,
     Software,
 )
-from vflsec.trace.module_spec import describe
+from vflsec.trace.module_spec import describe_module
 from vflsec.trace.seal import seal
 from vflsec.trace.truth import write_truth
 from vflsec.trace.weights import write_weights
@@ -251,7 +251,7 @@ class Export:
         for part, module in made.items():
             name = f"model-{fed.phase}-{party}-{part}.safetensors"
             write_weights(folder / name, module.state_dict())
-            layers = describe(module, self.task.schema[party])
+            layers = describe_module(module, self.task.schema[party])
             out.append(ModelFile(party=party, part=part, file=name, layers=layers))
         return out
 

@@ -25,10 +25,10 @@ from vflsec.errors import ThreatModelError, TraceError
 from vflsec.nn.reduced_precision import stored
 from vflsec.specs import AttackSpec, CellSpec
 from vflsec.trace.limits import Limits
-from vflsec.trace.module_spec import build
+from vflsec.trace.module_spec import build_module
 from vflsec.trace.reader import Trace
 from vflsec.trace.truth import read_truth
-from vflsec.trace.views import recorded
+from vflsec.trace.views import fold_messages
 from vflsec.trace.weights import read_weights
 from vflsec.train.demand import Demand, list_recordings
 from vflsec.train.view_writer import ABOUT, alone_name
@@ -136,7 +136,7 @@ class KeptTraining:
         r, name = self.seeds.index(seed), alone_name(party)
         weights = read_weights(self.folders[r], name, Limits())
         schema = self.task(r).schema[party]
-        return build(self.lone[party], weights, schema, name).to(self.device)
+        return build_module(self.lone[party], weights, schema, name).to(self.device)
 
     def run(self) -> Iterator[KeptMoment]:
         """The moments after each audited phase."""
@@ -151,7 +151,7 @@ class KeptMoment:
         self.training, self.phase = training, phase
         self.observers = [{p: t.observer(p) for p in t.observers} for t in training.traces]
         self.recorders = [
-            recorded(trace, found, training.wanted, phase.name)
+            fold_messages(trace, found, training.wanted, phase.name)
             for trace, found in zip(training.traces, self.observers, strict=True)
         ]
 

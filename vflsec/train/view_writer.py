@@ -26,7 +26,7 @@ from vflsec.plugins import registry
 from vflsec.runtime.atomic_files import write_atomic
 from vflsec.specs import AttackSpec
 from vflsec.trace.manifest import ObserverInfo, PublicFacts, Run, load
-from vflsec.trace.module_spec import describe
+from vflsec.trace.module_spec import describe_module
 from vflsec.trace.truth import write_truth
 from vflsec.trace.weights import write_weights
 from vflsec.train.export import Export
@@ -184,7 +184,7 @@ class Keeper:
         if t.algorithm.encoder(t.fed, party, modules) is not None:
             return f"{party} has several towers, which are not kept"
         schema = t.stack.first.schema[party]
-        odd = [k for k, m in modules.items() if describe(m, schema) is None]
+        odd = [k for k, m in modules.items() if describe_module(m, schema) is None]
         if odd:
             return f"{party}'s {odd[0]} has layers that cannot be written"
         text = PublicFacts.of(facts).model_dump_json().encode()
@@ -238,7 +238,7 @@ class Keeper:
         out: dict[str, Any] = {}
         for party in self.training.stack.first.parties:
             bottom = self.training.alone(seed, (party,))
-            layers = bottom and describe(bottom, self.training.stack.first.schema[party])
+            layers = bottom and describe_module(bottom, self.training.stack.first.schema[party])
             if bottom is not None and layers is not None:
                 write_weights(part / alone_name(party), bottom.state_dict())
                 out[party] = layers

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from vflsec.core import check
 from vflsec.data.classes import labels
 from vflsec.data.dialect import Dialect
-from vflsec.data.features import features
+from vflsec.data.features import read_features
 from vflsec.data.read_table import parse_frame
 from vflsec.data.sets._parts import all_rows, digest
 from vflsec.data.sets._published import drawn_lines, first_of
@@ -79,7 +79,7 @@ class Avazu:
             names = (*CATEGORICAL[party], *NUMERIC[party])
             for column in names:
                 frame.column(column, "published")
-            found = features(frame, names, CATEGORICAL[party], NUMERIC[party])
+            found = read_features(frame, names, CATEGORICAL[party], NUMERIC[party])
             tables[party] = all_rows(found, names)
         y, class_names = labels(frame, "click")
         return Source("avazu", tables, "active", y, class_names, digest=digest(tables, y))

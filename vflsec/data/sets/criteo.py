@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from vflsec.core import check
 from vflsec.data.classes import labels
 from vflsec.data.dialect import Dialect
-from vflsec.data.features import features
+from vflsec.data.features import read_features
 from vflsec.data.read_table import parse_frame
 from vflsec.data.sets._parts import all_rows, digest
 from vflsec.data.sets._published import drawn_lines, first_of
@@ -63,8 +63,8 @@ class Criteo:
         header = ",".join(("label", *COUNTS, *CATEGORIES)).encode() + b"\n"
         frame = parse_frame(path, header + lines.replace(b"\t", b","), dialect=Dialect(",", "."))
         tables = {
-            "active": all_rows(features(frame, COUNTS, (), COUNTS), COUNTS),
-            "passive": all_rows(features(frame, CATEGORIES, CATEGORIES, ()), CATEGORIES),
+            "active": all_rows(read_features(frame, COUNTS, (), COUNTS), COUNTS),
+            "passive": all_rows(read_features(frame, CATEGORIES, CATEGORIES, ()), CATEGORIES),
         }
         y, class_names = labels(frame, "label")
         return Source("criteo", tables, "active", y, class_names, digest=digest(tables, y))

@@ -30,7 +30,7 @@ import numpy as np
 
 from vflsec.core import check
 from vflsec.core.rng import numpy_generator
-from vflsec.data.read_table import data_error, listed
+from vflsec.data.read_table import data_error, format_list
 from vflsec.data.sets._images import files_in, folders_in, natural, party_of, pictures, stamp
 from vflsec.data.sets._parts import party_names
 from vflsec.data.sets._published import find_files
@@ -88,7 +88,7 @@ class ModelNet:
             raise data_error(
                 "modelnet", f"folder {self.folder!r}",
                 f"hold a folder with train and test for each of {max(2, self.classes)} classes",
-                listed(names) if names else "none",
+                format_list(names) if names else "none",
                 f"Unpack the views from {SITE}, or lower `classes`.",
             )  # fmt: skip
         chosen = tuple(names[: self.classes] if self.classes else names)
