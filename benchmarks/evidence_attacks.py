@@ -32,7 +32,7 @@ from evidence_attacks_page import Cell, page
 
 from vflsec import __version__
 from vflsec.audit.change import least
-from vflsec.audit.controls import advantages
+from vflsec.audit.result_row import ResultRow, advantages
 from vflsec.core.task import Task
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
@@ -260,8 +260,8 @@ def figures(results: Sequence[CellResult], spec: AttackSpec, row: Row, column: s
     split = "test" if any(m.split == "test" for m in there) else "train"
     there = [m for m in there if m.split == split]
     gained = advantages(
-        {"seed": i, "metric": m.metric, "value": m.value, "chance": m.chance,
-         "controls": m.controls}
+        ResultRow("", "", "", None, metric=m.metric, seed=i, value=m.value, chance=m.chance,
+                  controls=m.controls)
         for i, m in enumerate(there)
     )[0]  # fmt: skip
     best = least(gained) if gained else ""

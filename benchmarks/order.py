@@ -32,8 +32,8 @@ for r, b, i, o, n in ((8, 64, 20, 64, 200), (32, 64, 37, 37, 100), (8, 512, 64, 
             torch.bmm(y.transpose(1, 2), x), torch.bmm(y, w)
         best = min(best, time.process_time() - start)
     took.append(best)
-from vflsec.nn.batch_invariance import apart
-print(json.dumps([took, apart()]))
+from vflsec.nn.batch_invariance import find_variant_layers
+print(json.dumps([took, find_variant_layers()]))
 """
 
 

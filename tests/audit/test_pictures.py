@@ -12,6 +12,7 @@ from printed import html
 
 from vflsec import load_scenario, run_audit
 from vflsec.audit.image_samples import beside, collected
+from vflsec.audit.record import AuditRecord
 from vflsec.audit.result import Audit
 from vflsec.config.problems import ScenarioError
 from vflsec.core.guess import Guess, Truth
@@ -60,14 +61,18 @@ def result(seed: int, phase: str, made: int) -> CellResult:
     return out
 
 
+def record_with(datasets: dict[str, str]) -> AuditRecord:
+    return AuditRecord("a", "", "", 0.95, (), datasets, {}, {}, {}, (), (), "cpu", {})
+
+
 def test_the_first_seed_after_the_last_phase_is_shown() -> None:
     results = [result(1, "pretrain", 10), result(1, "train", 20), result(2, "train", 30)]
     results[0].measures += results[1].measures
-    record = {"datasets": {f"audit:{r.key}": "digits" for r in results}}
+    record = record_with({f"audit:{r.key}": "digits" for r in results})
     (shown,) = collected(record, [results[0], results[2]])
     assert (shown["seed"], shown["phase"], shown["guess"]) == (1, "train", [[20]])
     assert (shown["defense"], shown["strength"], shown["attack"]) == ("iso", 1.0, "a")
-    assert list(collected({"datasets": {}}, results)) == []
+    assert list(collected(record_with({}), results)) == []
 
 
 def test_without_pictures_an_attack_keeps_its_identity() -> None:

@@ -183,8 +183,8 @@ def test_a_gate_sees_the_one_label_that_leaks_and_a_mean_does_not() -> None:
     assert row["low"] <= row["value"] + 1e-12
     assert row["high"] >= row["value"] - 1e-12
     (said,) = in_words([row])
-    assert "over 10 labels, norm by bank reaches a mean AUC of 0.55 against 0.50" in said
-    assert "most is told of d3: 1.00 against 0.50" in said
+    assert "over 10 labels, norm by bank reaches a mean AUC of 0.55 against 0.50" in said.text
+    assert "most is told of d3: 1.00 against 0.50" in said.text
     none, _ = ten(0.0)
     quiet = summarise(results_frame(none))
     (verdict,) = judge(quiet, [Gate(max=0.1)], at(quiet, live))
@@ -197,7 +197,7 @@ def test_a_label_without_a_figure_is_left_out_of_the_mean_and_said() -> None:
     (row,) = by_label(results_frame(lost), attacks, 0.95)
     assert (row["labels"], row["left_out"]) == (9, ["d7"])
     assert row["advantage"] == pytest.approx(0.2 / 9)
-    assert "9 labels (d7 left out)" in in_words([row])[0]
+    assert "9 labels (d7 left out)" in in_words([row])[0].text
     live = {f"norm(label={x})": Validation(True, "planted leak found") for x in TEN}
     summary = summarise(results_frame(lost))
     (verdict,) = judge(summary, [Gate(max=0.5)], at(summary, live))
@@ -261,10 +261,10 @@ def test_what_has_classes_only_says_so(tmp_path: Path, capsys: pytest.CaptureFix
     assert "drawn worlds have one label, and it has several" in text
     code, text = run(capsys, "audit", path, "--out", tmp_path / "o", "--keep-views")
     assert code == 2
-    assert "holds labels as classes, and there are several here" in text
+    assert "holds labels as classes, and there are several labels here" in text
     code, text = run(capsys, "trace", "record", path, "--out", tmp_path / "t")
     assert code == 2
-    assert "clinic: it has several labels; traces are recorded of one label" in text
+    assert "clinic: there are several labels; traces are recorded of one label" in text
     path.write_text(
         path.read_text().replace('"norm"\n', '"norm"\n[[defense]]\nname = "label_dp"\n')
     )

@@ -437,16 +437,16 @@ def test_workers_start_while_the_plan_is_made(
 _EARLY = """
 import sys
 from vflsec.cli import main as cli
-from vflsec.engine import pools
+from vflsec.engine import worker_pools
 
-class Early(pools.Processes):
+class Early(worker_pools.Processes):
     def warm(self):
         print(f"{self.workers} start", "torch" in sys.modules)
 
     def stop(self):
         print("stopped")
 
-pools.Processes = Early
+worker_pools.Processes = Early
 print(cli.main(sys.argv[1:]))
 """
 

@@ -215,10 +215,10 @@ def test_workers_end_with_the_process_that_asked_them(
 _LAST = """
 import signal, sys, time
 from vflsec.cli import main as cli
-from vflsec.plugins.loading import seal
+from vflsec.plugins.loading import seal_exit
 
 cli._end_in_order()
-seal(1)
+seal_exit(1)
 print("sealed", flush=True)
 try:
     time.sleep(60)

@@ -7,7 +7,7 @@ import sys
 
 CODE = '''
 import sys, threading, time
-from vflsec.plugins.loading import attempted
+from vflsec.plugins.loading import attempt_call
 
 def short():
     return 1
@@ -27,7 +27,7 @@ out = []
 
 def run():
     for what in {calls}:
-        out.append(attempted(what, "it", {limit}))
+        out.append(attempt_call(what, "it", {limit}))
     seen = []
     sys.setprofile(lambda *_: seen.append(1))
     short()  # a call looks for what was thrown

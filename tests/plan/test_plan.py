@@ -199,7 +199,7 @@ def test_every_kind_of_label_has_a_control_of_its_kind() -> None:
     assert kinds == {"quantity_gaussian": 1, "several_gaussian": 0, "control_gaussian": 2}
     assert len(controls) == 5  # classes and several labels balanced and rare
     assert all(g.attacks for g in controls.values())
-    told = record_of(load_scenario(sections), found, "cpu", 1, Path())["classes"]
+    told = record_of(load_scenario(sections), found, "cpu", 1, Path()).classes
     assert [told[n] for n in names] == [1, 0, 2, 10]
 
 
@@ -240,7 +240,7 @@ def test_the_positive_control_is_not_asked_for_a_column_of_the_tables(tmp_path: 
         "attribute(column=b)", "property(column=b, value=3)",
     ]  # fmt: skip
     assert [a.label for a in by["control"]] == ["attribute", "property"]
-    told = record_of(scenario, found, "cpu", 1, tmp_path)["planted_as"]
+    told = record_of(scenario, found, "cpu", 1, tmp_path).planted_as
     assert [told.get(a.key) for a in by["audit"]] == ["attribute", "property"]
 
 
@@ -268,7 +268,7 @@ def test_the_record_says_what_each_section_grants(tmp_path: Path) -> None:
     }
     scenario = load_scenario(sections)
     found = make_plan(scenario, load=two_worlds, try_out=False)
-    told = record_of(scenario, found, "cpu", 1, tmp_path)["grants"]
+    told = record_of(scenario, found, "cpu", 1, tmp_path).grants
     by_role = {
         role: [told.get(a.key) for g in found.groups if g.role == role for a in g.attacks]
         for role in ("audit", "control")

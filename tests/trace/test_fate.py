@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from vflsec.errors import ConfigError
-from vflsec.trace import finish
+from vflsec.trace import fate
 from vflsec.trace.reader import Trace
 
 N = 6
@@ -187,7 +187,7 @@ def found(folder: Path, party: str) -> list[Any]:
 
 def test_a_host(tmp_path: Path, layers: Any) -> None:
     guest, hosts = system(layers)
-    tap = finish.attach(hosts[1], tmp_path / "t", party="bank", rows=N, ids=batches)
+    tap = fate.attach(hosts[1], tmp_path / "t", party="bank", rows=N, ids=batches)
     steps(guest, hosts)
     for layer in (guest, *hosts):
         layer.eval()
@@ -211,7 +211,7 @@ def test_a_host(tmp_path: Path, layers: Any) -> None:
 def test_the_guest(tmp_path: Path, layers: Any) -> None:
     """The real sum adds in place; what was recorded is what came."""
     guest, hosts = system(layers)
-    tap = finish.attach(
+    tap = fate.attach(
         guest, tmp_path / "t", party="shop", hosts=("bank", "post"), rows=N, ids=batches, classes=2
     )
     steps(guest, hosts, 1)
@@ -233,7 +233,7 @@ def test_the_guest(tmp_path: Path, layers: Any) -> None:
 def test_recording_changes_nothing(tmp_path: Path, layers: Any) -> None:
     plain = steps(*system(layers))
     guest, hosts = system(layers)
-    tap = finish.attach(hosts[0], tmp_path / "t", party="bank", rows=N)
+    tap = fate.attach(hosts[0], tmp_path / "t", party="bank", rows=N)
     recorded = steps(guest, hosts)
     tap.close()
     after = steps(guest, hosts)
@@ -245,7 +245,7 @@ def test_recording_changes_nothing(tmp_path: Path, layers: Any) -> None:
 
 def test_rows_that_nobody_knows(tmp_path: Path, layers: Any) -> None:
     guest, hosts = system(layers, 1)
-    tap = finish.attach(hosts[0], tmp_path / "t", party="bank", rows=N)
+    tap = fate.attach(hosts[0], tmp_path / "t", party="bank", rows=N)
     steps(guest, hosts, 1)
     tap.close()
     got = found(tmp_path / "t", "bank")
@@ -256,12 +256,12 @@ def test_rows_that_nobody_knows(tmp_path: Path, layers: Any) -> None:
 def test_errors_are_one_sentence(tmp_path: Path, layers: Any) -> None:
     guest, hosts = system(layers)
     with pytest.raises(ConfigError, match="SSHE has not the methods"):
-        finish.attach(SSHE(), tmp_path / "t", party="bank", rows=N)
+        fate.attach(SSHE(), tmp_path / "t", party="bank", rows=N)
     with pytest.raises(ConfigError, match="hosts must be the names of the hosts"):
-        finish.attach(guest, tmp_path / "t", party="shop", rows=N)
+        fate.attach(guest, tmp_path / "t", party="shop", rows=N)
     with pytest.raises(ConfigError, match="ids must be one of"):
-        finish.attach(hosts[0], tmp_path / "t", party="bank", rows=N, ids="some")
-    finish.attach(guest, tmp_path / "t", party="shop", hosts=("bank",), rows=N)
+        fate.attach(hosts[0], tmp_path / "t", party="bank", rows=N, ids="some")
+    fate.attach(guest, tmp_path / "t", party="shop", hosts=("bank",), rows=N)
     with pytest.raises(ConfigError, match=r"2 hosts take part and 1 were named \(bank\)"):
         steps(guest, hosts, 1)
 
@@ -269,4 +269,4 @@ def test_errors_are_one_sentence(tmp_path: Path, layers: Any) -> None:
         def _send_fw_to_guest(self, x: Any, compress: bool = False) -> None: ...
 
     with pytest.raises(ConfigError, match="Newer has not the methods"):
-        finish.attach(Newer(), tmp_path / "t", party="bank", rows=N)
+        fate.attach(Newer(), tmp_path / "t", party="bank", rows=N)

@@ -34,7 +34,7 @@ from vflsec.storage.store import Store
 if TYPE_CHECKING:
     from vflsec.train.view_writer import Keep
 
-__all__ = ["batch_works", "find_replicas", "run_parallel"]
+__all__ = ["Listener", "Shared", "batch_works", "find_replicas", "run_parallel"]
 
 _ROUNDS = 3  # of workers dying without any progress in between
 _PATIENCE = 5.0  # seconds in which nothing ends, after which a pool is asked whether it waits
@@ -195,39 +195,73 @@ def _wait_each(
         yield from ended
 
 
+@dataclass(frozen=True)
+class Shared:
+    """What all work of an audit has in common.
+
+    Attributes:
+        base: of relative paths.
+        device: where to train.
+        backend: makes tasks and trains them; the package's own if None.
+        keep: where views are kept, if they are.
+        controls: a folder that all workers see, in which they share controls.
+    """
+
+    base: Path
+    device: str
+    backend: Backend | None = None
+    keep: Keep | None = None
+    controls: Path | None = None
+
+
+@dataclass
+class Listener:
+    """Who is told what happens in an audit by several workers.
+
+    Attributes:
+        finished: called after each piece of work.
+        note: told what the user should know.
+        idle: called once when a worker has nothing left to do, and others work.
+    """
+
+    finished: Callable[[Work], None] = lambda _: None
+    note: Callable[[str], None] = lambda _: None
+    idle: Callable[[], None] = lambda: None
+    busy: bool = True
+
+    def tell_idle(self) -> None:
+        """Say that a worker has nothing left to do, the first time."""
+        if self.busy:
+            self.busy = False
+            self.idle()
+
+
 def run_parallel(
     todo: Callable[[bool], Sequence[Work]],
     store: Store,
-    base: Path,
-    *,
-    device: str,
     pool: Pool,
-    backend: Backend | None = None,
-    finished: Callable[[Work], None] = lambda _: None,
-    note: Callable[[str], None] = lambda _: None,
-    idle: Callable[[], None] = lambda: None,
-    keep: Keep | None = None,
-    controls: Path | None = None,
+    shared: Shared,
+    listener: Listener,
 ) -> None:
     """Do all work by the workers of a pool; when one dies, do again what is not in the store.
 
     Args:
         todo: the work that is not finished, asked before every round; its argument is whether
             errors count as not finished, which is so in the first round only.
-        store, base: for the results; of relative paths.
-        finished: called in this process after each piece.
-        note: told what the user should know.
-        idle: called once in this process when a worker has nothing left to do, and others work.
-        keep: where views are kept, if they are.
-        controls: a folder that all workers see, in which they share controls.
+        store: for the results.
+        pool: of workers.
+        shared: what every worker is told.
+        listener: told what happens, in this process.
 
     Raises:
         VflsecError: workers died in three rounds in a row without finishing anything.
     """
     folder = None if pool.remote else store.folder
-    order = _Order((), base, device, backend, versions(), folder, controls, keep)
-    here = Tasks(backend or default_backend(), base)
-    listener = _Listener(finished, note, idle)
+    order = _Order(
+        (), shared.base, shared.device, shared.backend, versions(), folder, shared.controls,
+        shared.keep,
+    )  # fmt: skip
+    here = Tasks(shared.backend or default_backend(), shared.base)
     fruitless, first = 0, True
     while works := list(todo(first)):
         first = False
@@ -243,22 +277,6 @@ def run_parallel(
 
 
 @dataclass
-class _Listener:
-    """Who is told of a piece that is finished, of notes, and once of the first idle worker."""
-
-    finished: Callable[[Work], None]
-    note: Callable[[str], None]
-    idle: Callable[[], None]
-    busy: bool = True
-
-    def tell_idle(self) -> None:
-        """Say that a worker has nothing left to do, the first time."""
-        if self.busy:
-            self.busy = False
-            self.idle()
-
-
-@dataclass
 class _Round:
     """How many pieces a round finished, and whether a worker was lost in it."""
 
@@ -267,7 +285,7 @@ class _Round:
 
 
 def _do_round(
-    works: Sequence[Work], store: Store, pool: Pool, order: _Order, here: Tasks, listener: _Listener
+    works: Sequence[Work], store: Store, pool: Pool, order: _Order, here: Tasks, listener: Listener
 ) -> _Round:
     """Every piece of work once, as far as workers live."""
     out = _Round()
@@ -302,7 +320,7 @@ def _do_round(
     return out
 
 
-def _take_in(store: Store, work: Work, results: Done, listener: _Listener) -> None:
+def _take_in(store: Store, work: Work, results: Done, listener: Listener) -> None:
     """Write what a worker found."""
     for text in results.notes:
         listener.note(text)

@@ -26,7 +26,7 @@ from vflsec.engine.executor import (
     missing_work,
 )
 from vflsec.engine.options import Options
-from vflsec.engine.retry import find_replicas, run_parallel
+from vflsec.engine.retry import Listener, Shared, find_replicas, run_parallel
 from vflsec.engine.shard import divided
 from vflsec.engine.worker_pools import Pool, Processes, cluster, warming
 from vflsec.plan.values import TUNING, Plan, Work
@@ -244,11 +244,9 @@ def _work(
 
         if pool is not None:
             here = None if pool.remote else stack.enter_context(for_controls(store.folder))
-            run_parallel(
-                todo, store, plan.base, device=device, pool=pool, backend=given,
-                finished=finished, note=reporter.note, idle=exports.prepare, keep=keep,
-                controls=here,
-            )  # fmt: skip
+            shared = Shared(plan.base, device, given, keep, here)
+            listener = Listener(finished, reporter.note, exports.prepare)
+            run_parallel(todo, store, pool, shared, listener)
         else:
             tasks = Tasks(given or default_backend(), plan.base)
             for work in works:

@@ -75,7 +75,7 @@ def attach(
     except metadata.PackageNotFoundError:
         version = ""
     wire = Wire(
-        folder, framework=("fate", version), adapter="vflsec.trace.finish", party=party,
+        folder, framework=("fate", version), adapter="vflsec.trace.fate", party=party,
         role="active" if guest else "passive", **how,
     )  # fmt: skip
     return Tap(layer, wire, tuple(hosts), ids)
