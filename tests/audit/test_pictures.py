@@ -12,7 +12,7 @@ from printed import html
 
 from vflsec import load_scenario, run_audit
 from vflsec.audit.image_samples import beside, collected
-from vflsec.audit.record import AuditRecord
+from vflsec.audit.record import AuditRecord, read_record
 from vflsec.audit.result import Audit
 from vflsec.config.problems import ScenarioError
 from vflsec.core.guess import Guess, Truth
@@ -62,7 +62,13 @@ def result(seed: int, phase: str, made: int) -> CellResult:
 
 
 def record_with(datasets: dict[str, str]) -> AuditRecord:
-    return AuditRecord("a", "", "", 0.95, (), datasets, {}, {}, {}, (), (), "cpu", {})
+    return read_record(
+        {
+            "name": "a", "scenario_hash": "", "scenario_toml": "", "confidence": 0.95, "gates": [],
+            "datasets": datasets, "wanted": {}, "known_rows": {}, "data": {}, "refused": [],
+            "notes": [], "device": "cpu", "versions": {},
+        }
+    )  # fmt: skip
 
 
 def test_the_first_seed_after_the_last_phase_is_shown() -> None:

@@ -214,10 +214,22 @@ def _find_bases(tree: ast.Module, node: ast.ClassDef) -> Iterator[tuple[ast.Modu
         if name in here:
             yield tree, here[name]
         elif name in imported:
-            module, original = imported[name]
-            spec = importlib.util.find_spec(module) if module.startswith("vflsec.") else None
-            if spec is not None and spec.origin is not None:
-                other = parse_source(Path(spec.origin).read_text(encoding="utf-8"))
-                for n in other.body:
-                    if isinstance(n, ast.ClassDef) and n.name == original:
-                        yield other, n
+            yield from _find_class(*imported[name])
+
+
+def _find_class(module: str, name: str) -> Iterator[tuple[ast.Module, ast.ClassDef]]:
+    """The class of that name in one of our modules, or where that module has it from."""
+    spec = importlib.util.find_spec(module) if module.startswith("vflsec.") else None
+    if spec is None or spec.origin is None:
+        return
+    tree = parse_source(Path(spec.origin).read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            yield tree, node
+            return
+    for line in ast.walk(tree):  # those for type checkers among them
+        if isinstance(line, ast.ImportFrom) and line.module:
+            for alias in line.names:
+                if (alias.asname or alias.name) == name:
+                    yield from _find_class(line.module, alias.name)
+                    return
