@@ -103,7 +103,7 @@ HELD: dict[str, tuple[str, str]] = {
     "T39": ("Clopper and Pearson", "audit/test_intervals:"
             "test_clopper_pearson_half_width_at_one_half audit/test_intervals:"
             "test_zero_events_upper_limit"),
-    "T40": ("one-run canaries", "audit/test_canary:test_one_run_vectors"),
+    "T40": ("one-run canaries", "epsilon/test_canary:test_one_run_vectors"),
     "T41": ("tanh(epsilon/2)", "defenses/test_label_dp:"
             "test_advantage_bound_of_randomised_response_is_met_with_equality"),
     "T42": ("CAP", "audit/test_cap:test_cap_reproduces_table_xii"),
