@@ -280,10 +280,12 @@ def _damage(summary: Mapping[str, Any]) -> str:
     needed = {
         "gates": {f.name for f in fields(Verdict)} - _LATER,
         "points": {*POINT, "primary", "status", "value", "advantage", "utility", "utility_metric"},
+        "curves": {"dataset", "defense", "attack", "phase", "strengths", "cap", "cap_strengths"},
     }
     for key, names in needed.items():
         for i, entry in enumerate(summary[key]):
             lost = sorted(names - set(entry)) if isinstance(entry, Mapping) else ["everything"]
             if lost:
                 return f"{key}.{i} lacks {', '.join(lost)}"
-    return ""
+    lost = sorted({"planned", "finished"} - set(summary["cells"]))
+    return f"'cells' lacks {', '.join(lost)}" if lost else ""
