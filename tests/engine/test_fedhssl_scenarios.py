@@ -48,9 +48,10 @@ def test_tables_name_algorithm_and_phase_of_every_figure(
         }
         assert all(0 < v < 1 for v in caps.values())
         page = (tmp_path / "report.html").read_text()
+        markdown = (tmp_path / "summary.md").read_text()
         for algorithm in ("fedlocal_ssl", "fedhssl"):
-            assert f"{algorithm}, after finetune:" in flat
-            assert f"<td>{algorithm}, after finetune</td></tr>" in page
+            assert f"<td>{algorithm}, after finetune</td>" in page
+            assert f"| {algorithm}, after finetune |" in markdown
 
 
 @pytest.mark.slow

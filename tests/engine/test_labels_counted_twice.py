@@ -83,7 +83,9 @@ def watched(
     handed: list[Any] = []
     object.__setattr__(task, "y", spied(task.y, given))
     after = federation._build_training_labels
-    monkeypatch.setattr(federation, "_labels", lambda *args: spied(after(*args), handed))
+    monkeypatch.setattr(
+        federation, "_build_training_labels", lambda *args: spied(after(*args), handed)
+    )
     cell = CellSpec(
         {"name": "small"}, algorithm, params, (DefenseSpec("gradperturb", strength=1.0),)
     )
