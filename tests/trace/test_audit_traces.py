@@ -226,7 +226,7 @@ def test_traces_of_quantities_are_refused(
         '[[attack]]\nname = "residual"\n[audit]\nseeds = 1\n'
     )
     assert main(["trace", "record", str(scenario), "--out", str(tmp_path / "t")]) == 2
-    assert "its label is a quantity" in capsys.readouterr().err
+    assert "the label is a quantity" in capsys.readouterr().err
 
 
 def test_without_own_columns_the_majority_is_the_only_control(tmp_path: Path) -> None:
