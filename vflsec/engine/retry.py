@@ -224,9 +224,9 @@ class Listener:
         idle: called once when a worker has nothing left to do, and others work.
     """
 
-    finished: Callable[[Work], None] = lambda _: None
-    note: Callable[[str], None] = lambda _: None
-    idle: Callable[[], None] = lambda: None
+    finished: Callable[[Work], None]
+    note: Callable[[str], None]
+    idle: Callable[[], None]
     busy: bool = True
 
     def tell_idle(self) -> None:
