@@ -181,7 +181,7 @@ def _leads(most: Mapping[int, float], own: Mapping[int, float]) -> bool:
 def read_chosen(attacker: Mapping[str, Any]) -> Chosen:
     """The settings that join those that are written, of a record of :func:`choose_attacker`."""
     out: dict[tuple[str, str, int], list[Mapping[str, Any]]] = {}
-    for row in attacker.get("choose_settings", ()):
+    for row in attacker.get("choices", ()):
         params = out.setdefault((row["dataset"], row["algorithm"], row["section"]), [])
         if row["joins"] and row["params"] not in params:
             params.append(row["params"])
