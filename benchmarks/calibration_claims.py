@@ -34,7 +34,7 @@ from vflsec.defenses.noise import Noise
 from vflsec.engine.cohort import run_cohort
 from vflsec.engine.epsilon_claims import CONFIDENCE
 from vflsec.epsilon import canary_bounds
-from vflsec.epsilon.claimed_vs_measured import contradictions
+from vflsec.epsilon.claimed_vs_measured import Claimed, contradictions
 from vflsec.specs import CellSpec, DefenseSpec
 from vflsec.testing import small_task
 
@@ -128,7 +128,7 @@ def _failed(guesser: Guesser, audits: int, claim: dict[str, Any]) -> str:
         frame = results_frame(rows).assign(
             claimant="x", undefended=None, looks=looks, sure=CONFIDENCE
         )
-        (verdict,) = contradictions(frame, [point | claim | {"by": "x"}])
+        (verdict,) = contradictions(frame, [Claimed(**point, **claim, by="x")])
         failed += verdict.verdict == FAIL
     of = clopper_pearson(failed, audits, 0.95)
     return f"{100 * failed / audits:.3g} % [{100 * (of.low or 0):.3g}, {100 * (of.high or 1):.3g}]"

@@ -32,6 +32,7 @@ from vflsec.core.policy import Own, Policy
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
+from vflsec.runtime.plain_values import write_plain
 from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
 from vflsec.testing.broken import registered
 
@@ -103,7 +104,7 @@ def planted(count: int) -> list[dict[str, Any]]:
     """What was found of each dose in audits of a training that tells nothing."""
     frame = results_frame(list(audits(count, (0.0,), SHARES)))
     laid = frame[frame.phase.str.contains(dosing.MARK, regex=False)]
-    return dosing.write_doses(dosing.curve(summarise(laid, CONFIDENCE), CONFIDENCE))
+    return write_plain(dosing.curve(summarise(laid, CONFIDENCE), CONFIDENCE))
 
 
 def trained(count: int) -> list[dict[str, Any]]:

@@ -27,10 +27,10 @@ from scipy import special
 from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.intervals import clopper_pearson, conditional_holm
 from vflsec.audit.judge import judge
-from vflsec.audit.leakage import records, results_frame, rows_of, summarise
+from vflsec.audit.leakage import records, results_frame, summarise
 from vflsec.audit.metrics import score
 from vflsec.audit.point import points_frame
-from vflsec.audit.validated import Validation, place_of
+from vflsec.audit.validated import Validation
 from vflsec.core.guess import Guess, Truth
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
@@ -191,7 +191,7 @@ def _auc(scores: np.ndarray, truth: Truth, ids: np.ndarray) -> float:
 def verdicts(made: Sequence[dict[str, Any]], gate: Gate) -> list[Verdict]:
     """One verdict for every audit; every attack counts as shown to work."""
     summary = summarise(results_frame(made))
-    alive = {place_of(r): Validation(True, "planted") for r in rows_of(summary)}
+    alive = {r.place: Validation(True, "planted") for r in summary}
     return judge(summary, [gate], alive)
 
 

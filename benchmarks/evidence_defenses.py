@@ -213,7 +213,7 @@ def run(
                 found.append(r | {"known_rows": 20, "defense": name, "strength": strength})
     points = leakage.summarise(leakage.results_frame(found), 0.95)
     points = [p for p in points if p.split == "train" and p.metric == p.primary]
-    caps = {c.at.attack: c.cap for c in privacy(points) if c.cap is not None}
+    caps = {c.attack: c.cap for c in privacy(points) if c.cap is not None}
     labels = {spec.label: c for c, spec in columns.items()}
     return [
         {

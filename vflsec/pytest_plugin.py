@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from vflsec.audit.gate import Verdict
     from vflsec.report.notebook import Audit
-    from vflsec.report.summary import Judged
 
 __all__: list[str] = []
 
@@ -97,28 +97,31 @@ class _Scenario(pytest.Collector):
             yield item
 
 
-def _judged(audit: Audit) -> Sequence[Judged]:
+def _judged(audit: Audit) -> Sequence[Verdict]:
     from vflsec.report.summary import read_summary
 
     return read_summary(audit.summary).gates
 
 
-def _unjudged(audit: Audit) -> list[Judged]:
+def _unjudged(audit: Audit) -> list[Verdict]:
     """A verdict where no gate, or not all, was asked; none at all is a fault that no skip hides."""
-    from vflsec.report.summary import Judged, read_summary
+    from vflsec.audit.gate import Gate, Rule, Verdict
+    from vflsec.audit.point import Training
+    from vflsec.report.summary import read_summary
     from vflsec.report.verdicts import headline
 
     asked = bool(audit.summary["gates"])
     if asked and audit.summary["complete"]:
         return []
     found = "INCONCLUSIVE" if asked else "FAIL"
-    return [Judged(verdict=found, reason=headline(read_summary(audit.summary))[1])]
+    reason = headline(read_summary(audit.summary))[1]
+    return [Verdict.about(Training(), Gate(max=0.0), Rule.NOTHING_SELECTED, reason, found)]
 
 
 class _Gate(pytest.Item):
     """One verdict."""
 
-    verdict: Judged
+    verdict: Verdict
 
     def runtest(self) -> None:
         _settle(self.config, [self.verdict])
@@ -127,7 +130,7 @@ class _Gate(pytest.Item):
         return self.path, None, f"{self.parent.name if self.parent else ''}: {self.name}"
 
 
-def _settle(config: pytest.Config, verdicts: Sequence[Judged]) -> None:
+def _settle(config: pytest.Config, verdicts: Sequence[Verdict]) -> None:
     """Fail or skip by verdicts; a failed gate outweighs an inconclusive one."""
     from vflsec.report.sanitize import clean
     from vflsec.report.verdicts import point_of

@@ -8,8 +8,9 @@ from scipy import stats
 
 from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.judge import judge
-from vflsec.audit.leakage import results_frame, rows_of, summarise
-from vflsec.audit.validated import Place, Validation, place_of
+from vflsec.audit.leakage import results_frame, summarise
+from vflsec.audit.point import Place
+from vflsec.audit.validated import Validation
 
 LIVE: dict[str, tuple[bool, str]] = dict.fromkeys(
     ("direction", "norm", "a0", "a1", "a2", "a3"), Validation(True, "planted leak found")
@@ -40,7 +41,7 @@ def task(mean: float, noise: Any = STEADY, **extra: Any) -> list[dict[str, Any]]
 
 def at(summary: Any, live: Any) -> dict[Place, tuple[bool, str]]:
     """What `live` says by attack, at every place of the summary."""
-    return {place_of(r): live[r["attack"]] for r in rows_of(summary) if r["attack"] in live}
+    return {p.place: live[p.attack] for p in summary if p.attack in live}
 
 
 def verdicts_of(records: list[dict[str, Any]], gate: Gate, live: Any = LIVE) -> list[Verdict]:

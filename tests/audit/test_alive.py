@@ -12,7 +12,8 @@ from scipy import stats
 from vflsec.audit.gate import Gate
 from vflsec.audit.judge import judge
 from vflsec.audit.leakage import results_frame, summarise
-from vflsec.audit.validated import Validation, find_validated, place_of, titles
+from vflsec.audit.point import Grants
+from vflsec.audit.validated import Validation, find_validated, titles
 
 
 def shown(records: list[dict[str, Any]], *control: dict[str, Any], **kw: Any) -> Any:
@@ -68,7 +69,7 @@ def test_alive_is_told_of_one_place_and_never_pooled() -> None:
         quiet = [p for p in summary if p.attack_key == "b"]
         (verdict,) = judge(quiet, [gate], places)
         assert (verdict.verdict, verdict.rule) == ("INCONCLUSIVE", "not_validated")
-        pooled = {place_of(bare): Validation(True, "as the earlier rule had it")}
+        pooled = {bare.place: Validation(True, "as the earlier rule had it")}
         assert judge(quiet, [gate], pooled)[0].verdict == "PASS"
 
 
@@ -111,7 +112,7 @@ def test_the_positive_control_is_of_the_same_grants() -> None:
         *rows(0.0, attack_key="planted plain", **planted),
     ]
     grants = {
-        "white": {"peer_model": True, "victim": "shop"}, "planted white": {"peer_model": True},
+        "white": Grants(peer_model=True, victim="shop"), "planted white": Grants(peer_model=True),
     }  # fmt: skip
     found = shown(own, *more, grants=grants)
     assert [(p.section, v.validated) for p, v in found.items()] == [

@@ -12,9 +12,9 @@ from scipy import stats
 from vflsec.audit.controls import Against, Leakage, strongest
 from vflsec.audit.gate import Gate
 from vflsec.audit.judge import judge
-from vflsec.audit.leakage import results_frame, rows_of, summarise
+from vflsec.audit.leakage import results_frame, summarise
 from vflsec.audit.result_row import ResultRow, advantages
-from vflsec.audit.validated import Validation, place_of
+from vflsec.audit.validated import Validation
 
 GAPS = (0.0, 0.02, 0.05, 0.1)
 """How far each control is behind the best."""
@@ -134,11 +134,11 @@ def rates(true: float, seed: int) -> tuple[float, float, float]:
     """Shares of FAIL and of PASS at a limit of 0.1, and of FAIL by the named control alone."""
     count = 150
     summary = summarise(results_frame(audits(count, true, np.random.default_rng(seed))))
-    shown = {place_of(r): Validation(True, "") for r in rows_of(summary)}
+    shown = {r.place: Validation(True, "") for r in summary}
     found = [v.verdict for v in judge(summary, [Gate(max=0.1, of="auc")], shown)]
     one = 0
-    for r in rows_of(summary):
-        of = Leakage.of(r)
+    for p in summary:
+        of = p.leakage
         assert of is not None
         one += of.ahead.p(0.1) < 0.05 * 0.95
     return found.count("FAIL") / count, found.count("PASS") / count, one / count

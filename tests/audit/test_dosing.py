@@ -18,7 +18,6 @@ from vflsec.audit.controls import Against, Leakage
 from vflsec.audit.dosing import MARK, Dose, _chance, curve, least_found, planted
 from vflsec.audit.leakage import records, results_frame, summarise
 from vflsec.audit.planted_leak import dosed
-from vflsec.audit.point import Estimate, Identity
 from vflsec.core.guess import Truth
 from vflsec.core.view import Facts, Known, Schema, Table, View
 from vflsec.engine.cohort import run_cohort
@@ -109,9 +108,9 @@ def test_the_chance_is_the_power_of_the_test() -> None:
 
 
 def test_between_two_doses_the_least_is_interpolated_and_below_the_first_nothing_claimed() -> None:
-    at = Identity("toy", "splitnn", "none", 0.0, metric="auc")
     rows = [
-        Dose(at, 0.1, p, Estimate(), True, c) for p, c in ((0.1, 1.0), (0.02, 0.2), (0.05, 0.7))
+        Dose("toy", "splitnn", "none", 0.0, metric="auc", share=0.1, planted=p, chance=c)
+        for p, c in ((0.1, 1.0), (0.02, 0.2), (0.05, 0.7))
     ]  # fmt: skip
     ((_, least),) = least_found(rows).items()
     assert least == pytest.approx(0.05 + 0.05 / 3)
@@ -138,13 +137,13 @@ def test_trained_worlds_find_a_large_dose_and_not_a_small_one() -> None:
     assert (small.share, large.share) == (0.01, 0.6)
     assert not small.found
     assert large.found
-    gain, little = large.advantage.mean, small.advantage.mean
+    gain, little = large.advantage, small.advantage
     assert gain is not None
     assert little is not None
     assert gain > little + 0.1
     points = summarise(doses[doses["metric"] == doses["primary"]])
     (own,) = [
-        p.control_value.mean for p in points if p.phase == large.at.phase + MARK + "0.6"
+        p.control_value.mean for p in points if p.phase == large.phase + MARK + "0.6"
     ]  # fmt: skip
     assert large.planted == pytest.approx((1 - 0.4**2) * (1 - own))
     assert 0.3 < gain / large.planted < 1.05  # it cannot gain more than there is

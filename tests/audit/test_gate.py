@@ -8,10 +8,11 @@ import pytest
 from gate_rows import LIVE, STEADY, one, rows, task, verdicts_of
 from scipy import stats
 
-from vflsec.audit.gate import Gate, Rule, Verdict, exit_code, is_leak_limit
+from vflsec.audit.gate import Gate, Rule, Verdict, exit_code
 from vflsec.audit.intervals import t_interval
 from vflsec.audit.judge import judge
-from vflsec.audit.leakage import is_undefended, results_frame, summarise
+from vflsec.audit.leakage import results_frame, summarise
+from vflsec.audit.point import Training
 from vflsec.audit.validated import Validation
 from vflsec.errors import ConfigError
 
@@ -84,7 +85,7 @@ def test_an_attack_that_is_not_alive_cannot_pass_a_system() -> None:
     found = one(rows(0.0), gate, dead)
     assert found.verdict == "INCONCLUSIVE"
     assert (found.rule, found.detail) == ("not_validated", "undefended")
-    assert [place["attack"] for place in found.not_validated] == ["direction"]
+    assert [place.attack for place in found.not_validated] == ["direction"]
     assert "+0.001 in the positive control" in found.reason
     assert one(rows(0.0), gate, {}).detail == "none"
     assert one(rows(0.0), gate, {}).verdict == "INCONCLUSIVE"
@@ -421,7 +422,7 @@ def test_a_maximum_of_an_error_limits_no_leak_and_says_so(metric: str, chance: f
     assert passed.verdict == "PASS"
     assert passed.warnings == ("limits_no_leak",)
     assert "was found" not in passed.reason
-    assert (is_leak_limit(below), is_leak_limit(above)) == (False, True)
+    assert (below.needs_validated, above.needs_validated) == (False, True)
     assert one(known, above).verdict == "FAIL"
 
 
@@ -453,14 +454,15 @@ def test_a_stack_is_undefended_only_where_all_of_it_is_off() -> None:
     off = [("none", 0.0), ("iso", 0.0), (all_off, 0.0), ("a(party=shop) + b(strength=0)", 0)]
     on = [(one_off, 0.0), ("mid(beta=1) + iso", 0.0), (all_off, 1.0), ("mid", None),
           ("iso + rr(strength=0.05)", 0.0), ("a(strength=0) + b(strength=2) + c", 0)]  # fmt: skip
-    assert all(is_undefended({"defense": d, "strength": s}) for d, s in off)
-    assert not any(is_undefended({"defense": d, "strength": s}) for d, s in on)
+    assert all(Training("", "", d, s).is_undefended for d, s in off)
+    assert not any(Training("", "", d, s).is_undefended for d, s in on)
 
 
 def test_exit_codes() -> None:
     def of(*verdicts: str) -> int:
         gate = Gate(max=0.1)
-        made = [Verdict.of_nothing(gate, Rule.NOTHING_MEASURED, "", v) for v in verdicts]
+        rule = Rule.NOTHING_MEASURED
+        made = [Verdict.about(Training(), gate, rule, "", v) for v in verdicts]
         return exit_code(made)
 
     assert [of(), of("PASS"), of("PASS", "INCONCLUSIVE"), of("INCONCLUSIVE", "FAIL", "PASS")] == [

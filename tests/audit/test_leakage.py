@@ -11,11 +11,11 @@ from vflsec.audit.gate_selection import stacked
 from vflsec.audit.intervals import t_interval
 from vflsec.audit.leakage import (
     defense_point,
-    is_undefended,
     records,
     results_frame,
     summarise,
 )
+from vflsec.audit.point import Training
 from vflsec.audit.result_row import COLUMNS
 from vflsec.audit.tradeoff_curves import curves
 from vflsec.errors import ConfigError
@@ -234,13 +234,13 @@ def test_a_reversed_ranking_is_no_protection_in_cap_and_dcs() -> None:
         rows += [record(s, 0.04, defense="coae", strength=1.0),
                  task(s, 0.8, defense="coae", strength=1.0)]  # fmt: skip
     found = curves(summarise(results_frame(rows)))
-    (coae,) = [c for c in found if c.at.defense == "coae"]
-    assert [p.value.mean for p in coae.points] == pytest.approx([0.04])
+    (coae,) = [c for c in found if c.defense == "coae"]
+    assert coae.values == pytest.approx([0.04])
     assert coae.cap == pytest.approx(0.8 * 0.04)  # was 0.8 * 0.96
     assert coae.dcs == pytest.approx([dcs(0.96, 0.8, 0.8)])  # was nearly 1
     many = [r | {"metric": "accuracy", "chance": 0.25} for r in rows]
     found = curves(summarise(results_frame(many)))
-    (coae,) = [c for c in found if c.at.defense == "coae"]
+    (coae,) = [c for c in found if c.defense == "coae"]
     assert coae.cap == pytest.approx(0.8 * 0.96)
 
 
@@ -258,16 +258,15 @@ def test_curve_reproduces_table_xi_to_table_xii(metric: str, chance: float) -> N
             ]
         rows += [record(s, 0.9, metric=metric, chance=chance), task(s, 0.7, metric=metric)]
     found = curves(summarise(results_frame(rows)))
-    (iso,) = [c for c in found if c.at.defense == "iso"]
-    assert [p.strength for p in iso.points] == [1, 5, 25]
+    (iso,) = [c for c in found if c.defense == "iso"]
+    assert iso.strengths == (1, 5, 25)
     assert iso.cap == pytest.approx(cap(main, attack))
     assert iso.cap == pytest.approx(0.349 if metric == "accuracy" else 0.286, abs=1e-3)
-    assert iso.at.metric == metric
-    assert iso.undefended is not None
-    assert iso.undefended.value.mean == pytest.approx(0.9)
+    assert iso.metric == metric
+    assert iso.undefended_value == pytest.approx(0.9)
     assert iso.undefended_utility == pytest.approx(0.7)
     assert iso.dcs == pytest.approx([dcs(a, u, 0.7) for a, u in zip(attack, main, strict=True)])
-    (bare,) = [c for c in found if c.at.defense == "none"]
+    (bare,) = [c for c in found if c.defense == "none"]
     assert bare.cap == pytest.approx(0.7 * 0.1)
 
 
@@ -278,10 +277,10 @@ def test_cap_leaves_strength_zero_out_unless_asked_and_is_missing_rather_than_wr
     summary = summarise(results_frame(rows))
     (curve,) = curves(summary)
     assert curve.cap == pytest.approx(0.4)
-    assert [p.strength for p in curve.counted] == [1.0]
+    assert curve.cap_strengths == (1.0,)
     assert [c.cap for c in curves(summary, include_zero=True)] == pytest.approx([0.2])
     no_task = summarise(results_frame([r for r in rows if r["attack"]]))
-    assert [(c.cap, c.dcs) for c in curves(no_task)] == [(None, [None, None])]
+    assert [(c.cap, c.dcs) for c in curves(no_task)] == [(None, (None, None))]
     assert curve.dcs == pytest.approx([dcs(1, 0.9, 0.9), dcs(0.5, 0.8, 0.9)])
 
 
@@ -330,10 +329,9 @@ def test_no_party_is_called_like_a_defense_that_is_off() -> None:
     )
     label, swept = defense_point(stack)
     assert label == 'iso + noise(clip=1.0, party="x(strength=0)", strength=5.0)'
-    row = {"defense": label, "strength": swept}
-    assert not is_undefended(row)
+    assert not Training("", "", label, swept).is_undefended
     off = (stack[0], DefenseSpec("noise", party="x(strength=0)", strength=0.0))
-    assert is_undefended(dict(zip(("defense", "strength"), defense_point(off), strict=True)))
+    assert Training("", "", *defense_point(off)).is_undefended
 
 
 @pytest.mark.parametrize("party", ["a)", "(a", "a(b", 'q"', "it's", "back\\", 'a"(', "p,q=1"])

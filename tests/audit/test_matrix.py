@@ -18,7 +18,13 @@ from scipy import stats
 
 from vflsec import run_audit
 from vflsec.audit.leakage import records, results_frame, rows_of, summarise
-from vflsec.audit.strongest_attack import leaks, secret, strongest
+from vflsec.audit.point import Identity
+from vflsec.audit.strongest_attack import (
+    Strongest,
+    find_leaks,
+    find_strongest,
+    format_secret,
+)
 from vflsec.engine.cohort import run_cohort
 from vflsec.specs import AttackSpec, CellSpec, victims
 from vflsec.testing import small_task
@@ -73,9 +79,8 @@ def point(**changes: Any) -> dict[str, Any]:
     return base | changes
 
 
-def found_in(*points: dict[str, Any]) -> list[dict[str, Any]]:
-    rows = rows_of(summarise(results_frame(points)))
-    return leaks([{k: None if v != v else v for k, v in r.items()} for r in rows])
+def found_in(*points: dict[str, Any]) -> list[Strongest]:
+    return find_leaks(summarise(results_frame(points)))
 
 
 def test_the_strongest_attack_stands_for_a_cell() -> None:
@@ -85,18 +90,18 @@ def test_the_strongest_attack_stands_for_a_cell() -> None:
         adversary="bank", victim="shop", target="feature", metric="r2", value=0.2, chance=0.0,
         attack="grn", split="train",
     )  # fmt: skip
-    cells = {(c["adversary"], c["victim"], c["target"]): c for c in found_in(
+    cells = {(c.adversary, c.victim, c.target): c for c in found_in(
         weak, strong, other, column)}  # fmt: skip
     assert set(cells) == {
         ("shop", "bank", "label"), ("telco", "bank", "label"), ("bank", "shop", "feature"),
     }  # fmt: skip
     best = cells["shop", "bank", "label"]
-    assert (best["attack"], best["advantage"]) == ("direction", pytest.approx(0.4))
-    assert cells["telco", "bank", "label"]["advantage"] == pytest.approx(0.1)
-    assert cells["bank", "shop", "feature"]["metric"] == "r2"
-    assert secret(best) == "labels of bank"
-    assert secret({"target": "feature", "victim": "a+b"}) == "columns of a and b"
-    assert secret({"target": "label"}) == "labels"
+    assert (best.attack, best.advantage) == ("direction", pytest.approx(0.4))
+    assert cells["telco", "bank", "label"].advantage == pytest.approx(0.1)
+    assert cells["bank", "shop", "feature"].metric == "r2"
+    assert format_secret(best) == "labels of bank"
+    assert format_secret(Identity(target="feature", victim="a+b")) == "columns of a and b"
+    assert format_secret(Identity(target="label")) == "labels"
 
 
 def test_the_interval_of_the_strongest_pays_for_having_chosen_it() -> None:
@@ -110,26 +115,111 @@ def test_the_interval_of_the_strongest_pays_for_having_chosen_it() -> None:
         for (a, of), who in zip(gains.items(), ("shop", "telco", "shop"), strict=True)
         for s, g in enumerate(of)
     ]
-    rows = [
-        {k: None if v != v else v for k, v in r.items()}
-        for r in rows_of(summarise(results_frame(points)))
-    ]
-    (best,) = strongest(rows)
+    rows = summarise(results_frame(points))
+    (best,) = find_strongest(rows)
     v = gains["norm"]
     low, high = stats.t.interval(1 - 0.05 / 3, 4, v.mean(), v.std(ddof=1) / 5**0.5)
-    assert (best["attack"], best["adversary"], best["tried"]) == ("norm", "shop", 3)
-    assert [best["low"], best["high"]] == pytest.approx([low, high])
+    assert (best.attack, best.adversary, best.tried) == ("norm", "shop", 3)
+    assert [best.low, best.high] == pytest.approx([low, high])
     p = [stats.ttest_1samp(g, 0, alternative="greater").pvalue for g in gains.values()]
-    assert best["p"] == pytest.approx(min(1.0, 3 * min(p)) if p[0] == min(p) else 2 * p[0])
-    by = {c["adversary"]: c for c in leaks(rows)}
-    assert (by["shop"]["tried"], by["telco"]["tried"]) == (2, 1)
-    narrow = by["shop"]["high"] - by["shop"]["low"]
+    assert best.p == pytest.approx(min(1.0, 3 * min(p)) if p[0] == min(p) else 2 * p[0])
+    by = {c.adversary: c for c in find_leaks(rows)}
+    assert (by["shop"].tried, by["telco"].tried) == (2, 1)
+    narrow = by["shop"].high - by["shop"].low
     assert narrow < high - low
-    (alone,) = strongest(
-        {k: None if v != v else v for k, v in r.items()}
-        for r in rows_of(summarise(results_frame([point()])))
-    )
-    assert (alone["low"], alone["high"], alone["p"]) == (None, None, None)
+    (alone,) = find_strongest(summarise(results_frame([point()])))
+    assert (alone.low, alone.high, alone.p) == (None, None, None)
+
+
+def test_every_measure_names_its_victim() -> None:
+    tasks = {s: small_task(s, n=200, widths=(3, 4, 4)) for s in (0, 1)}
+    cells = [CellSpec({"name": "s"}, "splitnn", {"epochs": 2, "cut": 3}, seed=s) for s in tasks]
+    attacks = [
+        AttackSpec("direction", adversary=("passive1",)),
+        AttackSpec("direction", adversary=("passive1", "passive2")),
+        AttackSpec("embedding_inversion", adversary=("active",), aux_rows=20, victim="passive2"),
+        AttackSpec("attribute", adversary=("passive1",), aux_rows=20, victim="active"),
+        AttackSpec("attribute", adversary=("active", "passive1"), aux_rows=20),
+        AttackSpec("direct", adversary=("passive1",)),
+    ]
+    (result, _) = run_cohort(cells, attacks, tasks, device="cpu")
+    found = {(m.adversary, m.attack, m.victim) for m in result.measures}
+    assert found == {
+        ("", "", ""),
+        ("passive1", "direction", "active"),
+        ("passive1+passive2", "direction", "active"),
+        ("active", "embedding_inversion", "passive2"),
+        ("passive1", "attribute", "active"),
+        ("active+passive1", "attribute", "passive2"),
+        ("passive1", "direct", "active"),
+    }
+    refused = [m for m in result.measures if m.attack == "direct"]
+    assert [(m.status, m.value) for m in refused] == [("not-applicable", None)]
+    assert "trainable top" in refused[0].reason
+    frame = results_frame(records(result))
+    assert set(frame["victim"]) == {"", "active", "passive2"}
+
+
+def point(**changes: Any) -> dict[str, Any]:
+    base = {
+        "cell": "c", "dataset": "d", "algorithm": "splitnn", "seed": 0, "attack": "norm",
+        "attack_key": "k", "adversary": "shop", "victim": "bank", "target": "label",
+        "split": "test", "metric": "auc", "value": 0.7, "chance": 0.5, "phase": "train",
+        "controls": {},
+    }  # fmt: skip
+    return base | changes
+
+
+def found_in(*points: dict[str, Any]) -> list[Strongest]:
+    return find_leaks(summarise(results_frame(points)))
+
+
+def test_the_strongest_attack_stands_for_a_cell() -> None:
+    weak, strong = point(), point(attack="direction", attack_key="l", value=0.9)
+    other = point(adversary="telco", value=0.6)
+    column = point(
+        adversary="bank", victim="shop", target="feature", metric="r2", value=0.2, chance=0.0,
+        attack="grn", split="train",
+    )  # fmt: skip
+    cells = {(c.adversary, c.victim, c.target): c for c in found_in(
+        weak, strong, other, column)}  # fmt: skip
+    assert set(cells) == {
+        ("shop", "bank", "label"), ("telco", "bank", "label"), ("bank", "shop", "feature"),
+    }  # fmt: skip
+    best = cells["shop", "bank", "label"]
+    assert (best.attack, best.advantage) == ("direction", pytest.approx(0.4))
+    assert cells["telco", "bank", "label"].advantage == pytest.approx(0.1)
+    assert cells["bank", "shop", "feature"].metric == "r2"
+    assert format_secret(best) == "labels of bank"
+    assert format_secret(Identity(target="feature", victim="a+b")) == "columns of a and b"
+    assert format_secret(Identity(target="label")) == "labels"
+
+
+def test_the_interval_of_the_strongest_pays_for_having_chosen_it() -> None:
+    """Against scipy: t bounds at 1 - 0.05 / 3 on five seeds, p-values adjusted over three."""
+    rng = np.random.default_rng(0)
+    gains = {
+        a: g + rng.normal(0, 0.05, 5) for a, g in (("norm", 0.2), ("hints", 0.1), ("exploit", 0))
+    }
+    points = [
+        point(attack=a, attack_key=a, seed=s, value=0.5 + float(g), adversary=who)
+        for (a, of), who in zip(gains.items(), ("shop", "telco", "shop"), strict=True)
+        for s, g in enumerate(of)
+    ]
+    rows = summarise(results_frame(points))
+    (best,) = find_strongest(rows)
+    v = gains["norm"]
+    low, high = stats.t.interval(1 - 0.05 / 3, 4, v.mean(), v.std(ddof=1) / 5**0.5)
+    assert (best.attack, best.adversary, best.tried) == ("norm", "shop", 3)
+    assert [best.low, best.high] == pytest.approx([low, high])
+    p = [stats.ttest_1samp(g, 0, alternative="greater").pvalue for g in gains.values()]
+    assert best.p == pytest.approx(min(1.0, 3 * min(p)) if p[0] == min(p) else 2 * p[0])
+    by = {c.adversary: c for c in find_leaks(rows)}
+    assert (by["shop"].tried, by["telco"].tried) == (2, 1)
+    narrow = by["shop"].high - by["shop"].low
+    assert narrow < high - low
+    (alone,) = find_strongest(summarise(results_frame([point()])))
+    assert (alone.low, alone.high, alone.p) == (None, None, None)
 
 
 def seeded(gains: Sequence[float], **changes: Any) -> list[dict[str, Any]]:

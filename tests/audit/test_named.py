@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -13,8 +12,10 @@ from vflsec.audit.baseline import advantages, regressions
 from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.gate_selection import named, stacked
 from vflsec.audit.judge import judge
-from vflsec.audit.leakage import results_frame, rows_of, summarise
-from vflsec.audit.validated import Validation, place_of
+from vflsec.audit.leakage import results_frame, summarise
+from vflsec.audit.point import write_points
+from vflsec.audit.validated import Validation
+from vflsec.runtime.plain_values import write_plain
 
 
 @pytest.mark.parametrize(
@@ -76,11 +77,8 @@ def of_columns(gain: float) -> list[dict[str, Any]]:
 
 
 def summary_of(records: list[dict[str, Any]], verdicts: list[Verdict]) -> dict[str, Any]:
-    points = [
-        {k: None if v != v else v for k, v in r.items()}
-        for r in rows_of(summarise(results_frame(records)))
-    ]
-    return {"points": points, "gates": [asdict(v) | {"label": v.gate.label} for v in verdicts]}
+    points = write_points(summarise(results_frame(records)))
+    return {"points": points, "gates": write_plain(verdicts)}
 
 
 def judged(records: list[dict[str, Any]], gate: Gate) -> Verdict:
@@ -122,7 +120,7 @@ def test_a_baseline_judges_what_it_compares_alone() -> None:
     old, new = rows(0.1), rows(0.3, attack="norm", attack_key="n")
     before = advantages(results_frame(old))
     frame = results_frame([*old, *new])
-    alive = {place_of(r): Validation(True, "") for r in rows_of(summarise(frame))}
+    alive = {r.place: Validation(True, "") for r in summarise(frame)}
     (v,) = regressions(frame, before, alive)
     assert v.verdict == "PASS"
     found = summary_of([*old, *new], [v])

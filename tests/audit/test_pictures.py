@@ -76,9 +76,9 @@ def test_the_first_seed_after_the_last_phase_is_shown() -> None:
     results[0].measures += results[1].measures
     record = record_with({f"audit:{r.key}": "digits" for r in results})
     (shown,) = collected(record, [results[0], results[2]])
-    assert (shown["seed"], shown["phase"], shown["guess"]) == (1, "train", [[20]])
-    assert (shown["defense"], shown["strength"], shown["attack"]) == ("iso", 1.0, "a")
-    assert list(collected(record_with({}), results)) == []
+    assert (shown.seed, shown.phase, shown.guess) == (1, "train", [[20]])
+    assert (shown.defense, shown.strength, shown.attack) == ("iso", 1.0, "a")
+    assert collected(record_with({}), results) == []
 
 
 def test_without_pictures_an_attack_keeps_its_identity() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from printed import first_screen
 
 from vflsec.audit.controls import Against, Leakage
-from vflsec.audit.leakage import results_frame, rows_of, summarise
+from vflsec.audit.leakage import results_frame, summarise
 from vflsec.audit.point import (
     IDENTITY,
     Estimate,
@@ -22,8 +22,8 @@ from vflsec.audit.point import (
     write_points,
 )
 from vflsec.audit.result_row import COLUMNS
-from vflsec.audit.strongest_attack import leaks
-from vflsec.report.exports import plain
+from vflsec.audit.strongest_attack import find_leaks
+from vflsec.runtime.plain_values import write_plain
 
 TEXT = st.text(max_size=8)
 NUMBER = st.floats(-10, 10) | st.none()
@@ -55,8 +55,8 @@ def points(draw: st.DrawFn) -> Point:
 @settings(max_examples=30, deadline=None)
 def test_points_are_read_back_as_they_were_written(made: list[Point]) -> None:
     assert read_points(write_points(made)) == made
-    assert read_points(plain(write_points(made))) == made  # as summary.json holds them
-    assert read_points(rows_of(points_frame(made))) == made  # as a table does, with NaN
+    assert read_points(write_plain(write_points(made))) == made  # as summary.json holds them
+    assert read_points(points_frame(made).to_dict("records")) == made  # as a table does, with NaN
 
 
 @given(IDENTITIES, IDENTITIES)
@@ -84,7 +84,7 @@ def test_a_table_of_points_has_the_columns_of_results() -> None:
     assert frame["advantage"].tolist() == pytest.approx([0.2, float("nan")], nan_ok=True)
     assert frame.dtypes["known_rows"] == "float64"
     assert "gap" not in frame
-    pd.testing.assert_frame_equal(points_frame(read_points(rows_of(frame))), frame)
+    pd.testing.assert_frame_equal(points_frame(read_points(frame.to_dict("records"))), frame)
 
 
 def test_each_party_is_told_its_own_number_of_people() -> None:
@@ -102,7 +102,8 @@ def test_each_party_is_told_its_own_number_of_people() -> None:
             | {"value": hit, "chance": 0.01, "controls": {"majority": {"value": 0.16, "cv": None}}}
             for r in rows(0.0, primary="auc", metric="tpr_at_1pct_fpr", **same)
         ]
-    found = write_points(summarise(results_frame(records)))
-    said = first_screen.answers({"points": found, "leaks": leaks(found)})
+    found = summarise(results_frame(records))
+    leaks = write_plain(find_leaks(found))
+    said = first_screen.answers({"points": write_points(found), "leaks": leaks})
     people = {line.partition("name ")[2][:20] for line in said}
     assert people == {"64, against 16 by it", "36, against 16 by it", "20, against 16 by it"}

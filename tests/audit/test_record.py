@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from vflsec.audit.point import Training
-from vflsec.audit.record import AuditRecord, read_record, write_record
+from vflsec.audit.record import Attacker, AuditRecord, read_record, write_record
 from vflsec.specs import CellResult, CellSpec, DefenseSpec
 
 FIRST: dict[str, Any] = {
@@ -31,7 +31,7 @@ def test_a_record_is_read_back_as_it_was_kept() -> None:
 
 def test_what_an_earlier_version_did_not_write_has_its_default() -> None:
     record = read_record({**FIRST, "of_a_later_version": 1})
-    assert (record.looks, record.shard, record.attacker) == (1, "", {"name": "default"})
+    assert (record.looks, record.shard, record.attacker) == (1, "", Attacker())
     assert record.families is None
     for key in FIRST:
         with pytest.raises(ValueError, match=key):

@@ -12,10 +12,10 @@ from scipy import stats
 from vflsec.audit.baseline import advantages, regressions
 from vflsec.audit.findings import build_findings
 from vflsec.audit.gate import Gate
-from vflsec.audit.leakage import results_frame, rows_of, summarise
+from vflsec.audit.leakage import results_frame, summarise
 from vflsec.audit.metrics import score
 from vflsec.audit.pareto_front import trials
-from vflsec.audit.validated import Validation, place_of
+from vflsec.audit.validated import Validation
 from vflsec.core.guess import Guess, Truth
 
 
@@ -162,7 +162,7 @@ def test_no_baseline_passes_on_classes_in_reverse() -> None:
     """It looked like a fall by 0.9."""
     before = advantages(results_frame(of_classes(0)))
     now = results_frame(of_classes(-1))
-    alive = {place_of(r): Validation(True, "planted") for r in rows_of(summarise(now))}
+    alive = {r.place: Validation(True, "planted") for r in summarise(now)}
     (v,) = regressions(now, before, alive)
     assert v.verdict == "PASS"  # the rise is measured against a leak of all labels
     harmless = advantages(results_frame(of_classes(None)))

@@ -19,7 +19,8 @@ import vflsec
 from vflsec.audit.gate import Gate
 from vflsec.audit.judge import judge
 from vflsec.audit.leakage import results_frame, summarise
-from vflsec.audit.multilabel import by_label, in_words
+from vflsec.audit.multilabel import build_label_findings, by_label
+from vflsec.audit.record import AttackFacts
 from vflsec.audit.validated import Validation
 from vflsec.cli import main as cli
 from vflsec.config.scenario import load_scenario
@@ -157,14 +158,14 @@ def test_one_label_that_leaks_among_ten_fails_the_gate(
     assert told["advantage"] < 0.1
 
 
-def ten(leak: float, **extra: Any) -> tuple[list[dict[str, Any]], dict[str, dict[str, str]]]:
+def ten(leak: float, **extra: Any) -> tuple[list[dict[str, Any]], dict[str, AttackFacts]]:
     """Made-up figures of an attack on ten labels, of which the fourth leaks, and what it is."""
     records, attacks = [], {}
     for i, label in enumerate(TEN):
         noise = np.roll(STEADY, i)
         records += rows(leak if i == 3 else 0.0, noise, attack=f"norm(label={label})",
                         attack_key=label, of_label=label, **extra)  # fmt: skip
-        attacks[label] = {"every_label": "norm"}
+        attacks[label] = AttackFacts(every_label="norm")
     return records, attacks
 
 
@@ -176,13 +177,13 @@ def test_a_gate_sees_the_one_label_that_leaks_and_a_mean_does_not() -> None:
     (verdict,) = judge(summary, [Gate(max=0.1)], at(summary, live))
     assert (verdict.verdict, verdict.attack) == ("FAIL", "norm(label=d3)")
     ((row),) = by_label(frame, attacks, 0.95)
-    assert row["advantage"] == pytest.approx(0.05)
-    assert row["value"] == pytest.approx(0.55)
-    assert (row["most"], row["most_advantage"]) == ("d3", pytest.approx(0.5))
-    assert row["labels"] == 10
-    assert row["low"] <= row["value"] + 1e-12
-    assert row["high"] >= row["value"] - 1e-12
-    (said,) = in_words([row])
+    assert row.advantage == pytest.approx(0.05)
+    assert row.value == pytest.approx(0.55)
+    assert (row.most, row.most_advantage) == ("d3", pytest.approx(0.5))
+    assert row.labels == 10
+    assert row.low <= row.value + 1e-12
+    assert row.high >= row.value - 1e-12
+    (said,) = build_label_findings([row])
     assert "over 10 labels, norm by bank reaches a mean AUC of 0.55 against 0.50" in said.text
     assert "most is told of d3: 1.00 against 0.50" in said.text
     none, _ = ten(0.0)
@@ -195,9 +196,9 @@ def test_a_label_without_a_figure_is_left_out_of_the_mean_and_said() -> None:
     records, attacks = ten(0.2)
     lost = [r | {"value": None, "controls": {}} if r["attack_key"] == "d7" else r for r in records]
     (row,) = by_label(results_frame(lost), attacks, 0.95)
-    assert (row["labels"], row["left_out"]) == (9, ["d7"])
-    assert row["advantage"] == pytest.approx(0.2 / 9)
-    assert "9 labels (d7 left out)" in in_words([row])[0].text
+    assert (row.labels, row.left_out) == (9, ("d7",))
+    assert row.advantage == pytest.approx(0.2 / 9)
+    assert "9 labels (d7 left out)" in build_label_findings([row])[0].text
     live = {f"norm(label={x})": Validation(True, "planted leak found") for x in TEN}
     summary = summarise(results_frame(lost))
     (verdict,) = judge(summary, [Gate(max=0.5)], at(summary, live))

@@ -102,7 +102,7 @@ def test_what_survivors_cost_is_not_the_cost() -> None:
     (verdict,) = judge(summary, [Gate("utility_drop", max=0.1, defense="iso")], {})
     assert (verdict.verdict, verdict.rule) == ("INCONCLUSIVE", "failed_runs")
     assert "2 seeds of auc failed (diverged)" in verdict.reason
-    (curve,) = [c for c in curves(summary) if c.at.defense == "iso"]
+    (curve,) = [c for c in curves(summary) if c.defense == "iso"]
     assert (curve.cap, curve.dcs) == (None, [None])
 
 
@@ -117,7 +117,7 @@ def test_a_drop_against_some_seeds_alone_does_not_pass() -> None:
     (verdict,) = judge(summary, [Gate("utility_drop", max=0.1, defense="iso")], {})
     assert (verdict.verdict, verdict.detail) == ("INCONCLUSIVE", "missing_seeds")
     assert "utility_drop has a figure on 3 of 5 seeds" in verdict.reason
-    assert [c.dcs for c in curves(summary) if c.at.defense == "iso"] == [[None]]
+    assert [c.dcs for c in curves(summary) if c.defense == "iso"] == [(None,)]
 
 
 def test_no_strength_is_chosen_at_which_something_failed() -> None:

@@ -301,15 +301,15 @@ def test_both_epsilons_of_a_claiming_defense(
     def verdict(strength: float) -> Verdict:
         gate = Gate(metric="epsilon_lower", max=1 / strength)
         return Verdict(
-            gate, "PASS", 0.4 / strength, 0.0, None, 1 / strength, 5, "", Rule.WITHIN,
-            origin=Origin.CLAIM, defense="label_dp", strength=strength,
+            "", "", "label_dp", strength, gate=gate, verdict="PASS", value=0.4 / strength, low=0.0,
+            threshold=1 / strength, n=5, rule=Rule.WITHIN, origin=Origin.CLAIM,
         )  # fmt: skip
 
     def audit(scenario: Any, folder: Path, **_: Any) -> Any:
         grid = scenario.resolved()["defense"][0]["strength"]
-        other = Verdict(
-            Gate(metric="epsilon_lower", max=9.0), "PASS", 8, 0, None, 9, 5, "", Rule.WITHIN
-        )
+        nine = Gate(metric="epsilon_lower", max=9.0)
+        other = Verdict(gate=nine, verdict="PASS", value=8, low=0, threshold=9, n=5,
+                        rule=Rule.WITHIN)  # fmt: skip
         made = [verdict(s) for s in grid if s]
         return type("A", (), {"results": grid, "verdicts": [other, *made]})
 

@@ -255,7 +255,7 @@ def test_trainings_side_by_side_are_one_audit() -> None:
 def verdicts(epsilon: float, seeds: int, joint: bool, audits: int = 60) -> list[str]:
     """Of audits of a claim of 1, each of so many seeds of 120 canaries."""
     from vflsec.audit.leakage import results_frame
-    from vflsec.epsilon.claimed_vs_measured import contradictions
+    from vflsec.epsilon.claimed_vs_measured import Claimed, contradictions
 
     rng, point = np.random.default_rng(seeds), {"dataset": "d", "algorithm": "a", "defense": "x"}
     out = []
@@ -269,7 +269,7 @@ def verdicts(epsilon: float, seeds: int, joint: bool, audits: int = 60) -> list[
         frame = results_frame(rows).assign(claimant="x", undefended=None)
         if joint:
             frame = frame.assign(looks=[m.looks for m in found], sure=0.99)
-        claim = point | {"strength": 1.0, "epsilon": 1.0, "delta": 0.0, "by": "x"}
+        claim = Claimed(**point, strength=1.0, epsilon=1.0, by="x")
         out += [v.verdict for v in contradictions(frame, [claim])]
     return out
 
@@ -288,14 +288,14 @@ def test_seeds_together_find_what_each_alone_is_too_small_for(seeds: int) -> Non
 def test_bounds_are_judged_at_their_own_confidence() -> None:
     """Canaries bound at 99 %; they were judged as if at the audit's 95 %, or at its 99.9 %."""
     from vflsec.audit.leakage import results_frame
-    from vflsec.epsilon.claimed_vs_measured import contradictions
+    from vflsec.epsilon.claimed_vs_measured import Claimed, contradictions
 
     point = {"dataset": "d", "algorithm": "a", "defense": "x", "strength": 1.0}
     values = [1.5, 0.5, 0.5]
     rows = [point | {"cell": str(s), "seed": s, "metric": "epsilon_lower", "value": v}
             for s, v in enumerate(values)]  # fmt: skip
     frame = results_frame(rows).assign(claimant="x", undefended=None)
-    claim = point | {"epsilon": 1.0, "by": "x"}
+    claim = Claimed(**point, epsilon=1.0, by="x")
     (before,) = contradictions(frame, [claim])
     (now,) = contradictions(frame.assign(sure=0.99), [claim])
     assert (before.verdict, now.verdict) == ("INCONCLUSIVE", "FAIL")  # 0.14 and 0.03

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,11 @@ from vflsec.audit.baseline import (
 )
 from vflsec.audit.change import change
 from vflsec.audit.leakage import results_frame, summarise
+from vflsec.audit.record import AttackFacts
 from vflsec.audit.validated import Place, Validation
 from vflsec.cli import main as cli
 from vflsec.engine.read_results import compare_folders, read_any, read_audit
-from vflsec.epsilon.claimed_vs_measured import contradictions, pairs
+from vflsec.epsilon.claimed_vs_measured import Claimed, contradictions, pairs
 from vflsec.errors import ConfigError
 
 PLANTED = Validation(True, "planted")
@@ -227,7 +229,7 @@ def test_a_baseline_of_nothing_is_refused() -> None:
         baseline_of(frame({}), "", "")
 
 
-CLAIM = {"dataset": "toy", "algorithm": "splitnn", "defense": "label_dp", "strength": 1.0}
+CLAIM = Claimed("toy", "splitnn", "label_dp", 1.0)
 
 
 @pytest.mark.parametrize(
@@ -245,31 +247,31 @@ def test_claimed_epsilons(values: list[float], claimed: float, verdict: str, rul
     made = frame({"canary": values}, metric="epsilon_lower", chance=None, controls={},
                  defense="label_dp", strength=1.0)  # fmt: skip
     made["value"] = values
-    (v,) = contradictions(made, [CLAIM | {"epsilon": claimed}])
+    (v,) = contradictions(made, [replace(CLAIM, epsilon=claimed)])
     assert (v.verdict, v.rule, v.origin) == (verdict, rule, "claim")
     assert v.threshold == claimed
-    assert contradictions(made, [CLAIM | {"epsilon": None}]) == []
-    (v,) = contradictions(made, [CLAIM | {"epsilon": claimed}], looks=4)
+    assert contradictions(made, [CLAIM]) == []
+    (v,) = contradictions(made, [replace(CLAIM, epsilon=claimed)], looks=4)
     assert v.verdict == verdict.replace("FAIL", "INCONCLUSIVE")  # 0.023 is above 0.05 / 4
-    assert contradictions(made, [CLAIM | {"strength": 2.0, "epsilon": 1.0}]) == []
+    assert contradictions(made, [replace(CLAIM, strength=2.0, epsilon=1.0)]) == []
 
 
 def test_of_two_defenses_each_claim_meets_its_own_measure() -> None:
     """What canaries find of a row says nothing against the smaller epsilon of a label."""
-    both = {"dataset": "toy", "algorithm": "splitnn", "defense": "label_dp + embedding_noise"}
+    both = replace(CLAIM, defense="label_dp + embedding_noise")
     made = frame({"": [0.5, 3.0, 0.6, 2.5]}, metric="epsilon_lower", chance=None, controls={},
-                 defense=both["defense"], strength=1.0)  # fmt: skip
+                 defense=both.defense, strength=1.0)  # fmt: skip
     made["value"] = [0.5, 3.0, 0.6, 2.5]
     claims = [
-        both | {"strength": 1.0, "epsilon": 1.0, "by": "label_dp"},
-        both | {"strength": 1.0, "epsilon": 10.0, "by": "embedding_noise"},
+        replace(both, epsilon=1.0, by="label_dp"),
+        replace(both, epsilon=10.0, by="embedding_noise"),
     ]
     of = ["label_dp", "embedding_noise"] * 2
     found = contradictions(made.assign(claimant=of), claims)
     assert [(v.verdict, v.threshold, v.value) for v in found] == [
         ("PASS", 1.0, 0.6), ("PASS", 10.0, 3.0),
     ]  # fmt: skip
-    assert pairs(found) == {(both["defense"], 1.0): (1.0, 0.6)}
+    assert pairs(found) == {(both.defense, 1.0): (1.0, 0.6)}
     turned = contradictions(made.assign(claimant=of[::-1]), claims)
     assert sorted(v.verdict for v in turned) == ["FAIL", "PASS"]
 
@@ -339,12 +341,12 @@ def test_the_same_figures_are_no_change_where_one_audit_has_more_seeds() -> None
         assert (found.seeds, found.paired) == (2, True)
 
 
-SPEC = {"aux_rows": 0, "peer_model": False, "prior": True}
+SPEC = AttackFacts(prior=True)
 
 
 def of_grants(values: list[float], key: str, **spec: Any) -> pd.DataFrame:
     columns = {"target": "feature", "victim": "shop", "attack_key": key}
-    return granted(frame({"a0": values}, **columns), {key: SPEC | spec})
+    return granted(frame({"a0": values}, **columns), {key: replace(SPEC, **spec)})
 
 
 def test_an_attack_with_other_grants_is_not_the_one_of_the_baseline(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from engine_fakes import SCENARIO, source
 
 from vflsec import load_scenario
+from vflsec.audit.point import Grants
 from vflsec.config.problems import ScenarioError
 from vflsec.data import prepare
 from vflsec.engine.audit_record import record_of
@@ -274,9 +275,9 @@ def test_the_record_says_what_each_section_grants(tmp_path: Path) -> None:
         for role in ("audit", "control")
     }
     assert by_role["audit"][:3] == [
-        None, {"victim": "passive1", "aux_rows": 9}, {"aux_rows": 9, "prior": False},
+        None, Grants(victim="passive1", aux_rows=9), Grants(aux_rows=9, prior=False),
     ]  # fmt: skip
-    assert by_role["control"][:3] == [None, {"aux_rows": 9}, {"aux_rows": 9, "prior": False}]
+    assert by_role["control"][:3] == [None, Grants(aux_rows=9), Grants(aux_rows=9, prior=False)]
 
 
 def test_a_defense_without_a_grid_runs_at_zero_and_says_so() -> None:

@@ -10,7 +10,7 @@ import pytest
 from audited import LEAKY, SEALED, Planted, audited
 from printed import html, markdown_summary
 
-from vflsec.audit import strongest_attack
+from vflsec.audit.point import read_points
 from vflsec.report import figures
 
 
@@ -22,7 +22,7 @@ def summary(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def of_many(summary: dict[str, Any], count: int, **changes: Any) -> dict[str, Any]:
     """As many attacks, each gaining a little less than the one before."""
     out = copy.deepcopy(summary)
-    norm = [p for p in summary["points"] if p["attack"] == "norm"]
+    norm = [p for p in summary["points"] if p.attack == "norm"]
     for k in range(count):
         out["points"] += [
             {**p, "attack": f"attack{k}", "attack_key": f"k{k}", **changes,
@@ -91,13 +91,13 @@ def test_tables_have_every_row_that_a_gate_judges(summary: dict[str, Any]) -> No
         assert f"{test['advantage']:+.3f}" in words
     assert "+0.29" in page.split("Who leaks to whom, undefended")[1].split("</table>")[0]
     cells = figures.points(two)
-    assert {p["split"] for p in cells if p["attack"] == "norm"} == {"train"}
-    assert len(strongest_attack.told(two["points"])) == len(cells) + 2
+    assert {p.split for p in cells if p.attack == "norm"} == {"train"}
+    assert sum(p.is_main for p in read_points(two["points"])) == len(cells) + 2
 
 
 def test_figures_keep_to_the_rows_of_the_undefended_training(tmp_path: Path) -> None:
     one = audited(tmp_path, Planted(LEAKY, SEALED)).summary
     strong = [p for p in one["points"] if p["attack"] == "norm" and p["strength"] == 5]
     one["points"] += [{**p, "split": "test", "advantage": 0.4} for p in strong]
-    kept = [p for p in figures.points(one) if p["attack"] == "norm"]
+    kept = [p for p in figures.points(one) if p.attack == "norm"]
     assert [(p["strength"], p["split"]) for p in kept] == [(0.0, "train"), (5.0, "train")]

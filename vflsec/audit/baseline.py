@@ -19,9 +19,9 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -43,36 +43,52 @@ from vflsec.audit.gate import (
     Warn,
     format_warnings,
 )
-from vflsec.audit.leakage import TRAINING, rows_of
 from vflsec.audit.metrics import reach
-from vflsec.audit.point import Point
+from vflsec.audit.point import Identity, Point, Training
+from vflsec.audit.record import AttackFacts
 from vflsec.audit.result_row import ResultRow, read_rows
 from vflsec.audit.reversed_ranking import ranking
 from vflsec.audit.rounding import both
-from vflsec.audit.validated import NO_EVIDENCE, Validated, Validation, place_of
+from vflsec.audit.validated import NO_EVIDENCE, Validated, Validation
 from vflsec.errors import ConfigError
 from vflsec.runtime.atomic_files import json_text, read_text, write_atomic
+from vflsec.runtime.plain_values import read_as
 from vflsec.specs import OF_THE_LABELS
 
 if TYPE_CHECKING:
     from vflsec.audit.result import Audit
 
 __all__ = ["BASELINE_VERSION", "LEAST", "Baseline", "advantages", "baseline_of", "granted",
-           "read_baseline", "refuse_failed", "regressions", "write_baseline"]  # fmt: skip
+           "read_attacks", "read_baseline", "refuse_failed", "regressions",
+           "write_baseline"]  # fmt: skip
 
 BASELINE_VERSION = 2
 _READABLE = (1, 2)
 _ADVICE = "Make one with: vflsec gate DIR --baseline FILE --update-baseline"
 LEAST = 0.03
 SPREAD = 2.5
-_KEY = ("dataset", "algorithm", "defense", "strength", "phase", "adversary", "attack", "known_rows",
-        "target", "split", "metric", "grants", "attack_key")  # fmt: skip
-_ANSWER = tuple(k for k in _KEY if k != "metric")
-_RAN = (*TRAINING, "adversary", "attack", "attack_key")
-_MADE = (*_RAN, "phase")
+_WRITTEN = ("dataset", "algorithm", "defense", "strength", "phase", "adversary", "attack",
+            "known_rows", "target", "split", "metric")  # fmt: skip
+"""Fields of a key that every baseline has."""
 
-Key = tuple[Any, ...]
-Values = Mapping[Key, Mapping[str, Seeds]]
+
+@dataclass(frozen=True, slots=True)
+class Key(Identity):
+    """Identity of a point of a baseline, which knows neither label nor victim.
+
+    Attributes:
+        grants: what the attack was granted beside known rows, in words; None where not known.
+    """
+
+    grants: str | None = None
+
+    @classmethod
+    def of_row(cls, row: ResultRow) -> Key:
+        """That of a row of results."""
+        return cls(**row.without("of_label", "victim").as_dict(), grants=row.grants)
+
+
+Values: TypeAlias = Mapping[Key, Mapping[str, Seeds]]
 """Advantages by point, control and seed; a baseline of version 1 has one control, called ""."""
 
 
@@ -117,7 +133,7 @@ def baseline_of(
     if not values:
         raise ConfigError("baseline: these results hold no advantage to compare with later.")
     points = [
-        dict(zip(_KEY, key, strict=True))
+        {k: getattr(key, k) for k in (*_WRITTEN, "grants", "attack_key")}
         | {"advantage": {c: {str(s): v for s, v in of.items()} for c, of in by_control.items()}}
         for key, by_control in values.items()
     ]
@@ -130,64 +146,58 @@ def baseline_of(
     }
 
 
-def granted(frame: pd.DataFrame, attacks: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
+def granted(frame: pd.DataFrame, attacks: Mapping[str, AttackFacts]) -> pd.DataFrame:
     """Results with what each attack was granted beside known rows, in words (``grants``).
 
     Args:
         frame: of :func:`vflsec.audit.leakage.results_frame`.
-        attacks: what attacks are, by key, as a summary has it; of others nothing is known (None).
+        attacks: what attacks are, by key; of others nothing is known (None).
     """
-    words = [_grants(r, attacks.get(r["attack_key"])) for r in rows_of(frame)]
+    words = [_grants(r, attacks.get(r.attack_key)) for r in read_rows(frame)]
     return frame.assign(grants=pd.Series(words, index=frame.index, dtype=object))
 
 
-def _grants(row: Mapping[str, Any], spec: Mapping[str, Any] | None) -> str | None:
+def _grants(row: ResultRow, spec: AttackFacts | None) -> str | None:
     if spec is None:
         return None
-    words = [f"{spec['aux_rows']} auxiliary rows"] * bool(spec["aux_rows"])
-    words += ["the others' models"] * bool(spec["peer_model"])
-    words += ["no class shares"] * (not spec["prior"])
-    aimed = bool(row["victim"]) and row["target"] not in OF_THE_LABELS
-    return ", ".join([*words, *([f"against {row['victim']}"] if aimed else [])])
+    words = [f"{spec.aux_rows} auxiliary rows"] * bool(spec.aux_rows)
+    words += ["the others' models"] * bool(spec.peer_model)
+    words += ["no class shares"] * (not spec.prior)
+    aimed = bool(row.victim) and row.target not in OF_THE_LABELS
+    return ", ".join([*words, *([f"against {row.victim}"] if aimed else [])])
 
 
 def advantages(frame: pd.DataFrame) -> dict[Key, dict[str, dict[int, float]]]:
     """The advantage of every attack by point, control and seed, in its primary metric."""
-    rows: dict[Key, list[ResultRow]] = defaultdict(list)
-    for r in read_rows(frame):
-        if r.is_main and r.role != "control":
-            rows[tuple(getattr(r, k) for k in _KEY)].append(r)
+    return _advantages(_main_rows(_audited(frame)))
+
+
+def _advantages(rows: Mapping[Key, Sequence[ResultRow]]) -> dict[Key, dict[str, dict[int, float]]]:
     found = {key: result_row.advantages(of)[0] for key, of in rows.items()}
     return {key: of for key, of in found.items() if of}
 
 
-def _points(frame: pd.DataFrame) -> dict[Key, list[dict[str, Any]]]:
-    found: dict[Key, list[dict[str, Any]]] = defaultdict(list)
-    for r in _audited(frame):
-        if r["attack"] and r["metric"] == r["primary"] and r["status"] == "ok":
-            found[_of(r, _KEY)].append(r)
+def _main_rows(rows: Iterable[ResultRow]) -> dict[Key, list[ResultRow]]:
+    """Rows in the metric that verdicts rest on, by point."""
+    found: dict[Key, list[ResultRow]] = defaultdict(list)
+    for r in rows:
+        if r.is_main:
+            found[Key.of_row(r)].append(r)
     return found
 
 
-def _rankings(frame: pd.DataFrame) -> dict[Key, float]:
-    """Mean advantage of the answers turned round, by point without its metric."""
-    found: dict[Key, list[float]] = defaultdict(list)
-    for r in _audited(frame):
-        if r["attack"] and ranking(r) and r["status"] == "ok":
-            gain = 1 - r["value"] - r["control_value"]
-            if gain == gain:
-                found[_of(r, _ANSWER)].append(gain)
-    return {key: float(np.mean(of)) for key, of in found.items()}
+def _rankings(rows: Iterable[ResultRow]) -> dict[Identity, float]:
+    """Mean advantage of the answers with their labels flipped, by answer."""
+    found: dict[Identity, list[float]] = defaultdict(list)
+    for r in rows:
+        own, value = r.control_value, r.value
+        if r.attack and ranking(r) and r.status == "ok" and None not in (own, value):
+            found[r.answer].append(1 - (value or 0.0) - (own or 0.0))
+    return {at: float(np.mean(of)) for at, of in found.items()}
 
 
-def _audited(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    if "role" in frame.columns:
-        frame = frame[frame["role"] != "control"]
-    return rows_of(frame)
-
-
-def _of(row: Mapping[str, Any], names: Iterable[str]) -> Key:
-    return tuple(None if (x := row.get(k)) != x else x for k in names)
+def _audited(frame: pd.DataFrame) -> list[ResultRow]:
+    return [r for r in read_rows(frame) if r.role != "control"]
 
 
 def _same(now: Iterable[Key], before: Iterable[Key]) -> dict[Key, Key]:
@@ -197,15 +207,28 @@ def _same(now: Iterable[Key], before: Iterable[Key]) -> dict[Key, Key]:
     earlier versions have none, or say nothing of grants.
     """
     out = {k: k for k in before if k in set(now)}
-    for known in (1, 2):  # by all but the key, and by all but the grants where one side lacks them
-        left: dict[Key, list[list[Key]]] = defaultdict(lambda: [[], []])
+    for shorten in (_unnamed, _ungranted):  # the latter where one side lacks its grants
+        left: dict[Key, tuple[list[Key], list[Key]]] = defaultdict(lambda: ([], []))
         for side, keys in enumerate((before, now)):
             for k in keys:
                 if k not in (out.values() if side else out):
-                    left[k[:-known]][side].append(k)
+                    left[shorten(k)][side].append(k)
         pairs = [(old[0], new[0]) for old, new in left.values() if len(old) == len(new) == 1]
-        out |= {old: new for old, new in pairs if known == 1 or None in (old[-2], new[-2])}
+        out |= {
+            old: new for old, new in pairs
+            if shorten is _unnamed or None in (old.grants, new.grants)
+        }  # fmt: skip
     return out
+
+
+def _unnamed(key: Key) -> Key:
+    """The key without that of its attack."""
+    return replace(key, attack_key="")
+
+
+def _ungranted(key: Key) -> Key:
+    """The same, and without what was granted."""
+    return replace(key, attack_key="", grants=None)
 
 
 def read_baseline(path: Path) -> Baseline:
@@ -251,7 +274,8 @@ def _read_point(p: Mapping[str, Any], version: int) -> tuple[Key, dict[str, dict
         raise ValueError
     if any(isinstance(p[k], str | bool) for k in ("strength", "known_rows")):
         raise ValueError
-    return (*(p[k] for k in _KEY[:-2]), grants, str(p.get("attack_key", ""))), of
+    key = Key(**{k: p[k] for k in _WRITTEN}, grants=grants, attack_key=str(p.get("attack_key", "")))
+    return key, of
 
 
 def refuse_failed(where: Path | None, frame: pd.DataFrame) -> None:
@@ -260,16 +284,28 @@ def refuse_failed(where: Path | None, frame: pd.DataFrame) -> None:
     Raises:
         ConfigError: an attack has no figure at a place where it, or its training, failed.
     """
-    ran = [r for r in _audited(frame) if r["attack"]]
-    told = {_of(r, _RAN) for r in ran if r["status"] != "error" and r["value"] == r["value"]}
+    ran = [r for r in _audited(frame) if r.attack]
+    measured = {
+        _run_of(r).without("phase") for r in ran if r.status != "error" and r.value is not None
+    }
     for r in ran:
-        if r["status"] == "error" and _of(r, _RAN) not in told:
-            at = ", ".join(str(x) for x in _of(r, TRAINING) if x is not None)
+        if r.status == "error" and _run_of(r).without("phase") not in measured:
+            at = ", ".join(str(x) for x in astuple(r.training) if x is not None)
             raise ConfigError(
-                f"{where}: {r['attack']} by {r['adversary']} failed on every seed at [{at}] "
-                f"({r['reason']}), so this is no baseline: its rise would go unseen. Mend that or "
+                f"{where}: {r.attack} by {r.adversary} failed on every seed at [{at}] "
+                f"({r.reason}), so this is no baseline: its rise would go unseen. Mend that or "
                 "leave it out of the scenario, and audit again."
             )
+
+
+def _run_of(row: ResultRow) -> Identity:
+    """Which attack it was, at which training after which phase; a failed one knows no more."""
+    return row.without("of_label", "known_rows", "target", "victim", "split", "metric")
+
+
+def read_attacks(audit: Audit) -> dict[str, AttackFacts]:
+    """What the attacks of an audit are, by key."""
+    return read_as(dict[str, AttackFacts], audit.summary.get("attacks", {}))
 
 
 def write_baseline(path: Path, audit: Audit) -> None:
@@ -287,7 +323,7 @@ def write_baseline(path: Path, audit: Audit) -> None:
     if path.exists():
         read_baseline(path)  # nothing else is overwritten
     version = audit.summary["versions"]["vflsec"]
-    frame = granted(audit.results, audit.summary.get("attacks", {}))
+    frame = granted(audit.results, read_attacks(audit))
     refuse_failed(audit.folder, frame)
     found = baseline_of(frame, audit.summary["scenario_hash"], version, audit.summary["data"])
     text = json_text(found)
@@ -313,12 +349,13 @@ def regressions(
         points: summary of `frame`; with it a PASS warns where the system learned nothing.
         others: of :meth:`Baseline.others`; a PASS warns there.
     """
-    now, rows = advantages(frame), _points(frame)
-    planned: dict[Key, set[int]] = defaultdict(set)
-    for r in _audited(frame):
-        planned[_of(r, TRAINING)].add(int(r["seed"]))
-    lost = _lost(frame)
-    worth, reverse = _worth(points), _rankings(frame)
+    every = _audited(frame)
+    rows = _main_rows(every)
+    now = _advantages(rows)
+    planned: dict[Training, set[int]] = defaultdict(set)
+    for r in every:
+        planned[r.training].add(r.seed)
+    lost, worth, reverse = _lost(every), _worth(points or ()), _rankings(every)
     same, names = _same(now, before), _names(before)
     changes = {k: change(now[other], before[k]) for k, other in same.items()}
     p = intervals.holm([c.p_above_zero() for c in changes.values()])
@@ -326,35 +363,36 @@ def regressions(
     out = []
     for (k, c), x in zip(changes.items(), p, strict=True):
         of = rows[same[k]]
-        training = _of(of[0], TRAINING)
-        allowed = _allowed(before[k])
-        short = _find_shortfall(of, len(planned[training]), len(before[k][least(before[k])]))
-        warned = worth.get(training), (others or {}).get(of[0]["dataset"])
+        one, allowed = of[0], _allowed(before[k])
+        short = _find_shortfall(of, len(planned[one.training]), len(before[k][least(before[k])]))
+        warned = worth.get(one.training), (others or {}).get(one.dataset)
         weighed = _Weighed(
-            c, allowed, x < alpha, alpha, reverse.get(_of(of[0], _ANSWER), -math.inf),
-            str(of[0]["attack"]), validated.get(place_of(of[0]), NO_EVIDENCE),
-            short or lost.get(_of(of[0], _MADE)) or _find_any_rise_tolerated(k, allowed),
+            c, allowed, x < alpha, alpha, reverse.get(one.answer, -math.inf),
+            one.attack, validated.get(one.place, NO_EVIDENCE),
+            short or lost.get(_run_of(one)) or _find_any_rise_tolerated(k, allowed),
             tuple(w for w in warned if w is not None),
         )  # fmt: skip
         out.append(_judge(k, weighed, names[k]))
     gone = [
-        Verdict.of_nothing(**_asked(k, LEAST, names[k]), rule=Rule.NO_LONGER_MEASURED,
-                           reason=_gone(k, now))
+        Verdict.about(k, _ask(k, LEAST, names[k]), Rule.NO_LONGER_MEASURED, _gone(k, now),
+                      origin=Origin.BASELINE)
         for k in before if k not in same
     ]  # fmt: skip
     if not before:
         reason = "The baseline holds no point, so nothing was compared."
-        rule, origin = Rule.NOTHING_SELECTED, Origin.BASELINE
-        gone = [Verdict.of_nothing(_gate(LEAST), rule, reason, origin=origin)]
+        gone = [
+            Verdict.about(Training(), _gate(LEAST), Rule.NOTHING_SELECTED, reason,
+                          origin=Origin.BASELINE)
+        ]  # fmt: skip
     return out + gone
 
 
-def _lost(frame: pd.DataFrame) -> dict[Key, Reason]:
+def _lost(rows: Iterable[ResultRow]) -> dict[Identity, Reason]:
     """By attack, that it or its training failed on some seeds."""
-    seeds: dict[Key, dict[int, str]] = defaultdict(dict)
-    for r in _audited(frame):
-        if r["attack"] and r["status"] == "error":
-            seeds[_of(r, _MADE)].setdefault(int(r["seed"]), str(r["reason"]))
+    seeds: dict[Identity, dict[int, str]] = defaultdict(dict)
+    for r in rows:
+        if r.attack and r.status == "error":
+            seeds[_run_of(r)].setdefault(r.seed, r.reason)
     return {
         key: Reason(
             Shortfall.FAILED_SEEDS,
@@ -364,16 +402,15 @@ def _lost(frame: pd.DataFrame) -> dict[Key, Reason]:
     }
 
 
-def _worth(points: Sequence[Point] | None) -> dict[Key, Reason | None]:
+def _worth(points: Sequence[Point]) -> dict[Training, Reason | None]:
     """By training, why what passes there tells nothing of a system that works; None if it does."""
-    rows = [] if points is None else rows_of(points)
-    guessing = verdict_text.Guessing.by_training(rows)
+    guessing = verdict_text.Guessing.by_algorithm(points)
     return {
-        _of(r, TRAINING): verdict_text.find_worthless(
-            r, _gate(LEAST), guessing.get((r["dataset"], r["algorithm"]))
+        p.training: verdict_text.find_worthless(
+            p, _gate(LEAST), guessing.get(Training(p.dataset, p.algorithm))
         )
-        for r in rows
-        if r["attack"]
+        for p in points
+        if p.attack
     }
 
 
@@ -385,24 +422,23 @@ def _allowed(before: Mapping[str, Seeds]) -> float:
 
 def _find_any_rise_tolerated(key: Key, allowed: float) -> Reason | None:
     """That no rise could be beyond what the baseline's spread tolerates; None if one could be."""
-    metric = str(key[_KEY.index("metric")])
-    far = reach("advantage", metric)[1]
+    far = reach("advantage", key.metric)[1]
     if allowed < far:
         return None
     text = (
-        f"the baseline's seeds differ so much that any rise is tolerated (an advantage in {metric} "
-        f"reaches {far:g}); make one of more seeds"
+        f"the baseline's seeds differ so much that any rise is tolerated (an advantage in "
+        f"{key.metric} reaches {far:g}); make one of more seeds"
     )
     return Reason(Shortfall.ANY_RISE_TOLERATED, text)
 
 
-def _find_shortfall(rows: Sequence[Mapping[str, Any]], planned: int, before: int) -> Reason | None:
+def _find_shortfall(rows: Sequence[ResultRow], planned: int, before: int) -> Reason | None:
     """What is missing from the least evidence for a PASS; None if nothing is.
 
     A baseline of two seeds tolerates whatever their spread happens to be.
     """
-    with_figure = [r for r in rows if r["value"] == r["value"]]
-    seeds, fewest = len({r["seed"] for r in with_figure}), min(int(r["n"]) for r in rows)
+    seeds = len({r.seed for r in rows if r.value is not None})
+    fewest = min(r.n for r in rows)
     if seeds < planned:
         return Reason(Shortfall.MISSING_SEEDS, f"it has a figure on {seeds} of {planned} seeds")
     least_seeds = f"and a pass takes at least {MIN_SEEDS}"
@@ -518,55 +554,51 @@ _RULES: tuple[Callable[[_Weighed], _Ruling | None], ...] = (
 def _judge(key: Key, w: _Weighed, who: str) -> Verdict:
     ruling = next(said for rule in _RULES if (said := rule(w)) is not None)
     warnings = w.warnings if ruling.verdict == PASS else ()
-    return Verdict(
-        verdict=ruling.verdict, value=w.change.mean, low=w.change.lower(w.alpha),
-        high=w.change.upper(w.alpha), threshold=w.allowed, n=w.change.seeds, reason=ruling.reason,
-        rule=ruling.rule, detail=ruling.detail, more_seeds=ruling.more,
+    return Verdict.about(
+        key, _ask(key, w.allowed, who), ruling.rule, ruling.reason, ruling.verdict,
+        value=w.change.mean, low=w.change.lower(w.alpha), high=w.change.upper(w.alpha),
+        threshold=w.allowed, n=w.change.seeds, detail=ruling.detail, more_seeds=ruling.more,
         warning=format_warnings(warnings)[0], warnings=tuple(w.code for w in warnings),
-        **_asked(key, w.allowed, who),
+        origin=Origin.BASELINE,
     )  # fmt: skip
 
 
 def _gone(key: Key, now: Iterable[Key]) -> str:
-    name = dict(zip(_KEY, key, strict=True))["attack"]
-    other = [k[-2] for k in now if k[:-2] == key[:-2] and k[-2] not in (None, key[-2])]
-    if key[-2] is not None and other:
-        here, there = other[0] or "nothing", key[-2] or "nothing"
+    like = [k.grants for k in now if _ungranted(k) == _ungranted(key)]
+    other = [grants for grants in like if grants not in (None, key.grants)]
+    if key.grants is not None and other:
+        here, there = other[0] or "nothing", key.grants or "nothing"
         return (
-            f"{name} was granted {there} beside known rows in the baseline and {here} now, which "
-            "does not compare. If that is meant, renew the baseline with --update-baseline."
+            f"{key.attack} was granted {there} beside known rows in the baseline and {here} now, "
+            "which does not compare. If that is meant, renew the baseline with --update-baseline."
         )
     return (
-        f"{name} has a figure in the baseline and none here, so a rise would go unseen. If that is "
-        "meant, renew the baseline with --update-baseline."
+        f"{key.attack} has a figure in the baseline and none here, so a rise would go unseen. If "
+        "that is meant, renew the baseline with --update-baseline."
     )
 
 
-def _gate(allowed: float, who: str = "", **asked: Any) -> Gate:
-    """What a verdict asks, and of which attack by whom, on which rows and after which phase."""
-    name = f"advantage{who} does not rise against the baseline"
-    return Gate(max=min(allowed, 0.99), name=name, **{k: v for k, v in asked.items() if v})
+def _gate(allowed: float, who: str = "") -> Gate:
+    """What a verdict asks."""
+    return Gate(max=min(allowed, 0.99), name=f"advantage{who} does not rise against the baseline")
 
 
 def _names(before: Iterable[Key]) -> dict[Key, str]:
     """What each point is of, in words: unlike for all points of one training."""
-    phases: dict[Key, set[str]] = defaultdict(set)
+    phases: dict[Training, set[str]] = defaultdict(set)
     for key in before:
-        phases[key[: len(TRAINING)]].add(key[_KEY.index("phase")])
+        phases[key.training].add(key.phase)
     out = {}
     for key in before:
-        p = dict(zip(_KEY, key, strict=True))
-        who = f" of {p['attack']} by {p['adversary']}"
-        who += f" on {p['split']} rows" if p["split"] else ""
-        who += f" after {p['phase']}" if len(phases[key[: len(TRAINING)]]) > 1 else ""
-        who += f" with {p['known_rows']:g} known rows" if p["known_rows"] else ""
-        out[key] = who + (f" ({p['grants']})" if p["grants"] else "")
+        who = f" of {key.attack} by {key.adversary}"
+        who += f" on {key.split} rows" if key.split else ""
+        who += f" after {key.phase}" if len(phases[key.training]) > 1 else ""
+        who += f" with {key.known_rows:g} known rows" if key.known_rows else ""
+        out[key] = who + (f" ({key.grants})" if key.grants else "")
     return out
 
 
-def _asked(key: Key, allowed: float, who: str) -> dict[str, Any]:
-    """The gate that a point of the baseline is, and where."""
-    p = dict(zip(_KEY, key, strict=True))
-    attack = {k: p[k] for k in ("attack", "adversary", "phase", "split")}
-    where = {k: p[k] for k in TRAINING}
-    return {"gate": _gate(allowed, who, **attack), "origin": Origin.BASELINE, **where, **attack}
+def _ask(key: Key, allowed: float, who: str) -> Gate:
+    """The gate that a point of the baseline is: of which attack by whom, on which rows and when."""
+    at = {k: x for k in ("attack", "adversary", "phase", "split") if (x := getattr(key, k))}
+    return replace(_gate(allowed, who), **at)

@@ -18,15 +18,14 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from vflsec.audit.controls import Leakage
 from vflsec.audit.metrics import RANKINGS
-from vflsec.audit.point import IDENTITY, Estimate, Identity, Point
+from vflsec.audit.point import Identity, Point
 
-__all__ = ["MARK", "Dose", "Doses", "curve", "least_found", "place", "planted", "write_doses"]
+__all__ = ["MARK", "Dose", "Doses", "curve", "least_found", "place", "planted"]
 
 MARK = "@dose="
 """In the phase of a measure: what follows is the share of rows that were dosed."""
@@ -40,24 +39,24 @@ Doses = Mapping[Identity, float | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Dose:
-    """What was found of one dose.
+class Dose(Identity):
+    """What was found of one dose by an attack; `phase` is that of the training.
 
     Attributes:
-        at: of the attack; `phase` is that of the training.
         share: of the rows, that were dosed.
         planted: size of the dose.
-        advantage: with its bounds.
+        advantage, low, high: of the attack, with its bounds.
         found: whether this audit shows it to be above 0.
         chance: that an audit of as many seeds does, from the spread seen.
     """
 
-    at: Identity
-    share: float
-    planted: float
-    advantage: Estimate
-    found: bool
-    chance: float
+    share: float = 0.0
+    planted: float = 0.0
+    advantage: float | None = None
+    low: float | None = None
+    high: float | None = None
+    found: bool = False
+    chance: float = 0.0
 
 
 def planted(metric: str, share: float, control: float) -> float:
@@ -82,12 +81,13 @@ def curve(points: Iterable[Point], confidence: float = 0.95) -> list[Dose]:
         phase, _, share = p.phase.partition(MARK)
         out.append(
             Dose(
-                replace(p.identity, phase=phase), float(share),
-                planted(p.metric, float(share), control), p.advantage,
-                leak.p_above(0.0) < alpha, _chance(leak, alpha),
+                **replace(p.identity, phase=phase).as_dict(), share=float(share),
+                planted=planted(p.metric, float(share), control), advantage=p.advantage.mean,
+                low=p.advantage.low, high=p.advantage.high, found=leak.p_above(0.0) < alpha,
+                chance=_chance(leak, alpha),
             )
         )  # fmt: skip
-    return sorted(out, key=lambda d: (*map(str, astuple(place(d.at))), d.share))
+    return sorted(out, key=lambda d: (*map(str, astuple(place(d))), d.share))
 
 
 def _chance(leak: Leakage, alpha: float) -> float:
@@ -113,7 +113,7 @@ def least_found(doses: Iterable[Dose]) -> dict[Identity, float | None]:
     """
     by_place: dict[Identity, list[Dose]] = defaultdict(list)
     for d in doses:
-        by_place[place(d.at)].append(d)
+        by_place[place(d)].append(d)
     return {at: _least(sorted(of, key=lambda d: d.planted)) for at, of in by_place.items()}
 
 
@@ -134,22 +134,3 @@ def _least(doses: Sequence[Dose]) -> float | None:
 def place(at: Identity) -> Identity:
     """What identifies a curve, of a dose or of a point."""
     return at.without(*_UNSAID)
-
-
-def place_key(row: Point | Mapping[str, Any]) -> Identity:
-    """What identifies a curve, of a point or of a row."""
-    return place(row if isinstance(row, Point) else Identity.of(row))
-
-
-def write_doses(doses: Iterable[Dose]) -> list[dict[str, Any]]:
-    """Rows of ``summary.json``."""
-    names = [name for name in IDENTITY if name not in _UNSAID]
-    return [
-        {name: getattr(d.at, name) for name in names}
-        | {
-            "share": d.share, "metric": d.at.metric, "planted": d.planted,
-            "advantage": d.advantage.mean, "low": d.advantage.low, "high": d.advantage.high,
-            "found": d.found, "chance": d.chance,
-        }
-        for d in doses
-    ]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pandas as pd
@@ -11,16 +11,16 @@ import pandas as pd
 from vflsec.audit import dosing, leakage
 from vflsec.audit import gate as gates
 from vflsec.audit.baseline import Baseline, granted, regressions
-from vflsec.audit.evaluation import Evaluation
+from vflsec.audit.evaluation import Claim, Evaluation
 from vflsec.audit.findings import Finding, FindingKind, Location, build_findings
 from vflsec.audit.judge import judge
-from vflsec.audit.multilabel import by_label, in_words
+from vflsec.audit.multilabel import build_label_findings, by_label
 from vflsec.audit.point import Point, Training
 from vflsec.audit.record import AuditRecord
 from vflsec.audit.strength_grid import grid
 from vflsec.audit.tradeoff_curves import curves
 from vflsec.audit.validated import find_validated
-from vflsec.epsilon import claimed_vs_measured
+from vflsec.epsilon.claimed_vs_measured import Claimed, contradictions
 from vflsec.specs import CellResult, told_apart
 
 __all__ = ["evaluate"]
@@ -66,7 +66,7 @@ def evaluate(
     if not partial and not only:
         measured = _with_claimants(own, made)
         claims = _claims(record, results)
-        beside += claimed_vs_measured.contradictions(measured, claims, confidence, looks)
+        beside += contradictions(measured, claims, confidence, looks)
     if before is not None:
         now, others = granted(own, record.attacks), before.others(record.data)
         strict = 1 - (1 - confidence) / looks
@@ -76,8 +76,11 @@ def evaluate(
         for v in judge(audited if g.algorithm == "*" else points, [g], validated, least)
     ]  # fmt: skip
     verdicts += beside
+    lines = dict(zip(asked, record.gate_lines, strict=False))
+    verdicts = [replace(v, line=lines.get(v.gate, 0)) for v in verdicts]
     labels = by_label(own, record.attacks, confidence)
     found = [] if partial or not points else build_findings(points, verdicts, confidence)
+    found = [*build_label_findings(labels), *found, *_idle(record, results)]
     return Evaluation(
         frame=_with_roles(record, every, planted),
         points=points,
@@ -86,9 +89,8 @@ def evaluate(
         validated=validated,
         verdicts=verdicts,
         exit_code=gates.exit_code(verdicts),
-        findings=[] if partial else [*in_words(labels), *found, *_idle(record, results)],
+        findings=[] if partial else found,
         partial=partial,
-        asked=asked,
         dosing=doses,
         labels=labels,
         grid=[] if partial else grid(audited, every_gate, validated, least, beside),
@@ -193,28 +195,28 @@ def _shared(gate: gates.Gate, looks: int) -> gates.Gate:
     return replace(gate, confidence=1 - (1 - gate.confidence) / looks)
 
 
-def _claims(record: AuditRecord, results: Sequence[CellResult]) -> list[dict[str, Any]]:
+def _claims(record: AuditRecord, results: Sequence[CellResult]) -> list[Claimed]:
     """The claimed epsilon of every point and defense; counts differ by seed, so the largest."""
-    out: dict[tuple[Any, ...], dict[str, Any]] = {}
+    out: dict[tuple[Training, str], Claimed] = {}
     for result in results:
-        training = record.training("audit", result)
-        if training is None:
-            continue
-        point = asdict(training)
+        at = record.training("audit", result)
         names = told_apart(g.get("defense", "") for g in result.guarantees)
-        for name, g in zip(names, result.guarantees, strict=True):
-            key = (*point.values(), name)
-            if g.get("called") is False:
-                out[key] = point | {"epsilon": None, "idle": name}
-            if g.get("epsilon") is not None:
-                before = out.get(key, {})
-                best = max(float(g["epsilon"]), before.get("epsilon") or 0.0)
-                delta = max(float(g.get("delta") or 0.0), before.get("delta") or 0.0)
-                sure = {"confidence": g["confidence"]} if "confidence" in g else {}
-                chances = g.get("chance"), before.get("chance", 0.0)
-                chance = None if None in chances else max(chances)
-                more = {"delta": delta, "by": name, "chance": chance}
-                out[key] = point | {"epsilon": best} | more | sure
+        for name, stored in zip(names, result.guarantees, strict=True):
+            claim = Claim(stored)
+            if at is None:
+                continue
+            if claim.is_called is False:
+                out[at, name] = Claimed(**at.as_dict(), idle=name, chance=0.0)
+            if claim.epsilon is not None:
+                before = out.get((at, name), Claimed(chance=0.0))
+                chance: float | None = stored.get("chance")
+                known = chance is not None and before.chance is not None
+                out[at, name] = Claimed(
+                    **at.as_dict(), epsilon=max(float(claim.epsilon), before.epsilon or 0.0),
+                    delta=max(claim.delta, before.delta), by=name,
+                    chance=max(chance or 0.0, before.chance or 0.0) if known else None,
+                    confidence=stored.get("confidence"),
+                )  # fmt: skip
     return list(out.values())
 
 
@@ -223,13 +225,12 @@ def _idle(record: AuditRecord, results: Sequence[CellResult]) -> list[Finding]:
     out: dict[str, Finding] = {}
     for result in results:
         at = record.training("audit", result)
-        for g in result.guarantees if at is not None else ():
-            if at is not None and g.get("idle"):
-                dataset, title = at.dataset, at.algorithm
+        for claim in map(Claim, result.guarantees):
+            if at is not None and claim.is_idle:
                 text = (
-                    f"{g['defense']} did nothing on {dataset} under {title}: none of its hooks "
-                    "changed anything there, and figures beside it are those without it."
+                    f"{claim.defense} did nothing on {at.dataset} under {at.algorithm}: none of "
+                    "its hooks changed anything there, and figures beside it are those without it."
                 )
-                where = Location(dataset, title, g["defense"])
+                where = Location(at.dataset, at.algorithm, claim.defense)
                 out[text] = Finding(FindingKind.DEFENSE_IDLE, text, where)
     return list(out.values())

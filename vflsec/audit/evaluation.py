@@ -4,23 +4,30 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from vflsec.audit.point import Training
+from vflsec.runtime.plain_values import read_as
 from vflsec.specs import CellResult
 
 if TYPE_CHECKING:
     from vflsec.audit.dosing import Dose
     from vflsec.audit.findings import Finding
-    from vflsec.audit.gate import Gate, Verdict
-    from vflsec.audit.point import Point, Training
+    from vflsec.audit.gate import Verdict
+    from vflsec.audit.multilabel import LabelRow
+    from vflsec.audit.point import Point
     from vflsec.audit.record import AuditRecord
+    from vflsec.audit.strength_grid import GridRow
     from vflsec.audit.tradeoff_curves import Curve
     from vflsec.audit.validated import Validated
 
-__all__ = ["Evaluation", "costs", "made_before"]
+__all__ = [
+    "Claim", "DatasetFacts", "Evaluation", "PointCost", "Sent", "costs", "describe_datasets",
+    "made_before",
+]  # fmt: skip
 
 
 @dataclass
@@ -36,11 +43,10 @@ class Evaluation:
         exit_code: of the verdicts.
         findings: what was found, see :func:`vflsec.audit.findings.build_findings`.
         partial: more cells are to come.
-        asked: the gates of the scenario, in its order.
         over_time: points as the attacks would have been after each epoch.
         dosing: what was found of each planted dose, see :func:`vflsec.audit.dosing.curve`.
-        labels: of several labels the mean and the most told, see
-            :func:`vflsec.audit.multilabel.by_label`.
+        labels: of attacks on several labels.
+        grid: every training under every gate.
     """
 
     frame: pd.DataFrame
@@ -51,11 +57,10 @@ class Evaluation:
     exit_code: int = 0
     findings: Sequence[Finding] = ()
     partial: bool = False
-    asked: Sequence[Gate] = ()
     over_time: Sequence[Point] = ()
     dosing: Sequence[Dose] = ()
-    labels: Sequence[Mapping[str, Any]] = ()
-    grid: Sequence[Mapping[str, Any]] = ()
+    labels: Sequence[LabelRow] = ()
+    grid: Sequence[GridRow] = ()
 
 
 def made_before(made: Iterable[Mapping[str, str]], now: Mapping[str, str]) -> str:
@@ -74,7 +79,134 @@ def made_before(made: Iterable[Mapping[str, str]], now: Mapping[str, str]) -> st
     return ", ".join([*said, *(["other code of vflsec"] if found.get("code") else [])])
 
 
-def costs(record: AuditRecord, results: Sequence[CellResult]) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class DatasetFacts:
+    """Parties of a data set, the active one first, with sizes and the seeds that were trained."""
+
+    parties: tuple[str, ...] = ()
+    classes: int | None = None
+    labels: tuple[str, ...] = ()
+    rows: Mapping[str, int] = field(default_factory=dict)
+    columns: Mapping[str, int] = field(default_factory=dict)
+    seeds: tuple[int, ...] = ()
+
+
+def describe_datasets(
+    record: AuditRecord, results: Sequence[CellResult]
+) -> dict[str, DatasetFacts]:
+    """What is known of each data set that is audited."""
+    out: dict[str, DatasetFacts] = {}
+    for result in results:
+        dataset = record.dataset("audit", result)
+        if dataset is not None:
+            of = out.get(dataset) or read_as(DatasetFacts, result.facts)
+            seeds = tuple(dict.fromkeys((*of.seeds, result.spec.seed)))
+            out[dataset] = replace(of, seeds=seeds)
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Messages of one kind in one direction: counts of one training, means over seeds."""
+
+    phase: str = ""
+    kind: str = ""
+    name: str = ""
+    sender: str = ""
+    receiver: str = ""
+    messages: float = 0.0
+    elements: float = 0.0
+    bytes: float = 0.0
+    rounds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a defense promises by its accountant, as the store keeps it.
+
+    Attributes:
+        stored: fields of :class:`vflsec.core.policy.Guarantee` and what came of them.
+    """
+
+    stored: Mapping[str, Any]
+
+    @property
+    def defense(self) -> str:
+        """Its name."""
+        return str(self.stored.get("defense", ""))
+
+    @property
+    def strength(self) -> float | None:
+        """That of the defense."""
+        return self.stored.get("strength")
+
+    @property
+    def epsilon(self) -> float | None:
+        """Of all seeds; None where none is claimed."""
+        return self.stored.get("epsilon")
+
+    @property
+    def delta(self) -> float:
+        """0 for a pure guarantee."""
+        return float(self.stored.get("delta") or 0.0)
+
+    @property
+    def accountant(self) -> str:
+        """Which computed it."""
+        return str(self.stored.get("accountant", ""))
+
+    @property
+    def says(self) -> str:
+        """The promise in words."""
+        return str(self.stored.get("says") or self.stored.get("covers", ""))
+
+    @property
+    def is_called(self) -> bool | None:
+        """Whether the hook that it counts was called; None of one that counts none."""
+        return self.stored.get("called")
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether none of its hooks did anything."""
+        return bool(self.stored.get("idle"))
+
+    @classmethod
+    def read(cls, row: Mapping[str, Any]) -> Claim:
+        """From a plain value."""
+        return cls(row)
+
+    def write(self) -> Mapping[str, Any]:
+        """As a plain value."""
+        return self.stored
+
+
+@dataclass(frozen=True, slots=True)
+class PointCost(Training):
+    """What one training cost with its attacks, means over seeds.
+
+    Attributes:
+        role: ``audit``, ``reference`` or ``control``.
+        cells: how many were trained.
+        seconds: of one.
+        traffic: what was sent.
+        unread: messages (kind, name) that no attack could read.
+        undeclared: messages (kind, sender, receiver) that the algorithm does not name.
+        encryption: seconds by operation on ciphertexts; empty where none was made.
+        guarantees: of each defense what every cell keeps: the largest epsilon, and none where one
+            cell claims none.
+    """
+
+    role: str = ""
+    cells: int = 0
+    seconds: float = 0.0
+    traffic: tuple[Sent, ...] = ()
+    unread: tuple[tuple[str, ...], ...] = ()
+    undeclared: tuple[tuple[str, ...], ...] = ()
+    encryption: Mapping[str, float] = field(default_factory=dict)
+    guarantees: tuple[Claim, ...] = ()
+
+
+def costs(record: AuditRecord, results: Sequence[CellResult]) -> list[PointCost]:
     """What each point cost: seconds and traffic by direction, means over its seeds."""
     by_point: dict[tuple[str, Training], list[CellResult]] = defaultdict(list)
     for result in results:
@@ -83,30 +215,27 @@ def costs(record: AuditRecord, results: Sequence[CellResult]) -> list[dict[str, 
                 by_point[role, training].append(result)
                 break
     return [
-        {"role": role}
-        | asdict(training)
-        | {
-            "cells": len(of),
-            "seconds": sum(r.seconds for r in of) / len(of),
-            "traffic": _traffic(of),
-            "unread": sorted({(k, n) for r in of for k, n in r.facts.get("unread", ())}),
-            "undeclared": sorted({tuple(x) for r in of for x in r.facts.get("undeclared", ())}),
-            "encryption": _encryption(of),
-            "guarantees": _weakest(of),
-        }
+        PointCost(
+            **training.as_dict(), role=role, cells=len(of),
+            seconds=sum(r.seconds for r in of) / len(of), traffic=_traffic(of),
+            unread=tuple(sorted({(k, n) for r in of for k, n in r.facts.get("unread", ())})),
+            undeclared=tuple(sorted({tuple(x) for r in of for x in r.facts.get("undeclared", ())})),
+            encryption=_encryption(of), guarantees=_weakest(of),
+        )
         for (role, training), of in by_point.items()
-    ]
+    ]  # fmt: skip
 
 
-def _weakest(of: Sequence[CellResult]) -> list[Mapping[str, Any]]:
+def _weakest(of: Sequence[CellResult]) -> tuple[Claim, ...]:
     """What every cell of a point promises, defense by defense: counts differ by seed, so that it is
     the largest epsilon, and none where one cell claims none.
     """
 
-    def weak(g: Mapping[str, Any]) -> tuple[bool, float]:
-        return g.get("epsilon") is None, g.get("epsilon") or 0.0
+    def weak(claim: Claim) -> tuple[bool, float]:
+        return claim.epsilon is None, claim.epsilon or 0.0
 
-    return [max(each, key=weak) for each in zip(*(r.guarantees for r in of), strict=True)]
+    every = zip(*(map(Claim, r.guarantees) for r in of), strict=True)
+    return tuple(max(each, key=weak) for each in every)
 
 
 def _encryption(of: Sequence[CellResult]) -> dict[str, float]:
@@ -118,16 +247,11 @@ def _encryption(of: Sequence[CellResult]) -> dict[str, float]:
     return dict(found)
 
 
-def _traffic(of: Sequence[CellResult]) -> list[dict[str, Any]]:
-    total: dict[tuple[str, ...], list[float]] = defaultdict(lambda: [0.0] * 4)
+def _traffic(of: Sequence[CellResult]) -> tuple[Sent, ...]:
+    total: dict[tuple[str, str, str, str, str], list[float]] = defaultdict(lambda: [0.0] * 4)
     for result in of:
         for row in result.ledger:
             sums = total[row.phase, row.kind, row.name, row.sender, row.receiver]
             for i, value in enumerate((row.messages, row.elements, row.bytes, row.rounds)):
                 sums[i] += value / len(of)
-    names = ("phase", "kind", "name", "sender", "receiver")
-    units = ("messages", "elements", "bytes", "rounds")
-    return [
-        dict(zip(names, key, strict=True)) | dict(zip(units, sums, strict=True))
-        for key, sums in total.items()
-    ]
+    return tuple(Sent(*key, *sums) for key, sums in total.items())

@@ -1,8 +1,8 @@
-"""What stays visible under the defenses of an audit: tables when planned, outcomes when measured.
+"""What stays visible under the defenses of an audit, and what attacks measured there.
 
-The tables and the claims come from the defenses (`Policy.visibility`, `Policy.bought`); this module
-adds which attacks were not observable and what the others measured, each beside the same attack
-where nothing is hidden.
+The tables and the claims come from the defenses (:mod:`vflsec.plan.protocols`); this module adds
+which attacks were not observable and what the others measured, each beside the same attack where
+nothing is hidden.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields
 
 import numpy as np
 import pandas as pd
@@ -19,121 +18,32 @@ from numpy.typing import NDArray
 
 from vflsec.audit.findings import metric_name
 from vflsec.audit.intervals import t_interval
-from vflsec.audit.leakage import UNDEFENDED, defense_point
+from vflsec.audit.point import UNDEFENDED
 from vflsec.audit.result_row import ResultRow, read_rows
-from vflsec.plugins import registry
+from vflsec.core.visibility import Line
 
-if TYPE_CHECKING:
-    from vflsec.plan.values import Group
+__all__ = ["Measured", "Outcome", "Protocol", "outcomes"]
 
-__all__ = ["outcomes", "tables"]
-
-Entry = Mapping[str, Any]
-"""A protocol as ``summary.json`` holds it."""
 _SPLITS = ("test", "validation", "train")
 _ERROR = "relative_error"
 _SAME = 1e-6  # figures that differ by less come from the same numbers
 
 
-def tables(groups: Sequence[Group]) -> list[Entry]:
-    """One entry for each algorithm and stack of defenses that has a protocol of its own.
+@dataclass(frozen=True)
+class Protocol:
+    """Who holds what under one algorithm and stack of defenses, and what that hides and leaves.
 
-    Keys: ``algorithm``, ``defense`` (as in results), ``names``, ``lines`` (see
-    `vflsec.core.visibility.Line`), ``hides``, ``leaves``.
+    Attributes:
+        algorithm, defense: as in results.
+        names: of the defenses.
     """
-    found: dict[tuple[str, str], Entry] = {}
-    for group in groups:
-        cell = group.cells[0]
-        label, _ = defense_point(cell.defenses)
-        if group.role != "audit" or (group.title, label) in found:
-            continue
-        for d in cell.defenses:
-            policy = registry.defenses.create(d.name, d.params)
-            lines = policy.visibility()
-            if not lines:
-                continue
-            cls = registry.algorithms.get(cell.algorithm)
-            given = {k: p.default for k, p in registry.list_parameters(cls).items()} | dict(
-                cell.params
-            )
-            hides, leaves = policy.bought(given)
-            found[group.title, label] = {
-                "algorithm": group.title, "defense": label,
-                "names": [d.name for d in cell.defenses],
-                "lines": [asdict(line) for line in lines], "hides": hides, "leaves": leaves,
-            }  # fmt: skip
-    return list(found.values())
 
-
-def outcomes(entries: Sequence[Entry], frame: pd.DataFrame, level: float) -> list[Entry]:
-    """The entries of :func:`tables` with one sentence for each data set, and what was not seen.
-
-    Args:
-        entries: of the audit.
-        frame: one row for each measure, see `vflsec.audit.result_row.COLUMNS`.
-        level: of the intervals.
-
-    Returns:
-        The entries with ``unseen`` ([attack, adversary, status, reason]), ``measured`` (every
-        attack beside its control and beside the same attack unencrypted) and ``sentences``
-        ([data set, text]; none where nothing is hidden).
-    """
-    by_point: dict[tuple[str, str, str], list[ResultRow]] = defaultdict(list)
-    for r in read_rows(frame):
-        if r.attack and r.role == "audit":
-            by_point[r.algorithm, r.defense, r.dataset].append(r)
-    out: list[Entry] = []
-    for entry in entries:
-        bare = _twin(entry, entries)
-        datasets = [k[2] for k in by_point if k[:2] == (entry["algorithm"], entry["defense"])]
-        sentences: list[list[str]] = []
-        measured: list[Measured] = []
-        unseen: dict[tuple[str, ...], None] = {}
-        for dataset in dict.fromkeys(datasets):
-            of = by_point[entry["algorithm"], entry["defense"], dataset]
-            gone = [r for r in of if r.status.startswith("not-")]
-            unseen |= dict.fromkeys((r.attack, r.adversary, r.status, r.reason) for r in gone)
-            beside = by_point.get((entry["algorithm"], bare, dataset), []) if bare else []
-            found = _measured(dataset, of, beside, level)
-            measured += found
-            if entry["hides"]:
-                sentences.append([dataset, _sentence(entry, dataset, found, gone)])
-        more = {
-            "unseen": [list(u) for u in unseen], "measured": list(map(asdict, measured)),
-            "sentences": sentences,
-        }  # fmt: skip
-        out.append({**entry, **more})
-    return out
-
-
-def _twin(entry: Entry, entries: Sequence[Entry]) -> str:
-    """The point to compare with: the same defenses with nothing hidden, else none at all."""
-    if not entry["hides"]:
-        return ""
-    for other in entries:
-        same = other["names"] == entry["names"] and other["algorithm"] == entry["algorithm"]
-        if same and not other["hides"]:
-            return str(other["defense"])
-    return UNDEFENDED
-
-
-def _sentence(
-    entry: Entry, dataset: str, found: Sequence[Measured], gone: Sequence[ResultRow]
-) -> str:
-    said: dict[bool, list[str]] = {True: [], False: []}
-    for m in found:
-        text = f"{m.attack} {m.metric} {m.value:.3g}"
-        if m.target == "label":
-            text += f", its control {m.control:.3g}" if m.control is not None else ""
-            text += f", {m.verdict}" if m.verdict else ""
-        said[m.target == "label"].append(text)
-    unseen = list(dict.fromkeys(r.attack for r in gone if r.status == "not-observable"))
-    first = f"On {dataset}, {entry['algorithm']} with {entry['defense']} hides {entry['hides']}"
-    first += f" ({'; '.join(said[False])})" if said[False] else ""
-    first += f"; not observable (not the same as safe): {', '.join(unseen)}" if unseen else ""
-    second = f"it leaves {entry['leaves']}"
-    second += f" ({'; '.join(said[True])})" if said[True] else ""
-    return f"{first}; {second}."
+    algorithm: str = ""
+    defense: str = ""
+    names: tuple[str, ...] = ()
+    lines: tuple[Line, ...] = ()
+    hides: str = ""
+    leaves: str = ""
 
 
 @dataclass(frozen=True)
@@ -151,21 +61,100 @@ class Measured:
         verdict: in words; "" where there is nothing to compare with.
     """
 
-    dataset: str
-    attack: str
-    adversary: str
-    target: str
-    metric: str
-    value: float
-    value_low: float | None
-    value_high: float | None
-    control: float | None
-    seeds: int
-    unencrypted: float | None
-    change: float | None
-    change_low: float | None
-    change_high: float | None
-    verdict: str
+    dataset: str = ""
+    attack: str = ""
+    adversary: str = ""
+    target: str = ""
+    metric: str = ""
+    value: float = 0.0
+    value_low: float | None = None
+    value_high: float | None = None
+    control: float | None = None
+    seeds: int = 0
+    unencrypted: float | None = None
+    change: float | None = None
+    change_low: float | None = None
+    change_high: float | None = None
+    verdict: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome(Protocol):
+    """A protocol with what attacks measured under it.
+
+    Attributes:
+        unseen: attacks that could not be made, as (attack, adversary, status, reason).
+        measured: every attack beside its control and beside the same attack unencrypted.
+        sentences: (data set, text); none where nothing is hidden.
+    """
+
+    unseen: tuple[tuple[str, ...], ...] = ()
+    measured: tuple[Measured, ...] = ()
+    sentences: tuple[tuple[str, str], ...] = ()
+
+
+def outcomes(entries: Sequence[Protocol], frame: pd.DataFrame, level: float) -> list[Outcome]:
+    """The protocols of an audit with one sentence for each data set, and what was not seen.
+
+    Args:
+        entries: of the audit.
+        frame: one row for each measure, see `vflsec.audit.result_row.COLUMNS`.
+        level: of the intervals.
+    """
+    by_point: dict[tuple[str, str, str], list[ResultRow]] = defaultdict(list)
+    for r in read_rows(frame):
+        if r.attack and r.role == "audit":
+            by_point[r.algorithm, r.defense, r.dataset].append(r)
+    out = []
+    for entry in entries:
+        bare = _twin(entry, entries)
+        datasets = [k[2] for k in by_point if k[:2] == (entry.algorithm, entry.defense)]
+        sentences: list[tuple[str, str]] = []
+        measured: list[Measured] = []
+        unseen: dict[tuple[str, ...], None] = {}
+        for dataset in dict.fromkeys(datasets):
+            of = by_point[entry.algorithm, entry.defense, dataset]
+            gone = [r for r in of if r.status.startswith("not-")]
+            unseen |= dict.fromkeys((r.attack, r.adversary, r.status, r.reason) for r in gone)
+            beside = by_point.get((entry.algorithm, bare, dataset), []) if bare else []
+            found = _measured(dataset, of, beside, level)
+            measured += found
+            if entry.hides:
+                sentences.append((dataset, _sentence(entry, dataset, found, gone)))
+        known = {f.name: getattr(entry, f.name) for f in fields(Protocol)}
+        out.append(Outcome(**known, unseen=tuple(unseen), measured=tuple(measured),
+                           sentences=tuple(sentences)))  # fmt: skip
+    return out
+
+
+def _twin(entry: Protocol, entries: Sequence[Protocol]) -> str:
+    """The point to compare with: the same defenses with nothing hidden, else none at all."""
+    if not entry.hides:
+        return ""
+    for other in entries:
+        same = (other.names, other.algorithm) == (entry.names, entry.algorithm)
+        if same and not other.hides:
+            return other.defense
+    return UNDEFENDED
+
+
+def _sentence(
+    entry: Protocol, dataset: str, found: Sequence[Measured], gone: Sequence[ResultRow]
+) -> str:
+    said: dict[bool, list[str]] = {True: [], False: []}
+    for m in found:
+        text = f"{m.attack} {m.metric} {m.value:.3g}"
+        if m.target == "label":
+            text += f", its control {m.control:.3g}" if m.control is not None else ""
+            text += f", {m.verdict}" if m.verdict else ""
+        said[m.target == "label"].append(text)
+    unseen = list(dict.fromkeys(r.attack for r in gone if r.status == "not-observable"))
+    first = f"On {dataset}, {entry.algorithm} with {entry.defense} hides {entry.hides}"
+    first += f" ({'; '.join(said[False])})" if said[False] else ""
+    first += f"; not observable (not the same as safe): {', '.join(unseen)}" if unseen else ""
+    second = f"it leaves {entry.leaves}"
+    second += f" ({'; '.join(said[True])})" if said[True] else ""
+    return f"{first}; {second}."
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from vflsec.audit.metrics import METRICS, reach
+from vflsec.audit.point import Identity, Place, Training
 from vflsec.audit.rounding import exact
 from vflsec.core import check
 from vflsec.core.attack import TARGETS
@@ -18,7 +19,7 @@ from vflsec.core.attack import TARGETS
 __all__ = [
     "EPSILON", "FAIL", "INCONCLUSIVE", "LEAST_CONFIDENCE", "MIN_ROWS", "MIN_SEEDS", "PASS", "TASK",
     "Gate", "Origin", "Reason", "Rule", "Shortfall", "Verdict", "Warn", "exit_code",
-    "format_warnings", "is_leak_limit",
+    "format_warnings",
 ]  # fmt: skip
 
 PASS, FAIL, INCONCLUSIVE = "PASS", "FAIL", "INCONCLUSIVE"
@@ -223,27 +224,21 @@ class Gate:
     def needs_validated(self) -> bool:
         """Whether passing takes an attack that is known to work.
 
-        It does where the gate limits what an attack reaches.
+        It does where the gate limits what an attack reaches: by a maximum, or by a minimum of a
+        figure of which less is better for the attack, as of an error. A maximum of an error limits
+        nothing.
         """
-        return is_leak_limit(self)
+        if self.metric in (*TASK, EPSILON):
+            return False
+        better = self.metric == "advantage" or METRICS[self.metric].larger_is_better
+        return (self.max is not None) == better
 
 
-def is_leak_limit(gate: Any) -> bool:
-    """Whether a gate limits what an attack reaches: by a maximum, or by a minimum of a figure of
-    which less is better for the attack, as of an error. A maximum of an error limits nothing.
-
-    Args:
-        gate: a :class:`Gate`, or what has its fields.
-    """
-    if gate.metric in (*TASK, EPSILON):
-        return False
-    better = gate.metric == "advantage" or METRICS[gate.metric].larger_is_better
-    return bool((gate.max is not None) == better)
-
-
-@dataclass(frozen=True)
-class Verdict:
+@dataclass(frozen=True, kw_only=True)
+class Verdict(Training):
     """The judgement of one gate at one deployed point (defense and strength).
+
+    The training is empty where nothing could be judged.
 
     Attributes:
         gate: what was asked.
@@ -257,7 +252,6 @@ class Verdict:
         origin: who asked.
         detail: what a rule found missing: a :class:`Shortfall` of ``underpowered``, a
             :class:`vflsec.audit.validated.Evidence` of ``not_validated``; else ''.
-        dataset, algorithm, defense, strength: the point; empty where nothing could be judged.
         attack, adversary, split, phase: the one that decides.
         more_seeds: how many more seeds would decide an open verdict, or let a PASS find a leak of
             the limit and answer every question; None if seeds are not what is missing, or too many
@@ -266,28 +260,26 @@ class Verdict:
             chance of 0.8, from the spread over seeds; empty where the gate asks about no attack.
         dosed: the same by planted leaks laid over what the attack saw; None where none was found,
             without the attacks that were not dosed.
-        not_validated: places of attacks that keep it open because nothing shows that they work, as
-            :class:`vflsec.audit.validated.Place`; ``dead`` in ``summary.json``.
+        not_validated: places of attacks that keep it open because nothing shows that they work;
+            ``dead`` in ``summary.json``.
         stuck: whether it is open and no number of seeds would decide it.
         warning: of a PASS, why it says little, for people.
-        warnings: the same as codes, each a :class:`Warn`.
+        warnings: the same as codes.
+        label: of the gate.
+        line: of the gate in the scenario's file, 0 where it has none.
     """
 
     gate: Gate
-    verdict: str
-    value: float | None
-    low: float | None
-    high: float | None
-    threshold: float
-    n: int
-    reason: str
+    verdict: str = ""
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    threshold: float = 0.0
+    n: int = 0
+    reason: str = ""
     rule: Rule
     detail: str = ""
     origin: Origin = Origin.GATE
-    dataset: str = ""
-    algorithm: str = ""
-    defense: str = ""
-    strength: float | None = None
     attack: str = ""
     adversary: str = ""
     phase: str = ""
@@ -296,16 +288,26 @@ class Verdict:
     detectable: Mapping[str, float] = field(default_factory=dict)
     dosed: Mapping[str, float | None] = field(default_factory=dict)
     warning: str = ""
-    warnings: tuple[StrEnum, ...] = ()
-    not_validated: Sequence[Mapping[str, Any]] = ()
+    warnings: tuple[Warn, ...] = ()
+    not_validated: tuple[Place, ...] = field(default=(), metadata={"key": "dead"})
     stuck: bool = False
+    label: str = ""
+    line: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.label:
+            object.__setattr__(self, "label", self.gate.label)
 
     @classmethod
-    def of_nothing(
-        cls, gate: Gate, rule: Rule, reason: str, verdict: str = INCONCLUSIVE, **where: Any
-    ) -> Verdict:
-        """A verdict that rests on no figure."""
-        return cls(gate, verdict, None, None, None, gate.threshold, 0, reason, rule, **where)
+    def about(
+        cls, at: Training, gate: Gate, rule: Rule, reason: str, verdict: str = INCONCLUSIVE,
+        **more: Any,
+    ) -> Verdict:  # fmt: skip
+        """The verdict on a training, or on an attack there; without `more` it has no figure."""
+        who = ("attack", "adversary", "phase", "split") if isinstance(at, Identity) else ()
+        where = {k: getattr(at, k) for k in ("dataset", "algorithm", "defense", "strength", *who)}
+        told = {"threshold": gate.threshold} | where | more
+        return cls(gate=gate, rule=rule, reason=reason, verdict=verdict, **told)
 
 
 def format_warnings(warnings: Sequence[Reason]) -> tuple[str, str]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from vflsec.audit.controls import Against, Leakage, leaks
 from vflsec.audit.gate import Reason
+from vflsec.audit.point import Estimate, Point
 
-__all__ = ["Candidate", "as_leakage", "find_reversed"]
+__all__ = ["Candidate", "as_against", "as_leakage"]
 
 
 @dataclass(frozen=True)
@@ -18,7 +17,7 @@ class Candidate:
     """One attack at one point under one gate. Figures are turned so that it asks for a maximum.
 
     Attributes:
-        row: the point.
+        point: which.
         leak: what is asked about, over all controls; of a plain figure, against itself alone.
         sign: -1 where the gate asks for a minimum.
         limit: the gate's threshold.
@@ -29,7 +28,7 @@ class Candidate:
             is the advantage in; '' where it is the figure's own.
     """
 
-    row: Mapping[str, Any]
+    point: Point
     leak: Leakage
     sign: int
     limit: float
@@ -41,7 +40,12 @@ class Candidate:
     @property
     def name(self) -> str:
         """Of the attack, or of the main task's metric."""
-        return str(self.row["attack"] or self.row["utility_metric"])
+        return self.point.attack or self.point.utility_metric
+
+    @property
+    def figure(self) -> float:
+        """The attack's own figure, mean over seeds; NaN where there is none."""
+        return math.nan if self.point.value.mean is None else self.point.value.mean
 
     @property
     def value(self) -> float:
@@ -105,18 +109,14 @@ class Candidate:
         return None if None in found else max(x for x in found if x is not None)
 
 
-def as_leakage(row: Mapping[str, Any], column: str) -> Leakage:
-    """A plain figure of a point, as a leakage over no control but itself."""
-    return Leakage((_figures(row, column),), "")
+def as_leakage(figure: Estimate) -> Leakage | None:
+    """A plain figure, as a leakage over no control but itself; None where there is none."""
+    found = as_against(figure)
+    return None if found is None else Leakage((found,), "")
 
 
-def find_reversed(row: Mapping[str, Any], column: str) -> Against | None:
-    """The figure of the answer with its labels flipped, or its advantage; None if there is none."""
-    which = "mirrored" if column == "advantage" else "turned"
-    return _figures(row, which) if int(row.get(f"{which}_seeds") or 0) else None
-
-
-def _figures(row: Mapping[str, Any], column: str) -> Against:
-    sd = row[f"{column}_sd"]
-    sd = None if sd is None or sd != sd else float(sd)
-    return Against("", None, float(row[column]), sd, int(row[f"{column}_seeds"]))
+def as_against(figure: Estimate) -> Against | None:
+    """A figure beside nothing; None where there is none."""
+    if figure.mean is None:
+        return None
+    return Against("", None, figure.mean, figure.sd, figure.seeds)

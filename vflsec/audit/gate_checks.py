@@ -6,21 +6,21 @@ that pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+
+import pandas as pd
 
 from vflsec.audit.gate import EPSILON, TASK, Gate
-from vflsec.audit.gate_selection import PLANNED, selected
-from vflsec.audit.leakage import UNDEFENDED, is_undefended
+from vflsec.audit.gate_selection import Planned, selected
 from vflsec.audit.metrics import METRICS, reach
+from vflsec.audit.point import IDENTITY, UNDEFENDED
+from vflsec.audit.result_row import read_rows
 from vflsec.audit.rounding import exact
 from vflsec.core import check
 
-__all__ = ["Problem", "Unanswerable", "unanswerable"]
-
-Row = Mapping[str, Any]
+__all__ = ["Problem", "Unanswerable", "list_measured", "unanswerable"]
 
 _OF_TRAININGS = ("dataset", "algorithm", "defense")
 _OF_ATTACKS = ("attack", "adversary", "phase", "split", "target")
@@ -55,21 +55,31 @@ class Unanswerable:
 
     code: Problem
     key: str
-    value: Any
+    value: str | float | None
     rule: str
 
 
-def unanswerable(gate: Gate, rows: Sequence[Row]) -> list[Unanswerable]:
+def list_measured(results: pd.DataFrame) -> list[Planned]:
+    """What was measured, by which a gate is checked; without positive controls.
+
+    Args:
+        results: one row for each measure, see :data:`vflsec.audit.result_row.COLUMNS`.
+    """
+    return [
+        Planned(**{k: getattr(r, k) for k in IDENTITY}, primary=r.primary,
+                metrics=(r.metric,) if r.metric else ())
+        for r in read_rows(results) if r.role != "control"
+    ]  # fmt: skip
+
+
+def unanswerable(gate: Gate, rows: Sequence[Planned]) -> list[Unanswerable]:
     """What keeps every result from answering the gate.
 
     Args:
         gate: what is asked.
-        rows: what is, or will be, measured: dataset, algorithm, defense, strength, and for attacks
-            attack, adversary, phase, split, target ("" where any is possible) and, where they are
-            known, primary and metrics (else empty); of what was measured, metric; of what is
-            planned, claims: whether an epsilon may be claimed and tested there.
+        rows: what is, or will be, measured; phase and split are "" where any is possible.
     """
-    there = [r for r in rows if r["attack"]] if _is_about_attacks(gate) else list(rows)
+    there = [r for r in rows if r.attack] if _is_about_attacks(gate) else list(rows)
     return next(filter(None, (find(gate, there) for find in _CHECKS)), [])
 
 
@@ -77,19 +87,19 @@ def _is_about_attacks(gate: Gate) -> bool:
     return gate.metric not in (*TASK, EPSILON)
 
 
-def _find_no_attack(gate: Gate, there: Sequence[Row]) -> list[Unanswerable]:
+def _find_no_attack(gate: Gate, there: Sequence[Planned]) -> list[Unanswerable]:
     if there or not _is_about_attacks(gate):
         return []
     rule = "is about attacks, but the audit makes none. Take utility, or add an [[attack]]."
     return [Unanswerable(Problem.NO_ATTACK, "metric", gate.metric, rule)]
 
 
-def _find_unknown_names(gate: Gate, there: Sequence[Row]) -> list[Unanswerable]:
+def _find_unknown_names(gate: Gate, there: Sequence[Planned]) -> list[Unanswerable]:
     found = []
     for key in (*_OF_TRAININGS, *_OF_ATTACKS):
-        named = [r for r in there if r["attack"]] if key in _OF_ATTACKS else there
+        named = [r for r in there if r.attack] if key in _OF_ATTACKS else there
         wanted, asked = getattr(gate, key), _only(gate, key)
-        if wanted != "*" and not any(selected(_open(r), asked) for r in named):
+        if wanted != "*" and not any(selected(r, asked) for r in named):
             names = _names(key, named)
             what = _WHAT.get(key, key)
             rule = f"names no {what} of this audit, got {wanted!r}. {check.nearest(wanted, names)} "
@@ -98,11 +108,11 @@ def _find_unknown_names(gate: Gate, there: Sequence[Row]) -> list[Unanswerable]:
     return found
 
 
-def _find_unknown_strength(gate: Gate, there: Sequence[Row]) -> list[Unanswerable]:
+def _find_unknown_strength(gate: Gate, there: Sequence[Planned]) -> list[Unanswerable]:
     if gate.strength is None:
         return []
     asked = _only(gate, "defense")
-    grid = sorted({r["strength"] for r in there if _has(r) and selected(_open(r), asked)})
+    grid = sorted({r.strength for r in there if r.strength is not None and selected(r, asked)})
     if gate.strength in grid:
         return []
     rule = f"is no strength of this audit, got {exact(gate.strength)}. There are: "
@@ -110,7 +120,7 @@ def _find_unknown_strength(gate: Gate, there: Sequence[Row]) -> list[Unanswerabl
     return [Unanswerable(Problem.UNKNOWN_STRENGTH, "strength", gate.strength, rule)]
 
 
-def _find_no_such_point(gate: Gate, there: Sequence[Row]) -> list[Unanswerable]:
+def _find_no_such_point(gate: Gate, there: Sequence[Planned]) -> list[Unanswerable]:
     if _asked_about(gate, there):
         return []
     keys = [k for k in (*_OF_TRAININGS, *_OF_ATTACKS) if getattr(gate, k) != "*"]
@@ -120,9 +130,9 @@ def _find_no_such_point(gate: Gate, there: Sequence[Row]) -> list[Unanswerable]:
     return [Unanswerable(Problem.NO_SUCH_POINT, "", None, rule)]
 
 
-def _find_no_claim(gate: Gate, there: Sequence[Row]) -> list[Unanswerable]:
+def _find_no_claim(gate: Gate, there: Sequence[Planned]) -> list[Unanswerable]:
     """An epsilon that is not tested."""
-    if gate.metric != EPSILON or any(r.get("claims", True) for r in _asked_about(gate, there)):
+    if gate.metric != EPSILON or any(r.claims for r in _asked_about(gate, there)):
         return []
     rule = (
         "is measured where a defense claims an epsilon and is tested: no defense that is asked "
@@ -131,19 +141,19 @@ def _find_no_claim(gate: Gate, there: Sequence[Row]) -> list[Unanswerable]:
     return [Unanswerable(Problem.NO_CLAIM, "metric", gate.metric, rule)]
 
 
-def _find_no_loss(gate: Gate, there: Sequence[Row]) -> list[Unanswerable]:
+def _find_no_loss(gate: Gate, there: Sequence[Planned]) -> list[Unanswerable]:
     """A loss of utility without an undefended run or a defended one."""
     if gate.metric != "utility_drop":
         return []
     asked = _asked_about(gate, there)
-    defended = {(r["dataset"], r["algorithm"]) for r in asked if not is_undefended(r)}
+    defended = {(r.dataset, r.algorithm) for r in asked if not r.is_undefended}
     if asked and not defended:
         rule = (
             "is the loss against a run without a defense, and nothing that is asked about has one: "
             "it would be 0 whatever happens. Add a defense, or gate the utility itself."
         )
         return [Unanswerable(Problem.NO_DEFENSE, "metric", gate.metric, rule)]
-    if not defended & {(r["dataset"], r["algorithm"]) for r in there if is_undefended(r)}:
+    if not defended & {(r.dataset, r.algorithm) for r in there if r.is_undefended}:
         rule = (
             "is taken from a run without a defense, and none is made: add strength 0 to the grid "
             "of the defense."
@@ -152,14 +162,14 @@ def _find_no_loss(gate: Gate, there: Sequence[Row]) -> list[Unanswerable]:
     return []
 
 
-def _find_unmeasured(gate: Gate, there: Sequence[Row]) -> list[Unanswerable]:
+def _find_unmeasured(gate: Gate, there: Sequence[Planned]) -> list[Unanswerable]:
     """A metric that does not fit what is guessed, such as R^2 of classes."""
     asked, rows = gate.of or gate.metric, _asked_about(gate, there)
     if not _is_about_attacks(gate) or asked not in METRICS:
         return []
-    if any("metrics" in r and not r["metrics"] for r in rows):
+    if any(r.metrics is None for r in rows):
         return []
-    names = dict.fromkeys(name for r in rows for name in _metrics(r))
+    names = dict.fromkeys(name for r in rows for name in r.metrics or ())
     if asked in names or not names:
         return []
     rule = f"is measured of no attack that is asked about, got {asked!r}. There are: "
@@ -167,18 +177,11 @@ def _find_unmeasured(gate: Gate, there: Sequence[Row]) -> list[Unanswerable]:
     return [Unanswerable(Problem.METRIC_NOT_MEASURED, key, asked, f"{rule}{_listed(names)}.")]
 
 
-def _metrics(row: Row) -> Sequence[str]:
-    """By what an attack is scored."""
-    if "metrics" in row:
-        return tuple(row["metrics"])
-    return (row["metric"],) if row["metric"] else ()
-
-
-def _find_out_of_reach(gate: Gate, there: Sequence[Row]) -> list[Unanswerable]:
+def _find_out_of_reach(gate: Gate, there: Sequence[Planned]) -> list[Unanswerable]:
     """A limit that no primary metric's advantage can exceed, which a gate alone cannot know."""
     if not gate.limits_leaks or gate.of:
         return []
-    primaries = [r.get("primary", "") for r in _asked_about(gate, there)]
+    primaries = [r.primary for r in _asked_about(gate, there)]
     ends = {primary: reach("advantage", primary)[1] for primary in primaries}
     most = max(ends.values())
     if gate.threshold < most:
@@ -191,15 +194,15 @@ def _find_out_of_reach(gate: Gate, there: Sequence[Row]) -> list[Unanswerable]:
     return [Unanswerable(Problem.LIMIT_OUT_OF_REACH, "max", gate.threshold, rule)]
 
 
-_CHECKS: tuple[Callable[[Gate, Sequence[Row]], list[Unanswerable]], ...] = (
+_CHECKS: tuple[Callable[[Gate, Sequence[Planned]], list[Unanswerable]], ...] = (
     _find_no_attack, _find_unknown_names, _find_unknown_strength, _find_no_such_point,
     _find_no_claim, _find_no_loss, _find_unmeasured, _find_out_of_reach,
 )  # fmt: skip
 """In order: the first that finds something is what is said."""
 
 
-def _asked_about(gate: Gate, there: Sequence[Row]) -> list[Row]:
-    return [r for r in there if selected(_open(r), gate)]
+def _asked_about(gate: Gate, there: Sequence[Planned]) -> list[Planned]:
+    return [r for r in there if selected(r, gate)]
 
 
 def _only(gate: Gate, key: str) -> Gate:
@@ -208,18 +211,9 @@ def _only(gate: Gate, key: str) -> Gate:
     return Gate(metric=metric, max=0.0, **{key: getattr(gate, key)})
 
 
-def _has(row: Row) -> bool:
-    return row["strength"] is not None and row["strength"] == row["strength"]
-
-
-def _open(row: Row) -> dict[str, Any]:
-    """A row as if its figure, whatever it is, were the one that is asked for."""
-    return {**row, "status": PLANNED}
-
-
-def _names(key: str, rows: Iterable[Row]) -> list[str]:
-    found = list(dict.fromkeys(str(r[key]) for r in rows if r[key]))
-    if key == "defense" and any(is_undefended(r) for r in rows) and UNDEFENDED not in found:
+def _names(key: str, rows: Iterable[Planned]) -> list[str]:
+    found = list(dict.fromkeys(str(name) for r in rows if (name := getattr(r, key))))
+    if key == "defense" and any(r.is_undefended for r in rows) and UNDEFENDED not in found:
         found.append(UNDEFENDED)
     return found
 

@@ -23,12 +23,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from vflsec.audit import verdict_text
 from vflsec.audit.gate import FAIL, INCONCLUSIVE, MIN_SEEDS, PASS, Gate, Reason, Rule
 from vflsec.audit.gate_candidate import Candidate
-from vflsec.audit.validated import place_of
+from vflsec.audit.point import Place, Point
 
 __all__ = ["RULES", "Ruling", "Weighed", "decide"]
 
@@ -58,9 +57,9 @@ class Weighed:
     found: Sequence[Candidate]
     beyond: Sequence[Candidate]
     highs: Sequence[float | None]
-    missing: Sequence[Mapping[str, Any]]
-    failed: Sequence[Mapping[str, Any]]
-    blocked: Sequence[Mapping[str, Any]]
+    missing: Sequence[Point]
+    failed: Sequence[Point]
+    blocked: Sequence[Point]
     detectable: Mapping[str, float]
     dosed: Mapping[str, float | None]
 
@@ -102,7 +101,7 @@ class Ruling:
     reason: str
     more: int | None = None
     detail: str = ""
-    not_validated: Sequence[Mapping[str, Any]] = ()
+    not_validated: tuple[Place, ...] = ()
     stuck: bool = False
     warnings: Sequence[Reason] = ()
 
@@ -147,7 +146,7 @@ def _not_validated(w: Weighed) -> Ruling | None:
     lead, why = max(idle, key=lambda pair: pair[0].value)
     names = ", ".join(sorted({c.name for c, _ in idle}))
     reason = f"Not shown to be alive, so silence proves nothing: {names} ({why.text})."
-    places = [place_of(c.row)._asdict() for c, _ in idle]
+    places = tuple(c.point.place for c, _ in idle)
     return Ruling(
         INCONCLUSIVE, Rule.NOT_VALIDATED, lead, reason, detail=why.code, not_validated=places
     )

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from vflsec.audit import defense_label
 from vflsec.audit.gate import EPSILON, TASK, Gate
-from vflsec.audit.leakage import POINT, UNDEFENDED, clean, is_undefended
+from vflsec.audit.point import UNDEFENDED, Identity, Point, Training
 
-__all__ = ["PLANNED", "answer", "bare", "left_out", "named", "selected", "stacked", "weighs"]
-
-PLANNED = "planned"
-"""Status of a row whose figure, whatever it is, counts as the one that is asked for."""
-
-_MADE = tuple(k for k in POINT if k != "metric")
+__all__ = ["Planned", "bare", "left_out", "named", "selected", "stacked", "weighs"]
 
 
-def answer(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What identifies the guesses behind a point, whatever they are scored by."""
-    return tuple(clean(row[k]) for k in _MADE)
+@dataclass(frozen=True, slots=True)
+class Planned(Identity):
+    """What is, or will be, measured, as far as a gate can tell it apart; its figure is open.
+
+    Attributes:
+        primary: the metric that verdicts rest on, where it is known.
+        metrics: by what it is measured; None where that is not known.
+        claims: whether an epsilon may be claimed and tested there.
+    """
+
+    primary: str = ""
+    metrics: tuple[str, ...] | None = None
+    claims: bool = True
 
 
 def bare(label: str) -> str:
@@ -40,8 +45,8 @@ def stacked(label: str, wanted: str) -> bool:
     return wanted in ("*", label, defense_label.bare(label))
 
 
-def selected(row: Mapping[str, Any], gate: Gate) -> bool:
-    """Whether a gate asks about a row of results.
+def selected(row: Point | Planned, gate: Gate) -> bool:
+    """Whether a gate asks about a point.
 
     One that is not ``ok`` needs no figure of the gate's metric; one that is only planned, or that
     failed, may name neither phase nor split.
@@ -49,71 +54,67 @@ def selected(row: Mapping[str, Any], gate: Gate) -> bool:
     return _here(row, gate) and weighs(row, gate)
 
 
-def weighs(row: Mapping[str, Any], gate: Gate) -> bool:
-    """Whether a gate that judges the training of a row asks about that row."""
-    planned = row["status"] == PLANNED
-    if planned and gate.metric in (*TASK, EPSILON):
-        return True
+def weighs(row: Point | Planned, gate: Gate) -> bool:
+    """Whether a gate that judges the training of a point asks about that point."""
+    if isinstance(row, Planned):
+        return gate.metric in (*TASK, EPSILON) or _attacked(row, gate)
     if gate.metric == EPSILON:
-        return bool(row["metric"] == gate.metric)
+        return row.metric == gate.metric
     if gate.metric in TASK:
-        return not row["attack"] and row["metric"] == row["utility_metric"]
+        return not row.attack and row.metric == row.utility_metric
     if not _attacked(row, gate):
         return False
-    if row["status"] != "ok":
-        return True
-    wanted = gate.metric if gate.metric != "advantage" else gate.of or row["primary"]
-    return bool(row["metric"] == wanted)
+    wanted = gate.metric if gate.metric != "advantage" else gate.of or row.primary
+    return row.status != "ok" or row.metric == wanted
 
 
-def _here(row: Mapping[str, Any], gate: Gate) -> bool:
-    """Whether a gate asks about the training of a row."""
-    bare = is_undefended(row)
-    if gate.defense == "defended" and bare:
+def _here(row: Training, gate: Gate) -> bool:
+    """Whether a gate asks about a training."""
+    if gate.defense in ("defended", UNDEFENDED):
+        if row.is_undefended != (gate.defense == UNDEFENDED):
+            return False
+    elif not stacked(row.defense, gate.defense):
         return False
-    if gate.defense == UNDEFENDED and not bare:
+    if gate.strength not in (None, row.strength):
         return False
-    if gate.defense not in ("defended", UNDEFENDED) and not stacked(row["defense"], gate.defense):
-        return False
-    if gate.strength is not None and row["strength"] != gate.strength:
-        return False
-    return all(getattr(gate, k) in ("*", row[k]) for k in ("dataset", "algorithm"))
+    return gate.dataset in ("*", row.dataset) and gate.algorithm in ("*", row.algorithm)
 
 
-def _attacked(row: Mapping[str, Any], gate: Gate) -> bool:
-    """Whether a gate on attacks asks about the attack of a row, by whatever it is scored."""
-    if not row["attack"] or not named(row["attack"], gate.attack):
+def _attacked(row: Point | Planned, gate: Gate) -> bool:
+    """Whether a gate on attacks asks about the attack of a point, by whatever it is scored."""
+    if not row.attack or not named(row.attack, gate.attack):
         return False
-    unsplit = row["status"] in (PLANNED, "error")
+    unsplit = isinstance(row, Planned) or row.status == "error"
     return all(
-        getattr(gate, key) in ("*", row[key]) or (unsplit and not row[key])
-        for key in ("adversary", "phase", "split", "target")
-    )
+        wanted in ("*", here) or (unsplit and not here)
+        for wanted, here in (
+            (gate.adversary, row.adversary), (gate.phase, row.phase), (gate.split, row.split),
+            (gate.target, row.target),
+        )
+    )  # fmt: skip
 
 
-def left_out(rows: Iterable[Mapping[str, Any]], gate: Gate) -> dict[tuple[Any, ...], list[str]]:
+def left_out(points: Iterable[Point], gate: Gate) -> dict[Training, list[str]]:
     """Attacks that a gate on one metric would ask about and that are not scored by it.
 
     Args:
-        rows: points of :func:`vflsec.audit.leakage.summarise`.
+        points: of :func:`vflsec.audit.leakage.summarise`.
         gate: of one that names what is attacked (`attack`, `target`) nothing is left out unsaid.
 
     Returns:
-        by data set, algorithm, defense and strength their labels with what they are scored by.
+        by training their labels with what they are scored by.
     """
     if gate.metric in (*TASK, EPSILON) or (gate.attack, gate.target) != ("*", "*"):
         return {}
-    asked: dict[tuple[Any, ...], str] = {}
+    asked: dict[Identity, str] = {}
     judged = set()
-    for r in rows:
-        if r["status"] == "ok" and _here(r, gate) and _attacked(r, gate):
-            asked.setdefault(answer(r), str(r["primary"]))
-            if weighs(r, gate):
-                judged.add(answer(r))
-    out: dict[tuple[Any, ...], list[str]] = {}
-    for key, primary in asked.items():
-        if key not in judged:
-            told = dict(zip(_MADE, key, strict=True))
-            place = tuple(told[k] for k in ("dataset", "algorithm", "defense", "strength"))
-            out.setdefault(place, []).append(f"{told['attack']} ({primary})")
-    return {place: list(dict.fromkeys(names)) for place, names in out.items()}
+    for p in points:
+        if p.status == "ok" and _here(p, gate) and _attacked(p, gate):
+            asked.setdefault(p.answer, p.primary)
+            if weighs(p, gate):
+                judged.add(p.answer)
+    out: dict[Training, dict[str, None]] = {}
+    for at, primary in asked.items():
+        if at not in judged:
+            out.setdefault(at.training, {})[f"{at.attack} ({primary})"] = None
+    return {training: list(names) for training, names in out.items()}

@@ -7,13 +7,13 @@ the picture again. Which rows are drawn does not depend on the answer: the first
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsec.audit.point import Training
+from vflsec.audit.point import Identity, Training
 from vflsec.audit.record import AuditRecord
 from vflsec.audit.truth_join import join
 from vflsec.specs import CellResult
@@ -21,7 +21,7 @@ from vflsec.specs import CellResult
 if TYPE_CHECKING:
     from vflsec.core.guess import Guess, Truth
 
-__all__ = ["Columns", "beside", "collected"]
+__all__ = ["Columns", "Picture", "beside", "collected"]
 
 Columns = tuple[str, int, tuple[int, ...]]
 """A party, how many of the columns are its own, and the shape of its rows."""
@@ -74,27 +74,35 @@ def _shades(values: NDArray[Any]) -> list[list[int]]:
     return found
 
 
-def collected(record: AuditRecord, results: Sequence[CellResult]) -> Iterator[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class Picture(Identity):
+    """Images of one party beside what an attack made of them, see :func:`beside`."""
+
+    seed: int = 0
+    party: str = ""
+    shape: tuple[int, ...] = ()
+    rows: tuple[int, ...] = ()
+    truth: tuple[tuple[int, ...], ...] = ()
+    guess: tuple[tuple[int, ...], ...] = ()
+
+
+def collected(record: AuditRecord, results: Sequence[CellResult]) -> list[Picture]:
     """Images beside what was made of them: the first seed of each point, after the last phase.
 
     Args:
         record: what the store keeps about the audit.
         results: its finished cells.
-
-    Returns:
-        rows of :func:`beside` with ``dataset``, ``algorithm``, ``defense``, ``strength``,
-        ``adversary``, ``attack``, ``split``, ``phase`` and ``seed``.
     """
-    last: dict[tuple[Any, ...], dict[str, Any]] = {}
+    last: dict[tuple[Identity, str], Picture] = {}
     seeds: dict[Training, int] = {}
     for result in results:
-        at = record.training("audit", result)
-        if at is None or seeds.setdefault(at, result.spec.seed) != result.spec.seed:
+        at, seed = record.training("audit", result), result.spec.seed
+        if at is None or seeds.setdefault(at, seed) != seed:
             continue
         for m in result.measures:
+            where = Identity(**at.as_dict(), adversary=m.adversary, attack=m.attack, split=m.split)
             for drawn in m.notes.get("pictures", ()):
-                last[at, m.adversary, m.attack, m.split, drawn["party"]] = {
-                    **asdict(at), "adversary": m.adversary, "attack": m.attack,
-                    "split": m.split, "phase": m.phase, "seed": result.spec.seed, **drawn,
-                }  # fmt: skip
-    yield from last.values()
+                last[where, drawn["party"]] = Picture(
+                    **replace(where, phase=m.phase).as_dict(), seed=seed, **drawn
+                )
+    return list(last.values())

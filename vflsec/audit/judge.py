@@ -11,54 +11,50 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from vflsec.audit import intervals, verdict_text
-from vflsec.audit.controls import Leakage
+from vflsec.audit.controls import Against, Leakage
 from vflsec.audit.dosing import Doses
 from vflsec.audit.gate import EPSILON, PASS, TASK, Gate, Reason, Rule, Verdict, format_warnings
-from vflsec.audit.gate_candidate import Candidate, as_leakage, find_reversed
+from vflsec.audit.gate_candidate import Candidate, as_against, as_leakage
 from vflsec.audit.gate_rules import Weighed, decide
-from vflsec.audit.gate_selection import answer, left_out, named, selected
-from vflsec.audit.leakage import TRAINING, rows_of
+from vflsec.audit.gate_selection import left_out, named, selected
 from vflsec.audit.metrics import reach
-from vflsec.audit.point import Point
+from vflsec.audit.point import Estimate, Identity, Point, Training
 from vflsec.audit.reversed_ranking import ranking
 from vflsec.audit.underpowered import Unanswered, explain_unanswered, set_aside
-from vflsec.audit.validated import NO_EVIDENCE, Validated, place_of
+from vflsec.audit.validated import NO_EVIDENCE, Validated
 from vflsec.specs import QUESTIONS
 
 __all__ = ["judge"]
 
-Row = Mapping[str, Any]
-
 
 @dataclass(frozen=True)
 class _Audit:
-    """What a point is judged by, beside its own rows.
+    """What a point is judged by, beside its own attacks.
 
     Attributes:
-        rows: all points.
+        points: all of them.
         validated, doses: of :func:`judge`.
         primary, rankings: by answer, its point in the primary metric, and the one by which it is
             looked at with its labels flipped.
         guessing: what guessing reaches in the main task, by data set and algorithm.
     """
 
-    rows: Sequence[Row]
+    points: Sequence[Point]
     validated: Validated
     doses: Doses
-    primary: Mapping[Any, Row]
-    rankings: Mapping[Any, Row]
-    guessing: Mapping[tuple[str, str], verdict_text.Guessing]
+    primary: Mapping[Identity, Point]
+    rankings: Mapping[Identity, Point]
+    guessing: Mapping[Training, verdict_text.Guessing]
 
     @classmethod
-    def of(cls, rows: Sequence[Row], validated: Validated, doses: Doses) -> _Audit:
-        attacks = [r for r in rows if r["attack"]]
-        primary = {answer(r): r for r in attacks if r["metric"] == r["primary"]}
-        rankings = {answer(r): r for r in attacks if ranking(r)}
-        guessing = verdict_text.Guessing.by_training(rows)
-        return cls(rows, validated, doses, primary, rankings, guessing)
+    def of(cls, points: Sequence[Point], validated: Validated, doses: Doses) -> _Audit:
+        attacks = [p for p in points if p.attack]
+        primary = {p.answer: p for p in attacks if p.metric == p.primary}
+        rankings = {p.answer: p for p in attacks if ranking(p)}
+        guessing = verdict_text.Guessing.by_algorithm(points)
+        return cls(points, validated, doses, primary, rankings, guessing)
 
 
 def judge(
@@ -86,37 +82,32 @@ def judge(
         doses: the least planted leaks that were found, of
             :func:`vflsec.audit.dosing.least_found`.
     """
-    audit = _Audit.of(rows_of(summary), validated, doses or {})
+    audit = _Audit.of(summary, validated, doses or {})
     return [verdict for gate in gates for verdict in _judge_gate(gate, audit)]
 
 
 def _judge_gate(gate: Gate, audit: _Audit) -> list[Verdict]:
-    points: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for r in audit.rows:
-        if selected(r, gate):
-            strength = None if r["strength"] != r["strength"] else r["strength"]
-            points[r["dataset"], r["algorithm"], r["defense"], strength].append(r)
+    points: dict[Training, list[Point]] = defaultdict(list)
+    for p in audit.points:
+        if selected(p, gate):
+            points[p.training].append(p)
     if not points:
         reason = f"Nothing that was measured answers the gate '{gate.label}'."
-        return [Verdict.of_nothing(gate, Rule.NOTHING_SELECTED, reason)]
-    unasked = left_out((r for r in audit.rows if r["attack"]), gate)
-    return [
-        _judge_point(point, rows, gate, audit, unasked.get(point, ()))
-        for point, rows in points.items()
-    ]
+        return [Verdict.about(Training(), gate, Rule.NOTHING_SELECTED, reason)]
+    unasked = left_out((p for p in audit.points if p.attack), gate)
+    return [_judge_point(at, of, gate, audit, unasked.get(at, ())) for at, of in points.items()]
 
 
 def _judge_point(
-    point: tuple[Any, ...], rows: Sequence[Row], gate: Gate, audit: _Audit, unasked: Sequence[str]
+    at: Training, points: Sequence[Point], gate: Gate, audit: _Audit, unasked: Sequence[str]
 ) -> Verdict:
-    pairs = [(r, _candidate(r, gate, audit)) for r in rows]
-    missing = [r for r, c in pairs if c is None]
-    where: dict[str, Any] = dict(zip(TRAINING, point, strict=True))
+    pairs = [(p, _candidate(p, gate, audit)) for p in points]
+    missing = [p for p, c in pairs if c is None]
     every = [c for _, c in pairs if c is not None]
     if not every:
         reason = verdict_text.format_nothing(missing, gate)
-        return Verdict.of_nothing(gate, Rule.NOTHING_MEASURED, reason, **where)
-    failed = [r for r in rows if r["failed"]]
+        return Verdict.about(at, gate, Rule.NOTHING_MEASURED, reason)
+    failed = [p for p in points if p.failed]
     weighed, left, low = _weigh(every, missing, failed, gate, audit.doses)
     ruling = decide(weighed)
     lead, more, reason, warnings = ruling.lead, ruling.more, ruling.reason, list(ruling.warnings)
@@ -126,59 +117,64 @@ def _judge_point(
         warnings += found
         more = max([more or 0, *(u.takes - u.seeds for u in left if u.takes)]) or None
     low, high = _turn(low, weighed.high, gate, lead)
-    where |= {k: lead.row[k] for k in ("attack", "adversary", "phase", "split")}
-    return Verdict(
-        gate, ruling.verdict, lead.sign * lead.value, low, high, gate.threshold, lead.n, reason,
-        ruling.rule, ruling.detail, **where, more_seeds=more, detectable=weighed.detectable,
-        dosed=weighed.dosed, warning=format_warnings(warnings)[0],
+    return Verdict.about(
+        lead.point, gate, ruling.rule, reason, ruling.verdict, value=lead.sign * lead.value,
+        low=low, high=high, n=lead.n, detail=ruling.detail, more_seeds=more,
+        detectable=weighed.detectable, dosed=weighed.dosed, warning=format_warnings(warnings)[0],
         warnings=tuple(w.code for w in warnings), not_validated=ruling.not_validated,
         stuck=ruling.stuck,
     )  # fmt: skip
 
 
-def _candidate(row: Row, gate: Gate, audit: _Audit) -> Candidate | None:
+def _candidate(point: Point, gate: Gate, audit: _Audit) -> Candidate | None:
     """A point as a gate weighs it; None where it has no figure."""
-    column = gate.metric if gate.metric in ("advantage", *TASK) else "value"
-    if row["status"] != "ok" or not int(row[f"{column}_seeds"]):
-        return None
-    leak = Leakage.of(row) if column == "advantage" else as_leakage(row, column)
-    if leak is None:
+    figure = _figure(point, gate)
+    leak = point.leakage if gate.metric == "advantage" else as_leakage(figure)
+    if point.status != "ok" or not figure.seeds or leak is None:
         return None
     reversed_, metric, unproven = None, "", None
     if gate.needs_validated:
-        reversed_, metric = _reversed(row, column, audit)
-        found = audit.validated.get(place_of(row), NO_EVIDENCE)
+        reversed_, metric = _reversed(point, gate, audit)
+        found = audit.validated.get(point.place, NO_EVIDENCE)
         unproven = None if found.validated else found.as_reason()
     return Candidate(
-        row=row,
+        point=point,
         leak=leak,
         sign=1 if gate.max is not None else -1,
         limit=gate.threshold,
         not_validated=unproven,
-        shortfall=_find_shortfall(row, leak, gate),
+        shortfall=_find_shortfall(point, leak, gate),
         reversed=reversed_,
         reversed_metric=metric,
     )
 
 
-def _find_shortfall(row: Row, leak: Leakage, gate: Gate) -> Reason | None:
+def _find_shortfall(point: Point, leak: Leakage, gate: Gate) -> Reason | None:
     if gate.needs_validated:
-        return verdict_text.find_shortfall(row, leak)
+        return verdict_text.find_shortfall(point, leak)
     if gate.metric in (*TASK, EPSILON):
-        return verdict_text.find_missing_seeds(gate.metric, row, leak)
+        return verdict_text.find_missing_seeds(gate.metric, point, leak)
     return None
 
 
-def _reversed(row: Row, column: str, audit: _Audit) -> tuple[Any, str]:
+def _figure(point: Point, gate: Gate) -> Estimate:
+    """The figure of a point that a gate asks about."""
+    if gate.metric in ("advantage", *TASK):
+        found: Estimate = getattr(point, gate.metric)
+        return found
+    return point.value
+
+
+def _reversed(point: Point, gate: Gate, audit: _Audit) -> tuple[Against | None, str]:
     """The figure with its labels flipped; where it has none, that of its ranking, and in what."""
-    if int(row.get("turned_seeds") or 0) > 0:
-        return find_reversed(row, column), ""
-    ranks = audit.rankings.get(answer(row)) if row["attack"] else None
-    return (None, "") if ranks is None else (find_reversed(ranks, "advantage"), ranks["metric"])
+    if point.turned.seeds:
+        return as_against(point.mirrored if gate.metric == "advantage" else point.turned), ""
+    ranks = audit.rankings.get(point.answer) if point.attack else None
+    return (None, "") if ranks is None else (as_against(ranks.mirrored), ranks.metric)
 
 
 def _weigh(
-    every: Sequence[Candidate], missing: Sequence[Row], failed: Sequence[Row], gate: Gate,
+    every: Sequence[Candidate], missing: Sequence[Point], failed: Sequence[Point], gate: Gate,
     doses: Doses,
 ) -> tuple[Weighed, list[Unanswered], float | None]:  # fmt: skip
     """What the rules look at, the questions left open, and the lower bound of the maximum."""
@@ -186,11 +182,11 @@ def _weigh(
     beyond, level = _find_beyond(every, alpha)
     found, left = set_aside(every, beyond, gate)
     lows = [x for c in found if (x := c.bound("lower", level)) is not None]
-    judged = {c.row["attack"] for c in found}
+    judged = {c.point.attack for c in found}
     leaks = gate.needs_validated
     weighed = Weighed(
         gate, alpha, level, found, beyond, [c.bound("upper", alpha) for c in found], missing,
-        failed, [r for r in missing if _blocks(r, gate, judged)],
+        failed, [p for p in missing if _blocks(p, gate, judged)],
         verdict_text.find_detectable(found, alpha * gate.confidence) if leaks else {},
         verdict_text.find_dosed(found, doses) if leaks else {},
     )  # fmt: skip
@@ -209,12 +205,12 @@ def _find_warnings(
     weighed: Weighed, left: Sequence[Unanswered], unasked: Sequence[str], audit: _Audit
 ) -> list[Reason]:
     """Why a PASS says little."""
-    gate, row = weighed.gate, weighed.found[0].row
-    guessing = audit.guessing.get((row["dataset"], row["algorithm"]))
-    primary = ((c, audit.primary.get(answer(c.row))) for c in weighed.found)
+    gate, point = weighed.gate, weighed.found[0].point
+    guessing = audit.guessing.get(Training(point.dataset, point.algorithm))
+    primary = ((c, audit.primary.get(c.point.answer)) for c in weighed.found)
     found = [
         *explain_unanswered(left),
-        verdict_text.find_worthless(row, gate, guessing),
+        verdict_text.find_worthless(point, gate, guessing),
         verdict_text.find_no_room(primary, gate),
         verdict_text.find_other_metric(unasked, gate),
         verdict_text.find_limits_no_leak(gate),
@@ -228,19 +224,19 @@ def _turn(
     """The bounds as the gate asks for them, where its metric can be."""
     if lead.sign < 0:
         low, high = (None if x is None else -x for x in (high, low))
-    ends = reach(gate.metric, gate.of or lead.row["primary"])
+    ends = reach(gate.metric, gate.of or lead.point.primary)
     return intervals.within(low, ends), intervals.within(high, ends)
 
 
-def _blocks(row: Row, gate: Gate, judged: set[str]) -> bool:
+def _blocks(point: Point, gate: Gate, judged: set[str]) -> bool:
     """Whether an attack without a figure stands in the way of PASS.
 
     What failed or gave no figure does. What cannot be done here (not observable, not applicable)
     does only if the gate names it and it was judged nowhere else; a question about a quantity is
     not named by the name of its attack, of which something else was judged.
     """
-    if row["status"] in ("ok", "error"):
+    if point.status in ("ok", "error"):
         return True
-    if row.get("of_label") in QUESTIONS:
+    if point.of_label in QUESTIONS:
         return gate.attack != "*" and not any(named(name, gate.attack) for name in judged)
-    return gate.attack != "*" and row["attack"] not in judged
+    return gate.attack != "*" and point.attack not in judged

@@ -27,7 +27,6 @@ from vflsec.audit.point import (
     Point,
     Training,
     clean,
-    points_frame,
 )
 from vflsec.audit.result_row import (
     ResultRow,
@@ -40,18 +39,11 @@ from vflsec.core import check
 from vflsec.label import PRIMARY
 from vflsec.specs import QUESTIONS, TURNED, CellResult, DefenseSpec, Measure
 
-__all__ = ["POINT", "TRAINING", "UNDEFENDED", "clean", "defense_point", "is_undefended",
-           "records", "results_frame", "rows_of", "summarise"]  # fmt: skip
-
-POINT = IDENTITY
-"""What identifies a point: everything but the seed."""
+__all__ = ["UNDEFENDED", "clean", "defense_point", "records", "results_frame", "rows_of",
+           "summarise"]  # fmt: skip
 
 _FIELDS = {f.name for f in fields(ResultRow)}
 _SPLITS = ("test", "validation", "train")
-TRAINING = ("dataset", "algorithm", "defense", "strength")
-"""What identifies a training: everything but the seed."""
-
-Row = Mapping[str, Any]
 
 
 def defense_point(defenses: Sequence[DefenseSpec]) -> tuple[str, float | None]:
@@ -73,10 +65,8 @@ def defense_point(defenses: Sequence[DefenseSpec]) -> tuple[str, float | None]:
     return (" + ".join(labels), swept) if labels else (UNDEFENDED, 0.0)
 
 
-def rows_of(frame: pd.DataFrame | Sequence[Point]) -> list[dict[str, Any]]:
-    """The rows of a frame whose column names are text, or of points as a frame holds them."""
-    if not isinstance(frame, pd.DataFrame):
-        frame = points_frame(frame)
+def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a frame whose column names are text."""
     return cast("list[dict[str, Any]]", frame.to_dict("records"))
 
 
@@ -193,11 +183,6 @@ def _primary(chances: Mapping[str, float | None]) -> str:
     if wish in chances:
         return wish
     return next((m for m in METRICS if m in chances), next(iter(chances), ""))
-
-
-def is_undefended(row: Row) -> bool:
-    """Whether a row is of no defense, see :attr:`vflsec.audit.point.Training.is_undefended`."""
-    return Training("", "", row["defense"], clean(row["strength"])).is_undefended
 
 
 def _estimate(

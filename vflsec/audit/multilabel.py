@@ -7,57 +7,70 @@ controls and intervals, corrected for their number (:mod:`vflsec.audit.gate`); t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from vflsec.audit import intervals
 from vflsec.audit.findings import Finding, FindingKind, Location
-from vflsec.audit.leakage import is_undefended
 from vflsec.audit.point import Identity
+from vflsec.audit.record import AttackFacts
 from vflsec.audit.result_row import ResultRow, read_rows
 
-__all__ = ["by_label", "in_words"]
+__all__ = ["LabelRow", "build_label_findings", "by_label"]
 
-_AT = ("dataset", "algorithm", "defense", "strength", "phase", "adversary", "known_rows", "split")
+
+@dataclass(frozen=True, slots=True)
+class LabelRow(Identity):
+    """An attack on several labels; the figures are means over those with one in every seed.
+
+    Attributes:
+        labels, seeds: how many there are.
+        left_out: labels without a figure.
+        value, low, high: of the attack, with the t interval over seeds; None without a label.
+        control_value, advantage: of each label's strongest control.
+        most: the label of the largest advantage, '' where none has a figure; its own figures are
+            ``most_value``, ``most_control`` and ``most_advantage``.
+    """
+
+    labels: int = 0
+    left_out: tuple[str, ...] = ()
+    seeds: int = 0
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    control_value: float | None = None
+    advantage: float | None = None
+    most: str = ""
+    most_value: float | None = None
+    most_control: float | None = None
+    most_advantage: float | None = None
 
 
 def by_label(
-    frame: pd.DataFrame, attacks: Mapping[str, Mapping[str, Any]], confidence: float
-) -> list[dict[str, Any]]:
+    frame: pd.DataFrame, attacks: Mapping[str, AttackFacts], confidence: float
+) -> list[LabelRow]:
     """One row for each attack on several labels, at each point and split.
 
     Args:
         frame: of :func:`vflsec.audit.leakage.results_frame`, of an audit.
-        attacks: what they are by key; those on one of several labels say ``every_label``, their
-            name without it.
+        attacks: what they are by key; those on one of several labels have a name without it.
         confidence: of the two-sided t interval over seeds.
-
-    Returns:
-        the point, ``attack``, ``metric``, and of the labels that have a figure in every seed the
-        mean ``value`` with ``low`` and ``high``, ``control_value`` (each label's strongest control)
-        and ``advantage``; ``most``, the label of the largest advantage, with ``most_value``,
-        ``most_control`` and ``most_advantage``; ``labels``, how many these are, and ``left_out``,
-        those without a figure.
     """
     groups: dict[tuple[Identity, str], dict[str, dict[int, ResultRow]]] = defaultdict(dict)
     for r in read_rows(frame):
-        spec = attacks.get(r.attack_key, {})
-        named = r.of_label and "every_label" in spec
-        if named and r.metric == r.primary and "@" not in r.phase:
+        spec = attacks.get(r.attack_key, AttackFacts())
+        if r.of_label and spec.every_label and r.metric == r.primary and "@" not in r.phase:
             at = r.without("attack", "attack_key", "of_label", "target", "victim")
-            of = groups[at, spec["every_label"]]
-            of.setdefault(r.of_label, {})[r.seed] = r
-    return [
-        {k: getattr(at, k) for k in _AT} | {"attack": attack, "metric": at.metric}
-        | _over(of, confidence)
-        for (at, attack), of in groups.items()
-    ]  # fmt: skip
+            groups[at, spec.every_label].setdefault(r.of_label, {})[r.seed] = r
+    return [_over(at, attack, of, confidence) for (at, attack), of in groups.items()]
 
 
-def _over(of: Mapping[str, Mapping[int, ResultRow]], confidence: float) -> dict[str, Any]:
+def _over(
+    at: Identity, attack: str, of: Mapping[str, Mapping[int, ResultRow]], confidence: float
+) -> LabelRow:
     """Figures of one attack at one point, from its rows by label and seed."""
     seeds = sorted({s for rows in of.values() for s in rows})
     told = {
@@ -65,48 +78,48 @@ def _over(of: Mapping[str, Mapping[int, ResultRow]], confidence: float) -> dict[
         for label, rows in of.items()
         if sorted(rows) == seeds and all(r.advantage is not None for r in rows.values())
     }
-    out: dict[str, Any] = {
-        "labels": len(told), "left_out": [label for label in of if label not in told],
-        "seeds": len(seeds),
-    }  # fmt: skip
+    at = replace(at, attack=attack)
+    left = tuple(label for label in of if label not in told)
     if not told:
-        return out
-    means = {
-        what: np.array([[getattr(rows[s], what) for s in seeds] for rows in told.values()], float)
+        return LabelRow(**at.as_dict(), left_out=left, seeds=len(seeds))
+    value, control, gain = (
+        np.array([[getattr(rows[s], what) for s in seeds] for rows in told.values()], float)
         for what in ("value", "control_value", "advantage")
-    }  # each (L, seeds)
-    low, high = intervals.t_interval(means["value"].mean(axis=0), confidence)
-    k = int(means["advantage"].mean(axis=1).argmax())
-    return out | {
-        **{what: float(v.mean()) for what, v in means.items()},
-        "low": intervals.within(low, (0.0, 1.0)),
-        "high": intervals.within(high, (0.0, 1.0)),
-        "most": list(told)[k],
-        "most_value": float(means["value"][k].mean()),
-        "most_control": float(means["control_value"][k].mean()),
-        "most_advantage": float(means["advantage"][k].mean()),
-    }
+    )  # each (L, seeds)
+    low, high = intervals.t_interval(value.mean(axis=0), confidence)
+    k = int(gain.mean(axis=1).argmax())
+    return LabelRow(
+        **at.as_dict(), labels=len(told), left_out=left, seeds=len(seeds),
+        value=float(value.mean()),
+        low=intervals.within(low, (0.0, 1.0)), high=intervals.within(high, (0.0, 1.0)),
+        control_value=float(control.mean()), advantage=float(gain.mean()), most=list(told)[k],
+        most_value=float(value[k].mean()), most_control=float(control[k].mean()),
+        most_advantage=float(gain[k].mean()),
+    )  # fmt: skip
 
 
-def in_words(rows: Sequence[Mapping[str, Any]]) -> list[Finding]:
+def build_label_findings(rows: Iterable[LabelRow]) -> list[Finding]:
     """A finding for each attack on several labels without a defense, of test rows if there are."""
-    bare = [r for r in rows if is_undefended(r) and r.get("most")]
-    place = [(r["dataset"], r["algorithm"], r["phase"], r["adversary"], r["attack"]) for r in bare]
-    tested = {p for p, r in zip(place, bare, strict=True) if r["split"] == "test"}
+    bare = [r for r in rows if r.is_undefended and r.most]
+    tested = {_attack_of(r) for r in bare if r.split == "test"}
     out = []
-    for at, r in zip(place, bare, strict=True):
-        if r["split"] != "test" and at in tested:
+    for r in bare:
+        if r.split != "test" and _attack_of(r) in tested:
             continue
-        left = f" ({', '.join(r['left_out'])} left out)" if r["left_out"] else ""
+        left = f" ({', '.join(r.left_out)} left out)" if r.left_out else ""
         text = (
-            f"On {r['dataset']}, over {r['labels']} labels{left}, {r['attack']} by "
-            f"{r['adversary']} reaches a mean AUC of {r['value']:.2f} against "
-            f"{r['control_value']:.2f} for its own means; most is told of {r['most']}: "
-            f"{r['most_value']:.2f} against {r['most_control']:.2f}."
+            f"On {r.dataset}, over {r.labels} labels{left}, {r.attack} by "
+            f"{r.adversary} reaches a mean AUC of {r.value:.2f} against "
+            f"{r.control_value:.2f} for its own means; most is told of {r.most}: "
+            f"{r.most_value:.2f} against {r.most_control:.2f}."
         )
-        values = {k: r[k] for k in ("value", "control_value", "advantage")}
+        values = {"value": r.value, "control_value": r.control_value, "advantage": r.advantage}
         out.append(
-            Finding(FindingKind.SEVERAL_LABELS, text, Location.of(r), r["adversary"], "label",
-                    r["attack"], r["metric"], values)
+            Finding(FindingKind.SEVERAL_LABELS, text, Location.of(r), r.adversary, "label",
+                    r.attack, r.metric, {k: v for k, v in values.items() if v is not None})
         )  # fmt: skip
     return out
+
+
+def _attack_of(r: LabelRow) -> tuple[str, ...]:
+    return r.dataset, r.algorithm, r.phase, r.adversary, r.attack

@@ -20,7 +20,9 @@ __all__ = [
     "IDENTITY",
     "UNDEFENDED",
     "Estimate",
+    "Grants",
     "Identity",
+    "Place",
     "Point",
     "Training",
     "clean",
@@ -49,10 +51,14 @@ class Training:
         strength: the swept number in the units of its defense; None where no defense has one.
     """
 
-    dataset: str
-    algorithm: str
-    defense: str
-    strength: float | None
+    dataset: str = ""
+    algorithm: str = ""
+    defense: str = ""
+    strength: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @property
     def training(self) -> Training:
@@ -69,6 +75,37 @@ class Training:
         if self.defense == UNDEFENDED or self.strength != 0:
             return self.defense == UNDEFENDED
         return defense_label.stacked(self.defense) - defense_label.off(self.defense) <= 1
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an attack is judged.
+
+    Attributes:
+        budget: its known rows, None where they are not told.
+        section: :attr:`vflsec.specs.AttackSpec.key`, which holds the attack's settings and all its
+            grants; '' where that is not told.
+    """
+
+    dataset: str = ""
+    algorithm: str = ""
+    adversary: str = ""
+    attack: str = ""
+    budget: float | None = None
+    section: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """What an attacker was granted beside known rows, and whom it attacks; by default the usual.
+
+    Attributes: see :class:`vflsec.specs.AttackSpec`.
+    """
+
+    victim: str = ""
+    aux_rows: int = 0
+    peer_model: bool = False
+    prior: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +140,18 @@ class Identity(Training):
     def identity(self) -> Identity:
         """The identity alone."""
         return Identity(*(getattr(self, name) for name in IDENTITY))
+
+    @property
+    def place(self) -> Place:
+        """Where its attack is judged."""
+        budget = None if self.known_rows is None else float(self.known_rows)
+        who = (self.dataset, self.algorithm, self.adversary, self.attack)
+        return Place(*who, budget, self.attack_key)
+
+    @property
+    def answer(self) -> Identity:
+        """What identifies the guesses behind a figure, whatever they are scored by."""
+        return self.without("metric")
 
     def without(self, *names: str) -> Identity:
         """The identity with these fields empty, by which points that differ in them alone agree."""
@@ -206,18 +255,19 @@ class Point(Identity):
         """Name of the control that was named beforehand, or ""."""
         return self.leakage.ahead.name if self.leakage else ""
 
-    def __getitem__(self, column: str) -> Any:
-        """What a frame holds in this column, None where there is no number."""
-        if column in _PARTS:
-            name, end = _PARTS[column]
-            return getattr(getattr(self, name), end)
-        if column == "controls":
-            return self.leakage.as_dict() if self.leakage else {}
-        return getattr(self, column)
-
-    def get(self, column: str, default: Any = None) -> Any:
-        """As `self[column]`; every column is there."""
-        return self[column]
+    @classmethod
+    def read(cls, row: Mapping[str, Any]) -> Point:
+        """From a row of a summary or of a frame, also one that an earlier version wrote."""
+        given: dict[str, Any] = {"leakage": Leakage.of(row)}
+        for f in fields(cls):
+            if f.type == "Estimate":
+                found = {e: clean(row.get(c)) for c, e in zip(_columns(f.name), _ENDS, strict=True)}
+                given[f.name] = Estimate(**found | {"seeds": int(found["seeds"] or 0)})
+            elif f.name in row and f.name not in given:
+                given[f.name] = clean(row[f.name])
+        given.setdefault("n_least", given.get("n", 0))  # earlier versions told the most alone
+        given.setdefault("planned", given.get("seeds", 0))
+        return cls(**given)
 
     @property
     def is_main(self) -> bool:
@@ -232,14 +282,6 @@ _PLAIN = tuple(f for f in fields(Point) if f.name not in ("leakage", "gap"))
 def _columns(name: str) -> list[str]:
     """The columns of an estimate, in the order of its fields."""
     return [name if end == "mean" else f"{name}_{end}" for end in _ENDS]
-
-
-_PARTS = {
-    column: (f.name, end)
-    for f in fields(Point)
-    if f.type == "Estimate"
-    for column, end in zip(_columns(f.name), _ENDS, strict=True)
-}
 
 
 def write_points(points: Sequence[Point]) -> list[dict[str, Any]]:
@@ -277,17 +319,4 @@ _NUMBERS = [
 
 def read_points(rows: Iterable[Mapping[str, Any]]) -> list[Point]:
     """Points from rows of a summary or of a frame, also those that earlier versions wrote."""
-    return [_read(row) for row in rows]
-
-
-def _read(row: Mapping[str, Any]) -> Point:
-    given: dict[str, Any] = {"leakage": Leakage.of(row)}
-    for f in fields(Point):
-        if f.type == "Estimate":
-            found = {e: clean(row.get(c)) for c, e in zip(_columns(f.name), _ENDS, strict=True)}
-            given[f.name] = Estimate(**found | {"seeds": int(found["seeds"] or 0)})
-        elif f.name in row and f.name not in given:
-            given[f.name] = clean(row[f.name])
-    given.setdefault("n_least", given.get("n", 0))  # earlier versions told the most alone
-    given.setdefault("planned", given.get("seeds", 0))
-    return Point(**given)
+    return [Point.read(row) for row in rows]

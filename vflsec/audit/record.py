@@ -3,17 +3,122 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
+from vflsec.audit.exposure import Protocol
 from vflsec.audit.leakage import defense_point
-from vflsec.audit.point import Training
+from vflsec.audit.point import Grants, Training
+from vflsec.runtime.plain_values import read_as, write_plain
 from vflsec.specs import CellResult
 
-__all__ = ["AuditRecord", "read_record", "write_record"]
+__all__ = [
+    "AttackFacts", "Attacker", "AuditRecord", "Choice", "Command", "Described", "ScenarioSource",
+    "read_record", "write_record",
+]  # fmt: skip
 
-Table = Mapping[str, Any]
-"""Plain values by name, as a file holds them."""
+
+@dataclass(frozen=True)
+class AttackFacts:
+    """An attack of the audit: who makes it, wanting what, with which means.
+
+    Attributes:
+        params: its settings; None in summaries that do not tell them.
+        family: published family.
+        needs: what it needs of a View.
+        active: whether it may change its own training.
+        summary, source: what it does, and where it was published.
+        every_label: its label without the one of several labels that it is on, else ''.
+    """
+
+    name: str = ""
+    label: str = ""
+    params: Mapping[str, Any] | None = None
+    adversary: tuple[str, ...] = ()
+    known_rows: int = 0
+    prior: bool = False
+    aux_rows: int = 0
+    peer_model: bool = False
+    target: str = ""
+    family: str = ""
+    needs: tuple[str, ...] = ()
+    active: bool = False
+    summary: str = ""
+    source: str = ""
+    every_label: str = ""
+
+
+@dataclass(frozen=True)
+class Described:
+    """What a defense does, and where it comes from."""
+
+    summary: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class ScenarioSource:
+    """A scenario's file: its path as seen from the results, what it held, and changes to it."""
+
+    path: str = ""
+    digest: str = ""
+    overrides: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Command:
+    """What was typed: the scenario's file, changes to it, and the results directory."""
+
+    scenario: str = ""
+    set: tuple[str, ...] = ()
+    folder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice(Training):
+    """The best setting of an attack at one point, on drawn worlds.
+
+    Attributes:
+        section: number of the attack's section in the scenario.
+        adversary, attack, split: whose, the name, and the rows that are guessed.
+        written, chosen: labels; the former is empty where what is written cannot run.
+        written_advantage, advantage: their means over the worlds; None without a figure.
+        params: of the chosen one.
+        joins: whether it is another than is written.
+    """
+
+    section: int = 0
+    adversary: str = ""
+    attack: str = ""
+    split: str = ""
+    written: str = ""
+    written_advantage: float | None = None
+    chosen: str = ""
+    advantage: float | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)
+    joins: bool = False
+
+
+@dataclass(frozen=True)
+class Attacker:
+    """Which attacker it was: as written, or with settings tried on drawn worlds.
+
+    Attributes:
+        name: ``default`` or ``strong``.
+        identity: hash of what was tried.
+        seeds: of the worlds.
+        trainings, seconds: what the search took.
+        tried: labels of all settings by the attack's name.
+        choices: at every point.
+    """
+
+    name: str = "default"
+    identity: str = ""
+    seeds: tuple[int, ...] = ()
+    trainings: int = 0
+    seconds: float = 0.0
+    tried: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    choices: tuple[Choice, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +154,7 @@ class AuditRecord:
         tables: what is known of the tables, by data set.
         refused: attacks that did not run, with the reason.
         notes: sentences about the plan.
-        visibility: what stays visible under each defense, see `vflsec.audit.exposure.tables`.
+        visibility: what stays visible under each defense, see `vflsec.plan.protocols`.
         device, versions: that it ran on.
         attacker: whose settings attacks have, see `vflsec.engine.strong_attacker.choose_attacker`.
         shard: which part of an audit this is; "" for all of it.
@@ -59,35 +164,35 @@ class AuditRecord:
     scenario_hash: str
     scenario_toml: str
     confidence: float
-    gates: Sequence[Table]
+    gates: Sequence[Mapping[str, Any]]
     datasets: Mapping[str, str]
     wanted: Mapping[str, Sequence[str]]
     known_rows: Mapping[str, int]
     data: Mapping[str, str]
-    refused: Sequence[Table]
+    refused: Sequence[Mapping[str, Any]]
     notes: Sequence[str]
     device: str
     versions: Mapping[str, str]
     algorithms: Mapping[str, str] = field(default_factory=dict)
     of_label: Mapping[str, str] = field(default_factory=dict)
-    grants: Mapping[str, Table] = field(default_factory=dict)
+    grants: Mapping[str, Grants] = field(default_factory=dict)
     planted_as: Mapping[str, str] = field(default_factory=dict)
-    attacks: Mapping[str, Table] = field(default_factory=dict)
+    attacks: Mapping[str, AttackFacts] = field(default_factory=dict)
     families: Mapping[str, Sequence[str]] | None = None
-    defenses: Mapping[str, Table] = field(default_factory=dict)
+    defenses: Mapping[str, Described] = field(default_factory=dict)
     treats: Mapping[str, Sequence[str]] = field(default_factory=dict)
     scenario_file: str = ""
-    scenario_source: Table = field(default_factory=dict)
+    scenario_source: ScenarioSource = field(default_factory=ScenarioSource)
     files: Mapping[str, str] = field(default_factory=dict)
     looks: int = 1
     gate_lines: Sequence[int] = ()
     who: str = ""
     when: str = ""
-    command: Table = field(default_factory=dict)
+    command: Command = Command()
     classes: Mapping[str, int] = field(default_factory=dict)
-    tables: Mapping[str, Table] = field(default_factory=dict)
-    visibility: Sequence[Table] = ()
-    attacker: Table = field(default_factory=lambda: {"name": "default"})
+    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    visibility: tuple[Protocol, ...] = ()
+    attacker: Attacker = Attacker()
     shard: str = ""
 
     def dataset(self, role: str, result: CellResult) -> str | None:
@@ -124,10 +229,10 @@ def read_record(found: Any) -> AuditRecord:
     wrong = [k for k, kind in _NEEDED.items() if not isinstance(found.get(k), kind)]
     if wrong:
         raise ValueError(", ".join(wrong))
-    names = {f.name for f in fields(AuditRecord)}
-    return AuditRecord(**{k: v for k, v in found.items() if k in names})
+    return read_as(AuditRecord, found)
 
 
 def write_record(record: AuditRecord) -> dict[str, Any]:
     """The record as plain values."""
-    return {f.name: getattr(record, f.name) for f in fields(AuditRecord)}
+    plain: dict[str, Any] = write_plain(record)
+    return plain

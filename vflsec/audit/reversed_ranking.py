@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from vflsec.audit.controls import Leakage, Paired
 from vflsec.audit.metrics import RANKINGS
@@ -24,28 +24,20 @@ class Measured(Protocol):
     def primary(self) -> str: ...
 
 
-def _metrics(row: Measured | Mapping[str, Any]) -> tuple[str, str]:
-    if isinstance(row, Mapping):
-        return row["metric"], row["primary"]
-    return row.metric, row.primary
-
-
-def reversible(row: Measured | Mapping[str, Any]) -> bool:
+def reversible(at: Measured) -> bool:
     """Whether an answer turned round would have 1 less this figure.
 
     So has a ranking, of each of several classes too, and with two classes a share of right answers.
     """
-    metric, primary = _metrics(row)
-    return metric in RANKINGS or (metric in _SHARES and primary in RANKINGS)
+    return at.metric in RANKINGS or (at.metric in _SHARES and at.primary in RANKINGS)
 
 
-def ranking(row: Measured | Mapping[str, Any]) -> bool:
+def ranking(at: Measured) -> bool:
     """Whether it is by this figure that an answer is looked at turned round, where its own figure
     does not tell it: the one that verdicts rest on, or with several classes the AUC of each against
     the rest.
     """
-    metric, primary = _metrics(row)
-    return reversible(row) and metric == ("auc" if primary in _SHARES else primary)
+    return reversible(at) and at.metric == ("auc" if at.primary in _SHARES else at.primary)
 
 
 def turned(

@@ -4,150 +4,163 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from dataclasses import dataclass
 
 from vflsec.audit import controls, intervals
-from vflsec.audit.controls import Leakage
-from vflsec.audit.gate_candidate import find_reversed
-from vflsec.audit.leakage import is_undefended
+from vflsec.audit.gate_candidate import as_against
 from vflsec.audit.metrics import reach
-from vflsec.audit.point import IDENTITY
+from vflsec.audit.point import Identity, Point
 from vflsec.audit.reversed_ranking import ranking
 
-__all__ = ["by_training", "leaks", "named", "reverses", "secret", "shown", "strongest", "told"]
-
-Row: TypeAlias = Any
-"""A :class:`vflsec.audit.point.Point`, or a row of a summary."""
-R = TypeVar("R", bound=Any)
+__all__ = [
+    "Strongest", "find_by_training", "find_leaks", "find_reversed_leaks", "find_strongest",
+    "format_secret", "select_shown",
+]  # fmt: skip
 
 _SPLITS = ("test", "validation", "train")
-_WHO = ("dataset", "algorithm", "adversary", "attack", "attack_key", "target")
-_IDENTITY = (*_WHO, "defense", "strength")
-_CELL = (*IDENTITY, "control", "advantage")
-_TO_WHOM = ("dataset", "adversary", "victim", "target")
-_TRAINING = ("dataset", "algorithm", "defense", "strength")
-_SIDES = ("lower", "upper")
 _SECRETS = {
     "label": "labels", "feature": "columns", "attribute": "values of one column",
     "embedding": "embeddings", "integrity": "predictions (forced)", "membership": "training rows",
     "property": "attribute share",
 }  # fmt: skip
+_ATTACK = ("dataset", "algorithm", "adversary", "attack", "attack_key", "target")
+_TO_WHOM = ("dataset", "adversary", "victim", "target")
+_TRAINING = ("dataset", "algorithm", "defense", "strength")
 
 
-def told(rows: Iterable[R]) -> list[R]:
-    """Every answer of every attack in the metric that verdicts rest on, as gates judge them.
+@dataclass(frozen=True, slots=True)
+class Strongest(Identity):
+    """The strongest attack on a secret, corrected for having been chosen.
 
-    An attack that guesses training and test rows, or is made after several stages, has several.
-
-    Args:
-        rows: points of :func:`vflsec.audit.leakage.summarise`, missing numbers None.
+    Attributes:
+        control: the one with the least advantage.
+        advantage: over it, mean over seeds; None where there is none.
+        low, high: its corrected bounds; None for one seed.
+        p: corrected one-sided p-value of "it gains nothing"; None for one seed.
+        tried: how many answers were looked at.
+        attacks: of how many attacks.
+        at: which rows and stage in words, where the attack has several.
     """
-    return [
-        r for r in rows
-        if r["attack"] and r["status"] == "ok" and r["metric"] == r["primary"]
-    ]  # fmt: skip
+
+    control: str = ""
+    advantage: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    tried: int = 0
+    attacks: int = 0
+    at: str = ""
+
+    @property
+    def is_leak(self) -> bool:
+        """Whether it leaks significantly."""
+        return controls.leaks(self.advantage, self.low)
+
+    @property
+    def named(self) -> str:
+        """The attack, and where it was that strong."""
+        return " ".join(filter(None, (self.attack, self.at)))
 
 
-def shown(rows: Iterable[R]) -> list[R]:
+def select_shown(points: Iterable[Point]) -> list[Point]:
     """One answer for each (data, algorithm, defense, strength, adversary, attack), for figures.
 
     Args:
-        rows: points of :func:`vflsec.audit.leakage.summarise`, missing numbers None.
+        points: of :func:`vflsec.audit.leakage.summarise`.
 
     Returns:
-        of :func:`told` those after the last phase, on the rows (test or training) on which the
-        attack gains most without a defense, the same ones at every strength.
+        in the metric that verdicts rest on those after the last phase, on the rows (test or
+        training) on which the attack gains most without a defense, the same ones at every strength.
     """
-    groups: dict[tuple[Any, ...], list[R]] = defaultdict(list)
-    for r in told(rows):
-        groups[_identity(r)].append(r)
-    last = [[r for r in of if r["phase"] == of[-1]["phase"]] for of in groups.values()]
-    bare = {_who(of[0]) for of in last if is_undefended(of[0])}
-    gained: dict[tuple[Any, ...], dict[str, float]] = defaultdict(dict)
+    groups = _group((p for p in points if p.is_main), *_ATTACK, "defense", "strength")
+    last = [[p for p in of if p.phase == of[-1].phase] for of in groups.values()]
+    bare = {_keep(of[0], _ATTACK) for of in last if of[0].is_undefended}
+    gained: dict[Identity, dict[str, float]] = defaultdict(dict)
     for of in last:
-        for r in of if _who(of[0]) not in bare or is_undefended(of[0]) else ():
-            most = gained[_who(r)]
-            most[r["split"]] = max(most.get(r["split"], -float("inf")), _gain(r))
-    return [_one(of, gained[_who(of[0])]) for of in last]
+        who = _keep(of[0], _ATTACK)
+        for p in of if who not in bare or of[0].is_undefended else ():
+            gained[who][p.split] = max(gained[who].get(p.split, -float("inf")), _gain(p))
+    return [_one(of, gained[_keep(of[0], _ATTACK)]) for of in last]
 
 
-def _identity(r: Row) -> tuple[Any, ...]:
-    return tuple(r[k] for k in _IDENTITY)
+def _keep(at: Identity, names: Sequence[str]) -> Identity:
+    """The identity with these fields alone."""
+    return Identity(**{name: getattr(at, name) for name in names})
 
 
-def _who(r: Row) -> tuple[Any, ...]:
-    return tuple(r[k] for k in _WHO)
+def _group(points: Iterable[Point], *names: str) -> dict[Identity, list[Point]]:
+    """Points by what they have in common of these fields."""
+    out: dict[Identity, list[Point]] = defaultdict(list)
+    for p in points:
+        out[_keep(p, names)].append(p)
+    return out
 
 
-def _one(of: Sequence[R], gained: Mapping[str, float]) -> R:
+def _one(of: Sequence[Point], gained: Mapping[str, float]) -> Point:
     rank = {s: i for i, s in enumerate(_SPLITS)}
 
-    def order(r: R) -> tuple[float, int]:
-        return -gained.get(r["split"], -float("inf")), rank.get(r["split"], len(rank))
+    def order(p: Point) -> tuple[float, int]:
+        return -gained.get(p.split, -float("inf")), rank.get(p.split, len(rank))
 
     return min(of, key=order)
 
 
-def secret(row: Row) -> str:
-    """What leaks and whose it is, in words: "labels of active"."""
-    what = _SECRETS.get(row["target"] or "label", row["target"])
-    victim = row.get("victim", "")  # results of an earlier version do not say whose
-    return f"{what} of {victim.replace('+', ' and ')}" if victim else str(what)
+def format_secret(at: Identity) -> str:
+    """What leaks and whose it is: "labels of active"."""
+    what = _SECRETS.get(at.target or "label", at.target)
+    return f"{what} of {at.victim.replace('+', ' and ')}" if at.victim else what
 
 
-def leaks(rows: Iterable[Row], confidence: float = 0.95) -> list[dict[str, Any]]:
+def find_leaks(points: Iterable[Point], confidence: float = 0.95) -> list[Strongest]:
     """Who leaks to whom: for each data set, adversary, victim and target the strongest attack.
 
     On the undefended training; where nothing of a data set is undefended, all points count. Rows
     that were trained on count as test rows do, and every stage of the training.
 
     Args:
-        rows: points of :func:`vflsec.audit.leakage.summarise`, missing numbers None.
-        confidence: of the corrected intervals, see :func:`strongest`.
-
-    Returns:
-        as :func:`strongest`.
+        points: of :func:`vflsec.audit.leakage.summarise`.
+        confidence: of the corrected intervals, see :func:`find_strongest`.
     """
-    return _best(_without_defense(told(rows)), _TO_WHOM, confidence)
+    return _best(_without_defense([p for p in points if p.is_main]), _TO_WHOM, confidence)
 
 
-def reverses(rows: Iterable[Row], confidence: float = 0.95) -> list[dict[str, Any]]:
-    """Who leaks to whom in reverse: as :func:`leaks`, of answers turned round that surely leak.
+def find_reversed_leaks(points: Iterable[Point], confidence: float = 0.95) -> list[Strongest]:
+    """As :func:`find_leaks`, of answers with their labels flipped, where these leak significantly.
 
     Args:
-        rows: points of :func:`vflsec.audit.leakage.summarise`, missing numbers None.
-        confidence: of the intervals, corrected for the tries as those of :func:`leaks`.
+        points: of :func:`vflsec.audit.leakage.summarise`.
+        confidence: of the intervals, corrected for the tries.
 
     Returns:
-        as :func:`leaks`, where ``advantage`` with its bounds is what the answer turned round gains
-        over the control that was named beforehand; nothing where none surely leaks.
+        ``advantage`` with its bounds is what the flipped answer gains over the control that was
+        named beforehand.
     """
-    ranked = [r for r in rows if r["attack"] and r["status"] == "ok" and ranking(r)]
-    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for r in _without_defense(ranked):
-        groups[tuple(r.get(k) for k in _TO_WHOM)].append(r)
+    ranked = [p for p in points if p.attack and p.status == "ok" and ranking(p)]
     out = []
-    for of in groups.values():
+    for of in _group(_without_defense(ranked), *_TO_WHOM).values():
         tail = (1 - confidence) / (2 * len(of))
         sure = []
-        for r in of:
-            turned = find_reversed(r, "advantage")
-            low = None if turned is None else turned.bound("lower", tail)
-            if turned is not None and controls.leaks(turned.mean, low):
-                ends = reach("advantage", r["metric"])
-                low, high = (intervals.within(turned.bound(s, tail), ends) for s in _SIDES)
-                gain = {"advantage": turned.mean, "low": low, "high": high, "at": _at(r, of)}
-                sure.append({k: r.get(k) for k in _CELL} | gain)
-        out += [max(sure, key=_gain)] if sure else []
+        for p in of:
+            flipped = as_against(p.mirrored)
+            low = None if flipped is None else flipped.bound("lower", tail)
+            if flipped is not None and controls.leaks(flipped.mean, low):
+                ends = reach("advantage", p.metric)
+                low, high = (
+                    intervals.within(flipped.bound(s, tail), ends) for s in ("lower", "upper")
+                )
+                made = Strongest(**p.identity.as_dict(), control=p.control, advantage=flipped.mean,
+                                 low=low, high=high, at=_at(p, of))  # fmt: skip
+                sure.append(made)
+        out += [max(sure, key=lambda r: r.advantage or 0.0)] if sure else []
     return out
 
 
-def _without_defense(points: Sequence[Row]) -> list[Row]:
-    bare = {r["dataset"] for r in points if is_undefended(r)}
-    return [r for r in points if r["dataset"] not in bare or is_undefended(r)]
+def _without_defense(points: Sequence[Point]) -> list[Point]:
+    bare = {p.dataset for p in points if p.is_undefended}
+    return [p for p in points if p.dataset not in bare or p.is_undefended]
 
 
-def strongest(rows: Iterable[Row], confidence: float = 0.95) -> list[dict[str, Any]]:
+def find_strongest(points: Iterable[Point], confidence: float = 0.95) -> list[Strongest]:
     """The strongest attacker of each target under each training, corrected for having chosen it.
 
     Advantages are over all controls (:class:`vflsec.audit.controls.Leakage`). Every attack on every
@@ -157,61 +170,50 @@ def strongest(rows: Iterable[Row], confidence: float = 0.95) -> list[dict[str, A
     whatever its mean: one attack that varies a lot hides no other.
 
     Args:
-        rows: points of :func:`vflsec.audit.leakage.summarise`, missing numbers None.
+        points: of :func:`vflsec.audit.leakage.summarise`.
         confidence: of the corrected two-sided intervals.
-
-    Returns:
-        rows with the identity of the point, ``control`` (the one with the least advantage),
-        ``advantage`` (mean over
-        seeds) with its corrected bounds ``low`` and ``high``, ``p``, ``tried`` (m), ``attacks`` (of
-        how many), and ``at``, which rows and stage in words where the attack has several; numbers
-        are None where there is no advantage or only one seed.
     """
-    return _best(told(rows), (*_TRAINING, "victim", "target"), confidence)
+    mine = [p for p in points if p.is_main]
+    return _best(mine, (*_TRAINING, "victim", "target"), confidence)
 
 
-def by_training(rows: Iterable[Row], confidence: float = 0.95) -> list[dict[str, Any]]:
-    """As :func:`strongest`, for each adversary by itself: who learns what under each training."""
-    return _best(told(rows), (*_TRAINING, "adversary", "victim", "target"), confidence)
+def find_by_training(points: Iterable[Point], confidence: float = 0.95) -> list[Strongest]:
+    """As :func:`find_strongest`, for each adversary by itself: who learns what there."""
+    mine = [p for p in points if p.is_main]
+    return _best(mine, (*_TRAINING, "adversary", "victim", "target"), confidence)
 
 
-def _best(points: Iterable[Row], by: Sequence[str], confidence: float) -> list[dict[str, Any]]:
-    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for r in points:
-        groups[tuple(r.get(k) for k in by)].append(r)
+def _best(points: Iterable[Point], by: Sequence[str], confidence: float) -> list[Strongest]:
     out = []
-    for of in groups.values():
-        found = [Leakage.of(r) for r in of]
+    for of in _group(points, *by).values():
+        found = [p.leakage for p in of]
         adjusted = intervals.holm([1.0 if x is None else x.p_above(0.0) for x in found])
         tail = (1 - confidence) / (2 * len(of))
         lows = [None if x is None else x.lower(tail) for x in found]
-        sure = [controls.leaks(r["advantage"], low) for r, low in zip(of, lows, strict=True)]
+        sure = [controls.leaks(p.advantage.mean, low) for p, low in zip(of, lows, strict=True)]
         i = max(range(len(of)), key=lambda i: (sure[i], _gain(of[i])))
         best, leak = of[i], found[i]
-        ends = reach("advantage", best["metric"])
-        high = intervals.within(leak.upper(tail), ends) if leak else None
+        ends = reach("advantage", best.metric)
         out.append(
-            {k: best.get(k) for k in _CELL}
-            | {"low": intervals.within(lows[i], ends), "high": high}
-            | {"p": None if lows[i] is None else float(adjusted[i]), "tried": len(of)}
-            | {"attacks": len({_identity(r) for r in of}), "at": _at(best, of)}
-        )
+            Strongest(
+                **best.identity.as_dict(), control=best.control, advantage=best.advantage.mean,
+                low=intervals.within(lows[i], ends),
+                high=intervals.within(leak.upper(tail), ends) if leak else None,
+                p=None if lows[i] is None else float(adjusted[i]), tried=len(of),
+                attacks=len(_group(of, *_ATTACK, "defense", "strength")), at=_at(best, of),
+            )
+        )  # fmt: skip
     return out
 
 
-def _at(row: Row, points: Iterable[Row]) -> str:
+def _at(point: Point, points: Iterable[Point]) -> str:
     """On which rows, and after which stage, where the same attack has several; else ''."""
-    same = [r for r in points if _identity(r) == _identity(row)]
-    words = [f"on {row['split']} rows"] if len({r["split"] for r in same}) > 1 else []
-    words += [f"after {row['phase']}"] if len({r["phase"] for r in same}) > 1 else []
+    names = (*_ATTACK, "defense", "strength")
+    same = _group(points, *names)[_keep(point, names)]
+    words = [f"on {point.split} rows"] if len({p.split for p in same}) > 1 else []
+    words += [f"after {point.phase}"] if len({p.phase for p in same}) > 1 else []
     return " ".join(words)
 
 
-def named(row: Row) -> str:
-    """The attack of a row of :func:`leaks` or :func:`strongest`, and where it was that strong."""
-    return " ".join(filter(None, (str(row["attack"]), row.get("at", ""))))
-
-
-def _gain(row: Row) -> float:
-    value = row["advantage"]
-    return -float("inf") if value is None else float(value)
+def _gain(point: Point) -> float:
+    return -float("inf") if point.advantage.mean is None else point.advantage.mean

@@ -5,48 +5,42 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from vflsec.audit import cap_score
-from vflsec.audit.point import IDENTITY, UNDEFENDED, Identity, Point
+from vflsec.audit.point import UNDEFENDED, Identity, Point
 from vflsec.audit.reversed_ranking import reversible
 
-__all__ = ["Curve", "curves", "write_curves"]
+__all__ = ["Curve", "curves"]
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
-    """One attack under one defense, over the strengths of the grid.
+class Curve(Identity):
+    """One attack under one defense, over the strengths of the grid; it has no strength itself.
+
+    The metric is that of CAP: ``auc`` for two classes, as max(AUC, 1 - AUC), for a reversed ranking
+    is no protection, and ``accuracy`` beyond (He et al. 2022).
 
     Attributes:
-        at: what its points have in common, without a strength. The metric is that of CAP: ``auc``
-            for two classes, as max(AUC, 1 - AUC), for a reversed ranking is no protection, and
-            ``accuracy`` beyond (He et al. 2022).
         utility_metric: of the main task.
-        points: by strength, ascending.
-        counted: the points that CAP is the mean over.
+        strengths: ascending; `values`, `advantages`, `utilities` and `dcs` (defense capability
+            scores) are by strength, None where there is no figure.
         cap: None where a point is missing or leaves [0, 1], or a training failed, for the mean over
             those that did not would tell too much.
-        undefended: the same attack without a defense; None where it was not made.
+        cap_strengths: that CAP is the mean over.
+        undefended_value: of the same attack without a defense; None where it was not made.
+        undefended_utility: of the main task without a defense; None where a training failed.
     """
 
-    at: Identity
-    utility_metric: str
-    points: tuple[Point, ...]
-    counted: tuple[Point, ...]
-    cap: float | None
-    undefended: Point | None
-
-    @property
-    def undefended_utility(self) -> float | None:
-        """Of the main task without a defense; None where a training failed."""
-        bare = self.undefended
-        return None if bare is None or bare.failed_trainings else bare.utility.mean
-
-    @property
-    def dcs(self) -> list[float | None]:
-        """The defense capability score at each strength; None where CAP would be."""
-        return [_dcs(p, self.undefended_utility) for p in self.points]
+    utility_metric: str = ""
+    strengths: tuple[float | None, ...] = ()
+    values: tuple[float | None, ...] = ()
+    advantages: tuple[float | None, ...] = ()
+    utilities: tuple[float | None, ...] = ()
+    cap: float | None = None
+    cap_strengths: tuple[float | None, ...] = ()
+    undefended_value: float | None = None
+    undefended_utility: float | None = None
+    dcs: tuple[float | None, ...] = ()
 
 
 def curves(points: Iterable[Point], include_zero: bool = False) -> list[Curve]:
@@ -70,10 +64,26 @@ def curves(points: Iterable[Point], include_zero: bool = False) -> list[Curve]:
     for at, line in found.items():
         used = [p for p in line if include_zero or not p.is_undefended] or line
         whole = grid[_swept(at)] == {p.strength for p in line}
-        score, metric = _cap(used) if whole else None, lines[at][0].utility_metric
         undefended = bare.get(at.without("defense"))
-        out.append(Curve(at, metric, tuple(line), tuple(used), score, undefended))
+        utility = _undefended_utility(undefended)
+        out.append(
+            Curve(
+                **at.as_dict(), utility_metric=lines[at][0].utility_metric,
+                strengths=tuple(p.strength for p in line),
+                values=tuple(p.value.mean for p in line),
+                advantages=tuple(p.advantage.mean for p in line),
+                utilities=tuple(p.utility.mean for p in line),
+                cap=_cap(used) if whole else None,
+                cap_strengths=tuple(p.strength for p in used),
+                undefended_value=undefended.value.mean if undefended else None,
+                undefended_utility=utility, dcs=tuple(_dcs(p, utility) for p in line),
+            )
+        )  # fmt: skip
     return out
+
+
+def _undefended_utility(bare: Point | None) -> float | None:
+    return None if bare is None or bare.failed_trainings else bare.utility.mean
 
 
 def _swept(at: Identity) -> Identity:
@@ -130,23 +140,3 @@ def _cap(points: Sequence[Point]) -> float | None:
 def _dcs(point: Point, undefended: float | None) -> float | None:
     found = _in_unit((_either_way(point), point.utility.mean, undefended))
     return None if found is None or point.failed_trainings else cap_score.dcs(*found)
-
-
-def write_curves(found: Iterable[Curve]) -> list[dict[str, Any]]:
-    """Rows of ``summary.json``, None where there is no number."""
-    return [
-        {k: getattr(c.at, k) for k in IDENTITY if k != "strength"}
-        | {
-            "utility_metric": c.utility_metric,
-            "strengths": [p.strength for p in c.points],
-            "values": [p.value.mean for p in c.points],
-            "advantages": [p.advantage.mean for p in c.points],
-            "utilities": [p.utility.mean for p in c.points],
-            "cap": c.cap,
-            "cap_strengths": [p.strength for p in c.counted],
-            "undefended_value": c.undefended.value.mean if c.undefended else None,
-            "undefended_utility": c.undefended_utility,
-            "dcs": c.dcs,
-        }
-        for c in found
-    ]

@@ -11,14 +11,14 @@ validated, it may fail a gate like any other, and a PASS names it as not answere
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from vflsec.audit import intervals
 from vflsec.audit.gate import Gate, Reason, Warn
 from vflsec.audit.gate_candidate import Candidate
 from vflsec.audit.gate_selection import bare
+from vflsec.audit.point import Point
 from vflsec.specs import QUESTIONS, asked
 
 __all__ = ["Unanswered", "explain_unanswered", "find_unanswered", "set_aside"]
@@ -45,24 +45,24 @@ class Unanswered:
 
 
 def find_unanswered(
-    row: Mapping[str, Any], seeds: int, not_validated: Reason | None, gate: Gate
+    point: Point, seeds: int, not_validated: Reason | None, gate: Gate
 ) -> Unanswered | None:
     """Why a question is not judged; None if it is, as what is no question always is.
 
     A gate that names the question, or says what must be found (`detect`), has it judged.
 
     Args:
-        row: a point.
+        point: of its attack.
         seeds: behind its figure.
         not_validated: why its attack is not shown to work; None where it is.
         gate: what was asked.
     """
-    question, name = str(row.get("of_label") or ""), str(row["attack"])
+    question, name = point.of_label, point.attack
     if question not in QUESTIONS or gate.attack == name or gate.detect is not None:
         return None
-    if not gate.limits_leaks or row["metric"] != "auc":
+    if not gate.limits_leaks or point.metric != "auc":
         return None
-    found = Unanswered(bare(name), question, not_validated, int(row["n"]), seeds)
+    found = Unanswered(bare(name), question, not_validated, point.n, seeds)
     if not_validated:
         return found
     yes = max(1, round(QUESTIONS[question] * found.rows))
@@ -92,7 +92,7 @@ def set_aside(
     """
     failing = {id(c) for c in beyond}
     each = [
-        None if id(c) in failing else find_unanswered(c.row, c.n, c.not_validated, gate)
+        None if id(c) in failing else find_unanswered(c.point, c.n, c.not_validated, gate)
         for c in found
     ]
     kept = [c for c, why in zip(found, each, strict=True) if why is None]

@@ -12,41 +12,22 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 from vflsec.audit.controls import Leakage
 from vflsec.audit.gate import Reason
-from vflsec.audit.leakage import is_undefended, rows_of
-from vflsec.audit.point import Point
+from vflsec.audit.point import Grants, Place, Point
 from vflsec.audit.rounding import beside
 from vflsec.label import make_label
 
-__all__ = ["NO_EVIDENCE", "Evidence", "Place", "Validated", "Validation", "find_validated",
-           "place_of", "titles"]  # fmt: skip
+__all__ = ["NO_EVIDENCE", "Evidence", "Validated", "Validation", "find_validated", "titles"]
 
 
-class Place(NamedTuple):
-    """Where an attack is judged.
-
-    Attributes:
-        budget: its known rows, None where they are not told.
-        section: :attr:`vflsec.specs.AttackSpec.key`, which holds the attack's settings and all its
-            grants; '' where that is not told.
-    """
-
-    dataset: str
-    algorithm: str
-    adversary: str
-    attack: str
-    budget: float | None
-    section: str = ""
-
-
-Grants = Mapping[str, Mapping[str, Any]]
-"""Grants that are not usual, by section: :attr:`vflsec.specs.AttackSpec.grants`."""
+Granted = Mapping[str, Grants]
+"""Grants that are not usual, by section."""
 
 
 class Evidence(StrEnum):
@@ -63,14 +44,16 @@ class Validation:
     """Whether an attack is shown to work.
 
     Attributes:
-        validated: whether it is.
-        text: the evidence, for people.
+        validated: whether it is; ``alive`` in ``summary.json``.
+        text: the evidence, for people; ``evidence`` there.
         code: where the evidence comes from.
+        place: where it is judged.
     """
 
-    validated: bool
-    text: str
+    validated: bool = field(default=False, metadata={"key": "alive"})
+    text: str = field(default="", metadata={"key": "evidence"})
     code: Evidence = Evidence.UNDEFENDED
+    place: Place = field(default_factory=Place)
 
     def as_reason(self) -> Reason:
         """The evidence as why a gate does not pass."""
@@ -86,20 +69,12 @@ _NEVER = Validation(
 )
 
 
-def place_of(row: Mapping[str, Any]) -> Place:
-    """The place of a point of :func:`vflsec.audit.leakage.summarise`."""
-    known = row["known_rows"]
-    budget = None if known is None or known != known else float(known)
-    who = (row["dataset"], row["algorithm"], row["adversary"], row["attack"])
-    return Place(*who, budget, row.get("attack_key") or "")
-
-
 def find_validated(
     own: Sequence[Point],
     control: Sequence[Point] | None = None,
     confidence: float = 0.95,
     active: Mapping[str, str] | None = None,
-    grants: Grants | None = None,
+    grants: Granted | None = None,
     classes: Mapping[str, int] | None = None,
     planted_as: Mapping[str, str] | None = None,
 ) -> dict[Place, Validation]:
@@ -127,26 +102,24 @@ def find_validated(
     def role(place: Place) -> tuple[Any, ...]:
         kind = make_label(kinds.get(place.dataset, 2)).name
         there = (planted_as or {}).get(place.section, place.attack)
-        return kind, *_role(place._replace(attack=there), active or {}, given)
+        return kind, *_role(replace(place, attack=there), active or {}, given)
 
-    shown = _measured(own, Evidence.UNDEFENDED, confidence, place_of)
+    shown = _measured(own, Evidence.UNDEFENDED, confidence, lambda p: p.place)
     planted = {}
     if control is not None:
-        planted = _measured(
-            control, Evidence.POSITIVE_CONTROL, confidence, lambda r: role(place_of(r))
-        )
-    places = dict.fromkeys(place_of(r) for r in rows_of(own) if r["attack"])
+        planted = _measured(control, Evidence.POSITIVE_CONTROL, confidence, lambda p: role(p.place))
+    places = dict.fromkeys(p.place for p in own if p.attack)
     out = {}
     for place in places:
         mine = role(place)
         any_budget = (*mine[:-1], None)
         seen = [shown.get(place), planted.get(mine) or planted.get(any_budget)]
         best = max((e for e in seen if e is not None), default=None, key=lambda e: e[0])
-        out[place] = _NEVER if best is None else best[1]
+        out[place] = replace(_NEVER if best is None else best[1], place=place)
     return out
 
 
-def titles(found: Validated, grants: Grants | None = None) -> dict[str, Place]:
+def titles(found: Validated, grants: Granted | None = None) -> dict[str, Place]:
     """Places by a name for each: the attack, and what tells places of one attack apart."""
     by_attack: dict[str, list[Place]] = defaultdict(list)
     for place in found:
@@ -158,7 +131,7 @@ def titles(found: Validated, grants: Grants | None = None) -> dict[str, Place]:
     return named
 
 
-def _title(place: Place, places: Sequence[Place], grants: Grants) -> str:
+def _title(place: Place, places: Sequence[Place], grants: Granted) -> str:
     def many(name: str) -> bool:
         return len({getattr(p, name) for p in places}) > 1
 
@@ -167,10 +140,12 @@ def _title(place: Place, places: Sequence[Place], grants: Grants) -> str:
     words += [f"trained by {place.algorithm}"] if many("algorithm") else []
     if many("budget") and place.budget is not None:
         words.append(f"with {place.budget:g} known rows")
-    of, mine = [grants.get(p.section, {}) for p in places], grants.get(place.section, {})
+    of = [grants.get(p.section, Grants()) for p in places]
+    mine = grants.get(place.section, Grants())
     for key, text in _GRANTED.items():
-        if key in mine and len({one.get(key) for one in of}) > 1:
-            words.append(text.format(mine[key]))
+        value = getattr(mine, key)
+        if value != getattr(Grants(), key) and len({getattr(one, key) for one in of}) > 1:
+            words.append(text.format(value))
     return " ".join([place.attack, *words])
 
 
@@ -180,12 +155,12 @@ _GRANTED = {
 }  # fmt: skip
 
 
-def _role(place: Place, active: Mapping[str, str], grants: Grants) -> tuple[Any, ...]:
+def _role(place: Place, active: Mapping[str, str], grants: Granted) -> tuple[Any, ...]:
     """What a place has in common with one on a planted leak, where the parties have other names."""
     name = active.get(place.dataset)
     side = "active" if name is not None and name in place.adversary.split("+") else "passive"
-    given = sorted((k, v) for k, v in grants.get(place.section, {}).items() if k != "victim")
-    return place.algorithm, side, place.attack, tuple(given), place.budget
+    given = replace(grants.get(place.section, Grants()), victim="")
+    return place.algorithm, side, place.attack, given, place.budget
 
 
 _WHERE = {
@@ -194,18 +169,19 @@ _WHERE = {
 }
 
 
+K = TypeVar("K", bound=Hashable)
+
+
 def _measured(
-    summary: Sequence[Point], source: Evidence, confidence: float, key: Any
-) -> dict[Any, tuple[float, Validation]]:
+    summary: Sequence[Point], source: Evidence, confidence: float, key: Callable[[Point], K]
+) -> dict[K, tuple[float, Validation]]:
     """By place the lower bound of the largest advantage, and what it shows."""
-    rows: dict[Any, list[Leakage]] = defaultdict(list)
-    for r in rows_of(summary):
-        if r["attack"] and is_undefended(r) and r["metric"] == r["primary"] and r["status"] == "ok":
-            leak = Leakage.of(r)
-            if leak is not None and leak.least.n >= 2:
-                rows[key(r)].append(leak)
-    out: dict[Any, tuple[float, Validation]] = {}
-    for place, seen in rows.items():
+    found: dict[K, list[Leakage]] = defaultdict(list)
+    for p in summary:
+        if p.is_main and p.is_undefended and p.leakage is not None and p.leakage.least.n >= 2:
+            found[key(p)].append(p.leakage)
+    out: dict[K, tuple[float, Validation]] = {}
+    for place, seen in found.items():
         alpha = (1 - confidence) / len(seen)
         bounds = [(x.lower(alpha), x.least.mean) for x in seen]
         low, mean = max((-math.inf if b is None else b, m) for b, m in bounds)

@@ -6,15 +6,15 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from vflsec.audit import intervals
 from vflsec.audit.controls import Leakage
-from vflsec.audit.dosing import Doses, place_key
+from vflsec.audit.dosing import Doses, place
 from vflsec.audit.gate import EPSILON, MIN_ROWS, MIN_SEEDS, Gate, Reason, Shortfall, Warn
 from vflsec.audit.gate_candidate import Candidate
-from vflsec.audit.leakage import is_undefended
+from vflsec.audit.gate_selection import bare
 from vflsec.audit.metrics import METRICS, reach
+from vflsec.audit.point import Point, Training
 from vflsec.audit.rounding import beside
 from vflsec.plugins import registry
 from vflsec.specs import QUESTIONS, asked
@@ -26,19 +26,17 @@ __all__ = [
     "format_reversed", "format_sensitivity", "format_undecided", "format_within", "seeds_to_add",
 ]  # fmt: skip
 
-Row = Mapping[str, Any]
-
 _MOST_NAMED = 5
 _ROUNDING = 1e-12  # spreads this small beside their mean are those of equal figures
 
 
-def find_shortfall(row: Row, leak: Leakage) -> Reason | None:
+def find_shortfall(row: Point, leak: Leakage) -> Reason | None:
     """What is missing from the least evidence for a PASS; None if nothing is."""
     found = (rule(row, leak) for rule in _SHORTFALLS)
     return next((reason for reason in found if reason is not None), None)
 
 
-def find_missing_seeds(name: str, row: Row, leak: Leakage) -> Reason | None:
+def find_missing_seeds(name: str, row: Point, leak: Leakage) -> Reason | None:
     """That some of the planned seeds have no figure; None if all have one."""
     n, planned = leak.least.n, _planned(row, leak)
     if n >= planned:
@@ -46,68 +44,66 @@ def find_missing_seeds(name: str, row: Row, leak: Leakage) -> Reason | None:
     return Reason(Shortfall.MISSING_SEEDS, f"{name} has a figure on {n} of {planned} seeds")
 
 
-def _planned(row: Row, leak: Leakage) -> int:
-    return int(row.get("planned") or leak.least.n)
+def _planned(row: Point, leak: Leakage) -> int:
+    return row.planned or leak.least.n
 
 
-def _incomplete_record(row: Row, leak: Leakage) -> Reason | None:
-    gap = row.get("gap")
-    return Reason(Shortfall.INCOMPLETE_RECORD, str(gap)) if gap else None
+def _incomplete_record(row: Point, leak: Leakage) -> Reason | None:
+    return Reason(Shortfall.INCOMPLETE_RECORD, row.gap) if row.gap else None
 
 
-def _missing_seeds(row: Row, leak: Leakage) -> Reason | None:
-    return find_missing_seeds(row["attack"], row, leak)
+def _missing_seeds(row: Point, leak: Leakage) -> Reason | None:
+    return find_missing_seeds(row.attack, row, leak)
 
 
-def _baseline_missing_seeds(row: Row, leak: Leakage) -> Reason | None:
+def _baseline_missing_seeds(row: Point, leak: Leakage) -> Reason | None:
     planned = _planned(row, leak)
     if leak.ahead.n >= planned:
         return None
     text = (
-        f"{leak.ahead.name}, the control that was named beforehand beside {row['attack']}, has a "
+        f"{leak.ahead.name}, the control that was named beforehand beside {row.attack}, has a "
         f"figure on {leak.ahead.n} of {planned} seeds"
     )
     return Reason(Shortfall.BASELINE_MISSING_SEEDS, text)
 
 
-def _few_seeds(row: Row, leak: Leakage) -> Reason | None:
+def _few_seeds(row: Point, leak: Leakage) -> Reason | None:
     n = leak.least.n
     if n >= MIN_SEEDS:
         return None
-    text = f"{row['attack']} has {n} seeds, and a pass takes at least {MIN_SEEDS}"
+    text = f"{row.attack} has {n} seeds, and a pass takes at least {MIN_SEEDS}"
     return Reason(Shortfall.FEW_SEEDS, text)
 
 
-def _few_rows(row: Row, leak: Leakage) -> Reason | None:
-    least = row.get("n_least")  # an earlier version has the most alone
-    scored = int(row["n"] if least is None else least)
+def _few_rows(row: Point, leak: Leakage) -> Reason | None:
+    scored = row.n_least
     if scored >= MIN_ROWS:
         return None
-    seed = "" if scored == int(row["n"]) else " on a seed"
+    seed = "" if scored == row.n else " on a seed"
     rule = f"and a pass takes at least {MIN_ROWS}"
-    return Reason(Shortfall.FEW_ROWS, f"{row['attack']} was scored on {scored} rows{seed}, {rule}")
+    return Reason(Shortfall.FEW_ROWS, f"{row.attack} was scored on {scored} rows{seed}, {rule}")
 
 
-def _equal_figures(row: Row, leak: Leakage) -> Reason | None:
+def _equal_figures(row: Point, leak: Leakage) -> Reason | None:
     ahead = leak.ahead
     same = ahead.sd is not None and ahead.sd <= _ROUNDING * abs(ahead.mean)
     if not same or _is_silent(row) or _is_full(row, leak) or leak.without(_planned(row, leak)):
         return None
     text = (
-        f"{row['attack']} has the same figure on all {leak.least.n} seeds, so their spread says "
+        f"{row.attack} has the same figure on all {leak.least.n} seeds, so their spread says "
         "nothing"
     )
     return Reason(Shortfall.EQUAL_FIGURES, text)
 
 
-def _is_tied(row: Row) -> bool:
+def _is_tied(row: Point) -> bool:
     """Whether the figure is that of chance, exactly, on every seed."""
-    return row.get("value_sd") == 0 and row.get("value") == row.get("chance")
+    return row.value.sd == 0 and row.value.mean == row.chance
 
 
-def _is_silent(row: Row) -> bool:
+def _is_silent(row: Point) -> bool:
     """Whether the attack says by equal scores, on every seed, that it found nothing."""
-    name = str(row["attack"]).partition("(")[0]
+    name = bare(row.attack)
     known = registry.attacks.entries()
     return (
         _is_tied(row)
@@ -116,58 +112,58 @@ def _is_silent(row: Row) -> bool:
     )
 
 
-def _all_tied(row: Row, leak: Leakage) -> Reason | None:
+def _all_tied(row: Point, leak: Leakage) -> Reason | None:
     if not _is_tied(row) or _is_silent(row):
         return None
     text = (
-        f"{row['attack']} tells no two rows apart on any of {leak.least.n} seeds, as a broken "
+        f"{row.attack} tells no two rows apart on any of {leak.least.n} seeds, as a broken "
         "attack would"
     )
     return Reason(Shortfall.ALL_TIED, text)
 
 
-_SHORTFALLS: tuple[Callable[[Row, Leakage], Reason | None], ...] = (
+_SHORTFALLS: tuple[Callable[[Point, Leakage], Reason | None], ...] = (
     _incomplete_record, _missing_seeds, _baseline_missing_seeds, _few_seeds, _few_rows,
     _equal_figures, _all_tied,
 )  # fmt: skip
 
 
-def _is_full(row: Row, leak: Leakage) -> bool:
+def _is_full(row: Point, leak: Leakage) -> bool:
     """Whether the control that was named beforehand has all that the figure can have, on every
     seed: then nothing can be gained, and no spread is needed to know it.
     """
-    own, metric = leak.ahead.control, str(row["metric"])
+    own, metric = leak.ahead.control, row.metric
     if own is None or metric not in METRICS:
         return False
     return own == reach(metric)[METRICS[metric].larger_is_better]
 
 
-def format_nothing(missing: Sequence[Row], gate: Gate) -> str:
+def format_nothing(missing: Sequence[Point], gate: Gate) -> str:
     """Why there was nothing to judge, by attack."""
     said = []
     for r in missing:
-        why = r["reason"]
-        what = r["attack"] or gate.metric
-        state = "without a figure" if r["status"] == "ok" else r["status"]
+        why = r.reason
+        what = r.attack or gate.metric
+        state = "without a figure" if r.status == "ok" else r.status
         said.append(f"{what} is {state}" + (f" ({why})" if why else ""))
     return f"Nothing to judge: {'; '.join(dict.fromkeys(said))}. That is not the same as safe."
 
 
-def format_failed(failed: Sequence[Row], blocked: Sequence[Row]) -> str:
+def format_failed(failed: Sequence[Point], blocked: Sequence[Point]) -> str:
     """Which attacks have failed, and why."""
-    names = {r["attack"] or r["metric"]: r for r in [*blocked, *failed]}
+    names = {r.attack or r.metric: r for r in [*blocked, *failed]}
     said = []
     for name, r in names.items():
-        count = int(r["failed"])
+        count = r.failed
         what = f"{count} {'seed' if count == 1 else 'seeds'} of {name} failed"
         if not count:
-            what = f"{name} has no figure" if r["status"] == "ok" else f"{name} is {r['status']}"
-        said.append(what + (f" ({r['reason']})" if r["reason"] else ""))
+            what = f"{name} has no figure" if r.status == "ok" else f"{name} is {r.status}"
+        said.append(what + (f" ({r.reason})" if r.reason else ""))
     return f"Cannot pass: {'; '.join(said)}."
 
 
 def _figure(c: Candidate, gate: Gate) -> str:
-    what = f"the {gate.metric} of {c.name}" if c.row["attack"] else gate.metric
+    what = f"the {gate.metric} of {c.name}" if c.point.attack else gate.metric
     return f"{what} is {beside(c.leak.least.mean, gate.threshold)} over {c.n} seeds"
 
 
@@ -176,8 +172,8 @@ def format_exceeded(lead: Candidate, beyond: Sequence[Candidate], gate: Gate) ->
     others = len({c.name for c in beyond}) - 1
     rest = f", and {others} more beyond it" if others else ""
     where = "above" if gate.max is not None else "below"
-    if lead.row.get("of_label") in QUESTIONS and gate.metric == "advantage":
-        rest += f": it is told whether a value is {asked(lead.row['of_label'])}"
+    if lead.point.of_label in QUESTIONS and gate.metric == "advantage":
+        rest += f": it is told whether a value is {asked(lead.point.of_label)}"
     text = f"{_figure(lead, gate)}, {where} {gate.threshold:g} at {100 * gate.confidence:g}%{rest}."
     return text[0].upper() + text[1:]
 
@@ -186,7 +182,7 @@ def format_within(
     lead: Candidate,
     high: float,
     found: Sequence[Candidate],
-    missing: Sequence[Row],
+    missing: Sequence[Point],
     gate: Gate,
 ) -> str:
     """What is within the threshold, and by how much."""
@@ -196,14 +192,14 @@ def format_within(
     if len({c.name for c in found}) > 1:
         text += f" (the worst of {len({c.name for c in found})} attacks)"
     text += _of_one_seed(found, gate) + _little_room(found, gate) + _unmoved(found)
-    aside = sorted({f"{r['attack']} ({r['status']})" for r in missing})
+    aside = sorted({f"{r.attack} ({r.status})" for r in missing})
     text += f"; set aside: {', '.join(aside)}" if aside else ""
     return text[0].upper() + text[1:] + "."
 
 
 def _unmoved(found: Sequence[Candidate]) -> str:
     """Which attacks no message moved, so that their figures are the same on all seeds."""
-    names = dict.fromkeys(c.name for c in found if c.row["attack"] and c.leak.without(c.n))
+    names = dict.fromkeys(c.name for c in found if c.point.attack and c.leak.without(c.n))
     if not names:
         return ""
     return f"; {', '.join(names)} answered as it does without any message on every seed"
@@ -220,34 +216,33 @@ class Guessing:
     """What guessing reaches in the main task, and points of the training without a defense."""
 
     reaches: float | None
-    bare: Sequence[Row]
+    bare: Sequence[Point]
 
     @classmethod
-    def by_training(cls, rows: Iterable[Row]) -> dict[tuple[str, str], Guessing]:
+    def by_algorithm(cls, rows: Iterable[Point]) -> dict[Training, Guessing]:
         """By data set and algorithm, told from the points of the main task."""
-        main: dict[tuple[str, str], list[Row]] = defaultdict(list)
+        main: dict[Training, list[Point]] = defaultdict(list)
         for r in rows:
-            if not r["attack"] and r["metric"] == r["utility_metric"]:
-                main[r["dataset"], r["algorithm"]].append(r)
+            if not r.attack and r.metric == r.utility_metric:
+                main[Training(r.dataset, r.algorithm)].append(r)
         return {
-            key: cls(of[0]["chance"], [r for r in of if is_undefended(r)])
-            for key, of in main.items()
+            key: cls(of[0].chance, [r for r in of if r.is_undefended]) for key, of in main.items()
         }
 
-    def unbeaten(self, row: Row) -> str | None:
+    def unbeaten(self, row: Point) -> str | None:
         """That the main task of a point is not shown to be above guessing, in words; or None."""
-        metric, bound = row["utility_metric"], row["utility_lower"]
+        metric, bound = row.utility_metric, row.utility.lower
         if metric not in METRICS or self.reaches is None or not METRICS[metric].larger_is_better:
             return None
-        if bound is None or bound != bound or bound > self.reaches:
+        if bound is None or bound > self.reaches:
             return None
         return (
-            f"is not shown to predict better than guessing ({metric} {row['utility']:.2f}, by "
-            f"guessing {self.reaches:.2f})"
+            f"is not shown to predict better than guessing ({metric} {row.utility.mean or 0:.2f}, "
+            f"by guessing {self.reaches:.2f})"
         )
 
 
-def find_worthless(row: Row, gate: Gate, guessing: Guessing | None) -> Reason | None:
+def find_worthless(row: Point, gate: Gate, guessing: Guessing | None) -> Reason | None:
     """Why a PASS at this point tells nothing of a system that works; None if it does.
 
     Args:
@@ -270,14 +265,14 @@ def find_worthless(row: Row, gate: Gate, guessing: Guessing | None) -> Reason | 
     return None if said is None else Reason(Warn.MODEL_AT_CHANCE, text)
 
 
-def _find_limit_at_chance(row: Row, gate: Gate, reached: float | None) -> Reason | None:
+def _find_limit_at_chance(row: Point, gate: Gate, reached: float | None) -> Reason | None:
     if gate.min is None or reached is None or gate.min > reached:
         return None
-    text = f"guessing reaches {row['utility_metric']} {reached:.3g}, so the limit asks for nothing"
+    text = f"guessing reaches {row.utility_metric} {reached:.3g}, so the limit asks for nothing"
     return Reason(Warn.LIMIT_AT_CHANCE, text)
 
 
-def find_no_room(found: Iterable[tuple[Candidate, Row | None]], gate: Gate) -> Reason | None:
+def find_no_room(found: Iterable[tuple[Candidate, Point | None]], gate: Gate) -> Reason | None:
     """That a figure which is not the primary one cannot rise by the limit here; else None.
 
     Args:
@@ -286,13 +281,13 @@ def find_no_room(found: Iterable[tuple[Candidate, Row | None]], gate: Gate) -> R
         gate: what was asked.
     """
     for c, main in found if gate.limits_leaks else ():
-        room, metric = _room(c), c.row["metric"]
-        if main is not None and reach(main["metric"])[1] - _beside(main) < gate.threshold:
+        room, metric = _room(c), c.point.metric
+        if main is not None and reach(main.metric)[1] - _beside(main) < gate.threshold:
             continue
-        if metric != c.row["primary"] and room < gate.threshold:
+        if metric != c.point.primary and room < gate.threshold:
             text = (
                 f"no more than {max(room, 0.0):.3f} of {metric} could be gained beside {c.name}, "
-                f"so the limit asks for nothing there, whatever is gained in {c.row['primary']}"
+                f"so the limit asks for nothing there, whatever is gained in {c.point.primary}"
             )
             return Reason(Warn.NO_ROOM, text)
     return None
@@ -321,30 +316,31 @@ def find_limits_no_leak(gate: Gate) -> Reason | None:
     return Reason(Warn.LIMITS_NO_LEAK, text)
 
 
-def _beside(main: Row) -> float:
+def _beside(main: Point) -> float:
     """The figure of the control that leaves the least, beside a point of an attack."""
-    return float(main["value"]) - float(main["advantage"])
+    value, gain = main.value.mean, main.advantage.mean
+    return math.nan if value is None or gain is None else value - gain
 
 
 def _room(c: Candidate) -> float:
     """What is left to gain over the control that leaves the least."""
-    return reach(c.row["metric"])[1] - (float(c.row["value"]) - c.leak.least.mean)
+    return reach(c.point.metric)[1] - (c.figure - c.leak.least.mean)
 
 
 def _of_one_seed(found: Sequence[Candidate], gate: Gate) -> str:
     """That a single training leaked more than the limit, which is on the mean, in words; or ''."""
-    beyond = [c for c in found if (c.row.get("worst_seed") or 0.0) > gate.threshold]
+    beyond = [c for c in found if (c.point.worst_seed or 0.0) > gate.threshold]
     if not gate.limits_leaks or not beyond:
         return ""
-    top = max(beyond, key=lambda c: float(c.row["worst_seed"]))
+    top = max(beyond, key=lambda c: c.point.worst_seed or 0.0)
     which = f" of {top.name}" if len({c.name for c in found}) > 1 else ""
-    shown = beside(top.row["worst_seed"], gate.threshold)
+    shown = beside(top.point.worst_seed or 0.0, gate.threshold)
     return f"; the largest{which} in a single seed is {shown}, above the limit"
 
 
 def _little_room(found: Sequence[Candidate], gate: Gate) -> str:
     """That what attackers know without the federation leaves no room for the limit; or ''."""
-    known = {c.name: c.row["value"] - c.leak.least.mean for c in found}
+    known = {c.name: c.figure - c.leak.least.mean for c in found}
     room = {c.name: _room(c) for c in found}
     top = min(room, key=lambda name: room[name])
     if gate.metric != "advantage" or not gate.limits_leaks or room[top] >= gate.threshold:
@@ -394,7 +390,7 @@ def format_reversed(lead: Candidate, more: int | None, gate: Gate) -> str:
     if lead.reversed_metric:
         text = (
             f"{_figure(lead, gate)}, but it ranks in reverse: turned round its advantage in "
-            f"{lead.reversed_metric} is {lead.reversed_value:.3f}, and its {lead.row['metric']} "
+            f"{lead.reversed_metric} is {lead.reversed_value:.3f}, and its {lead.point.metric} "
             "was not measured. "
         )
     text += "Whoever knows which way round it is has the labels."
@@ -408,7 +404,7 @@ def find_detectable(found: Sequence[Candidate], alpha: float) -> dict[str, float
     """
     out: dict[str, float] = {}
     for c in found:
-        leak = None if _is_silent(c.row) else Leakage.of(c.row)
+        leak = None if _is_silent(c.point) else c.point.leakage
         least = leak.detectable(alpha) if leak is not None else None
         if least is not None:
             out[c.name] = max(least, out.get(c.name, 0.0))
@@ -421,10 +417,10 @@ def find_dosed(found: Sequence[Candidate], doses: Doses) -> dict[str, float | No
     An attack of which a section, or a set of rows, was not dosed is left out.
     """
     out: dict[str, float | None] = {}
-    bare = {c.name for c in found if place_key(c.row) not in doses}
+    undosed = {c.name for c in found if place(c.point) not in doses}
     for c in found:
-        if c.name not in bare:
-            least, before = doses[place_key(c.row)], out.get(c.name, 0.0)
+        if c.name not in undosed:
+            least, before = doses[place(c.point)], out.get(c.name, 0.0)
             out[c.name] = None if least is None or before is None else max(least, before)
     return out
 
@@ -501,7 +497,7 @@ class Insensitive:
 def _seeds_to_detect(found: Sequence[Candidate], size: float, gate: Gate) -> int | None:
     """Seeds to add until all of `found` show a leak of that size."""
     alpha = (1 - gate.confidence) * gate.confidence
-    more = [None if (leak := Leakage.of(c.row)) is None else leak.seeds_to_detect(size, alpha)
+    more = [None if (leak := c.point.leakage) is None else leak.seeds_to_detect(size, alpha)
             for c in found]  # fmt: skip
     return None if any(m is None for m in more) else max(m for m in more if m is not None)
 
@@ -547,8 +543,8 @@ def _better(lead: Candidate, gate: Gate) -> str:
         return "more known rows name a better one"
     least = lead.leak.least
     return (
-        f"nor can it fail, for {least.name} reaches {_beside(lead.row):.3f}, which leaves no more "
-        f"than {max(_room(lead), 0.0):.3f} to gain; ask for a figure that has room (of)"
+        f"nor can it fail, for {least.name} reaches {_beside(lead.point):.3f}, which leaves no "
+        f"more than {max(_room(lead), 0.0):.3f} to gain; ask for a figure that has room (of)"
     )
 
 
@@ -561,7 +557,7 @@ def _rows_instead(c: Candidate, alpha: float) -> str:
     balanced classes about 0.58 / sqrt(n) (Hanley and McNeil 1982, no signal).
     """
     beside = c.leak.least if c.value > c.most else c.leak.ahead
-    rows, gap = int(c.row["n"] or 0), abs(beside.mean - c.limit)
+    rows, gap = c.point.n, abs(beside.mean - c.limit)
     factor = intervals.t_half_width(c.n, 1 - alpha, "upper")
     if rows < 1 or not beside.sd or not factor or beside.sd > 1.2 * 0.58 / math.sqrt(rows):
         return ""

@@ -31,11 +31,11 @@ def attack(
     from vflsec.engine.attack_kept_views import attempt
     from vflsec.report.build import build_printed
     from vflsec.report.console import print_leakage
-    from vflsec.report.exports import plain
     from vflsec.report.summary import read_summary
+    from vflsec.runtime.plain_values import write_plain
 
     summary = attempt(folder, name, set_ or (), device=device, progress=noted)
     if format_ is Format.json:
-        print_json(plain(summary))
+        print_json(write_plain(summary))
     else:
         print_leakage(build_printed(read_summary(summary), whole=True), console_for())

@@ -184,14 +184,13 @@ def _judged(
         VflsecError: a gate that is asked for cannot be answered by these results.
     """
     from vflsec.audit import gate as gates
-    from vflsec.audit.gate_checks import unanswerable
-    from vflsec.audit.leakage import rows_of
+    from vflsec.audit.gate_checks import list_measured, unanswerable
     from vflsec.engine.audit_record import edited, edited_tables
     from vflsec.engine.evaluate_store import judge
     from vflsec.report.console import judged_line
 
     result = judge(store, record, export=False, also=also, only=bool(also), before=before)
-    rows = [r for r in rows_of(result.results) if r["role"] != "control"]
+    rows = list_measured(result.results)
     asked = also or ([gates.Gate(**g) for g in record.gates] if scenario is not None else [])
     for given in asked if result.summary["complete"] else ():
         for wrong in unanswerable(given, rows):

@@ -218,13 +218,13 @@ def check_(
 
     with importing():
         from vflsec.engine.dry_run import make_plan
-    from vflsec.report.exports import plain
     from vflsec.report.plan_table import print_plan
+    from vflsec.runtime.plain_values import write_plain
 
     found = []
     for scenario in scenarios:
         loaded = load_scenario(scenario, set_ or ())
-        plan = plain(make_plan(loaded).to_json())
+        plan = write_plain(make_plan(loaded).to_json())
         if format_ is Format.json:
             from vflsec.cli.catalog import scenario_summary
 

@@ -43,7 +43,7 @@ def tune(
     from vflsec.audit.pareto_front import pareto
     from vflsec.audit.rounding import exact
     from vflsec.engine.tune_search import tune as search
-    from vflsec.report.exports import plain
+    from vflsec.runtime.plain_values import write_plain
 
     base = out if out is not None else Path("out") / "tune"
     found = []
@@ -62,7 +62,7 @@ def tune(
                 say(f"  In the scenario: {f.deploy}")
     front = pareto([t for f in found for t in f.trials])
     if format_ is Format.json:
-        print_json([plain(asdict(f)) for f in found])
+        print_json([write_plain(asdict(f)) for f in found])
     else:
         say("Pareto front (utility, worst advantage):")
         for t in front:

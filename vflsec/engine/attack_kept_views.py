@@ -144,8 +144,8 @@ def _load_with_attack(before: AuditRecord, folder: Path, name: str, set: Sequenc
         "references": [], "positive_control": False, "attacker": "default",
     }  # fmt: skip
     loaded = load_scenario(sections, [f"attack.0.{text}" for text in set])
-    there = before.scenario_source.get("path")
-    base = (folder / str(there)).resolve().parent if there else loaded.base
+    there = before.scenario_source.path
+    base = (folder / there).resolve().parent if there else loaded.base
     return replace(loaded, base=base if base.is_dir() else loaded.base)
 
 

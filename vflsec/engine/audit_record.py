@@ -8,7 +8,7 @@ import os
 import platform
 import shlex
 import tomllib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vflsec._version import __version__
-from vflsec.audit.record import AuditRecord, Table
+from vflsec.audit.point import Grants
+from vflsec.audit.record import AttackFacts, AuditRecord, Command, Described, ScenarioSource
 from vflsec.config.scenario import load_scenario, packaged_scenarios
 from vflsec.config.toml_text import find_line
 from vflsec.data.load import table_files
@@ -64,7 +65,7 @@ def record_of(scenario: Scenario, plan: Plan, device: str, looks: int, folder: P
         wanted=_wanted(plan),
         known_rows=known_rows | {r.attack.key: r.attack.known_rows for r in plan.refused},
         of_label={k: a.of_label for k, a in attacks.items() if a.of_label},
-        grants={k: a.grants for k, a in attacks.items() if a.grants},
+        grants={k: Grants(**a.grants) for k, a in attacks.items() if a.grants},
         planted_as={k: name for k, name in planted_as.items() if name != attacks[k].label},
         attacks=_threats(plan),
         families=families({g.data.classes for g in plan.groups if g.role == "audit"}),
@@ -75,7 +76,7 @@ def record_of(scenario: Scenario, plan: Plan, device: str, looks: int, folder: P
         looks=looks,
         gate_lines=_gate_lines(scenario),
         who=os.environ.get(AUDITOR, ""),
-        command={"scenario": _asked(scenario), "set": list(scenario.overrides)},
+        command=Command(_asked(scenario), tuple(scenario.overrides)),
         when=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S"),
         data={g.data.name: g.data.digest for g in plan.groups},
         classes={g.data.name: g.data.classes for g in plan.groups},
@@ -83,7 +84,7 @@ def record_of(scenario: Scenario, plan: Plan, device: str, looks: int, folder: P
         tables=_tables(plan),
         refused=[asdict(r) for r in plan.refused],
         notes=list(plan.notes),
-        visibility=list(plan.visibility),
+        visibility=plan.visibility,
         device=device,
         versions=versions(),
     )
@@ -110,7 +111,7 @@ def _wanted(plan: Plan) -> dict[str, list[str]]:
     return {cell: list(keys) for cell, keys in wanted.items()}
 
 
-def _tables(plan: Plan) -> dict[str, Table]:
+def _tables(plan: Plan) -> dict[str, dict[str, Any]]:
     """What is known of the tables of each data set."""
     return {
         g.data.name: {
@@ -134,16 +135,16 @@ def _gate_lines(scenario: Scenario) -> list[int]:
     return [p.line if p.file == origin.file or not p.line else above for p in places]
 
 
-def _source(scenario: Scenario, folder: Path) -> Table:
+def _source(scenario: Scenario, folder: Path) -> ScenarioSource:
     """Where the scenario's file is, seen from the results, and what it held; for `edited`."""
     path = scenario.base / Path(scenario.origin.file).name
     if not path.is_file():
-        return {}
+        return ScenarioSource()
     try:
         there = os.path.relpath(path, folder.resolve())
     except ValueError:  # on another drive
         there = str(path)
-    return {"path": there, "digest": _held(path), "overrides": list(scenario.overrides)}
+    return ScenarioSource(there, _held(path), tuple(scenario.overrides))
 
 
 def _files(scenario: Scenario, plan: Plan) -> dict[str, str]:
@@ -172,20 +173,20 @@ def _asked(scenario: Scenario) -> str:
 def edited(record: AuditRecord, folder: Path) -> Path | None:
     """The scenario's file, if it is still there and holds something else than was audited."""
     source = record.scenario_source
-    path = folder / str(source.get("path", ""))
-    if not source or not path.is_file():
+    path = folder / source.path
+    if not source.path or not path.is_file() or _held(path) == source.digest:
         return None
-    return None if _held(path) == source.get("digest") else Path(os.path.relpath(path))
+    return Path(os.path.relpath(path))
 
 
 def edited_tables(record: AuditRecord, folder: Path) -> list[Path]:
     """The tables that are still there and hold something else than was audited."""
     source = record.scenario_source
-    base = (folder / str(source.get("path", ""))).parent
+    base = (folder / source.path).parent
     held = {base / name: digest for name, digest in record.files.items()}
     return [
         Path(os.path.relpath(path)) for path, digest in held.items()
-        if source and path.is_file() and os.access(path, os.R_OK) and _held(path) != digest
+        if source.path and path.is_file() and os.access(path, os.R_OK) and _held(path) != digest
     ]  # fmt: skip
 
 
@@ -199,8 +200,7 @@ def regated(record: AuditRecord, scenario: str) -> AuditRecord:
     Raises:
         ConfigError: more than gates was edited, so that the results are not those of it.
     """
-    overrides = record.scenario_source.get("overrides", [])
-    loaded = load_scenario(scenario, overrides)
+    loaded = load_scenario(scenario, list(record.scenario_source.overrides))
     before, after = tomllib.loads(record.scenario_toml), loaded.resolved()
     after = json.loads(json.dumps(after))
     same = ("name", "gate")
@@ -237,39 +237,30 @@ def _shown(file: str) -> str:
     return (path.relative_to(Path.cwd()) if below else Path(path.name)).as_posix()
 
 
-def _threats(plan: Plan) -> Mapping[str, Table]:
+def _threats(plan: Plan) -> dict[str, AttackFacts]:
     """What every attack of the audit is and needs, by key."""
     every = [a for g in plan.groups if g.role == "audit" for a in g.attacks]
     every += [r.attack for r in plan.refused if r.role == "audit"]
     return threats(every)
 
 
-def threats(specs: Iterable[AttackSpec]) -> Mapping[str, Table]:
+def threats(specs: Iterable[AttackSpec]) -> dict[str, AttackFacts]:
     """What attacks are and need, by key, so that a report can say it without importing them."""
     from vflsec.core.view import as_needs
 
-    out: dict[str, dict[str, Any]] = {}
+    out = {}
     for spec in specs:
         entry = registry.attacks.entry(spec.name)
         attack = registry.attacks.create(spec.name, spec.params)
-        out[spec.key] = {
-            "name": spec.name,
-            "label": spec.label,
-            "params": dict(spec.params),
-            "adversary": list(spec.adversary),
-            "known_rows": spec.known_rows,
-            "prior": spec.prior,
-            "aux_rows": spec.aux_rows,
-            "peer_model": spec.peer_model,
-            "target": attack.target,
-            "family": entry.family,
-            "needs": sorted(str(n) for n in as_needs(attack.looks_at)),
-            "active": attack.policy() is not None,
-            "summary": entry.summary,
-            "source": entry.source,
-        }
-        if spec.of_label and spec.of_label not in QUESTIONS:
-            out[spec.key]["every_label"] = replace(spec, of_label="").label
+        one_of_several = spec.of_label and spec.of_label not in QUESTIONS
+        out[spec.key] = AttackFacts(
+            name=spec.name, label=spec.label, params=dict(spec.params), adversary=spec.adversary,
+            known_rows=spec.known_rows, prior=spec.prior, aux_rows=spec.aux_rows,
+            peer_model=spec.peer_model, target=attack.target, family=entry.family,
+            needs=tuple(sorted(str(n) for n in as_needs(attack.looks_at))),
+            active=attack.policy() is not None, summary=entry.summary, source=entry.source,
+            every_label=replace(spec, of_label="").label if one_of_several else "",
+        )  # fmt: skip
     return out
 
 
@@ -300,11 +291,11 @@ def _suits(name: str, classes: int) -> bool:
         return True
 
 
-def _defenses(plan: Plan) -> dict[str, dict[str, str]]:
+def _defenses(plan: Plan) -> dict[str, Described]:
     """What every defense of the audit is, by name."""
     used = {d.name for g in plan.groups for c in g.cells for d in c.defenses}
     entries = {name: registry.defenses.entry(name) for name in sorted(used)}
-    return {n: {"summary": e.summary, "source": e.source} for n, e in entries.items()}
+    return {n: Described(e.summary, e.source) for n, e in entries.items()}
 
 
 def versions() -> dict[str, str]:

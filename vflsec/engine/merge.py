@@ -119,14 +119,14 @@ def _whole(folders: Sequence[Path], records: Sequence[AuditRecord], out: Path) -
         records[0], shard="", device="+".join(sorted({str(r.device) for r in records}))
     )  # fmt: skip
     source = whole.scenario_source
-    if not source.get("path"):
+    if not source.path:
         return whole
-    there = (folders[0].resolve() / str(source["path"])).resolve()  # as seen from the results
+    there = (folders[0].resolve() / source.path).resolve()  # as seen from the results
     try:
         path = os.path.relpath(there, out.resolve())
     except ValueError:  # on another drive
         path = str(there)
-    return replace(whole, scenario_source={**source, "path": path})
+    return replace(whole, scenario_source=replace(source, path=path))
 
 
 def _take_views(folders: Sequence[Path], out: Path, wanted: Mapping[str, Any]) -> None:

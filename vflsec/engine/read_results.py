@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vflsec.audit.baseline import Baseline, advantages, granted, read_baseline, refuse_failed
+from vflsec.audit.baseline import (
+    Baseline,
+    advantages,
+    granted,
+    read_attacks,
+    read_baseline,
+    refuse_failed,
+)
 from vflsec.audit.compare import compare
 from vflsec.engine.evaluate_store import judge
 from vflsec.errors import ConfigError
@@ -77,7 +84,7 @@ def read_any(path: Path) -> Baseline:
             f", so this is no baseline: a rise of what it lacks would go unseen. {cure}"
         )
     refuse_failed(path, audit.results)
-    found = advantages(granted(audit.results, audit.summary.get("attacks", {})))
+    found = advantages(granted(audit.results, read_attacks(audit)))
     return Baseline(found, audit.summary["data"])
 
 

@@ -22,10 +22,12 @@ import numpy as np
 
 from vflsec.audit import leakage
 from vflsec.audit.controls import LEAST
+from vflsec.audit.record import Attacker, Choice
 from vflsec.audit.result_row import read_rows
 from vflsec.engine.dry_run import make_plan
 from vflsec.plan.strong import SEEDS, STRONG, Chosen
 from vflsec.plan.values import TUNING, Plan, Setting
+from vflsec.runtime.plain_values import read_as
 from vflsec.specs import CellResult, digest
 from vflsec.storage.store import Store
 
@@ -35,12 +37,10 @@ if TYPE_CHECKING:
 
 __all__ = ["choose_attacker", "choose_settings", "read_chosen", "settle_plan"]
 
-DEFAULT: Mapping[str, Any] = {"name": "default"}
-
 
 def choose_attacker(
     plan: Plan, store: Store, asked: str, search: Callable[[Plan], None]
-) -> dict[str, Any]:
+) -> Attacker:
     """Which attacker audits, for the record; the choice that the store holds is not made again.
 
     Args:
@@ -50,12 +50,12 @@ def choose_attacker(
         search: does these trainings, as far as they are missing; no record stands meanwhile.
     """
     if asked != STRONG:
-        return dict(DEFAULT)
+        return Attacker()
     part = replace(plan, groups=tuple(g for g in plan.groups if g.role == TUNING))
     identity = digest([[*_name_point(t), t.written, t.spec.key, t.cells] for t in plan.tried])
-    before = (store.meta("audit") or {}).get("attacker") or {}
-    if before.get("identity") == identity:
-        return dict(before)
+    before = read_as(Attacker, (store.meta("audit") or {}).get("attacker"))
+    if before.identity == identity:
+        return before
     if part.groups:
         store.drop_meta("audit")  # killed in the search, no earlier audit is judged for this one
         search(part)
@@ -64,27 +64,23 @@ def choose_attacker(
         for c in g.cells:
             wanted.setdefault(c.key, []).extend(a.key for a in g.attacks)
     results = store.results(wanted)
-    return {
-        "name": STRONG,
-        "identity": identity,
-        "seeds": list(SEEDS) if part.groups else [],
-        "trainings": len(results),
-        "seconds": sum(r.seconds for r in results),
-        "tried": _list_labels(plan.tried),
-        "choices": choose_settings(plan.tried, results),
-    }
+    return Attacker(
+        STRONG, identity, tuple(SEEDS) if part.groups else (), len(results),
+        sum(r.seconds for r in results), _list_labels(plan.tried),
+        choose_settings(plan.tried, results),
+    )  # fmt: skip
 
 
-def _list_labels(tried: Sequence[Setting]) -> dict[str, list[str]]:
+def _list_labels(tried: Sequence[Setting]) -> dict[str, tuple[str, ...]]:
     """Labels of all settings that were tried, by the attack's name."""
     out: dict[str, dict[str, None]] = {}
     for t in tried:
         out.setdefault(t.spec.name, {})[t.spec.label] = None
-    return {name: list(labels) for name, labels in out.items()}
+    return {name: tuple(labels) for name, labels in out.items()}
 
 
 def settle_plan(
-    plan: Plan, found: Mapping[str, Any], scenario: Scenario, load: Callable[..., Source]
+    plan: Plan, found: Attacker, scenario: Scenario, load: Callable[..., Source]
 ) -> Plan:
     """What is audited: the plan without its search, with the settings that were found.
 
@@ -93,30 +89,21 @@ def settle_plan(
         found: of :func:`choose_attacker`.
         scenario, load: that it was made of.
     """
-    if found["name"] != STRONG:
+    if found.name != STRONG:
         return plan
     again = make_plan(scenario, load=load, try_out=False, chosen=read_chosen(found))
     return replace(again, notes=plan.notes, cost=plan.cost)
 
 
-def choose_settings(
-    tried: Sequence[Setting], results: Sequence[CellResult]
-) -> list[dict[str, Any]]:
-    """The best setting of every attack at every point, one row each.
+def choose_settings(tried: Sequence[Setting], results: Sequence[CellResult]) -> tuple[Choice, ...]:
+    """The best setting of every attack at every point.
 
     Args:
         tried: every setting, in the order of preference where they tie.
         results: of the trainings on drawn worlds.
-
-    Returns:
-        rows with ``dataset``, ``algorithm``, ``defense``, ``strength``, ``adversary``, ``split``,
-        ``section``, ``attack`` (the name), ``written`` and ``chosen`` (labels; the former is empty
-        where it cannot run), their mean advantages on the worlds, ``written_advantage`` (None
-        without a figure) and ``advantage``, ``params`` of the chosen one and ``joins``, whether it
-        is another than is written.
     """
     by_key = {r.key: r for r in results}
-    out: list[dict[str, Any]] = []
+    out = []
     for cells, cohort in itertools.groupby(tried, key=lambda t: t.cells):
         gained = _list_advantages([by_key[c] for c in cells if c in by_key])
         for asked, of in itertools.groupby(cohort, key=_name_point):
@@ -125,7 +112,7 @@ def choose_settings(
                 here = [(t, by_attack[t.spec.key]) for t in settings if t.spec.key in by_attack]
                 if here:
                     out.append(_choose_best(asked, place, here))
-    return out
+    return tuple(out)
 
 
 def _name_point(t: Setting) -> tuple[str, str, int, str]:
@@ -150,23 +137,21 @@ def _list_advantages(results: Sequence[CellResult]) -> dict[Place, dict[str, dic
 
 def _choose_best(
     asked: tuple[str, str, int, str], place: Place, here: Sequence[tuple[Setting, dict[int, float]]]
-) -> dict[str, Any]:
-    """The row of one attack at one place, of the settings that have figures there."""
+) -> Choice:
+    """The choice for one attack at one place, of the settings that have figures there."""
     top, most = max(here, key=lambda pair: np.mean([*pair[1].values()]))
     written, own = next((pair for pair in here if pair[0].written), (None, {}))
     joins = top is not written and _leads(most, own)
     if written is not None and not joins:
         top, most = written, own
-    names = ("dataset", "algorithm", "section", "adversary", "defense", "strength", "split")
-    return dict(zip(names, (*asked, *place), strict=True)) | {
-        "attack": top.spec.name,
-        "written": written.spec.label if written else "",
-        "written_advantage": float(np.mean([*own.values()])) if own else None,
-        "chosen": top.spec.label,
-        "advantage": float(np.mean([*most.values()])),
-        "params": dict(top.spec.params),
-        "joins": joins,
-    }
+    (dataset, algorithm, section, adversary), (defense, strength, split) = asked, place
+    return Choice(
+        dataset, algorithm, defense, strength, section, adversary, top.spec.name, split,
+        written=written.spec.label if written else "",
+        written_advantage=float(np.mean([*own.values()])) if own else None,
+        chosen=top.spec.label, advantage=float(np.mean([*most.values()])),
+        params=dict(top.spec.params), joins=joins,
+    )  # fmt: skip
 
 
 def _leads(most: Mapping[int, float], own: Mapping[int, float]) -> bool:
@@ -178,11 +163,11 @@ def _leads(most: Mapping[int, float], own: Mapping[int, float]) -> bool:
     return bool(np.mean(lead) > max(LEAST, error))
 
 
-def read_chosen(attacker: Mapping[str, Any]) -> Chosen:
+def read_chosen(attacker: Attacker) -> Chosen:
     """The settings that join those that are written, of a record of :func:`choose_attacker`."""
     out: dict[tuple[str, str, int], list[Mapping[str, Any]]] = {}
-    for row in attacker.get("choices", ()):
-        params = out.setdefault((row["dataset"], row["algorithm"], row["section"]), [])
-        if row["joins"] and row["params"] not in params:
-            params.append(row["params"])
+    for c in attacker.choices:
+        params = out.setdefault((c.dataset, c.algorithm, c.section), [])
+        if c.joins and c.params not in params:
+            params.append(c.params)
     return out

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vflsec.audit.gate import Gate
-from vflsec.audit.gate_checks import unanswerable
-from vflsec.audit.leakage import UNDEFENDED, defense_point, records, results_frame, rows_of
+from vflsec.audit.gate_checks import list_measured, unanswerable
+from vflsec.audit.leakage import UNDEFENDED, defense_point, records, results_frame
+from vflsec.audit.point import Grants
 from vflsec.audit.record import AuditRecord
 from vflsec.audit.scoring import scored
 from vflsec.audit.truth import SCORED
@@ -169,7 +170,7 @@ def _add_controls(
 
 def _check_gates(results: Sequence[CellResult], gates: Sequence[Mapping[str, Any]]) -> None:
     """Refuse a gate that no result answers, before anything is written."""
-    rows = rows_of(results_frame(r for result in results for r in records(result)))
+    rows = list_measured(results_frame(r for result in results for r in records(result)))
     for section in gates:
         for wrong in unanswerable(Gate(**section), rows):
             raise ConfigError(f"gate: {wrong.key + ' ' if wrong.key else ''}{wrong.rule}")
@@ -449,7 +450,7 @@ def _make_record(
         },
         known_rows={k: p.spec.known_rows for k, p in every.items()},
         of_label={k: p.spec.of_label for k, p in every.items() if p.spec.of_label},
-        grants={k: p.spec.grants for k, p in every.items() if p.spec.grants},
+        grants={k: Grants(**p.spec.grants) for k, p in every.items() if p.spec.grants},
         attacks=threats(p.spec for p in every.values()),
         families=families({int(r.facts["classes"]) for r in results}),
         when=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S"),

@@ -25,21 +25,43 @@ from typing import Any
 import pandas as pd
 
 from vflsec.audit.gate import EPSILON, FAIL, INCONCLUSIVE, PASS, Gate, Origin, Rule, Verdict
-from vflsec.audit.leakage import TRAINING, rows_of
+from vflsec.audit.leakage import rows_of
+from vflsec.audit.point import Identity, Training, clean
 from vflsec.audit.rounding import both
 from vflsec.audit.special_functions import binomial_tail
 from vflsec.audit.validated import Evidence
 from vflsec.epsilon import one_run_bound as coins
 
-__all__ = ["contradictions", "pairs"]
+__all__ = ["Claimed", "contradictions", "pairs"]
 
-_WHO = ("attack", "adversary", "phase", "split")
+_AT = ("dataset", "algorithm", "defense", "strength", "attack", "adversary", "phase", "split")
 
 Row = Mapping[str, Any]
+"""What was measured of one seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed(Training):
+    """What a defense claims at one training.
+
+    Attributes:
+        epsilon, delta: the largest over seeds; no epsilon where nothing is claimed.
+        by: the claimant, where there are several; '' for any.
+        idle: a defense whose hook was never called, which fails.
+        chance: as of :class:`vflsec.core.policy.Guarantee`.
+        confidence: of the measured bounds, where it is not that of the audit.
+    """
+
+    epsilon: float | None = None
+    delta: float = 0.0
+    by: str = ""
+    idle: str = ""
+    chance: float | None = None
+    confidence: float | None = None
 
 
 def contradictions(
-    frame: pd.DataFrame, claims: Iterable[Row], confidence: float = 0.95, looks: int = 1,
+    frame: pd.DataFrame, claims: Iterable[Claimed], confidence: float = 0.95, looks: int = 1,
 ) -> list[Verdict]:  # fmt: skip
     """One verdict for every claim that was measured.
 
@@ -49,47 +71,41 @@ def contradictions(
             has several, and ``undefended`` what is measured without the defense, where that was
             looked at; ``looks`` what was guessed (:data:`vflsec.epsilon.one_run_bound.Looks`), and
             ``sure`` the confidence of the bound, where they are told.
-        claims: {dataset, algorithm, defense, strength, epsilon, delta}, one for each point and, by
-            `by`, claimant; `idle` names a defense whose hook was never called, which fails.
-            `confidence`, if it is there, is
-            that of the bounds, where they hold with more than `confidence`; `chance` is that of
-            :class:`vflsec.core.policy.Guarantee`.
+        claims: one for each training and claimant.
         confidence: at which each measured lower bound holds.
         looks: how often the claims are judged while seeds are added; they share the error.
     """
     claims = list(claims)
-    made = [c for c in claims if c["epsilon"] is not None]
+    made = [c for c in claims if c.epsilon is not None]
     found = _by_place(frame)
     awake = {_place(r) for of in found.values() for r in of if _finds_something(r)}
-    tested = [(key, of, c) for key, of in found.items() for c in made if _is_about(c, key, of[0])]
+    tested = [
+        (at, of, c) for (at, whose), of in found.items() for c in made
+        if c.training == at.training and whose in ("", c.by or whose)
+    ]  # fmt: skip
     alpha = (1 - confidence) / (looks * max(len(tested), 1))
-    beside = Counter(tuple(c[k] for k in TRAINING) for c in made)
-    out = [_idle(c) for c in claims if c.get("idle")]
-    for key, of, c in tested:
-        whose = f" of {c['by']}" if beside[tuple(c[k] for k in TRAINING)] > 1 else ""
-        weighed = _weigh(of, c, alpha, c.get("confidence", confidence), _place(of[0]) in awake)
-        out.append(_verdict(weighed, dict(zip((*TRAINING, *_WHO), key[:-1], strict=True)), whose))
+    beside = Counter(c.training for c in made)
+    out = [_idle(c) for c in claims if c.idle]
+    for at, of, c in tested:
+        whose = f" of {c.by}" if beside[c.training] > 1 else ""
+        weighed = _weigh(of, c, alpha, c.confidence or confidence, _place(of[0]) in awake)
+        out.append(_verdict(weighed, at, whose))
     return out
 
 
-def _by_place(frame: pd.DataFrame) -> dict[tuple[Any, ...], list[Row]]:
+def _by_place(frame: pd.DataFrame) -> dict[tuple[Identity, str], list[Row]]:
     """What was measured, by point, attack and claimant."""
     measured = frame[(frame["metric"] == EPSILON) & (frame["status"] == "ok")]
-    found: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    found: dict[tuple[Identity, str], list[Row]] = defaultdict(list)
     for r in rows_of(measured):
         if r["value"] == r["value"]:
-            found[tuple(r.get(k, "") for k in (*TRAINING, *_WHO, "claimant"))].append(r)
+            at = Identity(**{k: clean(r.get(k, "")) for k in _AT})
+            found[at, r.get("claimant", "")].append(r)
     return found
 
 
 def _finds_something(row: Row) -> bool:
     return bool(row["value"] > 0 or (row.get("undefended") or 0) > 0)
-
-
-def _is_about(claim: Row, key: tuple[Any, ...], row: Row) -> bool:
-    """Whether what was measured tests a claim: that of its point, and of its claimant if named."""
-    here = all(claim[k] == row[k] for k in TRAINING)
-    return here and key[-1] in ("", claim.get("by") or key[-1])
 
 
 def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -113,12 +129,11 @@ def pairs(verdicts: Iterable[Verdict]) -> dict[tuple[str, float | None], tuple[f
     return out
 
 
-def _idle(claim: Row) -> Verdict:
-    name = claim["idle"]
+def _idle(claim: Claimed) -> Verdict:
+    name = claim.idle
     gate = Gate(metric=EPSILON, max=0.0, name=f"{name} does what it claims")
     reason = f"{name} is there to protect, and its hook was never called: it protects nothing here."
-    where = {k: claim[k] for k in TRAINING}
-    return Verdict.of_nothing(gate, Rule.DEFENSE_IDLE, reason, FAIL, origin=Origin.CLAIM, **where)
+    return Verdict.about(claim.training, gate, Rule.DEFENSE_IDLE, reason, FAIL, origin=Origin.CLAIM)
 
 
 @dataclass(frozen=True)
@@ -179,15 +194,15 @@ def _confidence(rows: Sequence[Row], usual: float) -> float:
 
 
 def _weigh(
-    rows: Sequence[Row], claim: Row, alpha: float, confidence: float, awake: bool
+    rows: Sequence[Row], claim: Claimed, alpha: float, confidence: float, awake: bool
 ) -> _Weighed:
     """The tests of a claim, each at `alpha` over their number."""
-    claimed, delta = float(claim["epsilon"]), float(claim.get("delta") or 0.0)
+    claimed, delta = claim.epsilon or 0.0, claim.delta
     values = [float(r["value"]) for r in rows]
     beyond = sum(v > claimed for v in values)
     sure = _confidence(rows, confidence)
     p = {"seeds": float(binomial_tail(beyond, len(values), 1 - sure))}
-    together, share, allowed = 0.0, 0.0, claim.get("chance") or 1.0
+    together, share, allowed = 0.0, 0.0, claim.chance or 1.0
     looks = [r["looks"] for r in rows if isinstance(r.get("looks"), list | tuple)]
     if len(looks) == len(rows) > 1:
         together = coins.together(looks, delta, sure)
@@ -260,12 +275,12 @@ _RULES: tuple[Callable[[_Weighed], _Ruling | None], ...] = (
 """The first that speaks decides; the last always does."""
 
 
-def _verdict(w: _Weighed, where: Mapping[str, Any], whose: str) -> Verdict:
+def _verdict(w: _Weighed, at: Identity, whose: str) -> Verdict:
     verdict, rule, reason = next(said for of in _RULES if (said := of(w)) is not None)
     name = f"claimed epsilon {w.claimed:.4g}{whose} is not contradicted"
     detail = Evidence.UNDEFENDED if w.looked else Evidence.NEVER_UNDEFENDED
-    return Verdict(
-        Gate(metric=EPSILON, max=w.claimed, name=name), verdict, w.top, min(w.values), None,
-        w.claimed, len(w.values), reason, rule, detail if rule == Rule.NOT_VALIDATED else "",
-        Origin.CLAIM, more_seeds=len(w.values) if rule == Rule.UNDECIDED else None, **where,
+    return Verdict.about(
+        at, Gate(metric=EPSILON, max=w.claimed, name=name), rule, reason, verdict, value=w.top,
+        low=min(w.values), n=len(w.values), detail=detail if rule == Rule.NOT_VALIDATED else "",
+        origin=Origin.CLAIM, more_seeds=len(w.values) if rule == Rule.UNDECIDED else None,
     )  # fmt: skip

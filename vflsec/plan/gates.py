@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from vflsec.audit.gate import Gate
 from vflsec.audit.gate_checks import unanswerable
+from vflsec.audit.gate_selection import Planned
 from vflsec.audit.leakage import defense_point
 from vflsec.audit.metrics import primary
 from vflsec.audit.truth import MEMBERSHIP
@@ -50,56 +52,46 @@ def unanswered(
 
 def _rows(
     groups: Sequence[Group], refused: Sequence[Refused], phases: Mapping[str, tuple[str, ...]]
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Planned]:
     """One row for each figure that will be measured, as far as a gate can tell them apart."""
-    points: dict[str, dict[str, Any]] = {}
+    points: dict[str, Planned] = {}
     classes = {group.data.name: group.data.classes for group in groups}
     for group in groups:
         if group.role in ("control", TUNING):
             continue
-        where = {"dataset": group.data.name, "algorithm": group.title}
         first = group.cells[0]
         tested = () if first.untested or group.role != "audit" else claimants(first.defenses)
         for cell in group.cells:
-            defense, strength = defense_point(cell.defenses)
             claims = any(d.name in tested and d.strength != 0 for d in cell.defenses)
-            point = {**where, "defense": defense, "strength": strength, "claims": claims}
-            points[cell.key] = point
-        attacks = [
-            (_who(spec) | _figures(spec, group.data.classes), _splits(spec))
-            for spec in group.attacks
-        ]
-        distinct = {tuple(p.items()): p for p in (points[c.key] for c in group.cells)}
-        for point in distinct.values():
-            yield {**point, "attack": "", "adversary": "", "phase": "", "split": "", "target": ""}
-            for who, splits in attacks:
-                for split in splits:
-                    for phase in phases.get(group.cells[0].cohort) or ("",):
-                        yield {**point, **who, "phase": phase, "split": split}
+            points[cell.key] = Planned(
+                group.data.name, group.title, *defense_point(cell.defenses), claims=claims
+            )
+        for point in dict.fromkeys(points[c.key] for c in group.cells):
+            yield point
+            for spec in group.attacks:
+                of = _attack(point, spec, group.data.classes)
+                for split in _splits(spec):
+                    for phase in phases.get(first.cohort) or ("",):
+                        yield replace(of, phase=phase, split=split)
     for r in refused:
-        who = _who(r.attack) | _figures(r.attack, classes.get(r.dataset, 0))
         for key in r.cells if r.role != "control" else ():
-            yield {**points[key], **who, "phase": "", "split": ""}
+            yield _attack(points[key], r.attack, classes.get(r.dataset, 0))
 
 
-def _who(spec: AttackSpec) -> dict[str, Any]:
-    attack = registry.attacks.create(spec.name, spec.params)
-    return {
-        "attack": spec.label, "adversary": "+".join(spec.adversary), "target": attack.target,
-    }  # fmt: skip
-
-
-def _figures(spec: AttackSpec, classes: int) -> dict[str, Any]:
-    """What an attack is measured by, and of that what verdicts rest on, as far as the kind of label
-    tells it; empty where it does not.
-    """
+def _attack(point: Planned, spec: AttackSpec, classes: int) -> Planned:
+    """An attack at a point; what it is measured by as far as the kind of label tells it."""
     target = registry.attacks.create(spec.name, spec.params).target
+    main, metrics = "", tuple[str, ...]()
     if target == "membership":
-        return {"primary": primary(2), "metrics": MEMBERSHIP}
-    if target == "label":
+        main, metrics = primary(2), MEMBERSHIP
+    elif target == "label":
         label = Classes(2) if spec.of_label else make_label(classes)
-        return dict(zip(("primary", "metrics"), label.plan_metrics(), strict=True))
-    return {"primary": "", "metrics": ()}
+        main, known = label.plan_metrics()
+        metrics = tuple(known)
+    return replace(
+        point, attack=spec.label, adversary="+".join(spec.adversary), target=target, primary=main,
+        metrics=metrics or None,
+    )  # fmt: skip
 
 
 def _splits(spec: AttackSpec) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vflsec.audit.alignment import alignment
-from vflsec.audit.exposure import tables
 from vflsec.config.components import flat_params
 from vflsec.config.problems import Problem, ScenarioError
 from vflsec.config.sections import Algorithm, Data
@@ -28,6 +27,7 @@ from vflsec.plan.observe import (
     warn_of_few_tested,
     warn_of_membership,
 )
+from vflsec.plan.protocols import list_protocols
 from vflsec.plan.strong import SEEDS, STRONG, Chosen, alternatives, note, world
 from vflsec.plan.values import TUNING, DataInfo, Group, Plan, Refused, Setting
 from vflsec.plugins import registry
@@ -94,7 +94,7 @@ def make_plan(
         notes=tuple(dict.fromkeys(planner.notes)),
         cost=estimate(groups),
         base=scenario.base,
-        visibility=tables(groups),
+        visibility=list_protocols(groups),
         tried=tuple(planner.tried),
     )
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vflsec.audit.exposure import Protocol
 from vflsec.data.load import SPLIT_KEYS
 from vflsec.label import Label, make_label
 from vflsec.specs import AttackSpec, CellSpec
@@ -163,7 +164,7 @@ class Plan:
         notes: anything else a reader should know before starting.
         cost: an estimate: ``trainings``, ``steps``, ``attacks``, ``seconds``, ``encryption``.
         base: folder that relative paths start from.
-        visibility: what stays visible under each stack of defenses, see `vflsec.audit.exposure`.
+        visibility: what stays visible under each stack of defenses, see `vflsec.plan.protocols`.
         tried: settings that are tried beforehand, in the groups of role ``tuning``.
     """
 
@@ -175,7 +176,7 @@ class Plan:
     notes: tuple[str, ...] = ()
     cost: Mapping[str, Any] = field(default_factory=dict)
     base: Path = field(default_factory=Path)
-    visibility: Sequence[Mapping[str, Any]] = ()
+    visibility: tuple[Protocol, ...] = ()
     tried: tuple[Setting, ...] = ()
 
     @property

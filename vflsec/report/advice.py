@@ -5,13 +5,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 
+from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.gate_selection import bare
 from vflsec.audit.rounding import exact
+from vflsec.audit.strength_grid import GridRow
 from vflsec.report.attack_families import reads
 from vflsec.report.coverage import uncovered
 from vflsec.report.first_screen import price, spots
 from vflsec.report.sanitize import clean
-from vflsec.report.summary import GateAsked, GridRow, Judged, Summary
+from vflsec.report.summary import Summary
 from vflsec.report.tree import Step
 from vflsec.report.ungated_leaks import deployed, parts
 from vflsec.report.verdicts import headline, place
@@ -89,7 +91,7 @@ def _unfinished(summary: Summary) -> Step:
 
 _BEFORE_ANY_VERDICT = {"NO GATE": _no_gate, "UNFINISHED": _unfinished}
 
-Open = Sequence[Judged]
+Open = Sequence[Verdict]
 """Verdicts that are INCONCLUSIVE."""
 
 
@@ -100,7 +102,7 @@ def _exceeded(open_: Open, summary: Summary) -> list[Step]:
 
 def _not_validated(open_: Open, summary: Summary) -> list[Step]:
     """What to do where nothing shows that an attack works."""
-    places = [place for v in open_ for place in v.dead]
+    places = [place for v in open_ for place in v.not_validated]
     found = {k: a for k, a in sorted(summary.alive.items()) if a.place in places}
     if not found:
         return []
@@ -244,7 +246,7 @@ def _show(attack: str) -> str:
     return shlex.join(["vflsec", "show", clean(bare(attack))])
 
 
-def _limit(gate: GateAsked) -> list[str]:
+def _limit(gate: Gate) -> list[str]:
     """A gate's metric, limit and attacks as options of `vflsec gate`."""
     out = ["--metric", gate.metric]
     limits = {"max": gate.max, "min": gate.min, "detect": gate.detect}
@@ -268,7 +270,7 @@ def _sought(dataset: str, summary: Summary) -> list[str]:
     return [*out, "--target", *targets] if one else out
 
 
-def _limits_of(gates: Iterable[GateAsked], metric: str) -> list[float]:
+def _limits_of(gates: Iterable[Gate], metric: str) -> list[float]:
     return [g.max for g in gates if g.metric == metric and g.max is not None]
 
 

@@ -8,19 +8,20 @@ from typing import Any
 
 from rich.console import Console
 
+from vflsec.audit.point import Training
 from vflsec.report import tree
 from vflsec.report.console import print_blocks
 from vflsec.report.numbers import bounded, number
 from vflsec.report.sanitize import clean_tree
-from vflsec.report.summary import Located, read_as
 from vflsec.report.tree import Cell, Tone, make_columns
 from vflsec.report.verdicts import place
+from vflsec.runtime.plain_values import read_as
 
 __all__ = ["print_changes"]
 
 
 @dataclass(frozen=True)
-class Change(Located):
+class Change(Training):
     """A figure of two audits, and what changed, see :func:`vflsec.audit.compare.compare`."""
 
     attack: str = ""

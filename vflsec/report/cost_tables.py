@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vflsec.audit.evaluation import PointCost, Sent
 from vflsec.report.numbers import format_bytes
-from vflsec.report.summary import PointCost, Sent, Summary
+from vflsec.report.summary import Summary
 from vflsec.report.tree import Block, Folded, Table, View, make_columns
 from vflsec.report.verdicts import place
 
@@ -89,7 +90,7 @@ def build_claims(summary: Summary) -> Table | None:
     rows: dict[tuple[str, ...], None] = {}
     for c in summary.cost.points:
         for g in c.guarantees:
-            if g.epsilon is not None or g.counted or g.idle:
+            if g.epsilon is not None or g.is_called is not None or g.is_idle:
                 epsilon = "none" if g.epsilon is None else f"{g.epsilon:.4g}"
                 rows[place(g), c.dataset, epsilon, f"{g.delta:g}", g.accountant, g.says] = None
     if not rows:

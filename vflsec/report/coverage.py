@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from vflsec.audit.record import AttackFacts
 from vflsec.core.visibility import looked_at
 from vflsec.report import tree
 from vflsec.report.attack_families import FAMILIES, OTHERS, members, reads
-from vflsec.report.summary import AttackFacts, Summary
+from vflsec.report.summary import Summary
 from vflsec.report.tree import Cell, Column, Kind, Tone, View
 from vflsec.report.unasked import find_unasked
 

@@ -12,10 +12,11 @@ from vflsec.audit import strongest_attack
 from vflsec.audit.controls import leaks
 from vflsec.audit.findings import metric_name
 from vflsec.audit.point import Point, Training
+from vflsec.audit.strongest_attack import Strongest
 from vflsec.report.numbers import number
-from vflsec.report.summary import Strongest, Summary, read_strongest
+from vflsec.report.summary import Summary
 from vflsec.report.tree import Block, Curve, Paragraph, Tone, View
-from vflsec.report.verdicts import place, training_of
+from vflsec.report.verdicts import place
 
 __all__ = ["build_curves", "curves", "means", "order_of"]
 
@@ -45,9 +46,9 @@ def _curve(dataset: str, points: Sequence[Point], level: float) -> Curve:
         if p.attack:
             made.setdefault(p.training, p)
     best: dict[str, dict[Training, Strongest]] = {}
-    for r in read_strongest(strongest_attack.by_training(points, level)):
-        name = f"{strongest_attack.secret(r)} to {r.adversary}"
-        best.setdefault(name, {})[training_of(r)] = r
+    for r in strongest_attack.find_by_training(points, level):
+        name = f"{strongest_attack.format_secret(r)} to {r.adversary}"
+        best.setdefault(name, {})[r.training] = r
     metric = next((p.utility_metric for p in points if p.utility_metric), "")
     several = len({t.algorithm for t in made}) > 1
     others = {p.training: p for p in points if p.training not in made}

@@ -6,35 +6,31 @@ Every file is written under another name and moved into place, so a reader never
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from vflsec.audit import image_samples, strongest_attack
-from vflsec.audit.dosing import write_doses
-from vflsec.audit.evaluation import Evaluation, costs, made_before
+from vflsec.audit import strongest_attack
+from vflsec.audit.evaluation import Evaluation, costs, describe_datasets, made_before
 from vflsec.audit.exposure import outcomes
 from vflsec.audit.findings import format_verdict
 from vflsec.audit.gate import Verdict
-from vflsec.audit.leakage import POINT
-from vflsec.audit.point import write_points
+from vflsec.audit.image_samples import collected
+from vflsec.audit.point import IDENTITY, read_points, write_points
 from vflsec.audit.record import AuditRecord
-from vflsec.audit.tradeoff_curves import write_curves
-from vflsec.audit.validated import Validated, titles
+from vflsec.audit.validated import titles
 from vflsec.errors import ConfigError
 from vflsec.runtime.atomic_files import json_text, read_text, write_atomic
 from vflsec.runtime.integrity import EDITED, damage_unless
+from vflsec.runtime.plain_values import read_as, write_plain
 from vflsec.specs import CellResult, digest
 
 __all__ = [
     "SUMMARY_VERSION",
     "here",
-    "plain",
     "stored_summary",
     "summary_of",
     "write_exports",
@@ -89,11 +85,9 @@ def summary_of(
     seconds: float | None,
 ) -> dict[str, Any]:
     """The summary as plain values that JSON can hold (missing numbers are null)."""
-    cost = costs(record, results)
     told = [r for r in results if "versions" in r.facts]  # what they were trained with
-    points = plain(write_points(evaluation.points))
-    lines = dict(zip(evaluation.asked, record.gate_lines, strict=False))
-    return plain(
+    points, level = evaluation.points, record.confidence
+    summary: dict[str, Any] = write_plain(
         {
             "schema_version": SUMMARY_VERSION,
             "name": record.name,
@@ -111,54 +105,41 @@ def summary_of(
             "command": record.command,
             "scenario_file": record.scenario_file,
             "scenario": record.scenario_toml,
-            "parties": _parties(record, results),
+            "parties": describe_datasets(record, results),
             "attacker": record.attacker,
             "attacks": record.attacks,
             "families": record.families,
             "defenses": record.defenses,
             "treats": record.treats,
-            "confidence": record.confidence,
+            "confidence": level,
             "cells": {"planned": len(record.wanted), "finished": len(results)},
-            "curves": write_curves(evaluation.curves),
-            "points": points,
-            "leaks": strongest_attack.leaks(points, record.confidence),
-            "strongest": strongest_attack.strongest(points, record.confidence),
+            "curves": evaluation.curves,
+            "points": write_points(points),
+            "leaks": strongest_attack.find_leaks(points, level),
+            "strongest": strongest_attack.find_strongest(points, level),
             "over_time": write_points(evaluation.over_time),
-            "dosing": write_doses(evaluation.dosing),
-            "labels": list(evaluation.labels),
-            "pictures": list(image_samples.collected(record, results)),
-            "grid": list(evaluation.grid),
-            "alive": _validated(evaluation.validated, record.grants),
-            "gates": [
-                _verdict(v) | {"label": v.gate.label, "line": lines.get(v.gate, 0)}
-                for v in evaluation.verdicts
-            ],
-            "findings": [asdict(found) for found in evaluation.findings],
+            "dosing": evaluation.dosing,
+            "labels": evaluation.labels,
+            "pictures": collected(record, results),
+            "grid": evaluation.grid,
+            "alive": {
+                name: evaluation.validated[place]
+                for name, place in titles(evaluation.validated, record.grants).items()
+            },
+            "gates": evaluation.verdicts,
+            "findings": evaluation.findings,
             "refused": record.refused,
             "notes": record.notes,
-            "visibility": outcomes(record.visibility, evaluation.frame, float(record.confidence)),
+            "visibility": outcomes(record.visibility, evaluation.frame, float(level)),
             "cost": {
                 "training_seconds": sum(r.seconds for r in results),
                 "cpu_seconds": _cpu(results),
                 "run_seconds": seconds,
-                "points": cost,
+                "points": costs(record, results),
             },
         }
     )
-
-
-def _verdict(v: Verdict) -> dict[str, Any]:
-    found = asdict(v)
-    return found | {"dead": found.pop("not_validated")}
-
-
-def _validated(found: Validated, grants: Mapping[str, Any]) -> dict[str, Any]:
-    """What is shown to work, and where, by a name for each place."""
-    return {
-        name: {"alive": found[place].validated, "evidence": found[place].text,
-               "code": found[place].code, "place": place._asdict()}
-        for name, place in titles(found, grants).items()
-    }  # fmt: skip
+    return summary
 
 
 def _several(values: Iterable[str]) -> str:
@@ -169,38 +150,6 @@ def _cpu(results: Sequence[CellResult]) -> float | None:
     """Seconds that processors worked on all cells; None where some were not timed."""
     spent = [s for r in results if (s := r.facts.get("cpu_seconds")) is not None]
     return float(sum(spent)) if len(spent) == len(results) else None
-
-
-def _parties(record: AuditRecord, results: Sequence[CellResult]) -> dict[str, Any]:
-    """Per data set: parties (the active one first), sizes, and the seeds that were trained."""
-    out: dict[str, dict[str, Any]] = {}
-    for result in results:
-        dataset = record.datasets.get(f"audit:{result.key}")
-        if dataset is not None:
-            facts = result.facts
-            shown = ("parties", "classes", "labels", "rows", "columns")
-            known = {k: facts[k] for k in shown if k in facts}
-            entry = out.setdefault(dataset, {**known, "seeds": []})
-            if result.spec.seed not in entry["seeds"]:
-                entry["seeds"].append(result.spec.seed)
-    return out
-
-
-def plain(value: Any) -> Any:
-    """Nested values as JSON knows them; numbers that are not finite become None."""
-    if value is None or type(value) in (str, bool, int):  # most are
-        return value
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(v) for v in value]
-    if hasattr(value, "tolist"):
-        return plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    return str(value)
 
 
 @contextmanager
@@ -242,15 +191,15 @@ def _upgraded(summary: Mapping[str, Any]) -> dict[str, Any]:
     """A summary of version 1 as one of today's: findings were sentences, and what leaks was told
     without the whole identity of its point.
     """
-    said = {format_verdict(v): "verdict" for v in summary["gates"]}
-    findings = [{"kind": said.get(text, ""), "text": text} for text in summary["findings"]]
-    points, level = summary["points"], summary["confidence"]
-    made = {
-        "leaks": strongest_attack.leaks(points, level),
-        "strongest": strongest_attack.strongest(points, level),
-    }
     codes = {"rule": "", "detail": "", "origin": "", "warnings": []}
     gates = [codes | v for v in summary["gates"]]
+    said = {format_verdict(read_as(Verdict, v)): "verdict" for v in gates}
+    findings = [{"kind": said.get(text, ""), "text": text} for text in summary["findings"]]
+    points, level = read_points(summary["points"]), summary["confidence"]
+    made = {
+        "leaks": write_plain(strongest_attack.find_leaks(points, level)),
+        "strongest": write_plain(strongest_attack.find_strongest(points, level)),
+    }
     version = {"schema_version": SUMMARY_VERSION}
     return {**summary, **version, "findings": findings, "gates": gates, **made}
 
@@ -268,8 +217,12 @@ _KINDS: dict[str, Any] = {
 }  # fmt: skip
 
 
-_LATER = {"not_validated", "stuck", "rule", "detail", "origin", "warnings"}
-"""Keys of a verdict that earlier versions did not write."""
+_VERDICT = {
+    "gate", "verdict", "value", "low", "high", "threshold", "n", "reason", "dataset", "algorithm",
+    "defense", "strength", "attack", "adversary", "phase", "split", "more_seeds", "detectable",
+    "dosed", "warning",
+}  # fmt: skip
+"""Keys of a verdict that every version wrote."""
 
 
 def _damage(summary: Mapping[str, Any]) -> str:
@@ -278,8 +231,16 @@ def _damage(summary: Mapping[str, Any]) -> str:
         if not isinstance(summary.get(key), kind):
             return f"{key!r} is missing or no {kind.__name__}"
     needed = {
-        "gates": {f.name for f in fields(Verdict)} - _LATER,
-        "points": {*POINT, "primary", "status", "value", "advantage", "utility", "utility_metric"},
+        "gates": _VERDICT,
+        "points": {
+            *IDENTITY,
+            "primary",
+            "status",
+            "value",
+            "advantage",
+            "utility",
+            "utility_metric",
+        },
         "curves": {"dataset", "defense", "attack", "phase", "strengths", "cap", "cap_strengths"},
     }
     for key, names in needed.items():

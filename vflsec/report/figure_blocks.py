@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from vflsec.audit.image_samples import Picture
 from vflsec.audit.point import Point
 from vflsec.report import figures
 from vflsec.report.numbers import format_bytes, number
-from vflsec.report.summary import Picture, Summary
+from vflsec.report.summary import Summary
 from vflsec.report.tree import Figure, Figures, View
 from vflsec.report.verdicts import place
 

@@ -19,13 +19,14 @@ import pandas as pd
 
 from vflsec.audit import strongest_attack
 from vflsec.audit.findings import metric_name
+from vflsec.audit.image_samples import Picture
 from vflsec.audit.leakage import rows_of, summarise
 from vflsec.audit.point import Estimate, Identity, Point, Training, read_points
 from vflsec.core import check
 from vflsec.errors import ConfigError
 from vflsec.report.curve import order_of
 from vflsec.report.figure_axes import axes, dress, heat, legend, mark, short, size_of
-from vflsec.report.summary import Picture, Summary, read_strongest, read_summary
+from vflsec.report.summary import Summary, read_summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,7 +72,7 @@ def points(data: Data, dataset: str | None = None) -> list[Point]:
     Raises:
         ConfigError: there is no such data set.
     """
-    return strongest_attack.shown(_attacked(data, dataset))
+    return strongest_attack.select_shown(_attacked(data, dataset))
 
 
 def _attacked(data: Data, dataset: str | None = None) -> list[Point]:
@@ -148,7 +149,7 @@ def drawn(rows: Sequence[Point]) -> list[Point]:
         return list(rows)
     best: dict[tuple[Training, str, str], Point] = {}
     for p in rows:
-        secret = strongest_attack.secret(p)
+        secret = strongest_attack.format_secret(p)
         key = p.training, p.adversary, secret
         if p.advantage.mean is not None and (key not in best or _gain(p) > _gain(best[key])):
             best[key] = replace(p, attack=secret, attack_key=secret)
@@ -481,5 +482,5 @@ def _sheet(found: Sequence[Picture], tall: int, wide: int, most: int) -> Any:
 def leaks(data: Data, dataset: str | None = None) -> dict[tuple[str, str], float | None]:
     """{(whose secret, who learns it): largest advantage} behind :func:`leak_matrix`."""
     first = _chosen(data, dataset)[0].dataset
-    found = read_strongest(strongest_attack.leaks(_attacked(data, first)))
-    return {(strongest_attack.secret(r), r.adversary): r.advantage for r in found}
+    found = strongest_attack.find_leaks(_attacked(data, first))
+    return {(strongest_attack.format_secret(r), r.adversary): r.advantage for r in found}

@@ -8,16 +8,17 @@ from dataclasses import replace
 from vflsec.audit import strongest_attack
 from vflsec.audit.controls import leaks
 from vflsec.audit.findings import COUNTED, in_people
-from vflsec.audit.gate import TASK
+from vflsec.audit.gate import TASK, Verdict
 from vflsec.audit.gate_selection import bare
 from vflsec.audit.point import Point
 from vflsec.audit.rounding import beside
-from vflsec.audit.strongest_attack import named, secret
+from vflsec.audit.strength_grid import GridRow
+from vflsec.audit.strongest_attack import Strongest, format_secret
 from vflsec.report.coverage import families
 from vflsec.report.numbers import number
-from vflsec.report.summary import GridRow, Judged, Strongest, Summary, read_strongest
+from vflsec.report.summary import Summary
 from vflsec.report.ungated_leaks import deployed, parts, unstopped
-from vflsec.report.verdicts import headline, is_undefended, place, some, weighed
+from vflsec.report.verdicts import headline, place, some, weighed
 from vflsec.specs import QUESTIONS
 from vflsec.specs import asked as asked_of
 
@@ -67,14 +68,14 @@ def each(summary: Summary) -> str:
 def reverses(summary: Summary) -> list[Strongest]:
     """What leaks to whom only once an answer is turned round."""
     sure = {_to_whom(r) for r in _found(summary) if leaks(r.advantage, r.low)}
-    turned = read_strongest(strongest_attack.reverses(summary.points, summary.confidence))
+    turned = strongest_attack.find_reversed_leaks(summary.points, summary.confidence)
     return [r for r in turned if _to_whom(r) not in sure]
 
 
 def _found(summary: Summary) -> Sequence[Strongest]:
     if summary.leaks is not None:
         return summary.leaks
-    return read_strongest(strongest_attack.leaks(summary.points, summary.confidence))
+    return strongest_attack.find_leaks(summary.points, summary.confidence)
 
 
 def _to_whom(r: Strongest) -> tuple[str | None, ...]:
@@ -106,12 +107,12 @@ def _answers_on(
     for r in sure:
         of = f", the strongest of {_attacks(r)}" if _attacks(r) > 1 else ""
         out.append(
-            f"{_under(r, attacked)}, leaks: the {secret(r)} to {r.adversary}, {_gain(r)} above its "
-            f"own means ({named(r)}{of}).{_in_people(r, attacked)}"
+            f"{_under(r, attacked)}, leaks: the {format_secret(r)} to {r.adversary}, {_gain(r)} "
+            f"above its own means ({r.named}{of}).{_in_people(r, attacked)}"
         )
     out += [
-        f"{_under(r, attacked)}: {named(r)} ranks the {secret(r)} in reverse; turned round it "
-        f"gains {_gain(r)}, so {r.adversary} has them once it knows which way round that is."
+        f"{_under(r, attacked)}: {r.named} ranks the {format_secret(r)} in reverse; turned round "
+        f"it gains {_gain(r)}, so {r.adversary} has them once it knows which way round that is."
         for r in turned
     ]
     told = {_to_whom(r) for r in (*sure, *turned)}
@@ -125,10 +126,10 @@ def _rest_of(rest: Sequence[Strongest], told: bool, summary: Summary) -> str:
     tried, attacks = sum(r.tried for r in rest), sum(map(_attacks, rest))
     alone = any(_alone(r, summary) for r in rest)
     what = f"outlasts the correction for {tried} tries" if alone else "is shown"
-    which = "no other leak" if told else f"no leak of the {secret(most)}"
+    which = "no other leak" if told else f"no leak of the {format_secret(most)}"
     return (
         f"{_under(most)}: {which} {what}; the most that {_count(attacks, 'attack')} gained "
-        f"is {_gain(most)} ({named(most)} by {most.adversary})."
+        f"is {_gain(most)} ({most.named} by {most.adversary})."
     )
 
 
@@ -155,7 +156,7 @@ def _alone(r: Strongest, summary: Summary) -> bool:
 
 def _under(r: Strongest, points: Iterable[Point] = ()) -> str:
     where = _where(r.dataset, r.algorithm, points)
-    return f"{where}, {'without a defense' if is_undefended(r) else f'with {place(r)}'}"
+    return f"{where}, {'without a defense' if r.is_undefended else f'with {place(r)}'}"
 
 
 def _gain(r: Strongest) -> str:
@@ -190,7 +191,7 @@ def scope(summary: Summary) -> str:
     return f"{'; '.join(said)}. {how}"
 
 
-def _tested(asked: Sequence[Judged], summary: Summary) -> str:
+def _tested(asked: Sequence[Verdict], summary: Summary) -> str:
     """How many attacks of how many families, or that the main task alone was judged."""
     if not asked:
         return "the main task"
@@ -200,7 +201,7 @@ def _tested(asked: Sequence[Judged], summary: Summary) -> str:
     return f"{_count(len(names), 'attack')} of {len(of)} of {len(every)} families"
 
 
-def _sensitivity(found: str, asked: Sequence[Judged]) -> list[str]:
+def _sensitivity(found: str, asked: Sequence[Verdict]) -> list[str]:
     """What warns of a PASS, or else the least leak that would have been found."""
     warned = [v for v in asked if v.warning]
     if warned and found == "PASS":
@@ -214,7 +215,7 @@ def _sensitivity(found: str, asked: Sequence[Judged]) -> list[str]:
     return [f"would have found {beside(most, v.gate.detect or v.threshold, '.2g')}{worst}"]
 
 
-def _questions(judged: Iterable[Judged], summary: Summary) -> list[str]:
+def _questions(judged: Iterable[Verdict], summary: Summary) -> list[str]:
     """Which questions about a quantity fail a gate, in words, if any does."""
     of = {p.attack: p.of_label for p in summary.points}
     failing = (of.get(v.attack, "") for v in judged if v.verdict == "FAIL")
@@ -222,7 +223,7 @@ def _questions(judged: Iterable[Judged], summary: Summary) -> list[str]:
     return [f"it is told whether a value is {' and '.join(told)}"] if told else []
 
 
-def attacks_of(v: Judged, summary: Summary) -> list[str]:
+def attacks_of(v: Verdict, summary: Summary) -> list[str]:
     """Labels of the attacks that a verdict speaks of."""
     known = list(v.detectable)
     if known or not v.attack:
@@ -249,14 +250,14 @@ def _cheapest_of(here: Sequence[GridRow]) -> str:
     count = here[0].gates
     several = {1: "the gate", 2: "both gates"}.get(count, f"all {count} gates")
     best = next((r for r in here if r.cheapest), None)
-    if best is not None and is_undefended(best):
+    if best is not None and best.is_undefended:
         return f"{several} pass{'es' if count == 1 else ''} without a defense"
     if best is not None:
         return f"{place(best)} already passes {several}, costs {price(best)}"
     good = [r for r in here if r.passed == r.gates]
     if good:
         return f"{spots(good)} passes {several}; the cost was not measured"
-    if all(map(is_undefended, here)):
+    if all(r.is_undefended for r in here):
         fail = "the gates do not all pass" if count > 1 else "the gate does not pass"
         return f"{fail}, and no defense was tried"
     return f"no strength of the grid ({spots(here)}) passes {several}"

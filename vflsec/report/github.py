@@ -6,12 +6,13 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from vflsec.audit.gate import Verdict
 from vflsec.errors import ConfigError
 from vflsec.report.build import build_report
 from vflsec.report.coverage import older, unread
 from vflsec.report.markdown import render_markdown
 from vflsec.report.sanitize import annotation, clean
-from vflsec.report.summary import Judged, Summary
+from vflsec.report.summary import Summary
 from vflsec.report.tree import View
 from vflsec.report.ungated_leaks import unjudged
 from vflsec.report.verdicts import headline, title
@@ -40,7 +41,7 @@ def write_step_summary(summary: Summary) -> bool:
     return True
 
 
-def _codes(v: Judged) -> str:
+def _codes(v: Verdict) -> str:
     """The rule that decided, and the warnings."""
     return " ".join([v.rule, *v.warnings])
 

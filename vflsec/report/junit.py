@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
+from vflsec.audit.gate import Verdict
 from vflsec.report.coverage import older, unread
 from vflsec.report.first_screen import attacker
 from vflsec.report.numbers import number
 from vflsec.report.sanitize import clean
-from vflsec.report.summary import Judged, Summary
+from vflsec.report.summary import Summary
 from vflsec.report.ungated_leaks import unjudged
 from vflsec.report.verdicts import counts, titles, unfinished
 
@@ -86,7 +87,7 @@ def junit_xml(summary: Summary) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 
 
-def _body(v: Judged) -> str:
+def _body(v: Verdict) -> str:
     lines = [clean(v.reason)]
     for name, figure in (("value", v.value), ("low", v.low), ("high", v.high)):
         lines += [] if figure is None else [f"{name}: {number(figure, limit=v.threshold)}"]

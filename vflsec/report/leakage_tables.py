@@ -7,13 +7,16 @@ from dataclasses import replace
 
 from vflsec.audit import strongest_attack
 from vflsec.audit.controls import leaks
+from vflsec.audit.dosing import Dose
+from vflsec.audit.multilabel import LabelRow
 from vflsec.audit.point import Point, Training
+from vflsec.audit.strongest_attack import Strongest
 from vflsec.report.curve import order_of
 from vflsec.report.figure_blocks import build_figures
 from vflsec.report.figures import trade_offs
 from vflsec.report.numbers import bounded, format_bytes, interval, number
 from vflsec.report.scores import CAP_MEANS, DCS_MEANS, after, scores
-from vflsec.report.summary import Dose, LabelRow, Strongest, Summary, read_strongest
+from vflsec.report.summary import Summary
 from vflsec.report.tables import MATCHING, matched
 from vflsec.report.tree import (
     Block,
@@ -74,13 +77,13 @@ def _build_matching(summary: Summary, name: str) -> Block | None:
 
 def _build_matrix(summary: Summary, name: str, points: Sequence[Point]) -> Table | None:
     """Who leaks to whom, on the undefended training: rows whose secret, columns who learns it."""
-    found = read_strongest(strongest_attack.leaks(points, summary.confidence))
+    found = strongest_attack.find_leaks(points, summary.confidence)
     if not found:
         return None
     parties = summary.parties[name].parties if name in summary.parties else ()
-    cells = {(strongest_attack.secret(r), r.adversary): r for r in found}
+    cells = {(strongest_attack.format_secret(r), r.adversary): r for r in found}
     across = list(dict.fromkeys([*parties, *(who for _, who in cells)]))
-    held = {strongest_attack.secret(r): r.victim or "" for r in found}
+    held = {strongest_attack.format_secret(r): r.victim or "" for r in found}
     return Table(
         "Who leaks to whom, undefended: the largest advantage over all attacks, and the attack "
         "that has it (rows: whose secret; columns: who learns it)",
@@ -102,7 +105,7 @@ def _leak_cell(r: Strongest | None, own: bool) -> Cell:
         return Cell("its own" if own else "not attacked")
     value = r.advantage
     level = 0 if value is None or value <= 0 else min(4, 1 + int(value * 10))
-    return Cell(number(value, sign=True), _GAINS[level], strongest_attack.named(r))
+    return Cell(number(value, sign=True), _GAINS[level], r.named)
 
 
 def _gain_cell(value: float | None, low: float | None, high: float | None) -> Cell:
@@ -112,7 +115,7 @@ def _gain_cell(value: float | None, low: float | None, high: float | None) -> Ce
 
 
 def _build_strongest(name: str, points: Sequence[Point], level: float) -> Table | None:
-    found = read_strongest(strongest_attack.strongest(points, level))
+    found = strongest_attack.find_strongest(points, level)
     if not found:
         return None
     return Table(
@@ -121,7 +124,7 @@ def _build_strongest(name: str, points: Sequence[Point], level: float) -> Table 
         make_columns("Whose secret", "Defense", "Attack", "By", "Advantage", "Tried", "Training",
                      name="Whose secret", numbers=("Advantage", "Tried")),
         tuple(
-            (strongest_attack.secret(r), place(r), strongest_attack.named(r), r.adversary,
+            (strongest_attack.format_secret(r), place(r), r.named, r.adversary,
              _gain_cell(r.advantage, r.low, r.high), str(r.tried), r.algorithm)
             for r in found
         ),

@@ -8,13 +8,15 @@ from typing import Any
 from rich.console import Console
 
 from vflsec.audit.defense_label import called
+from vflsec.audit.exposure import Protocol
 from vflsec.core.visibility import claim
 from vflsec.report.console import print_blocks
 from vflsec.report.provenance import build_visible_table
 from vflsec.report.sanitize import clean_tree
-from vflsec.report.summary import Protocol, UserTables, read_as
+from vflsec.report.summary import UserTables
 from vflsec.report.tables import build_profile
 from vflsec.report.tree import Block, Bullets, Column, Kind, Paragraph, Section, Table, Tone
+from vflsec.runtime.plain_values import read_as
 
 __all__ = ["attacks_of", "build_plan", "print_plan"]
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from vflsec.audit.exposure import Measured, Outcome, Protocol
 from vflsec.core.visibility import HEADS, cells
 from vflsec.report import advice, first_screen
 from vflsec.report.coverage import older
 from vflsec.report.numbers import format_short
-from vflsec.report.summary import Measured, Protocol, Summary
+from vflsec.report.summary import Summary
 from vflsec.report.tree import (
     Block,
     Bullets,
@@ -50,7 +51,7 @@ def build_visibility(summary: Summary) -> Section:
     return Section(title, blocks, key="visible", nav=title)
 
 
-def _build_protocol(e: Protocol) -> Section:
+def _build_protocol(e: Outcome) -> Section:
     blocks: list[Block] = [Paragraph(text, views=_PAGE) for _, text in e.sentences]
     blocks.append(build_visible_table(e))
     if e.measured:

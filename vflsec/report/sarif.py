@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
+from vflsec.audit.gate import Verdict
 from vflsec.audit.gate_selection import bare
 from vflsec.report.attack_families import FAMILIES, members
 from vflsec.report.first_screen import attacker, attacks_of
 from vflsec.report.sanitize import clean
-from vflsec.report.summary import Judged, Summary
+from vflsec.report.summary import Summary
 from vflsec.report.taxonomies import extensions, references
 from vflsec.report.verdicts import identity, titles
 
@@ -99,7 +100,7 @@ def _rule_id(label: str) -> str:
     return "vflsec/" + hashlib.blake2b(label.encode(), digest_size=6).hexdigest()
 
 
-def _properties(v: Judged) -> Json:
+def _properties(v: Verdict) -> Json:
     return {
         "rule": v.rule, "detail": v.detail, "warnings": list(v.warnings), "value": v.value,
         "low": v.low, "high": v.high, "threshold": v.threshold, "n": v.n, "attack": v.attack,
@@ -107,7 +108,7 @@ def _properties(v: Judged) -> Json:
     }  # fmt: skip
 
 
-def _result(v: Judged, name: str, index: int, summary: Summary) -> Json:
+def _result(v: Verdict, name: str, index: int, summary: Summary) -> Json:
     label = clean(v.label)
     file = summary.scenario_file or "scenario.resolved.toml"
     return {

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vflsec.audit.tradeoff_curves import Curve
 from vflsec.report.numbers import number
-from vflsec.report.summary import CurveRow, Summary
+from vflsec.report.summary import Summary
 
 __all__ = ["CAP_MEANS", "DCS_MEANS", "Score", "after", "scores"]
 
@@ -32,7 +33,7 @@ class Score:
         dcs: one figure for each strength of the grid.
     """
 
-    curve: CurveRow
+    curve: Curve
     training: str
     grid: str
     cap: str

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from vflsec.audit import strongest_attack
-from vflsec.audit.controls import leaks
+from vflsec.audit.strongest_attack import format_secret
 from vflsec.report import first_screen
 from vflsec.report.coverage import RAN, families, messages
 from vflsec.report.summary import Summary
@@ -50,13 +49,13 @@ def paragraph(summary: Summary) -> str:
 
 def _learns(summary: Summary) -> list[str]:
     """Who learns what without a defense, without a figure."""
-    found = [r for r in summary.leaks or () if leaks(r.advantage, r.low)]
+    found = [r for r in summary.leaks or () if r.is_leak]
     said = dict.fromkeys(
-        f"{r.adversary} can work out the {strongest_attack.secret(r)} ({r.dataset})" for r in found
+        f"{r.adversary} can work out the {format_secret(r)} ({r.dataset})" for r in found
     )
     turned = first_screen.reverses(summary)
     backwards = dict.fromkeys(
-        f"the {strongest_attack.secret(r)} ({r.dataset}), which {r.adversary} can "
+        f"the {format_secret(r)} ({r.dataset}), which {r.adversary} can "
         "work out once it knows which way round that is"
         for r in turned
     )

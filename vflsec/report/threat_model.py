@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vflsec.audit.evaluation import DatasetFacts
+from vflsec.audit.record import Attacker, AttackFacts
 from vflsec.core.message_kinds import KINDS
 from vflsec.label import make_label
 from vflsec.report import first_screen
 from vflsec.report.coverage import OUTSIDE
 from vflsec.report.numbers import number
-from vflsec.report.summary import Attacker, AttackFacts, DatasetFacts, Summary
+from vflsec.report.summary import Summary
 from vflsec.report.tree import (
     Block,
     Bullets,

@@ -6,8 +6,10 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from vflsec.audit.evaluation import DatasetFacts
+from vflsec.audit.record import AttackFacts
 from vflsec.label import make_label
-from vflsec.report.summary import AttackFacts, DatasetFacts, Summary
+from vflsec.report.summary import Summary
 from vflsec.specs import WHICHEVER
 
 __all__ = ["USUAL", "find_unasked"]

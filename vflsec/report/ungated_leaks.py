@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from vflsec.audit import strongest_attack
 from vflsec.audit.controls import leaks
-from vflsec.audit.gate import is_leak_limit
 from vflsec.audit.point import Point, Training
 from vflsec.report.summary import Summary
 from vflsec.report.unasked import USUAL
-from vflsec.report.verdicts import place, some, training_of, weighed
+from vflsec.report.verdicts import place, some, weighed
 
 __all__ = ["Ungated", "beyond", "deployed", "parts", "ungated", "unjudged", "unstopped"]
 
@@ -40,7 +38,7 @@ class Ungated:
     @property
     def told(self) -> str:
         """``the columns of shop to bank``: what leaks to whom."""
-        return f"the {strongest_attack.secret(self.point)} to {self.point.adversary}"
+        return f"the {strongest_attack.format_secret(self.point)} to {self.point.adversary}"
 
 
 def ungated(summary: Summary) -> list[Ungated]:
@@ -55,14 +53,13 @@ def ungated(summary: Summary) -> list[Ungated]:
     judging, asked = set(), set()
     for v in summary.gates:
         if v.gate.metric != "epsilon_lower":  # a claim is judged wherever it is made
-            judging.add(training_of(v))
-            asked_of: Any = v.gate  # it has every field of a gate
-            if is_leak_limit(asked_of):
-                asked |= {p.without("metric") for p in weighed(v, at[training_of(v)])}
+            judging.add(v.training)
+            if v.gate.needs_validated:
+                asked |= {p.answer for p in weighed(v, at[v.training])}
     worst: dict[tuple[Training, str], Ungated] = {}
     for p in summary.points:
         gain = p.advantage.mean
-        if not p.attack or p.metric != p.primary or p.without("metric") in asked:
+        if not p.attack or p.metric != p.primary or p.answer in asked:
             continue
         if gain is None or not leaks(gain, p.advantage.low):
             continue

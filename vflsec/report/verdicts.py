@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
-from vflsec.audit.point import Point, Training
+from vflsec.audit.gate import Verdict
+from vflsec.audit.gate_selection import weighs
+from vflsec.audit.point import Point
 from vflsec.report import tree
 from vflsec.report.numbers import number
 from vflsec.report.sanitize import clean
-from vflsec.report.summary import Judged, Summary
+from vflsec.report.summary import Summary
 from vflsec.report.tree import Cell, Column, Kind, Paragraph, Tone, View
 
 __all__ = [
     "BOUNDS", "beside_verdicts", "bounds", "build_gates", "counts", "headline", "identity",
-    "is_undefended", "judged", "place", "point_of", "some", "title", "titles", "training_of",
+    "judged", "place", "point_of", "some", "title", "titles",
     "unfinished", "weighed",
 ]  # fmt: skip
 
@@ -32,37 +34,23 @@ _OTHER_LEVEL = (
 )
 
 
-class Trained(Protocol):
-    """What knows its training."""
+class Deployed(Protocol):
+    """What knows its defense."""
 
-    @property
-    def dataset(self) -> str: ...
-    @property
-    def algorithm(self) -> str: ...
     @property
     def defense(self) -> str: ...
     @property
     def strength(self) -> float | None: ...
 
 
-def training_of(row: Trained) -> Training:
-    """The training of a row."""
-    return Training(row.dataset, row.algorithm, row.defense, row.strength)
-
-
-def is_undefended(row: Trained) -> bool:
-    """Whether the training of a row has no defense that does anything."""
-    return training_of(row).is_undefended
-
-
-def place(row: Trained) -> str:
+def place(row: Deployed) -> str:
     """The defense and its strength: ``iso 5``, ``no defense``."""
     if row.defense in ("", "none"):
         return row.defense and "no defense"
     return clean(row.defense if row.strength is None else f"{row.defense} {row.strength:g}")
 
 
-def point_of(v: Judged, *, training: bool = True) -> str:
+def point_of(v: Verdict, *, training: bool = True) -> str:
     """Where it was judged: data, algorithm, defense and strength; empty if nowhere."""
     if not v.defense:
         return ""
@@ -70,13 +58,13 @@ def point_of(v: Judged, *, training: bool = True) -> str:
     return ", ".join(filter(None, map(clean, words)))
 
 
-def title(v: Judged) -> str:
+def title(v: Verdict) -> str:
     """The gate and the point."""
     point = point_of(v)
     return clean(v.label) + (f" [{point}]" if point else "")
 
 
-def titles(verdicts: Sequence[Judged]) -> list[str]:
+def titles(verdicts: Sequence[Verdict]) -> list[str]:
     """The title of each, unlike all others: a server shows two cases of one name as one.
 
     Two gates may be called alike as they are shown: a name may be that of another's rule, or differ
@@ -94,7 +82,7 @@ def titles(verdicts: Sequence[Judged]) -> list[str]:
     return out
 
 
-def identity(v: Judged, shown: str = "") -> str:
+def identity(v: Verdict, shown: str = "") -> str:
     """A short hash of what was asked and where: the same in every run of the same audit.
 
     Args:
@@ -106,7 +94,7 @@ def identity(v: Judged, shown: str = "") -> str:
     return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
-def counts(verdicts: Sequence[Judged]) -> dict[str, int]:
+def counts(verdicts: Sequence[Verdict]) -> dict[str, int]:
     """How many gates came out how."""
     return {name: sum(v.verdict == name for v in verdicts) for name, _ in reversed(_WORDS)}
 
@@ -154,13 +142,10 @@ def beside_verdicts(summary: Summary) -> list[str]:
     return [f.text for f in summary.findings if f.kind != "verdict"]
 
 
-def weighed(v: Judged, points: Iterable[Point]) -> list[Point]:
+def weighed(v: Verdict, points: Iterable[Point]) -> list[Point]:
     """The points of attacks that a verdict speaks of."""
-    from vflsec.audit.gate_selection import weighs
-
-    rule: Any = weighs  # of rows, as points can be read, and of gates, whose fields a read one has
-    here = training_of(v)
-    return [p for p in points if p.attack and p.training == here and rule(p, v.gate)]
+    here = v.training
+    return [p for p in points if p.attack and p.training == here and weighs(p, v.gate)]
 
 
 def some(parts: Sequence[str], comma: str, most: int = 4) -> str:
@@ -196,13 +181,13 @@ def build_gates(summary: Summary) -> tree.Section:
         heads = (Column("Attack", Kind.NAME), Column("Shown to work"),
                  Column("Evidence", Kind.PROSE))  # fmt: skip
         rows: tuple[tuple[Cell | str, ...], ...] = tuple(
-            (name, "yes" if a.alive else "no", a.evidence) for name, a in summary.alive.items()
+            (name, "yes" if a.validated else "no", a.text) for name, a in summary.alive.items()
         )
         blocks.append(tree.Table("Is each attack shown to work?", heads, rows, views=page))
     return tree.Section("Gates", tuple(blocks), key="gates", nav="Gates")
 
 
-def _gate_line(v: Judged, several: bool) -> tree.GateLine:
+def _gate_line(v: Verdict, several: bool) -> tree.GateLine:
     value, low, high = (number(x, limit=v.threshold) for x in (v.value, v.low, v.high))
     short = point_of(v, training=several)
     return tree.GateLine(v.verdict, v.label, point_of(v), short, v.reason, value, low, high, v.n,
