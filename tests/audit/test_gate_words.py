@@ -9,6 +9,7 @@ from gate_rows import one, rows
 from vflsec.audit.controls import Against, Leakage
 from vflsec.audit.gate import Gate
 from vflsec.audit.gate_candidate import Candidate
+from vflsec.audit.point import Point
 from vflsec.audit.verdict_text import format_undecided
 
 
@@ -43,11 +44,11 @@ def test_a_pass_says_where_a_single_training_leaked_more() -> None:
 def test_fewer_rows_than_there_are_cure_nothing() -> None:
     """The least advantage is sure, that over another control is not: "134 rows instead of 520"."""
     gate = Gate(max=0.1)
-    row = {"attack": "norm", "utility_metric": "auc", "n": 400}
+    point = Point(attack="norm", utility_metric="auc", n=400)
 
     def said(*spreads: float) -> str:
         against = [Against(f"c{k}", 0.6, 0.15 + k / 100, sd, 3) for k, sd in enumerate(spreads)]
-        lead = Candidate(row, Leakage(tuple(against), "c0"), 1, 0.1)
+        lead = Candidate(point, Leakage(tuple(against), "c0"), 1, 0.1)
         return format_undecided(lead, 5, gate, 0.05)
 
     assert "or about 455 target rows instead of 400." in said(0.0316)
