@@ -12,7 +12,7 @@ from vflsec.audit.leakage import results_frame, summarise
 from vflsec.audit.point import Place
 from vflsec.audit.validated import Validation
 
-LIVE: dict[str, tuple[bool, str]] = dict.fromkeys(
+LIVE: dict[str, Validation] = dict.fromkeys(
     ("direction", "norm", "a0", "a1", "a2", "a3"), Validation(True, "planted leak found")
 )
 STEADY = (-0.01, 0.0, 0.01, 0.0, 0.0)
@@ -39,7 +39,7 @@ def task(mean: float, noise: Any = STEADY, **extra: Any) -> list[dict[str, Any]]
     return rows(mean - 0.5, noise, **{**gone, **extra})
 
 
-def at(summary: Any, live: Any) -> dict[Place, tuple[bool, str]]:
+def at(summary: Any, live: Any) -> dict[Place, Validation]:
     """What `live` says by attack, at every place of the summary."""
     return {p.place: live[p.attack] for p in summary if p.attack in live}
 

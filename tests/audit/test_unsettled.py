@@ -8,6 +8,7 @@ import pytest
 from gate_rows import LIVE, one, rows
 
 from vflsec.audit.gate import Gate
+from vflsec.audit.point import Point
 from vflsec.audit.underpowered import Unanswered, explain_unanswered, find_unanswered
 from vflsec.audit.validated import Validation
 
@@ -105,8 +106,8 @@ def test_a_gate_that_names_the_attack_does_not_wait_for_a_question_that_is_not_a
 def test_rows_seeds_and_the_limit_say_whether_it_is_judged(
     question: str, n: int, seeds: int, limit: float, judged: bool
 ) -> None:
-    row = {"of_label": question, "attack": ASKED, "metric": "auc", "n": n}
-    assert (find_unanswered(row, seeds, None, Gate(max=limit)) is None) is judged
+    point = Point(of_label=question, attack=ASKED, metric="auc", n=n)
+    assert (find_unanswered(point, seeds, None, Gate(max=limit)) is None) is judged
 
 
 def test_other_attacks_wait_as_they_did() -> None:

@@ -54,17 +54,17 @@ def test_every_row_of_the_results_says_what_its_training_sent(audit: Any) -> Non
     assert (frame["bytes"] == 12800).all()
     assert (frame["messages"] == 10).all()
     again = figures.trade_offs(frame)
-    assert [(p["bytes"], p["messages"]) for p in again] == [(12800, 10)] * 2
+    assert [(p.bytes, p.messages) for p in again] == [(12800, 10)] * 2
 
 
 def test_the_strongest_attack_stands_for_a_training(two: dict[str, Any]) -> None:
-    rows = {(p["algorithm"], p["strength"]): p for p in figures.trade_offs(two)}
+    rows = {(p.algorithm, p.strength): p for p in figures.trade_offs(two)}
     assert set(rows) == {(a, s) for a in ("splitnn", "oneshot") for s in (0.0, 5.0)}
     for (algorithm, _), p in rows.items():
-        assert p["attack"] == "norm"
+        assert p.attack == "norm"
         share, sent = (1.0, 12800) if algorithm == "splitnn" else (0.5, 128)
-        assert p["advantage"] == pytest.approx(0.3 * share, abs=0.02)
-        assert p["bytes"] == sent
+        assert p.advantage.mean == pytest.approx(0.3 * share, abs=0.02)
+        assert p.bytes == sent
 
 
 def test_the_figure_places_trainings_by_bytes_and_utility(two: dict[str, Any]) -> None:
@@ -75,12 +75,12 @@ def test_the_figure_places_trainings_by_bytes_and_utility(two: dict[str, Any]) -
         if len(line.get_xdata()) == 1 and line.get_marker() in "osD^vPX*"
     }
     sides = figures.trade_offs(two)
-    assert set(points) == {(p["bytes"] / 1e6, p["utility"]) for p in sides}
+    assert set(points) == {(p.bytes / 1e6, p.utility.mean) for p in sides}
     cheap, dear = ([s for (x, _), s in points.items() if x == at] for at in (0.000128, 0.0128))
     assert max(cheap) < min(dear)  # smaller where less leaks
     assert ax.get_xscale() == "log"
     shown = {t.get_text() for t in ax.texts}
-    assert shown == {f"{p['advantage']:+.2f}" for p in sides}
+    assert shown == {f"{p.advantage.mean:+.2f}" for p in sides}
 
 
 def test_the_report_shows_it_where_trainings_differ_in_cost(

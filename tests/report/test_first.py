@@ -30,12 +30,12 @@ from printed import (
 )
 from rich.console import Console
 
+from vflsec.audit.gate import Gate
 from vflsec.cli import main
 from vflsec.engine.audit_record import families as registered
 from vflsec.plugins import registry
 from vflsec.report.advice import _limit
 from vflsec.report.console import WIDTH
-from vflsec.report.summary import GateAsked
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,7 @@ def test_the_cheapest_strength_is_named_though_no_gate_judges_it(summary: dict[s
     for row in bare["grid"]:
         row |= {"passed": row["gates"] - bool(row["strength"]), "cheapest": not row["strength"]}
     assert "every gate passes at iso 0, so set" in advice.next_steps(bare)[0].text
-    floor = GateAsked(min=-0.5, of="accuracy")
+    floor = Gate(min=-0.5, of="accuracy")
     assert _limit(floor) == ["--metric", "advantage", "--min=-0.5", "--of", "accuracy"]
     none = copy.deepcopy(summary)
     for row in none["grid"]:

@@ -100,4 +100,4 @@ def test_figures_keep_to_the_rows_of_the_undefended_training(tmp_path: Path) -> 
     strong = [p for p in one["points"] if p["attack"] == "norm" and p["strength"] == 5]
     one["points"] += [{**p, "split": "test", "advantage": 0.4} for p in strong]
     kept = [p for p in figures.points(one) if p.attack == "norm"]
-    assert [(p["strength"], p["split"]) for p in kept] == [(0.0, "train"), (5.0, "train")]
+    assert [(p.strength, p.split) for p in kept] == [(0.0, "train"), (5.0, "train")]
