@@ -2,7 +2,8 @@
 
 An editable install hides both folders from mypy, which is then green on the rest. So the wheel is
 built and unpacked, the number of checked files must be that of the tree, and an error planted in
-each of the two folders must be found. A user's script must pass `--strict`, but for its one mistake.
+each of the two folders must be found. A user's script must pass
+`--strict`, but for its last line.
 """
 
 from __future__ import annotations
