@@ -26,7 +26,7 @@ import vflsec
 tables = {"bank": pd.DataFrame(), "shop": pd.DataFrame()}
 audit = vflsec.audit(tables, "defaulted", seeds=3)
 print(audit.verdict, audit.exit_code)
-trained = vflsec.train(tables, "splitnn", label="defaulted", seeds=2)
+trained = vflsec.train({"files": tables, "label": "defaulted"}, "splitnn", seeds=2)
 frame: pd.DataFrame = vflsec.measure(trained, "norm")
 view = trained.view("passive")
 print(vflsec.infer(view, "norm").scores.shape, frame.shape)

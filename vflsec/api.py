@@ -156,11 +156,9 @@ class Trained:
 
 
 def train(
-    data: str | Mapping[str, Any] | Sequence[pd.DataFrame | str | Path] | pd.DataFrame,
+    data: str | Mapping[str, Any],
     algorithm: str = "splitnn",
     *,
-    label: str | Sequence[str] = (),
-    id: str | Mapping[str, str] = "",
     defenses: Mapping[str, Any] | Sequence[DefenseSpec] = (),
     seeds: int | Iterable[int] = 5,
     until: str = "",
@@ -174,11 +172,9 @@ def train(
     Args:
         data: a packaged data set's name, or a ``[data]`` section as a mapping (``files``, ``id``,
             ``label``, and the options of the split such as ``labelled`` and ``aligned``); relative
-            paths start from its ``base``, by default the current folder; or tables, where `label`
-            is given, as :func:`vflsec.audit` takes them.
+            paths start from its ``base``, by default the current folder. Of DataFrames
+            ``files``, ``label`` and ``id`` are as for :func:`vflsec.audit`.
         algorithm: registered name.
-        label: the column of tables to predict, or several yes/no ones.
-        id: the column that links their rows, by party where it differs; found if obvious.
         defenses: ``{name: strength}``, ``{name: [strengths]}`` or ``{name: {"strength": ...,
             "party": ..., hyper-parameters}}``; or specifications, taken as they are.
         seeds: their number, or the seeds.
@@ -196,7 +192,7 @@ def train(
     check_arguments("train", train, params, algorithm)
     chosen = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     tasks = {}
-    with _open_section(data, label, id) as (section, base):
+    with _open_section(data) as (section, base):
         split = split_options(section)
         named = {k: v for k, v in section.items() if k not in split}
         for seed in chosen:
@@ -224,17 +220,18 @@ def train(
 
 
 @contextmanager
-def _open_section(data: Any, label: Any, id: Any) -> Iterator[tuple[dict[str, Any], Path]]:
+def _open_section(data: str | Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], Path]]:
     """A ``[data]`` section and where its paths start, while tables in memory are files."""
-    if label:
-        with open_tables(data, label, id) as (scenario, _, base):
-            yield scenario["data"], base
-        return
-    if not isinstance(data, str | Mapping):
-        raise check.fail("train: label", "the column of the tables to predict", label)
     section = {"name": data} if isinstance(data, str) else dict(data)
-    base = Path(section.pop("base", "."))
-    yield section, base
+    files = section.get("files")
+    named = files.values() if isinstance(files, Mapping) else [files]
+    if not any(isinstance(t, pd.DataFrame) for t in named):
+        base = Path(section.pop("base", "."))
+        yield section, base
+        return
+    tables, label, id = (section.pop(k, "") for k in ("files", "label", "id"))
+    with open_tables(tables, label, id) as (scenario, _, base):
+        yield {**scenario["data"], **section}, base
 
 
 def measure(
