@@ -8,7 +8,7 @@ import pytest
 from gate_rows import one, rows
 
 from vflsec.audit.gate import Gate
-from vflsec.audit.rounding import beside, both
+from vflsec.audit.rounding import show, show_both
 from vflsec.epsilon.canary_bounds import Measured
 
 
@@ -32,13 +32,13 @@ from vflsec.epsilon.canary_bounds import Measured
 def test_a_figure_stands_on_its_side_of_the_limit(
     x: float, limit: float, spec: str, said: str
 ) -> None:
-    assert beside(x, limit, spec) == said
+    assert show(x, limit, spec) == said
 
 
 def test_a_limit_that_is_rounded_too_keeps_the_order() -> None:
-    assert both(0.03462, 0.03458, "+.3f") == ("+0.03462", "0.03458")
-    assert both(1.004, 1.0, ".3g", ".4g") == ("1.004", "1")
-    assert both(0.05, 0.03) == ("0.050", "0.030")
+    assert show_both(0.03462, 0.03458, "+.3f") == ("+0.03462", "0.03458")
+    assert show_both(1.004, 1.0, ".3g", ".4g") == ("1.004", "1")
+    assert show_both(0.05, 0.03) == ("0.050", "0.030")
 
 
 def test_no_verdict_says_that_a_limit_is_above_itself() -> None:

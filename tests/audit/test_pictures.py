@@ -11,7 +11,7 @@ import pytest
 from printed import html
 
 from vflsec import load_scenario, run_audit
-from vflsec.audit.image_samples import beside, collected
+from vflsec.audit.image_samples import collect_pictures, pair_images
 from vflsec.audit.record import AuditRecord, read_record
 from vflsec.audit.result import Audit
 from vflsec.config.problems import ScenarioError
@@ -38,15 +38,15 @@ def test_shades_are_those_of_the_true_rows_and_answers_beyond_them_are_cut() -> 
         [[9.0, 1.0, 3.0], [9.0, 2.0, 1.0], [9.0, 5.0, 5.0], [9.0, 0.0, 0.0]]))  # fmt: skip
     guess = Guess("feature", np.array([1, 0]), np.array([[7.0, 3.0, 0.5], [7.0, 1.5, 99.0]]))
     parties = [("bank", 1, (1,)), ("clinic", 2, (1, 1, 2))]
-    (found,) = beside(guess, truth, np.array([1, 0]), parties, 4)
+    (found,) = pair_images(guess, truth, np.array([1, 0]), parties, 4)
     assert found == {
         "party": "clinic", "shape": [1, 1, 2], "rows": [0, 1],
         "truth": [[0, 255], [128, 0]], "guess": [[64, 255], [255, 0]],
     }  # fmt: skip
-    assert beside(guess, truth, np.array([1, 0]), parties, 1)[0]["rows"] == [0]
-    assert beside(guess, truth, np.array([], dtype=np.int64), parties, 1) == []
+    assert pair_images(guess, truth, np.array([1, 0]), parties, 1)[0]["rows"] == [0]
+    assert pair_images(guess, truth, np.array([], dtype=np.int64), parties, 1) == []
     flat = Truth("feature", np.arange(2), np.ones((2, 3)))
-    assert beside(guess, flat, np.array([0, 1]), parties, 2)[0]["truth"] == [[0, 0], [0, 0]]
+    assert pair_images(guess, flat, np.array([0, 1]), parties, 2)[0]["truth"] == [[0, 0], [0, 0]]
 
 
 def result(seed: int, phase: str, made: int) -> CellResult:
@@ -75,10 +75,10 @@ def test_the_first_seed_after_the_last_phase_is_shown() -> None:
     results = [result(1, "pretrain", 10), result(1, "train", 20), result(2, "train", 30)]
     results[0].measures += results[1].measures
     record = record_with({f"audit:{r.key}": "digits" for r in results})
-    (shown,) = collected(record, [results[0], results[2]])
+    (shown,) = collect_pictures(record, [results[0], results[2]])
     assert (shown.seed, shown.phase, shown.guess) == (1, "train", [[20]])
     assert (shown.defense, shown.strength, shown.attack) == ("iso", 1.0, "a")
-    assert collected(record_with({}), results) == []
+    assert collect_pictures(record_with({}), results) == []
 
 
 def test_without_pictures_an_attack_keeps_its_identity() -> None:

@@ -12,7 +12,9 @@ import pytest
 
 from vflsec import load_scenario
 from vflsec.cli import main
+from vflsec.plan.values import DataInfo, Group
 from vflsec.report import plan_table
+from vflsec.specs import AttackSpec
 
 COMMANDS = ["init", "check", "audit", "report", "gate", "tune", "compare", "attack", "merge",
             "list", "show", "new", "trace"]  # fmt: skip
@@ -105,9 +107,9 @@ def test_check_says_each_thing_once_and_what_comes_next(
 
 
 def test_attacks_that_differ_by_training_are_told_apart() -> None:
-    def group(role: str, algorithm: str, *names: str) -> dict[str, Any]:
-        attacks = [{"name": n} for n in names]
-        return {"role": role, "dataset": "d", "algorithm": algorithm, "attacks": attacks}
+    def group(role: str, algorithm: str, *names: str) -> Group:
+        attacks = tuple(map(AttackSpec, names))
+        return Group(role, DataInfo("d", {}, (), 2, 0, ""), (), attacks, title=algorithm)
 
     one, other = group("audit", "splitnn", "norm", "norm"), group("control", "splitnn", "norm")
     assert plan_table.attacks_of([one, other]) == ["attacks: norm"]

@@ -281,23 +281,23 @@ def test_compare_pairs_cells(tmp_path: Path) -> None:
     old = audited(tmp_path / "a", Planted(leaks)).folder
     new = audited(tmp_path / "b", Planted({**leaks, "norm": 0.2}, utility=0.85)).folder
     found = compare_folders(old, new)
-    rows = {(r["quantity"], r["attack"], r["strength"]): r for r in found["rows"]
-            if r["algorithm"] == "splitnn"}  # fmt: skip
+    rows = {(r.quantity, r.attack, r.strength): r for r in found.rows
+            if r.algorithm == "splitnn"}  # fmt: skip
     norm = rows["advantage", "norm", 0.0]
-    assert norm["change"] == pytest.approx(-0.1)
-    assert (norm["low"], norm["high"]) == (pytest.approx(-0.1), pytest.approx(-0.1))
-    assert norm["paired"] is True
-    assert rows["advantage", "model_completion", 0.0]["change"] == pytest.approx(0)
-    assert rows["utility", "", 5.0]["change"] == pytest.approx(-0.05)
-    assert found["gone"] == found["new"] == []
-    assert found["facts"] == []
+    assert norm.change == pytest.approx(-0.1)
+    assert (norm.low, norm.high) == (pytest.approx(-0.1), pytest.approx(-0.1))
+    assert norm.paired is True
+    assert rows["advantage", "model_completion", 0.0].change == pytest.approx(0)
+    assert rows["utility", "", 5.0].change == pytest.approx(-0.05)
+    assert found.gone == found.new == ()
+    assert found.facts == ()
     other = audited(tmp_path / "c", Planted({**leaks, "direction": 0.3}, shift=1), seeds=[7, 8, 9],
                     set=["attack.0.name=direction"])  # fmt: skip
     found = compare_folders(old, other.folder)
-    assert {r["attack"] for r in found["gone"]} == {"norm"}
-    assert {r["attack"] for r in found["new"]} == {"direction"}
-    assert [f[0] for f in found["facts"]] == ["scenario hash"]
-    assert {r["paired"] for r in found["rows"]} == {False}
+    assert {r.attack for r in found.gone} == {"norm"}
+    assert {r.attack for r in found.new} == {"direction"}
+    assert [f[0] for f in found.facts] == ["scenario hash"]
+    assert {r.paired for r in found.rows} == {False}
 
 
 def test_what_failed_beside_a_figure_passes_no_baseline(tmp_path: Path) -> None:

@@ -189,10 +189,11 @@ def test_reports_say_what_encryption_hides(audited: Path) -> None:
 
 
 def test_a_plan_has_the_tables_and_the_price() -> None:
-    plan = make_plan(load_scenario(SCENARIO), try_out=False).to_json()
+    made = make_plan(load_scenario(SCENARIO), try_out=False)
+    plan = made.to_json()
     assert [bool(e["hides"]) for e in plan["visibility"]] == [False, True, True]
     console = Console(width=200, record=True, file=io.StringIO())
-    print_plan(plan, console)
+    print_plan(made, console)
     text = console.export_text()
     assert "What stays visible: he_embedding(out=6, weights=shared)" in text
     assert "not-observable: embedding_inversion" in text

@@ -12,7 +12,7 @@ import pytest
 from audited import LEAKY, SEALED, Planted, audited, gate
 from printed import next_steps
 
-from vflsec.audit.rounding import exact
+from vflsec.audit.rounding import show_exact
 from vflsec.cli import main
 
 THIRD = 1 / 3  # what `epsilon = [3]` is as a strength
@@ -25,8 +25,8 @@ def at_a_third(folder: Path, planted: Planted, gates: str) -> Any:
 
 @pytest.mark.parametrize("x", [0.1, 5.0, 25.0, THIRD, 0.1234567, 1e-9, 123456.7, 1e22])
 def test_a_number_in_a_command_is_that_number(x: float) -> None:
-    assert float(exact(x)) == x
-    assert len(exact(x)) <= len(repr(x))
+    assert float(show_exact(x)) == x
+    assert len(show_exact(x)) <= len(repr(x))
 
 
 def test_commands_name_the_strength_and_the_limits_to_the_last_digit(

@@ -91,7 +91,7 @@ def test_every_attack_has_the_tags_of_its_aim(name: str) -> None:
     label = f"{name}(known=1)"
     verdict = {
         "label": "g", "defense": "", "verdict": "PASS", "attack": label, "detectable": {label: 0.1},
-        "gate": {"attack": name}, "warning": "",
+        "gate": {"attack": name, "max": 0.1}, "warning": "",
     }  # fmt: skip
     summary = {
         "gates": [verdict], "families": None, "versions": {"vflsec": "0"}, "data": {},

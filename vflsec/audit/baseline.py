@@ -48,7 +48,7 @@ from vflsec.audit.point import Identity, Point, Training
 from vflsec.audit.record import AttackFacts
 from vflsec.audit.result_row import ResultRow, read_rows
 from vflsec.audit.reversed_ranking import ranking
-from vflsec.audit.rounding import both
+from vflsec.audit.rounding import show_both
 from vflsec.audit.validated import NO_EVIDENCE, Validated, Validation
 from vflsec.errors import ConfigError
 from vflsec.runtime.atomic_files import json_text, read_text, write_atomic
@@ -482,7 +482,7 @@ class _Weighed:
     @property
     def shown(self) -> tuple[str, str]:
         """The change and what is tolerated, with digits that keep their order."""
-        return both(self.change.mean, self.allowed, "+.3f")
+        return show_both(self.change.mean, self.allowed, "+.3f")
 
     @property
     def said(self) -> str:

@@ -3,50 +3,94 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import pandas as pd
 
-from vflsec.audit.change import change
-from vflsec.audit.point import IDENTITY, Identity
+from vflsec.audit.change import Seeds, change
+from vflsec.audit.point import Identity
 from vflsec.audit.result import Audit
 from vflsec.audit.result_row import ResultRow, advantages, read_rows
 
-__all__ = ["compare"]
+__all__ = ["Compared", "Comparison", "compare"]
 
 _UNSAID = ("attack_key", "of_label")
 """What is no part of a comparison: keys differ by version, and labels are told by the attack's."""
 
-Values = Mapping[Identity, Mapping[str, Mapping[int, float]]]
+Values = Mapping[Identity, Mapping[str, Seeds]]
 """By point, control and seed: advantages of attacks, values of the main task."""
 
 
-def compare(old: Audit, new: Audit, confidence: float | None = None) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Compared(Identity):
+    """A figure of two audits; of one that only one has the figures are None.
+
+    Attributes:
+        quantity: ``advantage`` (over all controls) or ``utility``.
+        before, after: means over seeds.
+        change, low, high: paired by seed where possible, with its t interval; no bounds for one.
+        seeds: how many.
+        paired: whether both audits have the same ones.
+    """
+
+    quantity: str = ""
+    before: float | None = None
+    after: float | None = None
+    change: float = 0.0
+    low: float | None = None
+    high: float | None = None
+    seeds: int = 0
+    paired: bool = True
+
+    @property
+    def harm(self) -> int:
+        """1 for more leakage or less utility beyond the interval, -1 for the opposite, else 0."""
+        if self.low is None or self.high is None or self.low <= 0 <= self.high:
+            return 0
+        return 1 if (self.low > 0) == bool(self.attack) else -1
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What changed between two audits.
+
+    Attributes:
+        before, after: their folders.
+        confidence: of the intervals.
+        rows: figures of both.
+        gone, new: points of one only.
+        facts: what else differs (scenario, data, versions, device) as (name, before, after).
+    """
+
+    before: str
+    after: str
+    confidence: float
+    rows: tuple[Compared, ...] = ()
+    gone: tuple[Compared, ...] = ()
+    new: tuple[Compared, ...] = ()
+    facts: tuple[tuple[str, str, str], ...] = ()
+
+
+def compare(old: Audit, new: Audit, confidence: float | None = None) -> Comparison:
     """The change of every advantage over all controls, and of the utility, between two audits.
 
     Args:
         old, new: audits.
         confidence: of the two-sided t intervals; None takes that of `new`.
-
-    Returns:
-        ``rows``: points in both with ``before``, ``after``, ``change``, ``low``, ``high``,
-        ``seeds`` and ``paired``; ``gone`` and ``new``: points in one only; ``facts``: what else
-        differs (scenario, data, versions, device) as [name, before, after].
     """
     level = confidence or float(new.summary["confidence"])
     a, b = _values(old.results), _values(new.results)
     same = _same(a, b)
-    return {
-        "before": str(old.folder),
-        "after": str(new.folder),
-        "confidence": level,
-        "rows": [_named(k) | _change(a[k], b[other], level) for k, other in same.items()],
-        "gone": [_named(k) for k in a if k not in same],
-        "new": [_named(k) for k in b if k not in same.values()],
-        "facts": _facts(old.summary, new.summary),
-    }
+    return Comparison(
+        str(old.folder), str(new.folder), level,
+        rows=tuple(_change(k, a[k], b[other], level) for k, other in same.items()),
+        gone=tuple(_missing(k) for k in a if k not in same),
+        new=tuple(_missing(k) for k in b if k not in same.values()),
+        facts=tuple(_facts(old, new)),
+    )  # fmt: skip
 
 
 def _same(a: Values, b: Values) -> dict[Identity, Identity]:
@@ -66,10 +110,12 @@ def _bare(at: Identity) -> Identity:
     return at.without("defense", "strength")
 
 
-def _named(at: Identity) -> dict[str, Any]:
-    return {k: getattr(at, k) for k in IDENTITY if k not in _UNSAID} | {
-        "quantity": "advantage" if at.attack else "utility"
-    }
+def _missing(at: Identity) -> Compared:
+    return Compared(**at.as_dict(), quantity=_quantity(at))
+
+
+def _quantity(at: Identity) -> str:
+    return "advantage" if at.attack else "utility"
 
 
 def _values(frame: pd.DataFrame) -> Values:
@@ -82,7 +128,7 @@ def _values(frame: pd.DataFrame) -> Values:
     return {key: of for key, of in out.items() if of}
 
 
-def _by_control(rows: Sequence[ResultRow]) -> Mapping[str, Mapping[int, float]]:
+def _by_control(rows: Sequence[ResultRow]) -> Mapping[str, Seeds]:
     if rows[0].attack:
         return advantages(rows)[0]
     values = [(r.seed, r.value) for r in rows if r.value is not None]
@@ -90,23 +136,26 @@ def _by_control(rows: Sequence[ResultRow]) -> Mapping[str, Mapping[int, float]]:
     return {"": {s: float(np.mean([v for t, v in values if t == s])) for s in seeds}}
 
 
-def _change(before: Any, after: Any, level: float) -> dict[str, Any]:
-    found = change(after, before)
-    tail = (1 - level) / 2
-    return {
-        "before": found.before,
-        "after": found.after,
-        "change": found.mean,
-        "low": found.lower(tail),
-        "high": found.upper(tail),
-        "seeds": found.seeds,
-        "paired": found.paired,
-    }
+def _change(
+    at: Identity, before: Mapping[str, Seeds], after: Mapping[str, Seeds], level: float
+) -> Compared:
+    found, tail = change(after, before), (1 - level) / 2
+    return Compared(
+        **at.as_dict(), quantity=_quantity(at), before=found.before, after=found.after,
+        change=found.mean, low=found.lower(tail), high=found.upper(tail), seeds=found.seeds,
+        paired=found.paired,
+    )  # fmt: skip
 
 
-def _facts(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[list[str]]:
-    pairs = [(k.replace("_", " "), old[k], new[k]) for k in ("scenario_hash", "device")]
+def _facts(old: Audit, new: Audit) -> Iterator[tuple[str, str, str]]:
+    for key in ("scenario_hash", "device"):
+        yield from _differ(key.replace("_", " "), old.summary[key], new.summary[key])
     for name in ("data", "versions"):
-        for key in dict.fromkeys([*old[name], *new[name]]):
-            pairs.append((f"{name} {key}", old[name].get(key, "-"), new[name].get(key, "-")))
-    return [[name, str(a), str(b)] for name, a, b in pairs if a != b]
+        a, b = old.summary[name], new.summary[name]
+        for key in dict.fromkeys(chain(a, b)):
+            yield from _differ(f"{name} {key}", a.get(key, "-"), b.get(key, "-"))
+
+
+def _differ(name: str, before: object, after: object) -> Iterator[tuple[str, str, str]]:
+    if before != after:
+        yield name, str(before), str(after)

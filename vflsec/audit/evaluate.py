@@ -62,20 +62,20 @@ def evaluate(
     asked = [] if only else [_gate(g, confidence, looks) for g in record.gates]
     every_gate = [*asked, *(_shared(g, looks) for g in also)]
     audited = _gated(record, results, points)
-    beside: list[gates.Verdict] = []
+    others: list[gates.Verdict] = []
     if not partial and not only:
         measured = _with_claimants(own, made)
         claims = _claims(record, results)
-        beside += contradictions(measured, claims, confidence, looks)
+        others += contradictions(measured, claims, confidence, looks)
     if before is not None:
-        now, others = granted(own, record.attacks), before.others(record.data)
+        now, changed = granted(own, record.attacks), before.others(record.data)
         strict = 1 - (1 - confidence) / looks
-        beside += regressions(now, before, validated, strict, points, others)
+        others += regressions(now, before, validated, strict, points, changed)
     verdicts = [] if partial else [
         v for g in every_gate
         for v in judge(audited if g.algorithm == "*" else points, [g], validated, least)
     ]  # fmt: skip
-    verdicts += beside
+    verdicts += others
     lines = dict(zip(asked, record.gate_lines, strict=False))
     verdicts = [replace(v, line=lines.get(v.gate, 0)) for v in verdicts]
     labels = by_label(own, record.attacks, confidence)
@@ -93,7 +93,7 @@ def evaluate(
         partial=partial,
         dosing=doses,
         labels=labels,
-        grid=[] if partial else grid(audited, every_gate, validated, least, beside),
+        grid=[] if partial else grid(audited, every_gate, validated, least, others),
     )
 
 

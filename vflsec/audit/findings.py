@@ -19,7 +19,7 @@ from vflsec.audit.gate import Verdict
 from vflsec.audit.metrics import METRICS
 from vflsec.audit.point import Estimate, Identity, Point
 from vflsec.audit.reversed_ranking import ranking
-from vflsec.audit.rounding import beside
+from vflsec.audit.rounding import show
 from vflsec.specs import QUESTIONS, asked
 
 __all__ = ["COUNTED", "Finding", "FindingKind", "Location", "build_findings", "format_verdict",
@@ -130,7 +130,7 @@ class _Style(NamedTuple):
     Attributes:
         trainings, phases: whether there are several, so that a sentence names its own.
         level: printed with the intervals.
-        alone: whether the rows of a sentence are the only ones on which the attack leaks.
+        is_only_here: whether the rows of a sentence are the only ones on which the attack leaks.
         hits: points in the metrics that count hits, by metric and answer.
         ranked: points by which answers are looked at with their labels flipped, by answer.
     """
@@ -140,7 +140,7 @@ class _Style(NamedTuple):
     level: float
     hits: Mapping[tuple[str, Identity], Point]
     ranked: Mapping[Identity, Point]
-    alone: bool = False
+    is_only_here: bool = False
 
 
 def build_findings(
@@ -165,9 +165,9 @@ def build_findings(
         {p.answer: p for p in attacks if ranking(p)},
     )  # fmt: skip
     found: list[Finding] = []
-    for of, alone in sorted(map(_select_rows, groups.values()), key=lambda pair: _size(pair[0])):
-        found += _about(of, style._replace(alone=alone))
-        found += _membership(of, style._replace(alone=alone))
+    for of, only in sorted(map(_select_rows, groups.values()), key=lambda pair: _size(pair[0])):
+        found += _about(of, style._replace(is_only_here=only))
+        found += _membership(of, style._replace(is_only_here=only))
     return [*found, *map(_of_verdict, verdicts), *{gap.text: gap for gap in gaps}.values()]
 
 
@@ -233,7 +233,7 @@ def _is_reversed(r: Point, style: _Style) -> bool:
     return leaks(flipped.mean, flipped.low)
 
 
-def _turned(r: Point, style: _Style) -> str:
+def _format_reversed(r: Point, style: _Style) -> str:
     r = style.ranked.get(r.answer, r)
     return (
         f"{_who(r)} ranks in reverse ({metric_name(r.metric)} {_plain(r.value.mean)}): turned "
@@ -242,7 +242,7 @@ def _turned(r: Point, style: _Style) -> str:
     )
 
 
-def _told_best(r: Point) -> str:
+def _format_asked(r: Point) -> str:
     """What the attack chose to be asked, with the number of seeds where these differ."""
     return f" Told best, as auxiliary rows say: {r.asked}." if r.asked else ""
 
@@ -308,7 +308,7 @@ def _who(r: Point) -> str:
 
 
 def _interval(of: Estimate, level: float) -> str:
-    low, high = (beside(x or 0.0, 0.0, ".2f") for x in (of.low, of.high))
+    low, high = (show(x or 0.0, 0.0, ".2f") for x in (of.low, of.high))
     return f"{level * 100:g} % interval {low} to {high}"
 
 
@@ -328,7 +328,7 @@ def _place(r: Point, style: _Style) -> str:
     """The data set, and the training and its phase where there are several."""
     start = f"On {r.dataset}" + (f" trained by {r.algorithm}" if style.trainings else "")
     start += f" after {r.phase}" if style.phases and r.phase else ""
-    return start + (f", on {r.split} rows alone" if style.alone else "")
+    return start + (f", on {r.split} rows alone" if style.is_only_here else "")
 
 
 _UNDEFENDED: tuple[tuple[FindingKind, Callable[[Point, _Style], bool]], ...] = (
@@ -348,7 +348,7 @@ _UNDEFENDED: tuple[tuple[FindingKind, Callable[[Point, _Style], bool]], ...] = (
 
 def _undefended(r: Point, style: _Style) -> Finding:
     kind = next(kind for kind, holds in _UNDEFENDED if holds(r, style))
-    text = f"{_place(r, style)}, {_SAYS[kind](r, style)}{_told_best(r)}"
+    text = f"{_place(r, style)}, {_SAYS[kind](r, style)}{_format_asked(r)}"
     if kind == FindingKind.LEAK:
         text += in_people(r, style.hits.get((COUNTED, r.answer)))
     return Finding.of(kind, r, text)
@@ -415,7 +415,7 @@ _SAYS: Mapping[FindingKind, Callable[[Point, _Style], str]] = {
     FindingKind.NO_BASELINE: _no_baseline,
     FindingKind.SINGLE_SEED: _single_seed,
     FindingKind.LEAK: _leak,
-    FindingKind.REVERSED_RANKING: _turned,
+    FindingKind.REVERSED_RANKING: _format_reversed,
     FindingKind.BASELINE_PREDICTS: _baseline_predicts,
     FindingKind.AT_CHANCE: _at_chance,
     FindingKind.NO_LEAK_SHOWN: _no_leak_shown,
@@ -442,7 +442,7 @@ def _defended(defense: str, rows: Sequence[Point], open_: bool, style: _Style) -
         return Finding.of(FindingKind.DEFENSE_UNDECIDED, rows[0], text)
     turned = [r for r in sure if _is_reversed(r, style)]
     if turned:
-        text = f"{lead}under {defense}{_grid(turned)} {_turned(turned[-1], style)}"
+        text = f"{lead}under {defense}{_grid(turned)} {_format_reversed(turned[-1], style)}"
         return Finding.of(FindingKind.REVERSED_RANKING, turned[-1], text)
     through = [r for r in sure if _leaks(r)]
     if not open_ and not through:

@@ -12,7 +12,7 @@ from typing import Any
 
 from vflsec.audit.metrics import METRICS, reach
 from vflsec.audit.point import Identity, Place, Training
-from vflsec.audit.rounding import exact
+from vflsec.audit.rounding import show_exact
 from vflsec.core import check
 from vflsec.core.attack import TARGETS
 
@@ -207,8 +207,8 @@ class Gate:
             if asked != "*"
         )  # fmt: skip
         sure = "" if self.confidence == USUAL else f" at {100 * self.confidence:g}%"
-        found = "" if self.detect is None else f", having found {exact(self.detect)}"
-        return f"{self.metric}{who} {sign} {exact(self.threshold)}{sure}{found}"
+        found = "" if self.detect is None else f", having found {show_exact(self.detect)}"
+        return f"{self.metric}{who} {sign} {show_exact(self.threshold)}{sure}{found}"
 
     @property
     def must_find(self) -> float:
@@ -277,7 +277,7 @@ class Verdict(Training):
     threshold: float = 0.0
     n: int = 0
     reason: str = ""
-    rule: Rule
+    rule: Rule = Rule.NOTHING_SELECTED
     detail: str = ""
     origin: Origin = Origin.GATE
     attack: str = ""

@@ -17,7 +17,7 @@ from vflsec.audit.gate_selection import Planned, selected
 from vflsec.audit.metrics import METRICS, reach
 from vflsec.audit.point import IDENTITY, UNDEFENDED
 from vflsec.audit.result_row import read_rows
-from vflsec.audit.rounding import exact
+from vflsec.audit.rounding import show_exact
 from vflsec.core import check
 
 __all__ = ["Problem", "Unanswerable", "list_measured", "unanswerable"]
@@ -115,8 +115,8 @@ def _find_unknown_strength(gate: Gate, there: Sequence[Planned]) -> list[Unanswe
     grid = sorted({r.strength for r in there if r.strength is not None and selected(r, asked)})
     if gate.strength in grid:
         return []
-    rule = f"is no strength of this audit, got {exact(gate.strength)}. There are: "
-    rule += f"{_listed(map(exact, grid))}."
+    rule = f"is no strength of this audit, got {show_exact(gate.strength)}. There are: "
+    rule += f"{_listed(map(show_exact, grid))}."
     return [Unanswerable(Problem.UNKNOWN_STRENGTH, "strength", gate.strength, rule)]
 
 
@@ -188,8 +188,8 @@ def _find_out_of_reach(gate: Gate, there: Sequence[Planned]) -> list[Unanswerabl
         return []
     rule = (
         f"must be below {most:g}, which is as far as the advantage in {' or '.join(ends)} can "
-        f"reach, got {exact(gate.threshold)}. Beyond that the gate cannot fail: no result could "
-        "fail it."
+        f"reach, got {show_exact(gate.threshold)}. Beyond that the gate cannot fail: no result "
+        "could fail it."
     )
     return [Unanswerable(Problem.LIMIT_OUT_OF_REACH, "max", gate.threshold, rule)]
 

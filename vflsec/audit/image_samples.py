@@ -21,13 +21,13 @@ from vflsec.specs import CellResult
 if TYPE_CHECKING:
     from vflsec.core.guess import Guess, Truth
 
-__all__ = ["Columns", "Picture", "beside", "collected"]
+__all__ = ["Columns", "Picture", "collect_pictures", "pair_images"]
 
 Columns = tuple[str, int, tuple[int, ...]]
 """A party, how many of the columns are its own, and the shape of its rows."""
 
 
-def beside(
+def pair_images(
     guess: Guess, truth: Truth, rows: NDArray[np.int64], parties: Sequence[Columns], count: int
 ) -> list[dict[str, Any]]:
     """Truth and answer of the first rows, as shades.
@@ -76,7 +76,7 @@ def _shades(values: NDArray[Any]) -> list[list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class Picture(Identity):
-    """Images of one party beside what an attack made of them, see :func:`beside`."""
+    """Images of one party beside what an attack made of them, see :func:`pair_images`."""
 
     seed: int = 0
     party: str = ""
@@ -86,7 +86,7 @@ class Picture(Identity):
     guess: tuple[tuple[int, ...], ...] = ()
 
 
-def collected(record: AuditRecord, results: Sequence[CellResult]) -> list[Picture]:
+def collect_pictures(record: AuditRecord, results: Sequence[CellResult]) -> list[Picture]:
     """Images beside what was made of them: the first seed of each point, after the last phase.
 
     Args:

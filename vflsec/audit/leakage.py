@@ -322,7 +322,7 @@ class _Summary:
         gained, own = advantages(ok) if at.attack else ({}, {})
         leak = self._leakage(ok, gained, own)
         first = rows[0]
-        turned = reversed_ranking.turned(first, values, _by_seed(ok, "turned"))
+        flipped = reversed_ranking.flip_figures(first, values, _by_seed(ok, "turned"))
         return Point(
             **{name: getattr(at, name) for name in IDENTITY},
             **self._utility(at),
@@ -344,8 +344,8 @@ class _Summary:
             control_value=self._mean(own[leak.least.name] if leak else {}, at.metric),
             advantage=_advantage(leak, self.confidence, at.metric),
             worst_seed=ctl.worst(gained),
-            turned=self._mean(turned, at.metric),
-            mirrored=self._mean(reversed_ranking.mirrored(turned, own, leak), "advantage"),
+            turned=self._mean(flipped, at.metric),
+            mirrored=self._mean(reversed_ranking.flip_advantages(flipped, own, leak), "advantage"),
         )
 
     def _leakage(self, ok: Sequence[ResultRow], gained: Paired, own: Paired) -> Leakage | None:

@@ -73,26 +73,26 @@ def _over(
 ) -> LabelRow:
     """Figures of one attack at one point, from its rows by label and seed."""
     seeds = sorted({s for rows in of.values() for s in rows})
-    told = {
+    scored = {
         label: rows
         for label, rows in of.items()
         if sorted(rows) == seeds and all(r.advantage is not None for r in rows.values())
     }
     at = replace(at, attack=attack)
-    left = tuple(label for label in of if label not in told)
-    if not told:
+    left = tuple(label for label in of if label not in scored)
+    if not scored:
         return LabelRow(**at.as_dict(), left_out=left, seeds=len(seeds))
     value, control, gain = (
-        np.array([[getattr(rows[s], what) for s in seeds] for rows in told.values()], float)
+        np.array([[getattr(rows[s], what) for s in seeds] for rows in scored.values()], float)
         for what in ("value", "control_value", "advantage")
     )  # each (L, seeds)
     low, high = intervals.t_interval(value.mean(axis=0), confidence)
     k = int(gain.mean(axis=1).argmax())
     return LabelRow(
-        **at.as_dict(), labels=len(told), left_out=left, seeds=len(seeds),
+        **at.as_dict(), labels=len(scored), left_out=left, seeds=len(seeds),
         value=float(value.mean()),
         low=intervals.within(low, (0.0, 1.0)), high=intervals.within(high, (0.0, 1.0)),
-        control_value=float(control.mean()), advantage=float(gain.mean()), most=list(told)[k],
+        control_value=float(control.mean()), advantage=float(gain.mean()), most=list(scored)[k],
         most_value=float(value[k].mean()), most_control=float(control[k].mean()),
         most_advantage=float(gain[k].mean()),
     )  # fmt: skip

@@ -229,7 +229,10 @@ def read_record(found: Any) -> AuditRecord:
     wrong = [k for k, kind in _NEEDED.items() if not isinstance(found.get(k), kind)]
     if wrong:
         raise ValueError(", ".join(wrong))
-    return read_as(AuditRecord, found)
+    try:
+        return read_as(AuditRecord, found)
+    except (AttributeError, KeyError, TypeError):
+        raise ValueError("values that can be read") from None
 
 
 def write_record(record: AuditRecord) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Answers turned round: a ranking in reverse is a leak to whoever knows which way round it is."""
+"""Answers with their labels flipped, which are a leak to whoever knows which way round they are."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 from vflsec.audit.controls import Leakage, Paired
 from vflsec.audit.metrics import RANKINGS
 
-__all__ = ["mirrored", "ranking", "reversible", "turned"]
+__all__ = ["flip_advantages", "flip_figures", "ranking", "reversible"]
 
 _SHARES = ("accuracy", "balanced_accuracy")
 
@@ -25,7 +25,7 @@ class Measured(Protocol):
 
 
 def reversible(at: Measured) -> bool:
-    """Whether an answer turned round would have 1 less this figure.
+    """Whether an answer with its labels flipped would have 1 less this figure.
 
     So has a ranking, of each of several classes too, and with two classes a share of right answers.
     """
@@ -33,38 +33,39 @@ def reversible(at: Measured) -> bool:
 
 
 def ranking(at: Measured) -> bool:
-    """Whether it is by this figure that an answer is looked at turned round, where its own figure
-    does not tell it: the one that verdicts rest on, or with several classes the AUC of each against
-    the rest.
+    """Whether it is by this figure that an answer is looked at with its labels flipped.
+
+    That is the one that verdicts rest on, or with several classes the AUC of each against the rest.
     """
     return reversible(at) and at.metric == ("auc" if at.primary in _SHARES else at.primary)
 
 
-def turned(
+def flip_figures(
     point: Measured, values: Mapping[int, float], measured: Mapping[int, float]
 ) -> dict[int, float]:
-    """By seed the figure of the answer turned round; empty where there is no such thing.
+    """By seed the figure of the answer with its labels flipped; empty where there is no such thing.
 
     Args:
         point: of an attack, else there is none.
         values: by seed.
-        measured: by seed what was measured of the answer turned round, where the value does not
-            tell it.
+        measured: by seed what was measured of that answer, where the value does not tell it.
     """
     if not point.attack:
         return {}
     return {s: 1 - v for s, v in values.items()} if reversible(point) else dict(measured)
 
 
-def mirrored(turned: Mapping[int, float], own: Paired, leak: Leakage | None) -> dict[int, float]:
+def flip_advantages(
+    flipped: Mapping[int, float], own: Paired, leak: Leakage | None
+) -> dict[int, float]:
     """By seed its advantage over the control that was named beforehand.
 
     Args:
-        turned: of :func:`turned`.
+        flipped: of :func:`flip_figures`.
         own: figures of the controls by name and seed.
         leak: over all controls; None where there is none.
     """
     if leak is None:
         return {}
     control = own[leak.ahead.name]
-    return {s: v - control[s] for s, v in turned.items() if s in control}
+    return {s: v - control[s] for s, v in flipped.items() if s in control}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-__all__ = ["beside", "both", "exact"]
+__all__ = ["show", "show_both", "show_exact"]
 
 _MORE = 7  # most digits that are added; what lies closer stands with the usual ones
 
 
-def beside(x: float, limit: float, spec: str = ".3f") -> str:
+def show(x: float, limit: float, spec: str = ".3f") -> str:
     """`x` with as many more digits than `spec` as it takes to stand on its own side of `limit`.
 
     Args:
@@ -22,11 +22,11 @@ def beside(x: float, limit: float, spec: str = ".3f") -> str:
     return next((t for t in texts if _side(float(t), limit) == _side(x, limit)), texts[0])
 
 
-def both(x: float, limit: float, spec: str = ".3f", of_limit: str = ".3f") -> tuple[str, str]:
+def show_both(x: float, limit: float, spec: str = ".3f", of_limit: str = ".3f") -> tuple[str, str]:
     """`x` and a `limit` that is rounded too, with digits that keep their order.
 
     Args:
-        x, limit, spec: as of :func:`beside`.
+        x, limit, spec: as of :func:`show`.
         of_limit: the like of `spec` for the limit.
     """
     pairs = zip(_finer(spec), _finer(of_limit), strict=True)
@@ -35,7 +35,7 @@ def both(x: float, limit: float, spec: str = ".3f", of_limit: str = ".3f") -> tu
     return next((t for t in texts if _side(float(t[0]), float(t[1])) == true), texts[0])
 
 
-def exact(x: float) -> str:
+def show_exact(x: float) -> str:
     """The shortest text that is this number again: what is pasted must not be another one."""
     short = f"{x:g}"
     return short if float(short) == x else str(float(x))

@@ -79,10 +79,10 @@ def _of_each_label(guess: Guess, task: Task) -> dict[str, Any]:
         return {}
     auc: dict[str, float | None] = {}
     for k, name in enumerate(task.labels):
-        alone = task.of_label(name)
+        single = task.of_label(name)
         one = Guess("label", guess.rows, guess.scores[:, k])
         (found,) = score(
-            one, label_truth(alone), guess.rows, classes=2, prior=alone.prior.numpy(),
+            one, label_truth(single), guess.rows, classes=2, prior=single.prior.numpy(),
             metrics=["auc"],
         )  # fmt: skip
         auc[name] = found.value
@@ -133,13 +133,13 @@ def _by_split(
         return
     if 0 <= place < goal.truth.values.shape[1]:
 
-        def alone(of: Guess) -> Guess:
+        def select_column(of: Guess) -> Guess:
             return replace(of, scores=of.scores[:, [place]])
 
         values = goal.truth.values[:, [place]]
         truth = replace(goal.truth, values=values, columns=np.array([place]))
         one = replace(goal, truth=truth, metrics=("r2_column",))
-        yield from _compared(answer, guess, one, alone, task, base)
+        yield from _compared(answer, guess, one, select_column, task, base)
 
 
 def _compared(
@@ -155,23 +155,23 @@ def _compared(
             continue
         found = score(guess, goal.truth, rows, metrics=goal.metrics, **common)
         names = [_same(s.metric) for s in found]
-        beside: dict[str, dict[str, dict[str, float | None]]] = {}
+        figures: dict[str, dict[str, dict[str, float | None]]] = {}
         asked = _asked(goal, rows, names)
         for control in answer.controls():
             if asked not in control.figures:  # it stands beside many strengths and attacks
                 same = replace(part(control.guess), target=goal.truth.target)
-                told = score(same, goal.truth, rows, metrics=names, **common)
-                control.figures[asked] = {s.metric: s.value for s in told}
+                known = score(same, goal.truth, rows, metrics=names, **common)
+                control.figures[asked] = {s.metric: s.value for s in known}
             cv = control.cv if math.isfinite(control.cv) else None
             for name, value in control.figures[asked].items():
-                beside.setdefault(name, {})[control.name] = {"value": value, "cv": cv}
+                figures.setdefault(name, {})[control.name] = {"value": value, "cv": cv}
         notes = guess.notes
         if answer.of.spec.pictures and goal.truth.target == "feature" and not goal.metrics:
             notes = {**notes, "pictures": _pictures(answer, guess, goal.truth, task, rows)}
         for s in found:
             yield Measure(
                 split=split, metric=s.metric, value=s.value, low=s.low, high=s.high, n=s.n,
-                chance=s.chance, controls=beside.get(_same(s.metric), {}),
+                chance=s.chance, controls=figures.get(_same(s.metric), {}),
                 notes=notes if s.turned is None else {**notes, TURNED: s.turned}, **base,
             )  # fmt: skip
             notes = guess.notes
@@ -195,7 +195,7 @@ def _pictures(
         (p, task.schema[p].design(task.x[p][:1]).shape[1], task.schema[p].shape)
         for p in victims("feature", spec.adversary, task.parties, spec.victim)
     ]
-    return image_samples.beside(guess, truth, rows, parties, spec.pictures)
+    return image_samples.pair_images(guess, truth, rows, parties, spec.pictures)
 
 
 def _same(metric: str) -> str:

@@ -39,7 +39,7 @@ def grid(
     asked: Sequence[Gate],
     validated: Validated,
     doses: Doses,
-    beside: Iterable[Verdict] = (),
+    others: Iterable[Verdict] = (),
 ) -> list[GridRow]:
     """Every training under every gate, whichever strength a gate names.
 
@@ -51,12 +51,12 @@ def grid(
         points: of :func:`vflsec.audit.leakage.summarise`.
         asked: gates.
         validated, doses: as for :func:`vflsec.audit.judge.judge`.
-        beside: verdicts that no gate asked for, which stand in the way where they are no PASS.
+        others: verdicts that no gate asked for, which stand in the way where they are no PASS.
 
     Returns:
         a row for each training that as many gates select as any of its data set.
     """
-    found = _judged(points, asked, validated, doses, beside)
+    found = _judged(points, asked, validated, doses, others)
     drops = {p.training: p.utility_drop for p in points if not p.attack}
     most: dict[str, int] = defaultdict(int)
     for at, of in found.items():
@@ -71,13 +71,13 @@ def grid(
 
 def _judged(
     points: Sequence[Point], asked: Sequence[Gate], validated: Validated, doses: Doses,
-    beside: Iterable[Verdict],
+    others: Iterable[Verdict],
 ) -> dict[Training, list[str]]:  # fmt: skip
     """How every gate came out, by training."""
     bare = [replace(g, strength=None) for g in asked if g.defense == UNDEFENDED]
     swept = [replace(g, strength=None) for g in asked if g.defense != UNDEFENDED]
     found: dict[Training, list[str]] = defaultdict(list)
-    for v in [*judge(points, swept or bare, validated, doses), *beside]:
+    for v in [*judge(points, swept or bare, validated, doses), *others]:
         if v.defense:
             found[v.training].append(v.verdict)
     for v in judge(points, bare if swept else (), validated, doses):

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from vflsec.audit.controls import Leakage
 from vflsec.audit.gate import Reason
 from vflsec.audit.point import Grants, Place, Point
-from vflsec.audit.rounding import beside
+from vflsec.audit.rounding import show
 from vflsec.label import make_label
 
 __all__ = ["NO_EVIDENCE", "Evidence", "Validated", "Validation", "find_validated", "titles"]
@@ -185,7 +185,7 @@ def _measured(
         alpha = (1 - confidence) / len(seen)
         bounds = [(x.lower(alpha), x.least.mean) for x in seen]
         low, mean = max((-math.inf if b is None else b, m) for b, m in bounds)
-        bound = beside(low, 0.0, "+.3f")
+        bound = show(low, 0.0, "+.3f")
         text = f"advantage {mean:+.3f} {_WHERE[source]}, lower bound {bound}"
         out[place] = low, Validation(low > 0, text, source)
     return out

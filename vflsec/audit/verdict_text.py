@@ -15,7 +15,7 @@ from vflsec.audit.gate_candidate import Candidate
 from vflsec.audit.gate_selection import bare
 from vflsec.audit.metrics import METRICS, reach
 from vflsec.audit.point import Point, Training
-from vflsec.audit.rounding import beside
+from vflsec.audit.rounding import show
 from vflsec.plugins import registry
 from vflsec.specs import QUESTIONS, asked
 
@@ -164,7 +164,7 @@ def format_failed(failed: Sequence[Point], blocked: Sequence[Point]) -> str:
 
 def _figure(c: Candidate, gate: Gate) -> str:
     what = f"the {gate.metric} of {c.name}" if c.point.attack else gate.metric
-    return f"{what} is {beside(c.leak.least.mean, gate.threshold)} over {c.n} seeds"
+    return f"{what} is {show(c.leak.least.mean, gate.threshold)} over {c.n} seeds"
 
 
 def format_exceeded(lead: Candidate, beyond: Sequence[Candidate], gate: Gate) -> str:
@@ -187,7 +187,7 @@ def format_within(
 ) -> str:
     """What is within the threshold, and by how much."""
     side, bound = ("upper", high) if gate.max is not None else ("lower", -high)
-    shown = beside(bound, gate.threshold)
+    shown = show(bound, gate.threshold)
     text = f"{_figure(lead, gate)}, its {side} bound {shown} within {gate.threshold:g}"
     if len({c.name for c in found}) > 1:
         text += f" (the worst of {len({c.name for c in found})} attacks)"
@@ -281,8 +281,8 @@ def find_no_room(found: Iterable[tuple[Candidate, Point | None]], gate: Gate) ->
         gate: what was asked.
     """
     for c, main in found if gate.limits_leaks else ():
-        room, metric = _room(c), c.point.metric
-        if main is not None and reach(main.metric)[1] - _beside(main) < gate.threshold:
+        room, metric = _find_room(c), c.point.metric
+        if main is not None and reach(main.metric)[1] - _find_control_figure(main) < gate.threshold:
             continue
         if metric != c.point.primary and room < gate.threshold:
             text = (
@@ -316,13 +316,13 @@ def find_limits_no_leak(gate: Gate) -> Reason | None:
     return Reason(Warn.LIMITS_NO_LEAK, text)
 
 
-def _beside(main: Point) -> float:
+def _find_control_figure(main: Point) -> float:
     """The figure of the control that leaves the least, beside a point of an attack."""
     value, gain = main.value.mean, main.advantage.mean
     return math.nan if value is None or gain is None else value - gain
 
 
-def _room(c: Candidate) -> float:
+def _find_room(c: Candidate) -> float:
     """What is left to gain over the control that leaves the least."""
     return reach(c.point.metric)[1] - (c.figure - c.leak.least.mean)
 
@@ -334,14 +334,14 @@ def _of_one_seed(found: Sequence[Candidate], gate: Gate) -> str:
         return ""
     top = max(beyond, key=lambda c: c.point.worst_seed or 0.0)
     which = f" of {top.name}" if len({c.name for c in found}) > 1 else ""
-    shown = beside(top.point.worst_seed or 0.0, gate.threshold)
+    shown = show(top.point.worst_seed or 0.0, gate.threshold)
     return f"; the largest{which} in a single seed is {shown}, above the limit"
 
 
 def _little_room(found: Sequence[Candidate], gate: Gate) -> str:
     """That what attackers know without the federation leaves no room for the limit; or ''."""
     known = {c.name: c.figure - c.leak.least.mean for c in found}
-    room = {c.name: _room(c) for c in found}
+    room = {c.name: _find_room(c) for c in found}
     top = min(room, key=lambda name: room[name])
     if gate.metric != "advantage" or not gate.limits_leaks or room[top] >= gate.threshold:
         return ""
@@ -372,7 +372,7 @@ def seeds_to_add(open_: Sequence[Candidate], alpha: float, level: float) -> int 
 def format_either_direction(lead: Candidate, more: int | None, gate: Gate) -> str:
     """That an answer turned round is not shown to be within the limit, nor to leak."""
     cure = "even 1000 seeds would not tell" if more is None else f"about {_seeds(more)} would tell"
-    turned = beside(lead.reversed_value, gate.threshold)
+    turned = show(lead.reversed_value, gate.threshold)
     text = (
         f"{_figure(lead, gate)}, and turned round {turned}, which the spread over seeds does not "
         f"show to be within {gate.threshold:g}; {cure}."
@@ -507,7 +507,7 @@ def _seeds(more: int) -> str:
 
 
 def _sizes(of: Mapping[str, float], gate: Gate) -> str:
-    return ", ".join(f"{beside(v, gate.must_find, '.2g')} ({name})" for name, v in of.items())
+    return ", ".join(f"{show(v, gate.must_find, '.2g')} ({name})" for name, v in of.items())
 
 
 def _of_doses(laid: Mapping[str, float | None], gate: Gate) -> str:
@@ -539,12 +539,13 @@ def format_undecided(lead: Candidate, more: int | None, gate: Gate, level: float
 
 def _better(lead: Candidate, gate: Gate) -> str:
     """What may decide a gate that the control named beforehand keeps open."""
-    if not gate.limits_leaks or _room(lead) >= gate.threshold:
+    if not gate.limits_leaks or _find_room(lead) >= gate.threshold:
         return "more known rows name a better one"
     least = lead.leak.least
     return (
-        f"nor can it fail, for {least.name} reaches {_beside(lead.point):.3f}, which leaves no "
-        f"more than {max(_room(lead), 0.0):.3f} to gain; ask for a figure that has room (of)"
+        f"nor can it fail, for {least.name} reaches {_find_control_figure(lead.point):.3f}, which "
+        f"leaves no more than {max(_find_room(lead), 0.0):.3f} to gain; ask for a figure that has "
+        "room (of)"
     )
 
 
@@ -556,10 +557,10 @@ def _rows_instead(c: Candidate, alpha: float) -> str:
     The standard error of a share over n rows is at most 0.5 / sqrt(n), and that of an AUC of
     balanced classes about 0.58 / sqrt(n) (Hanley and McNeil 1982, no signal).
     """
-    beside = c.leak.least if c.value > c.most else c.leak.ahead
-    rows, gap = c.point.n, abs(beside.mean - c.limit)
+    nearest = c.leak.least if c.value > c.most else c.leak.ahead
+    rows, gap = c.point.n, abs(nearest.mean - c.limit)
     factor = intervals.t_half_width(c.n, 1 - alpha, "upper")
-    if rows < 1 or not beside.sd or not factor or beside.sd > 1.2 * 0.58 / math.sqrt(rows):
+    if rows < 1 or not nearest.sd or not factor or nearest.sd > 1.2 * 0.58 / math.sqrt(rows):
         return ""
-    wanted = math.ceil(rows * (factor * beside.sd / gap) ** 2)
+    wanted = math.ceil(rows * (factor * nearest.sd / gap) ** 2)
     return f", or about {wanted} target rows instead of {rows}" if wanted > rows else ""

@@ -224,14 +224,14 @@ def check_(
     found = []
     for scenario in scenarios:
         loaded = load_scenario(scenario, set_ or ())
-        plan = write_plain(make_plan(loaded).to_json())
+        plan = make_plan(loaded)
         if format_ is Format.json:
             from vflsec.cli.catalog import scenario_summary
 
             path = find_scenario(scenario)
             source = f"scenarios/{path.name}" if path != Path(scenario) else scenario
             about = {"name": loaded.name, "summary": scenario_summary(path), "source": source}
-            found.append(about | {"plan": plan})
+            found.append(about | {"plan": write_plain(plan.to_json())})
         else:
             print_plan(plan, console_for())
             say(f"Next: {shlex.join(['vflsec', 'audit', scenario, *_given(set_)])}")
@@ -299,10 +299,11 @@ def compare(
     """
     from vflsec.engine.read_results import compare_folders
     from vflsec.report.comparison import print_changes
+    from vflsec.runtime.plain_values import write_plain
 
     found = compare_folders(before, after)
     if format_ is Format.json:
-        print_json(found)
+        print_json(write_plain(found))
         return
     print_changes(found, console_for())
 

@@ -41,7 +41,7 @@ def tune(
     from dataclasses import asdict
 
     from vflsec.audit.pareto_front import pareto
-    from vflsec.audit.rounding import exact
+    from vflsec.audit.rounding import show_exact
     from vflsec.engine.tune_search import tune as search
     from vflsec.runtime.plain_values import write_plain
 
@@ -54,7 +54,7 @@ def tune(
         )  # fmt: skip
         found.append(f)
         if format_ is not Format.json:  # at once, for the next may be refused
-            chosen = "none" if f.strength is None else exact(f.strength)
+            chosen = "none" if f.strength is None else show_exact(f.strength)
             say(f"{f.defense}: strength {chosen}. {f.reason}")
             for line in f.next:
                 say(f"  Next: {line}")

@@ -14,7 +14,7 @@ from vflsec.audit.baseline import (
     read_baseline,
     refuse_failed,
 )
-from vflsec.audit.compare import compare
+from vflsec.audit.compare import Comparison, compare
 from vflsec.engine.evaluate_store import judge
 from vflsec.errors import ConfigError
 from vflsec.report.notebook import Audit
@@ -88,7 +88,7 @@ def read_any(path: Path) -> Baseline:
     return Baseline(found, audit.summary["data"])
 
 
-def compare_folders(before: Path, after: Path, confidence: float | None = None) -> dict[str, Any]:
+def compare_folders(before: Path, after: Path, confidence: float | None = None) -> Comparison:
     """What changed between two results directories, see `vflsec.audit.compare.compare`.
 
     Raises:

@@ -22,7 +22,7 @@ from typing import Any
 
 from vflsec.audit.gate import MIN_SEEDS
 from vflsec.audit.pareto_front import Trial, trials
-from vflsec.audit.rounding import beside, exact
+from vflsec.audit.rounding import show, show_exact
 from vflsec.config.scenario import Scenario, load_scenario
 from vflsec.config.sections import Gate
 from vflsec.core import check
@@ -138,7 +138,7 @@ def tune(
     met = fresh.meets(leak) and fresh.drop_high <= drop
     reason += (
         f" On fresh seeds {seeds[0]} to {seeds[-1]} the bounds are "
-        f"{beside(fresh.leak_high, leak, '+.3f')} and {beside(fresh.drop_high, drop)}: "
+        f"{show(fresh.leak_high, leak, '+.3f')} and {show(fresh.drop_high, drop)}: "
         f"{'confirmed' if met else 'not confirmed'}."
     )
     more = () if met else (
@@ -155,8 +155,8 @@ def _not_safer(strength: float, found: Sequence[Trial], leak: float) -> str:
         return ""
     top = max(worse, key=lambda t: t.leak_high)
     return (
-        f" Not every stronger setting is within: at strength {exact(top.strength)} the worst upper "
-        f"bound is {beside(top.leak_high, leak, '+.3f')} ({top.attack})."
+        f" Not every stronger setting is within: at strength {show_exact(top.strength)} the worst "
+        f"upper bound is {show(top.leak_high, leak, '+.3f')} ({top.attack})."
     )
 
 
@@ -172,7 +172,7 @@ def _of_one_training(chosen: Trial, tried: int) -> str:
 
 def _deploy(name: str, strength: float, others: Sequence[str]) -> str:
     """How a scenario says it, and how its gates name the point; beside others both apply."""
-    value = exact(strength)  # another one was not tried
+    value = show_exact(strength)  # another one was not tried
     grid = f"strength = [0, {value}]"
     if not others:
         return f"{grid} under {name}; in its gates defense = {name!r} and strength = {value}."
@@ -315,20 +315,20 @@ def _choose(found: Sequence[Trial], leak: float, drop: float) -> tuple[float | N
             return 0.0, f"Without a defense every upper bound is within {leak:g} already."
         return best.strength, (
             f"At strength {best.strength:g} the worst upper bound is "
-            f"{beside(best.leak_high, leak, '+.3f')} ({best.attack}) and utility falls by at most "
-            f"{beside(best.drop_high, drop)}."
+            f"{show(best.leak_high, leak, '+.3f')} ({best.attack}) and utility falls by at most "
+            f"{show(best.drop_high, drop)}."
         )
     if meets:
         best = min(meets, key=lambda t: t.drop_high)
         return None, (
             f"Leakage is within {leak:g} from strength {min(t.strength for t in meets):g} on, but "
-            f"utility may fall by {beside(best.drop_high, drop)} at least, more than {drop:g}."
+            f"utility may fall by {show(best.drop_high, drop)} at least, more than {drop:g}."
         )
     whole = [t for t in found if not t.failed]
     least = min(whole or found, key=lambda t: t.leak_high)
     said = (
         f"No strength that was tried brings every upper bound within {leak:g}: the lowest is "
-        f"{beside(least.leak_high, leak, '+.3f')} ({least.attack}) at strength "
+        f"{show(least.leak_high, leak, '+.3f')} ({least.attack}) at strength "
         f"{least.strength:g}."
     )
     return None, said + "".join(

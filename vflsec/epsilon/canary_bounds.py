@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from vflsec.audit.intervals import clopper_pearson
-from vflsec.audit.rounding import both
+from vflsec.audit.rounding import show_both
 from vflsec.core import check
 from vflsec.core.message import Message
 from vflsec.core.policy import Own, Policy
@@ -74,7 +74,7 @@ class Measured:
     def sentence(self) -> str:
         """The finding in words."""
         limit = self.epsilon if self.claimed is None else self.claimed
-        measured, claimed = both(self.epsilon, limit, ".3g", ".4g")
+        measured, claimed = show_both(self.epsilon, limit, ".3g", ".4g")
         bound = f"measured epsilon >= {measured} at {100 * self.confidence:g}% confidence"
         if self.claimed is None:
             return f"{bound}; no epsilon is claimed."

@@ -27,7 +27,7 @@ import pandas as pd
 from vflsec.audit.gate import EPSILON, FAIL, INCONCLUSIVE, PASS, Gate, Origin, Rule, Verdict
 from vflsec.audit.leakage import rows_of
 from vflsec.audit.point import Identity, Training, clean
-from vflsec.audit.rounding import both
+from vflsec.audit.rounding import show_both
 from vflsec.audit.special_functions import binomial_tail
 from vflsec.audit.validated import Evidence
 from vflsec.epsilon import one_run_bound as coins
@@ -173,7 +173,7 @@ class _Weighed:
     @property
     def said(self) -> str:
         """What is measured beside what is claimed."""
-        measured, known = both(self.top, self.claimed, ".3g", ".4g")
+        measured, known = show_both(self.top, self.claimed, ".3g", ".4g")
         shown = self.without and not self.top
         without = f" ({self.without:.3g} without the defense)" if shown else ""
         return f"{self.who} measures epsilon of at least {measured}{without}, {known} is claimed"

@@ -12,6 +12,7 @@ from typing import Any
 from vflsec.audit.exposure import Protocol
 from vflsec.data.load import SPLIT_KEYS
 from vflsec.label import Label, make_label
+from vflsec.runtime.plain_values import write_plain
 from vflsec.specs import AttackSpec, CellSpec
 
 __all__ = ["TUNING", "DataInfo", "Group", "Plan", "Refused", "Setting", "Work", "chunks"]
@@ -212,7 +213,7 @@ class Plan:
             "refused": [asdict(r) for r in self.refused],
             "notes": list(self.notes),
             "cost": dict(self.cost),
-            "visibility": list(self.visibility),
+            "visibility": write_plain(self.visibility),
         }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.gate_selection import bare
-from vflsec.audit.rounding import exact
+from vflsec.audit.rounding import show_exact
 from vflsec.audit.strength_grid import GridRow
 from vflsec.report.attack_families import reads
 from vflsec.report.coverage import uncovered
@@ -250,7 +250,7 @@ def _limit(gate: Gate) -> list[str]:
     """A gate's metric, limit and attacks as options of `vflsec gate`."""
     out = ["--metric", gate.metric]
     limits = {"max": gate.max, "min": gate.min, "detect": gate.detect}
-    out += [f"--{key}={exact(limit)}" for key, limit in limits.items() if limit is not None]
+    out += [f"--{key}={show_exact(limit)}" for key, limit in limits.items() if limit is not None]
     named = {"of": gate.of, "attack": gate.attack, "adversary": gate.adversary,
              "split": gate.split, "target": gate.target}  # fmt: skip
     return out + [
@@ -264,7 +264,7 @@ def _sought(dataset: str, summary: Summary) -> list[str]:
     out = []
     for option, metric in (("leak", "advantage"), ("drop", "utility_drop")):
         limits = _limits_of(asked, metric)
-        out += [f"--{option}={exact(min(limits))}"] if limits else []
+        out += [f"--{option}={show_exact(min(limits))}"] if limits else []
     targets = {g.target for g in asked if _limits_of([g], "advantage")}
     one = len(targets) == 1 and targets != {"*"}
     return [*out, "--target", *targets] if one else out
@@ -280,7 +280,7 @@ def _cure(dataset: str, summary: Summary) -> Step:
     cheapest = (r for r in rows if r.cheapest)
     best = min(cheapest, key=lambda r: r.utility_drop or 0.0, default=None)
     if best is not None and best.defense != "none" and best.strength:
-        return _use(best, exact(best.strength), summary)
+        return _use(best, show_exact(best.strength), summary)
     good = [r for r in rows if r.passed == r.gates]
     return _deploy(good, summary) if good else _try_more(dataset, summary)
 
@@ -337,7 +337,7 @@ def _to_write(r: GridRow) -> str:
     shown = place(r)
     if r.defense == "none" or not r.strength:
         return shown
-    return clean(f"{r.defense} {exact(r.strength)}")
+    return clean(f"{r.defense} {show_exact(r.strength)}")
 
 
 def _search(dataset: str, summary: Summary) -> str:
@@ -349,5 +349,5 @@ def _search(dataset: str, summary: Summary) -> str:
     name = next((d for d, most in swept.items() if most), "")
     if not name:
         return ""
-    high = exact(max(10 * swept[name], 100.0))
+    high = show_exact(max(10 * swept[name], 100.0))
     return command(summary, "tune", "--defense", name, "--high", high, *_sought(dataset, summary))

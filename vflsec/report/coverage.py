@@ -151,8 +151,8 @@ def _crossed(
     for c in summary.cost.points:
         for t in c.traffic if c.role == "audit" else ():
             after = attacked[c.algorithm] or {t.phase}
-            heard = t.kind not in kinds or looked_at(t.kind, t.phase, after)
-            found[Message(t.kind, t.name, t.sender, t.receiver, "" if heard else t.phase)] = None
+            looked = t.kind not in kinds or looked_at(t.kind, t.phase, after)
+            found[Message(t.kind, t.name, t.sender, t.receiver, "" if looked else t.phase)] = None
     for m in [*found]:
         for again in sorted(n for k, n in unread if k == m.kind and n.startswith(f"{m.name}#")):
             found[Message(m.kind, again, m.sender, m.receiver, m.phase)] = None

@@ -18,7 +18,7 @@ from vflsec.audit.evaluation import Evaluation, costs, describe_datasets, made_b
 from vflsec.audit.exposure import outcomes
 from vflsec.audit.findings import format_verdict
 from vflsec.audit.gate import Verdict
-from vflsec.audit.image_samples import collected
+from vflsec.audit.image_samples import collect_pictures
 from vflsec.audit.point import IDENTITY, read_points, write_points
 from vflsec.audit.record import AuditRecord
 from vflsec.audit.validated import titles
@@ -85,7 +85,7 @@ def summary_of(
     seconds: float | None,
 ) -> dict[str, Any]:
     """The summary as plain values that JSON can hold (missing numbers are null)."""
-    told = [r for r in results if "versions" in r.facts]  # what they were trained with
+    trained = [r for r in results if "versions" in r.facts]  # what they were trained with
     points, level = evaluation.points, record.confidence
     summary: dict[str, Any] = write_plain(
         {
@@ -95,11 +95,11 @@ def summary_of(
             "data": record.data,
             "tables": record.tables,
             "versions": {
-                name: _several(r.facts["versions"].get(name, now) for r in told) or now
+                name: _several(r.facts["versions"].get(name, now) for r in trained) or now
                 for name, now in record.versions.items()
             },
-            "made_before": made_before((r.facts["versions"] for r in told), record.versions),
-            "device": _several(r.device for r in told) or record.device,
+            "made_before": made_before((r.facts["versions"] for r in trained), record.versions),
+            "device": _several(r.device for r in trained) or record.device,
             "when": record.when,
             "who": record.who,
             "command": record.command,
@@ -120,7 +120,7 @@ def summary_of(
             "over_time": write_points(evaluation.over_time),
             "dosing": evaluation.dosing,
             "labels": evaluation.labels,
-            "pictures": collected(record, results),
+            "pictures": collect_pictures(record, results),
             "grid": evaluation.grid,
             "alive": {
                 name: evaluation.validated[place]
@@ -188,7 +188,7 @@ def stored_summary(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _upgraded(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """A summary of version 1 as one of today's: findings were sentences, and what leaks was told
+    """A summary of version 1 as one of today's: findings were sentences, and what leaks was trained
     without the whole identity of its point.
     """
     codes = {"rule": "", "detail": "", "origin": "", "warnings": []}

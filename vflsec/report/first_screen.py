@@ -11,7 +11,7 @@ from vflsec.audit.findings import COUNTED, in_people
 from vflsec.audit.gate import TASK, Verdict
 from vflsec.audit.gate_selection import bare
 from vflsec.audit.point import Point
-from vflsec.audit.rounding import beside
+from vflsec.audit.rounding import show
 from vflsec.audit.strength_grid import GridRow
 from vflsec.audit.strongest_attack import Strongest, format_secret
 from vflsec.report.coverage import families
@@ -115,18 +115,18 @@ def _answers_on(
         f"it gains {_gain(r)}, so {r.adversary} has them once it knows which way round that is."
         for r in turned
     ]
-    told = {_to_whom(r) for r in (*sure, *turned)}
-    rest = [r for r in here if _to_whom(r) not in told and r.advantage is not None]
-    return [*out, _rest_of(rest, bool(told), summary)] if rest else out
+    answered = {_to_whom(r) for r in (*sure, *turned)}
+    rest = [r for r in here if _to_whom(r) not in answered and r.advantage is not None]
+    return [*out, _rest_of(rest, bool(answered), summary)] if rest else out
 
 
-def _rest_of(rest: Sequence[Strongest], told: bool, summary: Summary) -> str:
+def _rest_of(rest: Sequence[Strongest], answered: bool, summary: Summary) -> str:
     """That nothing else leaks, and the most that was gained."""
     most = max(rest, key=lambda r: r.advantage or 0.0)
     tried, attacks = sum(r.tried for r in rest), sum(map(_attacks, rest))
-    alone = any(_alone(r, summary) for r in rest)
-    what = f"outlasts the correction for {tried} tries" if alone else "is shown"
-    which = "no other leak" if told else f"no leak of the {format_secret(most)}"
+    corrected = any(_is_corrected(r, summary) for r in rest)
+    what = f"outlasts the correction for {tried} tries" if corrected else "is shown"
+    which = "no other leak" if answered else f"no leak of the {format_secret(most)}"
     return (
         f"{_under(most)}: {which} {what}; the most that {_count(attacks, 'attack')} gained "
         f"is {_gain(most)} ({most.named} by {most.adversary})."
@@ -145,7 +145,7 @@ def _attacks(r: Strongest) -> int:
     return r.attacks or r.tried
 
 
-def _alone(r: Strongest, summary: Summary) -> bool:
+def _is_corrected(r: Strongest, summary: Summary) -> bool:
     """Whether the attack would be called a leak had it been the only one."""
     return any(
         leaks(p.advantage.mean, p.advantage.low)
@@ -163,7 +163,7 @@ def _gain(r: Strongest) -> str:
     metric = _NAMES.get(r.metric, r.metric.replace("_", " "))
     if r.low is None or r.high is None:
         return f"{r.advantage:+z.2f} of {metric} (one seed, no interval)"
-    low, high = (beside(x, 0.0, "+.2f") for x in (r.low, r.high))
+    low, high = (show(x, 0.0, "+.2f") for x in (r.low, r.high))
     return f"{r.advantage:+z.2f} of {metric} [{low}, {high}]"
 
 
@@ -212,15 +212,15 @@ def _sensitivity(found: str, asked: Sequence[Verdict]) -> list[str]:
         return []
     most, v = max(least, key=lambda of: of[0])
     worst = " at worst" if len({round(x, 3) for x, _ in least}) > 1 else ""
-    return [f"would have found {beside(most, v.gate.detect or v.threshold, '.2g')}{worst}"]
+    return [f"would have found {show(most, v.gate.detect or v.threshold, '.2g')}{worst}"]
 
 
 def _questions(judged: Iterable[Verdict], summary: Summary) -> list[str]:
     """Which questions about a quantity fail a gate, in words, if any does."""
     of = {p.attack: p.of_label for p in summary.points}
     failing = (of.get(v.attack, "") for v in judged if v.verdict == "FAIL")
-    told = [asked_of(q) for q in dict.fromkeys(failing) if q in QUESTIONS]
-    return [f"it is told whether a value is {' and '.join(told)}"] if told else []
+    answered = [asked_of(q) for q in dict.fromkeys(failing) if q in QUESTIONS]
+    return [f"it is told whether a value is {' and '.join(answered)}"] if answered else []
 
 
 def attacks_of(v: Verdict, summary: Summary) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from vflsec.audit.rounding import beside
+from vflsec.audit.rounding import show
 
 __all__ = ["bounded", "format_bytes", "format_short", "interval", "number"]
 
@@ -31,7 +31,7 @@ def number(value: float | None, sign: bool = False, limit: float | None = None) 
     if value is None:
         return "-"
     spec = "+.3f" if sign else ".3f"
-    return format(value, spec.replace(".", "z.")) if limit is None else beside(value, limit, spec)
+    return format(value, spec.replace(".", "z.")) if limit is None else show(value, limit, spec)
 
 
 def bounded(value: float | None, low: float | None, high: float | None, sign: bool = False) -> str:

@@ -10,6 +10,7 @@ from rich.console import Console
 from vflsec.audit.defense_label import called
 from vflsec.audit.exposure import Protocol
 from vflsec.core.visibility import claim
+from vflsec.plan.values import DataInfo, Group, Plan
 from vflsec.report.console import print_blocks
 from vflsec.report.provenance import build_visible_table
 from vflsec.report.sanitize import clean_tree
@@ -20,54 +21,61 @@ from vflsec.runtime.plain_values import read_as
 
 __all__ = ["attacks_of", "build_plan", "print_plan"]
 
-Plain = Mapping[str, Any]
-"""A part of a plan as plain values."""
+Price = Mapping[str, Any]
+"""What a plan will cost, by what it is."""
 
 
-def print_plan(plan: Plain, console: Console) -> None:
+def print_plan(plan: Plan, console: Console) -> None:
     """What is in the tables, what will run, what cannot and why, and the estimate."""
     print_blocks(build_plan(plan), console)
 
 
-def build_plan(plan: Plain) -> tuple[Block, ...]:
+def build_plan(plan: Plan) -> tuple[Block, ...]:
     """What is in the tables, what will run, what cannot and why, and the estimate, as blocks."""
-    groups = plan["groups"]
-    roles = dict.fromkeys(g["role"] for g in groups)
+    groups = plan.groups
+    roles = dict.fromkeys(g.role for g in groups)
+    data = {g.data.name: g.data for g in groups if g.role == "audit"}
     said = [*attacks_of(groups), *(_ROLES[r] for r in roles if r in _ROLES)]
     blocks: tuple[Block, ...] = (
-        *(build_profile(read_as(UserTables, data), brief=True) for data in plan["data"]),
+        *(build_profile(_tables_of(of), brief=True) for of in data.values()),
         _build_groups(groups),
         *(Paragraph(f"  {line}") for line in said),
         *_build_refused(plan),
-        *_build_visibility([read_as(Protocol, e) for e in plan["visibility"]]),
-        *(Paragraph(f"note: {note}", Tone.SOFT) for note in plan["notes"]),
-        Section("", tuple(_build_cost(plan["cost"]))),
+        *_build_visibility(plan.visibility),
+        *(Paragraph(f"note: {note}", Tone.SOFT) for note in plan.notes),
+        Section("", tuple(_build_cost(plan.cost))),
     )
     return tuple(map(clean_tree, blocks))
 
 
-def _build_groups(groups: Sequence[Plain]) -> Table:
+def _tables_of(data: DataInfo) -> UserTables:
+    found = {"tables": data.tables, "overlap": data.overlap, "alignment": data.alignment}
+    return read_as(UserTables, found)
+
+
+def _build_groups(groups: Sequence[Group]) -> Table:
     heads = [Column(name) for name in ("what for", "data", "algorithm", "defenses")]
     rows = []
     for group in groups:
-        defenses = _stack(group["defenses"])
-        strengths = [", ".join(f"{s:g}" for s in point) for point in group["strengths"] if point]
+        defenses = _stack(group)
+        points = sorted({tuple(d.strength for d in c.defenses if d.strength is not None)
+                         for c in group.cells})  # fmt: skip
+        strengths = [", ".join(f"{s:g}" for s in point) for point in points if point]
         if strengths:
             defenses += f" at {'; '.join(strengths)}"
-        count = str(len(group["cells"]))
-        rows.append((group["role"], group["dataset"], group["algorithm"], defenses, count))
+        count = str(len(group.cells))
+        rows.append((group.role, group.data.name, group.title, defenses, count))
     return Table("", (*heads, Column("trainings", Kind.NUMBER)), tuple(rows))
 
 
-def _build_refused(plan: Plain) -> list[Paragraph]:
+def _build_refused(plan: Plan) -> list[Paragraph]:
     """Attacks that cannot be made, where, and why."""
-    under = {c: _stack(g["defenses"]) for g in plan["groups"] for c in g["cells"]}
+    under = {c.key: _stack(g) for g in plan.groups for c in g.cells}
     out = []
-    for refused in plan["refused"]:
-        where = dict.fromkeys(under[c] for c in refused["cells"] if c in under)
+    for r in plan.refused:
+        where = dict.fromkeys(under[c] for c in r.cells if c in under)
         text = (
-            f"{refused['status']}: {refused['attack']['name']} on {refused['dataset']} "
-            f"({refused['role']}; {', '.join(where)}): {refused['reason']}"
+            f"{r.status}: {r.attack.name} on {r.dataset} ({r.role}; {', '.join(where)}): {r.reason}"
         )
         out.append(Paragraph(text, Tone.WARNING))
     return out
@@ -87,7 +95,7 @@ def _build_visibility(entries: Iterable[Protocol]) -> list[Section]:
     return out
 
 
-def _build_cost(cost: Plain) -> Iterable[Block]:
+def _build_cost(cost: Price) -> Iterable[Block]:
     """The estimate of time, memory, kept views and encryption."""
     yield Paragraph(
         f"{cost['trainings']:,.0f} trainings, {cost['attacks']:,.0f} attacks, about "
@@ -113,7 +121,7 @@ def _build_cost(cost: Plain) -> Iterable[Block]:
         )
 
 
-def _encryption(e: Plain) -> str:
+def _encryption(e: Price) -> str:
     """Seconds by operation and bytes of one batch, an epoch and the whole run."""
     seconds = sum(e["seconds"].values())
     parts = ", ".join(f"{k} {v:.2g} s" for k, v in e["seconds"].items())
@@ -132,9 +140,9 @@ def _size(count: float) -> str:
     return f"{count / 1e6:.3g} MB" if count < 1e9 else f"{count / 1e9:.3g} GB"
 
 
-def _stack(defenses: Sequence[Plain]) -> str:
-    """Names and parameters, without strengths."""
-    return " + ".join(called(d["name"], d["params"]) for d in defenses) or "none"
+def _stack(group: Group) -> str:
+    """Names and parameters of the defenses, without strengths."""
+    return " + ".join(called(d.name, d.params) for d in group.cells[0].defenses) or "none"
 
 
 _ROLES = {
@@ -145,31 +153,26 @@ _ROLES = {
 }
 
 
-def attacks_of(groups: Sequence[Plain]) -> list[str]:
+def attacks_of(groups: Sequence[Group]) -> list[str]:
     """Which attacks are made on what, each list once."""
-    made: dict[str, list[Plain]] = {}
+    made: dict[str, list[Group]] = {}
     for g in groups:
-        if g["attacks"]:
-            made.setdefault(_names(g["attacks"]), []).append(g)
+        if g.attacks:
+            made.setdefault(", ".join(dict.fromkeys(a.name for a in g.attacks)), []).append(g)
     out = []
     for names, of in made.items():
         others = [g for other, theirs in made.items() if other != names for g in theirs]
-        told = dict.fromkeys(_told_from(g, others) for g in of)
-        where = f" ({', '.join(told)})" if others else ""
+        apart = dict.fromkeys(_distinguish(g, others) for g in of)
+        where = f" ({', '.join(apart)})" if others else ""
         out.append(f"attacks{where}: {names}")
     return out or ["attacks: none"]
 
 
-def _told_from(group: Plain, others: Sequence[Plain]) -> str:
+def _distinguish(group: Group, others: Sequence[Group]) -> str:
     """A group in words that do not fit the others: its role, then its data and algorithm."""
-    role = str(group["role"])
-    if all(o["role"] != role for o in others):
-        return role
-    return f"{role} of {group['dataset']} by {group['algorithm']}"
-
-
-def _names(attacks: Iterable[Plain]) -> str:
-    return ", ".join(dict.fromkeys(a["name"] for a in attacks))
+    if all(o.role != group.role for o in others):
+        return group.role
+    return f"{group.role} of {group.data.name} by {group.title}"
 
 
 def _duration(seconds: float) -> str:

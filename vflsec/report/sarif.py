@@ -1,12 +1,12 @@
 """SARIF 2.1.0 (OASIS standard, 2020): failed and inconclusive gates, for code scanning.
 
 A result points at the gate's line in the scenario. FAIL has level ``error``; INCONCLUSIVE has
-``warning``; a PASS that warns has ``note``; any other gate that passed is a rule without a result.
+``warning``; a PASS that warns has ``note``. The rule is the metric that a gate asks about; one
+whose gates all passed has no result.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
@@ -31,12 +31,12 @@ _LEVEL = {"FAIL": "error", "INCONCLUSIVE": "warning"}
 
 def sarif(summary: Summary) -> Json:
     """The verdicts of a summary as a SARIF log."""
-    labels = list(dict.fromkeys(clean(v.label) for v in summary.gates))
-    tags = {label: _tags(label, summary) for label in labels}
-    rules = [_rule(label) | _related(tags[label]) for label in labels]
+    asked = list(dict.fromkeys(v.gate.metric for v in summary.gates))
+    tags = {metric: _tags(metric, summary) for metric in asked}
+    rules = [_rule(metric) | _related(tags[metric]) for metric in asked]
     named = {tag for of in tags.values() for tag in of}
     results = [
-        _result(v, name, labels.index(clean(v.label)), summary)
+        _result(v, name, asked.index(v.gate.metric), summary)
         for v, name in zip(summary.gates, titles(summary.gates), strict=True)
         if v.verdict in _LEVEL or v.warning
     ]
@@ -64,12 +64,12 @@ def sarif(summary: Summary) -> Json:
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _tags(label: str, summary: Summary) -> list[str]:
-    """Entries of taxonomies that the families of the attacks under a gate have."""
+def _tags(metric: str, summary: Summary) -> list[str]:
+    """Entries of taxonomies that the families of the attacks under gates on a metric have."""
     of = members(summary.families)
     found: dict[str, None] = {}
     for v in summary.gates:
-        if clean(v.label) == label:
+        if v.gate.metric == metric:
             names = {bare(n) for n in attacks_of(v, summary)}
             for family in FAMILIES:
                 if names & set(of[family.name]):
@@ -81,12 +81,13 @@ def _related(tags: Sequence[str]) -> Json:
     return {"relationships": references(tags)} if tags else {}
 
 
-def _rule(label: str) -> Json:
+def _rule(metric: str) -> Json:
+    asked = _ASKED.get(metric, f"what attacks reach in {metric}")
     return {
-        "id": _rule_id(label),
+        "id": f"vflsec/{metric}",
         "name": "PrivacyGate",
-        "shortDescription": {"text": label},
-        "fullDescription": {"text": f"The audit must show: {label}."},
+        "shortDescription": {"text": f"A limit on {asked}"},
+        "fullDescription": {"text": f"The audit must show that {asked} is within its limit."},
         "help": {
             "text": "A gate fails when the lower bound over seeds is beyond its threshold, passes "
             "when the upper bound is within it and every attack is shown to work, and is "
@@ -96,8 +97,12 @@ def _rule(label: str) -> Json:
     }
 
 
-def _rule_id(label: str) -> str:
-    return "vflsec/" + hashlib.blake2b(label.encode(), digest_size=6).hexdigest()
+_ASKED = {
+    "advantage": "what attacks gain over their controls",
+    "utility": "how well the system does its own task",
+    "utility_drop": "what a defense costs in utility",
+    "epsilon_lower": "the epsilon that is measured",
+}
 
 
 def _properties(v: Verdict) -> Json:
@@ -109,10 +114,9 @@ def _properties(v: Verdict) -> Json:
 
 
 def _result(v: Verdict, name: str, index: int, summary: Summary) -> Json:
-    label = clean(v.label)
     file = summary.scenario_file or "scenario.resolved.toml"
     return {
-        "ruleId": _rule_id(label),
+        "ruleId": f"vflsec/{v.gate.metric}",
         "ruleIndex": index,
         "level": _LEVEL.get(v.verdict, "note"),
         "message": {"text": f"{v.verdict}: {name}. {clean(v.reason)}"},

@@ -86,7 +86,7 @@ def build_profile(data: UserTables, *, brief: bool = False) -> Section:
         overlap = _build_overlap("", data.overlap)
         heads = (replace(c, head=c.head.lower()) for c in overlap.columns)
         blocks.append(replace(overlap, caption="", columns=tuple(heads)))
-    said = _told(data)
+    said = _list_matched(data)
     if said:
         blocks.append(_indented(MATCHING, said))
     return clean_tree(Section("", tuple(blocks)))
@@ -125,10 +125,10 @@ def _build_columns(table: UserTable) -> list[Block]:
 
 def matched(summary: Summary, name: str) -> list[str]:
     """What matching the rows of one data set tells by itself, sentence by sentence."""
-    return _told(summary.tables.get(name, UserTables()))
+    return _list_matched(summary.tables.get(name, UserTables()))
 
 
-def _told(data: UserTables) -> list[str]:
+def _list_matched(data: UserTables) -> list[str]:
     said = [found.says for found in data.alignment]
     return [*said, PSI] if said else []
 

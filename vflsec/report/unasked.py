@@ -29,7 +29,7 @@ def find_unasked(summary: Summary, ran: Ran) -> list[str]:
     """
     facts = summary.parties.values()
     whose = _victims(summary, ran)
-    labels = (x for of in facts for x in (*_alone(of, ran), *_labels(of, ran, summary)))
+    labels = (x for of in facts for x in (*_find_no_coalition(of, ran), *_labels(of, ran, summary)))
     columns = (
         x for of in facts
         for x in (*_mean_of_columns(of, ran, whose, summary), *_other_columns(of, ran, whose))
@@ -46,7 +46,7 @@ def _limits(summary: Summary, *targets: str) -> list[float]:
     ]  # fmt: skip
 
 
-def _alone(facts: DatasetFacts, ran: Ran) -> Iterator[str]:
+def _find_no_coalition(facts: DatasetFacts, ran: Ran) -> Iterator[str]:
     """That no parties attack together."""
     passive = facts.parties[1:]
     if len(passive) > 1 and ran and all(len(s.adversary) < 2 for s in ran.values()):

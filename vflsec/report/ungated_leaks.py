@@ -36,7 +36,7 @@ class Ungated:
     judged: bool
 
     @property
-    def told(self) -> str:
+    def secret(self) -> str:
         """``the columns of shop to bank``: what leaks to whom."""
         return f"the {strongest_attack.format_secret(self.point)} to {self.point.adversary}"
 
@@ -64,7 +64,7 @@ def ungated(summary: Summary) -> list[Ungated]:
         if gain is None or not leaks(gain, p.advantage.low):
             continue
         found = Ungated(p, gain, p.training in judging)
-        key = p.training, found.told
+        key = p.training, found.secret
         if key not in worst or gain > worst[key].gain:
             worst[key] = found
     return sorted(worst.values(), key=lambda u: (not u.judged, -u.gain))
@@ -90,7 +90,7 @@ def beyond(summary: Summary) -> list[str]:
     """A line for each adversary and secret of :func:`ungated`, with the points where it leaks."""
     lines: dict[tuple[str, str], list[Ungated]] = defaultdict(list)
     for u in ungated(summary):
-        lines[u.point.dataset, u.told].append(u)
+        lines[u.point.dataset, u.secret].append(u)
     several = len({p.algorithm for p in summary.points if p.attack}) > 1
     out = []
     for (dataset, what), of in lines.items():
@@ -113,7 +113,7 @@ def unstopped(summary: Summary) -> list[str]:
             every[p.dataset, p.algorithm].add(p.training)
     found: dict[tuple[str, str, str], list[Ungated]] = defaultdict(list)
     for u in ungated(summary):
-        found[u.point.dataset, u.point.algorithm, u.told].append(u)
+        found[u.point.dataset, u.point.algorithm, u.secret].append(u)
     out = []
     for (dataset, algorithm, what), of in found.items():
         last = _left(of, len(every[dataset, algorithm]), _allowed(summary))
@@ -149,7 +149,7 @@ def parts(found: Iterable[Ungated]) -> str:
     """``the columns of shop to bank (+0.82)`` and the like, each once, the largest first."""
     most: dict[str, float] = {}
     for u in found:
-        most[u.told] = max(most.get(u.told, u.gain), u.gain)
+        most[u.secret] = max(most.get(u.secret, u.gain), u.gain)
     ordered = sorted(most.items(), key=lambda pair: -pair[1])
     return some([f"{what} ({gain:+z.2f})" for what, gain in ordered], ", ")
 
