@@ -31,20 +31,10 @@ from vflsec.runtime.determinism import kept
 from vflsec.runtime.out_of_memory import Passing, nothing
 
 __all__ = [
-    "TIMEOUT",
-    "allow_imports",
-    "attempt_call",
-    "contain",
-    "describe_error",
-    "find_last_place",
-    "find_place",
-    "guard_exit",
-    "hash_files",
-    "hash_source",
-    "parse_source",
-    "resolve_path",
+    "TIMEOUT", "allow_imports", "attempt_call", "contain", "describe_error", "find_last_place",
+    "find_place", "guard_exit", "hash_files", "hash_source", "parse_source", "resolve_path",
     "seal_exit",
-]
+]  # fmt: skip
 
 T = TypeVar("T")
 _OURS = "vflsec"

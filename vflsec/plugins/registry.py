@@ -16,14 +16,15 @@ import importlib.util
 import inspect
 import os
 import re
-import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from vflsec.core import check
 from vflsec.errors import ConfigError, MissingDependencyError, VflsecError
@@ -32,17 +33,9 @@ from vflsec.plugins.loading import contain, describe_error, hash_source, parse_s
 from vflsec.specs import digest
 
 __all__ = [
-    "Entry",
-    "Registry",
-    "algorithm",
-    "algorithms",
-    "attack",
-    "attacks",
-    "dataset",
-    "datasets",
-    "defense",
-    "defenses",
-]
+    "Entry", "Registry", "algorithm", "algorithms", "attack", "attacks", "dataset", "datasets",
+    "defense", "defenses",
+]  # fmt: skip
 
 T = TypeVar("T", bound=type)
 
@@ -142,44 +135,44 @@ def _load(kind: str, name: str, module: str, path: str) -> type:
     return found[0]
 
 
+class _Head(NamedTuple):
+    """What a component's file says of itself: docstring, ``ALIASES`` and ``FAMILY``."""
+
+    doc: str
+    aliases: tuple[str, ...] = ()
+    family: str = ""
+
+
 @cache
-def _read(path: Path, changed_ns: int) -> tuple[str, tuple[str, ...], str]:
-    """Docstring, ``ALIASES`` and ``FAMILY`` of a file; one that is not Python stops no list."""
+def _read(path: Path, changed_ns: int) -> _Head:
+    """The head of a file; one that is not Python stops no list."""
     try:
         tree = parse_source(path.read_text(encoding="utf-8"), str(path))
     except (SyntaxError, UnicodeDecodeError, ValueError) as error:
-        return f"Broken: {path} is not Python ({error}).", (), ""
-    aliases: tuple[str, ...] = ()
-    family = ""
+        return _Head(f"Broken: {path} is not Python ({error}).")
+    head = _Head(ast.get_docstring(tree) or "")
     for node in tree.body:
-        if isinstance(node, ast.Assign):
-            targets: list[ast.expr] = node.targets
-        elif isinstance(node, ast.AnnAssign):
-            targets = [node.target]
-        else:
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
             continue
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         names = [getattr(t, "id", "") for t in targets]
-        if node.value is None or not {"ALIASES", "FAMILY"} & set(names):
+        if not {"ALIASES", "FAMILY"} & set(names):
             continue
-        try:
+        value: Any = None
+        with suppress(ValueError):
             value = ast.literal_eval(node.value)
-        except ValueError:
-            value = None
+        said = f"got {ast.unparse(node.value)}."
         if "FAMILY" in names:
             if not isinstance(value, str) or not value.strip():
+                raise ConfigError(f"{path}:{node.lineno}: FAMILY must be a string literal, {said}")
+            head = head._replace(family=value)
+        elif "ALIASES" in names:
+            if not isinstance(value, tuple | list) or not all(isinstance(v, str) for v in value):
                 raise ConfigError(
-                    f"{path}:{node.lineno}: FAMILY must be a string literal, "
-                    f"got {ast.unparse(node.value)}."
+                    f"{path}:{node.lineno}: ALIASES must be a tuple of string literals, {said}"
                 )
-            family = value
-            continue
-        if not isinstance(value, tuple | list) or not all(isinstance(v, str) for v in value):
-            raise ConfigError(
-                f"{path}:{node.lineno}: ALIASES must be a tuple of string literals, "
-                f"got {ast.unparse(node.value)}."
-            )
-        aliases = tuple(value)
-    return ast.get_docstring(tree) or "", aliases, family
+            head = head._replace(aliases=tuple(value))
+    return head
 
 
 _TAKEN = {"defense": ("none", "defended")}
@@ -255,8 +248,8 @@ class Registry:
         return [self._entry(*found) for found in find_modules(self.group)]
 
     def _entry(self, name: str, module: str, path: Path, package: str = "") -> Entry:
-        doc, aliases, family = _read(path, path.stat().st_mtime_ns)
-        return Entry(self.kind, name, module, path, doc, aliases, package, family)
+        head = _read(path, path.stat().st_mtime_ns)
+        return Entry(self.kind, name, module, path, head.doc, head.aliases, package, head.family)
 
     def names(self) -> list[str]:
         """Registered names, sorted."""
@@ -289,23 +282,18 @@ class Registry:
             ConfigError: unknown name, unknown parameter, or a value the class refuses.
         """
         cls = self.get(name)
-        given = dict(params or {})
-        known = list_parameters(cls)
+        known, where = list_parameters(cls), f"{self.kind} {name!r}"
+        given = {k: tuple(v) if isinstance(v, list) else v for k, v in (params or {}).items()}
         for key, value in given.items():
             if key not in known:
                 raise ConfigError(
-                    f"{self.kind} {name!r} has no parameter {key!r}. "
-                    f"{check.nearest(key, list(known))} Parameters: "
-                    f"{', '.join(known) or 'none'}.".replace("  ", " ")
+                    f"{where} has no parameter {key!r}. {check.nearest(key, known)} "
+                    f"Parameters: {', '.join(known) or 'none'}.".replace("  ", " ")
                 )
-            if isinstance(value, list):
-                given[key] = value = tuple(value)
-            _check_type(f"{self.kind} {name!r}: {key}", value, known[key].annotation)
-        missing = [
-            k for k, p in known.items() if p.default is inspect.Parameter.empty and k not in given
-        ]
-        if missing:
-            raise ConfigError(f"{self.kind} {name!r} needs the parameter {missing[0]!r}.")
+            _check_type(f"{where}: {key}", value, known[key].annotation)
+        for key, parameter in known.items():
+            if parameter.default is inspect.Parameter.empty and key not in given:
+                raise ConfigError(f"{where} needs the parameter {key!r}.")
         with contain(f"making {self.kind} {name!r}"):
             made = cls(**given)
             if self.kind == "attack":
@@ -348,36 +336,19 @@ def find_problems(cls: type, given: Mapping[str, Any]) -> dict[str, str]:
     return out
 
 
-def _fits(value: Any, hint: Any) -> bool:
-    origin = typing.get_origin(hint)
-    if hint is Any:
-        return True
-    if origin in (typing.Union, types.UnionType):
-        return any(_fits(value, h) for h in typing.get_args(hint))
-    if origin is typing.Literal:
-        return value in typing.get_args(hint)
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if origin is tuple:
-        args = typing.get_args(hint)
-        if not isinstance(value, tuple):
-            return False
-        if len(args) == 2 and args[1] is Ellipsis:
-            return all(_fits(v, args[0]) for v in value)
-        return len(value) == len(args) and all(map(_fits, value, args))
-    if origin is not None:
-        return isinstance(value, origin)
-    return isinstance(value, hint)
+@cache
+def _make_adapter(hint: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(hint, config=ConfigDict(strict=True, arbitrary_types_allowed=True))
 
 
 def _check_type(where: str, value: Any, hint: Any) -> None:
-    if not _fits(value, hint):
+    try:
+        _make_adapter(hint).validate_python(value)
+    except ValidationError:
         if typing.get_origin(hint) is typing.Literal:
             check.one_of(where, value, typing.get_args(hint))
         text = hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
-        raise check.fail(where, f"of type {text}", value)
+        raise check.fail(where, f"of type {text}", value) from None
 
 
 def _base(cls: type, path: str) -> type | None:
