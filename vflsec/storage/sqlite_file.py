@@ -64,16 +64,12 @@ class SealedFile:
                 db.execute("pragma journal_mode=wal")
                 db.execute("pragma synchronous=full")
                 db.executescript(_OWN + self.TABLES)
-                self._upgrade(db)
                 return db
         except sqlite3.Error as error:
             raise ConfigError(
                 f"{self.path}: cannot be used as the result store: {error}. "
                 "Name another folder with --out, or set the file aside with --fresh."
             ) from None
-
-    def _upgrade(self, db: sqlite3.Connection) -> None:
-        """Bring tables that an earlier version made to what is written now."""
 
     def _open_readonly(self) -> sqlite3.Connection:
         if not self.path.is_file():

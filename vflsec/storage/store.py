@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,6 @@ from vflsec.specs import (
     DefenseSpec,
     LedgerRow,
     Measure,
-    victims,
 )
 from vflsec.storage.sqlite_file import STORE_NAME, SealedFile, dumped
 
@@ -41,7 +40,7 @@ create table if not exists done (
 create table if not exists measures (
     cell text not null, attack_key text not null, phase text not null, split text not null,
     metric text not null, target text not null, adversary text not null, attack text not null,
-    victim text not null default '',
+    victim text not null,
     value real, low real, high real, n integer not null, chance real, controls text not null,
     status text not null, reason text not null, notes text not null,
     primary key (cell, attack_key, phase, split, metric, target, adversary));
@@ -49,8 +48,6 @@ create table if not exists measures (
 _MEASURE = [f.name for f in fields(Measure)]
 _CELL = "select * from cells where key = ?"
 _JSON = ("controls", "notes")
-_Columns = dict[str, Any]
-"""A row of the table of measures by its columns."""
 _FLOATS = ("value", "low", "high", "chance")
 
 
@@ -62,11 +59,6 @@ class Store(SealedFile):
     """
 
     TABLES = _TABLES
-
-    def _upgrade(self, db: sqlite3.Connection) -> None:
-        there = {str(row[1]) for row in db.execute("pragma table_info(measures)")}
-        if "victim" not in there:
-            db.execute("alter table measures add column victim text not null default ''")
 
     def record(self) -> AuditRecord:
         """What :meth:`keep` kept about the audit.
@@ -90,13 +82,9 @@ class Store(SealedFile):
         self.set_meta("audit", write_record(record))
 
     def missing(
-        self,
-        cells: Sequence[CellSpec],
-        attacks: Sequence[AttackSpec],
-        *,
-        main: bool = True,
+        self, cells: Sequence[CellSpec], attacks: Sequence[AttackSpec], *, main: bool = True,
         retry: bool = True,
-    ) -> list[tuple[CellSpec, tuple[AttackSpec, ...]]]:
+    ) -> list[tuple[CellSpec, tuple[AttackSpec, ...]]]:  # fmt: skip
         """Cells that must be trained, each with the attacks that are not finished on it.
 
         Args:
@@ -195,18 +183,17 @@ class Store(SealedFile):
         self._db.execute(
             "delete from measures where cell = ? and attack_key = ?", (cell, attack_key)
         )
-        columns = ["cell", *_MEASURE]
+        columns, rows = ["cell", *_MEASURE], [_row(m) for m in measures]
         marks = ", ".join("?" * len(columns))
         query = f"insert into measures ({', '.join(columns)}) values ({marks})"
         try:
-            self._db.executemany(query, [[cell, *_row(m)] for m in measures])
+            self._db.executemany(query, [[cell, *row] for row in rows])
         except sqlite3.IntegrityError:
             labels = sorted({m.attack or "main task" for m in measures})
             raise ValueError(f"{', '.join(labels)}: two measures have one identity") from None
         worst = "error" if any(m.status == "error" for m in measures) else "done"
         self._db.execute("insert or replace into done values (?, ?, ?)", (cell, attack_key, worst))
-        rows = [dict(zip(_MEASURE, _row(m), strict=True)) for m in measures]
-        self._seal(f"done {cell} {attack_key}", _lasting(rows))
+        self._seal(f"done {cell} {attack_key}", rows)
 
     def results(self, wanted: Mapping[str, Iterable[str]]) -> list[CellResult]:
         """Finished cells with the measures of the wanted attacks and the main task.
@@ -225,7 +212,6 @@ class Store(SealedFile):
             spec, ledger, guarantees, facts = (self._load(row[i]) for i in (1, 5, 6, 7))
             try:
                 lines = [LedgerRow(**r) for r in ledger]
-                measures = [_with_victim(m, facts.get("parties", ())) for m in measures]
                 found = CellResult(
                     key, _spec(spec), measures, lines, [dict(g) for g in guarantees], dict(facts),
                     float(row[3]), row[4],
@@ -236,21 +222,18 @@ class Store(SealedFile):
         return out
 
     def _measures(self, cell: str, wanted: Iterable[str] | None = None) -> list[Measure]:
-        # a store of an earlier version that may not be written lacks a column
-        there = {str(row[1]) for row in self._rows("pragma table_info(measures)")}
-        names = [n for n in _MEASURE if n in there]
-        query = f"select {', '.join(names)} from measures where cell = ? order by rowid"
-        rows = [dict(zip(names, row, strict=True)) for row in self._rows(query, (cell,))]
-        keys = [values["attack_key"] for values in rows] if wanted is None else wanted
-        of: dict[str, list[_Columns]] = {key: [] for key in keys}
-        for values in rows:
-            if values["attack_key"] in of:
-                of[values["attack_key"]].append(values)
+        query = f"select {', '.join(_MEASURE)} from measures where cell = ? order by rowid"
+        of: dict[str, list[tuple[Any, ...]]] = {key: [] for key in wanted or ()}
+        for row in self._rows(query, (cell,)):
+            key = row[_MEASURE.index("attack_key")]
+            if wanted is None or key in of:
+                of.setdefault(key, []).append(row)
         for key in of.keys() & self._done(cell, errors=True):
-            self._check_seal(f"done {cell} {key}", _lasting(of[key]))
-        return [self._measure(cell, values) for found in of.values() for values in found]
+            self._check_seal(f"done {cell} {key}", of[key])
+        return [self._measure(cell, row) for found in of.values() for row in found]
 
-    def _measure(self, cell: str, values: _Columns) -> Measure:
+    def _measure(self, cell: str, row: tuple[Any, ...]) -> Measure:
+        values = dict(zip(_MEASURE, row, strict=True))
         tables = {name: self._load(values[name]) for name in _JSON}
         for name, table in tables.items():
             if not isinstance(table, dict):
@@ -303,15 +286,6 @@ def _differ(
     )
 
 
-def _with_victim(measure: Measure, parties: Sequence[str]) -> Measure:
-    """The measure with whose secret was attacked, which earlier versions did not write."""
-    if measure.victim or not measure.attack or not parties:
-        return measure
-    named = str(measure.notes.get("victim", ""))
-    whose = named or "+".join(victims(measure.target, measure.adversary.split("+"), parties))
-    return replace(measure, victim=whose)
-
-
 def _absent(attack: AttackSpec) -> Measure:
     return Measure(
         phase="", split="", metric="", value=None, adversary="+".join(attack.adversary),
@@ -332,11 +306,6 @@ def _row(measure: Measure) -> list[Any]:
     return [v if k in plain else str(v) for k, v in values.items()]
 
 
-def _lasting(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows without what is empty, so that a column which a later version adds changes no seal."""
-    return [{k: v for k, v in row.items() if v not in (None, "")} for row in rows]
-
-
-def _spec(values: dict[str, Any]) -> CellSpec:
+def _spec(values: Any) -> CellSpec:
     defenses = tuple(DefenseSpec(**d) for d in values.pop("defenses"))
     return CellSpec(**values, defenses=defenses)
