@@ -109,29 +109,36 @@ def read_table_spec(section: Table) -> TableSpec:
         )
     given: Any = {k: section[k] for k in TABLE_KEYS if k in section and k not in FILE_KEYS}
     for key, value in given.items():
-        if key in _NUMBERS:
-            for number in value if key == "label_edges" else [value]:
-                (check.finite if key == "label_edges" else check.integer)(f"data: {key}", number)
-        elif key in _TABLES:
-            if not isinstance(value, Mapping):
-                raise check.fail(f"data: {key}", f"a table with a list of {_TABLES[key]}", value)
-            for name, texts in value.items():
-                _check_texts(f"{key}.{name}", texts)
-        elif key in _LISTS or (key == "label" and isinstance(value, list | tuple)):
-            _check_texts(key, value)
-        else:
-            by_party = isinstance(value, Mapping) and key in _BY_PARTY
-            texts = {f"{key}.{p}": t for p, t in value.items()} if by_party else {key: value}
-            for name, text in texts.items():
-                _read_text(name, text)
+        _check_form(key, value)
     return TableSpec(name=_read_text("name", section.get("name", "")), **given)
 
 
-_NUMBERS = ("label_edges", "max_bytes", "max_cells", "max_columns")
+_NUMBERS = ("max_bytes", "max_cells", "max_columns")
 _TABLES = {"columns": "columns for each party", "merge_classes": "old classes for each new class"}
 _LISTS = ("categorical", "numeric", "drop", "drop_classes")
 _BY_PARTY = ("id", "separator", "decimal", "encoding")
 """Keys by the form of their value; that of all others is a text."""
+
+
+def _check_form(key: str, value: Any) -> None:
+    """Refuse a value of another form than its key has."""
+    if key in _NUMBERS:
+        check.integer(f"data: {key}", value)
+    elif key == "label_edges":
+        for number in value:
+            check.finite(f"data: {key}", number)
+    elif key in _TABLES:
+        if not isinstance(value, Mapping):
+            raise check.fail(f"data: {key}", f"a table with a list of {_TABLES[key]}", value)
+        for name, texts in value.items():
+            _check_texts(f"{key}.{name}", texts)
+    elif key in _LISTS or (key == "label" and isinstance(value, list | tuple)):
+        _check_texts(key, value)
+    elif key in _BY_PARTY and isinstance(value, Mapping):
+        for party, text in value.items():
+            _read_text(f"{key}.{party}", text)
+    else:
+        _read_text(key, value)
 
 
 def _read_text(key: str, value: Plain | Path) -> str:
