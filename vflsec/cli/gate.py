@@ -101,7 +101,7 @@ def gate(
         ]  # fmt: skip
     console = console_for()
     before = None if update_baseline or baseline is None else read_any(baseline)
-    with Store(folder, readonly=True) as store, store.reading():
+    with Store(folder, readonly=True) as store:
         record = _asked(store, scenario, None if also else detect)
         result = _judged(store, record, also, before, scenario, console)
         if not result.verdicts and baseline is None:
