@@ -17,7 +17,7 @@ import inspect
 import os
 import re
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -192,64 +192,54 @@ class Registry:
         Raises:
             ConfigError: two modules claim one name.
         """
-        found = (self._files(), tuple(self._foreign()))
-        if self._last[0] != found:
-            self._last = found, self._by_name([*self._own(found[0]), *found[1]])
-        return dict(self._last[1])
+        return dict(sorted((n, e) for n, e in self._claims().items() if n == e.name))
 
-    def _by_name(self, entries: Sequence[Entry]) -> dict[str, Entry]:
-        found: dict[str, Entry] = {}
-        for entry in entries:
-            for name in (entry.name, *entry.aliases):
+    def _claims(self) -> dict[str, Entry]:
+        """Entries by each of their names; made again where a file or a package changed."""
+        found = self._list_modules()
+        if self._last[0] == found:
+            return self._last[1]
+        claims: dict[str, Entry] = {}
+        for stem, module, path, package, changed in found:
+            doc, aliases, family = _read(path, changed)
+            entry = Entry(self.kind, stem, module, path, doc, aliases, package, family)
+            for name in (stem, *aliases):
                 self._check(name, entry)
-                other = self._claimed(found, name)
-                if other is not None:
+                if name in claims:
                     raise ConfigError(
-                        f"two {self.kind}s are called {name!r}: {other.path} and {entry.path}. "
+                        f"two {self.kind}s are called {name!r}: {claims[name].path} and {path}. "
                         "Rename one file or uninstall one package."
                     )
-            found[entry.name] = entry
-        return dict(sorted(found.items()))
+                claims[name] = entry
+        self._last = found, claims
+        return claims
 
     def _check(self, name: str, entry: Entry) -> None:
         """Refuse a name that gates read as something else, or that a label cannot hold.
 
         A defense called ``none`` would be the undefended reference that it is compared with.
         """
-        if re.fullmatch(r"\w[\w.-]*", name) and name not in _TAKEN.get(self.kind, ()):
-            return
-        rule = "made of letters, digits, '_', '.' and '-'"
-        taken = "".join(f", and not {w!r}" for w in _TAKEN.get(self.kind, ()))
-        raise check.fail(f"{entry.path}: the name of the {self.kind}", rule + taken, name,
-                         "Rename its file, or its alias.")  # fmt: skip
+        taken = _TAKEN.get(self.kind, ())
+        if not re.fullmatch(r"\w[\w.-]*", name) or name in taken:
+            rule = "made of letters, digits, '_', '.' and '-'"
+            rule += "".join(f", and not {w!r}" for w in taken)
+            where = f"{entry.path}: the name of the {self.kind}"
+            raise check.fail(where, rule, name, "Rename its file, or its alias.")
 
-    @staticmethod
-    def _claimed(found: Mapping[str, Entry], name: str) -> Entry | None:
-        return next((e for e in found.values() if name in (e.name, *e.aliases)), None)
-
-    def _files(self) -> tuple[tuple[str, str, int], ...]:
-        """Name, path and time of change of our own modules, by name."""
+    def _list_modules(self) -> list[tuple[str, str, Path, str, int]]:
+        """Stem, import path, file, package and time of change: our own by name, then plug-ins."""
         spec = importlib.util.find_spec(self.package)
-        found = set()
+        found = []
         for folder in spec.submodule_search_locations or () if spec else ():
             with suppress(FileNotFoundError), os.scandir(folder) as files:
-                found |= {
-                    (f.name, f.path, f.stat().st_mtime_ns)
+                found += [
+                    (f.name[:-3], f"{self.package}.{f.name[:-3]}", Path(f.path), "",
+                     f.stat().st_mtime_ns)
                     for f in files
                     if f.name.endswith(".py") and not f.name.startswith("_")
-                }
-        return tuple(sorted(found))
-
-    def _own(self, files: Sequence[tuple[str, str, int]]) -> list[Entry]:
-        stems = [(name.removesuffix(".py"), Path(path)) for name, path, _ in files]
-        return [self._entry(stem, f"{self.package}.{stem}", path) for stem, path in stems]
-
-    def _foreign(self) -> list[Entry]:
-        return [self._entry(*found) for found in find_modules(self.group)]
-
-    def _entry(self, name: str, module: str, path: Path, package: str = "") -> Entry:
-        head = _read(path, path.stat().st_mtime_ns)
-        return Entry(self.kind, name, module, path, head.doc, head.aliases, package, head.family)
+                ]  # fmt: skip
+        others = [(*m, m[2].stat().st_mtime_ns) for m in find_modules(self.group)]
+        return [*sorted(set(found)), *others]
 
     def names(self) -> list[str]:
         """Registered names, sorted."""
@@ -261,15 +251,13 @@ class Registry:
         Raises:
             ConfigError: there is none; the message names the nearest.
         """
-        entries = self.entries()
-        found = entries.get(name) or self._claimed(entries, name)
-        if found is None:
-            known = [n for e in entries.values() for n in (e.name, *e.aliases)]
+        claims = self._claims()
+        if name not in claims:
             raise ConfigError(
-                f"unknown {self.kind} {name!r}. {check.nearest(name, known)} "
-                f"Registered: {', '.join(entries)}.".replace("  ", " ")
+                f"unknown {self.kind} {name!r}. {check.nearest(name, claims)} "
+                f"Registered: {', '.join(self.entries())}.".replace("  ", " ")
             )
-        return found
+        return claims[name]
 
     def get(self, name: str) -> type:
         """The class of that name or alias."""
