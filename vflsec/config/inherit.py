@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vflsec.config.problems import Place, Problem, ScenarioError, Written
+from vflsec.config.schema import SHARED, SWEPT
 from vflsec.config.toml_text import path_text
 from vflsec.core import check
 
 __all__ = ["apply_extends", "apply_form", "expand"]
 
-SECTIONS = ("data", "algorithm", "defense", "attack", "gate")
-SWEPT = ("data", "algorithm", "attack")
 DEFAULT_FORM = "reduced"
 MOST_FILES, MOST_SECTIONS = 20, 10_000
 """How many files may extend one another, and how many sections a sweep may make."""
@@ -109,7 +108,7 @@ def expand(tree: Written, problems: list[Problem]) -> Written:
         problems: to which what is wrong is added.
     """
     keys = dict(tree.value)
-    shared = _read_tables(keys.pop("shared", None), SECTIONS, problems)
+    shared = _read_tables(keys.pop("shared", None), SHARED, problems)
     grid = _read_tables(keys.pop("grid", None), SWEPT, problems)
     for name in dict.fromkeys((*shared, *grid)):
         found = keys.get(name, Written([], Place(tree.place.file, 0, (name,))))
