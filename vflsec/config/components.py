@@ -26,8 +26,6 @@ _KINDS: dict[str, tuple[registry.Registry, type[BaseModel]]] = {
     "attack": (registry.attacks, Attack),
     "defense": (registry.defenses, Defense),
 }
-Params = dict[str, Any]
-"""Hyper-parameters by name; their types are the component's own."""
 
 
 class _Given(NamedTuple):
@@ -37,7 +35,7 @@ class _Given(NamedTuple):
     value: Plain
 
 
-def flat_params(section: Algorithm | Attack | Defense) -> Params:
+def flat_params(section: Algorithm | Attack | Defense) -> dict[str, Any]:
     """The hyper-parameters of a section; ``phases.NAME.KEY`` means the parameter ``NAME_KEY``."""
     out = dict(section.model_extra or {})
     for phase, values in getattr(section, "phases", {}).items():
@@ -45,7 +43,7 @@ def flat_params(section: Algorithm | Attack | Defense) -> Params:
     return out
 
 
-def natural_strengths(section: Defense) -> tuple[list[float] | None, Params]:
+def natural_strengths(section: Defense) -> tuple[list[float] | None, dict[str, Any]]:
     """The swept strengths of a defense and its hyper-parameters.
 
     A defense may name other numbers to sweep (``epsilon = [8, 2, 1]``), which are turned into
@@ -127,12 +125,12 @@ def _check_gate(tree: Written, here: Path, section: Table, default: Plain) -> li
     return wrong
 
 
-def _try_gate(tree: Written, path: Path, value: Plain, fields: Params) -> list[Problem]:
+def _try_gate(tree: Written, path: Path, value: Plain, fields: Table) -> list[Problem]:
     """What is wrong with a gate of these fields, said at `path`."""
     from vflsec.audit import gate as gates
 
     try:
-        gates.Gate(**fields)
+        gates.Gate(**fields)  # type: ignore[arg-type]
     except ConfigError as error:
         return [tree.problem(path, re.sub(r"^gate: \w+ ", "", str(error)), value)]
     return []

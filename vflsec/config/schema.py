@@ -35,22 +35,19 @@ SHARED = ("data", "algorithm", "defense", "attack", "gate")
 SWEPT = ("data", "algorithm", "attack")
 """Sections that may stand in ``[shared]``, and in ``[grid]``."""
 
-Schema = dict[str, Any]
-"""A JSON schema, as pydantic gives it."""
+
+_TABLE: dict[str, Any] = {"type": "object"}
+_TABLES: dict[str, Any] = {"type": "object", "additionalProperties": _TABLE}
 
 
-_TABLE: Schema = {"type": "object"}
-_TABLES: Schema = {"type": "object", "additionalProperties": _TABLE}
-
-
-def _tables(below: Schema, names: tuple[str, ...], what: str) -> Schema:
+def _tables(below: dict[str, Any], names: tuple[str, ...], what: str) -> dict[str, Any]:
     return {
         "type": "object", "properties": dict.fromkeys(names, below), "additionalProperties": False,
         "description": what,
     }  # fmt: skip
 
 
-_COMPOSED: Schema = {
+_COMPOSED: dict[str, Any] = {
     "extends": {"type": "string", "description": "A scenario to put under this one."},
     "form": {"type": "string", "description": "The form that is asked for."},
     "forms": {
@@ -62,7 +59,7 @@ _COMPOSED: Schema = {
 """Keys that say a thing once; they are gone when the sections are read (`docs/scenarios.md`)."""
 
 
-def make_schema() -> Schema:
+def make_schema() -> dict[str, Any]:
     """JSON schema (draft 2020-12) of a scenario.
 
     Registered names are not listed in it: outside packages add to them.
@@ -111,7 +108,7 @@ def _default(value: Plain) -> str:
     return "" if value is None or value in ("", [], {}) else json.dumps(value)
 
 
-def _words(schema: Schema) -> str:
+def _words(schema: dict[str, Any]) -> str:
     """A JSON schema's type in plain words."""
     if "anyOf" in schema:
         words = [_words(s) for s in schema["anyOf"]]
