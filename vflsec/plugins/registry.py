@@ -22,15 +22,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
-
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from vflsec.core import check
 from vflsec.errors import ConfigError, MissingDependencyError, VflsecError
 from vflsec.plugins.entry_points import find_modules
 from vflsec.plugins.loading import contain, describe_error, hash_source, parse_source
 from vflsec.specs import digest
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 __all__ = [
     "Entry", "Registry", "algorithm", "algorithms", "attack", "attacks", "dataset", "datasets",
@@ -326,10 +327,14 @@ def find_problems(cls: type, given: Mapping[str, Any]) -> dict[str, str]:
 
 @cache
 def _make_adapter(hint: Any) -> TypeAdapter[Any]:
+    from pydantic import ConfigDict, TypeAdapter
+
     return TypeAdapter(hint, config=ConfigDict(strict=True, arbitrary_types_allowed=True))
 
 
 def _check_type(where: str, value: Any, hint: Any) -> None:
+    from pydantic import ValidationError
+
     try:
         _make_adapter(hint).validate_python(value)
     except ValidationError:
