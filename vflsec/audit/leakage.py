@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -78,7 +78,12 @@ def rows_of(frame: pd.DataFrame | Sequence[Point]) -> list[dict[str, Any]]:
     """The rows of a frame whose column names are text, or of points as a frame holds them."""
     if not isinstance(frame, pd.DataFrame):
         frame = points_frame(frame)
-    return cast("list[dict[str, Any]]", frame.to_dict("records"))
+    columns = [map(_plain, column.tolist()) for _, column in frame.items()]
+    return [dict(zip(frame.columns, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def records(result: CellResult) -> Iterator[dict[str, Any]]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from vflsec.audit import defense_label
@@ -272,14 +273,17 @@ def _row(point: Point) -> dict[str, Any]:
 
 def points_frame(points: Sequence[Point]) -> pd.DataFrame:
     """The points as a table, NaN where there is no number; without columns where there is none."""
-    frame = pd.DataFrame(write_points(points))
-    return frame.astype(dict.fromkeys(_NUMBERS, "float64")) if points else frame
+    rows = write_points(points)
+    columns: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[:1] and rows[0]}
+    for name in columns.keys() & _NUMBERS:
+        columns[name] = np.array(columns[name], dtype=np.float64)  # None is NaN
+    return pd.DataFrame(columns)
 
 
-_NUMBERS = [
+_NUMBERS = {
     column for f in fields(Point) for column in (_columns(f.name)[:-1] if f.type == "Estimate" else
     [f.name] if f.type == "float | None" else [])
-]  # fmt: skip
+}  # fmt: skip
 
 
 def read_points(rows: Iterable[Mapping[str, Any]]) -> list[Point]:

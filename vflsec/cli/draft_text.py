@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +13,7 @@ from vflsec.audit.gate import MIN_ROWS
 from vflsec.config.schema import SCHEMA_FILE
 from vflsec.config.toml_text import pair
 from vflsec.data.split import rarest, row_sets
+from vflsec.runtime.plain_values import Plain, Table
 from vflsec.specs import WHICHEVER
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _LEFT_OUT = (
 )
 
 
-def scenario_text(data: Mapping[str, Any], source: Source, *, found_id: bool = False) -> str:
+def scenario_text(data: Table, source: Source, *, found_id: bool = False) -> str:
     """The scenario for a ``[data]`` section.
 
     Args:
@@ -64,7 +64,7 @@ def scenario_text(data: Mapping[str, Any], source: Source, *, found_id: bool = F
     return Template(_SCENARIO).substitute(filled)
 
 
-def _data(data: Mapping[str, Any], source: Source, found_id: bool) -> str:
+def _data(data: Table, source: Source, found_id: bool) -> str:
     comments: dict[str, str] = {
         "task": source.label.remark,
         "label_edges": "The label is a quantity; these are the borders of its classes.",
@@ -124,7 +124,7 @@ def _attacks(sides: int, known: int, rows: int) -> str:
     return "\n".join([*lines, *_LEFT_OUT, *out, ""])
 
 
-def _attack(name: str, **keys: Any) -> list[str]:
+def _attack(name: str, **keys: Plain) -> list[str]:
     return ["[[attack]]", pair("name", name), *(pair(k, v) for k, v in keys.items()), ""]
 
 
