@@ -16,6 +16,7 @@ import pandas as pd
 
 from vflsec.audit import defense_label
 from vflsec.audit.controls import Leakage
+from vflsec.audit.exposed import Exposed
 
 __all__ = [
     "IDENTITY",
@@ -169,6 +170,7 @@ class Point(Identity):
         utility_metric: the main task's metric.
         utility: its figure under this training.
         utility_drop: undefended less defended, paired by seed.
+        exposed: who is named with certainty, in the metrics of that; None in all others.
         gap: why what the adversary was seen to get carries no pass; "" where it does.
     """
 
@@ -195,6 +197,7 @@ class Point(Identity):
     utility_metric: str = ""
     utility: Estimate = field(default_factory=Estimate)
     utility_drop: Estimate = field(default_factory=Estimate)
+    exposed: Exposed | None = None
     gap: str = ""
 
     @property
@@ -227,7 +230,7 @@ class Point(Identity):
 
 
 _ENDS = tuple(f.name for f in fields(Estimate))
-_PLAIN = tuple(f for f in fields(Point) if f.name not in ("leakage", "gap"))
+_PLAIN = tuple(f for f in fields(Point) if f.name not in ("leakage", "exposed", "gap"))
 
 
 def _columns(name: str) -> list[str]:
@@ -246,7 +249,11 @@ _PARTS = {
 def write_points(points: Sequence[Point]) -> list[dict[str, Any]]:
     """Rows of ``summary.json``: one plain value for each column, None where there is no number."""
     gaps = any(p.gap for p in points)
-    return [_row(p) | ({"gap": p.gap} if gaps else {}) for p in points]
+    return [
+        _row(p) | ({"gap": p.gap} if gaps else {})
+        | ({"exposed": p.exposed.write()} if p.exposed else {})
+        for p in points
+    ]  # fmt: skip
 
 
 def _row(point: Point) -> dict[str, Any]:
@@ -285,7 +292,10 @@ def read_points(rows: Iterable[Mapping[str, Any]]) -> list[Point]:
 
 
 def _read(row: Mapping[str, Any]) -> Point:
-    given: dict[str, Any] = {"leakage": Leakage.of(row)}
+    given: dict[str, Any] = {
+        "leakage": Leakage.of(row),
+        "exposed": Exposed.read(row.get("exposed")),
+    }
     for f in fields(Point):
         if f.type == "Estimate":
             found = {e: clean(row.get(c)) for c, e in zip(_columns(f.name), _ENDS, strict=True)}
