@@ -32,7 +32,7 @@ from vflsec.core.policy import Own, Policy
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
-from vflsec.runtime.plain_values import write_plain
+from vflsec.runtime.typed_values import write_plain
 from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
 from vflsec.testing.broken import registered
 

@@ -15,7 +15,7 @@ from vflsec.audit.judge import judge
 from vflsec.audit.leakage import results_frame, summarise
 from vflsec.audit.point import write_points
 from vflsec.audit.validated import Validation
-from vflsec.runtime.plain_values import write_plain
+from vflsec.runtime.typed_values import write_plain
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from vflsec.audit.point import (
 )
 from vflsec.audit.result_row import COLUMNS
 from vflsec.audit.strongest_attack import find_leaks
-from vflsec.runtime.plain_values import write_plain
+from vflsec.runtime.typed_values import write_plain
 
 TEXT = st.text(max_size=8)
 NUMBER = st.floats(-10, 10) | st.none()

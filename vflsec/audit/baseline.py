@@ -52,7 +52,7 @@ from vflsec.audit.rounding import show_both
 from vflsec.audit.validated import NO_EVIDENCE, Validated, Validation
 from vflsec.errors import ConfigError
 from vflsec.runtime.atomic_files import json_text, read_text, write_atomic
-from vflsec.runtime.plain_values import read_as
+from vflsec.runtime.typed_values import read_as
 from vflsec.specs import OF_THE_LABELS
 
 if TYPE_CHECKING:

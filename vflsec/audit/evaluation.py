@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from vflsec.audit.point import Training
-from vflsec.runtime.plain_values import read_as
+from vflsec.runtime.typed_values import read_as
 from vflsec.specs import CellResult
 
 if TYPE_CHECKING:

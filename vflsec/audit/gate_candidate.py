@@ -9,7 +9,24 @@ from vflsec.audit.controls import Against, Leakage, leaks
 from vflsec.audit.gate import Reason
 from vflsec.audit.point import Estimate, Point
 
-__all__ = ["Candidate", "as_against", "as_leakage"]
+__all__ = ["Candidate", "NoRoom", "as_against", "as_leakage"]
+
+
+@dataclass(frozen=True)
+class NoRoom:
+    """Why a limit decides nothing.
+
+    Attributes:
+        metric: that cannot rise by the limit.
+        control: that leaves the least to gain.
+        room: how much that is.
+        decider: the metric that would decide at this limit; '' where only a lower limit would.
+    """
+
+    metric: str
+    control: str
+    room: float
+    decider: str
 
 
 @dataclass(frozen=True)
@@ -26,6 +43,8 @@ class Candidate:
             thing.
         reversed_metric: where the figure itself cannot be turned round, the metric that `reversed`
             is the advantage in; '' where it is the figure's own.
+        no_room: why the limit cannot be exceeded; None where it can.
+        instead_of: why another figure of the same answer, which cannot exceed it, is not judged.
     """
 
     point: Point
@@ -36,6 +55,8 @@ class Candidate:
     shortfall: Reason | None = None
     reversed: Against | None = None
     reversed_metric: str = ""
+    no_room: NoRoom | None = None
+    instead_of: NoRoom | None = None
 
     @property
     def name(self) -> str:
@@ -46,6 +67,11 @@ class Candidate:
     def figure(self) -> float:
         """The attack's own figure, mean over seeds; NaN where there is none."""
         return math.nan if self.point.value.mean is None else self.point.value.mean
+
+    @property
+    def judged_by(self) -> str:
+        """The metric, where it stands in for that of the gate; else ''."""
+        return self.point.metric if self.instead_of else ""
 
     @property
     def value(self) -> float:

@@ -22,6 +22,7 @@ from vflsec.audit.gate_selection import left_out, named, selected
 from vflsec.audit.metrics import reach
 from vflsec.audit.point import Estimate, Identity, Point, Training
 from vflsec.audit.reversed_ranking import ranking
+from vflsec.audit.room import DECIDES, Figures, choose_figure
 from vflsec.audit.underpowered import Unanswered, explain_unanswered, set_aside
 from vflsec.audit.validated import NO_EVIDENCE, Validated
 from vflsec.specs import QUESTIONS
@@ -36,8 +37,8 @@ class _Audit:
     Attributes:
         points: all of them.
         validated, doses: of :func:`judge`.
-        primary, rankings: by answer, its point in the primary metric, and the one by which it is
-            looked at with its labels flipped.
+        primary, exposed, rankings: by answer, its point in the primary metric, the one in exposed
+            people, and the one by which it is looked at with its labels flipped.
         guessing: what guessing reaches in the main task, by data set and algorithm.
     """
 
@@ -45,6 +46,7 @@ class _Audit:
     validated: Validated
     doses: Doses
     primary: Mapping[Identity, Point]
+    exposed: Mapping[Identity, Point]
     rankings: Mapping[Identity, Point]
     guessing: Mapping[Training, verdict_text.Guessing]
 
@@ -53,8 +55,13 @@ class _Audit:
         attacks = [p for p in points if p.attack]
         primary = {p.answer: p for p in attacks if p.metric == p.primary}
         rankings = {p.answer: p for p in attacks if ranking(p)}
+        exposed = {p.answer: p for p in attacks if p.metric == DECIDES}
         guessing = verdict_text.Guessing.by_algorithm(points)
-        return cls(points, validated, doses, primary, rankings, guessing)
+        return cls(points, validated, doses, primary, exposed, rankings, guessing)
+
+    def figures(self, point: Point) -> Figures:
+        """Points of the same answer in other metrics."""
+        return Figures(self.primary.get(point.answer), self.exposed.get(point.answer))
 
 
 def judge(
@@ -101,7 +108,7 @@ def _judge_gate(gate: Gate, audit: _Audit) -> list[Verdict]:
 def _judge_point(
     at: Training, points: Sequence[Point], gate: Gate, audit: _Audit, unasked: Sequence[str]
 ) -> Verdict:
-    pairs = [(p, _candidate(p, gate, audit)) for p in points]
+    pairs = [(p, _choose_candidate(p, gate, audit)) for p in points]
     missing = [p for p, c in pairs if c is None]
     every = [c for _, c in pairs if c is not None]
     if not every:
@@ -119,11 +126,20 @@ def _judge_point(
     low, high = _turn(low, weighed.high, gate, lead)
     return Verdict.about(
         lead.point, gate, ruling.rule, reason, ruling.verdict, value=lead.sign * lead.value,
-        low=low, high=high, n=lead.n, detail=ruling.detail, more_seeds=more,
+        low=low, high=high, n=lead.n, detail=ruling.detail, judged_by=lead.judged_by,
+        more_seeds=more,
         detectable=weighed.detectable, dosed=weighed.dosed, warning=format_warnings(warnings)[0],
         warnings=tuple(w.code for w in warnings), not_validated=ruling.not_validated,
         stuck=ruling.stuck,
     )  # fmt: skip
+
+
+def _choose_candidate(point: Point, gate: Gate, audit: _Audit) -> Candidate | None:
+    """What a point is judged by: its figure, or one that has room for the limit."""
+    found = _candidate(point, gate, audit)
+    if found is None:
+        return None
+    return choose_figure(found, gate, audit.figures(point), lambda p: _candidate(p, gate, audit))
 
 
 def _candidate(point: Point, gate: Gate, audit: _Audit) -> Candidate | None:
@@ -207,11 +223,9 @@ def _find_warnings(
     """Why a PASS says little."""
     gate, point = weighed.gate, weighed.found[0].point
     guessing = audit.guessing.get(Training(point.dataset, point.algorithm))
-    primary = ((c, audit.primary.get(c.point.answer)) for c in weighed.found)
     found = [
         *explain_unanswered(left),
         verdict_text.find_worthless(point, gate, guessing),
-        verdict_text.find_no_room(primary, gate),
         verdict_text.find_other_metric(unasked, gate),
         verdict_text.find_limits_no_leak(gate),
     ]
@@ -224,7 +238,7 @@ def _turn(
     """The bounds as the gate asks for them, where its metric can be."""
     if lead.sign < 0:
         low, high = (None if x is None else -x for x in (high, low))
-    ends = reach(gate.metric, gate.of or lead.point.primary)
+    ends = reach(gate.metric, lead.judged_by or gate.of or lead.point.primary)
     return intervals.within(low, ends), intervals.within(high, ends)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from vflsec.audit.exposure import Protocol
 from vflsec.audit.leakage import defense_point
 from vflsec.audit.point import Grants, Training
-from vflsec.runtime.plain_values import read_as, write_plain
+from vflsec.runtime.typed_values import read_as, write_plain
 from vflsec.specs import CellResult
 
 __all__ = [

@@ -32,7 +32,7 @@ def attack(
     from vflsec.report.build import build_printed
     from vflsec.report.console import print_leakage
     from vflsec.report.summary import read_summary
-    from vflsec.runtime.plain_values import write_plain
+    from vflsec.runtime.typed_values import write_plain
 
     summary = attempt(folder, name, set_ or (), device=device, progress=noted)
     if format_ is Format.json:

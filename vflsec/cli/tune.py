@@ -43,7 +43,7 @@ def tune(
     from vflsec.audit.pareto_front import pareto
     from vflsec.audit.rounding import show_exact
     from vflsec.engine.tune_search import tune as search
-    from vflsec.runtime.plain_values import write_plain
+    from vflsec.runtime.typed_values import write_plain
 
     base = out if out is not None else Path("out") / "tune"
     found = []

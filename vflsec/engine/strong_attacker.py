@@ -27,7 +27,7 @@ from vflsec.audit.result_row import read_rows
 from vflsec.engine.dry_run import make_plan
 from vflsec.plan.strong import SEEDS, STRONG, Chosen
 from vflsec.plan.values import TUNING, Plan, Setting
-from vflsec.runtime.plain_values import read_as
+from vflsec.runtime.typed_values import read_as
 from vflsec.specs import CellResult, digest
 from vflsec.storage.store import Store
 

@@ -12,7 +12,7 @@ from typing import Any
 from vflsec.audit.exposure import Protocol
 from vflsec.data.load import SPLIT_KEYS
 from vflsec.label import Label, make_label
-from vflsec.runtime.plain_values import write_plain
+from vflsec.runtime.typed_values import write_plain
 from vflsec.specs import AttackSpec, CellSpec
 
 __all__ = ["TUNING", "DataInfo", "Group", "Plan", "Refused", "Setting", "Work", "chunks"]

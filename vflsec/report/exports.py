@@ -25,7 +25,7 @@ from vflsec.audit.validated import titles
 from vflsec.errors import ConfigError
 from vflsec.runtime.atomic_files import json_text, read_text, write_atomic
 from vflsec.runtime.integrity import EDITED, damage_unless
-from vflsec.runtime.plain_values import read_as, write_plain
+from vflsec.runtime.typed_values import read_as, write_plain
 from vflsec.specs import CellResult, digest
 
 __all__ = [

@@ -17,7 +17,7 @@ from vflsec.report.sanitize import clean_tree
 from vflsec.report.summary import UserTables
 from vflsec.report.tables import build_profile
 from vflsec.report.tree import Block, Bullets, Column, Kind, Paragraph, Section, Table, Tone
-from vflsec.runtime.plain_values import read_as
+from vflsec.runtime.typed_values import read_as
 
 __all__ = ["attacks_of", "build_plan", "print_plan"]
 

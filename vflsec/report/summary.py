@@ -22,7 +22,7 @@ from vflsec.audit.strength_grid import GridRow
 from vflsec.audit.strongest_attack import Strongest
 from vflsec.audit.tradeoff_curves import Curve
 from vflsec.audit.validated import Validation
-from vflsec.runtime.plain_values import read_as
+from vflsec.runtime.typed_values import read_as
 
 __all__ = [
     "Cells", "ColumnFacts", "Cost", "Overlap", "Summary", "UserTable", "UserTables", "read_summary",
