@@ -208,7 +208,7 @@ class Training:
         facts |= {"labelled": len(task.sets["labelled"]), "classes": task.classes}
         facts["dtype"] = self.cells[0].dtype
         facts["weights"] = files_of(self.cells[0].params)
-        for name in ("epochs", "batch_size", "local_updates"):
+        for name in ("epochs", "batch_size", "local_updates", "profile"):
             if hasattr(self.algorithm, name):
                 facts.setdefault(name, getattr(self.algorithm, name))
         return facts
