@@ -21,8 +21,6 @@ from vflsec.errors import ConfigError
 from vflsec.nn.fixmatch import ImageViews, TabularViews, Views, column_centres
 from vflsec.nn.loss import cross_entropy
 
-__all__ = ["LocalWork"]
-
 
 @dataclass(frozen=True)
 class LocalWork(SplitNN):

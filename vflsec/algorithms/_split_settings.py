@@ -10,8 +10,6 @@ from vflsec.core.algorithm import Algorithm
 from vflsec.errors import ConfigError
 from vflsec.nn.images import BOTTOMS, NORMALISED
 
-__all__ = ["SplitSettings"]
-
 
 @dataclass(frozen=True)
 class SplitSettings(Algorithm):

@@ -30,8 +30,6 @@ from vflsec.nn.replicas import Replicas
 from vflsec.nn.ssl import Queue, predictor, projector
 from vflsec.nn.weights import starting_at
 
-__all__ = ["SelfSupervised"]
-
 _HEADS = ("_tower", "_projector", "_predictor")
 """Ends of the names of what serves in pre-training alone."""
 

@@ -12,8 +12,6 @@ from vflsec.core.rng import Streams
 from vflsec.nn.augment import CODE_VIEWS, Corruption, ImageViews
 from vflsec.nn.encoders import POOLINGS
 
-__all__ = ["Averaging", "CrossParty", "Guided", "LocalViews"]
-
 SHARED = ("top", "projector", "predictor")
 
 

@@ -39,8 +39,6 @@ from vflsec.errors import ConfigError
 from vflsec.nn.models import mlp
 from vflsec.plugins import registry
 
-__all__ = ["FewShot", "estimate", "selection"]
-
 
 @registry.algorithm
 @dataclass(frozen=True)

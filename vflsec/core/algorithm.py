@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from vflsec.core.task import Task
     from vflsec.core.view import Facts
 
-__all__ = ["Algorithm"]
-
 
 class Algorithm:
     """A published way to train on vertically split data.

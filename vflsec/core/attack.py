@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from vflsec.core.policy import Policy
     from vflsec.core.view import Facts, View
 
-__all__ = ["OTHER_FORMS", "Accumulate", "Attack", "gradient_form"]
-
 Accumulate = bool | Literal["scaled"]
 
 OTHER_FORMS: tuple[dict[str, Any], ...] = (

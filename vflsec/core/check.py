@@ -9,9 +9,6 @@ from typing import Any, TypeGuard
 
 from vflsec.errors import ConfigError
 
-__all__ = ["fail", "finite", "in_unit", "integer", "is_number", "nearest", "non_negative", "one_of",
-           "positive", "shown"]  # fmt: skip
-
 
 def fail(name: str, rule: str, value: Any, remedy: str = "") -> ConfigError:
     """The error to raise when `name` breaks `rule`."""

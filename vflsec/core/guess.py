@@ -11,8 +11,6 @@ from torch import Tensor
 
 from vflsec.errors import ShapeError
 
-__all__ = ["Guess", "Truth"]
-
 
 def _numpy(value: Any, dtype: Any, *, own: bool = True) -> NDArray[Any]:
     """As an array, which is nobody else's if `own`."""

@@ -26,20 +26,6 @@ if TYPE_CHECKING:
     from vflsec.core.message import Message
     from vflsec.core.visibility import Line
 
-__all__ = [
-    "AGAIN",
-    "AGAIN_ROWS",
-    "OFF",
-    "SPLIT",
-    "Guarantee",
-    "Own",
-    "Policy",
-    "StepCost",
-    "describe_label_claim",
-    "find_no_claim",
-    "read_batch",
-]  # fmt: skip
-
 SPLIT = "the split of the rows, which is stratified by label,"
 """Given in every claim about labels: whoever knows all other labels reads the last off it."""
 AGAIN = "further trainings on these labels and figures that are scored with them"

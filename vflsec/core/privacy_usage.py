@@ -15,17 +15,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-__all__ = [
-    "Batches",
-    "Counter",
-    "Guarded",
-    "Uses",
-    "lend_labels",
-    "mask_silent",
-    "read_uses",
-    "unguard",
-]
-
 
 @dataclass(frozen=True)
 class Batches:

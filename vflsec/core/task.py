@@ -13,8 +13,6 @@ from vflsec.core.view import Schema
 from vflsec.errors import DataError
 from vflsec.label import Classes, Label
 
-__all__ = ["Stack", "Task"]
-
 
 @dataclass(frozen=True)
 class Task:

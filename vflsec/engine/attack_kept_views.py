@@ -21,8 +21,6 @@ from vflsec.specs import CellResult, CellSpec
 from vflsec.storage.store import Store
 from vflsec.storage.view_folder import KeptViews
 
-__all__ = ["attempt"]
-
 
 def attempt(
     folder: Path,

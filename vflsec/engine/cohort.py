@@ -35,8 +35,6 @@ from vflsec.train.device import asks_graphs, pick_device
 from vflsec.train.view_reader import KeptMoment, opened
 from vflsec.train.view_writer import Keep, Keeper
 
-__all__ = ["attack_kept", "run_cohort"]
-
 Seen = Moment | KeptMoment
 
 

@@ -35,8 +35,6 @@ from vflsec.train.demand import Demand
 from vflsec.train.loop import predict
 from vflsec.train.mechanism_counts import collect_uses
 
-__all__ = ["add_untested", "check_planned", "count_planned", "measure_claims", "measure_policies"]
-
 LEAST_CANARIES = 20
 FORMS = ("mean", "first")
 CONFIDENCE = 0.99

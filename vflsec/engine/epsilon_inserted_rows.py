@@ -32,8 +32,6 @@ from vflsec.train.demand import Demand
 from vflsec.train.mechanism_counts import collect_uses
 from vflsec.train.row_gradients import Directions
 
-__all__ = ["fits", "pulls"]
-
 MOST_BYTES = 2 * 10**9
 COPIES = 4  # of the gradients of rows that are held at once
 MOST_BESIDE = 600

@@ -23,19 +23,6 @@ if TYPE_CHECKING:
     from vflsec.measure.control_cache import SharedControls
     from vflsec.train.view_writer import Keep
 
-__all__ = [
-    "Backend",
-    "Done",
-    "Progress",
-    "Tasks",
-    "attack_views",
-    "commit",
-    "default_backend",
-    "do_work",
-    "missing_work",
-    "run_work",
-]  # fmt: skip
-
 Progress = Callable[[str, float], None]
 
 

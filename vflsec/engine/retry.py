@@ -34,8 +34,6 @@ from vflsec.storage.store import Store
 if TYPE_CHECKING:
     from vflsec.train.view_writer import Keep
 
-__all__ = ["Listener", "Shared", "batch_works", "find_replicas", "run_parallel"]
-
 _ROUNDS = 3  # of workers dying without any progress in between
 _PATIENCE = 5.0  # seconds in which nothing ends, after which a pool is asked whether it waits
 

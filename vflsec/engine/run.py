@@ -49,8 +49,6 @@ from vflsec.storage.view_folder import VIEWS, KeptViews, not_kept
 if TYPE_CHECKING:
     from vflsec.train.view_writer import Keep
 
-__all__ = ["Interrupted", "judge", "run_audit"]
-
 FIRST = 10.0
 """Seconds of work before unfinished results are exported the first time."""
 

@@ -15,8 +15,6 @@ from vflsec.runtime.malloc_trim import give_back
 from vflsec.runtime.out_of_memory import out_of_memory
 from vflsec.specs import CellSpec
 
-__all__ = ["in_halves"]
-
 T = TypeVar("T")
 
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from vflsec.config.scenario import Scenario
     from vflsec.data.source import Source
 
-__all__ = ["choose_attacker", "choose_settings", "read_chosen", "settle_plan"]
-
 DEFAULT: Mapping[str, Any] = {"name": "default"}
 
 

@@ -33,8 +33,6 @@ from vflsec.errors import ConfigError
 from vflsec.plugins import registry
 from vflsec.report.attack_families import reads
 
-__all__ = ["Tuned", "tune"]
-
 
 @dataclass(frozen=True)
 class Tuned:

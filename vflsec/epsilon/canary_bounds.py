@@ -37,11 +37,6 @@ from vflsec.core.rng import Streams, generator
 from vflsec.epsilon.one_run_bound import SHARES, Looks, one_run
 from vflsec.runtime.lazy_imports import lean
 
-__all__ = [
-    "LabelWorld", "Measured", "audit", "audit_labels", "audit_rows", "epsilon_from_rates", "judged",
-    "summarised",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Measured:

@@ -14,8 +14,6 @@ from vflsec.audit.intervals import clopper_pearson
 from vflsec.audit.special_functions import binomial_tail
 from vflsec.core import check
 
-__all__ = ["SHARES", "Looks", "one_run", "refuted", "together", "too_often"]
-
 SHARES = (1.0, 0.5, 0.2, 0.1, 0.05)  # of the canaries on which the attacker dares to guess
 Looks = tuple[tuple[int, int], ...]
 """Guesses and right ones at each of `SHARES`; at the first all scored canaries are guessed."""

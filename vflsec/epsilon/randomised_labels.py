@@ -32,8 +32,6 @@ from vflsec.core import check
 from vflsec.epsilon.one_run_bound import SHARES, one_run
 from vflsec.runtime.lazy_imports import lean
 
-__all__ = ["Observed", "centred", "cross_shares", "observe", "stacked"]
-
 FOLDS = 5
 
 

@@ -16,16 +16,6 @@ from vflsec.core.view import View
 from vflsec.errors import ThreatModelError
 from vflsec.nn.replicas import Replicas
 
-__all__ = [
-    "EPOCHS",
-    "by_embedding",
-    "by_epoch",
-    "measure_separation",
-    "messages_of",
-    "misfits",
-    "slopes",
-]  # fmt: skip
-
 EPOCHS = {"mean": ("scaled", "last"), "first": ("first", "first"), "last": ("last", "last")}
 """In which forms gradients and embeddings are replayed, by name of the epochs."""
 BEST = ("mean", "first")

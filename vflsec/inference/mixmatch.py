@@ -38,8 +38,6 @@ from vflsec.nn.graph import without_graph
 from vflsec.nn.loss import log_shares, through
 from vflsec.nn.replicas import Replicas
 
-__all__ = ["MixMatch", "fit_mixmatch", "mix", "sharpen"]
-
 
 @dataclass(frozen=True)
 class MixMatch:

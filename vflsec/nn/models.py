@@ -22,9 +22,6 @@ from vflsec.nn.module_check import rows_of, tried
 from vflsec.nn.replicas import LEAST, PASSING, Replicas, apply, stacked
 from vflsec.plugins.loading import contain, describe_error, find_place, hash_source
 
-__all__ = ["TabularInput", "bottom", "from_path", "mlp", "top_from_path"]
-
-
 KNUTH = 2654435761
 """Multiplier of Fibonacci hashing to 32 bits (Knuth, "The art of computer programming" 3, 6.4)."""
 

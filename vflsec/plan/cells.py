@@ -17,8 +17,6 @@ from vflsec.plugins import registry
 from vflsec.plugins.loading import hash_files, hash_source
 from vflsec.specs import CellSpec, DefenseSpec, digest
 
-__all__ = ["REFERENCES", "Cells", "claimants", "code_of"]
-
 REFERENCES = {"local": "local", "logistic": "pooled_logistic", "boosting": "pooled_boosting"}
 MOST_CELLS = 100_000
 """Trainings of one audit; planning so many takes about a minute."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from vflsec.plan.values import Group, Work
     from vflsec.specs import AttackSpec
 
-__all__ = ["Machine", "Timed", "Tried", "compute_weight", "estimate"]
-
 
 @dataclass(frozen=True)
 class Tried:

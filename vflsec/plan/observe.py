@@ -21,18 +21,6 @@ if TYPE_CHECKING:
     from vflsec.plan.values import DataInfo
     from vflsec.specs import AttackSpec, CellSpec
 
-__all__ = [
-    "Obstacle",
-    "Refusal",
-    "check_divisible",
-    "count_labelled_rows",
-    "drop_column_names",
-    "find_refusal",
-    "warn_of_few_left",
-    "warn_of_few_tested",
-    "warn_of_membership",
-]  # fmt: skip
-
 
 class Obstacle(StrEnum):
     """Why an attack cannot run, as a code."""

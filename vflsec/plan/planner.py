@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from vflsec.core.attack import Attack
     from vflsec.data.source import Source
 
-__all__ = ["Trial", "make_plan"]
-
 Phases = dict[str, tuple[str, ...]]
 """Names of the phases after which attacks are made, by cohort, where they are known."""
 

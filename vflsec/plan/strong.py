@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from vflsec.data.source import Source
     from vflsec.plan.values import DataInfo, Setting
 
-__all__ = ["SEEDS", "STRONG", "WORLDS", "Chosen", "alternatives", "note", "world"]
-
 STRONG = "strong"
 
 WORLDS = 3

@@ -13,8 +13,6 @@ from vflsec.data.load import SPLIT_KEYS
 from vflsec.label import Label, make_label
 from vflsec.specs import AttackSpec, CellSpec
 
-__all__ = ["TUNING", "DataInfo", "Group", "Plan", "Refused", "Setting", "Work", "chunks"]
-
 TUNING = "tuning"
 """Role of the groups whose trainings are on drawn worlds; no result of an audit."""
 

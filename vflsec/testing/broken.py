@@ -29,11 +29,6 @@ from vflsec.epsilon import canary_bounds
 from vflsec.plugins import registry
 from vflsec.train.loop import predict, run_phases
 
-__all__ = [
-    "BrokenClaim", "FlipsAgain", "ForgetsNoise", "HalfFlips", "LongEmbeddings",
-    "NoiseBeforeClipping", "ThirdPaid", "one_row", "registered",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class BrokenClaim(Policy):

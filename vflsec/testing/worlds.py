@@ -20,8 +20,6 @@ from vflsec.label import Classes
 from vflsec.train.loop import run_phases
 from vflsec.train.views import read_initial_states
 
-__all__ = ["SEEDS", "Check", "Trained", "small_stack", "small_task", "train"]
-
 Check = Callable[[str], None]
 SEEDS = (0, 1, 2)
 

@@ -32,8 +32,6 @@ from vflsec.train.mechanism_counts import check_guarantee, collect_uses
 from vflsec.train.mechanism_forecast import take_first_steps
 from vflsec.train.views import build_grants, make_view, read_initial_states
 
-__all__ = ["Moment", "Progress", "Training", "first_step"]
-
 Progress = Callable[[str, float], None]
 _SHOWN = ("epochs.", "kept.", "he.")
 

@@ -14,8 +14,6 @@ from vflsec.core.policy import OFF, Guarantee, Policy, find_no_claim
 from vflsec.core.policy_binding import Binding
 from vflsec.core.privacy_usage import Uses, read_uses
 
-__all__ = ["check_guarantee", "collect_uses"]
-
 _COUPLES = ("columns", "model", "optimizer", "incoming", "link", "relabel")
 _UNLESS_BY_ROW = ("loss", "penalty")
 
