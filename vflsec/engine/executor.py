@@ -131,53 +131,58 @@ def _do_round(
 
     Returns how many pieces workers finished, and whether one was lost.
     """
-    done, lost, died = 0, False, pool.lost if pool is not None else ()
-    local = [w for w in works if pool is None or (w.kept and pool.remote)]
-    shared = [w for w in works if pool is not None and not (w.kept and pool.remote)]
+    if pool is None:
+        _work_here(works, store, here, order, listener)
+        return 0, False
+    local = [w for w in works if w.kept and pool.remote]  # kept views lie on this machine
+    shared = [w for w in works if not (w.kept and pool.remote)]
+    done, lost = 0, False
     try:
-        futures: dict[Future[list[Done]], list[Work]] = {}
-        if pool is not None:  # kept views lie on this machine
-            executor = pool.executor()
-            for turn, of in enumerate(batch_works(shared, pool.workers)):
-                futures[executor.submit(do_order, replace(order, works=of, turn=turn))] = of
-        for work in local:
-            progress = listener.watch(work)
-            found = run_work(work, here, order.device, progress, store.folder, order.keep)
-            _take_in(store, work, found, listener)
-        left = len(futures)
-        for future in _wait_each(futures, pool, listener.note):
-            left -= 1
+        executor, futures = pool.executor(), {}
+        for turn, of in enumerate(batch_works(shared, pool.workers)):
+            futures[executor.submit(do_order, replace(order, works=of, turn=turn))] = of
+        _work_here(local, store, here, order, listener)
+        for left, future in _wait_each(futures, pool, listener.note):
             try:
                 results = future.result()
-            except died:
+            except pool.lost:
                 lost = True
                 continue
             for work, found in zip(futures[future], results, strict=True):
                 _take_in(store, work, found, listener)
                 done += 1
-            if pool is not None and 0 < left < pool.workers:
+            if 0 < left < pool.workers:
                 listener.tell_idle()
-    except died:
+    except pool.lost:
         lost = True
     except BaseException:
-        if pool is not None:
-            pool.stop()
+        pool.stop()
         raise
     return done, lost
 
 
+def _work_here(
+    works: Sequence[Work], store: Store, here: Tasks, order: Order, listener: Listener
+) -> None:
+    for work in works:
+        progress = listener.watch(work)
+        found = run_work(work, here, order.device, progress, store.folder, order.keep)
+        _take_in(store, work, found, listener)
+
+
 def _wait_each(
-    futures: Iterable[Future[list[Done]]], pool: Pool | None, note: Callable[[str], None]
-) -> Iterator[Future[list[Done]]]:
-    """Each when it ends; what they wait for is noted once, and again if it happens again."""
+    futures: Iterable[Future[list[Done]]], pool: Pool, note: Callable[[str], None]
+) -> Iterator[tuple[int, Future[list[Done]]]]:
+    """(how many are left, one that ended); what they wait for is noted once, each time anew."""
     left, said = set(futures), ""
     while left:
         ended, left = wait(left, _PATIENCE, FIRST_COMPLETED)
-        why = "" if ended or pool is None else pool.waits()
+        why = "" if ended else pool.waits()
         if why and why != said:
             note(why)
         said = why
-        yield from ended
+        for i, future in enumerate(ended, 1):
+            yield len(left) + len(ended) - i, future
 
 
 def _take_in(store: Store, work: Work, done: Done, listener: Listener) -> None:
