@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from vflsec.core.attack import OTHER_FORMS
 from vflsec.inference.clustering_points import Points, assign, k_means, points
-from vflsec.plugin import Accumulate, Attack, Guess, View, check, gradient_form, registry
+from vflsec.plugin import Accumulate, Attack, Guess, View, check, registry
 
 ALIASES = ("grad_cluster", "gradient_clustering")
 FAMILY = "Labels by grouping gradients or embeddings"
@@ -53,7 +53,7 @@ class Cluster(Attack):
     on: Literal["gradient", "embedding"] = "gradient"
     names: Literal["size", "known"] = "size"
     metric: Literal["euclid", "cosine"] = "euclid"
-    restarts: int = 8
+    restarts: check.Count = 8
     accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
     any_scale: ClassVar[dict[str, Any]] = {"accumulate": "scaled"}
@@ -62,18 +62,6 @@ class Cluster(Attack):
         {"metric": "cosine"}, {"metric": "cosine", "names": "known"},
         {"on": "embedding"}, {"on": "embedding", "names": "known"},
     )  # fmt: skip
-
-    def __post_init__(self) -> None:
-        check.one_of("cluster.on", self.on, ("gradient", "embedding"))
-        check.one_of("cluster.names", self.names, ("size", "known"))
-        check.one_of("cluster.metric", self.metric, ("euclid", "cosine"))
-        gradient_form("cluster", self.accumulate, self.epoch)
-        check.integer("cluster.restarts", self.restarts)
-
-    @property
-    def form(self) -> str:
-        """In which form the messages are recorded, see :class:`vflsec.core.view.Need`."""
-        return gradient_form("cluster", self.accumulate, self.epoch)
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

@@ -52,7 +52,7 @@ from numpy.typing import NDArray
 from vflsec.inference import row_functions as functions
 from vflsec.inference.exact_tests import differ
 from vflsec.inference.row_functions import FAMILIES, Family, Messages, Visit
-from vflsec.plugin import Attack, Guess, ThreatModelError, View, check, registry
+from vflsec.plugin import Attack, Guess, ThreatModelError, View, registry
 
 ALIASES = ("simple_functions",)
 FAMILY = "Labels from zeros, signs, sizes and visits"
@@ -113,9 +113,6 @@ class Dictionary(Attack):
     labelwise: ClassVar[bool] = True
     silent: ClassVar[bool] = True
     seconds: ClassVar[float] = 0.3
-
-    def __post_init__(self) -> None:
-        check.one_of("dictionary.kind", self.kind, ("gradient", "embedding", "state"))
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

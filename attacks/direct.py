@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Literal
 import torch
 
 from vflsec.inference.label_entry import read
-from vflsec.plugin import Accumulate, Attack, Facts, Guess, View, gradient_form, registry
+from vflsec.plugin import Accumulate, Attack, Facts, Guess, View, registry
 
 ALIASES = ("dli", "direct_label_inference")
 FAMILY = "Labels read off single gradients"
@@ -49,14 +49,6 @@ class Direct(Attack):
     epoch: Literal["first", "last"] = "first"
     labelwise: ClassVar[bool] = True
     world: ClassVar[dict[str, Any]] = {"top": (), "linear_top": False, "aggregation": "sum"}
-
-    def __post_init__(self) -> None:
-        gradient_form("direct", self.accumulate, self.epoch)
-
-    @property
-    def form(self) -> str:
-        """In which form the messages are recorded, see :class:`vflsec.core.view.Need`."""
-        return gradient_form("direct", self.accumulate, self.epoch)
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

@@ -32,7 +32,6 @@ from vflsec.plugin import (
     ThreatModelError,
     View,
     check,
-    gradient_form,
     registry,
 )
 
@@ -55,7 +54,7 @@ class Direction(Attack):
     """
 
     measure: Literal["cosine", "inner"] = "cosine"
-    positives: int = 1
+    positives: check.Count = 1
     negatives: bool = True
     accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
@@ -65,16 +64,6 @@ class Direction(Attack):
         *OTHER_FORMS, {"positives": 5}, {"positives": 5, "accumulate": "scaled"},
         {"measure": "inner"},
     )  # fmt: skip
-
-    def __post_init__(self) -> None:
-        check.one_of("direction.measure", self.measure, ("cosine", "inner"))
-        gradient_form("direction", self.accumulate, self.epoch)
-        check.integer("direction.positives", self.positives)
-
-    @property
-    def form(self) -> str:
-        """In which form the messages are recorded, see :class:`vflsec.core.view.Need`."""
-        return gradient_form("direction", self.accumulate, self.epoch)
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

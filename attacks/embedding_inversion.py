@@ -40,7 +40,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -78,23 +78,12 @@ class EmbeddingInversion(Attack):
     """
 
     on: Literal["embedding", "activation"] = "embedding"
-    variants: tuple[str, ...] = VARIANTS
-    hidden: tuple[int, ...] = (64,)
-    steps: int = 300
-    lr: float = 3e-3
+    variants: Annotated[tuple[str, ...], check.some_of(VARIANTS)] = VARIANTS
+    hidden: tuple[check.Count, ...] = (64,)
+    steps: check.Count = 300
+    lr: check.Positive = 3e-3
     target: ClassVar[str] = "feature"
     seconds: ClassVar[float] = 0.25
-
-    def __post_init__(self) -> None:
-        if not self.variants:
-            raise check.fail("embedding_inversion.variants", "a list of at least one", ())
-        for v in self.variants:
-            check.one_of("embedding_inversion.variants", v, VARIANTS)
-        check.one_of("embedding_inversion.on", self.on, ("embedding", "activation"))
-        for width in self.hidden:
-            check.integer("embedding_inversion.hidden", width)
-        check.integer("embedding_inversion.steps", self.steps)
-        check.positive("embedding_inversion.lr", self.lr)
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from vflsec.inference.gradient_replay import by_embedding
-from vflsec.plugin import Attack, Facts, Guess, ThreatModelError, View, check, registry
+from vflsec.plugin import Attack, Facts, Guess, ThreatModelError, View, registry
 
 ALIASES = ("esa", "equality_solving")
 FAMILY = "Features of another party"
@@ -47,9 +47,6 @@ class EquationSolving(Attack):
     world: ClassVar[dict[str, Any]] = {
         "hidden": (), "top": (), "linear_top": False, "aggregation": "sum",
     }  # fmt: skip
-
-    def __post_init__(self) -> None:
-        check.one_of("equation_solving.equations", self.equations, ("prediction", "embedding"))
 
     def applicable(self, facts: Facts) -> str:
         if facts.top or facts.aggregation == "concat":

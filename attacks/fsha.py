@@ -83,20 +83,12 @@ class Fsha(Attack):
 
     use: Literal["pairs", "critic"] = "pairs"
     labelled: bool = True
-    hidden: tuple[int, ...] = (64, 64)
-    penalty: float = 1.0
-    rounds: int = 3
-    lr: float = 5e-3
+    hidden: tuple[check.Count, ...] = (64, 64)
+    penalty: check.NonNegative = 1.0
+    rounds: check.Count = 3
+    lr: check.Positive = 5e-3
     target: ClassVar[str] = "feature"
     seconds: ClassVar[float] = 0.1
-
-    def __post_init__(self) -> None:
-        check.one_of("fsha.use", self.use, ("pairs", "critic"))
-        for width in self.hidden:
-            check.integer("fsha.hidden", width)
-        check.non_negative("fsha.penalty", self.penalty)
-        check.integer("fsha.rounds", self.rounds)
-        check.positive("fsha.lr", self.lr)
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

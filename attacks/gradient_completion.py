@@ -80,21 +80,14 @@ class GradientCompletion(Attack):
     accumulate: Literal["unit", "scaled", "raw"] = "unit"
     epochs: Literal["each", "mean"] = "each"
     columns: bool = True
-    steps: int = 12
-    epsilon: float = 0.0
+    steps: check.Count = 12
+    epsilon: check.NonNegative = 0.0
     labelwise: ClassVar[bool] = True
     tries: ClassVar[tuple[dict[str, Any], ...]] = (
         {"kind": "head"}, {"kind": "em"}, {"accumulate": "scaled"},
         {"kind": "head", "accumulate": "scaled"},
     )  # fmt: skip
     seconds: ClassVar[float] = 0.15
-
-    def __post_init__(self) -> None:
-        check.one_of("gradient_completion.kind", self.kind, KINDS)
-        check.one_of("gradient_completion.accumulate", self.accumulate, ACCUMULATED)
-        check.one_of("gradient_completion.epochs", self.epochs, ("each", "mean"))
-        check.integer("gradient_completion.steps", self.steps)
-        check.non_negative("gradient_completion.epsilon", self.epsilon)
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

@@ -32,7 +32,6 @@ from vflsec.plugin import (
     ThreatModelError,
     View,
     check,
-    gradient_form,
     registry,
 )
 
@@ -55,7 +54,7 @@ class Hints(Attack):
     """
 
     measure: Literal["projection", "distance"] = "projection"
-    hints: int = 5
+    hints: check.Count = 5
     negatives: bool = True
     accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
@@ -64,16 +63,6 @@ class Hints(Attack):
     tries: ClassVar[tuple[dict[str, Any], ...]] = (
         *OTHER_FORMS, {"measure": "distance"}, {"measure": "distance", "accumulate": "scaled"},
     )  # fmt: skip
-
-    def __post_init__(self) -> None:
-        check.one_of("hints.measure", self.measure, ("projection", "distance"))
-        gradient_form("hints", self.accumulate, self.epoch)
-        check.integer("hints.hints", self.hints)
-
-    @property
-    def form(self) -> str:
-        """In which form the messages are recorded, see :class:`vflsec.core.view.Need`."""
-        return gradient_form("hints", self.accumulate, self.epoch)
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

@@ -53,7 +53,7 @@ from vflsec.inference.batch_relations import leading
 from vflsec.inference.completion import SHRINKAGE, Fit, logistic_by_one, logistic_cv
 from vflsec.inference.ridge_regression import Regression, folds, r_squared, ridge
 from vflsec.nn.group_sums import sums
-from vflsec.plugin import Attack, Guess, Known, Table, ThreatModelError, View, check, registry
+from vflsec.plugin import Attack, Guess, Known, Table, ThreatModelError, View, registry
 from vflsec.specs import QUESTIONS
 
 ALIASES = ("messages",)
@@ -76,9 +76,6 @@ class MessageCompletion(Attack):
     quantities: ClassVar[bool] = True
     questions: ClassVar[tuple[str, ...]] = tuple(QUESTIONS)
     seconds: ClassVar[float] = 0.2
-
-    def __post_init__(self) -> None:
-        check.one_of("message_completion.kind", self.kind, ("gradient", "embedding", "state"))
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

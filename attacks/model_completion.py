@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -79,9 +79,9 @@ class ModelCompletion(Attack):
             each cell more.
     """
 
-    variants: tuple[str, ...] = DEFAULT
-    hidden: int = 32
-    steps: int = 150
+    variants: Annotated[tuple[str, ...], check.some_of(VARIANTS)] = DEFAULT
+    hidden: check.Count = 32
+    steps: check.Count = 150
     mixmatch: dict[str, Any] = field(default_factory=dict)
     part: str = "bottom"
     reassigned: bool = False
@@ -95,12 +95,7 @@ class ModelCompletion(Attack):
     seconds: ClassVar[float] = 0.5
 
     def __post_init__(self) -> None:
-        if not self.variants:
-            raise check.fail("model_completion.variants", "a list of at least one", self.variants)
-        for v in self.variants:
-            check.one_of("model_completion.variants", v, VARIANTS)
-        check.integer("model_completion.hidden", self.hidden)
-        check.integer("model_completion.steps", self.steps)
+        super().__post_init__()
         for key in self.mixmatch:
             check.one_of("model_completion.mixmatch: the key", key, _SETTINGS)
         MixMatch(**self.mixmatch)

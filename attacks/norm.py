@@ -26,7 +26,7 @@ import torch
 
 from vflsec.core.attack import OTHER_FORMS
 from vflsec.inference.score_orientation import orientation, within_groups
-from vflsec.plugin import Accumulate, Attack, Guess, View, gradient_form, registry
+from vflsec.plugin import Accumulate, Attack, Guess, View, registry
 
 ALIASES = ("ns", "norm_score")
 FAMILY = "Labels read off single gradients"
@@ -49,14 +49,6 @@ class Norm(Attack):
     labelwise: ClassVar[bool] = True
     any_scale: ClassVar[dict[str, Any]] = {"accumulate": "scaled"}
     tries: ClassVar[tuple[dict[str, Any], ...]] = OTHER_FORMS
-
-    def __post_init__(self) -> None:
-        gradient_form("norm", self.accumulate, self.epoch)
-
-    @property
-    def form(self) -> str:
-        """In which form the messages are recorded, see :class:`vflsec.core.view.Need`."""
-        return gradient_form("norm", self.accumulate, self.epoch)
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

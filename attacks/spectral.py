@@ -31,7 +31,7 @@ from torch import Tensor
 
 from vflsec.inference.clustering_points import first_direction, lower_cluster, points
 from vflsec.inference.score_orientation import orientation
-from vflsec.plugin import Accumulate, Attack, Guess, View, check, gradient_form, registry
+from vflsec.plugin import Accumulate, Attack, Guess, View, registry
 
 ALIASES = ("pca", "spectral_attack")
 FAMILY = "Labels by grouping gradients or embeddings"
@@ -62,17 +62,6 @@ class Spectral(Attack):
         {"on": "gradient", "accumulate": "scaled"}, {"on": "gradient", "score": "squared"},
         {"on": "gradient", "accumulate": False},
     )  # fmt: skip
-
-    def __post_init__(self) -> None:
-        check.one_of("spectral.on", self.on, ("embedding", "gradient"))
-        check.one_of("spectral.score", self.score, ("signed", "squared"))
-        check.one_of("spectral.orient", self.orient, ("known", "size"))
-        gradient_form("spectral", self.accumulate, self.epoch)
-
-    @property
-    def form(self) -> str:
-        """In which form the messages are recorded, see :class:`vflsec.core.view.Need`."""
-        return gradient_form("spectral", self.accumulate, self.epoch)
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

@@ -49,14 +49,10 @@ class SwapProbe(Attack):
         period: one row in so many is swapped in an epoch; after so many epochs each was once.
     """
 
-    start: int = 1
-    period: int = 5
+    start: check.Count = 1
+    period: check.Count = 5
     needs = frozenset({"gradient:all", "known_rows"})
     world: ClassVar[dict[str, Any]] = {"patience": 0}
-
-    def __post_init__(self) -> None:
-        check.integer("swap_probe.start", self.start)
-        check.integer("swap_probe.period", self.period)
 
     def policy(self) -> Policy:
         return Swap(self.start, self.period)

@@ -60,17 +60,11 @@ class Unsplit(Attack):
     """
 
     epoch: Literal["best", "mean", "first", "last"] = "best"
-    rounds: int = 5
-    steps: int = 100
-    lr: float = 0.03
+    rounds: check.Count = 5
+    steps: check.Count = 100
+    lr: check.Positive = 0.03
     world: ClassVar[dict[str, Any]] = {"top": ()}
     seconds: ClassVar[float] = 1
-
-    def __post_init__(self) -> None:
-        check.one_of("unsplit.epoch", self.epoch, ("best", *EPOCHS))
-        check.integer("unsplit.rounds", self.rounds)
-        check.integer("unsplit.steps", self.steps)
-        check.positive("unsplit.lr", self.lr)
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

@@ -49,7 +49,7 @@ from torch import Tensor
 
 from vflsec.inference import batch_order
 from vflsec.inference.completion import SHRINKAGE, logistic_cv
-from vflsec.plugin import Attack, Guess, Known, Table, View, check, registry
+from vflsec.plugin import Attack, Guess, Known, Table, View, registry
 from vflsec.specs import QUESTIONS
 
 ALIASES = ("metadata", "exact_zeros")
@@ -88,9 +88,6 @@ class ZeroPattern(Attack):
     world: ClassVar[dict[str, Any]] = {
         "top": (), "linear_top": False, "aggregation": "sum", "lr": 0.05, "patience": 0,
     }  # fmt: skip
-
-    def __post_init__(self) -> None:
-        check.one_of("zero_pattern.kind", self.kind, ("gradient", "embedding"))
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

@@ -65,16 +65,11 @@ class DPSGD(Policy):
             every batch is drawn as a Poisson sample.
     """
 
-    clip_norm: float = 1.0
-    delta: float = 1e-5
+    clip_norm: check.Positive = 1.0
+    delta: check.OpenUnit = 1e-5
     accountant: Literal["shuffled", "prv", "rdp"] = "shuffled"
     quantities: ClassVar[bool] = True
     strengths: ClassVar[str] = "noise multiplier: noise standard deviation / clipping length"
-
-    def __post_init__(self) -> None:
-        check.positive("dpsgd.clip_norm", self.clip_norm)
-        accountants.check_delta("dpsgd.delta", self.delta)
-        check.one_of("dpsgd.accountant", self.accountant, ("shuffled", "prv", "rdp"))
 
     counted = "gradients"
 

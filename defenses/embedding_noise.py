@@ -52,10 +52,10 @@ class EmbeddingNoise(Policy):
         predictions: releases of a training row after training that the guarantee should cover.
     """
 
-    clip_norm: float = 1.0
+    clip_norm: check.Positive = 1.0
     distribution: Literal["gaussian", "laplace"] = "gaussian"
-    delta: float = 1e-5
-    predictions: int = 0
+    delta: check.OpenUnit = 1e-5
+    predictions: check.Whole = 0
     quantities: ClassVar[bool] = True
     strengths: ClassVar[str] = (
         "noise standard deviation (Gaussian) or scale (Laplace) / clipping length"
@@ -65,12 +65,6 @@ class EmbeddingNoise(Policy):
     counted = "outgoing"
     by_row = True
     owner = "passive"
-
-    def __post_init__(self) -> None:
-        check.positive("embedding_noise.clip_norm", self.clip_norm)
-        check.one_of("embedding_noise.distribution", self.distribution, ("gaussian", "laplace"))
-        accountants.check_delta("embedding_noise.delta", self.delta)
-        check.integer("embedding_noise.predictions", self.predictions, low=0)
 
     def outgoing(self, message: Message, own: Own) -> Tensor:
         z = read_batch(self, message)  # (R, b, m)

@@ -54,6 +54,7 @@ class GradPerturb(Policy):
     counted = "loss"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if check.non_negative("gradperturb.delta", self.delta) != 0:
             accountants.check_delta("gradperturb.delta", self.delta)
 

@@ -58,13 +58,12 @@ class HeGradient(Policy):
     degree: int = 8192
     bits: tuple[int, ...] = (60, 50, 50, 58)
     scale_bits: int = 50
-    threads: int = 1
+    threads: check.Count = 1
     strengths: ClassVar[str] = ""
     owner: ClassVar[str] = "passive"  # type: ignore[misc]
 
     def __post_init__(self) -> None:
-        check.one_of("he_gradient.mode", self.mode, ("real", "emulated", "clear"))
-        check.integer("he_gradient.threads", self.threads)
+        super().__post_init__()
         from vflsec.he.ckks import Parameters
         from vflsec.he.flood import check_answers
 

@@ -71,13 +71,10 @@ class LearnedPrior(Policy):
         share: of epsilon that may buy the prior, in (0, 1).
     """
 
-    share: float = 0.1
+    share: check.OpenUnit = 0.1
     strengths: ClassVar[str] = "1 / epsilon (0 = off)"
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
     counted = "labels"
-
-    def __post_init__(self) -> None:
-        check.in_unit("learned_prior.share", self.share, low_open=True, high_open=True)
 
     def labels(self, y: Tensor, own: Own) -> Tensor:
         """Class shares (R, n, C); zeros where the label is unknown."""

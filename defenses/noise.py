@@ -55,8 +55,8 @@ class Noise(Policy):
     """
 
     distribution: Literal["laplace", "gaussian"] = "laplace"
-    clip: float = 0.0
-    delta: float = 1e-5
+    clip: check.NonNegative = 0.0
+    delta: check.OpenUnit = 1e-5
     quantities: ClassVar[bool] = True
     strengths: ClassVar[str] = (
         "noise scale: absolute, or in units of the clipping length if clipped"
@@ -64,11 +64,6 @@ class Noise(Policy):
     covers = frozenset({"gradient"})
     counted = "outgoing"
     by_row = True
-
-    def __post_init__(self) -> None:
-        check.one_of("noise.distribution", self.distribution, ("laplace", "gaussian"))
-        check.non_negative("noise.clip", self.clip)
-        accountants.check_delta("noise.delta", self.delta)
 
     def outgoing(self, message: Message, own: Own) -> Tensor:
         g = read_batch(self, message)  # (R, b, m)

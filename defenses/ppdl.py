@@ -49,21 +49,15 @@ class PPDL(Policy):
         sensitivity: how far one entry may move, same units; 0 = 2 limit. The published code has 1.
     """
 
-    share: float = 0.1
-    limit: float = 1e-3
-    threshold: float = 1e-4
-    sensitivity: float = 0.0
+    share: check.AboveZero = 0.1
+    limit: check.Positive = 1e-3
+    threshold: check.NonNegative = 1e-4
+    sensitivity: check.NonNegative = 0.0
     quantities: ClassVar[bool] = True
     strengths: ClassVar[str] = "1 / epsilon of one message (0 = off)"
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
     covers = frozenset({"gradient"})
     counted = "outgoing"
-
-    def __post_init__(self) -> None:
-        check.in_unit("ppdl.share", self.share, low_open=True)
-        check.positive("ppdl.limit", self.limit)
-        check.non_negative("ppdl.threshold", self.threshold)
-        check.non_negative("ppdl.sensitivity", self.sensitivity)
 
     def scales(self, numbers: int, epsilon: float) -> tuple[float, float, float]:
         """Laplace scales of threshold, query and answer for a batch of so many numbers."""

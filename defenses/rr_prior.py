@@ -42,16 +42,14 @@ class RRPrior(Policy):
         share: of epsilon that buys the prior, in (0, 1); not used with a given one.
     """
 
-    prior: tuple[float, ...] = ()
-    share: float = 0.1
+    prior: tuple[check.Unit, ...] = ()
+    share: check.OpenUnit = 0.1
     strengths: ClassVar[str] = "1 / epsilon (0 = off)"
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
     counted = "labels"
 
     def __post_init__(self) -> None:
-        check.in_unit("rr_prior.share", self.share, low_open=True, high_open=True)
-        for share in self.prior:
-            check.in_unit("rr_prior.prior: each share", share)
+        super().__post_init__()
         if self.prior and abs(sum(self.prior) - 1) > 1e-6:
             raise check.fail("rr_prior.prior", "shares that sum to 1", self.prior)
 

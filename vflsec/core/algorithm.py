@@ -42,6 +42,9 @@ class Algorithm:
     label_holder: ClassVar[bool] = False
     world: ClassVar[dict[str, Any]] = {}
 
+    def __post_init__(self) -> None:
+        check.fields(self)
+
     def check_label(self, classes: int) -> None:
         """Refuse a quantity (1 class) and several labels (0) where it can only learn classes.
 

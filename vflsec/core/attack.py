@@ -107,6 +107,14 @@ class Attack:
     of_data: ClassVar[tuple[str, ...]] = ()
     seconds: ClassVar[float] = 0.01
 
+    def __post_init__(self) -> None:
+        check.fields(self)
+
+    @property
+    def form(self) -> str:
+        """In which form gradients are recorded, for an attack with `accumulate` and `epoch`."""
+        return gradient_form(self.name, self.accumulate, self.epoch)  # type: ignore[attr-defined]
+
     @classmethod
     def each_label(cls, labels: Sequence[str], classes: int = 0) -> Sequence[str]:
         """Which of several labels it is made on, one after another; '' where they are not told.

@@ -274,6 +274,9 @@ class Policy:
     quantities: ClassVar[bool] = False
     reveals: frozenset[str] = frozenset()
 
+    def __post_init__(self) -> None:
+        check.fields(self)
+
     def columns(self, x: Tensor, own: Own) -> Tensor:
         """Own input rows (R, b, ...) before the bottom model."""
         return x
