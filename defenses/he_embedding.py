@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vflsec.core.policy import StepCost
 from vflsec.errors import ConfigError
-from vflsec.plugin import Guarantee, Own, Policy, check, registry
+from vflsec.plugin import Guarantee, Own, Policy, RunFacts, check, registry
 
 if TYPE_CHECKING:
     from vflsec.core.link import Link
@@ -159,7 +159,7 @@ class HeEmbedding(Policy):
             )
         return hides, f"the active party z, which a decoder may invert, and {leaves}"
 
-    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+    def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         if self.mode == "clear":
             return Guarantee(covers="None: embeddings cross in the clear, for comparison.")
         hidden = (

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vflsec.core.policy import StepCost
-from vflsec.plugin import Guarantee, Own, Policy, check, registry
+from vflsec.plugin import Guarantee, Own, Policy, RunFacts, check, registry
 
 if TYPE_CHECKING:
     from vflsec.core.link import Link
@@ -128,7 +128,7 @@ class HeGradient(Policy):
             f"small beside its model, and {own}",
         )
 
-    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+    def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         if self.mode == "clear":
             return Guarantee(covers="None: gradients cross in the clear, for comparison.")
         label = (

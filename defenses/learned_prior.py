@@ -43,7 +43,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -52,7 +52,7 @@ from vflsec.core import accountants
 from vflsec.defenses.alibi import one_hot
 from vflsec.defenses.label_dp import keep_probability, released
 from vflsec.defenses.rr_prior import draw
-from vflsec.plugin import Guarantee, Own, Policy, PolicyError, check, registry
+from vflsec.plugin import Guarantee, Own, Policy, PolicyError, RunFacts, check, registry
 
 ALIASES = ("private_prior",)
 
@@ -107,7 +107,7 @@ class LearnedPrior(Policy):
             out[r] = torch.where(known.unsqueeze(1), mixed, 0.0)
         return own.choose(out, hot).to(y.device, own.rng.dtype)
 
-    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+    def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         return released(
             strength, facts,
             "a noisy sum of bounded rows and randomised response, added up",

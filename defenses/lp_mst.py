@@ -25,14 +25,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
 from vflsec.defenses.label_dp import released
 from vflsec.defenses.rr_prior import draw, matrix
-from vflsec.plugin import Guarantee, Own, Policy, PolicyError, check, registry
+from vflsec.plugin import Guarantee, Own, Policy, PolicyError, RunFacts, check, registry
 
 ALIASES = ("lp_2st", "lp2st", "lpmst")
 
@@ -112,7 +112,7 @@ class LPMST(Policy):
         own.memory["released"] = answers
         return out
 
-    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+    def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         return released(
             strength, facts,
             "closed form of randomised response with prior, parallel composition",

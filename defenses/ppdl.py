@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -33,8 +33,7 @@ from torch import Tensor
 
 from vflsec.core import accountants
 from vflsec.core.policy import AGAIN, OFF, describe_label_claim, find_no_claim, read_batch
-from vflsec.core.privacy_usage import read_uses
-from vflsec.plugin import Guarantee, Message, Own, Policy, check, registry
+from vflsec.plugin import Guarantee, Message, Own, Policy, RunFacts, check, registry
 
 
 @registry.defense
@@ -96,12 +95,12 @@ class PPDL(Policy):
             out[r, visited[chosen]] = (sent[chosen] / message.scale).to(g.dtype)
         return own.choose(out.reshape(message.tensor.shape), message.tensor)
 
-    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+    def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         if strength <= 0:
             return OFF
         if self.sensitivity and self.sensitivity < 2 * self.limit:
             return Guarantee(reason="the sensitivity is less than twice the clipping limit")
-        uses = read_uses(facts)
+        uses = facts.uses
         none = find_no_claim(uses, "outgoing", 1 / strength)
         if none is not None:
             return none

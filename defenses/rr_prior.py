@@ -20,14 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from vflsec.core import accountants
 from vflsec.defenses.label_dp import released
-from vflsec.plugin import Guarantee, Own, Policy, PolicyError, check, registry
+from vflsec.plugin import Guarantee, Own, Policy, PolicyError, RunFacts, check, registry
 
 ALIASES = ("rrwithprior", "rr_with_prior")
 
@@ -100,7 +100,7 @@ class RRPrior(Policy):
         noisy = accountants.round_to_grid(counts.cpu(), noise.cpu(), scale).clamp_min(1.0)
         return noisy / noisy.sum(1, keepdim=True)
 
-    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+    def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         return released(
             strength, facts, "closed form of randomised response with prior",
             given=(

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from vflsec.core.message import Message
     from vflsec.core.needs import Need
     from vflsec.core.policy import Guarantee, Own, Policy
+    from vflsec.core.privacy_usage import RunFacts
     from vflsec.core.rng import as_global, numpy_generator
     from vflsec.core.view import Facts, Known, Table, View
     from vflsec.data.source import PartyData, Source
@@ -49,8 +50,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Accumulate", "Algorithm", "Attack", "Facts", "Guarantee", "Guess", "Known", "Message", "Need",
-    "Own", "PartyData", "Policy", "PolicyError", "Source", "Table", "ThreatModelError", "View",
-    "as_global", "check", "gradient_form", "numpy_generator", "registry",
+    "Own", "PartyData", "Policy", "PolicyError", "RunFacts", "Source", "Table", "ThreatModelError",
+    "View", "as_global", "check", "gradient_form", "numpy_generator", "registry",
 ]  # fmt: skip
 
 _MODULES = {"check": "vflsec.core.check", "registry": "vflsec.plugins.registry"}
@@ -68,6 +69,7 @@ _HOME = {
     "PartyData": "vflsec.data.source",
     "Policy": "vflsec.core.policy",
     "PolicyError": "vflsec.errors",
+    "RunFacts": "vflsec.core.privacy_usage",
     "Source": "vflsec.data.source",
     "Table": "vflsec.core.view",
     "ThreatModelError": "vflsec.errors",

@@ -44,7 +44,7 @@ def fits(training: Training, policy: Policy) -> bool:
     task = training.stack.first
     rows = len(task.sets["labelled"])
     if not policy.poisson:
-        rows = min(rows, int(training.facts.get("batch_size", rows)))
+        rows = min(rows, training.facts.batch_size or rows)
     size = 0
     for party in training.fed.parties.values():
         numbers = sum(p.numel() * p.element_size() for p in party.parameters())

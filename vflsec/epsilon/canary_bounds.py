@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ from vflsec.audit.rounding import both
 from vflsec.core import check
 from vflsec.core.message import Message
 from vflsec.core.policy import Own, Policy
-from vflsec.core.privacy_usage import Uses
+from vflsec.core.privacy_usage import RunFacts, Uses
 from vflsec.core.rng import Streams, generator
 from vflsec.epsilon.one_run_bound import SHARES, Looks, one_run
 from vflsec.runtime.lazy_imports import lean
@@ -187,7 +187,7 @@ def judged(
     )
 
 
-def _own(policy: Policy, strength: float, seed: int, classes: int, facts: dict[str, Any]) -> Own:
+def _own(policy: Policy, strength: float, seed: int, classes: int, facts: RunFacts) -> Own:
     return Own(
         party="active",
         strength=torch.tensor([strength], dtype=torch.float64),
@@ -242,7 +242,7 @@ def audit_labels(
     check.integer("canary: canaries", canaries, low=20)
     classes, candidates, prior = labels or LabelWorld()
     counted = epochs if policy.counted == "loss" else 1
-    facts: dict[str, Any] = {"classes": classes, "uses": Uses(counted=counted)}
+    facts = RunFacts(classes, uses=Uses(counted=counted))
     own = _own(policy, strength, seed, classes, facts)
     if prior is not None:
         own.prior = torch.tensor([list(prior)], dtype=torch.float64)
@@ -286,7 +286,7 @@ def audit_rows(
     to compare with; the policy's own for so many `epochs` if None. With a `rate` below 1 every
     release is one of a Poisson sample of the canaries, as the policy is told.
     """
-    facts: dict[str, Any] = {"classes": 2, "uses": Uses(counted=epochs)}
+    facts = RunFacts(uses=Uses(counted=epochs))
     own = _own(policy, strength, seed, 2, facts)
     made = policy.guarantee(strength, facts)
     coins = (torch.rand(canaries, generator=generator(seed, "canary", "coins")) < 0.5).long()

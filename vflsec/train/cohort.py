@@ -16,6 +16,7 @@ from vflsec.core.channel import Recorder, Tap
 from vflsec.core.federation import Federation, Phase
 from vflsec.core.message import Message
 from vflsec.core.policy import Guarantee, Policy
+from vflsec.core.privacy_usage import RunFacts
 from vflsec.core.rng import Globals, generator
 from vflsec.core.task import Stack, Task
 from vflsec.core.view import Table, View
@@ -197,19 +198,13 @@ class Training:
         return {c.seed: self.task(self.seeds.index(c.seed)) for c in cells}
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> RunFacts:
         """Public facts for policies and accountants."""
-        task = self.stack.first
-        facts: dict[str, Any] = {
-            k: v for k, v in self.cells[0].params.items() if isinstance(v, int | float | str)
-        }
-        facts |= {"labelled": len(task.sets["labelled"]), "classes": task.classes}
-        facts["dtype"] = self.cells[0].dtype
-        facts["weights"] = files_of(self.cells[0].params)
-        for name in ("epochs", "batch_size", "local_updates"):
-            if hasattr(self.algorithm, name):
-                facts.setdefault(name, getattr(self.algorithm, name))
-        return facts
+        task, first = self.stack.first, self.cells[0]
+        return RunFacts(
+            task.classes, len(task.sets["labelled"]), getattr(self.algorithm, "epochs", 0),
+            getattr(self.algorithm, "batch_size", 0), first.dtype, tuple(files_of(first.params)),
+        )  # fmt: skip
 
     def ledger(self, r: int) -> list[LedgerRow]:
         """What crossed in replica `r`."""
@@ -240,9 +235,8 @@ class Training:
 
     def guarantee(self, policy: Policy, strength: float, r: int) -> Guarantee:
         """What one of the defenses promises in replica `r`, by what was counted there."""
-        return check_guarantee(
-            policy, strength, {**self.facts, "uses": collect_uses(self.fed, policy, r)}
-        )
+        facts = replace(self.facts, uses=collect_uses(self.fed, policy, r))
+        return check_guarantee(policy, strength, facts)
 
     def rehearse(
         self, timed: list[tuple[int, float]] | None = None
@@ -266,7 +260,8 @@ class Training:
                 seen = collect_uses(self.fed, policy, 0)
                 peers = {p: found and (found[0], uses) for p, found in seen.peers.items()}
                 uses = replace(uses, past=seen.past, peers=peers)
-                made = check_guarantee(policy, spec.strength or 0.0, {**self.facts, "uses": uses})
+                facts = replace(self.facts, uses=uses)
+                made = check_guarantee(policy, spec.strength or 0.0, facts)
                 out.append((name, made))
         return phases, out
 
