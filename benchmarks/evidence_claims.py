@@ -25,8 +25,8 @@ from scipy import stats
 
 from vflsec.core.policy import Policy
 from vflsec.engine.cohort import run_cohort
-from vflsec.engine.epsilon_claims import CONFIDENCE
 from vflsec.epsilon.canary_bounds import Measured
+from vflsec.epsilon.measured_claims import CONFIDENCE
 from vflsec.errors import VflsecError
 from vflsec.plugins import registry
 from vflsec.specs import CellResult, CellSpec, DefenseSpec

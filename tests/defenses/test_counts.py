@@ -258,7 +258,7 @@ def test_the_plan_predicts_what_the_run_counts(algorithm: str, defense: str) -> 
 
 
 def test_a_count_beyond_the_plan_withdraws_the_claim() -> None:
-    from vflsec.engine.epsilon_claims import check_planned
+    from vflsec.epsilon.measured_claims import check_planned
 
     row = {"defense": "noise", **Guarantee("label", 2.0, releases=7, reason="").fields()}
     (kept,) = check_planned([row], {"noise": 7})

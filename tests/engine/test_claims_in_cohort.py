@@ -14,6 +14,7 @@ from vflsec.defenses.embedding_noise import EmbeddingNoise
 from vflsec.defenses.label_dp import LabelDP
 from vflsec.defenses.learned_prior import LearnedPrior
 from vflsec.engine.cohort import run_cohort
+from vflsec.epsilon.canaries import plant_inserted, plant_labels, plant_rows
 from vflsec.label import Quantity
 from vflsec.plugins import registry
 from vflsec.specs import CellSpec, DefenseSpec
@@ -27,7 +28,6 @@ from vflsec.testing.broken import (
     ThirdPaid,
     registered,
 )
-from vflsec.train.canaries import plant_inserted, plant_labels, plant_rows
 
 SEEDS = 20
 

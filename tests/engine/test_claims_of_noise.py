@@ -21,9 +21,9 @@ from vflsec.defenses.noise import Noise
 from vflsec.engine.cohort import run_cohort
 from vflsec.engine.run import run_audit
 from vflsec.epsilon import one_run_bound as coins
+from vflsec.epsilon.canaries import CoinDifference, Planted
 from vflsec.specs import CellSpec, DefenseSpec
 from vflsec.testing import small_task
-from vflsec.train.canaries import CoinDifference, Planted
 from vflsec.train.mechanism_counts import check_guarantee
 
 GAUSSIAN: dict[str, Any] = {"clip": 0.05, "distribution": "gaussian"}

@@ -34,7 +34,7 @@ from vflsec.core.message import Message
 from vflsec.core.policy import Own, Policy
 from vflsec.core.privacy_usage import RunFacts, Uses
 from vflsec.core.rng import Streams, generator
-from vflsec.epsilon.one_run_bound import SHARES, Looks, one_run
+from vflsec.epsilon.one_run_bound import Looks, best_bound
 from vflsec.runtime.lazy_imports import lean
 
 
@@ -172,19 +172,8 @@ def judged(
     other arguments these are. Nothing of it may have been learned from these coins.
     """
     lead, y = score.double().cpu().numpy(), coins.cpu().numpy()
-    order = np.argsort(-np.abs(lead), kind="stable")
-    correct = (lead > 0).astype(int) == y
-    each = 1 - (1 - confidence) / len(SHARES)
-    best, looks = (-1.0, 0, 0), []
-    for share in SHARES:
-        r = max(1, round(share * len(lead)))
-        v = int(correct[order[:r]].sum())
-        looks.append((r, v))
-        bound = one_run(r, v, delta=delta, canaries=len(lead), confidence=each)
-        best = max(best, (bound, r, v))
-    return Measured(
-        best[0], best[1], best[2], len(y), confidence, claimed, delta, looks=tuple(looks)
-    )
+    bound, guesses, right, looks = best_bound(lead, (lead > 0) == (y == 1), delta, confidence)
+    return Measured(bound, guesses, right, len(y), confidence, claimed, delta, looks)
 
 
 def _own(policy: Policy, strength: float, seed: int, classes: int, facts: RunFacts) -> Own:

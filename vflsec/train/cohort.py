@@ -16,10 +16,10 @@ from vflsec.core.channel import Recorder, Tap
 from vflsec.core.federation import Federation, Phase
 from vflsec.core.message import Message
 from vflsec.core.policy import Guarantee, Policy
-from vflsec.core.privacy_usage import RunFacts
+from vflsec.core.privacy_usage import RunFacts, Uses
 from vflsec.core.rng import Globals, generator
 from vflsec.core.task import Stack, Task
-from vflsec.core.view import Table, View
+from vflsec.core.view import Need, Table, View
 from vflsec.errors import PolicyError, ThreatModelError
 from vflsec.nn.reduced_precision import products_of, stored
 from vflsec.nn.replicas import LEAST, Replicas
@@ -197,6 +197,29 @@ class Training:
         """The tasks of the seeds of some cells, of which it has replicas."""
         return {c.seed: self.task(self.seeds.index(c.seed)) for c in cells}
 
+    def twin(
+        self, cells: Sequence[CellSpec], tasks: Mapping[int, Task],
+        spies: Mapping[tuple[str, ...], tuple[Need, ...]],
+    ) -> Training:  # fmt: skip
+        """Cells of the cohort on other tasks: with its active attackers, and recorded for spies."""
+        acting = [d for d in self.demands if d.policy is not None]
+        seen = [Demand(who, needs) for who, needs in spies.items()]
+        return Training(cells, [*acting, *seen], tasks, self.device)
+
+    def strengths(self, i: int) -> list[float]:
+        """Of the cells' defense number `i`, by replica."""
+        return [cell.defenses[i].strength or 0.0 for cell in self.cells]
+
+    def uses(self, policy: Policy, r: int) -> Uses:
+        """What was counted of a defense in replica `r`."""
+        return collect_uses(self.fed, policy, r)
+
+    @torch.no_grad()
+    def answers(self, rows: Tensor) -> Tensor:
+        """The trained systems' log shares (R, m, C) for sample ids (R, m); else their answers."""
+        logits = predict(self.algorithm, self.fed, rows.to(self.device))
+        return self.stack.first.label.form_scores(logits.double()).cpu()
+
     @property
     def facts(self) -> RunFacts:
         """Public facts for policies and accountants."""
@@ -220,7 +243,7 @@ class Training:
         for spec, policy in zip(self.cells[r].defenses, self.defenses, strict=True):
             row: dict[str, Any] = {"defense": spec.name, "strength": spec.strength}
             if policy.counted and spec.strength:
-                row["called"] = collect_uses(self.fed, policy, r).most > 0
+                row["called"] = self.uses(policy, r).most > 0
             row |= self.guarantee(policy, spec.strength or 0.0, r).fields()
             if spec.strength and not self._acted(policy):
                 why = f"None of its hooks did anything under {self.algorithm.name}."
@@ -235,7 +258,7 @@ class Training:
 
     def guarantee(self, policy: Policy, strength: float, r: int) -> Guarantee:
         """What one of the defenses promises in replica `r`, by what was counted there."""
-        facts = replace(self.facts, uses=collect_uses(self.fed, policy, r))
+        facts = replace(self.facts, uses=self.uses(policy, r))
         return check_guarantee(policy, strength, facts)
 
     def rehearse(
@@ -257,7 +280,7 @@ class Training:
         ):
             uses = predicted(policy) if policy.counted and spec.strength else None
             if uses is not None:
-                seen = collect_uses(self.fed, policy, 0)
+                seen = self.uses(policy, 0)
                 peers = {p: found and (found[0], uses) for p, found in seen.peers.items()}
                 uses = replace(uses, past=seen.past, peers=peers)
                 facts = replace(self.facts, uses=uses)
@@ -431,6 +454,21 @@ def first_step(
     """
     training = Training([cell] * LEAST, (), {cell.seed: task}, torch.device("cpu"))
     return training.rehearse(timed)
+
+
+def count_planned(cells: Sequence[CellSpec], tasks: Mapping[int, Task]) -> dict[str, int]:
+    """How many uses of a row each defense will compose over at most, by the phases' plans.
+
+    Defenses for which nothing can be predicted are left out.
+    """
+    for cell in cells:
+        policies = [registry.defenses.create(d.name, d.params) for d in cell.defenses]
+        if any(p.counted for p in policies) and all(d.strength for d in cell.defenses):
+            if any(p.step_cost(64, 2, cell.params).spent > 0 for p in policies):
+                return {}
+            promised = first_step(cell, tasks[cell.seed])[1]
+            return {name: made.releases for name, made in promised}
+    return {}
 
 
 def reassigned_task(task: Task, seed: int) -> Task:
