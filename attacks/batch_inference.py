@@ -38,7 +38,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -77,7 +77,7 @@ class BatchInference(Attack):
     lr: check.Positive = 0.05
     starts: check.Count = 8
     needs = frozenset({"parameter_gradient:spread"})
-    world: ClassVar[dict[str, Any]] = {"top": (), "linear_top": False, "aggregation": "sum"}
+    world = {"top": (), "linear_top": False, "aggregation": "sum"}
     seconds: ClassVar[float] = 1.2
 
     def applicable(self, facts: Facts) -> str:

@@ -21,7 +21,7 @@ gradients themselves); k-means++: Arthur and Vassilvitskii, SODA 2007.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -56,8 +56,8 @@ class Cluster(Attack):
     restarts: check.Count = 8
     accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
-    any_scale: ClassVar[dict[str, Any]] = {"accumulate": "scaled"}
-    tries: ClassVar[tuple[dict[str, Any], ...]] = (
+    any_scale = {"accumulate": "scaled"}
+    tries = (
         *OTHER_FORMS, {"names": "known"}, {"names": "known", "accumulate": "scaled"},
         {"metric": "cosine"}, {"metric": "cosine", "names": "known"},
         {"on": "embedding"}, {"on": "embedding", "names": "known"},

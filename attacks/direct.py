@@ -23,7 +23,7 @@ federated learning", USENIX Security 2022, section 5.3.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 
@@ -48,7 +48,7 @@ class Direct(Attack):
     accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
     labelwise: ClassVar[bool] = True
-    world: ClassVar[dict[str, Any]] = {"top": (), "linear_top": False, "aggregation": "sum"}
+    world = {"top": (), "linear_top": False, "aggregation": "sum"}
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

@@ -19,7 +19,7 @@ arXiv:2102.08504, section 3 (cosine) and appendix (inner product, several hints)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import nn
@@ -60,7 +60,7 @@ class Direction(Attack):
     epoch: Literal["first", "last"] = "first"
     binary_only: ClassVar[bool] = True
     labelwise: ClassVar[bool] = True
-    tries: ClassVar[tuple[dict[str, Any], ...]] = (
+    tries = (
         *OTHER_FORMS, {"positives": 5}, {"positives": 5, "accumulate": "scaled"},
         {"measure": "inner"},
     )  # fmt: skip

@@ -40,7 +40,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -56,7 +56,7 @@ from vflsec.inference.ridge_regression import (
     ridges,
 )
 from vflsec.plugin import Attack, Guess, View, check, registry
-from vflsec.specs import NAMED
+from vflsec.specs import NAMED, Plain
 
 ALIASES = ("decoder", "inversion", "model_inversion")
 FAMILY = "Features of another party"
@@ -155,7 +155,7 @@ class EmbeddingInversion(Attack):
         of = view.aux_columns
         fits = of_columns(fits, columns, of)
         found, names = best_of(fits, columns, of)
-        notes: dict[str, Any] = {
+        notes: dict[str, Plain] = {
             "variant": max(names, key=names.count),
             "victim": "+".join(view.victims),
             "cv": {

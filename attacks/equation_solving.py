@@ -20,7 +20,7 @@ learning", ICDE 2021, arXiv:2010.10152, section IV-A.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -44,7 +44,7 @@ class EquationSolving(Attack):
     equations: Literal["prediction", "embedding"] = "prediction"
     needs = frozenset({"embedding:last+", "peer_model"})
     target: ClassVar[str] = "feature"
-    world: ClassVar[dict[str, Any]] = {
+    world = {
         "hidden": (), "top": (), "linear_top": False, "aggregation": "sum",
     }  # fmt: skip
 

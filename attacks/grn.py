@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -60,7 +60,7 @@ class Grn(Attack):
     lr: check.Positive = 1e-4
     needs = frozenset({"embedding:last+", "peer_model"})
     target: ClassVar[str] = "feature"
-    quick: ClassVar[dict[str, Any]] = {
+    quick = {
         "hidden": (64, 64), "epochs": 20, "batch": 128, "lr": 3e-3,
     }  # fmt: skip
     seconds: ClassVar[float] = 7.0

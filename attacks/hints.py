@@ -19,7 +19,7 @@ arXiv:2102.08504, appendix (k-hint attacks).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 
@@ -60,7 +60,7 @@ class Hints(Attack):
     epoch: Literal["first", "last"] = "first"
     binary_only: ClassVar[bool] = True
     labelwise: ClassVar[bool] = True
-    tries: ClassVar[tuple[dict[str, Any], ...]] = (
+    tries = (
         *OTHER_FORMS, {"measure": "distance"}, {"measure": "distance", "accumulate": "scaled"},
     )  # fmt: skip
 

@@ -37,7 +37,7 @@ confidence: Salem, Zhang, Humbert, Berrang, Fritz, Backes, "ML-Leaks", NDSS 2019
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -64,7 +64,7 @@ class Membership(Attack):
     queries: Annotated[int, check.at_least(10)] = 1000
     needs = frozenset({"prediction:last"})
     target: ClassVar[str] = "membership"
-    world: ClassVar[dict[str, Any]] = {"returns_predictions": True}
+    world = {"returns_predictions": True}
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -41,7 +41,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -71,7 +71,7 @@ class MessageCompletion(Attack):
     """
 
     kind: Literal["gradient", "embedding", "state"] = "gradient"
-    other_kinds: ClassVar[tuple[dict[str, Any], ...]] = ({"kind": "embedding"}, {"kind": "state"})
+    other_kinds = ({"kind": "embedding"}, {"kind": "state"})
     labelwise: ClassVar[bool] = True
     quantities: ClassVar[bool] = True
     questions: ClassVar[tuple[str, ...]] = tuple(QUESTIONS)

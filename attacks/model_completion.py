@@ -51,6 +51,7 @@ from vflsec.inference.inference_heads import HeadSettings, Standardise, fit_netw
 from vflsec.inference.mixmatch import MixMatch, fit_mixmatch
 from vflsec.nn.rows import in_pieces
 from vflsec.plugin import Attack, Guess, ThreatModelError, View, check, registry
+from vflsec.specs import Plain
 
 ALIASES = ("pmc", "passive_model_completion")
 FAMILY = "Labels by completing the own model"
@@ -87,9 +88,9 @@ class ModelCompletion(Attack):
     reassigned: bool = False
     needs = frozenset({"model", "known_rows"})
     splits: ClassVar[tuple[str, ...]] = ("train", "test")
-    quick: ClassVar[dict[str, Any]] = {"steps": 60}
+    quick = {"steps": 60}
     labelwise: ClassVar[bool] = True
-    tries: ClassVar[tuple[dict[str, Any], ...]] = (
+    tries = (
         {"variants": ["logistic"]}, {"variants": ["finetune"]}, {"variants": ["finetune_mlp"]},
     )  # fmt: skip
     seconds: ClassVar[float] = 0.5
@@ -150,7 +151,7 @@ class ModelCompletion(Attack):
         return fit_networks(variant, ground.models, problem, rngs, settings, ground.fronts)
 
     def _guess(self, rows: Tensor, fit: Fit, tried: Sequence[tuple[str, float]]) -> Guess:
-        notes: dict[str, Any] = {
+        notes: dict[str, Plain] = {
             "variant": fit.variant, "cv": {variant: round(cv, 4) for variant, cv in tried},
         }  # fmt: skip
         if fit.penalty is not None:

@@ -20,7 +20,7 @@ arXiv:2102.08504, section 3.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 
@@ -47,8 +47,8 @@ class Norm(Attack):
     epoch: Literal["first", "last"] = "first"
     binary_only: ClassVar[bool] = True
     labelwise: ClassVar[bool] = True
-    any_scale: ClassVar[dict[str, Any]] = {"accumulate": "scaled"}
-    tries: ClassVar[tuple[dict[str, Any], ...]] = OTHER_FORMS
+    any_scale = {"accumulate": "scaled"}
+    tries = OTHER_FORMS
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

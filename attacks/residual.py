@@ -24,7 +24,7 @@ gradients; the closed form is this package's own.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -52,7 +52,7 @@ class Residual(Attack):
     variants: Annotated[tuple[str, ...], check.some_of(VARIANTS)] = VARIANTS
     needs = frozenset({"gradient:first", "gradient:mean", "sent.embedding:first", "known_rows"})
     quantities: ClassVar[bool] = True
-    world: ClassVar[dict[str, Any]] = {"batch_size": 32}
+    world = {"batch_size": 32}
 
     def applicable(self, facts: Facts) -> str:
         if not facts.label.numeric:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -67,7 +67,7 @@ class Similarity(Attack):
     accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
     labelwise: ClassVar[bool] = True
-    tries: ClassVar[tuple[dict[str, Any], ...]] = (*OTHER_FORMS, {"on": "embedding"})
+    tries = (*OTHER_FORMS, {"on": "embedding"})
     seconds: ClassVar[float] = 0.1
 
     @property

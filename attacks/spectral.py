@@ -24,7 +24,7 @@ federated learning", arXiv:2203.01451 (2022), section 3; the outlier score: Tran
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -57,7 +57,7 @@ class Spectral(Attack):
     accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
     binary_only: ClassVar[bool] = True
-    tries: ClassVar[tuple[dict[str, Any], ...]] = (
+    tries = (
         {"score": "squared"}, {"orient": "size"}, {"on": "gradient"},
         {"on": "gradient", "accumulate": "scaled"}, {"on": "gradient", "score": "squared"},
         {"on": "gradient", "accumulate": False},

@@ -23,7 +23,6 @@ USENIX Security 2023, section on label inference by embedding swapping.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -52,7 +51,7 @@ class SwapProbe(Attack):
     start: check.Count = 1
     period: check.Count = 5
     needs = frozenset({"gradient:all", "known_rows"})
-    world: ClassVar[dict[str, Any]] = {"patience": 0}
+    world = {"patience": 0}
 
     def policy(self) -> Policy:
         return Swap(self.start, self.period)

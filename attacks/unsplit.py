@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -63,7 +63,7 @@ class Unsplit(Attack):
     rounds: check.Count = 5
     steps: check.Count = 100
     lr: check.Positive = 0.03
-    world: ClassVar[dict[str, Any]] = {"top": ()}
+    world = {"top": ()}
     seconds: ClassVar[float] = 1
 
     @property

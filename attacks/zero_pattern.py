@@ -41,7 +41,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -81,11 +81,11 @@ class ZeroPattern(Attack):
     """
 
     kind: Literal["gradient", "embedding"] = "gradient"
-    other_kinds: ClassVar[tuple[dict[str, Any], ...]] = ({"kind": "embedding"},)
+    other_kinds = ({"kind": "embedding"},)
     absent: ClassVar[bool] = True
     labelwise: ClassVar[bool] = True
     questions: ClassVar[tuple[str, ...]] = tuple(QUESTIONS)
-    world: ClassVar[dict[str, Any]] = {
+    world = {
         "top": (), "linear_top": False, "aggregation": "sum", "lr": 0.05, "patience": 0,
     }  # fmt: skip
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -64,7 +64,7 @@ class LocalWork(SplitNN):
     finetune_epochs: check.Whole = 15
 
     quantities: ClassVar[bool] = False
-    world: ClassVar[dict[str, Any]] = {"task": {"unaligned": 40}, "local_epochs": 4}
+    world = {"task": {"unaligned": 40}, "local_epochs": 4}
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -101,7 +101,7 @@ class SelfSupervised(SplitNN):
     encoder_kinds: ClassVar[tuple[str, ...]] = ("auto", "mlp", "resnet18")
     has_cross: ClassVar[bool] = False
     has_local: ClassVar[bool] = False
-    world: ClassVar[dict[str, Any]] = {
+    world = {
         "hidden": (16,), "cut": 16, "projector_hidden": 16, "projector_out": 16,
         "predictor_hidden": 8, "pretrain_iterations": 2, "pretrain_batch_size": 32,
         "optimizer": "adam", "task": {"unaligned": 30},

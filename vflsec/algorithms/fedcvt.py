@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +39,7 @@ from vflsec.nn.attention import attend
 from vflsec.nn.models import mlp
 from vflsec.nn.two_branch import Twin
 from vflsec.plugins import registry
+from vflsec.specs import Params
 
 
 @registry.algorithm
@@ -78,7 +79,7 @@ class FedCVT(SplitNN):
     label_holder: ClassVar[bool] = False
     unaligned: ClassVar[bool] = True
     own_top: ClassVar[bool] = False
-    world: ClassVar[dict[str, Any]] = {"task": {"unaligned": 60}}
+    world = {"task": {"unaligned": 60}}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -297,7 +298,7 @@ class FedCVT(SplitNN):
         facts = super().planned_facts(active, parties, classes)
         return replace(facts, extra={**facts.extra, "block": self.block})
 
-    def notes(self) -> dict[str, Any]:
+    def notes(self) -> Params:
         return {
             "heads": "plain linear ones; the public code's sigmoid lets no pseudo-label pass",
             "optimizer": "one a party; the public code steps the extractors twice",

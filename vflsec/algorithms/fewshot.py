@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -55,7 +55,7 @@ class FewShot(OneShot):
 
     unaligned: ClassVar[bool] = True
     own_top: ClassVar[bool] = False
-    world: ClassVar[dict[str, Any]] = {**OneShot.world, "infer_epochs": 3}
+    world = {**OneShot.world, "infer_epochs": 3}
 
     def build(self, fed: Federation) -> None:
         if all(fed.stack.unaligned(p.name).shape[1] == 0 for p in self.clients(fed)):

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -64,7 +64,7 @@ class FPD(SplitNN):
     label_holder: ClassVar[bool] = False
     unaligned: ClassVar[bool] = True
     own_top: ClassVar[bool] = False
-    world: ClassVar[dict[str, Any]] = {
+    world = {
         "task": {"unaligned": 80, "signal": 0.5}, "student_epochs": 10,
     }  # fmt: skip
 

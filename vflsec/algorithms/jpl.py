@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +40,7 @@ from vflsec.inference.distillation import csi, imitation, kl, prc
 from vflsec.nn.models import TabularInput, mlp
 from vflsec.nn.replicas import Replicas
 from vflsec.plugins import registry
+from vflsec.specs import Params
 
 _WEIGHTS = (
     "imitate", "equivalence", "similarity", "own_labels", "ranking",
@@ -239,7 +240,7 @@ class JPL(FPD):
         alone, _, joint = self.heads(fed, *self.imagine(fed, rows, train=train), train=train)
         return {"mean": (alone + joint) / 2, "a": alone, "fed": joint}[self.answer]
 
-    def notes(self) -> dict[str, Any]:
+    def notes(self) -> Params:
         added = {k: getattr(self, k) for k in _WEIGHTS[5:] if getattr(self, k) > 0}
         return {"terms added to the printed loss": added} if added else {}
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -44,6 +44,7 @@ from vflsec.nn.models import mlp
 from vflsec.nn.replicas import Replicas
 from vflsec.nn.scarf import EarlyStop, scarf_loss
 from vflsec.plugins import registry
+from vflsec.specs import Params
 
 SUPERVISED = "supervised"
 
@@ -254,7 +255,7 @@ class VFLHLP(SplitNN):
         known = {"scarf": self.scarf, "beta": self.beta if self.constrain else 0.0}
         return replace(facts, extra={**facts.extra, **known})
 
-    def notes(self) -> dict[str, Any]:
+    def notes(self) -> Params:
         return {
             "constraint": "added by the active party itself for its bottom (embeddings included, "
             "statistics of normalisation not) and for the first layer of the head",

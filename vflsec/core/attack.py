@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vflsec.core import check
 from vflsec.label import make_label
-from vflsec.specs import OF_THE_LABELS
+from vflsec.specs import OF_THE_LABELS, Params
 
 if TYPE_CHECKING:
     import torch
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Accumulate = bool | Literal["scaled"]
 
-OTHER_FORMS: tuple[dict[str, Any], ...] = (
+OTHER_FORMS: tuple[Params, ...] = (
     {"accumulate": "scaled"}, {"accumulate": False}, {"accumulate": False, "epoch": "last"},
 )  # fmt: skip
 """Forms of gradients other than the mean over epochs, as settings to try."""
@@ -95,11 +95,11 @@ class Attack:
     binary_only: ClassVar[bool] = False
     splits: ClassVar[tuple[str, ...]] = ("train",)
     absent: ClassVar[bool] = False
-    world: ClassVar[dict[str, Any]] = {}
-    quick: ClassVar[dict[str, Any]] = {}
-    tries: ClassVar[tuple[dict[str, Any], ...]] = ()
-    any_scale: ClassVar[dict[str, Any]] = {}
-    other_kinds: ClassVar[tuple[dict[str, Any], ...]] = ()
+    world: ClassVar[Params] = {}
+    quick: ClassVar[Params] = {}
+    tries: ClassVar[tuple[Params, ...]] = ()
+    any_scale: ClassVar[Params] = {}
+    other_kinds: ClassVar[tuple[Params, ...]] = ()
     quantities: ClassVar[bool] = False
     labelwise: ClassVar[bool] = False
     questions: ClassVar[tuple[str, ...]] = ()

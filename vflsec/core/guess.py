@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from vflsec.errors import ShapeError
+from vflsec.specs import Plain
 
 
 def _numpy(value: Any, dtype: Any, *, own: bool = True) -> NDArray[Any]:
@@ -40,7 +41,7 @@ class Guess:
     scores: NDArray[np.float64]
     group: NDArray[np.int64] | None = None
     abstain: NDArray[np.bool_] | None = None
-    notes: dict[str, Any] = field(default_factory=dict)
+    notes: dict[str, Plain] = field(default_factory=dict)
 
     if TYPE_CHECKING:  # tensors and lists come in, arrays are kept
 
@@ -51,7 +52,7 @@ class Guess:
             scores: ArrayLike | Tensor,
             group: ArrayLike | Tensor | None = None,
             abstain: ArrayLike | Tensor | None = None,
-            notes: dict[str, Any] = ...,
+            notes: dict[str, Plain] = ...,
         ) -> None: ...
 
     def __post_init__(self) -> None:

@@ -159,7 +159,7 @@ def _run(
                 plan = strong_attacker.settle_plan(plan, who, loaded, backend.load_source)
                 record = replace(
                     record_of(loaded, plan, where, how.looks, folder),
-                    attacker=who, shard=str(how.part or ""),
+                    attacker=who.write(), shard=str(how.part or ""),
                 )  # fmt: skip
                 if how.part is not None:
                     parts = divided(plan.groups, how.part.of)

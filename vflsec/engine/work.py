@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,7 +19,7 @@ from vflsec.plan.values import Group, Work, chunks
 from vflsec.plugins.loading import allow_imports, contain
 from vflsec.runtime.malloc_trim import give_back, hold
 from vflsec.runtime.out_of_memory import out_of_memory
-from vflsec.specs import AttackSpec, CellResult, CellSpec, Measure
+from vflsec.specs import AttackSpec, CellResult, CellSpec, Measure, Params
 from vflsec.storage.store import Store
 from vflsec.storage.view_folder import KeptViews
 
@@ -44,7 +44,7 @@ class Backend:
         shares: whether `run_cohort` takes shared=..., controls of earlier cohorts.
     """
 
-    load_source: Callable[[Mapping[str, Any], int, Path], Any]
+    load_source: Callable[[Params, int, Path], Any]
     make_task: Callable[..., Any]
     run_cohort: Callable[..., list[CellResult]]
     attack_kept: Callable[..., list[CellResult]] | None = None

@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from vflsec.config.components import flat_params, natural_strengths
 from vflsec.config.sections import Root
@@ -15,7 +14,7 @@ from vflsec.nn.weights import files_of
 from vflsec.plan.values import DataInfo
 from vflsec.plugins import registry
 from vflsec.plugins.loading import hash_files, hash_source
-from vflsec.specs import CellSpec, DefenseSpec, digest
+from vflsec.specs import CellSpec, DefenseSpec, Params, digest
 
 REFERENCES = {"local": "local", "logistic": "pooled_logistic", "boosting": "pooled_boosting"}
 MOST_CELLS = 100_000
@@ -29,7 +28,7 @@ def claimants(defenses: Sequence[DefenseSpec]) -> list[str]:
     return [d.name for d in defenses if registry.defenses.create(d.name, d.params).counted]
 
 
-def _own_modules(params: Mapping[str, Any]) -> list[str]:
+def _own_modules(params: Params) -> list[str]:
     """The user's modules that a training's settings name."""
     own = [p for p in params.get("parties", {}).values() if isinstance(p, Mapping)]
     named = [*(p.get("module") for p in own), params.get("top_module")]
@@ -37,9 +36,9 @@ def _own_modules(params: Mapping[str, Any]) -> list[str]:
 
 
 def code_of(
-    section: Mapping[str, Any],
+    section: Params,
     algorithm: str,
-    params: Mapping[str, Any],
+    params: Params,
     defenses: Sequence[DefenseSpec],
 ) -> str:
     """Identity of the source and the weights that a cell runs and that are the user's own.
@@ -105,7 +104,7 @@ class Cells:
         role: str,
         info: DataInfo,
         algorithm: str,
-        params: Mapping[str, Any],
+        params: Params,
         defenses: tuple[DefenseSpec, ...],
         seed: int,
     ) -> CellSpec:
@@ -146,7 +145,7 @@ class Cells:
         self,
         info: DataInfo,
         algorithm: str,
-        params: Mapping[str, Any],
+        params: Params,
         defenses: Sequence[DefenseSpec],
     ) -> str:
         """Identity of the source that a cell runs, looked up once for a grid."""
@@ -156,7 +155,7 @@ class Cells:
             self.codes[asked] = code_of(info.section, algorithm, params, defenses)
         return self.codes[asked]
 
-    def reference_params(self, name: str) -> dict[str, Any]:
+    def reference_params(self, name: str) -> Params:
         """Those of the first algorithm that a reference has too."""
         cls = registry.algorithms.get(name)
         fields = registry.list_parameters(cls)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from vflsec.core.needs import as_needs
 from vflsec.plan.cells import claimants
 from vflsec.plan.values import chunks
 from vflsec.plugins import registry
-from vflsec.specs import left_out
+from vflsec.specs import Params, left_out
 
 if TYPE_CHECKING:
     from vflsec.plan.values import Group, Work
@@ -51,14 +51,14 @@ def compute_weight(group: Group | Work) -> float:
     return len(group.cells) * (_count_steps(group) + _STEPS_OF_ATTACK * attacks + 1)
 
 
-def _read_settings(group: Group | Work) -> dict[str, Any]:
+def _read_settings(group: Group | Work) -> Params:
     """The settings of a group's algorithm, defaults included."""
     cls = registry.algorithms.get(group.cells[0].algorithm)
     given = {k: p.default for k, p in registry.list_parameters(cls).items()}
     return given | dict(group.cells[0].params)
 
 
-def _count_epochs(given: Mapping[str, Any]) -> float:
+def _count_epochs(given: Params) -> float:
     """Epochs of all phases."""
     return sum(v for k, v in given.items() if k.endswith("epochs") and isinstance(v, int | float))
 
@@ -179,7 +179,7 @@ class _Cost:
     kept: float = 0.0
     sealed: float = 0.0
     sent: int = 0
-    encryption: tuple[dict[str, Any], ...] = ()
+    encryption: tuple[Params, ...] = ()
 
 
 def _compute_cost(group: Group) -> _Cost:
@@ -216,7 +216,7 @@ def _count_trainings(group: Group) -> int:
     return own + (2 if tested and claimants(group.cells[0].defenses) else 1)
 
 
-def _compute_kept(group: Group, given: Mapping[str, Any]) -> float:
+def _compute_kept(group: Group, given: Params) -> float:
     """Bytes of Views that ``--keep-views`` would keep of a group."""
     if group.role == "reference" or not group.main:
         return 0.0

@@ -32,7 +32,7 @@ from vflsec.plan.strong import SEEDS, STRONG, Chosen, alternatives, note, world
 from vflsec.plan.values import TUNING, DataInfo, Group, Plan, Refused, Setting
 from vflsec.plugins import registry
 from vflsec.plugins.loading import allow_imports, contain
-from vflsec.specs import AttackSpec, CellSpec, DefenseSpec, victims
+from vflsec.specs import AttackSpec, CellSpec, DefenseSpec, Params, victims
 
 if TYPE_CHECKING:
     from vflsec.config.scenario import Scenario
@@ -46,7 +46,7 @@ Trial = Callable[["Scenario", Sequence[Group], Mapping[str, "Source"], Phases], 
 """Tries out whether the trainings of a plan can begin and fills in the phases; given by the engine,
 which can train."""
 
-_CONTROLS: tuple[Mapping[str, Any], ...] = ({}, {"positive_rate": 0.15})
+_CONTROLS: tuple[Params, ...] = ({}, {"positive_rate": 0.15})
 _CONTROL_SEEDS = 5
 _CONTROL_ALIGNED = 0.5  # for algorithms that cannot train without rows that have no partner
 
@@ -54,7 +54,7 @@ _CONTROL_ALIGNED = 0.5  # for algorithms that cannot train without rows that hav
 def make_plan(
     scenario: Scenario,
     *,
-    load: Callable[[Mapping[str, Any], int, Path], Source] | None = None,
+    load: Callable[[Params, int, Path], Source] | None = None,
     trial: Trial | None = None,
     chosen: Chosen | None = None,
 ) -> Plan:
@@ -160,7 +160,7 @@ class _Planner:
             )
         return self._of_section(section)
 
-    def _of_section(self, section: Mapping[str, Any]) -> tuple[DataInfo, Source]:
+    def _of_section(self, section: Params) -> tuple[DataInfo, Source]:
         info = DataInfo(str(section["name"]), section, (), 0, 0, "")
         source = self.load(info.source, 0, self.scenario.base)
         others = [p for p in source.parties if p != source.active]
@@ -255,7 +255,7 @@ class _Planner:
                     ),
                 )
 
-    def _added(self, section: int, title: str, dataset: str) -> list[Mapping[str, Any]]:
+    def _added(self, section: int, title: str, dataset: str) -> list[Params]:
         """Settings chosen for an attack; on the control, where `dataset` is '', those of all."""
         return [
             params

@@ -11,7 +11,7 @@ from typing import Any
 
 from vflsec.data.load import SPLIT_KEYS
 from vflsec.label import Label, make_label
-from vflsec.specs import AttackSpec, CellSpec
+from vflsec.specs import AttackSpec, CellSpec, Params
 
 TUNING = "tuning"
 """Role of the groups whose trainings are on drawn worlds; no result of an audit."""
@@ -44,7 +44,7 @@ class DataInfo:
     """
 
     name: str
-    section: Mapping[str, Any]
+    section: Params
     parties: tuple[str, ...]
     classes: int
     rows: int
@@ -52,9 +52,9 @@ class DataInfo:
     missing: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     labelled: int = 0
     rarest: int = 0
-    tables: Sequence[Mapping[str, Any]] = ()
+    tables: Sequence[Params] = ()
     overlap: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    alignment: Sequence[Mapping[str, Any]] = ()
+    alignment: Sequence[Params] = ()
     label_holder: bool = False
     labels: tuple[str, ...] = ()
 
@@ -64,12 +64,12 @@ class DataInfo:
         return make_label(self.classes, self.labels)
 
     @property
-    def source(self) -> dict[str, Any]:
+    def source(self) -> Params:
         """What `load_source` gets: the section without the options of the split."""
         return {k: v for k, v in self.section.items() if k not in SPLIT_KEYS}
 
     @property
-    def split(self) -> dict[str, Any]:
+    def split(self) -> Params:
         """What `make_task` gets beside the source and the seed."""
         return {k: v for k, v in self.section.items() if k in SPLIT_KEYS}
 
@@ -173,7 +173,7 @@ class Plan:
     notes: tuple[str, ...] = ()
     cost: Mapping[str, Any] = field(default_factory=dict)
     base: Path = field(default_factory=Path)
-    visibility: Sequence[Mapping[str, Any]] = ()
+    visibility: Sequence[Params] = ()
     tried: tuple[Setting, ...] = ()
 
     @property

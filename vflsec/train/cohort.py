@@ -25,7 +25,7 @@ from vflsec.nn.reduced_precision import products_of, stored
 from vflsec.nn.replicas import LEAST, Replicas
 from vflsec.nn.weights import files_of
 from vflsec.plugins import registry
-from vflsec.specs import AttackSpec, CellSpec, LedgerRow, told_apart
+from vflsec.specs import AttackSpec, CellSpec, LedgerRow, Params, told_apart
 from vflsec.train.cuda_graphs import CudaGraphs
 from vflsec.train.demand import Demand, list_recordings
 from vflsec.train.loop import predict, run_phases
@@ -298,7 +298,7 @@ class Training:
         spec, policy = self.cells[0].defenses[i], self.defenses[i]
         return owners(spec.party or policy.owner, self.stack.first)
 
-    def outcome(self, r: int) -> dict[str, Any]:
+    def outcome(self, r: int) -> Params:
         """Facts of the finished training of replica `r`, for the results."""
         epochs = {k: v for k, v in self.fed.extra.items() if k.startswith(_SHOWN)}
         recorder = self.fed.channel.recorder
