@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from broken_claims import one_row
 from torch import Tensor, nn
 
 from vflsec.algorithms.splitnn import SplitNN
@@ -19,7 +20,6 @@ from vflsec.errors import PolicyError
 from vflsec.plugins import registry
 from vflsec.specs import CellSpec, DefenseSpec
 from vflsec.testing import small_stack, small_task, train
-from vflsec.testing.broken import one_row
 from vflsec.train.cohort import Training
 from vflsec.train.mechanism_counts import collect_uses
 

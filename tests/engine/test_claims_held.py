@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from audited import Planted, audited
+from broken_claims import registered
 from torch import Tensor
 
 from vflsec.audit.intervals import clopper_pearson
@@ -25,7 +26,6 @@ from vflsec.engine.cohort import run_cohort
 from vflsec.engine.run import run_audit
 from vflsec.specs import CellResult, CellSpec, DefenseSpec
 from vflsec.testing import small_task
-from vflsec.testing.broken import registered
 from vflsec.train.cohort import Training
 from vflsec.train.mechanism_counts import check_guarantee
 

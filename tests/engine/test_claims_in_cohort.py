@@ -7,6 +7,15 @@ from typing import Any
 
 import pytest
 import torch
+from broken_claims import (
+    FlipsAgain,
+    ForgetsNoise,
+    HalfFlips,
+    LongEmbeddings,
+    NoiseBeforeClipping,
+    ThirdPaid,
+    registered,
+)
 
 from vflsec.core.policy import Policy
 from vflsec.core.task import Stack
@@ -19,15 +28,6 @@ from vflsec.label import Quantity
 from vflsec.plugins import registry
 from vflsec.specs import CellSpec, DefenseSpec
 from vflsec.testing import small_task, train
-from vflsec.testing.broken import (
-    FlipsAgain,
-    ForgetsNoise,
-    HalfFlips,
-    LongEmbeddings,
-    NoiseBeforeClipping,
-    ThirdPaid,
-    registered,
-)
 
 SEEDS = 20
 
