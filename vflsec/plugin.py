@@ -43,15 +43,18 @@ if TYPE_CHECKING:
     from vflsec.core.policy import Guarantee, Own, Policy
     from vflsec.core.privacy_usage import RunFacts
     from vflsec.core.rng import as_global, numpy_generator
+    from vflsec.core.rounds import Learner, Rounds, Wire
+    from vflsec.core.row_sets import RowSets
     from vflsec.core.view import Facts, Known, Table, View
     from vflsec.data.source import PartyData, Source
     from vflsec.errors import PolicyError, ThreatModelError
     from vflsec.plugins import registry
 
 __all__ = [
-    "Accumulate", "Algorithm", "Attack", "Facts", "Guarantee", "Guess", "Known", "Message", "Need",
-    "Own", "PartyData", "Policy", "PolicyError", "RunFacts", "Source", "Table", "ThreatModelError",
-    "View", "as_global", "check", "gradient_form", "numpy_generator", "registry",
+    "Accumulate", "Algorithm", "Attack", "Facts", "Guarantee", "Guess", "Known", "Learner",
+    "Message", "Need", "Own", "PartyData", "Policy", "PolicyError", "Rounds", "RowSets", "RunFacts",
+    "Source", "Table", "ThreatModelError", "View", "Wire", "as_global", "check", "gradient_form",
+    "numpy_generator", "registry",
 ]  # fmt: skip
 
 _MODULES = {"check": "vflsec.core.check", "registry": "vflsec.plugins.registry"}
@@ -63,17 +66,21 @@ _HOME = {
     "Guarantee": "vflsec.core.policy",
     "Guess": "vflsec.core.guess",
     "Known": "vflsec.core.view",
+    "Learner": "vflsec.core.rounds",
     "Message": "vflsec.core.message",
     "Need": "vflsec.core.needs",
     "Own": "vflsec.core.policy",
     "PartyData": "vflsec.data.source",
     "Policy": "vflsec.core.policy",
     "PolicyError": "vflsec.errors",
+    "Rounds": "vflsec.core.rounds",
+    "RowSets": "vflsec.core.row_sets",
     "RunFacts": "vflsec.core.privacy_usage",
     "Source": "vflsec.data.source",
     "Table": "vflsec.core.view",
     "ThreatModelError": "vflsec.errors",
     "View": "vflsec.core.view",
+    "Wire": "vflsec.core.rounds",
     "as_global": "vflsec.core.rng",
     "gradient_form": "vflsec.core.attack",
     "numpy_generator": "vflsec.core.rng",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -124,6 +125,8 @@ class Recorder:
                 (message.sender, "sent", message.receiver))  # fmt: skip
         whole = self.towers or message.kind == "gradient"
         for party, way, peer in ends:
+            if way == "sent" and KINDS[message.kind].opened_by == "receiver":
+                continue
             forms = self._by.get((party, way, message.kind), ()) if way in ways else ()
             plus = [f for f in forms if f.endswith("+")]
             for form in forms:
@@ -282,6 +285,19 @@ class Channel:
         self.alive_mask = None if bool(alive.all()) else alive.clone()
         for counter in self._counters():
             counter.alive = self.alive_mask
+
+    @contextmanager
+    def only(self, replicas: Sequence[int]) -> Iterator[None]:
+        """Meanwhile messages are of these replicas alone; the others' are not counted or kept."""
+        alive, mask = self.alive, self.alive_mask
+        self.alive = np.zeros_like(alive)
+        self.alive[list(replicas)] = alive[list(replicas)]
+        self.alive_mask = torch.from_numpy(self.alive > 0)
+        self.ledger.begin_turn()
+        try:
+            yield
+        finally:
+            self.alive, self.alive_mask = alive, mask
 
     def _counters(self) -> Iterator[Counter]:
         for bound in self.bindings.values():

@@ -10,6 +10,7 @@ from typing import Literal
 Kind = Literal[
     "embedding", "gradient", "state", "prediction", "ids", "signal", "ciphertext",
     "masked", "masked_sum", "activation", "weight_gradient", "output_gradient", "weights",
+    "gradient_pair", "histogram", "partition", "tree",
 ]  # fmt: skip
 
 
@@ -27,6 +28,9 @@ class MessageKind:
         is_readable: attacks read it by itself; not names, marks and what is hidden.
         is_encrypted: all there is for whoever holds it, is its size.
         made_of: kinds of messages that a party works it out of. Such a kind never crosses.
+        opened_by: who can read it: ``both`` ends, or the ``receiver`` alone, whose key it is
+            encrypted with although the sender worked it out. What nobody but the sender can read
+            crosses as a ``ciphertext``.
     """
 
     words: str = ""
@@ -37,6 +41,7 @@ class MessageKind:
     is_readable: bool = True
     is_encrypted: bool = False
     made_of: tuple[str, ...] = ()
+    opened_by: Literal["both", "receiver"] = "both"
 
 
 KINDS: Mapping[str, MessageKind] = MappingProxyType({
@@ -59,6 +64,12 @@ KINDS: Mapping[str, MessageKind] = MappingProxyType({
     "weight_gradient": MessageKind(made_of=("masked_sum",)),
     "output_gradient": MessageKind(),
     "weights": MessageKind(made_of=("masked",)),
+    # trees: first and second derivative of each row's loss; their sums by node, column and bin;
+    # the node of each row after a level; nodes as far as they are shown
+    "gradient_pair": MessageKind("gradient pairs", has_rows=True, has_one_width=True),
+    "histogram": MessageKind("sums of gradient pairs", opened_by="receiver"),
+    "partition": MessageKind("nodes of rows", has_rows=True, has_one_width=True),
+    "tree": MessageKind("nodes of trees"),
 })  # fmt: skip
 """Every kind of message. To add one: a line here and its name in :data:`Kind`."""
 

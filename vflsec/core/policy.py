@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vflsec.core import check
@@ -25,6 +27,7 @@ from vflsec.specs import Params
 if TYPE_CHECKING:
     from vflsec.core.link import Link
     from vflsec.core.message import Message
+    from vflsec.core.row_sets import RowSets
     from vflsec.core.visibility import Line
 
 SPLIT = "the split of the rows, which is stratified by label,"
@@ -254,6 +257,8 @@ class Policy:
             it, by losses, gradients or later messages, end.
         quantities: True if it has a meaning where the label is no class: a quantity, which comes as
             values (R, b, 1) with logits that are the answers, or several labels (R, b, L).
+        world: how the conformance suite trains the policy: ``algorithm``, splitnn if not named,
+            with its hyper-parameters.
         reveals: kinds of the owner's row-wise messages that carry what it protects too, and that
             it does not treat; one of them ends its claim.
 
@@ -274,6 +279,7 @@ class Policy:
     by_row: bool = False
     quantities: ClassVar[bool] = False
     reveals: frozenset[str] = frozenset()
+    world: ClassVar[Mapping[str, Any]] = {}
 
     def __post_init__(self) -> None:
         check.fields(self)
@@ -349,6 +355,15 @@ class Policy:
     def incoming(self, message: Message, own: Own) -> Tensor:
         """What the owner uses instead of a delivered payload (an active attacker's hook)."""
         return message.tensor
+
+    def shows(self, sets: RowSets, own: Own) -> NDArray[np.bool_]:
+        """Which row sets of a tree the parties without labels may learn, (...) bool.
+
+        For policies of the active party. It is asked of the root, of every node, and of both sides
+        of every split that another party could own; a tree whose root may not be shown is grown
+        without the others. ``own.context["replica"]`` says in which replica.
+        """
+        return np.ones(sets.counts.shape[:-1], dtype=bool)
 
     def link(self, own: Own) -> Link[Any] | None:
         """Another way for the owner's embeddings and their gradients than two plain messages.

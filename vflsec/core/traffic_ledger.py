@@ -43,6 +43,11 @@ class Ledger:
             open_[3] += 1
             entry.last = message.step
 
+    def begin_turn(self) -> None:
+        """Other replicas take a step that some took already: it is a new round for them."""
+        for entry in self.entries.values():
+            entry.last = None
+
     def _settle(self) -> None:
         for entry in self.entries.values():
             entry.counts += np.outer(entry.open, self._alive)

@@ -86,6 +86,34 @@ class Classes(Label):
 
         return torch.stack(list(each))
 
+    @property
+    def trees(self) -> int:
+        """One for each class, of two classes one."""
+        return 1 if self.count == 2 else self.count
+
+    def compute_start(self, y: Floats | Ints) -> Floats:
+        """Logits of the class shares."""
+        shares = self._find_shares(y).mean(0).clip(1e-9, 1 - 1e-9)
+        return np.log(shares[1:] / shares[:1]) if self.count == 2 else np.log(shares)
+
+    def compute_newton(self, scores: Floats, y: Floats | Ints) -> tuple[Floats, Floats]:
+        """Those of cross entropy: p - y and p (1 - p)."""
+        shares = self._find_shares(y)[:, -self.trees :]
+        if self.count == 2:
+            p = 1 / (1 + np.exp(-scores))
+        else:
+            e = np.exp(scores - scores.max(1, keepdims=True))
+            p = e / e.sum(1, keepdims=True)
+        return p - shares, p * (1 - p)
+
+    def form_answers(self, scores: Floats) -> Floats:
+        """Logits (n, C)."""
+        return np.pad(scores, ((0, 0), (1, 0))) if self.count == 2 else scores
+
+    def _find_shares(self, y: Floats | Ints) -> Floats:
+        """Class shares (n, C)."""
+        return np.eye(self.count)[y.astype(np.int64)] if y.ndim == 1 else y
+
     def form_predictions(self, answers: Tensor) -> Tensor:
         """Class shares."""
         return answers.softmax(dim=-1)

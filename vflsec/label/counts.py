@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+
+from vflsec.label.kind import Floats, Ints
 from vflsec.label.number import Number
 
 if TYPE_CHECKING:
@@ -38,6 +41,15 @@ class Counts(Number):
         from vflsec.nn.loss import poisson_loss
 
         return poisson_loss
+
+    def compute_start(self, y: Floats | Ints) -> Floats:
+        """The logarithm of the mean."""
+        return np.log(np.asarray(y.mean(0), dtype=np.float64).clip(1e-9))
+
+    def compute_newton(self, scores: Floats, y: Floats | Ints) -> tuple[Floats, Floats]:
+        """Those of the negative log likelihood of a Poisson variable."""
+        mean = np.exp(scores)
+        return mean - y, mean
 
     def form_scores(self, answers: Tensor) -> Tensor:
         """The mean."""

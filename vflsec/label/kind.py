@@ -104,6 +104,25 @@ class Label(ABC):
 
         return torch.stack([y.reshape(len(y), -1) for y in each]).to(dtype)
 
+    # boosting: scores (n, trees) and what is trained on, (n,) classes or (n, k) shares or numbers
+
+    @property
+    def trees(self) -> int:
+        """How many trees a round of boosting grows."""
+        return self.outputs
+
+    @abstractmethod
+    def compute_start(self, y: Floats | Ints) -> Floats:
+        """Scores (trees,) of a constant answer that fits `y` best."""
+
+    @abstractmethod
+    def compute_newton(self, scores: Floats, y: Floats | Ints) -> tuple[Floats, Floats]:
+        """First and second derivative of each row's loss by its scores, (n, trees) each."""
+
+    def form_answers(self, scores: Floats) -> Floats:
+        """Answers (n, outputs)."""
+        return scores
+
     @abstractmethod
     def form_predictions(self, answers: Tensor) -> Tensor:
         """What a party is sent of answers (..., outputs): class shares, or the values."""

@@ -72,6 +72,16 @@ class MultiLabel(Label):
 
         return binary_cross_entropies
 
+    def compute_start(self, y: Floats | Ints) -> Floats:
+        """Logits of the shares of ones."""
+        shares = y.mean(0).clip(1e-9, 1 - 1e-9)
+        return np.asarray(np.log(shares / (1 - shares)), dtype=np.float64)
+
+    def compute_newton(self, scores: Floats, y: Floats | Ints) -> tuple[Floats, Floats]:
+        """Those of each label's binary cross entropy."""
+        p = 1 / (1 + np.exp(-scores))
+        return p - y, p * (1 - p)
+
     def form_predictions(self, answers: Tensor) -> Tensor:
         """The share of each label."""
         return answers.sigmoid()

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+
 from vflsec.label.kind import Floats, Ints
 from vflsec.label.number import Number
 from vflsec.specs import QUESTIONS
@@ -40,6 +42,14 @@ class Quantity(Number):
         from vflsec.nn.loss import squared_error
 
         return squared_error
+
+    def compute_start(self, y: Floats | Ints) -> Floats:
+        """The mean."""
+        return np.asarray(y.mean(0), dtype=np.float64)
+
+    def compute_newton(self, scores: Floats, y: Floats | Ints) -> tuple[Floats, Floats]:
+        """Those of half the squared error."""
+        return scores - y, np.ones_like(scores)
 
     def plant(self, given: Tensor, rows: Tensor, coins: Tensor, prior: Tensor) -> None:
         """Three standard deviations above and below the mean."""

@@ -9,6 +9,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from vflsec.core.message_kinds import KINDS
 from vflsec.core.needs import Need, as_needs
 from vflsec.errors import VflsecError
 from vflsec.plugins import registry
@@ -132,7 +133,9 @@ def _find_message_not_held(asked: _Question, need: Need) -> str:
     if not need.kind or asked.sends is None:
         return ""
     end = 1 if need.sent else 2
-    if any(s[0] == need.kind and s[end] in asked.roles for s in asked.sends):
+    kind = KINDS.get(need.kind)
+    opened = not need.sent or kind is None or kind.opened_by == "both"
+    if opened and any(s[0] == need.kind and s[end] in asked.roles for s in asked.sends):
         return ""
     verb = "sends" if need.sent else "receives"
     under = " with ".join([asked.cell.algorithm, *(d.name for d in asked.cell.defenses)])

@@ -1,0 +1,122 @@
+"""An algorithm that is no network is one file: views, ledger and predictions come of themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from vflsec.core.message_kinds import KINDS
+from vflsec.core.view import Facts
+from vflsec.errors import PolicyError, ThreatModelError
+from vflsec.plugin import Learner, Message, Own, Policy, Rounds, Wire
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec
+from vflsec.testing import small_stack, train
+from vflsec.train.loop import predict
+from vflsec.train.views import make_view
+
+
+class Sums:
+    """Adds up the labels, and sends the sum so far of each row's own label."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire, self.round = wire, 0
+
+    def take_round(self) -> None:
+        y = self.wire.labels * (self.round + 1.0)
+        for host in self.wire.task.passive:
+            self.wire.send("partition", "active", host, y.astype(int), self.wire.rows)
+            self.wire.send("histogram", host, "active", self.wire.columns(host).sum(0))
+        self.round += 1
+
+    def predict(self, rows: np.ndarray) -> np.ndarray:
+        return np.stack([rows * 0.0, rows * 1.0 + self.round], axis=1)
+
+
+@dataclass(frozen=True)
+class Toy(Rounds):
+    name: ClassVar[str] = "toy"
+    sends: ClassVar[frozenset[tuple[str, str, str]]] = frozenset(
+        {("partition", "active", "passive"), ("histogram", "passive", "active")}
+    )
+    rounds: ClassVar[int] = 3  # type: ignore[misc]
+
+    def start(self, wire: Wire) -> Learner:
+        return Sums(wire)
+
+    def planned_facts(self, active: str, parties: tuple[str, ...], classes: int) -> Facts:
+        return Facts(self.name, "train", active, parties, classes)
+
+
+@dataclass(frozen=True)
+class Covering(Policy):
+    name: ClassVar[str] = "cover"
+    covers = frozenset({"partition"})
+
+    def outgoing(self, message: Message, own: Own) -> torch.Tensor:
+        return message.tensor + 1
+
+
+WANTED = [
+    ("passive1", "received", "partition", "all"), ("passive1", "sent", "histogram", "all"),
+    ("active", "received", "histogram", "all"),
+]  # fmt: skip
+
+
+def test_every_cell_has_its_own_messages() -> None:
+    algorithm, stack = Toy(), small_stack([0, 1, 0])
+    trained = train(algorithm, stack, [0, 1, 0], wanted=WANTED)
+    fed = trained.fed
+    for r in range(3):
+        task = stack.tasks[int(stack.of[r])]
+        spec = AttackSpec("", adversary=("passive1",))
+        view = make_view(algorithm, fed, trained.initial, spec, r)
+        table = view.received("partition", "all")
+        rows = task.sets["labelled"]
+        assert torch.equal(table.rows, rows.repeat(3))
+        assert torch.equal(table.tensor, torch.cat([task.y[rows] * k for k in (1, 2, 3)]))
+        assert table.epoch.unique().tolist() == [0, 1, 2]
+        (down, up) = fed.channel.ledger.of(r)
+        assert (down["messages"], down["elements"]) == (3, 3 * len(rows))
+        assert (up["messages"], up["elements"]) == (3, 3 * 6)
+    test = stack.rows("test")
+    assert torch.equal(predict(algorithm, fed, test)[..., 1], (test + 3).to(stack.dtype))
+
+
+def test_who_cannot_open_a_message_has_it_not() -> None:
+    """A host works out sums under the active party's key; only that party reads them."""
+    algorithm, stack = Toy(), small_stack([0, 0])
+    trained = train(algorithm, stack, [0, 0], wanted=WANTED)
+    views = {
+        p: make_view(algorithm, trained.fed, {}, AttackSpec("", adversary=(p,)), 0)
+        for p in ("active", "passive1")
+    }
+    assert KINDS["histogram"].opened_by == "receiver"
+    assert len(views["active"].received("histogram", "all")) == 3
+    with pytest.raises(ThreatModelError):
+        views["passive1"].sent("histogram", "all")
+
+
+def test_a_policy_made_for_batches_is_refused() -> None:
+    on = [(Covering(), torch.ones(2, dtype=torch.float64))]
+    with pytest.raises(PolicyError, match="cover: works on batches of a network, and toy has none"):
+        train(Toy(), small_stack([0, 0]), [0, 0], {"active": on})
+
+
+def test_labels_after_a_policy_are_what_is_trained_on() -> None:
+    """Strength 0 changes nothing, and cells of one seed with other strengths train apart."""
+    algorithm, stack = Toy(), small_stack([0, 0, 0])
+    noise = registry.defenses.create("label_dp")
+    on = [(noise, torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64))]
+    trained = train(algorithm, stack, [0, 0, 0], {"active": on}, wanted=WANTED)
+    tables = trained.fed.channel.recorder
+    got = [tables.tables(r, ["passive1"], "train") for r in range(3)]
+    key = ("received", "partition", "all", "passive1")
+    assert torch.equal(got[0][key].tensor, got[2][key].tensor)
+    assert not torch.equal(got[0][key].tensor, got[1][key].tensor)
+    rows = stack.tasks[0].sets["labelled"]
+    assert torch.equal(got[0][key].tensor[: len(rows)], stack.tasks[0].y[rows])

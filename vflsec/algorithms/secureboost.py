@@ -1,0 +1,128 @@
+"""SecureBoost: boosted trees on columns of several parties, level by level.
+
+The active party holds the labels. Each round it computes the derivatives g, h of every row's loss
+and sends them to the passive parties, encrypted. These add them up by node, column and bin; the
+active party decrypts the sums, takes the split with the largest gain
+
+    G_L^2 / (H_L + l2) + G_R^2 / (H_R + l2) - G^2 / (H + l2)
+
+and tells its owner, who answers which rows of the node go left. A leaf weighs -rate G / (H + l2).
+The trees are those of pooled boosting, bit for bit. What else is shown to whom differs between
+systems: ``profile`` names one (`vflsec.trees.profiles`). Ciphers are emulated: sizes in the ledger
+are those of the numbers before encryption.
+
+Messages a tree and passive party: ids of the rows used and their gradient pairs, down; for each
+level sums (or, in the open profile, offered splits) up, chosen splits down, the sides of rows at
+own splits up, the nodes of rows down as far as the profile shows them.
+
+Columns come as every algorithm gets them: a missing number is the mean; code 0 of a category is a
+missing value, whose way at a split is learnt.
+
+Source: Cheng, Fan, Jin, Liu, Chen, Papadopoulos, Yang, "SecureBoost: a lossless federated learning
+framework", arXiv:1901.08755 (2019); GOSS: Ke et al., "LightGBM", NeurIPS 2017.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, get_args
+
+from vflsec.core import check
+from vflsec.core.rounds import Learner, Rounds, Wire
+from vflsec.core.view import Facts
+from vflsec.label import make_label
+from vflsec.plugins import registry
+from vflsec.trees.bins import cut_columns
+from vflsec.trees.boosting import Boosting, Rules
+from vflsec.trees.histograms import Limits
+from vflsec.trees.profiles import PROFILES
+
+ALIASES = ("sgb", "hetero_secureboost", "vertical_xgboost")
+ProfileName = Literal["paper", "fate-2", "secretflow", "xgboost-open"]
+
+
+@registry.algorithm
+@dataclass(frozen=True)
+class SecureBoost(Rounds):
+    """Hyper-parameters.
+
+    Attributes:
+        profile: which system decides who is shown what: ``paper``, ``fate-2``, ``secretflow`` or
+            ``xgboost-open``.
+        trees: rounds; several classes or labels have one tree each a round.
+        depth: most splits from the root to a leaf.
+        rate: shrinkage of leaf weights.
+        l2: added to sums of second derivatives.
+        bins: of a column.
+        min_rows, min_hessian, min_gain: what each side of a split must have, and what it must gain.
+        top, other: GOSS: shares of rows with the largest gradients, and of the others, that a tree
+            is grown on; 1 and 0 for all rows.
+        base: the first score: ``half`` (0) or ``prior`` (the constant that fits best).
+    """
+
+    profile: ProfileName = "fate-2"
+    trees: int = 10
+    depth: int = 3
+    rate: float = 0.3
+    l2: float = 0.1
+    bins: int = 32
+    min_rows: int = 1
+    min_hessian: float = 1e-3
+    min_gain: float = 0.0
+    top: float = 1.0
+    other: float = 0.0
+    base: Literal["half", "prior"] = "half"
+
+    quantities: ClassVar[bool] = True
+    label_holder: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check.one_of("secureboost.profile", self.profile, get_args(ProfileName))
+        check.one_of("secureboost.base", self.base, ("half", "prior"))
+        check.integer("secureboost.trees", self.trees)
+        check.integer("secureboost.depth", self.depth, high=13)
+        check.integer("secureboost.bins", self.bins, low=2, high=1024)
+        check.integer("secureboost.min_rows", self.min_rows)
+        check.positive("secureboost.rate", self.rate)
+        for name in ("l2", "min_hessian", "min_gain"):
+            check.non_negative(f"secureboost.{name}", getattr(self, name))
+        check.in_unit("secureboost.top", self.top, low_open=True)
+        check.in_unit("secureboost.other", self.other)
+        if self.top + self.other > 1:
+            raise check.fail("secureboost: top + other", "at most 1", self.top + self.other)
+
+    @property
+    def sends(self) -> frozenset[tuple[str, str, str]]:  # type: ignore[override]
+        return PROFILES[self.profile].sends
+
+    @property
+    def rounds(self) -> int:
+        return self.trees
+
+    def start(self, wire: Wire) -> Learner:
+        task = wire.task
+        codes = {
+            p: cut_columns(wire.columns(p), wire.rows, self.bins, task.schema[p].cardinalities)[0]
+            for p in task.parties
+        }
+        limits = Limits(self.l2, self.min_rows, self.min_hessian, self.min_gain)
+        rules = Rules(
+            self.depth, self.rate, self.bins, limits, self.top, self.other, self.base == "half"
+        )
+        return Boosting(
+            task.parties, codes, task.label, wire.labels, wire.rows, rules, PROFILES[self.profile],
+            wire,
+        )  # fmt: skip
+
+    def planned_facts(self, active: str, parties: tuple[str, ...], classes: int) -> Facts:
+        shown = {
+            k: getattr(self, k) for k in ("profile", "depth", "rate", "l2", "bins", "base", "trees")
+        }
+        return Facts(
+            self.name, "train", active, parties, classes, aggregation="trees", top=False,
+            epochs=self.trees, extra={**shown, "trees_a_round": make_label(classes).trees},
+        )  # fmt: skip
+
+    def notes(self) -> dict[str, Any]:
+        profile = PROFILES[self.profile]
+        return {"profile": self.profile, "shows": profile.source, "default": profile.default}

@@ -1,0 +1,206 @@
+"""Algorithms that are no network: they train in rounds, one replica after the other.
+
+A subclass of :class:`Rounds` says how a :class:`Learner` starts from a :class:`Wire`; nothing else
+meets the replica axis. The wire is all that a learner has of one cell: its rows, every party's
+columns, the labels as the active party trains on them, a stream of random numbers, and the way to
+send. Messages go through the same channel as those of networks, so that ledger, recorder and Views
+need to know nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from vflsec.core.algorithm import Algorithm
+from vflsec.core.phase import Phase
+from vflsec.core.policy_binding import Binding
+from vflsec.core.rng import numpy_generator
+from vflsec.core.row_sets import RowSets
+from vflsec.core.task import Task
+from vflsec.core.view import Facts
+from vflsec.errors import PolicyError
+
+if TYPE_CHECKING:
+    from vflsec.core.federation import Federation
+    from vflsec.core.message_kinds import Kind
+
+__all__ = ["Learner", "Rounds", "Wire"]
+
+
+class Learner(Protocol):
+    """What is trained: one system of one replica."""
+
+    def take_round(self) -> None:
+        """Train for one more round."""
+
+    def predict(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Answers (b, outputs) for sample ids (b,)."""
+
+
+@dataclass(frozen=True)
+class Wire:
+    """All that a learner has of one cell, and its way to send.
+
+    Attributes:
+        fed: the cohort.
+        replicas: those that this learner stands for: they are alike, and all of them get its
+            messages.
+        rows: (n,) sample ids to train on, ascending.
+    """
+
+    fed: Federation
+    replicas: tuple[int, ...]
+    rows: NDArray[np.int64]
+
+    @property
+    def task(self) -> Task:
+        """Who holds what."""
+        return self.fed.stack.tasks[int(self.fed.stack.of[self.replicas[0]])]
+
+    @cached_property
+    def labels(self) -> NDArray[Any]:
+        """Labels of `rows` as the active party trains on them: classes (n,) or numbers (n, k)."""
+        found: NDArray[Any] = self.fed.labels[self.replicas[0]].cpu().numpy()[self.rows]
+        return found if found.ndim == 1 else found.astype(np.float64)
+
+    def columns(self, party: str) -> NDArray[np.float64]:
+        """Own columns of a party for all N sample ids, (N, d), after its column policies."""
+        fed, x = self.fed, self.task.x[party].flatten(1).double().numpy().copy()
+        if any(b.policy.overrides("columns") for b in fed.parties[party].bindings):
+            ids = torch.from_numpy(self.rows).to(fed.stack.device)
+            changed = fed.columns(party, ids.expand(fed.replicas, -1))[self.replicas[0]]
+            x[self.rows] = changed.flatten(1).double().cpu().numpy()
+        return x
+
+    def rng(self, *names: object) -> np.random.Generator:
+        """A stream of random numbers of this cell's seed."""
+        return numpy_generator(self.fed.seeds[self.replicas[0]], "rounds", *names)
+
+    def send(
+        self, kind: Kind, sender: str, receiver: str, payload: ArrayLike,
+        rows: NDArray[np.int64] | None = None, *, name: str = "", step: int = 0, phase: str = "",
+    ) -> None:  # fmt: skip
+        """Send one message in the current round.
+
+        Args:
+            kind, sender, receiver, name, phase: as in :class:`vflsec.core.message.Message`.
+            payload: (...), row-wise kinds (b, ...).
+            rows: (b,) sample ids of the payload's rows.
+            step: step within the phase.
+        """
+        fed = self.fed
+        message = fed.message(
+            kind, sender, receiver, self._spread(payload),
+            None if rows is None else self._spread(rows), name=name, phase=phase,
+        )  # fmt: skip
+        fed.deliver(replace(message, step=step))
+
+    def _spread(self, values: ArrayLike) -> Tensor:
+        x = torch.as_tensor(np.ascontiguousarray(values)).to(self.fed.stack.device)
+        return x.expand(self.fed.replicas, *x.shape)
+
+    @cached_property
+    def _deciding(self) -> list[Binding]:
+        r = self.replicas[0]
+        of = self.fed.active.bindings
+        return [b for b in of if b.policy.overrides("shows") and b.own.active[r]]
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether a policy of the active party decides which row sets the others may learn."""
+        return bool(self._deciding)
+
+    def shows(self, sets: RowSets) -> NDArray[np.bool_]:
+        """Which of some row sets the parties without labels may learn, (...)."""
+        out = np.ones(sets.counts.shape[:-1], dtype=bool)
+        for b in self._deciding:
+            b.own.context = {"replica": self.replicas[0]}
+            out &= b.policy.shows(sets, b.own)
+            b.acted = True
+        return out
+
+
+class Rounds(Algorithm):
+    """An algorithm without networks. Subclasses are frozen dataclasses, as of any algorithm.
+
+    Of the hooks of policies it calls `columns`, `labels` and `shows`.
+    """
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds training takes."""
+        raise NotImplementedError("abstract")
+
+    def start(self, wire: Wire) -> Learner:
+        """An untrained learner; what it sends before the first round passes here."""
+        raise NotImplementedError("abstract")
+
+    def build(self, fed: Federation) -> None:
+        for party in fed.parties.values():
+            for b in party.bindings:
+                self._refuse(b)
+        fed.extra["learners"] = {}
+
+    def _refuse(self, b: Binding) -> None:
+        """Refuse a policy that covers what is sent here and is made for batches of networks.
+
+        Raises:
+            PolicyError: it would be called for all replicas at once, or for drawn batches.
+        """
+        mine = {kind for kind, _, _ in self.sends} & b.policy.covers
+        covers = b.policy.overrides("outgoing") and bool(mine)
+        if any(b.own.active) and (covers or b.policy.poisson or b.policy.overrides("link")):
+            raise PolicyError(
+                f"{b.policy.name}: works on batches of a network, and {self.name} has none. "
+                "Take local_trees, id_lmid, purity_limit or label_dp there."
+            )
+
+    def phases(self, fed: Federation) -> list[Phase]:
+        rows = fed.stack.rows("labelled")
+
+        def restart() -> None:
+            fed.extra["learners"] = {}
+
+        def step(batch: Tensor) -> None:
+            for group in self._groups(fed, lambda r: bool(fed.channel.alive[r])):
+                with fed.channel.only(group):
+                    learner = fed.extra["learners"].get(group)
+                    if learner is None:
+                        ids = batch[group[0]].sort().values.cpu().numpy()
+                        learner = self.start(Wire(fed, group, ids))
+                        fed.extra["learners"][group] = learner
+                    learner.take_round()
+
+        return [Phase("train", rows, max(1, rows.shape[1]), self.rounds, step, before=restart)]
+
+    @staticmethod
+    def _groups(fed: Federation, takes: Callable[[int], bool]) -> list[tuple[int, ...]]:
+        """Replicas that train alike: of one seed, with policies of the same strengths."""
+        found: dict[tuple[Any, ...], list[int]] = {}
+        bound = [b for p in fed.parties.values() for b in p.bindings]
+        for r in filter(takes, range(fed.replicas)):
+            key = (fed.seeds[r], *(float(b.own.strength[r]) for b in bound))
+            found.setdefault(key, []).append(r)
+        return [tuple(of) for of in found.values()]
+
+    def predict(self, fed: Federation, rows: Tensor) -> Tensor:
+        out = torch.zeros((*rows.shape, fed.outputs), dtype=torch.float64)
+        for group, learner in fed.extra["learners"].items():
+            with fed.channel.only(group):
+                answers = torch.from_numpy(learner.predict(rows[group[0]].cpu().numpy()))
+            out[list(group)] = answers
+        return out.to(fed.stack.device, fed.stack.dtype)
+
+    def facts(self, fed: Federation) -> Facts:
+        task = fed.stack.first
+        planned = self.planned_facts(task.active, task.parties, task.classes)
+        run = fed.facts(algorithm=self.name)
+        return replace(planned, phase=run.phase, sends=run.sends)
