@@ -89,9 +89,6 @@ class EmbeddingInversion(Attack):
     def needs(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset({*(f"{self.on}:{form}+" for form in TIMES), "aux_rows"})
 
-    def infer(self, view: View, rng: torch.Generator) -> Guess:
-        return self.infer_many([view], [rng])[0]
-
     def infer_many(self, views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Guess]:
         return self.decode(views, rngs, TIMES)
 

@@ -104,9 +104,6 @@ class Fsha(Attack):
         whole = (self.labelled, tuple(self.hidden), self.penalty, self.rounds, self.lr)
         return Teach() if self.use == "pairs" else Hijack(*whole)
 
-    def infer(self, view: View, rng: torch.Generator) -> Guess:
-        return self.infer_many([view], [rng])[0]
-
     def infer_many(self, views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Guess]:
         if self.use == "pairs":
             return EmbeddingInversion().decode(views, rngs, ("last",))

@@ -105,9 +105,6 @@ class ModelCompletion(Attack):
     def trains(self) -> int:
         return int(self.reassigned)
 
-    def infer(self, view: View, rng: torch.Generator) -> Guess:
-        return self.infer_many([view], [rng])[0]
-
     def infer_many(self, views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Guess]:
         ground = _Ground(views, self.part)
         fitted = [f for v in self.variants if (f := self._fit(v, ground, rngs)) is not None]

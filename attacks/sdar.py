@@ -84,9 +84,6 @@ class Sdar(Attack):
             return f"sdar simulates behind a top model of classes; here {facts.label.sentence}."
         return ""
 
-    def infer(self, view: View, rng: torch.Generator) -> Guess:
-        return self.infer_many([view], [rng])[0]
-
     def infer_many(self, views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Guess]:
         each = by_embedding(self, views, rngs)
         if each is not None:

@@ -83,9 +83,6 @@ class Unsplit(Attack):
             )
         return ""
 
-    def infer(self, view: View, rng: torch.Generator) -> Guess:
-        return self.infer_many([view], [rng])[0]
-
     def infer_many(self, views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Guess]:
         each = by_epoch(self, views, rngs)
         if each is not None:

@@ -68,9 +68,6 @@ class UnsplitInput(Attack):
         """That a victim's columns are not all numbers, or ''."""
         return not_numbers(view, "unsplit_input")
 
-    def infer(self, view: View, rng: torch.Generator) -> Guess:
-        return self.infer_many([view], [rng])[0]
-
     def infer_many(self, views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Guess]:
         each = by_embedding(self, views, rngs)
         if each is not None:

@@ -204,10 +204,10 @@ class Attack:
         The view stays as it is: an answer that changes columns, grants or the rows to guess in
         place is an error, for controls are made of them.
         """
-        raise NotImplementedError("abstract")
+        return self.infer_many([view], [rng])[0]
 
     def infer_many(self, views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Guess]:
-        """The attack on several replicas; override to run them as one batch.
+        """The attack on several replicas; override it instead of :meth:`infer` to batch them.
 
         A view's guess must not depend on the other views.
         """
