@@ -36,7 +36,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-Plain: TypeAlias = "bool | int | float | str | Sequence[Plain] | Mapping[str, Plain] | None"
+Plain: TypeAlias = bool | int | float | str | Sequence[object] | Mapping[str, object] | None
 """A value that a file can hold."""
 
 Params: TypeAlias = Mapping[str, Plain]
