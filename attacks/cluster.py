@@ -65,7 +65,7 @@ class Cluster(Attack):
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
-        observed = "model" if self.on == "embedding" else f"gradient:{self.form}"
+        observed = "model" if self.on == "embedding" else f"gradient:{self.recorded_form}"
         return frozenset({observed, "prior" if self.names == "size" else "known_rows"})
 
     @property
@@ -73,7 +73,7 @@ class Cluster(Attack):
         return ("train", "test") if self.on == "embedding" else ("train",)
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
-        found, classes = points(view, self.on, self.form), view.facts.classes
+        found, classes = points(view, self.on, self.recorded_form), view.facts.classes
         x = found.x
         if self.metric == "cosine":
             x = nn.functional.normalize(x, dim=1)

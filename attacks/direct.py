@@ -52,7 +52,7 @@ class Direct(Attack):
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset({f"gradient:{self.form}"})
+        return frozenset({f"gradient:{self.recorded_form}"})
 
     def applicable(self, facts: Facts) -> str:
         if facts.top or facts.aggregation == "concat":
@@ -64,7 +64,7 @@ class Direct(Attack):
         return ""
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
-        tables = [view.received("gradient", self.form, p) for p in view.adversary]
+        tables = [view.received("gradient", self.recorded_form, p) for p in view.adversary]
         rows = tables[0].rows
         # Every party gets the same gradient; what noise the copies carry averages out.
         g = torch.stack([t.of_rows(rows) for t in tables]).mean(0)

@@ -67,7 +67,7 @@ class Direction(Attack):
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset({f"gradient:{self.form}", "known_rows"})
+        return frozenset({f"gradient:{self.recorded_form}", "known_rows"})
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         hints = view.require_known().of_class(1)[: self.positives]
@@ -76,7 +76,7 @@ class Direction(Attack):
                 f"direction needs {self.positives} known positives, was granted {len(hints)}. "
                 "Raise known_rows or lower positives."
             )
-        table = view.received("gradient", self.form)
+        table = view.received("gradient", self.recorded_form)
         known = view.require_known().of_class(0)
         known = known[torch.isin(known, table.rows)]
         against = known[: self.positives if self.negatives else 0]

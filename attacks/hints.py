@@ -66,7 +66,7 @@ class Hints(Attack):
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset({f"gradient:{self.form}", "known_rows"})
+        return frozenset({f"gradient:{self.recorded_form}", "known_rows"})
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         hints = view.require_known().of_class(1)[: self.hints]
@@ -75,7 +75,7 @@ class Hints(Attack):
                 f"hints needs {self.hints} known positives, was granted {len(hints)}. "
                 "Raise known_rows or lower hints."
             )
-        found = points(view, "gradient", self.form)
+        found = points(view, "gradient", self.recorded_form)
         against = view.require_known().of_class(0)
         against = against[torch.isin(against, found.rows)][: self.hints if self.negatives else 0]
         h, away = found.of(hints), found.of(against)  # (k, d), (k or fewer, d)

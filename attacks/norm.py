@@ -52,10 +52,10 @@ class Norm(Attack):
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset({f"gradient:{self.form}", "prior"})
+        return frozenset({f"gradient:{self.recorded_form}", "prior"})
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
-        g = view.received("gradient", self.form)
+        g = view.received("gradient", self.recorded_form)
         score = torch.linalg.vector_norm(g.tensor.flatten(1).double(), dim=1)  # (n,)
         rare = 1.0 if float(view.require_prior()[1]) <= 0.5 else -1.0
         score = rare * score

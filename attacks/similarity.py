@@ -72,7 +72,7 @@ class Similarity(Attack):
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
-        observed = "model" if self.on == "embedding" else f"gradient:{self.form}"
+        observed = "model" if self.on == "embedding" else f"gradient:{self.recorded_form}"
         return frozenset({observed, "known_rows"})
 
     @property
@@ -87,7 +87,7 @@ class Similarity(Attack):
                 f"similarity needs a known row of every class; none is known of {missing}. "
                 "Raise known_rows."
             )
-        found = points(view, self.on, self.form)
+        found = points(view, self.on, self.recorded_form)
         spaces = {how: space(found, how) for how in {v.partition("_")[2] for v in self.variants}}
         fold = folds_of(known.labels)
         best, best_cv = self.variants[0], -1.0

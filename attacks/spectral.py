@@ -65,7 +65,7 @@ class Spectral(Attack):
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
-        observed = "model" if self.on == "embedding" else f"gradient:{self.form}"
+        observed = "model" if self.on == "embedding" else f"gradient:{self.recorded_form}"
         return frozenset({observed, "prior" if self.orient == "size" else "known_rows"})
 
     @property
@@ -73,7 +73,7 @@ class Spectral(Attack):
         return ("train", "test") if self.on == "embedding" else ("train",)
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
-        found = points(view, self.on, self.form)
+        found = points(view, self.on, self.recorded_form)
         x = found.x - found.x.mean(0)
         a = x @ first_direction(x)  # (n,)
         score = a

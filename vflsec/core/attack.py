@@ -111,7 +111,7 @@ class Attack:
         check.fields(self)
 
     @property
-    def form(self) -> str:
+    def recorded_form(self) -> str:
         """In which form gradients are recorded, for an attack with `accumulate` and `epoch`."""
         return gradient_form(self.name, self.accumulate, self.epoch)  # type: ignore[attr-defined]
 
