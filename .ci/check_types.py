@@ -2,7 +2,8 @@
 
 An editable install hides both folders from mypy, which is then green on the rest. So the wheel is
 built and unpacked, the number of checked files must be that of the tree, and an error planted in
-each of the two folders must be found.
+each of the two folders must be found. A user's script must pass
+`--strict`, but for its last line.
 """
 
 from __future__ import annotations
@@ -17,6 +18,20 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "types"
+
+
+SCRIPT = """import pandas as pd
+import vflsec
+
+tables = {"bank": pd.DataFrame(), "shop": pd.DataFrame()}
+audit = vflsec.audit(tables, "defaulted", seeds=3)
+print(audit.verdict, audit.exit_code)
+trained = vflsec.train({"files": tables, "label": "defaulted"}, "splitnn", seeds=2)
+frame: pd.DataFrame = vflsec.measure(trained, "norm")
+view = trained.view("passive")
+print(vflsec.infer(view, "norm").scores.shape, frame.shape)
+vflsec.audit(tables, 5)
+"""
 
 
 def wheel() -> Path:
@@ -41,6 +56,30 @@ def mypy(site: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*command, *options], cwd=BUILD, env=environment, text=True, capture_output=True
     )
+
+
+def check_script(site: Path) -> bool:
+    """Whether a user's script is found right by the types of the package, but for its last line."""
+    (BUILD / "script.py").write_text(SCRIPT, encoding="utf-8")
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--no-color-output",
+        "--strict",
+        "--ignore-missing-imports",
+    ]
+    options = ["--follow-imports=silent", "--cache-dir", str(BUILD / "cache-script"), "script.py"]
+    environment = {**os.environ, "MYPYPATH": str(site)}
+    done = subprocess.run(
+        [*command, *options], cwd=BUILD, env=environment, text=True, capture_output=True
+    )
+    errors = [line for line in done.stdout.splitlines() if ": error:" in line]
+    last = f"script.py:{len(SCRIPT.splitlines())}:"
+    if len(errors) == 1 and errors[0].startswith(last) and "arg-type" in errors[0]:
+        return True
+    print(f"a script of a user, whose last line alone is wrong:\n{done.stdout}{done.stderr}")
+    return False
 
 
 def main() -> int:
@@ -74,6 +113,8 @@ def main() -> int:
         if found.returncode == 0 or "planted.py" not in found.stdout:
             print(f"mypy does not see vflsec.{folder}: a planted error was not found")
             return 1
+    if not check_script(site):
+        return 1
     print(f"{checked} files checked; planted errors in attacks and defenses were found")
     return 0
 

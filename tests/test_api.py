@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -72,7 +74,11 @@ def test_infer_sees_a_view_and_no_label(trained: vflsec.Trained) -> None:
         (lambda t: t.view(seed=7), "view: seed and strength must be those of a training"),
         (lambda t: t.view(strength=3), "view: seed and strength must be those of a training"),
         (lambda _: vflsec.train("breast_canser"), "Did you mean 'breast_cancer'?"),
-        (lambda _: vflsec.train("breast_cancer", epocs=3), "epocs"),
+        (lambda _: vflsec.train("breast_cancer", epocs=3), "Did you mean 'epochs'?"),
+        (lambda _: vflsec.train("breast_cancer", sedes=3), "Did you mean 'seeds'?"),
+        (lambda _: vflsec.train({"files": pd.DataFrame({"a": [1]})}), "audit: label"),
+        (lambda _: vflsec.audit(pd.DataFrame({"a": [1]}), "a", sedes=3), "Did you mean 'seeds'?"),
+        (lambda t: vflsec.measure(t, "norm", known_row=3), "known_row"),
         (lambda t: vflsec.measure(t, "nrom"), "Did you mean 'norm'?"),
         (
             lambda _: vflsec.train("breast_cancer", attacks=["gradient_replacement"]),
@@ -99,6 +105,46 @@ def test_both_packages_keep_their_modules() -> None:
     assert train.cohort is cohort
     assert measure.attack is attack
     assert Path(train.__file__).name == "__init__.py"
+
+
+def test_packages_explain_themselves_as_the_functions_of_their_names() -> None:
+    from vflsec import api, audit_tables
+
+    for package, function in (
+        (vflsec.audit, audit_tables.audit), (vflsec.train, api.train), (vflsec.measure, api.measure)
+    ):  # fmt: skip
+        assert inspect.signature(package) == inspect.signature(function)
+        assert package.__doc__ == function.__doc__
+
+
+def test_tables_in_memory_are_trained_on_as_their_files_are(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    y = rng.integers(0, 2, 120)
+    ids = [f"r{i}" for i in range(120)]
+    tables = {
+        "bank": pd.DataFrame({"id": ids, "age": rng.normal(size=120), "y": y}),
+        "shop": pd.DataFrame({"id": ids, "c": rng.normal(size=120) + y}),
+    }
+    for name, table in tables.items():
+        table.to_csv(tmp_path / f"{name}.csv", index=False)
+    files = {n: str(tmp_path / f"{n}.csv") for n in tables}
+    how: dict[str, Any] = {"seeds": 2, "epochs": 2, "device": "cpu"}
+    mine = vflsec.train({"files": tables, "label": "y"}, **how)
+    theirs = vflsec.train({"files": files, "label": "y", "id": "id", "active": "bank"}, **how)
+    pd.testing.assert_frame_equal(mine.main, theirs.main)
+
+
+def test_values_show_what_they_are_in_one_line_and_no_number_of_theirs(
+    trained: vflsec.Trained,
+) -> None:
+    view = trained.view("passive")
+    guess = vflsec.infer(view, "norm")
+    for value in (trained, view, guess, view.received("gradient")):
+        assert "\n" not in repr(value)
+        assert "tensor" not in repr(value)
+        assert len(repr(value)) < 600
+    for value in (trained, view, guess):
+        assert value._repr_html_().startswith("<table>")
 
 
 def test_an_attack_that_needs_more_than_by_default_is_named_with_its_settings() -> None:

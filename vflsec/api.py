@@ -6,8 +6,9 @@ store is `vflsec.run_audit`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,9 @@ import pandas as pd
 from vflsec.audit import leakage
 from vflsec.audit.point import points_frame
 from vflsec.audit.scoring import main_task, scored
+from vflsec.audit_tables import check_arguments, open_tables
 from vflsec.core import check
+from vflsec.core.reprs import as_table
 from vflsec.core.rng import generator
 from vflsec.core.view import as_needs
 from vflsec.data.load import load_source, split_options
@@ -63,6 +66,14 @@ class Trained:
             f"<{first.algorithm} on {first.data['name']} after {self.phases[-1]!r}: "
             f"{len(self._cells)} trainings>"
         )
+
+    def _repr_html_(self) -> str:
+        return as_table(repr(self)[1:-1], [
+            ("parties", ", ".join(self._moment.training.stack.first.parties)),
+            ("phases", ", ".join(self.phases)),
+            ("seeds", ", ".join(map(str, self.seeds))),
+            ("next", "view(PARTY), main, messages; vflsec.measure(trained, ATTACKS)"),
+        ])  # fmt: skip
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -161,7 +172,8 @@ def train(
     Args:
         data: a packaged data set's name, or a ``[data]`` section as a mapping (``files``, ``id``,
             ``label``, and the options of the split such as ``labelled`` and ``aligned``); relative
-            paths start from its ``base``, by default the current folder.
+            paths start from its ``base``, by default the current folder. Of DataFrames
+            ``files``, ``label`` and ``id`` are as for :func:`vflsec.audit`.
         algorithm: registered name.
         defenses: ``{name: strength}``, ``{name: [strengths]}`` or ``{name: {"strength": ...,
             "party": ..., hyper-parameters}}``; or specifications, taken as they are.
@@ -177,14 +189,14 @@ def train(
     Raises:
         VflsecError: data, a name or a hyper-parameter cannot be used, or there is no such phase.
     """
-    section = {"name": data} if isinstance(data, str) else dict(data)
-    base = Path(section.pop("base", "."))
+    check_arguments("train", train, params, algorithm)
     chosen = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     tasks = {}
-    for seed in chosen:
+    with _open_section(data) as (section, base):
         split = split_options(section)
-        source = load_source({k: v for k, v in section.items() if k not in split}, seed, base)
-        tasks[seed] = make_task(source, seed, **split)
+        named = {k: v for k, v in section.items() if k not in split}
+        for seed in chosen:
+            tasks[seed] = make_task(load_source(named, seed, base), seed, **split)
     section.setdefault("name", tasks[chosen[0]].name)
     cells = [
         CellSpec(section, registry.algorithms.entry(algorithm).name, params, stack, seed)
@@ -205,6 +217,21 @@ def train(
     if last is None or (until and phases[-1] != until):
         raise check.fail("train: until", f"one of the phases {', '.join(phases)}", until)
     return Trained(last, tasks, phases)
+
+
+@contextmanager
+def _open_section(data: str | Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], Path]]:
+    """A ``[data]`` section and where its paths start, while tables in memory are files."""
+    section = {"name": data} if isinstance(data, str) else dict(data)
+    files = section.get("files")
+    named = files.values() if isinstance(files, Mapping) else [files]
+    if not any(isinstance(t, pd.DataFrame) for t in named):
+        base = Path(section.pop("base", "."))
+        yield section, base
+        return
+    tables, label, id = (section.pop(k, "") for k in ("files", "label", "id"))
+    with open_tables(tables, label, id) as (scenario, _, base):
+        yield {**scenario["data"], **section}, base
 
 
 def measure(
@@ -236,6 +263,7 @@ def measure(
     Raises:
         VflsecError: an attack or a hyper-parameter does not exist.
     """
+    check_arguments("measure", measure, [g for g in grants if g not in _GRANTS])
     training = trained._moment.training
     results = trained._results()
     seeds = [training.seeds[r] for r in trained._at]
@@ -275,6 +303,7 @@ def infer(view: View, attack: str, *, seed: int = 0, **params: Any) -> Guess:
     return made.infer(drop_unobserved_rows(made, view), generator(seed, "attack", attack))
 
 
+_GRANTS = {f.name for f in fields(AttackSpec)} - {"name", "params", "adversary"}
 _SHOWN = (
     "defense", "strength", "phase", "adversary", "attack", "split", "metric", "value", "value_low",
     "value_high", "control", "control_value", "advantage", "advantage_low", "advantage_high",
@@ -303,8 +332,7 @@ def _specs(
     for one in given:
         settings = {"name": one} if isinstance(one, str) else dict(one)
         name = registry.attacks.entry(str(settings.pop("name"))).name
-        own = {f for f in AttackSpec.__dataclass_fields__ if f not in ("name", "params")}
-        mine = {k: settings.pop(k) for k in list(settings) if k in own}
+        mine = {k: settings.pop(k) for k in list(settings) if k in {*_GRANTS, "adversary"}}
         out.append(AttackSpec(name, settings, **{"adversary": adversary, **grants, **mine}))
     return out
 

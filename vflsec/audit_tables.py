@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +21,13 @@ from vflsec.config.scenario import load_scenario
 from vflsec.core import check
 from vflsec.data.in_memory import make_temporary_folder, write_frame
 from vflsec.engine.run import run_audit
+from vflsec.plugins import registry
 from vflsec.plugins.loading import allow_imports
 
 if TYPE_CHECKING:
     from vflsec.report.notebook import Audit
 
-__all__ = ["audit"]
+__all__ = ["audit", "check_arguments", "open_tables"]
 
 Table = pd.DataFrame | str | Path
 _RUN = ("device", "jobs", "fresh", "progress", "attacker")
@@ -83,12 +86,39 @@ def audit(
         DataError: a table cannot be used.
         ConfigError: an argument cannot.
     """
+    check_arguments("audit", audit, params, algorithm)
+    how = {k: params.pop(k) for k in _RUN if k in params}
+    wishes = Wishes("", rare=rare, bins=bins, regression=regression, call=True,
+                    numeric=[numeric] if isinstance(numeric, str) else numeric)  # fmt: skip
+    with open_tables(tables, label, id, wishes) as (scenario, notes, base):
+        scenario["algorithm"] = {"name": algorithm, **params}
+        scenario["audit"]["seeds"] = list(seeds) if isinstance(seeds, range | tuple) else seeds
+        if attacks is not None:
+            scenario["attack"] = _list_sections("attacks", attacks)
+        _set_gates(scenario, defenses, max)
+        audited = run_audit(load_scenario(scenario, base=base), out, **how)
+    audited.summary["notes"] = [*notes, *audited.summary["notes"]]
+    return audited
+
+
+@contextmanager
+def open_tables(
+    tables: Any, label: Any, id: Any = "", wishes: Wishes | None = None
+) -> Iterator[tuple[dict[str, Any], list[str], Path]]:
+    """The scenario that `vflsec init` drafts for tables, while DataFrames among them are files.
+
+    Args:
+        tables, label, id: as for :func:`audit`.
+        wishes: of the draft, besides label and id.
+
+    Yields:
+        the scenario, notes of the draft, and where its relative paths start from.
+    """
     labels = _check_names(label, id)
     named = _name_tables(tables, labels)
     ids = [f"{p}={c}" for p, c in id.items()] if isinstance(id, Mapping) else [id] if id else []
     asked = labels[0] if len(labels) == 1 else labels
-    wishes = Wishes(asked, ids, rare=rare, bins=bins, regression=regression, call=True,
-                    numeric=[numeric] if isinstance(numeric, str) else numeric)  # fmt: skip
+    wishes = replace(wishes or Wishes("", call=True), label=asked, id=ids)
     here = Path.cwd()
     in_memory = any(isinstance(t, pd.DataFrame) for t in named.values())
     with make_temporary_folder() if in_memory else nullcontext(here) as base:
@@ -100,17 +130,26 @@ def audit(
             for p, t in named.items():
                 if not isinstance(t, pd.DataFrame):
                     data["files"][p] = os.path.abspath(here / t)
-        how = {k: params.pop(k) for k in _RUN if k in params}
         first = Path(data.get("file") or data["files"][data["active"]])
         scenario["name"] = first.name.split(".")[0]
-        scenario["algorithm"] = {"name": algorithm, **params}
-        scenario["audit"]["seeds"] = list(seeds) if isinstance(seeds, range | tuple) else seeds
-        if attacks is not None:
-            scenario["attack"] = _list_sections("attacks", attacks)
-        _set_gates(scenario, defenses, max)
-        audited = run_audit(load_scenario(scenario, base=base), out, **how)
-    audited.summary["notes"] = [*found.notes, *audited.summary["notes"]]
-    return audited
+        yield scenario, list(found.notes), base
+
+
+def check_arguments(
+    name: str, function: Callable[..., Any], given: Iterable[str], algorithm: str = ""
+) -> None:
+    """Refuse what is neither an argument of a function nor a hyper-parameter of an algorithm.
+
+    Raises:
+        ConfigError: there is such a name; the message says the nearest.
+    """
+    named = inspect.signature(function).parameters.values()
+    known = [p.name for p in named if p.kind != p.VAR_KEYWORD]
+    known += _RUN if function is audit else ()
+    if algorithm:
+        known += registry.list_parameters(registry.algorithms.get(algorithm))
+    for argument in given:
+        check.one_of(f"{name}: an argument", argument, known)
 
 
 def _check_names(label: Any, id: Any) -> Sequence[str]:

@@ -62,7 +62,8 @@ class Attack:
         absent: True if it answers for training rows of which no message came, too, since that says
             something. Other attacks neither see nor guess them
             (:mod:`vflsec.measure.observed_rows`).
-        world: hyper-parameters of FedSplitNN under which the conformance suite tries the attack.
+        world: hyper-parameters of FedSplitNN, or of the ``algorithm`` that it names, under which
+            the conformance suite tries the attack.
         quick: own hyper-parameters there, where the defaults take long.
         tries: other settings that a strong attacker tries on worlds of the same shape, each a table
             of hyper-parameters beside the defaults; few and cheap, lists for tuples.

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from vflsec.core import check
+from vflsec.core.reprs import as_table
 from vflsec.errors import ShapeError
 from vflsec.specs import Plain
 
@@ -71,6 +73,16 @@ class Guess:
                 if value.shape != (n,):
                     raise ShapeError(f"Guess.{name} must have shape ({n},), got {value.shape}.")
                 object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        shape = " x ".join(str(n) for n in self.scores.shape)
+        abstains = f", abstains on {int(self.abstain.sum())}" if self.abstain is not None else ""
+        return f"<Guess of {self.target}: {shape} scores{abstains}>"
+
+    def _repr_html_(self) -> str:
+        notes = {str(k): check.shown(v) for k, v in self.notes.items()}
+        first = [(str(r), str(s)) for r, s in zip(self.rows[:5], self.scores[:5], strict=True)]
+        return as_table(repr(self)[1:-1], [*notes.items(), ("row", "score"), *first])
 
 
 @dataclass(frozen=True)

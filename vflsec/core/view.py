@@ -18,6 +18,7 @@ from vflsec.core.batch_centring import FIRST, Centring
 from vflsec.core.feature_schema import Schema, columns_of
 from vflsec.core.needs import FORMS, GRANTS, Need, as_needs
 from vflsec.core.reference_models import References
+from vflsec.core.reprs import as_table
 from vflsec.errors import ThreatModelError
 from vflsec.label import Label, make_label
 from vflsec.nn.group_sums import sums
@@ -98,6 +99,9 @@ class Table:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def __repr__(self) -> str:
+        return f"<Table: {' x '.join(str(n) for n in self.tensor.shape)}>"
 
     def take(self, mask: Tensor) -> Table:
         """The rows that `mask` (bool or indices) names."""
@@ -257,6 +261,27 @@ class View:
     updates: Mapping[str, Sequence[Update]] = field(default_factory=lambda: MappingProxyType({}))
     references: References | None = None
     labels: Tensor | None = None
+
+    def __repr__(self) -> str:
+        return f"<View of {'; '.join(' '.join(row).strip() for row in self._describe())}>"
+
+    def _repr_html_(self) -> str:
+        (_, title), *rows = self._describe()
+        return as_table(f"View of {title}", rows)
+
+    def _describe(self) -> list[tuple[str, str]]:
+        """What the adversary has, one line each; no values."""
+        who, f = " + ".join(self.adversary), self.facts
+        out = [("", f"{who} after {f.phase} of {f.algorithm}")]
+        out += [("own columns", f"of {p}, {int(self.present[p].sum())} rows") for p in self.holders]
+        forms: dict[tuple[str, str], list[str]] = {}
+        for (way, kind, form, party), table in self.tables.items():
+            forms.setdefault((way, f"{kind} by {party}"), []).append(f"{form} {len(table)}")
+        out += [(way, f"{kind} ({', '.join(rows)} rows)") for (way, kind), rows in forms.items()]
+        if self.known is not None:
+            out.append(("known labels", str(len(self.known))))
+        out += [("to guess", f"{len(rows)} {split} rows") for split, rows in self.targets.items()]
+        return out
 
     @property
     def party(self) -> str:

@@ -52,7 +52,10 @@ def _world(dataset: str, null: bool, params: tuple[tuple[str, Any], ...], name: 
     wanted = {Recorder.wants(party, n) for n in as_needs(attack.looks_at)} - {None}
     active = attack.policy()
     policies = {party: [(active, torch.ones(len(SEEDS)))]} if active is not None else {}
-    algorithm = registry.algorithms.create("splitnn", {"epochs": 12, **dict(params)})
+    settings = dict(params)
+    which = settings.pop("algorithm", "splitnn")
+    quick = {"epochs": 12} if which == "splitnn" else {}
+    algorithm = registry.algorithms.create(which, {**quick, **settings})
     known = [draw_known_rows(tasks[s], s, AttackSpec(name).known_rows) for s in SEEDS]
     trained = train(algorithm, stack, list(SEEDS), policies, sorted(w for w in wanted if w), known)
     predict(algorithm, trained.fed, stack.rows("test"))
@@ -68,8 +71,8 @@ def as_quantity(source: Source, seed: int) -> Source:
 
 
 def views_of(name: str, dataset: str = "leaky", *, null: bool = False) -> list[View]:
-    """Views of the registered attack `name` in a toy world trained by FedSplitNN, one for each
-    seed.
+    """Views of the registered attack `name` in a toy world trained by FedSplitNN, or by
+    the ``algorithm`` of its `world`, one for each seed.
 
     Args:
         name: a registered attack with usable defaults.

@@ -1,0 +1,88 @@
+"""Which rows came to the same leaf, as far as an adversary was told: what tree attacks read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vflsec.core.view import Table, View
+from vflsec.errors import ThreatModelError
+
+__all__ = ["Leaves", "count_trees_a_round", "find_leaves", "find_trees"]
+
+
+@dataclass(frozen=True)
+class Leaves:
+    """The deepest node that is known of each row in each tree.
+
+    Attributes:
+        rows: (n,) sample ids, ascending.
+        nodes: (n, T) node in a heap, 0 where nothing of a row is known; only trees of which
+            something is.
+        trees: (T,) number of each tree.
+    """
+
+    rows: Tensor
+    nodes: Tensor
+    trees: Tensor
+
+    def find(self, rows: Tensor) -> Tensor:
+        """Places of sample ids that are all there."""
+        return torch.searchsorted(self.rows, rows)
+
+    def code(self) -> tuple[Tensor, int]:
+        """(group (n, T), number of groups): rows at one node of one tree are of one group."""
+        wide = int(self.nodes.max()) + 1
+        each = self.nodes + wide * torch.arange(len(self.trees), device=self.nodes.device)
+        values, group = each.unique(return_inverse=True)
+        return group, len(values)
+
+    def count_company(self, weight: Tensor) -> Tensor:
+        """Of each row the mean over trees of the weights (n, k) of all rows at its node, (n, k)."""
+        group, groups = self.code()
+        out = torch.zeros(len(self.rows), weight.shape[1], dtype=weight.dtype, device=weight.device)
+        for t in range(group.shape[1]):
+            sums = torch.zeros(groups, weight.shape[1], dtype=weight.dtype, device=weight.device)
+            out += sums.index_add_(0, group[:, t], weight)[group[:, t]]
+        return out / group.shape[1]
+
+    def take(self, most: int) -> Leaves:
+        """The same of the first `most` trees."""
+        return Leaves(self.rows, self.nodes[:, :most], self.trees[:most])
+
+
+def find_leaves(view: View) -> Leaves:
+    """What a view tells of the leaves of training rows: nodes received, and sides of own splits.
+
+    Raises:
+        ThreatModelError: no ``partition`` was received.
+    """
+    depth = int(view.facts.extra.get("depth", 1))
+    tables = [
+        t for (_, kind, form, _), t in view.tables.items() if kind == "partition" and form == "all"
+    ]
+    if not any(k[:3] == ("received", "partition", "all") for k in view.tables):
+        view.received("partition", "all")  # says what is missing
+    rows = torch.cat([t.rows for t in tables]).unique()
+    trees = torch.cat([t.step for t in tables]).div(depth, rounding_mode="floor").unique()
+    if not len(trees):
+        raise ThreatModelError("no row of any tree is known in this view.")
+    nodes = torch.zeros(len(rows) * len(trees), dtype=torch.int64, device=rows.device)
+    for table in tables:
+        tree = torch.searchsorted(trees, table.step.div(depth, rounding_mode="floor"))
+        at = torch.searchsorted(rows, table.rows) * len(trees) + tree
+        nodes.scatter_reduce_(0, at, table.tensor.long(), "amax")
+    return Leaves(rows, nodes.reshape(len(rows), len(trees)), trees)
+
+
+def count_trees_a_round(view: View) -> int:
+    """How many trees a round has: one for each class beyond two, label or number."""
+    return int(view.facts.extra.get("trees_a_round", 1))
+
+
+def find_trees(view: View, table: Table) -> Tensor:
+    """The number of the tree that each row of a table is of, (m,)."""
+    depth = int(view.facts.extra.get("depth", 1))
+    return table.step.div(depth, rounding_mode="floor")
