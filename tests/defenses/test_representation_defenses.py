@@ -40,7 +40,9 @@ def train(
         party: [(p, torch.tensor(s, dtype=torch.float64)) for p, s in of]
         for party, of in policies.items()
     }
-    fed = Federation.create(small_stack([0] * replicas), [0] * replicas, bound, None, {"epochs": 4})
+    fed = Federation.create(
+        small_stack([0] * replicas), [0] * replicas, bound, None, RunFacts(epochs=4)
+    )
     algorithm.build(fed)
     for _ in run_phases(algorithm, fed):
         pass

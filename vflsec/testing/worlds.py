@@ -13,6 +13,7 @@ from vflsec.core.algorithm import Algorithm
 from vflsec.core.channel import Recorder
 from vflsec.core.federation import Federation
 from vflsec.core.policy import Policy
+from vflsec.core.privacy_usage import RunFacts
 from vflsec.core.rng import generator
 from vflsec.core.task import Stack, Task
 from vflsec.core.view import Known, Schema
@@ -114,7 +115,7 @@ def train(
     """
     granted = {k: v for k, v in (("known", known), ("aux", aux)) if v is not None}
     recorder = Recorder(wanted or [], stack.replicas, len(stack.first.y))
-    fed = Federation.create(stack, seeds, policies, recorder, {"epochs": 3, "batch_size": 32})
+    fed = Federation.create(stack, seeds, policies, recorder, RunFacts(epochs=3, batch_size=32))
     for bound in (b for name in policies or {} for b in fed.parties[name].bindings):
         bound.own.memory |= granted
     algorithm.build(fed)
