@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vflsec.core.policy import Policy
-from vflsec.core.privacy_usage import Uses
+from vflsec.core.privacy_usage import RunFacts, Uses
 from vflsec.plugins import registry
 
 __all__ = ["page", "section"]
@@ -94,7 +94,7 @@ def page() -> str:
 
 
 def _epsilon(policy: Policy) -> str:
-    found = policy.guarantee(1.0, {"classes": 2, "uses": Uses(counted=1)})
+    found = policy.guarantee(1.0, RunFacts(uses=Uses(counted=1)))
     if found.epsilon is None:
         return "none"
     return f"{found.protects}; {found.accountant}"
