@@ -28,14 +28,13 @@ on approximate numbers", EUROCRYPT 2021; Benaissa et al., "TenSEAL", arXiv:2104.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vflsec.core.policy import StepCost
 from vflsec.errors import ConfigError
 from vflsec.plugin import Guarantee, Own, Policy, RunFacts, check, registry
-from vflsec.specs import Params
 
 if TYPE_CHECKING:
     from vflsec.core.link import Link
@@ -125,7 +124,7 @@ class HeEmbedding(Policy):
         }
         return frozenset(kept)
 
-    def step_cost(self, batch: int, classes: int, params: Params) -> StepCost:
+    def step_cost(self, batch: int, classes: int, params: Mapping[str, Any]) -> StepCost:
         if self.mode == "clear":
             return StepCost()
         from vflsec.he import cost
@@ -142,7 +141,7 @@ class HeEmbedding(Policy):
 
         return embedding_lines(shared=self.weights == "shared", sealed=self.mode != "clear")
 
-    def bought(self, params: Params) -> tuple[str, str]:
+    def bought(self, params: Mapping[str, Any]) -> tuple[str, str]:
         cut = int(params.get("cut", 32))
         leaves = "the passive party its own trained model and the gradient of each row"
         if self.mode == "clear":

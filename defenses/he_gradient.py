@@ -23,13 +23,12 @@ replacement attacks in vertical federated learning", IEEE Trans. Big Data (2022)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vflsec.core.policy import StepCost
 from vflsec.plugin import Guarantee, Own, Policy, RunFacts, check, registry
-from vflsec.specs import Params
 
 if TYPE_CHECKING:
     from vflsec.core.link import Link
@@ -102,7 +101,7 @@ class HeGradient(Policy):
         kinds = ("ciphertext", "masked_sum")
         return frozenset(kept | {(kind, *way) for kind in kinds for way in both})
 
-    def step_cost(self, batch: int, classes: int, params: Params) -> StepCost:
+    def step_cost(self, batch: int, classes: int, params: Mapping[str, Any]) -> StepCost:
         if self.mode == "clear":
             return StepCost()
         from vflsec.he import cost
@@ -119,7 +118,7 @@ class HeGradient(Policy):
 
         return plain_lines() if self.mode == "clear" else gradient_lines()
 
-    def bought(self, params: Params) -> tuple[str, str]:
+    def bought(self, params: Mapping[str, Any]) -> tuple[str, str]:
         own = "its own trained model, and the active party the embeddings"
         if self.mode == "clear":
             return "", f"the passive party the gradient of each row and {own}"

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -40,7 +40,6 @@ from vflsec.nn.replicas import Replicas
 from vflsec.nn.rowwise import row_gradients, split_rows
 from vflsec.nn.weights import starting_at
 from vflsec.plugins import registry
-from vflsec.specs import Params
 
 ALIASES = ("fedsplitnn",)
 
@@ -133,7 +132,7 @@ class SplitNN(SplitSettings):
             return make
         return starting_at(own["weights"], f"weights of {party}", make)
 
-    def _made(self, schema: Schema, width: int, own: Params) -> Callable[[], nn.Module]:
+    def _made(self, schema: Schema, width: int, own: Mapping[str, Any]) -> Callable[[], nn.Module]:
         if "module" in own:
             return lambda: from_path(own["module"], schema, width, own.get("args"))
         hidden = tuple(own.get("hidden", self.hidden))

@@ -8,7 +8,7 @@ import inspect
 import math
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from typing import Annotated, Any, Literal, TypeGuard
 
@@ -158,7 +158,7 @@ def fields(spec: Any) -> None:
     Raises:
         ConfigError: for the first value that breaks one; it is called ``NAME.FIELD``.
     """
-    for field, rule in _list_rules(type(spec)):
+    for field, rule in _list_rules(type(spec)):  # type: ignore[arg-type]
         rule(f"{spec.name}.{field}", getattr(spec, field))
 
 
@@ -178,17 +178,24 @@ def _list_rules(cls: type) -> list[tuple[str, Rule]]:
 def _find_rules(hint: Any) -> Iterator[Rule]:
     origin, of = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
-        exempt = _list_named(of[0])
-        for rule in of[1:]:
-            yield lambda name, value, rule=rule: value in exempt or rule(name, value)
+        yield from (partial(_hold_but, _list_named(of[0]), rule) for rule in of[1:])
         yield from _find_rules(of[0])
     elif origin is Literal:
         yield among(*of)
     elif origin is tuple:
-        for rule in _find_rules(of[0]):
-            yield lambda name, value, rule=rule: [rule(name, entry) for entry in value]
+        yield from (partial(_hold_each, rule) for rule in _find_rules(of[0]))
     elif bool in of and (named := _list_named(hint)):
         yield among(True, False, *named)
+
+
+def _hold_but(exempt: Sequence[Any], rule: Rule, name: str, value: Any) -> None:
+    if value not in exempt:
+        rule(name, value)
+
+
+def _hold_each(rule: Rule, name: str, value: Any) -> None:
+    for entry in value:
+        rule(name, entry)
 
 
 def _list_named(hint: Any) -> list[Any]:

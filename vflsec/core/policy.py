@@ -22,7 +22,6 @@ from vflsec.core.privacy_usage import Counter, RunFacts, Uses
 from vflsec.core.rng import Streams
 from vflsec.errors import PolicyError
 from vflsec.label import make_label
-from vflsec.specs import Params
 
 if TYPE_CHECKING:
     from vflsec.core.link import Link
@@ -376,7 +375,7 @@ class Policy:
         """What a run sends under this policy, (kind, sender role, receiver role), given `sends`."""
         return sends
 
-    def step_cost(self, batch: int, classes: int, params: Params) -> StepCost:
+    def step_cost(self, batch: int, classes: int, params: Mapping[str, Any]) -> StepCost:
         """What a training step costs on top, by estimate.
 
         Args:
@@ -393,7 +392,7 @@ class Policy:
         """
         return ()
 
-    def bought(self, params: Params) -> tuple[str, str]:
+    def bought(self, params: Mapping[str, Any]) -> tuple[str, str]:
         """What its protocol hides from whom, and what it leaves, in words that end no sentence.
 
         Nothing hidden (``""``) marks the twin without protection that others are compared with.

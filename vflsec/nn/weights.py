@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.plugins.loading import resolve_path
-from vflsec.specs import Params
 
 _TYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4",
@@ -32,7 +31,7 @@ _SHOWN = 4
 _PICKLED = (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 
 
-def files_of(params: Params) -> list[str]:
+def files_of(params: Mapping[str, Any]) -> list[str]:
     """The user's files of weights that the settings `params` of a training name."""
     own = [p for p in params.get("parties", {}).values() if isinstance(p, Mapping)]
     return [str(w) for w in (*(p.get("weights") for p in own), params.get("top_weights")) if w]

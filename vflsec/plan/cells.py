@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from vflsec.config.components import flat_params, natural_strengths
 from vflsec.config.sections import Root
@@ -28,7 +29,7 @@ def claimants(defenses: Sequence[DefenseSpec]) -> list[str]:
     return [d.name for d in defenses if registry.defenses.create(d.name, d.params).counted]
 
 
-def _own_modules(params: Params) -> list[str]:
+def _own_modules(params: Mapping[str, Any]) -> list[str]:
     """The user's modules that a training's settings name."""
     own = [p for p in params.get("parties", {}).values() if isinstance(p, Mapping)]
     named = [*(p.get("module") for p in own), params.get("top_module")]
@@ -49,7 +50,7 @@ def code_of(
     """
     table = section.get("file") or section.get("files")
     entries = [registry.algorithms.entry(algorithm)]
-    entries += [] if table else [registry.datasets.entry(section["name"])]
+    entries += [] if table else [registry.datasets.entry(str(section["name"]))]
     entries += [registry.defenses.entry(d.name) for d in defenses]
     own = (hash_source(_own_modules(params)), hash_files(files_of(params)))
     found = [c for c in (*(e.code for e in entries), *own) if c]
@@ -116,7 +117,8 @@ class Cells:
                 self.notes.append(f"{algorithm} has no settings by party; [parties] is ignored.")
             else:
                 set_ = {p: s.model_dump(exclude_defaults=True) for p, s in own.items()}
-                params["parties"] = {**set_, **params.get("parties", {})}
+                given = params.get("parties")
+                params["parties"] = set_ | dict(given if isinstance(given, Mapping) else {})
         return CellSpec(
             data={**info.section, "digest": info.digest},
             algorithm=self._registered(algorithm),
@@ -171,11 +173,14 @@ class Cells:
         sections = [
             (registry.algorithms.entry(a.name).name, flat_params(a)) for a in self.root.algorithm
         ]
+        made: dict[str, Params]
         names = {REFERENCES[r] for r in self.root.audit.references}
         made = {n: self.reference_params(n) for n in names & {name for name, _ in sections}}
         titles = []
         for i, (name, params) in enumerate(sections):
-            same = [p for j, (other, p) in enumerate(sections) if other == name and j != i]
+            same: list[Params] = [
+                p for j, (other, p) in enumerate(sections) if other == name and j != i
+            ]
             same += [made[name]] if name in made else []
             own = {k: v for k, v in params.items() if any(p.get(k, _ABSENT) != v for p in same)}
             inner = ", ".join(f"{k}={v}" for k, v in own.items())

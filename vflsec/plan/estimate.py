@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +51,7 @@ def compute_weight(group: Group | Work) -> float:
     return len(group.cells) * (_count_steps(group) + _STEPS_OF_ATTACK * attacks + 1)
 
 
-def _read_settings(group: Group | Work) -> Params:
+def _read_settings(group: Group | Work) -> Mapping[str, Any]:
     """The settings of a group's algorithm, defaults included."""
     cls = registry.algorithms.get(group.cells[0].algorithm)
     given = {k: p.default for k, p in registry.list_parameters(cls).items()}
@@ -85,6 +85,7 @@ def _count_trained_beside(spec: AttackSpec, group: Group) -> int:
 def _count_labelled(group: Group | Work) -> float:
     """Labelled rows of the training."""
     labelled = group.data.section.get("labelled", 0.7)
+    assert isinstance(labelled, int | float)
     rows = labelled if isinstance(labelled, int) else labelled * group.data.rows
     return float(min(rows, group.data.rows))
 
@@ -216,7 +217,7 @@ def _count_trainings(group: Group) -> int:
     return own + (2 if tested and claimants(group.cells[0].defenses) else 1)
 
 
-def _compute_kept(group: Group, given: Params) -> float:
+def _compute_kept(group: Group, given: Mapping[str, Any]) -> float:
     """Bytes of Views that ``--keep-views`` would keep of a group."""
     if group.role == "reference" or not group.main:
         return 0.0

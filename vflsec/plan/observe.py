@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vflsec.core.message_kinds import KINDS
 from vflsec.core.needs import Need, as_needs
@@ -308,7 +308,7 @@ def check_divisible(source: Source, split: Params, seeds: Iterable[int]) -> None
         row_sets(source, seed, **_sizes(split))
 
 
-def _sizes(split: Params) -> Params:
+def _sizes(split: Params) -> dict[str, Any]:
     return {k: split[k] for k in ("validation", "test", "labelled", "aligned") if k in split}
 
 

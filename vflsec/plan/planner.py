@@ -394,8 +394,11 @@ def _distinct(infos: Sequence[DataInfo]) -> list[DataInfo]:
 
 
 def _with_settings(info: DataInfo) -> DataInfo:
-    settings = {k: v for k, v in info.section.items() if k not in ("name", "params")}
-    settings |= info.section.get("params", {})
+    settings: dict[str, object] = {
+        k: v for k, v in info.section.items() if k not in ("name", "params")
+    }
+    params = info.section.get("params")
+    settings |= params if isinstance(params, Mapping) else {}
     inner = ", ".join(f"{k}={v}" for k, v in settings.items())
     return replace(info, name=f"{info.name}({inner})" if inner else info.name)
 

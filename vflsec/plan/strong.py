@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vflsec.core.rng import derive
 from vflsec.data.dataset_shape import describe_shape
@@ -80,7 +80,7 @@ def world(
     split = {k: v for k, v in info.split.items() if k != "shuffle_labels"}
     shape = describe_shape(source)
     bare = {**shape, "columns": dict.fromkeys(shape["columns"], ()), "images": {}}
-    sizes = {k: v for k, v in split.items() if k != "scale"}
+    sizes: dict[str, Any] = {k: v for k, v in split.items() if k != "scale"}
     try:
         for seed in SEEDS:  # whether rows can be divided does not depend on the columns
             row_sets(load({"name": "alike", "params": bare}, seed, base), seed, **sizes)

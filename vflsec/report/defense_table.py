@@ -15,7 +15,10 @@ from vflsec.plugins import registry
 __all__ = ["page", "section"]
 
 NO_HOOKS = ("carries", "check_strength", "guarantee", "overrides", "refuse")
-HOOKS = [k for k, v in vars(Policy).items() if inspect.isfunction(v) and k not in NO_HOOKS]
+HOOKS = [
+    k for k, v in vars(Policy).items()
+    if inspect.isfunction(v) and k not in NO_HOOKS and not k.startswith("_")
+]  # fmt: skip
 
 HEAD = """# Defenses
 
