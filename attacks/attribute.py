@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -82,7 +82,8 @@ class Attribute(Attack):
     def resolved(self, guess: Guess) -> Attribute:
         if self.column != WHICHEVER:
             return self
-        column, ask, category = guess.notes["question"]
+        question: Any = guess.notes["question"]
+        column, ask, category = question
         return replace(self, column=str(column), ask=str(ask), category=int(category))
 
     def declines(self, view: View) -> str:

@@ -228,7 +228,7 @@ class CellSpec:
         untested: the epsilons that its defenses claim are not measured by canaries.
     """
 
-    data: Params
+    data: Mapping[str, Any]
     algorithm: str
     params: Params = field(default_factory=dict)
     defenses: tuple[DefenseSpec, ...] = ()

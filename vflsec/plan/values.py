@@ -52,9 +52,9 @@ class DataInfo:
     missing: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     labelled: int = 0
     rarest: int = 0
-    tables: Sequence[Params] = ()
+    tables: Sequence[Mapping[str, Any]] = ()
     overlap: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    alignment: Sequence[Params] = ()
+    alignment: Sequence[Mapping[str, Any]] = ()
     label_holder: bool = False
     labels: tuple[str, ...] = ()
 
@@ -69,7 +69,7 @@ class DataInfo:
         return {k: v for k, v in self.section.items() if k not in SPLIT_KEYS}
 
     @property
-    def split(self) -> Params:
+    def split(self) -> dict[str, Any]:
         """What `make_task` gets beside the source and the seed."""
         return {k: v for k, v in self.section.items() if k in SPLIT_KEYS}
 

@@ -13,14 +13,14 @@ from vflsec.core.message import Message
 from vflsec.core.view import FORMS
 from vflsec.nn.replicas import LEAST
 from vflsec.plugins import registry
-from vflsec.specs import AttackSpec, Params
+from vflsec.specs import AttackSpec
 from vflsec.testing.reach import foreign, tensors
 from vflsec.testing.worlds import Check, small_stack, train
 from vflsec.train.loop import predict, run_phases
 from vflsec.train.views import make_view
 
 
-def _algorithm(name: str) -> tuple[Algorithm, Params]:
+def _algorithm(name: str) -> tuple[Algorithm, dict[str, Any]]:
     cls: Any = registry.algorithms.get(name)
     settings = dict(cls.world)
     world = settings.pop("task", {})
