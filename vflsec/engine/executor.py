@@ -77,7 +77,7 @@ class Listener:
     finished: Callable[[Work], None]
     note: Callable[[str], None]
     idle: Callable[[], None]
-    watch: Callable[[Work], Progress | None] = lambda _: None
+    watch: Callable[[Work], Progress | None]
     busy: bool = True
 
     def tell_idle(self) -> None:
