@@ -16,7 +16,7 @@ Known failure cases: classes of equal shares, which sizes do not name; leaves th
 where communities follow the active party's columns more than the label.
 
 Source: Takahashi, Liu, Liu, "Eliminating label leakage in tree-based vertical federated learning",
-arXiv:2307.10318 (2023), algorithm 2; Blondel, Guillaume, Lambiotte, Lefebvre, "Fast unfolding of
+arXiv:2307.10318 (2023); Blondel, Guillaume, Lambiotte, Lefebvre, "Fast unfolding of
 communities in large networks", arXiv:0803.0476 (2008).
 """
 

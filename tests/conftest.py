@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +39,9 @@ settings.register_profile(
 settings.load_profile("house")
 
 
+gc.set_threshold(200_000, 10, 10)  # modules and cases come by the million and are no garbage
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Tests run on the CPU on every machine; ``-m gpu`` asks for the others."""
     if not (config.option.markexpr or "").startswith("gpu"):
@@ -55,10 +61,48 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 )
 
 
+def pytest_collection_finish() -> None:
+    """What was collected stays: no later search for garbage goes through it."""
+    gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Figures are half of the time of a report: draw them where a module looks at them."""
+    from vflsec.report import html
+
+    draw = _drawing()  # as it was before any test
+    shown = item.get_closest_marker("figures") is not None
+    html.draw = draw if shown else lambda figure: ""
+
+
+@cache
+def _drawing() -> Callable[[Any], Any]:
+    from vflsec.report import html
+
+    return html.draw
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _grown_once() -> None:
+    """Trees of equal rows and seeds are grown once: they are a quarter of a small audit."""
+    from vflsec.measure import own_classifiers
+
+    kept: dict[Any, Any] = {}
+
+    def grown(grow: Callable[..., Any], *given: Any) -> Any:
+        key = [(g.shape, g.dtype.str, g.tobytes()) if hasattr(g, "dtype") else g for g in given]
+        fit = kept.get((grow, *key)) or kept.setdefault((grow, *key), grow(*given))
+        return replace(fit, scores=fit.scores.copy())
+
+    for name in ("_trees", "_boosting"):
+        setattr(own_classifiers, name, partial(grown, getattr(own_classifiers, name)))
 
 
 @pytest.fixture(autouse=True)

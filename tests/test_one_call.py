@@ -15,6 +15,8 @@ import pytest
 import vflsec
 from vflsec.errors import VflsecError
 
+pytestmark = pytest.mark.figures
+
 MARK = "person-"
 
 

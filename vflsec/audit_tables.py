@@ -35,22 +35,13 @@ _RUN = ("device", "jobs", "fresh", "progress", "attacker")
 
 
 def audit(
-    tables: Table | Sequence[Table] | Mapping[str, Table],
-    label: str | Sequence[str],
-    id: str | Mapping[str, str] = "",
-    *,
-    algorithm: str = "splitnn",
+    tables: Table | Sequence[Table] | Mapping[str, Table], label: str | Sequence[str],
+    id: str | Mapping[str, str] = "", *, algorithm: str = "splitnn",
     defenses: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None,
-    attacks: str | Sequence[str | Mapping[str, Any]] | None = None,
-    seeds: int | Sequence[int] = 5,
-    max: float | None = None,
-    out: str | Path | None = None,
-    rare: str = "",
-    bins: int = 0,
-    regression: bool = False,
-    numeric: Sequence[str] = (),
-    **params: Any,
-) -> Audit:
+    attacks: str | Sequence[str | Mapping[str, Any]] | None = None, seeds: int | Sequence[int] = 5,
+    max: float | None = None, out: str | Path | None = None, rare: str = "", bins: int = 0,
+    regression: bool = False, numeric: Sequence[str] = (), **params: Any,
+) -> Audit:  # fmt: skip
     """Does training on these tables leak the label, how much, and to whom?
 
     DataFrames are written to a temporary folder for the run; no row of theirs stays behind.

@@ -261,6 +261,9 @@ class CellSpec:
 TURNED = "turned"
 """Key of a measure's notes: its figure of the answer turned round, where the value tells it not."""
 
+BY_CLASS = "by_class"
+"""Key of a measure's notes: of exposed people, how many of each class, as plain values."""
+
 NAMED = "named_column"
 """Key of a guess's notes: which of the columns that it answers the attack itself takes to be told
 best by what it received, named before any answer is compared with the truth."""

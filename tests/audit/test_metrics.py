@@ -10,6 +10,7 @@ from scipy import stats
 from sklearn import metrics as sk
 
 from vflsec.audit import intervals
+from vflsec.audit.exposed import EXPOSED
 from vflsec.audit.metrics import METRICS, Score, primary, score
 from vflsec.core.guess import Guess, Truth
 from vflsec.errors import ConfigError, ShapeError
@@ -32,7 +33,7 @@ def named(found: list[Score]) -> dict[str, Score]:
 def test_binary_numbers_equal_sklearn() -> None:
     guess, truth, prior = world()
     got = named(score(guess, truth, truth.rows, classes=2, prior=prior))
-    assert set(got) == {"auc", "accuracy", "balanced_accuracy", "f1", "tpr_at_1pct_fpr"}
+    assert set(got) == {"auc", "accuracy", "balanced_accuracy", "f1", "tpr_at_1pct_fpr", *EXPOSED}
     y, s = truth.values, guess.scores
     hard = np.zeros(300, int)
     hard[np.argsort(-s)[:150]] = 1
@@ -56,7 +57,7 @@ def test_multi_class_numbers_equal_sklearn() -> None:
     guess, truth, _ = world(classes=4)
     prior = np.array([0.4, 0.3, 0.2, 0.1])
     got = named(score(guess, truth, truth.rows, classes=4, prior=prior))
-    assert set(got) == {"accuracy", "balanced_accuracy", "auc"}
+    assert set(got) == {"accuracy", "balanced_accuracy", "auc", *EXPOSED}
     y, s = truth.values, guess.scores
     each = [sk.roc_auc_score(y == c, s[:, c]) for c in range(4)]
     assert got["auc"].value == pytest.approx(np.mean(each))

@@ -21,6 +21,8 @@ from vflsec.errors import ConfigError
 from vflsec.report.figures import reconstructions
 from vflsec.specs import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure
 
+pytestmark = pytest.mark.figures
+
 SCENARIO: dict[str, Any] = {
     "name": "case",
     "data": {"name": "digits", "params": {"as_images": True}},

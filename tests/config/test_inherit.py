@@ -164,7 +164,7 @@ REFUSED = {  # (base, child) -> (file, line, path, in the rule)
     "no tables": (BASE, CHILD[: CHILD.index("[forms")] + "[forms]\npaper = 1\n", "child.toml", 14,
                   "forms", "must be tables of keys"),
     "a form's value": (BASE, CHILD.replace("[64]", "[0]") + '[data]\n', "child.toml", 15,
-                       "shared.algorithm.hidden", "integer >= 1"),
+                       "forms.paper.shared.algorithm.hidden", "integer >= 1"),
 }  # fmt: skip
 
 

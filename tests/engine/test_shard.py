@@ -8,7 +8,7 @@ import sqlite3
 import tomllib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from vflsec.engine.shard import Shard, divided
 from vflsec.errors import ConfigError
 from vflsec.plan.estimate import compute_weight
 from vflsec.report import outputs
+from vflsec.specs import Measure
 from vflsec.storage.results_folder import OUR_FILES, REPORTS
 from vflsec.storage.store import Store
 
@@ -52,11 +53,15 @@ def without_time(summary: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def unsealed(folder: Path) -> Iterator[sqlite3.Connection]:
-    """A store to be changed, which then has no seals: an earlier version wrote none."""
+def resealed(folder: Path) -> Iterator[sqlite3.Connection]:
+    """A store to be changed, as if vflsec had written it so: its seals are made again."""
     with closing(sqlite3.connect(folder / "results.sqlite")) as db, db:
         yield db
-        db.execute("delete from seals")
+    names = ", ".join(f.name for f in fields(Measure))
+    query = f"select {names} from measures where cell = ? and attack_key = ? order by rowid"
+    with Store(folder) as store:
+        for pair in store._rows("select cell, attack_key from done"):
+            store._seal("done {} {}".format(*pair), store._rows(query, pair))
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -197,7 +202,7 @@ def test_too_few_shards_are_said_to_be_too_few_and_can_be_finished(
 def test_what_broke_in_one_folder_is_taken_from_another(
     made: Path, tmp_path: Path, first: str
 ) -> None:
-    with unsealed(made / "one") as db:
+    with resealed(made / "one") as db:
         pair = db.execute("select attack_key, cell from done where attack_key != ''").fetchone()
         where = "where attack_key = ? and cell = ?"
         db.execute(f"update done set status = 'error' {where}", pair)
@@ -260,7 +265,7 @@ def test_an_edited_gate_is_another_scenario(made: Path, tmp_path: Path) -> None:
 )
 def test_two_truths_about_one_cell_are_refused(made: Path, tmp_path: Path, change: str) -> None:
     """Of a control too: the advantage is what is left over it."""
-    with unsealed(made / "one") as db:
+    with resealed(made / "one") as db:
         db.execute(f"update measures set {change} where attack = 'norm'")
     with pytest.raises(ConfigError, match=r"other figures for norm of cell [0-9a-f]{24} \(seed "):
         vflsec.merge([made / "one", made / "whole"], tmp_path / "merged")

@@ -133,7 +133,7 @@ def test_an_attack_beside_a_measured_epsilon_and_no_main_task_is_judged() -> Non
 
 @pytest.mark.parametrize(
     ("of", "limit", "said"),
-    [("accuracy", 0.05, "no more than 0.020 of accuracy could be gained beside norm"),
+    [("accuracy", 0.05, "beside norm majority leaves no more than 0.020 of accuracy to gain"),
      ("accuracy", 0.015, ""), ("auc", 0.45, "")],
 )  # fmt: skip
 def test_at_few_positives_accuracy_cannot_rise_by_the_limit(
@@ -151,12 +151,14 @@ def test_at_few_positives_accuracy_cannot_rise_by_the_limit(
     place = Place("toy", "splitnn", "bank", "norm", None)
     gate = Gate(max=limit, of=of)
     (v,) = judge(summarise(results_frame(rows)), [gate], {place: Validation(True, "shown")})
-    assert (v.verdict, v.warnings) == ("PASS", ("no_room",) * bool(said))
-    assert said in v.warning
+    found = ("INCONCLUSIVE", "no_room", "auc") if said else ("PASS", "within", "")
+    assert (v.verdict, v.rule, v.detail) == found
+    assert said in v.reason
+    assert ('of = "auc" would decide' in v.reason) == bool(said)
 
 
 def test_where_a_control_ranks_the_labels_no_metric_has_room() -> None:
-    """Own columns tell the label (AUC 0.98, accuracy 0.93): accuracy hides no leak."""
+    """Own columns tell the label (AUC 0.98, accuracy 0.93): only counted people would decide."""
     base = {"dataset": "toy", "algorithm": "splitnn", "n": 500, "split": "test", "attack": "norm",
             "adversary": "bank", "target": "label", "primary": "auc"}  # fmt: skip
     rows = [
@@ -168,8 +170,8 @@ def test_where_a_control_ranks_the_labels_no_metric_has_room() -> None:
     place = Place("toy", "splitnn", "bank", "norm", None)
     gate = Gate(max=0.1, of="accuracy")
     (v,) = judge(summarise(results_frame(rows)), [gate], {place: Validation(True, "shown")})
-    assert (v.verdict, v.warning) == ("PASS", ""), v.reason
-    assert "no more than 0.070 could be gained" in v.reason
+    assert (v.verdict, v.rule, v.detail) == ("INCONCLUSIVE", "no_room", "exposed")
+    assert "no more than 0.070 of accuracy to gain" in v.reason
 
 
 @pytest.mark.parametrize(("utility", "warns"), [(0.5, True), (0.8, False)])

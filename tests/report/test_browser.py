@@ -13,6 +13,8 @@ import pytest
 from audited import Planted, audited, gate
 from printed import html, statement
 
+pytestmark = pytest.mark.figures
+
 LEAKY = {"norm": 0.3, "model_completion": 0.2}
 SEALED = {"norm": 0.0, "model_completion": 0.02}
 PDFTOTEXT = shutil.which("pdftotext")

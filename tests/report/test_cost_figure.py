@@ -15,6 +15,8 @@ from vflsec.audit.leakage import records
 from vflsec.report import figures
 from vflsec.specs import CellResult, CellSpec, LedgerRow, Measure
 
+pytestmark = pytest.mark.figures
+
 LEAKY = {"norm": 0.3, "model_completion": 0.2}
 
 

@@ -29,6 +29,8 @@ from vflsec.report.tree import Cell
 from vflsec.runtime.atomic_files import json_text
 from vflsec.train.export import check_writable
 
+pytestmark = pytest.mark.figures
+
 ESCAPE = "\x1b[2J\x1b]0;x\x07"
 FORGED = "PASS         advantage in accuracy of any attack <= 0.1"
 HIDDEN = "\u202e\u200b\u2066\ufeff\u00ad\u3164\U000e0041"

@@ -19,6 +19,8 @@ from vflsec.report import figures
 from vflsec.report.attack_families import FAMILIES
 from vflsec.report.threat_model import WORDS
 
+pytestmark = pytest.mark.figures
+
 LEAKY = {"norm": 0.3, "model_completion": 0.2}
 SEALED = {"norm": 0.0, "model_completion": 0.02}
 VOID = {"meta", "link", "br", "img", "input", "hr"}

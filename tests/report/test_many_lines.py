@@ -13,6 +13,8 @@ from printed import html, markdown_summary
 from vflsec.audit import strongest_attack
 from vflsec.report import figures
 
+pytestmark = pytest.mark.figures
+
 
 @pytest.fixture(scope="module")
 def summary(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:

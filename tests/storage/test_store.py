@@ -10,7 +10,6 @@ import pytest
 from engine_fakes import SCENARIO, result_of, source
 
 from vflsec import load_scenario
-from vflsec.audit.leakage import records
 from vflsec.engine.dry_run import make_plan
 from vflsec.errors import ConfigError
 from vflsec.plan.values import Group
@@ -34,33 +33,6 @@ def test_what_was_put_in_comes_out(tmp_path: Path, group: Group) -> None:
         (found,) = store.results({cell.key: [a.key for a in group.attacks]})
     assert found == result
     assert found.spec.key == cell.key
-
-
-def test_results_of_an_earlier_version_get_their_victim(tmp_path: Path, group: Group) -> None:
-    """A store whose measures name no victim is read, also where it may not be written."""
-    cell, (attack, *_) = group.cells[0], group.attacks
-    result = result_of(cell, group.attacks[:1])
-    result.facts = {"parties": ["active", "passive1", "passive2"]}
-    columns = Measure(
-        "train", "train", "r2", 0.5, adversary="active", attack="grn", attack_key=attack.key,
-        target="feature",
-    )  # fmt: skip
-    one = replace(columns, metric="mse", notes={"victim": "passive2"})
-    result.measures += [columns, one]
-    with Store(tmp_path) as store:
-        store.commit(result, (attack,))
-        store._db.execute("alter table measures drop column victim")
-    wanted = {cell.key: [attack.key]}
-    for readonly in (True, False, True):
-        with Store(tmp_path, readonly=readonly) as store:
-            (found,) = store.results(wanted)
-        told = {(m.target, m.metric): m.victim for m in found.measures}
-        assert len(found.measures) == len(result.measures)
-        assert told["feature", "r2"] == "passive1+passive2"
-        assert told["feature", "mse"] == "passive2"
-        assert told["label", "auc"] == "active"
-        assert [m.victim for m in found.measures if not m.attack] == [""]
-        assert [r["victim"] for r in records(found)] == [m.victim for m in found.measures]
 
 
 def test_a_finished_attack_is_never_overwritten(tmp_path: Path, group: Group) -> None:

@@ -19,13 +19,14 @@ import math
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from scipy import special
 
 from vflsec.audit import intervals
+from vflsec.audit.exposed import Counts
 from vflsec.audit.metrics import METRICS
 
 __all__ = ["CHANCE", "FALLBACK", "UNTRAINED", "Against", "Controls", "Leakage", "Paired", "leaks",
@@ -55,6 +56,7 @@ class Against:
         name: of the control.
         control: its mean figure; None where only the advantage is known.
         mean, sd, n: of the advantage over it, paired by seed; sd is None for one seed.
+        counts: of exposed people, how many rows each names; else None.
     """
 
     name: str
@@ -62,22 +64,30 @@ class Against:
     mean: float
     sd: float | None
     n: int
+    counts: Counts | None = None
 
     def bound(self, side: str, alpha: float) -> float | None:
-        """One-sided t bound of the mean; None for one seed."""
+        """One-sided t bound of the mean, that of counted rows no nearer than their exact one; None
+        for one seed.
+        """
         factor = intervals.t_half_width(self.n, 1 - alpha, "upper")
         if factor is None or self.sd is None:
             return None
-        return self.mean + (factor if side == "upper" else -factor) * self.sd
+        found = self.mean + (factor if side == "upper" else -factor) * self.sd
+        if self.counts is None:
+            return found
+        return (max if side == "upper" else min)(found, self.counts.bound(side, alpha))
 
     def p(self, limit: float, sign: int = 1) -> float:
         """One-sided p-value of "the mean is at most `limit`", or at least where `sign` is -1."""
         if self.n < 2 or self.sd is None:
             return 1.0
         gap = sign * (self.mean - limit)
+        exact = 0.0 if self.counts is None else self.counts.p(limit, sign)
         if self.sd == 0:
-            return 0.0 if gap > 0 else 1.0
-        return float(special.stdtr(self.n - 1, -gap * math.sqrt(self.n) / self.sd))
+            return exact if gap > 0 else 1.0
+        found = float(special.stdtr(self.n - 1, -gap * math.sqrt(self.n) / self.sd))
+        return max(found, exact)
 
 
 @dataclass(frozen=True)
@@ -101,7 +111,14 @@ class Leakage:
         found = row.get("controls")
         if found:
             every = [
-                Against(k, v["control"], v["advantage"], v["sd"], v["seeds"])
+                Against(
+                    k,
+                    v["control"],
+                    v["advantage"],
+                    v["sd"],
+                    v["seeds"],
+                    Counts.read(v.get("counts")),
+                )
                 for k, v in found.items()
             ]
             return cls(_ordered(every), str(row["named"]))
@@ -218,6 +235,7 @@ class Leakage:
         """Each control's figures as plain values, for a point; read back by :meth:`of`."""
         return {
             a.name: {"control": a.control, "advantage": a.mean, "sd": a.sd, "seeds": a.n}
+            | ({"counts": asdict(a.counts)} if a.counts else {})
             for a in self.against
         }
 

@@ -45,6 +45,7 @@ class Rule(StrEnum):
     EITHER_DIRECTION = "either_direction"
     UNDERPOWERED = "underpowered"
     INSENSITIVE = "insensitive"
+    NO_ROOM = "no_room"
     WITHIN = "within"
     NOTHING_SELECTED = "nothing_selected"
     NOTHING_MEASURED = "nothing_measured"
@@ -73,7 +74,6 @@ class Warn(StrEnum):
     NOTHING_TO_LOSE = "nothing_to_lose"
     LIMIT_AT_CHANCE = "limit_at_chance"
     LOWER_BOUND_ONLY = "lower_bound_only"
-    NO_ROOM = "no_room"
     OTHER_METRIC = "other_metric"
     LIMITS_NO_LEAK = "limits_no_leak"
     OTHER_DATA = "other_data"
@@ -256,7 +256,10 @@ class Verdict:
         rule: the rule that decided.
         origin: who asked.
         detail: what a rule found missing: a :class:`Shortfall` of ``underpowered``, a
-            :class:`vflsec.audit.validated.Evidence` of ``not_validated``; else ''.
+            :class:`vflsec.audit.validated.Evidence` of ``not_validated``, the metric that would
+            decide of ``no_room``; else ''.
+        judged_by: the metric that the attack which decides is judged by, where that of the gate has
+            no room for the limit; else ''.
         dataset, algorithm, defense, strength: the point; empty where nothing could be judged.
         attack, adversary, split, phase: the one that decides.
         more_seeds: how many more seeds would decide an open verdict, or let a PASS find a leak of
@@ -283,6 +286,7 @@ class Verdict:
     reason: str
     rule: Rule
     detail: str = ""
+    judged_by: str = ""
     origin: Origin = Origin.GATE
     dataset: str = ""
     algorithm: str = ""

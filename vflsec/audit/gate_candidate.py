@@ -10,7 +10,24 @@ from typing import Any
 from vflsec.audit.controls import Against, Leakage, leaks
 from vflsec.audit.gate import Reason
 
-__all__ = ["Candidate", "as_leakage", "find_reversed"]
+__all__ = ["Candidate", "NoRoom", "as_leakage", "find_reversed"]
+
+
+@dataclass(frozen=True)
+class NoRoom:
+    """Why a limit decides nothing.
+
+    Attributes:
+        metric: that cannot rise by the limit.
+        control: that leaves the least to gain.
+        room: how much that is.
+        decider: the metric that would decide at this limit; '' where only a lower limit would.
+    """
+
+    metric: str
+    control: str
+    room: float
+    decider: str
 
 
 @dataclass(frozen=True)
@@ -27,6 +44,8 @@ class Candidate:
             thing.
         reversed_metric: where the figure itself cannot be turned round, the metric that `reversed`
             is the advantage in; '' where it is the figure's own.
+        no_room: why the limit cannot be exceeded; None where it can.
+        instead_of: why another figure of the same answer, which cannot exceed it, is not judged.
     """
 
     row: Mapping[str, Any]
@@ -37,11 +56,18 @@ class Candidate:
     shortfall: Reason | None = None
     reversed: Against | None = None
     reversed_metric: str = ""
+    no_room: NoRoom | None = None
+    instead_of: NoRoom | None = None
 
     @property
     def name(self) -> str:
         """Of the attack, or of the main task's metric."""
         return str(self.row["attack"] or self.row["utility_metric"])
+
+    @property
+    def judged_by(self) -> str:
+        """The metric, where it stands in for that of the gate; else ''."""
+        return str(self.row["metric"]) if self.instead_of else ""
 
     @property
     def value(self) -> float:

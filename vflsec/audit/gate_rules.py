@@ -13,7 +13,9 @@
 7. ``either_direction``: an answer with its labels flipped is not shown to be within the limit.
 8. ``underpowered``: too few rows or seeds, or figures that say nothing.
 9. ``insensitive``: a gate with `detect` asks for a sensitivity that this audit does not have.
-10. ``within``: all upper bounds are within the limit. PASS, with warnings where it says little.
+10. ``no_room``: beside an attack a control leaves less to gain than the limit, in every figure that
+   was measured (:mod:`vflsec.audit.room`), so that within it says nothing.
+11. ``within``: all upper bounds are within the limit. PASS, with warnings where it says little.
 
 All but the first and the last are INCONCLUSIVE. Where nothing was measured no rule is asked.
 """
@@ -191,6 +193,15 @@ def _insensitive(w: Weighed) -> Ruling | None:
     return Ruling(INCONCLUSIVE, Rule.INSENSITIVE, found.lead, reason, found.more)
 
 
+def _no_room(w: Weighed) -> Ruling | None:
+    found = [(c, c.no_room) for c in w.found if c.no_room]
+    if not found:
+        return None
+    lead, why = min(found, key=lambda pair: pair[1].room)
+    reason = verdict_text.format_no_room(lead, why, w.gate)
+    return Ruling(INCONCLUSIVE, Rule.NO_ROOM, lead, reason, detail=why.decider, stuck=True)
+
+
 def _within(w: Weighed) -> Ruling:
     assert w.high is not None  # else a rule before has spoken
     found = _find_insensitive(w)
@@ -210,7 +221,7 @@ def _find_insensitive(w: Weighed) -> verdict_text.Insensitive | None:
 
 RULES: tuple[Callable[[Weighed], Ruling | None], ...] = (
     _exceeded, _single_seed, _failed_runs, _reversed_ranking, _not_validated, _undecided,
-    _either_direction, _underpowered, _insensitive, _within,
+    _either_direction, _underpowered, _insensitive, _no_room, _within,
 )  # fmt: skip
 """The first that speaks decides; the last always does."""
 

@@ -24,6 +24,7 @@ from vflsec.audit.leakage import TRAINING, rows_of
 from vflsec.audit.metrics import reach
 from vflsec.audit.point import Point
 from vflsec.audit.reversed_ranking import ranking
+from vflsec.audit.room import DECIDES, Figures, choose_figure
 from vflsec.audit.underpowered import Unanswered, explain_unanswered, set_aside
 from vflsec.audit.validated import NO_EVIDENCE, Validated, place_of
 from vflsec.specs import QUESTIONS
@@ -40,8 +41,8 @@ class _Audit:
     Attributes:
         rows: all points.
         validated, doses: of :func:`judge`.
-        primary, rankings: by answer, its point in the primary metric, and the one by which it is
-            looked at with its labels flipped.
+        primary, exposed, rankings: by answer, its point in the primary metric, the one in exposed
+            people, and the one by which it is looked at with its labels flipped.
         guessing: what guessing reaches in the main task, by data set and algorithm.
     """
 
@@ -49,6 +50,7 @@ class _Audit:
     validated: Validated
     doses: Doses
     primary: Mapping[Any, Row]
+    exposed: Mapping[Any, Row]
     rankings: Mapping[Any, Row]
     guessing: Mapping[tuple[str, str], verdict_text.Guessing]
 
@@ -57,8 +59,13 @@ class _Audit:
         attacks = [r for r in rows if r["attack"]]
         primary = {answer(r): r for r in attacks if r["metric"] == r["primary"]}
         rankings = {answer(r): r for r in attacks if ranking(r)}
+        exposed = {answer(r): r for r in attacks if r["metric"] == DECIDES}
         guessing = verdict_text.Guessing.by_training(rows)
-        return cls(rows, validated, doses, primary, rankings, guessing)
+        return cls(rows, validated, doses, primary, exposed, rankings, guessing)
+
+    def figures(self, row: Row) -> Figures:
+        """Points of the same answer in other metrics."""
+        return Figures(self.primary.get(answer(row)), self.exposed.get(answer(row)))
 
 
 def judge(
@@ -109,7 +116,7 @@ def _judge_gate(gate: Gate, audit: _Audit) -> list[Verdict]:
 def _judge_point(
     point: tuple[Any, ...], rows: Sequence[Row], gate: Gate, audit: _Audit, unasked: Sequence[str]
 ) -> Verdict:
-    pairs = [(r, _candidate(r, gate, audit)) for r in rows]
+    pairs = [(r, _choose_candidate(r, gate, audit)) for r in rows]
     missing = [r for r, c in pairs if c is None]
     where: dict[str, Any] = dict(zip(TRAINING, point, strict=True))
     every = [c for _, c in pairs if c is not None]
@@ -129,11 +136,19 @@ def _judge_point(
     where |= {k: lead.row[k] for k in ("attack", "adversary", "phase", "split")}
     return Verdict(
         gate, ruling.verdict, lead.sign * lead.value, low, high, gate.threshold, lead.n, reason,
-        ruling.rule, ruling.detail, **where, more_seeds=more, detectable=weighed.detectable,
-        dosed=weighed.dosed, warning=format_warnings(warnings)[0],
+        ruling.rule, ruling.detail, lead.judged_by, **where, more_seeds=more,
+        detectable=weighed.detectable, dosed=weighed.dosed, warning=format_warnings(warnings)[0],
         warnings=tuple(w.code for w in warnings), not_validated=ruling.not_validated,
         stuck=ruling.stuck,
     )  # fmt: skip
+
+
+def _choose_candidate(row: Row, gate: Gate, audit: _Audit) -> Candidate | None:
+    """What a point is judged by: its figure, or one that has room for the limit."""
+    found = _candidate(row, gate, audit)
+    if found is None:
+        return None
+    return choose_figure(found, gate, audit.figures(row), lambda r: _candidate(r, gate, audit))
 
 
 def _candidate(row: Row, gate: Gate, audit: _Audit) -> Candidate | None:
@@ -211,11 +226,9 @@ def _find_warnings(
     """Why a PASS says little."""
     gate, row = weighed.gate, weighed.found[0].row
     guessing = audit.guessing.get((row["dataset"], row["algorithm"]))
-    primary = ((c, audit.primary.get(answer(c.row))) for c in weighed.found)
     found = [
         *explain_unanswered(left),
         verdict_text.find_worthless(row, gate, guessing),
-        verdict_text.find_no_room(primary, gate),
         verdict_text.find_other_metric(unasked, gate),
         verdict_text.find_limits_no_leak(gate),
     ]
@@ -228,7 +241,7 @@ def _turn(
     """The bounds as the gate asks for them, where its metric can be."""
     if lead.sign < 0:
         low, high = (None if x is None else -x for x in (high, low))
-    ends = reach(gate.metric, gate.of or lead.row["primary"])
+    ends = reach(gate.metric, lead.judged_by or gate.of or lead.row["primary"])
     return intervals.within(low, ends), intervals.within(high, ends)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,7 @@ import pandas as pd
 from vflsec.audit import controls as ctl
 from vflsec.audit import defense_label, intervals, reversed_ranking
 from vflsec.audit.controls import Leakage, Paired
+from vflsec.audit.exposed import EXPOSED, Counts, Exposed, read_classes
 from vflsec.audit.metrics import METRICS, reach
 from vflsec.audit.point import (
     IDENTITY,
@@ -38,7 +39,7 @@ from vflsec.audit.result_row import (
 )
 from vflsec.core import check
 from vflsec.label import PRIMARY
-from vflsec.specs import QUESTIONS, TURNED, CellResult, DefenseSpec, Measure
+from vflsec.specs import BY_CLASS, QUESTIONS, TURNED, CellResult, DefenseSpec, Measure
 
 __all__ = ["POINT", "TRAINING", "UNDEFENDED", "clean", "defense_point", "is_undefended",
            "records", "results_frame", "rows_of", "summarise"]  # fmt: skip
@@ -77,7 +78,12 @@ def rows_of(frame: pd.DataFrame | Sequence[Point]) -> list[dict[str, Any]]:
     """The rows of a frame whose column names are text, or of points as a frame holds them."""
     if not isinstance(frame, pd.DataFrame):
         frame = points_frame(frame)
-    return cast("list[dict[str, Any]]", frame.to_dict("records"))
+    columns = [map(_plain, column.tolist()) for _, column in frame.items()]
+    return [dict(zip(frame.columns, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def records(result: CellResult) -> Iterator[dict[str, Any]]:
@@ -96,6 +102,7 @@ def records(result: CellResult) -> Iterator[dict[str, Any]]:
             "messages": sum(row.messages for row in sent),
             **vars(m),
             "turned": m.notes.get(TURNED),
+            "by_class": read_classes(m.notes.get(BY_CLASS)),
             "asked": _chosen(m),
         }
 
@@ -234,6 +241,27 @@ def _advantage(leak: Leakage | None, confidence: float, metric: str) -> Estimate
     )
 
 
+def _count(rows: Iterable[ResultRow], control: str) -> Counts:
+    """Rows that an attack and a control name, over the seeds that have both."""
+    found = [(r, r.figures[control]) for r in rows if r.value is not None and control in r.figures]
+    return Counts(
+        named=sum(r.n * r.value for r, _ in found if r.value is not None),
+        own=sum(r.n * own for r, own in found),
+        rows=sum(r.n for r, _ in found),
+        luck=sum(r.n * (r.chance or 0.0) for r, _ in found),
+        seeds=len({r.seed for r, _ in found}),
+    )
+
+
+def _exposed(rows: Sequence[ResultRow], leak: Leakage | None, confidence: float) -> Exposed | None:
+    """Of a point in a metric of exposed people, what is exposed; else None."""
+    counts = None if leak is None else leak.least.counts
+    if leak is None or counts is None:
+        return None
+    classes = [r.by_class for r in rows]
+    return Exposed.of(rows[0].metric, leak.least.name, counts, classes, confidence)
+
+
 def _by_seed(rows: Iterable[ResultRow], column: str) -> dict[int, float]:
     found: dict[int, list[float]] = defaultdict(list)
     for r in rows:
@@ -361,6 +389,7 @@ class _Summary:
             worst_seed=ctl.worst(gained),
             turned=self._mean(turned, at.metric),
             mirrored=self._mean(reversed_ranking.mirrored(turned, own, leak), "advantage"),
+            exposed=_exposed(ok, leak, self.confidence),
         )
 
     def _leakage(self, ok: Sequence[ResultRow], gained: Paired, own: Paired) -> Leakage | None:
@@ -368,7 +397,12 @@ class _Summary:
         if not gained:
             return None
         leak = Leakage.between(gained, own, self.named.get(ok[0].control_set, ""))
-        return replace(leak, named=leak.ahead.name) if leak else None
+        if leak is None:
+            return None
+        against = leak.against if ok[0].metric not in EXPOSED else tuple(
+            replace(a, counts=_count(ok, a.name)) for a in leak.against
+        )  # fmt: skip
+        return replace(leak, named=leak.ahead.name, against=against)
 
     def _utility(self, at: Identity) -> dict[str, Any]:
         """Fields of a point that tell of the main task."""

@@ -8,7 +8,7 @@ median score in rankings.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from vflsec.audit import intervals
 from vflsec.audit.concordance import concordance
+from vflsec.audit.exposed import EXPOSED, ClassCount, count_by_class
 from vflsec.audit.special_functions import entropy, normal_quantile
 from vflsec.audit.truth_join import Decided, Floats, Ints, Joined, decide, join, shuffled_order
 from vflsec.core import check
@@ -42,6 +43,7 @@ class Score:
             mean over all orders of the rows.
         turned: the figure of the answer turned round, of a metric that does not tell it by itself
             (of an AUC it is 1 less the value); else None.
+        by_class: of exposed people, how many of each class.
     """
 
     metric: str
@@ -51,6 +53,7 @@ class Score:
     n: int
     chance: float | None
     turned: float | None = None
+    by_class: tuple[ClassCount, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,7 @@ class Metric:
             ``labels`` (several of each row), ``feature`` or ``property`` (a share of rows).
         reach: the least and the largest value it can have.
         turned: the same of the answer turned round, where the value does not tell it.
+        by_class: of what the value is the sum over classes, which then are what is scored.
     """
 
     name: str
@@ -105,6 +109,7 @@ class Metric:
     targets: tuple[str, ...] = ("label",)
     reach: tuple[float, float] = (0.0, 1.0)
     turned: Callable[[_Case], Figure] | None = None
+    by_class: Callable[[_Case], list[ClassCount]] | None = None
 
 
 def _margin(scores: Floats) -> Floats:
@@ -232,6 +237,38 @@ def _hits_by_chance(case: _Case, rate: float = 0.01) -> float:
     return (_allowed(negatives, rate) + 1) / (negatives + 1)
 
 
+def _by_class(case: _Case, rate: float, *, turned: bool = False) -> list[ClassCount]:
+    scores = case.margin if case.classes == 2 else case.joined.scores
+    return count_by_class(scores, case.y, rate, turned=turned)
+
+
+def _exposed(case: _Case, rate: float, *, turned: bool = False) -> Figure:
+    """Rows that are named, of those of classes that can be; exact as a share of these rows."""
+    if turned and case.classes != 2:
+        return None, None, None
+    found = _by_class(case, rate, turned=turned)
+    rows = sum(c.rows for c in found)
+    return _proportion(sum(c.named for c in found), rows, case.confidence)
+
+
+def _exposed_by_luck(case: _Case, rate: float) -> float:
+    """:func:`_exposed` of equal scores."""
+    found = _by_class(case, rate)
+    return sum(c.luck for c in found) / max(1, sum(c.rows for c in found))
+
+
+def _list_exposed() -> Iterator[Metric]:
+    for name, rate in EXPOSED.items():
+        alarms = "one false alarm in a thousand" if rate else "no false alarm"
+        yield Metric(
+            name, f"share of rows whose class is named at {alarms}, from either end; no class of "
+            "more than 4 rows in 5", partial(_exposed, rate=rate),
+            partial(_exposed_by_luck, rate=rate),
+            turned=partial(_exposed, rate=rate, turned=True),
+            by_class=partial(_by_class, rate=rate),
+        )  # fmt: skip
+
+
 def _normal(per_row: Floats, confidence: float) -> Figure:
     mean = float(per_row.mean())
     if len(per_row) < 2:
@@ -330,6 +367,7 @@ _LIST = (
         partial(_tpr, rate=0.001), partial(_hits_by_chance, rate=0.001), binary_only=True,
         turned=partial(_tpr, rate=0.001, turned=True),
     ),
+    *_list_exposed(),
     Metric(
         "log_loss", "mean −log probability of the truth (nats), from probabilities or logits",
         _log_loss, lambda k: entropy(k.prior), larger_is_better=False, reach=(0.0, math.inf),
@@ -463,7 +501,9 @@ def _one(name: str, case: _Case, target: str) -> Score:
     value, low, high = metric.measure(case)
     chance = metric.chance(case)
     turned = None if metric.turned is None else metric.turned(case)[0]
-    return Score(name, value, low, high, len(case.joined.rows), chance, turned)
+    by_class = () if metric.by_class is None else tuple(metric.by_class(case))
+    n = sum(c.rows for c in by_class) if metric.by_class else len(case.joined.rows)
+    return Score(name, value, low, high, n, chance, turned, by_class)
 
 
 def _check_labels(joined: Joined, prior: Floats, classes: int) -> None:

@@ -11,10 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from vflsec.audit import defense_label
 from vflsec.audit.controls import Leakage
+from vflsec.audit.exposed import Exposed
 
 __all__ = [
     "IDENTITY",
@@ -168,6 +170,7 @@ class Point(Identity):
         utility_metric: the main task's metric.
         utility: its figure under this training.
         utility_drop: undefended less defended, paired by seed.
+        exposed: who is named with certainty, in the metrics of that; None in all others.
         gap: why what the adversary was seen to get carries no pass; "" where it does.
     """
 
@@ -194,6 +197,7 @@ class Point(Identity):
     utility_metric: str = ""
     utility: Estimate = field(default_factory=Estimate)
     utility_drop: Estimate = field(default_factory=Estimate)
+    exposed: Exposed | None = None
     gap: str = ""
 
     @property
@@ -226,7 +230,7 @@ class Point(Identity):
 
 
 _ENDS = tuple(f.name for f in fields(Estimate))
-_PLAIN = tuple(f for f in fields(Point) if f.name not in ("leakage", "gap"))
+_PLAIN = tuple(f for f in fields(Point) if f.name not in ("leakage", "exposed", "gap"))
 
 
 def _columns(name: str) -> list[str]:
@@ -245,7 +249,11 @@ _PARTS = {
 def write_points(points: Sequence[Point]) -> list[dict[str, Any]]:
     """Rows of ``summary.json``: one plain value for each column, None where there is no number."""
     gaps = any(p.gap for p in points)
-    return [_row(p) | ({"gap": p.gap} if gaps else {}) for p in points]
+    return [
+        _row(p) | ({"gap": p.gap} if gaps else {})
+        | ({"exposed": p.exposed.write()} if p.exposed else {})
+        for p in points
+    ]  # fmt: skip
 
 
 def _row(point: Point) -> dict[str, Any]:
@@ -265,14 +273,17 @@ def _row(point: Point) -> dict[str, Any]:
 
 def points_frame(points: Sequence[Point]) -> pd.DataFrame:
     """The points as a table, NaN where there is no number; without columns where there is none."""
-    frame = pd.DataFrame(write_points(points))
-    return frame.astype(dict.fromkeys(_NUMBERS, "float64")) if points else frame
+    rows = write_points(points)
+    columns: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[:1] and rows[0]}
+    for name in columns.keys() & _NUMBERS:
+        columns[name] = np.array(columns[name], dtype=np.float64)  # None is NaN
+    return pd.DataFrame(columns)
 
 
-_NUMBERS = [
+_NUMBERS = {
     column for f in fields(Point) for column in (_columns(f.name)[:-1] if f.type == "Estimate" else
     [f.name] if f.type == "float | None" else [])
-]  # fmt: skip
+}  # fmt: skip
 
 
 def read_points(rows: Iterable[Mapping[str, Any]]) -> list[Point]:
@@ -281,7 +292,10 @@ def read_points(rows: Iterable[Mapping[str, Any]]) -> list[Point]:
 
 
 def _read(row: Mapping[str, Any]) -> Point:
-    given: dict[str, Any] = {"leakage": Leakage.of(row)}
+    given: dict[str, Any] = {
+        "leakage": Leakage.of(row),
+        "exposed": Exposed.read(row.get("exposed")),
+    }
     for f in fields(Point):
         if f.type == "Estimate":
             found = {e: clean(row.get(c)) for c, e in zip(_columns(f.name), _ENDS, strict=True)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, cast
 
@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from vflsec.audit.controls import CHANCE, Controls, Paired, signed, strongest
+from vflsec.audit.exposed import ClassCount, read_classes
 from vflsec.audit.point import Identity, clean
 
 __all__ = ["COLUMNS", "ControlSet", "ResultRow", "advantages", "name_controls", "read_rows",
@@ -22,7 +23,7 @@ COLUMNS = (
     "cell", "dataset", "algorithm", "defense", "strength", "phase", "seed", "adversary", "attack",
     "attack_key", "of_label", "known_rows", "target", "victim", "split", "metric", "primary",
     "value", "low", "high", "n", "chance", "control", "control_value", "advantage", "controls",
-    "status", "reason", "bytes", "messages", "turned", "asked",
+    "status", "reason", "bytes", "messages", "turned", "asked", "by_class",
 )  # fmt: skip
 """Columns of the results; texts are never missing (""), numbers are NaN where there is none."""
 
@@ -46,6 +47,7 @@ class ResultRow(Identity):
         bytes, messages: what all parties sent in training, all phases together.
         turned: the figure of the answer turned round, where the value does not tell it.
         asked: the column, or the question about one, that an attack chose by itself.
+        by_class: of exposed people, how many of each class.
         role: ``audit``, ``reference`` or ``control`` (a planted leak).
         grants: what the attack was granted beside known rows, in words; None where that is not
             known.
@@ -69,6 +71,7 @@ class ResultRow(Identity):
     messages: float | None = None
     turned: float | None = None
     asked: str = ""
+    by_class: tuple[ClassCount, ...] = ()
     role: str = "audit"
     grants: str | None = None
 
@@ -104,9 +107,7 @@ _NUMBERS = [f.name for f in fields(ResultRow) if f.type == "float | None"]
 
 def results_table(rows: Sequence[ResultRow]) -> pd.DataFrame:
     """The rows as a table with :data:`COLUMNS`."""
-    values = [
-        [_as_json(r.controls) if c == "controls" else getattr(r, c) for c in COLUMNS] for r in rows
-    ]
+    values = [[_WRITE[c](r) if c in _WRITE else getattr(r, c) for c in COLUMNS] for r in rows]
     frame = pd.DataFrame(values, columns=list(COLUMNS))
     return frame.astype(dict.fromkeys(_NUMBERS, "float64") | {"seed": "int64", "n": "int64"})
 
@@ -116,13 +117,20 @@ def read_rows(frame: pd.DataFrame) -> list[ResultRow]:
     rows = cast("list[dict[str, Any]]", frame.to_dict("records"))
     return [
         ResultRow(**{k: clean(v) for k, v in r.items() if k in _NAMES}
-                  | {"controls": json.loads(r["controls"]) if r["controls"] else {}})
+                  | {"controls": json.loads(r["controls"]) if r["controls"] else {},
+                     "by_class": read_classes(json.loads(r.get("by_class") or "[]"))})
         for r in rows
     ]  # fmt: skip
 
 
 def _as_json(controls: Controls) -> str:
     return json.dumps({k: dict(v) for k, v in sorted(controls.items())}) if controls else ""
+
+
+_WRITE: dict[str, Callable[[ResultRow], str]] = {
+    "controls": lambda r: _as_json(r.controls),
+    "by_class": lambda r: json.dumps([c.write(c.own) for c in r.by_class]) if r.by_class else "",
+}
 
 
 def advantages(rows: Iterable[ResultRow]) -> tuple[Paired, Paired]:

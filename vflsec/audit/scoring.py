@@ -14,7 +14,8 @@ from torch import Tensor
 
 from vflsec.audit import image_samples
 from vflsec.audit.embeddings import score_embedding
-from vflsec.audit.metrics import score
+from vflsec.audit.exposed import EXPOSED
+from vflsec.audit.metrics import default, score
 from vflsec.audit.truth import (
     ONE_COLUMN,
     SCORED,
@@ -27,7 +28,7 @@ from vflsec.core.guess import Guess, Truth
 from vflsec.core.task import Task
 from vflsec.core.view import Table
 from vflsec.measure.attack import Answer
-from vflsec.specs import NAMED, TURNED, Measure, victims
+from vflsec.specs import BY_CLASS, NAMED, TURNED, Measure, victims
 
 __all__ = ["DIVERGED", "main_task", "scored"]
 
@@ -55,7 +56,10 @@ def main_task(
             said = logits[r].new_zeros(logits[r].shape) if failed else logits[r]
             guess = Guess(truth.target, rows[r], said)
             prior = task.prior.numpy()
-            scores = score(guess, truth, guess.rows, classes=task.classes, prior=prior)
+            names = [m for m in default(task.classes, truth.target) if m not in EXPOSED]
+            scores = score(
+                guess, truth, guess.rows, classes=task.classes, prior=prior, metrics=names
+            )
             if failed:
                 found += [
                     Measure(phase, split, s.metric, None, n=s.n, chance=s.chance, status="error",
@@ -161,7 +165,9 @@ def _compared(
             if asked not in control.figures:  # it stands beside many strengths and attacks
                 same = replace(part(control.guess), target=goal.truth.target)
                 told = score(same, goal.truth, rows, metrics=names, **common)
-                control.figures[asked] = {s.metric: s.value for s in told}
+                control.figures[asked] = {s.metric: s.value for s in told} | {
+                    _of_class(s.metric, c.label): c.share for s in told for c in s.by_class
+                }
             cv = control.cv if math.isfinite(control.cv) else None
             for name, value in control.figures[asked].items():
                 beside.setdefault(name, {})[control.name] = {"value": value, "cv": cv}
@@ -169,10 +175,17 @@ def _compared(
         if answer.of.spec.pictures and goal.truth.target == "feature" and not goal.metrics:
             notes = {**notes, "pictures": _pictures(answer, guess, goal.truth, task, rows)}
         for s in found:
+            more = {} if s.turned is None else {TURNED: s.turned}
+            if s.by_class:
+                more[BY_CLASS] = [
+                    c.write({k: of["value"] for k, of in beside.get(at, {}).items()})
+                    for c in s.by_class
+                    for at in (_of_class(s.metric, c.label),)
+                ]
             yield Measure(
                 split=split, metric=s.metric, value=s.value, low=s.low, high=s.high, n=s.n,
                 chance=s.chance, controls=beside.get(_same(s.metric), {}),
-                notes=notes if s.turned is None else {**notes, TURNED: s.turned}, **base,
+                notes={**notes, **more}, **base,
             )  # fmt: skip
             notes = guess.notes
 
@@ -196,6 +209,11 @@ def _pictures(
         for p in victims("feature", spec.adversary, task.parties, spec.victim)
     ]
     return image_samples.beside(guess, truth, rows, parties, spec.pictures)
+
+
+def _of_class(metric: str, label: int) -> str:
+    """What a control is kept under that is scored on one class."""
+    return f"{metric} {label}"
 
 
 def _same(metric: str) -> str:

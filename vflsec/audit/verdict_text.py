@@ -12,16 +12,17 @@ from vflsec.audit import intervals
 from vflsec.audit.controls import Leakage
 from vflsec.audit.dosing import Doses, place_key
 from vflsec.audit.gate import EPSILON, MIN_ROWS, MIN_SEEDS, Gate, Reason, Shortfall, Warn
-from vflsec.audit.gate_candidate import Candidate
+from vflsec.audit.gate_candidate import Candidate, NoRoom
 from vflsec.audit.leakage import is_undefended
-from vflsec.audit.metrics import METRICS, reach
+from vflsec.audit.metrics import METRICS
+from vflsec.audit.room import find_room, is_full
 from vflsec.audit.rounding import beside
 from vflsec.plugins import registry
 from vflsec.specs import QUESTIONS, asked
 
 __all__ = [
     "Guessing", "Insensitive", "find_detectable", "find_dosed", "find_limits_no_leak",
-    "find_missing_seeds", "find_no_room", "find_other_metric", "find_shortfall", "find_worthless",
+    "find_missing_seeds", "find_other_metric", "find_shortfall", "find_worthless",
     "format_either_direction", "format_exceeded", "format_failed", "format_nothing",
     "format_reversed", "format_sensitivity", "format_undecided", "format_within", "seeds_to_add",
 ]  # fmt: skip
@@ -91,7 +92,13 @@ def _few_rows(row: Row, leak: Leakage) -> Reason | None:
 def _equal_figures(row: Row, leak: Leakage) -> Reason | None:
     ahead = leak.ahead
     same = ahead.sd is not None and ahead.sd <= _ROUNDING * abs(ahead.mean)
-    if not same or _is_silent(row) or _is_full(row, leak) or leak.without(_planned(row, leak)):
+    if (
+        ahead.counts
+        or not same
+        or _is_silent(row)
+        or is_full(row, leak)
+        or leak.without(_planned(row, leak))
+    ):
         return None
     text = (
         f"{row['attack']} has the same figure on all {leak.least.n} seeds, so their spread says "
@@ -132,16 +139,6 @@ _SHORTFALLS: tuple[Callable[[Row, Leakage], Reason | None], ...] = (
 )  # fmt: skip
 
 
-def _is_full(row: Row, leak: Leakage) -> bool:
-    """Whether the control that was named beforehand has all that the figure can have, on every
-    seed: then nothing can be gained, and no spread is needed to know it.
-    """
-    own, metric = leak.ahead.control, str(row["metric"])
-    if own is None or metric not in METRICS:
-        return False
-    return own == reach(metric)[METRICS[metric].larger_is_better]
-
-
 def format_nothing(missing: Sequence[Row], gate: Gate) -> str:
     """Why there was nothing to judge, by attack."""
     said = []
@@ -168,7 +165,43 @@ def format_failed(failed: Sequence[Row], blocked: Sequence[Row]) -> str:
 
 def _figure(c: Candidate, gate: Gate) -> str:
     what = f"the {gate.metric} of {c.name}" if c.row["attack"] else gate.metric
+    what += " in exposed people" if c.instead_of else ""
     return f"{what} is {beside(c.leak.least.mean, gate.threshold)} over {c.n} seeds"
+
+
+def format_no_room(lead: Candidate, why: NoRoom, gate: Gate) -> str:
+    """That the limit decides nothing, and what would."""
+    cure = f'of = "{why.decider}" would decide' if why.decider else (
+        f"only a limit below {why.room:.3f} can be exceeded"
+    )  # fmt: skip
+    return (
+        f"{gate.threshold:g} decides nothing: beside {lead.name} {_format_room(why)} in any figure "
+        f"that was measured; {cure}."
+    )
+
+
+def _format_room(why: NoRoom) -> str:
+    return (
+        f"{why.control} leaves no more than {why.room:.3f} of {why.metric} to gain without the "
+        "federation"
+    )
+
+
+def _format_instead(lead: Candidate, gate: Gate) -> str:
+    """That another figure than the gate's was judged; or ''."""
+    why = lead.instead_of
+    return f"; judged by it, for {_format_room(why)}, less than {gate.threshold:g}" if why else ""
+
+
+def _format_full(found: Sequence[Candidate], gate: Gate) -> str:
+    """That a control knows all there is, in words; or ''."""
+    full = [c for c in found if gate.limits_leaks and is_full(c.row, c.leak)]
+    if not full:
+        return ""
+    return (
+        f"; beside {full[0].name} a control reaches {full[0].leak.ahead.control:.3f} without the "
+        "federation, so that no more than 0.000 could be gained"
+    )
 
 
 def format_exceeded(lead: Candidate, beyond: Sequence[Candidate], gate: Gate) -> str:
@@ -178,6 +211,7 @@ def format_exceeded(lead: Candidate, beyond: Sequence[Candidate], gate: Gate) ->
     where = "above" if gate.max is not None else "below"
     if lead.row.get("of_label") in QUESTIONS and gate.metric == "advantage":
         rest += f": it is told whether a value is {asked(lead.row['of_label'])}"
+    rest += _format_instead(lead, gate)
     text = f"{_figure(lead, gate)}, {where} {gate.threshold:g} at {100 * gate.confidence:g}%{rest}."
     return text[0].upper() + text[1:]
 
@@ -195,7 +229,8 @@ def format_within(
     text = f"{_figure(lead, gate)}, its {side} bound {shown} within {gate.threshold:g}"
     if len({c.name for c in found}) > 1:
         text += f" (the worst of {len({c.name for c in found})} attacks)"
-    text += _of_one_seed(found, gate) + _little_room(found, gate) + _unmoved(found)
+    text += _of_one_seed(found, gate) + _format_instead(lead, gate) + _unmoved(found)
+    text += _format_full(found, gate)
     aside = sorted({f"{r['attack']} ({r['status']})" for r in missing})
     text += f"; set aside: {', '.join(aside)}" if aside else ""
     return text[0].upper() + text[1:] + "."
@@ -277,27 +312,6 @@ def _find_limit_at_chance(row: Row, gate: Gate, reached: float | None) -> Reason
     return Reason(Warn.LIMIT_AT_CHANCE, text)
 
 
-def find_no_room(found: Iterable[tuple[Candidate, Row | None]], gate: Gate) -> Reason | None:
-    """That a figure which is not the primary one cannot rise by the limit here; else None.
-
-    Args:
-        found: attacks, each with the point of the same answer in the primary metric, if there is
-            one. Where that cannot rise so far either, a control knows the labels already.
-        gate: what was asked.
-    """
-    for c, main in found if gate.limits_leaks else ():
-        room, metric = _room(c), c.row["metric"]
-        if main is not None and reach(main["metric"])[1] - _beside(main) < gate.threshold:
-            continue
-        if metric != c.row["primary"] and room < gate.threshold:
-            text = (
-                f"no more than {max(room, 0.0):.3f} of {metric} could be gained beside {c.name}, "
-                f"so the limit asks for nothing there, whatever is gained in {c.row['primary']}"
-            )
-            return Reason(Warn.NO_ROOM, text)
-    return None
-
-
 def find_other_metric(names: Sequence[str], gate: Gate) -> Reason | None:
     """Attacks without a figure of the metric which a gate on all attacks asks for; or None."""
     if not names:
@@ -326,11 +340,6 @@ def _beside(main: Row) -> float:
     return float(main["value"]) - float(main["advantage"])
 
 
-def _room(c: Candidate) -> float:
-    """What is left to gain over the control that leaves the least."""
-    return reach(c.row["metric"])[1] - (float(c.row["value"]) - c.leak.least.mean)
-
-
 def _of_one_seed(found: Sequence[Candidate], gate: Gate) -> str:
     """That a single training leaked more than the limit, which is on the mean, in words; or ''."""
     beyond = [c for c in found if (c.row.get("worst_seed") or 0.0) > gate.threshold]
@@ -340,19 +349,6 @@ def _of_one_seed(found: Sequence[Candidate], gate: Gate) -> str:
     which = f" of {top.name}" if len({c.name for c in found}) > 1 else ""
     shown = beside(top.row["worst_seed"], gate.threshold)
     return f"; the largest{which} in a single seed is {shown}, above the limit"
-
-
-def _little_room(found: Sequence[Candidate], gate: Gate) -> str:
-    """That what attackers know without the federation leaves no room for the limit; or ''."""
-    known = {c.name: c.row["value"] - c.leak.least.mean for c in found}
-    room = {c.name: _room(c) for c in found}
-    top = min(room, key=lambda name: room[name])
-    if gate.metric != "advantage" or not gate.limits_leaks or room[top] >= gate.threshold:
-        return ""
-    return (
-        f"; beside {top} a control reaches {known[top]:.3f} without the federation, so that no "
-        f"more than {max(room[top], 0.0):.3f} could be gained"
-    )
 
 
 def seeds_to_add(open_: Sequence[Candidate], alpha: float, level: float) -> int | None:
@@ -543,12 +539,13 @@ def format_undecided(lead: Candidate, more: int | None, gate: Gate, level: float
 
 def _better(lead: Candidate, gate: Gate) -> str:
     """What may decide a gate that the control named beforehand keeps open."""
-    if not gate.limits_leaks or _room(lead) >= gate.threshold:
+    room = find_room(lead.row, lead.leak) if gate.limits_leaks else gate.threshold
+    if room >= gate.threshold:
         return "more known rows name a better one"
     least = lead.leak.least
     return (
         f"nor can it fail, for {least.name} reaches {_beside(lead.row):.3f}, which leaves no more "
-        f"than {max(_room(lead), 0.0):.3f} to gain; ask for a figure that has room (of)"
+        f"than {max(room, 0.0):.3f} to gain; ask for a figure that has room (of)"
     )
 
 

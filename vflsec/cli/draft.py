@@ -19,15 +19,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vflsec.cli.draft_text import scenario_text
+from vflsec.config.scenario import load_scenario
 from vflsec.core import check
 from vflsec.data import guess_roles
 from vflsec.data.classes import is_quantity
 from vflsec.data.layout import Reader
+from vflsec.data.load import load_source
 from vflsec.data.profile import count_values
 from vflsec.data.read_table import format_list
 from vflsec.data.split import LEAST, present_rows, row_sets
 from vflsec.data.table_warnings import find_weaknesses
 from vflsec.errors import ConfigError, DataError
+from vflsec.runtime.plain_values import Plain, Table
 
 if TYPE_CHECKING:
     from vflsec.data.read_table import Frame
@@ -102,7 +105,7 @@ class Draft:
     """
 
     text: str
-    facts: Mapping[str, Any]
+    facts: Table
     notes: Sequence[str] = field(default_factory=tuple)
 
 
@@ -132,15 +135,15 @@ def draft_scenario(
         raise _ask_for_label(frames, wishes)
     active = _find_holder(frames, wishes)
     notes: list[str] = []
-    found = _find_ids(frames, wishes, parties)
-    id_, sure = found if found is not None else ("", False)
+    id_, sure = _find_ids(frames, wishes, parties)
     frame = frames[active]
     if sure:
         notes.append(_note_id(id_))
     split = guess_roles.find_split(frame, wishes.labels)
-    data: dict[str, Any] = {
+    paths = {party: _relative(p, base) for p, party in parties.items()}
+    data: dict[str, Plain] = {
         "name": wishes.called or ("" if single else "_".join(frames)),
-        **_name_files(parties, base),
+        **({"file": paths[active]} if single else {"files": paths}),
         "id": id_,
         "label": wishes.label if isinstance(wishes.label, str) else wishes.labels,
         "active": "active" if single else active,
@@ -152,40 +155,32 @@ def draft_scenario(
     own_id = id_ if isinstance(id_, str) else id_[active]
     data |= _choose_columns(frame, wishes, data, (own_id, split), single)
     data = {k: v for k, v in data.items() if v not in ("", [], {})}
-    source = _load(data, base)
+    source = load_source(data, 0, base)
     changed = {} if source.labels else _settle_classes(source, wishes, notes)
     if changed:
         data |= changed
-        source = _load(data, base)
+        source = load_source(data, 0, base)
     row_sets(source, 0)
     notes += find_weaknesses(source)
     text = scenario_text(data, source, found_id=sure)
-    _check_text(text)
+    load_scenario(tomllib.loads(text), components=False)
     facts = {"tables": source.facts["tables"], "overlap": source.facts["parties"]}
     return Draft(text, facts, notes)
 
 
-def _name_files(parties: Mapping[Path, str], base: Path) -> dict[str, Any]:
-    """``file`` of one table, or ``files`` by party."""
-    paths = {party: _relative(p, base) for p, party in parties.items()}
-    return {"file": next(iter(paths.values()))} if len(paths) == 1 else {"files": paths}
-
-
 def _choose_columns(
-    frame: Frame, wishes: Wishes, data: Mapping[str, Any], roles: Sequence[str], single: bool
-) -> dict[str, Any]:
+    frame: Frame, wishes: Wishes, data: Table, roles: Sequence[str], single: bool
+) -> dict[str, Plain]:
     """Columns to leave out, and of one table those of each party."""
     twins = _find_copies(frame, wishes, data, roles)
-    out: dict[str, Any] = {"drop": twins} if twins else {}
+    out: dict[str, Plain] = {"drop": twins} if twins else {}
     if single:
         taken = (*roles, *wishes.labels, *twins)
         out["columns"] = _split_columns(frame, [c for c in frame.columns if c not in taken])
     return out
 
 
-def _find_copies(
-    frame: Frame, wishes: Wishes, data: Mapping[str, Any], roles: Sequence[str]
-) -> list[str]:
+def _find_copies(frame: Frame, wishes: Wishes, data: Table, roles: Sequence[str]) -> list[str]:
     """Columns that give a label away by themselves, in the order of the table."""
     if data.get("label_edges") or data.get("task") == "regression":
         return []
@@ -203,18 +198,6 @@ def _note_id(id_: str | Mapping[str, str]) -> str:
         f"{said} have another value in every row and hold the same values, so they are taken as "
         "the ids."
     )
-
-
-def _load(data: Mapping[str, Any], base: Path) -> Source:
-    from vflsec.data.load import load_source
-
-    return load_source(data, 0, base)
-
-
-def _check_text(text: str) -> None:
-    from vflsec.config.scenario import load_scenario
-
-    load_scenario(tomllib.loads(text), components=False)
 
 
 def _name_parties(paths: Sequence[Path] | Mapping[str, Path]) -> dict[Path, str]:
@@ -291,7 +274,7 @@ def _find_holder(frames: Mapping[str, Frame], wishes: Wishes) -> str:
 
 def _find_ids(
     frames: Mapping[str, Frame], wishes: Wishes, parties: Mapping[Path, str]
-) -> tuple[str | dict[str, str], bool] | None:
+) -> tuple[str | dict[str, str], bool]:
     """The id column, by party where it differs, and whether it was found and not given."""
     given = _read_by_party("id", wishes, parties)
     several = len(frames) > 1
@@ -358,7 +341,7 @@ def _split_columns(frame: Frame, features: Sequence[str]) -> dict[str, list[str]
     return {"active": list(features[:half]), "passive": list(features[half:])}
 
 
-def _settle_label(frame: Frame, wishes: Wishes, notes: list[str]) -> dict[str, Any]:
+def _settle_label(frame: Frame, wishes: Wishes, notes: list[str]) -> dict[str, Plain]:
     """What the label is where it is no class: cut points of a quantity, as many as were wished for.
 
     Raises:
@@ -409,7 +392,7 @@ def _settle_label(frame: Frame, wishes: Wishes, notes: list[str]) -> dict[str, A
     return {"label_edges": edges}
 
 
-def _settle_classes(source: Source, wishes: Wishes, notes: list[str]) -> dict[str, Any]:
+def _settle_classes(source: Source, wishes: Wishes, notes: list[str]) -> dict[str, Plain]:
     """Keys that settle classes of too few rows, as was wished for.
 
     Raises:

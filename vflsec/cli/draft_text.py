@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
+from vflsec.audit.exposed import LUCKY, count_nameable
+from vflsec.audit.gate import MIN_ROWS
 from vflsec.config.schema import SCHEMA_FILE
 from vflsec.config.toml_text import pair
 from vflsec.data.split import rarest, row_sets
+from vflsec.runtime.plain_values import Plain, Table
 from vflsec.specs import WHICHEVER
 
 if TYPE_CHECKING:
@@ -35,7 +40,7 @@ _LEFT_OUT = (
 )
 
 
-def scenario_text(data: Mapping[str, Any], source: Source, *, found_id: bool = False) -> str:
+def scenario_text(data: Table, source: Source, *, found_id: bool = False) -> str:
     """The scenario for a ``[data]`` section.
 
     Args:
@@ -52,13 +57,14 @@ def scenario_text(data: Mapping[str, Any], source: Source, *, found_id: bool = F
         "rows": _SPLIT_ROWS if "split" in data else _OWN_ROWS,
         "drop": "" if "drop" in data else _DROP,
         "attacks": _attacks(sides, known, len(source.y)) + _by(source, spare),
+        "exposed": _exposed(source.y[labelled], known) if sides > 1 and not source.labels else "",
         "label": source.label.describe(source.y),
         "schema": SCHEMA_FILE.as_uri(),
     }
     return Template(_SCENARIO).substitute(filled)
 
 
-def _data(data: Mapping[str, Any], source: Source, found_id: bool) -> str:
+def _data(data: Table, source: Source, found_id: bool) -> str:
     comments: dict[str, str] = {
         "task": source.label.remark,
         "label_edges": "The label is a quantity; these are the borders of its classes.",
@@ -118,7 +124,7 @@ def _attacks(sides: int, known: int, rows: int) -> str:
     return "\n".join([*lines, *_LEFT_OUT, *out, ""])
 
 
-def _attack(name: str, **keys: Any) -> list[str]:
+def _attack(name: str, **keys: Plain) -> list[str]:
     return ["[[attack]]", pair("name", name), *(pair(k, v) for k, v in keys.items()), ""]
 
 
@@ -155,10 +161,47 @@ def _one_column(source: Source, party: str) -> str:
     return "" if set(name) & set("()=,+|") or not name.isprintable() else name
 
 
+def _exposed(y: NDArray[np.int64], known: int) -> str:
+    """The gate on exposed people: the least limit of a list that luck leaves room for.
+
+    Args:
+        y: classes of the training rows.
+        known: labelled rows that attackers are granted, of each class as many.
+    """
+    sizes = np.maximum(np.bincount(y) - known // max(1, len(np.unique(y))), 0)
+    rows, luck = count_nameable(np.repeat(np.arange(len(sizes)), sizes))
+    least = LUCKY[0] + LUCKY[1] * luck
+    fit = [x for x in _LIMITS if rows >= MIN_ROWS and x * rows >= least]
+    limit = min(fit, default=_LIMITS[-1])
+    text = Template(_EXPOSED).substitute(limit=limit, many=f"{1000 * limit:g}")
+    if fit:
+        return text
+    few = f"# (Left out: only {rows} rows that are trained on could be named, too few to tell.)"
+    gate = [f"# {line}".rstrip() for line in text.splitlines() if line[:1] != "#"]
+    return "\n".join([few, *gate, ""])
+
+
 def _shown(name: str) -> str:
     """A column's name inside a comment."""
     return "".join(c if c.isprintable() else "?" for c in name)
 
+
+_LIMITS = (0.01, 0.02, 0.05, 0.1)
+"""Limits on exposed people that are drafted, the least that a PASS is in reach of."""
+
+_EXPOSED = """\
+# ... of 1,000 people who are trained on it may name at most $many with certainty that nothing else
+# names (an average does not see the one person who is exposed), ...
+[[gate]]
+metric = "advantage"
+of = "exposed"
+target = "label"
+split = "train"
+max = $limit
+defense = "iso"
+strength = 5
+
+"""
 
 _OWN_ROWS = """\
 # Rows are split by seed; uncomment to change the shares, or name a column that says train or test.
@@ -202,7 +245,7 @@ $attacks
 [audit]
 seeds = 5
 
-# Two limits at the point you would deploy. Strength 5 is only a start: run once, see the report,
+# Limits at the point you would deploy. Strength 5 is only a start: run once, see the report,
 # and name the strength you choose. An attack on the labels may beat the attacker's own means by 0.1
 # at most, ...
 [[gate]]
@@ -212,7 +255,7 @@ max = 0.1
 defense = "iso"
 strength = 5
 
-# ... and the defense may cost 0.05 of utility at most.
+$exposed# ... and the defense may cost 0.05 of utility at most.
 [[gate]]
 metric = "utility_drop"
 max = 0.05

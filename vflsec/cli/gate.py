@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vflsec.cli.arguments import FolderArg, folder_name
-from vflsec.cli.output import console_for, say, tell_server
+from vflsec.cli.output import console_for, say, tell_github
 from vflsec.errors import VflsecError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from vflsec.report.tree import Report
     from vflsec.storage.store import Store
 
-__all__ = ["gate", "tell_github"]
+__all__ = ["gate"]
 
 
 def gate(
@@ -101,7 +101,7 @@ def gate(
         ]  # fmt: skip
     console = console_for()
     before = None if update_baseline or baseline is None else read_any(baseline)
-    with Store(folder, readonly=True) as store, store.reading():
+    with Store(folder, readonly=True) as store:
         record = _asked(store, scenario, None if also else detect)
         result = _judged(store, record, also, before, scenario, console)
         if not result.verdicts and baseline is None:
@@ -221,20 +221,3 @@ def _print(result: Audit, console: Console) -> Report:
             "Not all that was planned is measured, so nothing passes; run the audit again."
         )
     return shown
-
-
-def tell_github(summary: dict[str, Any]) -> None:
-    """Annotations and the step summary, where the environment asks for them.
-
-    A summary that cannot be written is told; it changes no verdict.
-    """
-    from vflsec.report.github import workflow_commands, write_step_summary
-    from vflsec.report.summary import read_summary
-
-    found = read_summary(summary)
-    for line in workflow_commands(found):
-        tell_server(line)
-    try:
-        write_step_summary(found)
-    except VflsecError as error:
-        say(f"warning: {error}", err=True)

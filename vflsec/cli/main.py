@@ -28,11 +28,11 @@ from vflsec.cli.arguments import (
     folder_name,
 )
 from vflsec.cli.attack import attack
-from vflsec.cli.gate import gate, tell_github
+from vflsec.cli.gate import gate
 from vflsec.cli.init import init
 from vflsec.cli.merge import merge
 from vflsec.cli.new import new_app
-from vflsec.cli.output import console_for, defect, fail, heard, print_json, say
+from vflsec.cli.output import console_for, defect, fail, heard, print_audit, print_json, say
 from vflsec.cli.trace import trace_app
 from vflsec.cli.tune import tune
 from vflsec.errors import VflsecError
@@ -143,17 +143,7 @@ def audit(
         early = warming(out or Path("out") / Path(scenario).stem, jobs, cluster, fresh)
     with early:
         result = _audited(scenario, out, until_decided, quiet, how)
-    from vflsec.report.build import build_printed
-    from vflsec.report.console import print_last, print_report, print_results
-    from vflsec.report.summary import read_summary
-
-    console = console_for()
-    shown = build_printed(read_summary(result.summary))
-    print_report(shown, console)
-    print_results(result.folder, console)
-    tell_github(result.summary)
-    print_last(shown, console)
-    raise typer.Exit(result.exit_code)
+    raise print_audit(result)
 
 
 def _audited(

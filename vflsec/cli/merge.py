@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from vflsec.cli.arguments import folder_name
-from vflsec.cli.gate import tell_github
-from vflsec.cli.output import console_for
+from vflsec.cli.output import print_audit
 
 __all__ = ["merge"]
 
@@ -29,15 +28,5 @@ def merge(
     Example: vflsec merge out/shard1 out/shard2 --out out/whole
     """
     from vflsec.engine.merge import merge as together
-    from vflsec.report.build import build_printed
-    from vflsec.report.console import print_last, print_report, print_results
-    from vflsec.report.summary import read_summary
 
-    result = together(folders, out, fresh=fresh)
-    console = console_for()
-    shown = build_printed(read_summary(result.summary))
-    print_report(shown, console)
-    print_results(result.folder, console)
-    tell_github(result.summary)
-    print_last(shown, console)
-    raise typer.Exit(result.exit_code)
+    raise print_audit(together(folders, out, fresh=fresh))

@@ -7,19 +7,24 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 
+from vflsec.errors import VflsecError
 from vflsec.report.sanitize import clean, inert
 from vflsec.runtime.atomic_files import json_text
 
+if TYPE_CHECKING:
+    from vflsec.audit.result import Audit
+
 __all__ = [
-    "Lost", "console_for", "defect", "fail", "heard", "print_json", "say", "tell_server",
+    "Lost", "console_for", "defect", "fail", "heard", "print_audit", "print_json", "say",
+    "tell_github",
 ]  # fmt: skip
 
 
@@ -119,6 +124,39 @@ def print_json(value: Any) -> None:
 def say(text: object, *, err: bool = False) -> None:
     """Print a line that holds names of users, or of a trace."""
     typer.echo(clean(text), err=err)
+
+
+def print_audit(result: Audit, *, notes: Sequence[str] = ()) -> typer.Exit:
+    """Print the report of an audit that ended, and where it is; gives the exit to raise."""
+    from vflsec.report.build import build_printed
+    from vflsec.report.console import print_last, print_report, print_results
+    from vflsec.report.summary import read_summary
+
+    console, shown = console_for(), build_printed(read_summary(result.summary))
+    print_report(shown, console)
+    for note in notes:
+        say(f"note: {note}")
+    print_results(result.folder, console)
+    tell_github(result.summary)
+    print_last(shown, console)
+    return typer.Exit(result.exit_code)
+
+
+def tell_github(summary: Mapping[str, Any]) -> None:
+    """Annotations and the step summary, where the environment asks for them.
+
+    A summary that cannot be written is told; it changes no verdict.
+    """
+    from vflsec.report.github import workflow_commands, write_step_summary
+    from vflsec.report.summary import read_summary
+
+    found = read_summary(summary)
+    for line in workflow_commands(found):
+        tell_server(line)
+    try:
+        write_step_summary(found)
+    except VflsecError as error:
+        say(f"warning: {error}", err=True)
 
 
 def tell_server(line: str) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vflsec.cli.arguments import folder_name, noted
-from vflsec.cli.output import console_for, print_json, say
+from vflsec.cli.output import print_audit, print_json, say
+
+if TYPE_CHECKING:
+    from vflsec.runtime.plain_values import Plain
 
 __all__ = ["trace_app"]
 
@@ -314,30 +317,20 @@ def _told(guesses: Path) -> None:
 
 
 def _score(
-    guesses: Path, truths: list[Path], out: Path, gates: list[dict[str, Any]], confidence: float,
+    guesses: Path, truths: list[Path], out: Path, gates: list[dict[str, Plain]], confidence: float,
     claim: tuple[float, float] | None, tau: float,
 ) -> None:  # fmt: skip
     from vflsec.engine.trace_attacks import score as scored
-    from vflsec.report.build import build_printed
-    from vflsec.report.console import print_last, print_report, print_results
-    from vflsec.report.summary import read_summary
 
     result = scored(
         guesses, truths, out, gates=gates, confidence=confidence, claimed=claim, tau=tau
     )
-    console = console_for()
-    shown = build_printed(read_summary(result.summary))
-    print_report(shown, console)
-    for note in result.summary["notes"]:
-        say(f"note: {note}")
-    print_results(result.folder, console)
-    print_last(shown, console)
-    raise typer.Exit(result.exit_code)
+    raise print_audit(result, notes=result.summary["notes"])
 
 
 def _gates(
     file: Path | None, metric: str, most: float | None, defense: str
-) -> list[dict[str, Any]]:
+) -> list[dict[str, Plain]]:
     """Gate sections from a file and from --max, checked as a scenario's are."""
     import tomllib
 

@@ -1,37 +1,35 @@
-"""What no scenario may hold: nesting and numbers without end, names that cannot be shown."""
+"""What no scenario may hold: nesting and numbers without end, dates."""
 
 from __future__ import annotations
 
+import datetime
+import math
 from collections.abc import Mapping
-from typing import Any
 
-from vflsec.config.problems import Origin, Problem
-from vflsec.config.toml_text import Path as KeyPath
-from vflsec.data.names import unshowable
+from vflsec.config.problems import Problem, Written
+from vflsec.config.toml_text import Path
+from vflsec.runtime.plain_values import Plain, Table
 
-__all__ = ["beyond", "find_bad_names", "find_deep_key"]
+__all__ = ["DEEPEST", "beyond", "find_bad_values", "find_deep_key"]
 
-_DEEPEST = 20
+DEEPEST = 20
 
 
 def beyond(error: Exception) -> str:
     """Why a text that may be TOML is not read: Python has limits that TOML has not."""
     if isinstance(error, RecursionError):
-        return f"must nest tables and lists at most {_DEEPEST} deep, got more. Flatten it."
+        return f"must nest tables and lists at most {DEEPEST} deep, got more. Flatten it."
     return "must hold integers of at most 64 bits, got one of thousands of digits. Correct it."
 
 
-def find_deep_key(raw: Mapping[str, Any]) -> str:
+def find_deep_key(raw: Table) -> str:
     """The key below which values are nested too deep; '' where none is. Does not recurse."""
     for key, value in raw.items():
-        level = [value]
-        for _ in range(_DEEPEST):
-            level = [
-                v
-                for item in level
-                if isinstance(item, Mapping | list)
-                for v in (item.values() if isinstance(item, Mapping) else item)
-            ]
+        level: list[Plain] = [value]
+        for _ in range(DEEPEST):
+            inner = [v.values() if isinstance(v, Mapping) else v for v in level
+                     if isinstance(v, Mapping | list)]  # fmt: skip
+            level = [v for values in inner for v in values]
             if not level:
                 break
         else:
@@ -39,16 +37,19 @@ def find_deep_key(raw: Mapping[str, Any]) -> str:
     return ""
 
 
-def find_bad_names(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]:
-    """Names that reports and ``results.csv`` show: one printable line that is no formula."""
-    named: list[tuple[KeyPath, Any]] = [(("name",), normal.get("name"))]
-    sections = normal.get("data")
-    for i, data in enumerate(sections if isinstance(sections, list) else ()):
-        if isinstance(data, Mapping):
-            named.append((("data", i, "name"), data.get("name")))
-    out = []
-    for path, name in named:
-        if isinstance(name, str) and (why := unshowable(name)):
-            shown = name if len(name) < 80 else f"{name[:60]}... ({len(name)} characters)"
-            out.append(origin.problem(path, f"must {why}, got {shown!r}. Choose another.", name))
-    return out
+def find_bad_values(tree: Written, value: Plain, path: Path = ()) -> list[Problem]:
+    """Numbers that are not finite or too large for TOML, and dates, wherever they stand."""
+    if isinstance(value, Mapping | list):
+        if len(path) > DEEPEST:
+            rule = f"must not be nested deeper than {DEEPEST}."
+            return [tree.problem(path[:4], rule, "...")]
+        inner = value.items() if isinstance(value, Mapping) else enumerate(value)
+        return [p for k, v in inner for p in find_bad_values(tree, v, (*path, k))]
+    if isinstance(value, float) and not math.isfinite(value):
+        return [tree.problem(path, f"must be a finite number, got {value!r}.", value)]
+    if isinstance(value, int) and abs(value) >= 2**63:
+        shown = f"an integer of {len(str(abs(value)))} digits" if abs(value) < 10**4000 else "more"
+        return [tree.problem(path, f"must be an integer of 64 bits, got {shown}.", 0)]
+    if isinstance(value, datetime.date | datetime.time):
+        return [tree.problem(path, f"must not be a date, got {value!s}.", str(value))]
+    return []

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
-from vflsec.config.limits import beyond
-from vflsec.config.problems import Problem
-from vflsec.config.toml_text import Path as KeyPath
+from vflsec.config.limits import DEEPEST, beyond, find_deep_key
+from vflsec.config.problems import Place, Problem, Written, build_tree, locate
+from vflsec.config.toml_text import Path
+from vflsec.runtime.plain_values import Plain
 
 __all__ = ["asked_form", "override"]
 
 
-def asked_form(texts: Iterable[str]) -> tuple[Any, list[str]]:
+def asked_form(texts: Iterable[str]) -> tuple[str | None, list[str]]:
     """The form that ``--set form=NAME`` asks for, or None, and the other texts."""
     given = [t.partition("=") for t in texts]
     names = [value.strip().strip("\"'") for key, _, value in given if key.strip() == "form"]
@@ -21,71 +22,65 @@ def asked_form(texts: Iterable[str]) -> tuple[Any, list[str]]:
     return (names[-1] if names else None), others
 
 
-def override(raw: dict[str, Any], texts: Iterable[str], problems: list[Problem]) -> list[KeyPath]:
+def override(tree: Written, texts: Iterable[str], problems: list[Problem]) -> None:
     """Apply ``--set`` texts in order; what cannot be applied becomes a problem."""
-    touched = []
     for text in texts:
         key, equals, written = text.partition("=")
-        try:
-            tree = tomllib.loads(f"{key} = 0")
-        except (tomllib.TOMLDecodeError, RecursionError, ValueError):
-            tree = {}
-        names: list[str] = []
-        while isinstance(tree, dict) and len(tree) == 1:
-            name, tree = next(iter(tree.items()))
-            names.append(name)
+        names = _split_key(key)
         if not equals or not names or "\n" in text:
             rule = "must be KEY.PATH=VALUE, for example audit.seeds=3 or defense.0.strength=[0, 1]"
             problems.append(Problem("--set", 0, repr(text), text, f"{rule}."))
             continue
+        value: Plain = None
         try:
             value = tomllib.loads(f"v = {written}")["v"]
+            why = _assign(tree, names, value)
         except tomllib.TOMLDecodeError:
             value = written.strip()  # a bare word is a string: shells eat quotes
+            why = _assign(tree, names, value)
         except (RecursionError, ValueError) as error:
-            problems.append(Problem("--set", 0, key.strip()[:80], None, beyond(error)))
-            continue
-        why = _assign(raw, names, value)
-        path = _indexed(raw, names)
+            why = beyond(error)
         if why:
-            problems.append(Problem("--set", 0, key.strip(), value, why))
-        else:
-            touched.append(path)
-    return touched
+            problems.append(Problem("--set", 0, key.strip()[:80], value, why))
 
 
-def _indexed(raw: Any, names: Sequence[str]) -> KeyPath:
-    """A key path with numbers where it goes through a list."""
-    path: list[str | int] = []
-    for name in names:
-        key = int(name) if isinstance(raw, list) and _is_index(name) else name
-        path.append(key)
-        try:
-            raw = raw[key]
-        except (KeyError, IndexError, TypeError):
-            raw = None
-    return tuple(path)
+def _split_key(key: str) -> list[str]:
+    """The parts of a dotted key; none if it is no key."""
+    names: list[str] = []
+    try:
+        tree: Plain = tomllib.loads(f"{key} = 0")
+    except (RecursionError, ValueError):
+        return names
+    while isinstance(tree, dict) and len(tree) == 1:
+        name, tree = next(iter(tree.items()))
+        names.append(name)
+    return names
 
 
-def _assign(raw: dict[str, Any], names: list[str], value: Any) -> str:
+def _assign(tree: Written, names: list[str], value: Plain) -> str:
     """Put `value` where `names` point; '' or why it cannot be done."""
-    spot: Any = raw
+    if len(names) > DEEPEST or find_deep_key({names[0]: value}):
+        return beyond(RecursionError())
+    spot: Any = tree
+    path: Path = ()
     for i, name in enumerate(names):
-        last = i == len(names) - 1
-        key: Any = name
-        if isinstance(spot, list):
-            if not _is_index(name) or int(name) >= len(spot):
+        key: str | int = name
+        if isinstance(spot.value, list):
+            if not _is_index(name) or int(name) >= len(spot.value):
                 shown = name if len(name) < 40 else f"{name[:40]}..."
-                where = ".".join(names[:i])
-                most = f"from 0 to {len(spot) - 1}" if spot else "but it is empty"
-                return f"needs an index: {where} is a list of {len(spot)}, {most}, got {shown!r}."
+                where, count = ".".join(names[:i]), len(spot.value)
+                most = f"from 0 to {count - 1}" if count else "but it is empty"
+                return f"needs an index: {where} is a list of {count}, {most}, got {shown!r}."
             key = int(name)
-        elif not isinstance(spot, dict):
+        elif not isinstance(spot.value, dict):
             return f"goes into {'.'.join(names[:i])}, which is a value and has no keys."
-        if last:
-            spot[key] = value
+        path = (*path, key)
+        if i == len(names) - 1:
+            spot.value[key] = build_tree(value, locate("--set", {}), path)
+        elif isinstance(spot.value, dict):
+            spot = spot.value.setdefault(key, Written({}, Place("--set", 0, path)))
         else:
-            spot = spot.setdefault(key, {}) if isinstance(spot, dict) else spot[key]
+            spot = spot.value[key]
     return ""
 
 

@@ -1,16 +1,18 @@
-"""Everything that is wrong with a scenario, at once, each with its place."""
+"""Values of a scenario with the places where they were written, and all that is wrong with them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from vflsec.config.toml_text import Path, find_line, path_text
 from vflsec.core import check
 from vflsec.errors import ConfigError
+from vflsec.runtime.plain_values import Plain, Table
 
-__all__ = ["Origin", "Problem", "ScenarioError", "unknown_key"]
+__all__ = ["Place", "Problem", "ScenarioError", "Written", "build_tree", "list_tables",
+           "locate", "unknown_key"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -46,46 +48,96 @@ class ScenarioError(ConfigError):
         super().__init__(head + "\n".join(unique))
 
 
-@dataclass(frozen=True)
-class Origin:
-    """Where the values of a scenario came from.
+class Place(NamedTuple):
+    """Where something was written: file (``--set`` for an option), line (0 = none), key path."""
+
+    file: str
+    line: int
+    path: Path
+
+
+@dataclass
+class Written:
+    """A value, or a table or list of such, with its place.
+
+    A value keeps its place wherever inheriting, sharing and sweeping put it.
 
     Attributes:
-        file: as the user named it.
-        lines: line of every key path in that file.
-        overrides: key paths set by ``--set``.
-        singles: sections written as one table (``[data]``) though the model holds a list.
-        scalars: key paths written as one value though the model holds a list.
-        files: file of key paths that stand in another file than `file`.
-        places: where values of the model were written, if it is elsewhere: by path, for all below.
+        value: a scalar, or ``{key: Written}``, or ``[Written]``.
     """
 
-    file: str = "<scenario>"
-    lines: Mapping[Path, int] = field(default_factory=dict)
-    overrides: frozenset[Path] = frozenset()
-    singles: frozenset[str] = frozenset()
-    scalars: frozenset[Path] = frozenset()
-    files: Mapping[Path, str] = field(default_factory=dict)
-    places: Mapping[Path, Path] = field(default_factory=dict)
+    value: Any
+    place: Place
+
+    @property
+    def tables(self) -> list[Written]:
+        """The tables of a list of tables, or the one table that stands for them; else none."""
+        found = self.value if isinstance(self.value, list) else [self]
+        return found if all(isinstance(t.value, dict) for t in found) else []
+
+    def plain(self) -> Any:
+        """The value without places."""
+        if isinstance(self.value, dict):
+            return {k: v.plain() for k, v in self.value.items()}
+        return [v.plain() for v in self.value] if isinstance(self.value, list) else self.value
+
+    def below(self, key: str | int) -> Written | None:
+        """What stands under a key or an index."""
+        if isinstance(self.value, list):
+            return self.value[key] if isinstance(key, int) and key < len(self.value) else None
+        return self.value.get(key) if isinstance(self.value, dict) else None
+
+    def at(self, path: Path) -> Written:
+        """What stands at a path that is there."""
+        here: Written | None = self
+        for key in path:
+            here = here.below(key) if here is not None else None
+        assert here is not None, path
+        return here
+
+    def find(self, path: Path) -> Place:
+        """The place of what a path leads to; of what is not there, that of the section around it.
+
+        The key path is the one that was written.
+        """
+        here = self
+        for i, key in enumerate(path):
+            found = here.below(key)
+            if found is None:
+                return here.place._replace(path=(*here.place.path, *path[i:]))
+            here = found
+        return here.place
 
     def problem(self, path: Path, rule: str, value: Any = None) -> Problem:
-        """A problem at `path`, a path in the model."""
-        path = next((s for s in self.scalars if path[: len(s)] == s), path)
-        for end in range(len(path), 0, -1):
-            if path[:end] in self.places:
-                path = (*self.places[path[:end]], *path[end:])
-                break
-        if len(path) > 1 and path[0] in self.singles and path[1] == 0:
-            path = (path[0], *path[2:])
-        line = find_line(self.lines, path)
-        inside = any(path[: len(o)] == o for o in self.overrides)
-        above = not line and any(o[: len(path)] == path for o in self.overrides)
-        if path and (inside or above):
-            return Problem("--set", 0, path_text(path), value, rule)
-        known = next(
-            (path[:end] for end in range(len(path), 0, -1) if path[:end] in self.lines), ()
-        )
-        return Problem(self.files.get(known, self.file), line, path_text(path), value, rule)
+        """A problem at `path` below this."""
+        file, line, written = self.find(path)
+        return Problem(file, line, path_text(written), value, rule)
+
+    def refuse(self, rule: str) -> ScenarioError:
+        """The error for this value alone."""
+        return ScenarioError([self.problem((), rule, self.plain())])
+
+    def over(self, base: Written) -> Written:
+        """This value over `base`: tables key by key, all else as a whole."""
+        if not (isinstance(self.value, dict) and isinstance(base.value, dict)):
+            return self
+        own = {k: v.over(base.value[k]) if k in base.value else v for k, v in self.value.items()}
+        return Written(base.value | own, self.place)
+
+
+def build_tree(value: Plain, locate: Callable[[Path], Place], path: Path = ()) -> Written:
+    """Plain values with the places that `locate` gives for their paths."""
+    made: Any = value
+    if isinstance(value, Mapping):
+        made = {k: build_tree(v, locate, (*path, k)) for k, v in value.items()}
+    elif isinstance(value, list | tuple):
+        made = [build_tree(v, locate, (*path, i)) for i, v in enumerate(value)]
+    return Written(made, locate(path))
+
+
+def locate(file: str, lines: Mapping[Path, int]) -> Callable[[Path], Place]:
+    """The places in a file, by the lines of its keys."""
+    return lambda path: Place(file, find_line(lines, path), path)
 
 
 def unknown_key(key: str, value: Any, known: Sequence[str]) -> str:
@@ -94,3 +146,10 @@ def unknown_key(key: str, value: Any, known: Sequence[str]) -> str:
     text = f"is not a known key (value {check.shown(value)}). {hint} "
     text += f"Known: {', '.join(known) or 'none'}."
     return text.replace("  ", " ")
+
+
+def list_tables(normal: Table, key: str) -> list[tuple[int, Table]]:
+    """The tables of a section that may be written several times, with their indices."""
+    found = normal.get(key)
+    found = found if isinstance(found, list) else []
+    return [(i, s) for i, s in enumerate(found) if isinstance(s, Mapping)]

@@ -6,27 +6,36 @@ unless the hyper-parameters are to be checked (`components=True`).
 
 from __future__ import annotations
 
-import datetime
 import json
-import math
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from vflsec.config.cross_checks import check_across, naming
-from vflsec.config.inherit import Written, apply_extends, apply_form, expand
-from vflsec.config.limits import beyond, find_deep_key
+from vflsec.config.inherit import apply_extends, apply_form, expand
+from vflsec.config.limits import beyond, find_bad_values, find_deep_key
 from vflsec.config.overrides import asked_form, override
-from vflsec.config.problems import Origin, Problem, ScenarioError, unknown_key
+from vflsec.config.problems import (
+    Place,
+    Problem,
+    ScenarioError,
+    Written,
+    build_tree,
+    locate,
+    unknown_key,
+)
+from vflsec.config.schema import SECTIONS
 from vflsec.config.sections import Root
 from vflsec.config.toml_text import Path as KeyPath
 from vflsec.config.toml_text import format_toml, key_lines
 from vflsec.core import check
+from vflsec.runtime.plain_values import Plain, Table
 from vflsec.specs import digest
 
 __all__ = ["Scenario", "find_scenario", "load_scenario", "packaged_scenarios"]
@@ -34,7 +43,6 @@ __all__ = ["Scenario", "find_scenario", "load_scenario", "packaged_scenarios"]
 _FOLDER = Path(__file__).resolve().parent.parent / "scenarios"
 _LISTS = ("data", "algorithm")
 _TABLES = (".csv", ".csv.gz", ".tsv", ".parquet", ".pq", ".xls", ".xlsx")  # no scenario ends so
-_DEPTH = 20  # of tables and lists in each other
 _MOST_BESIDE = 200  # files among which a misspelt name is looked for
 
 
@@ -46,17 +54,17 @@ class Scenario:
         name: of the file, unless the scenario names itself.
         root: the validated sections.
         base: folder that relative paths start from.
-        origin: where each value stands, for later error messages.
+        origin: every value as it was written, with its place, for later error messages.
         overrides: texts of ``--set`` that were applied.
     """
 
     name: str
     root: Root
     base: Path
-    origin: Origin = field(default_factory=Origin, compare=False)
+    origin: Written = field(compare=False)
     overrides: tuple[str, ...] = field(default=(), compare=False)
 
-    def resolved(self) -> dict[str, Any]:
+    def resolved(self) -> dict[str, Plain]:
         """Every section with every default filled in, as plain values (None left out)."""
         dumped = self.root.model_dump(exclude={"name"}, exclude_none=True)
         audit = dumped.pop("audit")
@@ -71,8 +79,9 @@ class Scenario:
         """The resolved scenario as TOML that loads to the same scenario."""
         resolved = self.resolved()
         for name in _LISTS:
-            if name in self.origin.singles and len(resolved[name]) == 1:
-                resolved[name] = resolved[name][0]
+            found, written = resolved[name], self.origin.find((name, 0)).path
+            if isinstance(found, list) and len(found) == 1 and written == (name,):
+                resolved[name] = found[0]
         return format_toml(resolved)
 
     def error(self, path: KeyPath, rule: str, value: Any = None) -> Problem:
@@ -114,15 +123,9 @@ def find_scenario(name: str | Path) -> Path:
         return packaged[shown]
     hint = check.nearest(name, [*packaged, *_list_scenarios(path)])
     shown = shown if len(shown) < 200 else f"{shown[:200]}..."
-    raise ScenarioError(
-        [
-            Problem(
-                shown, 0, "", None,
-                f"{what}, and no scenario of that name comes with vflsec. {hint} "
-                f"Packaged: {', '.join(packaged) or 'none'}.".replace("  ", " "),
-            )
-        ]
-    )  # fmt: skip
+    rule = f"{what}, and no scenario of that name comes with vflsec. {hint} "
+    rule += f"Packaged: {', '.join(packaged) or 'none'}."
+    raise ScenarioError([Problem(shown, 0, "", None, rule.replace("  ", " "))])
 
 
 def _list_scenarios(path: Path) -> list[str]:
@@ -134,12 +137,9 @@ def _list_scenarios(path: Path) -> list[str]:
 
 
 def load_scenario(
-    source: str | Path | Mapping[str, Any] | Scenario,
-    overrides: Iterable[str] = (),
-    *,
-    components: bool = True,
-    base: Path | None = None,
-) -> Scenario:
+    source: str | Path | Table | Scenario, overrides: Iterable[str] = (), *,
+    components: bool = True, base: Path | None = None,
+) -> Scenario:  # fmt: skip
     """Read, inherit, override, share and sweep (:mod:`vflsec.config.inherit`), validate.
 
     Args:
@@ -153,172 +153,150 @@ def load_scenario(
     Raises:
         ScenarioError: with all problems.
     """
-    asked = overrides = tuple(overrides)
-    places: Mapping[KeyPath, KeyPath] = {}
+    overrides = tuple(overrides)
     chain: tuple[Path, ...] = ()
     if isinstance(source, Scenario):
         if not overrides:
             return source
-        where, default, places = source.base, source.name, source.origin.places
-        origin = source.origin
-        found = Written(source.resolved(), origin.file, dict(origin.lines), dict(origin.files))
+        where, default = source.base, source.name
+        tree = build_tree(source.resolved(), source.origin.find)
     elif isinstance(source, Mapping):
         where, default = base or Path.cwd(), "scenario"
-        found = Written(_plain(source), "<scenario>")
+        tree = _build(_read_plain(source), "<scenario>", {})
     else:
         path = find_scenario(source)
         where, default, file = path.resolve().parent, path.stem, str(source)
         if path != Path(source):
             file = f"{path.stem}.toml"
         chain = (path.resolve(),)
-        found = Written(*_read(path, file))
+        tree = _read(path, file)
     problems: list[Problem] = []
-    form, overrides = asked_form(overrides)
-    _refuse_deep(found.raw, found.file)
-    found = apply_extends(found, where, packaged_scenarios(), _read, chain)
-    found = apply_form(found, form)
-    touched = override(found.raw, overrides, problems)
-    _refuse_deep(found.raw, found.file)
-    singles = frozenset(s for s in _LISTS if isinstance(found.raw.get(s), Mapping))
-    written = Origin(found.file, found.lines, frozenset(touched), singles, files=found.files)
-    flat, moved = expand(found.raw, lambda *at: problems.append(written.problem(*at)))
-    normal, scalars = _normalise(flat)
-    origin = replace(written, scalars=scalars, places={**places, **moved})
-    problems += _bad_values(origin, normal)
-    problems += check_across(origin, normal)
-    root = _validate(origin, normal, problems)
+    form, texts = asked_form(overrides)
+    tree = apply_form(apply_extends(tree, where, packaged_scenarios(), _read, chain), form)
+    override(tree, texts, problems)
+    tree = _spell_out(expand(tree, problems))
+    normal = tree.plain()
+    if tree.find(("extends",)).file != "--set":  # of a file it was followed
+        normal.pop("extends", None)
+    problems += find_bad_values(tree, normal)
+    problems += check_across(tree, normal)
+    root = _validate(tree, normal, problems)
     if root is not None:
-        problems += naming(origin, root.name, default)
+        problems += naming(tree, root.name, default)
     if components:
         from vflsec.config.components import check_components
 
-        problems += check_components(origin, normal)
+        problems += check_components(tree, normal)
     if problems or root is None:
         raise ScenarioError(sorted(problems, key=lambda p: (p.file, p.line)))
-    return Scenario(root.name or default, root, where, origin, asked)
+    return Scenario(root.name or default, root, where, tree, overrides)
 
 
-def _refuse_deep(raw: Mapping[str, Any], file: str) -> None:
-    """Before anything walks it: tables and lists without end.
+def _build(raw: Table, file: str, lines: Mapping[KeyPath, int]) -> Written:
+    """What was read, with its places.
 
     Raises:
-        ScenarioError: naming the key.
+        ScenarioError: tables and lists without end.
     """
-    deep = find_deep_key(raw)
-    if deep:
+    if deep := find_deep_key(raw):
         raise ScenarioError([Problem(file, 0, deep[:80], None, beyond(RecursionError()))])
+    return build_tree(raw, locate(file, lines))
 
 
-def _plain(source: Mapping[str, Any]) -> dict[str, Any]:
+def _read_plain(source: Table) -> Table:
     try:
         return dict(json.loads(json.dumps(source, default=str)))
     except (TypeError, ValueError, RecursionError) as error:
         raise ScenarioError([Problem("<scenario>", 0, "", None, f"{error}.")]) from None
 
 
-def _toml_hint(lines: Sequence[str], line: int) -> str:
-    """What is usually wrong with a value as it stands in that line."""
-    said = lines[line - 1] if 0 < line <= len(lines) else ""
-    if re.search(r"=\s*[-+]?(\.[0-9]|[0-9]+\.(\D|$))", said):
-        return "A number has a digit before and after its point: 0.5."
-    if re.search(r"=\s*[-+]?[0-9]+,[0-9]+\s*(#|$)", said):
-        return "A number has a point, not a comma: 0.5."
-    if re.search(r"=\s*(true|false)\s*(#|$)", said, re.IGNORECASE):
-        return "Write true and false in small letters."
-    return "Strings need quotes; lists need [ ]."
+_HINTS = (
+    (r"=\s*[-+]?(\.[0-9]|[0-9]+\.(\D|$))", "A number has a digit before and after its point: 0.5."),
+    (r"=\s*[-+]?[0-9]+,[0-9]+\s*(#|$)", "A number has a point, not a comma: 0.5."),
+    (r"=\s*(?i:true|false)\s*(#|$)", "Write true and false in small letters."),
+    ("", "Strings need quotes; lists need [ ]."),
+)
+"""What is usually wrong with a line that looks so."""
 
 
-def _read(path: Path, file: str) -> tuple[dict[str, Any], str, dict[KeyPath, int]]:
+def _read(path: Path, file: str) -> Written:
+    line = 0
     try:
         text = path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
         raw = tomllib.loads(text)
-        return raw, file, {} if find_deep_key(raw) else key_lines(text)
+        return _build(raw, file, {} if find_deep_key(raw) else key_lines(text))
     except UnicodeDecodeError as error:
-        rule = f"must be UTF-8 text, but byte {error.start} is not. Save the file as UTF-8."
-        raise ScenarioError([Problem(file, 0, "", None, rule)]) from None
+        line, rule = (
+            0,
+            f"must be UTF-8 text, but byte {error.start} is not. Save the file as UTF-8.",
+        )
     except tomllib.TOMLDecodeError as error:
         found = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
         line = int(found.group(1)) if found else text.count("\n") + 1
-        rule = f"not valid TOML: {error}. {_toml_hint(text.splitlines(), line)}"
-        raise ScenarioError([Problem(file, line, "", None, rule)]) from None
+        said = "".join(text.splitlines()[line - 1 : line])
+        hint = next(hint for pattern, hint in _HINTS if re.search(pattern, said))
+        rule = f"not valid TOML: {error}. {hint}"
+    except ScenarioError:
+        raise
     except (RecursionError, ValueError) as error:
         long = None if isinstance(error, RecursionError) else re.search(r"\d{1000}", text)
-        line = text.count("\n", 0, long.start()) + 1 if long else 0
-        raise ScenarioError([Problem(file, line, "", None, beyond(error))]) from None
+        line, rule = text.count("\n", 0, long.start()) + 1 if long else 0, beyond(error)
     except OSError as error:
-        raise ScenarioError(
-            [Problem(file, 0, "", None, f"cannot be read: {error.strerror}.")]
-        ) from None
+        rule = f"cannot be read: {error.strerror}."
+    raise ScenarioError([Problem(file, line, "", None, rule)])
 
 
-def _normalise(raw: Mapping[str, Any]) -> tuple[dict[str, Any], frozenset[KeyPath]]:
-    """Short forms spelled out: one table for a list of one, a number for a grid or for n seeds.
+def _spell_out(tree: Written) -> Written:
+    """Short forms spelled out: one table for a list of one, a number for a grid or for n seeds."""
+    keys = dict(tree.value)
 
-    Also returns the paths of the numbers that became lists.
-    """
-    out = dict(raw)
-    scalars: set[KeyPath] = set()
+    def wrap(place: Place, values: Iterable[Any]) -> Written:
+        return Written([Written(v, place) for v in values], place)
+
     for name in _LISTS:
-        if isinstance(out.get(name), Mapping):
-            out[name] = [out[name]]
-    if isinstance(out.get("defense"), list):
-        out["defense"] = list(out["defense"])
-        for i, defense in enumerate(out["defense"]):
-            if isinstance(defense, Mapping) and _is_number(defense.get("strength")):
-                out["defense"][i] = {**defense, "strength": [defense["strength"]]}
-                scalars.add(("defense", i, "strength"))
-    audit = out.get("audit")
-    if isinstance(audit, Mapping):
-        seeds = audit.get("seeds")
-        if isinstance(seeds, int) and not isinstance(seeds, bool) and 1 <= seeds <= 10_000:
-            out["audit"] = {**audit, "seeds": list(range(seeds))}
-            scalars.add(("audit", "seeds"))
-    return out, frozenset(scalars)
+        if name in keys and isinstance(keys[name].value, dict):
+            keys[name] = Written([keys[name]], keys[name].place)
+    defenses = keys.get("defense")
+    if defenses is not None and isinstance(defenses.value, list):
+        keys["defense"] = Written([*defenses.value], defenses.place)
+        for i, defense in enumerate(defenses.value):
+            strength = defense.below("strength")
+            if strength is not None and check.is_number(strength.value):
+                grid = {"strength": wrap(strength.place, [strength.value])}
+                keys["defense"].value[i] = Written(defense.value | grid, defense.place)
+    audit = keys.get("audit")
+    seeds = audit.below("seeds") if audit is not None else None
+    if audit is not None and seeds is not None and _is_count(seeds.value):
+        several = wrap(seeds.place, range(seeds.value))
+        keys["audit"] = Written(audit.value | {"seeds": several}, audit.place)
+    return Written(keys, tree.place)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _is_count(value: Plain) -> bool:
+    return isinstance(value, int) and check.is_number(value) and 1 <= value <= 10_000
 
 
-def _bad_values(origin: Origin, value: Any, path: KeyPath = ()) -> list[Problem]:
-    """Numbers that are not finite or too large for TOML, and dates, wherever they stand."""
-    if isinstance(value, Mapping | list) and len(path) > _DEPTH:
-        return [origin.problem(path[:4], f"must not be nested deeper than {_DEPTH}.", "...")]
-    if isinstance(value, Mapping):
-        return [p for k, v in value.items() for p in _bad_values(origin, v, (*path, k))]
-    if isinstance(value, list):
-        return [p for i, v in enumerate(value) for p in _bad_values(origin, v, (*path, i))]
-    if isinstance(value, float) and not math.isfinite(value):
-        return [origin.problem(path, f"must be a finite number, got {value!r}.", value)]
-    if isinstance(value, int) and abs(value) >= 2**63:
-        shown = f"an integer of {len(str(abs(value)))} digits" if abs(value) < 10**4000 else "more"
-        return [origin.problem(path, f"must be an integer of 64 bits, got {shown}.", 0)]
-    if isinstance(value, datetime.date | datetime.time):
-        return [origin.problem(path, f"must not be a date, got {value!s}.", str(value))]
-    return []
-
-
-def _validate(origin: Origin, normal: dict[str, Any], problems: list[Problem]) -> Root | None:
+def _validate(tree: Written, normal: Table, problems: list[Problem]) -> Root | None:
     try:
         return Root.model_validate(normal)
     except ValidationError as error:
-        grouped: dict[KeyPath, list[Any]] = {}
+        grouped: dict[KeyPath, list[ErrorDetails]] = {}
         for item in error.errors(include_url=False):
             grouped.setdefault(_fitting(normal, item["loc"]), []).append(item)
         for path, items in grouped.items():
-            problem = origin.problem(path, *_rule(path, items))
+            problem = tree.problem(path, *_rule(path, items))
             if problem.path not in {p.path for p in problems if p.value is not None}:
                 problems.append(problem)
         return None
 
 
-def _fitting(value: Any, loc: Sequence[str | int]) -> KeyPath:
+def _fitting(value: Plain, loc: Sequence[str | int]) -> KeyPath:
     """The part of pydantic's location that is a key path (it adds names of union members)."""
     path: list[str | int] = []
     for i, part in enumerate(loc):
         in_list = isinstance(value, list) and isinstance(part, int) and part < len(value)
         if in_list or (isinstance(value, Mapping) and part in value):
-            value = value[part]
+            value = value[part]  # type: ignore[index, call-overload]
         elif isinstance(value, Mapping) and i == len(loc) - 1:
             return (*path, part)
         else:
@@ -341,11 +319,12 @@ _SHORT = {
 }
 
 
-def _rule(path: KeyPath, items: Sequence[Any]) -> tuple[str, Any]:
+def _rule(path: KeyPath, items: Sequence[ErrorDetails]) -> tuple[str, Any]:
     """One sentence for what pydantic says at one path."""
     first = items[0]
     if first["type"] == "extra_forbidden":
-        known = list(_model_at(path[:-1]).model_fields)
+        model: type[BaseModel] = SECTIONS[str(path[0])] if len(path) > 1 else Root
+        known = list(model.model_fields)
         return unknown_key(str(path[-1]), first["input"], known), first["input"]
     if first["type"] == "missing":
         example = {"data": '[data] with name = "..."', "algorithm": '[algorithm] name = "..."'}
@@ -359,7 +338,7 @@ def _rule(path: KeyPath, items: Sequence[Any]) -> tuple[str, Any]:
     return f"must be {rule}, got {value!r}.{hint.rstrip()}", value
 
 
-def _allowed(item: Mapping[str, Any]) -> str:
+def _allowed(item: ErrorDetails) -> str:
     kind, ctx = item["type"], item.get("ctx", {})
     for key, sign in (("ge", ">="), ("gt", ">"), ("le", "<="), ("lt", "<")):
         if key in ctx:
@@ -369,18 +348,3 @@ def _allowed(item: Mapping[str, Any]) -> str:
     if kind == "too_short":
         return f"a list of at least {ctx['min_length']}"
     return _TYPES.get(kind, str(item["msg"]))
-
-
-def _model_at(path: KeyPath) -> type[BaseModel]:
-    """The model of the section at `path`."""
-    from vflsec.config import sections
-
-    if not path:
-        return Root
-    by_name: dict[str, type[BaseModel]] = {
-        "data": sections.Data,
-        "parties": sections.Party,
-        "gate": sections.Gate,
-        "audit": sections.Audit,
-    }
-    return by_name.get(str(path[0]), Root)

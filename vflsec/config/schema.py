@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from vflsec.config import sections
+from vflsec.runtime.plain_values import Plain
 
 __all__ = ["SCHEMA_FILE", "SECTIONS", "list_fields", "make_schema", "schema_text"]
 
@@ -30,37 +31,31 @@ SECTIONS: dict[str, type[BaseModel]] = {
 }
 """Sections of a scenario, in the order they are written."""
 
-_EITHER = {"data", "algorithm"}
+SHARED = ("data", "algorithm", "defense", "attack", "gate")
+SWEPT = ("data", "algorithm", "attack")
+"""Sections that may stand in ``[shared]``, and in ``[grid]``."""
 
 
-def _tables(*names: str, deep: bool = False) -> dict[str, Any]:
-    below = {"type": "object", "additionalProperties": {"type": "object"}} if deep else {
-        "type": "object"
-    }  # fmt: skip
+_TABLE: dict[str, Any] = {"type": "object"}
+_TABLES: dict[str, Any] = {"type": "object", "additionalProperties": _TABLE}
+
+
+def _tables(below: dict[str, Any], names: tuple[str, ...], what: str) -> dict[str, Any]:
     return {
-        "type": "object",
-        "properties": dict.fromkeys(names, below),
-        "additionalProperties": False,
-    }
+        "type": "object", "properties": dict.fromkeys(names, below), "additionalProperties": False,
+        "description": what,
+    }  # fmt: skip
 
 
 _COMPOSED: dict[str, Any] = {
     "extends": {"type": "string", "description": "A scenario to put under this one."},
     "form": {"type": "string", "description": "The form that is asked for."},
     "forms": {
-        "type": "object",
-        "additionalProperties": {"type": "object"},
-        "description": "Other forms of the scenario, laid over the file when asked for.",
+        **_TABLES, "description": "Other forms of the scenario, laid over the file when asked for."
     },
-    "shared": {
-        **_tables("data", "algorithm", "defense", "attack", "gate"),
-        "description": "Settings under every section of a kind.",
-    },
-    "grid": {
-        **_tables("data", "algorithm", "attack", deep=True),
-        "description": "One section for each combination of the listed values.",
-    },
-}
+    "shared": _tables(_TABLE, SHARED, "Settings under every section of a kind."),
+    "grid": _tables(_TABLES, SWEPT, "One section for each combination of the listed values."),
+}  # fmt: skip
 """Keys that say a thing once; they are gone when the sections are read (`docs/scenarios.md`)."""
 
 
@@ -72,7 +67,7 @@ def make_schema() -> dict[str, Any]:
     found = sections.Root.model_json_schema()
     known = found["$defs"]
     either = found["properties"]
-    for key in _EITHER:
+    for key in ("data", "algorithm"):
         of = either[key].pop("items")
         kept = {k: either[key].pop(k) for k in ("type", "minItems") if k in either[key]}
         either[key]["anyOf"] = [of, {**kept, "items": of}]
@@ -97,27 +92,20 @@ def schema_text() -> str:
 
 def list_fields(section: str) -> list[dict[str, str]]:
     """Name, type, default and meaning of the keys of a section, as they are written in a file."""
-    out = []
-    for name, info in SECTIONS[section].model_fields.items():
-        default = "" if info.is_required() else _default(info.default)
-        out.append(
-            {
-                "name": name,
-                "type": _type(section, name),
-                "default": default,
-                "meaning": info.description or "",
-            }
-        )
-    return out
+    schema = make_schema()["$defs"][SECTIONS[section].__name__]["properties"]
+    return [
+        {
+            "name": name,
+            "type": _words(schema[name]),
+            "default": "" if info.is_required() else _default(info.default),
+            "meaning": info.description or "",
+        }
+        for name, info in SECTIONS[section].model_fields.items()
+    ]
 
 
-def _default(value: Any) -> str:
+def _default(value: Plain) -> str:
     return "" if value is None or value in ("", [], {}) else json.dumps(value)
-
-
-def _type(section: str, key: str) -> str:
-    schema = make_schema()["$defs"][SECTIONS[section].__name__]["properties"][key]
-    return _words(schema)
 
 
 def _words(schema: dict[str, Any]) -> str:

@@ -96,11 +96,6 @@ class Data(_Section):
     shuffle_labels: bool = False
     """Train on permuted labels: the null world, in which nothing can leak."""
 
-    @property
-    def is_tables(self) -> bool:
-        """True for the user's own tables."""
-        return bool(self.file or self.files)
-
 
 class Party(_Section):
     """How one party's bottom model is built, as `[parties.NAME]`.

@@ -1,38 +1,44 @@
-"""Where each key of a TOML text stands, and how a resolved scenario is written back.
+"""TOML texts: the line on which each key stands, and how a resolved scenario is written back.
 
-`tomllib` gives values but no lines, and writes nothing. The finder below reads the same syntax
-(headers, arrays of tables, dotted keys, inline tables, nested arrays) and keeps only positions; it
-runs on text that `tomllib` has accepted. The writer is ours rather than a dependency: it needs
-tables, arrays of tables and plain values, and nothing else.
+`tomllib` gives values but no lines, and writes nothing. The finder below cuts a text that `tomllib`
+has accepted into tokens and keeps only where keys stand.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from bisect import bisect_right
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from vflsec.runtime.plain_values import Plain, Table
 
 __all__ = ["Path", "find_line", "format_toml", "key_lines", "pair", "path_text"]
 
 Path = tuple[str | int, ...]
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
-_SCALAR = re.compile(r"[^,\]}#\r\n]+")
+_TOKEN = re.compile(
+    r"[ \t\r\n]+|\#[^\n]*"
+    r"|(?P<token>\"{3}(?:\\.|[^\\])*?\"{3,5}(?!\")|'{3}.*?'{3,5}(?!')"
+    r"|\"(?:\\.|[^\"\\])*\"|'[^']*'|[\[\]{},=.]|[^\s\[\]{},=.\#\"']+)",
+    re.DOTALL,
+)
+
+
+class _Token(NamedTuple):
+    text: str
+    line: int
 
 
 def key_lines(text: str) -> dict[Path, int]:
     """Line (from 1) of every key and every array element of a valid TOML text, by path."""
-    return _Finder(text).run()
+    return _Finder(text).find()
 
 
 def find_line(lines: Mapping[Path, int], path: Path) -> int:
     """Line of `path`, else of the nearest section around it; 0 if nothing of it is there."""
-    for end in range(len(path), 0, -1):
-        if path[:end] in lines:
-            return lines[path[:end]]
-    return 0
+    return next((lines[path[:end]] for end in range(len(path), 0, -1) if path[:end] in lines), 0)
 
 
 def path_text(path: Path) -> str:
@@ -40,202 +46,131 @@ def path_text(path: Path) -> str:
     return ".".join(str(p) for p in path)
 
 
+def _cut(text: str) -> Iterator[_Token]:
+    line = 1
+    for match in _TOKEN.finditer(text):
+        if match["token"]:
+            yield _Token(match["token"], line)
+        line += match[0].count("\n")
+    yield _Token("", line)
+
+
 class _Finder:
     def __init__(self, text: str) -> None:
-        self.text, self.at = text, 0
-        self.starts = [0, *(m.end() for m in re.finditer("\n", text))]
+        self.tokens = _cut(text)
+        self.token = next(self.tokens)
         self.found: dict[Path, int] = {}
-        self.counts: dict[Path, int] = {}
+        self.last: dict[Path, int] = {}  # of each array of tables its newest element
 
-    def run(self) -> dict[Path, int]:
+    def find(self) -> dict[Path, int]:
         section: Path = ()
-        while True:
-            self._blank()
-            if self.at >= len(self.text):
-                return self.found
-            if self.text[self.at] == "[":
+        while self.token.text:
+            if self.token.text == "[":
                 section = self._header()
             else:
                 self._pair(section)
+        return self.found
 
-    def _line(self) -> int:
-        return bisect_right(self.starts, self.at)
+    def _take(self) -> _Token:
+        taken, self.token = self.token, next(self.tokens, self.token)
+        return taken
 
     def _note(self, path: Path, line: int) -> None:
         for end in range(1, len(path) + 1):
             self.found.setdefault(path[:end], line)
 
-    def _blank(self) -> None:
-        """Skip white space, line ends and comments."""
-        text = self.text
-        while self.at < len(text):
-            if text[self.at] in " \t\r\n":
-                self.at += 1
-            elif text[self.at] == "#":
-                end = text.find("\n", self.at)
-                self.at = len(text) if end < 0 else end
-            else:
-                return
-
     def _key(self) -> list[str]:
+        """The parts of a dotted key; of a quoted one what stands between the quotes."""
         parts = []
         while True:
-            self._blank()
-            if self.text[self.at] in "\"'":
-                parts.append(self._string())
-            else:
-                match = _BARE.match(self.text, self.at)
-                assert match is not None, "the text was accepted by tomllib"
-                parts.append(match.group())
-                self.at = match.end()
-            self._blank()
-            if self.at >= len(self.text) or self.text[self.at] != ".":
+            text = self._take().text
+            parts.append(text[1:-1] if text[0] in "\"'" else text)
+            if self.token.text != ".":
                 return parts
-            self.at += 1
-
-    def _string(self) -> str:
-        """The string at the cursor, raw; enough for keys, and to step over values."""
-        text, quote = self.text, self.text[self.at]
-        if text.startswith(quote * 3, self.at):
-            end = self.at + 3
-            while not text.startswith(quote * 3, end):
-                end += 2 if quote == '"' and text[end] == "\\" else 1
-            while text.startswith(quote, end + 3):  # up to two quotes may precede the closing ones
-                end += 1
-            body, self.at = text[self.at + 3 : end], end + 3
-            return body
-        end = self.at + 1
-        while text[end] != quote:
-            end += 2 if quote == '"' and text[end] == "\\" else 1
-        body, self.at = text[self.at + 1 : end], end + 1
-        return body
+            self._take()
 
     def _header(self) -> Path:
-        line = self._line()
-        many = self.text.startswith("[[", self.at)
-        self.at += 2 if many else 1
-        path = self._resolve(self._key(), last=not many)
-        self.at = self.text.index("]", self.at) + (2 if many else 1)
+        line = self._take().line
+        many = self.token.text == "["
         if many:
-            index = self.counts.get(path, 0)
-            self.counts[path] = index + 1
-            self._note(path, line)
-            path = (*path, index)
-            for known in [p for p in self.counts if p[: len(path)] == path]:
-                del self.counts[known]
-        self._note(path, line)
-        return path
-
-    def _resolve(self, parts: list[str], *, last: bool) -> Path:
-        """Header parts as a path: a part that is an array of tables means its newest element."""
+            self._take()
         path: Path = ()
-        for i, part in enumerate(parts):
+        for part in self._key():
+            if path in self.last:
+                path = (*path, self.last[path])
             path = (*path, part)
-            if path in self.counts and (last or i < len(parts) - 1):
-                path = (*path, self.counts[path] - 1)
+        for _ in range(1 + many):
+            self._take()
+        if many:
+            self._note(path, line)
+            self.last[path] = self.last.get(path, -1) + 1
+            path = (*path, self.last[path])
+        self._note(path, line)
         return path
 
     def _pair(self, section: Path) -> None:
-        line = self._line()
+        line = self.token.line
         path: Path = (*section, *self._key())
         self._note(path, line)
-        self.at += 1  # the equals sign
+        self._take()  # the equals sign
         self._value(path)
 
     def _value(self, path: Path) -> None:
-        self._blank()
-        char = self.text[self.at]
-        if char in "\"'":
-            self._string()
-        elif char == "{":
-            self._items(path, "}")
-        elif char == "[":
-            self._items(path, "]")
-        else:
-            match = _SCALAR.match(self.text, self.at)
-            assert match is not None, "the text was accepted by tomllib"
-            self.at = match.end()
-
-    def _items(self, path: Path, close: str) -> None:
-        self.at += 1
-        index = 0
-        while True:
-            self._blank()
-            if self.text[self.at] == close:
-                self.at += 1
-                return
-            if self.text[self.at] == ",":
-                self.at += 1
-                continue
-            if close == "}":
-                self._pair(path)
-            else:
-                self._note((*path, index), self._line())
-                self._value((*path, index))
-                index += 1
+        text, line = self._take()
+        if text in ("[", "{"):
+            index = 0
+            while self.token.text not in ("]", "}"):
+                if self.token.text == ",":
+                    self._take()
+                elif text == "{":
+                    self._pair(path)
+                else:
+                    self._note((*path, index), self.token.line)
+                    self._value((*path, index))
+                    index += 1
+            self._take()
+        elif text[0] not in "\"'":  # a number or a date, which may hold a point and a blank
+            while self.token.line == line and self.token.text not in ("", ",", "]", "}"):
+                self._take()
 
 
-def format_toml(table: Mapping[str, Any]) -> str:
-    """A TOML text that `tomllib` reads back as `table` (None entries are left out)."""
-    return "\n".join(_section((), table)).strip() + "\n"
+def format_toml(table: Table) -> str:
+    """A TOML text that `tomllib` reads back as `table` (None entries are left out).
 
-
-def _section(path: tuple[str, ...], table: Mapping[str, Any]) -> list[str]:
-    plain, nested = [], []
+    Tables within sections are written inline: no header can then be misread.
+    """
+    plain: list[str] = []
+    headed: list[str] = []
     for key, value in table.items():
-        if value is None:
-            continue
-        shallow = isinstance(value, Mapping) and len(path) < 2
-        if shallow or (_is_tables(value) and not path):
-            nested.append((key, value))
-        else:
-            plain.append(pair(key, value))
-    out = list(plain)
-    for key, value in nested:
-        head = ".".join(_name(p) for p in (*path, key))
+        items = value if isinstance(value, list | tuple) else []
+        tables = [v for v in items if isinstance(v, Mapping)]
         if isinstance(value, Mapping):
-            out += ["", f"[{head}]", *_section((*path, key), value)]
-        else:
-            for item in value:
-                # sub-tables of an element are written inline: no header can then be misread
-                out += ["", f"[[{head}]]", *_section((*path, key, "[]"), item)]
-    return out
+            headed += ["", f"[{_name(key)}]", *_pairs(value)]
+        elif tables and len(tables) == len(items):
+            for item in tables:
+                headed += ["", f"[[{_name(key)}]]", *_pairs(item)]
+        elif value is not None:
+            plain.append(pair(key, value))
+    return "\n".join(plain + headed).strip() + "\n"
 
 
-def pair(key: str, value: Any) -> str:
+def _pairs(table: Table) -> list[str]:
+    return [pair(key, value) for key, value in table.items() if value is not None]
+
+
+def pair(key: str, value: Plain) -> str:
     """``key = value`` on one line; tables are written inline."""
     return f"{_name(key)} = {_text(value)}"
-
-
-def _is_tables(value: Any) -> bool:
-    return (
-        isinstance(value, list | tuple)
-        and len(value) > 0
-        and all(isinstance(v, Mapping) for v in value)
-    )
 
 
 def _name(key: str) -> str:
     return key if _BARE.fullmatch(key) else json.dumps(key)
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, float):
-        return repr(value)
-    if isinstance(value, str):
-        return _quoted(value)
+def _text(value: Plain) -> str:
     if isinstance(value, Mapping):
-        inner = ", ".join(f"{_name(k)} = {_text(v)}" for k, v in value.items() if v is not None)
-        return f"{{{inner}}}"
+        return f"{{{', '.join(_pairs(value))}}}"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(_text(v) for v in value)}]"
-    raise TypeError(f"no TOML for {type(value).__name__} {value!r}")
-
-
-def _quoted(value: str) -> str:
-    """A basic string: JSON's escapes are TOML's, but for DEL and surrogate pairs."""
+        return f"[{', '.join(map(_text, value))}]"
+    # JSON's numbers and basic strings are TOML's, but for DEL
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -82,6 +82,7 @@ class RunFacts:
         epochs, batch_size: of the algorithm; 0 where it has none.
         dtype: of the training.
         weights: files of weights that it started from.
+        profile: of trees, whose protocol they follow; "" elsewhere.
         uses: what was counted; nothing before the training.
     """
 
@@ -91,6 +92,7 @@ class RunFacts:
     batch_size: int = 0
     dtype: str = ""
     weights: tuple[str, ...] = ()
+    profile: str = ""
     uses: Uses = field(default_factory=Uses)
 
 

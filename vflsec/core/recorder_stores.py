@@ -240,7 +240,8 @@ class All:
     def table(self, r: int) -> Table:
         """What replica `r` got, message after message.
 
-        Of messages of several shapes, as parameters are, flat rows with zeros up to the widest.
+        Of messages of several shapes, as parameters are, flat rows with zeros up to the widest. No
+        row where other replicas got all of them.
         """
         if self.block is not None and not self.kept:
             return self.block.table()
@@ -260,6 +261,10 @@ class All:
             rows.append(ids)
             epochs.append(torch.full_like(ids, m.epoch))
             steps.append(torch.full_like(ids, m.step))
+        if not tensors:
+            x, none = self.kept[0][0].tensor[r], torch.empty(0, dtype=torch.int64)
+            none = none.to(x.device)
+            return Table(x[:0].clone(), none, none, none)
         if len({t.shape[1:] for t in tensors}) > 1:
             flat = [t.flatten(1) for t in tensors]
             most = max(t.shape[1] for t in flat)

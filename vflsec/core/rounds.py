@@ -123,8 +123,9 @@ class Wire:
         out = np.ones(sets.counts.shape[:-1], dtype=bool)
         for b in self._deciding:
             b.own.context = {"replica": self.replicas[0]}
-            out &= b.policy.shows(sets, b.own)
-            b.acted = True
+            found = b.policy.shows(sets, b.own)
+            b.acted |= not found.all()
+            out &= found
         return out
 
 

@@ -67,8 +67,8 @@ def labels(
     array = frame.column(name, "label")
     what = f"label column {name!r}"
     if array.null_count == len(array):
-        raise data_error(
-            frame.path, what, "have a value in some row", "no value in any", "Name another column."
+        raise frame.refuse(
+            what, "have a value in some row", "no value in any", "Name another column."
         )
     if change.edges:
         return _cut(frame, name, change)
@@ -79,19 +79,17 @@ def labels(
     become = _renamed(frame, name, found, change)
     left = list(dict.fromkeys(v for v in become.values() if v is not None))
     if len(left) == 1:
-        raise data_error(
-            frame.path, what, "have at least two classes", f"only {left[0]!r}", "Check the column."
+        raise frame.refuse(
+            what, "have at least two classes", f"only {left[0]!r}", "Check the column."
         )
     if not left:
         raise data_error(frame.path, what, "keep at least two classes", "none after `drop_classes`")
     if len(left) > MOST_CLASSES:
-        raise data_error(
-            frame.path,
-            what,
-            f"have at most {MOST_CLASSES} classes",
+        raise frame.refuse(
+            what, f"have at most {MOST_CLASSES} classes",
             f"{len(left)}, such as {format_list(left[:3])}",
             "Name the label column, or merge classes.",
-        )
+        )  # fmt: skip
     names = in_order(left)
     place: dict[str | None, int] = {n: i for i, n in enumerate(names)}
     lookup = np.array([place.get(become[n], -1) for n in found] + [-1], dtype=np.int64)
@@ -106,18 +104,24 @@ def quantity(frame: Frame, name: str) -> NDArray[np.float64]:
     """
     frame.column(name, "label")
     what = f"label column {name!r}"
-    values, bad = frame.numbers(name)
-    if len(bad) or np.isinf(values).any():
-        row = int(bad[0]) if len(bad) else int(np.isinf(values).argmax())
-        raise data_error(
-            frame.path, what, 'hold finite numbers (task = "regression")',
-            f"{frame.columns[name][row].as_py()!r} in {frame.row(row)}",
-            "Correct it, leave it empty, or leave out `task` where the label names classes.",
-        )  # fmt: skip
+    values = _read_finite(
+        frame, name, 'task = "regression"',
+        "Correct it, leave it empty, or leave out `task` where the label names classes.",
+    )  # fmt: skip
     there = values[~np.isnan(values)]
     if not len(there) or there.min() == there.max():
         found = f"only {there[0]:g}" if len(there) else "no value in any row"
         raise data_error(frame.path, what, "have different values", found, "Check the column.")
+    return values
+
+
+def _read_finite(frame: Frame, name: str, why: str, remedy: str) -> Floats:
+    """The numbers of a label column, (n,), NaN where a row has none; others are refused."""
+    values, bad = frame.numbers(name)
+    wrong = [*bad.tolist(), *np.flatnonzero(np.isinf(values)).tolist()]
+    if wrong:
+        found = f"{frame.columns[name][wrong[0]].as_py()!r} in {frame.row(wrong[0])}"
+        raise frame.refuse(f"label column {name!r}", f"hold finite numbers ({why})", found, remedy)
     return values
 
 
@@ -133,8 +137,8 @@ def several(frame: Frame, names: Sequence[str]) -> NDArray[np.float64]:
     for k, name in enumerate(names):
         values = as_texts(frame.column(name, "label")).unique().drop_null().to_pylist()
         if len(values) > 2:
-            raise data_error(
-                frame.path, f"label column {name!r}", "have two classes (several labels)",
+            raise frame.refuse(
+                f"label column {name!r}", "have two classes (several labels)",
                 f"{len(values)}, such as {format_list(in_order(values)[:3])}",
                 "Each of several labels is a yes or a no; audit this one by itself.",
             )  # fmt: skip
@@ -144,8 +148,8 @@ def several(frame: Frame, names: Sequence[str]) -> NDArray[np.float64]:
     some = np.flatnonzero(lost.any(axis=1) & ~lost.all(axis=1))
     if len(some):
         row = int(some[0])
-        raise data_error(
-            frame.path, f"label column {names[int(lost[row].argmax())]!r}",
+        raise frame.refuse(
+            f"label column {names[int(lost[row].argmax())]!r}",
             "have a value in every row that has one in another label column",
             f"none in {frame.row(row)} ({len(some)} such rows in all)",
             "Fill it in, or empty all labels of the row: then it counts as a row without labels.",
@@ -173,8 +177,8 @@ def _read_counts(frame: Frame, names: Sequence[str], change: Relabel) -> Read:
     assert values is not None
     odd = np.flatnonzero((y == 0) & ((values < 0) | (values != np.round(values))))
     if len(odd):
-        raise data_error(
-            frame.path, f"label column {names[0]!r}", 'hold whole numbers from 0 (task = "counts")',
+        raise frame.refuse(
+            f"label column {names[0]!r}", 'hold whole numbers from 0 (task = "counts")',
             f"{values[odd[0]]:g} in {frame.row(int(odd[0]))}",
             'Correct it, leave it empty, or say task = "regression".',
         )  # fmt: skip
@@ -216,14 +220,13 @@ def _check_kind(frame: Frame, name: str, found: Sequence[str]) -> None:
     if len(read.bad):
         return
     if np.isinf(values).any():
-        raise data_error(
-            frame.path, what, "hold finite numbers or names",
+        raise frame.refuse(
+            what, "hold finite numbers or names",
             f"{found[int(np.isinf(values).argmax())][:40]!r}", "Correct it, or leave it empty.",
         )  # fmt: skip
     if len(found) > MOST_FRACTIONAL_CLASSES and (values != np.round(values)).any():
         middle = float(np.median(values))
-        raise data_error(
-            frame.path,
+        raise frame.refuse(
             what,
             "hold classes",
             f"{len(found)} different numbers such as {format_list(found[:3])}",
@@ -243,13 +246,13 @@ def _renamed(
     for old, new in named:
         if old not in out:
             key = "merge_classes" if new else "drop_classes"
-            raise data_error(
-                frame.path, key, f"name classes of {name!r}: {format_list(found)}", repr(old),
+            raise frame.refuse(
+                key, f"name classes of {name!r}: {format_list(found)}", repr(old),
                 check.nearest(old, found),
             )  # fmt: skip
         if [v for v, _ in named].count(old) > 1:
-            raise data_error(
-                frame.path, "merge_classes and drop_classes", "name each class once",
+            raise frame.refuse(
+                "merge_classes and drop_classes", "name each class once",
                 f"{old!r} twice", "Remove one mention.",
             )  # fmt: skip
         out[old] = new or None
@@ -259,21 +262,13 @@ def _renamed(
 def _cut(frame: Frame, name: str, change: Relabel) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     edges = [float(e) for e in change.edges]
     if sorted(set(edges)) != edges:
-        raise data_error(
-            frame.path, "label_edges", "rise strictly", repr(list(change.edges)), "Sort them."
-        )
+        raise frame.refuse("label_edges", "rise strictly", repr(list(change.edges)), "Sort them.")
     if change.merge or change.drop:
-        raise data_error(
-            frame.path, "label_edges", "stand without merge_classes and drop_classes", "both",
+        raise frame.refuse(
+            "label_edges", "stand without merge_classes and drop_classes", "both",
             "Choose other edges instead.",
         )  # fmt: skip
-    values, bad = frame.numbers(name)
-    if len(bad) or np.isinf(values).any():
-        row = int(bad[0]) if len(bad) else int(np.isinf(values).argmax())
-        raise data_error(
-            frame.path, f"label column {name!r}", "hold finite numbers (label_edges cut it)",
-            f"{frame.columns[name][row].as_py()!r} in {frame.row(row)}", "Leave `label_edges` out.",
-        )  # fmt: skip
+    values = _read_finite(frame, name, "label_edges cut it", "Leave `label_edges` out.")
     shown = [f"{e:g}" for e in edges]
     names = [f"< {shown[0]}", *(f"{a} to < {b}" for a, b in itertools.pairwise(shown))]
     names.append(f">= {shown[-1]}")
@@ -281,8 +276,8 @@ def _cut(frame: Frame, name: str, change: Relabel) -> tuple[NDArray[np.int64], t
     for i, n in enumerate(names):
         if not (y == i).any():
             there = values[~np.isnan(values)]
-            raise data_error(
-                frame.path, "label_edges", "leave rows in every class", f"none in {n!r}",
+            raise frame.refuse(
+                "label_edges", "leave rows in every class", f"none in {n!r}",
                 f"The label goes from {there.min():g} to {there.max():g}.",
             )  # fmt: skip
     return y.astype(np.int64), tuple(names)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from vflsec.data.classes import in_order
 from vflsec.data.number_formats import NumberFormat, number_of
 from vflsec.data.odd_values import describe_far_values
-from vflsec.data.read_table import Frame, Numbers, as_texts, data_error, dates, format_list
+from vflsec.data.read_table import Frame, Numbers, as_texts, dates, format_list
 
 __all__ = ["MOST_CATEGORIES", "Features", "read_features", "read_ids"]
 
@@ -157,8 +157,7 @@ def _dated(frame: Frame, name: str, found: Numbers, declared: bool) -> _Column:
     wrong = array[int(bad[0])].as_py()
     if declared:
         comma = number_of(wrong, ",") is not None
-        raise data_error(
-            frame.path,
+        raise frame.refuse(
             f"column {name!r}",
             "hold numbers (it is declared numeric)",
             f"{wrong!r} in {frame.row(int(bad[0]))}",
@@ -186,13 +185,11 @@ def _counts(array: pa.Array, found: NDArray[np.float64]) -> bool:
 def _check_finite(frame: Frame, name: str, values: NDArray[np.float64]) -> None:
     bad = np.flatnonzero(np.isinf(values))
     if len(bad):
-        raise data_error(
-            frame.path,
-            f"column {name!r}",
-            "hold finite numbers",
+        raise frame.refuse(
+            f"column {name!r}", "hold finite numbers",
             f"{values[bad[0]]} in {frame.row(int(bad[0]))}",
             "Correct it, or leave it empty if it is missing.",
-        )
+        )  # fmt: skip
 
 
 def _coded(array: pa.Array) -> tuple[NDArray[np.float64], tuple[str, ...], int]:
@@ -222,33 +219,26 @@ def read_ids(frame: Frame, name: str) -> pd.Index:
     array = as_texts(frame.column(name, "id"))
     missing = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
     if len(missing):
-        raise data_error(
-            frame.path,
-            f"id column {name!r}",
-            "have a value in every row",
+        raise frame.refuse(
+            f"id column {name!r}", "have a value in every row",
             f"no value in {frame.row(int(missing[0]))} ({len(missing)} in all)",
             "Fill in or remove the rows without an id.",
-        )
+        )  # fmt: skip
     control = pc.match_substring_regex(array, r"[\x00-\x1f\x7f]")
     if pc.any(control).as_py():
         at = pc.index(control, True).as_py()
-        raise data_error(
-            frame.path,
-            f"id column {name!r}",
-            "hold printable characters",
-            f"{array[at].as_py()[:60]!r} in {frame.row(at)}",
-            "Correct the id.",
-        )
+        raise frame.refuse(
+            f"id column {name!r}", "hold printable characters",
+            f"{array[at].as_py()[:60]!r} in {frame.row(at)}", "Correct the id.",
+        )  # fmt: skip
     index = pd.Index(array.to_numpy(zero_copy_only=False), dtype=object)
     if not _rises(array) and not index.is_unique:
         twice = [i for i, k in Counter(index.tolist()).items() if k > 1]
-        raise data_error(
-            frame.path,
-            f"id column {name!r}",
-            "have each id once",
+        raise frame.refuse(
+            f"id column {name!r}", "have each id once",
             f"{len(twice)} ids more than once: {format_list(twice, 5)}",
             "Keep one row for each id.",
-        )
+        )  # fmt: skip
     return index
 
 
@@ -263,8 +253,7 @@ def _check_exact(frame: Frame, name: str) -> None:
     large = pc.greater_equal(pc.abs(array), 2.0**bits) if bits else None
     if large is not None and pc.any(large).as_py():
         at = pc.index(large, True).as_py()
-        raise data_error(
-            frame.path,
+        raise frame.refuse(
             f"id column {name!r}",
             f"hold integers or text, or numbers below 2^{bits}",
             f"{array[at].as_py():.0f} of the type {array.type} in {frame.row(at)}",

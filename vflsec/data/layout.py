@@ -11,17 +11,13 @@ from vflsec.data.dialect import Dialect
 from vflsec.data.limits import Limits
 from vflsec.data.names import unshowable
 from vflsec.data.read_table import Frame, data_error, format_list, read_frame
+from vflsec.data.table_spec import TableSpec
+from vflsec.specs import WHICHEVER
 
 __all__ = [
-    "Reader",
-    "Roles",
-    "assign_columns",
-    "check_parties",
-    "check_roles",
-    "common_table",
-    "declared_kinds",
-    "separate_tables",
-]
+    "Reader", "Roles", "assign_columns", "check_parties", "check_roles", "common_table",
+    "declare_kinds", "separate_tables",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -138,22 +134,17 @@ def _holder(frames: Mapping[str, Frame], label: str) -> str:
         )  # fmt: skip
     if len(holders) > 1:
         raise data_error(
-            "data",
-            f"label column {label!r}",
-            "be in one table only",
+            "data", f"label column {label!r}", "be in one table only",
             " and ".join(str(frames[p].path) for p in holders),
             "Only the active party holds labels: remove the column from the other tables.",
-        )
+        )  # fmt: skip
     return holders[0]
 
 
 def common_table(
-    file: str | Path,
-    roles: Roles,
-    columns: Mapping[str, Sequence[str]] | None,
-    active: str | None,
+    file: str | Path, roles: Roles, columns: Mapping[str, Sequence[str]] | None, active: str | None,
     reader: Reader,
-) -> tuple[dict[str, Frame], str]:
+) -> tuple[dict[str, Frame], str]:  # fmt: skip
     """Read the one table that all parties share; also the name of the active party."""
     for key, value in (("id", roles.id), ("separator", reader.separator),
                        ("decimal", reader.decimal), ("encoding", reader.encoding)):  # fmt: skip
@@ -164,15 +155,15 @@ def common_table(
             )  # fmt: skip
     frame = reader.read(file)
     if columns is None or len(columns) < 2:
-        raise data_error(
-            frame.path, "columns", "list the feature columns of at least two parties",
+        raise frame.refuse(
+            "columns", "list the feature columns of at least two parties",
             format_list(columns or ()) or "none", f"The table has {format_list(frame.columns)}.",
         )  # fmt: skip
     if active is None:
         active = "active" if "active" in columns else next(iter(columns))
     if active not in columns:
-        raise data_error(
-            frame.path, "active", f"be one of {format_list(columns)}", repr(active),
+        raise frame.refuse(
+            "active", f"be one of {format_list(columns)}", repr(active),
             check.nearest(active, list(columns)),
         )  # fmt: skip
     return dict.fromkeys(columns, frame), active
@@ -220,90 +211,78 @@ def check_parties(
 
 
 def assign_columns(
-    frames: Mapping[str, Frame],
-    roles: Roles,
-    columns: Mapping[str, Sequence[str]] | None,
-    drop: Sequence[str],
-    *,
-    active: str,
-    single: bool,
+    frames: Mapping[str, Frame], roles: Roles, spec: TableSpec, *, active: str, single: bool
 ) -> dict[str, list[str]]:
     """Feature columns of each party, in file order or as listed; `active` may have none."""
-    _check_dropped(frames, drop, single)
+    everything = list(dict.fromkeys(c for f in frames.values() for c in f.columns))
+    for c in spec.drop:
+        if c not in everything:
+            raise data_error(
+                next(iter(frames.values())).path if single else "data", "drop",
+                f"name columns among {format_list(everything)}", repr(c),
+                check.nearest(c, everything),
+            )  # fmt: skip
     used: dict[str, list[str]] = {}
     owner: dict[str, str] = {}
     for p, frame in frames.items():
         taken = roles.taken(p)
-        every = [c for c in frame.columns if c not in taken]
-        there = list((columns or {}).get(p, every))
-        used[p] = [c for c in there if c not in drop]
+        there = list((spec.columns or {}).get(p, [c for c in frame.columns if c not in taken]))
+        used[p] = [c for c in there if c not in spec.drop]
         for c in used[p]:
             _check_feature(frame, p, c, taken)
             key = c if single else f"{p}\x1f{c}"
             if key in owner:
                 whose = "listed twice" if owner[key] == p else f"also a column of {owner[key]!r}"
-                raise data_error(
-                    frame.path, f"column {c!r} of party {p!r}", "belong to one party, once", whose,
+                raise frame.refuse(
+                    f"column {c!r} of party {p!r}", "belong to one party, once", whose,
                     "Remove one mention.",
                 )  # fmt: skip
             owner[key] = p
         if not used[p] and (there or p != active):
-            raise data_error(
-                frame.path, f"party {p!r}", "have at least one feature column", "none",
+            raise frame.refuse(
+                f"party {p!r}", "have at least one feature column", "none",
                 f"The table has {format_list(frame.columns)}.",
             )  # fmt: skip
     return used
 
 
-def _check_dropped(frames: Mapping[str, Frame], drop: Sequence[str], single: bool) -> None:
-    """Refuse to leave out columns that are not there."""
-    everything = [c for f in frames.values() for c in f.columns]
-    for c in drop:
-        if c not in everything:
-            raise data_error(
-                next(iter(frames.values())).path if single else "data",
-                "drop", f"name columns among {format_list(dict.fromkeys(everything))}", repr(c),
-                check.nearest(c, everything),
-            )  # fmt: skip
-
-
 def _check_feature(frame: Frame, party: str, column: str, taken: Mapping[str, str]) -> None:
-    """Refuse a column that is not there, or that has another role."""
+    """Refuse a column that is not there, has another role, or is called like any column."""
     frame.column(column, f"columns of party {party!r}:")
     if column in taken:
-        raise data_error(
-            frame.path,
-            f"columns of party {party!r}",
-            "be features",
-            f"{column!r}, which is the {taken[column]} column",
-            "Remove it from the list.",
-        )
+        raise frame.refuse(
+            f"columns of party {party!r}", "be features",
+            f"{column!r}, which is the {taken[column]} column", "Remove it from the list.",
+        )  # fmt: skip
+    if column == WHICHEVER:
+        raise frame.refuse(
+            f"column {column!r}", "have another name",
+            "one that stands for any column in scenarios", "Rename it, or leave it out (drop).",
+        )  # fmt: skip
 
 
-def declared_kinds(
-    frames: Mapping[str, Frame],
-    used: Mapping[str, Sequence[str]],
-    categorical: Sequence[str],
-    numeric: Sequence[str],
+def declare_kinds(
+    frames: Mapping[str, Frame], used: Mapping[str, Sequence[str]], spec: TableSpec
 ) -> dict[str, tuple[set[str], set[str]]]:
     """Columns of each party that are declared categorical, and numeric."""
+    pairs = [(p, c) for p in used for c in used[p]]
+    known = [c for _, c in pairs] + [f"{p}.{c}" for p, c in pairs]
     out: dict[str, tuple[set[str], set[str]]] = {p: (set(), set()) for p in frames}
-    known = [*(c for p in used for c in used[p]), *(f"{p}.{c}" for p in used for c in used[p])]
-    for place, (kind, names) in enumerate((("categorical", categorical), ("numeric", numeric))):
-        for n in names:
-            hits = [(p, c) for p in used for c in used[p] if n in (c, f"{p}.{c}")]
+    for place, kind in enumerate(("categorical", "numeric")):
+        for n in getattr(spec, kind):
+            hits = [(p, c) for p, c in pairs if n in (c, f"{p}.{c}")]
             if not hits:
+                every = f"Feature columns: {format_list(c for _, c in pairs)}."
                 raise data_error(
                     "data", kind, "name feature columns of some party", repr(n),
-                    check.nearest(n, known)
-                    or f"Feature columns: {format_list(known[: len(known) // 2])}.",
+                    check.nearest(n, known) or every,
                 )  # fmt: skip
             for p, c in hits:
                 out[p][place].add(c)
     for p, (cat, num) in out.items():
         if cat & num:
-            raise data_error(
-                frames[p].path, f"column {min(cat & num)!r}", "be categorical or numeric",
-                "both", "Remove it from one list.",
+            raise frames[p].refuse(
+                f"column {min(cat & num)!r}", "be categorical or numeric", "both",
+                "Remove it from one list.",
             )  # fmt: skip
     return out

@@ -7,8 +7,8 @@ that says how to raise it.
 
 from __future__ import annotations
 
+import gzip
 import io
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,23 +69,16 @@ def gunzip(path: Path, raw: bytes, limits: Limits) -> bytes:
 
     Raises:
         DataError: beyond the limit.
-        zlib.error, EOFError: no gzip, or cut short.
+        zlib.error, EOFError, OSError: no gzip, or cut short.
     """
-    out, size, rest = [], 0, raw
-    while rest:
-        member = zlib.decompressobj(wbits=31)
-        data = rest
-        while not member.eof:
-            piece = member.decompress(data, _PIECE)
-            data = member.unconsumed_tail
-            if not piece and not data and not member.eof:
-                raise EOFError("it ends too early")
+    out, size = [], 0
+    with gzip.GzipFile(fileobj=io.BytesIO(raw)) as file:
+        while piece := file.read(_PIECE):
             out.append(piece)
             size += len(piece)
             if size > limits.bytes:
                 got = f"more ({len(raw):,} packed)"
                 raise too_much(path, "unpack to", got, limits.bytes, "max_bytes")
-        rest = member.unused_data.lstrip(b"\0")
     return b"".join(out)
 
 

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from vflsec.core import check
+from vflsec.data.limits import Limits
 from vflsec.data.source import Source
-from vflsec.data.table_spec import (
-    FILE_KEYS,
-    TABLE_KEYS,
-    check_section,
-    read_files,
-    read_table_spec,
-)
+from vflsec.data.table_spec import FILE_KEYS, TABLE_KEYS, read_files, read_table_spec
 from vflsec.errors import ConfigError
 from vflsec.plugins import registry
+from vflsec.runtime.plain_values import Plain, Table
 
 __all__ = ["SPLIT_KEYS", "load_source", "split_options", "table_files"]
 
@@ -30,7 +25,7 @@ SPLIT_KEYS = ("validation", "test", "labelled", "aligned", "shuffle_labels", "sc
 OTHER_KEYS = ("name", "params", "digest")
 
 
-def load_source(section: Mapping[str, Any], seed: int, base: Path) -> Source:
+def load_source(section: Table, seed: int, base: Path) -> Source:
     """Load what a ``[data]`` section names.
 
     Either ``name`` (a registered data set) with ``params``, or ``file`` / ``files`` with the keys
@@ -48,7 +43,7 @@ def load_source(section: Mapping[str, Any], seed: int, base: Path) -> Source:
         ConfigError: an unknown key, or a section that names no data or two.
         DataError: the tables, or what a data set gives, are not usable.
     """
-    given = {k: v for k, v in section.items() if v is not None}
+    given: Any = {k: v for k, v in section.items() if v is not None}
     known = (*OTHER_KEYS, *TABLE_KEYS, *SPLIT_KEYS)
     for key in given:
         if key not in known:
@@ -79,7 +74,7 @@ def load_source(section: Mapping[str, Any], seed: int, base: Path) -> Source:
     return _registered(given["name"], params, seed)
 
 
-def _registered(name: str, params: Mapping[str, Any], seed: int) -> Source:
+def _registered(name: str, params: Table, seed: int) -> Source:
     from vflsec.core.rng import Globals
     from vflsec.data.layout import check_parties
     from vflsec.data.source_check import check_source, hash_content
@@ -98,81 +93,64 @@ def _registered(name: str, params: Mapping[str, Any], seed: int) -> Source:
     return source
 
 
-def _read_tables(given: Mapping[str, Any], base: Path) -> Source:
+def _read_tables(given: Table, base: Path) -> Source:
     from vflsec.data.tables import load_tables
 
-    check_section(given)
     return load_tables(read_files(given, base), read_table_spec(given))
 
 
-def table_files(section: Mapping[str, Any], base: Path) -> list[Path]:
+def table_files(section: Table, base: Path) -> list[Path]:
     """Paths of a section's own tables."""
     named = section.get("files")
     paths = named.values() if isinstance(named, Mapping) else [section.get("file", "")]
     return [base / str(p) for p in paths]
 
 
-_Stamp = tuple[int, int, int, int]
-
-
-@dataclass
 class _Kept:
-    """Sources of own tables that are in memory, by what they were asked for.
+    """Sources of own tables that are in memory, by what they were asked for and their bytes."""
 
-    A file is known to be the same by its size, inode and times. Where it was written so shortly
-    before it was read that a second write could leave the same times, its bytes are compared too.
-    """
+    def __init__(self, most: int = 1 << 30) -> None:
+        self.most, self.sources = most, dict[str, Source]()
 
-    most: int = 1 << 30
-    sources: dict[str, tuple[Source, list[_Stamp], list[str]]] = field(default_factory=dict)
-
-    def load(self, given: Mapping[str, Any], base: Path) -> Source:
+    def load(self, given: Table, base: Path) -> Source:
         """The source of a section, read again only if a file changed."""
-        wanted = {k: v for k, v in given.items() if k not in (*SPLIT_KEYS, "digest")}
-        key = json.dumps([wanted, str(base.resolve())], sort_keys=True, default=str)
         files = table_files(given, base)
-        stamps = _stamps(files)
-        if key in self.sources:
-            source, known, hashes = self.sources[key]
-            if stamps == known and (not hashes or hashes == _hashes(files)):
-                self.sources[key] = self.sources.pop(key)
+        wanted = {k: v for k, v in given.items() if k not in (*SPLIT_KEYS, "digest")}
+        most = wanted.get("max_bytes") or Limits().bytes
+        asked, held = [wanted, str(base.resolve())], _hash(files, most)
+        key = json.dumps([asked, held], sort_keys=True, default=str)
+        source = self.sources.pop(key, None)
+        if source is None:
+            source = _read_tables(given, base)
+            if not held or held != _hash(files, most):
                 return source
-        began = time.time_ns()
-        source = _read_tables(given, base)
-        if stamps and stamps == _stamps(files):
-            fresh = any(began - s[2] < 2_000_000_000 for s in stamps)
-            self.sources.pop(key, None)
-            self.sources[key] = source, stamps, _hashes(files) if fresh else []
-            self._forget()
+        self.sources[key] = source
+        while len(self.sources) > 1 and sum(map(_count_bytes, self.sources.values())) > self.most:
+            del self.sources[next(iter(self.sources))]
         return source
 
-    def _forget(self) -> None:
-        sizes = [
-            sum(p.values.nbytes for p in s.parties.values()) for s, _, _ in self.sources.values()
-        ]
-        for key in list(self.sources)[:-1]:
-            if sum(sizes) <= self.most:
-                return
-            del self.sources[key]
-            sizes.pop(0)
+
+def _count_bytes(source: Source) -> int:
+    return sum(p.values.nbytes for p in source.parties.values())
 
 
-def _stamps(files: Sequence[Path]) -> list[_Stamp]:
-    """Size, inode and times of files; empty if one cannot be looked at."""
-    try:
-        found = [f.stat() for f in files]
-    except (OSError, ValueError):
-        return []
-    return [(s.st_size, s.st_ino, max(s.st_mtime_ns, s.st_ctime_ns), s.st_mtime_ns) for s in found]
-
-
-def _hashes(files: Sequence[Path]) -> list[str]:
-    return [hashlib.sha256(f.read_bytes()).hexdigest() for f in files]
+def _hash(files: Sequence[Path], most: Plain) -> list[str]:
+    """What files hold, as hashes; empty if one cannot be read or has more bytes than `most`."""
+    out = []
+    for path in files:
+        try:
+            if not path.is_file() or path.stat().st_size > float(str(most)):
+                return []
+            with path.open("rb") as file:
+                out.append(hashlib.file_digest(file, "sha256").hexdigest())
+        except (OSError, ValueError):
+            return []
+    return out
 
 
 _kept = _Kept()
 
 
-def split_options(section: Mapping[str, Any]) -> dict[str, Any]:
+def split_options(section: Table) -> dict[str, Any]:
     """The arguments of :func:`~.prepare.make_task` that a ``[data]`` section sets."""
     return {k: section[k] for k in SPLIT_KEYS if section.get(k) is not None}

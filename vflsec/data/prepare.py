@@ -23,16 +23,10 @@ _images: dict[tuple[int, int], Tensor] = {}
 
 
 def make_task(
-    source: Source,
-    seed: int,
-    *,
-    validation: float = 0.15,
-    test: float = 0.25,
-    labelled: int | None = None,
-    aligned: float | int | None = None,
-    shuffle_labels: bool = False,
+    source: Source, seed: int, *, validation: float = 0.15, test: float = 0.25,
+    labelled: int | None = None, aligned: float | int | None = None, shuffle_labels: bool = False,
     scale: Scale = "zscore",
-) -> Task:
+) -> Task:  # fmt: skip
     """The learning problem of one seed.
 
     Sizes of all row sets are the same for every seed, so tasks can be stacked. Only rows that all
@@ -81,20 +75,17 @@ def make_task(
         sets[f"local:{p}"] = np.flatnonzero(rows.train & present[p])
     own = np.flatnonzero(rows.train & present[source.active] & (y >= 0))
     return Task(
-        name=source.name,
-        parties=parties,
+        name=source.name, parties=parties,
         x={p: _inputs(source.parties[p], n, rows.train, scale) for p in parties},
         present={p: torch.from_numpy(present[p]) for p in parties},
         schema={p: build_schema(source.parties[p]) for p in parties},
-        y=torch.from_numpy(y.astype(np.int64)),
-        label=source.label,
+        y=torch.from_numpy(y.astype(np.int64)), label=source.label,
         sets={k: torch.from_numpy(v.astype(np.int64)) for k, v in sets.items()},
         active_labelled=torch.from_numpy(own if labelled is None else rows.labelled),
-        ids=source.ids,
-        class_names=tuple(source.class_names),
+        ids=source.ids, class_names=tuple(source.class_names),
         given=None if given is None else torch.from_numpy(given),
         values=None if source.values is None else torch.from_numpy(truth),
-    )
+    )  # fmt: skip
 
 
 def _truth(source: Source, labelled: NDArray[np.int64]) -> NDArray[Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -14,17 +15,15 @@ from numpy.typing import NDArray
 
 from vflsec.data.features import Features
 from vflsec.data.read_table import Frame
+from vflsec.runtime.plain_values import Table
 
 if TYPE_CHECKING:
     from vflsec.data.layout import Roles
 
 __all__ = [
-    "count_holders",
-    "count_overlaps",
-    "describe_tables",
-    "find_respelled",
-    "overlap_sentence",
-]
+    "Described", "count_holders", "count_overlaps", "count_values", "describe_tables",
+    "find_respelled", "overlap_sentence",
+]  # fmt: skip
 
 RESPELLED = 0.05
 """Of the rows of the smaller table: from this share on it is said that ids look alike."""
@@ -133,64 +132,71 @@ def _visible(text: str) -> str:
     return "".join(c for c in text if not c.isspace() and unicodedata.category(c) != "Cf")
 
 
-def describe_tables(
-    frames: Mapping[str, Frame],
-    used: Mapping[str, Sequence[str]],
-    made: Mapping[str, Features],
-    roles: Roles,
-    drop: Sequence[str],
-    active: str,
-    label_kind: str,
-) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class Described:
+    """What is known of the columns of tables.
+
+    Attributes:
+        used: feature columns by party.
+        made: how these were read.
+        roles: columns that are no features.
+        drop: columns that are left out.
+        active: the party with the labels.
+        label_kind: what a column of labels holds.
+    """
+
+    used: Mapping[str, Sequence[str]]
+    made: Mapping[str, Features]
+    roles: Roles
+    drop: Sequence[str]
+    active: str
+    label_kind: str
+
+    def describe_column(self, name: str, array: pa.Array, parties: Sequence[str]) -> Table:
+        """A column of the table of these parties."""
+        owners = [p for p in parties if name in self.used[p]]
+        party = owners[-1] if owners else parties[0] if len(parties) == 1 else ""
+        role = "feature" if owners else self.roles.taken(parties[0]).get(name, "")
+        if role == "label" and self.active not in parties:
+            role = ""
+        role = role or ("dropped" if name in self.drop else "unused")
+        kind = "text" if pa.types.is_string(array.type) else "number"
+        unit = warning = ""
+        if role == "feature":
+            made = self.made[party]
+            kind, warning = made.kinds[name], made.doubtful.get(name, "")
+            unit = made.written[name].unit if name in made.written else ""
+        elif role == "label":
+            party, kind = self.active, self.label_kind
+        return {
+            "name": name, "party": party, "role": role, "kind": kind, "unit": unit,
+            "distinct": count_values(array), "missing": array.null_count, "warning": warning,
+        }  # fmt: skip
+
+
+def describe_tables(frames: Mapping[str, Frame], described: Described) -> list[Table]:
     """One entry for each file: how it was read, and every column.
 
     A column has ``name``, ``party``, ``role`` (feature, id, label, split, group, dropped, unused),
-    ``kind`` (number, date, category; for a label `label_kind`), ``unit`` of its numbers,
-    ``distinct``, ``missing`` and ``warning``.
+    ``kind`` (number, date, category; for a label its own), ``unit`` of its numbers, ``distinct``,
+    ``missing`` and ``warning``.
     """
     files: dict[int, tuple[Frame, list[str]]] = {}
     for p, frame in frames.items():
         files.setdefault(id(frame), (frame, []))[1].append(p)
-    out = []
-    for frame, parties in files.values():
-        owner = {c: p for p in parties for c in used[p]}
-        columns = []
-        for name, array in frame.columns.items():
-            party = owner.get(name, parties[0] if len(parties) == 1 else "")
-            role = "feature" if name in owner else roles.taken(parties[0]).get(name, "")
-            if role == "label" and active not in parties:
-                role = ""
-            role = role or ("dropped" if name in drop else "unused")
-            kind = "text" if pa.types.is_string(array.type) else "number"
-            unit = warning = ""
-            if role == "feature":
-                kind = made[party].kinds[name]
-                unit = made[party].written[name].unit if name in made[party].written else ""
-                warning = made[party].doubtful.get(name, "")
-            elif role == "label":
-                party, kind = active, label_kind
-            columns.append(
-                {
-                    "name": name,
-                    "party": party,
-                    "role": role,
-                    "kind": kind,
-                    "unit": unit,
-                    "distinct": count_values(array),
-                    "missing": array.null_count,
-                    "warning": warning,
-                }
-            )
-        out.append(
-            {
-                "file": frame.path.name,
-                "parties": parties,
-                "rows": frame.rows,
-                "read_as": frame.dialect.said if not frame.typed else "Parquet",
-                "columns": columns,
-            }
-        )
-    return out
+    return [
+        {
+            "file": frame.path.name,
+            "parties": parties,
+            "rows": frame.rows,
+            "read_as": frame.dialect.said if not frame.typed else "Parquet",
+            "columns": [
+                described.describe_column(name, array, parties)
+                for name, array in frame.columns.items()
+            ],
+        }
+        for frame, parties in files.values()
+    ]
 
 
 def count_values(array: pa.Array) -> int:

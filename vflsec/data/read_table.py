@@ -35,18 +35,9 @@ from vflsec.data.number_formats import NumberFormat, read_column
 from vflsec.errors import DataError
 
 __all__ = [
-    "MISSING",
-    "Frame",
-    "Numbers",
-    "as_numbers",
-    "as_texts",
-    "data_error",
-    "dates",
-    "format_list",
-    "parse_frame",
-    "read_frame",
-    "refuse_ambiguous",
-]
+    "MISSING", "Frame", "Numbers", "as_numbers", "as_texts", "data_error", "dates", "format_list",
+    "parse_frame", "read_frame", "refuse_ambiguous",
+]  # fmt: skip
 
 MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null")
 """Texts that mean "no value" (after trimming)."""
@@ -125,8 +116,7 @@ class Frame:
         found = self.read_numbers(name)
         if found.ambiguous:
             text, point, comma = found.ambiguous
-            raise data_error(
-                self.path,
+            raise self.refuse(
                 f"column {name!r}",
                 "show which mark is decimal",
                 f"{text!r} ({point:.12g} or {comma:.12g}?)",
@@ -142,14 +132,16 @@ class Frame:
             DataError: it is not; the message names the nearest.
         """
         if name not in self.columns:
-            raise data_error(
-                self.path,
-                f"{role} column {name!r}",
-                "be in the table",
+            raise self.refuse(
+                f"{role} column {name!r}", "be in the table",
                 f"the columns {format_list(self.columns)}",
                 check.nearest(name, list(self.columns)) or "Correct the name or add the column.",
-            )
+            )  # fmt: skip
         return self.columns[name]
+
+    def refuse(self, name: str, rule: str, got: str, remedy: str = "") -> DataError:
+        """The error for something in this table, see :func:`data_error`."""
+        return data_error(self.path, name, rule, got, remedy)
 
     def row(self, index: int) -> str:
         """What to call a data row in a message (the header is row 1)."""
@@ -225,12 +217,10 @@ def read_frame(
     kind = next((f for f in FORMATS if path.name.lower().endswith(f)), None)
     if kind is None:
         raise data_error(
-            path,
-            "table",
-            f"be a file of type {', '.join(FORMATS)}",
+            path, "table", f"be a file of type {', '.join(FORMATS)}",
             repr(path.suffix or path.name),
             "Export it as CSV or Parquet; other formats, pickles above all, are not read.",
-        )
+        )  # fmt: skip
     if not plain:
         raise data_error(path, "table", "be a plain file", "a device, a pipe or a socket")
     limits = limits or Limits()
@@ -245,12 +235,9 @@ def read_frame(
 
 
 def parse_frame(
-    path: Path,
-    raw: bytes,
-    kind: str = ".csv",
-    dialect: Dialect | None = None,
+    path: Path, raw: bytes, kind: str = ".csv", dialect: Dialect | None = None,
     limits: Limits | None = None,
-) -> Frame:
+) -> Frame:  # fmt: skip
     """Read a table from bytes; `path` is what messages name.
 
     Raises:
@@ -369,21 +356,15 @@ def _check_names(path: Path, names: list[str]) -> None:
     for i, name in enumerate(names):
         if not name.strip():
             raise data_error(
-                path,
-                f"column {i + 1}",
-                "have a name",
-                repr(name),
+                path, f"column {i + 1}", "have a name", repr(name),
                 "Name it; if it is a row index, write the table without it.",
-            )
+            )  # fmt: skip
         bad = next((c for c in name if unicodedata.category(c) in ("Cc", "Cs")), "")
         if bad:
             raise data_error(
-                path,
-                f"the name of column {i + 1}",
-                "be made of printable characters",
-                f"{name[:60]!r}, which holds {bad!r}",
-                "Rename it.",
-            )
+                path, f"the name of column {i + 1}", "be made of printable characters",
+                f"{name[:60]!r}, which holds {bad!r}", "Rename it.",
+            )  # fmt: skip
     twice = [n for n, k in Counter(names).items() if k > 1]
     if twice:
         values = all(re.fullmatch(r"[-+]?[0-9]+([.,][0-9]+)?", n.strip()) for n in names)
@@ -428,12 +409,9 @@ def _plain(path: Path, name: str, column: pa.ChunkedArray, sound: bool) -> pa.Ar
         array = array.cast(kind)
         return pc.if_else(pc.is_nan(array), pa.scalar(None, kind), array)
     raise data_error(
-        path,
-        f"column {name!r}",
-        "hold numbers, text, booleans or dates",
-        f"the type {kind}",
+        path, f"column {name!r}", "hold numbers, text, booleans or dates", f"the type {kind}",
         "Convert it, or write the table without it.",
-    )
+    )  # fmt: skip
 
 
 def _check_text(path: Path, name: str, array: pa.Array) -> None:
@@ -444,22 +422,17 @@ def _check_text(path: Path, name: str, array: pa.Array) -> None:
         array.validate(full=True)
     except pa.ArrowInvalid as error:
         raise data_error(
-            path,
-            f"column {name!r}",
-            "hold UTF-8 text",
+            path, f"column {name!r}", "hold UTF-8 text",
             str(error).splitlines()[0].rstrip(".")[:120],
             "Write the table again from the correct text.",
-        ) from None
+        ) from None  # fmt: skip
     nul = pc.match_substring(array, "\0")
     if pc.any(nul).as_py():
         at = pc.index(nul, True).as_py()
         raise data_error(
-            path,
-            f"column {name!r}",
-            "hold text",
-            f"a NUL byte in {array[at].as_py()[:40]!r}",
+            path, f"column {name!r}", "hold text", f"a NUL byte in {array[at].as_py()[:40]!r}",
             "Remove it.",
-        )
+        )  # fmt: skip
 
 
 def as_texts(array: pa.Array) -> pa.Array:

@@ -19,17 +19,9 @@ from vflsec.data.source import Source
 from vflsec.errors import DataError
 
 __all__ = [
-    "LEAST",
-    "RowSets",
-    "check_options",
-    "pick_rows",
-    "present_rows",
-    "rarest",
-    "row_sets",
-    "shuffled_rows",
-    "stratified_order",
-    "take",
-]
+    "LEAST", "RowSets", "check_options", "pick_rows", "present_rows", "rarest", "row_sets",
+    "shuffled_rows", "stratified_order", "take",
+]  # fmt: skip
 
 Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -120,15 +112,9 @@ def _strata(source: Source, eligible: Mask) -> NDArray[np.int64]:
 
 
 def pick_rows(
-    source: Source,
-    present: Mapping[str, Mask],
-    seed: int,
-    *,
-    validation: float,
-    test: float,
-    labelled: int | None,
-    aligned: float | int | None,
-) -> RowSets:
+    source: Source, present: Mapping[str, Mask], seed: int, *, validation: float, test: float,
+    labelled: int | None, aligned: float | int | None,
+) -> RowSets:  # fmt: skip
     """Choose the rows of one seed.
 
     Shares count from the rows that all parties hold and that are labelled ("eligible"). Classes,
@@ -163,12 +149,9 @@ def pick_rows(
     overlap = np.flatnonzero(train & everyone)
     kept = _aligned(source, strata, overlap, aligned, seed)
     return RowSets(
-        test=np.sort(chosen),
-        validation=np.sort(held_out),
-        aligned=kept,
-        labelled=_labelled(source, strata, kept, labelled, seed),
-        train=train,
-    )
+        test=np.sort(chosen), validation=np.sort(held_out), aligned=kept,
+        labelled=_labelled(source, strata, kept, labelled, seed), train=train,
+    )  # fmt: skip
 
 
 def _sides(
@@ -215,14 +198,9 @@ def present_rows(source: Source) -> dict[str, Mask]:
 
 
 def row_sets(
-    source: Source,
-    seed: int,
-    *,
-    validation: float = 0.15,
-    test: float = 0.25,
-    labelled: int | None = None,
-    aligned: float | int | None = None,
-) -> RowSets:
+    source: Source, seed: int, *, validation: float = 0.15, test: float = 0.25,
+    labelled: int | None = None, aligned: float | int | None = None,
+) -> RowSets:  # fmt: skip
     """The rows of one seed; options and errors are those of `vflsec.data.prepare.make_task`.
 
     How many there are of each kind is the same for every seed.

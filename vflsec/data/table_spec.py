@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,9 @@ from typing import Any
 from vflsec.core import check
 from vflsec.errors import ConfigError
 from vflsec.label import TaskName
+from vflsec.runtime.plain_values import Plain, Table
 
-__all__ = ["FILE_KEYS", "TABLE_KEYS", "TableSpec", "check_section", "read_files", "read_table_spec"]
+__all__ = ["FILE_KEYS", "TABLE_KEYS", "TableSpec", "read_files", "read_table_spec"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,100 +77,76 @@ TABLE_KEYS = (*FILE_KEYS, *(f.name for f in fields(TableSpec) if f.name != "name
 """Keys of a ``[data]`` section that describe the user's own tables."""
 
 
-def read_files(section: Mapping[str, Any], base: Path) -> Path | dict[str, Path]:
+def read_files(section: Table, base: Path) -> Path | dict[str, Path]:
     """The path of the one table, or of each party's, from the folder `base`.
 
     Raises:
         ConfigError: a path is no text.
     """
     if "file" in section:
-        return base / _check_text("file", section["file"])
+        return base / _read_text("file", section["file"])
     files = section["files"]
     if not isinstance(files, Mapping):
         raise check.fail(
             "data: files", "a table with one path for each party", files,
             "For one table with the columns of all parties use `file`.",
         )  # fmt: skip
-    return {p: base / _check_text(f"files.{p}", path) for p, path in files.items()}
+    return {p: base / _read_text(f"files.{p}", path) for p, path in files.items()}
 
 
-def read_table_spec(section: Mapping[str, Any]) -> TableSpec:
+def read_table_spec(section: Table) -> TableSpec:
     """What a ``[data]`` section says of own tables.
 
     Raises:
-        ConfigError: a key has a value of another form.
-    """
-    given = {k: section[k] for k in TABLE_KEYS if k in section and k not in FILE_KEYS}
-    for key, check_form in _FORMS.items():
-        if key in given:
-            check_form(key, given[key])
-    return TableSpec(name=_check_text("name", section.get("name", "")), **given)
-
-
-def check_section(section: Mapping[str, Any]) -> None:
-    """Refuse a section of own tables that has the keys of a registered data set, or no label.
-
-    Raises:
-        ConfigError: it is so.
+        ConfigError: a key has a value of another form, there are the keys of a registered data
+            set, or there is no label.
     """
     if "params" in section:
         raise ConfigError("data: `params` belong to a registered data set; tables have none.")
     if "label" not in section:
         raise ConfigError(
-            "data: label must name the label column, got nothing. Add label = \"COLUMN\"."
-        )  # fmt: skip
+            'data: label must name the label column, got nothing. Add label = "COLUMN".'
+        )
+    given: Any = {k: section[k] for k in TABLE_KEYS if k in section and k not in FILE_KEYS}
+    for key, value in given.items():
+        _check_form(key, value)
+    return TableSpec(name=_read_text("name", section.get("name", "")), **given)
 
 
-def _check_text(key: str, value: Any) -> str:
+_NUMBERS = ("max_bytes", "max_cells", "max_columns")
+_TABLES = {"columns": "columns for each party", "merge_classes": "old classes for each new class"}
+_LISTS = ("categorical", "numeric", "drop", "drop_classes")
+_BY_PARTY = ("id", "separator", "decimal", "encoding")
+"""Keys by the form of their value; that of all others is a text."""
+
+
+def _check_form(key: str, value: Any) -> None:
+    """Refuse a value of another form than its key has."""
+    if key in _NUMBERS:
+        check.integer(f"data: {key}", value)
+    elif key == "label_edges":
+        for number in value:
+            check.finite(f"data: {key}", number)
+    elif key in _TABLES:
+        if not isinstance(value, Mapping):
+            raise check.fail(f"data: {key}", f"a table with a list of {_TABLES[key]}", value)
+        for name, texts in value.items():
+            _check_texts(f"{key}.{name}", texts)
+    elif key in _LISTS or (key == "label" and isinstance(value, list | tuple)):
+        _check_texts(key, value)
+    elif key in _BY_PARTY and isinstance(value, Mapping):
+        for party, text in value.items():
+            _read_text(f"{key}.{party}", text)
+    else:
+        _read_text(key, value)
+
+
+def _read_text(key: str, value: Plain | Path) -> str:
     if not isinstance(value, str | Path):
         raise check.fail(f"data: {key}", "text", value)
     return str(value)
 
 
-def _check_texts(key: str, value: Any) -> None:
+def _check_texts(key: str, value: Plain) -> None:
     if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
         raise check.fail(f"data: {key}", "a list of column names", value)
-
-
-def _check_text_or_texts(key: str, value: Any) -> None:
-    (_check_texts if isinstance(value, list | tuple) else _check_text)(key, value)
-
-
-def _check_text_by_party(key: str, value: Any) -> None:
-    if not isinstance(value, Mapping):
-        _check_text(key, value)
-        return
-    for party, text in value.items():
-        _check_text(f"{key}.{party}", text)
-
-
-def _check_texts_by(what: str) -> Callable[[str, Any], None]:
-    def check_form(key: str, value: Any) -> None:
-        if not isinstance(value, Mapping):
-            raise check.fail(f"data: {key}", f"a table with a list of {what}", value)
-        for name, texts in value.items():
-            _check_texts(f"{key}.{name}", texts)
-
-    return check_form
-
-
-def _check_numbers(key: str, value: Any) -> None:
-    for number in value:
-        check.finite(f"data: {key}", number)
-
-
-def _check_integer(key: str, value: Any) -> None:
-    check.integer(f"data: {key}", value)
-
-
-_FORMS: dict[str, Callable[[str, Any], Any]] = {
-    "label": _check_text_or_texts,
-    **dict.fromkeys(("active", "split", "group"), _check_text),
-    **dict.fromkeys(("id", "separator", "decimal", "encoding"), _check_text_by_party),
-    **dict.fromkeys(("categorical", "numeric", "drop", "drop_classes"), _check_texts),
-    "columns": _check_texts_by("columns for each party"),
-    "merge_classes": _check_texts_by("old classes for each new class"),
-    "label_edges": _check_numbers,
-    **dict.fromkeys(("max_bytes", "max_cells", "max_columns"), _check_integer),
-}
-"""What form the value of a key must have, in the order in which they are looked at."""

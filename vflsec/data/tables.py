@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import builtins
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -24,17 +24,24 @@ from vflsec.data.layout import (
     check_parties,
     check_roles,
     common_table,
-    declared_kinds,
+    declare_kinds,
     separate_tables,
 )
 from vflsec.data.limits import Limits
 from vflsec.data.names import label_rule, unshowable
-from vflsec.data.profile import count_holders, count_overlaps, describe_tables, find_respelled
+from vflsec.data.profile import (
+    Described,
+    count_holders,
+    count_overlaps,
+    describe_tables,
+    find_respelled,
+)
 from vflsec.data.read_table import Frame, as_texts, data_error, format_list, refuse_ambiguous
 from vflsec.data.source import PartyData, Source
 from vflsec.data.table_spec import TableSpec
 from vflsec.label import TaskName, make_named_label
-from vflsec.specs import QUESTIONS, WHICHEVER
+from vflsec.runtime.plain_values import Plain, Table
+from vflsec.specs import QUESTIONS
 
 __all__ = ["load_tables"]
 
@@ -65,50 +72,43 @@ def load_tables(files: Mapping[str, str | Path] | str | Path, spec: TableSpec) -
     name = spec.name or frames[active].path.name.split(".")[0]
     if why := unshowable(name):
         raise data_error("data", "name", why, repr(name), 'Add name = "..." under [data].')
-    order = [active, *(p for p in frames if p != active)]
-    used = assign_columns(
-        frames, roles, spec.columns, spec.drop, active=active, single=not isinstance(files, Mapping)
-    )
-    _check_names(frames, used, order)
-    declared = declared_kinds(frames, used, spec.categorical, spec.numeric)
-
-    index = _read_ids(frames, roles, order)
-    union, rows = _join_ids(index, order)
-    _check_overlap(frames, index, rows, order)
-
-    found = _read_label(frames[active], spec, change, rows[active], len(union))
-    made = {p: read_features(frames[p], used[p], *declared[p]) for p in order}
-    refuse_ambiguous((frames[p].path, c, a) for p in order for c, a in made[p].ambiguous.items())
-    parties = {
-        p: PartyData(made[p].values, rows[p], tuple(used[p]), made[p].categories) for p in order
-    }
+    used = assign_columns(frames, roles, spec, active=active, single=not isinstance(files, Mapping))
+    declared = declare_kinds(frames, used, spec)
+    joined = _join(frames, roles, active)
+    found = _read_label(frames[active], spec, change, joined.rows[active], joined.size)
+    made = {p: read_features(frames[p], used[p], *declared[p]) for p in joined.order}
+    refuse_ambiguous((frames[p].path, c, a) for p in made for c, a in made[p].ambiguous.items())
+    described = Described(used, made, roles, spec.drop, active, found.kind)
     return Source(
         name=name,
-        parties=parties,
+        parties={
+            p: PartyData(of.values, joined.rows[p], tuple(used[p]), of.categories)
+            for p, of in made.items()
+        },
         active=active,
         y=found.y,
         class_names=found.names,
-        ids=tuple(union.tolist()),
-        split=_read_split(frames, order, rows, roles.split, len(union)) if spec.split else None,
-        digest=_hash_tables(asked, frames, made, order),
-        group=_read_group(frames, order, rows, roles.group, len(union)) if spec.group else None,
+        ids=tuple(joined.ids.tolist()),
+        split=joined.read_split(spec.split) if spec.split else None,
+        digest=_hash_tables(asked, frames, made),
+        group=joined.read_group(spec.group) if spec.group else None,
         values=found.values,
         labels=_several(spec),
         task=spec.task,
-        facts=_describe(
-            frames, used, made, rows, found.y, roles, spec.drop,
-            (active, make_named_label(spec.task, len(found.names), _several(spec)).column),
-        )
-        | {"respelled": find_respelled(index, order)},
-    )  # fmt: skip
+        facts=_describe(joined, described, found.y),
+    )
 
 
 class _Label(NamedTuple):
-    """A label over the union of rows: classes (N,), a quantity (N,) or several labels (N, L)."""
+    """A label over the union of rows: classes (N,), a quantity (N,) or several labels (N, L).
+
+    `kind` is what a column of such labels holds, in words.
+    """
 
     y: NDArray[np.int64]
     names: tuple[str, ...]
-    values: NDArray[np.float64] | None = None
+    values: NDArray[np.float64] | None
+    kind: str
 
 
 def _check_label(spec: TableSpec) -> None:
@@ -148,18 +148,6 @@ def _read_frames(
     return common_table(files, roles, spec.columns, spec.active, reader)
 
 
-def _check_names(
-    frames: Mapping[str, Frame], used: Mapping[str, Sequence[str]], order: Sequence[str]
-) -> None:
-    """Refuse a column that is called like the word for any column."""
-    for p in order:
-        if WHICHEVER in used[p]:
-            raise data_error(
-                frames[p].path, f"column {WHICHEVER!r}", "have another name",
-                "one that stands for any column in scenarios", "Rename it, or leave it out (drop).",
-            )  # fmt: skip
-
-
 def _read_label(
     frame: Frame, spec: TableSpec, change: Relabel, rows: NDArray[np.int64], size: int
 ) -> _Label:
@@ -169,12 +157,13 @@ def _read_label(
     if found is not None:
         values = np.full((size, *found.shape[1:]), np.nan)
         values[rows] = found
-    return _Label(y, names, values)
+    kind = make_named_label(spec.task, len(names), _several(spec)).column
+    return _Label(y, names, values, kind)
 
 
-def _describe_spec(spec: TableSpec, change: Relabel) -> dict[str, Any]:
+def _describe_spec(spec: TableSpec, change: Relabel) -> Table:
     """What of a spec decides how the same files are read, as plain values."""
-    out: dict[str, Any] = {
+    out: dict[str, Plain] = {
         "reading": READING,
         "label": spec.label if isinstance(spec.label, str) else list(spec.labels),
         "id": dict(spec.id) if isinstance(spec.id, Mapping) else spec.id,
@@ -195,186 +184,147 @@ def _describe_spec(spec: TableSpec, change: Relabel) -> dict[str, Any]:
     return out
 
 
-def _hash_tables(
-    asked: dict[str, Any],
-    frames: Mapping[str, Frame],
-    made: Mapping[str, Features],
-    order: Sequence[str],
-) -> str:
+def _hash_tables(asked: Table, frames: Mapping[str, Frame], made: Mapping[str, Features]) -> str:
     """Identity of a data set: how it was read, and the content of every table."""
     options = dict(asked)
-    for p in order:
-        options[f"dialect of {p}"] = [frames[p].dialect.separator, frames[p].dialect.decimal,
-                                      frames[p].dialect.encoding]  # fmt: skip
-        if made[p].written:
-            options[f"numbers of {p}"] = {c: list(how) for c, how in made[p].written.items()}
+    for p, of in made.items():
+        options[f"dialect of {p}"] = astuple(frames[p].dialect)
+        if of.written:
+            options[f"numbers of {p}"] = of.written
     digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode())
-    for p in order:
+    for p in made:
         digest.update(f"\x1f{p}\x1f{frames[p].digest}".encode())
     return digest.hexdigest()
 
 
-def _number_rows(frame: Frame) -> pd.Index:
-    return pd.Index([str(i) for i in range(frame.rows)], dtype=object)
+@dataclass(frozen=True)
+class _Joined:
+    """Tables whose rows are matched by their ids.
+
+    Attributes:
+        frames: by party; parties may share one.
+        order: the parties, the active one first.
+        index: ids by party.
+        ids: all ids, the active party's first: the union of rows.
+        rows: where each party's rows are in the union.
+    """
+
+    frames: Mapping[str, Frame]
+    order: Sequence[str]
+    index: Mapping[str, pd.Index]
+    ids: pd.Index
+    rows: Mapping[str, NDArray[np.int64]]
+
+    @property
+    def size(self) -> int:
+        """Rows of the union."""
+        return len(self.ids)
+
+    def find_tables(self, name: str, role: str) -> list[str]:
+        """The parties whose table has a column; at least one."""
+        found = [p for p in self.order if name in self.frames[p].columns]
+        if not found:
+            self.frames[self.order[0]].column(name, role)
+        return found
+
+    def read_role(self, name: str, role: str) -> NDArray[Any]:
+        """The texts of a role column over the union, None where no table has a value."""
+        out = np.full(self.size, None, dtype=object)
+        for p in self.find_tables(name, role):
+            frame, rows = self.frames[p], self.rows[p]
+            found = as_texts(frame.columns[name])
+            found = pc.utf8_lower(found) if role == "split" else found
+            values = np.array(found.to_pylist(), dtype=object)
+            before = out[rows]
+            clash = [a is not None and b is not None and a != b for a, b in zip(before, values)]
+            if any(clash):
+                i = clash.index(True)
+                raise frame.refuse(
+                    f"{role} column {name!r}", "agree with the other table that has it",
+                    f"{values[i]!r} in {frame.row(i)} against {before[i]!r}",
+                    "Keep the column in one table.",
+                )  # fmt: skip
+            out[rows] = np.where([v is None for v in values], before, values)
+        return out
+
+    def read_split(self, name: str) -> NDArray[np.str_]:
+        """Side of each row of the union; rows of parties without the column are training rows."""
+        sides, what = self.read_role(name, "split"), f"split column {name!r}"
+        for p in self.find_tables(name, "split"):
+            for i, side in enumerate(sides[self.rows[p]]):
+                if side not in ("train", "validation", "test"):
+                    raise self.frames[p].refuse(
+                        what, "hold 'train', 'validation' or 'test'",
+                        f"{side!r} in {self.frames[p].row(i)}",
+                        "Correct the value or leave out `split`.",
+                    )  # fmt: skip
+        out = np.array(["train" if s is None else s for s in sides])
+        if not (out == "test").any():
+            raise self.frames[self.order[0]].refuse(
+                what, "mark some rows 'test'", "none", "Mark them or leave out `split`."
+            )
+        return out
+
+    def read_group(self, name: str) -> NDArray[np.int64]:
+        """Group number of each row of the union; a row without a value is a group of its own."""
+        values = pd.Series(self.read_role(name, "group"), dtype=object)
+        codes, known = pd.factorize(values, use_na_sentinel=True)
+        alone = codes < 0
+        codes = codes.astype(np.int64)
+        codes[alone] = len(known) + np.arange(int(alone.sum()))
+        return codes
 
 
-def _read_ids(
-    frames: Mapping[str, Frame], roles: Roles, order: Sequence[str]
-) -> dict[str, pd.Index]:
-    """Sample ids by party; parties that share a table share the index."""
+def _join(frames: Mapping[str, Frame], roles: Roles, active: str) -> _Joined:
+    """Match the rows of all tables by their ids; parties that share a table share the index."""
+    order = [active, *(p for p in frames if p != active)]
     made: dict[tuple[int, str], pd.Index] = {}
-    out = {}
     for p in order:
         frame, column = frames[p], roles.id_of(p)
-        key = (builtins.id(frame), column)
-        if key not in made:
-            made[key] = read_ids(frame, column) if column else _number_rows(frame)
-        out[p] = made[key]
-    return out
-
-
-def _join_ids(
-    index: Mapping[str, pd.Index], order: Sequence[str]
-) -> tuple[pd.Index, dict[str, NDArray[np.int64]]]:
-    """All ids, the active party's first, and where each party's rows are among them."""
-    first = index[order[0]]
-    if all(index[p] is first or index[p].equals(first) for p in order):
-        return first, dict.fromkeys(order, np.arange(len(first), dtype=np.int64))
-    union = first
+        if (id(frame), column) not in made:
+            numbers = [] if column else [str(i) for i in range(frame.rows)]
+            made[id(frame), column] = (
+                read_ids(frame, column) if column else pd.Index(numbers, dtype=object)
+            )
+    index = {p: made[id(frames[p]), roles.id_of(p)] for p in order}
+    first = union = index[active]
+    if all(own is first or own.equals(first) for own in index.values()):
+        rows = dict.fromkeys(order, np.arange(len(first), dtype=np.int64))
+        return _Joined(frames, order, index, first, rows)
     for p in order[1:]:
         union = union.append(index[p].difference(union, sort=False))
-    return union, {p: union.get_indexer(index[p]).astype(np.int64) for p in order}
-
-
-def _check_overlap(
-    frames: Mapping[str, Frame],
-    index: Mapping[str, pd.Index],
-    rows: Mapping[str, NDArray[np.int64]],
-    order: Sequence[str],
-) -> None:
+    rows = {p: union.get_indexer(index[p]).astype(np.int64) for p in order}
     if count_holders(rows).max() != len(order):
         some = "; ".join(f"{frames[p].path}: {format_list(index[p][:3])}" for p in order)
         raise data_error(
-            "data",
-            "ids",
-            "have values that all tables share",
-            f"no common id ({some})",
+            "data", "ids", "have values that all tables share", f"no common id ({some})",
             find_respelled(index, order)
             or "Check that the id column is the same and is written alike (leading zeros count).",
-        )
-
-
-def _find_tables(
-    frames: Mapping[str, Frame], order: Sequence[str], name: str, role: str
-) -> list[str]:
-    found = [p for p in order if name in frames[p].columns]
-    if not found:
-        frames[order[0]].column(name, role)
-    return found
-
-
-def _read_role(
-    frames: Mapping[str, Frame],
-    order: Sequence[str],
-    rows: Mapping[str, NDArray[np.int64]],
-    name: str,
-    role: str,
-    size: int,
-) -> NDArray[Any]:
-    """The texts of a role column over the union, None where no table has a value."""
-    out = np.full(size, None, dtype=object)
-    for p in _find_tables(frames, order, name, role):
-        found = as_texts(frames[p].columns[name])
-        found = pc.utf8_lower(found) if role == "split" else found
-        values = np.array(found.to_pylist(), dtype=object)
-        before = out[rows[p]]
-        clash = [a is not None and b is not None and a != b for a, b in zip(before, values)]
-        if any(clash):
-            i = clash.index(True)
-            raise data_error(
-                frames[p].path,
-                f"{role} column {name!r}",
-                "agree with the other table that has it",
-                f"{values[i]!r} in {frames[p].row(i)} against {before[i]!r}",
-                "Keep the column in one table.",
-            )
-        out[rows[p]] = np.where([v is None for v in values], before, values)
-    return out
-
-
-def _read_split(
-    frames: Mapping[str, Frame],
-    order: Sequence[str],
-    rows: Mapping[str, NDArray[np.int64]],
-    name: str,
-    size: int,
-) -> NDArray[np.str_]:
-    """Side of each row of the union; rows of parties without the column are training rows."""
-    sides = _read_role(frames, order, rows, name, "split", size)
-    for p in _find_tables(frames, order, name, "split"):
-        for i, side in enumerate(sides[rows[p]]):
-            if side not in ("train", "validation", "test"):
-                raise data_error(
-                    frames[p].path,
-                    f"split column {name!r}",
-                    "hold 'train', 'validation' or 'test'",
-                    f"{side!r} in {frames[p].row(i)}",
-                    "Correct the value or leave out `split`.",
-                )
-    out = np.array(["train" if s is None else s for s in sides])
-    if not (out == "test").any():
-        raise data_error(
-            frames[order[0]].path, f"split column {name!r}", "mark some rows 'test'", "none",
-            "Mark them or leave out `split`.",
         )  # fmt: skip
-    return out
+    return _Joined(frames, order, index, union, rows)
 
 
-def _read_group(
-    frames: Mapping[str, Frame],
-    order: Sequence[str],
-    rows: Mapping[str, NDArray[np.int64]],
-    name: str,
-    size: int,
-) -> NDArray[np.int64]:
-    """Group number of each row of the union; a row without a value is a group of its own."""
-    values = _read_role(frames, order, rows, name, "group", size)
-    codes, known = pd.factorize(pd.Series(values, dtype=object), use_na_sentinel=True)
-    alone = codes < 0
-    codes = codes.astype(np.int64)
-    codes[alone] = len(known) + np.arange(int(alone.sum()))
-    return codes
-
-
-def _describe(
-    frames: Mapping[str, Frame],
-    used: Mapping[str, Sequence[str]],
-    made: Mapping[str, Features],
-    rows: Mapping[str, NDArray[np.int64]],
-    y: NDArray[np.int64],
-    roles: Roles,
-    drop: Sequence[str],
-    labelled: tuple[str, str],
-) -> dict[str, Any]:
+def _describe(joined: _Joined, described: Described, y: NDArray[np.int64]) -> Table:
     """What a reader of the report should know about the tables."""
-    held = count_holders(rows)
-    every = {c for cols in used.values() for c in cols} | set(drop)
-    every |= {c for p in frames for c in roles.taken(p)}
+    frames, rows, made = joined.frames, joined.rows, described.made
+    every = {c for cols in described.used.values() for c in cols} | set(described.drop)
+    every |= {c for p in frames for c in described.roles.taken(p)}
     notes = [
-        f"{frames[p].path.name}: column {c!r} is read as {made[p].kinds[c]}, but has {why}."
-        for p in made
-        for c, why in made[p].doubtful.items()
+        f"{frames[p].path.name}: column {c!r} is read as {of.kinds[c]}, but has {why}."
+        for p, of in made.items()
+        for c, why in of.doubtful.items()
     ]
     return {
         "rows": {p: frames[p].rows for p in rows},
-        "overlap": int((held == len(rows)).sum()),
+        "overlap": int((count_holders(rows) == len(rows)).sum()),
         "unlabelled": int((y < 0).sum()),
-        "missing": {p: int(np.isnan(made[p].values).sum()) for p in made},
+        "missing": {p: int(np.isnan(of.values).sum()) for p, of in made.items()},
         "folded_categories": {
-            f"{p}.{c}": k for p in made for c, k in made[p].folded.items()
+            f"{p}.{c}": k for p, of in made.items() for c, k in of.folded.items()
         },
         "unused_columns": sorted({c for f in frames.values() for c in f.columns} - every),
         "notes": notes,
         "parties": count_overlaps(rows, y),
-        "tables": describe_tables(frames, used, made, roles, drop, *labelled),
+        "tables": describe_tables(frames, described),
+        "respelled": find_respelled(joined.index, joined.order),
     }  # fmt: skip

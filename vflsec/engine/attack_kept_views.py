@@ -55,7 +55,7 @@ def attempt(
 
     backend = backend or default_backend()
     views = KeptViews(folder)
-    with Store(folder, readonly=True) as store, store.reading():
+    with Store(folder, readonly=True) as store:
         before = store.record()
         if not views.any:
             raise ConfigError(

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from vflsec._version import __version__
 from vflsec.audit.record import AuditRecord, Table
 from vflsec.config.scenario import load_scenario, packaged_scenarios
-from vflsec.config.toml_text import find_line
 from vflsec.data.load import table_files
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.label import make_label
@@ -70,7 +69,7 @@ def record_of(scenario: Scenario, plan: Plan, device: str, looks: int, folder: P
         families=families({g.data.classes for g in plan.groups if g.role == "audit"}),
         defenses=_defenses(plan),
         treats=treating(),
-        scenario_file=_shown(scenario.origin.file),
+        scenario_file=_shown(scenario.origin.place.file),
         scenario_source=_source(scenario, folder),
         looks=looks,
         gate_lines=_gate_lines(scenario),
@@ -129,14 +128,14 @@ def _gate_lines(scenario: Scenario) -> list[int]:
     Of one that stands in a file which it extends, the line that names that file.
     """
     origin = scenario.origin
-    above = find_line(origin.lines, ("extends",))
-    places = [scenario.error(("gate", i), "") for i in range(len(scenario.root.gate))]
-    return [p.line if p.file == origin.file or not p.line else above for p in places]
+    own, above = origin.place.file, origin.find(("extends",)).line
+    places = [origin.find(("gate", i)) for i in range(len(scenario.root.gate))]
+    return [p.line if p.file == own or not p.line else above for p in places]
 
 
 def _source(scenario: Scenario, folder: Path) -> Table:
     """Where the scenario's file is, seen from the results, and what it held; for `edited`."""
-    path = scenario.base / Path(scenario.origin.file).name
+    path = scenario.base / Path(scenario.origin.place.file).name
     if not path.is_file():
         return {}
     try:
@@ -163,7 +162,7 @@ def _held(path: Path) -> str:
 
 def _asked(scenario: Scenario) -> str:
     """What to call it by on the command line; '' if it never was a file."""
-    file = Path(scenario.origin.file)
+    file = Path(scenario.origin.place.file)
     if file.is_file():
         return str(file)
     return file.stem if file.stem in packaged_scenarios() else ""

@@ -26,7 +26,7 @@ def read_audit(folder: Path, **how: Any) -> Audit:
     Raises:
         ConfigError: the directory holds no audit.
     """
-    with Store(folder, readonly=True) as store, store.reading():
+    with Store(folder, readonly=True) as store:
         return judge(store, export=False, **how)
 
 
@@ -40,7 +40,7 @@ def refuse_damaged(folder: Path, summary: Mapping[str, Any]) -> None:
     """
     if not (folder / STORE_NAME).is_file():
         return
-    with Store(folder, readonly=True) as store, store.reading():
+    with Store(folder, readonly=True) as store:
         record = store.record()
         store.results(record.wanted)
         if record.scenario_hash != summary["scenario_hash"]:

@@ -151,7 +151,7 @@ def _run(
         lock.forget()
         clear(folder) if how.fresh else only_ours(folder)
         tidy(folder)
-        with Store(folder) as store, store.reading():
+        with Store(folder) as store:
             do = partial(_work, store, given=given, device=where, how=how,
                          reporter=reporter, lock=lock)  # fmt: skip
             try:

@@ -32,7 +32,7 @@ def audit_once(folder: Path, run: str, audit: Callable[[], Audit]) -> Audit:
     """
     with claim(folder, patience=_PATIENCE) as lock:
         if lock.was_done(run):
-            with Store(folder, readonly=True) as store, store.reading():
+            with Store(folder, readonly=True) as store:
                 return judge(store, export=False)
         found = audit()
         lock.done(run)

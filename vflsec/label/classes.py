@@ -21,6 +21,8 @@ __all__ = ["Classes"]
 
 PAIR = ("auc", "accuracy", "balanced_accuracy", "f1", "tpr_at_1pct_fpr")
 """Metrics of two classes."""
+NAMED = ("exposed", "exposed_01pct")
+"""Metrics of who is named with certainty, of any number of classes."""
 
 
 @dataclass(frozen=True)
@@ -156,8 +158,8 @@ class Classes(Label):
     def list_metrics(self, *, groups: bool = True) -> Sequence[str]:
         """Of two classes rankings too."""
         if self.count > 2:
-            return ["accuracy", "balanced_accuracy", "auc"]
-        return [*PAIR, "leak_auc"] if groups else list(PAIR)
+            return ["accuracy", "balanced_accuracy", "auc", *NAMED]
+        return [*PAIR, *(["leak_auc"] if groups else []), *NAMED]
 
     def plan_metrics(self) -> tuple[str, Sequence[str]]:
         """The primary metric beyond two classes depends on the shares, which training tells."""

@@ -178,7 +178,8 @@ class Bench:
             phase: that has ended.
             epochs: of the phase, to look back at.
         """
-        refused, failed = attempt_call(lambda: _refusal(of, views[0], phase), of.spec.label)
+        seen = next((v for v in views if not _unseen(of, v)), views[0])
+        refused, failed = attempt_call(lambda: _refusal(of, seen, phase), of.spec.label)
         status, why = ("error", failed) if refused is None else refused
         if why:
             yield [Answer(of, phase, v, status=status, reason=why) for v in views]
@@ -197,12 +198,12 @@ class Bench:
         declined, broke = self._ask_to_decline(asked, views)
         if broke:
             return [asked.answer(v, status="error", reason=broke) for v in views]
-        if any(declined):
-            fit = [k for k, why in enumerate(declined) if not why]
+        if any(why for _, why in declined):
+            fit = [k for k, (_, why) in enumerate(declined) if not why]
             rest = iter(self._infer(asked.among(fit)) if fit else ())
             return [
-                asked.answer(v, status="not-applicable", reason=why) if why else next(rest)
-                for v, why in zip(views, declined, strict=True)
+                asked.answer(v, status=status, reason=why) if why else next(rest)
+                for v, (status, why) in zip(views, declined, strict=True)
             ]
         stand = Globals()
         pairs = self._guess(asked, views)
@@ -212,19 +213,24 @@ class Bench:
             for r, (view, (guess, wrong)) in enumerate(zip(views, pairs, strict=True))
         ]
 
-    def _ask_to_decline(self, asked: _Asked, views: Sequence[View]) -> tuple[Sequence[str], str]:
-        """(why the attack declines each view, why that is not known), '' if not."""
+    def _ask_to_decline(
+        self, asked: _Asked, views: Sequence[View]
+    ) -> tuple[Sequence[tuple[str, str]], str]:
+        """(status and why the attack declines each view, why that is not known), '' if not."""
         ask = asked.of.attack.declines
+        unseen = [_refuse_unseen(asked.of, v, asked.phase) for v in views]
         declined, broke = attempt_call(
-            lambda: [ask(v) for v in views], asked.what, asked.limit, self.passing
-        )
+            lambda: ["" if why else ask(v) for v, why in zip(views, unseen, strict=True)],
+            asked.what, asked.limit, self.passing,
+        )  # fmt: skip
         odd = next((d for d in declined or () if not isinstance(d, str)), None)
         if declined is None or odd is not None:
             broke = broke or (
                 f"{asked.what} must say in words why it declines, got {check.shown(odd)}."
             )
             return (), broke
-        return declined, ""
+        both = zip(unseen, declined, strict=True)
+        return [("not-observable", u) if u else ("not-applicable", d) for u, d in both], ""
 
     def _guess(self, asked: _Asked, views: Sequence[View]) -> Sequence[tuple[Any, str]]:
         """(guess, why there is none) of each view: all at once, or one by one where that breaks."""
@@ -380,8 +386,11 @@ def _labelled(of: Prepared, view: View) -> int:
 
 
 def _unseen(of: Prepared, view: View) -> str:
-    """Which message kind that the attack needs did not pass in the phase, in words, or ''."""
-    seen = {(way, kind) for way, kind, _, _ in view.tables}
+    """Which message kind that the attack needs did not pass in the phase, in words, or ''.
+
+    It may have passed in other replicas, where a defense lets none pass here.
+    """
+    seen = {(way, kind) for (way, kind, _, _), table in view.tables.items() if len(table)}
     for need in as_needs(of.attack.needs):
         way = "sent" if need.sent else "received"
         if need.kind and (way, need.kind) not in seen:
@@ -389,11 +398,16 @@ def _unseen(of: Prepared, view: View) -> str:
     return ""
 
 
+def _refuse_unseen(of: Prepared, view: View, phase: str) -> str:
+    """Why the attack cannot be made for want of a message, or ''."""
+    why = _unseen(of, view)
+    return f"{of.spec.name} needs {why} in phase {phase!r}." if why else ""
+
+
 def _refusal(of: Prepared, view: View, phase: str) -> tuple[str, str]:
     """(status, reason) if the attack cannot be made on this view, else ("", "")."""
-    why = _unseen(of, view)
-    if why:
-        return "not-observable", f"{of.spec.name} needs {why} in phase {phase!r}."
+    if why := _refuse_unseen(of, view, phase):
+        return "not-observable", why
     # the plan has asked too, unless these facts were not known yet
     why = exhausted(of.spec, _labelled(of, view)) or of.attack.pointless(view.facts)
     return ("not-applicable", str(why)) if why else ("", "")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from vflsec.audit.alignment import alignment
 from vflsec.audit.exposure import tables
+from vflsec.audit.gate import Gate
 from vflsec.config.components import flat_params
 from vflsec.config.problems import Problem, ScenarioError
 from vflsec.config.sections import Algorithm, Data
@@ -28,6 +29,7 @@ from vflsec.plan.observe import (
     warn_of_few_tested,
     warn_of_membership,
 )
+from vflsec.plan.room import warn_of_room
 from vflsec.plan.strong import SEEDS, STRONG, Chosen, alternatives, note, world
 from vflsec.plan.values import TUNING, DataInfo, Group, Plan, Refused, Setting
 from vflsec.plugins import registry
@@ -124,10 +126,12 @@ class _Planner:
         if self.problems:
             return
         seeds, self.grid = self.root.audit.seeds, self.cells.grid()
+        gates = [Gate(**g.model_dump(exclude_none=True)) for g in self.root.gate]
         for info in infos:
             source = self.sources[info.name]
             check_divisible(source, info.split, seeds)
             self.notes += filter(None, [warn_of_few_tested(source, info.name, info.split)])
+            self.notes += warn_of_room(gates, info, source)
         titled = list(zip(self.root.algorithm, self.cells.titles(), strict=True))
         for info, (algorithm, title) in itertools.product(infos, titled):
             params = flat_params(algorithm)

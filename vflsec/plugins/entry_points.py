@@ -6,10 +6,10 @@ import importlib.util
 import os
 import re
 import sys
+from contextlib import suppress
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
-from typing import Any
 
 from vflsec.errors import ConfigError
 
@@ -25,28 +25,28 @@ def find_modules(group: str) -> list[tuple[str, str, Path, str]]:
         ConfigError: one that names no module, or another one than it is called after.
     """
     out = []
-    for point in _points(group, _installed()):
-        where = f"entry point {point.name!r} of group {group!r}"
+    for point in sorted(_read_points(_installed()).select(group=group), key=lambda e: e.name):
+        stem = point.value.partition(":")[0].strip().rpartition(".")[2]
+        spec = None
         if not point.name.isidentifier() or not _MODULE.fullmatch(point.value):
-            raise ConfigError(
-                f"{where} must name a module by letters, digits and underscores, got the value "
+            wrong = (
+                "must name a module by letters, digits and underscores, got the value "
                 f"{point.value!r}. Correct it in the pyproject.toml of that package."
             )
-        stem = point.module.rpartition(".")[2]
-        if point.name != stem:
-            raise ConfigError(
-                f"{where} must be called like its module, {stem!r}, got the value "
-                f"{point.value!r}. Correct it in the pyproject.toml of that package."
+        elif point.name != stem:
+            wrong = (
+                f"must be called like its module, {stem!r}, got the value {point.value!r}. Correct "
+                "it in the pyproject.toml of that package."
             )
-        try:
-            spec = importlib.util.find_spec(point.module)
-        except ImportError:
-            spec = None  # a parent package is absent
+        else:
+            wrong = (
+                f"names the module {point.module!r}, which cannot be found. Reinstall or remove "
+                "that package."
+            )
+            with suppress(ImportError):  # a parent package is absent
+                spec = importlib.util.find_spec(point.module)
         if spec is None or spec.origin is None:
-            raise ConfigError(
-                f"{where} names the module "
-                f"{point.module!r}, which cannot be found. Reinstall or remove that package."
-            )
+            raise ConfigError(f"entry point {point.name!r} of group {group!r} {wrong}")
         package = f"{point.dist.name} {point.dist.version}" if point.dist else point.module
         out.append((point.name, point.module, Path(spec.origin), package))
     return out
@@ -64,12 +64,6 @@ def _installed() -> tuple[tuple[str, int], ...]:
 
 
 @lru_cache(maxsize=4)
-def _every_point(installed: tuple[tuple[str, int], ...]) -> Any:
+def _read_points(installed: tuple[tuple[str, int], ...]) -> EntryPoints:
     """Entry points of all groups; reads the metadata of every package, so they are kept."""
     return entry_points()
-
-
-@lru_cache(maxsize=16)
-def _points(group: str, installed: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
-    """Entry points of a group, by name."""
-    return tuple(sorted(_every_point(installed).select(group=group), key=lambda e: e.name))

@@ -31,20 +31,10 @@ from vflsec.runtime.determinism import kept
 from vflsec.runtime.out_of_memory import Passing, nothing
 
 __all__ = [
-    "TIMEOUT",
-    "allow_imports",
-    "attempt_call",
-    "contain",
-    "describe_error",
-    "find_last_place",
-    "find_place",
-    "guard_exit",
-    "hash_files",
-    "hash_source",
-    "parse_source",
-    "resolve_path",
+    "TIMEOUT", "allow_imports", "attempt_call", "contain", "describe_error", "find_last_place",
+    "find_place", "guard_exit", "hash_files", "hash_source", "parse_source", "resolve_path",
     "seal_exit",
-]
+]  # fmt: skip
 
 T = TypeVar("T")
 _OURS = "vflsec"
@@ -56,10 +46,7 @@ _EXIT = os._exit
 _FORKED = 70  # exit code of a process that user code forked and did not end
 _PARSING = threading.Lock()
 _bases: dict[str, None] = {}  # folders of scenarios, the last one told at the end
-_known: dict[
-    str, str
-] = {}  # modules from elsewhere by name, and their source's hash when first seen
-_ours: dict[str, str] = {}  # the same of components in a checkout
+_known: dict[tuple[str, Path], str] = {}  # modules and their source's hash when first seen
 
 
 def allow_imports(base: Path) -> None:
@@ -238,16 +225,14 @@ def _hash(name: str, path: Path) -> str:
         found = hashlib.blake2b(path.read_bytes(), digest_size=12).hexdigest()
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}.") from None
-    key = f"{name}\0{path}"
-    loaded = getattr(sys.modules.get(name), "__file__", None)
-    known = _ours if name.partition(".")[0] == _OURS else _known
-    if known.setdefault(key, found) != found:
+    if _known.setdefault((name, path), found) != found:
+        loaded = getattr(sys.modules.get(name), "__file__", None)
         if loaded is not None and Path(loaded) == path:
             raise ConfigError(
                 f"{path}: has changed since this process imported it, so what would run is not "
                 "what is written there. Start a new process (in a notebook: restart the kernel)."
             )
-        known[key] = found
+        _known[name, path] = found
     return found
 
 
@@ -417,7 +402,7 @@ def find_place(error: BaseException) -> str:
     """``FILE:LINE`` of the code from elsewhere in which this was raised; "" if none took part."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
-    names = {key.partition("\0")[0] for key in _known}
+    names = {name for name, _ in _known if name.partition(".")[0] != _OURS}
     places = [
         f"{frame.f_code.co_filename}:{line}"
         for frame, line in _frames(error.__traceback__)

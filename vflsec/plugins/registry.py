@@ -16,14 +16,13 @@ import importlib.util
 import inspect
 import os
 import re
-import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from vflsec.core import check
 from vflsec.errors import ConfigError, MissingDependencyError, VflsecError
@@ -31,18 +30,13 @@ from vflsec.plugins.entry_points import find_modules
 from vflsec.plugins.loading import contain, describe_error, hash_source, parse_source
 from vflsec.specs import digest
 
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
 __all__ = [
-    "Entry",
-    "Registry",
-    "algorithm",
-    "algorithms",
-    "attack",
-    "attacks",
-    "dataset",
-    "datasets",
-    "defense",
-    "defenses",
-]
+    "Entry", "Registry", "algorithm", "algorithms", "attack", "attacks", "dataset", "datasets",
+    "defense", "defenses",
+]  # fmt: skip
 
 T = TypeVar("T", bound=type)
 
@@ -142,44 +136,44 @@ def _load(kind: str, name: str, module: str, path: str) -> type:
     return found[0]
 
 
+class _Head(NamedTuple):
+    """What a component's file says of itself: docstring, ``ALIASES`` and ``FAMILY``."""
+
+    doc: str
+    aliases: tuple[str, ...] = ()
+    family: str = ""
+
+
 @cache
-def _read(path: Path, changed_ns: int) -> tuple[str, tuple[str, ...], str]:
-    """Docstring, ``ALIASES`` and ``FAMILY`` of a file; one that is not Python stops no list."""
+def _read(path: Path, changed_ns: int) -> _Head:
+    """The head of a file; one that is not Python stops no list."""
     try:
         tree = parse_source(path.read_text(encoding="utf-8"), str(path))
     except (SyntaxError, UnicodeDecodeError, ValueError) as error:
-        return f"Broken: {path} is not Python ({error}).", (), ""
-    aliases: tuple[str, ...] = ()
-    family = ""
+        return _Head(f"Broken: {path} is not Python ({error}).")
+    head = _Head(ast.get_docstring(tree) or "")
     for node in tree.body:
-        if isinstance(node, ast.Assign):
-            targets: list[ast.expr] = node.targets
-        elif isinstance(node, ast.AnnAssign):
-            targets = [node.target]
-        else:
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
             continue
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         names = [getattr(t, "id", "") for t in targets]
-        if node.value is None or not {"ALIASES", "FAMILY"} & set(names):
+        if not {"ALIASES", "FAMILY"} & set(names):
             continue
-        try:
+        value: Any = None
+        with suppress(ValueError):
             value = ast.literal_eval(node.value)
-        except ValueError:
-            value = None
+        said = f"got {ast.unparse(node.value)}."
         if "FAMILY" in names:
             if not isinstance(value, str) or not value.strip():
+                raise ConfigError(f"{path}:{node.lineno}: FAMILY must be a string literal, {said}")
+            head = head._replace(family=value)
+        elif "ALIASES" in names:
+            if not isinstance(value, tuple | list) or not all(isinstance(v, str) for v in value):
                 raise ConfigError(
-                    f"{path}:{node.lineno}: FAMILY must be a string literal, "
-                    f"got {ast.unparse(node.value)}."
+                    f"{path}:{node.lineno}: ALIASES must be a tuple of string literals, {said}"
                 )
-            family = value
-            continue
-        if not isinstance(value, tuple | list) or not all(isinstance(v, str) for v in value):
-            raise ConfigError(
-                f"{path}:{node.lineno}: ALIASES must be a tuple of string literals, "
-                f"got {ast.unparse(node.value)}."
-            )
-        aliases = tuple(value)
-    return ast.get_docstring(tree) or "", aliases, family
+            head = head._replace(aliases=tuple(value))
+    return head
 
 
 _TAKEN = {"defense": ("none", "defended")}
@@ -199,64 +193,54 @@ class Registry:
         Raises:
             ConfigError: two modules claim one name.
         """
-        found = (self._files(), tuple(self._foreign()))
-        if self._last[0] != found:
-            self._last = found, self._by_name([*self._own(found[0]), *found[1]])
-        return dict(self._last[1])
+        return dict(sorted((n, e) for n, e in self._claims().items() if n == e.name))
 
-    def _by_name(self, entries: Sequence[Entry]) -> dict[str, Entry]:
-        found: dict[str, Entry] = {}
-        for entry in entries:
-            for name in (entry.name, *entry.aliases):
+    def _claims(self) -> dict[str, Entry]:
+        """Entries by each of their names; made again where a file or a package changed."""
+        found = self._list_modules()
+        if self._last[0] == found:
+            return self._last[1]
+        claims: dict[str, Entry] = {}
+        for stem, module, path, package, changed in found:
+            doc, aliases, family = _read(path, changed)
+            entry = Entry(self.kind, stem, module, path, doc, aliases, package, family)
+            for name in (stem, *aliases):
                 self._check(name, entry)
-                other = self._claimed(found, name)
-                if other is not None:
+                if name in claims:
                     raise ConfigError(
-                        f"two {self.kind}s are called {name!r}: {other.path} and {entry.path}. "
+                        f"two {self.kind}s are called {name!r}: {claims[name].path} and {path}. "
                         "Rename one file or uninstall one package."
                     )
-            found[entry.name] = entry
-        return dict(sorted(found.items()))
+                claims[name] = entry
+        self._last = found, claims
+        return claims
 
     def _check(self, name: str, entry: Entry) -> None:
         """Refuse a name that gates read as something else, or that a label cannot hold.
 
         A defense called ``none`` would be the undefended reference that it is compared with.
         """
-        if re.fullmatch(r"\w[\w.-]*", name) and name not in _TAKEN.get(self.kind, ()):
-            return
-        rule = "made of letters, digits, '_', '.' and '-'"
-        taken = "".join(f", and not {w!r}" for w in _TAKEN.get(self.kind, ()))
-        raise check.fail(f"{entry.path}: the name of the {self.kind}", rule + taken, name,
-                         "Rename its file, or its alias.")  # fmt: skip
+        taken = _TAKEN.get(self.kind, ())
+        if not re.fullmatch(r"\w[\w.-]*", name) or name in taken:
+            rule = "made of letters, digits, '_', '.' and '-'"
+            rule += "".join(f", and not {w!r}" for w in taken)
+            where = f"{entry.path}: the name of the {self.kind}"
+            raise check.fail(where, rule, name, "Rename its file, or its alias.")
 
-    @staticmethod
-    def _claimed(found: Mapping[str, Entry], name: str) -> Entry | None:
-        return next((e for e in found.values() if name in (e.name, *e.aliases)), None)
-
-    def _files(self) -> tuple[tuple[str, str, int], ...]:
-        """Name, path and time of change of our own modules, by name."""
+    def _list_modules(self) -> list[tuple[str, str, Path, str, int]]:
+        """Stem, import path, file, package and time of change: our own by name, then plug-ins."""
         spec = importlib.util.find_spec(self.package)
-        found = set()
+        found = []
         for folder in spec.submodule_search_locations or () if spec else ():
             with suppress(FileNotFoundError), os.scandir(folder) as files:
-                found |= {
-                    (f.name, f.path, f.stat().st_mtime_ns)
+                found += [
+                    (f.name[:-3], f"{self.package}.{f.name[:-3]}", Path(f.path), "",
+                     f.stat().st_mtime_ns)
                     for f in files
                     if f.name.endswith(".py") and not f.name.startswith("_")
-                }
-        return tuple(sorted(found))
-
-    def _own(self, files: Sequence[tuple[str, str, int]]) -> list[Entry]:
-        stems = [(name.removesuffix(".py"), Path(path)) for name, path, _ in files]
-        return [self._entry(stem, f"{self.package}.{stem}", path) for stem, path in stems]
-
-    def _foreign(self) -> list[Entry]:
-        return [self._entry(*found) for found in find_modules(self.group)]
-
-    def _entry(self, name: str, module: str, path: Path, package: str = "") -> Entry:
-        doc, aliases, family = _read(path, path.stat().st_mtime_ns)
-        return Entry(self.kind, name, module, path, doc, aliases, package, family)
+                ]  # fmt: skip
+        others = [(*m, m[2].stat().st_mtime_ns) for m in find_modules(self.group)]
+        return [*sorted(set(found)), *others]
 
     def names(self) -> list[str]:
         """Registered names, sorted."""
@@ -268,15 +252,13 @@ class Registry:
         Raises:
             ConfigError: there is none; the message names the nearest.
         """
-        entries = self.entries()
-        found = entries.get(name) or self._claimed(entries, name)
-        if found is None:
-            known = [n for e in entries.values() for n in (e.name, *e.aliases)]
+        claims = self._claims()
+        if name not in claims:
             raise ConfigError(
-                f"unknown {self.kind} {name!r}. {check.nearest(name, known)} "
-                f"Registered: {', '.join(entries)}.".replace("  ", " ")
+                f"unknown {self.kind} {name!r}. {check.nearest(name, claims)} "
+                f"Registered: {', '.join(self.entries())}.".replace("  ", " ")
             )
-        return found
+        return claims[name]
 
     def get(self, name: str) -> type:
         """The class of that name or alias."""
@@ -289,23 +271,18 @@ class Registry:
             ConfigError: unknown name, unknown parameter, or a value the class refuses.
         """
         cls = self.get(name)
-        given = dict(params or {})
-        known = list_parameters(cls)
+        known, where = list_parameters(cls), f"{self.kind} {name!r}"
+        given = {k: tuple(v) if isinstance(v, list) else v for k, v in (params or {}).items()}
         for key, value in given.items():
             if key not in known:
                 raise ConfigError(
-                    f"{self.kind} {name!r} has no parameter {key!r}. "
-                    f"{check.nearest(key, list(known))} Parameters: "
-                    f"{', '.join(known) or 'none'}.".replace("  ", " ")
+                    f"{where} has no parameter {key!r}. {check.nearest(key, known)} "
+                    f"Parameters: {', '.join(known) or 'none'}.".replace("  ", " ")
                 )
-            if isinstance(value, list):
-                given[key] = value = tuple(value)
-            _check_type(f"{self.kind} {name!r}: {key}", value, known[key].annotation)
-        missing = [
-            k for k, p in known.items() if p.default is inspect.Parameter.empty and k not in given
-        ]
-        if missing:
-            raise ConfigError(f"{self.kind} {name!r} needs the parameter {missing[0]!r}.")
+            _check_type(f"{where}: {key}", value, known[key].annotation)
+        for key, parameter in known.items():
+            if parameter.default is inspect.Parameter.empty and key not in given:
+                raise ConfigError(f"{where} needs the parameter {key!r}.")
         with contain(f"making {self.kind} {name!r}"):
             made = cls(**given)
             if self.kind == "attack":
@@ -348,36 +325,23 @@ def find_problems(cls: type, given: Mapping[str, Any]) -> dict[str, str]:
     return out
 
 
-def _fits(value: Any, hint: Any) -> bool:
-    origin = typing.get_origin(hint)
-    if hint is Any:
-        return True
-    if origin in (typing.Union, types.UnionType):
-        return any(_fits(value, h) for h in typing.get_args(hint))
-    if origin is typing.Literal:
-        return value in typing.get_args(hint)
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if origin is tuple:
-        args = typing.get_args(hint)
-        if not isinstance(value, tuple):
-            return False
-        if len(args) == 2 and args[1] is Ellipsis:
-            return all(_fits(v, args[0]) for v in value)
-        return len(value) == len(args) and all(map(_fits, value, args))
-    if origin is not None:
-        return isinstance(value, origin)
-    return isinstance(value, hint)
+@cache
+def _make_adapter(hint: Any) -> TypeAdapter[Any]:
+    from pydantic import ConfigDict, TypeAdapter
+
+    return TypeAdapter(hint, config=ConfigDict(strict=True, arbitrary_types_allowed=True))
 
 
 def _check_type(where: str, value: Any, hint: Any) -> None:
-    if not _fits(value, hint):
+    from pydantic import ValidationError
+
+    try:
+        _make_adapter(hint).validate_python(value)
+    except ValidationError:
         if typing.get_origin(hint) is typing.Literal:
             check.one_of(where, value, typing.get_args(hint))
         text = hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
-        raise check.fail(where, f"of type {text}", value)
+        raise check.fail(where, f"of type {text}", value) from None
 
 
 def _base(cls: type, path: str) -> type | None:

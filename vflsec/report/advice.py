@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
+from vflsec.audit.exposed import EXPOSED
 from vflsec.audit.gate_selection import bare
 from vflsec.audit.rounding import exact
 from vflsec.report.attack_families import reads
@@ -137,7 +139,7 @@ def _more_seeds(open_: Open, summary: Summary) -> list[Step]:
 
 def _stuck(open_: Open, summary: Summary) -> list[Step]:
     """What to do where no number of seeds decides."""
-    stuck = [v for v in open_ if v.stuck]
+    stuck = [v for v in open_ if v.stuck and v.rule != "no_room"]
     if not stuck:
         return []
     return [
@@ -145,6 +147,19 @@ def _stuck(open_: Open, summary: Summary) -> list[Step]:
              "for the attack and its controls may, or another strength or limit.",
              "vflsec show attack")
     ]  # fmt: skip
+
+
+def _no_room(open_: Open, summary: Summary) -> list[Step]:
+    """What to do where no figure that was measured can exceed a limit."""
+    found = [v for v in open_ if v.rule == "no_room"]
+    if not found:
+        return []
+    v = found[0]
+    text = f"A limit decides nothing where a control leaves less to gain. {clean(v.reason)}"
+    if not v.detail:
+        return [Step(f"{text} Lower it, or leave the gate out.", "vflsec show gate")]
+    words = [*_limit(replace(v.gate, of=v.detail)), "--dataset", v.dataset]
+    return [Step(text, command(summary, "gate", *words))]
 
 
 def _insensitive(summary: Summary) -> list[Step]:
@@ -234,7 +249,7 @@ def _reversed_ranking(open_: Open, summary: Summary) -> list[Step]:
 
 
 _OF_VERDICTS: tuple[Callable[[Open, Summary], list[Step]], ...] = (
-    _exceeded, _not_validated, _failed, _reversed_ranking, _more_seeds, _stuck,
+    _exceeded, _not_validated, _failed, _reversed_ranking, _more_seeds, _no_room, _stuck,
 )  # fmt: skip
 """Steps that verdicts ask for, most urgent first."""
 
@@ -269,7 +284,9 @@ def _sought(dataset: str, summary: Summary) -> list[str]:
 
 
 def _limits_of(gates: Iterable[GateAsked], metric: str) -> list[float]:
-    return [g.max for g in gates if g.metric == metric and g.max is not None]
+    return [
+        g.max for g in gates if g.metric == metric and g.max is not None and g.of not in EXPOSED
+    ]
 
 
 def _cure(dataset: str, summary: Summary) -> Step:

@@ -139,16 +139,12 @@ def make_folder(folder: Path) -> None:
                 time.sleep(0.01)
         os.close(handle)
         os.unlink(name)
-    except FileExistsError:
-        raise ConfigError(f"{folder}: is a file, not a folder. Choose another --out.") from None
-    except NotADirectoryError:
-        raise ConfigError(
-            f"{folder}: a part of this path is a file. Choose another --out."
-        ) from None
-    except OSError as error:
+    except (OSError, ValueError) as error:
         shown = str(folder) if len(str(folder)) < 200 else f"{str(folder)[:200]}..."
-        raise ConfigError(
-            f"{shown}: results cannot be written there: {error.strerror}. Choose another --out."
-        ) from None
-    except ValueError as error:  # a null character
-        raise ConfigError(f"{str(folder)!r}: is no path: {error}. Choose another --out.") from None
+        why = {
+            FileExistsError: "is a file, not a folder",
+            NotADirectoryError: "a part of this path is a file",
+            ValueError: f"is no path: {error}",  # a null character
+        }.get(type(error), f"results cannot be written there: {getattr(error, 'strerror', '')}")
+        shown = shown if shown.isprintable() else repr(shown)
+        raise ConfigError(f"{shown}: {why}. Choose another --out.") from None

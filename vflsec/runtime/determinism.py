@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 __all__ = ["full_float32", "kept"]
 
@@ -47,79 +47,63 @@ def _places(above: bool = False) -> list[Any]:
     return [place for place in found if hasattr(place, "fp32_precision")]
 
 
+class _Setting(NamedTuple):
+    """Something of the process: how it is read, and how it is set."""
+
+    read: Callable[[], Any]
+    write: Callable[[Any], object]
+
+
+_UNKNOWN = object()
+
+
 def kept() -> Callable[[], None]:
-    """Puts back what was set when this was called."""
-    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
-    streams, limit = (sys.stdout, sys.stderr), sys.getrecursionlimit()
-    main = threading.current_thread() is threading.main_thread()
-    handlers = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)} if main else {}
-    errors = numpy.geterr() if numpy else {}
-    of_torch = _of_torch(torch) if torch else None
+    """Puts back what was set when this was called, where it is set otherwise by then."""
+    before = [(setting, _ask(setting)) for setting in _list_settings()]
 
     def put_back() -> None:
-        sys.stdout, sys.stderr = streams
-        sys.setrecursionlimit(limit)
-        for number, handler in handlers.items():
-            if signal.getsignal(number) is not handler:
-                signal.signal(number, handler)
-        if numpy:
-            numpy.seterr(**errors)
-        if of_torch is not None:
-            of_torch()
+        for setting, value in before:
+            if value is not _UNKNOWN and _ask(setting) != value:
+                setting.write(value)
 
     return put_back
 
 
-def _of_torch(torch: Any) -> Callable[[], None]:
-    dtype, grad, threads = (
-        torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_num_threads()
-    )  # fmt: skip
-    same = torch.are_deterministic_algorithms_enabled()
-    warns = torch.is_deterministic_algorithms_warn_only_enabled()
-    digits = _digits(torch)
-
-    def put_back() -> None:
-        torch.set_default_dtype(dtype)
-        torch.set_grad_enabled(grad)
-        if torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
-        if torch.are_deterministic_algorithms_enabled() != same:
-            torch.use_deterministic_algorithms(same, warn_only=warns)
-        digits()
-
-    return put_back
-
-
-def _digits(torch: Any) -> Callable[[], None]:
-    """Puts back with how many digits float32 is taken, and how convolutions are."""
-    cudnn, places = torch.backends.cudnn, _places(above=True)
-
-    def found() -> tuple[Any, ...]:
-        return (
-            _asked(torch.get_float32_matmul_precision),
-            [_asked(partial(getattr, cudnn, name)) for name in _FLAGS],
-            [place.fp32_precision for place in places],
+def _list_settings() -> Iterator[_Setting]:
+    """What is put back, in this order: what torch takes float32 by depends on what is set after."""
+    yield _attribute(sys, "stdout")
+    yield _attribute(sys, "stderr")
+    yield _Setting(sys.getrecursionlimit, sys.setrecursionlimit)
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            yield _Setting(partial(signal.getsignal, number), partial(signal.signal, number))
+    if numpy := sys.modules.get("numpy"):
+        yield _Setting(numpy.geterr, lambda errors: numpy.seterr(**errors))
+    if torch := sys.modules.get("torch"):
+        yield _Setting(torch.get_default_dtype, torch.set_default_dtype)
+        yield _Setting(torch.is_grad_enabled, torch.set_grad_enabled)
+        yield _Setting(torch.get_num_threads, torch.set_num_threads)
+        yield _Setting(
+            lambda: (
+                torch.are_deterministic_algorithms_enabled(),
+                torch.is_deterministic_algorithms_warn_only_enabled(),
+            ),
+            lambda both: torch.use_deterministic_algorithms(both[0], warn_only=both[1]),
         )
-
-    before = products, flags, words = found()
-
-    def put_back() -> None:
-        if found() == before:
-            return
-        if products is not None:
-            torch.set_float32_matmul_precision(products)
-        for name, value in zip(_FLAGS, flags, strict=True):
-            if value is not None:
-                setattr(cudnn, name, value)
-        for place, word in zip(places, words, strict=True):
-            place.fp32_precision = word
-
-    return put_back
+        yield _Setting(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision)
+        for name in _FLAGS:
+            yield _attribute(torch.backends.cudnn, name)
+        for place in _places(above=True):
+            yield _attribute(place, "fp32_precision")
 
 
-def _asked(ask: Callable[[], Any]) -> Any:
-    """What torch answers; None where it was told in old words and in new ones."""
+def _attribute(of: Any, name: str) -> _Setting:
+    return _Setting(partial(getattr, of, name), partial(setattr, of, name))
+
+
+def _ask(setting: _Setting) -> Any:
+    """What is set; unknown where torch was told in old words and in new ones."""
     try:
-        return ask()
+        return setting.read()
     except RuntimeError:
-        return None
+        return _UNKNOWN

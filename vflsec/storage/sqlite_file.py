@@ -16,12 +16,12 @@ from typing import Any, ClassVar, Self
 
 from vflsec.errors import ConfigError, DataError
 from vflsec.runtime.atomic_files import make_folder, or_closed
-from vflsec.runtime.integrity import EDITED, damage_unless
+from vflsec.runtime.integrity import EDITED
 from vflsec.specs import digest
 
 __all__ = ["STORE_NAME", "SealedFile", "dumped"]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Of what the file holds; others are refused."""
 STORE_NAME = "results.sqlite"
 
@@ -49,7 +49,6 @@ class SealedFile:
 
     def __init__(self, folder: Path, *, readonly: bool = False) -> None:
         self.folder, self.path = folder, folder / STORE_NAME
-        self._sealed = True  # as far as was read
         if readonly:
             self._db = self._open_readonly()
         else:
@@ -64,16 +63,12 @@ class SealedFile:
                 db.execute("pragma journal_mode=wal")
                 db.execute("pragma synchronous=full")
                 db.executescript(_OWN + self.TABLES)
-                self._upgrade(db)
                 return db
         except sqlite3.Error as error:
             raise ConfigError(
                 f"{self.path}: cannot be used as the result store: {error}. "
                 "Name another folder with --out, or set the file aside with --fresh."
             ) from None
-
-    def _upgrade(self, db: sqlite3.Connection) -> None:
-        """Bring tables that an earlier version made to what is written now."""
 
     def _open_readonly(self) -> sqlite3.Connection:
         if not self.path.is_file():
@@ -127,12 +122,6 @@ class SealedFile:
         except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
             raise self.damaged(str(error)) from None
 
-    def _load(self, text: Any) -> Any:
-        try:
-            return json.loads(text)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise self.damaged(f"it holds no JSON where it should: {error}") from None
-
     def damaged(self, why: str) -> ConfigError:
         """The error to raise where the store does not hold what vflsec wrote."""
         return ConfigError(
@@ -140,28 +129,13 @@ class SealedFile:
             "folder with --fresh, which trains everything anew."
         )
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """While stored results are judged or shown.
-
-        Raises:
-            ConfigError: something in them breaks that, and not all of them had a seal.
-        """
-        with damage_unless(lambda: self._sealed, self.damaged):
-            yield
-
     def _seal(self, what: str, value: Any) -> None:
         """Keep a hash of what is written; each is a row or rows as the file gives them back."""
         self._db.execute("insert or replace into seals values (?, ?)", (what, _hash(value)))
 
     def _check_seal(self, what: str, value: Any) -> None:
-        if not self._rows("select 1 from sqlite_master where name = 'seals'"):
-            self._sealed = False
-            return
-        found = self._rows("select digest from seals where what = ?", (what,))
-        if not found:
-            self._sealed = False
-        elif found[0][0] != _hash(value):
+        """Refuse what vflsec did not write so: what breaks later is a defect of its own."""
+        if self._rows("select digest from seals where what = ?", (what,)) != [(_hash(value),)]:
             raise self.damaged(EDITED)
 
     def close(self) -> None:
@@ -201,7 +175,7 @@ class SealedFile:
         if not rows:
             return None
         self._check_seal(f"meta {key}", rows)
-        return self._load(rows[0][0])
+        return json.loads(rows[0][0])
 
     def set_meta(self, key: str, value: Any) -> None:
         """Keep a plain value under a name."""

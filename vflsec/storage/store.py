@@ -6,10 +6,11 @@ and never overwritten; an attack that ended in an error is not finished and may 
 
 from __future__ import annotations
 
+import json
 import math
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ from vflsec.specs import (
     DefenseSpec,
     LedgerRow,
     Measure,
-    victims,
 )
 from vflsec.storage.sqlite_file import STORE_NAME, SealedFile, dumped
 
@@ -41,7 +41,7 @@ create table if not exists done (
 create table if not exists measures (
     cell text not null, attack_key text not null, phase text not null, split text not null,
     metric text not null, target text not null, adversary text not null, attack text not null,
-    victim text not null default '',
+    victim text not null,
     value real, low real, high real, n integer not null, chance real, controls text not null,
     status text not null, reason text not null, notes text not null,
     primary key (cell, attack_key, phase, split, metric, target, adversary));
@@ -49,8 +49,6 @@ create table if not exists measures (
 _MEASURE = [f.name for f in fields(Measure)]
 _CELL = "select * from cells where key = ?"
 _JSON = ("controls", "notes")
-_Columns = dict[str, Any]
-"""A row of the table of measures by its columns."""
 _FLOATS = ("value", "low", "high", "chance")
 
 
@@ -62,11 +60,6 @@ class Store(SealedFile):
     """
 
     TABLES = _TABLES
-
-    def _upgrade(self, db: sqlite3.Connection) -> None:
-        there = {str(row[1]) for row in db.execute("pragma table_info(measures)")}
-        if "victim" not in there:
-            db.execute("alter table measures add column victim text not null default ''")
 
     def record(self) -> AuditRecord:
         """What :meth:`keep` kept about the audit.
@@ -80,23 +73,16 @@ class Store(SealedFile):
                 f"{self.folder}: no audit was started here, or one that has to find its settings "
                 "first (--attacker strong) has not found them. Run the same `vflsec audit` again."
             )
-        try:
-            return read_record(found)
-        except ValueError as error:
-            raise self.damaged(f"the record of the audit has no {error}") from None
+        return read_record(found)
 
     def keep(self, record: AuditRecord) -> None:
         """Keep what judging the results later needs."""
         self.set_meta("audit", write_record(record))
 
     def missing(
-        self,
-        cells: Sequence[CellSpec],
-        attacks: Sequence[AttackSpec],
-        *,
-        main: bool = True,
+        self, cells: Sequence[CellSpec], attacks: Sequence[AttackSpec], *, main: bool = True,
         retry: bool = True,
-    ) -> list[tuple[CellSpec, tuple[AttackSpec, ...]]]:
+    ) -> list[tuple[CellSpec, tuple[AttackSpec, ...]]]:  # fmt: skip
         """Cells that must be trained, each with the attacks that are not finished on it.
 
         Args:
@@ -195,18 +181,17 @@ class Store(SealedFile):
         self._db.execute(
             "delete from measures where cell = ? and attack_key = ?", (cell, attack_key)
         )
-        columns = ["cell", *_MEASURE]
+        columns, rows = ["cell", *_MEASURE], [_row(m) for m in measures]
         marks = ", ".join("?" * len(columns))
         query = f"insert into measures ({', '.join(columns)}) values ({marks})"
         try:
-            self._db.executemany(query, [[cell, *_row(m)] for m in measures])
+            self._db.executemany(query, [[cell, *row] for row in rows])
         except sqlite3.IntegrityError:
             labels = sorted({m.attack or "main task" for m in measures})
             raise ValueError(f"{', '.join(labels)}: two measures have one identity") from None
         worst = "error" if any(m.status == "error" for m in measures) else "done"
         self._db.execute("insert or replace into done values (?, ?, ?)", (cell, attack_key, worst))
-        rows = [dict(zip(_MEASURE, _row(m), strict=True)) for m in measures]
-        self._seal(f"done {cell} {attack_key}", _lasting(rows))
+        self._seal(f"done {cell} {attack_key}", rows)
 
     def results(self, wanted: Mapping[str, Iterable[str]]) -> list[CellResult]:
         """Finished cells with the measures of the wanted attacks and the main task.
@@ -222,48 +207,32 @@ class Store(SealedFile):
             self._check_seal(f"cell {key}", rows)
             row = rows[0]
             measures = self._measures(key, (MAIN, *attacks))
-            spec, ledger, guarantees, facts = (self._load(row[i]) for i in (1, 5, 6, 7))
-            try:
-                lines = [LedgerRow(**r) for r in ledger]
-                measures = [_with_victim(m, facts.get("parties", ())) for m in measures]
-                found = CellResult(
-                    key, _spec(spec), measures, lines, [dict(g) for g in guarantees], dict(facts),
-                    float(row[3]), row[4],
-                )  # fmt: skip
-            except (TypeError, ValueError, KeyError, AttributeError) as error:
-                raise self.damaged(f"cell {key} is not what was written: {error}") from None
-            out.append(found)
+            spec, ledger, guarantees, facts = (json.loads(row[i]) for i in (1, 5, 6, 7))
+            out.append(
+                CellResult(
+                    key, _spec(spec), measures, [LedgerRow(**r) for r in ledger], guarantees, facts,
+                    row[3], row[4],
+                )
+            )  # fmt: skip
         return out
 
     def _measures(self, cell: str, wanted: Iterable[str] | None = None) -> list[Measure]:
-        # a store of an earlier version that may not be written lacks a column
-        there = {str(row[1]) for row in self._rows("pragma table_info(measures)")}
-        names = [n for n in _MEASURE if n in there]
-        query = f"select {', '.join(names)} from measures where cell = ? order by rowid"
-        rows = [dict(zip(names, row, strict=True)) for row in self._rows(query, (cell,))]
-        keys = [values["attack_key"] for values in rows] if wanted is None else wanted
-        of: dict[str, list[_Columns]] = {key: [] for key in keys}
-        for values in rows:
-            if values["attack_key"] in of:
-                of[values["attack_key"]].append(values)
-        for key in of.keys() & self._done(cell, errors=True):
-            self._check_seal(f"done {cell} {key}", _lasting(of[key]))
-        return [self._measure(cell, values) for found in of.values() for values in found]
-
-    def _measure(self, cell: str, values: _Columns) -> Measure:
-        tables = {name: self._load(values[name]) for name in _JSON}
-        for name, table in tables.items():
-            if not isinstance(table, dict):
-                raise self.damaged(f"cell {cell} has {name} that are no table")
-        numbers = [values[k] for k in _FLOATS if values[k] is not None]
-        if not all(isinstance(x, float) for x in numbers) or not isinstance(values["n"], int):
-            raise self.damaged(f"cell {cell} has a figure that is no number")
-        return Measure(**values | tables)
+        query = f"select {', '.join(_MEASURE)} from measures where cell = ? order by rowid"
+        of: dict[str, list[tuple[Any, ...]]] = {key: [] for key in wanted or ()}
+        for row in self._rows(query, (cell,)):
+            key = row[_MEASURE.index("attack_key")]
+            if wanted is None or key in of:
+                of.setdefault(key, []).append(row)
+        done = self._done(cell, errors=True)
+        for key, found in of.items():
+            if found or key in done:
+                self._check_seal(f"done {cell} {key}", found)
+        return [_measure(row) for found in of.values() for row in found]
 
     def made_with(self, cells: Iterable[str]) -> list[dict[str, str]]:
         """The versions that these cells were trained with, of those that are finished."""
-        facts = [self._load(row[7]) for key in cells for row in self._rows(_CELL, (key,))]
-        return [dict(f["versions"]) for f in facts if isinstance(f, dict) and "versions" in f]
+        facts = [json.loads(row[7]) for key in cells for row in self._rows(_CELL, (key,))]
+        return [f["versions"] for f in facts if "versions" in f]
 
     def unfinished(self, wanted: Mapping[str, Iterable[str]]) -> int:
         """How many wanted (cell, attack) pairs, the main task counted as one, are missing."""
@@ -303,15 +272,6 @@ def _differ(
     )
 
 
-def _with_victim(measure: Measure, parties: Sequence[str]) -> Measure:
-    """The measure with whose secret was attacked, which earlier versions did not write."""
-    if measure.victim or not measure.attack or not parties:
-        return measure
-    named = str(measure.notes.get("victim", ""))
-    whose = named or "+".join(victims(measure.target, measure.adversary.split("+"), parties))
-    return replace(measure, victim=whose)
-
-
 def _absent(attack: AttackSpec) -> Measure:
     return Measure(
         phase="", split="", metric="", value=None, adversary="+".join(attack.adversary),
@@ -332,11 +292,11 @@ def _row(measure: Measure) -> list[Any]:
     return [v if k in plain else str(v) for k, v in values.items()]
 
 
-def _lasting(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows without what is empty, so that a column which a later version adds changes no seal."""
-    return [{k: v for k, v in row.items() if v not in (None, "")} for row in rows]
+def _measure(row: tuple[Any, ...]) -> Measure:
+    values = dict(zip(_MEASURE, row, strict=True))
+    return Measure(**values | {name: json.loads(values[name]) for name in _JSON})
 
 
-def _spec(values: dict[str, Any]) -> CellSpec:
+def _spec(values: Any) -> CellSpec:
     defenses = tuple(DefenseSpec(**d) for d in values.pop("defenses"))
     return CellSpec(**values, defenses=defenses)

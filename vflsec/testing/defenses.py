@@ -146,7 +146,9 @@ def defense_promises_carefully(name: str) -> None:
 def defense_trains(name: str) -> None:
     """In training, strength 0 equals the undefended run bit for bit, and the largest tried not."""
     policy: Policy = registry.defenses.create(name)
-    algorithm = registry.algorithms.create("splitnn", {"epochs": 3, "batch_size": 32})
+    world = dict(policy.world)
+    quick = {} if "algorithm" in world else {"epochs": 3, "batch_size": 32}
+    algorithm = registry.algorithms.create(world.pop("algorithm", "splitnn"), {**quick, **world})
     parties: tuple[str, ...] = ("active",) if policy.owner == "active" else ("passive1",)
     if policy.owner == "all":
         parties = ("active", "passive1")
@@ -171,7 +173,7 @@ def defense_file_rules(name: str) -> None:
     policy: Policy = registry.defenses.create(name)
     hooks = (
         "columns", "labels", "model", "loss", "penalty", "gradients", "optimizer", "outgoing",
-        "incoming", "link",
+        "incoming", "link", "shows",
     )  # fmt: skip
     assert_filled(entry.path)
     assert entry.source, f"{entry.path}: the docstring needs a 'Source:' paragraph"

@@ -223,10 +223,11 @@ class Training:
     @property
     def facts(self) -> RunFacts:
         """Public facts for policies and accountants."""
-        task, first = self.stack.first, self.cells[0]
+        task, first, of = self.stack.first, self.cells[0], self.algorithm
         return RunFacts(
-            task.classes, len(task.sets["labelled"]), getattr(self.algorithm, "epochs", 0),
-            getattr(self.algorithm, "batch_size", 0), first.dtype, tuple(files_of(first.params)),
+            task.classes, len(task.sets["labelled"]), getattr(of, "epochs", 0),
+            getattr(of, "batch_size", 0), first.dtype, tuple(files_of(first.params)),
+            getattr(of, "profile", ""),
         )  # fmt: skip
 
     def ledger(self, r: int) -> list[LedgerRow]:

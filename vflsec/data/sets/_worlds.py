@@ -14,16 +14,9 @@ __all__ = ["half_space"]
 
 
 def half_space(
-    name: str,
-    recipe: object,
-    seed: int,
-    *,
-    sizes: Mapping[str, int],
-    widths: Mapping[str, int],
-    weights: Mapping[str, float],
-    positive_rate: float,
-    flips: float,
-) -> Source:
+    name: str, recipe: object, seed: int, *, sizes: Mapping[str, int], widths: Mapping[str, int],
+    weights: Mapping[str, float], positive_rate: float, flips: float,
+) -> Source:  # fmt: skip
     """Draw a fresh world from the stream ``(seed, "world", name)``.
 
     Party p has columns x_p ~ N(0, I); its score is weights[p] * w_p . x_p with a unit vector w_p
@@ -59,14 +52,9 @@ def half_space(
     if "" not in sizes:
         split = np.repeat(list(sizes), list(sizes.values()))
     return Source(
-        name=name,
-        parties=parties,
-        active=next(iter(widths)),
-        y=positive.astype(np.int64),
-        class_names=("negative", "positive"),
-        split=split,
-        digest=world_digest(name, recipe),
-    )
+        name=name, parties=parties, active=next(iter(widths)), y=positive.astype(np.int64),
+        class_names=("negative", "positive"), split=split, digest=world_digest(name, recipe),
+    )  # fmt: skip
 
 
 def _normal_quantile(share: float) -> float:

@@ -88,15 +88,10 @@ class Alike:
             parties[party] = self._party(party, z, np.flatnonzero(there), rng)
         sides = np.array([r[2] for r in self.rows])
         return Source(
-            name="alike",
-            parties=parties,
-            active=next(iter(self.columns)),
-            y=y,
-            class_names=tuple(f"class{c}" for c in range(len(self.classes))),
-            values=values,
-            split=sides[standing] if all(sides) else None,
-            digest=world_digest("alike", self),
-        )
+            name="alike", parties=parties, active=next(iter(self.columns)), y=y,
+            class_names=tuple(f"class{c}" for c in range(len(self.classes))), values=values,
+            split=sides[standing] if all(sides) else None, digest=world_digest("alike", self),
+        )  # fmt: skip
 
     def _party(
         self, party: str, z: Floats, rows: NDArray[np.int64], rng: np.random.Generator

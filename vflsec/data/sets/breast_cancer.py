@@ -64,13 +64,9 @@ class BreastCancer:
         }
         y = (1 - benign).astype(np.int64)
         return Source(
-            name="breast_cancer",
-            parties=tables,
-            active="active",
-            y=y,
-            class_names=("benign", "malignant"),
-            digest=digest(tables, y),
-        )
+            name="breast_cancer", parties=tables, active="active", y=y,
+            class_names=("benign", "malignant"), digest=digest(tables, y),
+        )  # fmt: skip
 
 
 def _bundled() -> tuple[np.ndarray, np.ndarray]:

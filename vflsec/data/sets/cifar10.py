@@ -106,14 +106,9 @@ def _source(
     content = hashlib.sha256(y.tobytes() + test.tobytes())
     content.update(np.ascontiguousarray(images).data)
     return Source(
-        name="cifar10",
-        parties=tables,
-        active="active",
-        y=y,
-        class_names=CLASSES,
-        split=np.where(test, "test", "train"),
-        digest=content.hexdigest(),
-    )
+        name="cifar10", parties=tables, active="active", y=y, class_names=CLASSES,
+        split=np.where(test, "test", "train"), digest=content.hexdigest(),
+    )  # fmt: skip
 
 
 def _chosen(test: NDArray[np.bool_], counts: tuple[int, int], where: Path) -> NDArray[np.int64]:

@@ -65,10 +65,6 @@ class Digits:
                 tables[party] = numeric_table(strip.reshape(len(strip), -1), names)
         y = bunch.target.astype(np.int64)
         return Source(
-            name="digits",
-            parties=tables,
-            active="active",
-            y=y,
-            class_names=tuple(str(c) for c in range(10)),
-            digest=digest(tables, y),
-        )
+            name="digits", parties=tables, active="active", y=y,
+            class_names=tuple(str(c) for c in range(10)), digest=digest(tables, y),
+        )  # fmt: skip

@@ -49,12 +49,7 @@ class Leaky:
     def load(self, seed: int) -> Source:
         """Draw the world of `seed`."""
         return half_space(
-            "leaky",
-            self,
-            seed,
-            sizes={"": self.rows},
+            "leaky", self, seed, sizes={"": self.rows},
             widths={"active": self.d_active, "passive": self.d_passive},
-            weights={"active": 0.3, "passive": 1.0},
-            positive_rate=self.positive_rate,
-            flips=0.0,
-        )
+            weights={"active": 0.3, "passive": 1.0}, positive_rate=self.positive_rate, flips=0.0,
+        )  # fmt: skip

@@ -125,15 +125,10 @@ def _source(made: ModelNet, names: tuple[str, ...], state: tuple[int, int, int])
         content.update(images.data)
         tables[party] = party_of(images)
     return Source(
-        name="modelnet",
-        parties=tables,
-        active="active",
-        y=np.asarray(y, dtype=np.int64),
-        class_names=names,
-        split=np.asarray(sides),
-        digest=content.hexdigest(),
+        name="modelnet", parties=tables, active="active", y=np.asarray(y, dtype=np.int64),
+        class_names=names, split=np.asarray(sides), digest=content.hexdigest(),
         group=np.asarray(whose, dtype=np.int64),
-    )
+    )  # fmt: skip
 
 
 def _objects(made: ModelNet, name: str, side: str) -> list[list[Path]]:

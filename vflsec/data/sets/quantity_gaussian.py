@@ -67,12 +67,8 @@ class QuantityGaussian:
             value += _WEIGHTS[party] * (x @ (w / np.linalg.norm(w)))
             tables[party] = numeric_table(x, [f"{party}_{i}" for i in range(width)])
         return Source(
-            name="quantity_gaussian",
-            parties=tables,
-            active="active",
-            y=np.zeros(n, dtype=np.int64),
-            class_names=("value",),
-            values=value,
+            name="quantity_gaussian", parties=tables, active="active",
+            y=np.zeros(n, dtype=np.int64), class_names=("value",), values=value,
             split=np.repeat(list(sizes), list(sizes.values())),
             digest=world_digest("quantity_gaussian", self),
-        )
+        )  # fmt: skip

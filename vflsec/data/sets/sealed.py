@@ -45,12 +45,7 @@ class Sealed:
     def load(self, seed: int) -> Source:
         """Draw the world of `seed`."""
         return half_space(
-            "sealed",
-            self,
-            seed,
-            sizes={"": self.rows},
+            "sealed", self, seed, sizes={"": self.rows},
             widths={"active": self.d_active, "passive": self.d_passive},
-            weights={"active": 0.0, "passive": 0.0},
-            positive_rate=self.positive_rate,
-            flips=0.0,
-        )
+            weights={"active": 0.0, "passive": 0.0}, positive_rate=self.positive_rate, flips=0.0,
+        )  # fmt: skip

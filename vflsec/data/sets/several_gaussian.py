@@ -79,13 +79,8 @@ class SeveralGaussian:
         ones = score > spread * NormalDist().inv_cdf(1 - self.positive_rate)
         ones ^= rng.random((n, many)) < self.flips
         return Source(
-            name="several_gaussian",
-            parties=tables,
-            active="active",
-            y=np.zeros(n, dtype=np.int64),
-            class_names=(" and ".join(self.labels),),
-            values=ones.astype(np.float64),
-            labels=tuple(self.labels),
-            split=np.repeat(list(sizes), list(sizes.values())),
+            name="several_gaussian", parties=tables, active="active", y=np.zeros(n, dtype=np.int64),
+            class_names=(" and ".join(self.labels),), values=ones.astype(np.float64),
+            labels=tuple(self.labels), split=np.repeat(list(sizes), list(sizes.values())),
             digest=world_digest("several_gaussian", self),
-        )
+        )  # fmt: skip

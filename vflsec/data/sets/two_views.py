@@ -78,11 +78,8 @@ class TwoViews:
             x += 0.2 * rng.standard_normal(x.shape)
             tables[party] = numeric_table(x, [f"{party}_{i}" for i in range(self.columns)])
         return Source(
-            name="two_views",
-            parties=tables,
-            active="active",
-            y=y.astype(np.int64),
+            name="two_views", parties=tables, active="active", y=y.astype(np.int64),
             class_names=tuple(str(c) for c in range(self.classes)),
             split=np.repeat(list(sizes), list(sizes.values())),
             digest=world_digest("two_views", self),
-        )
+        )  # fmt: skip

@@ -1,0 +1,76 @@
+"""ID-LMID: passive parties learn only row sets whose class shares are close to those of all rows.
+
+A row set, of class shares p_in inside and p_out outside, may be shown if
+
+    max( KL(p_in || prior), KL(p_out || prior) ) <= xi,    xi = 1 / strength
+
+in natural logarithms. It is asked of every node before the passive parties may help to split it,
+and of both sides of every split that one of them would own, so that in a system where they learn no
+other row sets (SecureBoost's paper, SecretFlow) all that they learn obeys the limit. What may not
+be shown is split by the active party's columns alone.
+
+Hook: shows. Owner: the active party.
+Guarantee: none; a limit on each row set is none on many of them together. Holds in the profiles
+``paper`` and ``secretflow``. Does not stop: anything in ``fate-2`` and ``xgboost-open``, which show
+every party the node of every row whoever split it; attacks that add up many weakly informative row
+sets.
+
+Source: Takahashi, Liu, Liu, "Eliminating label leakage in tree-based vertical federated learning",
+arXiv:2307.10318 (2023); both sides of splits: this package's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vflsec.plugin import Guarantee, Own, Policy, RowSets, RunFacts, registry
+
+ALIASES = ("lmid", "mutual_information_limit")
+
+
+@registry.defense
+@dataclass(frozen=True)
+class IdLmid(Policy):
+    """No hyper-parameters."""
+
+    strengths: ClassVar[str] = "1 / xi, xi the largest divergence of a row set (0 = off)"
+    natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"xi": lambda xi: 1.0 / xi}
+    trial: ClassVar[tuple[float, float, float]] = (0.0, 10.0, 200.0)
+    world: ClassVar[dict[str, Any]] = {"algorithm": "secureboost", "profile": "paper"}
+
+    def shows(self, sets: RowSets, own: Own) -> NDArray[np.bool_]:
+        xi = 1.0 / float(own.strength[own.context["replica"]])
+        prior = sets.total / sets.total.sum()
+        inside = measure_divergence(sets.counts, prior)
+        outside = measure_divergence(sets.total - sets.counts, prior)
+        found: NDArray[np.bool_] = np.maximum(inside, outside) <= xi + 1e-12
+        return found
+
+    def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
+        return Guarantee(reason=describe_view(facts, "a limit on each row set is none on many"))
+
+
+def measure_divergence(counts: NDArray[np.float64], prior: NDArray[np.float64]) -> NDArray[Any]:
+    """KL divergence of class shares (..., C) from the prior (C,), (...); 0 of no rows."""
+    size = counts.sum(axis=-1, keepdims=True)
+    share = counts.clip(0) / np.maximum(size, 1e-300)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        terms = np.where(share > 0, share * np.log(share / prior), 0.0)
+    found: NDArray[Any] = np.where(size[..., 0] > 0, terms.sum(axis=-1), 0.0)
+    return found
+
+
+def describe_view(facts: RunFacts, why: str) -> str:
+    """Why nothing is claimed of a policy of row sets, with the view in which it holds, in words."""
+    profile = facts.profile
+    if profile in ("fate-2", "xgboost-open"):
+        return (
+            f"the profile {profile} shows every party the node of every row whoever split it, so "
+            "that it hides nothing there"
+        )
+    return f"it holds for the row sets that passive parties help to split, and {why}"

@@ -1,0 +1,61 @@
+"""Purity limit: passive parties learn only row sets in which no class is too frequent.
+
+A row set may be shown if its largest class share is at most the limit
+
+    max_c p_c <= 1 - strength * (1 - max_c prior_c)
+
+so that strength 1 shows sets no purer than all rows are, and strength 0 any. It is asked of every
+node before passive parties may help to split it, and of both sides of every split that one of them
+would own. With ``rows`` a set must have so many rows, too.
+
+Hook: shows. Owner: the active party.
+Guarantee: none. Holds in the profiles ``paper`` and ``secretflow``. Does not stop: graded row sets,
+none of which is pure, that are added up over trees; anything in ``fate-2`` and ``xgboost-open``,
+which show every party the node of every row whoever split it.
+
+Source: Ren, Kang, Fan, Yang, Tong, Yang, "Hyperparameter optimization for SecureBoost via
+constrained multi-objective federated learning", arXiv:2404.04490 (2024), whose purity threshold it
+follows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vflsec.defenses.id_lmid import describe_view
+from vflsec.plugin import Guarantee, Own, Policy, RowSets, RunFacts, check, registry
+
+ALIASES = ("purity_threshold",)
+
+
+@registry.defense
+@dataclass(frozen=True)
+class PurityLimit(Policy):
+    """Hyper-parameters.
+
+    Attributes:
+        rows: how many rows a set must have at least.
+    """
+
+    rows: int = 1
+    strengths: ClassVar[str] = "share of the prior's own impurity that row sets keep (0 = off)"
+    largest: ClassVar[float] = 1.0
+    trial: ClassVar[tuple[float, float, float]] = (0.0, 0.5, 1.0)
+    world: ClassVar[dict[str, Any]] = {"algorithm": "secureboost", "profile": "paper"}
+
+    def __post_init__(self) -> None:
+        check.integer("purity_limit.rows", self.rows)
+
+    def shows(self, sets: RowSets, own: Own) -> NDArray[np.bool_]:
+        strength = float(own.strength[own.context["replica"]])
+        most = 1 - strength * (1 - (sets.total / sets.total.sum()).max())
+        purity = sets.counts.max(axis=-1) / np.maximum(sets.sizes, 1e-300)
+        found: NDArray[np.bool_] = (purity <= most + 1e-12) & (sets.sizes >= self.rows)
+        return found
+
+    def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
+        return Guarantee(reason=describe_view(facts, "sets that are not pure add up over trees"))

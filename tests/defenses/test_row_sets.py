@@ -1,0 +1,158 @@
+"""Defenses of trees hold in the view that they name, and fail in the one where they do not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+
+from vflsec.core.task import Stack, Task
+from vflsec.core.view import View
+from vflsec.defenses.id_lmid import measure_divergence
+from vflsec.errors import ConfigError
+from vflsec.inference.leaf_groups import find_leaves
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec
+from vflsec.testing import small_task, train
+from vflsec.testing.worlds import Trained
+from vflsec.train.views import make_view
+
+FORMS = [
+    ("passive1", "received", "partition", "all"), ("passive1", "sent", "partition", "all"),
+    ("passive1", "received", "gradient_pair", "all"),
+]  # fmt: skip
+
+
+def with_copy(noise: float = 0.0) -> Task:
+    """The active party holds a copy of the label, a share of it replaced by coins."""
+    task = small_task(0, n=800)
+    coin = torch.rand(len(task.y), generator=torch.Generator().manual_seed(0)) < noise
+    other = torch.randint(2, (len(task.y),), generator=torch.Generator().manual_seed(1))
+    x = {**task.x, "active": task.x["active"].clone()}
+    x["active"][:, 0] = torch.where(coin, other, task.y).float()
+    return replace(task, x=x)
+
+
+def defended(task: Task, defense: str, strength: float, **params: Any) -> Trained:
+    """Trained with the defense off in replica 0, and on in replica 1."""
+    policy = registry.defenses.create(defense)
+    on = {"active": [(policy, torch.tensor([0.0, strength], dtype=torch.float64))]}
+    algorithm = registry.algorithms.create("secureboost", params)
+    return train(algorithm, Stack.build({0: task}, [0, 0]), [0, 0], on, wanted=FORMS)
+
+
+def look(trained: Trained, r: int = 1, known: int = 20) -> View:
+    spec = AttackSpec("", adversary=("passive1",), known_rows=known)
+    return make_view(trained.algorithm, trained.fed, {}, spec, r)
+
+
+def vote(trained: Trained, r: int = 1) -> float:
+    """AUC of leaf_vote; 0.5 where the view tells nothing of any leaf."""
+    view = look(trained, r)
+    if not any(k[1] == "partition" and len(t) for k, t in view.tables.items()):
+        return 0.5
+    guess = registry.attacks.create("leaf_vote").infer(view, torch.Generator())
+    y = trained.fed.stack.tasks[0].y[torch.from_numpy(guess.rows)]
+    return float(roc_auc_score(y, guess.scores))
+
+
+def list_row_sets(view: View, task: Task) -> tuple[np.ndarray, np.ndarray]:
+    """Class counts (m, 2) of all row sets that a view tells, and of all rows (2,)."""
+    leaves = find_leaves(view)
+    y = task.y[leaves.rows].numpy()
+    out = []
+    for column in leaves.nodes.T.numpy():
+        sets: dict[int, list[int]] = {}
+        for node, label in zip(column, y, strict=True):
+            while True:  # a row of a node is one of all nodes above it
+                sets.setdefault(int(node), []).append(int(label))
+                if node == 0:
+                    break
+                node = (node - 1) // 2
+        out += [np.bincount(s, minlength=2) for s in sets.values()]
+    total = np.bincount(task.y[task.sets["labelled"]].numpy(), minlength=2)
+    return np.array(out, dtype=float), total.astype(float)
+
+
+@pytest.mark.parametrize(("defense", "strength"), [("id_lmid", 10.0), ("purity_limit", 0.6)])
+def test_row_sets_that_are_shown_obey_the_limit(defense: str, strength: float) -> None:
+    """All of them in the paper's view; under FATE some do not, and the label is as open as ever."""
+    task = with_copy(0.7)
+    held = {}
+    for profile in ("paper", "secretflow", "fate-2"):
+        trained = defended(task, defense, strength, profile=profile, trees=4)
+        counts, total = list_row_sets(look(trained), task)
+        prior = total / total.sum()
+        inside = measure_divergence(counts, prior)
+        outside = measure_divergence(total - counts, prior)
+        if defense == "id_lmid":
+            kept = np.maximum(inside, outside) <= 1 / strength + 1e-9
+        else:
+            kept = counts.max(1) / counts.sum(1) <= 1 - strength * (1 - prior.max()) + 1e-9
+        held[profile] = kept.all(), vote(trained), vote(trained, 0)
+        assert len(counts) > 4, "nothing was shown, so that nothing was tested"
+    assert held["paper"][0]
+    assert held["secretflow"][0]
+    assert not held["fate-2"][0]
+    assert held["fate-2"][1] > 0.75
+    assert held["paper"][1] < held["paper"][2] - 0.05
+
+
+@pytest.mark.parametrize(("defense", "strength"), [("id_lmid", 200.0), ("purity_limit", 1.0)])
+def test_a_copy_of_the_label_is_hidden_from_the_view_it_names_alone(
+    defense: str, strength: float
+) -> None:
+    task = with_copy()
+    assert vote(defended(task, defense, strength, profile="paper")) < 0.65
+    assert vote(defended(task, defense, strength, profile="fate-2")) == 1.0
+
+
+def test_local_trees_are_not_shown_and_the_others_tell_as_much() -> None:
+    task = with_copy(0.4)
+    trained = defended(task, "local_trees", 2.0)
+    assert find_leaves(look(trained)).trees.tolist() == list(range(2, 10))
+    assert find_leaves(look(trained, 0)).trees.tolist() == list(range(10))
+    assert vote(trained) > vote(trained, 0) - 0.05
+    rows = trained.fed.channel.ledger.of(1)
+    pairs = next(r for r in rows if r["name"] == "gradient_pair")
+    assert pairs["messages"] == 8
+
+
+@pytest.mark.parametrize("profile", ["paper", "fate-2", "secretflow", "xgboost-open"])
+def test_all_trees_local_sends_nothing(profile: str) -> None:
+    trained = defended(small_task(0), "local_trees", 10.0, profile=profile)
+    sent = [r for r in trained.fed.channel.ledger.of(1) if r["messages"]]
+    assert sent == []
+    assert [r for r in trained.fed.channel.ledger.of(0) if r["messages"]]
+    with pytest.raises(ConfigError, match="a whole number of trees"):
+        registry.defenses.create("local_trees").check_strength(1.5)
+
+
+def test_randomised_labels_hide_the_label_and_not_the_partition() -> None:
+    """Plain gradients tell the randomised label, not the true one; leaves tell the true one."""
+    task = with_copy()
+    trained = defended(task, "label_dp", 1.0, profile="xgboost-open")
+    labels = trained.fed.labels[1]
+    guess = registry.attacks.create("gradient_pair").infer(look(trained), torch.Generator())
+    rows = torch.from_numpy(guess.rows)
+    told = torch.from_numpy(guess.scores > 0).long()
+    assert torch.equal(told, labels[rows])
+    right = float((told == task.y[rows]).double().mean())
+    keep = np.e / (np.e + 1)
+    assert abs(right - keep) < 4 * np.sqrt(keep * (1 - keep) / len(rows))
+    assert vote(trained) > 0.95
+
+
+@pytest.mark.parametrize(("profile", "words"), [
+    ("fate-2", "the profile fate-2 shows every party the node of every row"),
+    ("paper", "it holds for the row sets that passive parties help to split"),
+])  # fmt: skip
+def test_claims_name_the_profile(profile: str, words: str) -> None:
+    for name in ("id_lmid", "purity_limit"):
+        found = registry.defenses.create(name).guarantee(1.0, {"profile": profile})
+        assert found.epsilon is None
+        assert words in found.sentence()

@@ -1,0 +1,95 @@
+"""Whether a limit can be exceeded beside a control, and by which figure it is judged if not.
+
+A control that ranks the labels with an AUC of 0.97 leaves 0.03 to gain: a maximum of 0.1 decides
+nothing there, whatever leaks. Such an attack is judged by the people that it exposes
+(:mod:`vflsec.audit.exposed`), under the same limit, if that figure has room. If none has, the gate
+stays open and names what would decide it. A control that knows all there is leaves nothing to leak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from vflsec.audit.controls import Leakage
+from vflsec.audit.gate import Gate
+from vflsec.audit.gate_candidate import Candidate, NoRoom
+from vflsec.audit.metrics import METRICS, reach
+
+__all__ = ["DECIDES", "Figures", "choose_figure", "find_room", "is_full"]
+
+DECIDES = "exposed"
+"""The metric by which an attack is judged where its own has no room."""
+
+_ROUNDING = 1e-9
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Points of one answer in other metrics.
+
+    Attributes:
+        primary: in the primary one; None where there is none.
+        exposed: in exposed people; None where they were not counted.
+    """
+
+    primary: Row | None = None
+    exposed: Row | None = None
+
+
+def find_room(row: Row, leak: Leakage) -> float:
+    """What is left to gain over the control that leaves the least."""
+    return reach(row["metric"])[1] - (float(row["value"]) - leak.least.mean)
+
+
+def is_full(row: Row, leak: Leakage) -> bool:
+    """Whether the control that was named beforehand has all that the figure can have, on every
+    seed: then nothing can be gained, and no spread is needed to know it.
+    """
+    own, metric = leak.ahead.control, str(row["metric"])
+    if own is None or metric not in METRICS:
+        return False
+    return own == reach(metric)[METRICS[metric].larger_is_better]
+
+
+def choose_figure(
+    c: Candidate, gate: Gate, figures: Figures, weigh: Callable[[Row], Candidate | None]
+) -> Candidate:
+    """The candidate itself where its limit can be exceeded; else the one to judge it by.
+
+    Args:
+        c: an attack's figure.
+        gate: what was asked.
+        figures: of the same answer.
+        weigh: makes a candidate of a point.
+    """
+    if not gate.limits_leaks or not METRICS[c.row["metric"]].larger_is_better:
+        return c
+    room = find_room(c.row, c.leak)
+    if _is_enough(room, gate) or is_full(c.row, c.leak):
+        return c
+    why = NoRoom(
+        str(c.row["metric"]), c.leak.least.name, max(room, 0.0), _name_decider(c, gate, figures)
+    )
+    other = None if figures.exposed is None else weigh(figures.exposed)
+    if other is None or not _is_enough(find_room(other.row, other.leak), gate):
+        return replace(c, no_room=why)
+    return replace(other, instead_of=why)
+
+
+def _is_enough(room: float, gate: Gate) -> bool:
+    return room >= gate.threshold - _ROUNDING
+
+
+def _name_decider(c: Candidate, gate: Gate, figures: Figures) -> str:
+    """The metric that would decide at this limit; '' where only a lower limit would."""
+    main, metric = figures.primary, c.row["metric"]
+    if main is not None and main["metric"] != metric:
+        leak = Leakage.of(main)
+        if leak is not None and _is_enough(find_room(main, leak), gate):
+            return str(main["metric"])
+    counted = figures.exposed is None and "label" in METRICS[metric].targets
+    return DECIDES if counted and metric != DECIDES else ""

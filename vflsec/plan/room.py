@@ -1,0 +1,104 @@
+"""Limits that own columns or luck leave little room for, foretold before anything is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vflsec.audit.exposed import EXPOSED, LUCKY, count_nameable
+from vflsec.audit.gate import MIN_ROWS, Gate
+from vflsec.audit.metrics import reach
+from vflsec.audit.rounding import exact
+from vflsec.errors import VflsecError
+
+if TYPE_CHECKING:
+    from vflsec.data.source import Source
+    from vflsec.plan.values import DataInfo
+
+__all__ = ["warn_of_room"]
+
+_MOST_ROWS, _MOST_COLUMNS, _FOLDS = 4000, 200, 5
+"""What the quick look at own columns takes at most, and how often it is cross-validated."""
+
+Floats = NDArray[np.float64]
+
+
+def warn_of_room(gates: Iterable[Gate], info: DataInfo, source: Source) -> list[str]:
+    """Which gates on labels an audit may be unable to decide, and why, a sentence each."""
+    asked = [g for g in gates if _is_asked(g, info)]
+    if not asked or info.classes < 2 or info.labels or not info.labelled:
+        return []
+    try:
+        return list(dict.fromkeys(_warn(asked, info, source)))
+    except VflsecError:
+        return []  # training says why
+
+
+def _is_asked(gate: Gate, info: DataInfo) -> bool:
+    return gate.limits_leaks and gate.target in ("*", "label") and gate.dataset in ("*", info.name)
+
+
+def _warn(asked: Iterable[Gate], info: DataInfo, source: Source) -> Iterator[str]:
+    from vflsec.data.prepare import make_task
+
+    small = info.rows <= 25 * _MOST_ROWS
+    task = make_task(source, 0, **info.split) if small else None
+    ranks: dict[str, float] = {}
+    if task is not None and info.classes == 2:
+        rows = task.sets["labelled"][:_MOST_ROWS]
+        y = task.y[rows].numpy()
+        for party in info.passive:
+            schema = task.schema[party]
+            x = schema.design(task.x[party][rows]).double().numpy() if not schema.empty else None
+            if x is not None and x.shape[1] <= _MOST_COLUMNS:
+                ranks[party] = _cross_validate(x, y)
+    for gate in asked:
+        if gate.of in EXPOSED:
+            y = source.y if task is None else task.y[task.sets["labelled"]].numpy()
+            yield from _warn_of_luck(gate, info, y)
+        elif gate.of in ("", "auc"):
+            yield from _warn_of_own_columns(gate, info, ranks)
+
+
+def _warn_of_luck(gate: Gate, info: DataInfo, y: NDArray[np.int64]) -> Iterator[str]:
+    rows, luck = count_nameable(y[y >= 0])
+    base, factor = LUCKY
+    if rows >= MIN_ROWS and gate.threshold * rows >= base + factor * luck:
+        return
+    yield (
+        f"{info.name}: the gate '{gate.label}' allows {exact(gate.threshold)} of {rows} training "
+        f"rows that can be named, of which luck alone names about {luck:.1f}: more rows or a "
+        "larger limit may be needed to pass it."
+    )
+
+
+def _warn_of_own_columns(gate: Gate, info: DataInfo, ranks: Mapping[str, float]) -> Iterator[str]:
+    for party, auc in ranks.items():
+        room = reach("auc")[1] - auc
+        if room < gate.threshold and gate.adversary in ("*", party):
+            yield (
+                f"{info.name}: own columns of {party} rank the labels with AUC {auc:.2f} (a line "
+                f"fitted to all training rows, cross-validated), so no attack may gain "
+                f"{exact(gate.threshold)}: the gate '{gate.label}' would be judged by exposed "
+                'people. A gate with of = "exposed" sets a limit for them.'
+            )
+
+
+def _cross_validate(x: Floats, y: NDArray[Any]) -> float:
+    """AUC of a ridge regression on two classes (n,), on rows that it was not fitted on."""
+    x = np.column_stack([x, np.ones(len(x))])
+    said = np.zeros(len(y))
+    fold = np.arange(len(y)) % _FOLDS
+    for k in range(_FOLDS):
+        fit = fold != k
+        gram = x[fit].T @ x[fit] + np.eye(x.shape[1])
+        said[~fit] = x[~fit] @ np.linalg.solve(gram, x[fit].T @ (2.0 * y[fit] - 1))
+    ranks = np.argsort(np.argsort(said))
+    up = y == 1
+    many = int(up.sum())
+    if not 0 < many < len(y):
+        return 0.5
+    return float((ranks[up].sum() - many * (many - 1) / 2) / (many * (len(y) - many)))

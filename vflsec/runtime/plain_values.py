@@ -1,0 +1,18 @@
+"""The values that TOML and JSON know, as they are read from files and written to them."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+__all__ = ["Plain", "Table"]
+
+Scalar: TypeAlias = str | int | float | datetime.date | datetime.time | None
+"""A text, a number, a truth value, a date, or nothing."""
+
+Plain: TypeAlias = "Scalar | Sequence[Plain] | Mapping[str, Plain]"
+"""A scalar, or a list or table of such values."""
+
+Table: TypeAlias = Mapping[str, Plain]
+"""A TOML table or a JSON object."""
