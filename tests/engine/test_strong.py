@@ -331,7 +331,7 @@ def test_choosing_elsewhere_does_not_flatter_a_null() -> None:
                 )  # fmt: skip
             results.append(out)
         (row,) = choose_settings(plan.tried, results)
-        best = next(t.spec.key for t in plan.tried if t.spec.label == row["chosen"])
+        best = next(t.spec.key for t in plan.tried if t.spec.label == row.chosen)
         audited = dict(zip(keys, rng.normal(0, 0.05 / np.sqrt(5), len(keys)), strict=True))
         by_us.append(audited[best])
         by_truth.append(max(audited.values()))
