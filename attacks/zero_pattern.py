@@ -108,7 +108,8 @@ class ZeroPattern(Attack):
         if not varies:
             return (
                 "every row is dense, of one size, and comes once an epoch, its mean place as in "
-                "random order: there are no zeros, signs or visits to read."
+                f"random order{_find_alternation(self._table(view))}: there are no zeros, signs or "
+                "visits to read."
             )
         return (
             f"{' and '.join(varies)} {'varies' if len(varies) == 1 else 'vary'}, but nothing says "
@@ -124,6 +125,14 @@ class ZeroPattern(Attack):
         if view.known is not None:
             keep = ~torch.isin(rows, view.known.rows)
         return Guess(self.target, rows[keep], scores.to(rows.device)[keep], notes=notes)
+
+
+def _find_alternation(table: Table) -> str:
+    """That the order of rows is not random although mean places are, in words; or ''."""
+    rows, place = table.rows.unique(return_inverse=True)
+    if not batch_order.is_alternating(table, place, len(rows)):
+        return ""
+    return ", but not odd and even places (`dictionary` reads those)"
 
 
 def _read(view: View, table: Table) -> tuple[Tensor, Tensor, str, list[str]]:
