@@ -41,7 +41,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -49,7 +49,7 @@ from torch import Tensor
 
 from vflsec.inference import batch_order
 from vflsec.inference.completion import SHRINKAGE, logistic_cv
-from vflsec.plugin import Attack, Guess, Known, Table, View, check, registry
+from vflsec.plugin import Attack, Guess, Known, Table, View, registry
 from vflsec.specs import QUESTIONS
 
 ALIASES = ("metadata", "exact_zeros")
@@ -81,16 +81,13 @@ class ZeroPattern(Attack):
     """
 
     kind: Literal["gradient", "embedding"] = "gradient"
-    other_kinds: ClassVar[tuple[dict[str, Any], ...]] = ({"kind": "embedding"},)
+    other_kinds = ({"kind": "embedding"},)
     absent: ClassVar[bool] = True
     labelwise: ClassVar[bool] = True
     questions: ClassVar[tuple[str, ...]] = tuple(QUESTIONS)
-    world: ClassVar[dict[str, Any]] = {
+    world = {
         "top": (), "linear_top": False, "aggregation": "sum", "lr": 0.05, "patience": 0,
     }  # fmt: skip
-
-    def __post_init__(self) -> None:
-        check.one_of("zero_pattern.kind", self.kind, ("gradient", "embedding"))
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

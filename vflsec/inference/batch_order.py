@@ -20,9 +20,6 @@ from torch import Tensor
 from vflsec.core.view import Known, Table
 from vflsec.nn.group_sums import sums
 
-__all__ = ["PART", "by_epoch", "chosen", "clustered", "company", "is_alternating", "mean_of",
-           "order", "rarely", "single_epochs", "uneven", "within"]  # fmt: skip
-
 PART = 1 << 16
 """Messages that are looked at together, so that long recordings fit into memory."""
 RARE = 0.01
