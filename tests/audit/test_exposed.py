@@ -19,7 +19,7 @@ from vflsec.audit.judge import judge
 from vflsec.audit.leakage import results_frame, summarise
 from vflsec.audit.metrics import Score, score
 from vflsec.audit.point import Point, read_points, write_points
-from vflsec.audit.validated import Validation, place_of
+from vflsec.audit.validated import Validation
 from vflsec.core.guess import Guess, Truth
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -134,7 +134,7 @@ def records(draw: Draw, seeds: int, attack: str = "direction", seed: int = 0, **
 
 def judge_all(found: Sequence[dict[str, Any]], *gates: Gate) -> tuple[list[Point], list[Verdict]]:
     points = summarise(results_frame(found))
-    shown = {place_of(p): Validation(True, "shown") for p in points}
+    shown = {p.place: Validation(True, "shown") for p in points}
     return points, judge(points, gates, shown)
 
 

@@ -25,9 +25,9 @@ from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.data.source import PartyData, Source
 from vflsec.engine.dry_run import make_plan
-from vflsec.engine.executor import Backend
 from vflsec.engine.run import run_audit
 from vflsec.engine.strong_attacker import choose_settings
+from vflsec.engine.work import Backend
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.plan.strong import SEEDS, WORLDS, alternatives
 from vflsec.plugins import registry

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
@@ -185,6 +185,14 @@ class Gate:
                 )
             check.positive("gate: detect", self.detect)
 
+    @classmethod
+    def read(cls, row: Mapping[str, Any]) -> Gate:
+        """A gate of a summary, as it was checked when it was asked; its names may be anything."""
+        made = object.__new__(cls)
+        for f in fields(cls):
+            object.__setattr__(made, f.name, row.get(f.name, f.default))
+        return made
+
     @property
     def threshold(self) -> float:
         """The number given as `max` or `min`."""
@@ -259,6 +267,8 @@ class Verdict(Training):
         more_seeds: how many more seeds would decide an open verdict, or let a PASS find a leak of
             the limit and answer every question; None if seeds are not what is missing, or too many
             are.
+        attacks: labels of the attacks that were judged, those that say by equal scores that they
+            found nothing among them.
         detectable: by attack, the least leakage that would have been shown to be above 0 with a
             chance of 0.8, from the spread over seeds; empty where the gate asks about no attack.
         dosed: the same by planted leaks laid over what the attack saw; None where none was found,
@@ -289,6 +299,7 @@ class Verdict(Training):
     phase: str = ""
     split: str = ""
     more_seeds: int | None = None
+    attacks: tuple[str, ...] = ()
     detectable: Mapping[str, float] = field(default_factory=dict)
     dosed: Mapping[str, float | None] = field(default_factory=dict)
     warning: str = ""

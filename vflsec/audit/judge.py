@@ -128,6 +128,7 @@ def _judge_point(
         lead.point, gate, ruling.rule, reason, ruling.verdict, value=lead.sign * lead.value,
         low=low, high=high, n=lead.n, detail=ruling.detail, judged_by=lead.judged_by,
         more_seeds=more,
+        attacks=tuple(dict.fromkeys(c.name for c in weighed.found if c.point.attack)),
         detectable=weighed.detectable, dosed=weighed.dosed, warning=format_warnings(warnings)[0],
         warnings=tuple(w.code for w in warnings), not_validated=ruling.not_validated,
         stuck=ruling.stuck,

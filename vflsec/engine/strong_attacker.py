@@ -16,7 +16,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,14 +28,12 @@ from vflsec.engine.dry_run import make_plan
 from vflsec.plan.strong import SEEDS, STRONG, Chosen
 from vflsec.plan.values import TUNING, Plan, Setting
 from vflsec.runtime.typed_values import read_as
-from vflsec.specs import CellResult, digest
+from vflsec.specs import CellResult, Params, digest
 from vflsec.storage.store import Store
 
 if TYPE_CHECKING:
     from vflsec.config.scenario import Scenario
     from vflsec.data.source import Source
-
-__all__ = ["choose_attacker", "choose_settings", "read_chosen", "settle_plan"]
 
 
 def choose_attacker(
@@ -164,8 +162,8 @@ def _leads(most: Mapping[int, float], own: Mapping[int, float]) -> bool:
 
 
 def read_chosen(attacker: Attacker) -> Chosen:
-    """The settings that join those that are written, of a record of :func:`choose_attacker`."""
-    out: dict[tuple[str, str, int], list[Mapping[str, Any]]] = {}
+    """The settings that join those that are written."""
+    out: dict[tuple[str, str, int], list[Params]] = {}
     for c in attacker.choices:
         params = out.setdefault((c.dataset, c.algorithm, c.section), [])
         if c.joins and c.params not in params:

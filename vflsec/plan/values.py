@@ -13,9 +13,7 @@ from vflsec.audit.exposure import Protocol
 from vflsec.data.load import SPLIT_KEYS
 from vflsec.label import Label, make_label
 from vflsec.runtime.typed_values import write_plain
-from vflsec.specs import AttackSpec, CellSpec
-
-__all__ = ["TUNING", "DataInfo", "Group", "Plan", "Refused", "Setting", "Work", "chunks"]
+from vflsec.specs import AttackSpec, CellSpec, Params
 
 TUNING = "tuning"
 """Role of the groups whose trainings are on drawn worlds; no result of an audit."""
@@ -48,7 +46,7 @@ class DataInfo:
     """
 
     name: str
-    section: Mapping[str, Any]
+    section: Params
     parties: tuple[str, ...]
     classes: int
     rows: int
@@ -68,7 +66,7 @@ class DataInfo:
         return make_label(self.classes, self.labels)
 
     @property
-    def source(self) -> dict[str, Any]:
+    def source(self) -> Params:
         """What `load_source` gets: the section without the options of the split."""
         return {k: v for k, v in self.section.items() if k not in SPLIT_KEYS}
 
