@@ -175,10 +175,16 @@ def _compared(
         if answer.of.spec.pictures and goal.truth.target == "feature" and not goal.metrics:
             notes = {**notes, "pictures": _pictures(answer, guess, goal.truth, task, rows)}
         for s in found:
-            more = {} if s.turned is None else {TURNED: s.turned}
+            more: dict[str, Any] = {} if s.turned is None else {TURNED: s.turned}
             if s.by_class:
                 more[BY_CLASS] = [
-                    c.write({k: of["value"] for k, of in beside.get(at, {}).items()})
+                    c.write(
+                        {
+                            k: v
+                            for k, of in beside.get(at, {}).items()
+                            if (v := of["value"]) is not None
+                        }
+                    )
                     for c in s.by_class
                     for at in (_of_class(s.metric, c.label),)
                 ]
