@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from string import Template
 from typing import TYPE_CHECKING
 
@@ -75,11 +76,11 @@ def _data(data: Table, source: Source, found_id: bool) -> str:
     comments["drop"] = f"Left out: every value goes with one {label} only, as its twin would."
     if found_id:
         which = data["id"]
-        if isinstance(which, str):
-            said = f"{which} has another value in every row, so it is taken as the id."
-        else:
-            names = ", ".join(which.values())
+        if isinstance(which, Mapping):
+            names = ", ".join(map(str, which.values()))
             said = f"{names} have another value in every row, so they are taken as the ids."
+        else:
+            said = f"{which} has another value in every row, so it is taken as the id."
         comments["id"] = _shown(said)
     if "file" in data:
         head = "# One table. Say below which party holds which columns: this split is only a guess."
@@ -96,8 +97,9 @@ def _data(data: Table, source: Source, found_id: bool) -> str:
         if key in comments:
             lines.append(f"# {comments[key]}")
         lines.append(pair(key, value))
-    if "columns" in data:
-        lines += ["", "[data.columns]", *(pair(p, c) for p, c in data["columns"].items())]
+    columns = data.get("columns")
+    if isinstance(columns, Mapping):
+        lines += ["", "[data.columns]", *(pair(p, c) for p, c in columns.items())]
     return "\n".join(lines) + "\n"
 
 
@@ -133,9 +135,9 @@ def _by(source: Source, spare: int) -> str:
     others = [p for p, own in source.parties.items() if p != source.active and own.names]
     lines = ["# The other direction: what embeddings tell the party with the labels about columns.",
              "# aux_rows: for how many rows it knows the other party's columns."]  # fmt: skip
-    grants = {"adversary": source.active, "aux_rows": min(60, spare)}
+    grants: dict[str, Plain] = {"adversary": source.active, "aux_rows": min(60, spare)}
     lines += _attack("embedding_inversion", **grants)
-    victims = [{"victim": p} if len(others) > 1 else {} for p in others]
+    victims: list[dict[str, Plain]] = [{"victim": p} if len(others) > 1 else {} for p in others]
     lines += [
         "# Who is in a category, above a mean, far from a median, among the largest or smallest?",
         "# Of all such questions the one that auxiliary rows say is told best; name a column to",
@@ -146,7 +148,7 @@ def _by(source: Source, spare: int) -> str:
     lines += ["# How many rows: of one column of one party; name the one that must not be told."]
     for party, victim in zip(others, victims, strict=True):
         one = _one_column(source, party)
-        lines += _attack("property", **grants, **victim, **({"column": one} if one else {}))
+        lines += _attack("property", **(grants | victim | ({"column": one} if one else {})))
     return "\n" + "\n".join(lines)
 
 

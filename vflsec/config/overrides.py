@@ -64,7 +64,7 @@ def _assign(tree: Written, names: list[str], value: Plain) -> str:
     spot: Any = tree
     path: Path = ()
     for i, name in enumerate(names):
-        key: str | int = name
+        key: Any = name
         if isinstance(spot.value, list):
             if not _is_index(name) or int(name) >= len(spot.value):
                 shown = name if len(name) < 40 else f"{name[:40]}..."

@@ -8,8 +8,9 @@ import re
 import sys
 from contextlib import suppress
 from functools import lru_cache
-from importlib.metadata import EntryPoints, entry_points
+from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 from vflsec.errors import ConfigError
 
@@ -64,6 +65,6 @@ def _installed() -> tuple[tuple[str, int], ...]:
 
 
 @lru_cache(maxsize=4)
-def _read_points(installed: tuple[tuple[str, int], ...]) -> EntryPoints:
+def _read_points(installed: tuple[tuple[str, int], ...]) -> Any:
     """Entry points of all groups; reads the metadata of every package, so they are kept."""
     return entry_points()
