@@ -21,8 +21,6 @@ from vflsec.errors import ConfigError
 from vflsec.trace.record_api import record
 from vflsec.trace.truth import write_truth
 
-__all__ = ["Beside", "import_leaves"]
-
 COLUMNS = ("tree", "row", "leaf")
 UNKNOWN = ("", "-1")
 """Leaves that the party was not told."""
