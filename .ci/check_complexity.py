@@ -1,4 +1,4 @@
-"""Exit 1 if a function is too complex, or takes too many arguments.
+"""Exit 1 if a function is too complex, takes too many arguments, or is excepted without need.
 
 Complexity is counted as radon does: one for every branch, boolean operator and comprehension.
 Arguments are counted as ruff's PLR0913: all but self, cls, ``*args`` and ``**kwargs``. What may
@@ -51,7 +51,7 @@ def find_long_signatures(tree: ast.AST, owner: str = "") -> Iterator[tuple[str, 
 
 
 def main(root: Path = ROOT) -> int:
-    """Print what is too much, and exceptions that nothing needs; 1 if something is too much."""
+    """Print what is too much, and exceptions that nothing needs; 1 if there is either."""
     settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     excepted: dict[str, str] = settings["tool"]["vflsec"]["exceptions"]
     used, wrong = set(), 0
@@ -65,9 +65,10 @@ def main(root: Path = ROOT) -> int:
             else:
                 wrong += 1
                 print(f"{place}:{line}: {name}: {why}")
-    for key in sorted(excepted.keys() - used):
+    unneeded = sorted(excepted.keys() - used)
+    for key in unneeded:
         print(f"pyproject.toml: {key}: needs no exception any more")
-    return 1 if wrong else 0
+    return 1 if wrong or unneeded else 0
 
 
 if __name__ == "__main__":

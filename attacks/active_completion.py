@@ -48,17 +48,14 @@ class ActiveCompletion(ModelCompletion):
         compounding: scale the optimizer's momentum buffer too.
     """
 
-    gamma: float = 1.0
-    low: float = 1.0
-    high: float = 5.0
+    gamma: check.NonNegative = 1.0
+    low: check.Positive = 1.0
+    high: check.Positive = 5.0
     compounding: bool = False
     labelwise: ClassVar[bool] = False  # each label would take a training of its own
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check.non_negative("active_completion.gamma", self.gamma)
-        check.positive("active_completion.low", self.low)
-        check.positive("active_completion.high", self.high)
         if self.high < self.low:
             raise check.fail("active_completion.high", f"at least low ({self.low})", self.high)
 

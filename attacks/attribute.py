@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -66,16 +66,15 @@ class Attribute(Attack):
     """
 
     column: str = ""
-    ask: str = ""
-    category: int = 0
+    ask: Annotated[str, check.among("", *QUESTIONS)] = ""
+    category: check.Whole = 0
     needs = frozenset({*(f"embedding:{form}+" for form in TIMES), "aux_rows"})
     target: ClassVar[str] = "attribute"
     of_data: ClassVar[tuple[str, ...]] = ("column", "category")
     seconds: ClassVar[float] = 0.2
 
     def __post_init__(self) -> None:
-        check.one_of("attribute.ask", self.ask, ("", *QUESTIONS))
-        check.integer("attribute.category", self.category, low=0)
+        super().__post_init__()
         if self.column == WHICHEVER and (self.ask or self.category):
             rule = 'a column\'s name beside ask or category: "*" chooses these too'
             raise check.fail("attribute.column", rule, self.column)
@@ -83,7 +82,8 @@ class Attribute(Attack):
     def resolved(self, guess: Guess) -> Attribute:
         if self.column != WHICHEVER:
             return self
-        column, ask, category = guess.notes["question"]
+        question: Any = guess.notes["question"]
+        column, ask, category = question
         return replace(self, column=str(column), ask=str(ask), category=int(category))
 
     def declines(self, view: View) -> str:

@@ -38,7 +38,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -73,18 +73,12 @@ class BatchInference(Attack):
     """
 
     method: Literal["auto", "closed", "search"] = "auto"
-    steps: int = 300
-    lr: float = 0.05
-    starts: int = 8
+    steps: check.Count = 300
+    lr: check.Positive = 0.05
+    starts: check.Count = 8
     needs = frozenset({"parameter_gradient:spread"})
-    world: ClassVar[dict[str, Any]] = {"top": (), "linear_top": False, "aggregation": "sum"}
+    world = {"top": (), "linear_top": False, "aggregation": "sum"}
     seconds: ClassVar[float] = 1.2
-
-    def __post_init__(self) -> None:
-        check.one_of("batch_inference.method", self.method, ("auto", "closed", "search"))
-        check.integer("batch_inference.steps", self.steps)
-        check.integer("batch_inference.starts", self.starts)
-        check.positive("batch_inference.lr", self.lr)
 
     def applicable(self, facts: Facts) -> str:
         if facts.top or facts.aggregation == "concat":

@@ -21,7 +21,7 @@ gradients themselves); k-means++: Arthur and Vassilvitskii, SODA 2007.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from vflsec.core.attack import OTHER_FORMS
 from vflsec.inference.clustering_points import Points, assign, k_means, points
-from vflsec.plugin import Accumulate, Attack, Guess, View, check, gradient_form, registry
+from vflsec.plugin import Accumulate, Attack, Guess, View, check, registry
 
 ALIASES = ("grad_cluster", "gradient_clustering")
 FAMILY = "Labels by grouping gradients or embeddings"
@@ -53,31 +53,19 @@ class Cluster(Attack):
     on: Literal["gradient", "embedding"] = "gradient"
     names: Literal["size", "known"] = "size"
     metric: Literal["euclid", "cosine"] = "euclid"
-    restarts: int = 8
+    restarts: check.Count = 8
     accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
-    any_scale: ClassVar[dict[str, Any]] = {"accumulate": "scaled"}
-    tries: ClassVar[tuple[dict[str, Any], ...]] = (
+    any_scale = {"accumulate": "scaled"}
+    tries = (
         *OTHER_FORMS, {"names": "known"}, {"names": "known", "accumulate": "scaled"},
         {"metric": "cosine"}, {"metric": "cosine", "names": "known"},
         {"on": "embedding"}, {"on": "embedding", "names": "known"},
     )  # fmt: skip
 
-    def __post_init__(self) -> None:
-        check.one_of("cluster.on", self.on, ("gradient", "embedding"))
-        check.one_of("cluster.names", self.names, ("size", "known"))
-        check.one_of("cluster.metric", self.metric, ("euclid", "cosine"))
-        gradient_form("cluster", self.accumulate, self.epoch)
-        check.integer("cluster.restarts", self.restarts)
-
-    @property
-    def form(self) -> str:
-        """In which form the messages are recorded, see :class:`vflsec.core.view.Need`."""
-        return gradient_form("cluster", self.accumulate, self.epoch)
-
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
-        observed = "model" if self.on == "embedding" else f"gradient:{self.form}"
+        observed = "model" if self.on == "embedding" else f"gradient:{self.recorded_form}"
         return frozenset({observed, "prior" if self.names == "size" else "known_rows"})
 
     @property
@@ -85,7 +73,7 @@ class Cluster(Attack):
         return ("train", "test") if self.on == "embedding" else ("train",)
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
-        found, classes = points(view, self.on, self.form), view.facts.classes
+        found, classes = points(view, self.on, self.recorded_form), view.facts.classes
         x = found.x
         if self.metric == "cosine":
             x = nn.functional.normalize(x, dim=1)

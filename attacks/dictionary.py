@@ -52,7 +52,8 @@ from numpy.typing import NDArray
 from vflsec.inference import row_functions as functions
 from vflsec.inference.exact_tests import differ
 from vflsec.inference.row_functions import FAMILIES, Family, Messages, Visit
-from vflsec.plugin import Attack, Guess, ThreatModelError, View, check, registry
+from vflsec.plugin import Attack, Guess, ThreatModelError, View, registry
+from vflsec.specs import Plain
 
 ALIASES = ("simple_functions",)
 FAMILY = "Labels from zeros, signs, sizes and visits"
@@ -109,13 +110,10 @@ class Dictionary(Attack):
     """
 
     kind: Literal["gradient", "embedding", "state"] = "gradient"
-    other_kinds: ClassVar[tuple[dict[str, Any], ...]] = ({"kind": "embedding"}, {"kind": "state"})
+    other_kinds = ({"kind": "embedding"}, {"kind": "state"})
     labelwise: ClassVar[bool] = True
     silent: ClassVar[bool] = True
     seconds: ClassVar[float] = 0.3
-
-    def __post_init__(self) -> None:
-        check.one_of("dictionary.kind", self.kind, ("gradient", "embedding", "state"))
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
@@ -146,7 +144,7 @@ class Dictionary(Attack):
             scores = _scores(messages, found, classes)
         keep = ~np.isin(messages.rows, known)
         best = min((s for of in found.values() for s in of), key=lambda s: s.p, default=None)
-        notes: dict[str, Any] = {
+        notes: dict[str, Plain] = {
             "tried": sum(b.values.shape[1] for b in blocks),
             "survived": sum(map(len, found.values())),
             "best": "nothing" if best is None else best.family.name,

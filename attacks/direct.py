@@ -23,12 +23,12 @@ federated learning", USENIX Security 2022, section 5.3.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 
 from vflsec.inference.label_entry import read
-from vflsec.plugin import Accumulate, Attack, Facts, Guess, View, gradient_form, registry
+from vflsec.plugin import Accumulate, Attack, Facts, Guess, View, registry
 
 ALIASES = ("dli", "direct_label_inference")
 FAMILY = "Labels read off single gradients"
@@ -48,19 +48,11 @@ class Direct(Attack):
     accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
     labelwise: ClassVar[bool] = True
-    world: ClassVar[dict[str, Any]] = {"top": (), "linear_top": False, "aggregation": "sum"}
-
-    def __post_init__(self) -> None:
-        gradient_form("direct", self.accumulate, self.epoch)
-
-    @property
-    def form(self) -> str:
-        """In which form the messages are recorded, see :class:`vflsec.core.view.Need`."""
-        return gradient_form("direct", self.accumulate, self.epoch)
+    world = {"top": (), "linear_top": False, "aggregation": "sum"}
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset({f"gradient:{self.form}"})
+        return frozenset({f"gradient:{self.recorded_form}"})
 
     def applicable(self, facts: Facts) -> str:
         if facts.top or facts.aggregation == "concat":
@@ -72,7 +64,7 @@ class Direct(Attack):
         return ""
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
-        tables = [view.received("gradient", self.form, p) for p in view.adversary]
+        tables = [view.received("gradient", self.recorded_form, p) for p in view.adversary]
         rows = tables[0].rows
         # Every party gets the same gradient; what noise the copies carry averages out.
         g = torch.stack([t.of_rows(rows) for t in tables]).mean(0)

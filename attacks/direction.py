@@ -19,7 +19,7 @@ arXiv:2102.08504, section 3 (cosine) and appendix (inner product, several hints)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import nn
@@ -32,7 +32,6 @@ from vflsec.plugin import (
     ThreatModelError,
     View,
     check,
-    gradient_form,
     registry,
 )
 
@@ -55,30 +54,20 @@ class Direction(Attack):
     """
 
     measure: Literal["cosine", "inner"] = "cosine"
-    positives: int = 1
+    positives: check.Count = 1
     negatives: bool = True
     accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
     binary_only: ClassVar[bool] = True
     labelwise: ClassVar[bool] = True
-    tries: ClassVar[tuple[dict[str, Any], ...]] = (
+    tries = (
         *OTHER_FORMS, {"positives": 5}, {"positives": 5, "accumulate": "scaled"},
         {"measure": "inner"},
     )  # fmt: skip
 
-    def __post_init__(self) -> None:
-        check.one_of("direction.measure", self.measure, ("cosine", "inner"))
-        gradient_form("direction", self.accumulate, self.epoch)
-        check.integer("direction.positives", self.positives)
-
-    @property
-    def form(self) -> str:
-        """In which form the messages are recorded, see :class:`vflsec.core.view.Need`."""
-        return gradient_form("direction", self.accumulate, self.epoch)
-
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset({f"gradient:{self.form}", "known_rows"})
+        return frozenset({f"gradient:{self.recorded_form}", "known_rows"})
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         hints = view.require_known().of_class(1)[: self.positives]
@@ -87,7 +76,7 @@ class Direction(Attack):
                 f"direction needs {self.positives} known positives, was granted {len(hints)}. "
                 "Raise known_rows or lower positives."
             )
-        table = view.received("gradient", self.form)
+        table = view.received("gradient", self.recorded_form)
         known = view.require_known().of_class(0)
         known = known[torch.isin(known, table.rows)]
         against = known[: self.positives if self.negatives else 0]

@@ -40,7 +40,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -56,7 +56,7 @@ from vflsec.inference.ridge_regression import (
     ridges,
 )
 from vflsec.plugin import Attack, Guess, View, check, registry
-from vflsec.specs import NAMED
+from vflsec.specs import NAMED, Plain
 
 ALIASES = ("decoder", "inversion", "model_inversion")
 FAMILY = "Features of another party"
@@ -78,30 +78,16 @@ class EmbeddingInversion(Attack):
     """
 
     on: Literal["embedding", "activation"] = "embedding"
-    variants: tuple[str, ...] = VARIANTS
-    hidden: tuple[int, ...] = (64,)
-    steps: int = 300
-    lr: float = 3e-3
+    variants: Annotated[tuple[str, ...], check.some_of(VARIANTS)] = VARIANTS
+    hidden: tuple[check.Count, ...] = (64,)
+    steps: check.Count = 300
+    lr: check.Positive = 3e-3
     target: ClassVar[str] = "feature"
     seconds: ClassVar[float] = 0.25
-
-    def __post_init__(self) -> None:
-        if not self.variants:
-            raise check.fail("embedding_inversion.variants", "a list of at least one", ())
-        for v in self.variants:
-            check.one_of("embedding_inversion.variants", v, VARIANTS)
-        check.one_of("embedding_inversion.on", self.on, ("embedding", "activation"))
-        for width in self.hidden:
-            check.integer("embedding_inversion.hidden", width)
-        check.integer("embedding_inversion.steps", self.steps)
-        check.positive("embedding_inversion.lr", self.lr)
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset({*(f"{self.on}:{form}+" for form in TIMES), "aux_rows"})
-
-    def infer(self, view: View, rng: torch.Generator) -> Guess:
-        return self.infer_many([view], [rng])[0]
 
     def infer_many(self, views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Guess]:
         return self.decode(views, rngs, TIMES)
@@ -166,7 +152,7 @@ class EmbeddingInversion(Attack):
         of = view.aux_columns
         fits = of_columns(fits, columns, of)
         found, names = best_of(fits, columns, of)
-        notes: dict[str, Any] = {
+        notes: dict[str, Plain] = {
             "variant": max(names, key=names.count),
             "victim": "+".join(view.victims),
             "cv": {

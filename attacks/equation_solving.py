@@ -20,13 +20,13 @@ learning", ICDE 2021, arXiv:2010.10152, section IV-A.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from vflsec.inference.gradient_replay import by_embedding
-from vflsec.plugin import Attack, Facts, Guess, ThreatModelError, View, check, registry
+from vflsec.plugin import Attack, Facts, Guess, ThreatModelError, View, registry
 
 ALIASES = ("esa", "equality_solving")
 FAMILY = "Features of another party"
@@ -44,12 +44,9 @@ class EquationSolving(Attack):
     equations: Literal["prediction", "embedding"] = "prediction"
     needs = frozenset({"embedding:last+", "peer_model"})
     target: ClassVar[str] = "feature"
-    world: ClassVar[dict[str, Any]] = {
+    world = {
         "hidden": (), "top": (), "linear_top": False, "aggregation": "sum",
     }  # fmt: skip
-
-    def __post_init__(self) -> None:
-        check.one_of("equation_solving.equations", self.equations, ("prediction", "embedding"))
 
     def applicable(self, facts: Facts) -> str:
         if facts.top or facts.aggregation == "concat":

@@ -83,20 +83,12 @@ class Fsha(Attack):
 
     use: Literal["pairs", "critic"] = "pairs"
     labelled: bool = True
-    hidden: tuple[int, ...] = (64, 64)
-    penalty: float = 1.0
-    rounds: int = 3
-    lr: float = 5e-3
+    hidden: tuple[check.Count, ...] = (64, 64)
+    penalty: check.NonNegative = 1.0
+    rounds: check.Count = 3
+    lr: check.Positive = 5e-3
     target: ClassVar[str] = "feature"
     seconds: ClassVar[float] = 0.1
-
-    def __post_init__(self) -> None:
-        check.one_of("fsha.use", self.use, ("pairs", "critic"))
-        for width in self.hidden:
-            check.integer("fsha.hidden", width)
-        check.non_negative("fsha.penalty", self.penalty)
-        check.integer("fsha.rounds", self.rounds)
-        check.positive("fsha.lr", self.lr)
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
@@ -111,9 +103,6 @@ class Fsha(Attack):
     def policy(self) -> Policy:
         whole = (self.labelled, tuple(self.hidden), self.penalty, self.rounds, self.lr)
         return Teach() if self.use == "pairs" else Hijack(*whole)
-
-    def infer(self, view: View, rng: torch.Generator) -> Guess:
-        return self.infer_many([view], [rng])[0]
 
     def infer_many(self, views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Guess]:
         if self.use == "pairs":

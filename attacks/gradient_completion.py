@@ -42,7 +42,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -52,6 +52,7 @@ from vflsec.inference.gradient_history import History, em_scores, soft_logistic
 from vflsec.inference.joint_features import head
 from vflsec.inference.score_orientation import orientation
 from vflsec.plugin import Attack, Facts, Guess, Known, ThreatModelError, View, check, registry
+from vflsec.specs import Plain
 
 ALIASES = ("fused_completion",)
 FAMILY = "Labels from gradients and own columns together"
@@ -80,21 +81,14 @@ class GradientCompletion(Attack):
     accumulate: Literal["unit", "scaled", "raw"] = "unit"
     epochs: Literal["each", "mean"] = "each"
     columns: bool = True
-    steps: int = 12
-    epsilon: float = 0.0
+    steps: check.Count = 12
+    epsilon: check.NonNegative = 0.0
     labelwise: ClassVar[bool] = True
-    tries: ClassVar[tuple[dict[str, Any], ...]] = (
+    tries = (
         {"kind": "head"}, {"kind": "em"}, {"accumulate": "scaled"},
         {"kind": "head", "accumulate": "scaled"},
     )  # fmt: skip
     seconds: ClassVar[float] = 0.15
-
-    def __post_init__(self) -> None:
-        check.one_of("gradient_completion.kind", self.kind, KINDS)
-        check.one_of("gradient_completion.accumulate", self.accumulate, ACCUMULATED)
-        check.one_of("gradient_completion.epochs", self.epochs, ("each", "mean"))
-        check.integer("gradient_completion.steps", self.steps)
-        check.non_negative("gradient_completion.epsilon", self.epsilon)
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
@@ -131,7 +125,7 @@ class GradientCompletion(Attack):
         x = view.design(rows).double()
         fit = self._head(history, z, x, fixed, grant, classes)
         score = torch.from_numpy(fit.scores).to(z)
-        notes: dict[str, Any] = {"cv": round(fit.cv, 4), "c": fit.penalty}
+        notes: dict[str, Plain] = {"cv": round(fit.cv, 4), "c": fit.penalty}
         if self.kind != "head" or self.epsilon:
             start = torch.softmax(score, dim=1)
             em = em_scores(history, z, start, fixed, grant.labels, steps=self.steps)

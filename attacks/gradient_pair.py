@@ -20,7 +20,7 @@ Source: the protocol itself; XGBoost 1.7 to 3.3, vertical federated learning, ``
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
@@ -39,7 +39,7 @@ class GradientPair(Attack):
     needs = frozenset({"gradient_pair:all"})
     quantities: ClassVar[bool] = True
     labelwise: ClassVar[bool] = True
-    world: ClassVar[dict[str, Any]] = {"algorithm": "secureboost", "profile": "xgboost-open"}
+    world = {"algorithm": "secureboost", "profile": "xgboost-open"}
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         table = view.received("gradient_pair", "all")

@@ -55,21 +55,14 @@ class GradientReplacement(Attack):
         gamma: factor on the copied gradient.
     """
 
-    goal: int = 1
-    share: float = 0.05
-    columns: int = 3
-    value: float = 3.0
-    gamma: float = 3.0
+    goal: check.Whole = 1
+    share: check.Unit = 0.05
+    columns: check.Count = 3
+    value: check.Finite = 3.0
+    gamma: check.Positive = 3.0
     needs = frozenset({"gradient:last", "known_rows"})
     target: ClassVar[str] = "integrity"
     splits: ClassVar[tuple[str, ...]] = ("test",)
-
-    def __post_init__(self) -> None:
-        check.integer("gradient_replacement.goal", self.goal, low=0)
-        check.in_unit("gradient_replacement.share", self.share)
-        check.integer("gradient_replacement.columns", self.columns)
-        check.finite("gradient_replacement.value", self.value)
-        check.positive("gradient_replacement.gamma", self.gamma)
 
     def policy(self) -> Policy:
         return Trigger(self.goal, self.share, self.columns, self.value, self.gamma)

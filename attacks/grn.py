@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -52,35 +52,22 @@ class Grn(Attack):
     """
 
     match: Literal["prediction", "embedding"] = "prediction"
-    hidden: tuple[int, ...] = (600, 200, 100)
-    noise: int = 4
-    spread: float = 0.25
-    epochs: int = 60
-    batch: int = 64
-    lr: float = 1e-4
+    hidden: tuple[check.Count, ...] = (600, 200, 100)
+    noise: check.Whole = 4
+    spread: check.NonNegative = 0.25
+    epochs: check.Count = 60
+    batch: check.Count = 64
+    lr: check.Positive = 1e-4
     needs = frozenset({"embedding:last+", "peer_model"})
     target: ClassVar[str] = "feature"
-    quick: ClassVar[dict[str, Any]] = {
+    quick = {
         "hidden": (64, 64), "epochs": 20, "batch": 128, "lr": 3e-3,
     }  # fmt: skip
     seconds: ClassVar[float] = 7.0
 
-    def __post_init__(self) -> None:
-        check.one_of("grn.match", self.match, ("prediction", "embedding"))
-        for width in self.hidden:
-            check.integer("grn.hidden", width)
-        check.integer("grn.noise", self.noise, low=0)
-        check.non_negative("grn.spread", self.spread)
-        for name in ("epochs", "batch"):
-            check.integer(f"grn.{name}", getattr(self, name))
-        check.positive("grn.lr", self.lr)
-
     def declines(self, view: View) -> str:
         """That a victim's columns are not all numbers, or ''."""
         return not_numbers(view, "grn")
-
-    def infer(self, view: View, rng: torch.Generator) -> Guess:
-        return self.infer_many([view], [rng])[0]
 
     def infer_many(self, views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Guess]:
         each = by_embedding(self, views, rngs)

@@ -19,7 +19,7 @@ arXiv:2102.08504, appendix (k-hint attacks).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 
@@ -32,7 +32,6 @@ from vflsec.plugin import (
     ThreatModelError,
     View,
     check,
-    gradient_form,
     registry,
 )
 
@@ -55,29 +54,19 @@ class Hints(Attack):
     """
 
     measure: Literal["projection", "distance"] = "projection"
-    hints: int = 5
+    hints: check.Count = 5
     negatives: bool = True
     accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
     binary_only: ClassVar[bool] = True
     labelwise: ClassVar[bool] = True
-    tries: ClassVar[tuple[dict[str, Any], ...]] = (
+    tries = (
         *OTHER_FORMS, {"measure": "distance"}, {"measure": "distance", "accumulate": "scaled"},
     )  # fmt: skip
 
-    def __post_init__(self) -> None:
-        check.one_of("hints.measure", self.measure, ("projection", "distance"))
-        gradient_form("hints", self.accumulate, self.epoch)
-        check.integer("hints.hints", self.hints)
-
-    @property
-    def form(self) -> str:
-        """In which form the messages are recorded, see :class:`vflsec.core.view.Need`."""
-        return gradient_form("hints", self.accumulate, self.epoch)
-
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset({f"gradient:{self.form}", "known_rows"})
+        return frozenset({f"gradient:{self.recorded_form}", "known_rows"})
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         hints = view.require_known().of_class(1)[: self.hints]
@@ -86,7 +75,7 @@ class Hints(Attack):
                 f"hints needs {self.hints} known positives, was granted {len(hints)}. "
                 "Raise known_rows or lower hints."
             )
-        found = points(view, "gradient", self.form)
+        found = points(view, "gradient", self.recorded_form)
         against = view.require_known().of_class(0)
         against = against[torch.isin(against, found.rows)][: self.hints if self.negatives else 0]
         h, away = found.of(hints), found.of(against)  # (k, d), (k or fewer, d)

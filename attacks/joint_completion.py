@@ -70,15 +70,12 @@ class JointCompletion(Attack):
         steps: how often shares are made anew.
     """
 
-    steps: int = 3
+    steps: check.Count = 3
     needs = frozenset({"known_rows", "model"})
     optional = frozenset({"prediction:all", *(f"{kind}:all+" for kind in ROWWISE)})
     splits: ClassVar[tuple[str, ...]] = ("train", "test")
     labelwise: ClassVar[bool] = True
     seconds: ClassVar[float] = 0.3
-
-    def __post_init__(self) -> None:
-        check.integer("joint_completion.steps", self.steps)
 
     def applicable(self, facts: Facts) -> str:
         heard = {k for k, _, to in facts.sends if to != facts.active}

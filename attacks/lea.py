@@ -60,12 +60,9 @@ class Lea(Attack):
         restarts: starts of k-means.
     """
 
-    restarts: int = 8
+    restarts: check.Count = 8
     needs = frozenset({"gradient:first", "gradient:scaled"})
     seconds: ClassVar[float] = 0.02
-
-    def __post_init__(self) -> None:
-        check.integer("lea.restarts", self.restarts)
 
     def declines(self, view: View) -> str:
         """Why nothing tells two of the classes apart, or ''."""

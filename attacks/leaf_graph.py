@@ -23,7 +23,7 @@ communities in large networks", arXiv:0803.0476 (2008).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -58,8 +58,8 @@ class LeafGraph(Attack):
     restarts: int = 8
     needs = frozenset({"partition:all", "prior"})
     optional = frozenset({"sent.partition:all"})
-    world: ClassVar[dict[str, Any]] = {"algorithm": "secureboost", "trees": 20, "depth": 5}
-    tries: ClassVar[tuple[dict[str, Any], ...]] = ({"columns": 1.0}, {"gamma": 1.0})
+    world = {"algorithm": "secureboost", "trees": 20, "depth": 5}
+    tries = ({"columns": 1.0}, {"gamma": 1.0})
     seconds: ClassVar[float] = 2.0
 
     def __post_init__(self) -> None:

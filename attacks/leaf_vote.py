@@ -21,7 +21,7 @@ leakage in tree-based vertical federated learning", arXiv:2307.10318 (2023).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -51,8 +51,8 @@ class LeafVote(Attack):
     optional = frozenset({"sent.partition:all"})
     quantities: ClassVar[bool] = True
     labelwise: ClassVar[bool] = True
-    world: ClassVar[dict[str, Any]] = {"algorithm": "secureboost", "trees": 20}
-    tries: ClassVar[tuple[dict[str, Any], ...]] = (
+    world = {"algorithm": "secureboost", "trees": 20}
+    tries = (
         {"by": "model"}, {"by": "model", "beside": True},
     )  # fmt: skip
     seconds: ClassVar[float] = 0.05

@@ -23,7 +23,7 @@ KDD 2016, eq. 5, solved for the labels.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -44,7 +44,7 @@ class LeafWeight(Attack):
     needs = frozenset({"tree:all", "partition:all"})
     quantities: ClassVar[bool] = True
     labelwise: ClassVar[bool] = True
-    world: ClassVar[dict[str, Any]] = {"algorithm": "secureboost", "profile": "xgboost-open"}
+    world = {"algorithm": "secureboost", "profile": "xgboost-open"}
 
     def declines(self, view: View) -> str:
         known = read_weights(view)

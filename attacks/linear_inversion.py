@@ -52,12 +52,8 @@ class LinearInversion(Attack):
     """
 
     use: Literal["output", "gradient", "joint"] = "output"
-    window: int = 5
+    window: check.Count = 5
     target: ClassVar[str] = "embedding"
-
-    def __post_init__(self) -> None:
-        check.one_of("linear_inversion.use", self.use, ("output", "gradient", "joint"))
-        check.integer("linear_inversion.window", self.window)
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

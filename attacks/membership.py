@@ -37,7 +37,7 @@ confidence: Salem, Zhang, Humbert, Berrang, Fritz, Backes, "ML-Leaks", NDSS 2019
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -60,20 +60,16 @@ class Membership(Attack):
     """
 
     signal: Literal["loss", "gradient", "trajectory", "confidence"] = "loss"
-    references: int = 0
-    queries: int = 1000
+    references: check.Whole = 0
+    queries: Annotated[int, check.at_least(10)] = 1000
     needs = frozenset({"prediction:last"})
     target: ClassVar[str] = "membership"
-    world: ClassVar[dict[str, Any]] = {"returns_predictions": True}
+    world = {"returns_predictions": True}
 
     def __post_init__(self) -> None:
-        check.one_of(
-            "membership.signal", self.signal, ("loss", "gradient", "trajectory", "confidence")
-        )
-        check.integer("membership.references", self.references, low=0)
+        super().__post_init__()
         if 0 < self.references < 4:
             raise check.fail("membership.references", "0 or at least 4", self.references)
-        check.integer("membership.queries", self.queries, low=10)
 
     @property
     def trains(self) -> int:

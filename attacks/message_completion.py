@@ -41,7 +41,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -53,7 +53,7 @@ from vflsec.inference.batch_relations import leading
 from vflsec.inference.completion import SHRINKAGE, Fit, logistic_by_one, logistic_cv
 from vflsec.inference.ridge_regression import Regression, folds, r_squared, ridge
 from vflsec.nn.group_sums import sums
-from vflsec.plugin import Attack, Guess, Known, Table, ThreatModelError, View, check, registry
+from vflsec.plugin import Attack, Guess, Known, Table, ThreatModelError, View, registry
 from vflsec.specs import QUESTIONS
 
 ALIASES = ("messages",)
@@ -71,14 +71,11 @@ class MessageCompletion(Attack):
     """
 
     kind: Literal["gradient", "embedding", "state"] = "gradient"
-    other_kinds: ClassVar[tuple[dict[str, Any], ...]] = ({"kind": "embedding"}, {"kind": "state"})
+    other_kinds = ({"kind": "embedding"}, {"kind": "state"})
     labelwise: ClassVar[bool] = True
     quantities: ClassVar[bool] = True
     questions: ClassVar[tuple[str, ...]] = tuple(QUESTIONS)
     seconds: ClassVar[float] = 0.2
-
-    def __post_init__(self) -> None:
-        check.one_of("message_completion.kind", self.kind, ("gradient", "embedding", "state"))
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

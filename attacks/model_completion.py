@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -51,6 +51,7 @@ from vflsec.inference.inference_heads import HeadSettings, Standardise, fit_netw
 from vflsec.inference.mixmatch import MixMatch, fit_mixmatch
 from vflsec.nn.rows import in_pieces
 from vflsec.plugin import Attack, Guess, ThreatModelError, View, check, registry
+from vflsec.specs import Plain
 
 ALIASES = ("pmc", "passive_model_completion")
 FAMILY = "Labels by completing the own model"
@@ -79,28 +80,23 @@ class ModelCompletion(Attack):
             each cell more.
     """
 
-    variants: tuple[str, ...] = DEFAULT
-    hidden: int = 32
-    steps: int = 150
+    variants: Annotated[tuple[str, ...], check.some_of(VARIANTS)] = DEFAULT
+    hidden: check.Count = 32
+    steps: check.Count = 150
     mixmatch: dict[str, Any] = field(default_factory=dict)
     part: str = "bottom"
     reassigned: bool = False
     needs = frozenset({"model", "known_rows"})
     splits: ClassVar[tuple[str, ...]] = ("train", "test")
-    quick: ClassVar[dict[str, Any]] = {"steps": 60}
+    quick = {"steps": 60}
     labelwise: ClassVar[bool] = True
-    tries: ClassVar[tuple[dict[str, Any], ...]] = (
+    tries = (
         {"variants": ["logistic"]}, {"variants": ["finetune"]}, {"variants": ["finetune_mlp"]},
     )  # fmt: skip
     seconds: ClassVar[float] = 0.5
 
     def __post_init__(self) -> None:
-        if not self.variants:
-            raise check.fail("model_completion.variants", "a list of at least one", self.variants)
-        for v in self.variants:
-            check.one_of("model_completion.variants", v, VARIANTS)
-        check.integer("model_completion.hidden", self.hidden)
-        check.integer("model_completion.steps", self.steps)
+        super().__post_init__()
         for key in self.mixmatch:
             check.one_of("model_completion.mixmatch: the key", key, _SETTINGS)
         MixMatch(**self.mixmatch)
@@ -108,9 +104,6 @@ class ModelCompletion(Attack):
     @property
     def trains(self) -> int:
         return int(self.reassigned)
-
-    def infer(self, view: View, rng: torch.Generator) -> Guess:
-        return self.infer_many([view], [rng])[0]
 
     def infer_many(self, views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Guess]:
         ground = _Ground(views, self.part)
@@ -155,7 +148,7 @@ class ModelCompletion(Attack):
         return fit_networks(variant, ground.models, problem, rngs, settings, ground.fronts)
 
     def _guess(self, rows: Tensor, fit: Fit, tried: Sequence[tuple[str, float]]) -> Guess:
-        notes: dict[str, Any] = {
+        notes: dict[str, Plain] = {
             "variant": fit.variant, "cv": {variant: round(cv, 4) for variant, cv in tried},
         }  # fmt: skip
         if fit.penalty is not None:

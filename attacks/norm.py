@@ -20,13 +20,13 @@ arXiv:2102.08504, section 3.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 
 from vflsec.core.attack import OTHER_FORMS
 from vflsec.inference.score_orientation import orientation, within_groups
-from vflsec.plugin import Accumulate, Attack, Guess, View, gradient_form, registry
+from vflsec.plugin import Accumulate, Attack, Guess, View, registry
 
 ALIASES = ("ns", "norm_score")
 FAMILY = "Labels read off single gradients"
@@ -47,23 +47,15 @@ class Norm(Attack):
     epoch: Literal["first", "last"] = "first"
     binary_only: ClassVar[bool] = True
     labelwise: ClassVar[bool] = True
-    any_scale: ClassVar[dict[str, Any]] = {"accumulate": "scaled"}
-    tries: ClassVar[tuple[dict[str, Any], ...]] = OTHER_FORMS
-
-    def __post_init__(self) -> None:
-        gradient_form("norm", self.accumulate, self.epoch)
-
-    @property
-    def form(self) -> str:
-        """In which form the messages are recorded, see :class:`vflsec.core.view.Need`."""
-        return gradient_form("norm", self.accumulate, self.epoch)
+    any_scale = {"accumulate": "scaled"}
+    tries = OTHER_FORMS
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset({f"gradient:{self.form}", "prior"})
+        return frozenset({f"gradient:{self.recorded_form}", "prior"})
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
-        g = view.received("gradient", self.form)
+        g = view.received("gradient", self.recorded_form)
         score = torch.linalg.vector_norm(g.tensor.flatten(1).double(), dim=1)  # (n,)
         rare = 1.0 if float(view.require_prior()[1]) <= 0.5 else -1.0
         score = rare * score

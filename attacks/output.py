@@ -17,7 +17,7 @@ III, read from the passive party's side.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
@@ -35,7 +35,7 @@ class Output(Attack):
     needs = frozenset({"prediction:last"})
     splits: ClassVar[tuple[str, ...]] = ("test",)
     labelwise: ClassVar[bool] = True
-    world: ClassVar[dict[str, Any]] = {"returns_predictions": True}
+    world = {"returns_predictions": True}
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         table = view.received("prediction", "last", view.party)

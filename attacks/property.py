@@ -50,14 +50,14 @@ class Property(Attack):
     """
 
     column: str = ""
-    value: int = 1
+    value: check.Whole = 1
     needs = Attribute.needs
     target: ClassVar[str] = "property"
     of_data: ClassVar[tuple[str, ...]] = ("column", "value")
     seconds: ClassVar[float] = 0.03
 
     def __post_init__(self) -> None:
-        check.integer("property.value", self.value, low=0)
+        super().__post_init__()
         if self.column == WHICHEVER:
             raise check.fail("property.column", "a column's name", self.column)
 

@@ -48,13 +48,10 @@ class Replay(Attack):
         goal: the class that predictions are pushed to.
     """
 
-    goal: int = 1
+    goal: check.Whole = 1
     needs = frozenset({"known_rows"})
     target: ClassVar[str] = "integrity"
     splits: ClassVar[tuple[str, ...]] = ("test",)
-
-    def __post_init__(self) -> None:
-        check.integer("replay.goal", self.goal, low=0)
 
     def policy(self) -> Policy:
         return ReplayedEmbedding(self.goal)

@@ -24,7 +24,7 @@ gradients; the closed form is this package's own.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -48,18 +48,11 @@ class Residual(Attack):
         variants: which of ``first``, ``both`` and ``mean`` compete in cross-validation.
     """
 
-    directions: int = 2
-    variants: tuple[str, ...] = VARIANTS
+    directions: check.Count = 2
+    variants: Annotated[tuple[str, ...], check.some_of(VARIANTS)] = VARIANTS
     needs = frozenset({"gradient:first", "gradient:mean", "sent.embedding:first", "known_rows"})
     quantities: ClassVar[bool] = True
-    world: ClassVar[dict[str, Any]] = {"batch_size": 32}
-
-    def __post_init__(self) -> None:
-        check.integer("residual.directions", self.directions)
-        if not self.variants:
-            raise check.fail("residual.variants", "a list of at least one", self.variants)
-        for v in self.variants:
-            check.one_of("residual.variants", v, VARIANTS)
+    world = {"batch_size": 32}
 
     def applicable(self, facts: Facts) -> str:
         if not facts.label.numeric:

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -67,36 +67,22 @@ class Sdar(Attack):
         simulate, decode: l1 and l2, weights of the adversarial terms; published: 0.02, 1e-5.
     """
 
-    hidden: tuple[int, ...] = (64,)
-    starts: int = 4
-    steps: int = 1500
-    batch: int = 128
-    lr: float = 3e-3
-    lr_decoder: float = 1e-3
-    simulate: float = 0.2
-    decode: float = 1e-5
+    hidden: tuple[check.Count, ...] = (64,)
+    starts: check.Count = 4
+    steps: check.Count = 1500
+    batch: Annotated[int, check.at_least(2)] = 128
+    lr: check.Positive = 3e-3
+    lr_decoder: check.Positive = 1e-3
+    simulate: check.NonNegative = 0.2
+    decode: check.NonNegative = 1e-5
     needs = frozenset({"embedding:last+", "aux_rows", "labels"})
     target: ClassVar[str] = "feature"
     seconds: ClassVar[float] = 20
-
-    def __post_init__(self) -> None:
-        for width in self.hidden:
-            check.integer("sdar.hidden", width)
-        check.integer("sdar.starts", self.starts)
-        check.integer("sdar.steps", self.steps)
-        check.integer("sdar.batch", self.batch, low=2)
-        check.positive("sdar.lr", self.lr)
-        check.positive("sdar.lr_decoder", self.lr_decoder)
-        check.non_negative("sdar.simulate", self.simulate)
-        check.non_negative("sdar.decode", self.decode)
 
     def applicable(self, facts: Facts) -> str:
         if facts.label.floating:
             return f"sdar simulates behind a top model of classes; here {facts.label.sentence}."
         return ""
-
-    def infer(self, view: View, rng: torch.Generator) -> Guess:
-        return self.infer_many([view], [rng])[0]
 
     def infer_many(self, views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Guess]:
         each = by_embedding(self, views, rngs)

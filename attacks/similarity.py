@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -38,7 +38,6 @@ from vflsec.plugin import (
     ThreatModelError,
     View,
     check,
-    gradient_form,
     registry,
 )
 
@@ -64,29 +63,16 @@ class Similarity(Attack):
     """
 
     on: Literal["gradient", "embedding"] = "gradient"
-    variants: tuple[str, ...] = VARIANTS
+    variants: Annotated[tuple[str, ...], check.some_of(VARIANTS)] = VARIANTS
     accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
     labelwise: ClassVar[bool] = True
-    tries: ClassVar[tuple[dict[str, Any], ...]] = (*OTHER_FORMS, {"on": "embedding"})
+    tries = (*OTHER_FORMS, {"on": "embedding"})
     seconds: ClassVar[float] = 0.1
-
-    def __post_init__(self) -> None:
-        check.one_of("similarity.on", self.on, ("gradient", "embedding"))
-        gradient_form("similarity", self.accumulate, self.epoch)
-        if not self.variants:
-            raise check.fail("similarity.variants", "a list of at least one", self.variants)
-        for v in self.variants:
-            check.one_of("similarity.variants", v, VARIANTS)
-
-    @property
-    def form(self) -> str:
-        """In which form the messages are recorded, see :class:`vflsec.core.view.Need`."""
-        return gradient_form("similarity", self.accumulate, self.epoch)
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
-        observed = "model" if self.on == "embedding" else f"gradient:{self.form}"
+        observed = "model" if self.on == "embedding" else f"gradient:{self.recorded_form}"
         return frozenset({observed, "known_rows"})
 
     @property
@@ -101,7 +87,7 @@ class Similarity(Attack):
                 f"similarity needs a known row of every class; none is known of {missing}. "
                 "Raise known_rows."
             )
-        found = points(view, self.on, self.form)
+        found = points(view, self.on, self.recorded_form)
         spaces = {how: space(found, how) for how in {v.partition("_")[2] for v in self.variants}}
         fold = folds_of(known.labels)
         best, best_cv = self.variants[0], -1.0

@@ -24,14 +24,14 @@ federated learning", arXiv:2203.01451 (2022), section 3; the outlier score: Tran
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from vflsec.inference.clustering_points import first_direction, lower_cluster, points
 from vflsec.inference.score_orientation import orientation
-from vflsec.plugin import Accumulate, Attack, Guess, View, check, gradient_form, registry
+from vflsec.plugin import Accumulate, Attack, Guess, View, registry
 
 ALIASES = ("pca", "spectral_attack")
 FAMILY = "Labels by grouping gradients or embeddings"
@@ -57,26 +57,15 @@ class Spectral(Attack):
     accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
     binary_only: ClassVar[bool] = True
-    tries: ClassVar[tuple[dict[str, Any], ...]] = (
+    tries = (
         {"score": "squared"}, {"orient": "size"}, {"on": "gradient"},
         {"on": "gradient", "accumulate": "scaled"}, {"on": "gradient", "score": "squared"},
         {"on": "gradient", "accumulate": False},
     )  # fmt: skip
 
-    def __post_init__(self) -> None:
-        check.one_of("spectral.on", self.on, ("embedding", "gradient"))
-        check.one_of("spectral.score", self.score, ("signed", "squared"))
-        check.one_of("spectral.orient", self.orient, ("known", "size"))
-        gradient_form("spectral", self.accumulate, self.epoch)
-
-    @property
-    def form(self) -> str:
-        """In which form the messages are recorded, see :class:`vflsec.core.view.Need`."""
-        return gradient_form("spectral", self.accumulate, self.epoch)
-
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
-        observed = "model" if self.on == "embedding" else f"gradient:{self.form}"
+        observed = "model" if self.on == "embedding" else f"gradient:{self.recorded_form}"
         return frozenset({observed, "prior" if self.orient == "size" else "known_rows"})
 
     @property
@@ -84,7 +73,7 @@ class Spectral(Attack):
         return ("train", "test") if self.on == "embedding" else ("train",)
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
-        found = points(view, self.on, self.form)
+        found = points(view, self.on, self.recorded_form)
         x = found.x - found.x.mean(0)
         a = x @ first_direction(x)  # (n,)
         score = a

@@ -23,7 +23,6 @@ USENIX Security 2023, section on label inference by embedding swapping.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -49,14 +48,10 @@ class SwapProbe(Attack):
         period: one row in so many is swapped in an epoch; after so many epochs each was once.
     """
 
-    start: int = 1
-    period: int = 5
+    start: check.Count = 1
+    period: check.Count = 5
     needs = frozenset({"gradient:all", "known_rows"})
-    world: ClassVar[dict[str, Any]] = {"patience": 0}
-
-    def __post_init__(self) -> None:
-        check.integer("swap_probe.start", self.start)
-        check.integer("swap_probe.period", self.period)
+    world = {"patience": 0}
 
     def policy(self) -> Policy:
         return Swap(self.start, self.period)

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -60,17 +60,11 @@ class Unsplit(Attack):
     """
 
     epoch: Literal["best", "mean", "first", "last"] = "best"
-    rounds: int = 5
-    steps: int = 100
-    lr: float = 0.03
-    world: ClassVar[dict[str, Any]] = {"top": ()}
+    rounds: check.Count = 5
+    steps: check.Count = 100
+    lr: check.Positive = 0.03
+    world = {"top": ()}
     seconds: ClassVar[float] = 1
-
-    def __post_init__(self) -> None:
-        check.one_of("unsplit.epoch", self.epoch, ("best", *EPOCHS))
-        check.integer("unsplit.rounds", self.rounds)
-        check.integer("unsplit.steps", self.steps)
-        check.positive("unsplit.lr", self.lr)
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
@@ -88,9 +82,6 @@ class Unsplit(Attack):
                 f"{tuple(facts.extra['top'])}. It applies with top = [], and under ushaped."
             )
         return ""
-
-    def infer(self, view: View, rng: torch.Generator) -> Guess:
-        return self.infer_many([view], [rng])[0]
 
     def infer_many(self, views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Guess]:
         each = by_epoch(self, views, rngs)

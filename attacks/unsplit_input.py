@@ -25,7 +25,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -56,27 +56,17 @@ class UnsplitInput(Attack):
     """
 
     weights: Literal["free", "granted"] = "free"
-    rounds: int = 5
-    input_steps: int = 100
-    model_steps: int = 100
-    lr: float | None = None
+    rounds: check.Count = 5
+    input_steps: check.Count = 100
+    model_steps: check.Count = 100
+    lr: Annotated[float | None, check.positive] = None
     needs = frozenset({"embedding:last+", "peer_model"})
     target: ClassVar[str] = "feature"
     seconds: ClassVar[float] = 7
 
-    def __post_init__(self) -> None:
-        check.one_of("unsplit_input.weights", self.weights, ("free", "granted"))
-        for name in ("rounds", "input_steps", "model_steps"):
-            check.integer(f"unsplit_input.{name}", getattr(self, name))
-        if self.lr is not None:
-            check.positive("unsplit_input.lr", self.lr)
-
     def declines(self, view: View) -> str:
         """That a victim's columns are not all numbers, or ''."""
         return not_numbers(view, "unsplit_input")
-
-    def infer(self, view: View, rng: torch.Generator) -> Guess:
-        return self.infer_many([view], [rng])[0]
 
     def infer_many(self, views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Guess]:
         each = by_embedding(self, views, rngs)

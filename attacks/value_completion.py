@@ -20,7 +20,7 @@ arXiv:2301.07284 (2023), for regression labels. The ridge head is this package's
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 
@@ -42,17 +42,11 @@ class ValueCompletion(Attack):
         variants: which of ``embedding`` and ``both`` compete in cross-validation.
     """
 
-    variants: tuple[str, ...] = VARIANTS
+    variants: Annotated[tuple[str, ...], check.some_of(VARIANTS)] = VARIANTS
     needs = frozenset({"model", "known_rows"})
     splits: ClassVar[tuple[str, ...]] = ("train", "test")
     quantities: ClassVar[bool] = True
     seconds: ClassVar[float] = 0.05
-
-    def __post_init__(self) -> None:
-        if not self.variants:
-            raise check.fail("value_completion.variants", "a list of at least one", self.variants)
-        for v in self.variants:
-            check.one_of("value_completion.variants", v, VARIANTS)
 
     def applicable(self, facts: Facts) -> str:
         if not facts.label.numeric:

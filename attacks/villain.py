@@ -75,14 +75,14 @@ class Villain(Attack):
         signs: of the trigger's coordinates: ``gradient``, or the published ``fixed`` pattern.
     """
 
-    goal: int = 1
-    start: int = 1
-    period: int = 4
-    share: float = 0.05
-    size: int = 32
-    beta: float = 4.0
-    dropout: float = 0.25
-    shift: tuple[float, float] = (0.6, 1.2)
+    goal: check.Whole = 1
+    start: check.Count = 1
+    period: check.Count = 4
+    share: check.Unit = 0.05
+    size: check.Count = 32
+    beta: check.NonNegative = 4.0
+    dropout: check.BelowOne = 0.25
+    shift: tuple[check.NonNegative, check.NonNegative] = (0.6, 1.2)
     carrier: Literal["other", "own"] = "other"
     signs: Literal["gradient", "fixed"] = "gradient"
     needs = frozenset({"gradient:all", "known_rows"})
@@ -90,16 +90,7 @@ class Villain(Attack):
     splits: ClassVar[tuple[str, ...]] = ("test",)
 
     def __post_init__(self) -> None:
-        check.integer("villain.goal", self.goal, low=0)
-        for name in ("start", "period", "size"):
-            check.integer(f"villain.{name}", getattr(self, name))
-        check.in_unit("villain.share", self.share)
-        check.non_negative("villain.beta", self.beta)
-        check.in_unit("villain.dropout", self.dropout, high_open=True)
-        check.one_of("villain.carrier", self.carrier, ("other", "own"))
-        check.one_of("villain.signs", self.signs, ("gradient", "fixed"))
-        for factor in self.shift:
-            check.non_negative("villain.shift", factor)
+        super().__post_init__()
         if len(self.shift) != 2 or self.shift[0] > self.shift[1]:
             raise check.fail("villain.shift", "two numbers, the smaller first", self.shift)
 

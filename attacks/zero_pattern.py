@@ -41,7 +41,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -49,7 +49,7 @@ from torch import Tensor
 
 from vflsec.inference import batch_order
 from vflsec.inference.completion import SHRINKAGE, logistic_cv
-from vflsec.plugin import Attack, Guess, Known, Table, View, check, registry
+from vflsec.plugin import Attack, Guess, Known, Table, View, registry
 from vflsec.specs import QUESTIONS
 
 ALIASES = ("metadata", "exact_zeros")
@@ -81,16 +81,13 @@ class ZeroPattern(Attack):
     """
 
     kind: Literal["gradient", "embedding"] = "gradient"
-    other_kinds: ClassVar[tuple[dict[str, Any], ...]] = ({"kind": "embedding"},)
+    other_kinds = ({"kind": "embedding"},)
     absent: ClassVar[bool] = True
     labelwise: ClassVar[bool] = True
     questions: ClassVar[tuple[str, ...]] = tuple(QUESTIONS)
-    world: ClassVar[dict[str, Any]] = {
+    world = {
         "top": (), "linear_top": False, "aggregation": "sum", "lr": 0.05, "patience": 0,
     }  # fmt: skip
-
-    def __post_init__(self) -> None:
-        check.one_of("zero_pattern.kind", self.kind, ("gradient", "embedding"))
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
@@ -111,7 +108,8 @@ class ZeroPattern(Attack):
         if not varies:
             return (
                 "every row is dense, of one size, and comes once an epoch, its mean place as in "
-                "random order: there are no zeros, signs or visits to read."
+                f"random order{_find_alternation(self._table(view))}: there are no zeros, signs or "
+                "visits to read."
             )
         return (
             f"{' and '.join(varies)} {'varies' if len(varies) == 1 else 'vary'}, but nothing says "
@@ -127,6 +125,14 @@ class ZeroPattern(Attack):
         if view.known is not None:
             keep = ~torch.isin(rows, view.known.rows)
         return Guess(self.target, rows[keep], scores.to(rows.device)[keep], notes=notes)
+
+
+def _find_alternation(table: Table) -> str:
+    """That the order of rows is not random although mean places are, in words; or ''."""
+    rows, place = table.rows.unique(return_inverse=True)
+    if not batch_order.is_alternating(table, place, len(rows)):
+        return ""
+    return ", but not odd and even places (`dictionary` reads those)"
 
 
 def _read(view: View, table: Table) -> tuple[Tensor, Tensor, str, list[str]]:

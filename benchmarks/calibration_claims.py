@@ -32,9 +32,9 @@ from vflsec.core.policy import Policy
 from vflsec.defenses.embedding_noise import EmbeddingNoise
 from vflsec.defenses.noise import Noise
 from vflsec.engine.cohort import run_cohort
-from vflsec.engine.epsilon_claims import CONFIDENCE
 from vflsec.epsilon import canary_bounds
 from vflsec.epsilon.claimed_vs_measured import contradictions
+from vflsec.epsilon.measured_claims import CONFIDENCE
 from vflsec.specs import CellSpec, DefenseSpec
 from vflsec.testing import small_task
 

@@ -14,6 +14,7 @@ controls is above 0.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -33,7 +34,9 @@ from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
 from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
-from vflsec.testing.broken import registered
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+from broken_claims import registered
 
 OUT = Path(__file__).resolve().parent.parent / "docs" / "evidence" / "doses.md"
 AUDITS, SEEDS, CONFIDENCE = 40, 5, 0.95

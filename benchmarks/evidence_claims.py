@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
@@ -25,13 +26,15 @@ from scipy import stats
 
 from vflsec.core.policy import Policy
 from vflsec.engine.cohort import run_cohort
-from vflsec.engine.epsilon_claims import CONFIDENCE
 from vflsec.epsilon.canary_bounds import Measured
+from vflsec.epsilon.measured_claims import CONFIDENCE
 from vflsec.errors import VflsecError
 from vflsec.plugins import registry
 from vflsec.specs import CellResult, CellSpec, DefenseSpec
 from vflsec.testing import small_task
-from vflsec.testing.broken import (
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+from broken_claims import (
     FlipsAgain,
     ForgetsNoise,
     HalfFlips,
@@ -204,9 +207,10 @@ def alone(seeds: int, parties: tuple[str, ...], epochs: int) -> dict[str, Any]:
 
 def keys(seeds: int, flooded: bool) -> dict[str, Any]:
     """In how many key pairs two decrypted columns give the secret key."""
+    from key_recovery import attack, is_ternary, rescaled
+
     from vflsec.he.ckks import KeyPair, Parameters, PublicKey
     from vflsec.he.flood import Flood
-    from vflsec.testing.key_recovery import attack, is_ternary, rescaled
 
     hits = 0
     for s in range(seeds):

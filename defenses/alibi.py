@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ from torch import Tensor
 from vflsec.core import accountants
 from vflsec.defenses.label_dp import released
 from vflsec.nn.loss import cross_entropy
-from vflsec.plugin import Guarantee, Own, Policy, PolicyError, registry
+from vflsec.plugin import Guarantee, Own, Policy, PolicyError, RunFacts, registry
 
 
 @registry.defense
@@ -58,7 +58,7 @@ class Alibi(Policy):
         target = own.choose(posterior(y.to(log_p), prior, scale), y.to(log_p))
         return cross_entropy(logits, target)
 
-    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+    def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         return released(strength, facts, "closed form of the Laplace mechanism (L1 sensitivity 2)")
 
 

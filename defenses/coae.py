@@ -49,15 +49,11 @@ class CoAE(Policy):
         lr: its learning rate (Adam).
     """
 
-    steps: int = 250
-    lr: float = 2e-3
+    steps: check.Count = 250
+    lr: check.Positive = 2e-3
     strengths: ClassVar[str] = "weight of the entropy term (0 = off; 1e-9 = published weight 0)"
 
     by_row = True
-
-    def __post_init__(self) -> None:
-        check.integer("coae.steps", self.steps)
-        check.positive("coae.lr", self.lr)
 
     def labels(self, y: Tensor, own: Own) -> Tensor:
         """Soft labels (R, n, C); zeros where the label is unknown."""

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from vflsec.defenses.alibi import one_hot
-from vflsec.plugin import Own, Policy, PolicyError, check, registry
+from vflsec.plugin import Own, Policy, PolicyError, registry
 
 ALIASES = ("distance_correlation", "nopeek")
 
@@ -45,9 +45,6 @@ class DCor(Policy):
     form: Literal["label", "feature"] = "label"
     log: bool = True
     strengths: ClassVar[str] = "weight of the penalty"
-
-    def __post_init__(self) -> None:
-        check.one_of("dcor.form", self.form, ("label", "feature"))
 
     @property
     def owner(self) -> str:  # type: ignore[override]

@@ -46,15 +46,12 @@ class Discrete(Policy):
         clip: limit numbers to the grid.
     """
 
-    bound: float = 0.0
+    bound: check.NonNegative = 0.0
     clip: bool = False
     quantities: ClassVar[bool] = True
     strengths: ClassVar[str] = "1 / number of bins (0 = off)"
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"bins": _strength}
     covers = frozenset({"gradient"})
-
-    def __post_init__(self) -> None:
-        check.non_negative("discrete.bound", self.bound)
 
     @property
     def by_row(self) -> bool:  # type: ignore[override]

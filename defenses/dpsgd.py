@@ -38,7 +38,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -46,9 +46,9 @@ from torch import Tensor
 from vflsec.core import accountants
 from vflsec.core.accountants import Account
 from vflsec.core.policy import AGAIN_ROWS, OFF, find_no_claim
-from vflsec.core.privacy_usage import Uses, read_uses
+from vflsec.core.privacy_usage import Uses
 from vflsec.label import make_label
-from vflsec.plugin import Guarantee, Own, Policy, check, registry
+from vflsec.plugin import Guarantee, Own, Policy, RunFacts, check, registry
 
 ALIASES = ("dp_sgd",)
 
@@ -65,16 +65,11 @@ class DPSGD(Policy):
             every batch is drawn as a Poisson sample.
     """
 
-    clip_norm: float = 1.0
-    delta: float = 1e-5
+    clip_norm: check.Positive = 1.0
+    delta: check.OpenUnit = 1e-5
     accountant: Literal["shuffled", "prv", "rdp"] = "shuffled"
     quantities: ClassVar[bool] = True
     strengths: ClassVar[str] = "noise multiplier: noise standard deviation / clipping length"
-
-    def __post_init__(self) -> None:
-        check.positive("dpsgd.clip_norm", self.clip_norm)
-        accountants.check_delta("dpsgd.delta", self.delta)
-        check.one_of("dpsgd.accountant", self.accountant, ("shuffled", "prv", "rdp"))
 
     counted = "gradients"
 
@@ -94,7 +89,7 @@ class DPSGD(Policy):
         if own.uses is not None and own.uses.due:
             some = [p[:, 0] * 0 if g is None else g for g, p in zip(plain, parts, strict=True)]
             gap = flat.sum(1) - b * torch.cat([g.flatten(1) for g in some], dim=1)
-            near = 1e-2 if own.facts.get("dtype") == "bf16" else 1e-3  # of rounding alone
+            near = 1e-2 if own.facts.dtype == "bf16" else 1e-3  # of rounding alone
             bad = torch.linalg.vector_norm(gap, dim=1) > near * norm.sum(1)
             own.uses.passed(
                 "rows do not add up to the gradient: something couples the rows of a batch",
@@ -127,10 +122,10 @@ class DPSGD(Policy):
             for m, g in zip(flat.split(sizes, dim=1), like, strict=True)
         ]
 
-    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+    def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         if strength <= 0:
             return OFF
-        uses = read_uses(facts)
+        uses = facts.uses
         none = find_no_claim(uses, "gradients")
         if none is not None:
             return none
@@ -163,7 +158,7 @@ class DPSGD(Policy):
             neighbours="zeroing it out", against="whoever gets the weights of all parties",
             over=f"{over}, {len(everyone)} {'party' if len(everyone) == 1 else 'parties'}",
             given=(
-                f"how columns{' and values' * make_label(facts.get('classes', 2)).scaled} were "
+                f"how columns{' and values' * make_label(facts.classes).scaled} were "
                 "prepared (the row had its part in means and codes)"
             ),
             provided="nobody sees embeddings or gradients of single rows"

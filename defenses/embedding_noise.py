@@ -26,16 +26,15 @@ Mironov, "Renyi differential privacy", CSF 2017, arXiv:1702.07476, table II.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from vflsec.core import accountants
 from vflsec.core.policy import AGAIN_ROWS, OFF, find_no_claim, read_batch
-from vflsec.core.privacy_usage import read_uses
 from vflsec.defenses.noise import moved_by_two, shorten
-from vflsec.plugin import Guarantee, Message, Own, Policy, check, registry
+from vflsec.plugin import Guarantee, Message, Own, Policy, RunFacts, check, registry
 
 ALIASES = ("embedding_dp",)
 
@@ -52,10 +51,10 @@ class EmbeddingNoise(Policy):
         predictions: releases of a training row after training that the guarantee should cover.
     """
 
-    clip_norm: float = 1.0
+    clip_norm: check.Positive = 1.0
     distribution: Literal["gaussian", "laplace"] = "gaussian"
-    delta: float = 1e-5
-    predictions: int = 0
+    delta: check.OpenUnit = 1e-5
+    predictions: check.Whole = 0
     quantities: ClassVar[bool] = True
     strengths: ClassVar[str] = (
         "noise standard deviation (Gaussian) or scale (Laplace) / clipping length"
@@ -66,12 +65,6 @@ class EmbeddingNoise(Policy):
     by_row = True
     owner = "passive"
 
-    def __post_init__(self) -> None:
-        check.positive("embedding_noise.clip_norm", self.clip_norm)
-        check.one_of("embedding_noise.distribution", self.distribution, ("gaussian", "laplace"))
-        accountants.check_delta("embedding_noise.delta", self.delta)
-        check.integer("embedding_noise.predictions", self.predictions, low=0)
-
     def outgoing(self, message: Message, own: Own) -> Tensor:
         z = read_batch(self, message)  # (R, b, m)
         gaussian = self.distribution == "gaussian"
@@ -81,10 +74,10 @@ class EmbeddingNoise(Policy):
         noisy = self.clip_norm * accountants.round_to_grid(wide, noise, own.column(wide))
         return own.choose(noisy.to(z.dtype).reshape(message.tensor.shape), message.tensor)
 
-    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+    def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         if strength <= 0:
             return OFF
-        uses = read_uses(facts)
+        uses = facts.uses
         each = moved_by_two(self.distribution, strength, 1, self.delta)
         releases = uses.most + self.predictions
         made = moved_by_two(self.distribution, strength, max(1, releases), self.delta)

@@ -24,17 +24,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from vflsec.core import accountants
 from vflsec.core.policy import AGAIN, OFF, SPLIT, find_no_claim
-from vflsec.core.privacy_usage import read_uses
 from vflsec.defenses.alibi import one_hot
 from vflsec.nn.loss import cross_entropy
-from vflsec.plugin import Guarantee, Own, Policy, check, registry
+from vflsec.plugin import Guarantee, Own, Policy, RunFacts, check, registry
 
 ALIASES = ("tpsl",)
 
@@ -54,6 +53,7 @@ class GradPerturb(Policy):
     counted = "loss"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if check.non_negative("gradperturb.delta", self.delta) != 0:
             accountants.check_delta("gradperturb.delta", self.delta)
 
@@ -64,10 +64,10 @@ class GradPerturb(Policy):
         noisy = accountants.round_to_grid(wide, noise.to(wide.device), 2.0 * own.column(wide))
         return cross_entropy(logits, own.choose(noisy.to(hot), hot))
 
-    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+    def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         if strength <= 0:
             return OFF
-        uses = read_uses(facts)
+        uses = facts.uses
         none = find_no_claim(uses, "loss", 1 / strength)
         if none is not None:
             return none

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vflsec.core.policy import StepCost
 from vflsec.errors import ConfigError
-from vflsec.plugin import Guarantee, Own, Policy, check, registry
+from vflsec.plugin import Guarantee, Own, Policy, RunFacts, check, registry
 
 if TYPE_CHECKING:
     from vflsec.core.link import Link
@@ -63,24 +63,20 @@ class HeEmbedding(Policy):
 
     mode: Literal["real", "emulated", "clear"] = "emulated"
     weights: Literal["plain", "shared"] = "plain"
-    out: int = 32
-    lr: float = 0.1
+    out: check.Count = 32
+    lr: check.Positive = 0.1
     mask_bits: int = 16
     flood_bits: int = 12
     degree: int = 8192
     bits: tuple[int, ...] = (60, 50, 50, 58)
     scale_bits: int = 50
-    threads: int = 1
+    threads: check.Count = 1
     processes: bool = True
     strengths: ClassVar[str] = ""
     owner: ClassVar[str] = "passive"  # type: ignore[misc]
 
     def __post_init__(self) -> None:
-        check.one_of("he_embedding.mode", self.mode, ("real", "emulated", "clear"))
-        check.one_of("he_embedding.weights", self.weights, ("plain", "shared"))
-        check.integer("he_embedding.out", self.out)
-        check.integer("he_embedding.threads", self.threads)
-        check.positive("he_embedding.lr", self.lr)
+        super().__post_init__()
         if self.mode == "clear" and self.weights == "shared":
             raise ConfigError(
                 "he_embedding: weights must be 'plain' in mode 'clear', got 'shared'. "
@@ -163,7 +159,7 @@ class HeEmbedding(Policy):
             )
         return hides, f"the active party z, which a decoder may invert, and {leaves}"
 
-    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+    def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         if self.mode == "clear":
             return Guarantee(covers="None: embeddings cross in the clear, for comparison.")
         hidden = (

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vflsec.core.policy import StepCost
-from vflsec.plugin import Guarantee, Own, Policy, check, registry
+from vflsec.plugin import Guarantee, Own, Policy, RunFacts, check, registry
 
 if TYPE_CHECKING:
     from vflsec.core.link import Link
@@ -58,13 +58,12 @@ class HeGradient(Policy):
     degree: int = 8192
     bits: tuple[int, ...] = (60, 50, 50, 58)
     scale_bits: int = 50
-    threads: int = 1
+    threads: check.Count = 1
     strengths: ClassVar[str] = ""
     owner: ClassVar[str] = "passive"  # type: ignore[misc]
 
     def __post_init__(self) -> None:
-        check.one_of("he_gradient.mode", self.mode, ("real", "emulated", "clear"))
-        check.integer("he_gradient.threads", self.threads)
+        super().__post_init__()
         from vflsec.he.ckks import Parameters
         from vflsec.he.flood import check_answers
 
@@ -129,7 +128,7 @@ class HeGradient(Policy):
             f"small beside its model, and {own}",
         )
 
-    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+    def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         if self.mode == "clear":
             return Guarantee(covers="None: gradients cross in the clear, for comparison.")
         label = (

@@ -28,7 +28,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsec.plugin import Guarantee, Own, Policy, RowSets, registry
+from vflsec.plugin import Guarantee, Own, Policy, RowSets, RunFacts, registry
 
 ALIASES = ("lmid", "mutual_information_limit")
 
@@ -51,7 +51,7 @@ class IdLmid(Policy):
         found: NDArray[np.bool_] = np.maximum(inside, outside) <= xi + 1e-12
         return found
 
-    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+    def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         return Guarantee(reason=describe_view(facts, "a limit on each row set is none on many"))
 
 
@@ -65,9 +65,9 @@ def measure_divergence(counts: NDArray[np.float64], prior: NDArray[np.float64]) 
     return found
 
 
-def describe_view(facts: Mapping[str, Any], why: str) -> str:
+def describe_view(facts: RunFacts, why: str) -> str:
     """Why nothing is claimed of a policy of row sets, with the view in which it holds, in words."""
-    profile = facts.get("profile", "")
+    profile = facts.profile
     if profile in ("fate-2", "xgboost-open"):
         return (
             f"the profile {profile} shows every party the node of every row whoever split it, so "

@@ -30,7 +30,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vflsec.plugin import Message, Own, Policy, check, registry
+from vflsec.plugin import Message, Own, Policy, registry
 
 ALIASES = ("isotropic",)
 
@@ -51,9 +51,6 @@ class Iso(Policy):
     spare: tuple[str, ...] = ("buffers",)
     quantities: ClassVar[bool] = True
     strengths: ClassVar[str] = "noise norm / largest row norm of the batch (>= 0)"
-
-    def __post_init__(self) -> None:
-        check.one_of("iso.on", self.on, ("gradient", "embedding", "state"))
 
     @property
     def covers(self) -> frozenset[str]:  # type: ignore[override]

@@ -26,15 +26,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from vflsec.core.policy import AGAIN, OFF, SPLIT, find_no_claim
-from vflsec.core.privacy_usage import read_uses
 from vflsec.nn.loss import cross_entropy
-from vflsec.plugin import Guarantee, Own, Policy, PolicyError, registry
+from vflsec.plugin import Guarantee, Own, Policy, PolicyError, RunFacts, registry
 
 ALIASES = ("rr", "randomised_response", "randomized_response")
 
@@ -87,7 +86,7 @@ class LabelDP(Policy):
         on = (own.strength > 0).to(p.device).unsqueeze(1)
         return torch.where(on, corrected, plain)
 
-    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+    def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         gain = math.tanh(0.5 / strength) if strength > 0 else 1.0
         return released(
             strength, facts, "closed form of randomised response",
@@ -99,7 +98,7 @@ class LabelDP(Policy):
 
 
 def released(
-    strength: float, facts: dict[str, Any], accountant: str, *, delta: float = 0.0,
+    strength: float, facts: RunFacts, accountant: str, *, delta: float = 0.0,
     given: str = "", leaves: str = "what the features predict about the label",
 ) -> Guarantee:  # fmt: skip
     """The claim of a policy that answers once for every label and remembers its answer.
@@ -113,7 +112,7 @@ def released(
     """
     if strength <= 0:
         return OFF
-    uses, epsilon = read_uses(facts), 1.0 / strength
+    uses, epsilon = facts.uses, 1.0 / strength
     none = find_no_claim(uses, "labels", epsilon)
     if none is not None:
         return none

@@ -43,7 +43,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -52,7 +52,7 @@ from vflsec.core import accountants
 from vflsec.defenses.alibi import one_hot
 from vflsec.defenses.label_dp import keep_probability, released
 from vflsec.defenses.rr_prior import draw
-from vflsec.plugin import Guarantee, Own, Policy, PolicyError, check, registry
+from vflsec.plugin import Guarantee, Own, Policy, PolicyError, RunFacts, check, registry
 
 ALIASES = ("private_prior",)
 
@@ -71,13 +71,10 @@ class LearnedPrior(Policy):
         share: of epsilon that may buy the prior, in (0, 1).
     """
 
-    share: float = 0.1
+    share: check.OpenUnit = 0.1
     strengths: ClassVar[str] = "1 / epsilon (0 = off)"
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
     counted = "labels"
-
-    def __post_init__(self) -> None:
-        check.in_unit("learned_prior.share", self.share, low_open=True, high_open=True)
 
     def labels(self, y: Tensor, own: Own) -> Tensor:
         """Class shares (R, n, C); zeros where the label is unknown."""
@@ -110,7 +107,7 @@ class LearnedPrior(Policy):
             out[r] = torch.where(known.unsqueeze(1), mixed, 0.0)
         return own.choose(out, hot).to(y.device, own.rng.dtype)
 
-    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+    def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         return released(
             strength, facts,
             "a noisy sum of bounded rows and randomised response, added up",

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsec.plugin import Guarantee, Own, Policy, RowSets, check, registry
+from vflsec.plugin import Guarantee, Own, Policy, RowSets, RunFacts, check, registry
 
 ALIASES = ("complete_secure", "completely_secureboost")
 
@@ -47,5 +47,5 @@ class LocalTrees(Policy):
         alone = float(own.strength[own.context["replica"]])
         return np.full(sets.counts.shape[:-1], sets.tree >= alone)
 
-    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+    def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         return Guarantee(reason="it hides the first trees and says nothing of the others")

@@ -25,14 +25,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
 from vflsec.defenses.label_dp import released
 from vflsec.defenses.rr_prior import draw, matrix
-from vflsec.plugin import Guarantee, Own, Policy, PolicyError, check, registry
+from vflsec.plugin import Guarantee, Own, Policy, PolicyError, RunFacts, check, registry
 
 ALIASES = ("lp_2st", "lp2st", "lpmst")
 
@@ -49,18 +49,13 @@ class LPMST(Policy):
         agree: whether later stages leave out earlier rows that the last model contradicts.
     """
 
-    stages: int = 2
-    first: float = 0.6
-    temperature: float = 1.0
+    stages: Annotated[int, check.at_least(2)] = 2
+    first: check.OpenUnit = 0.6
+    temperature: check.Positive = 1.0
     agree: bool = False
     strengths: ClassVar[str] = "1 / epsilon (0 = off)"
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
     counted = "labels"
-
-    def __post_init__(self) -> None:
-        check.integer("lp_mst.stages", self.stages, low=2)
-        check.in_unit("lp_mst.first", self.first, low_open=True, high_open=True)
-        check.positive("lp_mst.temperature", self.temperature)
 
     @property
     def trainings(self) -> int:  # type: ignore[override]
@@ -117,7 +112,7 @@ class LPMST(Policy):
         own.memory["released"] = answers
         return out
 
-    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+    def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         return released(
             strength, facts,
             "closed form of randomised response with prior, parallel composition",

@@ -178,9 +178,6 @@ class Marvell(Policy):
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"sum_kl": lambda x: 1.0 / x}
     covers = frozenset({"gradient"})
 
-    def __post_init__(self) -> None:
-        check.one_of("marvell.mode", self.mode, ("power", "sum_kl"))
-
     def check_task(self, classes: int) -> None:
         """Refuse all but two classes.
 

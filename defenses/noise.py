@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -34,8 +34,7 @@ from torch import Tensor
 from vflsec.core import accountants
 from vflsec.core.accountants import Account
 from vflsec.core.policy import AGAIN, OFF, describe_label_claim, find_no_claim, read_batch
-from vflsec.core.privacy_usage import read_uses
-from vflsec.plugin import Guarantee, Message, Own, Policy, check, registry
+from vflsec.plugin import Guarantee, Message, Own, Policy, RunFacts, check, registry
 
 RARE = 2.0**-30
 """How likely an exception from a pure epsilon may be."""
@@ -55,8 +54,8 @@ class Noise(Policy):
     """
 
     distribution: Literal["laplace", "gaussian"] = "laplace"
-    clip: float = 0.0
-    delta: float = 1e-5
+    clip: check.NonNegative = 0.0
+    delta: check.OpenUnit = 1e-5
     quantities: ClassVar[bool] = True
     strengths: ClassVar[str] = (
         "noise scale: absolute, or in units of the clipping length if clipped"
@@ -64,11 +63,6 @@ class Noise(Policy):
     covers = frozenset({"gradient"})
     counted = "outgoing"
     by_row = True
-
-    def __post_init__(self) -> None:
-        check.one_of("noise.distribution", self.distribution, ("laplace", "gaussian"))
-        check.non_negative("noise.clip", self.clip)
-        accountants.check_delta("noise.delta", self.delta)
 
     def outgoing(self, message: Message, own: Own) -> Tensor:
         g = read_batch(self, message)  # (R, b, m)
@@ -82,12 +76,12 @@ class Noise(Policy):
             made = g + own.column(g) * draw(g.shape[1:], active=own.active)
         return own.choose(made.reshape(message.tensor.shape), message.tensor)
 
-    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+    def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         if strength <= 0:
             return OFF
         if not self.clip:
             return Guarantee(reason="rows are not clipped, so this is noise without an accountant")
-        uses = read_uses(facts)
+        uses = facts.uses
         each = moved_by_two(self.distribution, strength, 1, self.delta)
         made = moved_by_two(self.distribution, strength, max(1, uses.most), self.delta)
         none = find_no_claim(uses, "outgoing", each.epsilon, made.epsilon)

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -33,8 +33,7 @@ from torch import Tensor
 
 from vflsec.core import accountants
 from vflsec.core.policy import AGAIN, OFF, describe_label_claim, find_no_claim, read_batch
-from vflsec.core.privacy_usage import read_uses
-from vflsec.plugin import Guarantee, Message, Own, Policy, check, registry
+from vflsec.plugin import Guarantee, Message, Own, Policy, RunFacts, check, registry
 
 
 @registry.defense
@@ -49,21 +48,15 @@ class PPDL(Policy):
         sensitivity: how far one entry may move, same units; 0 = 2 limit. The published code has 1.
     """
 
-    share: float = 0.1
-    limit: float = 1e-3
-    threshold: float = 1e-4
-    sensitivity: float = 0.0
+    share: check.AboveZero = 0.1
+    limit: check.Positive = 1e-3
+    threshold: check.NonNegative = 1e-4
+    sensitivity: check.NonNegative = 0.0
     quantities: ClassVar[bool] = True
     strengths: ClassVar[str] = "1 / epsilon of one message (0 = off)"
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
     covers = frozenset({"gradient"})
     counted = "outgoing"
-
-    def __post_init__(self) -> None:
-        check.in_unit("ppdl.share", self.share, low_open=True)
-        check.positive("ppdl.limit", self.limit)
-        check.non_negative("ppdl.threshold", self.threshold)
-        check.non_negative("ppdl.sensitivity", self.sensitivity)
 
     def scales(self, numbers: int, epsilon: float) -> tuple[float, float, float]:
         """Laplace scales of threshold, query and answer for a batch of so many numbers."""
@@ -102,12 +95,12 @@ class PPDL(Policy):
             out[r, visited[chosen]] = (sent[chosen] / message.scale).to(g.dtype)
         return own.choose(out.reshape(message.tensor.shape), message.tensor)
 
-    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+    def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         if strength <= 0:
             return OFF
         if self.sensitivity and self.sensitivity < 2 * self.limit:
             return Guarantee(reason="the sensitivity is less than twice the clipping limit")
-        uses = read_uses(facts)
+        uses = facts.uses
         none = find_no_claim(uses, "outgoing", 1 / strength)
         if none is not None:
             return none

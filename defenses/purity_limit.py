@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflsec.defenses.id_lmid import describe_view
-from vflsec.plugin import Guarantee, Own, Policy, RowSets, check, registry
+from vflsec.plugin import Guarantee, Own, Policy, RowSets, RunFacts, check, registry
 
 ALIASES = ("purity_threshold",)
 
@@ -57,5 +57,5 @@ class PurityLimit(Policy):
         found: NDArray[np.bool_] = (purity <= most + 1e-12) & (sets.sizes >= self.rows)
         return found
 
-    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+    def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         return Guarantee(reason=describe_view(facts, "sets that are not pure add up over trees"))

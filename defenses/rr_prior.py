@@ -20,14 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from vflsec.core import accountants
 from vflsec.defenses.label_dp import released
-from vflsec.plugin import Guarantee, Own, Policy, PolicyError, check, registry
+from vflsec.plugin import Guarantee, Own, Policy, PolicyError, RunFacts, check, registry
 
 ALIASES = ("rrwithprior", "rr_with_prior")
 
@@ -42,16 +42,14 @@ class RRPrior(Policy):
         share: of epsilon that buys the prior, in (0, 1); not used with a given one.
     """
 
-    prior: tuple[float, ...] = ()
-    share: float = 0.1
+    prior: tuple[check.Unit, ...] = ()
+    share: check.OpenUnit = 0.1
     strengths: ClassVar[str] = "1 / epsilon (0 = off)"
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
     counted = "labels"
 
     def __post_init__(self) -> None:
-        check.in_unit("rr_prior.share", self.share, low_open=True, high_open=True)
-        for share in self.prior:
-            check.in_unit("rr_prior.prior: each share", share)
+        super().__post_init__()
         if self.prior and abs(sum(self.prior) - 1) > 1e-6:
             raise check.fail("rr_prior.prior", "shares that sum to 1", self.prior)
 
@@ -102,7 +100,7 @@ class RRPrior(Policy):
         noisy = accountants.round_to_grid(counts.cpu(), noise.cpu(), scale).clamp_min(1.0)
         return noisy / noisy.sum(1, keepdim=True)
 
-    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+    def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         return released(
             strength, facts, "closed form of randomised response with prior",
             given=(

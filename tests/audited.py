@@ -11,8 +11,8 @@ import numpy as np
 
 from vflsec.audit.result import Audit
 from vflsec.data.source import PartyData, Source
-from vflsec.engine.executor import Backend
 from vflsec.engine.run import run_audit
+from vflsec.engine.work import Backend
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellResult, CellSpec, LedgerRow, Measure
 

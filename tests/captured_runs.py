@@ -15,6 +15,7 @@ from vflsec.core.channel import Recorder
 from vflsec.core.federation import Federation
 from vflsec.core.message import Message
 from vflsec.core.policy import Own, Policy
+from vflsec.core.privacy_usage import RunFacts
 from vflsec.core.task import Stack
 from vflsec.label import Quantity
 from vflsec.nn import manual_backprop
@@ -169,7 +170,7 @@ def prepared(
         wanted.append(("active", "own", "parameter_gradient", "all"))
     recorder = Recorder(wanted, len(SEEDS), len(stack.first.y))
     fed = Federation.create(
-        stack, SEEDS, policies, recorder, {"epochs": 3, "batch_size": 25, "labelled": 144}
+        stack, SEEDS, policies, recorder, RunFacts(epochs=3, batch_size=25, labelled=144)
     )
     fed.graphs = graphs
     settings = {"hidden": [8], "cut": 4, "batch_size": 25, "epochs": 3, **case.settings}

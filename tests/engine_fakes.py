@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from vflsec.data.source import PartyData, Source
-from vflsec.engine.executor import Backend
+from vflsec.engine.work import Backend
 from vflsec.specs import AttackSpec, CellResult, CellSpec, LedgerRow, Measure
 
 SCENARIO = """

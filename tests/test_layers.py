@@ -59,7 +59,7 @@ def test_a_circle_is_found(
 def test_what_is_too_complex_is_found(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Boolean operators and comprehensions count; an exception without need is reported."""
+    """Boolean operators and comprehensions count; an exception without need fails too."""
     pytest.importorskip("radon")
     check = _check(root, "check_complexity")
     for folder in check.FOLDERS:
@@ -83,7 +83,7 @@ def test_what_is_too_complex_is_found(
     assert check.main(tmp_path) == 0
     listed += '"vflsec/a.py:simple" = "why"\n'
     (tmp_path / "pyproject.toml").write_text(listed, encoding="utf-8")
-    check.main(tmp_path)
+    assert check.main(tmp_path) == 1
     assert "vflsec/a.py:simple: needs no exception" in capsys.readouterr().out
 
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from vflsec.core.message import Message
     from vflsec.core.needs import Need
     from vflsec.core.policy import Guarantee, Own, Policy
+    from vflsec.core.privacy_usage import RunFacts
     from vflsec.core.rng import as_global, numpy_generator
     from vflsec.core.rounds import Learner, Rounds, Wire
     from vflsec.core.row_sets import RowSets
@@ -51,8 +52,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Accumulate", "Algorithm", "Attack", "Facts", "Guarantee", "Guess", "Known", "Learner",
-    "Message", "Need", "Own", "PartyData", "Policy", "PolicyError", "Rounds", "RowSets", "Source",
-    "Table", "ThreatModelError", "View", "Wire", "as_global", "check", "gradient_form",
+    "Message", "Need", "Own", "PartyData", "Policy", "PolicyError", "Rounds", "RowSets", "RunFacts",
+    "Source", "Table", "ThreatModelError", "View", "Wire", "as_global", "check", "gradient_form",
     "numpy_generator", "registry",
 ]  # fmt: skip
 
@@ -74,6 +75,7 @@ _HOME = {
     "PolicyError": "vflsec.errors",
     "Rounds": "vflsec.core.rounds",
     "RowSets": "vflsec.core.row_sets",
+    "RunFacts": "vflsec.core.privacy_usage",
     "Source": "vflsec.data.source",
     "Table": "vflsec.core.view",
     "ThreatModelError": "vflsec.errors",

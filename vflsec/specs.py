@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 from vflsec._version import __version__
 
@@ -35,6 +35,12 @@ __all__ = [
     "victims",
 ]  # fmt: skip
 
+
+Plain: TypeAlias = bool | int | float | str | Sequence[object] | Mapping[str, object] | None
+"""A value that a file can hold."""
+
+Params: TypeAlias = Mapping[str, Plain]
+"""Hyper-parameters, by name."""
 
 QUESTIONS: Mapping[str, float] = MappingProxyType(
     {"far from the median": 0.5, "largest tenth": 0.1, "smallest tenth": 0.1}
@@ -83,7 +89,7 @@ class DefenseSpec:
     """
 
     name: str
-    params: Mapping[str, Any] = field(default_factory=dict)
+    params: Params = field(default_factory=dict)
     party: str = ""
     strength: float | None = None
 
@@ -124,7 +130,7 @@ class AttackSpec:
     """
 
     name: str
-    params: Mapping[str, Any] = field(default_factory=dict)
+    params: Params = field(default_factory=dict)
     adversary: tuple[str, ...] = ()
     known_rows: int = 20
     prior: bool = True
@@ -224,7 +230,7 @@ class CellSpec:
 
     data: Mapping[str, Any]
     algorithm: str
-    params: Mapping[str, Any] = field(default_factory=dict)
+    params: Params = field(default_factory=dict)
     defenses: tuple[DefenseSpec, ...] = ()
     seed: int = 0
     dtype: str = "float32"

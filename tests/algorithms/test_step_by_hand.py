@@ -19,6 +19,7 @@ from vflsec.core.channel import Recorder
 from vflsec.core.federation import Federation
 from vflsec.core.party import Party
 from vflsec.core.policy import Own, Policy
+from vflsec.core.privacy_usage import RunFacts
 from vflsec.core.task import Stack
 from vflsec.label import MultiLabel, Quantity
 from vflsec.nn import manual_backprop
@@ -173,7 +174,7 @@ def prepared(case: Case) -> tuple[Any, Federation]:
     wanted += [("active", "own", "parameter_gradient", "all")]
     fed = Federation.create(
         stack, SEEDS, policies, Recorder(wanted, len(SEEDS), len(stack.first.y)),
-        {"epochs": 2, "batch_size": 32, "labelled": 144, "classes": stack.first.classes},
+        RunFacts(epochs=2, batch_size=32, labelled=144, classes=stack.first.classes),
     )  # fmt: skip
     settings = {"batch_size": 32, "epochs": 2, **case.settings}
     if isinstance(case.algorithm, str):

@@ -22,10 +22,10 @@ from vflsec.core.rng import generator, numpy_generator
 from vflsec.core.task import Stack, Task
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
+from vflsec.epsilon.canaries import plant_labels
 from vflsec.errors import ConfigError, ThreatModelError
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
-from vflsec.train.canaries import plant_labels
 from vflsec.train.cohort import reassigned_task
 from vflsec.train.views import make_view
 

@@ -435,3 +435,15 @@ def test_own_embeddings_are_counted_and_not_read() -> None:
     assert measure(guess, y) == 1.0
     once = seen(torch.tensor([int((rows == r).nonzero()[0]) for r in range(120)]))
     assert "comes once an epoch" in attack.declines(once)
+
+
+@pytest.mark.parametrize("odd", [True, False])
+def test_random_order_is_said_of_what_was_tested(odd: bool) -> None:
+    """Class 1 at odd places has the mean place of class 0, and is no random order."""
+    y = torch.randperm(400, generator=rng(1)) % 2
+    parts = passes(400, 6)
+    if odd:
+        parts = [torch.stack([p[y[p] == 0], p[y[p] == 1]], dim=1).flatten() for p in parts]
+    said = pattern().declines(visited(parts, y, 0).with_known(None))
+    assert "its mean place as in random order" in said
+    assert ("but not odd and even places" in said) == odd

@@ -24,7 +24,7 @@ def test_a_pass_says_what_it_would_have_found() -> None:
     assert found.detectable == pytest.approx({k: factor * v for k, v in sd.items()})
     assert found.reason.endswith(
         "No leak above 0.1 was found; this audit would have found one of 0.022 (norm), "
-        "0.0099 (direction)."
+        "0.0099 (direction) of the kind that these attacks look for."
     )
     assert one([*task(0.9)], Gate("utility", min=0.5)).detectable == {}
 
@@ -64,8 +64,8 @@ def test_a_pass_that_would_have_missed_a_leak_of_the_limit_warns() -> None:
         "about 1 more seed would do"
     )
     assert found.reason.endswith(
-        "this audit would have found one of 0.11 (direction). That of direction is above the limit "
-        "0.1; about 1 more seed would do."
+        "this audit would have found one of 0.11 (direction) of the kind that these attacks look "
+        "for. That of direction is above the limit 0.1; about 1 more seed would do."
     )
     assert found.reason.count("would") == 2  # it said the same leak twice
     assert exit_code([found]) == 0

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from vflsec.core.message import Message
 from vflsec.core.policy import Own, Policy
+from vflsec.core.privacy_usage import RunFacts
 from vflsec.core.rng import Streams, generator
 
 
@@ -34,7 +35,7 @@ def owner(
         rng=Streams(seeds, "policy", "active", 0, policy.name, dtype=dtype),
         classes=classes,
         prior=shares.expand(len(strengths), -1),
-        facts=facts,
+        facts=RunFacts(**facts),
     )
 
 

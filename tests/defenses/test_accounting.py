@@ -94,7 +94,7 @@ def test_what_noise_of_53_bits_never_reaches_is_in_delta() -> None:
     """
     from scipy.stats import norm
 
-    from vflsec.core.privacy_usage import Uses
+    from vflsec.core.privacy_usage import RunFacts, Uses
     from vflsec.plugins import registry
 
     last = math.sqrt(-2 * math.log(2.0**-53))
@@ -104,14 +104,16 @@ def test_what_noise_of_53_bits_never_reaches_is_in_delta() -> None:
             policy = registry.defenses.create(name, params)
             for strength in (0.4, 0.5, 0.8, 1.3, 2.0, 8.0):
                 for uses in (1, 30):
-                    made = policy.guarantee(strength, {"uses": Uses(counted=uses)})
+                    made = policy.guarantee(strength, RunFacts(uses=Uses(counted=uses)))
                     alone = uses * float(norm.sf(last - 2 / strength))
                     assert made.epsilon is None or made.delta >= (delta + alone) / 1.0001
                     assert made.epsilon is not None or alone > delta / 10 or strength < 1
     laplace = registry.defenses.create("embedding_noise", {"distribution": "laplace"})
-    none = laplace.guarantee(1 / 15, {"uses": Uses(counted=1)})  # exceptions of 1.2e-3
+    none = laplace.guarantee(1 / 15, RunFacts(uses=Uses(counted=1)))  # exceptions of 1.2e-3
     assert none.epsilon is None
     assert "finer than coins and noise" in none.reason
     dpsgd = registry.defenses.create("dpsgd", {})
-    assert dpsgd.guarantee(0.2, {"uses": Uses(counted=1)}).epsilon is None  # a distance of 5
-    assert dpsgd.guarantee(1.0, {"uses": Uses(counted=1)}).epsilon == pytest.approx(4.377, abs=1e-3)
+    assert dpsgd.guarantee(0.2, RunFacts(uses=Uses(counted=1))).epsilon is None  # a distance of 5
+    assert dpsgd.guarantee(1.0, RunFacts(uses=Uses(counted=1))).epsilon == pytest.approx(
+        4.377, abs=1e-3
+    )

@@ -11,7 +11,7 @@ import torch
 from bench import message, owner
 
 from vflsec.core import accountants
-from vflsec.core.privacy_usage import Batches, Uses
+from vflsec.core.privacy_usage import Batches, RunFacts, Uses
 from vflsec.data.split import stratified_order
 from vflsec.epsilon.canary_bounds import epsilon_from_rates
 from vflsec.plugins import registry
@@ -70,8 +70,8 @@ def test_coins_are_finer_than_float32_and_an_epsilon_beyond_them_is_not_claimed(
         coins = seen[-1]
         assert coins.dtype == torch.float64
         assert not torch.equal(coins, coins.float().double())
-        assert policy.guarantee(1 / 30, {"uses": Uses(1)}).epsilon == pytest.approx(30)
-        assert policy.guarantee(1 / 40, {"uses": Uses(1)}).epsilon is None
+        assert policy.guarantee(1 / 30, RunFacts(uses=Uses(1))).epsilon == pytest.approx(30)
+        assert policy.guarantee(1 / 40, RunFacts(uses=Uses(1))).epsilon is None
     assert 1 - float(1 / (1 + math.exp(-30))) > 0  # float64 knows the chance of a flip
 
 
@@ -88,7 +88,9 @@ def test_rr_prior_buys_its_prior() -> None:
     assert 0.05 < float(none[0].double().mean()) < 0.95  # the event that gave it away does happen
     given = make("rr_prior", prior=[0.6, 0.4])
     assert given.spent == 1.0
-    assert "was not computed from these labels" in given.guarantee(1.0, {"uses": Uses(1)}).given
+    assert (
+        "was not computed from these labels" in given.guarantee(1.0, RunFacts(uses=Uses(1))).given
+    )
     assert make("rr_prior", share=0.2).spent == pytest.approx(0.8)
 
 
@@ -105,7 +107,7 @@ def test_rr_prior_spends_no_more_than_epsilon_in_all() -> None:
 
 
 def test_laplace_noise_may_use_the_renyi_bound_at_its_delta() -> None:
-    found = make("noise", clip=1.0).guarantee(40.0, {"uses": Uses(300)})
+    found = make("noise", clip=1.0).guarantee(40.0, RunFacts(uses=Uses(300)))
     assert found.epsilon is not None
     assert found.epsilon < 0.6 * 300 * 2 / 40
     assert found.delta == 1e-5
@@ -144,7 +146,7 @@ def test_a_stratified_split_tells_the_last_label() -> None:
 def test_every_claim_of_labels_is_given_the_split_and_of_one_training() -> None:
     for name, entry in registry.defenses.entries().items():
         policy = make(name, clip=1.0) if name == "noise" else make(name)
-        found = policy.guarantee(1.0, {"classes": 2, "uses": Uses(1)})
+        found = policy.guarantee(1.0, RunFacts(classes=2, uses=Uses(1)))
         if found.epsilon is not None and found.protects == "label":
             assert "stratified by label" in found.given, name
             assert "further trainings" in found.leaves, entry.name
@@ -155,5 +157,5 @@ def test_every_claim_of_labels_is_given_the_split_and_of_one_training() -> None:
 def test_amplification_is_for_who_does_not_see_the_batches() -> None:
     made = make("dpsgd", accountant="rdp")
     sampled = Uses(3, batches=(Batches("train", 0.1, 30, 1, 0.0),))
-    assert "which rows a batch has" in made.guarantee(2.0, {"uses": sampled}).provided
-    assert "which rows" not in make("dpsgd").guarantee(2.0, {"uses": Uses(3)}).provided
+    assert "which rows a batch has" in made.guarantee(2.0, RunFacts(uses=sampled)).provided
+    assert "which rows" not in make("dpsgd").guarantee(2.0, RunFacts(uses=Uses(3))).provided

@@ -12,7 +12,7 @@ from torch import Tensor
 from vflsec.core import accountants
 from vflsec.core.message import Message
 from vflsec.core.policy import Guarantee, Policy
-from vflsec.core.privacy_usage import Uses
+from vflsec.core.privacy_usage import RunFacts, Uses
 from vflsec.errors import ConfigError
 from vflsec.plugins import registry
 from vflsec.testing import small_stack, train
@@ -37,7 +37,7 @@ def trained(*made: Made, **world: Any) -> tuple[Trained, list[tuple[Policy, Guar
         registry.algorithms.create("splitnn", QUICK), small_stack([0, 0], **world), [0, 0], bound
     )
     claims = [
-        (policy, policy.guarantee(float(on[r]), {"uses": collect_uses(run.fed, policy, r)}))
+        (policy, policy.guarantee(float(on[r]), RunFacts(uses=collect_uses(run.fed, policy, r))))
         for policy, on in policies
         for r in range(2)
     ]
@@ -185,8 +185,8 @@ def test_what_goes_past_the_noise_by_a_label_is_the_label() -> None:
     guess = (seen.tensor.flatten(1).mean(1) > seen.tensor.flatten(1).mean()).long()
     assert torch.equal(guess, run.fed.stack.first.y[seen.rows])
     uses = collect_uses(run.fed, noise, 0)
-    assert noise.guarantee(1e3, {"uses": Uses(uses.most)}).epsilon == pytest.approx(0.004)
-    assert noise.guarantee(1e3, {"uses": uses}).epsilon is None
+    assert noise.guarantee(1e3, RunFacts(uses=Uses(uses.most))).epsilon == pytest.approx(0.004)
+    assert noise.guarantee(1e3, RunFacts(uses=uses)).epsilon is None
 
 
 # Edges of strength
@@ -208,7 +208,7 @@ def test_an_epsilon_that_noise_of_53_bits_cannot_have_is_not_claimed(
     """At strength 1e-9 the noise is all but none, and a number computed from it says nothing."""
     policy = registry.defenses.create(name, params)
     for strength in (1e-9, 0.02, 0.05, 0.3, 1.0, 1e9):
-        made = policy.guarantee(strength, {"uses": Uses(3)})
+        made = policy.guarantee(strength, RunFacts(uses=Uses(3)))
         if each(strength) > accountants.FINEST:
             assert made.epsilon is None
             assert "finer than coins and noise" in made.reason
@@ -294,10 +294,10 @@ def test_claims_whose_formulas_count_classes_are_refused_where_there_are_none(na
     said = {}
     for classes in (2, 1, 0):
         policy.check_label(classes)
-        made = policy.guarantee(1.0, {"uses": Uses(1), "classes": classes})
+        made = policy.guarantee(1.0, RunFacts(uses=Uses(1), classes=classes))
         said[classes] = made.sentence()
-        assert made.epsilon == policy.guarantee(1.0, {"uses": Uses(1)}).epsilon is not None
-    assert said[2] == policy.guarantee(1.0, {"uses": Uses(1)}).sentence()
+        assert made.epsilon == policy.guarantee(1.0, RunFacts(uses=Uses(1))).epsilon is not None
+    assert said[2] == policy.guarantee(1.0, RunFacts(uses=Uses(1))).sentence()
     assert ("spread by which values are scaled" in said[1]) == (name in ("noise", "ppdl"))
     assert ("another value" in said[1]) == ("other labels" in said[0]) == (name == "noise")
     assert ("columns and values were prepared" in said[1]) == (name == "dpsgd")
@@ -347,7 +347,7 @@ def test_a_batch_of_means_tells_the_label_that_one_message_hides() -> None:
                 own = owner(policy, [strength], seeds=[seed])
                 message = message.with_tensor(policy.outgoing(message, own), policy.name)
             says.append(float(message.tensor.mean()) * label)
-    assert noise.guarantee(2.0, {"uses": Uses(counted=1)}).epsilon < 4.4
+    assert noise.guarantee(2.0, RunFacts(uses=Uses(counted=1))).epsilon < 4.4
     assert min(says) > 0
 
 

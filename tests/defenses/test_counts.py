@@ -10,7 +10,7 @@ import torch
 from vflsec.algorithms._pooled import Pooled
 from vflsec.core import accountants
 from vflsec.core.policy import Guarantee
-from vflsec.core.privacy_usage import Counter, Guarded, Uses, unguard
+from vflsec.core.privacy_usage import Counter, Guarded, RunFacts, Uses, unguard
 from vflsec.errors import PolicyError
 from vflsec.plugins import registry
 from vflsec.specs import CellSpec, DefenseSpec
@@ -57,7 +57,7 @@ def test_uses_of_a_label_by_row(algorithm: str, least: int, past: int) -> None:
     else:
         assert uses.most == least
     assert len(uses.past) == past
-    made = policy.guarantee(1.0, {"uses": uses})
+    made = policy.guarantee(1.0, RunFacts(uses=uses))
     if past:
         assert made.epsilon is None
         assert "outside the loss" in made.reason
@@ -73,7 +73,7 @@ def test_uses_of_a_label_by_row(algorithm: str, least: int, past: int) -> None:
 def test_messages_of_a_training_row(algorithm: str, messages: int) -> None:
     uses, _, policy = counted(algorithm, "embedding_noise", "passive1")
     assert uses.most >= messages if algorithm == "fedcvt" else uses.most == messages
-    made = policy.guarantee(1.0, {"uses": uses})
+    made = policy.guarantee(1.0, RunFacts(uses=uses))
     assert made.epsilon == pytest.approx(accountants.gaussian(0.5, uses.most, 1e-5).epsilon)
 
 
@@ -81,13 +81,13 @@ def test_gradients_that_a_middle_party_returns_end_its_claim_of_embeddings() -> 
     """In ushaped they are made with its columns, so they carry a row past the noise."""
     uses, _, policy = counted("ushaped", "embedding_noise", "passive1")
     assert uses.past == ("gradient messages carry the row past it",)
-    assert policy.guarantee(1.0, {"uses": uses}).epsilon is None
+    assert policy.guarantee(1.0, RunFacts(uses=uses)).epsilon is None
 
 
 def test_26_messages_are_not_three() -> None:
     """The published epochs as releases against what is counted, at strength 1."""
     policy = registry.defenses.create("embedding_noise")
-    found = [policy.guarantee(1.0, {"uses": Uses(n)}).epsilon for n in (3, 26)]
+    found = [policy.guarantee(1.0, RunFacts(uses=Uses(n))).epsilon for n in (3, 26)]
     assert found == [pytest.approx(20.1, abs=0.05), pytest.approx(94.7, abs=0.05)]
 
 
@@ -119,7 +119,7 @@ def test_lp_mst_trains_twice_and_every_training_is_seen() -> None:
     predict(trained.algorithm, fed, fed.stack.rows("validation"))
     assert collect_uses(fed, second, 0).most == 7  # 3 of each training, 1 at inference
     assert collect_uses(trained.fed, first, 0).most == 1
-    made = first.guarantee(1.0, {"uses": collect_uses(trained.fed, first, 0)})
+    made = first.guarantee(1.0, RunFacts(uses=collect_uses(trained.fed, first, 0)))
     assert (made.epsilon, made.releases) == (1.0, 1)
 
 
@@ -143,7 +143,7 @@ def test_what_early_stopping_left_out_counts() -> None:
 @pytest.mark.parametrize("by", ["loss", "auc"])
 def test_selection_by_auc_uses_validation_labels_past_gradperturb(by: str) -> None:
     uses, _, policy = counted("splitnn", "gradperturb", select_by=by)
-    assert (policy.guarantee(1.0, {"uses": uses}).epsilon is None) == (by == "auc")
+    assert (policy.guarantee(1.0, RunFacts(uses=uses)).epsilon is None) == (by == "auc")
 
 
 def test_another_loss_before_gradperturb_ends_its_claim() -> None:
@@ -153,7 +153,7 @@ def test_another_loss_before_gradperturb_ends_its_claim() -> None:
     trained = train(
         registry.algorithms.create("splitnn", QUICK), small_stack([0, 0]), [0, 0], bound
     )
-    made = policy.guarantee(1.0, {"uses": collect_uses(trained.fed, policy, 0)})
+    made = policy.guarantee(1.0, RunFacts(uses=collect_uses(trained.fed, policy, 0)))
     assert made.epsilon is None
     assert "another loss" in made.reason
 
@@ -178,7 +178,7 @@ def test_guarded_labels_tell_on_use_but_not_on_shape() -> None:
 def test_nothing_counted_nothing_claimed() -> None:
     for name in registry.defenses.entries():
         policy = registry.defenses.create(name)
-        found = policy.guarantee(1.0, {"epochs": 5, "labelled": 100, "batch_size": 10})
+        found = policy.guarantee(1.0, RunFacts(epochs=5, labelled=100, batch_size=10))
         assert found.epsilon is None, name
         assert found.sentence()
 
@@ -258,7 +258,7 @@ def test_the_plan_predicts_what_the_run_counts(algorithm: str, defense: str) -> 
 
 
 def test_a_count_beyond_the_plan_withdraws_the_claim() -> None:
-    from vflsec.engine.epsilon_claims import check_planned
+    from vflsec.epsilon.measured_claims import check_planned
 
     row = {"defense": "noise", **Guarantee("label", 2.0, releases=7, reason="").fields()}
     (kept,) = check_planned([row], {"noise": 7})

@@ -12,7 +12,7 @@ from bench import alone_as_in_company, message, owner, rows_of_gradients
 from torch import Tensor
 
 from vflsec.audit.intervals import delong
-from vflsec.core.privacy_usage import Uses
+from vflsec.core.privacy_usage import RunFacts, Uses
 from vflsec.defenses.ppdl import accepted
 from vflsec.errors import ConfigError, PolicyError
 from vflsec.plugins import registry
@@ -51,7 +51,7 @@ def test_refuses_a_payload_without_rows(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["max_norm", "compression", "discrete", "gradient_average"])
 def test_no_guarantee(name: str) -> None:
-    found = make(name).guarantee(1.0, {"epochs": 5})
+    found = make(name).guarantee(1.0, RunFacts(epochs=5))
     assert (found.epsilon, found.protects) == (None, "none")
 
 
@@ -133,12 +133,14 @@ def test_clipped_noise_shortens_rows_in_units_of_their_own_loss(kind: str, order
 
 
 def test_noise_promises_only_what_it_clips() -> None:
-    assert make("noise").guarantee(1.0, {"uses": Uses(3)}).epsilon is None
+    assert make("noise").guarantee(1.0, RunFacts(uses=Uses(3))).epsilon is None
     gauss = make("noise", distribution="gaussian", clip=1.0)
-    one = gauss.guarantee(1.0, {"uses": Uses(1)})
+    one = gauss.guarantee(1.0, RunFacts(uses=Uses(1)))
     assert one.epsilon == pytest.approx(9.997, abs=1e-3)  # sensitivity 2 C, noise C
-    assert gauss.guarantee(8.0, {"uses": Uses(100)}).epsilon == pytest.approx(13.2067, abs=1e-3)
-    laplace = make("noise", clip=1.0).guarantee(4.0, {"uses": Uses(10)})
+    assert gauss.guarantee(8.0, RunFacts(uses=Uses(100))).epsilon == pytest.approx(
+        13.2067, abs=1e-3
+    )
+    laplace = make("noise", clip=1.0).guarantee(4.0, RunFacts(uses=Uses(10)))
     assert (laplace.epsilon, laplace.delta, laplace.releases) == (pytest.approx(5.0), 0.0, 10)
     assert "top model is trained on true labels" in laplace.sentence()
 
@@ -308,10 +310,10 @@ def test_ppdl_with_no_noise_to_speak_of_sends_the_clipped_values() -> None:
 
 
 def test_ppdl_guarantee() -> None:
-    found = make("ppdl").guarantee(0.5, {"uses": Uses(10)})
+    found = make("ppdl").guarantee(0.5, RunFacts(uses=Uses(10)))
     assert (found.epsilon, found.releases) == (pytest.approx(20.0), 10)
     small = make("ppdl", sensitivity=1e-3)  # less than twice the limit
-    assert small.guarantee(0.5, {"uses": Uses(10)}).epsilon is None
+    assert small.guarantee(0.5, RunFacts(uses=Uses(10))).epsilon is None
     with pytest.raises(ConfigError, match="share must be"):
         make("ppdl", share=1.5)
 

@@ -10,6 +10,7 @@ import torch
 from bench import alone_as_in_company, message, owner, rows_of_gradients
 
 from vflsec.core.policy import Own
+from vflsec.core.privacy_usage import RunFacts
 from vflsec.errors import ConfigError, PolicyError
 from vflsec.plugins import registry
 
@@ -115,7 +116,7 @@ def test_refuses_what_it_cannot_treat() -> None:
 
 
 def test_no_guarantee() -> None:
-    made = iso().guarantee(5.0, {"epochs": 10})
+    made = iso().guarantee(5.0, RunFacts(epochs=10))
     assert made.epsilon is None
     assert made.protects == "none"
 

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 import torch
+from broken_claims import one_row
 from torch import Tensor, nn
 
 from vflsec.algorithms.splitnn import SplitNN
 from vflsec.core import accountants
 from vflsec.core.federation import Federation, Pass, Phase
-from vflsec.core.privacy_usage import Batches, Uses
+from vflsec.core.privacy_usage import Batches, RunFacts, Uses
 from vflsec.epsilon import canary_bounds
 from vflsec.errors import PolicyError
 from vflsec.plugins import registry
 from vflsec.specs import CellSpec, DefenseSpec
 from vflsec.testing import small_stack, small_task, train
-from vflsec.testing.broken import one_row
 from vflsec.train.cohort import Training
 from vflsec.train.mechanism_counts import collect_uses
 
@@ -124,7 +124,7 @@ def test_other_policies_that_couple_rows_end_it() -> None:
         made = train(
             registry.algorithms.create("splitnn", TINY), small_stack([0, 0]), [0, 0], bound
         )
-        found = policy.guarantee(1.0, {"uses": collect_uses(made.fed, policy, 0)})
+        found = policy.guarantee(1.0, RunFacts(uses=collect_uses(made.fed, policy, 0)))
         assert found.epsilon is None
         assert f"{name} beside it may couple" in found.reason
 
@@ -198,7 +198,7 @@ def test_a_row_that_stands_twice_in_a_step_ends_it(times: int, accountant: str) 
     both = {p: [(policy, torch.full((2,), 2.0).double())] for p in ("active", "passive1")}
     algorithm = Oversampled(**{**TINY, "epochs": 1, "batch_size": 250, "times": times})
     made = train(algorithm, small_stack([0, 0]), [0, 0], both)
-    said = policy.guarantee(2.0, {"uses": collect_uses(made.fed, policy, 0)})
+    said = policy.guarantee(2.0, RunFacts(uses=collect_uses(made.fed, policy, 0)))
     assert (said.epsilon is None) == (times == 2)
     assert ("a row stands twice in a step of active" in said.reason) == (times == 2)
 
@@ -248,7 +248,7 @@ def test_a_phase_that_looks_at_batches_and_takes_no_step_costs_nothing() -> None
     policy = registry.defenses.create("dpsgd", {"accountant": "rdp"})
     trained = Batches("train", 0.1, 100, 1, 0.0)
     made = [
-        policy.guarantee(2.0, {"uses": Uses(10, phases={"train": 10}, batches=batches)})
+        policy.guarantee(2.0, RunFacts(uses=Uses(10, phases={"train": 10}, batches=batches)))
         for batches in ((trained,), (trained, Batches("look", 0.1, 100, 0, 0.0)))
     ]
     assert made[0].epsilon == made[1].epsilon is not None
@@ -340,7 +340,7 @@ def test_walks_of_one_phase_are_composed_each_at_its_own_rate(sizes: tuple[int, 
     on = torch.full((2,), 2.0, dtype=torch.float64)
     bound = {p: [(policy, on)] for p in ("active", "passive1")}
     made = train(TwoWalks(**TINY, sizes=sizes), small_stack([0, 1]), [0, 1], bound)
-    found = policy.guarantee(2.0, {"uses": collect_uses(made.fed, policy, 0)})
+    found = policy.guarantee(2.0, RunFacts(uses=collect_uses(made.fed, policy, 0)))
     history = [(2 / 2**0.5, size / 144, 3 * -(-144 // size)) for size in sizes]
     true = accountants.subsampled_gaussians(history, 1e-5, "prv").epsilon
     assert found.epsilon == pytest.approx(true, rel=1e-4)

@@ -14,7 +14,7 @@ from torch import Tensor
 from vflsec.core import accountants
 from vflsec.core.federation import Federation
 from vflsec.core.policy import Own
-from vflsec.core.privacy_usage import Uses
+from vflsec.core.privacy_usage import RunFacts, Uses
 from vflsec.defenses.alibi import posterior
 from vflsec.defenses.label_dp import keep_probability
 from vflsec.defenses.rr_prior import draw, matrix, top
@@ -44,7 +44,7 @@ def test_bad_epsilon(name: str, epsilon: float) -> None:
 
 @pytest.mark.parametrize("name", LABEL_DP)
 def test_one_release_whatever_the_epochs(name: str) -> None:
-    found = make(name).guarantee(0.5, {"epochs": 500, "uses": Uses(1)})
+    found = make(name).guarantee(0.5, RunFacts(epochs=500, uses=Uses(1)))
     assert (found.epsilon, found.releases, found.protects) == (2.0, 1, "label")
     assert "features predict" in found.sentence()
 
@@ -338,9 +338,9 @@ def test_gradperturb_is_fresh_in_every_step_and_its_epochs_add_up() -> None:
     own = owner(policy, [1.0])
     logits, y = torch.zeros(1, 4, 2, dtype=torch.float64), torch.zeros(1, 4, dtype=torch.int64)
     assert not torch.equal(policy.loss(logits, y, own), policy.loss(logits, y, own))
-    found = policy.guarantee(0.5, {"uses": Uses(30)})
+    found = policy.guarantee(0.5, RunFacts(uses=Uses(30)))
     assert (found.epsilon, found.releases) == (pytest.approx(60.0), 30)
-    renyi = make("gradperturb", delta=1e-5).guarantee(10.0, {"uses": Uses(300)})
+    renyi = make("gradperturb", delta=1e-5).guarantee(10.0, RunFacts(uses=Uses(300)))
     assert renyi.epsilon < 0.5 * 30.0
     assert renyi.epsilon == accountants.laplace([0.05, 0.05], 300, 1e-5).epsilon
 
@@ -421,7 +421,7 @@ def test_coae_predictions_are_decoded_in_the_main_task() -> None:
 
 
 def test_coae_gives_no_guarantee() -> None:
-    assert make("coae").guarantee(1.0, {}).epsilon is None
+    assert make("coae").guarantee(1.0, RunFacts()).epsilon is None
 
 
 def test_alibi_leaves_classes_that_a_model_named_to_the_plain_loss() -> None:

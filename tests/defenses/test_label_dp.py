@@ -12,7 +12,7 @@ from scipy import stats
 from worlds import small_task, stack
 
 from vflsec.core.federation import Federation
-from vflsec.core.privacy_usage import Uses
+from vflsec.core.privacy_usage import RunFacts, Uses
 from vflsec.defenses.label_dp import keep_probability
 from vflsec.errors import PolicyError
 from vflsec.plugins import registry
@@ -41,7 +41,7 @@ def test_epsilon_of_the_enumerated_matrix_is_the_claimed_one(k: int, epsilon: fl
     assert torch.allclose(m.sum(1), torch.ones(k).double())
     ratio = (m.unsqueeze(1) / m.unsqueeze(0)).log().max()
     assert ratio.item() == pytest.approx(epsilon, rel=1e-9)
-    assert DP.guarantee(1 / epsilon, {"uses": Uses(1)}).epsilon == pytest.approx(epsilon)
+    assert DP.guarantee(1 / epsilon, RunFacts(uses=Uses(1))).epsilon == pytest.approx(epsilon)
 
 
 @pytest.mark.parametrize(("k", "epsilon"), [(2, 1.0), (10, 2.0)])
@@ -128,10 +128,10 @@ def test_refuses_class_shares() -> None:
 
 
 def test_guarantee_states_release_and_limit() -> None:
-    made = DP.guarantee(1.0, {"epochs": 30, "uses": Uses(1)})
+    made = DP.guarantee(1.0, RunFacts(epochs=30, uses=Uses(1)))
     assert (made.protects, made.epsilon, made.delta, made.releases) == ("label", 1.0, 0.0, 1)
     assert "0.462" in made.sentence()  # tanh(1/2), Wu et al. 2023
-    assert DP.guarantee(0.0, {}).epsilon is None
+    assert DP.guarantee(0.0, RunFacts()).epsilon is None
 
 
 @pytest.mark.parametrize(

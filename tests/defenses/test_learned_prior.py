@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vflsec.core.federation import Federation
 from vflsec.core.policy import Own
-from vflsec.core.privacy_usage import Uses
+from vflsec.core.privacy_usage import RunFacts, Uses
 from vflsec.core.rng import generator
 from vflsec.defenses.learned_prior import LearnedPrior, components, learned, response, statistic
 from vflsec.errors import ConfigError, PolicyError
@@ -170,10 +170,10 @@ def test_the_federation_hands_it_the_active_party_s_columns_alone() -> None:
 
 
 def test_its_claim_and_its_limits() -> None:
-    made = PRIOR.guarantee(2.0, {"uses": Uses(1)})
+    made = PRIOR.guarantee(2.0, RunFacts(uses=Uses(1)))
     assert (made.epsilon, made.delta, made.protects, made.releases) == (0.5, 0.0, "label", 1)
     assert "features predict" in made.sentence()
-    assert PRIOR.guarantee(2.0, {}).epsilon is None
+    assert PRIOR.guarantee(2.0, RunFacts()).epsilon is None
     with pytest.raises(PolicyError, match="class labels"):
         PRIOR.labels(torch.rand(1, 5, 2), owner(PRIOR, [1.0]))
     for share in (0.0, 1.0, -0.1):

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
+from broken_claims import registered
 from torch import Tensor
 
 from vflsec.core.policy import Own, Policy
@@ -17,7 +18,6 @@ from vflsec.defenses.noise import Noise
 from vflsec.defenses.ppdl import PPDL
 from vflsec.specs import CellSpec, DefenseSpec
 from vflsec.testing import small_task
-from vflsec.testing.broken import registered
 from vflsec.train.cohort import Training
 
 PARAMS = {"epochs": 2, "patience": 0, "batch_size": 32, "hidden": [4], "cut": 3, "lr": 0.01}

@@ -9,6 +9,7 @@ import torch
 from bench import alone_as_in_company, message, owner, rows_of_gradients
 
 from vflsec.core.federation import Federation
+from vflsec.core.privacy_usage import RunFacts
 from vflsec.defenses.marvell import error_bound, least_power, solve
 from vflsec.errors import ConfigError, PolicyError
 from vflsec.plugins import registry
@@ -227,7 +228,7 @@ def test_refuses_ten_classes_before_training_and_shares() -> None:
 
 
 def test_no_guarantee() -> None:
-    assert MARVELL.guarantee(4.0, {}).epsilon is None
+    assert MARVELL.guarantee(4.0, RunFacts()).epsilon is None
 
 
 def test_stops_one_release_but_not_sixty_of_them() -> None:

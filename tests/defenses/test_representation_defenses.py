@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vflsec.core.algorithm import Algorithm
 from vflsec.core.federation import Federation
-from vflsec.core.privacy_usage import Batches, Uses
+from vflsec.core.privacy_usage import Batches, RunFacts, Uses
 from vflsec.defenses.dcor import distance_correlation
 from vflsec.defenses.mid import divergence
 from vflsec.errors import ConfigError, PolicyError
@@ -40,7 +40,9 @@ def train(
         party: [(p, torch.tensor(s, dtype=torch.float64)) for p, s in of]
         for party, of in policies.items()
     }
-    fed = Federation.create(small_stack([0] * replicas), [0] * replicas, bound, None, {"epochs": 4})
+    fed = Federation.create(
+        small_stack([0] * replicas), [0] * replicas, bound, None, RunFacts(epochs=4)
+    )
     algorithm.build(fed)
     for _ in run_phases(algorithm, fed):
         pass
@@ -109,7 +111,7 @@ def test_dcor_forms_and_parameters() -> None:
     feature = make("dcor", form="feature", log=False)
     term = feature.penalty(x, {"passive1": z}, None, owner(feature, [0.3]))
     assert term.item() == pytest.approx(0.3 * distance_correlation(z, x).item())
-    assert make("dcor").guarantee(1.0, {}).epsilon is None
+    assert make("dcor").guarantee(1.0, RunFacts()).epsilon is None
 
 
 def test_dcor_does_not_stop_gradients_from_telling_classes_apart() -> None:
@@ -169,7 +171,7 @@ def test_mid_alone_as_in_company_and_no_guarantee() -> None:
     _, alone = train({"active": [(make("mid"), [0.1])]}, 1)
     rows = both.stack.rows("test")
     assert torch.equal(algorithm.predict(both, rows)[0], algorithm.predict(alone, rows[:1])[0])
-    assert make("mid").guarantee(1.0, {}).epsilon is None
+    assert make("mid").guarantee(1.0, RunFacts()).epsilon is None
 
 
 # embedding noise
@@ -188,7 +190,7 @@ def test_embedding_noise_clips_and_scales() -> None:
 
 def test_embedding_noise_guarantee_counts_epochs_and_predictions() -> None:
     policy = make("embedding_noise", predictions=20)
-    found = policy.guarantee(8.0, {"uses": Uses(80)})
+    found = policy.guarantee(8.0, RunFacts(uses=Uses(80)))
     assert (found.epsilon, found.releases) == (pytest.approx(13.2067, abs=1e-3), 100)
     assert "weights depend on the training rows" in found.sentence()
     with pytest.raises(ConfigError, match="delta must be"):
@@ -215,7 +217,7 @@ def test_laplace_embeddings_claim_pure_composition_or_the_renyi_bound(
     strength: float, messages: int
 ) -> None:
     policy = make("embedding_noise", distribution="laplace")
-    found = policy.guarantee(strength, {"uses": Uses(messages)})
+    found = policy.guarantee(strength, RunFacts(uses=Uses(messages)))
     assert found.epsilon <= messages * 2 / strength
     assert (found.delta > 0) == (found.epsilon < messages * 2 / strength)
     assert "whoever receives them" in found.sentence()
@@ -286,7 +288,7 @@ def test_mixup_loss_mixes_labels_in_training_only() -> None:
 
 def test_mixup_has_no_guarantee_and_leaves_the_own_label_on_top() -> None:
     policy = make("mixup")
-    assert policy.guarantee(0.3, {}).epsilon is None
+    assert policy.guarantee(0.3, RunFacts()).epsilon is None
     logits = torch.zeros(1, 4, 2, dtype=torch.float64, requires_grad=True)
     own = owner(policy, [0.3])
     own.context = {"train": True}
@@ -372,26 +374,26 @@ def test_dpsgd_guarantee_by_accountant() -> None:
     from vflsec.core import accountants
 
     ten = Uses(counted=10, phases={"train": 10})
-    alone = make("dpsgd").guarantee(1.0, {"uses": ten})
+    alone = make("dpsgd").guarantee(1.0, RunFacts(uses=ten))
     assert (alone.epsilon, alone.releases) == (
         pytest.approx(accountants.gaussian(1.0, 10, 1e-5).epsilon), 10,
     )  # fmt: skip
-    both = make("dpsgd").guarantee(1.0, {"uses": replace(ten, peers={"passive1": (1.0, ten)})})
+    both = make("dpsgd").guarantee(1.0, RunFacts(uses=replace(ten, peers={"passive1": (1.0, ten)})))
     assert both.epsilon == pytest.approx(accountants.gaussian(1.0, 20, 1e-5).epsilon)
     assert both.neighbours == "zeroing it out"
-    bare = make("dpsgd").guarantee(1.0, {"uses": replace(ten, peers={"passive1": None})})
+    bare = make("dpsgd").guarantee(1.0, RunFacts(uses=replace(ten, peers={"passive1": None})))
     assert bare.epsilon is None
     assert "given the other parties' models" in bare.reason
     pytest.importorskip("opacus")
     batches = Batches("train", 0.01, 1000, 1, 0.0)
     seen = Uses(counted=14, phases={"train": 14}, batches=(batches,))
-    poisson = make("dpsgd", accountant="rdp").guarantee(1.0, {"uses": seen})
+    poisson = make("dpsgd", accountant="rdp").guarantee(1.0, RunFacts(uses=seen))
     assert poisson.epsilon == pytest.approx(2.1014, abs=1e-4)
     assert poisson.accountant == "Opacus RDP"
     assert "1000 batches at rate 0.01" in poisson.over
     assert "embeddings or gradients of single rows" in alone.provided
     cut = make("dpsgd", accountant="rdp").guarantee(
-        1.0, {"uses": replace(seen, batches=(replace(batches, cut=1e-8),))}
+        1.0, RunFacts(uses=replace(seen, batches=(replace(batches, cut=1e-08),)))
     )
     assert cut.epsilon is None
     with pytest.raises(ConfigError, match="accountant"):

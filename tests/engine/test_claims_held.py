@@ -10,12 +10,13 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from audited import Planted, audited
+from broken_claims import registered
 from torch import Tensor
 
 from vflsec.audit.intervals import clopper_pearson
 from vflsec.core.message import Message
 from vflsec.core.policy import Guarantee, Own, Policy
-from vflsec.core.privacy_usage import Uses
+from vflsec.core.privacy_usage import RunFacts, Uses
 from vflsec.core.rng import Streams
 from vflsec.defenses.dpsgd import DPSGD
 from vflsec.defenses.embedding_noise import EmbeddingNoise
@@ -25,7 +26,6 @@ from vflsec.engine.cohort import run_cohort
 from vflsec.engine.run import run_audit
 from vflsec.specs import CellResult, CellSpec, DefenseSpec
 from vflsec.testing import small_task
-from vflsec.testing.broken import registered
 from vflsec.train.cohort import Training
 from vflsec.train.mechanism_counts import check_guarantee
 
@@ -54,7 +54,7 @@ class Says(Policy):
     def outgoing(self, message: Message, own: Own) -> Tensor:
         return own.choose(message.tensor + 1e-12, message.tensor)
 
-    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+    def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         return Guarantee(
             self.protects, self.epsilon, self.delta, "its own word", self.releases,
             "the label of a row", "its replacement", "all", reason="",
@@ -79,10 +79,10 @@ def test_a_claim_that_the_counts_do_not_carry_is_dropped(
     policy: Policy, strength: float, uses: Uses, reason: str
 ) -> None:
     """Epsilon 0.5 was stored and reported, at strength 0 too; NaN was contradicted by nothing."""
-    made = check_guarantee(policy, strength, {"uses": uses})
+    made = check_guarantee(policy, strength, RunFacts(uses=uses))
     assert made.epsilon is None
     assert reason in made.reason
-    whole = check_guarantee(Says(), 1.0, {"uses": Uses(counted=3)})
+    whole = check_guarantee(Says(), 1.0, RunFacts(uses=Uses(counted=3)))
     assert whole.epsilon == 0.5
 
 
@@ -90,7 +90,7 @@ def test_a_claim_that_the_counts_do_not_carry_is_dropped(
 def test_a_delta_of_one_in_so_many_rows_is_no_claim(delta: float, claims: bool) -> None:
     """Of 1000 rows epsilon 0 was claimed at delta 0.5, which publishing 500 of them keeps."""
     policy = EmbeddingNoise(delta=delta)
-    facts = {"uses": Uses(counted=4), "labelled": 1000}
+    facts = RunFacts(uses=Uses(counted=4), labelled=1000)
     assert policy.guarantee(8.0, facts).epsilon == (0.0 if delta == 0.5 else pytest.approx(1, 0.5))
     made = check_guarantee(policy, 8.0, facts)
     assert (made.epsilon is not None) == claims
@@ -213,8 +213,8 @@ def test_what_such_a_stack_gives_away() -> None:
 def test_weights_that_were_started_from_may_know_the_rows() -> None:
     """A bottom that was trained on these rows before, without noise, kept epsilon 4 of them."""
     uses = Uses(counted=3)
-    plain = {"uses": uses}
-    given = {"uses": uses, "weights": ["bank.safetensors"]}
+    plain = RunFacts(uses=uses)
+    given = RunFacts(uses=uses, weights=("bank.safetensors",))
     said = "the weights that were started from (bank.safetensors) know none of these rows"
     for policy in (DPSGD(), LabelDP()):
         made = check_guarantee(policy, 2.0, given)
@@ -233,4 +233,4 @@ def test_a_training_tells_which_files_it_starts_from() -> None:
     cell = CellSpec({"name": "w"}, "splitnn", {"parties": parties, "epochs": 1}, (), 0)
     task = small_task(0)
     made = Training([cell, cell], [], {0: task}, torch.device("cpu"))
-    assert made.facts["weights"] == ["b.safetensors"]
+    assert made.facts.weights == ("b.safetensors",)

@@ -7,18 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-
-from vflsec.core.policy import Policy
-from vflsec.core.task import Stack
-from vflsec.defenses.embedding_noise import EmbeddingNoise
-from vflsec.defenses.label_dp import LabelDP
-from vflsec.defenses.learned_prior import LearnedPrior
-from vflsec.engine.cohort import run_cohort
-from vflsec.label import Quantity
-from vflsec.plugins import registry
-from vflsec.specs import CellSpec, DefenseSpec
-from vflsec.testing import small_task, train
-from vflsec.testing.broken import (
+from broken_claims import (
     FlipsAgain,
     ForgetsNoise,
     HalfFlips,
@@ -27,7 +16,18 @@ from vflsec.testing.broken import (
     ThirdPaid,
     registered,
 )
-from vflsec.train.canaries import plant_inserted, plant_labels, plant_rows
+
+from vflsec.core.policy import Policy
+from vflsec.core.task import Stack
+from vflsec.defenses.embedding_noise import EmbeddingNoise
+from vflsec.defenses.label_dp import LabelDP
+from vflsec.defenses.learned_prior import LearnedPrior
+from vflsec.engine.cohort import run_cohort
+from vflsec.epsilon.canaries import plant_inserted, plant_labels, plant_rows
+from vflsec.label import Quantity
+from vflsec.plugins import registry
+from vflsec.specs import CellSpec, DefenseSpec
+from vflsec.testing import small_task, train
 
 SEEDS = 20
 

@@ -86,7 +86,7 @@ def test_what_is_heard_without_the_defense_is_of_the_cell_alone(
 
 
 def test_dpsgd_at_its_hook_alone_is_heard_without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vflsec.engine.epsilon_claims.fits", lambda *_: False)
+    monkeypatch.setattr("vflsec.epsilon.measured_claims.fits", lambda *_: False)
     for found in measures("dpsgd", [500.0], {}, "all"):
         assert found.notes["canaries"] == "at its hook alone"
         assert found.value == 0

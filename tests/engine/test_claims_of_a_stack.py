@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from vflsec.cli import main
-from vflsec.engine.epsilon_claims import check_planned
 from vflsec.engine.run import run_audit
+from vflsec.epsilon.measured_claims import check_planned
 from vflsec.specs import told_apart
 
 STACKS: dict[str, tuple[list[dict[str, Any]], dict[str, float]]] = {

@@ -15,15 +15,15 @@ from scipy import special
 
 from vflsec.core.message import Message
 from vflsec.core.policy import Guarantee, Policy
-from vflsec.core.privacy_usage import Uses
+from vflsec.core.privacy_usage import RunFacts, Uses
 from vflsec.defenses.embedding_noise import EmbeddingNoise
 from vflsec.defenses.noise import Noise
 from vflsec.engine.cohort import run_cohort
 from vflsec.engine.run import run_audit
 from vflsec.epsilon import one_run_bound as coins
+from vflsec.epsilon.canaries import CoinDifference, Planted
 from vflsec.specs import CellSpec, DefenseSpec
 from vflsec.testing import small_task
-from vflsec.train.canaries import CoinDifference, Planted
 from vflsec.train.mechanism_counts import check_guarantee
 
 GAUSSIAN: dict[str, Any] = {"clip": 0.05, "distribution": "gaussian"}
@@ -113,10 +113,10 @@ def test_how_often_is_a_binomial_tail() -> None:
 def test_a_chance_that_is_none_claims_nothing(chance: float) -> None:
     @dataclass(frozen=True)
     class Odd(Noise):
-        def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+        def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
             return replace(super().guarantee(strength, facts), chance=chance)
 
-    facts = {"uses": Uses(counted=3), "labelled": 100}
+    facts = RunFacts(uses=Uses(counted=3), labelled=100)
     made = check_guarantee(Odd(**GAUSSIAN), 2.0, facts)
     assert made.epsilon is None
     assert "to guess a fair coin" in made.reason

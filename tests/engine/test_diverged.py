@@ -14,8 +14,8 @@ from vflsec.audit.leakage import results_frame, summarise
 from vflsec.audit.pareto_front import trials
 from vflsec.audit.tradeoff_curves import curves
 from vflsec.engine import tune_search as module
-from vflsec.engine.epsilon_inserted_rows import _evidence, _Look
 from vflsec.engine.run import run_audit
+from vflsec.epsilon.inserted_rows import _evidence, _Look
 
 DIVERGED = "the training diverged: weights, predictions or every validation loss are not finite"
 SMALL = {"rows": 200, "test_rows": 100, "validation_rows": 50, "d_passive": 10, "d_active": 4}

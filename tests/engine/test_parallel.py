@@ -21,9 +21,9 @@ from engine_fakes import SCENARIO, Trainer, backend, source
 
 import vflsec
 from vflsec.audit.result import Audit
-from vflsec.engine import retry, run, worker_pools
+from vflsec.engine import executor, run, worker_pools
 from vflsec.engine.dry_run import make_plan
-from vflsec.engine.retry import batch_works, find_replicas
+from vflsec.engine.executor import batch_works, find_replicas
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.plan.estimate import compute_weight
 from vflsec.plan.values import Work
@@ -151,13 +151,13 @@ def test_an_error_of_the_work_is_no_lost_worker(tmp_path: Path, on: Any) -> None
 def test_a_worker_of_another_version_refuses(
     tmp_path: Path, on: Any, monkeypatch: pytest.MonkeyPatch, name: str, why: str
 ) -> None:
-    real = retry.versions
+    real = executor.versions
 
     def told() -> dict[str, str]:
         here = threading.current_thread() is threading.main_thread()
         return {**real(), name: "0.0"} if here else real()
 
-    monkeypatch.setattr(retry, "versions", told)
+    monkeypatch.setattr(executor, "versions", told)
     on(Threads())
     with pytest.raises(ConfigError, match=why):
         audit(tmp_path, cluster="local:2")
@@ -166,7 +166,7 @@ def test_a_worker_of_another_version_refuses(
 def test_a_worker_with_other_plugins_refuses(
     tmp_path: Path, on: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retry, "code_of", lambda *_: "f00")
+    monkeypatch.setattr(executor, "code_of", lambda *_: "f00")
     on(Threads())
     with pytest.raises(ConfigError, match=r"the source that breast_cancer · .* runs differs"):
         audit(tmp_path, cluster="local:2")
@@ -186,9 +186,9 @@ def test_a_worker_with_another_table_refuses(tmp_path: Path, on: Any) -> None:
     group = plan.groups[0]
     work = Work(group.data, group.cells, group.attacks, main=True)
     (tmp_path / "b.csv").write_text("id,z,w\n" + "\n".join(f"{i},1,1" for i in range(60)) + "\n")
-    order = retry._Order([work], tmp_path, "cpu", None, retry.versions())
+    order = executor.Order([work], tmp_path, "cpu", None, executor.versions())
     with pytest.raises(ConfigError, match=r"its tables on .* are not those that the audit began"):
-        retry._work(order)
+        executor.do_order(order)
 
 
 @pytest.fixture(scope="module")

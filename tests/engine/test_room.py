@@ -17,9 +17,9 @@ import pytest
 import torch
 
 import vflsec
-from vflsec.engine import cohort, recordings, split_on_oom
+from vflsec.engine import cohort, recordings, work
 from vflsec.engine.attack_kept_views import attempt
-from vflsec.engine.executor import default_backend
+from vflsec.engine.work import default_backend
 from vflsec.errors import ConfigError
 from vflsec.measure import attack, controls
 from vflsec.plugins import registry
@@ -95,7 +95,7 @@ def test_a_full_memory_of_the_host_is_halved_too(error: Exception) -> None:
 
     told: list[str] = []
     given: Any = [*"abcde"]
-    assert split_on_oom.in_halves(given, do, "five", told.append) == given
+    assert work.in_halves(given, do, "five", told.append) == given
     assert len(told) == 2
 
 

@@ -25,9 +25,9 @@ from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.data.source import PartyData, Source
 from vflsec.engine.dry_run import make_plan
-from vflsec.engine.executor import Backend
 from vflsec.engine.run import run_audit
 from vflsec.engine.strong_attacker import choose_settings
+from vflsec.engine.work import Backend
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.plan.strong import SEEDS, WORLDS, alternatives
 from vflsec.plugins import registry
@@ -331,7 +331,7 @@ def test_choosing_elsewhere_does_not_flatter_a_null() -> None:
                 )  # fmt: skip
             results.append(out)
         (row,) = choose_settings(plan.tried, results)
-        best = next(t.spec.key for t in plan.tried if t.spec.label == row["chosen"])
+        best = next(t.spec.key for t in plan.tried if t.spec.label == row.chosen)
         audited = dict(zip(keys, rng.normal(0, 0.05 / np.sqrt(5), len(keys)), strict=True))
         by_us.append(audited[best])
         by_truth.append(max(audited.values()))

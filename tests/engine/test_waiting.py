@@ -15,7 +15,7 @@ import pytest
 from engine_fakes import SCENARIO, Trainer, backend
 
 import vflsec
-from vflsec.engine import retry, run, worker_pools
+from vflsec.engine import executor, run, worker_pools
 from vflsec.errors import VflsecError
 from vflsec.runtime.progress_protocol import Reporter
 
@@ -59,7 +59,7 @@ def test_work_that_nobody_does_is_said_once(
 ) -> None:
     pool, told, trainer = Late(), Told(), Trainer()
     monkeypatch.setattr(run, "cluster", lambda _: pool)
-    monkeypatch.setattr(retry, "_PATIENCE", 0.05)
+    monkeypatch.setattr(executor, "_PATIENCE", 0.05)
     found = vflsec.run_audit(
         tomllib.loads(SCENARIO), tmp_path, device="cpu", backend=backend(trainer),
         cluster="local:2", progress=told,

@@ -11,7 +11,7 @@ from typing import Any
 from engine_fakes import SCENARIO, Trainer, backend, source
 
 import vflsec
-from vflsec.engine import retry
+from vflsec.engine import executor
 from vflsec.engine.dry_run import make_plan
 from vflsec.plan.values import Work
 
@@ -33,8 +33,8 @@ def test_a_worker_with_two_threads_does_one_task_at_a_time(tmp_path: Path) -> No
             return super().__call__(*args, **more)
 
     made = backend(Slow())
-    order = retry._Order([work], tmp_path, "cpu", made, retry.versions(), folder=tmp_path)
-    threads = [threading.Thread(target=retry._work, args=(order,)) for _ in range(3)]
+    order = executor.Order([work], tmp_path, "cpu", made, executor.versions(), folder=tmp_path)
+    threads = [threading.Thread(target=executor.do_order, args=(order,)) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -10,7 +10,7 @@ import pytest
 from engine_fakes import SCENARIO, Trainer, backend, source
 
 import vflsec
-from vflsec.engine import retry
+from vflsec.engine import executor
 from vflsec.engine.dry_run import make_plan
 from vflsec.errors import ConfigError
 from vflsec.plan.values import Work
@@ -25,17 +25,17 @@ def test_a_process_beside_reads_the_source_that_was_planned_or_stops(
     plan = make_plan(vflsec.load_scenario(tomllib.loads(SCENARIO)), try_out=False, load=source)
     group = plan.groups[0]
     works = [Work(group.data, group.cells[:1], group.attacks, main=True)]
-    monkeypatch.setattr(retry, "_seen", set())
-    real, asked = retry.code_of, []
+    monkeypatch.setattr(executor, "_seen", set())
+    real, asked = executor.code_of, []
 
     def told(*args: Any) -> str:
         asked.append(args)
         return real(*args) if len(asked) > 1 else "edited"
 
-    monkeypatch.setattr(retry, "code_of", told)
-    order = retry._Order(works, tmp_path, "cpu", backend(Trainer()), {}, tmp_path)
+    monkeypatch.setattr(executor, "code_of", told)
+    order = executor.Order(works, tmp_path, "cpu", backend(Trainer()), {}, tmp_path)
     with pytest.raises(ConfigError, match=r"breast_cancer · .* runs was changed after the audit"):
-        retry._work(order)
-    assert len(retry._work(order)) == 1
-    monkeypatch.setattr(retry, "code_of", lambda *_: "edited again")
-    assert len(retry._work(order)) == 1
+        executor.do_order(order)
+    assert len(executor.do_order(order)) == 1
+    monkeypatch.setattr(executor, "code_of", lambda *_: "edited again")
+    assert len(executor.do_order(order)) == 1

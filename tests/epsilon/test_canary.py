@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from vflsec.core.policy import Guarantee, Own, Policy
+from vflsec.core.privacy_usage import RunFacts
 from vflsec.defenses.label_dp import keep_probability
 from vflsec.defenses.rr_prior import matrix, top
 from vflsec.epsilon import canary_bounds, one_run_bound
@@ -132,7 +133,7 @@ class Claims(Policy):
 
     name: ClassVar[str] = "broken"
 
-    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+    def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         return Guarantee("label", 1.0 / strength, 0.0, "a closed form", 1, "broken")
 
 

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from key_recovery import (
+    attack,
+    ciphertexts,
+    decrypt,
+    is_ternary,
+    rescaled,
+    symmetric,
+)
 
 from vflsec.errors import CiphertextError, ConfigError, ShapeError
 from vflsec.he.blocks import layout
@@ -19,14 +27,6 @@ from vflsec.he.flood import (
 )
 from vflsec.he.interactive import ActiveRole, PassiveRole
 from vflsec.plugins import registry
-from vflsec.testing.key_recovery import (
-    attack,
-    ciphertexts,
-    decrypt,
-    is_ternary,
-    rescaled,
-    symmetric,
-)
 
 pytest.importorskip("tenseal")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from types import SimpleNamespace
+from typing import Any, cast, get_args
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ import torch
 from vflsec.audit.metrics import METRICS, default, primary, reach
 from vflsec.core.guess import Truth
 from vflsec.data.classes import READERS
+from vflsec.engine.trace_positive_control import is_possible
+from vflsec.errors import ConfigError
 from vflsec.label import (
     KINDS,
     PRIMARY,
@@ -24,6 +27,7 @@ from vflsec.label import (
     make_named_label,
 )
 from vflsec.plugins import registry
+from vflsec.testing import small_task
 
 KIND_VALUES: list[Label] = [kind.build(3, ("a", "b")) for kind in KINDS]
 
@@ -141,3 +145,18 @@ def test_levels_of_metrics_follow_from_the_metric() -> None:
     assert reach("utility") == (0.0, 1.0) == reach("auc")
     assert primary(2, target="value") == "concordance"
     assert primary(3, [0.6, 0.2, 0.2]) == ("balanced_accuracy")
+
+
+def test_what_several_labels_cannot_do_is_refused_before_they_are_asked() -> None:
+    """No label is no part of classes, a trace of several gets no control, nor an attack on all."""
+    task = small_task(0)
+    with pytest.raises(ConfigError, match="the label must be one of '', got 'size'"):
+        task.of_label("size")
+    several = SimpleNamespace(rows=100, classes=0, run=SimpleNamespace(defense=""))
+    assert not is_possible(cast(Any, several))
+    facts = registry.algorithms.create("splitnn").planned_facts("a", ("a", "b"), 0)
+    assert facts.label.by_part
+    for name in registry.attacks.names():
+        attack = registry.attacks.create(name)
+        if attack.target == "label":
+            assert attack.pointless(facts), name

@@ -271,7 +271,8 @@ def refused(install: Install, text: str, kind: str = "attack") -> str:
         (
             "infer(self, view, rng)",
             "infer_many(self, views, generators)",
-            "class Thing: must define infer(self, view, rng).",
+            "class Thing: infer_many(self, views, generators) must be "
+            "infer_many(self, views, rngs).",
         ),
         ("infer(", "guess(", "class Thing: must define infer(self, view, rng)."),
         (

@@ -107,7 +107,8 @@ def test_the_verdict_says_what_it_holds_for(tmp_path: Path, summary: dict[str, A
     one = audited(tmp_path, Planted(LEAKY, SEALED), gate(max=0.1, defense="defended")).summary
     least = max(one["gates"][0]["detectable"].values())
     assert first_screen.scope(one) == (
-        f"PASS for 2 attacks of 2 of 15 families, at iso 5; would have found {least:.2g} at worst. "
+        f"PASS for 2 attacks of 2 of 15 families, at iso 5; would have found {least:.2g} at worst "
+        "of the kind that these attacks look for. "
         "1 judgement: 1 passed."
     )
     assert 0 < least < 0.1

@@ -12,6 +12,7 @@ import torch
 from vflsec.core.channel import Recorder
 from vflsec.core.federation import Federation
 from vflsec.core.guess import Guess
+from vflsec.core.privacy_usage import RunFacts
 from vflsec.core.rng import generator
 from vflsec.core.task import Stack
 from vflsec.core.view import View, as_needs
@@ -80,7 +81,7 @@ def simulate(
         strength = torch.full((2,), d.strength or 0.0, dtype=torch.float64)
         policies.setdefault(party, []).append((policy, strength))
     recorder = Recorder(sorted(wanted), 2, len(task.y))
-    fed = Federation.create(stack, [seed, seed], policies, recorder, {"epochs": 3})
+    fed = Federation.create(stack, [seed, seed], policies, recorder, RunFacts(epochs=3))
     method.build(fed)
     initial = {p.name: p.modules["bottom"].state() for p in fed.parties.values()}
     export = Export(folder, task, specs, seed=seed, run=run or Run(seed=seed)).attach(recorder)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -20,8 +20,6 @@ from vflsec.core.rng import Streams
 from vflsec.errors import ConfigError
 from vflsec.nn.fixmatch import ImageViews, TabularViews, Views, column_centres
 from vflsec.nn.loss import cross_entropy
-
-__all__ = ["LocalWork"]
 
 
 @dataclass(frozen=True)
@@ -49,41 +47,28 @@ class LocalWork(SplitNN):
         finetune, finetune_epochs: split training from the final weights, and its epochs.
     """
 
-    local_steps: int = 1000
-    local_epochs: int = 0
+    local_steps: check.Count = 1000
+    local_epochs: check.Whole = 0
     local_schedule: Literal["constant", "cosine"] = "constant"
-    local_ema: float = 0.0
-    unlabelled_ratio: int = 7
-    unlabelled_weight: float = 1.0
-    threshold: float = 0.95
-    replaced: float = 0.2
-    sigma: float = 0.1
+    local_ema: check.BelowOne = 0.0
+    unlabelled_ratio: check.Count = 7
+    unlabelled_weight: check.NonNegative = 1.0
+    threshold: check.Unit = 0.95
+    replaced: check.Unit = 0.2
+    sigma: check.NonNegative = 0.1
     flip: bool = False
     augment: Literal["jitter", "randaugment"] = "jitter"
-    starts: int = 10
+    starts: check.Count = 10
     active_labels: Literal["true", "clusters"] = "true"
     finetune: bool = False
-    finetune_epochs: int = 15
+    finetune_epochs: check.Whole = 15
 
     quantities: ClassVar[bool] = False
-    world: ClassVar[dict[str, Any]] = {"task": {"unaligned": 40}, "local_epochs": 4}
+    world = {"task": {"unaligned": 40}, "local_epochs": 4}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check.integer(f"{self.name}.local_steps", self.local_steps)
-        check.integer(f"{self.name}.local_epochs", self.local_epochs, low=0)
-        check.one_of(f"{self.name}.local_schedule", self.local_schedule, ("constant", "cosine"))
-        check.in_unit(f"{self.name}.local_ema", self.local_ema, high_open=True)
         check.integer(f"{self.name}.epochs", self.epochs)
-        check.integer(f"{self.name}.unlabelled_ratio", self.unlabelled_ratio)
-        check.non_negative(f"{self.name}.unlabelled_weight", self.unlabelled_weight)
-        check.in_unit(f"{self.name}.threshold", self.threshold)
-        check.in_unit(f"{self.name}.replaced", self.replaced)
-        check.non_negative(f"{self.name}.sigma", self.sigma)
-        check.one_of(f"{self.name}.augment", self.augment, ("jitter", "randaugment"))
-        check.integer(f"{self.name}.starts", self.starts)
-        check.one_of(f"{self.name}.active_labels", self.active_labels, ("true", "clusters"))
-        check.integer(f"{self.name}.finetune_epochs", self.finetune_epochs, low=0)
         if not self.has_top:
             raise ConfigError(
                 f"{self.name}: must have a classifier that can be trained without the clients, got "

@@ -27,8 +27,6 @@ from vflsec.nn.augment import Corruption, ImageViews
 from vflsec.nn.replicas import Replicas
 from vflsec.nn.ssl import Queue, byol_distance, ema, info_nce, negative_cosine, nt_xent
 
-__all__ = ["Member", "Pretraining", "Recipe", "Tower"]
-
 
 @dataclass(frozen=True)
 class Recipe:

@@ -11,8 +11,6 @@ with lean():
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
-__all__ = ["Quiet"]
-
 
 class Quiet(LogisticRegression):
     """Without the warning that the iteration limit was reached; the limit is a setting here."""

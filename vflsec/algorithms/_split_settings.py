@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from vflsec.core import check
 from vflsec.core.algorithm import Algorithm
 from vflsec.errors import ConfigError
 from vflsec.nn.images import BOTTOMS, NORMALISED
-
-__all__ = ["SplitSettings"]
 
 
 @dataclass(frozen=True)
@@ -50,25 +48,25 @@ class SplitSettings(Algorithm):
         top_weights: a safetensors file whose numbers the top model starts from.
     """
 
-    hidden: tuple[int, ...] = (64,)
-    cut: int = 32
-    top: tuple[int, ...] = ()
+    hidden: tuple[check.Count, ...] = (64,)
+    cut: check.Count = 32
+    top: tuple[check.Count, ...] = ()
     linear_top: bool = True
-    aggregation: str = "concat"
-    dropout: float = 0.0
+    aggregation: Annotated[str, check.among("concat", "sum", "mean")] = "concat"
+    dropout: check.BelowOne = 0.0
     encoder_kind: str = "mlp"
-    encoder_depth: int = 20
-    embedding: int = 0
-    embedding_rows: int = 0
-    embedding_l2: float = 0.0
-    optimizer: str = "adam"
-    lr: float = 1e-3
-    weight_decay: float = 0.0
-    batch_size: int = 128
-    epochs: int = 30
-    patience: int = 5
+    encoder_depth: check.Count = 20
+    embedding: check.Whole = 0
+    embedding_rows: check.Whole = 0
+    embedding_l2: check.NonNegative = 0.0
+    optimizer: Annotated[str, check.among("adam", "sgd", "adagrad")] = "adam"
+    lr: check.Positive = 1e-3
+    weight_decay: check.NonNegative = 0.0
+    batch_size: check.Count = 128
+    epochs: check.Whole = 30
+    patience: check.Whole = 5
     select: bool = True
-    select_by: str = "loss"
+    select_by: Annotated[str, check.among("loss", "auc")] = "loss"
     returns_predictions: bool = False
     parties: dict[str, dict[str, Any]] = field(default_factory=dict)
     top_module: str = ""
@@ -79,36 +77,17 @@ class SplitSettings(Algorithm):
     own_top: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.returns_predictions:
             told = {("prediction", "active", "passive")}
             object.__setattr__(self, "sends", type(self).sends | told)
-        self._check_numbers()
-        self._check_top()
-        self._check_parties()
-
-    def _check_numbers(self) -> None:
-        for name in ("hidden", "top"):
-            for width in getattr(self, name):
-                check.integer(f"{self.name}.{name}", width)
-        check.integer(f"{self.name}.cut", self.cut)
-        check.integer(f"{self.name}.batch_size", self.batch_size)
-        check.integer(f"{self.name}.epochs", self.epochs, low=0)
-        check.integer(f"{self.name}.patience", self.patience, low=0)
-        check.one_of(f"{self.name}.aggregation", self.aggregation, ("concat", "sum", "mean"))
         check.one_of(f"{self.name}.encoder_kind", self.encoder_kind, self.encoder_kinds)
-        check.integer(f"{self.name}.encoder_depth", self.encoder_depth)
-        check.one_of(f"{self.name}.select_by", self.select_by, ("loss", "auc"))
-        check.one_of(f"{self.name}.optimizer", self.optimizer, ("adam", "sgd", "adagrad"))
-        check.integer(f"{self.name}.embedding", self.embedding, low=0)
-        check.integer(f"{self.name}.embedding_rows", self.embedding_rows, low=0)
         if self.embedding_rows == 1:
             raise check.fail(
                 f"{self.name}.embedding_rows", "0 or at least 2: one is for missing values", 1
             )
-        check.non_negative(f"{self.name}.embedding_l2", self.embedding_l2)
-        check.positive(f"{self.name}.lr", self.lr)
-        check.non_negative(f"{self.name}.weight_decay", self.weight_decay)
-        check.in_unit(f"{self.name}.dropout", self.dropout, high_open=True)
+        self._check_top()
+        self._check_parties()
 
     def _check_top(self) -> None:
         if not self.has_top and self.aggregation == "concat":

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -29,8 +29,6 @@ from vflsec.nn.models import from_path
 from vflsec.nn.replicas import Replicas
 from vflsec.nn.ssl import Queue, predictor, projector
 from vflsec.nn.weights import starting_at
-
-__all__ = ["SelfSupervised"]
 
 _HEADS = ("_tower", "_projector", "_predictor")
 """Ends of the names of what serves in pre-training alone."""
@@ -77,25 +75,25 @@ class SelfSupervised(SplitNN):
     batch_size: int = 512
     epochs: int = 100
     patience: int = 20
-    schedule: str = "constant"
-    finetune_clip_norm: float = 0.0
-    ssl: str = "simsiam"
-    byol_form: str = "cosine"
-    temperature: float = 0.5
+    schedule: Annotated[str, check.among("constant", "cosine")] = "constant"
+    finetune_clip_norm: check.NonNegative = 0.0
+    ssl: Annotated[str, check.among("simsiam", "byol", "moco")] = "simsiam"
+    byol_form: Annotated[str, check.among("cosine", "distance")] = "cosine"
+    temperature: check.Positive = 0.5
     encoder_kind: str = "auto"
-    stem: str = "imagenet"
-    embedding: int = 32
-    init_std: float = 0.0
-    projector_hidden: int = 512
-    projector_out: int = 0
-    predictor_hidden: int = 128
-    pretrain_iterations: int = 40
-    pretrain_batch_size: int = 512
-    pretrain_optimizer: str = "sgd"
-    pretrain_lr: float = 0.05
-    pretrain_momentum: float = 0.9
-    pretrain_weight_decay: float = 3e-5
-    pretrain_schedule: str = "cosine"
+    stem: Annotated[str, check.among("imagenet", "small")] = "imagenet"
+    embedding: check.Count = 32
+    init_std: check.NonNegative = 0.0
+    projector_hidden: check.Count = 512
+    projector_out: check.Whole = 0
+    predictor_hidden: check.Count = 128
+    pretrain_iterations: check.Whole = 40
+    pretrain_batch_size: Annotated[int, check.at_least(2)] = 512
+    pretrain_optimizer: Annotated[str, check.among("sgd", "adam", "adagrad")] = "sgd"
+    pretrain_lr: check.Positive = 0.05
+    pretrain_momentum: check.BelowOne = 0.9
+    pretrain_weight_decay: check.NonNegative = 3e-5
+    pretrain_schedule: Annotated[str, check.among("constant", "cosine")] = "cosine"
     own_control: bool = True
 
     quantities: ClassVar[bool] = False
@@ -103,7 +101,7 @@ class SelfSupervised(SplitNN):
     encoder_kinds: ClassVar[tuple[str, ...]] = ("auto", "mlp", "resnet18")
     has_cross: ClassVar[bool] = False
     has_local: ClassVar[bool] = False
-    world: ClassVar[dict[str, Any]] = {
+    world = {
         "hidden": (16,), "cut": 16, "projector_hidden": 16, "projector_out": 16,
         "predictor_hidden": 8, "pretrain_iterations": 2, "pretrain_batch_size": 32,
         "optimizer": "adam", "task": {"unaligned": 30},
@@ -116,31 +114,11 @@ class SelfSupervised(SplitNN):
                 f"{self.name}.linear_top must be true or top not empty: fine-tuning needs a "
                 "classifier on the representations."
             )
-        allowed = {
-            "schedule": ("constant", "cosine"),
-            "ssl": ("simsiam", "byol", "moco"),
-            "byol_form": ("cosine", "distance"),
-            "stem": ("imagenet", "small"),
-            "pretrain_optimizer": ("sgd", "adam", "adagrad"),
-            "pretrain_schedule": ("constant", "cosine"),
-        }
-        for name, options in allowed.items():
-            check.one_of(f"{self.name}.{name}", getattr(self, name), options)
         if self.embedding_rows:
             raise check.fail(
                 f"{self.name}.embedding_rows", "0: corrupted fields need a code of their own",
                 self.embedding_rows,
             )  # fmt: skip
-        for name in ("embedding", "projector_hidden", "predictor_hidden"):
-            check.integer(f"{self.name}.{name}", getattr(self, name))
-        check.integer(f"{self.name}.projector_out", self.projector_out, low=0)
-        check.integer(f"{self.name}.pretrain_iterations", self.pretrain_iterations, low=0)
-        check.integer(f"{self.name}.pretrain_batch_size", self.pretrain_batch_size, low=2)
-        check.positive(f"{self.name}.temperature", self.temperature)
-        check.positive(f"{self.name}.pretrain_lr", self.pretrain_lr)
-        check.in_unit(f"{self.name}.pretrain_momentum", self.pretrain_momentum, high_open=True)
-        for name in ("pretrain_weight_decay", "finetune_clip_norm", "init_std"):
-            check.non_negative(f"{self.name}.{name}", getattr(self, name))
 
     @property
     def fused_towers(self) -> str:

@@ -10,8 +10,6 @@ from vflsec.algorithms._ssl_options import Averaging, LocalViews
 from vflsec.core.algorithm import Algorithm
 from vflsec.core.federation import Federation, Phase
 
-__all__ = ["Alone", "OwnControl"]
-
 
 class OwnControl(SelfSupervised):
     """Gives an algorithm of the family the control of the prior attacker."""

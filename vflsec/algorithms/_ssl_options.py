@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from vflsec.algorithms._ssl import SelfSupervised
 from vflsec.core import check
@@ -11,8 +11,6 @@ from vflsec.core.federation import Federation
 from vflsec.core.rng import Streams
 from vflsec.nn.augment import CODE_VIEWS, Corruption, ImageViews
 from vflsec.nn.encoders import POOLINGS
-
-__all__ = ["Averaging", "CrossParty", "Guided", "LocalViews"]
 
 SHARED = ("top", "projector", "predictor")
 
@@ -32,31 +30,23 @@ class LocalViews(SelfSupervised):
         clip_norm: largest gradient norm of the local step, 0 = no limit; code 5.
     """
 
-    views: str = "one"
-    image_views: str = "simsiam"
-    corruption: str = "uniform"
-    corruption_rate: float = 0.3
-    byol_ema: float = 0.995
-    moco_ema: float = 0.99
-    queue: int = 4096
-    clip_norm: float = 0.0
+    views: Annotated[str, check.among("one", "both")] = "one"
+    image_views: Annotated[str, check.among("simsiam", "code")] = "simsiam"
+    corruption: Annotated[str, check.among("uniform", "marginal")] = "uniform"
+    corruption_rate: check.Unit = 0.3
+    byol_ema: check.Unit = 0.995
+    moco_ema: check.Unit = 0.99
+    queue: check.Count = 4096
+    clip_norm: check.NonNegative = 0.0
 
     has_local: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        where = self.name
-        check.one_of(f"{where}.views", self.views, ("one", "both"))
-        check.one_of(f"{where}.image_views", self.image_views, ("simsiam", "code"))
-        check.one_of(f"{where}.corruption", self.corruption, ("uniform", "marginal"))
-        for name in ("corruption_rate", "byol_ema", "moco_ema"):
-            check.in_unit(f"{where}.{name}", getattr(self, name))
-        check.integer(f"{where}.queue", self.queue)
-        check.non_negative(f"{where}.clip_norm", self.clip_norm)
         batch = self.pretrain_batch_size
         if self.ssl == "moco" and self.queue % batch:
             raise check.fail(
-                f"{where}.queue", f"a multiple of pretrain_batch_size = {batch}", self.queue
+                f"{self.name}.queue", f"a multiple of pretrain_batch_size = {batch}", self.queue
             )
 
     def views_of(self, fed: Federation, party: str) -> Corruption | ImageViews:
@@ -76,14 +66,9 @@ class CrossParty(SelfSupervised):
         local_updates: updates for each exchange (e of section V-D).
     """
 
-    local_updates: int = 1
+    local_updates: check.Count = 1
 
     has_cross: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        where = self.name
-        check.integer(f"{where}.local_updates", self.local_updates)
 
 
 @dataclass(frozen=True)
@@ -100,19 +85,11 @@ class Guided(SelfSupervised):
             keys are scored and kept in the same queues.
     """
 
-    pooling: str = "mean"
-    gamma: float = 0.5
+    pooling: Annotated[str, check.among(*POOLINGS)] = "mean"
+    gamma: check.NonNegative = 0.5
     rescale_lr: bool = True
-    guide_mode: str = "eval"
-    guidance_queue: str = "none"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        where = self.name
-        check.one_of(f"{where}.pooling", self.pooling, POOLINGS)
-        check.non_negative(f"{where}.gamma", self.gamma)
-        check.one_of(f"{where}.guide_mode", self.guide_mode, ("eval", "train"))
-        check.one_of(f"{where}.guidance_queue", self.guidance_queue, ("none", "shared"))
+    guide_mode: Annotated[str, check.among("eval", "train")] = "eval"
+    guidance_queue: Annotated[str, check.among("none", "shared")] = "none"
 
 
 @dataclass(frozen=True)
@@ -127,15 +104,8 @@ class Averaging(SelfSupervised):
         server: ``active``, or ``third``: a server that is no party.
     """
 
-    average: tuple[str, ...] = SHARED
+    average: tuple[Annotated[str, check.among(*SHARED)], ...] = SHARED
     average_buffers: bool = True
     average_ema: bool = False
     reset_momentum: bool = False
-    server: str = "active"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        where = self.name
-        for part in self.average:
-            check.one_of(f"{where}.average: the part", part, SHARED)
-        check.one_of(f"{where}.server", self.server, ("active", "third"))
+    server: Annotated[str, check.among("active", "third")] = "active"

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -34,6 +34,7 @@ from vflsec.core.view import Facts
 from vflsec.errors import PolicyError
 from vflsec.nn.manual_backprop import walked
 from vflsec.plugins import registry
+from vflsec.specs import Params
 
 
 @registry.algorithm
@@ -47,15 +48,9 @@ class FedBCD(SplitNN):
         proximal: mu >= 0, weight of the pull towards the weights after a round's first update.
     """
 
-    local_updates: int = 5
-    order: str = "parallel"
-    proximal: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check.integer(f"{self.name}.local_updates", self.local_updates)
-        check.one_of(f"{self.name}.order", self.order, ("parallel", "sequential"))
-        check.non_negative(f"{self.name}.proximal", self.proximal)
+    local_updates: check.Count = 5
+    order: Annotated[str, check.among("parallel", "sequential")] = "parallel"
+    proximal: check.NonNegative = 0.0
 
     @walked
     def step(self, fed: Federation, rows: Tensor) -> None:
@@ -112,7 +107,7 @@ class FedBCD(SplitNN):
         known = {"local_updates": self.local_updates, "order": self.order}
         return replace(facts, extra={**facts.extra, **known})
 
-    def notes(self) -> dict[str, Any]:
+    def notes(self) -> Params:
         return {
             "gradient": "passive parties use the stale gradient of the exchange, the active party "
             "its own fresh part; an epoch is one pass of rounds, so Q times as many updates"

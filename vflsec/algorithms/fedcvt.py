@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +39,7 @@ from vflsec.nn.attention import attend
 from vflsec.nn.models import mlp
 from vflsec.nn.two_branch import Twin
 from vflsec.plugins import registry
+from vflsec.specs import Params
 
 
 @registry.algorithm
@@ -61,37 +62,30 @@ class FedCVT(SplitNN):
 
     cut: int = 16
     top: tuple[int, ...] = ()
-    sharpening: float = 0.5
-    t_fed: float = 0.9
-    t_guest: float = 0.6
-    t_host: float = 0.5
-    lambda1: float = 0.1
-    lambda2: float = 0.01
-    lambda3: float = 1.0
-    lambda4: float = 1.0
+    sharpening: check.Positive = 0.5
+    t_fed: check.OpenUnit = 0.9
+    t_guest: check.OpenUnit = 0.6
+    t_host: check.OpenUnit = 0.5
+    lambda1: check.NonNegative = 0.1
+    lambda2: check.NonNegative = 0.01
+    lambda3: check.NonNegative = 1.0
+    lambda4: check.NonNegative = 1.0
     side_heads: bool = True
     nl_labels: bool = True
-    nl_batch_size: int = 128
-    block: int = 512
+    nl_batch_size: check.Count = 128
+    block: check.Count = 512
 
     quantities: ClassVar[bool] = False
     label_holder: ClassVar[bool] = False
     unaligned: ClassVar[bool] = True
     own_top: ClassVar[bool] = False
-    world: ClassVar[dict[str, Any]] = {"task": {"unaligned": 60}}
+    world = {"task": {"unaligned": 60}}
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.top or not self.linear_top:
             raise check.fail(f"{self.name}.top", "empty, for all heads are linear", self.top)
         check.one_of(f"{self.name}.aggregation", self.aggregation, ("concat",))
-        check.positive(f"{self.name}.sharpening", self.sharpening)
-        for key in ("t_fed", "t_guest", "t_host"):
-            check.in_unit(f"{self.name}.{key}", getattr(self, key), low_open=True, high_open=True)
-        for key in ("lambda1", "lambda2", "lambda3", "lambda4"):
-            check.non_negative(f"{self.name}.{key}", getattr(self, key))
-        check.integer(f"{self.name}.nl_batch_size", self.nl_batch_size)
-        check.integer(f"{self.name}.block", self.block)
 
     def width(self, party: str, classes: int) -> int:
         return 2 * super().width(party, classes)
@@ -304,7 +298,7 @@ class FedCVT(SplitNN):
         facts = super().planned_facts(active, parties, classes)
         return replace(facts, extra={**facts.extra, "block": self.block})
 
-    def notes(self) -> dict[str, Any]:
+    def notes(self) -> Params:
         return {
             "heads": "plain linear ones; the public code's sigmoid lets no pseudo-label pass",
             "optimizer": "one a party; the public code steps the extractors twice",

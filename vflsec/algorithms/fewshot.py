@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -39,8 +39,6 @@ from vflsec.errors import ConfigError
 from vflsec.nn.models import mlp
 from vflsec.plugins import registry
 
-__all__ = ["FewShot", "estimate", "selection"]
-
 
 @registry.algorithm
 @dataclass(frozen=True)
@@ -52,17 +50,12 @@ class FewShot(OneShot):
         infer_epochs: epochs of the label holder's classifiers that select rows.
     """
 
-    confidence: float = 0.8
-    infer_epochs: int = 20
+    confidence: check.OpenUnit = 0.8
+    infer_epochs: check.Count = 20
 
     unaligned: ClassVar[bool] = True
     own_top: ClassVar[bool] = False
-    world: ClassVar[dict[str, Any]] = {**OneShot.world, "infer_epochs": 3}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check.in_unit(f"{self.name}.confidence", self.confidence, low_open=True, high_open=True)
-        check.integer(f"{self.name}.infer_epochs", self.infer_epochs)
+    world = {**OneShot.world, "infer_epochs": 3}
 
     def build(self, fed: Federation) -> None:
         if all(fed.stack.unaligned(p.name).shape[1] == 0 for p in self.clients(fed)):

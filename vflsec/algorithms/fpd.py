@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -55,26 +55,21 @@ class FPD(SplitNN):
             ones, whose number is `batch_size`.
     """
 
-    alpha: float = 0.5
-    beta: float | Literal["auto"] = "auto"
-    student_epochs: int = 30
-    own_batch_size: int = 0
+    alpha: check.Unit = 0.5
+    beta: Annotated[float | Literal["auto"], check.non_negative] = "auto"
+    student_epochs: check.Whole = 30
+    own_batch_size: check.Whole = 0
 
     quantities: ClassVar[bool] = False
     label_holder: ClassVar[bool] = False
     unaligned: ClassVar[bool] = True
     own_top: ClassVar[bool] = False
-    world: ClassVar[dict[str, Any]] = {
+    world = {
         "task": {"unaligned": 80, "signal": 0.5}, "student_epochs": 10,
     }  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check.in_unit(f"{self.name}.alpha", self.alpha)
-        if self.beta != "auto":
-            check.non_negative(f"{self.name}.beta", self.beta)
-        check.integer(f"{self.name}.own_batch_size", self.own_batch_size, low=0)
-        check.integer(f"{self.name}.student_epochs", self.student_epochs, low=0)
         if not self.has_top:
             raise ConfigError(
                 f"{self.name}: must have a head that works without the passive parties, got "

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +40,7 @@ from vflsec.inference.distillation import csi, imitation, kl, prc
 from vflsec.nn.models import TabularInput, mlp
 from vflsec.nn.replicas import Replicas
 from vflsec.plugins import registry
+from vflsec.specs import Params
 
 _WEIGHTS = (
     "imitate", "equivalence", "similarity", "own_labels", "ranking",
@@ -75,19 +76,19 @@ class JPL(FPD):
         answer: which logits predict: ``mean`` of A and Fed, ``a`` or ``fed``.
     """
 
-    tau: float = 0.1
+    tau: check.Positive = 0.1
     csi_reduction: Literal["sum", "mean"] = "sum"
     cme: Literal["dcme", "bcme", "cme"] = "dcme"
-    imitate: float = 1.0
-    equivalence: float = 1.0
-    similarity: float = 1.0
-    own_labels: float = 1.0
-    ranking: float = 1.0
-    a_labels: float = 1.0
-    a_teacher: float = 0.0
-    a_own: float = 1.0
-    fed_labels: float = 1.0
-    fed_teacher: float = 1.0
+    imitate: check.NonNegative = 1.0
+    equivalence: check.NonNegative = 1.0
+    similarity: check.NonNegative = 1.0
+    own_labels: check.NonNegative = 1.0
+    ranking: check.NonNegative = 1.0
+    a_labels: check.NonNegative = 1.0
+    a_teacher: check.NonNegative = 0.0
+    a_own: check.NonNegative = 1.0
+    fed_labels: check.NonNegative = 1.0
+    fed_teacher: check.NonNegative = 1.0
     teacher_first: bool = False
     printed_prc: bool = False
     warm_start: bool = False
@@ -96,12 +97,6 @@ class JPL(FPD):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check.positive("jpl.tau", self.tau)
-        check.one_of("jpl.cme", self.cme, ("dcme", "bcme", "cme"))
-        check.one_of("jpl.csi_reduction", self.csi_reduction, ("sum", "mean"))
-        check.one_of("jpl.answer", self.answer, ("mean", "a", "fed"))
-        for name in _WEIGHTS:
-            check.non_negative(f"jpl.{name}", getattr(self, name))
         if not any(getattr(self, name) for name in _WEIGHTS):
             raise ConfigError(f"jpl: at least one weight of {', '.join(_WEIGHTS)} must be above 0.")
 
@@ -245,7 +240,7 @@ class JPL(FPD):
         alone, _, joint = self.heads(fed, *self.imagine(fed, rows, train=train), train=train)
         return {"mean": (alone + joint) / 2, "a": alone, "fed": joint}[self.answer]
 
-    def notes(self) -> dict[str, Any]:
+    def notes(self) -> Params:
         added = {k: getattr(self, k) for k in _WEIGHTS[5:] if getattr(self, k) > 0}
         return {"terms added to the printed loss": added} if added else {}
 

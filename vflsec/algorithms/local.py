@@ -13,7 +13,7 @@ arXiv:2008.10838 (2020); "VFLHLP: vertical federated learning with hybrid local 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -39,7 +39,7 @@ class Local(SplitNN):
     sends: ClassVar[frozenset[tuple[str, str, str]]] = frozenset()
     federated: ClassVar[bool] = False
     label_holder: ClassVar[bool] = False
-    world: ClassVar[dict[str, Any]] = {"task": {"signal": 0.0}}
+    world = {"task": {"signal": 0.0}}
 
     def passive(self, fed: Federation) -> list[Party]:
         return []

@@ -11,7 +11,7 @@ vertical federated learning", arXiv:2208.08934 (2022), Table IV; Ke et al., "Lig
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -36,14 +36,9 @@ class PooledBoosting(Pooled):
         leaves: most leaves of a tree.
     """
 
-    iterations: int = 100
-    lr: float = 0.1
-    leaves: int = 31
-
-    def __post_init__(self) -> None:
-        check.integer("pooled_boosting.iterations", self.iterations)
-        check.positive("pooled_boosting.lr", self.lr)
-        check.integer("pooled_boosting.leaves", self.leaves, low=2)
+    iterations: check.Count = 100
+    lr: check.Positive = 0.1
+    leaves: Annotated[int, check.at_least(2)] = 31
 
     def classifier(self, seed: int) -> Any:
         with lean():

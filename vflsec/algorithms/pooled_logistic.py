@@ -27,12 +27,8 @@ class PooledLogistic(Pooled):
         iterations: limit of the solver.
     """
 
-    c: float = 1.0
-    iterations: int = 500
-
-    def __post_init__(self) -> None:
-        check.positive("pooled_logistic.c", self.c)
-        check.integer("pooled_logistic.iterations", self.iterations)
+    c: check.Positive = 1.0
+    iterations: check.Count = 500
 
     def classifier(self, seed: int) -> Any:
         from vflsec.algorithms._quiet import Quiet

@@ -22,7 +22,7 @@ U-shaped configuration; Erdogan, Kupcu, Cicek, "UnSplit", WPES 2022, arXiv:2108.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -34,6 +34,7 @@ from vflsec.core.view import Facts
 from vflsec.errors import ConfigError
 from vflsec.nn.models import mlp
 from vflsec.plugins import registry
+from vflsec.specs import Params
 
 ALIASES = ("u_shaped", "usplit")
 
@@ -154,5 +155,5 @@ class UShaped(SplitNN):
         widths = {**facts.widths} | {p: self.top[-1] for p in parties if p != active}
         return replace(facts, widths=widths, extra={**facts.extra, "top": (), "middle": self.top})
 
-    def notes(self) -> dict[str, Any]:
+    def notes(self) -> Params:
         return {"middle": "held by the passive party, which has columns of its own"}

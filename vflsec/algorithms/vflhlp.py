@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -44,6 +44,7 @@ from vflsec.nn.models import mlp
 from vflsec.nn.replicas import Replicas
 from vflsec.nn.scarf import EarlyStop, scarf_loss
 from vflsec.plugins import registry
+from vflsec.specs import Params
 
 SUPERVISED = "supervised"
 
@@ -66,34 +67,25 @@ class VFLHLP(SplitNN):
             with its best epoch; 0 trains all epochs and keeps the last. SCARF: 3.
     """
 
-    beta: float = 1.0
+    beta: check.NonNegative = 1.0
     constrain: bool = True
     scarf: bool = True
     warm_start: bool = False
-    corruption: float = 0.6
-    temperature: float = 1.0
-    projector: tuple[int, ...] = (64, 64)
-    scarf_epochs: int = 100
-    scarf_batch_size: int = 128
-    scarf_lr: float = 1e-3
-    scarf_patience: int = 3
+    corruption: check.Unit = 0.6
+    temperature: check.Positive = 1.0
+    projector: tuple[check.Count, ...] = (64, 64)
+    scarf_epochs: check.Count = 100
+    scarf_batch_size: Annotated[int, check.at_least(2)] = 128
+    scarf_lr: check.Positive = 1e-3
+    scarf_patience: check.Whole = 3
 
     quantities: ClassVar[bool] = False
     label_holder: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check.non_negative(f"{self.name}.beta", self.beta)
-        check.in_unit(f"{self.name}.corruption", self.corruption)
-        check.positive(f"{self.name}.temperature", self.temperature)
-        check.integer(f"{self.name}.scarf_epochs", self.scarf_epochs)
-        check.integer(f"{self.name}.scarf_batch_size", self.scarf_batch_size, low=2)
-        check.positive(f"{self.name}.scarf_lr", self.scarf_lr)
-        check.integer(f"{self.name}.scarf_patience", self.scarf_patience, low=0)
         if not self.projector:
             raise check.fail(f"{self.name}.projector", "at least one width", self.projector)
-        for width in self.projector:
-            check.integer(f"{self.name}.projector", width)
 
     @property
     def supervised(self) -> bool:
@@ -263,7 +255,7 @@ class VFLHLP(SplitNN):
         known = {"scarf": self.scarf, "beta": self.beta if self.constrain else 0.0}
         return replace(facts, extra={**facts.extra, **known})
 
-    def notes(self) -> dict[str, Any]:
+    def notes(self) -> Params:
         return {
             "constraint": "added by the active party itself for its bottom (embeddings included, "
             "statistics of normalisation not) and for the first layer of the head",

@@ -265,6 +265,8 @@ class Verdict:
         more_seeds: how many more seeds would decide an open verdict, or let a PASS find a leak of
             the limit and answer every question; None if seeds are not what is missing, or too many
             are.
+        attacks: labels of the attacks that were judged, those that say by equal scores that they
+            found nothing among them.
         detectable: by attack, the least leakage that would have been shown to be above 0 with a
             chance of 0.8, from the spread over seeds; empty where the gate asks about no attack.
         dosed: the same by planted leaks laid over what the attack saw; None where none was found,
@@ -297,6 +299,7 @@ class Verdict:
     phase: str = ""
     split: str = ""
     more_seeds: int | None = None
+    attacks: Sequence[str] = ()
     detectable: Mapping[str, float] = field(default_factory=dict)
     dosed: Mapping[str, float | None] = field(default_factory=dict)
     warning: str = ""

@@ -137,6 +137,7 @@ def _judge_point(
     return Verdict(
         gate, ruling.verdict, lead.sign * lead.value, low, high, gate.threshold, lead.n, reason,
         ruling.rule, ruling.detail, lead.judged_by, **where, more_seeds=more,
+        attacks=tuple(dict.fromkeys(c.name for c in weighed.found if c.row["attack"])),
         detectable=weighed.detectable, dosed=weighed.dosed, warning=format_warnings(warnings)[0],
         warnings=tuple(w.code for w in warnings), not_validated=ruling.not_validated,
         stuck=ruling.stuck,

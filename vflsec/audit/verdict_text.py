@@ -439,7 +439,7 @@ def format_sensitivity(
     side = "above" if gate.max is not None else "below"
     return (
         f" No {what} {side} {gate.threshold:g} was found; this audit would have found {which} of "
-        f"{said}{_of_doses(laid, gate)}."
+        f"{said} of the kind that these attacks look for{_of_doses(laid, gate)}."
     )
 
 

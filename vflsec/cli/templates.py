@@ -45,14 +45,11 @@ class $cls(Attack):
         power: exponent of the norm, >= 0.
     """
 
-    power: float = 1.0
+    power: check.NonNegative = 1.0
 
     needs: ClassVar[frozenset[str]] = frozenset({"gradient:mean"})
     target: ClassVar[str] = "label"
     binary_only: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check.non_negative("$name.power", self.power)
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         rows = view.targets["train"]  # (n,) sample ids
@@ -90,14 +87,11 @@ class $cls(Policy):
         power: exponent applied to the strength, > 0.
     """
 
-    power: float = 1.0
+    power: check.Positive = 1.0
 
     strengths: ClassVar[str] = "what the swept number means, with its unit; 0 is off"
     covers: ClassVar[frozenset[str]] = frozenset({"gradient"})
     owner: ClassVar[str] = "active"
-
-    def __post_init__(self) -> None:
-        check.positive("$name.power", self.power)
 
     def outgoing(self, message: Message, own: Own) -> Tensor:
         d = message.tensor  # (R, b, m)

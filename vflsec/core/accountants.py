@@ -21,11 +21,6 @@ from torch import Tensor
 from vflsec.core import check
 from vflsec.errors import MissingDependencyError
 
-__all__ = [
-    "FINEST", "Account", "beyond_laplace", "beyond_normal", "check_delta", "gaussian", "laplace",
-    "round_to_grid", "subsampled_gaussian", "subsampled_gaussians", "widen_delta",
-]  # fmt: skip
-
 FINEST = 36.0
 """The largest epsilon of one use that is stated: noise of 53 bits knows no chance below 2^-53."""
 GRID = 2.0**-24

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from vflsec.core import check
 from vflsec.label import make_label
+from vflsec.specs import Params
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from vflsec.core.federation import Federation, Phase
     from vflsec.core.task import Task
     from vflsec.core.view import Facts
-
-__all__ = ["Algorithm"]
 
 
 class Algorithm:
@@ -42,7 +41,10 @@ class Algorithm:
     unaligned: ClassVar[bool] = False
     quantities: ClassVar[bool] = False
     label_holder: ClassVar[bool] = False
-    world: ClassVar[dict[str, Any]] = {}
+    world: ClassVar[Params] = {}
+
+    def __post_init__(self) -> None:
+        check.fields(self)
 
     def check_label(self, classes: int) -> None:
         """Refuse a quantity (1 class) and several labels (0) where it can only learn classes.
@@ -109,6 +111,6 @@ class Algorithm:
         """
         return None
 
-    def notes(self) -> dict[str, Any]:
+    def notes(self) -> Params:
         """Differences from the published method worth a line in the report."""
         return {}

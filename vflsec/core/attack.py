@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vflsec.core import check
 from vflsec.label import make_label
-from vflsec.specs import OF_THE_LABELS
+from vflsec.specs import OF_THE_LABELS, Params
 
 if TYPE_CHECKING:
     import torch
@@ -16,11 +16,9 @@ if TYPE_CHECKING:
     from vflsec.core.policy import Policy
     from vflsec.core.view import Facts, View
 
-__all__ = ["OTHER_FORMS", "Accumulate", "Attack", "gradient_form"]
-
 Accumulate = bool | Literal["scaled"]
 
-OTHER_FORMS: tuple[dict[str, Any], ...] = (
+OTHER_FORMS: tuple[Params, ...] = (
     {"accumulate": "scaled"}, {"accumulate": False}, {"accumulate": False, "epoch": "last"},
 )  # fmt: skip
 """Forms of gradients other than the mean over epochs, as settings to try."""
@@ -98,17 +96,25 @@ class Attack:
     binary_only: ClassVar[bool] = False
     splits: ClassVar[tuple[str, ...]] = ("train",)
     absent: ClassVar[bool] = False
-    world: ClassVar[dict[str, Any]] = {}
-    quick: ClassVar[dict[str, Any]] = {}
-    tries: ClassVar[tuple[dict[str, Any], ...]] = ()
-    any_scale: ClassVar[dict[str, Any]] = {}
-    other_kinds: ClassVar[tuple[dict[str, Any], ...]] = ()
+    world: ClassVar[Params] = {}
+    quick: ClassVar[Params] = {}
+    tries: ClassVar[tuple[Params, ...]] = ()
+    any_scale: ClassVar[Params] = {}
+    other_kinds: ClassVar[tuple[Params, ...]] = ()
     quantities: ClassVar[bool] = False
     labelwise: ClassVar[bool] = False
     questions: ClassVar[tuple[str, ...]] = ()
     silent: ClassVar[bool] = False
     of_data: ClassVar[tuple[str, ...]] = ()
     seconds: ClassVar[float] = 0.01
+
+    def __post_init__(self) -> None:
+        check.fields(self)
+
+    @property
+    def recorded_form(self) -> str:
+        """In which form gradients are recorded, for an attack with `accumulate` and `epoch`."""
+        return gradient_form(self.name, self.accumulate, self.epoch)  # type: ignore[attr-defined]
 
     @classmethod
     def each_label(cls, labels: Sequence[str], classes: int = 0) -> Sequence[str]:
@@ -199,10 +205,10 @@ class Attack:
         The view stays as it is: an answer that changes columns, grants or the rows to guess in
         place is an error, for controls are made of them.
         """
-        raise NotImplementedError("abstract")
+        return self.infer_many([view], [rng])[0]
 
     def infer_many(self, views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Guess]:
-        """The attack on several replicas; override to run them as one batch.
+        """The attack on several replicas; override it instead of :meth:`infer` to batch them.
 
         A view's guess must not depend on the other views.
         """

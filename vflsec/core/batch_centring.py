@@ -13,8 +13,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["FIRST", "LEFT", "Centring", "is_shared"]
-
 FIRST = 16
 """Batches that tell whether rows share something, and what each place has in common."""
 LEFT = 0.8

@@ -24,8 +24,6 @@ from vflsec.core.view import Need, Table, Update, join_side_by_side
 from vflsec.errors import PolicyError
 from vflsec.nn.manual_backprop import noted
 
-__all__ = ["Channel", "Recorder", "Tap"]
-
 Key = tuple[str, str, str, str]
 Tap = Callable[[Message, Tensor | None, Sequence[str]], None]
 """Called with a delivered message, which replicas still train (None = all), and for which ends

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
+import inspect
 import math
-from collections.abc import Iterable
-from typing import Any, TypeGuard
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, partial
+from typing import Annotated, Any, Literal, TypeGuard
 
 from vflsec.errors import ConfigError
-
-__all__ = ["fail", "finite", "in_unit", "integer", "is_number", "nearest", "non_negative", "one_of",
-           "positive", "shown"]  # fmt: skip
 
 
 def fail(name: str, rule: str, value: Any, remedy: str = "") -> ConfigError:
@@ -101,3 +103,105 @@ def nearest(value: Any, options: Iterable[Any]) -> str:
 def _folded(name: str) -> str:
     """A name without case, spaces and marks: ``Customer ID`` is ``customer_id``."""
     return "".join(c for c in name.casefold() if c.isalnum())
+
+
+# What an annotation may say of a hyper-parameter, besides its type
+
+Rule = Callable[[str, Any], Any]
+"""(name, value) -> anything; raises ConfigError where the value breaks it."""
+
+Count = Annotated[int, integer]
+Whole = Annotated[int, partial(integer, low=0)]
+Finite = Annotated[float, finite]
+Positive = Annotated[float, positive]
+NonNegative = Annotated[float, non_negative]
+Unit = Annotated[float, in_unit]
+OpenUnit = Annotated[float, partial(in_unit, low_open=True, high_open=True)]
+BelowOne = Annotated[float, partial(in_unit, high_open=True)]
+AboveZero = Annotated[float, partial(in_unit, low_open=True)]
+
+
+def at_least(low: int) -> Rule:
+    """The rule of integers from `low`."""
+    return partial(integer, low=low)
+
+
+def among(*options: Any) -> Rule:
+    """The rule of a value that is one of `options`."""
+    return partial(one_of, allowed=options)
+
+
+def some(name: str, value: Any) -> Any:
+    """`value`, if it is not empty."""
+    if not value:
+        raise fail(name, "a list of at least one", value)
+    return value
+
+
+def some_of(options: Iterable[Any]) -> Rule:
+    """The rule of a list of at least one, each of them one of `options`."""
+    allowed = tuple(options)
+
+    def rule(name: str, value: Any) -> None:
+        for entry in some(name, value):
+            one_of(name, entry, allowed)
+
+    return rule
+
+
+def fields(spec: Any) -> None:
+    """Hold the fields of a dataclass to what their annotations say, in all classes it derives from.
+
+    ``Annotated`` names rules, from which None and a ``Literal`` of a union are exempt, and
+    ``Literal`` names values; what stands within a tuple holds for its entries.
+
+    Raises:
+        ConfigError: for the first value that breaks one; it is called ``NAME.FIELD``.
+    """
+    for field, rule in _list_rules(type(spec)):  # type: ignore[arg-type]
+        rule(f"{spec.name}.{field}", getattr(spec, field))
+
+
+@cache
+def _list_rules(cls: type) -> list[tuple[str, Rule]]:
+    own = {f.name for f in dataclasses.fields(cls)}
+    return [
+        (field, rule)
+        for base in reversed(cls.__mro__)
+        if dataclasses.is_dataclass(base)
+        for field, hint in inspect.get_annotations(base, eval_str=True).items()
+        if field in own
+        for rule in _find_rules(hint)
+    ]
+
+
+def _find_rules(hint: Any) -> Iterator[Rule]:
+    origin, of = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        yield from (partial(_hold_but, _list_named(of[0]), rule) for rule in of[1:])
+        yield from _find_rules(of[0])
+    elif origin is Literal:
+        yield among(*of)
+    elif origin is tuple:
+        yield from (partial(_hold_each, rule) for rule in _find_rules(of[0]))
+    elif bool in of and (named := _list_named(hint)):
+        yield among(True, False, *named)
+
+
+def _hold_but(exempt: Sequence[Any], rule: Rule, name: str, value: Any) -> None:
+    if value not in exempt:
+        rule(name, value)
+
+
+def _hold_each(rule: Rule, name: str, value: Any) -> None:
+    for entry in value:
+        rule(name, entry)
+
+
+def _list_named(hint: Any) -> list[Any]:
+    """Values that stand in a union by themselves: None, and those of a ``Literal``."""
+    if typing.get_origin(hint) not in (typing.Union, types.UnionType):
+        return []
+    parts = typing.get_args(hint)
+    named = [value for part in parts if part is not bool for value in typing.get_args(part)]
+    return [*named, None] if types.NoneType in parts else named

@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["telling"]
-
 
 def telling(part: NDArray[Any]) -> bool:
     """Whether one of its columns (n, d) has as many values as half the rows, so that rows are not

@@ -14,8 +14,6 @@ from torch import Tensor
 from vflsec.core.message import Message
 from vflsec.core.view import Table, scale_like
 
-__all__ = ["EXCHANGES", "Exchanged", "Step", "align_exchanges", "append_predicted", "exchange"]
-
 EXCHANGES = 8
 """Messages about one row in one step that stand side by side; a table is as wide as all."""
 

@@ -13,8 +13,6 @@ from vflsec.core.quantity_questions import answers
 from vflsec.errors import ThreatModelError
 from vflsec.specs import QUESTIONS
 
-__all__ = ["Schema", "columns_of"]
-
 
 @dataclass(frozen=True)
 class Schema:

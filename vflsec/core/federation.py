@@ -26,7 +26,7 @@ from vflsec.core.phase import Pass, Phase
 from vflsec.core.poisson_sampling import draw_batches, find_sampled_policies
 from vflsec.core.policy import Own, Policy
 from vflsec.core.policy_binding import Binding
-from vflsec.core.privacy_usage import Counter, Guarded, lend_labels, mask_silent, unguard
+from vflsec.core.privacy_usage import Counter, Guarded, RunFacts, lend_labels, mask_silent, unguard
 from vflsec.core.rng import Streams, as_global, generator
 from vflsec.core.task import Stack
 from vflsec.core.traffic_ledger import Ledger
@@ -81,7 +81,7 @@ class Federation:
         seeds: Sequence[int],
         policies: Mapping[str, Sequence[tuple[Policy, Tensor]]] | None = None,
         recorder: Recorder | None = None,
-        facts: Mapping[str, Any] | None = None,
+        facts: RunFacts | None = None,
     ) -> Federation:
         """Set up the parties with their policies.
 
@@ -111,7 +111,7 @@ class Federation:
                     ),
                     classes=task.classes if active else 0,
                     prior=stack.priors() if active else None,
-                    facts=dict(facts or {}),
+                    facts=facts or RunFacts(),
                 )  # fmt: skip
                 if policy.counted:
                     own.uses = Counter(

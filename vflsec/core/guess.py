@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,6 @@ from torch import Tensor
 from vflsec.core import check
 from vflsec.core.reprs import as_table
 from vflsec.errors import ShapeError
-
-__all__ = ["Guess", "Truth"]
 
 
 def _numpy(value: Any, dtype: Any, *, own: bool = True) -> NDArray[Any]:
@@ -44,7 +43,7 @@ class Guess:
     scores: NDArray[np.float64]
     group: NDArray[np.int64] | None = None
     abstain: NDArray[np.bool_] | None = None
-    notes: dict[str, Any] = field(default_factory=dict)
+    notes: Mapping[str, object] = field(default_factory=dict)
 
     if TYPE_CHECKING:  # tensors and lists come in, arrays are kept
 
@@ -55,7 +54,7 @@ class Guess:
             scores: ArrayLike | Tensor,
             group: ArrayLike | Tensor | None = None,
             abstain: ArrayLike | Tensor | None = None,
-            notes: dict[str, Any] = ...,
+            notes: Mapping[str, object] = ...,
         ) -> None: ...
 
     def __post_init__(self) -> None:

@@ -13,8 +13,6 @@ from typing import Generic, TypeVar
 
 from torch import Tensor
 
-__all__ = ["Link"]
-
 Parties = TypeVar("Parties")
 """What a link sends through: a :class:`vflsec.core.federation.Federation`."""
 

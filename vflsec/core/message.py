@@ -9,8 +9,6 @@ from torch import Tensor
 from vflsec.core.message_kinds import KINDS, Kind
 from vflsec.errors import ShapeError
 
-__all__ = ["Message"]
-
 
 @dataclass(frozen=True, slots=True)
 class Message:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-__all__ = ["KINDS", "Kind", "MessageKind", "find_kinds"]
-
 Kind = Literal[
     "embedding", "gradient", "state", "prediction", "ids", "signal", "ciphertext",
     "masked", "masked_sum", "activation", "weight_gradient", "output_gradient", "weights",

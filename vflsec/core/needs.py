@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from vflsec.errors import ThreatModelError
 
-__all__ = ["FORMS", "GRANTS", "STEPS", "Need", "as_needs"]
-
 FORMS = ("mean", "scaled", "centred", "first", "last", "all")
 STEPS = ("first", "spread", "all")
 GRANTS = ("known_rows", "prior", "aux_rows", "peer_model")

@@ -17,8 +17,6 @@ from vflsec.nn.flat_parameters import LANES, blocks
 from vflsec.nn.replicas import Replicas
 from vflsec.nn.rowwise import row_gradients, split_rows
 
-__all__ = ["Party", "clip_gradients", "group_parameters", "step"]
-
 GRAPH = ("loss", "penalty", "link")
 """Hooks of policies that work on the graph of a step."""
 

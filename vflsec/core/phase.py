@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-__all__ = ["Pass", "Phase"]
-
 
 @dataclass(frozen=True)
 class Pass:

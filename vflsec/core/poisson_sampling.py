@@ -17,8 +17,6 @@ from vflsec.core.policy_binding import Binding
 from vflsec.core.rng import Streams
 from vflsec.errors import PolicyError
 
-__all__ = ["draw_batches", "find_sampled_policies"]
-
 CUT = 1e-15
 
 

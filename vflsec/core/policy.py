@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from vflsec.core import check
 from vflsec.core.accountants import FINEST
-from vflsec.core.privacy_usage import Counter, Uses
+from vflsec.core.privacy_usage import Counter, RunFacts, Uses
 from vflsec.core.rng import Streams
 from vflsec.errors import PolicyError
 from vflsec.label import make_label
@@ -28,20 +28,6 @@ if TYPE_CHECKING:
     from vflsec.core.message import Message
     from vflsec.core.row_sets import RowSets
     from vflsec.core.visibility import Line
-
-__all__ = [
-    "AGAIN",
-    "AGAIN_ROWS",
-    "OFF",
-    "SPLIT",
-    "Guarantee",
-    "Own",
-    "Policy",
-    "StepCost",
-    "describe_label_claim",
-    "find_no_claim",
-    "read_batch",
-]  # fmt: skip
 
 SPLIT = "the split of the rows, which is stratified by label,"
 """Given in every claim about labels: whoever knows all other labels reads the last off it."""
@@ -55,13 +41,13 @@ SCALED = "the mean and the spread by which values are scaled,"
 """
 
 
-def describe_label_claim(facts: Mapping[str, Any]) -> tuple[str, str]:
+def describe_label_claim(facts: RunFacts) -> tuple[str, str]:
     """(the neighbouring relation, what is given) of a claim about a label of any kind, in words.
 
     Args:
-        facts: whose ``classes`` is 1 for a quantity and 0 for several labels at once.
+        facts: of the training.
     """
-    label = make_label(facts.get("classes", 2))
+    label = make_label(facts.classes)
     given = f"{SPLIT} {SCALED}" if label.scaled else SPLIT
     return f"its replacement by {label.neighbour}", given
 
@@ -186,7 +172,7 @@ class Own:
         prior: class shares in the labelled training rows, (R, C), by their true labels, so that
             whoever claims to protect these may not use it; None if not the owner's.
         memory: state of this policy over one run (memoised labels, residuals); starts empty.
-        facts: public facts of the run (epochs, batch size, number of labelled rows, ...).
+        facts: of the training.
         context: what else the owner computed in this step (its logits, its top model, ...).
         uses: counts of this policy's work, for one that names a hook in `counted`; else None.
         sample: in Poisson batches, which rows (R, b) of the current one were drawn, and how many
@@ -200,7 +186,7 @@ class Own:
     labels: Tensor | None = None
     prior: Tensor | None = None
     memory: dict[str, Any] = field(default_factory=dict)
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: RunFacts = field(default_factory=RunFacts)
     context: dict[str, Any] = field(default_factory=dict)
     uses: Counter | None = None
     sample: tuple[Tensor, int] | None = None
@@ -293,6 +279,9 @@ class Policy:
     quantities: ClassVar[bool] = False
     reveals: frozenset[str] = frozenset()
     world: ClassVar[Mapping[str, Any]] = {}
+
+    def __post_init__(self) -> None:
+        check.fields(self)
 
     def columns(self, x: Tensor, own: Own) -> Tensor:
         """Own input rows (R, b, ...) before the bottom model."""
@@ -474,10 +463,10 @@ class Policy:
         """
         return None
 
-    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+    def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         """What is promised at this strength for a run with these public facts.
 
-        ``facts["uses"]`` is what was counted (:class:`vflsec.core.privacy_usage.Uses`); where it
+        ``facts.uses`` is what was counted (:class:`vflsec.core.privacy_usage.Uses`); where it
         is missing, nothing was counted and nothing may be claimed.
         """
         return Guarantee()

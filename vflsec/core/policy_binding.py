@@ -13,8 +13,6 @@ from vflsec.core.message import Message
 from vflsec.core.policy import Own, Policy
 from vflsec.errors import PolicyError
 
-__all__ = ["Binding"]
-
 
 @dataclass
 class Binding:

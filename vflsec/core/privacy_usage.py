@@ -15,17 +15,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-__all__ = [
-    "Batches",
-    "Counter",
-    "Guarded",
-    "Uses",
-    "lend_labels",
-    "mask_silent",
-    "read_uses",
-    "unguard",
-]
-
 
 @dataclass(frozen=True)
 class Batches:
@@ -83,10 +72,28 @@ class Uses:
         return f"{self.counted} {what} of the most used row{split}{left}"
 
 
-def read_uses(facts: Mapping[str, Any]) -> Uses:
-    """The counts among the facts of a run; nothing counted where there are none."""
-    found = facts.get("uses")
-    return found if isinstance(found, Uses) else Uses()
+@dataclass(frozen=True)
+class RunFacts:
+    """What everybody knows of a training, and what was counted of a policy in it.
+
+    Attributes:
+        classes: C; 1 for a quantity, 0 for several labels.
+        labelled: number of labelled training rows.
+        epochs, batch_size: of the algorithm; 0 where it has none.
+        dtype: of the training.
+        weights: files of weights that it started from.
+        profile: of trees, whose protocol they follow; "" elsewhere.
+        uses: what was counted; nothing before the training.
+    """
+
+    classes: int = 2
+    labelled: int = 0
+    epochs: int = 0
+    batch_size: int = 0
+    dtype: str = ""
+    weights: tuple[str, ...] = ()
+    profile: str = ""
+    uses: Uses = field(default_factory=Uses)
 
 
 @dataclass

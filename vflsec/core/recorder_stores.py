@@ -11,8 +11,6 @@ from vflsec.core.batch_centring import FIRST, Centring
 from vflsec.core.message import Message
 from vflsec.core.view import Table
 
-__all__ = ["All", "Centred", "Dense"]
-
 WAITING = 1 << 17
 """Rows of sums that wait for being counted."""
 

@@ -18,10 +18,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = [
-    "Globals", "Streams", "as_global", "derive", "generator", "numpy_generator", "own_global",
-]  # fmt: skip
-
 
 def derive(seed: int, *names: object) -> int:
     """A 63-bit seed from a base seed and a path of names; different paths are independent."""

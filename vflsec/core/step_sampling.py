@@ -9,8 +9,6 @@ from torch import Tensor
 
 from vflsec.core.view import Update
 
-__all__ = ["Spread"]
-
 DENSE = 8
 """So many epochs at most are kept without a gap."""
 ROOM = 32 << 20

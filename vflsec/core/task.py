@@ -13,8 +13,6 @@ from vflsec.core.view import Schema
 from vflsec.errors import DataError
 from vflsec.label import Classes, Label
 
-__all__ = ["Stack", "Task"]
-
 
 @dataclass(frozen=True)
 class Task:
@@ -103,7 +101,7 @@ class Task:
         """
         if not name:
             return self
-        check.one_of(f"{self.name}: the label", name, self.label.part_names)
+        check.one_of(f"{self.name}: the label", name, self.label.part_names or ("",))
         cut = self.truth[self.sets["labelled"]]
         y = self.label.take_part(name, self.truth, cut)
         given = None if self.given is None else self.label.take_part(name, self.given, cut)

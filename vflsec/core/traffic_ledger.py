@@ -9,8 +9,6 @@ import numpy as np
 
 from vflsec.core.message import Message
 
-__all__ = ["Ledger"]
-
 
 class Ledger:
     """Exact counts of what crossed, for each replica.

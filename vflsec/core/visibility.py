@@ -17,8 +17,6 @@ from vflsec.core.message_kinds import find_kinds
 if TYPE_CHECKING:
     from vflsec.core.view import Need
 
-__all__ = ["HEADS", "OPAQUE", "Line", "cells", "claim", "looked_at", "markdown", "sees"]
-
 HEADS = ("what", "in the clear to", "masked for", "opaque for", "when", "masks and noise in it")
 """Column titles of the table."""
 

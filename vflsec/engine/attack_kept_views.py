@@ -12,7 +12,7 @@ from vflsec.audit.record import AuditRecord
 from vflsec.config.scenario import Scenario, load_scenario
 from vflsec.engine.audit_record import record_of
 from vflsec.engine.dry_run import make_plan
-from vflsec.engine.executor import Backend, Tasks, attack_views, default_backend
+from vflsec.engine.work import Backend, Tasks, attack_views, default_backend
 from vflsec.errors import ConfigError, TraceError
 from vflsec.plan.values import Group, Work, chunks
 from vflsec.plugins.loading import allow_imports
@@ -20,8 +20,6 @@ from vflsec.runtime.progress_protocol import NOTE
 from vflsec.specs import CellResult, CellSpec
 from vflsec.storage.store import Store
 from vflsec.storage.view_folder import KeptViews
-
-__all__ = ["attempt"]
 
 
 def attempt(

@@ -18,9 +18,9 @@ from vflsec.core.rng import generator
 from vflsec.core.task import Task
 from vflsec.core.view import Table, View
 from vflsec.engine.audit_record import versions
-from vflsec.engine.epsilon_claims import add_untested, check_planned, count_planned, measure_claims
 from vflsec.engine.integrity_scores import success
 from vflsec.engine.membership_queries import Asking
+from vflsec.epsilon.measured_claims import add_untested, check_planned, measure_claims
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.measure.attack import Answer, Bench, Prepared, prepared
 from vflsec.measure.control_cache import SharedControls
@@ -29,13 +29,11 @@ from vflsec.nn.replicas import LEAST
 from vflsec.plugins.loading import attempt_call, describe_error, find_place
 from vflsec.runtime.out_of_memory import Passing, nothing, out_of_memory
 from vflsec.specs import AttackSpec, CellResult, CellSpec, Measure, victims
-from vflsec.train.cohort import Moment, Progress, Training
+from vflsec.train.cohort import Moment, Progress, Training, count_planned
 from vflsec.train.demand import Demand
 from vflsec.train.device import asks_graphs, pick_device
 from vflsec.train.view_reader import KeptMoment, opened
 from vflsec.train.view_writer import Keep, Keeper
-
-__all__ = ["attack_kept", "run_cohort"]
 
 Seen = Moment | KeptMoment
 

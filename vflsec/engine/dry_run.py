@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from vflsec.plan.values import Group, Plan
     from vflsec.specs import CellSpec
 
-__all__ = ["make_plan", "obstacles"]
-
 Trained = Callable[["CellSpec"], tuple[str, ...]]
 
 

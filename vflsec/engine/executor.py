@@ -1,264 +1,317 @@
-"""Planned work: what of it is missing, and how a piece of it is done."""
+"""Work done: in this process, by worker processes, on a cluster; again where a worker died.
+
+Workers return what they found, and this process alone writes it into the store: they may be on
+machines that do not see it.
+"""
 
 from __future__ import annotations
 
+import math
+import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from vflsec.engine.split_on_oom import in_halves
-from vflsec.errors import ConfigError, TraceError
-from vflsec.plan.values import Group, Work, chunks
-from vflsec.plugins.loading import allow_imports, contain
-from vflsec.runtime.malloc_trim import give_back, hold
-from vflsec.runtime.out_of_memory import out_of_memory
-from vflsec.runtime.progress_protocol import NOTE
-from vflsec.specs import AttackSpec, CellResult, CellSpec, Measure
+from vflsec.engine.audit_record import versions
+from vflsec.engine.shard import LEAST
+from vflsec.engine.work import Backend, Done, Progress, Tasks, default_backend, run_work
+from vflsec.engine.worker_pools import Pool
+from vflsec.errors import ConfigError, VflsecError
+from vflsec.plan.cells import code_of
+from vflsec.plan.estimate import compute_weight
+from vflsec.plan.values import Work
+from vflsec.plugins import registry
+from vflsec.plugins.loading import allow_imports
 from vflsec.storage.store import Store
-from vflsec.storage.view_folder import KeptViews
 
 if TYPE_CHECKING:
-    from vflsec.measure.control_cache import SharedControls
     from vflsec.train.view_writer import Keep
 
-__all__ = [
-    "Backend",
-    "Done",
-    "Progress",
-    "Tasks",
-    "attack_views",
-    "commit",
-    "default_backend",
-    "do_work",
-    "missing_work",
-    "run_work",
-]  # fmt: skip
-
-Progress = Callable[[str, float], None]
+_ROUNDS = 3  # of workers dying without any progress in between
+_PATIENCE = 5.0  # seconds in which nothing ends, after which a pool is asked whether it waits
 
 
 @dataclass(frozen=True)
-class Backend:
-    """The three functions that do the work; tests put fakes here.
+class Order:
+    """What is to be done and how; it travels to a worker.
 
     Attributes:
-        load_source: (section, seed, base) -> Source.
-        make_task: (source, seed, **split) -> Task.
-        run_cohort: (cells, attacks, tasks, device=..., progress=..., main=...) -> results; also
-            with keep=..., if views are kept.
-        attack_kept: (cells, attacks, tasks, paths, device=..., progress=...) -> results.
-        shares: whether `run_cohort` takes shared=..., controls of earlier cohorts.
-    """
-
-    load_source: Callable[[Mapping[str, Any], int, Path], Any]
-    make_task: Callable[..., Any]
-    run_cohort: Callable[..., list[CellResult]]
-    attack_kept: Callable[..., list[CellResult]] | None = None
-    shares: bool = False
-
-
-def default_backend() -> Backend:
-    """The real data layer and trainer."""
-    from vflsec.data.load import load_source
-    from vflsec.data.prepare import make_task
-    from vflsec.engine.cohort import attack_kept, run_cohort
-
-    return Backend(load_source, make_task, run_cohort, attack_kept, shares=True)
-
-
-def missing_work(store: Store, group: Group, replicas: int, *, retry: bool = True) -> list[Work]:
-    """What of a group is not finished, in calls of at most `replicas` cells.
-
-    With `retry`, what ended in an error in an earlier run is tried again. Attacks on finished
-    trainings for which kept views suffice come first, and without training.
-    """
-    views = KeptViews(store.folder)
-    untrained = {c.key for c, _ in store.missing(group.cells, (), main=group.main, retry=retry)}
-    lacking: dict[tuple[bool, tuple[str, ...], tuple[str, ...]], list[CellSpec]] = {}
-    by_key = {a.key: a for a in group.attacks}
-    missing = store.missing(group.cells, group.attacks, main=group.main, retry=retry)
-    for cell, attacks in missing:
-        train: dict[str, str] = dict.fromkeys((a.key for a in attacks), "")
-        if views.any and cell.key not in untrained:
-            train = {a.key: why for a in attacks if (why := views.lacking(cell, a))}
-            kept = tuple(a.key for a in attacks if a.key not in train)
-            if kept:
-                lacking.setdefault((True, kept, ()), []).append(cell)
-        if train or not attacks:
-            said = tuple(
-                f"{by_key[k].label}: trained again for it, for {why}." for k, why in train.items()
-                if why
-            )  # fmt: skip
-            lacking.setdefault((False, tuple(train), said), []).append(cell)
-    return [
-        Work(
-            group.data, part, tuple(by_key[k] for k in keys), group.main and not kept, group.role,
-            kept, why,
-        )
-        for (kept, keys, why), cells in sorted(lacking.items(), key=lambda of: not of[0][0])
-        for part in chunks(cells, replicas)
-    ]  # fmt: skip
-
-
-class Tasks:
-    """Tasks of the data set that is being worked on, made once for each seed.
-
-    Args:
-        backend, base: what makes them, of which relative paths.
-        controls: a folder in which the workers of one audit share controls, if they do.
-    """
-
-    def __init__(self, backend: Backend, base: Path, controls: Path | None = None) -> None:
-        self.backend, self.base, self.controls = backend, base, controls
-        self._key: tuple[str, str] = ("", "")
-        self._tasks: dict[int, Any] = {}
-        self._shared: SharedControls | None = None
-
-    def of(self, work: Work) -> dict[int, Any]:
-        """Tasks by seed for the cells of `work`."""
-        key = (work.data.digest, str(sorted(work.data.section.items(), key=str)))
-        if key != self._key:
-            self._key, self._tasks, self._shared = key, {}, None
-        for seed in dict.fromkeys(c.seed for c in work.cells):
-            if seed not in self._tasks:
-                source = self.backend.load_source(work.data.source, seed, self.base)
-                if work.data.tables and source.digest != work.data.digest:
-                    raise ConfigError(
-                        f"{work.data.name}: its tables on {socket.gethostname()} are not those "
-                        "that the audit began with. Lay the same files under the same path on "
-                        "every machine, and do not change them while it runs."
-                    )
-                self._tasks[seed] = self.backend.make_task(source, seed, **work.data.split)
-        return {c.seed: self._tasks[c.seed] for c in work.cells}
-
-    @property
-    def shared(self) -> dict[str, Any]:
-        """Controls that the cohorts of this data set share, as an argument of `run_cohort`."""
-        from vflsec.measure.control_cache import SharedControls, SharedFolder
-
-        if not self.backend.shares:
-            return {}
-        if self._shared is None:
-            self._shared = SharedFolder(self.controls) if self.controls else SharedControls()
-        return {"shared": self._shared}
-
-
-@dataclass(frozen=True)
-class Done:
-    """What a piece of work gave: one result for each cell, and sentences for the user."""
-
-    results: Sequence[CellResult]
-    notes: Sequence[str] = ()
-
-
-def do_work(
-    work: Work, store: Store, tasks: Tasks, device: str, progress: Progress | None = None,
-    keep: Keep | None = None,
-) -> None:  # fmt: skip
-    """Train, attack, and commit every cell of `work`; keep its views if `keep` says where.
-
-    Where kept views turn out to be damaged, it is trained again.
-    """
-    done = run_work(work, tasks, device, progress, store.folder, keep)
-    if progress is not None:
-        for note in done.notes:
-            progress(note, NOTE)
-    commit(store, work, done)
-
-
-def run_work(
-    work: Work, tasks: Tasks, device: str, progress: Progress | None = None,
-    folder: Path | None = None, keep: Keep | None = None,
-) -> Done:  # fmt: skip
-    """Train and attack every cell of `work`, and write nothing but views.
-
-    Args:
-        folder: the results directory, where kept views are; needed for work on these.
+        works: what is done.
+        base: of relative paths.
+        device: where to train.
+        backend: makes tasks and trains them; the package's own if None.
+        versions: of the packages with which the audit runs.
+        folder: the results directory, where the worker sees it.
+        controls: a folder that all workers see, in which they share controls.
         keep: where views are kept, if they are.
+        turn: number of the task, by which several devices take turns.
     """
-    hold()
-    try:
-        return _run_cells(work, tasks, device, progress, folder, keep)
-    finally:
-        give_back()
+
+    works: Sequence[Work]
+    base: Path
+    device: str
+    backend: Backend | None = None
+    versions: Mapping[str, str] | None = None
+    folder: Path | None = None
+    controls: Path | None = None
+    keep: Keep | None = None
+    turn: int = 0
 
 
-def _run_cells(
-    work: Work, tasks: Tasks, device: str, progress: Progress | None, folder: Path | None,
-    keep: Keep | None,
-) -> Done:  # fmt: skip
-    allow_imports(tasks.base)
-    notes: list[str] = []
-    if work.kept and folder is not None and tasks.backend.attack_kept is not None:
-        try:
-            return Done(attack_views(work, folder, tasks, device, progress, notes.append), notes)
-        except TraceError as why:
-            notes.append(f"{work.title}: trained again, for kept views cannot be used: {why}")
-    kept: dict[str, Any] = {}
-    if keep and work.role != "reference" and work.main:
-        kept = {"keep": keep}
+@dataclass
+class Listener:
+    """Who is told what happens in an audit.
 
-    def train(cells: Sequence[CellSpec]) -> list[CellResult]:
-        with contain(f"the training of {work.title}", passing=out_of_memory):
-            return tasks.backend.run_cohort(
-                list(cells), list(work.attacks), tasks.of(work), device=device,
-                progress=progress, main=work.main, **kept, **tasks.shared,
-            )  # fmt: skip
+    Attributes:
+        finished: called after each piece of work.
+        note: told what the user should know.
+        idle: called once when a worker has nothing left to do, and others work.
+        watch: gives what is told of the progress of a piece of work that is done in this process.
+    """
 
-    try:
-        results = in_halves(work.cells, train, work.title, notes.append)
-    except ConfigError as error:
-        if work.main:
-            raise
-        results = [_failed(c, work.attacks, str(error)) for c in work.cells]
-    return Done(results, notes)
+    finished: Callable[[Work], None]
+    note: Callable[[str], None]
+    idle: Callable[[], None]
+    watch: Callable[[Work], Progress | None]
+    busy: bool = True
+
+    def tell_idle(self) -> None:
+        """Say that a worker has nothing left to do, the first time."""
+        if self.busy:
+            self.busy = False
+            self.idle()
 
 
-def attack_views(
-    work: Work, folder: Path, tasks: Tasks, device: str, progress: Progress | None,
-    note: Callable[[str], None],
-) -> list[CellResult]:  # fmt: skip
-    """Attacks on the kept views of a results directory.
+def execute(
+    works: Sequence[Work],
+    left: Callable[[], Sequence[Work]],
+    store: Store,
+    pool: Pool | None,
+    order: Order,
+    listener: Listener,
+) -> None:
+    """Do all work, and again what is not in the store when a worker died.
 
     Args:
-        work: on cells whose views are kept.
-        folder: the directory.
-        tasks, device, progress: as for :func:`run_work`.
-        note: told where they do not fit the memory together.
+        works: what is to be done.
+        left: what of it is not finished, asked when a worker died; errors count as finished.
+        store: for the results.
+        pool: of workers; None does all of it in this process.
+        order: what every worker is told, without work.
+        listener: told what happens, in this process.
 
     Raises:
-        TraceError: views cannot be read.
+        VflsecError: workers died in three rounds in a row without finishing anything.
     """
-    views, attack = KeptViews(folder), tasks.backend.attack_kept
-    assert attack is not None
-    what = f"attacks on the kept views of {work.title}"
+    here = Tasks(order.backend or default_backend(), order.base)
+    order = replace(order, versions=versions())
+    fruitless = 0
+    while works:
+        done, lost = _do_round(works, store, pool, order, here, listener)
+        fruitless = fruitless + 1 if lost and not done else 0
+        if fruitless >= _ROUNDS:
+            raise VflsecError(
+                f"workers died {_ROUNDS} times in a row without finishing anything, most often "
+                "for lack of memory. Run the same command with a smaller --replicas or --jobs; "
+                "what is finished is kept."
+            )
+        works = left() if lost else ()
 
-    def attacked(cells: Sequence[CellSpec]) -> list[CellResult]:
-        with contain(what, passing=out_of_memory):
-            return attack(
-                list(cells), list(work.attacks), tasks.of(work), [views.path(c) for c in cells],
-                device=device, progress=progress,
-            )  # fmt: skip
 
-    return in_halves(work.cells, attacked, what, note)
+def _do_round(
+    works: Sequence[Work], store: Store, pool: Pool | None, order: Order, here: Tasks,
+    listener: Listener,
+) -> tuple[int, bool]:  # fmt: skip
+    """Every piece of work once, as far as workers live.
+
+    Returns how many pieces workers finished, and whether one was lost.
+    """
+    if pool is None:
+        _work_here(works, store, here, order, listener)
+        return 0, False
+    local = [w for w in works if w.kept and pool.remote]  # kept views lie on this machine
+    shared = [w for w in works if not (w.kept and pool.remote)]
+    done, lost = 0, False
+    try:
+        executor, futures = pool.executor(), {}
+        for turn, of in enumerate(batch_works(shared, pool.workers)):
+            futures[executor.submit(do_order, replace(order, works=of, turn=turn))] = of
+        _work_here(local, store, here, order, listener)
+        for left, future in _wait_each(futures, pool, listener.note):
+            try:
+                results = future.result()
+            except pool.lost:
+                lost = True
+                continue
+            for work, found in zip(futures[future], results, strict=True):
+                _take_in(store, work, found, listener)
+                done += 1
+            if 0 < left < pool.workers:
+                listener.tell_idle()
+    except pool.lost:
+        lost = True
+    except BaseException:
+        pool.stop()
+        raise
+    return done, lost
 
 
-def commit(store: Store, work: Work, done: Done) -> None:
-    """Keep what a piece of work gave."""
+def _work_here(
+    works: Sequence[Work], store: Store, here: Tasks, order: Order, listener: Listener
+) -> None:
+    for work in works:
+        progress = listener.watch(work)
+        found = run_work(work, here, order.device, progress, store.folder, order.keep)
+        _take_in(store, work, found, listener)
+
+
+def _wait_each(
+    futures: Iterable[Future[list[Done]]], pool: Pool, note: Callable[[str], None]
+) -> Iterator[tuple[int, Future[list[Done]]]]:
+    """(how many are left, one that ended); what they wait for is noted once, each time anew."""
+    left, said = set(futures), ""
+    while left:
+        ended, left = wait(left, _PATIENCE, FIRST_COMPLETED)
+        why = "" if ended else pool.waits()
+        if why and why != said:
+            note(why)
+        said = why
+        for i, future in enumerate(ended, 1):
+            yield len(left) + len(ended) - i, future
+
+
+def _take_in(store: Store, work: Work, done: Done, listener: Listener) -> None:
+    """Write what a piece of work gave."""
+    for text in done.notes:
+        listener.note(text)
     for result in done.results:
         store.commit(result, work.attacks, main=work.main)
+    listener.finished(work)
 
 
-def _failed(cell: CellSpec, attacks: Sequence[AttackSpec], why: str) -> CellResult:
-    """What is left of a cell whose active attacker broke its training."""
-    out = CellResult(cell.key, cell)
-    for spec in attacks:
-        out.measures.append(
-            Measure(
-                phase="", split="", metric="", value=None, adversary="+".join(spec.adversary),
-                attack=spec.label, attack_key=spec.key, status="error", reason=why,
+def do_order(order: Order) -> list[Done]:
+    """What each piece of work gave; a worker calls this.
+
+    Raises:
+        ConfigError: versions, tables or the source of plug-ins are not those of the process that
+            asks.
+    """
+    import torch
+
+    from vflsec.train.device import in_turn
+
+    with _BUSY:
+        torch.set_num_threads(1)
+        allow_imports(order.base)
+        if order.folder is None:
+            _check_versions(order)
+        _check_code(order)
+        tasks, device = _find_tasks(order), in_turn(order.device, order.turn)
+        return [
+            run_work(work, tasks, device, None, order.folder, order.keep) for work in order.works
+        ]
+
+
+_BUSY = threading.Lock()
+"""A worker does one task at a time, whatever its number of threads."""
+_here: dict[tuple[Path, Path | None, int], Tasks] = {}
+
+
+def _find_tasks(order: Order) -> Tasks:
+    """The tasks of this worker, which it need not make anew for every piece of work."""
+    if order.backend is not None:
+        return Tasks(order.backend, order.base)
+    key = (order.base, order.controls, os.getpid())
+    if key not in _here:
+        _here.clear()
+        _here[key] = Tasks(default_backend(), order.base, order.controls)
+    return _here[key]
+
+
+def _check_versions(order: Order) -> None:
+    mine = versions()
+    where = f"worker {socket.gethostname()}"
+    for name, asked in (order.versions or {}).items():
+        if name != "python" and mine[name] != asked:
+            raise ConfigError(
+                f"{where}: has {name} {mine[name]}, the audit runs with {asked}. Install the same "
+                "on every machine: results of different versions are not those of one audit."
             )
-        )  # fmt: skip
+
+
+_seen: set[tuple[str, str]] = set()  # what runs and its source, as this process has imported it
+
+
+def _check_code(order: Order) -> None:
+    """Of a process on this machine once: what it has imported it keeps, whatever is edited then."""
+    for work in order.works:
+        asked: list[tuple[str, str, Callable[[], str]]] = [
+            (work.title, c.code,
+             partial(code_of, work.data.section, c.algorithm, c.params, c.defenses))
+            for c in work.cells[:1]
+        ]  # fmt: skip
+        asked += [
+            (a.label, a.code, partial(getattr, registry.attacks.entry(a.name), "code"))
+            for a in work.attacks
+        ]
+        for what, code, here in asked:
+            if order.folder is not None and (what, code) in _seen:
+                continue
+            if here() != code:
+                raise _refuse_code(what, order.folder is None)
+            _seen.add((what, code))
+
+
+def _refuse_code(what: str, remote: bool) -> ConfigError:
+    if not remote:
+        return ConfigError(
+            f"the source that {what} runs was changed after the audit began, before a worker had "
+            "read it. Run the same command again: what is finished is kept."
+        )
+    return ConfigError(
+        f"worker {socket.gethostname()}: the source that {what} runs differs from that of the "
+        "audit. Install the same plug-ins, and lay the scenario's modules, on every machine, and "
+        "have vflsec in a checkout on all of them or on none."
+    )
+
+
+def batch_works(works: Sequence[Work], workers: int) -> list[list[Work]]:
+    """Pieces of work as tasks: the dearest first, small ones together.
+
+    A task is at most an eighth of a worker's share, so that nobody waits long for the last one,
+    and never holds more than one piece unless it stays below that.
+
+    Args:
+        works: what is to be done.
+        workers: how many share it.
+    """
+    costs = {id(w): compute_weight(w) for w in works}
+    most = sum(costs.values()) / (8 * workers)
+    out: list[list[Work]] = []
+    room = 0.0
+    for work in sorted(works, key=lambda w: -costs[id(w)]):
+        same = out and (out[-1][0].data, out[-1][0].kept) == (work.data, work.kept)
+        if same and costs[id(work)] <= room:
+            out[-1].append(work)
+            room -= costs[id(work)]
+        else:
+            out.append([work])
+            room = most - costs[id(work)]
     return out
+
+
+def find_replicas(works: Sequence[Work], replicas: int, workers: int) -> int:
+    """Most cells of one piece so that none costs more than a worker's share.
+
+    At most `replicas`; parts of fewer than four cells are not made.
+    """
+    costs = [compute_weight(w) for w in works]
+    share = sum(costs) / workers
+    parts = [max(1, math.ceil(cost / share - 1e-9)) for cost in costs]
+    split = [math.ceil(len(w.cells) / k) for w, k in zip(works, parts, strict=True) if k > 1]
+    return min(replicas, max(LEAST, min(split, default=replicas)))

@@ -13,8 +13,6 @@ from vflsec.core.federation import Federation, Phase
 from vflsec.specs import AttackSpec, Measure, victims
 from vflsec.train.loop import predict
 
-__all__ = ["success"]
-
 
 def success(
     algorithm: Algorithm, fed: Federation, attack: Attack, spec: AttackSpec, phase: Phase

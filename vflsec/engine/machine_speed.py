@@ -15,8 +15,6 @@ from vflsec._version import __version__
 from vflsec.plan.estimate import Machine
 from vflsec.runtime.atomic_files import write_atomic
 
-__all__ = ["machine", "place"]
-
 _REFERENCE = 0.020  # processor seconds of `_work` on the machine of the estimates
 
 

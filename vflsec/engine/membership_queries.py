@@ -30,8 +30,6 @@ from vflsec.specs import CellSpec, left_out
 from vflsec.train.cohort import Moment, Training
 from vflsec.train.loop import predict
 
-__all__ = ["Asking", "asked_rows", "reference_task", "tasks_without"]
-
 
 def asked_rows(task: Task, seed: int, most: int) -> Tensor:
     """Sample ids of as many rows trained on as test rows, mixed (2 m,)."""

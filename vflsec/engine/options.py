@@ -8,8 +8,6 @@ from vflsec.core import check
 from vflsec.engine.shard import Shard
 from vflsec.errors import ConfigError
 
-__all__ = ["Options"]
-
 
 @dataclass(frozen=True)
 class Options:

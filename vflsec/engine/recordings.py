@@ -14,7 +14,7 @@ from vflsec.core import check
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.engine.dry_run import make_plan
-from vflsec.engine.split_on_oom import in_halves
+from vflsec.engine.work import in_halves
 from vflsec.errors import ConfigError
 from vflsec.measure.attack import prepared
 from vflsec.nn.replicas import LEAST

@@ -18,20 +18,14 @@ from vflsec.engine import strong_attacker
 from vflsec.engine.audit_record import record_of
 from vflsec.engine.dry_run import make_plan
 from vflsec.engine.evaluate_store import judge
-from vflsec.engine.executor import (
-    Backend,
-    Tasks,
-    default_backend,
-    do_work,
-    missing_work,
-)
+from vflsec.engine.executor import Listener, Order, execute, find_replicas
 from vflsec.engine.options import Options
-from vflsec.engine.retry import Listener, Shared, find_replicas, run_parallel
 from vflsec.engine.shard import divided
+from vflsec.engine.work import Backend, Progress, default_backend, missing_work
 from vflsec.engine.worker_pools import Pool, Processes, cluster, warming
 from vflsec.plan.values import TUNING, Plan, Work
 from vflsec.report.notebook import Audit
-from vflsec.runtime.progress_protocol import NOTE, Reporter
+from vflsec.runtime.progress_protocol import Reporter
 from vflsec.specs import Measure
 from vflsec.storage.results_folder import (
     Lock,
@@ -48,8 +42,6 @@ from vflsec.storage.view_folder import VIEWS, KeptViews, not_kept
 
 if TYPE_CHECKING:
     from vflsec.train.view_writer import Keep
-
-__all__ = ["Interrupted", "judge", "run_audit"]
 
 FIRST = 10.0
 """Seconds of work before unfinished results are exported the first time."""
@@ -102,6 +94,8 @@ def run_audit(
             "run_audit: scenario", "a path, a packaged name or a dictionary of sections",
             type(scenario).__name__, "For tables alone use vflsec.audit(tables, label=...).",
         )  # fmt: skip
+    from vflsec.train.device import full_name
+
     _check_kinds(out, progress, set)
     how = Options(**options)
     overrides = list(set)
@@ -111,7 +105,7 @@ def run_audit(
     if attacker is not None:
         check.one_of("--attacker", attacker, ("default", "strong"))
         overrides.append(f"audit.attacker={attacker}")
-    where = _device(how.device)
+    where = full_name(how.device)
     if out is not None and not str(out).strip():
         raise check.fail("--out", "the name of a folder", str(out), "Leave it out for out/NAME.")
     with on_disk(scenario) as (found, base):
@@ -165,7 +159,7 @@ def _run(
                 plan = strong_attacker.settle_plan(plan, who, loaded, backend.load_source)
                 record = replace(
                     record_of(loaded, plan, where, how.looks, folder),
-                    attacker=who, shard=str(how.part or ""),
+                    attacker=who.write(), shard=str(how.part or ""),
                 )  # fmt: skip
                 if how.part is not None:
                     parts = divided(plan.groups, how.part.of)
@@ -184,12 +178,6 @@ def _run(
                 reporter.close()
             lock.held()
             return judge(store, record, seconds=time.monotonic() - started)
-
-
-def _device(name: str) -> str:
-    from vflsec.train.device import full_name
-
-    return full_name(name)
 
 
 def _refuse(store: Store, plan: Plan) -> None:
@@ -226,12 +214,14 @@ def _work(
     withdraw(store.folder)  # it may be killed, and a shard says nothing: no earlier verdict stands
     keep = _keep(store.folder, how)
     with ExitStack() as stack:
-        pool = stack.enter_context(_pool(how)) if works and how.parallel else None
-        if pool is not None:
+        pool: Pool | None = None
+        if works and how.parallel:
+            pool = cluster(how.cluster) if how.cluster else Processes(how.jobs)
+            stack.enter_context(pool)
             most = find_replicas(works, most, pool.workers)
             works = todo()
-        if pool is not None and len(works) < 2 and not how.cluster:
-            pool = None
+            if len(works) < 2 and not how.cluster:
+                pool = None
         reporter.plan(plan, store.folder, works)
         for why in dict.fromkeys(why for w in works for why in w.why):
             reporter.note(why)
@@ -242,24 +232,21 @@ def _work(
             if pool is not None or work is not works[-1]:  # then the results are judged anyway
                 exports.maybe()
 
-        if pool is not None:
-            here = None if pool.remote else stack.enter_context(for_controls(store.folder))
-            shared = Shared(plan.base, device, given, keep, here)
-            listener = Listener(finished, reporter.note, exports.prepare)
-            run_parallel(todo, store, pool, shared, listener)
-        else:
-            tasks = Tasks(given or default_backend(), plan.base)
-            for work in works:
-                reporter.begin(work)
-                do_work(work, store, tasks, device, partial(_tell, reporter, work), keep)
-                finished(work)
+        def watch(work: Work) -> Progress | None:
+            if pool is not None:
+                return None
+            reporter.begin(work)
+            return partial(reporter.step, work)
+
+        seen = pool is not None and not pool.remote
+        controls = stack.enter_context(for_controls(store.folder)) if seen else None
+        folder = store.folder if seen else None
+        order = Order((), plan.base, device, given, folder=folder, controls=controls, keep=keep)
+        listener = Listener(finished, reporter.note, exports.prepare, watch)
+        execute(works, partial(todo, retry=False), store, pool, order, listener)
     if keep:
         for text in not_kept(store.folder, plan, works, keep.most):
             reporter.note(text)
-
-
-def _pool(how: Options) -> Pool:
-    return cluster(how.cluster) if how.cluster else Processes(how.jobs)
 
 
 def _keep(folder: Path, how: Options) -> Keep | None:
@@ -268,13 +255,6 @@ def _keep(folder: Path, how: Options) -> Keep | None:
     from vflsec.train.view_writer import Keep
 
     return Keep(folder / VIEWS, how.views_mb * 10**6, how.jobs)
-
-
-def _tell(reporter: Reporter, work: Work, event: str, fraction: float) -> None:
-    if fraction == NOTE:
-        reporter.note(event)
-    else:
-        reporter.step(work, event, fraction)
 
 
 class _Exports:

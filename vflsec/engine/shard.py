@@ -17,8 +17,6 @@ from vflsec.errors import ConfigError
 from vflsec.plan.estimate import compute_weight
 from vflsec.plan.values import Group, chunks
 
-__all__ = ["LEAST", "Shard", "divided"]
-
 LEAST = 4
 """Cells that are not torn apart: as one batched model they cost little more than one of them."""
 

@@ -15,8 +15,6 @@ from vflsec.report.notebook import Audit
 from vflsec.storage.results_folder import claim
 from vflsec.storage.store import Store
 
-__all__ = ["audit_once"]
-
 _PATIENCE = 24 * 3600.0  # seconds; a process that dies lets go at once
 
 

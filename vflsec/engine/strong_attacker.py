@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,21 +26,79 @@ from vflsec.audit.result_row import read_rows
 from vflsec.engine.dry_run import make_plan
 from vflsec.plan.strong import SEEDS, STRONG, Chosen
 from vflsec.plan.values import TUNING, Plan, Setting
-from vflsec.specs import CellResult, digest
+from vflsec.specs import CellResult, Params, digest
 from vflsec.storage.store import Store
 
 if TYPE_CHECKING:
     from vflsec.config.scenario import Scenario
     from vflsec.data.source import Source
 
-__all__ = ["choose_attacker", "choose_settings", "read_chosen", "settle_plan"]
 
-DEFAULT: Mapping[str, Any] = {"name": "default"}
+@dataclass(frozen=True)
+class Choice:
+    """The best setting of an attack at one point.
+
+    Attributes:
+        dataset, algorithm, section, adversary, defense, strength, split: the point; the number of
+            the attack's section.
+        attack: its name.
+        written, chosen: labels of the setting that is written, "" where it cannot run, and of the
+            best.
+        written_advantage, advantage: their means on the worlds; None without a figure.
+        params: of the chosen one.
+        joins: whether it is another than is written.
+    """
+
+    dataset: str
+    algorithm: str
+    section: int
+    adversary: str
+    defense: str
+    strength: float | None
+    split: str
+    attack: str
+    written: str
+    written_advantage: float | None
+    chosen: str
+    advantage: float
+    params: Params
+    joins: bool
+
+
+@dataclass(frozen=True)
+class Attacker:
+    """Who audits.
+
+    Attributes:
+        name: ``default``, or ``strong``, which has all of the rest.
+        identity: hash of what was tried.
+        seeds, trainings, seconds: of the worlds, and of the trainings on them.
+        tried: labels of all settings that were tried, by the attack's name.
+        choices: what was found.
+    """
+
+    name: str = "default"
+    identity: str = ""
+    seeds: Sequence[int] = ()
+    trainings: int = 0
+    seconds: float = 0.0
+    tried: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    choices: Sequence[Choice] = ()
+
+    @classmethod
+    def read(cls, stored: Params) -> Attacker:
+        """What :meth:`write` gave."""
+        choices: Any = stored.get("choices", ())
+        return cls(**{**stored, "choices": [Choice(**row) for row in choices]})  # type: ignore[arg-type]
+
+    def write(self) -> Params:
+        """Plain values, for the record."""
+        return asdict(self) if self.name == STRONG else {"name": self.name}
 
 
 def choose_attacker(
     plan: Plan, store: Store, asked: str, search: Callable[[Plan], None]
-) -> dict[str, Any]:
+) -> Attacker:
     """Which attacker audits, for the record; the choice that the store holds is not made again.
 
     Args:
@@ -50,12 +108,12 @@ def choose_attacker(
         search: does these trainings, as far as they are missing; no record stands meanwhile.
     """
     if asked != STRONG:
-        return dict(DEFAULT)
+        return Attacker()
     part = replace(plan, groups=tuple(g for g in plan.groups if g.role == TUNING))
     identity = digest([[*_name_point(t), t.written, t.spec.key, t.cells] for t in plan.tried])
     before = (store.meta("audit") or {}).get("attacker") or {}
     if before.get("identity") == identity:
-        return dict(before)
+        return Attacker.read(before)
     if part.groups:
         store.drop_meta("audit")  # killed in the search, no earlier audit is judged for this one
         search(part)
@@ -64,15 +122,11 @@ def choose_attacker(
         for c in g.cells:
             wanted.setdefault(c.key, []).extend(a.key for a in g.attacks)
     results = store.results(wanted)
-    return {
-        "name": STRONG,
-        "identity": identity,
-        "seeds": list(SEEDS) if part.groups else [],
-        "trainings": len(results),
-        "seconds": sum(r.seconds for r in results),
-        "tried": _list_labels(plan.tried),
-        "choices": choose_settings(plan.tried, results),
-    }
+    return Attacker(
+        STRONG, identity, list(SEEDS) if part.groups else [], len(results),
+        sum(r.seconds for r in results), _list_labels(plan.tried),
+        choose_settings(plan.tried, results),
+    )  # fmt: skip
 
 
 def _list_labels(tried: Sequence[Setting]) -> dict[str, list[str]]:
@@ -84,7 +138,7 @@ def _list_labels(tried: Sequence[Setting]) -> dict[str, list[str]]:
 
 
 def settle_plan(
-    plan: Plan, found: Mapping[str, Any], scenario: Scenario, load: Callable[..., Source]
+    plan: Plan, found: Attacker, scenario: Scenario, load: Callable[..., Source]
 ) -> Plan:
     """What is audited: the plan without its search, with the settings that were found.
 
@@ -93,30 +147,21 @@ def settle_plan(
         found: of :func:`choose_attacker`.
         scenario, load: that it was made of.
     """
-    if found["name"] != STRONG:
+    if found.name != STRONG:
         return plan
     again = make_plan(scenario, load=load, try_out=False, chosen=read_chosen(found))
     return replace(again, notes=plan.notes, cost=plan.cost)
 
 
-def choose_settings(
-    tried: Sequence[Setting], results: Sequence[CellResult]
-) -> list[dict[str, Any]]:
-    """The best setting of every attack at every point, one row each.
+def choose_settings(tried: Sequence[Setting], results: Sequence[CellResult]) -> list[Choice]:
+    """The best setting of every attack at every point.
 
     Args:
         tried: every setting, in the order of preference where they tie.
         results: of the trainings on drawn worlds.
-
-    Returns:
-        rows with ``dataset``, ``algorithm``, ``defense``, ``strength``, ``adversary``, ``split``,
-        ``section``, ``attack`` (the name), ``written`` and ``chosen`` (labels; the former is empty
-        where it cannot run), their mean advantages on the worlds, ``written_advantage`` (None
-        without a figure) and ``advantage``, ``params`` of the chosen one and ``joins``, whether it
-        is another than is written.
     """
     by_key = {r.key: r for r in results}
-    out: list[dict[str, Any]] = []
+    out: list[Choice] = []
     for cells, cohort in itertools.groupby(tried, key=lambda t: t.cells):
         gained = _list_advantages([by_key[c] for c in cells if c in by_key])
         for asked, of in itertools.groupby(cohort, key=_name_point):
@@ -150,23 +195,18 @@ def _list_advantages(results: Sequence[CellResult]) -> dict[Place, dict[str, dic
 
 def _choose_best(
     asked: tuple[str, str, int, str], place: Place, here: Sequence[tuple[Setting, dict[int, float]]]
-) -> dict[str, Any]:
-    """The row of one attack at one place, of the settings that have figures there."""
+) -> Choice:
+    """The choice for one attack at one place, of the settings that have figures there."""
     top, most = max(here, key=lambda pair: np.mean([*pair[1].values()]))
     written, own = next((pair for pair in here if pair[0].written), (None, {}))
     joins = top is not written and _leads(most, own)
     if written is not None and not joins:
         top, most = written, own
-    names = ("dataset", "algorithm", "section", "adversary", "defense", "strength", "split")
-    return dict(zip(names, (*asked, *place), strict=True)) | {
-        "attack": top.spec.name,
-        "written": written.spec.label if written else "",
-        "written_advantage": float(np.mean([*own.values()])) if own else None,
-        "chosen": top.spec.label,
-        "advantage": float(np.mean([*most.values()])),
-        "params": dict(top.spec.params),
-        "joins": joins,
-    }
+    return Choice(
+        *asked, *place, top.spec.name, written.spec.label if written else "",
+        float(np.mean([*own.values()])) if own else None, top.spec.label,
+        float(np.mean([*most.values()])), dict(top.spec.params), joins,
+    )  # fmt: skip
 
 
 def _leads(most: Mapping[int, float], own: Mapping[int, float]) -> bool:
@@ -178,11 +218,11 @@ def _leads(most: Mapping[int, float], own: Mapping[int, float]) -> bool:
     return bool(np.mean(lead) > max(LEAST, error))
 
 
-def read_chosen(attacker: Mapping[str, Any]) -> Chosen:
-    """The settings that join those that are written, of a record of :func:`choose_attacker`."""
-    out: dict[tuple[str, str, int], list[Mapping[str, Any]]] = {}
-    for row in attacker.get("choices", ()):
-        params = out.setdefault((row["dataset"], row["algorithm"], row["section"]), [])
-        if row["joins"] and row["params"] not in params:
-            params.append(row["params"])
+def read_chosen(attacker: Attacker) -> Chosen:
+    """The settings that join those that are written."""
+    out: dict[tuple[str, str, int], list[Params]] = {}
+    for choice in attacker.choices:
+        params = out.setdefault((choice.dataset, choice.algorithm, choice.section), [])
+        if choice.joins and choice.params not in params:
+            params.append(choice.params)
     return out

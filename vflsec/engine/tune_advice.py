@@ -10,8 +10,6 @@ from vflsec.core.policy import Policy
 from vflsec.errors import VflsecError
 from vflsec.plugins import registry
 
-__all__ = ["remedies", "treating"]
-
 _MOST_NAMED = 6
 
 

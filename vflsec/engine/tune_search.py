@@ -32,8 +32,7 @@ from vflsec.epsilon.claimed_vs_measured import pairs
 from vflsec.errors import ConfigError
 from vflsec.plugins import registry
 from vflsec.report.attack_families import reads
-
-__all__ = ["Tuned", "tune"]
+from vflsec.specs import Params
 
 
 @dataclass(frozen=True)
@@ -196,7 +195,7 @@ class _Search:
     """Audits of one defense at strengths that are found on the way."""
 
     def __init__(
-        self, loaded: Scenario, section: Mapping[str, Any], folder: Path, how: Mapping[str, Any],
+        self, loaded: Scenario, section: Params, folder: Path, how: Mapping[str, Any],
         target: str = "*",
     ) -> None:  # fmt: skip
         self.loaded, self.section, self.folder, self.how = loaded, section, folder, how
@@ -350,6 +349,6 @@ def _section(loaded: Scenario, name: str) -> dict[str, Any]:
     return {k: v for k, v in listed[0].items() if k != "strength" and k not in natural}
 
 
-def _inline(section: Mapping[str, Any]) -> str:
+def _inline(section: Params) -> str:
     """A TOML inline table of texts, numbers, truth values and lists of them."""
     return "{" + ", ".join(f"{k} = {json.dumps(v)}" for k, v in section.items()) + "}"

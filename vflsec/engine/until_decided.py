@@ -17,8 +17,6 @@ from vflsec.engine.run import run_audit
 from vflsec.report.notebook import Audit
 from vflsec.runtime.progress_protocol import Reporter
 
-__all__ = ["looks", "run_until_decided"]
-
 
 def looks(first: int, most: int) -> list[int]:
     """Numbers of seeds at which the gates are judged: doubling, the last one is the budget."""

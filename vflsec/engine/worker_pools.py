@@ -22,8 +22,6 @@ from typing import Any
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.runtime.lazy_imports import importing, patient
 
-__all__ = ["Pool", "Processes", "cluster", "warming"]
-
 _INSTALL = "Install it with: pip install 'vflsec[cluster]'"
 _ADDRESS = re.compile(r"(?:tcp|tls)://\S+|[^\s:/]+:[0-9]+|\[[0-9a-fA-F:]+\]:[0-9]+")
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -32,15 +32,10 @@ from vflsec.audit.rounding import both
 from vflsec.core import check
 from vflsec.core.message import Message
 from vflsec.core.policy import Own, Policy
-from vflsec.core.privacy_usage import Uses
+from vflsec.core.privacy_usage import RunFacts, Uses
 from vflsec.core.rng import Streams, generator
-from vflsec.epsilon.one_run_bound import SHARES, Looks, one_run
+from vflsec.epsilon.one_run_bound import Looks, best_bound
 from vflsec.runtime.lazy_imports import lean
-
-__all__ = [
-    "LabelWorld", "Measured", "audit", "audit_labels", "audit_rows", "epsilon_from_rates", "judged",
-    "summarised",
-]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -177,22 +172,11 @@ def judged(
     other arguments these are. Nothing of it may have been learned from these coins.
     """
     lead, y = score.double().cpu().numpy(), coins.cpu().numpy()
-    order = np.argsort(-np.abs(lead), kind="stable")
-    correct = (lead > 0).astype(int) == y
-    each = 1 - (1 - confidence) / len(SHARES)
-    best, looks = (-1.0, 0, 0), []
-    for share in SHARES:
-        r = max(1, round(share * len(lead)))
-        v = int(correct[order[:r]].sum())
-        looks.append((r, v))
-        bound = one_run(r, v, delta=delta, canaries=len(lead), confidence=each)
-        best = max(best, (bound, r, v))
-    return Measured(
-        best[0], best[1], best[2], len(y), confidence, claimed, delta, looks=tuple(looks)
-    )
+    bound, guesses, right, looks = best_bound(lead, (lead > 0) == (y == 1), delta, confidence)
+    return Measured(bound, guesses, right, len(y), confidence, claimed, delta, looks)
 
 
-def _own(policy: Policy, strength: float, seed: int, classes: int, facts: dict[str, Any]) -> Own:
+def _own(policy: Policy, strength: float, seed: int, classes: int, facts: RunFacts) -> Own:
     return Own(
         party="active",
         strength=torch.tensor([strength], dtype=torch.float64),
@@ -247,7 +231,7 @@ def audit_labels(
     check.integer("canary: canaries", canaries, low=20)
     classes, candidates, prior = labels or LabelWorld()
     counted = epochs if policy.counted == "loss" else 1
-    facts: dict[str, Any] = {"classes": classes, "uses": Uses(counted=counted)}
+    facts = RunFacts(classes, uses=Uses(counted=counted))
     own = _own(policy, strength, seed, classes, facts)
     if prior is not None:
         own.prior = torch.tensor([list(prior)], dtype=torch.float64)
@@ -291,7 +275,7 @@ def audit_rows(
     to compare with; the policy's own for so many `epochs` if None. With a `rate` below 1 every
     release is one of a Poisson sample of the canaries, as the policy is told.
     """
-    facts: dict[str, Any] = {"classes": 2, "uses": Uses(counted=epochs)}
+    facts = RunFacts(uses=Uses(counted=epochs))
     own = _own(policy, strength, seed, 2, facts)
     made = policy.guarantee(strength, facts)
     coins = (torch.rand(canaries, generator=generator(seed, "canary", "coins")) < 0.5).long()

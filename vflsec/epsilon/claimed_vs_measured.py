@@ -31,8 +31,6 @@ from vflsec.audit.special_functions import binomial_tail
 from vflsec.audit.validated import Evidence
 from vflsec.epsilon import one_run_bound as coins
 
-__all__ = ["contradictions", "pairs"]
-
 _WHO = ("attack", "adversary", "phase", "split")
 
 Row = Mapping[str, Any]

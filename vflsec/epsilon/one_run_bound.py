@@ -9,12 +9,11 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vflsec.audit.intervals import clopper_pearson
 from vflsec.audit.special_functions import binomial_tail
 from vflsec.core import check
-
-__all__ = ["SHARES", "Looks", "one_run", "refuted", "together", "too_often"]
 
 SHARES = (1.0, 0.5, 0.2, 0.1, 0.05)  # of the canaries on which the attacker dares to guess
 Looks = tuple[tuple[int, int], ...]
@@ -71,6 +70,27 @@ def _p_value(guesses: int, right: int, epsilon: float, delta: float, canaries: i
     i = np.arange(1, right + 1)
     below = binomial_tail(right - i, guesses, q) - tail
     return tail + 2 * canaries * delta * float((below / i).max())
+
+
+def best_bound(
+    lead: NDArray[np.float64], right: NDArray[np.bool_], delta: float, confidence: float
+) -> tuple[float, int, int, Looks]:
+    """(epsilon, guesses, right ones, all looks) of guesses (m,), the surest shares of them.
+
+    Args:
+        lead: how sure each guess is, by its size.
+        right: which are right.
+        delta: of the claim.
+        confidence: of the bound, corrected for the number of shares (Bonferroni).
+    """
+    order = np.argsort(-np.abs(lead), kind="stable")
+    each = 1 - (1 - confidence) / len(SHARES)
+    counts = [max(1, round(share * len(lead))) for share in SHARES]
+    looks = tuple((r, int(right[order[:r]].sum())) for r in counts)
+    bounds = [
+        (one_run(r, v, delta=delta, canaries=len(lead), confidence=each), r, v) for r, v in looks
+    ]
+    return *max(bounds), looks
 
 
 def together(looks: Sequence[Looks], delta: float = 0.0, confidence: float = 0.95) -> float:

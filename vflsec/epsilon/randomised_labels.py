@@ -29,10 +29,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vflsec.core import check
-from vflsec.epsilon.one_run_bound import SHARES, one_run
+from vflsec.epsilon.one_run_bound import best_bound
 from vflsec.runtime.lazy_imports import lean
-
-__all__ = ["Observed", "centred", "cross_shares", "observe", "stacked"]
 
 FOLDS = 5
 
@@ -105,26 +103,12 @@ def observe(
     blind = shares.clamp_min(1e-12).log() if control is None else control.double()
     prior = blind[apart].gather(1, pair)
     seen = scores[apart].double().gather(1, pair)
-    found = _bound(seen[:, 0] - seen[:, 1], delta, confidence)
-    alone = _bound(prior[:, 0] - prior[:, 1], delta, confidence)
-    return Observed(
-        max(0.0, found[0] - tau), found[1], found[2], int(apart.sum()), alone[0], tau, confidence
-    )
-
-
-def _bound(lead: Tensor, delta: float, confidence: float) -> tuple[float, int, int]:
-    """The best bound over shares of surest guesses, with guesses and right ones; (k,) leads."""
-    if not len(lead):
-        return 0.0, 0, 0
-    order = lead.abs().argsort(descending=True, stable=True)
-    each = 1 - (1 - confidence) / len(SHARES)
-    best = (-1.0, 0, 0)
-    for share in SHARES:
-        r = max(1, round(share * len(lead)))
-        v = int((lead[order[:r]] > 0).sum())
-        bound = one_run(r, v, delta=delta, canaries=len(lead), confidence=each)
-        best = max(best, (bound, r, v))
-    return best
+    if not len(pair):
+        return Observed(0.0, 0, 0, 0, 0.0, tau, confidence)
+    leads = [(of[:, 0] - of[:, 1]).cpu().numpy() for of in (seen, prior)]
+    found, alone = (best_bound(lead, lead > 0, delta, confidence) for lead in leads)
+    bound = max(0.0, found[0] - tau)
+    return Observed(bound, found[1], found[2], len(pair), alone[0], tau, confidence)
 
 
 def cross_shares(

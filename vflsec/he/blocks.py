@@ -18,11 +18,6 @@ from numpy.typing import NDArray
 from vflsec.errors import ShapeError
 from vflsec.he.ckks import KeyPair, PublicKey
 
-__all__ = [
-    "block_sum", "encrypt_blocks", "encrypt_columns", "layout", "open_rows", "row_product",
-    "transposed_product",
-]  # fmt: skip
-
 Array = NDArray[np.float64]
 
 

@@ -33,8 +33,6 @@ from vflsec.errors import CiphertextError, ConfigError, ShapeError
 from vflsec.he.envelope import Blob, fingerprint, pack, unpack
 from vflsec.he.library import import_tenseal
 
-__all__ = ["MAX_BITS", "KeyPair", "Parameters", "PublicKey"]
-
 MAX_BITS = {1024: 27, 2048: 54, 4096: 109, 8192: 218, 16384: 438, 32768: 881}
 """Largest coefficient modulus in bits for 128-bit security, by polynomial degree N."""
 

@@ -17,8 +17,6 @@ from vflsec.errors import ConfigError
 from vflsec.he.blocks import layout
 from vflsec.he.ckks import KeyPair, Parameters, PublicKey
 
-__all__ = ["Batch", "Unit", "batch", "measure", "summed", "unit"]
-
 
 @dataclass(frozen=True)
 class Unit:

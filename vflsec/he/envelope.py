@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 
 from vflsec.errors import CiphertextError
 
-__all__ = ["Blob", "fingerprint", "pack", "pack_array", "unpack", "unpack_array"]
-
 MAGIC = b"VFHE1"
 
 

@@ -38,11 +38,6 @@ from vflsec.core import check
 from vflsec.core.rng import numpy_generator
 from vflsec.he.ckks import Parameters
 
-__all__ = [
-    "FLOOD_BITS", "MARGIN", "MASK_BITS", "Flood", "advantage", "check_answers", "divergence",
-    "margin", "noise_bits",
-]  # fmt: skip
-
 Array = NDArray[np.float64]
 MASK_BITS = 16
 FLOOD_BITS = 12

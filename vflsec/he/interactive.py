@@ -56,8 +56,6 @@ from vflsec.he.ckks import KeyPair, Parameters, PublicKey
 from vflsec.he.envelope import pack_array, unpack, unpack_array
 from vflsec.he.flood import FLOOD_BITS, MASK_BITS, Flood, check_answers
 
-__all__ = ["ActiveDraws", "ActiveRole", "PassiveDraws", "PassiveRole"]
-
 Array = NDArray[np.float64]
 
 

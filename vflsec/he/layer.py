@@ -32,8 +32,6 @@ from vflsec.he.interactive import (
     Spread,
 )
 
-__all__ = ["Emulated", "Forward", "Layer", "Real", "Return", "Settings"]
-
 
 @dataclass(frozen=True)
 class Settings:

@@ -6,8 +6,6 @@ from typing import Any
 
 from vflsec.errors import MissingDependencyError
 
-__all__ = ["import_tenseal"]
-
 
 def import_tenseal() -> Any:
     """The TenSEAL module.

@@ -23,8 +23,6 @@ from vflsec.he import cost
 from vflsec.he.flood import Flood
 from vflsec.he.layer import Emulated, Layer, Real, Settings, backend
 
-__all__ = ["InteractiveLink", "SummedGradientLink", "opaque"]
-
 
 def opaque(replicas: int, size: int) -> Tensor:
     """A ciphertext as far as anybody without the key is concerned: `size` bytes, (R, size)."""

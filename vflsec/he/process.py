@@ -18,8 +18,6 @@ from typing import Any
 from vflsec.core import check
 from vflsec.errors import CiphertextError, ConfigError, MissingDependencyError, ShapeError
 
-__all__ = ["Remote"]
-
 ALLOWED = {
     "active": ("load", "forward", "gradient", "unmask", "embedding_gradient", "holds_secret"),
     "passive": (

@@ -28,8 +28,6 @@ from vflsec.he.flood import Flood, check_answers
 from vflsec.he.interactive import ActiveDraws
 from vflsec.he.layer import Settings
 
-__all__ = ["SummedGradient"]
-
 Array = NDArray[np.float64]
 
 

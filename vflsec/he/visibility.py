@@ -12,9 +12,6 @@ from typing import Any
 from vflsec.core.visibility import Line, markdown
 from vflsec.plugins import registry
 
-__all__ = ["embedding_lines", "gradient_lines", "plain_lines", "visibility",
-           "visibility_table"]  # fmt: skip
-
 _BOTH, _A, _P = ("active", "passive"), ("active",), ("passive",)
 _FLOOD = "F of the passive party"
 _IDS = Line("sample ids of the batch", "ids", _BOTH, when="every step")

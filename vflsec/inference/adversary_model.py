@@ -13,8 +13,6 @@ from vflsec.core.view import View
 from vflsec.errors import ThreatModelError
 from vflsec.nn.replicas import Replicas, apply, stacked
 
-__all__ = ["Answers", "Joint", "own_model", "own_rows", "picked"]
-
 
 class Joint(nn.Module):
     """Bottoms side by side: rows (b, sum of flat widths) -> embeddings side by side (b, sum of d).

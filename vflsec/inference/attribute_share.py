@@ -14,8 +14,6 @@ from vflsec.core.view import Known
 from vflsec.inference.completion import Fit, logistic_cv
 from vflsec.nn.columns import standardised
 
-__all__ = ["Estimate", "estimated", "share"]
-
 
 class Estimate(NamedTuple):
     """An estimated share, the weight of the regression in it, and its standard error."""

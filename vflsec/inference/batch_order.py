@@ -20,13 +20,12 @@ from torch import Tensor
 from vflsec.core.view import Known, Table
 from vflsec.nn.group_sums import sums
 
-__all__ = ["PART", "by_epoch", "chosen", "clustered", "company", "mean_of", "order",
-           "rarely", "single_epochs", "uneven", "within"]  # fmt: skip
-
 PART = 1 << 16
 """Messages that are looked at together, so that long recordings fit into memory."""
 RARE = 0.01
 """How often an epoch in random order may pass for one that is not, over all that are looked at."""
+_ALTERNATES = 1.5 / 4
+"""Beyond which variance a row's share of odd places, times its visits, is no chance."""
 TESTED = 60
 """Known rows that the exact test counts over; a grant alternates its classes."""
 
@@ -84,6 +83,26 @@ def uneven(places: float) -> float:
     Random places from 0 to 1 have (k + 1) / 12 (k - 1) where there are k of them.
     """
     return max(3.0, 1.5 * (places + 1) / max(places - 1, 1e-9)) / 12
+
+
+def is_alternating(table: Table, place: Tensor, n: int) -> bool:
+    """Whether rows keep to odd or to even places of their batches, or to odd or even batches.
+
+    The share of a row's visits at odd places, times its visits, varies by 1 / 4 in random order; of
+    a single epoch it tells nothing.
+
+    Args:
+        table: messages of all epochs.
+        place: for each of its rows which of the `n` it is.
+    """
+    visits = torch.bincount(place, minlength=n).double()
+    _, batch, many = table.step.unique(return_inverse=True, return_counts=True)
+    largest = (many[batch] - 1).clamp_min(1)
+    of_batch = (within(table) * largest).round() % 2
+    return any(
+        float(mean_of(odd.double(), place, n).var()) * float(visits.mean()) > _ALTERNATES
+        for odd in (of_batch, batch % 2)
+    )
 
 
 def company(table: Table, known: Tensor, epoch: int | None = None) -> Tensor | None:

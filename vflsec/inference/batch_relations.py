@@ -19,8 +19,6 @@ from torch import Tensor
 
 from vflsec.nn.group_sums import sums
 
-__all__ = ["leading"]
-
 KEPT = 4
 """Eigenvectors that are given; with as many more the iteration is soon done."""
 STEPS = 20

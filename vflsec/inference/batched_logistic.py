@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from vflsec.runtime.lazy_imports import lean
 
-__all__ = ["BATCHED", "ridge_logistic", "softmax_logistic", "wide_logistic"]
-
 BATCHED = 100_000
 """Rows x columns x classes beyond which L-BFGS, one fit at a time, is as fast or faster."""
 

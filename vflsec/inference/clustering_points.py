@@ -16,10 +16,6 @@ from torch import Tensor
 
 from vflsec.core.view import View
 
-__all__ = [
-    "Clusters", "Points", "assign", "first_direction", "k_means", "lower_cluster", "points",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Points:

@@ -25,11 +25,6 @@ from vflsec.core.view import Known
 from vflsec.inference.batched_logistic import BATCHED, ridge_logistic, softmax_logistic
 from vflsec.runtime.lazy_imports import lean
 
-__all__ = [
-    "NEAR", "SHRINKAGE", "Fit", "Fitted", "Problem", "cv_score", "folds_of", "logistic",
-    "logistic_by_one", "logistic_chosen", "logistic_cv", "simplest_good",
-]  # fmt: skip
-
 SHRINKAGE = (0.0, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 """Inverse penalties of logistic regression, the most shrunk first."""
 NEAR = 2.0

@@ -14,8 +14,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["cross_matrix", "csi", "imitation", "kl", "order_matrix", "prc"]
-
 TINY = 1e-12
 
 

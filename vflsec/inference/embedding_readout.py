@@ -20,8 +20,6 @@ from vflsec.core.batch_centring import LEFT, is_shared
 from vflsec.core.view import Known, Table, View
 from vflsec.inference.completion import Fit, logistic_by_one
 
-__all__ = ["TIMES", "Products", "by_product", "multiplied", "paired", "readings"]
-
 TIMES = ("last", "mean", "first", "centred")
 """In which forms embeddings are kept, the usual one first."""
 LEADING = 8

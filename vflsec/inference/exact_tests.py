@@ -8,8 +8,6 @@ from math import lgamma
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["differ"]
-
 Floats = NDArray[np.float64]
 
 

@@ -17,8 +17,6 @@ from torch.func import functional_call, grad, vmap
 from vflsec.core.view import Update
 from vflsec.errors import ThreatModelError
 
-__all__ = ["System", "linear_system", "zero_sum_basis"]
-
 ITERATIONS = 20
 CUTOFF = 1e-10
 """Eigenvalues below this share of the largest count as zero: their directions are undetermined."""

@@ -11,8 +11,6 @@ from torch import Tensor
 
 from vflsec.core.view import Table
 
-__all__ = ["History", "em_scores", "soft_logistic"]
-
 LEAST = 4  # an epoch with fewer rows says nothing about a class mean
 WIDEST = 64  # principal components of an embedding that enter the EM's classifier
 INVERSE_PENALTY = 0.1

@@ -16,16 +16,6 @@ from vflsec.core.view import View
 from vflsec.errors import ThreatModelError
 from vflsec.nn.replicas import Replicas
 
-__all__ = [
-    "EPOCHS",
-    "by_embedding",
-    "by_epoch",
-    "measure_separation",
-    "messages_of",
-    "misfits",
-    "slopes",
-]  # fmt: skip
-
 EPOCHS = {"mean": ("scaled", "last"), "first": ("first", "first"), "last": ("last", "last")}
 """In which forms gradients and embeddings are replayed, by name of the epochs."""
 BEST = ("mean", "first")
@@ -68,7 +58,13 @@ def by_epoch(
 
 def _rank(guess: Guess) -> tuple[float, float]:
     """What is least for the answer that is given."""
-    return -float(guess.notes.get("known_rows", 0.0)), float(guess.notes["misfit"])
+    return -_note(guess, "known_rows"), _note(guess, "misfit")
+
+
+def _note(guess: Guess, name: str) -> float:
+    value = guess.notes.get(name, 0.0)
+    assert isinstance(value, int | float)
+    return float(value)
 
 
 def _several(view: View) -> bool:
@@ -113,7 +109,7 @@ def _by_exchange(
     return [
         min(
             attack.infer_many(some, [rng.clone_state() for _ in some]),
-            key=lambda guess: float(guess.notes["misfit"]),
+            key=lambda guess: _note(guess, "misfit"),
         )
         for some, rng in zip(parts, rngs, strict=True)
     ]
@@ -148,7 +144,7 @@ def by_embedding(
                 "the one that the model reads, and it cannot tell which of them that is."
             )
         which = range(len(found))
-        best = min(which, key=lambda k: float(found[k].notes["misfit"])) if len(found) > 1 else 0
+        best = min(which, key=lambda k: _note(found[k], "misfit")) if len(found) > 1 else 0
         notes = {**found[best].notes, "exchange": list(some)[best]}
         out.append(replace(found[best], notes=notes))
     return out

@@ -9,8 +9,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["factors"]
-
 USUAL = 0.03
 """The size of gradients without a factor, in the middle (0.07 to 0.12 in small trainings)."""
 AROUND = 30.0

@@ -26,8 +26,6 @@ from vflsec.nn.models import mlp
 from vflsec.nn.replicas import LEAST, Replicas, apply, draws, stacked
 from vflsec.nn.rows import ROWS, in_pieces
 
-__all__ = ["HeadSettings", "Standardise", "answers", "fit_networks", "fronts"]
-
 
 class Standardise(nn.Module):
     """(z - mean) / sd with constants."""

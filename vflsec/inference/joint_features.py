@@ -27,8 +27,6 @@ from vflsec.core.view import Known
 from vflsec.inference.completion import SHRINKAGE, Fit, logistic_cv
 from vflsec.inference.gradient_history import soft_logistic
 
-__all__ = ["Reading", "evidence", "head", "weight"]
-
 FOLDS = 5
 RARE = 3.0
 """From how many standard errors on a reading counts, of both tests together."""

@@ -21,8 +21,6 @@ from torch import Tensor
 
 from vflsec.nn.group_sums import sums
 
-__all__ = ["Rows"]
-
 QUIET = 1e-4  # least r, as a share of the variance before anything is known
 JITTER = 1e-10
 

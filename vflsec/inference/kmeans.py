@@ -10,8 +10,6 @@ from torch import Tensor
 from vflsec.core.rng import generator
 from vflsec.inference.clustering_points import k_means
 
-__all__ = ["clusters"]
-
 
 def clusters(
     rows: Tensor, count: int, seeds: Sequence[int], *names: object, starts: int = 10

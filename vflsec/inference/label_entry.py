@@ -19,8 +19,6 @@ from vflsec.core.view import Known
 from vflsec.inference.clustering_points import assign
 from vflsec.inference.score_orientation import orientation
 
-__all__ = ["read"]
-
 Ints = NDArray[np.int64]
 SMALLEST, LARGEST = "smallest entry", "largest entry"
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -37,8 +38,6 @@ from vflsec.nn.flat_parameters import blocks
 from vflsec.nn.graph import without_graph
 from vflsec.nn.loss import log_shares, through
 from vflsec.nn.replicas import Replicas
-
-__all__ = ["MixMatch", "fit_mixmatch", "mix", "sharpen"]
 
 
 @dataclass(frozen=True)
@@ -57,25 +56,21 @@ class MixMatch:
         depth: blocks of batch normalisation, ReLU and a linear layer in the head.
     """
 
-    temperature: float = 0.8
-    alpha: float = 0.75
-    weight: float = 50.0
-    batch: int = 16
-    epochs: int = 5
-    iterations: int = 100
-    lr: float = 2e-3
-    decay: float = 0.999
-    shrink: float = 0.02
-    depth: int = 1
+    temperature: check.Positive = 0.8
+    alpha: check.Positive = 0.75
+    weight: check.NonNegative = 50.0
+    batch: check.Count = 16
+    epochs: check.Count = 5
+    iterations: check.Count = 100
+    lr: check.Positive = 2e-3
+    decay: check.BelowOne = 0.999
+    shrink: check.NonNegative = 0.02
+    depth: check.Count = 1
+
+    name: ClassVar[str] = "mixmatch"
 
     def __post_init__(self) -> None:
-        for name in ("temperature", "alpha", "lr"):
-            check.positive(f"mixmatch.{name}", getattr(self, name))
-        for name in ("batch", "epochs", "iterations", "depth"):
-            check.integer(f"mixmatch.{name}", getattr(self, name))
-        check.non_negative("mixmatch.weight", self.weight)
-        check.non_negative("mixmatch.shrink", self.shrink)
-        check.in_unit("mixmatch.decay", self.decay, high_open=True)
+        check.fields(self)
 
     @property
     def steps(self) -> int:

@@ -8,8 +8,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["nearest"]
-
 STARTS = 8
 ROWS = 256  # by which all starts are compared
 MOST = 1000  # by which the best of them is chosen and turned on

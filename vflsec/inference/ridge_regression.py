@@ -16,19 +16,6 @@ from vflsec.nn.group_sums import sums
 from vflsec.nn.models import mlp
 from vflsec.nn.replicas import Replicas
 
-__all__ = [
-    "Regression",
-    "best_of",
-    "by_column",
-    "by_entry",
-    "fit_regressors",
-    "folds",
-    "of_columns",
-    "r_squared",
-    "ridge",
-    "ridges",
-]
-
 ALPHAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 FOLDS = 5
 WHOLE, ONE = 1.0, 1.25

@@ -20,11 +20,6 @@ from torch import Tensor
 
 from vflsec.core.view import Table
 
-__all__ = [
-    "EACH", "FAMILIES", "MEAN", "SIZE", "VISITS", "Family", "Messages", "Visit", "Wire", "decided",
-    "most_visits", "said", "spread",
-]  # fmt: skip
-
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Signs = NDArray[np.int8]

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from vflsec.core.view import Known
 
-__all__ = ["WEIGHT", "orientation", "within_groups"]
-
 WEIGHT = 0.5
 """What theory counts for beside the known rows, in standard deviations of their rank statistic."""
 

@@ -30,8 +30,6 @@ from vflsec.plugins.loading import TIMEOUT, attempt_call
 from vflsec.runtime.out_of_memory import Passing, nothing, out_of_memory
 from vflsec.specs import AttackSpec, exhausted
 
-__all__ = ["Answer", "Bench", "Prepared", "prepared"]
-
 Alone = Callable[[int, Sequence[str]], nn.Module | None]
 """(seed, adversary) -> the bottom that the adversary could have trained without the federation."""
 

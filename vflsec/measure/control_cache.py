@@ -27,8 +27,6 @@ from vflsec.nn.weights import parse, write_weights
 from vflsec.runtime.atomic_files import write_atomic
 from vflsec.runtime.file_locks import lock
 
-__all__ = ["SharedControls", "SharedFolder", "made_of"]
-
 Key = TypeVar("Key", bound=Hashable)
 
 

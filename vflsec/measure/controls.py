@@ -43,18 +43,6 @@ from vflsec.measure.own_classifiers import from_randomised, learners
 from vflsec.measure.own_regression import value_learners
 from vflsec.plugins import registry
 
-__all__ = [
-    "Control",
-    "controls",
-    "controls_for",
-    "feature_controls",
-    "name_alike",
-    "randomised",
-    "reassigned",
-    "shares",
-    "untrained",
-]  # fmt: skip
-
 Way = Callable[[torch.Tensor], torch.Tensor]
 """Numbers (m, p) of rows (m,)."""
 

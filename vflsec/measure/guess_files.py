@@ -31,8 +31,6 @@ from vflsec.trace.columns import AMOUNTS, LABELS, ROWS, Stored, as_values, read_
 from vflsec.trace.limits import Limits, files_of, read_bytes
 from vflsec.trace.manifest import Manifest, load
 
-__all__ = ["Frozen", "Planted", "Source", "freeze", "thaw"]
-
 _FORMAT, _VERSION = "vflsec-guesses", "1.0"
 
 

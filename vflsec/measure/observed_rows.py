@@ -13,8 +13,6 @@ from vflsec.core.attack import Attack
 from vflsec.core.message_kinds import find_kinds
 from vflsec.core.view import Known, View, as_needs
 
-__all__ = ["drop_unobserved_rows"]
-
 ROWWISE = find_kinds(lambda kind: kind.has_every_row)
 
 

@@ -22,8 +22,6 @@ from vflsec.inference.batched_logistic import ridge_logistic, wide_logistic
 from vflsec.inference.completion import Fit, cv_score, folds_of
 from vflsec.runtime.lazy_imports import lean
 
-__all__ = ["BOOST_FROM", "PENALTIES", "from_randomised", "learners"]
-
 PENALTIES = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 """Inverse strengths of the penalty of logistic regression; 1 is called plain ``logistic``."""
 

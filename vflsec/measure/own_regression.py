@@ -18,8 +18,6 @@ from vflsec.inference.ridge_regression import Regression, fit_regressors, r_squa
 from vflsec.nn.columns import spread
 from vflsec.runtime.lazy_imports import lean
 
-__all__ = ["value_learners"]
-
 TREES = 50
 
 

@@ -17,8 +17,6 @@ import math
 import torch
 from torch import Tensor
 
-__all__ = ["attend", "weights"]
-
 
 def weights(queries: Tensor, keys: Tensor, temperature: float = 1.0) -> Tensor:
     """Sharpened attention weights (R, q, k) of queries (R, q, d) on keys (R, k, d)."""

@@ -23,8 +23,6 @@ from torch.nn.functional import affine_grid, grid_sample, pad
 from vflsec.core.rng import Streams
 from vflsec.core.view import Schema
 
-__all__ = ["CODE_VIEWS", "Corruption", "ImageViews", "grey"]
-
 CODE_VIEWS: dict[str, Any] = {
     "scale": (0.3, 1.0), "jitter": (0.3, 0.3, 0.3, 0.1), "grey_rate": 0.0,
 }  # fmt: skip

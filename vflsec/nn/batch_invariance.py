@@ -18,8 +18,6 @@ from torch import Tensor
 from vflsec.nn.dense import Layer, dense
 from vflsec.nn.replicas import LEAST
 
-__all__ = ["SHAPES", "find_variant_layers", "warning"]
-
 SHAPES = ((64, 37, 5), (17, 9, 3), (33, 7, 11), (23, 1, 5), (61, 14, 37), (16, 30, 1))
 """Rows of a batch, inputs and outputs of a layer that fill no whole vectors."""
 

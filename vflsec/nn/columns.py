@@ -7,8 +7,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["spread", "standardised"]
-
 
 def spread(x: Tensor) -> tuple[Tensor, Tensor]:
     """Standard deviations, of n and not of n - 1, and means of the columns of x (n, d); (d,) each.

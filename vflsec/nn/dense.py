@@ -19,8 +19,6 @@ from torch import Tensor
 from vflsec.nn.flat_parameters import gradients_like
 from vflsec.nn.reduced_precision import FULL, bmm
 
-__all__ = ["Layer", "backward", "dense", "forward"]
-
 CACHED = 1 << 18
 """Numbers of the widest layer that are treated at a time, so that they stay in the cache."""
 

@@ -23,8 +23,6 @@ from vflsec.nn.images import resnet18
 from vflsec.nn.models import TabularInput
 from vflsec.nn.replicas import Replicas, apply, stacked
 
-__all__ = ["POOLINGS", "Towers", "mlp_encoder", "resnet_encoder", "small_weights", "towers"]
-
 POOLINGS = ("mean", "concat", "cross", "local")
 
 

@@ -26,8 +26,6 @@ from vflsec.core.rng import Streams
 from vflsec.core.view import Schema
 from vflsec.nn.randaugment import randaugment
 
-__all__ = ["ImageViews", "TabularViews", "Views", "column_centres"]
-
 
 class Views:
     """Random views of rows (R, b, ...)."""

@@ -16,8 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["LANES", "Block", "Flat", "blocks", "gradients_like"]
-
 LANES = 16
 """Numbers of float32 in the widest vector register."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from torch import Tensor
 
-__all__ = ["sums"]
-
 
 def sums(value: Tensor, place: Tensor, n: int) -> Tensor:
     """Sums (n, ...) of the rows of `value` (m, ...) by the `place` (m,) of each, 0 to n - 1.

@@ -20,11 +20,6 @@ from vflsec.core import check
 from vflsec.core.view import Schema
 from vflsec.nn.replicas import Replicas, apply, stacked
 
-__all__ = [
-    "BOTTOMS", "NORMALISED", "BasicBlock", "WideBlock", "convolutional", "image_bottom", "resnet18",
-    "wide_resnet",
-]  # fmt: skip
-
 BOTTOMS = ("conv", "resnet", "wideresnet")
 """Kinds of bottoms for images."""
 

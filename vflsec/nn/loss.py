@@ -14,11 +14,6 @@ from torch import Tensor, nn
 
 from vflsec.nn.graph import without_graph
 
-__all__ = [
-    "binary_cross_entropies", "cross_entropy", "log_shares", "poisson_loss", "slope",
-    "squared_error", "through",
-]  # fmt: skip
-
 
 def log_shares(logits: Tensor) -> Tensor:
     """Log-softmax of logits (R, b, C), as (R, C, b)."""

@@ -22,8 +22,6 @@ from vflsec.nn.flat_parameters import gradients_like
 from vflsec.nn.graph import without_graph
 from vflsec.nn.replicas import Replicas
 
-__all__ = ["follow", "join", "noted", "run", "scaled", "slopes", "walked", "walks"]
-
 Back = Callable[[Tensor, bool], Iterable[tuple[Tensor, Tensor]]]
 """From the gradient of an output: what it was made of, each with its gradient. The second argument
 tells whether that of the inputs is wanted, too."""

@@ -21,9 +21,7 @@ from vflsec.errors import ConfigError, VflsecError
 from vflsec.nn.module_check import rows_of, tried
 from vflsec.nn.replicas import LEAST, PASSING, Replicas, apply, stacked
 from vflsec.plugins.loading import contain, describe_error, find_place, hash_source
-
-__all__ = ["TabularInput", "bottom", "from_path", "mlp", "top_from_path"]
-
+from vflsec.specs import Params
 
 KNUTH = 2654435761
 """Multiplier of Fibonacci hashing to 32 bits (Knuth, "The art of computer programming" 3, 6.4)."""
@@ -149,9 +147,7 @@ def bottom(
     return nn.Sequential(first, *mlp([size, *hidden, out], dropout=dropout))
 
 
-def from_path(
-    path: str, schema: Schema, out: int, args: Mapping[str, Any] | None = None
-) -> nn.Module:
+def from_path(path: str, schema: Schema, out: int, args: Params | None = None) -> nn.Module:
     """The user's own bottom model from ``"package.module:Name"``.
 
     Arguments named ``schema`` and ``out`` are passed by name; otherwise one required argument gets
@@ -170,9 +166,7 @@ def from_path(
     return _tried(path, {"schema": schema, "out": out}, args or {}, rows, out)
 
 
-def top_from_path(
-    path: str, inputs: int, out: int, args: Mapping[str, Any] | None = None
-) -> nn.Module:
+def top_from_path(path: str, inputs: int, out: int, args: Params | None = None) -> nn.Module:
     """The user's own top model from ``"package.module:Name"``.
 
     Arguments named ``inputs`` and ``out`` are passed by name; otherwise one required argument gets
@@ -191,9 +185,7 @@ def top_from_path(
     return _tried(path, {"inputs": inputs, "out": out}, args or {}, rows, out)
 
 
-def _tried(
-    path: str, given: Mapping[str, Any], args: Mapping[str, Any], rows: Tensor, out: int
-) -> nn.Module:
+def _tried(path: str, given: Mapping[str, Any], args: Params, rows: Tensor, out: int) -> nn.Module:
     """What `path` makes, after it was tried on `rows`, (3, ...)."""
     factory, what = imported(path), f"module {path!r}"
     with contain(what):
@@ -274,7 +266,7 @@ def _made(make: Callable[[], object], what: str) -> nn.Module:
 
 
 def _construct(
-    factory: Callable[..., object], given: Mapping[str, Any], args: Mapping[str, Any], what: str
+    factory: Callable[..., object], given: Mapping[str, Any], args: Params, what: str
 ) -> object:
     try:
         found = inspect.signature(factory).parameters

@@ -20,8 +20,6 @@ from vflsec.errors import ConfigError
 from vflsec.nn.replicas import DRAWS
 from vflsec.plugins.loading import describe_error
 
-__all__ = ["rows_of", "tried"]
-
 COUNT = 3
 """Rows of a trial; also tried are one of them and the others."""
 NEAR = 1e-4

@@ -21,8 +21,6 @@ from torch import Tensor
 from vflsec.nn.flat_parameters import Block, blocks
 from vflsec.nn.graph import without_graph
 
-__all__ = ["SGD", "Adagrad", "Adam", "Fused"]
-
 _ADD = inspect.unwrap(torch.optim.Optimizer.add_param_group)
 _ADAM, _SGD, _ADAGRAD = (
     inspect.unwrap(o.step) for o in (torch.optim.Adam, torch.optim.SGD, torch.optim.Adagrad)

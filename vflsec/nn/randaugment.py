@@ -28,8 +28,6 @@ from torch import Tensor
 from vflsec.core.rng import Streams
 from vflsec.nn.augment import grey
 
-__all__ = ["CHANGES", "randaugment"]
-
 LEAST, RANGE = 0.05, 0.9
 """Brightness, colour, contrast and sharpness: share of the image's own."""
 

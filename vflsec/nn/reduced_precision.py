@@ -22,8 +22,6 @@ from functools import cache
 import torch
 from torch import Tensor
 
-__all__ = ["FULL", "bmm", "products_of", "rounded", "stored"]
-
 FULL = ""
 """Products of the numbers as they are."""
 

@@ -26,8 +26,6 @@ from vflsec.nn.flat_parameters import Flat
 from vflsec.nn.reduced_precision import FULL
 from vflsec.runtime.out_of_memory import out_of_memory
 
-__all__ = ["DRAWS", "LEAST", "ReplicaFallbackWarning", "Replicas", "draws", "stacked"]
-
 DRAWS = "_vflsec_draws"
 """Attribute of a module that was seen to draw in training, by a function within its forward."""
 

@@ -7,8 +7,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["ROWS", "in_pieces"]
-
 ROWS = 2048
 """Rows of a piece."""
 

@@ -14,8 +14,6 @@ from torch import Tensor, nn
 from vflsec.errors import PolicyError
 from vflsec.nn.replicas import Replicas
 
-__all__ = ["row_gradients", "split_rows"]
-
 
 def split_rows(x: Tensor) -> Tensor:
     """Rows (R, b, ...) as the only row of R b replicas, (R b, 1, ...)."""

@@ -23,8 +23,6 @@ from torch.nn.functional import normalize
 
 from vflsec.nn.replicas import Replicas
 
-__all__ = ["EarlyStop", "scarf_loss"]
-
 
 def scarf_loss(z: Tensor, corrupted: Tensor, temperature: float = 1.0) -> Tensor:
     """Mean loss of a batch by replica, (R,).

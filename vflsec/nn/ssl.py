@@ -18,17 +18,6 @@ from torch.nn.functional import normalize
 from vflsec.core.rng import Streams
 from vflsec.nn.replicas import Replicas
 
-__all__ = [
-    "Queue",
-    "byol_distance",
-    "ema",
-    "info_nce",
-    "negative_cosine",
-    "nt_xent",
-    "predictor",
-    "projector",
-]
-
 
 def negative_cosine(p: Tensor, z: Tensor) -> Tensor:
     """-cos(p, sg(z)), mean over the batch, (R,) in [-1, 1]: SimSiam, and BYOL as it is coded.

@@ -7,8 +7,6 @@ from torch import Tensor, nn
 
 from vflsec.nn.replicas import Replicas, apply, stacked
 
-__all__ = ["Twin"]
-
 
 class Twin(nn.Module):
     """Rows (b, ...) -> [unique(x), common(x)], (b, 2d)."""

@@ -21,8 +21,6 @@ from torch import Tensor, nn
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.plugins.loading import resolve_path
 
-__all__ = ["files_of", "parse", "starting_at", "write_weights"]
-
 _TYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4",
     "I16": "<i2", "I8": "|i1", "U8": "|u1", "BOOL": "|b1",

@@ -15,9 +15,7 @@ from vflsec.nn.weights import files_of
 from vflsec.plan.values import DataInfo
 from vflsec.plugins import registry
 from vflsec.plugins.loading import hash_files, hash_source
-from vflsec.specs import CellSpec, DefenseSpec, digest
-
-__all__ = ["REFERENCES", "Cells", "claimants", "code_of"]
+from vflsec.specs import CellSpec, DefenseSpec, Params, digest
 
 REFERENCES = {"local": "local", "logistic": "pooled_logistic", "boosting": "pooled_boosting"}
 MOST_CELLS = 100_000
@@ -39,9 +37,9 @@ def _own_modules(params: Mapping[str, Any]) -> list[str]:
 
 
 def code_of(
-    section: Mapping[str, Any],
+    section: Params,
     algorithm: str,
-    params: Mapping[str, Any],
+    params: Params,
     defenses: Sequence[DefenseSpec],
 ) -> str:
     """Identity of the source and the weights that a cell runs and that are the user's own.
@@ -52,7 +50,7 @@ def code_of(
     """
     table = section.get("file") or section.get("files")
     entries = [registry.algorithms.entry(algorithm)]
-    entries += [] if table else [registry.datasets.entry(section["name"])]
+    entries += [] if table else [registry.datasets.entry(str(section["name"]))]
     entries += [registry.defenses.entry(d.name) for d in defenses]
     own = (hash_source(_own_modules(params)), hash_files(files_of(params)))
     found = [c for c in (*(e.code for e in entries), *own) if c]
@@ -107,7 +105,7 @@ class Cells:
         role: str,
         info: DataInfo,
         algorithm: str,
-        params: Mapping[str, Any],
+        params: Params,
         defenses: tuple[DefenseSpec, ...],
         seed: int,
     ) -> CellSpec:
@@ -119,7 +117,8 @@ class Cells:
                 self.notes.append(f"{algorithm} has no settings by party; [parties] is ignored.")
             else:
                 set_ = {p: s.model_dump(exclude_defaults=True) for p, s in own.items()}
-                params["parties"] = {**set_, **params.get("parties", {})}
+                given = params.get("parties")
+                params["parties"] = set_ | dict(given if isinstance(given, Mapping) else {})
         return CellSpec(
             data={**info.section, "digest": info.digest},
             algorithm=self._registered(algorithm),
@@ -148,7 +147,7 @@ class Cells:
         self,
         info: DataInfo,
         algorithm: str,
-        params: Mapping[str, Any],
+        params: Params,
         defenses: Sequence[DefenseSpec],
     ) -> str:
         """Identity of the source that a cell runs, looked up once for a grid."""
@@ -158,7 +157,7 @@ class Cells:
             self.codes[asked] = code_of(info.section, algorithm, params, defenses)
         return self.codes[asked]
 
-    def reference_params(self, name: str) -> dict[str, Any]:
+    def reference_params(self, name: str) -> Params:
         """Those of the first algorithm that a reference has too."""
         cls = registry.algorithms.get(name)
         fields = registry.list_parameters(cls)
@@ -174,11 +173,14 @@ class Cells:
         sections = [
             (registry.algorithms.entry(a.name).name, flat_params(a)) for a in self.root.algorithm
         ]
+        made: dict[str, Params]
         names = {REFERENCES[r] for r in self.root.audit.references}
         made = {n: self.reference_params(n) for n in names & {name for name, _ in sections}}
         titles = []
         for i, (name, params) in enumerate(sections):
-            same = [p for j, (other, p) in enumerate(sections) if other == name and j != i]
+            same: list[Params] = [
+                p for j, (other, p) in enumerate(sections) if other == name and j != i
+            ]
             same += [made[name]] if name in made else []
             own = {k: v for k, v in params.items() if any(p.get(k, _ABSENT) != v for p in same)}
             inner = ", ".join(f"{k}={v}" for k, v in own.items())

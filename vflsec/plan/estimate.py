@@ -12,13 +12,11 @@ from vflsec.core.needs import as_needs
 from vflsec.plan.cells import claimants
 from vflsec.plan.values import chunks
 from vflsec.plugins import registry
-from vflsec.specs import left_out
+from vflsec.specs import Params, left_out
 
 if TYPE_CHECKING:
     from vflsec.plan.values import Group, Work
     from vflsec.specs import AttackSpec
-
-__all__ = ["Machine", "Timed", "Tried", "compute_weight", "estimate"]
 
 
 @dataclass(frozen=True)
@@ -53,14 +51,14 @@ def compute_weight(group: Group | Work) -> float:
     return len(group.cells) * (_count_steps(group) + _STEPS_OF_ATTACK * attacks + 1)
 
 
-def _read_settings(group: Group | Work) -> dict[str, Any]:
+def _read_settings(group: Group | Work) -> Mapping[str, Any]:
     """The settings of a group's algorithm, defaults included."""
     cls = registry.algorithms.get(group.cells[0].algorithm)
     given = {k: p.default for k, p in registry.list_parameters(cls).items()}
     return given | dict(group.cells[0].params)
 
 
-def _count_epochs(given: Mapping[str, Any]) -> float:
+def _count_epochs(given: Params) -> float:
     """Epochs of all phases."""
     return sum(v for k, v in given.items() if k.endswith("epochs") and isinstance(v, int | float))
 
@@ -87,6 +85,7 @@ def _count_trained_beside(spec: AttackSpec, group: Group) -> int:
 def _count_labelled(group: Group | Work) -> float:
     """Labelled rows of the training."""
     labelled = group.data.section.get("labelled", 0.7)
+    assert isinstance(labelled, int | float)
     rows = labelled if isinstance(labelled, int) else labelled * group.data.rows
     return float(min(rows, group.data.rows))
 
@@ -181,7 +180,7 @@ class _Cost:
     kept: float = 0.0
     sealed: float = 0.0
     sent: int = 0
-    encryption: tuple[dict[str, Any], ...] = ()
+    encryption: tuple[Params, ...] = ()
 
 
 def _compute_cost(group: Group) -> _Cost:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from vflsec.data.source import Source
     from vflsec.plan.values import DataInfo
 
-__all__ = ["undrawable", "unfit_defenses", "unknown_columns", "unknown_parties"]
-
 _MOST_NAMED = 30
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from vflsec.plan.values import Group, Refused
     from vflsec.specs import AttackSpec
 
-__all__ = ["unanswered"]
-
 
 def unanswered(
     scenario: Scenario,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -13,7 +13,7 @@ from vflsec.core.message_kinds import KINDS
 from vflsec.core.needs import Need, as_needs
 from vflsec.errors import VflsecError
 from vflsec.plugins import registry
-from vflsec.specs import OF_THE_LABELS, exhausted, victims
+from vflsec.specs import OF_THE_LABELS, Params, exhausted, victims
 
 if TYPE_CHECKING:
     from vflsec.core.algorithm import Algorithm
@@ -21,18 +21,6 @@ if TYPE_CHECKING:
     from vflsec.data.source import Source
     from vflsec.plan.values import DataInfo
     from vflsec.specs import AttackSpec, CellSpec
-
-__all__ = [
-    "Obstacle",
-    "Refusal",
-    "check_divisible",
-    "count_labelled_rows",
-    "drop_column_names",
-    "find_refusal",
-    "warn_of_few_left",
-    "warn_of_few_tested",
-    "warn_of_membership",
-]  # fmt: skip
 
 
 class Obstacle(StrEnum):
@@ -203,7 +191,7 @@ def drop_column_names(spec: AttackSpec) -> AttackSpec:
     return replace(spec, params={k: v for k, v in spec.params.items() if k not in named})
 
 
-def count_labelled_rows(source: Source, split: Mapping[str, Any]) -> tuple[int, int]:
+def count_labelled_rows(source: Source, split: Params) -> tuple[int, int]:
     """How many labelled training rows every seed has, and of the rarest class (of any label).
 
     0 each if the split fails, for training says why; for a quantity the second is 0.
@@ -281,7 +269,7 @@ def warn_of_membership(
     return found
 
 
-def warn_of_few_tested(source: Source, name: str, split: Mapping[str, Any]) -> str:
+def warn_of_few_tested(source: Source, name: str, split: Params) -> str:
     """That few test rows are of the rarer class (of one of several labels), in words, or ''.
 
     Of two classes only: of more, no figure rests on the rarest alone.
@@ -305,7 +293,7 @@ def warn_of_few_tested(source: Source, name: str, split: Mapping[str, Any]) -> s
     )
 
 
-def check_divisible(source: Source, split: Mapping[str, Any], seeds: Iterable[int]) -> None:
+def check_divisible(source: Source, split: Params, seeds: Iterable[int]) -> None:
     """Look whether the rows of every seed can be chosen where that is left to chance.
 
     It is with groups, which go to one side as they are, and with several labels at once, of which
@@ -320,7 +308,7 @@ def check_divisible(source: Source, split: Mapping[str, Any], seeds: Iterable[in
         row_sets(source, seed, **_sizes(split))
 
 
-def _sizes(split: Mapping[str, Any]) -> dict[str, Any]:
+def _sizes(split: Params) -> dict[str, Any]:
     return {k: split[k] for k in ("validation", "test", "labelled", "aligned") if k in split}
 
 

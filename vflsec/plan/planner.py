@@ -34,14 +34,12 @@ from vflsec.plan.strong import SEEDS, STRONG, Chosen, alternatives, note, world
 from vflsec.plan.values import TUNING, DataInfo, Group, Plan, Refused, Setting
 from vflsec.plugins import registry
 from vflsec.plugins.loading import allow_imports, contain
-from vflsec.specs import AttackSpec, CellSpec, DefenseSpec, victims
+from vflsec.specs import AttackSpec, CellSpec, DefenseSpec, Params, victims
 
 if TYPE_CHECKING:
     from vflsec.config.scenario import Scenario
     from vflsec.core.attack import Attack
     from vflsec.data.source import Source
-
-__all__ = ["Trial", "make_plan"]
 
 Phases = dict[str, tuple[str, ...]]
 """Names of the phases after which attacks are made, by cohort, where they are known."""
@@ -50,7 +48,7 @@ Trial = Callable[["Scenario", Sequence[Group], Mapping[str, "Source"], Phases], 
 """Tries out whether the trainings of a plan can begin and fills in the phases; given by the engine,
 which can train."""
 
-_CONTROLS: tuple[Mapping[str, Any], ...] = ({}, {"positive_rate": 0.15})
+_CONTROLS: tuple[Params, ...] = ({}, {"positive_rate": 0.15})
 _CONTROL_SEEDS = 5
 _CONTROL_ALIGNED = 0.5  # for algorithms that cannot train without rows that have no partner
 
@@ -58,7 +56,7 @@ _CONTROL_ALIGNED = 0.5  # for algorithms that cannot train without rows that hav
 def make_plan(
     scenario: Scenario,
     *,
-    load: Callable[[Mapping[str, Any], int, Path], Source] | None = None,
+    load: Callable[[Params, int, Path], Source] | None = None,
     trial: Trial | None = None,
     chosen: Chosen | None = None,
 ) -> Plan:
@@ -166,7 +164,7 @@ class _Planner:
             )
         return self._of_section(section)
 
-    def _of_section(self, section: Mapping[str, Any]) -> tuple[DataInfo, Source]:
+    def _of_section(self, section: Params) -> tuple[DataInfo, Source]:
         info = DataInfo(str(section["name"]), section, (), 0, 0, "")
         source = self.load(info.source, 0, self.scenario.base)
         others = [p for p in source.parties if p != source.active]
@@ -261,7 +259,7 @@ class _Planner:
                     ),
                 )
 
-    def _added(self, section: int, title: str, dataset: str) -> list[Mapping[str, Any]]:
+    def _added(self, section: int, title: str, dataset: str) -> list[Params]:
         """Settings chosen for an attack; on the control, where `dataset` is '', those of all."""
         return [
             params
@@ -400,8 +398,11 @@ def _distinct(infos: Sequence[DataInfo]) -> list[DataInfo]:
 
 
 def _with_settings(info: DataInfo) -> DataInfo:
-    settings = {k: v for k, v in info.section.items() if k not in ("name", "params")}
-    settings |= info.section.get("params", {})
+    settings: dict[str, object] = {
+        k: v for k, v in info.section.items() if k not in ("name", "params")
+    }
+    params = info.section.get("params")
+    settings |= params if isinstance(params, Mapping) else {}
     inner = ", ".join(f"{k}={v}" for k, v in settings.items())
     return replace(info, name=f"{info.name}({inner})" if inner else info.name)
 

@@ -17,13 +17,11 @@ from vflsec.data.dataset_shape import describe_shape
 from vflsec.data.split import row_sets
 from vflsec.errors import VflsecError
 from vflsec.plugins import registry
-from vflsec.specs import digest
+from vflsec.specs import Params, digest
 
 if TYPE_CHECKING:
     from vflsec.data.source import Source
     from vflsec.plan.values import DataInfo, Setting
-
-__all__ = ["SEEDS", "STRONG", "WORLDS", "Chosen", "alternatives", "note", "world"]
 
 STRONG = "strong"
 
@@ -35,19 +33,19 @@ _FIRST = 2**62 + 1  # above every seed that a scenario may name
 SEEDS = tuple(_FIRST + derive(0, "attacker", i) % (2**62 - 1) for i in range(WORLDS))
 """Seeds of the worlds and of the trainings on them."""
 
-Chosen = Mapping[tuple[str, str, int], Sequence[Mapping[str, Any]]]
+Chosen = Mapping[tuple[str, str, int], Sequence[Params]]
 """Settings that join the one that is written: by data set, title of the algorithm and number of the
 attack's section."""
 
 
-def alternatives(name: str, written: Mapping[str, Any]) -> list[dict[str, Any]]:
+def alternatives(name: str, written: Params) -> list[Params]:
     """Other settings of an attack than the one that is written, whose keys all of them keep.
 
     Args:
         name: registered.
         written: hyper-parameters of the scenario.
     """
-    out: list[dict[str, Any]] = []
+    out: list[Params] = []
     seen = [_whole(name, written)]
     for tried in registry.attacks.get(name).tries:  # type: ignore[attr-defined]
         params = {**tried, **written}
@@ -61,13 +59,13 @@ def alternatives(name: str, written: Mapping[str, Any]) -> list[dict[str, Any]]:
     return out
 
 
-def _whole(name: str, params: Mapping[str, Any]) -> str:
+def _whole(name: str, params: Params) -> str:
     """All hyper-parameters as text: what tells settings apart."""
     return json.dumps(registry.attacks.create(name, params).params(), sort_keys=True, default=str)
 
 
 def world(
-    info: DataInfo, source: Source, load: Callable[[Mapping[str, Any], int, Path], Source],
+    info: DataInfo, source: Source, load: Callable[[Params, int, Path], Source],
     base: Path,
 ) -> tuple[DataInfo | None, str]:  # fmt: skip
     """A data set of worlds of the shape of `source`, divided like it; or None, and why not.
@@ -82,7 +80,7 @@ def world(
     split = {k: v for k, v in info.split.items() if k != "shuffle_labels"}
     shape = describe_shape(source)
     bare = {**shape, "columns": dict.fromkeys(shape["columns"], ()), "images": {}}
-    sizes = {k: v for k, v in split.items() if k != "scale"}
+    sizes: dict[str, Any] = {k: v for k, v in split.items() if k != "scale"}
     try:
         for seed in SEEDS:  # whether rows can be divided does not depend on the columns
             row_sets(load({"name": "alike", "params": bare}, seed, base), seed, **sizes)

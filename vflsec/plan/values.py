@@ -11,9 +11,7 @@ from typing import Any
 
 from vflsec.data.load import SPLIT_KEYS
 from vflsec.label import Label, make_label
-from vflsec.specs import AttackSpec, CellSpec
-
-__all__ = ["TUNING", "DataInfo", "Group", "Plan", "Refused", "Setting", "Work", "chunks"]
+from vflsec.specs import AttackSpec, CellSpec, Params
 
 TUNING = "tuning"
 """Role of the groups whose trainings are on drawn worlds; no result of an audit."""
@@ -46,7 +44,7 @@ class DataInfo:
     """
 
     name: str
-    section: Mapping[str, Any]
+    section: Params
     parties: tuple[str, ...]
     classes: int
     rows: int
@@ -66,7 +64,7 @@ class DataInfo:
         return make_label(self.classes, self.labels)
 
     @property
-    def source(self) -> dict[str, Any]:
+    def source(self) -> Params:
         """What `load_source` gets: the section without the options of the split."""
         return {k: v for k, v in self.section.items() if k not in SPLIT_KEYS}
 
@@ -175,7 +173,7 @@ class Plan:
     notes: tuple[str, ...] = ()
     cost: Mapping[str, Any] = field(default_factory=dict)
     base: Path = field(default_factory=Path)
-    visibility: Sequence[Mapping[str, Any]] = ()
+    visibility: Sequence[Params] = ()
     tried: tuple[Setting, ...] = ()
 
     @property

@@ -360,7 +360,9 @@ def _register(kind: str, wanted: Mapping[str, tuple[str, ...]], base: str = "") 
             raise ConfigError(f"{where}: must derive from {base}.")
         for method, names in (*wanted.items(), *_hooks(cls, parent)):
             shape = f"{method}({', '.join(names)})"
-            if getattr(cls, method, None) is getattr(parent, method, None) and method in wanted:
+            either = (method, f"{method}_many")
+            mine = any(getattr(cls, m, None) is not getattr(parent, m, None) for m in either)
+            if method in wanted and not mine:
                 raise ConfigError(f"{where}: must define {shape}.")
             found = tuple(inspect.signature(getattr(cls, method)).parameters)
             if found != names:

@@ -128,7 +128,8 @@ def _build_answers(summary: Summary) -> Section:
 
 def _build_limits(summary: Summary) -> Section:
     scope = Paragraph(first_screen.scope(summary), Tone.LEAD)
-    return Section("Do the limits hold?", (scope, Bullets(tuple(judged(summary)))), key="limits")
+    lines = (*judged(summary), *filter(None, [first_screen.answered(summary)]))
+    return Section("Do the limits hold?", (scope, Bullets(lines)), key="limits")
 
 
 def _build_beyond(summary: Summary) -> Section:

@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from vflsec.core.policy import Policy
-from vflsec.core.privacy_usage import Uses
+from vflsec.core.privacy_usage import RunFacts, Uses
 from vflsec.plugins import registry
 
 __all__ = ["page", "section"]
 
 NO_HOOKS = ("carries", "check_strength", "guarantee", "overrides", "refuse")
-HOOKS = [k for k, v in vars(Policy).items() if inspect.isfunction(v) and k not in NO_HOOKS]
+HOOKS = [
+    k for k, v in vars(Policy).items()
+    if inspect.isfunction(v) and k not in NO_HOOKS and not k.startswith("_")
+]  # fmt: skip
 
 HEAD = """# Defenses
 
@@ -94,7 +97,7 @@ def page() -> str:
 
 
 def _epsilon(policy: Policy) -> str:
-    found = policy.guarantee(1.0, {"classes": 2, "uses": Uses(counted=1)})
+    found = policy.guarantee(1.0, RunFacts(uses=Uses(counted=1)))
     if found.epsilon is None:
         return "none"
     return f"{found.protects}; {found.accountant}"

@@ -268,7 +268,7 @@ _KINDS: dict[str, Any] = {
 }  # fmt: skip
 
 
-_LATER = {"not_validated", "stuck", "rule", "detail", "judged_by", "origin", "warnings"}
+_LATER = {"not_validated", "stuck", "attacks", "rule", "detail", "judged_by", "origin", "warnings"}
 """Keys of a verdict that earlier versions did not write."""
 
 

@@ -14,6 +14,7 @@ from vflsec.audit.point import Point
 from vflsec.audit.rounding import beside
 from vflsec.audit.strongest_attack import named, secret
 from vflsec.report.coverage import families
+from vflsec.report.exposed_people import find_exposed, format_exposed
 from vflsec.report.numbers import number
 from vflsec.report.summary import GridRow, Judged, Strongest, Summary, read_strongest
 from vflsec.report.ungated_leaks import deployed, parts, unstopped
@@ -22,7 +23,7 @@ from vflsec.specs import QUESTIONS
 from vflsec.specs import asked as asked_of
 
 __all__ = [
-    "CORRECTED", "EACH", "answers", "attacker", "attacks_of", "cheapest",
+    "CORRECTED", "EACH", "answered", "answers", "attacker", "attacks_of", "cheapest",
     "each", "price", "reverses", "scope", "spots", "work",
 ]  # fmt: skip
 
@@ -82,14 +83,19 @@ def _to_whom(r: Strongest) -> tuple[str | None, ...]:
 
 
 def answers(summary: Summary) -> list[str]:
-    """Does it leak, how much, to whom: a sentence for each data set and each who and whose."""
-    found, turned = _found(summary), reverses(summary)
+    """Does it leak, how much, to whom, and who is exposed: a sentence for each data set and each
+    who and whose.
+    """
+    found, turned, people = _found(summary), reverses(summary), find_exposed(summary)
     return [
         line
         for dataset in dict.fromkeys(p.dataset for p in summary.points)
-        for line in _answers_on(
-            dataset, [r for r in found if r.dataset == dataset],
-            [r for r in turned if r.dataset == dataset], summary,
+        for line in (
+            *_answers_on(
+                dataset, [r for r in found if r.dataset == dataset],
+                [r for r in turned if r.dataset == dataset], summary,
+            ),
+            *format_exposed(dataset, people),
         )
     ]  # fmt: skip
 
@@ -169,9 +175,9 @@ def _gain(r: Strongest) -> str:
 def scope(summary: Summary) -> str:
     """The verdict with what it holds for: attacks, families, points, and what would have been seen.
 
-    ``PASS for 3 attacks of 2 of 11 families, at iso 25; would have found 0.093.``, or where that is
-    above a gate's limit: ``PASS ...; but this audit would only have found a leak of 0.17 (norm),
-    above the limit 0.1; about 9 more seeds would do.``
+    ``PASS for 3 attacks of 2 of 11 families, at iso 25; would have found 0.093 of the kind that
+    these attacks look for.``, or where that is above a gate's limit: ``PASS ...; but this audit
+    would only have found a leak of 0.17 (norm), above the limit 0.1; about 9 more seeds would do.``
     """
     found, how = headline(summary)
     judged = [v for v in summary.gates if v.defense]
@@ -195,9 +201,25 @@ def _tested(asked: Sequence[Judged], summary: Summary) -> str:
     if not asked:
         return "the main task"
     names = {n for v in asked for n in attacks_of(v, summary)}
-    every = families(summary)
-    of = [f for f in every if any(bare(n) in f.members for n in names)]
-    return f"{_count(len(names), 'attack')} of {len(of)} of {len(every)} families"
+    of = _families_of(names, summary)
+    return f"{_count(len(names), 'attack')} of {len(of)} of {len(families(summary))} families"
+
+
+def _families_of(names: Iterable[str], summary: Summary) -> list[str]:
+    """Families of the attacks with these labels."""
+    bares = {bare(n) for n in names}
+    return [f.family for f in families(summary) if bares & set(f.members)]
+
+
+def answered(summary: Summary) -> str:
+    """Which families a PASS speaks of, by name, and that it says nothing of others; else ''."""
+    if headline(summary)[0] != "PASS":
+        return ""
+    found = _families_of({n for v in summary.gates for n in attacks_of(v, summary)}, summary)
+    rest = len(families(summary)) - len(found)
+    if not found:
+        return ""
+    return f"Answered: {'; '.join(found)}. Nothing is said of the {rest} other families."
 
 
 def _sensitivity(found: str, asked: Sequence[Judged]) -> list[str]:
@@ -211,7 +233,8 @@ def _sensitivity(found: str, asked: Sequence[Judged]) -> list[str]:
         return []
     most, v = max(least, key=lambda of: of[0])
     worst = " at worst" if len({round(x, 3) for x, _ in least}) > 1 else ""
-    return [f"would have found {beside(most, v.gate.detect or v.threshold, '.2g')}{worst}"]
+    shown = beside(most, v.gate.detect or v.threshold, ".2g")
+    return [f"would have found {shown}{worst} of the kind that these attacks look for"]
 
 
 def _questions(judged: Iterable[Judged], summary: Summary) -> list[str]:
@@ -224,7 +247,7 @@ def _questions(judged: Iterable[Judged], summary: Summary) -> list[str]:
 
 def attacks_of(v: Judged, summary: Summary) -> list[str]:
     """Labels of the attacks that a verdict speaks of."""
-    known = list(v.detectable)
+    known = list(v.attacks or v.detectable)  # summaries of earlier versions lack those in silence
     if known or not v.attack:
         return known
     return sorted({p.attack for p in weighed(v, summary.points) if p.status == "ok"})

@@ -35,6 +35,7 @@ def paragraph(summary: Summary) -> str:
         + ("with different random splits." if summary.scenario else "from recordings of it."),
         *_learns(summary),
         f"{_MEANS[found]}: {first_screen.scope(summary)}",
+        *filter(None, [first_screen.answered(summary)]),
         *(unjudged(summary) if found == "FAIL" else ()),  # else it is part of the scope
     ]
     every, crossed = families(summary), messages(summary)
@@ -68,7 +69,8 @@ def _learns(summary: Summary) -> list[str]:
     if turned:
         out.append(f"Without a defense an attack ranks in reverse {'; '.join(backwards)}.")
     if none:
-        out.append(f"On {', '.join(none)} no such leak was shown.")
+        what = "no leak of the kind that these attacks look for was shown"
+        out.append(f"On {', '.join(none)} {what}.")
     return out
 
 

@@ -227,6 +227,7 @@ class Judged(Located):
     phase: str = ""
     split: str = ""
     more_seeds: int | None = None
+    attacks: tuple[str, ...] = ()
     detectable: dict[str, float] = field(default_factory=dict)
     warning: str = ""
     warnings: tuple[str, ...] = ()

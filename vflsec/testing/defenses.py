@@ -12,7 +12,7 @@ from vflsec.core.channel import Channel, Recorder
 from vflsec.core.message import Message
 from vflsec.core.policy import Guarantee, Own, Policy
 from vflsec.core.policy_binding import Binding
-from vflsec.core.privacy_usage import Uses
+from vflsec.core.privacy_usage import RunFacts, Uses
 from vflsec.core.rng import Streams, generator
 from vflsec.core.traffic_ledger import Ledger
 from vflsec.errors import PolicyError
@@ -29,7 +29,7 @@ def _own(policy: Policy, strengths: tuple[float, ...], seeds: tuple[int, ...], d
         rng=Streams(seeds, "policy", dtype=dtype),
         classes=2,
         prior=torch.tensor([[0.7, 0.3]] * len(seeds), dtype=torch.float64),
-        facts={"epochs": 3, "batch_size": 16, "labelled": 100, "classes": 2},
+        facts=RunFacts(2, 100, 3, 16),
     )
 
 
@@ -131,9 +131,9 @@ def defense_leaves_other_kinds_alone(name: str) -> None:
 def defense_promises_carefully(name: str) -> None:
     """An epsilon is stated only with an accountant; at strength 0 nothing is promised."""
     policy: Policy = registry.defenses.create(name)
-    facts: dict[str, Any] = {"epochs": 3, "batch_size": 16, "labelled": 100, "classes": 2}
+    facts = RunFacts(2, 100, 3, 16)
     assert policy.guarantee(1.0, facts).epsilon is None, f"{name}: claims what was not counted"
-    facts["uses"] = Uses(counted=3)
+    facts = replace(facts, uses=Uses(counted=3))
     for strength in (0.0, 1.0):
         found = policy.guarantee(strength, facts)
         assert isinstance(found, Guarantee)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["PLACEHOLDERS", "assert_filled"]
-
 PLACEHOLDERS = {
     "ONE SENTENCE": "what it does, in plain words, as the first line of the docstring",
     "AUTHORS": "who published it, in the Source paragraph",

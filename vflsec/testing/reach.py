@@ -11,8 +11,6 @@ from torch import Tensor, nn
 
 from vflsec.core.view import View
 
-__all__ = ["foreign", "reached", "tensors"]
-
 _PLAIN = (str, bytes, int, float, bool, complex, type(None), type, types.ModuleType)
 
 

@@ -13,14 +13,13 @@ from vflsec.core.algorithm import Algorithm
 from vflsec.core.channel import Recorder
 from vflsec.core.federation import Federation
 from vflsec.core.policy import Policy
+from vflsec.core.privacy_usage import RunFacts
 from vflsec.core.rng import generator
 from vflsec.core.task import Stack, Task
 from vflsec.core.view import Known, Schema
 from vflsec.label import Classes
 from vflsec.train.loop import run_phases
 from vflsec.train.views import read_initial_states
-
-__all__ = ["SEEDS", "Check", "Trained", "small_stack", "small_task", "train"]
 
 Check = Callable[[str], None]
 SEEDS = (0, 1, 2)
@@ -116,7 +115,7 @@ def train(
     """
     granted = {k: v for k, v in (("known", known), ("aux", aux)) if v is not None}
     recorder = Recorder(wanted or [], stack.replicas, len(stack.first.y))
-    fed = Federation.create(stack, seeds, policies, recorder, {"epochs": 3, "batch_size": 32})
+    fed = Federation.create(stack, seeds, policies, recorder, RunFacts(epochs=3, batch_size=32))
     for bound in (b for name in policies or {} for b in fed.parties[name].bindings):
         bound.own.memory |= granted
     algorithm.build(fed)

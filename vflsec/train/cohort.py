@@ -16,23 +16,22 @@ from vflsec.core.channel import Recorder, Tap
 from vflsec.core.federation import Federation, Phase
 from vflsec.core.message import Message
 from vflsec.core.policy import Guarantee, Policy
+from vflsec.core.privacy_usage import RunFacts, Uses
 from vflsec.core.rng import Globals, generator
 from vflsec.core.task import Stack, Task
-from vflsec.core.view import Table, View
+from vflsec.core.view import Need, Table, View
 from vflsec.errors import PolicyError, ThreatModelError
 from vflsec.nn.reduced_precision import products_of, stored
 from vflsec.nn.replicas import LEAST, Replicas
 from vflsec.nn.weights import files_of
 from vflsec.plugins import registry
-from vflsec.specs import AttackSpec, CellSpec, LedgerRow, told_apart
+from vflsec.specs import AttackSpec, CellSpec, LedgerRow, Params, told_apart
 from vflsec.train.cuda_graphs import CudaGraphs
 from vflsec.train.demand import Demand, list_recordings
 from vflsec.train.loop import predict, run_phases
 from vflsec.train.mechanism_counts import check_guarantee, collect_uses
 from vflsec.train.mechanism_forecast import take_first_steps
 from vflsec.train.views import build_grants, make_view, read_initial_states
-
-__all__ = ["Moment", "Progress", "Training", "first_step"]
 
 Progress = Callable[[str, float], None]
 _SHOWN = ("epochs.", "kept.", "he.")
@@ -198,20 +197,38 @@ class Training:
         """The tasks of the seeds of some cells, of which it has replicas."""
         return {c.seed: self.task(self.seeds.index(c.seed)) for c in cells}
 
+    def twin(
+        self, cells: Sequence[CellSpec], tasks: Mapping[int, Task],
+        spies: Mapping[tuple[str, ...], tuple[Need, ...]],
+    ) -> Training:  # fmt: skip
+        """Cells of the cohort on other tasks: with its active attackers, and recorded for spies."""
+        acting = [d for d in self.demands if d.policy is not None]
+        seen = [Demand(who, needs) for who, needs in spies.items()]
+        return Training(cells, [*acting, *seen], tasks, self.device)
+
+    def strengths(self, i: int) -> list[float]:
+        """Of the cells' defense number `i`, by replica."""
+        return [cell.defenses[i].strength or 0.0 for cell in self.cells]
+
+    def uses(self, policy: Policy, r: int) -> Uses:
+        """What was counted of a defense in replica `r`."""
+        return collect_uses(self.fed, policy, r)
+
+    @torch.no_grad()
+    def answers(self, rows: Tensor) -> Tensor:
+        """The trained systems' log shares (R, m, C) for sample ids (R, m); else their answers."""
+        logits = predict(self.algorithm, self.fed, rows.to(self.device))
+        return self.stack.first.label.form_scores(logits.double()).cpu()
+
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> RunFacts:
         """Public facts for policies and accountants."""
-        task = self.stack.first
-        facts: dict[str, Any] = {
-            k: v for k, v in self.cells[0].params.items() if isinstance(v, int | float | str)
-        }
-        facts |= {"labelled": len(task.sets["labelled"]), "classes": task.classes}
-        facts["dtype"] = self.cells[0].dtype
-        facts["weights"] = files_of(self.cells[0].params)
-        for name in ("epochs", "batch_size", "local_updates", "profile"):
-            if hasattr(self.algorithm, name):
-                facts.setdefault(name, getattr(self.algorithm, name))
-        return facts
+        task, first, of = self.stack.first, self.cells[0], self.algorithm
+        return RunFacts(
+            task.classes, len(task.sets["labelled"]), getattr(of, "epochs", 0),
+            getattr(of, "batch_size", 0), first.dtype, tuple(files_of(first.params)),
+            getattr(of, "profile", ""),
+        )  # fmt: skip
 
     def ledger(self, r: int) -> list[LedgerRow]:
         """What crossed in replica `r`."""
@@ -227,7 +244,7 @@ class Training:
         for spec, policy in zip(self.cells[r].defenses, self.defenses, strict=True):
             row: dict[str, Any] = {"defense": spec.name, "strength": spec.strength}
             if policy.counted and spec.strength:
-                row["called"] = collect_uses(self.fed, policy, r).most > 0
+                row["called"] = self.uses(policy, r).most > 0
             row |= self.guarantee(policy, spec.strength or 0.0, r).fields()
             if spec.strength and not self._acted(policy):
                 why = f"None of its hooks did anything under {self.algorithm.name}."
@@ -242,9 +259,8 @@ class Training:
 
     def guarantee(self, policy: Policy, strength: float, r: int) -> Guarantee:
         """What one of the defenses promises in replica `r`, by what was counted there."""
-        return check_guarantee(
-            policy, strength, {**self.facts, "uses": collect_uses(self.fed, policy, r)}
-        )
+        facts = replace(self.facts, uses=self.uses(policy, r))
+        return check_guarantee(policy, strength, facts)
 
     def rehearse(
         self, timed: list[tuple[int, float]] | None = None
@@ -265,10 +281,11 @@ class Training:
         ):
             uses = predicted(policy) if policy.counted and spec.strength else None
             if uses is not None:
-                seen = collect_uses(self.fed, policy, 0)
+                seen = self.uses(policy, 0)
                 peers = {p: found and (found[0], uses) for p, found in seen.peers.items()}
                 uses = replace(uses, past=seen.past, peers=peers)
-                made = check_guarantee(policy, spec.strength or 0.0, {**self.facts, "uses": uses})
+                facts = replace(self.facts, uses=uses)
+                made = check_guarantee(policy, spec.strength or 0.0, facts)
                 out.append((name, made))
         return phases, out
 
@@ -282,7 +299,7 @@ class Training:
         spec, policy = self.cells[0].defenses[i], self.defenses[i]
         return owners(spec.party or policy.owner, self.stack.first)
 
-    def outcome(self, r: int) -> dict[str, Any]:
+    def outcome(self, r: int) -> Params:
         """Facts of the finished training of replica `r`, for the results."""
         epochs = {k: v for k, v in self.fed.extra.items() if k.startswith(_SHOWN)}
         recorder = self.fed.channel.recorder
@@ -438,6 +455,21 @@ def first_step(
     """
     training = Training([cell] * LEAST, (), {cell.seed: task}, torch.device("cpu"))
     return training.rehearse(timed)
+
+
+def count_planned(cells: Sequence[CellSpec], tasks: Mapping[int, Task]) -> dict[str, int]:
+    """How many uses of a row each defense will compose over at most, by the phases' plans.
+
+    Defenses for which nothing can be predicted are left out.
+    """
+    for cell in cells:
+        policies = [registry.defenses.create(d.name, d.params) for d in cell.defenses]
+        if any(p.counted for p in policies) and all(d.strength for d in cell.defenses):
+            if any(p.step_cost(64, 2, cell.params).spent > 0 for p in policies):
+                return {}
+            promised = first_step(cell, tasks[cell.seed])[1]
+            return {name: made.releases for name, made in promised}
+    return {}
 
 
 def reassigned_task(task: Task, seed: int) -> Task:

@@ -34,8 +34,6 @@ from vflsec.core.message import Message
 from vflsec.errors import PolicyError
 from vflsec.nn import manual_backprop, optim
 
-__all__ = ["CaptureWarning", "Captured", "CudaGraphs", "Graphs", "refusal", "taken"]
-
 Step = Callable[[Tensor], None]
 
 MOST = 8

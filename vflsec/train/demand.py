@@ -11,8 +11,6 @@ from vflsec.core.policy import Policy
 from vflsec.core.view import Need, as_needs
 from vflsec.specs import AttackSpec
 
-__all__ = ["Demand", "list_recordings"]
-
 
 @dataclass(frozen=True)
 class Demand:

@@ -9,8 +9,6 @@ import torch
 from vflsec.core import check
 from vflsec.runtime.determinism import full_float32
 
-__all__ = ["asks_graphs", "full_name", "in_turn", "pick_device"]
-
 GRAPHS = "+graphs"
 """Behind the name of a GPU: steps are taken as CUDA graphs, see `vflsec.train.cuda_graphs`."""
 

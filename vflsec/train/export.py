@@ -48,8 +48,6 @@ from vflsec.trace.weights import write_weights
 from vflsec.trace.writer import Heading, Timing, Writer, begin
 from vflsec.train.views import draw_aux_rows, draw_known_rows, find_victims
 
-__all__ = ["Export", "check_writable"]
-
 
 def check_writable(classes: int, parties: Iterable[str], what: str) -> None:
     """Refuse to write `what` of a training whose label is a quantity (1 class) or several (0), or

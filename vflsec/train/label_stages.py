@@ -20,8 +20,6 @@ from vflsec.core.federation import Federation, Phase
 from vflsec.core.policy_binding import Binding
 from vflsec.errors import PolicyError
 
-__all__ = ["find_staged_policy", "rehearse", "release_labels"]
-
 
 def find_staged_policy(fed: Federation) -> Binding | None:
     """The active party's policy that asks for more than one training, if there is one.

@@ -14,8 +14,6 @@ from vflsec.errors import ConfigError
 from vflsec.train.cuda_graphs import taken
 from vflsec.train.label_stages import find_staged_policy, rehearse
 
-__all__ = ["predict", "run_phases"]
-
 EVALUATION_BATCH = 4096
 
 

@@ -6,21 +6,18 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from vflsec.core.federation import Federation
 from vflsec.core.party import Party
 from vflsec.core.policy import OFF, Guarantee, Policy, find_no_claim
 from vflsec.core.policy_binding import Binding
-from vflsec.core.privacy_usage import Uses, read_uses
-
-__all__ = ["check_guarantee", "collect_uses"]
+from vflsec.core.privacy_usage import RunFacts, Uses
 
 _COUPLES = ("columns", "model", "optimizer", "incoming", "link", "relabel")
 _UNLESS_BY_ROW = ("loss", "penalty")
 
 
-def check_guarantee(policy: Policy, strength: float, facts: Mapping[str, Any]) -> Guarantee:
+def check_guarantee(policy: Policy, strength: float, facts: RunFacts) -> Guarantee:
     """What `policy` promises of a run with these facts, as far as it was counted.
 
     An epsilon is dropped, with the reason, whoever wrote the policy: if it is switched off, if it
@@ -28,14 +25,14 @@ def check_guarantee(policy: Policy, strength: float, facts: Mapping[str, Any]) -
     than there were, or if its numbers are none of differential privacy: with a delta of 1 / n or
     more, whoever publishes one of n rows in full keeps it (Dwork and Roth 2014, section 2.3).
     """
-    made = policy.guarantee(strength, dict(facts))
+    made = policy.guarantee(strength, facts)
     if made.epsilon is None:
         return made
     if policy.strengths and strength <= 0:
         return OFF
     if not policy.counted:
         return Guarantee(reason=f"{policy.name} names no hook whose uses could be counted")
-    uses = read_uses(facts)
+    uses = facts.uses
     none = find_no_claim(uses, policy.counted)
     if none is not None:
         return none
@@ -49,7 +46,7 @@ def check_guarantee(policy: Policy, strength: float, facts: Mapping[str, Any]) -
         return Guarantee(
             reason=f"it composes over {made.releases} uses of a row, and {uses.most} were counted"
         )
-    rows = int(facts.get("labelled", 0))
+    rows = facts.labelled
     if made.delta * rows >= 1:
         return Guarantee(
             reason=(
@@ -57,9 +54,9 @@ def check_guarantee(policy: Policy, strength: float, facts: Mapping[str, Any]) -
                 f"Set delta well below {1 / rows:.1g}"
             )
         )
-    files = facts.get("weights") or ()
-    if files and policy.counted != "outgoing":  # claims of messages take the models as known
-        learned = f"the weights that were started from ({', '.join(files)}) know none of these rows"
+    if facts.weights and policy.counted != "outgoing":  # which takes the models as known
+        files = ", ".join(facts.weights)
+        learned = f"the weights that were started from ({files}) know none of these rows"
         also = f"{made.provided} and {learned}" if made.provided else learned
         made = replace(made, provided=also)
     return made

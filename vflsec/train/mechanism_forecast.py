@@ -22,8 +22,6 @@ from vflsec.core.privacy_usage import Counter, Uses
 from vflsec.train.label_stages import find_staged_policy
 from vflsec.train.loop import compute_regret, predict
 
-__all__ = ["take_first_steps"]
-
 RARE = 1e-6
 
 

@@ -34,8 +34,6 @@ from vflsec.train.demand import Demand, list_recordings
 from vflsec.train.view_writer import ABOUT, alone_name
 from vflsec.train.views import assemble, find_victims
 
-__all__ = ["KeptMoment", "KeptPhase", "KeptTraining", "about", "insufficient", "opened"]
-
 
 def about(path: Path) -> dict[str, Any]:
     """What a file of kept views says of itself.

@@ -34,8 +34,6 @@ from vflsec.train.export import Export
 if TYPE_CHECKING:
     from vflsec.train.cohort import Moment, Training
 
-__all__ = ["ABOUT", "Keep", "Keeper", "Way", "alone_name", "kept_ways", "part_name", "views_name"]
-
 ABOUT = "kept.json"
 """What a file of kept views says of itself."""
 

@@ -20,15 +20,6 @@ from vflsec.specs import OF_THE_LABELS, AttackSpec
 from vflsec.specs import victims as whose
 from vflsec.train.demand import Demand
 
-__all__ = [
-    "assemble",
-    "draw_aux_rows",
-    "draw_known_rows",
-    "find_victims",
-    "make_view",
-    "read_initial_states",
-]
-
 
 def draw_known_rows(task: Task, seed: int, count: int) -> Known:
     """`count` labelled training rows granted to an adversary, classes alternating.

@@ -21,8 +21,6 @@ from vflsec.core.message import Message
 from vflsec.core.rng import generator
 from vflsec.core.task import Task
 
-__all__ = ["CoinDifference", "Planted", "plant_inserted", "plant_labels", "plant_rows"]
-
 MOST = 2000
 LOUD = 100.0
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from vflsec.core import accountants
 from vflsec.core.federation import Federation
 from vflsec.core.policy import OFF, Guarantee, Own, Policy, find_no_claim
-from vflsec.core.privacy_usage import read_uses
+from vflsec.core.privacy_usage import RunFacts
 from vflsec.core.rng import generator
 from vflsec.core.task import Stack, Task
 from vflsec.defenses.dpsgd import DPSGD
@@ -29,11 +29,6 @@ from vflsec.epsilon import canary_bounds
 from vflsec.plugins import registry
 from vflsec.train.loop import predict, run_phases
 
-__all__ = [
-    "BrokenClaim", "FlipsAgain", "ForgetsNoise", "HalfFlips", "LongEmbeddings",
-    "NoiseBeforeClipping", "ThirdPaid", "one_row", "registered",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class BrokenClaim(Policy):
@@ -43,8 +38,8 @@ class BrokenClaim(Policy):
     strengths: ClassVar[str] = "1 / epsilon"
     counted = "labels"
 
-    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
-        uses = read_uses(facts)
+    def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
+        uses = facts.uses
         none = find_no_claim(uses, self.counted)
         if strength <= 0 or none is not None:
             return none or OFF

@@ -19,8 +19,6 @@ from vflsec.core.federation import Federation
 from vflsec.core.policy import Own, Policy
 from vflsec.core.task import Stack
 
-__all__ = ["Directions"]
-
 CHUNK = 64
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -25,14 +26,12 @@ from vflsec.core.policy import Own, Policy
 from vflsec.core.rng import Streams
 from vflsec.core.task import Stack, Task
 from vflsec.core.view import Need, Update, View
+from vflsec.epsilon.canaries import Planted, plant_inserted
+from vflsec.epsilon.row_gradients import Directions
 from vflsec.specs import AttackSpec, CellSpec
-from vflsec.train.canaries import Planted, plant_inserted
-from vflsec.train.cohort import Training
-from vflsec.train.demand import Demand
-from vflsec.train.mechanism_counts import collect_uses
-from vflsec.train.row_gradients import Directions
 
-__all__ = ["fits", "pulls"]
+if TYPE_CHECKING:
+    from vflsec.train.cohort import Training
 
 MOST_BYTES = 2 * 10**9
 COPIES = 4  # of the gradients of rows that are held at once
@@ -46,7 +45,7 @@ def fits(training: Training, policy: Policy) -> bool:
     task = training.stack.first
     rows = len(task.sets["labelled"])
     if not policy.poisson:
-        rows = min(rows, int(training.facts.get("batch_size", rows)))
+        rows = min(rows, training.facts.batch_size or rows)
     size = 0
     for party in training.fed.parties.values():
         numbers = sum(p.numel() * p.element_size() for p in party.parameters())
@@ -77,7 +76,7 @@ class _Look:
 
 
 def pulls(
-    training: Training, i: int, cells: Sequence[CellSpec] = ()
+    training: Training, i: int, cells: Sequence[CellSpec]
 ) -> tuple[Training, list[tuple[Planted, Tensor]]]:
     """The copy that was trained, and for each replica its canaries and their scores (m,).
 
@@ -86,7 +85,7 @@ def pulls(
     Args:
         training: whose cells and data are used.
         i: the number of the cells' defense whose claim is measured, a policy of gradients.
-        cells: of its cohort and seeds, instead of its own.
+        cells: of its cohort and seeds, which are trained.
 
     Raises:
         PolicyError: the steps' gradients cannot be split into rows.
@@ -95,13 +94,10 @@ def pulls(
     tasks: dict[int, Task] = {}
     whole: dict[int, Task] = {}
     planted: dict[int, Planted] = {}
-    cells = cells or training.cells
     for seed, task in training.tasks(cells).items():
         tasks[seed], whole[seed], planted[seed] = plant_inserted(task, seed)
     parties = tuple(training.stack.first.parties)
-    own = [d for d in training.demands if d.policy is not None]  # active attackers stay
-    demands = [*own, Demand(parties, (STEPS,))]
-    twin = Training(cells, demands, tasks, training.device)
+    twin = training.twin(cells, tasks, {parties: (STEPS,)})
     stack = Stack.build(whole, twin.seeds, twin.device, twin.stack.dtype, twin.stack.products)
     known = _Known(Directions(twin.algorithm, stack, twin.seeds), policy, twin.seeds)
     canaries = torch.stack([planted[s].rows for s in twin.seeds]).to(twin.device)
@@ -110,9 +106,7 @@ def pulls(
     for moment in twin.run(predictions=False):
         views = moment.views(spec)
         every = stack.rows("labelled") if policy.poisson else None
-        rate = (
-            collect_uses(twin.fed, twin.defenses[i], 0).batches[-1].rate if policy.poisson else 1.0
-        )
+        rate = twin.uses(twin.defenses[i], 0).batches[-1].rate if policy.poisson else 1.0
         for look in _looks(views, every, rate):
             scores += known.score(moment.phase.name, look, canaries)
     found = zip((planted[s] for s in twin.seeds), torch.nan_to_num(scores).cpu(), strict=True)

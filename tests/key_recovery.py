@@ -25,8 +25,6 @@ import pyarrow as pa
 from vflsec.he.ckks import PublicKey
 from vflsec.he.envelope import pack, unpack
 
-__all__ = ["Ring", "attack", "ciphertexts", "decrypt", "is_ternary", "rescaled", "symmetric"]
-
 MAGIC = b"\x5e\xa1\x10\x04"  # of SEAL 4: header of 16 bytes
 Array = np.ndarray
 

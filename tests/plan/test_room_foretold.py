@@ -1,0 +1,47 @@
+"""Limits that own columns or luck leave no room for are foretold by check."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vflsec.config.scenario import load_scenario
+from vflsec.engine.dry_run import make_plan
+
+
+def said(gate: dict[str, Any], data: dict[str, Any] | None = None) -> list[str]:
+    scenario = {
+        "data": data or {"name": "breast_cancer"},
+        "algorithm": {"name": "splitnn"},
+        "attack": [{"name": "direction"}],
+        "audit": {"references": [], "positive_control": False},
+        "gate": [gate],
+    }
+    notes = make_plan(load_scenario(scenario), try_out=False).notes
+    return [n for n in notes if "rank the labels" in n or "luck alone names" in n]
+
+
+@pytest.mark.parametrize(
+    ("gate", "heard"),
+    [
+        ({"max": 0.1}, ["own columns of passive rank the labels with AUC 0.9"]),
+        ({"max": 0.1, "of": "exposed"}, []),
+        ({"max": 0.005}, []),
+        ({"metric": "auc", "max": 0.99}, []),
+        ({"max": 0.1, "adversary": "passive"}, ["would be judged by exposed people"]),
+        ({"max": 0.01, "of": "exposed"}, ["allows 0.01 of 342 training rows", "about 2.3"]),
+        ({"metric": "utility", "min": 0.7}, []),
+    ],
+)
+def test_it_says_which_gates_an_audit_may_not_decide(
+    gate: dict[str, Any], heard: list[str]
+) -> None:
+    found = said(gate)
+    assert len(found) == bool(heard)
+    assert all(text in found[0] for text in heard)
+
+
+def test_nothing_is_said_where_own_columns_tell_little() -> None:
+    weak = {"name": "control_gaussian", "params": {"rows": 900, "test_rows": 300}}
+    assert said({"max": 0.1}, weak) == []
