@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from vflsec.audit.controls import Leakage
+from vflsec.audit.controls import Leakage, signed
 from vflsec.audit.gate import Gate
 from vflsec.audit.gate_candidate import Candidate, NoRoom
 from vflsec.audit.metrics import METRICS, reach
@@ -66,7 +66,11 @@ def choose_figure(
         figures: of the same answer.
         weigh: makes a candidate of a point.
     """
+<<<<<<< HEAD
     if not gate.limits_leaks or not METRICS[c.point.metric].larger_is_better:
+=======
+    if not gate.limits_leaks or signed(c.row["metric"]) < 0:
+>>>>>>> main
         return c
     room = find_room(c.point, c.leak)
     if _is_enough(room, gate) or is_full(c.point, c.leak):
@@ -84,9 +88,19 @@ def _is_enough(room: float, gate: Gate) -> bool:
 
 def _name_decider(c: Candidate, gate: Gate, figures: Figures) -> str:
     """The metric that would decide at this limit; '' where only a lower limit would."""
+<<<<<<< HEAD
     main, metric = figures.primary, c.point.metric
     leak = None if main is None or main.metric == metric else main.leakage
     if main is not None and leak is not None and _is_enough(find_room(main, leak), gate):
         return main.metric
     counted = figures.exposed is None and "label" in METRICS[metric].targets
     return DECIDES if counted and metric != DECIDES else ""
+=======
+    main, metric = figures.primary, c.row["metric"]
+    if main is not None and main["metric"] != metric:
+        leak = Leakage.of(main)
+        if leak is not None and _is_enough(find_room(main, leak), gate):
+            return str(main["metric"])
+    counted = metric in METRICS and "label" in METRICS[metric].targets
+    return DECIDES if counted and figures.exposed is None and metric != DECIDES else ""
+>>>>>>> main

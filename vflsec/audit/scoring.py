@@ -15,7 +15,7 @@ from torch import Tensor
 from vflsec.audit import image_samples
 from vflsec.audit.embeddings import score_embedding
 from vflsec.audit.exposed import EXPOSED
-from vflsec.audit.metrics import default, score
+from vflsec.audit.metrics import Score, default, score
 from vflsec.audit.truth import (
     ONE_COLUMN,
     SCORED,
@@ -83,10 +83,10 @@ def _of_each_label(guess: Guess, task: Task) -> dict[str, Any]:
         return {}
     auc: dict[str, float | None] = {}
     for k, name in enumerate(task.labels):
-        single = task.of_label(name)
+        alone = task.of_label(name)
         one = Guess("label", guess.rows, guess.scores[:, k])
         (found,) = score(
-            one, label_truth(single), guess.rows, classes=2, prior=single.prior.numpy(),
+            one, label_truth(alone), guess.rows, classes=2, prior=alone.prior.numpy(),
             metrics=["auc"],
         )  # fmt: skip
         auc[name] = found.value
@@ -137,13 +137,13 @@ def _by_split(
         return
     if 0 <= place < goal.truth.values.shape[1]:
 
-        def select_column(of: Guess) -> Guess:
+        def alone(of: Guess) -> Guess:
             return replace(of, scores=of.scores[:, [place]])
 
         values = goal.truth.values[:, [place]]
         truth = replace(goal.truth, values=values, columns=np.array([place]))
         one = replace(goal, truth=truth, metrics=("r2_column",))
-        yield from _compared(answer, guess, one, select_column, task, base)
+        yield from _compared(answer, guess, one, alone, task, base)
 
 
 def _compared(
@@ -159,33 +159,26 @@ def _compared(
             continue
         found = score(guess, goal.truth, rows, metrics=goal.metrics, **common)
         names = [_same(s.metric) for s in found]
-        figures: dict[str, dict[str, dict[str, float | None]]] = {}
+        beside: dict[str, dict[str, dict[str, float | None]]] = {}
         asked = _asked(goal, rows, names)
         for control in answer.controls():
             if asked not in control.figures:  # it stands beside many strengths and attacks
                 same = replace(part(control.guess), target=goal.truth.target)
-                known = score(same, goal.truth, rows, metrics=names, **common)
-                control.figures[asked] = {s.metric: s.value for s in known} | {
-                    _of_class(s.metric, c.label): c.share for s in known for c in s.by_class
+                told = score(same, goal.truth, rows, metrics=names, **common)
+                control.figures[asked] = {s.metric: s.value for s in told} | {
+                    _of_class(s.metric, c.label): c.share for s in told for c in s.by_class
                 }
             cv = control.cv if math.isfinite(control.cv) else None
             for name, value in control.figures[asked].items():
-                figures.setdefault(name, {})[control.name] = {"value": value, "cv": cv}
+                beside.setdefault(name, {})[control.name] = {"value": value, "cv": cv}
         notes = guess.notes
         if answer.of.spec.pictures and goal.truth.target == "feature" and not goal.metrics:
             notes = {**notes, "pictures": _pictures(answer, guess, goal.truth, task, rows)}
         for s in found:
-            more = {} if s.turned is None else {TURNED: s.turned}
-            if s.by_class:
-                more[BY_CLASS] = [
-                    c.write({k: of["value"] for k, of in figures.get(at, {}).items()})
-                    for c in s.by_class
-                    for at in (_of_class(s.metric, c.label),)
-                ]
             yield Measure(
                 split=split, metric=s.metric, value=s.value, low=s.low, high=s.high, n=s.n,
-                chance=s.chance, controls=figures.get(_same(s.metric), {}),
-                notes={**notes, **more}, **base,
+                chance=s.chance, controls=beside.get(_same(s.metric), {}),
+                notes={**notes, **_note(s, beside)}, **base,
             )  # fmt: skip
             notes = guess.notes
 
@@ -209,6 +202,18 @@ def _pictures(
         for p in victims("feature", spec.adversary, task.parties, spec.victim)
     ]
     return image_samples.pair_images(guess, truth, rows, parties, spec.pictures)
+
+
+def _note(s: Score, beside: Mapping[str, Mapping[str, Mapping[str, float | None]]]
+          ) -> dict[str, Any]:  # fmt: skip
+    """What a score says beside its figure, with what controls name of each class."""
+    out: dict[str, Any] = {} if s.turned is None else {TURNED: s.turned}
+    classes = []
+    for c in s.by_class:
+        own = beside.get(_of_class(s.metric, c.label), {})
+        values = {k: of["value"] for k, of in own.items()}
+        classes.append(c.write({k: v for k, v in values.items() if v is not None}))
+    return out | ({BY_CLASS: classes} if classes else {})
 
 
 def _of_class(metric: str, label: int) -> str:
