@@ -66,11 +66,7 @@ def choose_figure(
         figures: of the same answer.
         weigh: makes a candidate of a point.
     """
-<<<<<<< HEAD
-    if not gate.limits_leaks or not METRICS[c.point.metric].larger_is_better:
-=======
-    if not gate.limits_leaks or signed(c.row["metric"]) < 0:
->>>>>>> main
+    if not gate.limits_leaks or signed(c.point.metric) < 0:
         return c
     room = find_room(c.point, c.leak)
     if _is_enough(room, gate) or is_full(c.point, c.leak):
@@ -88,19 +84,9 @@ def _is_enough(room: float, gate: Gate) -> bool:
 
 def _name_decider(c: Candidate, gate: Gate, figures: Figures) -> str:
     """The metric that would decide at this limit; '' where only a lower limit would."""
-<<<<<<< HEAD
     main, metric = figures.primary, c.point.metric
     leak = None if main is None or main.metric == metric else main.leakage
     if main is not None and leak is not None and _is_enough(find_room(main, leak), gate):
         return main.metric
-    counted = figures.exposed is None and "label" in METRICS[metric].targets
-    return DECIDES if counted and metric != DECIDES else ""
-=======
-    main, metric = figures.primary, c.row["metric"]
-    if main is not None and main["metric"] != metric:
-        leak = Leakage.of(main)
-        if leak is not None and _is_enough(find_room(main, leak), gate):
-            return str(main["metric"])
     counted = metric in METRICS and "label" in METRICS[metric].targets
     return DECIDES if counted and figures.exposed is None and metric != DECIDES else ""
->>>>>>> main
