@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from vflsec.audit.exposed import EXPOSED, LUCKY, count_nameable
 from vflsec.audit.gate import MIN_ROWS, Gate
 from vflsec.audit.metrics import reach
-from vflsec.audit.rounding import exact
+from vflsec.audit.rounding import show_exact
 from vflsec.errors import VflsecError
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ def _warn_of_luck(gate: Gate, info: DataInfo, y: NDArray[np.int64]) -> Iterator[
     if rows >= MIN_ROWS and gate.threshold * rows >= base + factor * luck:
         return
     yield (
-        f"{info.name}: the gate '{gate.label}' allows {exact(gate.threshold)} of {rows} training "
-        f"rows that can be named, of which luck alone names about {luck:.1f}: more rows or a "
+        f"{info.name}: the gate '{gate.label}' allows {show_exact(gate.threshold)} of {rows} "
+        f"training rows that can be named, of which luck alone names about {luck:.1f}: more rows or a "
         "larger limit may be needed to pass it."
     )
 
@@ -82,7 +82,7 @@ def _warn_of_own_columns(gate: Gate, info: DataInfo, ranks: Mapping[str, float])
             yield (
                 f"{info.name}: own columns of {party} rank the labels with AUC {auc:.2f} (a line "
                 f"fitted to all training rows, cross-validated), so no attack may gain "
-                f"{exact(gate.threshold)}: the gate '{gate.label}' would be judged by exposed "
+                f"{show_exact(gate.threshold)}: the gate '{gate.label}' would be judged by exposed "
                 'people. A gate with of = "exposed" sets a limit for them.'
             )
 
