@@ -24,7 +24,7 @@ def summary(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def of_many(summary: dict[str, Any], count: int, **changes: Any) -> dict[str, Any]:
     """As many attacks, each gaining a little less than the one before."""
     out = copy.deepcopy(summary)
-    norm = [p for p in summary["points"] if p.attack == "norm"]
+    norm = [p for p in summary["points"] if p["attack"] == "norm"]
     for k in range(count):
         out["points"] += [
             {**p, "attack": f"attack{k}", "attack_key": f"k{k}", **changes,

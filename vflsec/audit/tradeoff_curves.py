@@ -64,26 +64,26 @@ def curves(points: Iterable[Point], include_zero: bool = False) -> list[Curve]:
     for at, line in found.items():
         used = [p for p in line if include_zero or not p.is_undefended] or line
         whole = grid[_swept(at)] == {p.strength for p in line}
+        cap = _cap(used) if whole else None
         undefended = bare.get(at.without("defense"))
-        utility = _undefended_utility(undefended)
-        out.append(
-            Curve(
-                **at.as_dict(), utility_metric=lines[at][0].utility_metric,
-                strengths=tuple(p.strength for p in line),
-                values=tuple(p.value.mean for p in line),
-                advantages=tuple(p.advantage.mean for p in line),
-                utilities=tuple(p.utility.mean for p in line),
-                cap=_cap(used) if whole else None,
-                cap_strengths=tuple(p.strength for p in used),
-                undefended_value=undefended.value.mean if undefended else None,
-                undefended_utility=utility, dcs=tuple(_dcs(p, utility) for p in line),
-            )
-        )  # fmt: skip
+        out.append(_make_curve(at, line, [p.strength for p in used], cap, undefended))
     return out
 
 
-def _undefended_utility(bare: Point | None) -> float | None:
-    return None if bare is None or bare.failed_trainings else bare.utility.mean
+def _make_curve(
+    at: Identity, line: Sequence[Point], counted: Sequence[float | None], cap: float | None,
+    bare: Point | None,
+) -> Curve:  # fmt: skip
+    """The curve of points by strength, of which CAP is the mean over the counted ones."""
+    utility = None if bare is None or bare.failed_trainings else bare.utility.mean
+    return Curve(
+        **at.as_dict(), utility_metric=line[0].utility_metric,
+        strengths=tuple(p.strength for p in line), values=tuple(p.value.mean for p in line),
+        advantages=tuple(p.advantage.mean for p in line),
+        utilities=tuple(p.utility.mean for p in line), cap=cap, cap_strengths=tuple(counted),
+        undefended_value=bare.value.mean if bare else None, undefended_utility=utility,
+        dcs=tuple(_dcs(p, utility) for p in line),
+    )  # fmt: skip
 
 
 def _swept(at: Identity) -> Identity:
