@@ -126,7 +126,7 @@ class Tasks:
         return {c.seed: self._tasks[c.seed] for c in work.cells}
 
     @property
-    def shared(self) -> dict[str, Any]:
+    def shared(self) -> dict[str, SharedControls]:
         """Controls that the cohorts of this data set share, as an argument of `run_cohort`."""
         from vflsec.measure.control_cache import SharedControls, SharedFolder
 
@@ -173,7 +173,7 @@ def _run_cells(
             return Done(attack_views(work, folder, tasks, device, progress, notes.append), notes)
         except TraceError as why:
             notes.append(f"{work.title}: trained again, for kept views cannot be used: {why}")
-    kept: dict[str, Any] = {}
+    kept: dict[str, Keep] = {}
     if keep and work.role != "reference" and work.main:
         kept = {"keep": keep}
 

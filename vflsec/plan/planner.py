@@ -34,7 +34,7 @@ from vflsec.plan.strong import SEEDS, STRONG, Chosen, alternatives, note, world
 from vflsec.plan.values import TUNING, DataInfo, Group, Plan, Refused, Setting
 from vflsec.plugins import registry
 from vflsec.plugins.loading import allow_imports, contain
-from vflsec.specs import AttackSpec, CellSpec, DefenseSpec, Params, victims
+from vflsec.specs import AttackSpec, CellSpec, DefenseSpec, Params, Plain, victims
 
 if TYPE_CHECKING:
     from vflsec.config.scenario import Scenario
@@ -370,7 +370,7 @@ class _Planner:
             return
         told = {"labels": list(like.labels)} if like.labels else {}
         for params in _CONTROLS[: None if like.label.rare else 1]:
-            section: dict[str, Any] = {"name": name}
+            section: dict[str, Plain] = {"name": name}
             if params or told:
                 section["params"] = {**params, **told}
             whole = _with_settings(self._of_section(section)[0])
