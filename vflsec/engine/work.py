@@ -19,7 +19,8 @@ from vflsec.plan.values import Group, Work, chunks
 from vflsec.plugins.loading import allow_imports, contain
 from vflsec.runtime.malloc_trim import give_back, hold
 from vflsec.runtime.out_of_memory import out_of_memory
-from vflsec.specs import AttackSpec, CellResult, CellSpec, Measure, Params
+from vflsec.runtime.plain_values import Table
+from vflsec.specs import AttackSpec, CellResult, CellSpec, Measure
 from vflsec.storage.store import Store
 from vflsec.storage.view_folder import KeptViews
 
@@ -44,7 +45,7 @@ class Backend:
         shares: whether `run_cohort` takes shared=..., controls of earlier cohorts.
     """
 
-    load_source: Callable[[Params, int, Path], Any]
+    load_source: Callable[[Table, int, Path], Any]
     make_task: Callable[..., Any]
     run_cohort: Callable[..., list[CellResult]]
     attack_kept: Callable[..., list[CellResult]] | None = None

@@ -34,7 +34,8 @@ from vflsec.plan.strong import SEEDS, STRONG, Chosen, alternatives, note, world
 from vflsec.plan.values import TUNING, DataInfo, Group, Plan, Refused, Setting
 from vflsec.plugins import registry
 from vflsec.plugins.loading import allow_imports, contain
-from vflsec.specs import AttackSpec, CellSpec, DefenseSpec, Params, Plain, victims
+from vflsec.runtime.plain_values import Table
+from vflsec.specs import AttackSpec, CellSpec, DefenseSpec, Params, victims
 
 if TYPE_CHECKING:
     from vflsec.config.scenario import Scenario
@@ -56,7 +57,7 @@ _CONTROL_ALIGNED = 0.5  # for algorithms that cannot train without rows that hav
 def make_plan(
     scenario: Scenario,
     *,
-    load: Callable[[Params, int, Path], Source] | None = None,
+    load: Callable[[Table, int, Path], Source] | None = None,
     trial: Trial | None = None,
     chosen: Chosen | None = None,
 ) -> Plan:
@@ -164,7 +165,7 @@ class _Planner:
             )
         return self._of_section(section)
 
-    def _of_section(self, section: Params) -> tuple[DataInfo, Source]:
+    def _of_section(self, section: Table) -> tuple[DataInfo, Source]:
         info = DataInfo(str(section["name"]), section, (), 0, 0, "")
         source = self.load(info.source, 0, self.scenario.base)
         others = [p for p in source.parties if p != source.active]
@@ -370,7 +371,7 @@ class _Planner:
             return
         told = {"labels": list(like.labels)} if like.labels else {}
         for params in _CONTROLS[: None if like.label.rare else 1]:
-            section: dict[str, Plain] = {"name": name}
+            section: dict[str, Any] = {"name": name}
             if params or told:
                 section["params"] = {**params, **told}
             whole = _with_settings(self._of_section(section)[0])
