@@ -69,8 +69,8 @@ def test_a_check_of_three_thousand_strengths_answers(
 ) -> None:
     """Nothing is looked up for each strength; tests/plan/test_plan.py counts what else is done."""
     lookups = []
-    first = Registry.entries
-    monkeypatch.setattr(Registry, "entries", lambda self: (lookups.append(1), first(self))[1])
+    first = Registry._claims
+    monkeypatch.setattr(Registry, "_claims", lambda self: (lookups.append(1), first(self))[1])
     grid = ", ".join(str(i / 10) for i in range(3000))
     text = GOOD[GOOD.index("[algorithm]") :] + f'[[defense]]\nname = "iso"\nstrength = [{grid}]\n'
     path = tmp_path / "case.toml"

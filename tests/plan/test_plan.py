@@ -392,7 +392,7 @@ def test_what_is_read_trained_and_looked_up_does_not_grow_with_the_grid(
         return dict(calls)
 
     for owner, name in [
-        (Registry, "entries"), (Registry, "create"), (planner, "load_source"),
+        (Registry, "_claims"), (Registry, "create"), (planner, "load_source"),
         (train_cohort, "first_step"), (prepare, "make_task"), (entry_points, "entry_points"),
     ]:  # fmt: skip
         counted(owner, name)

@@ -117,10 +117,11 @@ def count_nameable(y: NDArray[np.int64]) -> tuple[int, float]:
 def _count_above(s: Floats, of: NDArray[np.bool_], ends: int) -> float:
     """Rows of a class above the `ends`-th other row, the mean over tied orders."""
     others = s[~of]
-    bar = np.partition(others, len(others) - ends)[len(others) - ends]
-    left = ends - int((others > bar).sum())
-    level = int((others == bar).sum()) + 1
+    bar = others.max() if ends == 1 else np.partition(others, -ends)[-ends]
     mine = s[of]
+    mine = mine[mine >= bar]
+    others = others[others >= bar]
+    left, level = ends - int((others > bar).sum()), int((others == bar).sum()) + 1
     return int((mine > bar).sum()) + int((mine == bar).sum()) * left / level
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -64,6 +64,7 @@ class _Case:
     prior: Floats
     confidence: float
     columns: Ints | None = None
+    counted: dict[tuple[float, bool], list[ClassCount]] = field(default_factory=dict)
 
     @property
     def y(self) -> Ints:
@@ -238,8 +239,11 @@ def _hits_by_chance(case: _Case, rate: float = 0.01) -> float:
 
 
 def _by_class(case: _Case, rate: float, *, turned: bool = False) -> list[ClassCount]:
-    scores = case.margin if case.classes == 2 else case.joined.scores
-    return count_by_class(scores, case.y, rate, turned=turned)
+    """Exposed rows by class, counted once for all that asks for them."""
+    if (rate, turned) not in case.counted:
+        scores = case.margin if case.classes == 2 else case.joined.scores
+        case.counted[rate, turned] = count_by_class(scores, case.y, rate, turned=turned)
+    return case.counted[rate, turned]
 
 
 def _exposed(case: _Case, rate: float, *, turned: bool = False) -> Figure:

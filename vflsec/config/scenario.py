@@ -64,7 +64,7 @@ class Scenario:
     origin: Written = field(compare=False)
     overrides: tuple[str, ...] = field(default=(), compare=False)
 
-    def resolved(self) -> dict[str, Plain]:
+    def resolved(self) -> dict[str, Any]:
         """Every section with every default filled in, as plain values (None left out)."""
         dumped = self.root.model_dump(exclude={"name"}, exclude_none=True)
         audit = dumped.pop("audit")
