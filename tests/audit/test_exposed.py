@@ -265,3 +265,12 @@ def test_no_audit_without_a_leak_fails(audits: int) -> None:
             assert found[kind].count("PASS") >= 0.9 * audits, (kind, found[kind])
     for kind in ("few",):
         assert "PASS" not in found[kind]
+
+
+def test_a_metric_of_no_registry_is_judged_by_itself() -> None:
+    """Success of a forced prediction is a share, and may lack room like any other."""
+    forced = {"metric": "success_rate", "primary": "success_rate", "target": "integrity"}
+    assert one(rows(0.0, **forced), ROWS).verdict == "PASS"
+    own = {"controls": {"majority": {"value": 0.96, "cv": None}}}
+    v = one(rows(0.47, **forced, **own), ROWS)
+    assert (v.verdict, v.rule, v.detail) == ("INCONCLUSIVE", "no_room", "")

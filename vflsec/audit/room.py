@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vflsec.audit.controls import Leakage
+from vflsec.audit.controls import Leakage, signed
 from vflsec.audit.gate import Gate
 from vflsec.audit.gate_candidate import Candidate, NoRoom
 from vflsec.audit.metrics import METRICS, reach
@@ -66,7 +66,7 @@ def choose_figure(
         figures: of the same answer.
         weigh: makes a candidate of a point.
     """
-    if not gate.limits_leaks or not METRICS[c.row["metric"]].larger_is_better:
+    if not gate.limits_leaks or signed(c.row["metric"]) < 0:
         return c
     room = find_room(c.row, c.leak)
     if _is_enough(room, gate) or is_full(c.row, c.leak):
@@ -91,5 +91,5 @@ def _name_decider(c: Candidate, gate: Gate, figures: Figures) -> str:
         leak = Leakage.of(main)
         if leak is not None and _is_enough(find_room(main, leak), gate):
             return str(main["metric"])
-    counted = figures.exposed is None and "label" in METRICS[metric].targets
-    return DECIDES if counted and metric != DECIDES else ""
+    counted = metric in METRICS and "label" in METRICS[metric].targets
+    return DECIDES if counted and figures.exposed is None and metric != DECIDES else ""

@@ -15,7 +15,7 @@ from torch import Tensor
 from vflsec.audit import image_samples
 from vflsec.audit.embeddings import score_embedding
 from vflsec.audit.exposed import EXPOSED
-from vflsec.audit.metrics import default, score
+from vflsec.audit.metrics import Score, default, score
 from vflsec.audit.truth import (
     ONE_COLUMN,
     SCORED,
@@ -175,17 +175,10 @@ def _compared(
         if answer.of.spec.pictures and goal.truth.target == "feature" and not goal.metrics:
             notes = {**notes, "pictures": _pictures(answer, guess, goal.truth, task, rows)}
         for s in found:
-            more = {} if s.turned is None else {TURNED: s.turned}
-            if s.by_class:
-                more[BY_CLASS] = [
-                    c.write({k: of["value"] for k, of in beside.get(at, {}).items()})
-                    for c in s.by_class
-                    for at in (_of_class(s.metric, c.label),)
-                ]
             yield Measure(
                 split=split, metric=s.metric, value=s.value, low=s.low, high=s.high, n=s.n,
                 chance=s.chance, controls=beside.get(_same(s.metric), {}),
-                notes={**notes, **more}, **base,
+                notes={**notes, **_note(s, beside)}, **base,
             )  # fmt: skip
             notes = guess.notes
 
@@ -209,6 +202,18 @@ def _pictures(
         for p in victims("feature", spec.adversary, task.parties, spec.victim)
     ]
     return image_samples.beside(guess, truth, rows, parties, spec.pictures)
+
+
+def _note(s: Score, beside: Mapping[str, Mapping[str, Mapping[str, float | None]]]
+          ) -> dict[str, Any]:  # fmt: skip
+    """What a score says beside its figure, with what controls name of each class."""
+    out: dict[str, Any] = {} if s.turned is None else {TURNED: s.turned}
+    classes = []
+    for c in s.by_class:
+        own = beside.get(_of_class(s.metric, c.label), {})
+        values = {k: of["value"] for k, of in own.items()}
+        classes.append(c.write({k: v for k, v in values.items() if v is not None}))
+    return out | ({BY_CLASS: classes} if classes else {})
 
 
 def _of_class(metric: str, label: int) -> str:

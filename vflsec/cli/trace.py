@@ -124,6 +124,42 @@ def join(folders: TracesArg, out: OutOption = Path("out/joined")) -> None:
     say(f"Wrote {joined(folders, out)}")
 
 
+@trace_app.command("import-leaves", short_help="Make a trace of boosted trees from a table.")
+def import_leaves(
+    leaves: Annotated[Path, typer.Argument(help="CSV with the columns tree, row, leaf.")],
+    out: OutOption = Path("out/leaves"),
+    known: Annotated[
+        Path | None, typer.Option(help="CSV with row, label: labels that the party was given.")
+    ] = None,
+    columns: Annotated[
+        Path | None, typer.Option(help="CSV with row and the party's own columns, numbers.")
+    ] = None,
+    truth: Annotated[
+        Path | None, typer.Option(help="CSV with row, label: all labels, where they may be used.")
+    ] = None,
+    party: Annotated[str, typer.Option(help="The party that saw the leaves.")] = "host",
+    dataset: Annotated[str, typer.Option(help="What the data are called in reports.")] = "",
+    profile: Annotated[str, typer.Option(help="The system: fate-2, secretflow, ...")] = "",
+    defense: Annotated[str, typer.Option(help="What protected this run.")] = "none",
+    seed: Annotated[int, typer.Option(min=0, help="Of this run; others are repetitions.")] = 0,
+) -> None:
+    """Make a trace from the leaf of every row in every tree, as FATE or XGBoost show it.
+
+    A leaf that the party was not told is -1. See docs/howto/trees.md.
+
+    Example: vflsec trace import-leaves leaves.csv --known known.csv --out out/leaves
+    """
+    from vflsec.trace.leaves import Beside
+    from vflsec.trace.leaves import import_leaves as made
+
+    folder = made(
+        leaves, out, Beside(known, columns, truth), party=party, dataset=dataset, profile=profile,
+        defense=defense, seed=seed,
+    )  # fmt: skip
+    say(f"Wrote {folder}")
+    say(f"Next: {shlex.join(['vflsec', 'trace', 'audit', str(folder)])}")
+
+
 @trace_app.command(short_help="Show what a trace says about itself.")
 def info(folder: TraceArg, as_json: JsonOption = False) -> None:
     """Show what a trace says about itself; reads no tables.

@@ -68,7 +68,9 @@ KINDS: Mapping[str, MessageKind] = MappingProxyType({
     # the node of each row after a level; nodes as far as they are shown
     "gradient_pair": MessageKind("gradient pairs", has_rows=True, has_one_width=True),
     "histogram": MessageKind("sums of gradient pairs", opened_by="receiver"),
-    "partition": MessageKind("nodes of rows", has_rows=True, has_one_width=True),
+    "partition": MessageKind(
+        "nodes of rows", has_rows=True, has_every_row=True, has_one_width=True
+    ),
     "tree": MessageKind("nodes of trees"),
 })  # fmt: skip
 """Every kind of message. To add one: a line here and its name in :data:`Kind`."""

@@ -73,7 +73,7 @@ def find_leaves(view: View) -> Leaves:
     for table in tables:
         tree = torch.searchsorted(trees, table.step.div(depth, rounding_mode="floor"))
         at = torch.searchsorted(rows, table.rows) * len(trees) + tree
-        nodes.scatter_reduce_(0, at, table.tensor.long(), "amax")
+        nodes.scatter_reduce_(0, at, table.tensor.reshape(-1).long(), "amax")
     return Leaves(rows, nodes.reshape(len(rows), len(trees)), trees)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from vflsec.data.load import SPLIT_KEYS
 from vflsec.label import Label, make_label
+from vflsec.runtime.plain_values import Table
 from vflsec.specs import AttackSpec, CellSpec, Params
 
 TUNING = "tuning"
@@ -44,7 +45,7 @@ class DataInfo:
     """
 
     name: str
-    section: Params
+    section: Table
     parties: tuple[str, ...]
     classes: int
     rows: int
@@ -64,7 +65,7 @@ class DataInfo:
         return make_label(self.classes, self.labels)
 
     @property
-    def source(self) -> Params:
+    def source(self) -> Table:
         """What `load_source` gets: the section without the options of the split."""
         return {k: v for k, v in self.section.items() if k not in SPLIT_KEYS}
 

@@ -1,0 +1,119 @@
+"""A table of tree, row and leaf becomes a trace that is audited as any."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from planted_trees import boost, find_leaves
+from typer.testing import CliRunner
+
+from vflsec.cli.main import app
+from vflsec.engine.trace_attacks import infer, score
+from vflsec.errors import ConfigError
+from vflsec.trace.leaves import Beside, import_leaves
+
+N = 300
+
+
+def write(path: Path, header: str, lines: Iterable[Sequence[Any]]) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(header.split(","))
+        writer.writerows(lines)
+    return path
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    """Leaves of a world in which the guest's first column is the label, and what stands beside."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(N, 6))
+    y = (x[:, 0] > 0.4).astype(np.int64)
+    x[:, 0] = y
+    of = boost(x, y, (3,), rounds=4)
+    leaves = [
+        (t, f"c{i}", leaf) for t in range(4) for i, leaf in enumerate(find_leaves(of, t))
+    ]  # fmt: skip
+    named = [(f"c{i}", "bad" if y[i] else "good") for i in range(N)]
+    order = rng.permutation(len(leaves))
+    return {
+        "leaves": write(tmp_path / "leaves.csv", "tree,row,leaf", [leaves[k] for k in order]),
+        "truth": write(tmp_path / "truth.csv", "row,label", named),
+        "known": write(tmp_path / "known.csv", "row,label", [named[k] for k in range(20)]),
+        "columns": write(
+            tmp_path / "own.csv", "row,a,b,c", [(f"c{i}", *x[i, 3:]) for i in range(N)]
+        ),
+    }
+
+
+def test_leaves_are_audited(files: dict[str, Path], tmp_path: Path) -> None:
+    beside = Beside(files["known"], files["columns"], files["truth"])
+    folder = import_leaves(files["leaves"], tmp_path / "trace", beside, profile="fate-2")
+    guesses = infer([folder], tmp_path / "guesses", attacks=["leaf_vote", "leaf_graph"])
+    result = score(guesses, [folder / "truth"], tmp_path / "out")
+    found = result.results
+    auc = found[(found.metric == "auc") & (found.split != "")].set_index("attack")
+    assert auc.value["leaf_vote"] == 1.0
+    assert auc.n["leaf_vote"] == N - 20
+    assert auc.control_value["leaf_vote"] < 0.8
+    assert set(found.algorithm) == {"trees fate-2"}
+
+
+def test_leaves_that_were_not_told_are_left_out(files: dict[str, Path], tmp_path: Path) -> None:
+    lines = files["leaves"].read_text(encoding="utf-8").splitlines()
+    hidden = [lines[0]] + [
+        f"{line.rpartition(',')[0]},-1" if line.split(",")[1] == "c25" else line
+        for line in lines[1:]
+    ]
+    files["leaves"].write_text("\n".join(hidden), encoding="utf-8")
+    folder = import_leaves(
+        files["leaves"], tmp_path / "trace", Beside(files["known"], None, files["truth"])
+    )
+    guesses = infer([folder], tmp_path / "guesses", attacks=["leaf_vote"])
+    found = score(guesses, [folder / "truth"], tmp_path / "out").results
+    assert found[found.metric == "auc"].n.tolist() == [N - 21]
+
+
+Change = Callable[[str], str]
+BAD: list[tuple[str, Change, str]] = [
+    ("leaves", lambda s: s.replace("tree,row,leaf", "tree,row,node"),
+     "must have the columns tree, row, leaf, has tree, row, node. Name the column 'leaf'"),
+    ("leaves", lambda s: s + s.splitlines()[1] + "\n",
+     "comes 2 times in tree {tree}. Keep one line for each row and tree."),
+    ("leaves", lambda s: "\n".join([s.splitlines()[0], *s.splitlines()[2:]]),
+     "row {row} is missing in tree {tree}. Write a line for it, with the leaf -1"),
+    ("leaves", lambda s: s.splitlines()[0] + "\n", "holds no row"),
+    ("leaves", lambda s: s + "1,2\n", "cannot be read as a CSV file"),
+    ("known", lambda s: s + "c999,good\n", "row c999 is in no tree of the leaves. Leave it out"),
+    ("known", lambda s: s + "c3,\n", "row c3 has no label. Fill it in"),
+    ("truth", lambda s: s + "c3,good\n", "row c3 comes twice. Keep one line."),
+    ("columns", lambda s: s.rpartition("c299")[0], "row c299 is missing. Write a line for every"),
+    ("columns", lambda s: s.replace("row,a,b,c", "row,a,b,c").rpartition(",")[0] + ",tall\n",
+     "column 'c' holds 'tall' in row c299, which is no number."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("which", "change", "words"), BAD)
+def test_bad_files_are_one_error_with_a_remedy(
+    files: dict[str, Path], tmp_path: Path, which: str, change: Change, words: str
+) -> None:
+    text = files[which].read_text(encoding="utf-8").replace("\r\n", "\n")
+    tree, row, _ = files["leaves"].read_text(encoding="utf-8").splitlines()[1].split(",")
+    files[which].write_text(change(text), encoding="utf-8")
+    beside = Beside(files["known"], files["columns"], files["truth"])
+    with pytest.raises(ConfigError) as found:
+        import_leaves(files["leaves"], tmp_path / "trace", beside)
+    assert words.format(row=row, tree=tree) in str(found.value)
+    assert str(files[which]) in str(found.value)
+    result = CliRunner().invoke(
+        app, ["trace", "import-leaves", str(files["leaves"]), "--known", str(files["known"]),
+              "--columns", str(files["columns"]), "--truth", str(files["truth"]),
+              "--out", str(tmp_path / "other")],
+    )  # fmt: skip
+    assert result.exit_code != 0
+    assert not (tmp_path / "other" / "seal.json").exists()

@@ -1,0 +1,251 @@
+"""Makes a trace of boosted trees from a table of three columns: tree, row, leaf.
+
+That is what a party without labels learns in FATE, SecretFlow and XGBoost, and what it can write
+down from its own logs or model file. Row k of the trace is the k-th row id in order (numbers by
+size, text by letters). Leaves are named as anybody likes; an empty one or -1 is one that the party
+was not told.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pc
+from numpy.typing import NDArray
+
+from vflsec.core import check
+from vflsec.errors import ConfigError
+from vflsec.trace.record_api import record
+from vflsec.trace.truth import write_truth
+
+COLUMNS = ("tree", "row", "leaf")
+UNKNOWN = ("", "-1")
+"""Leaves that the party was not told."""
+
+Texts = NDArray[np.str_]
+
+
+class Beside(NamedTuple):
+    """What else is known, each a CSV file or None.
+
+    Attributes:
+        known: columns row and label, of rows whose labels the party was given.
+        columns: row and the party's own columns, numbers.
+        truth: row and label, at the label owner's.
+    """
+
+    known: Path | None = None
+    columns: Path | None = None
+    truth: Path | None = None
+
+
+def import_leaves(
+    leaves: Path, out: Path, beside: Beside, *, party: str = "host", dataset: str = "",
+    profile: str = "", defense: str = "none", seed: int = 0,
+) -> Path:  # fmt: skip
+    """Write a trace to `out`, with a truth if there is one; returns the trace's folder.
+
+    Args:
+        leaves: CSV with the columns tree, row and leaf, each row once in each tree.
+        out: a new folder.
+        beside: further files.
+        party: the name of the party that saw the leaves.
+        dataset, profile, defense, seed: what was trained, for reports; runs that differ in the seed
+            only are repetitions.
+
+    Raises:
+        ConfigError: a file cannot be read as that; names file, row, tree and remedy.
+    """
+    tree, row, leaf = _read(leaves, COLUMNS)
+    ids, at = _order(row)
+    trees, of = _order(tree)
+    codes = _fill(str(leaves), (trees, ids), (of, at), leaf)
+    known = None if beside.known is None else _read_labels(beside.known, ids)
+    truth = None if beside.truth is None else _read_labels(beside.truth, ids)
+    names = _name_classes([p for p in (known, truth) if p is not None])
+    with record(
+        out, party=party, role="passive", rows=len(ids),
+        peer="guest" if party != "guest" else "label_owner",
+        classes=max(len(names), 2),
+        known=None if known is None else (known[0], _number(known[1], names)),
+        columns=None if beside.columns is None else _read_columns(beside.columns, ids),
+        prior=None if truth is None else _count_shares(truth[1], names),
+        run={"dataset": dataset or leaves.stem, "algorithm": f"trees {profile}".strip(),
+             "defense": defense, "seed": seed},
+    ) as recording:  # fmt: skip
+        for t in range(len(trees)):
+            told = np.flatnonzero(codes[t])
+            if len(told):
+                recording.tell(
+                    "partition", codes[t][told].astype(np.float32), told, sent=False, epoch=t,
+                    step=t,
+                )  # fmt: skip
+    if truth is not None:
+        write_truth(out, truth[0], _number(truth[1], names))
+    return out
+
+
+def _read(path: Path, columns: tuple[str, ...]) -> list[Texts]:
+    """These columns of a CSV file as texts without spaces around them.
+
+    Raises:
+        ConfigError: the file cannot be read, or lacks a column or every row.
+    """
+    table = _read_table(path)
+    missing = [c for c in columns if c not in table.column_names]
+    if missing:
+        raise ConfigError(
+            f"{path}: must have the columns {', '.join(columns)}, has "
+            f"{', '.join(table.column_names[:20])}. Name the column {missing[0]!r} in its first "
+            "line."
+        )
+    if not len(table):
+        raise ConfigError(f"{path}: holds no row. Write one line for each row and tree.")
+    texts = [np.array(table[c].to_pylist(), dtype=np.str_) for c in columns]
+    return [np.char.strip(t) for t in texts]
+
+
+def _read_table(path: Path) -> pa.Table:
+    try:
+        with path.open(encoding="utf-8") as file:
+            header = file.readline().rstrip("\r\n").lstrip("\ufeff")
+        names = [n.strip('"') for n in header.split(",")]
+        options = pc.ConvertOptions(
+            column_types={n: pa.string() for n in names}, strings_can_be_null=False
+        )
+        table = pc.read_csv(path, convert_options=options)
+        return table.rename_columns([n.strip() for n in table.column_names])
+    except (OSError, UnicodeError, pa.ArrowInvalid) as why:
+        first = str(why).splitlines()[0] if str(why) else type(why).__name__
+        raise ConfigError(
+            f"{path}: cannot be read as a CSV file ({first}). Write columns with commas between, "
+            "names in the first line, in UTF-8."
+        ) from None
+
+
+def _order(texts: Texts) -> tuple[Texts, NDArray[np.int64]]:
+    """Distinct texts in order, whole numbers by size, and the place of each."""
+    values, at = np.unique(texts, return_inverse=True)
+    if np.char.isdigit(values).all() and max(map(len, values)) < 19:
+        order = np.argsort(values.astype(np.int64), kind="stable")
+        values, at = values[order], np.argsort(order)[at]
+    return values, at.reshape(-1)
+
+
+def _fill(
+    where: str, names: tuple[Texts, Texts], at: tuple[NDArray[np.int64], NDArray[np.int64]],
+    leaf: Texts,
+) -> NDArray[np.int64]:  # fmt: skip
+    """The leaf of each row in each tree, (T, N), numbered from 1; 0 for one that was not told.
+
+    Raises:
+        ConfigError: a row comes twice in a tree, or not at all.
+    """
+    (trees, ids), (of, row) = names, at
+    counts = np.bincount(of * len(ids) + row, minlength=len(trees) * len(ids))
+    for wrong, what, remedy in (
+        (counts > 1, "comes {n} times in", "Keep one line for each row and tree."),
+        (counts == 0, "is missing in",
+         "Write a line for it, with the leaf -1 if the party was not told."),
+    ):  # fmt: skip
+        if wrong.any():
+            t, i = divmod(int(np.flatnonzero(wrong)[0]), len(ids))
+            rest = int(wrong.sum()) - 1
+            raise ConfigError(
+                f"{where}: row {ids[i]} {what.format(n=counts[t * len(ids) + i])} tree {trees[t]}"
+                f"{f' (and {rest} more such)' if rest else ''}. {remedy}"
+            )
+    out = np.zeros((len(trees), len(ids)), dtype=np.int64)
+    _, code = np.unique(leaf, return_inverse=True)
+    out[of, row] = np.where(np.isin(leaf, UNKNOWN), 0, code.reshape(-1) + 1)
+    return out
+
+
+def _find(path: Path, row: Texts, ids: Texts) -> NDArray[np.int64]:
+    """Places of row ids.
+
+    Raises:
+        ConfigError: one is not among `ids`, or comes twice.
+    """
+    places = {name: k for k, name in enumerate(ids)}
+    unknown = next((r for r in row if r not in places), None)
+    if unknown is not None:
+        raise ConfigError(
+            f"{path}: row {unknown} is in no tree of the leaves. Leave it out, or write its leaf "
+            "of every tree."
+        )
+    values, count = np.unique(row, return_counts=True)
+    if (count > 1).any():
+        raise ConfigError(f"{path}: row {values[count > 1][0]} comes twice. Keep one line.")
+    return np.array([places[r] for r in row], dtype=np.int64)
+
+
+def _read_labels(path: Path, ids: Texts) -> tuple[NDArray[np.int64], Texts]:
+    """(places, labels as texts) of the rows of a file."""
+    row, label = _read(path, ("row", "label"))
+    if (label == "").any():
+        raise ConfigError(
+            f"{path}: row {row[label == ''][0]} has no label. Fill it in, or leave the row out."
+        )
+    return _find(path, row, ids), label
+
+
+def _name_classes(labels: list[tuple[NDArray[np.int64], Texts]]) -> Texts:
+    """Every label in order."""
+    if not labels:
+        return np.empty(0, dtype=np.str_)
+    return _order(np.concatenate([texts for _, texts in labels]))[0]
+
+
+def _number(labels: Texts, names: Texts) -> NDArray[np.int64]:
+    """Class numbers from 0."""
+    places = {name: k for k, name in enumerate(names)}
+    return np.array([places[x] for x in labels], dtype=np.int64)
+
+
+def _count_shares(labels: Texts, names: Texts) -> list[float]:
+    """Class shares; of two classes at least."""
+    counts = np.bincount(_number(labels, names), minlength=max(len(names), 2))
+    found: list[float] = (counts / counts.sum()).tolist()
+    return found
+
+
+def _read_columns(path: Path, ids: Texts) -> NDArray[np.float64]:
+    """Own columns (N, d) in the order of the trace's rows.
+
+    Raises:
+        ConfigError: a row is missing, or something is no number.
+    """
+    names = [c for c in _read_table(path).column_names if c != "row"]
+    row, *columns = _read(path, ("row", *names))
+    at = _find(path, row, ids)
+    if len(at) < len(ids):
+        lacking = np.setdiff1d(np.arange(len(ids)), at)[0]
+        raise ConfigError(f"{path}: row {ids[lacking]} is missing. Write a line for every row.")
+    out = np.empty((len(ids), len(columns)))
+    for j, texts in enumerate(columns):
+        try:
+            out[at, j] = texts.astype(np.float64)
+        except ValueError:
+            odd = next(k for k, x in enumerate(texts) if not _is_number(x))
+            raise ConfigError(
+                f"{path}: column {names[j]!r} holds {str(texts[odd])[:40]!r} in row {row[odd]}, "
+                "which is no number. Number its categories, or leave the column out."
+            ) from None
+    if not np.isfinite(out).all():
+        i, j = np.argwhere(~np.isfinite(out))[0]
+        raise check.fail(f"{path}: column {names[j]!r}, row {ids[i]}", "a finite number", out[i, j])
+    mean, spread = out.mean(axis=0), out.std(axis=0)
+    found: NDArray[np.float64] = (out - mean) / np.where(spread > 0, spread, 1.0)
+    return found
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
