@@ -191,7 +191,7 @@ class Store(SealedFile):
             raise ValueError(f"{', '.join(labels)}: two measures have one identity") from None
         worst = "error" if any(m.status == "error" for m in measures) else "done"
         self._db.execute("insert or replace into done values (?, ?, ?)", (cell, attack_key, worst))
-        self._seal(f"done {cell} {attack_key}", _lasting(rows))
+        self._seal(f"done {cell} {attack_key}", _lasting(map(tuple, rows)))
 
     def results(self, wanted: Mapping[str, Iterable[str]]) -> list[CellResult]:
         """Finished cells with the measures of the wanted attacks and the main task.

@@ -6,8 +6,8 @@ import os
 import re
 import stat
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from vflsec.core import check
 from vflsec.errors import TraceError
@@ -123,7 +123,7 @@ def _walk(folder: Path, prefix: str, depth: int, found: dict[str, int], limits: 
                 )
 
 
-def open_file(folder: Path, name: str) -> BinaryIO:
+def open_file(folder: Path, name: str) -> BufferedReader:
     """A file of a trace, opened for reading; a link is refused even if it appeared just now.
 
     Raises:

@@ -124,9 +124,7 @@ def _find_link(
     return None if layer is None else ("", layer)
 
 
-def _find_layer(
-    target: Any, rest: tuple[Any, ...], named: Mapping[str, object]
-) -> nn.Module | None:
+def _find_layer(target: Any, rest: tuple[Any, ...], named: Mapping[str, Any]) -> nn.Module | None:
     """The layer that does what a function does with these constants; None if none is known."""
     if target in (torch.flatten, "flatten"):
         start = () if rest or "start_dim" in named else (0,)
@@ -233,10 +231,12 @@ def _describe(module: nn.Module, schema: Schema | None) -> LayerSpec | None:
             if found is None:
                 return None
             children[name] = found
-        more = {"pooling": module.pooling} if isinstance(module, Towers) else {}
-        return LayerSpec(layer=kind.__name__, children=children, **more)
+        found = LayerSpec(layer=kind.__name__, children=children)
+        if not isinstance(module, Towers):
+            return found
+        return LayerSpec(layer=kind.__name__, children=children, pooling=module.pooling)
     if isinstance(module, TabularInput) and kind is TabularInput:
-        widths = {table.embedding_dim for table in module.tables}
+        widths = {table.embedding_dim for table in _list_tables(module)}
         default = TabularInput(schema) if schema is not None else None
         if default is not None and _read_shapes(default) == _read_shapes(module):
             return LayerSpec(layer="TabularInput", width=None)
@@ -255,8 +255,12 @@ def _describe(module: nn.Module, schema: Schema | None) -> LayerSpec | None:
         return None
 
 
+def _list_tables(layer: TabularInput) -> list[nn.Embedding]:
+    return [table for table in layer.tables if isinstance(table, nn.Embedding)]
+
+
 def _read_shapes(layer: TabularInput) -> list[torch.Size]:
-    return [table.weight.shape for table in layer.tables]
+    return [table.weight.shape for table in _list_tables(layer)]
 
 
 def _read_settings(layer: nn.Module) -> dict[str, object]:

@@ -208,7 +208,8 @@ def read_rows(
     """
     where, total, parts = where or name, 0, []
     vectors = isinstance(form, Stored)
-    schema, size = (build_vector_schema(form), form.row_bytes) if vectors else (form, 32)
+    schema = build_vector_schema(form) if isinstance(form, Stored) else form
+    size = form.row_bytes if isinstance(form, Stored) else 32
     for batch in read_batches(folder, name, schema, limits, size):
         total += len(batch)
         if n is not None and total > max(n, 1):

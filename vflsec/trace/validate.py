@@ -98,7 +98,8 @@ def _find_last(kinds: dict[Step, set[tuple[str, str]]]) -> Step | None:
         full[phase] = max(full[phase], count)
     whole = [at for at, count in timed.items() if count == full[at[0]]]
     trained = [at for at in whole if at[0] not in ("eval", "predict")]
-    return (trained or whole or [None])[-1]
+    found = trained or whole
+    return found[-1] if found else None
 
 
 def validate_in_subprocess(

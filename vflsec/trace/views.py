@@ -346,7 +346,7 @@ class Evidence:
 
     def _parts(self, observer: str, party: str) -> dict[str, nn.Module]:
         """The modules of a party that an observer has, by part."""
-        out = {}
+        out: dict[str, nn.Module] = {}
         for entry in self.observers[observer].moment(self.phase).models:
             factory = self.factories.get(party)
             if entry.party != party or (entry.layers is None and factory is None):

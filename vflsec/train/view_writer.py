@@ -236,8 +236,10 @@ class Keeper:
         out: dict[str, Any] = {}
         for party in self.training.stack.first.parties:
             bottom = self.training.alone(seed, (party,))
-            layers = bottom and describe_module(bottom, self.training.stack.first.schema[party])
-            if bottom is not None and layers is not None:
+            if bottom is None:
+                continue
+            layers = describe_module(bottom, self.training.stack.first.schema[party])
+            if layers is not None:
                 write_weights(part / alone_name(party), bottom.state_dict())
                 out[party] = layers.model_dump()
         return out
