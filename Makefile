@@ -14,6 +14,7 @@ STAMP := $(VENV)/stamp
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # One thread for each process: more threads than that contend with the worker processes.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+# A file stays with one worker, so that what its tests share is made once.
 # What a test process compiled, the hundreds that tests start need not compile again.
 TESTING := $(ONE_THREAD) PYTHONDONTWRITEBYTECODE=
 
@@ -29,10 +30,10 @@ audit: $(STAMP)/run ## audit the quickstart (SCENARIO=name or path, ARGS="--seed
 	$(BIN)/vflsec audit $(SCENARIO) $(ARGS)
 
 test: $(STAMP)/test ## run the tests (PYTEST_ARGS="-k rng"); slow ones: make test-slow
-	$(TESTING) $(BIN)/python -m pytest -n $(JOBS) -m "not slow" $(PYTEST_ARGS)
+	$(TESTING) $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" $(PYTEST_ARGS)
 
 test-slow: $(STAMP)/slow ## run the tests marked slow
-	$(TESTING) $(BIN)/python -m pytest -n $(JOBS) -m slow $(PYTEST_ARGS)
+	$(TESTING) $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m slow $(PYTEST_ARGS)
 
 test-gpu: $(STAMP)/test ## run the tests that compare a GPU with the CPU; fails where there is none
 	$(BIN)/python -c 'import sys, torch; torch.cuda.is_available() or sys.exit(\
@@ -43,7 +44,7 @@ test-lowest: ## run the tests with the oldest dependencies allowed (downloads gi
 	$(PYTHON) -m venv build/lowest
 	build/lowest/bin/python -m pip install --quiet --disable-pip-version-check \
 		-c constraints-lowest.txt -e '.[test]'
-	$(TESTING) build/lowest/bin/python -m pytest -n $(JOBS) -m "not slow" $(PYTEST_ARGS)
+	$(TESTING) build/lowest/bin/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" $(PYTEST_ARGS)
 
 lint: $(STAMP)/dev ## style, layers and circles of imports, complexity, forbidden calls
 	$(BIN)/ruff check .

@@ -69,6 +69,7 @@ MEANINGS = {
     "control": "The strongest control: the same attacker without the federation.",
     "control_value": "Its figure on the same rows.",
     "advantage": "Value minus control, signed so that larger is worse for privacy.",
+    "by_class": "Exposed people, as JSON: rows of each class that are named, of how many, by luck.",
     "controls": "Every control's figures, as JSON.",
     "status": "`ok`, `not-observable`, `not-applicable` or `error`.",
     "reason": "Why there is no figure.",

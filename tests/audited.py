@@ -67,7 +67,8 @@ class Planted:
         out.measures.append(Measure("train", "test", "auc", u, u - 0.02, u + 0.02, 250, 0.5))
         for i, a in enumerate(attacks):
             who = {"adversary": "+".join(a.adversary), "attack": a.label, "attack_key": a.key,
-                   "target": registry.attacks.get(a.name).target}  # fmt: skip
+                   "target": registry.attacks.get(a.name).target,
+                   "victim": self.parties[0]}  # fmt: skip
             if a.name in self.fails:
                 out.measures.append(
                     Measure("train", "train", "", None, status="error", reason="it broke", **who)

@@ -18,7 +18,7 @@ from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.judge import judge
 from vflsec.audit.leakage import results_frame, summarise
 from vflsec.audit.metrics import Score, score
-from vflsec.audit.point import Point, read_points, write_points
+from vflsec.audit.point import Point, points_frame, read_points, write_points
 from vflsec.audit.validated import Validation
 from vflsec.core.guess import Guess, Truth
 
@@ -181,6 +181,7 @@ def test_points_come_back_from_their_file() -> None:
     points, _ = judge_all(records(marked(0.05), 3))
     again = read_points(json.loads(json.dumps(write_points(points))))
     assert again == points
+    assert len(points_frame(points[::-1])) == len(points)  # whichever stands first
     assert [p.exposed is not None for p in again] == [p.metric == "exposed" for p in again]
 
 

@@ -128,8 +128,8 @@ def test_a_defense_that_does_nothing_under_an_algorithm_is_said_to(
             "data": {"name": "breast_cancer", **({} if algorithm == "local" else {"aligned": 0.5})},
             "algorithm": {"name": algorithm, "epochs": 1, **FEW.get(algorithm, {})},
             "defense": [{"name": defense, "strength": [0.0, 1.0]}],
-            "attack": [{"name": "norm"}],
-            "audit": {"seeds": 1, "references": [], "canaries": False},
+            "attack": [{"name": "norm", "known_rows": 0}],
+            "audit": {"seeds": 1, "references": [], "canaries": False, "positive_control": False},
         },
         tmp_path,
     )

@@ -36,8 +36,8 @@ def test_a_claim_so_strong_that_nothing_is_found_can_pass(
             "data": {"name": "leaky"},
             "algorithm": {"name": algorithm, "epochs": 3},
             "defense": [{"name": "label_dp", "epsilon": [0.1]}],
-            "attack": [{"name": "norm"}] if algorithm == "splitnn" else [],
-            "audit": {"seeds": 3, "references": []},
+            "attack": [{"name": "norm", "known_rows": 0}] if algorithm == "splitnn" else [],
+            "audit": {"seeds": 3, "references": [], "positive_control": False},
         },
         tmp_path,
     )

@@ -34,9 +34,9 @@ def test_an_audit_of_several_claims_judges_each(tmp_path: Path, name: str) -> No
             "data": {"name": "leaky"},
             "algorithm": {"name": "splitnn", "epochs": 3},
             "defense": defenses,
-            "attack": [{"name": "norm"}],
+            "attack": [{"name": "norm", "known_rows": 0}],
             "gate": [{"metric": "epsilon_lower", "max": 1.5}],
-            "audit": {"seeds": 3, "references": []},
+            "audit": {"seeds": 3, "references": [], "positive_control": False},
         },
         tmp_path,
     )

@@ -87,8 +87,8 @@ def test_the_audit_says_so(
             "data": {"name": "leaky"},
             "algorithm": {"name": "splitnn", "epochs": 3},
             "defense": [{"name": "noise", "strength": [2.0], **GAUSSIAN}],
-            "attack": [{"name": "norm"}],
-            "audit": {"seeds": 3, "references": []},
+            "attack": [{"name": "norm", "known_rows": 0}],
+            "audit": {"seeds": 3, "references": [], "positive_control": False},
         },
         tmp_path,
     )

@@ -133,7 +133,7 @@ def test_gates_at_a_strength_do_not_stand_in_the_way(
     safe = Planted({"norm": 0.3, "model_completion": 0.2}, {"norm": 0.0, "model_completion": 0.0})
     monkeypatch.setattr(engine, "default_backend", safe.backend)
     path = tmp_path / "case.toml"
-    path.write_text(SCENARIO + gate(max=0.1, defense="iso", strength=5) + gate(max=0.49))
+    path.write_text(SCENARIO + gate(max=0.1, defense="iso", strength=5) + gate(max=0.4))
     found = tune(path, "iso", between=(1, 8), rounds=0, confirm=False, out=tmp_path / "out")
     assert [t.strength for t in found.trials] == [0, 1, 8]
     assert found.strength == 1

@@ -23,7 +23,7 @@ from vflsec.errors import ConfigError
 from vflsec.storage.results_folder import LOCK_NAME, claim
 
 LEAKS = {"norm": 0.3, "model_completion": 0.2}
-STRICT, LAX = gate(max=0.1), gate(max=0.49)
+STRICT, LAX = gate(max=0.1), gate(max=0.4)
 
 
 class Killed(Planted):

@@ -104,7 +104,7 @@ def test_guesses_without_labels_then_verdicts_at_their_owner(
     assert set(made[1].split(", ")) == {*ATTACKS, *SCALED}
     assert not (out / "results.sqlite").exists()
     truths = [x for s in SEEDS for x in ("--truth", str(folder / f"labels-{s}"))]
-    for limit, code in ((0.05, 1), (0.49, 0)):
+    for limit, code in ((0.05, 1), (0.4, 0)):
         gates = folder / f"gates-{code}.toml"
         gates.write_text(f'[[gate]]\nattack = "direction"\nmax = {limit}\n')
         to = folder / f"scored-{code}"

@@ -28,7 +28,7 @@ from vflsec.specs import AttackSpec, CellResult, CellSpec
 
 LEAKS = {"norm": 0.3, "model_completion": 0.2}
 SAFE = {"norm": 0.0, "model_completion": 0.02}
-STRICT, LAX = gate(max=0.1), gate(max=0.49)
+STRICT, LAX = gate(max=0.1), gate(max=0.4)
 HANGS = -1  # for an exit code: it did not end
 
 
@@ -164,7 +164,7 @@ def _defense(body: str) -> Act:
 
 def _edited_module(world: World) -> tuple[int, str]:
     net = "import torch\ndef Net(schema, out): return torch.nn.Linear(schema.shape[0], out){}\n"
-    text = LAX.replace("0.49", "0.25") + '[parties.shop]\nmodule = "mine:Net"\n'
+    text = LAX.replace("0.4", "0.25") + '[parties.shop]\nmodule = "mine:Net"\n'
     world.file("mine.py", net.format(""))
     assert world.planted(Planted(LEAKS | {"norm": 0.2}), text)[0] == 0
     from vflsec.plugins import loading as code
@@ -301,7 +301,7 @@ NUMBERED: tuple[Numbered, ...] = (
     Numbered(5, "three of five seeds without a figure", 0, 3, "INCONCLUSIVE",
              lambda world: world.planted(_Without(LEAKS), LAX)),
     Numbered(5, "a confidence of 0.55", 0, 2, "at least 0.8",
-             lambda world: world.planted(Planted(LEAKS), gate(max=0.49, confidence=0.55))),
+             lambda world: world.planted(Planted(LEAKS), gate(max=0.4, confidence=0.55))),
     Numbered(6, "gate after an edit", 0, 0, "was edited since; these are the gates before",
              _edited_gates()),
     Numbered(6, "gate of the edited scenario", 2, 1, "FAIL", _edited_gates("--scenario", "{}")),

@@ -174,7 +174,7 @@ def test_a_log_that_is_lost_or_cut_costs_trainings_and_no_more(
     pd.testing.assert_frame_equal(table(found), whole)
 
 
-LAX = gate(max=0.49)
+LAX = gate(max=0.4)
 
 
 def _killed_after_a_pass(folder: Path) -> Path:

@@ -22,7 +22,7 @@ from vflsec.storage.results_folder import LOCK_NAME, OUR_FILES, claim
 from vflsec.storage.store import Store
 
 LEAKS = {"norm": 0.3, "model_completion": 0.2}
-STRICT, LAX = gate(max=0.1), gate(max=0.49)
+STRICT, LAX = gate(max=0.1), gate(max=0.4)
 
 
 def scenario(folder: Path, name: str, text: str) -> Path:
@@ -241,7 +241,7 @@ def test_reports_of_one_audit_do_not_stand_beside_the_results_of_another(tmp_pat
     assert go(Planted(LEAKS), "audit", scenario(tmp_path, "b", STRICT), "--out", strict, "-q") == 1
     failed = (strict / "junit.xml").read_bytes()
     assert b"<failure" in failed
-    assert go(Planted(LEAKS), "gate", lax, "--max", "0.49", "--report", strict) == 2
+    assert go(Planted(LEAKS), "gate", lax, "--max", "0.4", "--report", strict) == 2
     assert go(Planted(LEAKS), "report", lax, "--to", strict) == 2
     assert (strict / "junit.xml").read_bytes() == failed
     assert go(Planted(LEAKS), "gate", strict, "--report", strict) == 1

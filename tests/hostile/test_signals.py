@@ -88,7 +88,7 @@ def test_a_signal_loses_nothing(name: str, tmp_path: Path, env: dict[str, str]) 
 
 def test_two_processes_in_one_folder(tmp_path: Path, env: dict[str, str]) -> None:
     """The second is refused and told who holds the folder; the first keeps its verdict."""
-    strict, lax = scenario(tmp_path, "strict", -0.9), scenario(tmp_path, "lax", 0.49)
+    strict, lax = scenario(tmp_path, "strict", -0.9), scenario(tmp_path, "lax", 0.4)
     out = tmp_path / "out"
     first = subprocess.Popen(
         command(strict, out), env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -106,7 +106,7 @@ def test_two_processes_in_one_folder(tmp_path: Path, env: dict[str, str]) -> Non
     assert f"process {first.pid} on" in second.stderr
     assert first.returncode == 1, err
     assert "FAIL" in said
-    assert "<= 0.49" not in said
+    assert "<= 0.4" not in said
 
 
 def test_a_file_that_may_not_grow_is_told(tmp_path: Path, env: dict[str, str]) -> None:

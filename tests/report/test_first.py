@@ -102,12 +102,12 @@ def test_a_leak_that_choosing_explains_is_told_apart(summary: dict[str, Any]) ->
 
 def test_the_verdict_says_what_it_holds_for(tmp_path: Path, summary: dict[str, Any]) -> None:
     assert first_screen.scope(summary) == (
-        "FAIL for 2 attacks of 2 of 15 families, at iso 0, iso 5. 3 judgements: 1 failed, 2 passed."
+        "FAIL for 2 attacks of 2 of 17 families, at iso 0, iso 5. 3 judgements: 1 failed, 2 passed."
     )
     one = audited(tmp_path, Planted(LEAKY, SEALED), gate(max=0.1, defense="defended")).summary
     least = max(one["gates"][0]["detectable"].values())
     assert first_screen.scope(one) == (
-        f"PASS for 2 attacks of 2 of 15 families, at iso 5; would have found {least:.2g} at worst "
+        f"PASS for 2 attacks of 2 of 17 families, at iso 5; would have found {least:.2g} at worst "
         "of the kind that these attacks look for. "
         "1 judgement: 1 passed."
     )
@@ -272,16 +272,16 @@ def test_every_command_works_when_pasted(
 def test_attacks_without_a_figure_are_not_counted(summary: dict[str, Any]) -> None:
     """25 attacks were counted where 17 of them could not be made."""
     one = copy.deepcopy(summary)
-    one["gates"] = [v | {"detectable": {}} for v in one["gates"] if v["attack"]][:1]
-    assert f"{one['gates'][0]['verdict']} for 2 attacks of 2 of 15" in first_screen.scope(one)
+    one["gates"] = [v | {"detectable": {}, "attacks": []} for v in one["gates"] if v["attack"]][:1]
+    assert f"{one['gates'][0]['verdict']} for 2 attacks of 2 of 17" in first_screen.scope(one)
     for p in one["points"]:
         if p["attack"].startswith("norm"):
             p["status"] = "not-observable"
-    assert "for 1 attack of 1 of 15 families" in first_screen.scope(one)
+    assert "for 1 attack of 1 of 17 families" in first_screen.scope(one)
     for p in one["points"]:
         p["status"] = "not-observable"
     one["gates"][0] |= {"attack": "", "verdict": "INCONCLUSIVE"}
-    assert first_screen.scope(one).startswith("INCONCLUSIVE for 0 attacks of 0 of 15 families")
+    assert first_screen.scope(one).startswith("INCONCLUSIVE for 0 attacks of 0 of 17 families")
 
 
 def test_a_copied_folder_is_the_one_that_commands_name(
@@ -318,7 +318,7 @@ def test_a_pass_with_a_warning_says_so_everywhere(
         "rule": "within", "reason": f"Within. T{warning[1:]}.",
     }  # fmt: skip
     assert first_screen.scope(found) == (
-        f"PASS for 2 attacks of 2 of 15 families, at iso 0; but {warning}. 1 judgement: 1 passed."
+        f"PASS for 2 attacks of 2 of 17 families, at iso 0; but {warning}. 1 judgement: 1 passed."
     )
     step = advice.next_steps(found)[0]
     assert step.text.startswith("A leak above a gate's limit may have gone unfound.")
@@ -374,7 +374,7 @@ def test_gate_can_be_asked_what_it_would_have_found(
 
 def test_what_was_not_run_is_said_first_class(summary: dict[str, Any]) -> None:
     lines = coverage.gaps(summary)
-    assert lines[0].startswith("Was not run (13 of 15 families): labels from zeros")
+    assert lines[0].startswith("Was not run (15 of 17 families): labels from zeros")
     assert not any("for which no attack exists" in line for line in lines)
     other = copy.deepcopy(summary)
     for c in other["cost"]["points"]:
@@ -410,7 +410,7 @@ def test_of_a_quantity_nothing_is_said_of_classes(summary: dict[str, Any]) -> No
     assert states["Membership in the training"] == coverage.NOT_RUN
     assert states["Labels from zeros, signs, sizes and visits"] == coverage.NOT_RUN
     assert list(states.values()).count(coverage.NONE) == 8
-    (line,) = [x for x in coverage.gaps(found) if x.startswith("No attack exists here (8 of 15")]
+    (line,) = [x for x in coverage.gaps(found) if x.startswith("No attack exists here (8 of 17")]
     assert "labels by swapped embeddings" in line
     assert "labels from zeros" not in line
     (gradient,) = coverage.messages(found)
@@ -429,7 +429,7 @@ def test_the_verdict_is_the_last_line(folder: Path, capsys: pytest.CaptureFixtur
     for words in (["report", str(folder)], ["gate", str(folder)]):
         main.main(words)
         last = capsys.readouterr().out.rstrip("\n").splitlines()[-1]
-        assert last.startswith("FAIL for 2 attacks of 2 of 15 families, at iso 0, iso 5.")
+        assert last.startswith("FAIL for 2 attacks of 2 of 17 families, at iso 0, iso 5.")
 
 
 def test_a_share_stays_a_share(tmp_path: Path) -> None:

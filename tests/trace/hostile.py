@@ -23,20 +23,20 @@ import pyarrow.parquet as pq
 import torch
 
 from vflsec.core.view import Known
-from vflsec.trace.columns import (
+from vflsec.trace.manifest import FORMAT, VERSION, Manifest, ObserverInfo, PartyInfo, Run
+from vflsec.trace.seal import seal
+from vflsec.trace.segments import META
+from vflsec.trace.tables import (
     ROWS,
     Stored,
     as_values,
     build_tensor_schema,
     build_vector_schema,
     open_writer,
+    write_known,
+    write_weights,
 )
-from vflsec.trace.grants import write_known
-from vflsec.trace.manifest import FORMAT, VERSION, Manifest, ObserverInfo, PartyInfo, Run
-from vflsec.trace.seal import seal
-from vflsec.trace.segment_writer import META
 from vflsec.trace.truth import write_truth
-from vflsec.trace.weights import write_weights
 from vflsec.trace.writer import Heading, Timing, Writer, begin
 
 OBSERVER = "bank"
@@ -406,9 +406,9 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
               _column(MESSAGES_FILE, "receiver", _first("shop"))),
         "holds only what bank",
     ),
-    "a negative epoch": (_column(MESSAGES_FILE, "epoch", _first(-1)), "epoch must be"),
+    "a negative epoch": (_column(MESSAGES_FILE, "epoch", _first(-1)), "epoch: Input should be gr"),
     "an epoch beyond all": (_column(MESSAGES_FILE, "epoch", _first(10**6)), "at most 10000"),
-    "no shape": (_column(MESSAGES_FILE, "shape", _first(None)), "shape must be"),
+    "no shape": (_column(MESSAGES_FILE, "shape", _first(None)), "shape: Input should"),
     "a shape of other rows": (_column(MESSAGES_FILE, "shape", _first([9, D])), "does not match"),
     "a shape of other width": (_column(MESSAGES_FILE, "shape", _first([8, 5])), "numbers a row"),
     "a grad_scale of zero": (_column(MESSAGES_FILE, "grad_scale", _first(0.0)), "grad_scale"),
@@ -418,7 +418,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
     "a reduction of null": (
         _column(MESSAGES_FILE, "loss_reduction", _first(None)), "loss_reduction",
     ),
-    "a store with a path": (_column(MESSAGES_FILE, "store", _first("../../x")), "store must be"),
+    "a store with a path": (_column(MESSAGES_FILE, "store", _first("../../x")), "store: String"),
     "rows wider than all": (_wide, "at most 65536"),
     # payload
     "rows that do not match": (_table(TENSORS, lambda t: t.slice(0, 75)), "rows of its payload"),
@@ -458,7 +458,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
         _json(f"{HERE}/observer.json", layouts={OBSERVER: {
             "names": ["a", "b", "c"], "cardinalities": [9, 9, 0], "shape": [3]}},
             moments=_moment(layers={"layer": "TabularInput", "width": 1 << 28})),
-        "width of at most",
+        "width: Input should be less than or equal to 1024",
     ),
     "a pair of text": (_table(MESSAGES_FILE, lambda t: t.set_column(
         t.schema.get_field_index("pair"), "pair", pa.array(["0"] * len(t)))), "must be int64"),

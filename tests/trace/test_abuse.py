@@ -294,7 +294,7 @@ def test_rows_twice_in_guesses_are_refused(tmp_path: Path) -> None:
     """A row that stands there twice would count twice, and narrow every interval."""
     import hashlib
 
-    from vflsec.trace.columns import ROWS, write_table
+    from vflsec.trace.tables import ROWS, write_table
 
     trace, _ = leaky(tmp_path, noise, both)
     guesses = infer([trace], tmp_path / "g", attacks=("direction",), trusted=True)

@@ -15,9 +15,9 @@ import vflsec
 from vflsec.engine.trace_attacks import infer, score
 from vflsec.errors import TraceError
 from vflsec.measure.guess_files import thaw
-from vflsec.trace.join import join
 from vflsec.trace.record_api import Recording
 from vflsec.trace.truth import write_truth
+from vflsec.trace.validate import join
 
 N, SEEN, D = 160, 100, 3
 Y = np.arange(N) % 5 % 2

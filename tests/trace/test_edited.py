@@ -17,7 +17,7 @@ from hostile import reseal
 
 import vflsec
 from vflsec.engine.trace_attacks import infer, score
-from vflsec.trace.columns import open_writer
+from vflsec.trace.tables import open_writer
 from vflsec.trace.truth import write_truth
 
 N, FIRST = 200, 16

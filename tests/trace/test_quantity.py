@@ -16,11 +16,11 @@ from vflsec.engine.trace_attacks import infer, score
 from vflsec.errors import ConfigError, TraceError, VflsecError
 from vflsec.report.notebook import Audit
 from vflsec.specs import QUESTIONS
-from vflsec.trace.grants import grant_of
-from vflsec.trace.quantity import derive_known
 from vflsec.trace.reader import Trace
 from vflsec.trace.seal import write_seal
+from vflsec.trace.tables import grant_of
 from vflsec.trace.truth import read_truth, write_truth
+from vflsec.trace.views import derive_known
 
 N, D, EPOCHS = 300, 4, 3
 Y = 250_000 + 90_000 * np.random.default_rng(3).normal(size=N)
@@ -181,6 +181,6 @@ def test_grants_of_the_other_kind_are_refused(tmp_path: Path) -> None:
     trace = recorded(tmp_path / "t", 0, True)
     path = trace / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"classes": 2}))
-    write_seal(trace, {}, vflsec.trace.limits.Limits())
+    write_seal(trace, vflsec.trace.limits.Limits())
     with pytest.raises(TraceError, match=r"known-values.parquet: the manifest says 2 classes"):
         Trace.open(trace).observer("bank").known()

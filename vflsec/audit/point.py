@@ -292,10 +292,10 @@ def _columns(name: str) -> list[str]:
 
 def write_points(points: Sequence[Point]) -> list[dict[str, Any]]:
     """Rows of ``summary.json``: one plain value for each column, None where there is no number."""
-    gaps = any(p.gap for p in points)
+    gaps, people = any(p.gap for p in points), any(p.exposed for p in points)
     return [
         _row(p) | ({"gap": p.gap} if gaps else {})
-        | ({"exposed": p.exposed.write()} if p.exposed else {})
+        | ({"exposed": p.exposed and p.exposed.write()} if people else {})
         for p in points
     ]  # fmt: skip
 
@@ -318,7 +318,9 @@ def _row(point: Point) -> dict[str, Any]:
 def points_frame(points: Sequence[Point]) -> pd.DataFrame:
     """The points as a table, NaN where there is no number; without columns where there is none."""
     rows = write_points(points)
-    columns: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[:1] and rows[0]}
+    columns: dict[str, Any] = {
+        name: [row[name] for row in rows] for name in (rows[0] if rows else {})
+    }
     for name in columns.keys() & _NUMBERS:
         columns[name] = np.array(columns[name], dtype=np.float64)  # None is NaN
     return pd.DataFrame(columns)

@@ -27,10 +27,10 @@ from vflsec.audit.truth import (
 from vflsec.core.guess import Guess, Truth
 from vflsec.core.task import Task
 from vflsec.core.view import Table
-from vflsec.measure.attack import Answer
+from vflsec.measure.attack import Answer, Prepared
 from vflsec.specs import BY_CLASS, NAMED, TURNED, Measure, victims
 
-__all__ = ["DIVERGED", "main_task", "scored"]
+__all__ = ["DIVERGED", "main_task", "scored", "unscored"]
 
 DIVERGED = "the training diverged: weights, predictions or every validation loss are not finite"
 """Why such a training has no figure of the main task, and passes no gate."""
@@ -91,6 +91,24 @@ def _of_each_label(guess: Guess, task: Task) -> dict[str, Any]:
         )  # fmt: skip
         auc[name] = found.value
     return {"auc": auc, "left_out": [name for name, value in auc.items() if value is None]}
+
+
+def unscored(of: Prepared, phase: str, parties: Sequence[str], status: str, why: str) -> Measure:
+    """The row of an attack that has no figure after a phase.
+
+    Args:
+        of: the attack.
+        phase: that has ended.
+        parties: of the system, the active one first.
+        status, why: why there is none.
+    """
+    spec, target = of.spec, of.attack.target
+    return Measure(
+        phase=phase, split="", metric="", value=None, adversary="+".join(spec.adversary),
+        attack=spec.label, attack_key=spec.key, target=str(target),
+        victim="+".join(victims(target, spec.adversary, parties, spec.victim)), status=status,
+        reason=why,
+    )  # fmt: skip
 
 
 def scored(answer: Answer, task: Task, embeddings: Table | None = None) -> Iterator[Measure]:

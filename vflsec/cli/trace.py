@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -119,7 +120,7 @@ def join(folders: TracesArg, out: OutOption = Path("out/joined")) -> None:
 
     Example: vflsec trace join bank/trace shop/trace --out joined
     """
-    from vflsec.trace.join import join as joined
+    from vflsec.trace.validate import join as joined
 
     say(f"Wrote {joined(folders, out)}")
 
@@ -208,17 +209,17 @@ def validate(
 
     Example: vflsec trace validate trace/
     """
-    from vflsec.trace.subprocess_check import validate_in_subprocess
+    from vflsec.trace.validate import validate_in_subprocess
 
     found = validate_in_subprocess(folder, nonfinite=_nonfinite(allow_nonfinite))
     if as_json:
-        print_json(found)
+        print_json(asdict(found))
         return
-    for name, count in found["messages"].items():
-        last = found["last_step"].get(name)
+    for name, count in found.messages.items():
+        last = found.last_step[name]
         where = f"; last whole step {last[2]} of {last[0]}" if last else ""
         say(f"{name}: {count} messages{where}")
-    for note in found["notes"]:
+    for note in found.notes:
         say(f"note: {note}")
     say(f"{folder} is valid.")
 

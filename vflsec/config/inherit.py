@@ -97,7 +97,11 @@ def apply_form(tree: Written, asked: str | None = None) -> Written:
         return plain
     names = [DEFAULT_FORM, *(f for f in known if f != DEFAULT_FORM)]
     rule = f"must be one of {', '.join(names)}, got {name!r}. {check.nearest(name, names)}".rstrip()
-    raise ScenarioError([Problem("--set", 0, "form", name, rule)]) if asked else form.refuse(rule)
+    raise (
+        ScenarioError([Problem("--set", 0, "form", name, rule)])
+        if form is None or asked is not None
+        else form.refuse(rule)
+    )
 
 
 def expand(tree: Written, problems: list[Problem]) -> Written:

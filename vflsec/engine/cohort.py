@@ -12,7 +12,7 @@ from typing import Any
 
 from vflsec.audit.dosing import MARK
 from vflsec.audit.planted_leak import dosed
-from vflsec.audit.scoring import DIVERGED, main_task, scored
+from vflsec.audit.scoring import DIVERGED, main_task, scored, unscored
 from vflsec.audit.truth import label_truth
 from vflsec.core.rng import generator
 from vflsec.core.task import Task
@@ -28,7 +28,7 @@ from vflsec.measure.controls import Control, randomised
 from vflsec.nn.replicas import LEAST
 from vflsec.plugins.loading import attempt_call, describe_error, find_place
 from vflsec.runtime.out_of_memory import Passing, nothing, out_of_memory
-from vflsec.specs import AttackSpec, CellResult, CellSpec, Measure, victims
+from vflsec.specs import AttackSpec, CellResult, CellSpec, Measure
 from vflsec.train.cohort import Moment, Progress, Training, count_planned
 from vflsec.train.demand import Demand
 from vflsec.train.device import asks_graphs, pick_device
@@ -304,12 +304,7 @@ def _note_lost(
 
 def _make_failed(p: Prepared, phase: str, task: Task, why: str) -> Measure:
     """The row of an attack whose answer could not be scored, or on a system that is none."""
-    whose = victims(p.attack.target, p.spec.adversary, task.parties, p.spec.victim)
-    return Measure(
-        phase=phase, split="", metric="", value=None, adversary="+".join(p.spec.adversary),
-        attack=p.spec.label, attack_key=p.spec.key, target=str(p.attack.target),
-        victim="+".join(whose), status="error", reason=why or "no figure came out.",
-    )  # fmt: skip
+    return unscored(p, phase, task.parties, "error", why or "no figure came out.")
 
 
 class _Population:

@@ -93,6 +93,7 @@ def execute(
     store: Store,
     pool: Pool | None,
     order: Order,
+    here: Tasks,
     listener: Listener,
 ) -> None:
     """Do all work, and again what is not in the store when a worker died.
@@ -103,12 +104,12 @@ def execute(
         store: for the results.
         pool: of workers; None does all of it in this process.
         order: what every worker is told, without work.
+        here: tasks and trainer of this process.
         listener: told what happens, in this process.
 
     Raises:
         VflsecError: workers died in three rounds in a row without finishing anything.
     """
-    here = Tasks(order.backend or default_backend(), order.base)
     order = replace(order, versions=versions())
     fruitless = 0
     while works:

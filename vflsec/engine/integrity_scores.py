@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import torch
 
@@ -24,18 +24,17 @@ def success(
     ``clean_accuracy``: accuracy of the trained system while it does not attack.
     """
     rows = fed.stack.rows("test")
-    base: dict[str, Any] = {
-        "phase": phase.name, "split": "test", "adversary": "+".join(spec.adversary),
-        "attack": spec.label, "attack_key": spec.key, "target": attack.target,
-        "victim": "+".join(victims(attack.target, spec.adversary, fed.stack.first.parties)),
-    }  # fmt: skip
+    measure = partial(
+        Measure, phase.name, "test", adversary="+".join(spec.adversary), attack=spec.label,
+        attack_key=spec.key, target=attack.target,
+        victim="+".join(victims(attack.target, spec.adversary, fed.stack.first.parties)),
+    )  # fmt: skip
     goal = int(getattr(attack, "goal", 1))
     if not phase.predicts or goal >= fed.classes:
         why = "there are no predictions after this phase."
         if phase.predicts:
             why = f"goal {goal} is no class; there are {fed.classes}, from 0."
-        base |= {"metric": "", "value": None, "status": "not-applicable", "reason": why}
-        return [[Measure(**base)] for _ in fed.seeds]
+        return [[measure("", None, status="not-applicable", reason=why)] for _ in fed.seeds]
     clean = fed.decode(predict(algorithm, fed, rows)).argmax(2)
     forced = _attacking(algorithm, fed, spec, rows)
     out = []
@@ -51,14 +50,14 @@ def success(
         notes = {"goal": goal}
         out.append(
             [
-                Measure(
+                measure(
                     metric="success_rate", value=hits / n, low=low, high=high, n=n,
                     chance=before / n, controls={"clean": {"value": before / n, "cv": None}},
-                    notes=notes, **base,
+                    notes=notes,
                 ),
-                Measure(
+                measure(
                     metric="clean_accuracy", value=right / len(y), low=floor, high=top, n=len(y),
-                    chance=float(task.prior.max()), notes=notes, **base,
+                    chance=float(task.prior.max()), notes=notes,
                 ),
             ]
         )  # fmt: skip

@@ -21,7 +21,7 @@ from vflsec.engine.evaluate_store import judge
 from vflsec.engine.executor import Listener, Order, execute, find_replicas
 from vflsec.engine.options import Options
 from vflsec.engine.shard import divided
-from vflsec.engine.work import Backend, Progress, default_backend, missing_work
+from vflsec.engine.work import Backend, Progress, Tasks, default_backend, missing_work
 from vflsec.engine.worker_pools import Pool, Processes, cluster, warming
 from vflsec.plan.values import TUNING, Plan, Work
 from vflsec.report.notebook import Audit
@@ -243,7 +243,8 @@ def _work(
         folder = store.folder if seen else None
         order = Order((), plan.base, device, given, folder=folder, controls=controls, keep=keep)
         listener = Listener(finished, reporter.note, exports.prepare, watch)
-        execute(works, partial(todo, retry=False), store, pool, order, listener)
+        here = Tasks(given or default_backend(), plan.base)
+        execute(works, partial(todo, retry=False), store, pool, order, here, listener)
     if keep:
         for text in not_kept(store.folder, plan, works, keep.most):
             reporter.note(text)

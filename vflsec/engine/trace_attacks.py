@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor
 
@@ -25,14 +25,12 @@ from vflsec.measure.attack import Answer, Bench, Prepared, prepared
 from vflsec.measure.guess_files import Planted, Source, freeze
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec
-from vflsec.trace.known_labels import read_granted
+from vflsec.trace.completeness import find_copies, ledger
 from vflsec.trace.limits import Limits
 from vflsec.trace.manifest import Manifest
-from vflsec.trace.missing_rows import find_copies
 from vflsec.trace.reader import Trace
-from vflsec.trace.subprocess_check import validate_in_subprocess
-from vflsec.trace.traffic import ledger
-from vflsec.trace.views import OURS, Evidence, find_lack
+from vflsec.trace.validate import Report, validate_in_subprocess
+from vflsec.trace.views import Evidence, Factory, find_lack, read_granted
 
 __all__ = ["infer", "score", "specs_for"]
 
@@ -61,11 +59,11 @@ def specs_for(
     shared = set(traces[0].observers).intersection(*(t.observers for t in traces))
     out = []
     for who in [*((p,) for p in sorted(shared)), *map(tuple, together)]:
-        grants = _find_grants(traces, who, known_rows)
+        granted = _grant(traces, who, known_rows)
         for name in names or registry.attacks.names():
             attack = registry.attacks.create(name)
             if not _is_active(attack):
-                out += _specs_of(traces, who, name, attack, grants)
+                out += _specs_of(traces, name, attack, granted)
     return out
 
 
@@ -86,40 +84,35 @@ def _check_asked(
             raise check.fail("--together", "two different observers or more", "+".join(who))
 
 
-class _Grants(NamedTuple):
+def _grant(traces: Sequence[Trace], who: Sequence[str], most: int | None) -> AttackSpec:
     """What every trace grants an adversary: rows it knows, class shares, models of others."""
-
-    known_rows: int
-    aux_rows: int
-    prior: bool
-    peer_model: bool
-
-
-def _find_grants(traces: Sequence[Trace], who: Sequence[str], most: int | None) -> _Grants:
-    sides = [[t.observer(p).info for p in who] for t in traces]
-    grants_of = [read_granted([t.observer(p) for p in who]) for t in traces]
-    known = min(0 if k is None else len(k) for k in grants_of)
-    return _Grants(
-        known if most is None else min(known, most),
-        min((_count_aux(t, who) for t in traces), default=0),
-        all(any(i.prior for i in of) for of in sides),
-        all(any(e.party not in who for m in of[0].moments for e in m.models) for of in sides),
+    sides = [[t.observer(p) for p in who] for t in traces]
+    known = min(0 if (k := read_granted(of)) is None else len(k) for of in sides)
+    aux = [[len(o.aux(v)[0]) for o in of for v in o.info.aux if v not in who] for of in sides]
+    return AttackSpec(
+        "",
+        adversary=tuple(who),
+        known_rows=known if most is None else min(known, most),
+        prior=all(any(o.info.prior for o in of) for of in sides),
+        aux_rows=min(min(rows, default=0) for rows in aux),
+        peer_model=all(
+            any(e.party not in who for m in of[0].info.moments for e in m.models) for of in sides
+        ),
     )
 
 
 def _specs_of(
-    traces: Sequence[Trace], who: tuple[str, ...], name: str, attack: Attack, grants: _Grants
+    traces: Sequence[Trace], name: str, attack: Attack, granted: AttackSpec
 ) -> list[AttackSpec]:
     """One attack by one adversary: as often as there are ways to read what came, and questions."""
-    needs = {n.what for n in as_needs(attack.needs)}
+    who, needs = granted.adversary, {n.what for n in as_needs(attack.needs)}
     read = [{}, attack.any_scale] if attack.any_scale and _is_scale_unknown(traces, who) else [{}]
     read += [p for p in attack.other_kinds if _is_readable(traces, who, name, p)]
     asked = attack.each_label((), traces[0].manifest.classes or 2) or ("",)
-    bare = AttackSpec(name, adversary=who, known_rows=grants.known_rows, prior=grants.prior)
-    if "aux_rows" in needs:
-        bare = replace(bare, aux_rows=grants.aux_rows)
-    if "peer_model" in needs:
-        bare = replace(bare, peer_model=grants.peer_model)
+    bare = replace(
+        granted, name=name, aux_rows=granted.aux_rows * ("aux_rows" in needs),
+        peer_model=granted.peer_model and "peer_model" in needs,
+    )  # fmt: skip
     return [
         replace(bare, params=params, of_label=question) for params in read for question in asked
     ]
@@ -127,9 +120,7 @@ def _specs_of(
 
 def _is_scale_unknown(traces: Sequence[Trace], who: Sequence[str]) -> bool:
     """Whether somebody else's training told not all that its gradients were multiplied by."""
-    return any(
-        t.manifest.adapter.name != OURS and t.observer(p).untold() for t in traces for p in who
-    )
+    return any(not t.is_ours and t.observer(p).untold() for t in traces for p in who)
 
 
 def _is_readable(
@@ -193,12 +184,6 @@ def _note_parties(traces: Sequence[Trace], specs: Sequence[AttackSpec]) -> list[
     ] if names else []  # fmt: skip
 
 
-def _count_aux(trace: Trace, who: Sequence[str]) -> int:
-    observers = [trace.observer(p) for p in who]
-    granted = [(o, v) for o in observers for v in o.info.aux if v not in who]
-    return min((len(o.aux(v)[0]) for o, v in granted), default=0)
-
-
 def infer(
     folders: Sequence[str | Path],
     out: str | Path,
@@ -209,7 +194,7 @@ def infer(
     classes: int | None = None,
     limits: Limits | None = None,
     nonfinite: str = "refuse",
-    models: Mapping[str, Any] | None = None,
+    models: Mapping[str, Factory] | None = None,
     trusted: bool = False,
     progress: Any = lambda *_: None,
 ) -> Path:
@@ -221,7 +206,7 @@ def infer(
         attacks: only these; all that can be made on a finished trace if empty.
         known_rows: most labelled rows to use.
         together: observers of one trace that put together what they know, see
-            :func:`vflsec.trace.join.join`.
+            :func:`vflsec.trace.validate.join`.
         classes: number of classes, for traces that do not say it.
         limits, nonfinite: as for reading a trace.
         models: {party: factory(schema)} for models that the trace cannot describe.
@@ -233,8 +218,9 @@ def infer(
         ConfigError: the traces are not of one system, or say another number of classes.
     """
     checks = [
-        {} if trusted else validate_in_subprocess(f, limits, nonfinite=nonfinite) for f in folders
-    ]  # fmt: skip
+        Report() if trusted else validate_in_subprocess(f, limits, nonfinite=nonfinite)
+        for f in folders
+    ]
     traces = [Trace.open(f, limits, verify=trusted) for f in folders]
     if classes is not None:
         for trace in traces:
@@ -256,7 +242,7 @@ def infer(
         crossed, unread = ledger(trace.crossed), sorted(trace.unread)
         granted_of = [(rows, h) for h, rows in trace.granted.items()]
         sources.append(Source(trace.manifest, digest, granted_of, trace.gaps, crossed, unread))
-        trace.notes += [n for n in found.get("notes", ()) if n not in trace.notes]
+        trace.notes += [n for n in found.notes if n not in trace.notes]
     notes = [
         *([] if attacks else _note_active()),
         *_note_scales(specs),
@@ -352,7 +338,7 @@ class _TraceAttacks:
         found: answers to the planted leak.
     """
 
-    def __init__(self, trace: Trace, nonfinite: str, models: Mapping[str, Any]) -> None:
+    def __init__(self, trace: Trace, nonfinite: str, models: Mapping[str, Factory]) -> None:
         self.trace, self.nonfinite, self.models = trace, nonfinite, models
         m = trace.manifest
         self.benches: dict[bytes, Bench] = {}
@@ -397,12 +383,12 @@ class _TraceAttacks:
                 "counts as leaked."
             )
         who = here[0].spec.adversary
-        twins = len(evidence.twins(who))
+        twins = len(evidence.same_samples)
         if twins:
             trace.notes.append(
                 f"{twins} rows have the very columns of a known row of {'+'.join(who)}. " + (
                     "If they are the same samples under other ids, known rows are scored."
-                    if trace.manifest.adapter.name == OURS else
+                    if trace.is_ours else
                     "They are taken for the same samples under other ids, and are neither guessed "
                     "nor scored."
                 )
@@ -458,11 +444,7 @@ def _attack(
 
     Which rows those are differs where messages of one kind came of other rows than of another.
     """
-    facts = evidence.observers[p.spec.adversary[0]].moment(evidence.phase).facts
-    bare = View(
-        p.spec.adversary, {}, {}, {}, {}, {},
-        facts.facts(evidence.trace.manifest, evidence.phase), {},
-    )  # fmt: skip
+    bare = View(p.spec.adversary, {}, {}, {}, {}, {}, evidence.facts, {})
     try:
         view = evidence.view(p.spec)
         status, why = find_lack(evidence, p.spec, p.attack, view)

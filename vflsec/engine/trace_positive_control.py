@@ -34,14 +34,8 @@ from vflsec.measure.guess_files import Planted
 from vflsec.trace.manifest import Manifest
 
 __all__ = [
-    "NAME",
-    "can_plant",
-    "draw_labels",
-    "find_shown",
-    "is_possible",
-    "join_answers",
-    "lay_leak",
-]
+    "NAME", "can_plant", "draw_labels", "find_shown", "is_possible", "join_answers", "lay_leak",
+]  # fmt: skip
 
 NAME = "a leak planted over the recording"
 """What the control is called where a data set's name stands."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from vflsec.audit.gate_checks import list_measured, unanswerable
 from vflsec.audit.leakage import UNDEFENDED, defense_point, records, results_frame
 from vflsec.audit.point import Grants
 from vflsec.audit.record import AuditRecord
-from vflsec.audit.scoring import scored
+from vflsec.audit.scoring import scored, unscored
 from vflsec.audit.truth import SCORED
 from vflsec.core import check
 from vflsec.core.guess import Truth
@@ -33,13 +33,13 @@ from vflsec.label import Classes, make_label
 from vflsec.measure.attack import Answer, Prepared
 from vflsec.measure.guess_files import Frozen, Source, thaw
 from vflsec.report.notebook import Audit
-from vflsec.specs import CellResult, CellSpec, DefenseSpec, Measure, victims
+from vflsec.specs import CellResult, CellSpec, DefenseSpec, victims
 from vflsec.storage.results_folder import claim, only_ours
 from vflsec.storage.store import Store
-from vflsec.trace.grants import grant_of
 from vflsec.trace.limits import Limits
 from vflsec.trace.manifest import Claim, Manifest
-from vflsec.trace.truth import Hidden, read_hidden, read_shares, read_truth
+from vflsec.trace.tables import grant_of
+from vflsec.trace.truth import Hidden, KnownTruth, read_known_truth
 
 __all__ = ["score"]
 
@@ -84,7 +84,7 @@ def score(
             f"{len(truths)}."
         )
     check.non_negative("tau", tau)
-    found = [_read_truth(t, limits) for t in truths]
+    found = [read_known_truth(t, limits) for t in truths]
     if claimed is not None and any(t.labels.target != Classes.target for t in found):
         raise ConfigError(
             "--claimed-epsilon: is checked on classes only, and the label is a quantity. Leave it "
@@ -98,101 +98,87 @@ def score(
         )
     found = found * len(frozen.sources) if len(found) == 1 else found
     notes = list(frozen.notes)
-    results = [_score_trace(frozen, i, truth, notes, claimed, tau) for i, truth in enumerate(found)]
-    attacks = [[a.of for a in of] for of in frozen.answers]
-    _check_gates(results, gates)
-    controls = _score_controls(frozen, results, confidence)
-    record = _make_record(frozen, results, attacks, gates, confidence, notes)
+    audited = [
+        _Scored(_score_trace(frozen, i, truth, notes, claimed, tau), [a.of for a in of])
+        for i, (truth, of) in enumerate(zip(found, frozen.answers, strict=True))
+    ]
+    rows = [row for s in audited for row in records(s.result)]
+    _check_gates(rows, gates)
+    controls = _score_controls(frozen, audited, rows, confidence)
+    record = _make_record(frozen, audited, controls, gates, confidence, notes)
     with claim(Path(out)), Store(Path(out)) as store:
         if store.meta("audit") is not None:
             raise ConfigError(f"{out}: holds an audit already. Give a new folder.")
-        store.keep(_add_controls(record, controls))
-        for result, of in [*zip(results, attacks, strict=True), *controls]:
-            store.commit(result, list({p.spec.key: p.spec for p in of}.values()))
+        store.keep(record)
+        for s in [*audited, *controls]:
+            store.commit(s.result, list({p.spec.key: p.spec for p in s.asked}.values()))
         return judge(store)
 
 
+class _Scored(NamedTuple):
+    """What was measured on a trace, or on a leak that was planted over it, by which attacks."""
+
+    result: CellResult
+    asked: Sequence[Prepared]
+
+    @property
+    def classes(self) -> int:
+        return int(self.result.facts["classes"])
+
+
 def _score_controls(
-    frozen: Frozen, results: Sequence[CellResult], confidence: float
-) -> list[tuple[CellResult, list[Prepared]]]:
+    frozen: Frozen, audited: Sequence[_Scored], rows: Sequence[Mapping[str, Any]], confidence: float
+) -> list[_Scored]:
     """What attacks found of leaks that were planted, where that says something."""
-    every = [r for result in results for r in records(result)]
-    asked = [a.of for of in frozen.answers for a in of]
-    shown = trace_positive_control.find_shown(every, asked, confidence)
+    every = [p for s in audited for p in s.asked]
+    shown = trace_positive_control.find_shown(rows, every, confidence)
     out = []
     for i, of in frozen.planted.items():
         kept = [a for a in of.answers if "+".join(a.of.spec.adversary) in shown]
-        if not kept:
-            continue
-        source = frozen.sources[i]
-        m, truth = source.manifest, of.truth
-        spec = CellSpec(
-            {"name": trace_positive_control.NAME, "digest": source.digest},
-            results[i].spec.algorithm,
-            seed=m.run.seed,
-        )  # fmt: skip
-        classes = int(results[i].facts["classes"])
-        if truth.rows.min(initial=0) < 0 or truth.rows.max(initial=0) >= m.rows:
-            raise TraceError(f"answers.json: a planted row is none of the {m.rows} of its trace.")
-        low, high = truth.values.min(initial=0), truth.values.max(initial=0)
-        label = make_label(classes)
-        odd = not np.isfinite([low, high]).all() if label.floating else low < 0 or high >= classes
-        if odd or truth.target != label.target:
-            raise TraceError(f"answers.json: a planted label is none of {classes} classes.")
-        y = np.full(int(truth.rows.max(initial=-1)) + 1, -1, truth.values.dtype)
-        y[truth.rows] = truth.values
-        task = _build_task(trace_positive_control.NAME, m.names, y, classes, truth.rows)
-        facts = {"parties": list(m.names), "classes": classes}
-        result = CellResult(spec.key, spec, ledger=[], facts=facts)
-        for answer in kept:
-            result.measures += scored(answer, task)
-        out.append((result, [a.of for a in kept]))
+        if kept:
+            classes = audited[i].classes
+            m, name = frozen.sources[i].manifest, trace_positive_control.NAME
+            y = _read_planted(of.truth, m, classes)
+            spec = CellSpec(
+                {"name": name, "digest": frozen.sources[i].digest},
+                audited[i].result.spec.algorithm, seed=m.run.seed,
+            )  # fmt: skip
+            task = _build_task(name, m.names, y, classes, of.truth.rows)
+            facts = {"parties": list(m.names), "classes": classes}
+            result = CellResult(spec.key, spec, ledger=[], facts=facts)
+            result.measures += [measure for a in kept for measure in scored(a, task)]
+            out.append(_Scored(result, [a.of for a in kept]))
     return out
 
 
-def _add_controls(
-    record: AuditRecord, controls: Sequence[tuple[CellResult, Sequence[Prepared]]]
-) -> AuditRecord:
-    """An audit's record, which says that it has a positive control."""
-    if not controls:
-        return record
-    name, (last, _) = trace_positive_control.NAME, controls[-1]
-    made = {f"control:{r.key}": r.spec.algorithm for r, _ in controls}
-    asked = {r.key: list(dict.fromkeys(p.spec.key for p in of)) for r, of in controls}
-    return replace(
-        record,
-        datasets={**record.datasets, **dict.fromkeys(made, name)},
-        algorithms={**record.algorithms, **made},
-        wanted={**record.wanted, **asked},
-        classes={**record.classes, name: int(last.facts["classes"])},
-    )
+def _read_planted(truth: Truth, m: Manifest, classes: int) -> NDArray[Any]:
+    """Planted labels by row, -1 where there is none.
+
+    Raises:
+        TraceError: a row that the trace does not have, or a label that is none.
+    """
+    if truth.rows.min(initial=0) < 0 or truth.rows.max(initial=0) >= m.rows:
+        raise TraceError(f"answers.json: a planted row is none of the {m.rows} of its trace.")
+    low, high = truth.values.min(initial=0), truth.values.max(initial=0)
+    label = make_label(classes)
+    odd = not np.isfinite([low, high]).all() if label.floating else low < 0 or high >= classes
+    if odd or truth.target != label.target:
+        raise TraceError(f"answers.json: a planted label is none of {classes} classes.")
+    y = np.full(int(truth.rows.max(initial=-1)) + 1, -1, truth.values.dtype)
+    y[truth.rows] = truth.values
+    return y
 
 
-def _check_gates(results: Sequence[CellResult], gates: Sequence[Mapping[str, Any]]) -> None:
+def _check_gates(rows: Sequence[Mapping[str, Any]], gates: Sequence[Mapping[str, Any]]) -> None:
     """Refuse a gate that no result answers, before anything is written."""
-    rows = list_measured(results_frame(r for result in results for r in records(result)))
+    points = list_measured(results_frame(rows))
     for section in gates:
-        for wrong in unanswerable(Gate(**section), rows):
+        for wrong in unanswerable(Gate(**section), points):
             raise ConfigError(f"gate: {wrong.key + ' ' if wrong.key else ''}{wrong.rule}")
 
 
-@dataclass(frozen=True)
-class _KnownTruth:
-    """What a scorer knows of a trace: labels, class shares, columns of parties."""
-
-    labels: Truth
-    shares: tuple[Any, Any] | None
-    hidden: Mapping[str, Hidden]
-
-
-def _read_truth(folder: str | Path, limits: Limits | None) -> _KnownTruth:
-    return _KnownTruth(
-        read_truth(folder, limits), read_shares(folder, limits), read_hidden(folder, limits)
-    )
-
-
 def _score_trace(
-    frozen: Frozen, i: int, told: _KnownTruth, notes: list[str],
+    frozen: Frozen, i: int, told: KnownTruth, notes: list[str],
     claimed: tuple[float, float] | None, tau: float,
 ) -> CellResult:  # fmt: skip
     truth = told.labels
@@ -215,7 +201,7 @@ def _score_trace(
     train = frozen.labelled[i]
     train = train if there[train].any() else truth.rows  # of predictions alone, say
     task = _build_task(run.dataset, m.names, y, classes, train[there[train]])
-    seen = _Columns(task, told.hidden, train, n)
+    known = _Known(task, told.hidden, torch.from_numpy(train))
     facts = {
         "parties": list(m.names), "classes": classes, "gaps": dict(source.gaps),
         "unread": [list(u) for u in source.unread],
@@ -223,10 +209,11 @@ def _score_trace(
     result = CellResult(spec.key, spec, ledger=list(source.ledger), facts=facts)
     lost, judged = 0, []
     for answer in frozen.answers[i]:
-        answer, against, without = _match_truth(answer, seen)
+        answer, against, without = known.match(answer)
         lost = max(lost, without)
         if answer.guess is None:
-            result.measures.append(_make_missing(answer, m))
+            missing = unscored(answer.of, answer.phase, m.names, answer.status, answer.reason)
+            result.measures.append(missing)
             continue
         judged.append(answer)
         result.measures += scored(answer, against)
@@ -239,7 +226,7 @@ def _score_trace(
     return result
 
 
-def _check_truth(told: _KnownTruth, m: Manifest) -> int:
+def _check_truth(told: KnownTruth, m: Manifest) -> int:
     """Number of classes (1 of a quantity); a truth of another trace is refused."""
     truth = told.labels
     if truth.target != m.label.target:
@@ -249,7 +236,7 @@ def _check_truth(told: _KnownTruth, m: Manifest) -> int:
             "quantity=True) is for traces that were recorded with classes=1."
         )
     classes = m.classes or int(truth.values.max(initial=1)) + 1
-    for ids in (truth.rows, *(h[0] for h in told.hidden.values()), *(told.shares or ())[:1]):
+    for ids in (truth.rows, *(h.rows for h in told.hidden.values()), *(told.shares or ())[:1]):
         if len(ids) and not 0 <= ids.min() <= ids.max() < m.rows:
             raise TraceError(
                 f"the truth has row ids {ids.min()}..{ids.max()}; the trace has rows "
@@ -262,7 +249,7 @@ def _check_truth(told: _KnownTruth, m: Manifest) -> int:
 
 
 def _check_claim(
-    result: CellResult, judged: Sequence[Answer], y: NDArray[Any], told: _KnownTruth, said: Claim,
+    result: CellResult, judged: Sequence[Answer], y: NDArray[Any], told: KnownTruth, said: Claim,
     tau: float,
 ) -> str:  # fmt: skip
     """Hold a claimed epsilon against the guesses; why that says little, or ''."""
@@ -299,13 +286,13 @@ def _build_task(
     )  # fmt: skip
 
 
-def _find_extent(frozen: Frozen, i: int, told: _KnownTruth) -> int:
+def _find_extent(frozen: Frozen, i: int, told: KnownTruth) -> int:
     """One more than the largest row that is spoken of; a manifest may say many more.
 
     Raises:
         TraceError: a row that the trace does not have.
     """
-    rows = [told.labels.rows, frozen.labelled[i], *(h[0] for h in told.hidden.values())]
+    rows = [told.labels.rows, frozen.labelled[i], *(h.rows for h in told.hidden.values())]
     rows += [told.shares[0]] if told.shares is not None else []
     rows += [r for r, _ in frozen.sources[i].granted]
     for a in frozen.answers[i]:
@@ -354,20 +341,26 @@ def _told_by_columns(result: CellResult) -> list[str]:
     return list(out.values())
 
 
-class _Columns:
-    """The truth about columns of parties, as tasks with what an attack on them is scored by."""
+@dataclass(frozen=True)
+class _Known:
+    """What answers about a trace are scored by.
 
-    def __init__(
-        self, task: Task, hidden: Mapping[str, Hidden], train: np.ndarray[Any, Any], n: int
-    ) -> None:
-        self.task, self.hidden, self.train, self.n = task, hidden, train, n
+    Attributes:
+        task: with the labels (N,).
+        hidden: columns by party.
+        train: rows of training.
+    """
 
-    def truth(self, answer: Answer) -> tuple[Task | None, Tensor]:
-        """The task to score an answer by, None if there is none, and (N,) which rows it knows."""
-        spec, target = answer.of.spec, answer.of.attack.target
+    task: Task
+    hidden: Mapping[str, Hidden]
+    train: Tensor
+
+    def find_task(self, of: Prepared) -> tuple[Task | None, Tensor]:
+        """The task to score an attack by, None if there is none, and (N,) which rows it knows."""
+        spec, target = of.spec, of.attack.target
         if target == "label":
             return self.task, self.task.y >= 0
-        there = torch.ones(self.n, dtype=torch.bool)
+        there = torch.ones_like(self.task.y, dtype=torch.bool)
         whose = victims("feature", spec.adversary, self.task.parties, spec.victim)
         whose = whose[:1] if target == "attribute" else whose
         if target not in SCORED or any(p not in self.hidden for p in whose):
@@ -375,48 +368,31 @@ class _Columns:
         x, schema = {}, {}
         for p in whose:
             rows, values, schema[p] = self.hidden[p]
-            held = torch.zeros(self.n, dtype=torch.bool)
-            held[torch.from_numpy(rows)] = True
-            x[p] = torch.zeros((self.n, *values.shape[1:]), dtype=values.dtype)
-            x[p][torch.from_numpy(rows)] = values
+            index, held = torch.from_numpy(rows), torch.zeros_like(there)
+            x[p] = values.new_zeros((len(there), *values.shape[1:]))
+            x[p][index], held[index] = values, True
             there &= held
-        train = torch.from_numpy(self.train)
-        return replace(self.task, x=x, schema=schema, sets={"labelled": train[there[train]]}), there
+        labelled = {"labelled": self.train[there[self.train]]}
+        return replace(self.task, x=x, schema=schema, sets=labelled), there
 
-
-def _match_truth(answer: Answer, seen: _Columns) -> tuple[Answer, Task, int]:
-    """The answer on rows whose truth is known, what it is scored by, and how many are not known."""
-    if answer.guess is None:
-        return answer, seen.task, 0
-    task, known = seen.truth(answer)
-    if task is None:
-        why = f"no truth about {answer.of.attack.target!r} is in the truth's folder."
-        return replace(answer, guess=None, status="not-applicable", reason=why), seen.task, 0
-    kept, lost = {}, 0
-    for split, rows in answer.view.targets.items():
-        there = known[rows]
-        kept[split], lost = rows[there], lost + int((~there).sum())
-    if not any(len(kept.get(s, ())) for s in answer.of.attack.splits):
-        why = "no row that it guessed has a truth."
-        return replace(answer, guess=None, status="error", reason=why), task, lost
-    question = answer.of.spec.of_label
-    if question and (why := unclear(question, _behind(seen.task))):
-        return replace(answer, guess=None, status="not-applicable", reason=why), seen.task, 0
-    return replace(answer, view=replace(answer.view, targets=kept)), task, lost
-
-
-def _behind(task: Task) -> Tensor:
-    return task.truth[task.sets["labelled"]]
-
-
-def _make_missing(answer: Answer, m: Manifest) -> Measure:
-    spec = answer.of.spec
-    whose = victims(answer.of.attack.target, spec.adversary, m.names, spec.victim)
-    return Measure(
-        answer.phase, "", "", None, adversary="+".join(spec.adversary), attack=spec.label,
-        attack_key=spec.key, target=answer.of.attack.target, victim="+".join(whose),
-        status=answer.status, reason=answer.reason,
-    )  # fmt: skip
+    def match(self, answer: Answer) -> tuple[Answer, Task, int]:
+        """The answer on rows whose truth is known, what it is scored by, how many are not known."""
+        if answer.guess is None:
+            return answer, self.task, 0
+        task, known = self.find_task(answer.of)
+        if task is None:
+            why = f"no truth about {answer.of.attack.target!r} is in the truth's folder."
+            return replace(answer, guess=None, status="not-applicable", reason=why), self.task, 0
+        targets = answer.view.targets
+        kept = {split: rows[known[rows]] for split, rows in targets.items()}
+        lost = sum(map(len, targets.values())) - sum(map(len, kept.values()))
+        if not any(len(kept.get(s, ())) for s in answer.of.attack.splits):
+            why = "no row that it guessed has a truth."
+            return replace(answer, guess=None, status="error", reason=why), task, lost
+        question, labelled = answer.of.spec.of_label, self.task.sets["labelled"]
+        if question and (why := unclear(question, self.task.truth[labelled])):
+            return replace(answer, guess=None, status="not-applicable", reason=why), self.task, 0
+        return replace(answer, view=replace(answer.view, targets=kept)), task, lost
 
 
 def _name_recording(spec: CellSpec) -> str:
@@ -427,37 +403,34 @@ def _name_recording(spec: CellSpec) -> str:
 
 
 def _make_record(
-    frozen: Frozen,
-    results: Sequence[CellResult],
-    attacks: Sequence[Sequence[Prepared]],
-    gates: Sequence[Mapping[str, Any]],
-    confidence: float,
-    notes: Sequence[str],
-) -> AuditRecord:
+    frozen: Frozen, audited: Sequence[_Scored], controls: Sequence[_Scored],
+    gates: Sequence[Mapping[str, Any]], confidence: float, notes: Sequence[str],
+) -> AuditRecord:  # fmt: skip
     """What judging needs, in the form that an audit of trainings leaves."""
-    every = {p.spec.key: p for of in attacks for p in of}
+    every = {p.spec.key: p.spec for s in audited for p in s.asked}
+    made = {f"audit:{s.result.key}": s for s in audited}
+    made |= {f"control:{s.result.key}": s for s in controls}
     return AuditRecord(
         name=frozen.sources[0].manifest.run.dataset or "trace",
         scenario_hash="",
         scenario_toml="",
         confidence=confidence,
         gates=[dict(g) for g in gates],
-        datasets={f"audit:{r.key}": r.spec.data["name"] for r in results},
-        algorithms={f"audit:{r.key}": r.spec.algorithm for r in results},
+        datasets={at: s.result.spec.data["name"] for at, s in made.items()},
+        algorithms={at: s.result.spec.algorithm for at, s in made.items()},
         wanted={
-            r.key: list(dict.fromkeys(p.spec.key for p in of))
-            for r, of in zip(results, attacks, strict=True)
+            s.result.key: list(dict.fromkeys(p.spec.key for p in s.asked)) for s in made.values()
         },
-        known_rows={k: p.spec.known_rows for k, p in every.items()},
-        of_label={k: p.spec.of_label for k, p in every.items() if p.spec.of_label},
-        grants={k: Grants(**p.spec.grants) for k, p in every.items() if p.spec.grants},
-        attacks=threats(p.spec for p in every.values()),
-        families=families({int(r.facts["classes"]) for r in results}),
         when=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S"),
-        data={_name_recording(r.spec): r.spec.data["digest"] for r in results},
-        classes={r.spec.data["name"]: int(r.facts["classes"]) for r in results},
+        data={_name_recording(s.result.spec): s.result.spec.data["digest"] for s in audited},
+        classes={s.result.spec.data["name"]: s.classes for s in made.values()},
+        families=families({s.classes for s in audited}),
         refused=[],
         notes=list(notes),
         device="cpu",
         versions=versions(),
+        known_rows={k: a.known_rows for k, a in every.items()},
+        of_label={k: a.of_label for k, a in every.items() if a.of_label},
+        grants={k: Grants(**a.grants) for k, a in every.items() if a.grants},
+        attacks=threats(every.values()),
     )

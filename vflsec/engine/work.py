@@ -19,7 +19,8 @@ from vflsec.plan.values import Group, Work, chunks
 from vflsec.plugins.loading import allow_imports, contain
 from vflsec.runtime.malloc_trim import give_back, hold
 from vflsec.runtime.out_of_memory import out_of_memory
-from vflsec.specs import AttackSpec, CellResult, CellSpec, Measure, Params
+from vflsec.runtime.plain_values import Table
+from vflsec.specs import AttackSpec, CellResult, CellSpec, Measure
 from vflsec.storage.store import Store
 from vflsec.storage.view_folder import KeptViews
 
@@ -44,7 +45,7 @@ class Backend:
         shares: whether `run_cohort` takes shared=..., controls of earlier cohorts.
     """
 
-    load_source: Callable[[Params, int, Path], Any]
+    load_source: Callable[[Table, int, Path], Any]
     make_task: Callable[..., Any]
     run_cohort: Callable[..., list[CellResult]]
     attack_kept: Callable[..., list[CellResult]] | None = None
@@ -126,7 +127,7 @@ class Tasks:
         return {c.seed: self._tasks[c.seed] for c in work.cells}
 
     @property
-    def shared(self) -> dict[str, Any]:
+    def shared(self) -> dict[str, SharedControls]:
         """Controls that the cohorts of this data set share, as an argument of `run_cohort`."""
         from vflsec.measure.control_cache import SharedControls, SharedFolder
 
@@ -173,7 +174,7 @@ def _run_cells(
             return Done(attack_views(work, folder, tasks, device, progress, notes.append), notes)
         except TraceError as why:
             notes.append(f"{work.title}: trained again, for kept views cannot be used: {why}")
-    kept: dict[str, Any] = {}
+    kept: dict[str, Keep] = {}
     if keep and work.role != "reference" and work.main:
         kept = {"keep": keep}
 

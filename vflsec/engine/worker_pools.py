@@ -260,7 +260,7 @@ class Ray(Pool):
             ) from None
         self.lost = (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError)
         self._ray = ray
-        where: dict[str, Any] = {"address": f"ray://{address}"}
+        where: dict[str, str | int] = {"address": f"ray://{address}"}
         if address == "auto":
             where = {"address": "auto"}
         elif address.isdigit():

@@ -114,7 +114,7 @@ class Classes(Label):
 
     def _find_shares(self, y: Floats | Ints) -> Floats:
         """Class shares (n, C)."""
-        return np.eye(self.count)[y.astype(np.int64)] if y.ndim == 1 else y
+        return np.eye(self.count)[y.astype(np.int64)] if y.ndim == 1 else y.astype(np.float64)
 
     def form_predictions(self, answers: Tensor) -> Tensor:
         """Class shares."""

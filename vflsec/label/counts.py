@@ -44,12 +44,13 @@ class Counts(Number):
 
     def compute_start(self, y: Floats | Ints) -> Floats:
         """The logarithm of the mean."""
-        return np.log(np.asarray(y.mean(0), dtype=np.float64).clip(1e-9))
+        mean: Floats = np.asarray(y.mean(0), dtype=np.float64)
+        return np.log(mean.clip(1e-9))
 
     def compute_newton(self, scores: Floats, y: Floats | Ints) -> tuple[Floats, Floats]:
         """Those of the negative log likelihood of a Poisson variable."""
-        mean = np.exp(scores)
-        return mean - y, mean
+        mean: Floats = np.exp(scores)
+        return mean - np.asarray(y, dtype=np.float64), mean
 
     def form_scores(self, answers: Tensor) -> Tensor:
         """The mean."""

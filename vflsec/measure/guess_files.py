@@ -27,9 +27,18 @@ from vflsec.measure.attack import Answer, Prepared
 from vflsec.measure.controls import Control
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, LedgerRow
-from vflsec.trace.columns import AMOUNTS, LABELS, ROWS, Stored, as_values, read_batches, write_table
 from vflsec.trace.limits import Limits, files_of, read_bytes
 from vflsec.trace.manifest import Manifest, load
+from vflsec.trace.tables import (
+    AMOUNTS,
+    LABELS,
+    ROWS,
+    Stored,
+    as_values,
+    read_batches,
+    read_rows,
+    write_table,
+)  # fmt: skip
 
 _FORMAT, _VERSION = "vflsec-guesses", "1.0"
 
@@ -242,23 +251,14 @@ class _In:
     def rows(self, name: str) -> NDArray[np.int64]:
         if name not in self._rows:
             self.listed(name)
-            found = list(read_batches(self.folder, name, ROWS, self.limits, 16))
-            parts = [b.column("row").to_numpy() for b in found]
-            self._rows[name] = np.concatenate([*parts, np.empty(0, np.int64)]).astype(np.int64)
-            if len(np.unique(self._rows[name])) < len(self._rows[name]):
-                raise TraceError(f"{name}: row ids repeat; every row is guessed once.")
+            self._rows[name] = read_rows(self.folder, name, ROWS, self.limits).ids
         return self._rows[name]
 
     def labels(self, name: str) -> Truth:
         self.listed(name)
         values = name.startswith("values-")
-        form = AMOUNTS if values else LABELS
-        found = list(read_batches(self.folder, name, form, self.limits, 32))
-        table = pa.Table.from_batches(found, schema=form)
-        if any(c.null_count for c in table.columns):
-            raise TraceError(f"{name}: must hold no nulls.")
-        columns = table.column("row").to_numpy(), table.column("y").to_numpy()
-        return Truth((Quantity if values else Classes).target, *columns)
+        found = read_rows(self.folder, name, AMOUNTS if values else LABELS, self.limits)
+        return Truth((Quantity if values else Classes).target, found.ids, found.values)
 
     def guess(self, entry: dict[str, Any], notes: dict[str, Any]) -> Guess:
         name = str(entry["guess"])

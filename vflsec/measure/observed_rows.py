@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,15 +30,14 @@ def drop_unobserved_rows(attack: Attack, view: View) -> View:
     came = _find_observed(attack, view, int(asked.max()) + 1) if len(asked) else None
     if came is None or bool(came[asked].all()) or not bool(came[train].any()):
         return view
-    more: dict[str, Any] = {}
     if known is not None:
         at = came[known.rows]
         values = None if known.values is None else known.values[at]
-        more["known"] = Known(known.rows[at], known.labels[at], values)
+        known = Known(known.rows[at], known.labels[at], values)
     if aux is not None:
-        more["aux"] = MappingProxyType({p: (r[came[r]], x[came[r]]) for p, (r, x) in aux.items()})
+        aux = MappingProxyType({p: (r[came[r]], x[came[r]]) for p, (r, x) in aux.items()})
     targets = MappingProxyType({**view.targets, "train": train[came[train]]})
-    return replace(view, targets=targets, **more)
+    return replace(view, targets=targets, known=known, aux=aux)
 
 
 def _find_observed(attack: Attack, view: View, n: int) -> Tensor | None:

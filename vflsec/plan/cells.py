@@ -15,6 +15,7 @@ from vflsec.nn.weights import files_of
 from vflsec.plan.values import DataInfo
 from vflsec.plugins import registry
 from vflsec.plugins.loading import hash_files, hash_source
+from vflsec.runtime.plain_values import Table
 from vflsec.specs import CellSpec, DefenseSpec, Params, digest
 
 REFERENCES = {"local": "local", "logistic": "pooled_logistic", "boosting": "pooled_boosting"}
@@ -37,7 +38,7 @@ def _own_modules(params: Mapping[str, Any]) -> list[str]:
 
 
 def code_of(
-    section: Params,
+    section: Table,
     algorithm: str,
     params: Params,
     defenses: Sequence[DefenseSpec],

@@ -34,6 +34,7 @@ from vflsec.plan.strong import SEEDS, STRONG, Chosen, alternatives, note, world
 from vflsec.plan.values import TUNING, DataInfo, Group, Plan, Refused, Setting
 from vflsec.plugins import registry
 from vflsec.plugins.loading import allow_imports, contain
+from vflsec.runtime.plain_values import Table
 from vflsec.specs import AttackSpec, CellSpec, DefenseSpec, Params, victims
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ _CONTROL_ALIGNED = 0.5  # for algorithms that cannot train without rows that hav
 def make_plan(
     scenario: Scenario,
     *,
-    load: Callable[[Params, int, Path], Source] | None = None,
+    load: Callable[[Table, int, Path], Source] | None = None,
     trial: Trial | None = None,
     chosen: Chosen | None = None,
 ) -> Plan:
@@ -164,7 +165,7 @@ class _Planner:
             )
         return self._of_section(section)
 
-    def _of_section(self, section: Params) -> tuple[DataInfo, Source]:
+    def _of_section(self, section: Table) -> tuple[DataInfo, Source]:
         info = DataInfo(str(section["name"]), section, (), 0, 0, "")
         source = self.load(info.source, 0, self.scenario.base)
         others = [p for p in source.parties if p != source.active]

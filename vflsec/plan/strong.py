@@ -17,6 +17,7 @@ from vflsec.data.dataset_shape import describe_shape
 from vflsec.data.split import row_sets
 from vflsec.errors import VflsecError
 from vflsec.plugins import registry
+from vflsec.runtime.plain_values import Table
 from vflsec.specs import Params, digest
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def _whole(name: str, params: Params) -> str:
 
 
 def world(
-    info: DataInfo, source: Source, load: Callable[[Params, int, Path], Source],
+    info: DataInfo, source: Source, load: Callable[[Table, int, Path], Source],
     base: Path,
 ) -> tuple[DataInfo | None, str]:  # fmt: skip
     """A data set of worlds of the shape of `source`, divided like it; or None, and why not.

@@ -12,8 +12,9 @@ from typing import Any
 from vflsec.audit.exposure import Protocol
 from vflsec.data.load import SPLIT_KEYS
 from vflsec.label import Label, make_label
+from vflsec.runtime.plain_values import Table
 from vflsec.runtime.typed_values import write_plain
-from vflsec.specs import AttackSpec, CellSpec, Params
+from vflsec.specs import AttackSpec, CellSpec
 
 TUNING = "tuning"
 """Role of the groups whose trainings are on drawn worlds; no result of an audit."""
@@ -46,7 +47,7 @@ class DataInfo:
     """
 
     name: str
-    section: Params
+    section: Table
     parties: tuple[str, ...]
     classes: int
     rows: int
@@ -66,7 +67,7 @@ class DataInfo:
         return make_label(self.classes, self.labels)
 
     @property
-    def source(self) -> Params:
+    def source(self) -> Table:
         """What `load_source` gets: the section without the options of the split."""
         return {k: v for k, v in self.section.items() if k not in SPLIT_KEYS}
 

@@ -21,7 +21,7 @@ from vflsec.specs import digest
 
 __all__ = ["STORE_NAME", "SealedFile", "dumped"]
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 1
 """Of what the file holds; others are refused."""
 STORE_NAME = "results.sqlite"
 

@@ -191,7 +191,7 @@ class Store(SealedFile):
             raise ValueError(f"{', '.join(labels)}: two measures have one identity") from None
         worst = "error" if any(m.status == "error" for m in measures) else "done"
         self._db.execute("insert or replace into done values (?, ?, ?)", (cell, attack_key, worst))
-        self._seal(f"done {cell} {attack_key}", rows)
+        self._seal(f"done {cell} {attack_key}", _lasting(map(tuple, rows)))
 
     def results(self, wanted: Mapping[str, Iterable[str]]) -> list[CellResult]:
         """Finished cells with the measures of the wanted attacks and the main task.
@@ -226,7 +226,7 @@ class Store(SealedFile):
         done = self._done(cell, errors=True)
         for key, found in of.items():
             if found or key in done:
-                self._check_seal(f"done {cell} {key}", found)
+                self._check_seal(f"done {cell} {key}", _lasting(found))
         return [_measure(row) for found in of.values() for row in found]
 
     def made_with(self, cells: Iterable[str]) -> list[dict[str, str]]:
@@ -295,6 +295,12 @@ def _row(measure: Measure) -> list[Any]:
 def _measure(row: tuple[Any, ...]) -> Measure:
     values = dict(zip(_MEASURE, row, strict=True))
     return Measure(**values | {name: json.loads(values[name]) for name in _JSON})
+
+
+def _lasting(rows: Iterable[tuple[Any, ...]]) -> list[dict[str, Any]]:
+    """Rows without what is empty, so that a column which a later version adds changes no seal."""
+    named = (zip(_MEASURE, row, strict=True) for row in rows)
+    return [{k: v for k, v in row if v not in (None, "")} for row in named]
 
 
 def _spec(values: Any) -> CellSpec:

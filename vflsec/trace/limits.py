@@ -6,13 +6,13 @@ import os
 import re
 import stat
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from vflsec.core import check
 from vflsec.errors import TraceError
 
-__all__ = ["NAME", "Limits", "check_name", "files_of", "open_file", "read_bytes"]
+__all__ = ["NAME", "Limits", "check_name", "files_of", "open_file", "read_bytes", "replace_file"]
 
 NAME = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9._+-]{0,79}")
 """Names of parties, phases and files."""
@@ -123,7 +123,7 @@ def _walk(folder: Path, prefix: str, depth: int, found: dict[str, int], limits: 
                 )
 
 
-def open_file(folder: Path, name: str) -> BinaryIO:
+def open_file(folder: Path, name: str) -> BufferedReader:
     """A file of a trace, opened for reading; a link is refused even if it appeared just now.
 
     Raises:
@@ -134,6 +134,13 @@ def open_file(folder: Path, name: str) -> BinaryIO:
     except OSError as why:
         raise TraceError(f"{name}: cannot be read ({why.strerror}).") from None
     return os.fdopen(handle, "rb")
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write so that other processes see the old file or the whole new one."""
+    new = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    new.write_bytes(data)
+    new.replace(path)
 
 
 def read_bytes(folder: Path, name: str, most: int) -> bytes:

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_serializer,
+)
 
 from vflsec.core.view import Facts, Schema
 from vflsec.errors import TraceError
 from vflsec.label import Label, make_label
 from vflsec.trace.limits import NAME
-from vflsec.trace.message import Route
 
 __all__ = [
-    "FORMAT", "VERSION", "Claim", "Have", "Layout", "Manifest", "ModelFile", "Moment",
-    "ObserverInfo", "PartyInfo", "PublicFacts", "Run", "Seal", "SealedFile", "Software",
-    "TruthInfo", "dump", "load",
+    "FORMAT", "VERSION", "Claim", "Count", "Have", "LayerSpec", "Layout", "Manifest", "ModelFile",
+    "Moment", "Name", "ObserverInfo", "PartyInfo", "Plain", "PublicFacts", "Route", "Run", "Seal",
+    "SealedFile", "Software", "TruthInfo", "describe_invalid", "dump", "load",
 ]  # fmt: skip
 
 FORMAT: Literal["vflsec-trace"] = "vflsec-trace"
@@ -30,25 +37,36 @@ Status = Literal["recording", "sealed", "partial"]
 Reduction = Literal["mean", "sum", "none", "unknown"]
 
 
-class _Plain(BaseModel):
+class Plain(BaseModel):
+    """Strict, frozen values of a file; fields that are not known are left out."""
+
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
 
-class Software(_Plain):
+class Route(NamedTuple):
+    """Messages of one kind that go one way in one phase."""
+
+    kind: str
+    sender: str
+    receiver: str
+    phase: str
+
+
+class Software(Plain):
     """A program by name and version."""
 
     name: Text = ""
     version: Text = ""
 
 
-class PartyInfo(_Plain):
+class PartyInfo(Plain):
     """One party; the active one holds the labels."""
 
     name: Name
     role: Literal["active", "passive"]
 
 
-class Run(_Plain):
+class Run(Plain):
     """Which point of an experiment this is; traces that differ in `seed` only are repetitions."""
 
     dataset: Text = ""
@@ -58,14 +76,14 @@ class Run(_Plain):
     seed: int = 0
 
 
-class Claim(_Plain):
+class Claim(Plain):
     """What is said to protect every label against the other parties: (epsilon, delta)-privacy."""
 
     epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     delta: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 
-class Manifest(_Plain):
+class Manifest(Plain):
     """``manifest.json``; every field is described in ``docs/traces.md``."""
 
     format: Literal["vflsec-trace"]
@@ -101,7 +119,7 @@ class Manifest(_Plain):
         return make_label(self.classes or 2)
 
 
-class Have(_Plain):
+class Have(Plain):
     """What is there of one kind of message in one phase.
 
     `epochs` lists the epochs that were recorded whole or in part; ``all`` says that none is
@@ -122,7 +140,7 @@ class Have(_Plain):
         return Route(self.kind, self.sender, self.receiver, self.phase)
 
 
-class Layout(_Plain):
+class Layout(Plain):
     """Columns of a party, as `vflsec.core.view.Schema`."""
 
     names: list[Text]
@@ -142,7 +160,7 @@ class Layout(_Plain):
         return Schema(tuple(self.names), tuple(self.cardinalities), tuple(self.shape))
 
 
-class PublicFacts(_Plain):
+class PublicFacts(Plain):
     """What every party knows about the run, as `vflsec.core.view.Facts`."""
 
     aggregation: Literal["concat", "sum", "mean"] = "concat"
@@ -183,16 +201,31 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, int | float | str | bool)
 
 
-class ModelFile(_Plain):
+class LayerSpec(Plain):
+    """A layer by name: arguments that it is built with, or the layers in it by their names."""
+
+    layer: Annotated[str, StringConstraints(max_length=80)]
+    arguments: dict[str, int | float | bool | str | list[int | None] | None] = {}
+    children: Annotated[dict[str, LayerSpec], Field(max_length=256)] = {}
+    pooling: str = ""
+    width: Annotated[int, Field(ge=1, le=1024)] | None = None
+
+    @model_serializer
+    def _write_given(self) -> dict[str, object]:
+        given = self.model_fields_set
+        return {k: getattr(self, k) for k in type(self).model_fields if k in given}
+
+
+class ModelFile(Plain):
     """Weights of one own module; `layers` describes it, None if only its owner can build it."""
 
     party: Name
     part: Name
     file: Name
-    layers: dict[str, Any] | None = None
+    layers: LayerSpec | None = None
 
 
-class Moment(_Plain):
+class Moment(Plain):
     """The state after a phase: attacks look at what had passed until then.
 
     `messages` counts the observer's messages up to that moment, `updates` its own recorded
@@ -206,7 +239,7 @@ class Moment(_Plain):
     updates: Count = 0
 
 
-class ObserverInfo(_Plain):
+class ObserverInfo(Plain):
     """``observer.json``: what one observer has; every field is described in ``docs/traces.md``."""
 
     party: Name
@@ -222,7 +255,7 @@ class ObserverInfo(_Plain):
     nonfinite: Count = 0
 
 
-class SealedFile(_Plain):
+class SealedFile(Plain):
     """Size, rows (0 where there are none) and hash of one file."""
 
     path: Text
@@ -231,14 +264,14 @@ class SealedFile(_Plain):
     sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
-class TruthInfo(_Plain):
+class TruthInfo(Plain):
     """``truth.json``: what a truth holds beside labels."""
 
     layouts: dict[Name, Layout] = {}
     classes: Annotated[int, Field(ge=2, le=100_000)] | None = None
 
 
-class Seal(_Plain):
+class Seal(Plain):
     """``seal.json``: written last. It shows damage; it does not show who wrote the trace."""
 
     format: Literal["vflsec-trace"]
@@ -269,14 +302,17 @@ def load(data: bytes, model: type[M], where: str) -> M:
     try:
         return model.model_validate_json(json.dumps(value))
     except ValidationError as why:
-        first = why.errors()[0]
-        place = ".".join(str(p) for p in first["loc"]) or "the whole"
-        got = repr(first.get("input"))
-        got = got if len(got) <= 60 else f"{got[:57]}..."
-        more = f" ({len(why.errors()) - 1} more)" if len(why.errors()) > 1 else ""
-        raise TraceError(f"{where}: {place}: {first['msg']}, got {got}.{more}") from None
+        raise TraceError(f"{where}: {describe_invalid(why)}") from None
     except (ValueError, RecursionError) as why:
         raise TraceError(f"{where}: cannot be used ({why}).") from None
+
+
+def describe_invalid(why: ValidationError) -> str:
+    """The first field that is not what it must be, in a sentence."""
+    first, others = why.errors()[0], why.error_count() - 1
+    place, got = ".".join(str(p) for p in first["loc"]) or "the whole", repr(first.get("input"))
+    got = got if len(got) <= 60 else f"{got[:57]}..."
+    return f"{place}: {first['msg']}, got {got}.{f' ({others} more)' * bool(others)}"
 
 
 class _Refused(Exception):
@@ -287,7 +323,7 @@ def _no_constant(text: str) -> float:
     raise _Refused(f"holds {text}, which is no number. Numbers must be finite.")
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [k for k, _ in pairs]
@@ -296,7 +332,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _version(value: dict[str, Any], where: str) -> None:
+def _version(value: Mapping[str, object], where: str) -> None:
     if "version" not in value or "format" not in value:
         return
     if value["format"] != FORMAT:

@@ -3,63 +3,66 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, cast
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, cast
 
 import numpy as np
 import pyarrow as pa
 import torch
 from numpy.typing import NDArray
+from pydantic import Field, StringConstraints, ValidationError
 
 from vflsec.core.message import Message
 from vflsec.core.message_kinds import KINDS, Kind
 from vflsec.errors import TraceError
-from vflsec.trace.columns import Stored
-from vflsec.trace.limits import NAME, Limits
+from vflsec.trace.limits import Limits
+from vflsec.trace.manifest import Count, Name, Plain, Route, describe_invalid
+from vflsec.trace.tables import Stored
 
-__all__ = ["Fields", "Recorded", "Route", "from_batch", "read_fields"]
+__all__ = ["Fields", "Found", "Recorded", "from_batch", "pair_gradients", "read_fields"]
 
-
-class Route(NamedTuple):
-    """Messages of one kind that go one way in one phase."""
-
-    kind: str
-    sender: str
-    receiver: str
-    phase: str
+Short = Annotated[str, StringConstraints(max_length=80)]
 
 
-@dataclass(frozen=True, slots=True)
-class Fields:
+class Fields(Plain):
     """What is recorded of a message beside its payload: a row of ``messages`` (docs/traces.md)."""
 
     msg: int
-    t: int | None
-    phase: str
-    epoch: int | None
-    step: int | None
-    micro: int | None
-    kind: str
-    name: str
+    t: Count | None
+    phase: Name
+    epoch: Count | None
+    step: Count | None
+    micro: Count | None
+    kind: Short
+    name: Short
     sender: str
     receiver: str
-    n_rows: int | None
-    shape: list[int]
-    wire_dtype: str | None
-    wire_bytes: int | None
-    loss_reduction: str
-    grad_scale: float | None
-    pair: int | None
-    protection: str
+    n_rows: Count | None
+    shape: Annotated[list[Count], Field(max_length=8)]
+    wire_dtype: str | None = None
+    wire_bytes: Count | None
+    loss_reduction: Short
+    grad_scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
+    pair: Count | None
+    protection: Short
     has_values: bool
-    store: str
-    status: str
+    store: Annotated[str, StringConstraints(pattern=Stored.pattern)]
+    status: Short
 
     @property
     def route(self) -> Route:
         """Which messages this one belongs to."""
         return Route(self.kind, self.sender, self.receiver, self.phase)
+
+    @property
+    def stored(self) -> Stored:
+        """Width and number type of its rows."""
+        return Stored.parse(self.store) or Stored(1, "f4")
+
+
+Found = tuple[Fields, pa.RecordBatch | None]
+"""What is recorded of a message, and the rows of its payload."""
 
 
 @dataclass(frozen=True)
@@ -111,59 +114,8 @@ class Recorded:
         )  # fmt: skip
 
 
-Rule = tuple[str, Callable[[Any], bool], Callable[[Any], str]]
-"""A field, whether a value of it will do, and what to say of one that does not."""
-
-
-def _is_count(value: Any) -> bool:
-    return value is None or (isinstance(value, int) and value >= 0)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and len(value) <= 80
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and NAME.fullmatch(value) is not None
-
-
-def _is_shape(value: Any) -> bool:
-    whole = isinstance(value, list) and len(value) <= 8
-    return whole and all(isinstance(s, int) and s >= 0 for s in value)
-
-
-def _is_scale(value: Any) -> bool:
-    number = isinstance(value, int | float)
-    return value is None or (number and math.isfinite(value) and value > 0)
-
-
-def _say_choice(allowed: Sequence[str]) -> Callable[[Any], str]:
-    return lambda value: f"must be one of {', '.join(allowed)}."
-
-
-_COUNTS = ("epoch", "step", "micro", "n_rows", "wire_bytes", "pair", "t")
-_CHOICES = {
-    "loss_reduction": ("mean", "sum", "none", "unknown"),
-    "protection": ("none", "noise", "compressed", "he", "mpc", "unknown"),
-    "status": ("complete", "partial"),
-}
-_RULES: tuple[Rule, ...] = (
-    *((f, _is_count, lambda v: f"must be a whole number >= 0, got {v!r}.") for f in _COUNTS),
-    *((f, _is_text, _say_choice(allowed)) for f, allowed in _CHOICES.items()),
-    ("phase", _is_name, lambda v: f"must be a name, got {str(v)[:40]!r}."),
-    ("kind", _is_text, lambda v: "must be a text of at most 80 characters."),
-    ("name", _is_text, lambda v: "must be a text of at most 80 characters."),
-)
-"""What each field must be by itself, in the order in which they are looked at."""
-_ALL = (
-    *_COUNTS, "phase", "kind", "name", "sender", "receiver", "shape", "has_values", "grad_scale",
-    "store", *_CHOICES,
-)  # fmt: skip
-_NAMES = tuple(f.name for f in fields(Fields))
-
-
 def read_fields(
-    meta: Mapping[str, Any], parties: tuple[str, ...], observer: str, limits: Limits, where: str
+    meta: Mapping[str, object], parties: tuple[str, ...], observer: str, limits: Limits, where: str
 ) -> Fields:
     """The fields of a message as it is written in a file.
 
@@ -171,30 +123,15 @@ def read_fields(
         TraceError: they contradict the format or each other; says which field, what it must be and
             what it is.
     """
-    where = f"{where}: message {meta.get('msg')}"
-    for name in _ALL:
-        if name not in meta:
-            raise TraceError(f"{where}: the field {name!r} is missing.")
-    for name, is_right, say in _RULES:
-        if not is_right(meta[name]):
-            raise TraceError(f"{where}: {name} {say(meta[name])}")
-    found = Fields(**{name: meta.get(name) for name in _NAMES})  # type: ignore[arg-type]
-    _check_ends(found, parties, observer, where)
-    if (found.epoch or 0) > limits.epochs:
-        raise TraceError(f"{where}: epoch {found.epoch}; at most {limits.epochs} are read.")
-    scale = found.grad_scale
-    if not _is_scale(scale):
-        raise TraceError(f"{where}: grad_scale must be a finite number > 0 or null, got {scale!r}.")
-    _check_shape(found, limits, where)
-    _check_payload(found, limits, where)
-    return found
-
-
-def _check_ends(found: Fields, parties: tuple[str, ...], observer: str, where: str) -> None:
+    where = f"{where}: message {meta.get('msg')!r:.20}"
+    try:
+        found = Fields.model_validate(meta)
+    except ValidationError as why:
+        raise TraceError(f"{where}: {describe_invalid(why)}") from None
     for end, party in (("sender", found.sender), ("receiver", found.receiver)):
         if party not in parties:
             raise TraceError(
-                f"{where}: {end} {str(party)[:40]!r} is no party of this trace; they are "
+                f"{where}: {end} {party[:40]!r} is no party of this trace; they are "
                 f"{', '.join(parties)}."
             )
     if observer not in (found.sender, found.receiver):
@@ -204,33 +141,26 @@ def _check_ends(found: Fields, parties: tuple[str, ...], observer: str, where: s
         )
     if found.sender == found.receiver:
         raise TraceError(f"{where}: sender and receiver are both {observer}.")
+    if (found.epoch or 0) > limits.epochs:
+        raise TraceError(f"{where}: epoch {found.epoch}; at most {limits.epochs} are read.")
+    _check_shape(found, limits, where)
+    return found
 
 
 def _check_shape(found: Fields, limits: Limits, where: str) -> None:
-    shape, n = found.shape, found.n_rows
-    if not _is_shape(shape):
-        raise TraceError(f"{where}: shape must be at most 8 whole numbers >= 0, got {shape!r:.60}.")
+    shape, n, stored = found.shape, found.n_rows, found.stored
     if n is not None and (not shape or shape[0] != n):
         raise TraceError(f"{where}: n_rows {n} does not match shape {shape}.")
     if n is not None and n > limits.batch_rows:
         raise TraceError(f"{where}: {n} rows; at most {limits.batch_rows} are read.")
-
-
-def _check_payload(found: Fields, limits: Limits, where: str) -> None:
-    stored = Stored.parse(str(found.store))
-    if stored is None:
-        raise TraceError(f"{where}: store must be like 'd64-f4', got {str(found.store)[:40]!r}.")
-    if not isinstance(found.has_values, bool):
-        raise TraceError(f"{where}: has_values must be true or false.")
     if not found.has_values:
         return
     if stored.width > limits.width:
         raise TraceError(f"{where}: {stored.width} numbers a row; at most {limits.width} are read.")
-    width = math.prod(found.shape[1:] if found.n_rows is not None else found.shape)
+    width = math.prod(shape if n is None else shape[1:])
     if width != stored.width:
         raise TraceError(
-            f"{where}: shape {found.shape} has {width} numbers a row and {stored} has "
-            f"{stored.width}."
+            f"{where}: shape {shape} has {width} numbers a row and {stored} has {stored.width}."
         )
 
 
@@ -255,8 +185,6 @@ def from_batch(
         raise TraceError(f"{where}: {there} rows of its payload are there; it says {expected}.")
     if not found.has_values or batch is None:
         return None, None
-    stored = Stored.parse(found.store)
-    assert stored is not None
     pos = batch.column("pos")
     if pos.null_count or not np.array_equal(pos.to_numpy(), np.arange(there)):
         raise TraceError(f"{where}: pos must count 0, 1, ... within a message.")
@@ -264,7 +192,7 @@ def from_batch(
     if column.null_count or column.flatten().null_count:
         raise TraceError(f"{where}: values must not be null.")
     flat = column.flatten().to_numpy(zero_copy_only=False)
-    x = flat.astype(stored.numpy, copy=False).reshape(found.shape)
+    x = flat.astype(found.stored.numpy, copy=False).reshape(found.shape)
     ids = batch.column("row")
     if n is None or ids.null_count == there:
         return x, None
@@ -277,3 +205,41 @@ def from_batch(
             f"0..{rows - 1}."
         )
     return x, row.astype(np.int64)
+
+
+def pair_gradients(stream: Iterable[Found]) -> Iterator[Found]:
+    """Messages as they come; gradients without a pair get it by phase, ends, step and micro step.
+
+    A recorder on a wire often sees a gradient in another process, or after the next embedding has
+    left: the step that both messages say tells, the last embedding that was sent does not. Row ids
+    of the embedding are then those of its gradient, if that came without and has as many rows. A
+    step that was used for two embeddings tells nothing: such gradients stay without.
+    """
+    sent: dict[tuple[object, ...], tuple[int | None, NDArray[np.int64] | None]] = {}
+    for f, batch in stream:
+        if f.step is not None and f.kind == "embedding":
+            key = (f.phase, f.sender, f.receiver, f.step, f.micro, f.name)
+            rows = _named_rows(batch)
+            if key in sent:
+                before = sent[key][1]
+                same = rows is not None and before is not None and np.array_equal(rows, before)
+                sent[key] = (None, rows if same else None)
+            else:
+                sent[key] = (f.msg, rows)
+        elif f.step is not None and f.kind == "gradient" and f.pair is None:
+            key = (f.phase, f.receiver, f.sender, f.step, f.micro, f.name)
+            number, rows = sent.get(key, (None, None))
+            f = f.model_copy(update={"pair": number})
+            if (
+                batch is not None and rows is not None
+                and len(rows) == len(batch) and _named_rows(batch) is None
+            ):  # fmt: skip
+                at = batch.schema.get_field_index("row")
+                batch = batch.set_column(at, batch.schema.field(at), pa.array(rows, pa.int64()))
+        yield f, batch
+
+
+def _named_rows(batch: pa.RecordBatch | None) -> NDArray[np.int64] | None:
+    """Row ids, copied; None if one is not known."""
+    ids = None if batch is None else batch.column("row")
+    return None if ids is None or ids.null_count or not len(ids) else ids.to_numpy().copy()

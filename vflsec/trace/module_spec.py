@@ -1,25 +1,174 @@
 """Modules as plain descriptions: which known layer with which arguments; no code is loaded.
 
-A model of other layers is not described. Whoever audits then names its class (``--model``), from
-their own import path and never from the trace.
+A class of one's own is described where its forward pass, as `torch.fx` records it, is a chain of
+known layers, each result the next one's only input. A model of other layers is not described:
+whoever audits names its class (``--model``), from their own import path, never from the trace.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
+import operator
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from torch import Tensor, nn
+import torch
+from pydantic import ValidationError
+from torch import Tensor, fx, nn
+from torch.nn import functional
 
 from vflsec.core.view import Schema
 from vflsec.errors import TraceError
 from vflsec.nn.encoders import POOLINGS, Towers
 from vflsec.nn.models import TabularInput
-from vflsec.trace.hash_chain import find_chain, nest_layers, unwrap
+from vflsec.trace.manifest import LayerSpec
 
-__all__ = ["build_module", "describe_module"]
+__all__ = ["build_module", "describe_module", "unwrap"]
+
+Link = tuple[str, nn.Module]
+"""Where a layer stands in its module ('' of a function), and the layer."""
+
+_WRAPPERS = {"DataParallel": "module", "DistributedDataParallel": "module",
+             "OptimizedModule": "_orig_mod"}  # fmt: skip
+_FUNCTIONS: dict[Any, Callable[..., nn.Module]] = {
+    torch.relu: nn.ReLU, functional.relu: nn.ReLU, "relu": nn.ReLU,
+    torch.tanh: nn.Tanh, functional.tanh: nn.Tanh, "tanh": nn.Tanh,
+    torch.sigmoid: nn.Sigmoid, functional.sigmoid: nn.Sigmoid, "sigmoid": nn.Sigmoid,
+    functional.gelu: nn.GELU, functional.elu: nn.ELU, functional.leaky_relu: nn.LeakyReLU,
+    functional.dropout: nn.Dropout,
+}  # fmt: skip
+_IGNORED = ("inplace", "training")  # how, and not what is computed in evaluation
+
+
+def unwrap(module: nn.Module) -> nn.Module:
+    """The module in the wrappers that torch puts around one."""
+    while inner := _WRAPPERS.get(type(module).__name__):
+        module = getattr(module, inner)
+    return module
+
+
+def find_chain(module: nn.Module) -> list[Link] | None:
+    """The layers of `module` in the order in which rows pass them; None if it is no chain."""
+    layers = dict(module.named_modules())
+    links: list[Link] = []
+    last: fx.Node | None = None
+    sizes: set[fx.Node] = set()
+    try:
+        # what it draws is not drawn from the loop's, and what it keeps it forgets
+        with torch.random.fork_rng(devices=[]), _restore(module):
+            nodes = list(fx.Tracer().trace(module).nodes)
+    except Exception:  # somebody's forward pass, which may do anything to what holds no numbers
+        return None
+    for node in nodes:
+        if node.op == "output":
+            return links if links and node.args == (last,) else None
+        if node.op == "placeholder" and last is None:
+            last = node
+            continue
+        if node.op != "placeholder" and node.args and _is_size(node, last, sizes):
+            sizes.add(node)
+            continue
+        link = _find_link(node, last, sizes, layers)
+        if link is None:
+            return None
+        links.append(link)
+        last = node
+    return None
+
+
+@contextlib.contextmanager
+def _restore(module: nn.Module) -> Iterator[None]:
+    """Give a module its attributes and the numbers of its buffers back."""
+    held = [(vars(m), dict(vars(m))) for m in module.modules()]
+    buffers = [(b, b.clone()) for b in module.buffers()]
+    try:
+        yield
+    finally:
+        for now, before in held:
+            now.clear()
+            now.update(before)
+        with torch.no_grad():
+            for buffer, values in buffers:
+                buffer.copy_(values)
+
+
+def _is_size(node: fx.Node, last: fx.Node | None, sizes: set[fx.Node]) -> bool:
+    """Whether a node is a size of what came before it, as ``x.view(x.size(0), -1)`` takes."""
+    first, rest = node.args[0], tuple(node.args[1:])
+    return bool(
+        (first is last and node.target == "size" and rest == (0,))
+        or (first is last and node.target is getattr and rest == ("shape",))
+        or (first in sizes and node.target is operator.getitem and rest == (0,))
+    )
+
+
+def _find_link(
+    node: fx.Node, last: fx.Node | None, sizes: set[fx.Node], layers: Mapping[str, nn.Module]
+) -> Link | None:
+    """One step; None if it takes anything but what came before it and constants."""
+    if last is None or not node.args or node.args[0] is not last:
+        return None
+    rest: tuple[Any, ...] = tuple(node.args[1:])
+    named: dict[str, object] = {k: v for k, v in node.kwargs.items() if k not in _IGNORED}
+    if node.target in ("view", "reshape") and len(rest) == 2 and rest[1] == -1:
+        return ("", nn.Flatten()) if rest[0] in sizes else None
+    if any(isinstance(v, fx.Node) for v in (*rest, *named.values())):
+        return None
+    if node.op == "call_module":
+        name = str(node.target)
+        return None if rest or named or name not in layers else (name, layers[name])
+    layer = _find_layer(node.target, rest, named)
+    return None if layer is None else ("", layer)
+
+
+def _find_layer(target: Any, rest: tuple[Any, ...], named: Mapping[str, Any]) -> nn.Module | None:
+    """The layer that does what a function does with these constants; None if none is known."""
+    if target in (torch.flatten, "flatten"):
+        start = () if rest or "start_dim" in named else (0,)
+        return nn.Flatten(*rest, *start, **named)
+    made = _FUNCTIONS.get(target)
+    try:
+        return None if made is None else made(*rest, **named)
+    except TypeError:
+        return None
+
+
+def nest_layers(
+    links: Sequence[Link], describe: Callable[[nn.Module], LayerSpec | None]
+) -> LayerSpec | None:
+    """Links as nested layers whose weights keep their names; None if one is not known.
+
+    Args:
+        links: of :func:`find_chain`.
+        describe: of a layer, or None.
+    """
+    children: dict[str, LayerSpec] = {}
+    names = {name for name, _ in links}
+    free = (n for i in itertools.count() if (n := f"function{i}") not in names)
+    heads = [name.partition(".")[0] if layer.state_dict() else "" for name, layer in links]
+    at = 0
+    while at < len(links):
+        (name, layer), head = links[at], heads[at]
+        end = at + 1
+        if not head:  # without weights: it may be called anything, and as often as it is
+            head, found = next(free), describe(layer)
+        elif name == head:
+            found = describe(layer)
+        else:
+            end = len(heads) - heads[::-1].index(head)
+            if set(heads[at:end]) - {head, ""}:
+                return None
+            inner = [(n.partition(".")[2], m) for n, m in links[at:end]]
+            found = nest_layers(inner, describe)
+        if found is None or head in children:
+            return None
+        children[head] = found
+        at = end
+    return LayerSpec(layer="Sequential", children=children)
+
 
 _ARGUMENTS: dict[type[nn.Module], tuple[str, ...]] = {
     nn.Linear: ("in_features", "out_features", "bias"),
@@ -45,11 +194,10 @@ _BY_NAME = {t.__name__: t for t in _ARGUMENTS}
 _MOST = 1 << 28  # weights of one layer
 
 
-def describe_module(module: nn.Module, schema: Schema | None = None) -> dict[str, Any] | None:
-    """What :func:`build_module` needs, as plain JSON values; None if some layer is not known here.
+def describe_module(module: nn.Module, schema: Schema | None = None) -> LayerSpec | None:
+    """What :func:`build_module` needs; None if some layer is not known here.
 
-    A class of one's own is described if it is a chain of known layers
-    (:mod:`vflsec.trace.hash_chain`).
+    A class of one's own is described if it is a chain of known layers.
 
     Args:
         module: to describe.
@@ -66,66 +214,63 @@ def describe_module(module: nn.Module, schema: Schema | None = None) -> dict[str
     return made
 
 
-def _name_weights(layers: Mapping[str, Any]) -> set[str]:
+def _name_weights(spec: LayerSpec) -> set[str]:
     """Names of the weights of described layers."""
-    if layers["layer"] == "Sequential":
-        return {
-            f"{name}.{key}"
-            for name, child in layers["children"].items()
-            for key in _name_weights(child)
-        }
-    return set(_BY_NAME[layers["layer"]](**layers["arguments"]).state_dict())
+    if spec.layer == "Sequential":
+        return {f"{n}.{key}" for n, child in spec.children.items() for key in _name_weights(child)}
+    return set(_BY_NAME[spec.layer](**spec.arguments).state_dict())
 
 
-def _describe(module: nn.Module, schema: Schema | None) -> dict[str, Any] | None:
+def _describe(module: nn.Module, schema: Schema | None) -> LayerSpec | None:
     """A module of the kinds that are known by name."""
     kind = type(module)
     if kind in (nn.Sequential, Towers):
-        return _describe_container(module, schema)
+        children = {}
+        for name, child in module.named_children():
+            found = _describe(child, schema)
+            if found is None:
+                return None
+            children[name] = found
+        found = LayerSpec(layer=kind.__name__, children=children)
+        if not isinstance(module, Towers):
+            return found
+        return LayerSpec(layer=kind.__name__, children=children, pooling=module.pooling)
     if isinstance(module, TabularInput) and kind is TabularInput:
-        return _describe_input(module, schema)
+        widths = {table.embedding_dim for table in _list_tables(module)}
+        default = TabularInput(schema) if schema is not None else None
+        if default is not None and _read_shapes(default) == _read_shapes(module):
+            return LayerSpec(layer="TabularInput", width=None)
+        return LayerSpec(layer="TabularInput", width=widths.pop()) if len(widths) == 1 else None
     if kind not in _ARGUMENTS:
         return None
     arguments = {a: getattr(module, a) for a in _ARGUMENTS[kind]}
     if "bias" in arguments:
         arguments["bias"] = arguments["bias"] is not None
-    plain = {k: list(v) if isinstance(v, tuple) else v for k, v in arguments.items()}
     if _read_settings(kind(**arguments)) != _read_settings(module):
         return None  # built with arguments that are not kept here
-    return {"layer": kind.__name__, "arguments": plain}
+    plain = {k: list(v) if isinstance(v, tuple) else v for k, v in arguments.items()}
+    try:
+        return LayerSpec(layer=kind.__name__, arguments=plain)
+    except ValidationError:  # an argument of another type, which JSON does not have
+        return None
 
 
-def _describe_container(module: nn.Module, schema: Schema | None) -> dict[str, Any] | None:
-    children = {}
-    for name, child in module.named_children():
-        found = _describe(child, schema)
-        if found is None:
-            return None
-        children[name] = found
-    out: dict[str, Any] = {"layer": type(module).__name__, "children": children}
-    return out | {"pooling": module.pooling} if isinstance(module, Towers) else out
+def _list_tables(layer: TabularInput) -> list[nn.Embedding]:
+    return [table for table in layer.tables if isinstance(table, nn.Embedding)]
 
 
-def _describe_input(module: TabularInput, schema: Schema | None) -> dict[str, Any] | None:
-    widths = {table.embedding_dim for table in module.tables}
-    default = TabularInput(schema) if schema is not None else None
-    if default is not None and _read_shapes(default) == _read_shapes(module):
-        return {"layer": "TabularInput", "width": None}
-    return {"layer": "TabularInput", "width": widths.pop()} if len(widths) == 1 else None
+def _read_shapes(layer: TabularInput) -> list[torch.Size]:
+    return [table.weight.shape for table in _list_tables(layer)]
 
 
-def _read_shapes(layer: TabularInput) -> list[Any]:
-    return [table.weight.shape for table in layer.tables]
-
-
-def _read_settings(layer: nn.Module) -> dict[str, Any]:
+def _read_settings(layer: nn.Module) -> dict[str, object]:
     """All that a layer computes by but its weights, of which shapes count."""
     how = {k: v for k, v in vars(layer).items() if k[0] != "_" and k not in ("training", "inplace")}
     return how | {f"shape of {k}": v.shape for k, v in layer.state_dict().items()}
 
 
 def build_module(
-    layers: Mapping[str, Any], weights: Mapping[str, Tensor], schema: Schema, where: str
+    spec: LayerSpec, weights: Mapping[str, Tensor], schema: Schema, where: str
 ) -> nn.Module:
     """The described module with its weights, in eval mode.
 
@@ -133,65 +278,44 @@ def build_module(
         TraceError: an unknown layer, arguments that it does not take, or other weights.
     """
     try:
-        module = _build(layers, schema, where, 0)
+        module = _build(spec, schema, where)
         like = next((w for w in weights.values() if w.is_floating_point()), None)
         if like is not None:
             module = module.to(like.dtype)
         module.load_state_dict(dict(weights))
+    except TraceError:
+        raise
     except (RuntimeError, ValueError, TypeError, KeyError, AttributeError) as why:
-        if isinstance(why, TraceError):
-            raise
         text = " ".join(str(why).split())[:160]
         raise TraceError(f"{where}: its layers and its weights do not fit ({text}).") from None
     return module.eval()
 
 
-def _build(layers: Mapping[str, Any], schema: Schema, where: str, depth: int) -> nn.Module:
-    name = layers.get("layer") if isinstance(layers, Mapping) else None
+def _build(spec: LayerSpec, schema: Schema, where: str, depth: int = 0) -> nn.Module:
+    name = spec.layer
     if depth > 16:
         raise TraceError(f"{where}: its layers are nested too deeply.")
-    if name in ("Sequential", "Towers"):
-        return _build_container(name, layers, schema, where, depth)
     if name == "TabularInput":
-        return _build_input(layers, schema, where)
+        return TabularInput(schema, spec.width)
+    if name in ("Sequential", "Towers"):
+        made = OrderedDict(
+            (k, _build(v, schema, where, depth + 1)) for k, v in spec.children.items()
+        )
+        if name == "Sequential":
+            return nn.Sequential(made)
+        if spec.pooling not in POOLINGS:
+            raise TraceError(f"{where}: pooling must be one of {', '.join(POOLINGS)}.")
+        return Towers(spec.pooling, made.get("cross"), made.get("local"))
     if name not in _BY_NAME:
         raise TraceError(
-            f"{where}: the layer {str(name)[:40]!r} is not known; there are "
+            f"{where}: the layer {name[:40]!r} is not known; there are "
             f"{', '.join(sorted(_BY_NAME))}. Name the class of the model in the audit instead."
         )
-    return _build_layer(name, layers, where)
-
-
-def _build_container(
-    name: str, layers: Mapping[str, Any], schema: Schema, where: str, depth: int
-) -> nn.Module:
-    children = layers["children"]
-    if not isinstance(children, Mapping) or len(children) > 256:
-        raise TraceError(f"{where}: a {name} has at most 256 named children.")
-    made = OrderedDict((str(k), _build(v, schema, where, depth + 1)) for k, v in children.items())
-    if name == "Sequential":
-        return nn.Sequential(made)
-    if layers["pooling"] not in POOLINGS:
-        raise TraceError(f"{where}: pooling must be one of {', '.join(POOLINGS)}.")
-    return Towers(layers["pooling"], made.get("cross"), made.get("local"))
-
-
-def _build_input(layers: Mapping[str, Any], schema: Schema, where: str) -> nn.Module:
-    width = layers.get("width")
-    if width is not None and not (isinstance(width, int) and 1 <= width <= 1024):
-        raise TraceError(f"{where}: a TabularInput has a width of at most 1024.")
-    return TabularInput(schema, width)
-
-
-def _build_layer(name: str, layers: Mapping[str, Any], where: str) -> nn.Module:
     kind: Callable[..., nn.Module] = _BY_NAME[name]
-    arguments = {
-        k: tuple(v) if isinstance(v, list) else v for k, v in layers.get("arguments", {}).items()
-    }
-    known = _ARGUMENTS[_BY_NAME[name]]
+    known, arguments = _ARGUMENTS[_BY_NAME[name]], spec.arguments
     if set(arguments) - set(known):
         raise TraceError(f"{where}: {name} takes {', '.join(known) or 'nothing'}.")
     sizes = [v for v in arguments.values() if isinstance(v, int) and not isinstance(v, bool)]
     if any(abs(v) > 1 << 24 for v in sizes) or abs(math.prod(sizes[:2])) > _MOST:
         raise TraceError(f"{where}: a {name} of {arguments} is too large.")
-    return kind(**arguments)
+    return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in arguments.items()})

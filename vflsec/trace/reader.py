@@ -1,32 +1,457 @@
-"""Opens a trace: names, sizes and hashes are checked before anything is read; never the truth."""
+"""Opens a trace and reads what its observers have, checked as it is read; never the truth."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from vflsec.core import check
+from vflsec.core.view import Known, Update
 from vflsec.errors import TraceError
-from vflsec.trace.claims import RAW
-from vflsec.trace.columns import Stored
+from vflsec.trace.completeness import Key, NotFinite, Prints
 from vflsec.trace.limits import Limits, files_of, read_bytes
-from vflsec.trace.manifest import Manifest, ObserverInfo, Seal, load
-from vflsec.trace.observer_reader import Observer
-from vflsec.trace.seal import digest
-from vflsec.trace.trace_files import TraceFiles
+from vflsec.trace.manifest import Layout, Manifest, ModelFile, Moment, ObserverInfo, load
+from vflsec.trace.message import Fields, Found, Recorded, from_batch, read_fields
+from vflsec.trace.module_spec import build_module
+from vflsec.trace.seal import check_seal
+from vflsec.trace.segments import RAW, Torn, find_segments, read_segments
+from vflsec.trace.tables import (
+    AMOUNTS,
+    KNOWN,
+    MESSAGES,
+    ROWS,
+    Rows,
+    Stored,
+    build_tensor_schema,
+    grant_of,
+    read_batches,
+    read_rows,
+    read_weights,
+)  # fmt: skip
 
-__all__ = ["Trace", "check_seal"]
-
-_ROOT = ("manifest.json", "seal.json")
-_TRUTH_WORDS = ("truth", "label", "labels", "target_values")
+__all__ = ["Observer", "Trace"]
 
 
 @dataclass
-class Trace(TraceFiles):
-    """A trace whose names, sizes and hashes were checked; its tables are checked as they are read.
+class Observer:
+    """What one observer has; everything is checked as it is read."""
 
-    See :class:`vflsec.trace.trace_files.TraceFiles`.
+    trace: Trace
+    name: str
+    info: ObserverInfo
+
+    def _path(self, name: str) -> str:
+        return f"view/{self.name}/{name}"
+
+    def _has(self, name: str) -> bool:
+        return self._path(name) in self.trace.files
+
+    def moment(self, phase: str = "") -> Moment:
+        """The state after a phase; the last one if it is not named.
+
+        Raises:
+            TraceError: no such moment was recorded.
+        """
+        found = [m for m in self.info.moments if phase in ("", m.phase)]
+        if not found:
+            there = ", ".join(m.phase for m in self.info.moments) or "none"
+            raise TraceError(
+                f"{self._path('observer.json')}: no moment after {phase or 'any phase'} is "
+                f"described; there are: {there}."
+            )
+        return found[-1]
+
+    def messages(self, nonfinite: str = "refuse") -> Iterator[Recorded]:
+        """All messages in the order in which they passed.
+
+        Args:
+            nonfinite: ``refuse``, or ``drop``, which leaves out rows that hold NaN or infinity.
+
+        Raises:
+            TraceError: damage, contradictions, or numbers that are not finite.
+        """
+        check.one_of("nonfinite", nonfinite, ("refuse", "drop"))
+        trace, where, torn, left = self.trace, f"view/{self.name}", Torn(), NotFinite()
+        stream = self._sealed()
+        if not self._has("messages.parquet"):
+            if not find_segments(trace.files, self.name):
+                return
+            stream = read_segments(
+                trace.folder, trace.files, trace.manifest, self.name, trace.limits, torn
+            )
+        try:
+            for fields, batch in stream:
+                x, rows = from_batch(fields, batch, trace.manifest.rows, where)
+                yield self._finite(Recorded(fields, x, rows), nonfinite, left)
+        finally:
+            self.trace.notes += left.note(self.name)
+            self.trace.lack(self.name, left.clauses())
+        self.trace.notes += torn.notes
+
+    def untold(self) -> bool:
+        """Whether a gradient came of which nobody said what it was multiplied by.
+
+        True of a trace that is not sealed: it is read once, and then it is too late to ask.
+        """
+        if not self._has("messages.parquet"):
+            return True
+        return any(
+            (kind, to) == ("gradient", self.name) and (scale is None or reduction == "unknown")
+            for kind, to, reduction, scale in self._list_columns(
+                "kind", "receiver", "loss_reduction", "grad_scale"
+            )
+        )
+
+    def _list_columns(self, *names: str) -> Iterator[tuple[Any, ...]]:
+        """Some columns of the messages of a sealed trace."""
+        path = self._path("messages.parquet")
+        for table in read_batches(self.trace.folder, path, MESSAGES, self.trace.limits):
+            yield from (tuple(m.values()) for m in table.select(list(names)).to_pylist())
+
+    def expected(self) -> dict[tuple[str, str, str, str], int]:
+        """How many rows pass, by (phase, way, kind, peer); nothing if that is not on record."""
+        out: dict[tuple[str, str, str, str], int] = defaultdict(int)
+        stored: dict[str, int] = defaultdict(int)
+        if not self._has("messages.parquet"):
+            return {}
+        columns = ("phase", "kind", "sender", "receiver", "n_rows", "store")
+        for phase, kind, sender, receiver, n, store in self._list_columns(*columns):
+            way, peer = ("sent", receiver) if sender == self.name else ("received", sender)
+            out[phase, way, kind, peer] += n or 0
+            stored[store] += n or 0
+        for store, n in stored.items():  # no more than its file can hold
+            of = Stored.parse(store)
+            held = self.trace.files.get(self._path(f"tensors-{store}.parquet"), 0)
+            if of is None or n * (of.row_bytes - 24) > held:
+                return {}
+        return dict(out)
+
+    def _finite(self, found: Recorded, nonfinite: str, left: NotFinite) -> Recorded:
+        x = found.values
+        if x is None or np.isfinite(x).all():
+            return found
+        bad = ~np.isfinite(x.reshape(len(x), -1)).all(1) if x.ndim else np.ones(1, bool)
+        if nonfinite == "refuse" or found.rows is None:
+            raise TraceError(
+                f"view/{self.name}: message {found.fields.msg} ({found.fields.kind}) holds "
+                f"numbers that are not finite in {int(bad.sum())} rows. Record again, or allow it "
+                "(--allow-nonfinite), which leaves those rows out."
+            )
+        keep = ~bad
+        left.add(found.fields.kind, bad)
+        shape = [int(keep.sum()), *found.fields.shape[1:]]  # n_rows stays: the batch was that large
+        fields = found.fields.model_copy(update={"shape": shape})
+        return Recorded(fields, x[keep], found.rows[keep])
+
+    def _sealed(self) -> Iterator[Found]:
+        trace, path, count = self.trace, self._path("messages.parquet"), 0
+        cursors: dict[str, _Cursor] = {}
+        for table in read_batches(trace.folder, path, MESSAGES, trace.limits):
+            for meta in table.to_pylist():
+                if meta["msg"] != count:
+                    raise TraceError(f"{path}: msg must count 0, 1, ..., got {meta['msg']!r:.20}.")
+                count += 1
+                names, where = trace.manifest.names, f"view/{self.name}"
+                fields = read_fields(meta, names, self.name, trace.limits, where)
+                empty = not fields.has_values or fields.n_rows == 0
+                yield fields, None if empty else self._cursor(fields, cursors).take(fields.msg)
+        trace.counted(path, count)
+        for store, cursor in cursors.items():
+            name = self._path(f"tensors-{store}.parquet")
+            if cursor.more():
+                raise TraceError(
+                    f"{name}: holds rows of messages that are not in messages.parquet."
+                )
+            trace.counted(name, cursor.rows)
+        for name in trace.files:
+            start = self._path("tensors-")
+            if name.startswith(start) and name[len(start) : -8] not in cursors:
+                raise TraceError(f"{name}: belongs to no message.")
+
+    def _cursor(self, fields: Fields, cursors: dict[str, _Cursor]) -> _Cursor:
+        """What hands out the rows of the table in which those of a message stand."""
+        name = self._path(f"tensors-{fields.store}.parquet")
+        if name not in self.trace.files:
+            raise TraceError(f"{name}: is missing; message {fields.msg} has its rows there.")
+        if fields.store not in cursors:
+            schema, size = build_tensor_schema(fields.stored), fields.stored.row_bytes
+            found = read_batches(self.trace.folder, name, schema, self.trace.limits, size)
+            cursors[fields.store] = _Cursor(found)
+        return cursors[fields.store]
+
+    def _rows(self, name: str, form: pa.Schema | Stored) -> Rows:
+        """A whole small table, as the seal counts it."""
+        trace, path = self.trace, self._path(name)
+        found = read_rows(trace.folder, path, form, trace.limits, trace.manifest.rows)
+        trace.counted(path, len(found.ids))
+        return found
+
+    def _vectors(self, stem: str, party: str) -> tuple[Tensor, Tensor] | None:
+        """Row ids and columns (n, *shape) of a party, None if there are none."""
+        start = self._path(f"{stem}-f")
+        name = next((f.rpartition("/")[2] for f in self.trace.files if f.startswith(start)), None)
+        if name is None:
+            return None
+        layout, where = self._layout(party), self._path(name)
+        width = math.prod(layout.shape)
+        if width > self.trace.limits.width:
+            raise TraceError(f"{where}: {width} numbers a row are too many.")
+        stored = Stored.parse(f"d{width}-{name.removesuffix('.parquet').rpartition('-')[2]}")
+        if stored is None:
+            raise TraceError(f"{where}: its name must end in the number type, as -f4.")
+        found = self._rows(name, stored)
+        x = torch.from_numpy(
+            found.values.astype(np.float32 if stored.store == "f2" else stored.numpy)
+        )
+        x = x.reshape(-1, *layout.shape)
+        for i, c in enumerate(layout.cardinalities):
+            if c and len(x) and not (0 <= float(x[:, i].min()) <= float(x[:, i].max()) < c):
+                name = layout.names[i]
+                raise TraceError(f"{where}: column {name!r} must hold codes 0..{c - 1}.")
+        return torch.from_numpy(found.ids), x
+
+    def _layout(self, party: str) -> Layout:
+        layout = self.info.layouts.get(party)
+        if layout is None:
+            raise TraceError(f"{self._path('observer.json')}: the layout of {party} is missing.")
+        n = len(layout.cardinalities)
+        if n and (len(layout.shape) != 1 or n != layout.shape[0] or len(layout.names) != n):
+            raise TraceError(
+                f"{self._path('observer.json')}: the layout of {party} has {len(layout.names)} "
+                f"names and {n} cardinalities for rows of shape {tuple(layout.shape)}."
+            )
+        return layout
+
+    def own(self) -> tuple[Tensor, Tensor] | None:
+        """Own columns (N, *shape), zero where a row is not held, and (N,) which are; or None."""
+        found = self._vectors("own", self.name)
+        if found is None:
+            return None
+        (index, x), n = found, self.trace.manifest.rows
+        if n * x[:1].numel() * x.element_size() > 16 * self.trace.limits.batch_bytes:
+            where = self._path("own")
+            raise TraceError(f"{where}: {n} rows of own columns are too many to hold.")
+        out, present = x.new_zeros((n, *x.shape[1:])), torch.zeros(n, dtype=torch.bool)
+        out[index], present[index] = x, True
+        return out, present
+
+    def aux(self, party: str) -> tuple[Tensor, Tensor]:
+        """Granted rows of another party, in order of the grant, and their columns."""
+        found = self._vectors(f"aux-{party}", party)
+        if found is None:
+            raise TraceError(f"{self._path(f'aux-{party}')}: the granted columns are missing.")
+        return found
+
+    def known(self) -> Known | None:
+        """Granted labelled rows in order of the grant, or None; of a quantity as float64 values."""
+        classes = self.trace.manifest.classes
+        name, other = "known.parquet", "known-values.parquet"
+        numbers = self.trace.manifest.label.numeric
+        name, other = (other, name) if numbers else (name, other)
+        if self._has(other):
+            raise TraceError(f"{self._path(other)}: the manifest says {classes or '?'} classes.")
+        if not self._has(name):
+            return None
+        found = self._rows(name, AMOUNTS if numbers else KNOWN)
+        y, where = found.values, self._path(name)
+        if not numbers and len(y) and (y.min() < 0 or (classes is not None and y.max() >= classes)):
+            raise TraceError(
+                f"{where}: labels go from {y.min()} to {y.max()}; there are "
+                f"classes 0..{(classes or 0) - 1}."
+            )
+        if len(y) != self.info.known:
+            raise TraceError(f"{where}: {len(y)} rows; observer.json says {self.info.known}.")
+        return Known(torch.from_numpy(found.ids), torch.from_numpy(y))
+
+    def targets(self, split: str) -> Tensor | None:
+        """Row ids to guess, in order, or None if the trace does not say."""
+        name = f"targets-{split}.parquet"
+        return torch.from_numpy(self._rows(name, ROWS).ids) if self._has(name) else None
+
+    def weights(self, entry: ModelFile) -> dict[str, Tensor]:
+        """The numbers of one module.
+
+        Raises:
+            TraceError: the file is missing or no such file.
+        """
+        where = self._path(entry.file)
+        if where not in self.trace.files:
+            raise TraceError(f"{where}: is missing; observer.json names it.")
+        return read_weights(self.trace.folder, where, self.trace.limits)
+
+    def model(self, entry: ModelFile, factory: Any = None) -> nn.Module:
+        """One module of a moment, in eval mode.
+
+        Args:
+            entry: of the moment.
+            factory: makes the module for (schema); for models that the trace cannot describe.
+
+        Raises:
+            TraceError: its layers are not described and nobody named its class.
+        """
+        where = self._path(entry.file)
+        weights = self.weights(entry)
+        schema = self._layout(entry.party).as_schema()
+        if factory is not None:
+            module: nn.Module = factory(schema)
+            try:
+                module.load_state_dict(weights)
+            except RuntimeError as why:
+                text = " ".join(str(why).split())[:160]
+                raise TraceError(f"{where}: does not fit the named model ({text}).") from None
+            return module.eval()
+        if entry.layers is None:
+            raise TraceError(
+                f"{where}: the layers of {entry.party}'s {entry.part} are not described in the "
+                "trace. Name its class (--model package.module:Name)."
+            )
+        return build_module(entry.layers, weights, schema, where)
+
+    def updates(self, moment: Moment) -> list[Update]:
+        """Own recorded optimisation steps up to a moment."""
+        out = []
+        for i in range(moment.updates):
+            name = self._path(f"update-{i:06d}.safetensors")
+            if name not in self.trace.files:
+                raise TraceError(f"{name}: is missing; observer.json counts {moment.updates}.")
+            found = read_weights(self.trace.folder, name, self.trace.limits)
+            try:
+                epoch, step = (int(v) for v in found.pop("when"))
+                rows = found.pop("rows").long()
+            except (KeyError, ValueError, TypeError, RuntimeError):
+                raise TraceError(f"{name}: lacks 'when' or 'rows'.") from None
+            if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < self.trace.manifest.rows:
+                raise TraceError(f"{name}: row ids are outside the trace.")
+            named = {
+                way: {k[2:]: v for k, v in found.items() if k.startswith(f"{way}.")}
+                for way in ("g", "w")
+            }
+            out.append(Update(epoch, step, rows, named["g"], named["w"]))
+        return out
+
+
+class _Cursor:
+    """Hands out the rows of one message after the other from a tensor file."""
+
+    def __init__(self, source: Iterator[pa.RecordBatch]) -> None:
+        self.source = source
+        self.batch: pa.RecordBatch | None = None
+        self.ids: NDArray[np.int64] = np.empty(0, np.int64)
+        self.at, self.rows = 0, 0
+
+    def more(self) -> bool:
+        """Whether a row is left."""
+        while self.batch is None or self.at >= len(self.batch):
+            batch = next(self.source, None)
+            if batch is None:
+                return False
+            self.batch, self.at = batch, 0
+            self.rows += len(batch)
+            self.ids = batch.column("msg").fill_null(-1).to_numpy(zero_copy_only=False)
+        return True
+
+    def take(self, msg: int) -> pa.RecordBatch | None:
+        """The rows of message `msg`, which must come next; None if there are none."""
+        parts = []
+        while self.more():
+            assert self.batch is not None
+            rest = self.ids[self.at :] != msg
+            end = self.at + (int(rest.argmax()) if rest.any() else len(rest))
+            if end > self.at:
+                parts.append(self.batch.slice(self.at, end - self.at))
+                self.at = end
+            if self.at < len(self.batch):
+                break
+        if not parts:
+            return None
+        if len(parts) == 1:
+            return parts[0]
+        (whole,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
+        return whole
+
+
+OURS = "vflsec.train.export"
+"""The adapter that writes our own simulations."""
+
+_PICKLED = re.compile(r"\.(pt|pth|pkl|pickle|npy|npz|bin|ckpt)$")
+_TRUTH = re.compile(r"(truth|labels?|target_values)([.-]|$)")
+_OF_VIEW = re.compile(
+    r"observer\.json|(messages|known|known-values|targets-train|targets-test|own-f.*|aux-.*|"
+    rf"tensors-{Stored.pattern[1:-1]})\.parquet|(model|update)-.*\.safetensors|{RAW.pattern}"
+)
+"""Names of files in the folder of an observer."""
+
+
+@dataclass
+class Trace:
+    """Files whose names, sizes and hashes were checked; tables are checked as they are read.
+
+    Attributes:
+        folder: of the trace.
+        manifest: public facts.
+        files: size by relative path, without those of ``truth/``.
+        sealed: whether counts and hashes stand outside the files.
+        payloads: hashes of the tables of messages' numbers, if it is sealed.
+        notes: what a reader should know, one sentence each.
+        gaps: by observer, why its recording carries no pass, a clause each.
+        prints: by observer, fingerprints of its messages, once they were read.
+        crossed: what its messages came to, see :class:`vflsec.trace.completeness.Crossed`.
+        unread: (kind, name) of messages that no attack looked at, see
+            `vflsec.core.channel.Recorder`.
+        granted: by hash of the labels, rows of which an adversary was granted them.
     """
+
+    folder: Path
+    manifest: Manifest
+    files: dict[str, int]
+    sealed: bool
+    limits: Limits
+    notes: list[str] = field(default_factory=list)
+    payloads: tuple[str, ...] = ()
+    gaps: dict[str, list[str]] = field(default_factory=dict)
+    prints: dict[str, Prints] = field(default_factory=dict)
+    crossed: dict[Key, list[int]] = field(default_factory=dict)
+    unread: set[tuple[str, str]] = field(default_factory=set)
+    granted: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+    _rows: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is of our own simulation, so that views must be those of a live run."""
+        return self.manifest.adapter.name == OURS
+
+    def grant(self, known: Known) -> None:
+        """Keep which labels an adversary was granted, by their hash."""
+        rows = known.rows.numpy()
+        self.granted[grant_of(rows, known.labels.numpy())] = rows
+
+    def lack(self, observer: str, clauses: Sequence[str]) -> None:
+        """Note why what was recorded of an observer carries no pass."""
+        held = self.gaps.setdefault(observer, []) if clauses else []
+        for clause in clauses:
+            if clause not in held:
+                held.append(clause)
+                self.notes.append(f"what was recorded of {observer} carries no pass: {clause}.")
+
+    def counted(self, path: str, rows: int) -> None:
+        """Compare the rows of a table with the seal.
+
+        Raises:
+            TraceError: they differ.
+        """
+        if self._rows.get(path, rows) != rows:
+            raise TraceError(f"{path}: has {rows} rows; the seal says {self._rows[path]}.")
 
     @classmethod
     def open(
@@ -87,28 +512,23 @@ class Trace(TraceFiles):
     def _places(self) -> None:
         """Every file stands where the format has a place for it."""
         for path in self.files:
-            parts = path.split("/")
-            name = parts[-1]
-            if name.endswith((".pt", ".pth", ".pkl", ".pickle", ".npy", ".npz", ".bin", ".ckpt")):
+            folder, _, name = path.rpartition("/")
+            if _PICKLED.search(name):
                 raise TraceError(
                     f"{path}: pickled or unnamed numbers are not read; weights of a trace are "
                     "safetensors, tables are Parquet."
                 )
-            if len(parts) == 1 and name in _ROOT:
-                continue
-            if parts[0] == "truth" and len(parts) == 2:
-                continue
-            if parts[0] == "view" and len(parts) == 3:
-                if _is_truth(name):
-                    raise TraceError(
-                        f"{path}: the folder of an observer must not hold labels; they belong "
-                        "into truth/, which only the scorer opens. Move it there."
-                    )
-                if _in_view(name):
-                    continue
-            raise TraceError(
-                f"{path}: a trace has no such file. Remove what does not belong there."
-            )
+            viewed = folder.startswith("view/") and folder.count("/") == 1
+            if viewed and _TRUTH.match(name.lower()):
+                raise TraceError(
+                    f"{path}: the folder of an observer must not hold labels; they belong "
+                    "into truth/, which only the scorer opens. Move it there."
+                )
+            of_view = viewed and _OF_VIEW.fullmatch(name)
+            if not (of_view or folder == "truth" or path in ("manifest.json", "seal.json")):
+                raise TraceError(
+                    f"{path}: a trace has no such file. Remove what does not belong there."
+                )
 
     @property
     def observers(self) -> tuple[str, ...]:
@@ -139,48 +559,3 @@ class Trace(TraceFiles):
                 f"add up to 1, got {len(prior)} that add up to {sum(prior):.4g}."
             )
         return Observer(self, name, info)
-
-
-def _is_truth(name: str) -> bool:
-    stem = name.lower().split(".")[0]
-    return any(stem == w or stem.startswith(f"{w}-") for w in _TRUTH_WORDS)
-
-
-def _in_view(name: str) -> bool:
-    if name in ("observer.json", "messages.parquet", "known.parquet", "known-values.parquet"):
-        return True
-    if RAW.fullmatch(name):
-        return True
-    if name.endswith(".safetensors"):
-        return name.startswith(("model-", "update-"))
-    if not name.endswith(".parquet"):
-        return False
-    stem = name.removesuffix(".parquet")
-    if stem.startswith("tensors-"):
-        return Stored.parse(stem.removeprefix("tensors-")) is not None
-    return stem in ("targets-train", "targets-test") or stem.startswith(("own-f", "aux-"))
-
-
-def check_seal(folder: Path, files: dict[str, int], limits: Limits, *, verify: bool = True) -> Seal:
-    """Compare a folder with its seal.
-
-    Raises:
-        TraceError: a file is missing, new, of another size, or has another hash.
-    """
-    data = read_bytes(folder, "seal.json", 16 * limits.manifest_bytes)
-    seal = load(data, Seal, "seal.json")
-    listed = {f.path: f for f in seal.files}
-    there = {f: s for f, s in files.items() if f != "seal.json"}
-    for path in sorted(set(listed) - set(there)):
-        raise TraceError(f"{path}: is missing; the seal lists it. Copy the whole trace again.")
-    for path in sorted(set(there) - set(listed)):
-        raise TraceError(f"{path}: is not in the seal. Remove what does not belong there.")
-    for path, entry in listed.items():
-        if there[path] != entry.bytes:
-            raise TraceError(
-                f"{path}: has {there[path]} bytes; the seal says {entry.bytes}. It was cut or "
-                "changed; copy it again."
-            )
-        if verify and digest(folder, path) != entry.sha256:
-            raise TraceError(f"{path}: its SHA-256 is not that of the seal. Copy it again.")
-    return seal

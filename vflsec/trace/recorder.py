@@ -3,44 +3,232 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor, dtype, nn, strided
 
 from vflsec.core import check
 from vflsec.core.message_kinds import find_kinds
 from vflsec.core.view import Known, Schema
 from vflsec.errors import ConfigError, ShapeError
-from vflsec.trace.arrays import Numbers, as_numbers
-from vflsec.trace.background_writer import Behind
-from vflsec.trace.batch_positions import Places
-from vflsec.trace.claims import lock_folder, recording
-from vflsec.trace.grants import grant_of, granted_in, write_aux, write_known, write_own
-from vflsec.trace.limits import Limits, files_of
+from vflsec.trace.limits import NAME, Limits, files_of
 from vflsec.trace.manifest import (
     Have,
     Layout,
     Manifest,
+    ModelFile,
     Moment,
     ObserverInfo,
     PublicFacts,
+    Route,
 )
-from vflsec.trace.message_shape import Lane, as_array, check_shape
-from vflsec.trace.own_model import OwnModel
+from vflsec.trace.module_spec import describe_module, unwrap
 from vflsec.trace.recorder_inputs import Ids
-from vflsec.trace.seal import find_segments, give_up, seal
-from vflsec.trace.segment_reader import Torn, read_segments
-from vflsec.trace.writer import Heading, Plan, Timing, Writer, begin
+from vflsec.trace.seal import give_up, seal
+from vflsec.trace.segments import Torn, lock_folder, read_segments, recording
+from vflsec.trace.tables import (
+    AMOUNTS,
+    KNOWN,
+    grant_of,
+    read_rows,
+    write_known,
+    write_own,
+    write_vectors,
+    write_weights,
+)
+from vflsec.trace.writer import Behind, Heading, Plan, Timing, Writer, begin
 
 __all__ = ["Recording"]
+
+
+class Numbers(NamedTuple):
+    """One array, and the number type and bytes in which it crossed."""
+
+    array: NDArray[Any]
+    wire_dtype: str
+    wire_bytes: int
+
+
+@cache
+def _name(dtype: dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def as_numbers(x: Any) -> Numbers:
+    """A tensor of PyTorch or TensorFlow, a NumPy array, or nested lists of numbers.
+
+    bfloat16, which NumPy does not have, is widened to float32: that changes no number.
+
+    Raises:
+        ShapeError: it holds something else than numbers.
+    """
+    if isinstance(x, Tensor):
+        if x.is_complex() or x.layout != strided:
+            raise ShapeError(
+                f"record: a payload is a dense array of real numbers, got {x.layout} of {x.dtype}."
+            )
+        plain, wire = x.detach(), _name(x.dtype)
+        wide = plain.float() if wire == "bfloat16" else plain
+        array = (wide if wide.device.type == "cpu" else wide.cpu()).numpy()
+        return Numbers(array, wire, x.numel() * x.element_size())
+    if hasattr(x, "numpy") and callable(x.numpy):
+        x = x.numpy()
+    if isinstance(x, Mapping):
+        raise ShapeError("record: a payload is one array of numbers, got a mapping of several.")
+    array = np.asarray(x)
+    wire, size = str(array.dtype), int(array.nbytes)
+    if wire == "bfloat16":  # a type of the package ml_dtypes, as TensorFlow and JAX return it
+        array = array.astype(np.float32)
+    if array.dtype.kind not in "fiub":
+        raise ShapeError(f"record: a payload holds numbers, got an array of {array.dtype}.")
+    return Numbers(np.ascontiguousarray(array), wire, size)
+
+
+def check_shape(phase: str, shape: Sequence[int]) -> None:
+    """Refuse at once what no reader would take."""
+    if phase and not NAME.fullmatch(phase):
+        raise check.fail("record: phase", "a name of letters, digits, '.', '_', '-'", phase)
+    if not shape or shape[0] > _LIMITS.batch_rows or math.prod(shape[1:]) > _LIMITS.width:
+        raise ShapeError(
+            f"record: a payload has a row for each sample, up to {_LIMITS.batch_rows} rows of "
+            f"{_LIMITS.width} numbers; got the shape {tuple(shape)}."
+        )
+
+
+class Lane(NamedTuple):
+    """What every cut of one shape has in common.
+
+    Attributes:
+        n: rows.
+        counted: by what steps are counted.
+        there, back: plans of the embedding and of its gradient.
+        up, down: under which they are declared.
+    """
+
+    n: int
+    counted: tuple[str, str, str]
+    there: Plan
+    back: Plan
+    up: Route
+    down: Route
+
+
+def as_array(x: Tensor) -> NDArray[Any]:
+    """The numbers of a tensor, in its own memory where that can be."""
+    if x.is_cpu and x.dtype != torch.bfloat16 and x.layout is torch.strided:
+        return x.detach().numpy()  # type: ignore[no-any-return]
+    return as_numbers(x).array
+
+
+_LEAST = 8  # rows of a batch of which it can be told
+_SAME = 0.5  # correlation; that of one batch at two steps of a training is near 1
+
+
+class Places:
+    """The ids of the first two batches, and their embeddings."""
+
+    def __init__(self) -> None:
+        self.left = 2
+        self.first: NDArray[Any] | None = None
+
+    def taken(self, rows: NDArray[np.int64] | None, values: NDArray[Any], n: int) -> bool:
+        """Whether both batches name rows 0 to b-1 in order, although they are of other samples.
+
+        Args:
+            rows, values: of a batch, (b,) and (b, ...).
+            n: how many rows there are.
+        """
+        self.left -= 1
+        b = len(values)
+        if rows is None or not _LEAST <= b < n or not np.array_equal(rows, np.arange(b)):
+            self.left, self.first = 0, None
+            return False
+        now = values.reshape(b, -1).astype(np.float64)  # a copy
+        before, self.first = self.first, now
+        if before is None or before.shape != now.shape:
+            return False
+        self.first = None
+        one, two = (x - x.mean(0) for x in (before, now))
+        size = float(np.sqrt((one**2).sum() * (two**2).sum()))
+        return size > 0 and float((one * two).sum()) < _SAME * size
+
+
+_PREFIX = re.compile(r"(?:module|_orig_mod)\.")  # of weights in a wrapper
+
+
+class OwnModel:
+    """Weights of one module now and later.
+
+    Args:
+        folder: of the observer.
+        party: whose model it is.
+        module: from own rows to the embedding; wrappers that torch puts around are taken off.
+        initial: its ``state_dict()`` before training, None if it is as that now.
+        begun: messages were recorded before.
+    """
+
+    def __init__(
+        self, folder: Path, party: str, module: nn.Module,
+        initial: Mapping[str, Tensor] | None, *, begun: bool,
+    ) -> None:  # fmt: skip
+        self.folder, self.party, self.module = folder, party, unwrap(module)
+        if initial is not None and begun and _lives(initial, self.module):
+            initial = None
+            warnings.warn(
+                "vflsec.record: the initial weights are the model's own memory, as state_dict() "
+                "returns it, so that they are what training made of them; left out. Give the "
+                "model before training, record(..., model=bottom), or keep a copy of each tensor.",
+                RuntimeWarning, stacklevel=4,
+            )  # fmt: skip
+        elif initial is None and not begun:
+            initial = self.module.state_dict()
+        place = self._place("initial")
+        if initial is not None and not place.exists():  # of a run that goes on, the first one
+            write_weights(place, _strip_names(initial, self.module))
+
+    def _place(self, part: str) -> Path:
+        return self.folder / f"model-train-{self.party}-{part}.safetensors"
+
+    def saved(self, schema: Schema | None) -> list[ModelFile]:
+        """Write the weights as they are now, and say which files there are."""
+        write_weights(self._place("bottom"), self.module.state_dict())
+        layers = describe_module(self.module, schema)
+        if layers is None:
+            warnings.warn(
+                "vflsec.record: the layers of the model are not described in the trace, so name "
+                f"its class in the audit: --model {self.party}=package.module:"
+                f"{type(self.module).__name__} (docs/howto/own_model.md).",
+                RuntimeWarning, stacklevel=6,
+            )  # fmt: skip
+        return [
+            ModelFile(party=self.party, part=part, file=self._place(part).name, layers=layers)
+            for part in ("bottom", "initial") if self._place(part).exists()
+        ]  # fmt: skip
+
+
+def _strip_names(state: Mapping[str, Tensor], module: nn.Module) -> dict[str, Tensor]:
+    """Weights by their names in the module, which may have a part that is called like a wrapper."""
+    out, names = dict(state), module.state_dict().keys()
+    while out and out.keys() != names and all(map(_PREFIX.match, out)):
+        out = {k.partition(".")[2]: v for k, v in out.items()}
+    return out
+
+
+def _lives(state: Mapping[str, Tensor], module: nn.Module) -> bool:
+    """Whether tensors are the very ones that a module trains."""
+    trained = {p.data_ptr() for p in module.parameters() if p.requires_grad}
+    return any(t.data_ptr() in trained for t in state.values())
+
 
 _EVERYTHING = 1 << 62
 _LANES = 64  # shapes at the cut of which the common fields are kept
@@ -54,7 +242,7 @@ class Holdings:
 
     own: tuple[Tensor, Schema] | None = None
     known: Known | None = None
-    prior: Sequence[float] | None = None
+    prior: list[float] | None = None
     aux: Mapping[str, tuple[Tensor, Tensor, Schema]] = field(default_factory=dict)
     model: nn.Module | None = None
 
@@ -71,6 +259,14 @@ class Loop:
     resume: bool
 
 
+def _hash_grant(folder: Path) -> str:
+    """:func:`grant_of` the labelled rows that :func:`write_known` wrote there, '' of none."""
+    for name, form in (("known.parquet", KNOWN), ("known-values.parquet", AMOUNTS)):
+        if (folder / name).exists():
+            return grant_of(*read_rows(folder, name, form, _LIMITS))
+    return ""
+
+
 class Recording:
     """A trace in the making; made by :func:`record`. Its methods may be called from any thread."""
 
@@ -79,59 +275,49 @@ class Recording:
         facts: PublicFacts, holdings: Holdings, loop: Loop,
     ) -> None:  # fmt: skip
         self.folder, self.manifest, self.party, self.peer = folder, manifest, party, peer
-        self.ids, self.facts, self.scale = ids, facts, loop.grad_scale
-        self.accumulation, self.every, self.max_bytes = (
-            loop.accumulation,
-            loop.every,
-            loop.max_bytes,
-        )
-        self.own, self.known, self.aux = holdings.own, holdings.known, holdings.aux
-        self.prior = None if holdings.prior is None else list(holdings.prior)
+        self.ids, self.facts, self.held, self.loop = ids, facts, holdings, loop
         self.active = party == manifest.active
+        self.writer: Writer | None = None
         self._others = [n for n in manifest.names if n != party]
         self._lock = threading.Lock()
         self._epoch: int | None = None
         self._cuts: dict[tuple[str, str, str], int] = {}
         self._widths: dict[tuple[str, ...], tuple[int, ...]] = {}
-        self._have: dict[tuple[str, str, str, str], set[int | None]] = {}
-        self._skipped = self._odd = False
+        self._have: dict[Route, set[int | None]] = {}
+        self._skipped = self._odd = self._told = self._paused = False
         self._through: set[tuple[str, str, str]] = set()
-        self._strays, self._told = 0, False
-        self._bottom, self._places = holdings.model, Places()
-        self._resume, self._paused = loop.resume, False
+        self._strays, self._places = 0, Places()
         self._model: OwnModel | None = None
-        self._lanes: dict[Any, Lane] = {}
-        self.writer: Writer | None = None
-        self._waiting = loop.behind
+        self._lanes: dict[tuple[object, ...], Lane] = {}
         self._behind: Behind | None = None
 
     def __enter__(self) -> Recording:
         begin(self.folder, self.manifest)
-        self.writer = Writer(self.folder, self.party, max_bytes=self.max_bytes)
-        if self._resume:
+        self.writer, held = Writer(self.folder, self.party, self.loop.max_bytes), self.held
+        if self.loop.resume:
             self._go_on()
-        self._behind = Behind(self.writer, self._waiting) if self._waiting else None
+        self._behind = Behind(self.writer, self.loop.behind) if self.loop.behind else None
         here = self.writer.folder
-        if self._bottom is not None:
-            self.model(self._bottom)
+        if held.model is not None:
+            self.model(held.model)
         with lock_folder(here):
             if self.writer.info().moments:
                 return self  # of another process of this run, which described it
             layouts = {}
-            if self.own is not None:
-                write_own(here, self.own[0])
-                layouts[self.party] = Layout.of(self.own[1])
-            if self.known is not None:
-                write_known(here, self.known)
-            for other, (rows, x, schema) in self.aux.items():
-                write_aux(here, other, rows, x)
+            if held.own is not None:
+                write_own(here, held.own[0])
+                layouts[self.party] = Layout.of(held.own[1])
+            if held.known is not None:
+                write_known(here, held.known)
+            for other, (rows, x, schema) in held.aux.items():
+                write_vectors(here, f"aux-{other}", rows, x)
                 layouts[other] = Layout.of(schema)
             self.writer.describe(
                 ObserverInfo(
-                    party=self.party, own="none" if self.own is None else "all", layouts=layouts,
+                    party=self.party, own="none" if held.own is None else "all", layouts=layouts,
                     moments=[Moment(phase="train", messages=_EVERYTHING, facts=self.facts)],
-                    prior=self.prior, known=0 if self.known is None else len(self.known),
-                    aux=list(self.aux),
+                    prior=held.prior, known=0 if held.known is None else len(held.known),
+                    aux=list(held.aux),
                 )
             )  # fmt: skip
         return self
@@ -143,27 +329,26 @@ class Recording:
             ConfigError: the known labels are of other rows than theirs.
         """
         assert self.writer is not None
-        k = self.known
+        k = self.held.known
         now = "" if k is None else grant_of(k.rows.numpy(), k.labels.numpy())
-        if self.writer.info().moments and granted_in(self.writer.folder) != now:
+        if self.writer.info().moments and _hash_grant(self.writer.folder) != now:
             self.writer.release()
             raise ConfigError(
                 "record: known: the known rows or their labels are not those with which this "
                 "training began. Give the same rows, in the same order, and the same known."
             )
-        names = find_segments(files_of(self.folder, _LIMITS), self.party)
-        for f, _ in read_segments(self.folder, names, _LIMITS, Torn()):
-            key = (f["kind"], f["sender"], f["receiver"], f["phase"])
-            self._have.setdefault(key, set()).add(f["epoch"])
-            if f["kind"] == "embedding" and f["step"] is not None:
-                peer = f["receiver"] if f["sender"] == self.party else f["sender"]
-                counted = (f["phase"], peer, f["name"])
-                after = (f["step"] + 1) * self.accumulation
+        files = files_of(self.folder, _LIMITS)
+        stream = read_segments(self.folder, files, self.manifest, self.party, _LIMITS, Torn())
+        for f, _ in stream:
+            self._have.setdefault(f.route, set()).add(f.epoch)
+            if f.kind == "embedding" and f.step is not None:
+                counted = (f.phase, f.receiver if f.sender == self.party else f.sender, f.name)
+                after = (f.step + 1) * self.loop.accumulation
                 self._cuts[counted] = max(self._cuts.get(counted, 0), after)
 
     def pause(self) -> None:
         """Say that the training stops here and goes on later, as ``record(resume=True)`` allows."""
-        if not self._resume:
+        if not self.loop.resume:
             raise ConfigError("record: pause: what is to go on later is recorded with resume=True.")
         self._paused = True
 
@@ -184,7 +369,7 @@ class Recording:
         """
         if self.writer is None:
             raise ConfigError("record: use it as 'with vflsec.record(...) as rec:'.")
-        if self.own is None:
+        if self.held.own is None:
             raise ConfigError("record: a model is kept with the rows it takes; give columns too.")
         begun = self.writer.count > 0
         self._model = OwnModel(self.writer.folder, self.party, bottom, initial, begun=begun)
@@ -227,7 +412,7 @@ class Recording:
         with self._lock:
             count = self._cuts.get(lane.counted, 0)
             self._cuts[lane.counted] = count + 1
-        step, micro = divmod(count, self.accumulation)
+        step, micro = divmod(count, self.loop.accumulation)
         epoch = self._epoch
         if self._left_out(epoch):
             return z
@@ -246,7 +431,7 @@ class Recording:
                 self._through.add(lane.counted)
                 self._stray(-1 if strayed else 0)
                 strayed = False
-                part, taken = micro + taken * self.accumulation, taken + 1
+                part, taken = micro + taken * self.loop.accumulation, taken + 1
                 timing = Timing(epoch, step, part, self._factor(), number)
                 self._put(lane.back, lane.down, as_array(gradient), rows, timing)
 
@@ -283,7 +468,9 @@ class Recording:
                 "'z = rec.cut(z, ids)'; only a loss of your own is rightly left out"
             )
 
-    def _lane(self, key: Any, z: Tensor, peer: str, phase: str, name: str, listens: bool) -> Lane:
+    def _lane(
+        self, key: tuple[object, ...], z: Tensor, peer: str, phase: str, name: str, listens: bool
+    ) -> Lane:
         """What every cut of one shape and kind has in common; refuses what cannot be recorded."""
         other = self._other(peer)
         check_shape(phase, z.shape)
@@ -295,8 +482,8 @@ class Recording:
             for kind, ends in (("embedding", up), ("gradient", up[::-1]))
         )
         lane = Lane(
-            len(z), (phase, other, name), there, back, ("embedding", *up, phase),
-            ("gradient", *up[::-1], phase),
+            len(z), (phase, other, name), there, back, Route("embedding", *up, phase),
+            Route("gradient", *up[::-1], phase),
         )  # fmt: skip
         if len(self._lanes) >= _LANES:
             self._lanes.clear()
@@ -350,7 +537,7 @@ class Recording:
         ends = ends if sent else ends[::-1]
         plan = self._plan(kind, ends, numbers, phase, name)
         timing = Timing(epoch, step, None, factor, pair)
-        return self._put(plan, (kind, *ends, phase), numbers.array, rows, timing)
+        return self._put(plan, Route(kind, *ends, phase), numbers.array, rows, timing)
 
     def _other(self, peer: str) -> str:
         if self.writer is None:
@@ -367,14 +554,14 @@ class Recording:
         return rows
 
     def _left_out(self, epoch: int | None) -> bool:
-        out = epoch is not None and epoch % self.every != 0
+        out = epoch is not None and epoch % self.loop.every != 0
         self._skipped |= out
         return out
 
     def _factor(self) -> float | None:
         """What the loss was multiplied by; None if nobody said."""
-        scale = self.scale
-        if scale is None and self.accumulation == 1:
+        scale = self.loop.grad_scale
+        if scale is None and self.loop.accumulation == 1:
             return None
         if hasattr(scale, "get_scale"):
             scale = scale.get_scale()
@@ -385,7 +572,7 @@ class Recording:
                 self._odd = True
                 self._warn(f"a grad_scale of {scale!r} is none; recorded as not known")
             return None
-        return (1.0 if scale is None else float(scale)) / self.accumulation
+        return (1.0 if scale is None else float(scale)) / self.loop.accumulation
 
     def _plan(
         self, kind: str, ends: tuple[str, str], x: Numbers, phase: str, name: str = ""
@@ -408,7 +595,7 @@ class Recording:
         )  # fmt: skip
 
     def _put(
-        self, plan: Plan, key: tuple[str, str, str, str], x: NDArray[Any],
+        self, plan: Plan, key: Route, x: NDArray[Any],
         rows: NDArray[np.int64] | None, timing: Timing,
     ) -> int:  # fmt: skip
         """Write before this returns, so that what the loop does to `x` later is no matter."""
@@ -468,7 +655,7 @@ class Recording:
         self.writer = None
         if writer is None or not writer.mine:
             return
-        later = self._resume and (failed or self._paused)
+        later = self.loop.resume and (failed or self._paused)
         stopped = (failed and not later) or writer.full
         try:
             with lock_folder(writer.folder):
@@ -479,7 +666,7 @@ class Recording:
                 if stopped:
                     give_up(self.folder)
                 if not later and not any(recording(v) for v in views):
-                    seal(self.folder, ended=self._resume and not self._waiting)
+                    seal(self.folder, ended=self.loop.resume and not self.loop.behind)
         except OSError as why:
             self._warn(f"{self.folder} is not sealed ({why.strerror or why}); what was written "
                        "stays. Make room, then 'vflsec trace seal' it")  # fmt: skip
@@ -489,23 +676,20 @@ class Recording:
     def _describe(self, writer: Writer, *, whole: bool) -> None:
         """Add what this process has recorded to what others of the same run have."""
         info = writer.info()
-        schema = None if self.own is None else self.own[1]
+        schema = None if self.held.own is None else self.held.own[1]
         models = info.moments[-1].models if self._model is None else self._model.saved(schema)
         moment = Moment(phase="train", messages=_EVERYTHING, facts=self.facts, models=models)
-        there = {(h.kind, h.sender, h.receiver, h.phase): h.epochs for h in info.have}
+        there = {h.route: h.epochs for h in info.have}
         first = not there
-        for k, epochs in self._have.items():
+        for route, epochs in self._have.items():
             mine = sorted(e for e in epochs if e is not None)
-            every = whole and not (k[0] == "gradient" and self._strays)
-            before = there.get(k, "all" if every else [])
+            every = whole and not (route.kind == "gradient" and self._strays)
+            before = there.get(route, "all" if every else [])
             if isinstance(before, list):
-                there[k] = sorted({*before, *mine})
+                there[route] = sorted({*before, *mine})
             else:
-                there[k] = "all" if every else mine
-        have = [
-            Have(kind=k[0], sender=k[1], receiver=k[2], phase=k[3], epochs=e)
-            for k, e in there.items()
-        ]
+                there[route] = "all" if every else mine
+        have = [Have(**route._asdict(), epochs=e) for route, e in there.items()]
         if self._strays:
             self._tell_strays()
         complete = whole and not self._strays and (first or info.complete)

@@ -18,13 +18,7 @@ from vflsec.label import make_label
 from vflsec.trace.manifest import Claim
 
 __all__ = [
-    "Ids",
-    "amounts",
-    "aux_columns",
-    "check_whole",
-    "claimed",
-    "known_rows",
-    "own_columns",
+    "Ids", "amounts", "aux_columns", "check_whole", "claimed", "known_rows", "own_columns",
     "shares",
 ]  # fmt: skip
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +16,7 @@ from numpy.typing import NDArray
 
 from vflsec.core.message_kinds import find_kinds
 from vflsec.errors import TraceError
-from vflsec.trace.claims import RAW, recording
-from vflsec.trace.columns import MESSAGES, Stored, build_tensor_schema, open_writer
-from vflsec.trace.grants import write_targets
-from vflsec.trace.limits import Limits, files_of, open_file
+from vflsec.trace.limits import Limits, files_of, open_file, read_bytes, replace_file
 from vflsec.trace.manifest import (
     FORMAT,
     VERSION,
@@ -29,24 +24,18 @@ from vflsec.trace.manifest import (
     Manifest,
     ObserverInfo,
     PublicFacts,
+    Route,
     Seal,
     SealedFile,
     dump,
     load,
 )
-from vflsec.trace.message import Fields, Route, read_fields
-from vflsec.trace.pair_gradients import pair_gradients
-from vflsec.trace.segment_reader import Torn, read_segments
+from vflsec.trace.message import Fields, Found
+from vflsec.trace.segments import Torn, find_segments, read_segments, recording
+from vflsec.trace.tables import MESSAGES, Stored, build_tensor_schema, open_writer, write_targets
 
 __all__ = [
-    "Passed",
-    "count_message",
-    "describe_have",
-    "digest",
-    "find_segments",
-    "give_up",
-    "seal",
-    "write_seal",
+    "Passed", "check_seal", "count_message", "describe_have", "give_up", "seal", "write_seal",
 ]  # fmt: skip
 
 _EVERY_ROW = find_kinds(lambda kind: kind.has_every_row)
@@ -54,19 +43,10 @@ _EVERY_ROW = find_kinds(lambda kind: kind.has_every_row)
 _GROUP = 8 << 20  # bytes of a row group, which is what a reader holds at once
 
 
-def find_segments(files: Iterable[str], observer: str) -> list[str]:
-    """The segments of an observer among a trace's files."""
-    start = f"view/{observer}/"
-    return [f for f in files if f.startswith(start) and RAW.fullmatch(f[len(start) :])]
-
-
 def digest(folder: Path, name: str) -> str:
     """SHA-256 of a file."""
-    found = hashlib.sha256()
     with open_file(folder, name) as file:
-        while block := file.read(1 << 20):
-            found.update(block)
-    return found.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def seal(
@@ -102,19 +82,18 @@ def seal(
                 f"{folder}: is being recorded by a process that lives. Seal it when that has ended."
             )
     torn = Torn()
-    rows: dict[str, int] = {}
     for observer in observers:
-        rows |= _seal_observer(folder, observer, list(files), manifest, limits, torn, ended)
+        _seal_observer(folder, observer, list(files), manifest, limits, torn, ended)
     status = "partial" if partial or torn.notes or manifest.status == "partial" else "sealed"
-    _replace(folder / "manifest.json", dump(manifest.model_copy(update={"status": status})))
-    write_seal(folder, rows, limits)
+    replace_file(folder / "manifest.json", dump(manifest.model_copy(update={"status": status})))
+    write_seal(folder, limits)
     return torn.notes
 
 
 def give_up(folder: Path) -> None:
     """Say in the manifest that recording stopped before the run did; another may still record."""
     manifest = _manifest(folder)
-    _replace(folder / "manifest.json", dump(manifest.model_copy(update={"status": "partial"})))
+    replace_file(folder / "manifest.json", dump(manifest.model_copy(update={"status": "partial"})))
 
 
 def _manifest(folder: Path) -> Manifest:
@@ -124,16 +103,10 @@ def _manifest(folder: Path) -> Manifest:
     return load(path.read_bytes(), Manifest, "manifest.json")
 
 
-def _replace(path: Path, data: bytes) -> None:
-    new = path.with_name(f"{path.name}.tmp")
-    new.write_bytes(data)
-    new.replace(path)
-
-
 def _seal_observer(
     folder: Path, observer: str, files: list[str], manifest: Manifest, limits: Limits, torn: Torn,
     ended: bool,
-) -> dict[str, int]:  # fmt: skip
+) -> None:  # fmt: skip
     here = folder / "view" / observer
     names = find_segments(files, observer)
     info_path = here / "observer.json"
@@ -141,12 +114,11 @@ def _seal_observer(
     if (here / "messages.parquet").exists():  # sealing was stopped on its last steps
         for name in names:
             (folder / name).unlink()
-        return _counts(folder, observer)
+        return
     before = len(torn.notes)
-    stream = pair_gradients(read_segments(folder, names, limits, torn))
     seen = _Seen(manifest.rows)
-    read = _read(stream, manifest, observer, limits)
-    rows, have, count, nonfinite = _write(here, observer, seen.watched(read))
+    stream = read_segments(folder, files, manifest, observer, limits, torn)
+    have, count, nonfinite = _write(here, seen.watched(stream))
     if ended:
         torn.notes = [n for n in torn.notes if n not in torn.unended]
     moments = [
@@ -159,12 +131,9 @@ def _seal_observer(
     kept = describe_have(have, info.have)
     if ended and whole and not info.have:
         kept = [h.model_copy(update={"epochs": "all"}) for h in kept]
-    update: dict[str, Any] = {
-        "have": kept, "moments": moments, "complete": whole, "nonfinite": nonfinite
-    }  # fmt: skip
-    if not info.targets:
-        update["targets"] = seen.targets(here)
-    _replace(info_path, dump(info.model_copy(update=update)))
+    targets = info.targets or seen.targets(here)
+    update = {"have": kept, "moments": moments, "complete": whole, "nonfinite": nonfinite}
+    replace_file(info_path, dump(info.model_copy(update={**update, "targets": targets})))
     for path in sorted(here.glob("*.parquet.tmp")):
         if path.name != "messages.parquet.tmp":
             path.replace(path.with_suffix(""))
@@ -173,7 +142,6 @@ def _seal_observer(
         (folder / name).unlink()
     for mark in here.glob("process-*.tmp"):
         mark.unlink(missing_ok=True)
-    return rows
 
 
 class _Seen:
@@ -187,7 +155,7 @@ class _Seen:
     def watched(self, stream: Iterable[Found]) -> Iterator[Found]:
         """The messages as they are."""
         for found, batch in stream:
-            if found.kind in _EVERY_ROW:
+            if found.kind in _EVERY_ROW and batch is not None:
                 ids = batch.column("row")
                 if len(ids) and not ids.null_count:
                     trained = found.phase not in ("eval", "predict")
@@ -226,56 +194,40 @@ class _Seen:
         return found
 
 
-Found = tuple[Fields, pa.RecordBatch]
-
-
-def _read(
-    stream: Iterable[tuple[dict[str, Any], pa.RecordBatch]],
-    manifest: Manifest,
-    observer: str,
-    limits: Limits,
-) -> Iterator[Found]:
-    for meta, batch in stream:
-        yield read_fields(meta, manifest.names, observer, limits, f"view/{observer}"), batch
-
-
-def _write(
-    here: Path, observer: str, stream: Iterable[Found]
-) -> tuple[dict[str, int], dict[Route, Passed], int, int]:
-    start = f"view/{observer}/"
-    rows: dict[str, int] = defaultdict(int)
+def _write(here: Path, stream: Iterable[Found]) -> tuple[dict[Route, Passed], int, int]:
+    """Write the tables of messages; returns what is there of them, how many, and not finite."""
     have: dict[Route, Passed] = {}
     outs: dict[Stored, tuple[pq.ParquetWriter, list[pa.RecordBatch]]] = {}
-    texts: list[dict[str, Any]] = []
+    texts: list[Fields] = []
     count = nonfinite = 0
     with open_writer(here / "messages.parquet.tmp", MESSAGES) as messages:
-        for found, batch in stream:
+        for count, (found, batch) in enumerate(stream, 1):
             count_message(have, found)
-            texts.append({f.name: getattr(found, f.name) for f in MESSAGES} | {"msg": count})
+            texts.append(found.model_copy(update={"msg": count - 1}))
             if len(texts) >= 20_000:
-                messages.write_table(pa.Table.from_pylist(texts, schema=MESSAGES))
-                texts = []
-            if len(batch):
-                stored = Stored.parse(found.store)
-                assert stored is not None
+                _flush_texts(messages, texts)
+            if batch is not None and len(batch):
+                stored = found.stored
                 if stored not in outs:
                     path = here / f"tensors-{stored}.parquet.tmp"
                     outs[stored] = (open_writer(path, build_tensor_schema(stored)), [])
                 out, held = outs[stored]
                 plain = batch.column("value").flatten().to_numpy(zero_copy_only=False)
                 nonfinite += not np.isfinite(plain).all()
-                number = pa.array([count] * len(batch), pa.int64())
+                number = pa.array([count - 1] * len(batch), pa.int64())
                 held.append(batch.set_column(0, batch.schema.field(0), number))
-                rows[f"{start}tensors-{stored}.parquet"] += len(batch)
                 if sum(len(b) for b in held) * stored.row_bytes >= _GROUP:
                     _flush(out, held)
-            count += 1
-        messages.write_table(pa.Table.from_pylist(texts, schema=MESSAGES))
+        _flush_texts(messages, texts)
     for out, held in outs.values():
         _flush(out, held)
         out.close()
-    rows[f"{start}messages.parquet"] = count
-    return dict(rows), have, count, nonfinite
+    return have, count, nonfinite
+
+
+def _flush_texts(out: pq.ParquetWriter, texts: list[Fields]) -> None:
+    out.write_table(pa.Table.from_pylist([f.model_dump() for f in texts], schema=MESSAGES))
+    texts.clear()
 
 
 def _flush(out: pq.ParquetWriter, held: list[pa.RecordBatch]) -> None:
@@ -323,29 +275,39 @@ def describe_have(seen: Mapping[Route, Passed], declared: Iterable[Have]) -> lis
     return found + [h for h in declared if h.route not in seen]
 
 
-def _counts(folder: Path, observer: str) -> dict[str, int]:
-    here = folder / "view" / observer
-    return {
-        f"view/{observer}/{p.name}": pq.ParquetFile(p).metadata.num_rows
-        for p in sorted(here.glob("*.parquet"))
-    }
-
-
-def write_seal(folder: Path, rows: Mapping[str, int], limits: Limits, under: str = "") -> None:
-    """Write ``seal.json`` over all files below `folder`/`under`; truth has a seal of its own."""
-    base = folder / under if under else folder
-    files = files_of(base, limits)
+def write_seal(folder: Path, limits: Limits) -> None:
+    """Write ``seal.json`` over all files below `folder`; truth has a seal of its own."""
     entries = [
         SealedFile(
-            path=path, bytes=size, rows=_rows(base, path, rows), sha256=digest(base, path)
+            path=path, bytes=size, sha256=digest(folder, path),
+            rows=pq.read_metadata(folder / path).num_rows if path.endswith(".parquet") else 0,
         )
-        for path, size in files.items()
+        for path, size in files_of(folder, limits).items()
         if path != "seal.json" and not path.startswith("truth/") and not path.endswith(".tmp")
     ]  # fmt: skip
-    _replace(base / "seal.json", dump(Seal(format=FORMAT, version=VERSION, files=entries)))
+    replace_file(folder / "seal.json", dump(Seal(format=FORMAT, version=VERSION, files=entries)))
 
 
-def _rows(base: Path, path: str, known: Mapping[str, int]) -> int:
-    if not path.endswith(".parquet"):
-        return 0
-    return known[path] if path in known else int(pq.ParquetFile(base / path).metadata.num_rows)
+def check_seal(folder: Path, files: dict[str, int], limits: Limits, *, verify: bool = True) -> Seal:
+    """Compare a folder with its seal.
+
+    Raises:
+        TraceError: a file is missing, new, of another size, or has another hash.
+    """
+    data = read_bytes(folder, "seal.json", 16 * limits.manifest_bytes)
+    seal = load(data, Seal, "seal.json")
+    listed = {f.path: f for f in seal.files}
+    there = {f: s for f, s in files.items() if f != "seal.json"}
+    for path in sorted(set(listed) - set(there)):
+        raise TraceError(f"{path}: is missing; the seal lists it. Copy the whole trace again.")
+    for path in sorted(set(there) - set(listed)):
+        raise TraceError(f"{path}: is not in the seal. Remove what does not belong there.")
+    for path, entry in listed.items():
+        if there[path] != entry.bytes:
+            raise TraceError(
+                f"{path}: has {there[path]} bytes; the seal says {entry.bytes}. It was cut or "
+                "changed; copy it again."
+            )
+        if verify and digest(folder, path) != entry.sha256:
+            raise TraceError(f"{path}: its SHA-256 is not that of the seal. Copy it again.")
+    return seal

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,29 +18,35 @@ from vflsec.core.guess import Truth
 from vflsec.core.view import Schema
 from vflsec.errors import ConfigError, TraceError
 from vflsec.label import Classes, Quantity
-from vflsec.trace.columns import (
-    AMOUNTS,
-    LABELS,
-    Stored,
-    as_values,
-    build_vector_schema,
-    read_batches,
-    write_table,
-)
-from vflsec.trace.grants import write_hidden
 from vflsec.trace.limits import NAME, Limits, files_of, read_bytes
 from vflsec.trace.manifest import Layout, TruthInfo, dump, load
 from vflsec.trace.recorder_inputs import amounts, check_whole
-from vflsec.trace.seal import write_seal
+from vflsec.trace.seal import check_seal, write_seal
+from vflsec.trace.tables import (
+    AMOUNTS,
+    LABELS,
+    Rows,
+    Stored,
+    as_values,
+    build_vector_schema,
+    read_rows,
+    write_table,
+    write_vectors,
+)  # fmt: skip
 
-__all__ = ["Hidden", "read_hidden", "read_shares", "read_truth", "write_truth"]
+__all__ = ["Hidden", "KnownTruth", "read_known_truth", "read_truth", "write_truth"]
 
 _FILE, _VALUES = "labels.parquet", "values.parquet"
 _SHARES, _INFO = "shares.parquet", "truth.json"
 _HIDDEN = re.compile(rf"columns-({NAME.pattern})-(f[48])\.parquet")
 
-Hidden = tuple[NDArray[np.int64], Tensor, Schema]
-"""Row ids (n,), columns (n, ...) and their layout."""
+
+class Hidden(NamedTuple):
+    """Columns of a party: row ids (n,), columns (n, ...) and their layout."""
+
+    rows: NDArray[np.int64]
+    columns: Tensor
+    schema: Schema
 
 
 def write_truth(
@@ -92,21 +99,21 @@ def write_truth(
     columns = {"row": ids, "y": y}
     file, form = (_VALUES, AMOUNTS) if quantity else (_FILE, LABELS)
     (base / (_FILE if quantity else _VALUES)).unlink(missing_ok=True)
-    counts = {file: write_table(base / file, form, columns)}
+    write_table(base / file, form, columns)
     if shares is not None:
         q = np.asarray(shares, np.float64)
         if q.ndim != 2 or len(q) != len(ids) or not (np.isfinite(q) & (q >= 0)).all():
             raise check.fail("truth: shares", f"({len(ids)}, C) numbers >= 0", q.shape)
         stored = Stored(q.shape[1], "f8")
         wide = {"row": ids, "value": as_values(q, stored)}
-        counts[_SHARES] = write_table(base / _SHARES, build_vector_schema(stored), wide)
+        write_table(base / _SHARES, build_vector_schema(stored), wide)
     for party, (x, _) in held.items():
-        write_hidden(base, party, torch.from_numpy(ids.copy()), x)
+        write_vectors(base, f"columns-{party}", torch.from_numpy(ids), x)
     if held or shares is not None:
         layouts = {p: Layout.of(schema) for p, (_, schema) in held.items()}
         classes = None if shares is None else q.shape[1]
         (base / _INFO).write_bytes(dump(TruthInfo(layouts=layouts, classes=classes)))
-    write_seal(base, counts, Limits())
+    write_seal(base, Limits())
     return base
 
 
@@ -125,8 +132,6 @@ def _base(folder: str | Path, limits: Limits) -> tuple[Path, dict[str, int]]:
     Raises:
         TraceError: it holds none, or is damaged.
     """
-    from vflsec.trace.reader import check_seal
-
     base = Path(folder)
     base = base / "truth" if (base / "truth").is_dir() else base
     if not (base / _FILE).is_file() and not (base / _VALUES).is_file():
@@ -139,6 +144,21 @@ def _base(folder: str | Path, limits: Limits) -> tuple[Path, dict[str, int]]:
     return base, files
 
 
+@dataclass(frozen=True)
+class KnownTruth:
+    """What a label owner knows of a trace.
+
+    Attributes:
+        labels: by trace row id, or values of a quantity; rows without one are left out.
+        shares: row ids (n,) and class shares (n, C), None if there are none.
+        hidden: by party, columns that attacks on features and attributes are compared with.
+    """
+
+    labels: Truth
+    shares: Rows | None
+    hidden: Mapping[str, Hidden]
+
+
 def read_truth(folder: str | Path, limits: Limits | None = None) -> Truth:
     """Labels by trace row id, or values of a quantity; rows without one are left out.
 
@@ -148,85 +168,44 @@ def read_truth(folder: str | Path, limits: Limits | None = None) -> Truth:
     Raises:
         TraceError: there is none, or it is damaged.
     """
-    limits = limits or Limits()
-    base, _ = _base(folder, limits)
-    values = (base / _VALUES).is_file()
-    file, form = (_VALUES, AMOUNTS) if values else (_FILE, LABELS)
-    if values and (base / _FILE).is_file():
-        raise TraceError(f"{base}: holds {_FILE} and {_VALUES}; a label is of one kind.")
-    found = list(read_batches(base, file, form, limits, 32))
-    if any(c.null_count for b in found for c in b.columns):
-        none = "NaN" if values else "-1"
-        raise TraceError(f"{base / file}: must hold no nulls; rows without a label have {none}.")
-    rows = np.concatenate([b.column("row").to_numpy() for b in found] or [np.empty(0, np.int64)])
-    y = np.concatenate([b.column("y").to_numpy() for b in found] or [np.empty(0)])
-    if len(np.unique(rows)) < len(rows):
-        raise TraceError(f"{base / file}: row ids repeat; each stands there once.")
-    if values and np.isinf(y).any():
-        raise TraceError(f"{base / file}: holds infinite values.")
-    there = ~np.isnan(y) if values else y >= 0
-    kind = np.float64 if values else np.int64
-    return Truth((Quantity if values else Classes).target, rows[there], y[there].astype(kind))
+    return _read_labels(_base(folder, limits or Limits())[0], limits or Limits())
 
 
-def _info(base: Path, limits: Limits) -> TruthInfo:
-    if not (base / _INFO).is_file():
-        return TruthInfo()
-    return load(read_bytes(base, _INFO, limits.manifest_bytes), TruthInfo, _INFO)
-
-
-def read_shares(
-    folder: str | Path, limits: Limits | None = None
-) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
-    """Row ids (n,) and class shares (n, C) of the truth, or None if it has none.
+def read_known_truth(folder: str | Path, limits: Limits | None = None) -> KnownTruth:
+    """All that a truth's folder holds.
 
     Raises:
-        TraceError: they are damaged.
+        TraceError: it is damaged, or does not say the layout of columns.
     """
     limits = limits or Limits()
     base, files = _base(folder, limits)
-    classes = _info(base, limits).classes
-    if _SHARES not in files or classes is None:
-        return None
-    rows, q = _table(base, _SHARES, Stored(classes, "f8"), limits)
-    if (q < 0).any() or not (q.sum(1) > 0).all():
-        raise TraceError(f"{base / _SHARES}: class shares are >= 0 and not all 0 in a row.")
-    return rows, q / q.sum(1, keepdims=True)
-
-
-def read_hidden(folder: str | Path, limits: Limits | None = None) -> dict[str, Hidden]:
-    """Columns by party that attacks on features and attributes are compared with.
-
-    Raises:
-        TraceError: they are damaged, or their layout is not said.
-    """
-    limits = limits or Limits()
-    base, files = _base(folder, limits)
-    layouts = _info(base, limits).layouts
-    out: dict[str, Hidden] = {}
-    for name in files:
-        match = _HIDDEN.fullmatch(name)
-        if match is None:
-            continue
-        party = match[1]
-        if party not in layouts:
-            raise TraceError(f"{base / name}: {_INFO} does not say the layout of {party}.")
-        schema = layouts[party].as_schema()
+    labels, info = _read_labels(base, limits), TruthInfo()
+    if _INFO in files:
+        info = load(read_bytes(base, _INFO, limits.manifest_bytes), TruthInfo, _INFO)
+    shares, hidden = None, {}
+    if _SHARES in files and info.classes is not None:
+        ids, q = read_rows(
+            base, _SHARES, Stored(info.classes, "f8"), limits, where=str(base / _SHARES)
+        )
+        if (q < 0).any() or not (q.sum(1) > 0).all():
+            raise TraceError(f"{base / _SHARES}: class shares are >= 0 and not all 0 in a row.")
+        shares = Rows(ids, q / q.sum(1, keepdims=True))
+    for match in filter(None, map(_HIDDEN.fullmatch, files)):
+        where, party = str(base / match[0]), match[1]
+        if party not in info.layouts:
+            raise TraceError(f"{where}: {_INFO} does not say the layout of {party}.")
+        schema = info.layouts[party].as_schema()
         stored = Stored(int(np.prod(schema.shape)), match[2])
-        rows, x = _table(base, name, stored, limits)
-        out[party] = (rows, torch.from_numpy(x).reshape(len(x), *schema.shape), schema)
-    return out
+        ids, x = read_rows(base, match[0], stored, limits, where=where)
+        hidden[party] = Hidden(ids, torch.from_numpy(x).reshape(len(x), *schema.shape), schema)
+    return KnownTruth(labels, shares, hidden)
 
 
-def _table(
-    base: Path, name: str, stored: Stored, limits: Limits
-) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    found = list(read_batches(base, name, build_vector_schema(stored), limits, stored.row_bytes))
-    rows = [b.column("row").to_numpy() for b in found]
-    flat = [b.column("value").flatten().to_numpy(zero_copy_only=False) for b in found]
-    ids = np.concatenate([*rows, np.empty(0, np.int64)]).astype(np.int64)
-    x = np.concatenate([*flat, np.empty(0, stored.numpy)]).astype(stored.numpy)
-    x = x.reshape(-1, stored.width)
-    if len(np.unique(ids)) < len(ids) or len(x) != len(ids) or not np.isfinite(x).all():
-        raise TraceError(f"{base / name}: row ids repeat, or numbers are missing or not finite.")
-    return ids, x
+def _read_labels(base: Path, limits: Limits) -> Truth:
+    quantity = (base / _VALUES).is_file()
+    if quantity and (base / _FILE).is_file():
+        raise TraceError(f"{base}: holds {_FILE} and {_VALUES}; a label is of one kind.")
+    file, form = (_VALUES, AMOUNTS) if quantity else (_FILE, LABELS)
+    ids, y = read_rows(base, file, form, limits, where=str(base / file), gaps=quantity)
+    there = ~np.isnan(y) if quantity else y >= 0
+    return Truth((Quantity if quantity else Classes).target, ids[there], y[there])

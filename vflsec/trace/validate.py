@@ -1,36 +1,49 @@
-"""Reads a whole trace as an audit would, and says what it holds or the one thing that is wrong."""
+"""What commands do with whole traces: check one to the last row, describe it, join several.
+
+The libraries that decode tables are written in C++ and were seen to abort on damaged files whose
+hashes somebody made right again. So a trace from outside is first read in a process of its own:
+what makes a decoder crash or eat memory ends there.
+"""
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
+import sys
 from collections import defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vflsec.errors import ConfigError, TraceError
+from vflsec.trace.completeness import find_miscounts
 from vflsec.trace.limits import Limits
-from vflsec.trace.manifest import Have
-from vflsec.trace.message import Route
-from vflsec.trace.missing_rows import find_miscounts
-from vflsec.trace.reader import Trace
-from vflsec.trace.seal import Passed, count_message, describe_have
+from vflsec.trace.manifest import Manifest, Route, dump
+from vflsec.trace.reader import Observer, Trace
+from vflsec.trace.seal import Passed, count_message, describe_have, write_seal
 
-__all__ = ["Report", "info", "validate"]
+__all__ = ["Report", "info", "join", "validate", "validate_in_subprocess"]
+
+_ROOM = 4 << 30
+
+Step = tuple[str, int | None, int | None]
+"""(phase, epoch, step)."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Report:
     """What a trace holds.
 
     Attributes:
-        trace: opened.
         messages: number of messages by observer.
-        last_step: by observer, the last (phase, epoch, step) whose messages are all there.
+        last_step: by observer, the last step whose messages are all there.
         notes: what a reader should know, one sentence each.
     """
 
-    trace: Trace
     messages: dict[str, int] = field(default_factory=dict)
-    last_step: dict[str, tuple[str, int | None, int | None] | None] = field(default_factory=dict)
+    last_step: dict[str, Step | None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
@@ -43,57 +56,112 @@ def validate(
         TraceError: the first thing that is wrong, where, and what to do.
     """
     trace = Trace.open(folder, limits)
-    report = Report(trace)
+    report = Report(notes=trace.notes)
     for name in trace.observers:
         observer = trace.observer(name)
         seen: dict[Route, Passed] = {}
-        kinds: dict[tuple[str, Any, Any], set[tuple[str, str]]] = defaultdict(set)
-        count = 0
+        kinds: dict[Step, set[tuple[str, str]]] = defaultdict(set)
         for found in observer.messages(nonfinite):
-            count_message(seen, found.fields)
-            at = (found.phase, found.epoch, found.step)
-            kinds[at].add((found.kind, found.sender))
-            count += 1
-        report.messages[name] = count
+            f = found.fields
+            count_message(seen, f)
+            kinds[f.phase, f.epoch, f.step].add((f.kind, f.sender))
+        report.messages[name] = sum(passed.messages for passed in seen.values())
         report.last_step[name] = _find_last(kinds)
-        _note_miscounts(trace, name, seen, observer.info.have)
-        observer.own()
-        observer.known()
-        for split in observer.info.targets:
-            observer.targets(split)
-        for party in observer.info.aux:
-            observer.aux(party)
-        for moment in observer.info.moments:
-            observer.updates(moment)
-            for entry in moment.models:
-                if entry.layers is not None:
-                    observer.model(entry)
-                else:
-                    observer.weights(entry)
+        if trace.sealed:
+            odd = find_miscounts(observer.info.have, describe_have(seen, []))
+            trace.notes += [f"{name}: {clause}." for clause in odd]
+        _read_rest(observer)
     if not trace.observers:
         trace.notes.append("no observer's folder is there: nothing can be audited.")
-    report.notes = list(trace.notes)
     return report
 
 
-def _find_last(kinds: dict[tuple[str, Any, Any], set[tuple[str, str]]]) -> Any:
+def _read_rest(observer: Observer) -> None:
+    """Read all that an observer has beside messages."""
+    observer.own()
+    observer.known()
+    for split in observer.info.targets:
+        observer.targets(split)
+    for party in observer.info.aux:
+        observer.aux(party)
+    for moment in observer.info.moments:
+        observer.updates(moment)
+        for entry in moment.models:
+            observer.weights(entry) if entry.layers is None else observer.model(entry)
+
+
+def _find_last(kinds: dict[Step, set[tuple[str, str]]]) -> Step | None:
     """The last training step with as many kinds of messages as the fullest of its phase."""
+    timed = {at: len(found) for at, found in kinds.items() if at[2] is not None}
     full: dict[str, int] = defaultdict(int)
-    for (phase, _, step), found in kinds.items():
-        if step is not None:
-            full[phase] = max(full[phase], len(found))
-    whole = [at for at, found in kinds.items() if len(found) == full[at[0]] and at[2] is not None]
+    for (phase, _, _), count in timed.items():
+        full[phase] = max(full[phase], count)
+    whole = [at for at, count in timed.items() if count == full[at[0]]]
     trained = [at for at in whole if at[0] not in ("eval", "predict")]
-    return (trained or whole)[-1] if whole else None
+    found = trained or whole
+    return found[-1] if found else None
 
 
-def _note_miscounts(
-    trace: Trace, name: str, seen: dict[Route, Passed], declared: list[Have]
-) -> None:
-    if not trace.sealed:
+def validate_in_subprocess(
+    folder: str | Path,
+    limits: Limits | None = None,
+    *,
+    nonfinite: str = "refuse",
+    seconds: float = 3600,
+) -> Report:
+    """:func:`validate` in a child process with bounded memory and time.
+
+    Raises:
+        TraceError: what is wrong, also if the child died of it.
+    """
+    asked = {"folder": str(folder), "limits": asdict(limits or Limits()), "nonfinite": nonfinite}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "vflsec.trace.validate"],
+            input=json.dumps(asked), capture_output=True,
+            text=True, timeout=seconds,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise TraceError(f"{folder}: was not read within {seconds:g} seconds.") from None
+    try:
+        found = json.loads(done.stdout.splitlines()[-1])
+    except (ValueError, IndexError):
+        raise TraceError(
+            f"{folder}: is damaged in a way that ends the process that reads it (exit code "
+            f"{done.returncode}). Do not read it; ask for another copy."
+        ) from None
+    if "error" in found:
+        raise TraceError(found["error"])
+    return Report(**found["report"])
+
+
+def _bound_memory(limits: Limits) -> None:
+    try:
+        import resource
+    except ImportError:  # not on this system
         return
-    found = find_miscounts(declared, describe_have(seen, []))
-    trace.notes += [f"{name}: {clause}." for clause in found]
+    with open("/proc/self/statm") as file:
+        now = int(file.read().split()[0]) * resource.getpagesize()
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    room = now + _ROOM + 2 * limits.batch_bytes
+    if most == resource.RLIM_INFINITY or room < most:
+        resource.setrlimit(resource.RLIMIT_AS, (room, most))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _main() -> None:
+    asked = json.loads(sys.stdin.read())
+    limits = Limits(**asked["limits"])
+    if sys.platform == "linux":
+        _bound_memory(limits)
+    try:
+        found = validate(asked["folder"], limits, nonfinite=asked["nonfinite"])
+        out: dict[str, object] = {"report": asdict(found)}
+    except TraceError as why:
+        out = {"error": str(why)}
+    except MemoryError:
+        out = {"error": f"{asked['folder']}: takes more memory to read than a trace may."}
+    sys.stdout.write(json.dumps(out) + "\n")
 
 
 def info(folder: str | Path, limits: Limits | None = None) -> dict[str, Any]:
@@ -103,32 +171,69 @@ def info(folder: str | Path, limits: Limits | None = None) -> dict[str, Any]:
         TraceError: it cannot be opened.
     """
     trace = Trace.open(folder, limits, verify=False)
-    m = trace.manifest
+    m, infos = trace.manifest, [trace.observer(name).info for name in trace.observers]
     return {
-        "folder": str(folder),
-        "version": m.version,
-        "status": m.status,
-        "sealed": trace.sealed,
+        "folder": str(folder), "version": m.version, "status": m.status, "sealed": trace.sealed,
         "framework": f"{m.framework.name} {m.framework.version}".strip(),
-        "parties": {p.name: p.role for p in m.parties},
-        "rows": m.rows,
-        "classes": m.classes,
-        "run": m.run.model_dump(),
-        "bytes": sum(trace.files.values()),
-        "observers": {name: _observer(trace, name) for name in trace.observers},
+        "parties": {p.name: p.role for p in m.parties}, "rows": m.rows, "classes": m.classes,
+        "run": m.run.model_dump(), "bytes": sum(trace.files.values()),
+        "observers": {
+            i.party: {
+                "complete": i.complete, "own": i.own, "known_rows": i.known,
+                "prior": i.prior is not None, "aux": i.aux,
+                "moments": [moment.phase for moment in i.moments],
+                "models": sorted({f"{e.party}.{e.part}" for at in i.moments for e in at.models}),
+                "have": [h.model_dump() for h in i.have],
+            }
+            for i in infos
+        },
         "notes": list(trace.notes),
-    }
+    }  # fmt: skip
 
 
-def _observer(trace: Trace, name: str) -> dict[str, Any]:
-    found = trace.observer(name).info
-    return {
-        "complete": found.complete,
-        "own": found.own,
-        "known_rows": found.known,
-        "prior": found.prior is not None,
-        "aux": found.aux,
-        "moments": [m.phase for m in found.moments],
-        "models": sorted({f"{e.party}.{e.part}" for m in found.moments for e in m.models}),
-        "have": [h.model_dump() for h in found.have],
-    }
+def join(folders: Sequence[str | Path], out: str | Path, limits: Limits | None = None) -> Path:
+    """Copy the observers of several sealed traces of one run into one; never a truth.
+
+    Row *k* must be the same sample in all of them: the parties agree on it as they did in training.
+
+    Args:
+        folders: traces of the same run, of different observers.
+        out: a new folder.
+
+    Raises:
+        ConfigError: they are not of one run, share an observer, or `out` holds something.
+        TraceError: one is damaged or not sealed.
+    """
+    out = Path(out)
+    traces = [Trace.open(f, limits) for f in folders]
+    if len(traces) < 2:
+        raise ConfigError("trace join: give the traces of at least two observers.")
+    first, held = traces[0].manifest, dict[str, Path]()
+    for trace in traces:
+        if not trace.sealed:
+            raise TraceError(f"{trace.folder}: is not sealed; run 'vflsec trace seal' on it first.")
+        for what in ("names", "active", "rows", "classes", "run"):
+            mine, other = getattr(trace.manifest, what), getattr(first, what)
+            if mine != other:
+                raise ConfigError(
+                    f"{trace.folder}: {what} {mine} differ from {other} of {traces[0].folder}. "
+                    "Join traces of one run."
+                )
+        for name in trace.observers:
+            if name in held:
+                raise ConfigError(f"{trace.folder} and {held[name]} both hold what {name} saw.")
+            held[name] = trace.folder
+    if out.exists() and any(out.iterdir()):
+        raise ConfigError(f"{out}: is not empty. Give a new folder.")
+    out.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for name, folder in held.items():
+        shutil.copytree(folder / "view" / name, out / "view" / name)
+    partial = any(t.manifest.status == "partial" for t in traces)
+    joined: Manifest = first.model_copy(update={"status": "partial" if partial else "sealed"})
+    (out / "manifest.json").write_bytes(dump(joined))
+    write_seal(out, limits or Limits())
+    return out
+
+
+if __name__ == "__main__":
+    _main()

@@ -2,39 +2,169 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from vflsec.core.attack import Attack
 from vflsec.core.channel import Recorder
+from vflsec.core.duplicate_rows import telling
 from vflsec.core.message import Message
 from vflsec.core.message_kinds import KINDS, find_kinds
-from vflsec.core.view import Known, Schema, Table, Update, View, as_needs
+from vflsec.core.quantity_questions import answers
+from vflsec.core.view import Facts, Known, Schema, Table, Update, View, as_needs
 from vflsec.core.visibility import looked_at
 from vflsec.errors import ThreatModelError, TraceError
-from vflsec.specs import AttackSpec
-from vflsec.trace import quantity
-from vflsec.trace.infer_epochs import Steps, numbered
-from vflsec.trace.known_labels import find_same_samples, read_granted
-from vflsec.trace.manifest import Moment
-from vflsec.trace.missing_rows import Late, Prints, Unanswered, Unread, find_gaps
-from vflsec.trace.observer_reader import Observer
-from vflsec.trace.reader import Trace
-from vflsec.trace.row_alignment import Sent
-from vflsec.trace.traffic import Crossed
+from vflsec.specs import QUESTIONS, AttackSpec, asked
+from vflsec.trace.completeness import Crossed, Late, Prints, Sent, Unanswered, Unread, find_gaps
+from vflsec.trace.manifest import Moment, ObserverInfo
+from vflsec.trace.reader import Observer, Trace
 
-__all__ = ["OURS", "Evidence", "find_lack", "find_wanted", "fold_messages"]
+__all__ = ["Evidence", "Factory", "find_lack", "fold_messages", "read_granted"]
+
+LEAST = 10
+"""Known values from which on a tenth of them is one: with fewer no question is asked."""
+
+
+def standard(values: Tensor) -> Tensor:
+    """Values (q,) in standard deviations from their mean; that of training is not known here."""
+    sd = values.std(correction=0)
+    return (values - values.mean()) / sd if float(sd) > 0 else values * 0
+
+
+def derive_known(known: Known, question: str) -> Known:
+    """Known values as they are guessed, or answers to a question about them.
+
+    Cut points are those of the known values: what the tails of all are, nobody granted.
+    """
+    values = standard(known.labels)
+    if not question:
+        return Known(known.rows, values)
+    return Known(known.rows, answers(question, values, values), values)
+
+
+def derive_facts(facts: Facts, known: Known | None, question: str) -> Facts:
+    """Public facts where a question is asked."""
+    few = 0 if known is None else len(known)
+    why = "" if few >= LEAST else (
+        f"whether a value is {asked(question)} is asked with {LEAST} known values or more, there "
+        f"are {few}."
+    )  # fmt: skip
+    assert question in QUESTIONS
+    extra = {**facts.extra, "question": question, "unclear": why}
+    return replace(facts, classes=2, extra=extra)
+
+
+class Steps:
+    """Counts messages that name no step, so that each is a batch of its own."""
+
+    def __init__(self) -> None:
+        self._count: dict[tuple[str, ...], int] = defaultdict(int)
+
+    def timed(self, message: Message) -> Message:
+        """The message with the number of those before it of its kind, ends and name as its step."""
+        m = message
+        key = (m.phase, m.sender, m.receiver, m.kind, m.name)
+        self._count[key] += 1
+        return replace(m, step=self._count[key] - 1)
+
+
+def numbered(table: Table) -> Table:
+    """A table in the form ``all`` of messages without epochs, numbered by passes over its rows.
+
+    A pass ends before the batch that has a row of it again. Only where every pass is whole (each
+    row once, but for fewer rows than the largest batch, which may be left out) is it an epoch; else
+    the table is returned as it is.
+    """
+    if not len(table) or len(table.epoch.unique()) > 1:
+        return table
+    rows, place = table.rows.unique(return_inverse=True)
+    _, batch, many = table.step.unique(return_inverse=True, return_counts=True)
+    if len(table) <= len(rows) or int(rows[0]) < 0:
+        return table
+    order = torch.argsort(place * len(many) + batch, stable=True)  # of each row batch by batch
+    again = place[order][1:] == place[order][:-1]
+    last = torch.full((len(many),), -1, dtype=torch.int64)
+    now, before = batch[order][1:][again], batch[order][:-1][again]
+    last.scatter_reduce_(0, now[now > before], before[now > before], "amax")
+    epochs, begun, held = [0] * len(many), 0, [0]
+    for b, seen in enumerate(last.tolist()):
+        if seen >= begun:
+            begun = b
+            held.append(0)
+        epochs[b] = len(held) - 1
+        held[-1] += int(many[b])
+    whole = len(rows) - int(many.max())
+    if any(not whole < size <= len(rows) for size in held):
+        return table
+    return replace(table, epoch=torch.tensor(epochs)[batch])
+
+
+def read_granted(observers: Sequence[Observer]) -> Known | None:
+    """What observers who put together what they know were granted, in order; None if nothing.
+
+    Raises:
+        TraceError: two of them were granted different labels of a row.
+    """
+    out: Known | None = None
+    for observer in observers:
+        more = observer.known()
+        if out is None or more is None:
+            out = out if more is None else more
+            continue
+        labels = dict(zip(out.rows.tolist(), out.labels.tolist(), strict=True))
+        mine = dict(zip(more.rows.tolist(), more.labels.tolist(), strict=True))
+        odd = [r for r in labels.keys() & mine.keys() if labels[r] != mine[r]]
+        if odd:
+            names = " and ".join(o.name for o in observers)
+            raise TraceError(
+                f"{names} were granted different labels of {len(odd)} rows (first: {min(odd)}). "
+                "Row k must be the same sample for all of them."
+            )
+        fresh = ~torch.isin(more.rows, out.rows)
+        pairs = ((out.rows, more.rows), (out.labels, more.labels))
+        out = Known(*(torch.cat([a, b[fresh]]) for a, b in pairs))
+    return out
+
+
+def find_same_samples(
+    own: Mapping[str, tuple[Tensor, Tensor] | None], who: Sequence[str], known: Known | None
+) -> Tensor:
+    """Row ids that have, number for number, the columns of a known row: that sample by another id.
+
+    Where no column tells most rows apart rows are equal by chance, and none is meant.
+
+    Args:
+        own: by party, columns (N, ...) and which rows are held (N,), or None.
+        who: parties that put their columns together.
+        known: rows whose labels they know.
+    """
+    none = torch.empty(0, dtype=torch.int64)
+    parts = [held for p in who if (held := own[p]) is not None]
+    if known is None or not parts:
+        return none
+    there = torch.stack([present for _, present in parts]).all(0)
+    rows = there.nonzero().squeeze(1)
+    if not any(x.dim() > 2 or telling(x[rows].numpy()) for x, _ in parts):
+        return none
+    whole = torch.cat([x[rows].flatten(1) for x, _ in parts], 1) + 0.0  # -0.0 is 0.0
+    mine = torch.isin(rows, known.rows)
+    of = {row.tobytes() for row in whole[mine].numpy()}
+    same = [row.tobytes() in of for row in whole.numpy()]
+    return rows[torch.tensor(same, dtype=torch.bool) & ~mine]
+
 
 _EVERY_ROW = find_kinds(lambda kind: kind.has_every_row)
 
 Key = tuple[str, str, str, str]
-OURS = "vflsec.train.export"
-"""The adapter that writes our own simulations, of which views must be those of a live run."""
+Factory = Callable[[Schema], nn.Module]
+"""Makes a model for rows of a layout."""
 
 
 def find_wanted(attacks: Iterable[tuple[AttackSpec, Attack]]) -> list[Key]:
@@ -66,7 +196,7 @@ def fold_messages(
     Raises:
         TraceError: messages that must make one table have rows of several shapes.
     """
-    ours = trace.manifest.adapter.name == OURS
+    ours = trace.is_ours
     recorder = Recorder(wanted, 1, trace.manifest.rows, towers=not ours)
     shapes: dict[tuple[str, ...], tuple[int, ...]] = {}
     for name, observer in observers.items():
@@ -148,17 +278,17 @@ class _Recorded(dict[str, V]):
 
 
 class Evidence:
-    """A trace at one moment, read once, from which the views of several attacks are made.
+    """What one adversary has of a trace at one moment, read once, for the views of its attacks.
 
     Args:
         trace: opened.
-        attacks: (specification, attack), whose needs decide what is folded.
+        attacks: (specification, attack) of one adversary, whose needs decide what is folded.
         phase: after which phase; the last one if empty.
         models: {party: factory(schema) -> module} for models that the trace cannot describe.
-        nonfinite: as in :meth:`vflsec.trace.observer_reader.Observer.messages`.
+        nonfinite: as in :meth:`vflsec.trace.reader.Observer.messages`.
 
     Raises:
-        TraceError: the trace is damaged, or an adversary is no observer of it.
+        TraceError: the trace is damaged, or the adversary is no observer of it.
     """
 
     def __init__(
@@ -167,89 +297,93 @@ class Evidence:
         attacks: Sequence[tuple[AttackSpec, Attack]],
         phase: str = "",
         *,
-        models: Mapping[str, Any] | None = None,
+        models: Mapping[str, Factory] | None = None,
         nonfinite: str = "refuse",
     ) -> None:
         self.trace, self.factories = trace, dict(models or {})
-        names = sorted({p for spec, _ in attacks for p in spec.adversary})
-        self.observers = {p: trace.observer(p) for p in names}
-        first = next(iter(self.observers.values()))
-        self.phase = first.moment(phase).phase
-        self._values = trace.manifest.label.numeric
-        self._own = {p: o.own() for p, o in self.observers.items()}
+        (self.who,) = {spec.adversary for spec, _ in attacks}
+        self.observers = {p: trace.observer(p) for p in sorted(self.who)}
+        self.phase = next(iter(self.observers.values())).moment(phase).phase
+        self.own = {p: o.own() for p, o in self.observers.items()}
         self.recorder = fold_messages(
-            trace, self.observers, find_wanted(attacks), self.phase, nonfinite, self._own
+            trace, self.observers, find_wanted(attacks), self.phase, nonfinite, self.own
         )
-        self._uses = {
-            spec.key: {
-                ("sent" if n.sent else "received", n.kind) for n in as_needs(attack.looks_at)
-            }
-            for spec, attack in attacks
-        }
-        self._answers = {
-            spec.key for spec, attack in attacks
-            if any(n.kind == "prediction" for n in as_needs(attack.needs))
-        }  # fmt: skip
-        whos = dict.fromkeys(spec.adversary for spec, _ in attacks)
-        self._known = {who: read_granted([self.observers[p] for p in who]) for who in whos}
-        self._twins: dict[tuple[str, ...], Tensor] = {}
-        self._tables: dict[tuple[str, ...], dict[Key, Table]] = {}
-        self._models: dict[tuple[str, str, str], nn.Module] = {}
-        self._updates: dict[str, list[Update]] = {}
+        self.granted = read_granted([self.observers[p] for p in self.who])
+        self._attacks = {spec.key: attack for spec, attack in attacks}
+        self._modules: dict[tuple[str, str, str], nn.Module] = {}
 
-    def _module(self, observer: str, party: str, part: str) -> nn.Module | None:
-        key = (observer, party, part)
-        if key not in self._models:
-            entries = self.observers[observer].moment(self.phase).models
-            entry = next((e for e in entries if (e.party, e.part) == (party, part)), None)
-            factory = self.factories.get(party)
-            if entry is None or (entry.layers is None and factory is None):
-                return None
-            chosen = factory if part in ("bottom", "initial") else None
-            self._models[key] = self.observers[observer].model(entry, chosen)
-        return self._models[key]
+    @property
+    def moment(self) -> Moment:
+        """The moment as the first of its parties knows it."""
+        return self.observers[self.who[0]].moment(self.phase)
+
+    @property
+    def facts(self) -> Facts:
+        """What is public then."""
+        return self.moment.facts.facts(self.trace.manifest, self.phase)
+
+    @cached_property
+    def same_samples(self) -> Tensor:
+        """Ids of rows that have the very columns of a known row; of strangers' traces they are no
+        rows to guess.
+        """
+        return find_same_samples(self.own, self.who, self.granted)
+
+    @cached_property
+    def tables(self) -> dict[Key, Table]:
+        """What passed; what no attack looked at is noted.
+
+        Of somebody else's training with epochs, where it was not told which.
+        """
+        found, trace = self.recorder.tables(0, self.who, self.phase), self.trace
+        left = [_describe_unread(kind, n, self.phase) for kind, n in sorted(self.recorder.left_out)]
+        trace.unread |= self.recorder.left_out | self.recorder.passed
+        for party in self.who:
+            trace.lack(party, [*left, *_find_elsewhere(self.observers[party].info)])
+        if trace.is_ours:
+            return found
+        return {k: numbered(t) if k[2].startswith("all") else t for k, t in found.items()}
 
     def _parts(self, observer: str, party: str) -> dict[str, nn.Module]:
-        entries = self.observers[observer].moment(self.phase).models
-        found = {e.part: self._module(observer, party, e.part) for e in entries if e.party == party}
-        return {k: m for k, m in found.items() if m is not None}
+        """The modules of a party that an observer has, by part."""
+        out: dict[str, nn.Module] = {}
+        for entry in self.observers[observer].moment(self.phase).models:
+            factory = self.factories.get(party)
+            if entry.party != party or (entry.layers is None and factory is None):
+                continue
+            key = (observer, party, entry.part)
+            if key not in self._modules:
+                chosen = factory if entry.part in ("bottom", "initial") else None
+                self._modules[key] = self.observers[observer].model(entry, chosen)
+            out.setdefault(entry.part, self._modules[key])
+        return out
 
     def known(self, spec: AttackSpec) -> Known | None:
         """The granted labelled rows of `spec`: the first of what the trace grants its parties.
 
         Raises:
             ThreatModelError: it grants fewer.
-            TraceError: two of its parties were granted different labels of a row.
         """
         if not spec.known_rows:
             return None
-        found = self._known[spec.adversary]
-        if found is None or len(found) < spec.known_rows:
-            there = 0 if found is None else len(found)
+        there = 0 if self.granted is None else len(self.granted)
+        if self.granted is None or there < spec.known_rows:
             raise ThreatModelError(
                 f"{spec.name}: known_rows must be <= {there}, which the trace grants, got "
                 f"{spec.known_rows}."
             )
-        some = Known(found.rows[: spec.known_rows], found.labels[: spec.known_rows])
+        rows, labels = (x[: spec.known_rows] for x in (self.granted.rows, self.granted.labels))
+        some = Known(rows, labels)
         self.trace.grant(some)
-        return quantity.derive_known(some, spec.of_label) if self._values else some
-
-    def twins(self, who: tuple[str, ...]) -> Tensor:
-        """Ids of rows that have the very columns of a known row of `who`; of strangers' traces they
-        are no rows to guess.
-        """
-        if who not in self._twins:
-            self._twins[who] = find_same_samples(self._own, who, self._known[who])
-        return self._twins[who]
+        return derive_known(some, spec.of_label) if self.trace.manifest.label.numeric else some
 
     def _aux(self, spec: AttackSpec) -> dict[str, tuple[Tensor, Tensor]] | None:
         if not spec.aux_rows:
             return None
         found: dict[str, tuple[Tensor, Tensor]] = {}
-        for party in spec.adversary:
-            observer = self.observers[party]
+        for observer in (self.observers[p] for p in self.who):
             for victim in observer.info.aux:
-                if victim not in spec.adversary and spec.victim in ("", victim):
+                if victim not in self.who and spec.victim in ("", victim):
                     rows, x = observer.aux(victim)
                     if len(rows) < spec.aux_rows:
                         raise ThreatModelError(
@@ -259,103 +393,35 @@ class Evidence:
                     found[victim] = (rows[: spec.aux_rows], x[: spec.aux_rows])
         if not found:
             raise ThreatModelError(f"{spec.name}: the trace grants no columns of another party.")
-        ordered = {p: found[p] for p in self.trace.manifest.names if p in found}
-        return ordered
-
-    def _targets(self, spec: AttackSpec, split: str) -> Tensor | None:
-        for party in spec.adversary:
-            rows = self.observers[party].targets(split)
-            if rows is not None:
-                return rows
-        return None
-
-    def _tested(self, spec: AttackSpec, tables: Mapping[Key, Table], none: Tensor) -> Tensor:
-        """Rows that were evaluated only; for an attack that reads answers those that got one.
-
-        Of somebody else's training answers may come of rows that were trained on, of rows of which
-        nothing else was recorded, and of some of those that were evaluated.
-        """
-        if spec.key in self._answers and self.trace.manifest.adapter.name != OURS:
-            found = tables.get(("received", "prediction", "last", spec.adversary[0]))
-            return none if found is None else found.rows[found.rows >= 0].unique()
-        rows = self._targets(spec, "test")
-        return none if rows is None else rows
-
-    def _seen(self, tables: Mapping[Key, Table]) -> Tensor:
-        """Rows whose messages passed, ascending: what can be guessed if the trace names none."""
-        ids = [t.rows for (_, kind, _, _), t in tables.items() if kind in _EVERY_ROW]
-        every = torch.cat(ids) if ids else torch.empty(0, dtype=torch.int64)
-        return every[every >= 0].unique()
-
-    def _made(self, tables: dict[Key, Table]) -> dict[Key, Table]:
-        """The tables; of somebody else's training with epochs, where it was not told which."""
-        if self.trace.manifest.adapter.name == OURS:
-            return tables
-        return {k: numbered(t) if k[2].startswith("all") else t for k, t in tables.items()}
-
-    def _whole(self, spec: AttackSpec, rows: Tensor, tables: Mapping[Key, Table]) -> Tensor:
-        """Which of `rows` have every kind of message that the attack of `spec` reads, (n,).
-
-        A stranger's loop may pass rows forward alone (evaluation that keeps gradients, a step that
-        is skipped, numbers that are none). The others are no rows of that attack; that is noted.
-        """
-        whole = torch.ones(len(rows), dtype=torch.bool)
-        if self.trace.manifest.adapter.name == OURS:
-            return whole  # as a live run has it
-        for (way, kind, _, party), table in tables.items():
-            if (way, kind) in self._uses.get(spec.key, ()) and kind in _EVERY_ROW:
-                there = torch.isin(rows, table.rows)
-                whole &= there
-                if not bool(there.all()):
-                    self.trace.notes.append(
-                        f"{int((~there).sum())} of {len(rows)} rows of {party} passed without a "
-                        f"{kind} that it {way}: attacks that read it neither use nor guess them."
-                    )
-        return whole
-
-    def _elsewhere(self, party: str) -> list[str]:
-        """What came to a party in phases after which no attack looks, a clause each."""
-        info = self.observers[party].info
-        phases = tuple(m.phase for m in info.moments)
-        found = {
-            (h.kind, h.phase) for h in info.have
-            if h.receiver == party and h.kind not in ("ids", "signal")
-            and not looked_at(h.kind, h.phase, phases)
-        }  # fmt: skip
-        return [
-            f"{kind} messages of phase {phase!r} came to {party}: attacks look at phase "
-            f"{' and '.join(map(repr, phases))} alone, so no attack looked at them. Record under "
-            "that name what they shall look at, or each phase in a trace of its own"
-            for kind, phase in sorted(found)
-        ]
+        return {p: found[p] for p in self.trace.manifest.names if p in found}
 
     def view(self, spec: AttackSpec) -> View:
-        """The view of `spec.adversary` with the grants of `spec`.
+        """The view of the adversary with the grants of `spec`.
 
         Raises:
             ThreatModelError: a grant is not in the trace.
             TraceError: what is there is damaged.
         """
-        mine = spec.adversary
-        tables = self._read_tables(mine)
+        tables = self.tables
         known, aux = self.known(spec), self._aux(spec)
-        targets = self._find_targets(spec, tables, known, aux)
-        known = None if known is None else self._keep_whole(spec, known, tables)
-        models = {p: self._parts(p, p) for p in mine}
-        others = tuple(
+        targets = self._find_targets(spec, known, aux)
+        if known is not None and not bool((some := self._find_whole(spec, known.rows)).all()):
+            values = None if known.values is None else known.values[some]
+            known = Known(known.rows[some], known.labels[some], values)
+        models = {p: self._parts(p, p) for p in self.who}
+        others = [
             p for p in self.trace.manifest.names
-            if p not in mine and spec.victim in ("", p)
-        )  # fmt: skip
+            if p not in self.who and spec.victim in ("", p)
+        ]  # fmt: skip
         if spec.peer_model:
-            models |= {p: self._parts(mine[0], p) for p in others}
+            models |= {p: self._parts(self.who[0], p) for p in others}
         schema, columns, present = self._read_columns(spec, models, others)
-        moment = self.observers[mine[0]].moment(self.phase)
-        prior = next((s for p in mine if (s := self.observers[p].info.prior)), None)
-        facts = moment.facts.facts(self.trace.manifest, self.phase)
+        prior = next((s for p in self.who if (s := self.observers[p].info.prior)), None)
+        facts = self.facts
         if spec.of_label:
-            facts = replace(facts, **quantity.derive_facts(facts, known, spec.of_label))
+            facts = derive_facts(facts, known, spec.of_label)
         return View(
-            adversary=mine,
+            adversary=self.who,
             columns=MappingProxyType(columns),
             present=MappingProxyType(present),
             schema=MappingProxyType(schema),
@@ -365,50 +431,70 @@ class Evidence:
             targets=MappingProxyType(targets),
             known=known,
             prior=torch.tensor(prior, dtype=torch.float64) if spec.prior and prior else None,
-            updates=MappingProxyType(self._steps(mine)),
+            updates=MappingProxyType(self._updates),
             aux=None if aux is None else MappingProxyType(aux),
         )
 
-    def _read_tables(self, mine: tuple[str, ...]) -> dict[Key, Table]:
-        """What passed `mine`, made once; what no attack looked at is noted."""
-        if mine not in self._tables:
-            self._tables[mine] = self._made(self.recorder.tables(0, mine, self.phase))
-            self.trace.unread |= self.recorder.left_out | self.recorder.passed
-            left = [
-                _describe_unread(kind, n, self.phase) for kind, n in sorted(self.recorder.left_out)
-            ]
-            for party in mine:
-                self.trace.lack(party, [*left, *self._elsewhere(party)])
-        return self._tables[mine]
+    @cached_property
+    def _updates(self) -> dict[str, list[Update]]:
+        found = {
+            p: self.observers[p].updates(self.observers[p].moment(self.phase)) for p in self.who
+        }
+        return {p: steps for p, steps in found.items() if steps}
 
     def _find_targets(
-        self,
-        spec: AttackSpec,
-        tables: Mapping[Key, Table],
-        known: Known | None,
-        aux: Mapping[str, tuple[Tensor, Tensor]] | None,
+        self, spec: AttackSpec, known: Known | None, aux: Mapping[str, tuple[Tensor, Tensor]] | None
     ) -> dict[str, Tensor]:
-        """Rows to guess: those that were trained on and evaluated, without those granted."""
-        train = self._targets(spec, "train")
+        """Rows to guess: those that were trained on and evaluated, without those granted.
+
+        A trace that names none has those whose messages passed. Of somebody else's training answers
+        may come of rows that were trained on, of rows of which nothing else was recorded, and of
+        some of those that were evaluated: an attack that reads answers guesses rows that got one.
+        """
+        train, test = (self._read_named(split) for split in ("train", "test"))
         if train is None:
-            train = self._seen(tables)
-        train = train[self._whole(spec, train, tables)]
-        test = self._tested(spec, tables, train[:0])
+            ids = [t.rows for (_, kind, _, _), t in self.tables.items() if kind in _EVERY_ROW]
+            every = torch.cat(ids) if ids else torch.empty(0, dtype=torch.int64)
+            train = every[every >= 0].unique()
+        train = train[self._find_whole(spec, train)]
+        ours = self.trace.is_ours
+        asks = any(n.kind == "prediction" for n in as_needs(self._attacks[spec.key].needs))
+        if asks and not ours:
+            said = self.tables.get(("received", "prediction", "last", self.who[0]))
+            test = None if said is None else said.rows[said.rows >= 0].unique()
+        test = train[:0] if test is None else test
         out = [] if known is None else [known.rows]
         out += [] if aux is None else [next(iter(aux.values()))[0]]
-        if self.trace.manifest.adapter.name != OURS:  # of ours views are those of a live run
-            out += [] if known is None else [self.twins(spec.adversary)]
+        if not ours:  # of ours views are those of a live run
+            out += [] if known is None else [self.same_samples]
             test = test[~torch.isin(test, torch.cat([*out, test[:0]]))]
             out.append(test)
         return {"train": train[~torch.isin(train, torch.cat([*out, train[:0]]))], "test": test}
 
-    def _keep_whole(self, spec: AttackSpec, known: Known, tables: Mapping[Key, Table]) -> Known:
-        """The granted rows of which every message came that the attack reads."""
-        some = self._whole(spec, known.rows, tables)
-        if bool(some.all()):
-            return known
-        values = None if known.values is None else known.values[some]
-        return Known(known.rows[some], known.labels[some], values)
+    def _read_named(self, split: str) -> Tensor | None:
+        """Rows to guess that the trace names, None if it does not."""
+        found = (self.observers[p].targets(split) for p in self.who)
+        return next((rows for rows in found if rows is not None), None)
+
+    def _find_whole(self, spec: AttackSpec, rows: Tensor) -> Tensor:
+        """Which of `rows` have every kind of message that the attack of `spec` reads, (n,).
+
+        A stranger's loop may pass rows forward alone (evaluation that keeps gradients, a step that
+        is skipped, numbers that are none). The others are no rows of that attack; that is noted.
+        """
+        whole = torch.ones(len(rows), dtype=torch.bool)
+        needs = as_needs(self._attacks[spec.key].looks_at)
+        uses = {("sent" if n.sent else "received", n.kind) for n in needs if n.kind in _EVERY_ROW}
+        for (way, kind, _, party), table in self.tables.items():
+            if (way, kind) in uses and not self.trace.is_ours:  # ours: as a live run has it
+                there = torch.isin(rows, table.rows)
+                whole &= there
+                if not bool(there.all()):
+                    self.trace.notes.append(
+                        f"{int((~there).sum())} of {len(rows)} rows of {party} passed without a "
+                        f"{kind} that it {way}: attacks that read it neither use nor guess them."
+                    )
+        return whole
 
     def _read_columns(
         self,
@@ -417,10 +503,9 @@ class Evidence:
         others: Sequence[str],
     ) -> tuple[_Recorded[Schema], _Recorded[Tensor], dict[str, Tensor]]:
         """(layout, own columns, which rows are held) by party."""
-        mine = spec.adversary
         schema, columns, present = _Recorded[Schema](), _Recorded[Tensor](), dict[str, Tensor]()
-        for p in mine:
-            held = self._own[p]
+        for p in self.who:
+            held = self.own[p]
             if held is None and spec.aux_rows:  # as of a server, which has none
                 n = self.trace.manifest.rows
                 columns[p], present[p] = torch.zeros(n, 0), torch.ones(n, dtype=torch.bool)
@@ -428,72 +513,63 @@ class Evidence:
             elif held is not None:
                 columns[p], present[p] = _match_dtype(held[0], models[p].get("bottom")), held[1]
                 schema[p] = self.observers[p].info.layouts[p].as_schema()
-        layouts = self.observers[mine[0]].info.layouts
+        layouts = self.observers[self.who[0]].info.layouts
         if spec.aux_rows or spec.peer_model:
             schema |= {p: layouts[p].as_schema() for p in others if p in layouts}
         return schema, columns, present
 
-    def _steps(self, mine: Sequence[str]) -> dict[str, list[Update]]:
-        for p in mine:
-            if p not in self._updates:
-                observer = self.observers[p]
-                moment: Moment = observer.moment(self.phase)
-                self._updates[p] = observer.updates(moment)
-        return {p: self._updates[p] for p in mine if self._updates[p]}
+
+def _find_elsewhere(info: ObserverInfo) -> list[str]:
+    """What came to a party in phases after which no attack looks, a clause each."""
+    phases = tuple(m.phase for m in info.moments)
+    found = {
+        (h.kind, h.phase) for h in info.have
+        if h.receiver == info.party and h.kind not in ("ids", "signal")
+        and not looked_at(h.kind, h.phase, phases)
+    }  # fmt: skip
+    return [
+        f"{kind} messages of phase {phase!r} came to {info.party}: attacks look at phase "
+        f"{' and '.join(map(repr, phases))} alone, so no attack looked at them. Record under "
+        "that name what they shall look at, or each phase in a trace of its own"
+        for kind, phase in sorted(found)
+    ]
 
 
-def _describe_lost(evidence: Evidence, spec: AttackSpec) -> str:
+def _describe_lost(evidence: Evidence) -> str:
     """What of own models and columns a trace does not have, and what would give it."""
-    for p in spec.adversary:
+    for p in evidence.who:
         models = evidence.observers[p].moment(evidence.phase).models
         if any(e.party == p and e.part == "bottom" and e.layers is None for e in models):
             return f"name its class, which the trace cannot (--model {p}=package.module:Name)"
     return "this trace does not have both (arguments columns and model of vflsec.record)"
 
 
-class _Lack(NamedTuple):
-    """When a view lacks what an attack needs, and what follows."""
-
-    is_lacking: Callable[[AttackSpec, View], bool]
-    status: str
-    reason: str
+def _has_model(view: View) -> bool:
+    return all(p in view.columns and "bottom" in view.models.get(p, {}) for p in view.adversary)
 
 
-def _has_no_model(spec: AttackSpec, view: View) -> bool:
-    return any(
-        p not in view.columns or "bottom" not in view.models.get(p, {}) for p in spec.adversary
-    )
-
-
-_LACKS = {
-    "model": _Lack(
-        _has_no_model, "not-observable", "needs {who}'s own model and columns; {lost}."
+_UNSEEN, _UNGRANTED = "not-observable", "not-applicable"
+_LACKS: dict[str, tuple[Callable[[View], bool], str, str]] = {
+    "model": (_has_model, _UNSEEN, "needs {who}'s own model and columns; {lost}."),
+    "parameter_gradient": (
+        lambda v: bool(v.updates), _UNSEEN, "needs own optimisation steps; none were recorded.",
     ),
-    "parameter_gradient": _Lack(
-        lambda spec, view: not view.updates, "not-observable",
-        "needs own optimisation steps; none were recorded.",
+    "labels": (
+        lambda v: v.labels is not None, _UNSEEN, "needs labels of its own; a trace holds none.",
     ),
-    "labels": _Lack(
-        lambda spec, view: view.labels is None, "not-observable",
-        "needs labels of its own; a trace holds none.",
+    "known_rows": (
+        lambda v: v.known is not None, _UNGRANTED, "needs known_rows; none are granted.",
     ),
-    "known_rows": _Lack(
-        lambda spec, view: view.known is None, "not-applicable",
-        "needs known_rows; none are granted.",
+    "prior": (
+        lambda v: v.prior is not None, _UNGRANTED, "needs the class prior; it is not granted.",
     ),
-    "prior": _Lack(
-        lambda spec, view: view.prior is None, "not-applicable",
-        "needs the class prior; it is not granted.",
-    ),
-    "aux_rows": _Lack(
-        lambda spec, view: view.aux is None, "not-applicable", "needs aux_rows; none are granted."
-    ),
-    "peer_model": _Lack(
-        lambda spec, view: not any(view.models.get(p) for p in view.victims), "not-applicable",
+    "aux_rows": (lambda v: v.aux is not None, _UNGRANTED, "needs aux_rows; none are granted."),
+    "peer_model": (
+        lambda v: any(v.models.get(p) for p in v.victims), _UNGRANTED,
         "needs the victim's model; it is not granted.",
     ),
 }  # fmt: skip
-"""By what an attack needs."""
+"""By what an attack needs: whether a view has it, and status and reason where it has not."""
 
 
 def find_lack(evidence: Evidence, spec: AttackSpec, attack: Attack, view: View) -> tuple[str, str]:
@@ -506,20 +582,18 @@ def find_lack(evidence: Evidence, spec: AttackSpec, attack: Attack, view: View) 
     for need in as_needs(attack.needs):
         way = "sent" if need.sent else "received"
         if need.kind and (way, need.kind) not in seen:
-            return "not-observable", (
+            return _UNSEEN, (
                 f"{spec.name} needs {need.kind!r} messages; this trace has none that {who} {way} "
                 f"in phase {evidence.phase!r}."
             )
-        lack = _LACKS.get(need.what)
-        if lack is not None and lack.is_lacking(spec, view):
-            reason = lack.reason
-            if need.what == "model":
-                reason = reason.format(who=who, lost=_describe_lost(evidence, spec))
-            return lack.status, f"{spec.name} {reason}"
+        has, status, reason = _LACKS.get(need.what, (bool, "", ""))
+        if reason and not has(view):
+            lost = _describe_lost(evidence)
+            return status, f"{spec.name} {reason.format(who=who, lost=lost)}"
     if evidence.trace.manifest.classes is None and attack.target == "label":
-        return "not-applicable", (
+        return _UNGRANTED, (
             f"{spec.name} needs the number of classes, which the manifest does not say. Record "
             "with classes=N, or say it here (--classes N)."
         )
     reason = attack.pointless(view.facts)
-    return ("not-applicable", reason) if reason else ("", "")
+    return (_UNGRANTED, reason) if reason else ("", "")

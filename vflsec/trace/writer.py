@@ -7,6 +7,7 @@ import math
 import os
 import threading
 import time
+from collections import defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,13 +16,12 @@ from numpy.typing import NDArray
 
 from vflsec.core import check
 from vflsec.errors import ConfigError
-from vflsec.trace.claims import Claim
-from vflsec.trace.columns import Stored
-from vflsec.trace.limits import NAME
+from vflsec.trace.limits import NAME, replace_file
 from vflsec.trace.manifest import Manifest, ObserverInfo, dump, load
-from vflsec.trace.segment_writer import Segment
+from vflsec.trace.segments import Claim, Segment
+from vflsec.trace.tables import Stored
 
-__all__ = ["Heading", "Plan", "Timing", "Writer", "begin"]
+__all__ = ["Behind", "Heading", "Plan", "Timing", "Writer", "begin"]
 
 _STORE = {"e": "f2", "f": "f4"}
 _TYPE = {"e": "float16", "f": "float32", "d": "float64"}
@@ -54,14 +54,7 @@ def begin(folder: Path, manifest: Manifest) -> None:
         if path.exists():  # another process of the same run was faster
             return begin(folder, manifest)
         raise ConfigError(f"{folder}: is not empty and holds no trace. Give an empty folder.")
-    _replace(path, dump(manifest))
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Write so that other processes see the old file or the whole new one."""
-    new = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    new.write_bytes(data)
-    new.replace(path)
+    replace_file(path, dump(manifest))
 
 
 def _null(value: float | None) -> Any:
@@ -154,7 +147,7 @@ class Writer:
         max_bytes: stop recording beyond, and say so in the trace; None = no limit.
     """
 
-    def __init__(self, folder: Path, observer: str, *, max_bytes: int | None = None) -> None:
+    def __init__(self, folder: Path, observer: str, max_bytes: int | None = None) -> None:
         if not NAME.fullmatch(observer):
             raise check.fail("record: party", "of letters, digits, '.', '_', '+', '-'", observer)
         self.folder = folder / "view" / observer
@@ -182,7 +175,7 @@ class Writer:
 
     def describe(self, info: ObserverInfo) -> None:
         """Write ``observer.json`` anew."""
-        _replace(self.folder / "observer.json", dump(info))
+        replace_file(self.folder / "observer.json", dump(info))
 
     def message(
         self,
@@ -289,3 +282,101 @@ class Writer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+_PAUSE = 0.02  # seconds between two looks; a burst is cheaper to write than one message at a time
+_BYTES = 256 << 20  # most that waits
+_KEPT = 16 << 20  # most memory of one shape that is used again
+
+_Waiting = tuple[Plan, NDArray[Any], "NDArray[np.int64] | None", Timing, int]
+
+
+class Behind:
+    """A queue before a writer, whose only user it must be from then on.
+
+    Args:
+        writer: that writes.
+        most: messages that may wait; who brings one more waits for room. A process that is killed
+            loses what waits.
+
+    Attributes:
+        failed: why nothing more is written, if that is so.
+    """
+
+    def __init__(self, writer: Writer, most: int) -> None:
+        self.writer, self.most = writer, most
+        self.failed: OSError | None = None
+        self._queue: list[_Waiting] = []
+        self._free: dict[tuple[Any, str], list[NDArray[Any]]] = defaultdict(list)
+        self._waits = self._bytes = 0
+        self._next = writer.count
+        self._done, self._enough = threading.Condition(), max(1, most // 2)
+        self._wake = threading.Event()
+        self._ends = False
+        self._thread = threading.Thread(target=self._run, name="vflsec.record", daemon=True)
+        self._thread.start()
+
+    def put(
+        self, plan: Plan, payload: NDArray[Any], rows: NDArray[np.int64] | None, timing: Timing
+    ) -> int:
+        """Copy one message and leave it to be written; arguments as for :meth:`Writer.put`.
+
+        `rows` must be nobody else's memory.
+
+        Raises:
+            OSError: nothing more is written.
+            ConfigError: as :meth:`Writer.put`.
+        """
+        self.writer.refuse(plan, rows)
+        if self.failed is not None:
+            raise self.failed
+        now = time.time_ns()
+        with self._done:
+            while self._waits >= self.most or (self._waits and self._bytes + plan.size > _BYTES):
+                self._wake.set()
+                self._done.wait()
+            if self._ends:
+                return -1
+            free = self._free[plan.flat, payload.dtype.char]
+            held = free.pop() if free else np.empty(plan.flat, payload.dtype)
+            np.copyto(held, payload.reshape(plan.flat))
+            number = self._next
+            self._next = number + 1
+            self._queue.append((plan, held, rows, timing, now))
+            self._waits, self._bytes = self._waits + 1, self._bytes + plan.size
+            if self._waits == self._enough:
+                self._wake.set()
+        return number
+
+    def _run(self) -> None:
+        while not self._ends or self._queue:
+            self._wake.wait(_PAUSE)
+            self._wake.clear()
+            with self._done:
+                taken, self._queue = self._queue, []
+            for plan, payload, rows, timing, now in taken:
+                if self.failed is None:
+                    try:
+                        self.writer.put(plan, payload, rows, timing, now)
+                    except OSError as why:
+                        self.failed = why
+                with self._done:
+                    free = self._free[plan.flat, payload.dtype.char]
+                    if len(free) * plan.size < _KEPT:
+                        free.append(payload)
+                    self._waits, self._bytes = self._waits - 1, self._bytes - plan.size
+                    self._done.notify_all()
+
+    def wait(self) -> None:
+        """Until nothing waits."""
+        with self._done:
+            while self._waits:
+                self._wake.set()
+                self._done.wait()
+
+    def close(self) -> None:
+        """Write what waits, and end; in a fork there is nothing to wait for."""
+        self._ends = True
+        self._wake.set()
+        if self.writer.mine:
+            self._thread.join()

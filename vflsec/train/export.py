@@ -25,7 +25,6 @@ from vflsec.core.view import Schema
 from vflsec.errors import ConfigError
 from vflsec.label import make_label
 from vflsec.specs import AttackSpec
-from vflsec.trace.grants import write_aux, write_known, write_own, write_targets
 from vflsec.trace.limits import Limits, check_name
 from vflsec.trace.manifest import (
     FORMAT,
@@ -43,8 +42,8 @@ from vflsec.trace.manifest import (
 )
 from vflsec.trace.module_spec import describe_module
 from vflsec.trace.seal import seal
+from vflsec.trace.tables import write_known, write_own, write_targets, write_vectors, write_weights
 from vflsec.trace.truth import write_truth
-from vflsec.trace.weights import write_weights
 from vflsec.trace.writer import Heading, Timing, Writer, begin
 from vflsec.train.views import draw_aux_rows, draw_known_rows, find_victims
 
@@ -191,7 +190,7 @@ class Export:
         if count:
             rows = draw_aux_rows(task, self.seed, count, granted)
             for v in aux:
-                write_aux(folder, v, rows, task.x[v][rows])
+                write_vectors(folder, f"aux-{v}", rows, task.x[v][rows])
         held = bool(task.present[party].all())
         info = ObserverInfo(
             party=party, own="all" if held else "some", layouts=layouts,

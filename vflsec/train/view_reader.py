@@ -25,11 +25,12 @@ from vflsec.errors import ThreatModelError, TraceError
 from vflsec.nn.reduced_precision import stored
 from vflsec.specs import AttackSpec, CellSpec
 from vflsec.trace.limits import Limits
+from vflsec.trace.manifest import LayerSpec
 from vflsec.trace.module_spec import build_module
 from vflsec.trace.reader import Trace
+from vflsec.trace.tables import read_weights
 from vflsec.trace.truth import read_truth
 from vflsec.trace.views import fold_messages
-from vflsec.trace.weights import read_weights
 from vflsec.train.demand import Demand, list_recordings
 from vflsec.train.view_writer import ABOUT, alone_name
 from vflsec.train.views import assemble, find_victims
@@ -52,7 +53,8 @@ def about(path: Path) -> dict[str, Any]:
             isinstance(found.get(k), t) for k, t in kinds.items()
         ):
             raise ValueError("not of this version")
-        found["alone"] = dict(found.get("alone", {}))
+        alone = dict(found.get("alone", {}))
+        found["alone"] = {p: LayerSpec.model_validate(v) for p, v in alone.items()}
         found["ways"] = {(str(w), str(k)) for w, k in found["ways"]}
     except (OSError, ValueError, KeyError, AttributeError, TypeError, zipfile.BadZipFile) as why:
         raise TraceError(f"{path}: holds no kept views ({why}).") from None
@@ -119,7 +121,7 @@ class KeptTraining:
         self.dtype: torch.dtype = stored(cells[0].dtype)
         self.phases = [KeptPhase(str(p["name"]), int(p["epochs"])) for p in said["phases"]]
         self.wanted: list[Key] = [k for k in list_recordings(demands) if k[1] != "own"]
-        self.lone: Mapping[str, Any] = said.get("alone", {})
+        self.lone: Mapping[str, LayerSpec] = said.get("alone", {})
         self.traces = [Trace.open(f / "trace") for f in folders]
 
     def task(self, r: int) -> Task:

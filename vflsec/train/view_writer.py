@@ -27,8 +27,8 @@ from vflsec.runtime.atomic_files import write_atomic
 from vflsec.specs import AttackSpec
 from vflsec.trace.manifest import ObserverInfo, PublicFacts, Run, load
 from vflsec.trace.module_spec import describe_module
+from vflsec.trace.tables import write_weights
 from vflsec.trace.truth import write_truth
-from vflsec.trace.weights import write_weights
 from vflsec.train.export import Export
 
 if TYPE_CHECKING:
@@ -236,10 +236,12 @@ class Keeper:
         out: dict[str, Any] = {}
         for party in self.training.stack.first.parties:
             bottom = self.training.alone(seed, (party,))
-            layers = bottom and describe_module(bottom, self.training.stack.first.schema[party])
-            if bottom is not None and layers is not None:
+            if bottom is None:
+                continue
+            layers = describe_module(bottom, self.training.stack.first.schema[party])
+            if layers is not None:
                 write_weights(part / alone_name(party), bottom.state_dict())
-                out[party] = layers
+                out[party] = layers.model_dump()
         return out
 
 

@@ -17,11 +17,11 @@ import torch
 
 import vflsec
 from vflsec.errors import ConfigError, TraceError
-from vflsec.trace import segment_writer
-from vflsec.trace.columns import Stored, build_tensor_schema
+from vflsec.trace import segments
 from vflsec.trace.reader import Trace
 from vflsec.trace.seal import seal
-from vflsec.trace.segment_writer import META, Segment
+from vflsec.trace.segments import META, Segment
+from vflsec.trace.tables import Stored, build_tensor_schema
 
 HOW: dict[str, Any] = {"party": "bank", "role": "passive", "loss_reduction": "mean"}
 
@@ -68,7 +68,7 @@ def test_a_full_disk_leaves_whole_messages(tmp_path: Path, monkeypatch: pytest.M
         if left[0] < 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if left[0] == 0:
-            monkeypatch.setattr(segment_writer.os, "write", full)
+            monkeypatch.setattr(segments.os, "write", full)
             return real(file, [bytes(parts[0])[:100]])
         return real(file, parts)
 
@@ -79,11 +79,11 @@ def test_a_full_disk_leaves_whole_messages(tmp_path: Path, monkeypatch: pytest.M
 
     def loop() -> None:
         with vflsec.record(folder, rows=64, **HOW) as rec:
-            monkeypatch.setattr(segment_writer.os, "writev", short)
+            monkeypatch.setattr(segments.os, "writev", short)
             for i in range(8):
                 z = rec.cut(torch.full((8, 3), float(i)).requires_grad_(), torch.arange(8) + 8 * i)
                 z.backward(z.detach())
-            monkeypatch.setattr(segment_writer.os, "writev", real)
+            monkeypatch.setattr(segments.os, "writev", real)
 
     with pytest.warns(RuntimeWarning, match="nothing more is recorded"):
         loop()

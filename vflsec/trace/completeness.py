@@ -1,30 +1,72 @@
-"""What a trace does not show, by its own account: a leak that is found stands, no PASS does."""
+"""What a trace does not show, by its own account: a leak that is found stands, no PASS does.
+
+Each watcher is told of every message (`add`) and says in the end why the recording carries no pass
+(`clauses`).
+"""
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from vflsec.core.message_kinds import find_kinds
-from vflsec.trace.manifest import Have, Moment, ObserverInfo
-from vflsec.trace.message import Recorded, Route
+from vflsec.specs import LedgerRow
+from vflsec.trace.manifest import Have, Moment, ObserverInfo, Route
+from vflsec.trace.message import Fields, Recorded
 from vflsec.trace.seal import Passed, count_message, describe_have
 
 __all__ = [
-    "Late",
-    "NotFinite",
-    "Prints",
-    "Unanswered",
-    "Unread",
-    "find_copies",
-    "find_gaps",
-    "find_miscounts",
+    "Crossed", "Key", "Late", "NotFinite", "Prints", "Sent", "Unanswered", "Unread",
+    "find_copies", "find_gaps", "find_miscounts", "ledger", "related",
 ]  # fmt: skip
+
+Key = tuple[str, str, str, str, str]
+Way = tuple[str, str]
+"""(sent or received, kind)."""
+
+
+class Crossed:
+    """Counts messages, numbers, bytes on the wire and steps by (phase, kind, name, ends)."""
+
+    def __init__(self) -> None:
+        self.counts: dict[Key, list[int]] = {}
+        self._last: dict[Key, tuple[int | None, int | None]] = {}
+
+    def add(self, f: Fields) -> None:
+        """Count a message by its checked fields."""
+        key = (f.phase, f.kind, f.name, f.sender, f.receiver)
+        held = self.counts.setdefault(key, [0, 0, 0, 0])
+        size, elements = f.wire_bytes, math.prod(f.shape)
+        when = (f.epoch, f.step)
+        more = (1, elements, 4 * elements if size is None else size,
+                int(f.step is None or self._last.get(key) != when))  # fmt: skip
+        self.counts[key] = [a + b for a, b in zip(held, more, strict=True)]
+        self._last[key] = when
+
+    def merge(self, other: Mapping[Key, list[int]]) -> dict[Key, list[int]]:
+        """With what another reading counted; of a message that both ends saw, the larger count."""
+        out = dict(other)
+        for key, mine in self.counts.items():
+            out[key] = max(mine, out.get(key, mine))
+        return out
+
+
+def ledger(counts: Mapping[Key, list[int]]) -> list[LedgerRow]:
+    """The counts as rows of a ledger."""
+    return [
+        LedgerRow(*key, messages=m, elements=e, bytes=b, rounds=r)
+        for key, (m, e, b, r) in counts.items()
+    ]
+
 
 _OF_ROWS = find_kinds(lambda kind: kind.has_rows)
 _OPEN = 64  # batches that may wait for their gradients at a time
@@ -86,10 +128,9 @@ class Late:
     """
 
     def __init__(self, info: ObserverInfo, moment: Moment) -> None:
-        self.moment, self.last = moment, moment is info.moments[-1]
+        self.moment, self.have, self.last = moment, info.have, moment is info.moments[-1]
         self.seen: dict[Route, Passed] = {}
         self.late = 0
-        self.have = info.have
 
     def over(self, i: int) -> bool:
         """Whether nothing is left to be read when the message number `i` comes."""
@@ -104,27 +145,29 @@ class Late:
     def clauses(self, *, sealed: bool) -> list[str]:
         """What of it no attack looked at, and what is not as declared, a clause each."""
         phase = self.moment.phase
-        late = [
+        late = (
             f"{self.late} messages of phase {phase!r} came after the moment at which attacks look"
-        ] if self.late else []  # fmt: skip
-        odd = (
-            find_miscounts(self.have, describe_have(self.seen, ())) if sealed and self.last else []
         )
-        return [*late, *odd]
+        odd = find_miscounts(self.have, describe_have(self.seen, ()))
+        return [*([late] if self.late else []), *(odd if sealed and self.last else [])]
 
 
-class Unread:
-    """Counts messages of rows that no attack can use, of kinds of which others can be used.
+@dataclass
+class _Watcher:
+    """Is told of every message in the folder of an observer; attacks look at a phase."""
 
-    Args:
-        observer: whose folder they are in.
-        phase: that attacks look at.
-    """
+    observer: str
+    phase: str
 
-    def __init__(self, observer: str, phase: str) -> None:
-        self.observer, self.phase = observer, phase
-        self.seen: dict[tuple[str, str], int] = defaultdict(int)
-        self.lost: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+
+@dataclass
+class Unread(_Watcher):
+    """Counts messages of rows that no attack can use, of kinds of which others can be used."""
+
+    seen: dict[Way, int] = field(default_factory=lambda: defaultdict(int))
+    lost: dict[Way, dict[str, int]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(int))
+    )
 
     def add(self, found: Recorded, used: bool) -> None:
         """Count a message; `used`: it can be folded."""
@@ -136,8 +179,7 @@ class Unread:
         self.seen[key] += 1
         if not used:
             why = "are without their numbers" if found.values is None else "name no rows"
-            why = "were cut off" if f.status != "complete" else why
-            self.lost[key][why] += 1
+            self.lost[key]["were cut off" if f.status != "complete" else why] += 1
 
     def clauses(self) -> list[str]:
         """What was not looked at, a clause each."""
@@ -150,21 +192,20 @@ class Unread:
         ]
 
 
-class Unanswered:
+class Unanswered(_Watcher):
     """Rows that never got a gradient although others of their batches did: which may tell labels.
 
     Batches of which nothing came back at all, such as those of an evaluation, tell no rows apart.
 
     Args:
-        observer: whose folder the messages are in.
-        phase: that attacks look at.
+        observer, phase: as of all watchers.
         rows: how many rows the trace has.
     """
 
     def __init__(self, observer: str, phase: str, rows: int) -> None:
-        self.observer, self.phase = observer, phase
-        self.beside, self.answered = np.zeros(rows, bool), np.zeros(rows, bool)
-        self._sent: dict[tuple[Any, ...], NDArray[np.int64]] = {}
+        super().__init__(observer, phase)
+        self.beside, self.answered = np.zeros((2, rows), bool)
+        self._sent: dict[tuple[str, int | None, int | None], NDArray[np.int64]] = {}
 
     def add(self, found: Recorded) -> None:
         """Take in a message."""
@@ -257,3 +298,116 @@ def find_copies(
         if same > most / 2:
             out[who] = (same, most)
     return out
+
+
+_ROWS, _LEAST = 1024, 100  # rows that are compared at most and at least
+_SURE = 4.0  # standard deviations; a bottom model that sees its columns reaches tens and more
+
+
+def related(x: Tensor, z: Tensor) -> float:
+    """By how many standard deviations RV exceeds its mean over all orders of the rows.
+
+    Args:
+        x, z: (n, p) and (n, q), n > 3.
+
+    Returns:
+        NaN where a table has the same rows everywhere.
+    """
+    n = len(x)
+    k, el = (_gram(t) for t in (x, z))
+    kk, ll = float((k * k).sum()), float((el * el).sum())
+    if min(kk, ll) <= 0:
+        return math.nan
+    rv = float((k * el).sum()) / math.sqrt(kk * ll)
+    (bx, tx), (bz, tz) = _shape(k, kk, n), _shape(el, ll, n)
+    mean = math.sqrt(bx * bz) / (n - 1)
+    spread = 2 * (n - 1 - bx) * (n - 1 - bz) / ((n + 1) * (n - 1) ** 2 * (n - 2))
+    variance = spread * (1 + (n - 3) / (2 * n * (n - 1)) * tx * tz)
+    return (rv - mean) / math.sqrt(variance) if variance > 0 else math.nan
+
+
+def _gram(x: Tensor) -> Tensor:
+    flat = x.flatten(1).double()
+    flat = flat - flat.mean(0)
+    flat = flat / flat.square().mean().sqrt().clamp_min(1e-300)
+    return flat @ flat.T
+
+
+def _shape(k: Tensor, kk: float, n: int) -> tuple[float, float]:
+    """(beta, tau) of a Gram matrix, with which the moments are written."""
+    beta = float(k.trace()) ** 2 / kk
+    inner = n * (n + 1) * float(k.diagonal().square().sum()) / kk - (n - 1) * (beta + 2)
+    rest = n - 1 - beta
+    return beta, (n - 1) / ((n - 3) * rest) * inner if rest > 1e-9 else 0.0
+
+
+class _Kept:
+    """Sum, number and last of the embeddings of the first 1,024 rows that came."""
+
+    def __init__(self, width: int) -> None:
+        self.ids = np.empty(0, np.int64)
+        self.total, self.last = np.zeros((2, _ROWS, width))
+        self.count = np.zeros(_ROWS, np.int64)
+
+    def add(self, rows: NDArray[np.int64], values: NDArray[Any]) -> None:
+        room = _ROWS - len(self.ids)
+        if room:
+            fresh = rows[~np.isin(rows, self.ids)]
+            fresh = fresh[np.sort(np.unique(fresh, return_index=True)[1])][:room]
+            self.ids = np.concatenate([self.ids, fresh])
+        order = np.argsort(self.ids)
+        place = np.searchsorted(self.ids, rows, sorter=order).clip(max=len(order) - 1)
+        slot = order[place]
+        mine = self.ids[slot] == rows
+        slot, wide = slot[mine], values.reshape(len(values), -1)[mine]
+        np.add.at(self.total, slot, wide)
+        np.add.at(self.count, slot, 1)
+        self.last[slot] = wide
+
+
+@dataclass
+class Sent(_Watcher):
+    """The embeddings that an observer sent in a phase, of up to 1,024 rows of each name.
+
+    Their mean over epochs is compared with own columns, and the last ones: noise that is drawn anew
+    in every epoch averages out, and what the last ones tell earlier ones may contradict.
+    """
+
+    kept: dict[str, _Kept] = field(default_factory=dict)
+
+    def add(self, found: Recorded) -> None:
+        """Take in a message."""
+        f = found.fields
+        if (f.kind, f.sender, f.phase) != ("embedding", self.observer, self.phase):
+            return
+        if found.rows is None or found.values is None or not len(found.rows):
+            return
+        width = found.values[0].size
+        kept = self.kept.setdefault(f.name, _Kept(width))
+        if kept.total.shape[1] == width:
+            kept.add(found.rows, found.values)
+
+    def clauses(self, own: tuple[Tensor, Tensor] | None) -> list[str]:
+        """That the embeddings of a name have nothing to do with own columns, a clause each.
+
+        Args:
+            own: columns (N, ...) and which rows are held (N,); None if there are none.
+        """
+        out = []
+        for name, kept in self.kept.items() if own is not None else ():
+            assert own is not None
+            rows = torch.from_numpy(kept.ids)
+            at = own[1][rows].nonzero().squeeze(1)
+            if len(at) < _LEAST:
+                continue
+            mean = kept.total[: len(rows)] / kept.count[: len(rows), None]
+            tables = (torch.from_numpy(z)[at] for z in (mean, kept.last[: len(rows)]))
+            score = max(related(own[0][rows[at]], z) for z in tables)
+            if score < _SURE:
+                out.append(
+                    f"embeddings{f' named {name!r}' * bool(name)} that it sent have nothing to do "
+                    f"with its own columns ({len(at)} rows, RV {score:+.1f} standard deviations "
+                    "from that of rows in any order), so nothing shows that columns stand in the "
+                    "order of 'rows'"
+                )
+        return out

@@ -16,8 +16,7 @@ import vflsec
 from vflsec.core.view import Schema
 from vflsec.engine.trace_attacks import infer, score
 from vflsec.errors import ConfigError
-from vflsec.trace.hash_chain import unwrap
-from vflsec.trace.module_spec import build_module, describe_module
+from vflsec.trace.module_spec import build_module, describe_module, unwrap
 from vflsec.trace.reader import Trace
 from vflsec.trace.truth import write_truth
 

@@ -13,7 +13,7 @@ from torch import nn
 import vflsec
 from vflsec.engine.trace_attacks import infer
 from vflsec.measure.guess_files import thaw
-from vflsec.trace.row_alignment import related
+from vflsec.trace.completeness import related
 
 N = 240
 

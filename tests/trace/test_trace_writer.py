@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +48,7 @@ def test_the_same_trace(tmp_path: Path, kind: torch.dtype) -> None:
     direct, later = (loop(tmp_path / str(b), b, kind) for b in (0, 4))
     assert len(direct) == len(later) == 40
     for a, b in zip(direct, later, strict=True):
-        assert replace(a.fields, t=0) == replace(b.fields, t=0)
+        assert a.fields.model_copy(update={"t": 0}) == b.fields.model_copy(update={"t": 0})
         assert np.array_equal(a.values, b.values)
         assert np.array_equal(a.rows, b.rows)
         assert len(set(a.rows.tolist())) == len(a.rows)  # ids as they were, not as cleared

@@ -1,36 +1,32 @@
-"""The tables of a trace: their columns, their types, and Parquet reading that trusts no file."""
+"""The tables and weights of a trace: columns, types, writing, and reading that trusts no file."""
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
+from vflsec.core.view import Known
 from vflsec.errors import TraceError
+from vflsec.nn.weights import parse, write_weights
 from vflsec.trace.limits import Limits, open_file
 
 __all__ = [
-    "AMOUNTS",
-    "KNOWN",
-    "LABELS",
-    "MESSAGES",
-    "ROWS",
-    "STORES",
-    "Stored",
-    "as_values",
-    "build_tensor_schema",
-    "build_vector_schema",
-    "open_writer",
-    "read_batches",
-    "write_table",
+    "AMOUNTS", "KNOWN", "LABELS", "MESSAGES", "ROWS", "Rows", "Stored", "as_values",
+    "build_tensor_schema", "build_vector_schema", "grant_of", "open_writer", "read_batches",
+    "read_rows", "read_weights", "write_known", "write_own", "write_table", "write_targets",
+    "write_vectors", "write_weights",
 ]  # fmt: skip
 
 STORES = {"f2": np.float16, "f4": np.float32, "f8": np.float64}
@@ -53,8 +49,6 @@ LABELS = KNOWN
 AMOUNTS = pa.schema([("row", pa.int64()), ("y", pa.float64())])
 """Labels that are a quantity."""
 
-_STORED = re.compile(r"d([1-9][0-9]{0,6})-(f[248])")
-
 
 @dataclass(frozen=True, order=True)
 class Stored:
@@ -62,12 +56,15 @@ class Stored:
 
     width: int
     store: str
+    pattern: ClassVar[str] = r"^d[1-9][0-9]{0,6}-f[248]$"
 
     @classmethod
     def parse(cls, text: str) -> Stored | None:
         """``"d64-f4"`` as 64 numbers of 4 bytes; None if it is not written so."""
-        found = _STORED.fullmatch(text)
-        return cls(int(found[1]), found[2]) if found else None
+        if not re.fullmatch(cls.pattern, text) or text.endswith("\n"):
+            return None
+        width, store = text[1:].split("-")
+        return cls(int(width), store)
 
     def __str__(self) -> str:
         return f"d{self.width}-{self.store}"
@@ -114,15 +111,14 @@ def open_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
     )  # fmt: skip
 
 
-def write_table(path: Path, schema: pa.Schema, columns: dict[str, Any]) -> int:
-    """A small table in one go; returns its rows."""
+def write_table(path: Path, schema: pa.Schema, columns: Mapping[str, ArrayLike]) -> None:
+    """Write a small table in one go."""
     arrays = [
         c if isinstance(c, pa.Array) else pa.array(c, f.type)
         for f, c in ((f, columns[f.name]) for f in schema)
     ]
     with open_writer(path, schema) as out:
         out.write_table(pa.Table.from_arrays(arrays, schema=schema))
-    return len(arrays[0])
 
 
 def _texts(schema: pa.Schema) -> list[str]:
@@ -182,6 +178,64 @@ def _batches(
         raise TraceError(f"{name}: is damaged ({text}).") from None
 
 
+class Rows(NamedTuple):
+    """A small table: row ids (n,), each once, and beside them numbers (n,) or (n, width)."""
+
+    ids: NDArray[np.int64]
+    values: NDArray[Any]
+
+
+def read_rows(
+    folder: Path,
+    name: str,
+    form: pa.Schema | Stored,
+    limits: Limits,
+    n: int | None = None,
+    *,
+    where: str = "",
+    gaps: bool = False,
+) -> Rows:
+    """A whole small table, whose first column holds row ids; its values are the ids if it is alone.
+
+    Args:
+        form: its columns, or how its vectors are stored.
+        n: row ids are 0..n-1.
+        where: what errors call it.
+        gaps: NaN is allowed where there is no number.
+
+    Raises:
+        TraceError: nulls, numbers that are none, or row ids that repeat or are outside.
+    """
+    where, total, parts = where or name, 0, []
+    vectors = isinstance(form, Stored)
+    schema = build_vector_schema(form) if isinstance(form, Stored) else form
+    size = form.row_bytes if isinstance(form, Stored) else 32
+    for batch in read_batches(folder, name, schema, limits, size):
+        total += len(batch)
+        if n is not None and total > max(n, 1):
+            raise TraceError(f"{where}: more rows than the {n} of the trace.")
+        parts.append(batch)
+    table = pa.Table.from_batches(parts, schema=schema)
+    columns = [table.column(i).combine_chunks() for i in range(len(schema))]
+    columns += [columns[-1].flatten()] if vectors else []
+    if any(c.null_count for c in columns):
+        raise TraceError(f"{where}: must hold no nulls.")
+    ids, x = (np.array(c.to_numpy(zero_copy_only=False)) for c in (columns[0], columns[-1]))
+    _check_ids(ids, n, where)
+    if x.dtype.kind == "f" and not (np.isfinite(x) | (gaps & np.isnan(x))).all():
+        raise TraceError(f"{where}: holds numbers that are not finite.")
+    return Rows(ids, x.reshape(-1, form.width) if vectors else x)
+
+
+def _check_ids(ids: NDArray[np.int64], n: int | None, where: str) -> None:
+    if n is not None and len(ids) and (ids.min() < 0 or ids.max() >= n):
+        raise TraceError(
+            f"{where}: row ids go from {ids.min()} to {ids.max()}; this trace has rows 0..{n - 1}."
+        )
+    if len(np.unique(ids)) < len(ids):
+        raise TraceError(f"{where}: row ids repeat; each stands there once.")
+
+
 def _fits(
     file: pq.ParquetFile, name: str, schema: pa.Schema, limits: Limits, row_bytes: int
 ) -> None:
@@ -218,3 +272,59 @@ def _fits(
                     f"{name}: is compressed ({group.column(c).compression}); a trace is not, so "
                     "that a small file cannot become a large one. Write it uncompressed."
                 )
+
+
+_CHUNK = 32 << 20
+
+
+def grant_of(rows: NDArray[np.int64], labels: NDArray[Any]) -> str:
+    """Hash of the labels of rows, class numbers or values, in whatever order they stand."""
+    order = np.argsort(rows, kind="stable")
+    kind = "<f8" if labels.dtype.kind == "f" else "<i8"
+    both = [rows[order].astype("<i8").tobytes(), labels[order].astype(kind).tobytes()]
+    return hashlib.sha256(b"".join(both)).hexdigest()
+
+
+def write_vectors(folder: Path, stem: str, rows: Tensor, x: Tensor) -> None:
+    """Columns (n, ...) by row id, in the file `stem` with their number type."""
+    flat = x.detach().cpu().reshape(len(x), -1).numpy()
+    store = {"float16": "f2", "float64": "f8"}.get(str(flat.dtype), "f4")
+    stored = Stored(flat.shape[1], store)
+    ids = rows.cpu().numpy()
+    step = max(1, _CHUNK // stored.row_bytes)
+    with open_writer(folder / f"{stem}-{store}.parquet", build_vector_schema(stored)) as out:
+        for at in range(0, max(1, len(ids)), step):
+            part = slice(at, at + step)
+            arrays = [pa.array(ids[part], pa.int64()), as_values(flat[part], stored)]
+            table = pa.Table.from_arrays(arrays, schema=build_vector_schema(stored))
+            out.write_table(table, row_group_size=max(1, len(table)))
+
+
+def write_own(folder: Path, x: Tensor, present: Tensor | None = None) -> None:
+    """Own columns (N, ...) of the rows that are `present` (N,); all if None."""
+    rows = present.nonzero().squeeze(1) if present is not None else torch.arange(len(x))
+    write_vectors(folder, "own", rows, x[rows])
+
+
+def write_known(folder: Path, known: Known) -> None:
+    """Granted labelled rows, in order of the grant; values of a quantity as such."""
+    columns = {"row": known.rows.cpu().numpy(), "y": known.labels.cpu().numpy()}
+    if known.labels.is_floating_point():
+        write_table(folder / "known-values.parquet", AMOUNTS, columns)
+    else:
+        write_table(folder / "known.parquet", KNOWN, columns)
+
+
+def write_targets(folder: Path, split: str, rows: Tensor) -> None:
+    """Row ids that are to be guessed, known ones included; attacks leave those out."""
+    write_table(folder / f"targets-{split}.parquet", ROWS, {"row": rows.cpu().numpy()})
+
+
+def read_weights(folder: Path, name: str, limits: Limits) -> dict[str, Tensor]:
+    """Tensors by name.
+
+    Raises:
+        TraceError: not such a file, or numbers overlap, leave gaps, or are not finite.
+    """
+    with open_file(folder, name) as file:
+        return parse(file, name, limits.header_bytes, limits.batch_bytes, TraceError)

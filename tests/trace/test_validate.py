@@ -13,8 +13,7 @@ from hostile import HOSTILE, record
 
 from vflsec.errors import TraceError, VflsecError
 from vflsec.trace.limits import Limits
-from vflsec.trace.subprocess_check import validate_in_subprocess
-from vflsec.trace.validate import validate
+from vflsec.trace.validate import validate, validate_in_subprocess
 
 
 @pytest.fixture
@@ -111,7 +110,7 @@ def test_random_damage_to_a_segment_is_refused_or_harmless(tmp_path: Path) -> No
 
 
 def test_apart_says_the_same(good: Path) -> None:
-    assert validate_in_subprocess(good)["messages"] == {"bank": 10}
+    assert validate_in_subprocess(good).messages == {"bank": 10}
     HOSTILE["a row outside"][0](good)
     with pytest.raises(TraceError, match=r"rows 0\.\.39"):
         validate_in_subprocess(good)

@@ -1,0 +1,487 @@
+"""Segments: what recorders stream, one Arrow IPC file for each process, width and number type.
+
+Writing: Arrow frames the first message of a shape; in those that follow only the number, row ids,
+fields and payload are filled in. Reading goes to the last whole message and trusts no byte: the few
+numbers that say how much memory a message takes are read before Arrow decodes it, compressed
+batches are refused, and a length that the file does not have is where a killed recorder stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import json
+import os
+import re
+import struct
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from vflsec.errors import TraceError
+from vflsec.runtime.file_locks import LOCKS, lock, unlock
+from vflsec.trace.limits import Limits, open_file
+from vflsec.trace.manifest import Manifest
+from vflsec.trace.message import Fields, Found, pair_gradients, read_fields
+from vflsec.trace.tables import Stored, build_tensor_schema
+
+__all__ = [
+    "META", "RAW", "Claim", "Segment", "Torn", "find_segments", "lock_folder", "read_segments",
+    "recording",
+]  # fmt: skip
+
+RAW = re.compile(r"raw-([0-9]{4})-(d[0-9]+-f[248])\.arrows")
+"""Names of segments: number of the process that wrote it, width and number type."""
+_HERE: set[Path] = set()  # claims of this process
+_CLAIM = re.compile(r"process-([0-9]{4})\.tmp")
+
+
+class Claim:
+    """The number of one process among those that record into an observer's folder.
+
+    Attributes:
+        number: of its segments; each start of a process has its own.
+        process: id of the process that may write them; its forks may not.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.process = os.getpid()
+        names = [p.name for p in folder.iterdir()]
+        found = [m for n in names for r in (RAW, _CLAIM) if (m := r.fullmatch(n))]
+        self.number = max((int(m[1]) for m in found), default=-1) + 1
+        while True:
+            self.path = folder / f"process-{self.number:04d}.tmp"
+            try:
+                self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            except FileExistsError:
+                self.number += 1
+                continue
+            if not any(folder.glob(f"raw-{self.number:04d}-*")):
+                break
+            os.close(self._file)  # one that came and went since the names were read
+            self.path.unlink()
+            self.number += 1
+        lock(self._file)
+        _HERE.add(self.path.absolute())
+
+    def release(self) -> None:
+        """No longer record; may be called again."""
+        file, self._file = self._file, -1
+        if file < 0 or self.process != os.getpid():
+            return
+        self.path.unlink(missing_ok=True)
+        _HERE.discard(self.path.absolute())
+        unlock(file)
+        os.close(file)
+
+
+def recording(folder: Path, *, here: bool = True) -> bool:
+    """Whether a living process records into an observer's folder; forgets those that died.
+
+    Args:
+        folder: of the observer.
+        here: count this process too.
+    """
+    alive = False
+    for path in folder.iterdir():
+        if path.absolute() in _HERE:
+            alive |= here
+        elif _CLAIM.fullmatch(path.name) and LOCKS:  # else a living one is not noticed
+            try:
+                file = os.open(path, os.O_RDWR)
+            except FileNotFoundError:
+                continue
+            try:
+                lock(file, wait=False)
+                path.unlink(missing_ok=True)
+            except BlockingIOError:
+                alive = True
+            finally:
+                os.close(file)
+    return alive
+
+
+@contextlib.contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """One process at a time, for what several of one trace write at their ends."""
+    file = os.open(folder, os.O_RDONLY) if LOCKS else -1
+    try:
+        if file >= 0:
+            lock(file)
+        yield
+    finally:
+        if file >= 0:
+            os.close(file)
+
+
+META = b"vflsec.core.message"
+"""Key of a record batch's metadata under which its message stands, as JSON."""
+
+_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+_SLOT = 256  # JSON is filled up with spaces to a multiple of this
+_FRAMES = 8  # shapes whose framing is kept
+_MSG, _ROW = 0x7B7B5AA5, 0x5AA57B7B
+
+
+class _Frame:
+    """The framing of messages of one shape, with places to fill in."""
+
+    def __init__(self, stored: Stored, n: int, named: bool, slot: int) -> None:
+        flat = np.full((n, stored.width), 1.5, stored.numpy)
+        rows = np.full(n, _ROW, np.int64) if named else None
+        mark = b"#" * slot
+        data = _framed(stored, flat, rows, _MSG, mark)
+        start = data.rindex(flat.tobytes())
+        self.tail = data[start + flat.nbytes :]
+        self.head = bytearray(data[:start])
+        at = data.index(mark)
+        self.text = memoryview(self.head)[at : at + slot]
+        self.msg = self._column(data, _MSG, n)
+        self.row = self._column(data, _ROW, n) if named else None
+
+    def _column(self, data: bytes, probe: int, n: int) -> NDArray[np.int64]:
+        at = data.index(np.full(n, probe, np.int64).tobytes())
+        return np.frombuffer(self.head, np.int64, n, at)
+
+    def parts(
+        self, flat: NDArray[Any], rows: NDArray[np.int64] | None, number: int, text: bytes
+    ) -> list[Any]:
+        """What is to be written for one message."""
+        self.text[:] = text
+        self.msg[:] = number
+        if self.row is not None and rows is not None:
+            self.row[:] = rows
+        return [self.head, flat.data.cast("B"), self.tail]
+
+
+def _framed(
+    stored: Stored, flat: NDArray[Any], rows: NDArray[np.int64] | None, number: int, text: bytes
+) -> bytes:
+    """One message as Arrow frames it."""
+    n, schema = len(flat), build_tensor_schema(stored)
+    kind = schema.field("value").type
+    columns = [
+        _array(np.full(n, number, np.int64)),
+        _array(np.arange(n, dtype=np.int32)),
+        pa.nulls(n, pa.int64()) if rows is None else _array(rows),
+        pa.Array.from_buffers(kind, n, [None], children=[_array(flat.reshape(-1))]),
+    ]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as out:
+        start = sink.tell()
+        batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+        out.write_batch(batch, custom_metadata={META: text})
+    return bytes(sink.getvalue()[max(start, len(_opening(stored))) : -len(_END)])
+
+
+def _array(x: NDArray[Any]) -> pa.Array:
+    kind = pa.from_numpy_dtype(x.dtype)
+    return pa.Array.from_buffers(kind, len(x), [None, pa.py_buffer(np.ascontiguousarray(x))])
+
+
+def _opening(stored: Stored) -> bytes:
+    """What a stream begins with."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, build_tensor_schema(stored)):
+        pass
+    return bytes(sink.getvalue()[: -len(_END)])
+
+
+class Segment:
+    """An Arrow IPC stream of one width and number type, open for appending.
+
+    Raises:
+        FileExistsError: it is there already.
+    """
+
+    def __init__(self, path: Path, stored: Stored) -> None:
+        self.stored, self._kind = stored, np.dtype(stored.numpy)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        self.file = os.open(path, flags, 0o600)
+        self._frames: OrderedDict[tuple[int, bool, int], _Frame | None] = OrderedDict()
+        self.size = 0
+        self._write([_opening(stored)])
+
+    def append(
+        self, flat: NDArray[Any], rows: NDArray[np.int64] | None, number: int, text: bytes
+    ) -> None:
+        """Write one message.
+
+        Args:
+            flat: (n, width) payload.
+            rows: (n,) row ids, or None.
+            number: of the message.
+            text: its fields, JSON.
+
+        Raises:
+            OSError: it could not be written whole; what was written of it is taken back.
+        """
+        text += b" " * (-len(text) % _SLOT)
+        if flat.dtype != self._kind or not flat.flags.c_contiguous:
+            flat = np.ascontiguousarray(flat, self._kind)
+        key = (len(flat), rows is not None, len(text))
+        frame = self._frames.get(key)
+        if frame is None and len(flat):
+            # a shape that does not come again is not worth the framing
+            frame = _Frame(self.stored, *key) if key in self._frames else None
+            self._frames[key] = frame
+            if len(self._frames) > _FRAMES:
+                self._frames.popitem(last=False)
+        if frame is None:
+            self._write([_framed(self.stored, flat, rows, number, text)])
+        else:
+            self._write(frame.parts(flat, rows, number, text))
+
+    def _write(self, parts: Sequence[Any]) -> None:
+        whole = sum(len(p) for p in parts)
+        try:
+            done = os.writev(self.file, parts) if hasattr(os, "writev") else 0
+            if done < whole:
+                rest = memoryview(b"".join(parts))
+                while done < whole:
+                    done += os.write(self.file, rest[done:])
+        except OSError:
+            os.ftruncate(self.file, self.size)
+            os.lseek(self.file, self.size, os.SEEK_SET)
+            raise
+        self.size += whole
+
+    def close(self, *, mark: bool = True) -> None:
+        """End the stream, with its end mark; what was written stays as it is.
+
+        Raises:
+            OSError: there was no room for the mark, without which all can be read as well.
+        """
+        try:
+            if mark:
+                self._write([_END])
+        finally:
+            os.close(self.file)
+
+
+_SCHEMA, _BATCH = 1, 3
+
+
+@dataclass
+class Torn:
+    """What of segments is not whole, in words; filled while they are read.
+
+    Attributes:
+        notes: all of it.
+        unended: of these, segments that hold whole messages and only lack an end mark: their
+            process was stopped, after its last message or before.
+    """
+
+    notes: list[str] = field(default_factory=list)
+    unended: list[str] = field(default_factory=list)
+
+
+def find_segments(files: Iterable[str], observer: str) -> list[str]:
+    """The segments of an observer among a trace's files."""
+    start = f"view/{observer}/"
+    return [f for f in files if f.startswith(start) and RAW.fullmatch(f[len(start) :])]
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Whose segments are read, of which trace, within which limits; `torn` is filled."""
+
+    folder: Path
+    manifest: Manifest
+    observer: str
+    limits: Limits
+    torn: Torn
+
+
+def read_segments(
+    folder: Path, files: Iterable[str], manifest: Manifest, observer: str, limits: Limits,
+    torn: Torn,
+) -> Iterator[Found]:  # fmt: skip
+    """Messages of an observer in the order in which they were written, gradients with their pair.
+
+    A segment that ends early gives what is whole; of the messages of one process nothing is given
+    beyond the first that is not there. Several processes that wrote at the same time are merged by
+    their clock, and numbered anew.
+
+    Raises:
+        TraceError: bytes that no recorder writes.
+    """
+    source = _Source(folder, manifest, observer, limits, torn)
+    by_process: dict[str, list[str]] = {}
+    for name in sorted(found := find_segments(files, observer)):
+        by_process.setdefault(name.rpartition("/")[2][:8], []).append(name)
+    if len(found) > limits.segments:
+        raise TraceError(
+            f"{found[0]}: is one of {len(found)} segments; at most {limits.segments} are read. "
+            "Raise Limits.segments if you trust them."
+        )
+    streams = [_read_process(source, p, of) for p, of in sorted(by_process.items())]
+    return pair_gradients(streams[0] if len(streams) == 1 else _merge(streams))
+
+
+def _merge(streams: Sequence[Iterator[Found]]) -> Iterator[Found]:
+    """Messages of several processes by their clock, numbered anew."""
+    numbers: list[dict[int, int]] = [{} for _ in streams]
+    merged = heapq.merge(*(_stamp(i, s) for i, s in enumerate(streams)), key=lambda found: found[0])
+    for count, ((_, i), fields, batch) in enumerate(merged):
+        numbers[i][fields.msg] = count
+        pair = None if fields.pair is None else numbers[i].get(fields.pair, fields.pair)
+        yield fields.model_copy(update={"msg": count, "pair": pair}), batch
+
+
+def _stamp(
+    i: int, stream: Iterator[Found]
+) -> Iterator[tuple[tuple[int, int], Fields, pa.RecordBatch | None]]:
+    """Messages of process `i` with when they passed, which never runs backwards within it."""
+    last = 0
+    for fields, batch in stream:
+        last = max(last, fields.t or 0)
+        yield (last, i), fields, batch
+
+
+def _read_process(source: _Source, process: str, names: list[str]) -> Iterator[Found]:
+    streams = [_read_segment(source, n) for n in names]
+    merged = heapq.merge(*streams, key=lambda found: found[0].msg)
+    for expected, (fields, batch) in enumerate(merged):
+        if fields.msg != expected:
+            source.torn.notes.append(
+                f"message {expected} of segment {process[4:]} is missing; what follows it is "
+                "left out."
+            )
+            return
+        yield fields, batch
+
+
+def _read_segment(source: _Source, name: str) -> Iterator[Found]:
+    limits, torn = source.limits, source.torn
+    match = RAW.fullmatch(name.rpartition("/")[2])
+    stored = Stored.parse(match[2]) if match else None
+    if stored is None or stored.width > limits.width:
+        raise TraceError(f"{name}: rows are wider than the {limits.width} numbers that are read.")
+    schema, head = build_tensor_schema(stored), b""
+    with open_file(source.folder, name) as file:
+        size = file.seek(0, 2)
+        file.seek(0)
+        while (frame := _read_frame(file, size, name, limits)) is not None:
+            kind, raw = frame
+            if kind == _SCHEMA and not head:
+                head = raw
+                _check_columns(raw, schema, stored, name)
+                continue
+            if kind != _BATCH or not head:
+                raise TraceError(f"{name}: holds something that no recorder writes.")
+            meta, batch = _decode_batch(head + raw, name, stored, limits)
+            where = f"view/{source.observer}"
+            yield read_fields(meta, source.manifest.names, source.observer, limits, where), batch
+        within = file.tell() < size
+        if within or not _has_ended(file, size):
+            torn.notes.append(f"{name}: ends within a message or without an end mark.")
+            torn.unended += torn.notes[-1:] if not within else []
+
+
+def _check_columns(raw: bytes, schema: pa.Schema, stored: Stored, name: str) -> None:
+    try:
+        found = pa.ipc.read_schema(pa.py_buffer(raw))
+    except (pa.ArrowException, OSError, ValueError) as why:
+        raise TraceError(f"{name}: is damaged ({str(why)[:120]}).") from None
+    if not found.equals(schema):
+        raise TraceError(
+            f"{name}: has the columns {', '.join(found.names[:8])} of other types than "
+            f"its name says; {', '.join(schema.names)} of {stored} are read."
+        )
+
+
+def _has_ended(file: BinaryIO, size: int) -> bool:
+    """True if a stream's end mark stands at the end of the file."""
+    file.seek(max(0, size - 8))
+    return file.read(8) == b"\xff\xff\xff\xff\x00\x00\x00\x00"
+
+
+def _read_frame(file: BinaryIO, size: int, name: str, limits: Limits) -> tuple[int, bytes] | None:
+    """The next encapsulated message: (its type, its bytes); None at the end or a torn one."""
+    start = file.tell()
+    head = file.read(8)
+    if len(head) < 8:
+        file.seek(start)
+        return None
+    mark, length = struct.unpack("<Ii", head)
+    if mark != 0xFFFFFFFF or length < 0 or length > limits.header_bytes:
+        raise TraceError(f"{name}: is damaged at byte {start} (no message begins there).")
+    if length == 0:
+        return None
+    meta = file.read(length)
+    if len(meta) < length:
+        file.seek(start)
+        return None
+    try:
+        kind, body, rows, compressed = _read_header(meta)
+    except (struct.error, IndexError, ValueError):
+        raise TraceError(f"{name}: is damaged at byte {start} (its metadata is none).") from None
+    if compressed:
+        raise TraceError(
+            f"{name}: is compressed; a trace is not: a small file must not become a large one."
+        )
+    if not 0 <= rows <= limits.batch_rows or not 0 <= body <= limits.batch_bytes:
+        raise TraceError(
+            f"{name}: a message of {rows} rows and {body} bytes; at most {limits.batch_rows} rows "
+            f"and {limits.batch_bytes} bytes are read. Raise the limits if you trust it."
+        )
+    if file.tell() + body > size:
+        file.seek(start)
+        return None
+    return kind, head + meta + file.read(body)
+
+
+def _read_header(meta: bytes) -> tuple[int, int, int, bool]:
+    """(type, bytes of the body, rows, whether compressed) of a flatbuffer Message.
+
+    Fields by position: Message (version, header_type, header, bodyLength, custom_metadata);
+    RecordBatch (length, nodes, buffers, compression). Apache Arrow format, Message.fbs.
+    """
+    (root,) = struct.unpack_from("<I", meta, 0)
+    kind_at, header_at, body_at = (_find_field(meta, root, i) for i in (1, 2, 3))
+    kind = meta[kind_at] if kind_at else 0
+    body = struct.unpack_from("<q", meta, body_at)[0] if body_at else 0
+    if kind != _BATCH or not header_at:
+        return kind, body, 0, False
+    batch = header_at + struct.unpack_from("<I", meta, header_at)[0]
+    length_at, compression_at = _find_field(meta, batch, 0), _find_field(meta, batch, 3)
+    rows = struct.unpack_from("<q", meta, length_at)[0] if length_at else 0
+    return kind, body, rows, bool(compression_at)
+
+
+def _find_field(meta: bytes, table: int, index: int) -> int:
+    """Where a field of a flatbuffer table stands; 0 if it is left out."""
+    vtable = table - struct.unpack_from("<i", meta, table)[0]
+    if vtable < 0:
+        raise ValueError("outside")
+    (size,) = struct.unpack_from("<H", meta, vtable)
+    place = 4 + 2 * index
+    if place + 2 > size:
+        return 0
+    (offset,) = struct.unpack_from("<H", meta, vtable + place)
+    return table + offset if offset else 0
+
+
+def _decode_batch(
+    data: bytes, name: str, stored: Stored, limits: Limits
+) -> tuple[dict[str, Any], pa.RecordBatch]:
+    try:
+        with pa.ipc.open_stream(pa.BufferReader(data)) as stream:
+            batch, custom = stream.read_next_batch_with_custom_metadata()
+        batch.validate(full=True)
+        meta = json.loads((custom or {})[META])
+        if not isinstance(meta, dict) or not isinstance(meta.get("msg"), int):
+            raise ValueError("a message without a number")
+    except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError, RecursionError) as why:
+        text = str(why).splitlines()[0][:120] if str(why) else type(why).__name__
+        raise TraceError(f"{name}: is damaged ({text}).") from None
+    if len(batch) * stored.row_bytes > limits.batch_bytes:
+        raise TraceError(f"{name}: a message decodes to more than {limits.batch_bytes} bytes.")
+    return meta, batch
