@@ -66,7 +66,7 @@ def _typed(value: Any) -> Any:
 
 
 def _functions(module: ModuleType) -> Any:
-    made = {n: getattr(module, n) for n in module.__all__}
+    made = {n: x for n, x in vars(module).items() if not n.startswith("_")}
     return SimpleNamespace(**{n: reads(f) if callable(f) else f for n, f in made.items()})
 
 

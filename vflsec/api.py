@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from vflsec.core.task import Task
     from vflsec.core.view import View
 
-__all__ = ["Trained", "infer", "measure", "train"]
-
 
 class Trained:
     """One system trained with several seeds, as it stands after a phase.

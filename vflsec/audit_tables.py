@@ -27,8 +27,6 @@ from vflsec.plugins.loading import allow_imports
 if TYPE_CHECKING:
     from vflsec.report.notebook import Audit
 
-__all__ = ["audit", "check_arguments", "open_tables"]
-
 Table = pd.DataFrame | str | Path
 _RUN = ("device", "jobs", "fresh", "progress", "attacker")
 """Arguments of `vflsec.run_audit` among `params`."""

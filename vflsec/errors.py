@@ -6,18 +6,6 @@ traceback and exits with 2. Anything else is a defect of vflsec and exits with 4
 
 from __future__ import annotations
 
-__all__ = [
-    "CiphertextError",
-    "ConfigError",
-    "DataError",
-    "MissingDependencyError",
-    "PolicyError",
-    "ShapeError",
-    "ThreatModelError",
-    "TraceError",
-    "VflsecError",
-]
-
 
 class VflsecError(Exception):
     """Base of every error that a user can cause and mend."""

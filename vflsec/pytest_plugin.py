@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from vflsec.audit.gate import Verdict
     from vflsec.report.notebook import Audit
 
-__all__: list[str] = []
-
 _AUDITS = pytest.StashKey[dict[str, Any]]()
 
 

@@ -17,25 +17,6 @@ from typing import Any, TypeAlias
 
 from vflsec._version import __version__
 
-__all__ = [
-    "OF_THE_LABELS",
-    "QUESTIONS",
-    "WHICHEVER",
-    "AttackSpec",
-    "CellResult",
-    "CellSpec",
-    "DefenseSpec",
-    "LedgerRow",
-    "Measure",
-    "asked",
-    "digest",
-    "exhausted",
-    "left_out",
-    "told_apart",
-    "victims",
-]  # fmt: skip
-
-
 Plain: TypeAlias = bool | int | float | str | Sequence[object] | Mapping[str, object] | None
 """A value that a file can hold."""
 

@@ -23,8 +23,8 @@ from vflsec.engine.dry_run import make_plan
 from vflsec.engine.run import run_audit
 from vflsec.errors import TraceError
 from vflsec.plugins import registry
-from vflsec.report.exports import plain
 from vflsec.runtime.progress_protocol import Reporter
+from vflsec.runtime.typed_values import write_plain
 from vflsec.specs import AttackSpec
 from vflsec.storage.view_folder import views_bytes
 from vflsec.train import cohort
@@ -141,7 +141,7 @@ def test_attack_finds_what_the_audit_found(kept: Path, no_training: None) -> Non
     want = json.loads((kept / "summary.json").read_text("utf-8"))["points"]
     want = [p for p in want if p["attack"] == "norm"]
     assert len(want) > 0
-    assert json.loads(json.dumps(plain(points))) == want
+    assert json.loads(json.dumps(write_plain(points))) == want
 
 
 @pytest.mark.parametrize(

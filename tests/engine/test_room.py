@@ -23,9 +23,9 @@ from vflsec.engine.work import default_backend
 from vflsec.errors import ConfigError
 from vflsec.measure import attack, controls
 from vflsec.plugins import registry
-from vflsec.report.exports import plain
 from vflsec.runtime.out_of_memory import out_of_memory
 from vflsec.runtime.progress_protocol import NOTE, Reporter
+from vflsec.runtime.typed_values import write_plain
 from vflsec.specs import AttackSpec, CellSpec
 from vflsec.testing import small_task
 from vflsec.trace.reader import Trace
@@ -378,4 +378,4 @@ def test_attacks_on_kept_views_are_halved_too(
     )  # fmt: skip
     assert tried == [6, 3, 1, 2, 3, 1, 2]
     assert sum("in halves" in t for t in told) == 3
-    assert plain({**parts, "when": ""}) == plain({**whole, "when": ""})
+    assert write_plain({**parts, "when": ""}) == write_plain({**whole, "when": ""})

@@ -31,8 +31,6 @@ from vflsec.core.rng import numpy_generator
 from vflsec.data.source import Source
 from vflsec.runtime.lazy_imports import lean
 
-__all__ = ["LEAST", "alignment"]
-
 LEAST = 50
 """Rows that must be there, and as many that must not, for a learner to be fitted and scored."""
 

@@ -58,10 +58,6 @@ from vflsec.specs import OF_THE_LABELS
 if TYPE_CHECKING:
     from vflsec.audit.result import Audit
 
-__all__ = ["BASELINE_VERSION", "LEAST", "Baseline", "advantages", "baseline_of", "granted",
-           "read_attacks", "read_baseline", "refuse_failed", "regressions",
-           "write_baseline"]  # fmt: skip
-
 BASELINE_VERSION = 2
 _READABLE = (1, 2)
 _ADVICE = "Make one with: vflsec gate DIR --baseline FILE --update-baseline"

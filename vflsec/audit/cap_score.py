@@ -9,8 +9,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from vflsec.core import check
 
-__all__ = ["cap", "dcs", "relative_improvement", "relative_risk"]
-
 
 def _unit(name: str, values: ArrayLike) -> NDArray[np.float64]:
     array = np.atleast_1d(np.asarray(values, float))

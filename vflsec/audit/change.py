@@ -18,8 +18,6 @@ from scipy import special
 
 from vflsec.audit import intervals
 
-__all__ = ["Change", "Seeds", "Step", "change", "least"]
-
 Seeds = Mapping[int, float]
 """A figure by seed."""
 

@@ -15,8 +15,6 @@ from vflsec.audit.point import Identity
 from vflsec.audit.result import Audit
 from vflsec.audit.result_row import ResultRow, advantages, read_rows
 
-__all__ = ["Compared", "Comparison", "compare"]
-
 _UNSAID = ("attack_key", "of_label")
 """What is no part of a comparison: keys differ by version, and labels are told by the attack's."""
 

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from vflsec.audit.special_functions import normal_quantile
 from vflsec.audit.truth_join import Floats, Ints
 
-__all__ = ["PAIRS", "ROWS", "concordance"]
-
 ROWS = 2000
 """Rows from which the spread of a concordance is estimated, at most."""
 PAIRS = 1 << 22

@@ -29,9 +29,6 @@ from vflsec.audit import intervals
 from vflsec.audit.exposed import Counts
 from vflsec.audit.metrics import METRICS
 
-__all__ = ["CHANCE", "FALLBACK", "UNTRAINED", "Against", "Controls", "Leakage", "Paired", "leaks",
-           "signed", "strongest", "worst"]  # fmt: skip
-
 FALLBACK = "majority"
 """The control that needs no known row; named where no control could be cross-validated."""
 

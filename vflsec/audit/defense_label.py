@@ -13,8 +13,6 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["bare", "called", "off", "stacked"]
-
 _MARKS = frozenset("()+,=\"'\\")
 _QUOTED = re.compile(r'(?<==)"(?:[^"\\]|\\.)*"')
 _OFF = re.compile(r"[( ]strength=-?0(\.0*)?[,)]")

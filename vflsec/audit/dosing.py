@@ -25,8 +25,6 @@ from vflsec.audit.controls import Leakage
 from vflsec.audit.metrics import RANKINGS
 from vflsec.audit.point import Identity, Point
 
-__all__ = ["MARK", "Dose", "Doses", "curve", "least_found", "place", "planted"]
-
 MARK = "@dose="
 """In the phase of a measure: what follows is the share of rows that were dosed."""
 

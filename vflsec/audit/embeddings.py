@@ -10,8 +10,6 @@ from vflsec.audit.metrics import Score, score
 from vflsec.core.guess import Guess, Truth
 from vflsec.core.view import Table, View
 
-__all__ = ["Scored", "score_embedding"]
-
 METRICS = ("r2", "relative_error")
 Scored = tuple[Score, dict[str, dict[str, float | None]], dict[str, Any]]
 

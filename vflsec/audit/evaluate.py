@@ -23,8 +23,6 @@ from vflsec.audit.validated import find_validated
 from vflsec.epsilon.claimed_vs_measured import Claimed, contradictions
 from vflsec.specs import CellResult, told_apart
 
-__all__ = ["evaluate"]
-
 
 def evaluate(
     record: AuditRecord,

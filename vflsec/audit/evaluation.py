@@ -24,11 +24,6 @@ if TYPE_CHECKING:
     from vflsec.audit.tradeoff_curves import Curve
     from vflsec.audit.validated import Validated
 
-__all__ = [
-    "Claim", "DatasetFacts", "Evaluation", "PointCost", "Sent", "costs", "describe_datasets",
-    "made_before",
-]  # fmt: skip
-
 
 @dataclass
 class Evaluation:

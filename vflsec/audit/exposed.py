@@ -29,11 +29,6 @@ from scipy import special
 
 from vflsec.audit import intervals
 
-__all__ = [
-    "EXPOSED", "LUCKY", "ClassCount", "Counts", "Exposed", "WorstClass", "count_by_class",
-    "count_nameable", "read_classes",
-]  # fmt: skip
-
 EXPOSED = {"exposed": 0.0, "exposed_01pct": 0.001}
 """Metrics of exposed people, with the rate of false alarms that each allows."""
 LUCKY = (1.3, 2.6)

@@ -22,8 +22,6 @@ from vflsec.audit.point import UNDEFENDED
 from vflsec.audit.result_row import ResultRow, read_rows
 from vflsec.core.visibility import Line
 
-__all__ = ["Measured", "Outcome", "Protocol", "outcomes"]
-
 _SPLITS = ("test", "validation", "train")
 _ERROR = "relative_error"
 _SAME = 1e-6  # figures that differ by less come from the same numbers

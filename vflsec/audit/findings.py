@@ -22,9 +22,6 @@ from vflsec.audit.reversed_ranking import ranking
 from vflsec.audit.rounding import show
 from vflsec.specs import QUESTIONS, asked
 
-__all__ = ["COUNTED", "Finding", "FindingKind", "Location", "build_findings", "format_verdict",
-           "in_people", "metric_name"]  # fmt: skip
-
 
 class FindingKind(StrEnum):
     """What a finding says; printers choose by it, never by the sentence."""

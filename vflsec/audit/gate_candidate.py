@@ -9,8 +9,6 @@ from vflsec.audit.controls import Against, Leakage, leaks
 from vflsec.audit.gate import Reason
 from vflsec.audit.point import Estimate, Point
 
-__all__ = ["Candidate", "NoRoom", "as_against", "as_leakage"]
-
 
 @dataclass(frozen=True)
 class NoRoom:

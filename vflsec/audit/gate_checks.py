@@ -20,8 +20,6 @@ from vflsec.audit.result_row import read_rows
 from vflsec.audit.rounding import show_exact
 from vflsec.core import check
 
-__all__ = ["Problem", "Unanswerable", "list_measured", "unanswerable"]
-
 _OF_TRAININGS = ("dataset", "algorithm", "defense")
 _OF_ATTACKS = ("attack", "adversary", "phase", "split", "target")
 _WHAT = {"dataset": "data set", "split": "rows"}

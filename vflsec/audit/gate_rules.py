@@ -31,8 +31,6 @@ from vflsec.audit.gate import FAIL, INCONCLUSIVE, MIN_SEEDS, PASS, Gate, Reason,
 from vflsec.audit.gate_candidate import Candidate
 from vflsec.audit.point import Place, Point
 
-__all__ = ["RULES", "Ruling", "Weighed", "decide"]
-
 _SEEDS_ADVISED = 5
 
 

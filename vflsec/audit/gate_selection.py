@@ -9,8 +9,6 @@ from vflsec.audit import defense_label
 from vflsec.audit.gate import EPSILON, TASK, Gate
 from vflsec.audit.point import UNDEFENDED, Identity, Point, Training
 
-__all__ = ["Planned", "bare", "left_out", "named", "selected", "stacked", "weighs"]
-
 
 @dataclass(frozen=True, slots=True)
 class Planned(Identity):

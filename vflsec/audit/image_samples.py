@@ -21,8 +21,6 @@ from vflsec.specs import CellResult
 if TYPE_CHECKING:
     from vflsec.core.guess import Guess, Truth
 
-__all__ = ["Columns", "Picture", "collect_pictures", "pair_images"]
-
 Columns = tuple[str, int, tuple[int, ...]]
 """A party, how many of the columns are its own, and the shape of its rows."""
 

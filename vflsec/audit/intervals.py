@@ -23,27 +23,6 @@ from vflsec.audit.special_functions import (
 )
 from vflsec.core import check
 
-__all__ = [
-    "Auc",
-    "Difference",
-    "Interval",
-    "auc_interval",
-    "clopper_pearson",
-    "cluster_bootstrap",
-    "conditional_holm",
-    "delong",
-    "delong_difference",
-    "hanley_mcneil_se",
-    "holm",
-    "mcnemar",
-    "mean_auc",
-    "of_few",
-    "t_half_width",
-    "t_interval",
-    "wilson",
-    "within",
-]
-
 Side = Literal["two", "lower", "upper"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -27,8 +27,6 @@ from vflsec.audit.underpowered import Unanswered, explain_unanswered, set_aside
 from vflsec.audit.validated import NO_EVIDENCE, Validated
 from vflsec.specs import QUESTIONS
 
-__all__ = ["judge"]
-
 
 @dataclass(frozen=True)
 class _Audit:

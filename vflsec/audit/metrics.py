@@ -27,8 +27,6 @@ from vflsec.label import find_label
 if TYPE_CHECKING:
     from vflsec.core.guess import Guess, Truth
 
-__all__ = ["METRICS", "Metric", "Score", "default", "primary", "reach", "score"]
-
 
 @dataclass(frozen=True)
 class Score:

@@ -19,8 +19,6 @@ from vflsec.audit.point import Identity
 from vflsec.audit.record import AttackFacts
 from vflsec.audit.result_row import ResultRow, read_rows
 
-__all__ = ["LabelRow", "build_label_findings", "by_label"]
-
 
 @dataclass(frozen=True, slots=True)
 class LabelRow(Identity):

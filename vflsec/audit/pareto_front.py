@@ -16,8 +16,6 @@ from vflsec.audit.reversed_ranking import ranking
 from vflsec.audit.verdict_text import find_shortfall
 from vflsec.errors import ConfigError
 
-__all__ = ["Trial", "pareto", "trials"]
-
 
 @dataclass(frozen=True)
 class Trial:

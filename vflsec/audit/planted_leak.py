@@ -15,8 +15,6 @@ from vflsec.core.guess import Truth
 from vflsec.core.view import Table, View
 from vflsec.label import find_label
 
-__all__ = ["dosed"]
-
 _FAR = 4.0  # embedding norms
 
 

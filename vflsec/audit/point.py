@@ -18,21 +18,6 @@ from vflsec.audit import defense_label
 from vflsec.audit.controls import Leakage
 from vflsec.audit.exposed import Exposed
 
-__all__ = [
-    "IDENTITY",
-    "UNDEFENDED",
-    "Estimate",
-    "Grants",
-    "Identity",
-    "Place",
-    "Point",
-    "Training",
-    "clean",
-    "points_frame",
-    "read_points",
-    "write_points",
-]
-
 UNDEFENDED = "none"
 """Name of having no defense."""
 

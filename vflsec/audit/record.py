@@ -12,11 +12,6 @@ from vflsec.audit.point import Grants, Training
 from vflsec.runtime.typed_values import read_as, write_plain
 from vflsec.specs import CellResult
 
-__all__ = [
-    "AttackFacts", "Attacker", "AuditRecord", "Choice", "Command", "Described", "ScenarioSource",
-    "read_record", "write_record",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class AttackFacts:

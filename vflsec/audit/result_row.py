@@ -16,9 +16,6 @@ from vflsec.audit.controls import CHANCE, Controls, Paired, signed, strongest
 from vflsec.audit.exposed import ClassCount, read_classes
 from vflsec.audit.point import Identity, clean
 
-__all__ = ["COLUMNS", "ControlSet", "ResultRow", "advantages", "name_controls", "read_rows",
-           "results_table"]  # fmt: skip
-
 COLUMNS = (
     "cell", "dataset", "algorithm", "defense", "strength", "phase", "seed", "adversary", "attack",
     "attack_key", "of_label", "known_rows", "target", "victim", "split", "metric", "primary",

@@ -8,12 +8,10 @@ from typing import Protocol
 from vflsec.audit.controls import Leakage, Paired
 from vflsec.audit.metrics import RANKINGS
 
-__all__ = ["flip_advantages", "flip_figures", "ranking", "reversible"]
-
 _SHARES = ("accuracy", "balanced_accuracy")
 
 
-class Measured(Protocol):
+class _Measured(Protocol):
     """A figure, and the metric that verdicts rest on."""
 
     @property
@@ -24,7 +22,7 @@ class Measured(Protocol):
     def primary(self) -> str: ...
 
 
-def reversible(at: Measured) -> bool:
+def reversible(at: _Measured) -> bool:
     """Whether an answer with its labels flipped would have 1 less this figure.
 
     So has a ranking, of each of several classes too, and with two classes a share of right answers.
@@ -32,7 +30,7 @@ def reversible(at: Measured) -> bool:
     return at.metric in RANKINGS or (at.metric in _SHARES and at.primary in RANKINGS)
 
 
-def ranking(at: Measured) -> bool:
+def ranking(at: _Measured) -> bool:
     """Whether it is by this figure that an answer is looked at with its labels flipped.
 
     That is the one that verdicts rest on, or with several classes the AUC of each against the rest.
@@ -41,7 +39,7 @@ def ranking(at: Measured) -> bool:
 
 
 def flip_figures(
-    point: Measured, values: Mapping[int, float], measured: Mapping[int, float]
+    point: _Measured, values: Mapping[int, float], measured: Mapping[int, float]
 ) -> dict[int, float]:
     """By seed the figure of the answer with its labels flipped; empty where there is no such thing.
 

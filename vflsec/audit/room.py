@@ -18,8 +18,6 @@ from vflsec.audit.gate_candidate import Candidate, NoRoom
 from vflsec.audit.metrics import METRICS, reach
 from vflsec.audit.point import Point
 
-__all__ = ["DECIDES", "Figures", "choose_figure", "find_room", "is_full"]
-
 DECIDES = "exposed"
 """The metric by which an attack is judged where its own has no room."""
 

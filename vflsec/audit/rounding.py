@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-__all__ = ["show", "show_both", "show_exact"]
-
 _MORE = 7  # most digits that are added; what lies closer stands with the usual ones
 
 

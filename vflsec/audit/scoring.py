@@ -30,8 +30,6 @@ from vflsec.core.view import Table
 from vflsec.measure.attack import Answer, Prepared
 from vflsec.specs import BY_CLASS, NAMED, TURNED, Measure, victims
 
-__all__ = ["DIVERGED", "main_task", "scored", "unscored"]
-
 DIVERGED = "the training diverged: weights, predictions or every validation loss are not finite"
 """Why such a training has no figure of the main task, and passes no gate."""
 

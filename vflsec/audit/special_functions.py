@@ -12,9 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-__all__ = ["beta_quantile", "binomial_tail", "entropy", "midranks", "normal_quantile",
-           "normal_tail", "rising"]  # fmt: skip
-
 
 def normal_quantile(p: float) -> float:
     """The number below which a standard normal falls with chance `p`."""

@@ -12,8 +12,6 @@ from vflsec.audit.judge import judge
 from vflsec.audit.point import UNDEFENDED, Estimate, Point, Training
 from vflsec.audit.validated import Validated
 
-__all__ = ["GridRow", "grid"]
-
 
 @dataclass(frozen=True, slots=True)
 class GridRow(Training):

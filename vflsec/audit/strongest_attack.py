@@ -12,11 +12,6 @@ from vflsec.audit.metrics import reach
 from vflsec.audit.point import Identity, Point
 from vflsec.audit.reversed_ranking import ranking
 
-__all__ = [
-    "Strongest", "find_by_training", "find_leaks", "find_reversed_leaks", "find_strongest",
-    "format_secret", "select_shown",
-]  # fmt: skip
-
 _SPLITS = ("test", "validation", "train")
 _SECRETS = {
     "label": "labels", "feature": "columns", "attribute": "values of one column",

@@ -10,8 +10,6 @@ from vflsec.audit import cap_score
 from vflsec.audit.point import UNDEFENDED, Identity, Point
 from vflsec.audit.reversed_ranking import reversible
 
-__all__ = ["Curve", "curves"]
-
 
 @dataclass(frozen=True, slots=True)
 class Curve(Identity):

@@ -15,10 +15,6 @@ from vflsec.core.guess import Truth
 from vflsec.core.task import Task
 from vflsec.specs import AttackSpec, victims
 
-__all__ = [
-    "MEMBERSHIP", "ONE_COLUMN", "SCORED", "Goal", "goal_of", "label_truth", "with_columns",
-]  # fmt: skip
-
 SCORED = ("label", "feature", "attribute", "membership", "property")
 """Targets of attacks whose answers are compared with a truth."""
 

@@ -16,8 +16,6 @@ from vflsec.errors import ShapeError
 if TYPE_CHECKING:
     from vflsec.core.guess import Guess, Truth
 
-__all__ = ["Joined", "join"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

@@ -21,8 +21,6 @@ from vflsec.audit.gate_selection import bare
 from vflsec.audit.point import Point
 from vflsec.specs import QUESTIONS, asked
 
-__all__ = ["Unanswered", "explain_unanswered", "find_unanswered", "set_aside"]
-
 _MOST_SEEDS = 100
 
 

@@ -23,9 +23,6 @@ from vflsec.audit.point import Grants, Place, Point
 from vflsec.audit.rounding import show
 from vflsec.label import make_label
 
-__all__ = ["NO_EVIDENCE", "Evidence", "Validated", "Validation", "find_validated", "titles"]
-
-
 Granted = Mapping[str, Grants]
 """Grants that are not usual, by section."""
 

@@ -20,13 +20,6 @@ from vflsec.audit.rounding import show
 from vflsec.plugins import registry
 from vflsec.specs import QUESTIONS, asked
 
-__all__ = [
-    "Guessing", "Insensitive", "find_detectable", "find_dosed", "find_limits_no_leak",
-    "find_missing_seeds", "find_other_metric", "find_shortfall", "find_worthless",
-    "format_either_direction", "format_exceeded", "format_failed", "format_nothing",
-    "format_reversed", "format_sensitivity", "format_undecided", "format_within", "seeds_to_add",
-]  # fmt: skip
-
 _MOST_NAMED = 5
 _ROUNDING = 1e-12  # spreads this small beside their mean are those of equal figures
 

@@ -12,11 +12,6 @@ from vflsec.cli.output import say
 from vflsec.errors import VflsecError
 from vflsec.runtime.progress_protocol import NOTE
 
-__all__ = [
-    "FolderArg", "Format", "FormatOption", "Kind", "ScenarioArg", "SetOption", "folder_name",
-    "noted",
-]  # fmt: skip
-
 
 class Format(StrEnum):
     """How a command prints."""

@@ -9,8 +9,6 @@ import typer
 from vflsec.cli.arguments import FolderArg, Format, FormatOption, noted
 from vflsec.cli.output import console_for, print_json
 
-__all__ = ["attack"]
-
 
 def attack(
     folder: FolderArg,

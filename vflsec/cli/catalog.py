@@ -19,8 +19,6 @@ from vflsec.errors import ConfigError
 from vflsec.plugins import registry
 from vflsec.plugins.loading import parse_source
 
-__all__ = ["KINDS", "SECTION_NAMES", "list_kind", "lookup", "scenario_summary"]
-
 SECTION_NAMES = ("data", "parties", "algorithm", "defense", "attack", "audit", "gate")
 
 KINDS = ("attacks", "defenses", "algorithms", "datasets", "scenarios")

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from vflsec.data.read_table import Frame
     from vflsec.data.source import Source
 
-__all__ = ["Draft", "Wishes", "draft_scenario"]
-
 _LISTED = 60
 """Columns of a table that a message lists."""
 _ENOUGH = sum(LEAST.values())

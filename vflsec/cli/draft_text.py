@@ -20,8 +20,6 @@ from vflsec.specs import WHICHEVER
 if TYPE_CHECKING:
     from vflsec.data.source import Source
 
-__all__ = ["scenario_text"]
-
 _BINARY = ("model_completion", "norm", "direction", "similarity")
 _MANY = ("model_completion", "similarity", "cluster")
 _NUMERIC = ("value_completion", "residual")

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from vflsec.report.tree import Report
     from vflsec.storage.store import Store
 
-__all__ = ["gate"]
-
 
 def gate(
     folder: FolderArg,

@@ -10,8 +10,6 @@ import typer
 
 from vflsec.cli.output import console_for, say
 
-__all__ = ["init"]
-
 _EACH = "TEXT | PARTY=TEXT"
 
 

@@ -42,8 +42,6 @@ from vflsec.runtime.lazy_imports import importing, leaving, patient
 if TYPE_CHECKING:
     from vflsec.report.notebook import Audit
 
-__all__ = ["EXIT_CODES", "app", "main"]
-
 EXIT_CODES = {
     0: "done, gates passed",
     1: "a gate failed",

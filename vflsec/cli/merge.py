@@ -10,8 +10,6 @@ import typer
 from vflsec.cli.arguments import folder_name
 from vflsec.cli.output import print_audit
 
-__all__ = ["merge"]
-
 
 def merge(
     folders: Annotated[list[Path], typer.Argument(help="Results directories of all shards.")],

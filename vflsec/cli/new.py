@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["new_app"]
-
 new_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,

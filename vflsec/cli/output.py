@@ -22,12 +22,6 @@ from vflsec.runtime.atomic_files import json_text
 if TYPE_CHECKING:
     from vflsec.audit.result import Audit
 
-__all__ = [
-    "Lost", "console_for", "defect", "fail", "heard", "print_audit", "print_json", "say",
-    "tell_github",
-]  # fmt: skip
-
-
 _CLOSED = (ValueError, AttributeError)  # of a stream that somebody closed or took away
 
 

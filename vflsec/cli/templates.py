@@ -12,8 +12,6 @@ from vflsec.errors import ConfigError
 from vflsec.plugins import registry
 from vflsec.runtime.atomic_files import write_new
 
-__all__ = ["component_text", "is_registered", "project_text", "write_component"]
-
 _ATTACK = '''"""ONE SENTENCE: what the attack does, in plain words.
 
 The formula, with shapes: the score of row i is r_i = ...

@@ -15,8 +15,6 @@ from vflsec.cli.output import print_audit, print_json, say
 if TYPE_CHECKING:
     from vflsec.runtime.plain_values import Plain
 
-__all__ = ["trace_app"]
-
 trace_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,

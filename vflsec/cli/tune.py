@@ -10,8 +10,6 @@ import typer
 from vflsec.cli.arguments import Format, FormatOption, ScenarioArg, folder_name
 from vflsec.cli.output import print_json, say
 
-__all__ = ["tune"]
-
 
 def tune(
     scenario: ScenarioArg,

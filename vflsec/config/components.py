@@ -19,8 +19,6 @@ from vflsec.errors import ConfigError, VflsecError
 from vflsec.plugins import registry
 from vflsec.runtime.plain_values import Plain, Table
 
-__all__ = ["check_components", "flat_params", "natural_strengths"]
-
 _KINDS: dict[str, tuple[registry.Registry, type[BaseModel]]] = {
     "algorithm": (registry.algorithms, Algorithm),
     "attack": (registry.attacks, Attack),

@@ -9,8 +9,6 @@ from vflsec.data.names import label_rule, unshowable
 from vflsec.data.table_spec import FILE_KEYS, TABLE_KEYS
 from vflsec.runtime.plain_values import Plain, Table
 
-__all__ = ["check_across", "naming"]
-
 _NAME = 100  # characters of a scenario's name
 _TABLE_KEYS = tuple(k for k in TABLE_KEYS if k not in FILE_KEYS)
 

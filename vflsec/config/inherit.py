@@ -20,8 +20,6 @@ from vflsec.config.schema import SHARED, SWEPT
 from vflsec.config.toml_text import path_text
 from vflsec.core import check
 
-__all__ = ["apply_extends", "apply_form", "expand"]
-
 DEFAULT_FORM = "reduced"
 MOST_FILES, MOST_SECTIONS = 20, 10_000
 """How many files may extend one another, and how many sections a sweep may make."""

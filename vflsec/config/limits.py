@@ -10,8 +10,6 @@ from vflsec.config.problems import Problem, Written
 from vflsec.config.toml_text import Path
 from vflsec.runtime.plain_values import Plain, Table
 
-__all__ = ["DEEPEST", "beyond", "find_bad_values", "find_deep_key"]
-
 DEEPEST = 20
 
 

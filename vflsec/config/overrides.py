@@ -11,8 +11,6 @@ from vflsec.config.problems import Place, Problem, Written, build_tree, locate
 from vflsec.config.toml_text import Path
 from vflsec.runtime.plain_values import Plain
 
-__all__ = ["asked_form", "override"]
-
 
 def asked_form(texts: Iterable[str]) -> tuple[str | None, list[str]]:
     """The form that ``--set form=NAME`` asks for, or None, and the other texts."""

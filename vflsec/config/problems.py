@@ -11,9 +11,6 @@ from vflsec.core import check
 from vflsec.errors import ConfigError
 from vflsec.runtime.plain_values import Plain, Table
 
-__all__ = ["Place", "Problem", "ScenarioError", "Written", "build_tree", "list_tables",
-           "locate", "unknown_key"]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Problem:

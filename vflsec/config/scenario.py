@@ -38,8 +38,6 @@ from vflsec.core import check
 from vflsec.runtime.plain_values import Plain, Table
 from vflsec.specs import digest
 
-__all__ = ["Scenario", "find_scenario", "load_scenario", "packaged_scenarios"]
-
 _FOLDER = Path(__file__).resolve().parent.parent / "scenarios"
 _LISTS = ("data", "algorithm")
 _TABLES = (".csv", ".csv.gz", ".tsv", ".parquet", ".pq", ".xls", ".xlsx")  # no scenario ends so

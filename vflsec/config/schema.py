@@ -15,8 +15,6 @@ from pydantic import BaseModel
 from vflsec.config import sections
 from vflsec.runtime.plain_values import Plain
 
-__all__ = ["SCHEMA_FILE", "SECTIONS", "list_fields", "make_schema", "schema_text"]
-
 SCHEMA_FILE = Path(__file__).resolve().parent / "scenario.schema.json"
 """Comes with the package; `make schema` writes it again."""
 

@@ -12,8 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from vflsec.label import TaskName
 
-__all__ = ["Algorithm", "Attack", "Audit", "Data", "Defense", "Gate", "Party", "Root"]
-
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
 Strength = Annotated[float, Field(ge=0)]

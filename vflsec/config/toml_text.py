@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 from vflsec.runtime.plain_values import Plain, Table
 
-__all__ = ["Path", "find_line", "format_toml", "key_lines", "pair", "path_text"]
-
 Path = tuple[str | int, ...]
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")

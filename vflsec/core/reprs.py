@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-__all__ = ["as_table"]
-
 
 def as_table(title: str, rows: Iterable[tuple[str, str]]) -> str:
     """An HTML table of two columns under a title; all text is escaped."""

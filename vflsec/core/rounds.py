@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from vflsec.core.federation import Federation
     from vflsec.core.message_kinds import Kind
 
-__all__ = ["Learner", "Rounds", "Wire"]
-
 
 class Learner(Protocol):
     """What is trained: one system of one replica."""

@@ -14,11 +14,6 @@ from numpy.typing import NDArray
 from vflsec.core import check
 from vflsec.data.read_table import Frame, as_texts, data_error, format_list
 
-__all__ = [
-    "MOST_CLASSES", "READERS", "Relabel", "in_order", "is_quantity", "labels", "quantity",
-    "several",
-]  # fmt: skip
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

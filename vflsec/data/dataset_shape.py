@@ -14,8 +14,6 @@ import numpy as np
 from vflsec.data.source import PartyData, Source
 from vflsec.data.split import present_rows
 
-__all__ = ["describe_shape"]
-
 
 def describe_shape(source: Source) -> dict[str, Any]:
     """Plain values that the data set ``alike`` takes for parameters.

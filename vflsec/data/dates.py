@@ -18,8 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-__all__ = ["days", "is_temporal", "text_days"]
-
 _DAY = 86_400.0
 _PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 _CLOCK = r"(?:[T ](\d{2}):(\d{2})(?::(\d{2}(?:[.,]\d{1,9})?))?\s?(Z|[+-]\d{2}:?\d{2})?)?"

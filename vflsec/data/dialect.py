@@ -23,8 +23,6 @@ from vflsec.core import check
 from vflsec.data.number_formats import COMMA_NUMBER, GROUPS
 from vflsec.errors import DataError
 
-__all__ = ["SEPARATORS", "Dialect", "decode", "detect_dialect", "find_decimal", "find_header"]
-
 SEPARATORS = (",", ";", "\t", "|")
 _SAMPLE_CHARS, _SAMPLE_RECORDS = 1 << 18, 100
 

@@ -13,8 +13,6 @@ from vflsec.core.duplicate_rows import telling
 from vflsec.data.profile import count_holders
 from vflsec.data.source import Source
 
-__all__ = ["count_duplicates"]
-
 SHARE = 0.01
 """Twins among the common rows from which on they are told."""
 

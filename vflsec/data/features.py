@@ -18,8 +18,6 @@ from vflsec.data.number_formats import NumberFormat, number_of
 from vflsec.data.odd_values import describe_far_values
 from vflsec.data.read_table import Frame, Numbers, as_texts, dates, format_list
 
-__all__ = ["MOST_CATEGORIES", "Features", "read_features", "read_ids"]
-
 MOST_CATEGORIES = 10_000
 """Rarer categories of one column are folded into :data:`RARE`."""
 

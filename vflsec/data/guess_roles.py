@@ -11,15 +11,6 @@ import pyarrow.compute as pc
 
 from vflsec.data.read_table import Frame, as_numbers, as_texts
 
-__all__ = [
-    "describe_nearest_id",
-    "find_id",
-    "find_ids",
-    "find_label_copies",
-    "find_split",
-    "match_ids",
-]  # fmt: skip
-
 _IDS = re.compile(
     r"(?i:(^|[_\s.-])(id|uuid|guid|key|index)$|^(row|record)_?(no|nr|number)$)|(?<=[a-z])(Id|ID)$"
 )

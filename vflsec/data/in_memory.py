@@ -18,8 +18,6 @@ from vflsec.data.read_table import data_error, format_list
 from vflsec.errors import VflsecError
 from vflsec.plugins.loading import allow_imports
 
-__all__ = ["laid_down", "make_temporary_folder", "on_disk", "write_frame"]
-
 
 @contextmanager
 def make_temporary_folder() -> Iterator[Path]:

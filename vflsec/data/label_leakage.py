@@ -13,10 +13,6 @@ from numpy.typing import NDArray
 
 from vflsec.data.source import Source
 
-__all__ = [
-    "compute_column_auc", "find_telling_columns", "find_telling_ids", "find_telling_rows", "runs",
-]  # fmt: skip
-
 TELLS = 0.99
 _CELLS, _MOST, _LEAST = 4_000_000, 5000, 200  # numbers to look at in a table; rows of it
 _RARE = 10  # a class of fewer rows is not looked at

@@ -14,11 +14,6 @@ from vflsec.data.read_table import Frame, data_error, format_list, read_frame
 from vflsec.data.table_spec import TableSpec
 from vflsec.specs import WHICHEVER
 
-__all__ = [
-    "Reader", "Roles", "assign_columns", "check_parties", "check_roles", "common_table",
-    "declare_kinds", "separate_tables",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Roles:

@@ -18,8 +18,6 @@ import pyarrow.parquet
 
 from vflsec.errors import DataError
 
-__all__ = ["Limits", "check_size", "gunzip", "parquet_table", "too_much"]
-
 _PIECE = 1 << 20
 _BATCH_CELLS = 1 << 20
 

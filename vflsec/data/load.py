@@ -17,8 +17,6 @@ from vflsec.errors import ConfigError
 from vflsec.plugins import registry
 from vflsec.runtime.plain_values import Plain, Table
 
-__all__ = ["SPLIT_KEYS", "load_source", "split_options", "table_files"]
-
 SPLIT_KEYS = ("validation", "test", "labelled", "aligned", "shuffle_labels", "scale")
 """Keys that say how rows are split and scaled: arguments of :func:`~.prepare.make_task`."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["FORMULA", "UNSEEN", "label_rule", "unshowable"]
-
 FORMULA = "=+-@"
 """A text that begins so is a formula to spreadsheets that open ``results.csv``."""
 

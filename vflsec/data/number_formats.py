@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-__all__ = ["COMMA_NUMBER", "GROUPS", "NumberColumn", "NumberFormat", "number_of", "read_column"]
-
 COMMA_NUMBER = r"^[+-]?(\d{1,3}(\.\d{3})+|\d+)?(,\d*)?([eE][+-]?\d+)?$"
 """A number with a decimal comma, whose points group thousands."""
 

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from vflsec.data.source import PartyData
 
-__all__ = ["describe_far_values", "has_only_constants"]
-
 FAR = 10.0
 """Ranges of the other values from which on a value is far away."""
 

@@ -17,8 +17,6 @@ from vflsec.data.preprocess import SCALES, Scale, prepared_columns
 from vflsec.data.source import PartyData, Source
 from vflsec.data.split import present_rows, row_sets, shuffled_rows
 
-__all__ = ["build_schema", "make_task"]
-
 _images: dict[tuple[int, int], Tensor] = {}
 
 

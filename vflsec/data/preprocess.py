@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from vflsec.data.source import PartyData
 from vflsec.runtime.lazy_imports import lean
 
-__all__ = ["SCALES", "Scale", "prepared_columns"]
-
 Scale = Literal["zscore", "rank"]
 SCALES: tuple[str, ...] = get_args(Scale)
 

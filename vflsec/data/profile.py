@@ -20,11 +20,6 @@ from vflsec.runtime.plain_values import Table
 if TYPE_CHECKING:
     from vflsec.data.layout import Roles
 
-__all__ = [
-    "Described", "count_holders", "count_overlaps", "count_values", "describe_tables",
-    "find_respelled", "overlap_sentence",
-]  # fmt: skip
-
 RESPELLED = 0.05
 """Of the rows of the smaller table: from this share on it is said that ids look alike."""
 

@@ -34,11 +34,6 @@ from vflsec.data.limits import Limits, check_size, gunzip, parquet_table, too_mu
 from vflsec.data.number_formats import NumberFormat, read_column
 from vflsec.errors import DataError
 
-__all__ = [
-    "MISSING", "Frame", "Numbers", "as_numbers", "as_texts", "data_error", "dates", "format_list",
-    "parse_frame", "read_frame", "refuse_ambiguous",
-]  # fmt: skip
-
 MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null")
 """Texts that mean "no value" (after trimming)."""
 

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from vflsec.label import Label, make_label, make_named_label
 
-__all__ = ["PartyData", "Source"]
-
 
 @dataclass(frozen=True)
 class PartyData:

@@ -11,8 +11,6 @@ import numpy as np
 from vflsec.data.source import PartyData, Source
 from vflsec.errors import DataError
 
-__all__ = ["check_source", "hash_content"]
-
 
 def check_source(found: Any, name: str) -> Source:
     """What the data set `name` loaded, if it is a sound Source.

@@ -18,11 +18,6 @@ from vflsec.core.rng import numpy_generator
 from vflsec.data.source import Source
 from vflsec.errors import DataError
 
-__all__ = [
-    "LEAST", "RowSets", "check_options", "pick_rows", "present_rows", "rarest", "row_sets",
-    "shuffled_rows", "stratified_order", "take",
-]  # fmt: skip
-
 Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 

@@ -12,8 +12,6 @@ from vflsec.errors import ConfigError
 from vflsec.label import TaskName
 from vflsec.runtime.plain_values import Plain, Table
 
-__all__ = ["FILE_KEYS", "TABLE_KEYS", "TableSpec", "read_files", "read_table_spec"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class TableSpec:

@@ -20,8 +20,6 @@ from vflsec.data.odd_values import has_only_constants
 from vflsec.data.profile import overlap_sentence
 from vflsec.data.source import Source
 
-__all__ = ["count_missing", "find_weaknesses", "list_warnings"]
-
 _MOST = 12
 
 

@@ -43,8 +43,6 @@ from vflsec.label import TaskName, make_named_label
 from vflsec.runtime.plain_values import Plain, Table
 from vflsec.specs import QUESTIONS
 
-__all__ = ["load_tables"]
-
 READING = 3
 """Counts the rules by which tables are read; part of a data set's identity."""
 

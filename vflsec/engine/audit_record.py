@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 AUDITOR = "VFLSEC_AUDITOR"
 """The environment variable with the name of whoever runs the audit, for the signed page."""
 
-__all__ = ["AUDITOR", "edited", "edited_tables", "families", "record_of", "regated", "source",
-           "threats", "versions"]  # fmt: skip
-
 
 def record_of(scenario: Scenario, plan: Plan, device: str, looks: int, folder: Path) -> AuditRecord:
     """What judging the results later needs: no data is read again for it.

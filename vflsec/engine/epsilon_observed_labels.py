@@ -21,8 +21,6 @@ from vflsec.measure.attack import Answer
 from vflsec.specs import Measure
 from vflsec.trace.manifest import Claim
 
-__all__ = ["guarantee", "measured"]
-
 CONFIDENCE = 0.99
 """Of the bound of one trace, all attacks together; a single trace can then contradict a claim."""
 LEAST = 100

@@ -9,8 +9,6 @@ from vflsec.report.notebook import Audit
 from vflsec.storage.results_folder import withdraw
 from vflsec.storage.store import Store
 
-__all__ = ["judge"]
-
 
 def judge(
     store: Store,

@@ -20,8 +20,6 @@ from vflsec.storage.results_folder import claim, clear, only_ours, probe, withdr
 from vflsec.storage.store import STORE_NAME, Store
 from vflsec.storage.view_folder import VIEWS
 
-__all__ = ["merge"]
-
 _SAME = {
     "scenario_hash": "another scenario",
     "data": "other data",

@@ -20,8 +20,6 @@ from vflsec.errors import ConfigError
 from vflsec.report.notebook import Audit
 from vflsec.storage.store import STORE_NAME, Store
 
-__all__ = ["compare_folders", "read_any", "read_audit", "refuse_damaged"]
-
 
 def read_audit(folder: Path, **how: Any) -> Audit:
     """The audit in a results directory, judged again; nothing is written.

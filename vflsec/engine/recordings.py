@@ -29,8 +29,6 @@ from vflsec.train.demand import Demand
 from vflsec.train.device import asks_graphs, pick_device
 from vflsec.train.export import Export
 
-__all__ = ["record_scenario"]
-
 
 def record_scenario(
     scenario: str | Path | Mapping[str, Any] | Scenario,

@@ -33,10 +33,6 @@ from vflsec.measure.attack import Answer, Prepared
 from vflsec.measure.guess_files import Planted
 from vflsec.trace.manifest import Manifest
 
-__all__ = [
-    "NAME", "can_plant", "draw_labels", "find_shown", "is_possible", "join_answers", "lay_leak",
-]  # fmt: skip
-
 NAME = "a leak planted over the recording"
 """What the control is called where a data set's name stands."""
 

@@ -41,8 +41,6 @@ from vflsec.trace.manifest import Claim, Manifest
 from vflsec.trace.tables import grant_of
 from vflsec.trace.truth import Hidden, KnownTruth, read_known_truth
 
-__all__ = ["score"]
-
 _TELLS = 0.99  # a control beyond which nothing is left to be found
 _BY = ("auc", "accuracy", "concordance")  # in these metrics
 

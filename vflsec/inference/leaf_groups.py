@@ -10,8 +10,6 @@ from torch import Tensor
 from vflsec.core.view import Table, View
 from vflsec.errors import ThreatModelError
 
-__all__ = ["Leaves", "count_trees_a_round", "find_leaves", "find_trees"]
-
 
 @dataclass(frozen=True)
 class Leaves:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-__all__ = ["Classes"]
-
 PAIR = ("auc", "accuracy", "balanced_accuracy", "f1", "tpr_at_1pct_fpr")
 """Metrics of two classes."""
 NAMED = ("exposed", "exposed_01pct")

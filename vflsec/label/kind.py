@@ -14,8 +14,6 @@ if TYPE_CHECKING:  # reports and verdicts ask kinds without loading torch
     import torch
     from torch import Tensor
 
-__all__ = ["Floats", "Ints", "Label"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
     from torch import Tensor
 
-__all__ = ["Number"]
-
 
 class Number(Label):
     """A label that is one number of a row, which attacks rank and estimate.

@@ -16,8 +16,6 @@ from vflsec.specs import QUESTIONS
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Quantity"]
-
 
 @dataclass(frozen=True)
 class Quantity(Number):

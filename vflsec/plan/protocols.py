@@ -9,8 +9,6 @@ from vflsec.audit.leakage import defense_point
 from vflsec.plan.values import Group
 from vflsec.plugins import registry
 
-__all__ = ["list_protocols"]
-
 
 def list_protocols(groups: Sequence[Group]) -> tuple[Protocol, ...]:
     """One entry for each algorithm and stack of defenses that has a protocol of its own."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from vflsec.data.source import Source
     from vflsec.plan.values import DataInfo
 
-__all__ = ["warn_of_room"]
-
 _MOST_ROWS, _MOST_COLUMNS, _FOLDS = 4000, 200, 5
 """What the quick look at own columns takes at most, and how often it is cross-validated."""
 

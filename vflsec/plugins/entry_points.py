@@ -14,8 +14,6 @@ from typing import Any
 
 from vflsec.errors import ConfigError
 
-__all__ = ["find_modules"]
-
 _MODULE = re.compile(r"[\w.]+\s*(?::[\w.\s]*)?(?:\[.*\]\s*)?")
 
 

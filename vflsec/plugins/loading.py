@@ -30,12 +30,6 @@ from vflsec.errors import ConfigError, VflsecError
 from vflsec.runtime.determinism import kept
 from vflsec.runtime.out_of_memory import Passing, nothing
 
-__all__ = [
-    "TIMEOUT", "allow_imports", "attempt_call", "contain", "describe_error", "find_last_place",
-    "find_place", "guard_exit", "hash_files", "hash_source", "parse_source", "resolve_path",
-    "seal_exit",
-]  # fmt: skip
-
 T = TypeVar("T")
 _OURS = "vflsec"
 CHECKOUT = Path(__file__).parents[2].joinpath("pyproject.toml").is_file()

@@ -33,11 +33,6 @@ from vflsec.specs import digest
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = [
-    "Entry", "Registry", "algorithm", "algorithms", "attack", "attacks", "dataset", "datasets",
-    "defense", "defenses",
-]  # fmt: skip
-
 T = TypeVar("T", bound=type)
 
 

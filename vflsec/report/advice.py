@@ -20,8 +20,6 @@ from vflsec.report.tree import Step
 from vflsec.report.ungated_leaks import deployed, parts
 from vflsec.report.verdicts import headline, place
 
-__all__ = ["command", "next_steps"]
-
 
 def command(summary: Summary, verb: str, *more: str) -> str:
     """A command about this audit that works when it is pasted; '' where it was no file.

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from vflsec.core.message_kinds import KINDS
 from vflsec.plugins import registry
 
-__all__ = ["FAMILIES", "OTHERS", "Family", "members", "reads"]
-
 OTHERS = "Others"
 
 _LABELS = (

@@ -24,8 +24,6 @@ from vflsec.report.tree import Block, Bullets, Paragraph, Report, Section, Steps
 from vflsec.report.ungated_leaks import beyond
 from vflsec.report.verdicts import beside_verdicts, bounds, build_gates, headline, judged
 
-__all__ = ["build_printed", "build_report"]
-
 Build = Callable[[Summary], Section]
 
 _PAGE = frozenset({View.PAGE})

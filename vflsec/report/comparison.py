@@ -14,8 +14,6 @@ from vflsec.report.sanitize import clean_tree
 from vflsec.report.tree import Cell, Tone, make_columns
 from vflsec.report.verdicts import place
 
-__all__ = ["print_changes"]
-
 
 def print_changes(found: Comparison, console: Console) -> None:
     """What `vflsec compare` found."""

@@ -15,11 +15,6 @@ from vflsec.report import tree
 from vflsec.report.sanitize import clean
 from vflsec.report.tree import Kind, Report, Tone, View
 
-__all__ = [
-    "WIDTH", "hang", "judged_line", "print_blocks", "print_gates", "print_last", "print_leakage",
-    "print_report", "print_results",
-]  # fmt: skip
-
 WIDTH = 100
 """Columns of what is no terminal, and the most of one."""
 

@@ -10,8 +10,6 @@ from vflsec.report.summary import Summary
 from vflsec.report.tree import Block, Folded, Table, View, make_columns
 from vflsec.report.verdicts import place
 
-__all__ = ["build_claims", "build_cost"]
-
 _OPERATIONS = ("encrypt", "multiply", "decrypt", "transfer")
 
 

@@ -18,8 +18,6 @@ from vflsec.report.summary import Summary
 from vflsec.report.tree import Block, Curve, Paragraph, Tone, View
 from vflsec.report.verdicts import place
 
-__all__ = ["build_curves", "curves", "means", "order_of"]
-
 _BARE = "none"
 
 

@@ -12,8 +12,6 @@ from vflsec.core.policy import Policy
 from vflsec.core.privacy_usage import RunFacts, Uses
 from vflsec.plugins import registry
 
-__all__ = ["page", "section"]
-
 NO_HOOKS = ("carries", "check_strength", "guarantee", "overrides", "refuse")
 HOOKS = [
     k for k, v in vars(Policy).items()

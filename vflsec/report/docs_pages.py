@@ -17,8 +17,6 @@ from vflsec.core import check
 from vflsec.plugins import registry
 from vflsec.plugins.registry import Entry
 
-__all__ = ["main", "page", "sections"]
-
 _HEADS = ("Attacker", "Needs", "Does not", "Known failure cases")
 _TARGETS = {
     "label": "labels of the active party",

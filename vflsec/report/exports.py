@@ -28,14 +28,6 @@ from vflsec.runtime.integrity import EDITED, damage_unless
 from vflsec.runtime.typed_values import read_as, write_plain
 from vflsec.specs import CellResult, digest
 
-__all__ = [
-    "SUMMARY_VERSION",
-    "here",
-    "stored_summary",
-    "summary_of",
-    "write_exports",
-]
-
 SUMMARY_VERSION = 2
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 

@@ -13,8 +13,6 @@ from vflsec.audit.strongest_attack import format_secret
 from vflsec.report.summary import Summary
 from vflsec.report.verdicts import place
 
-__all__ = ["ExposedRow", "find_exposed", "format_exposed"]
-
 _APART = ("phase", "attack", "attack_key", "of_label", "known_rows", "split", "metric")
 """Fields in which the tries of one attacker for one secret differ."""
 

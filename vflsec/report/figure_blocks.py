@@ -14,8 +14,6 @@ from vflsec.report.summary import Summary
 from vflsec.report.tree import Figure, Figures, View
 from vflsec.report.verdicts import place
 
-__all__ = ["build_figures"]
-
 Draw = Callable[..., Any]
 
 

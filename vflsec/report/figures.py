@@ -31,23 +31,6 @@ from vflsec.report.summary import Summary, read_summary
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = [
-    "COLORS",
-    "LINES",
-    "advantage_by_strength",
-    "attack_by_defense",
-    "cost_utility_leakage",
-    "drawn",
-    "leak_matrix",
-    "leakage_over_epochs",
-    "leaks",
-    "points",
-    "privacy_utility",
-    "reconstructions",
-    "series",
-    "trade_offs",
-]
-
 COLORS = ("#1f78c8", "#d1580b", "#0f8f6a", "#b0529e", "#8f7000", "#6a6fe0", "#cf4055", "#4c8291")
 _MARKERS = "osD^vPX*"
 LINES = 8

@@ -23,11 +23,6 @@ from vflsec.report.verdicts import headline, place, some, weighed
 from vflsec.specs import QUESTIONS
 from vflsec.specs import asked as asked_of
 
-__all__ = [
-    "CORRECTED", "EACH", "answered", "answers", "attacker", "attacks_of", "cheapest",
-    "each", "price", "reverses", "scope", "spots", "work",
-]  # fmt: skip
-
 CORRECTED = (
     "Whether it leaks, how much and to whom is corrected for the number of tries: attacks, rows "
     "and stages (Holm)."

@@ -18,8 +18,6 @@ from vflsec.report.ungated_leaks import unjudged
 from vflsec.report.verdicts import headline, title
 from vflsec.runtime.atomic_files import append_text
 
-__all__ = ["workflow_commands", "write_step_summary"]
-
 _COMMAND = {"FAIL": "error", "INCONCLUSIVE": "warning"}
 
 

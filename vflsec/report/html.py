@@ -18,8 +18,6 @@ from vflsec.report.tree import Figure, Report, View
 if TYPE_CHECKING:
     from jinja2 import Template
 
-__all__ = ["render_fragment", "render_page", "render_statement", "svg"]
-
 _INK = "#0a0b0c"  # stands for the page's own text colour
 _STYLE: Any = {
     "svg.fonttype": "none", "svg.hashsalt": "vflsec", "font.size": 10.0, "text.color": _INK,

@@ -19,8 +19,6 @@ from vflsec.report.summary import Summary
 from vflsec.report.ungated_leaks import unjudged
 from vflsec.report.verdicts import counts, titles, unfinished
 
-__all__ = ["junit_xml"]
-
 
 def junit_xml(summary: Summary) -> str:
     """The verdicts of a summary as a JUnit document."""

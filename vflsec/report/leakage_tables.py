@@ -34,8 +34,6 @@ from vflsec.report.tree import (
 )
 from vflsec.report.verdicts import place
 
-__all__ = ["build_leakage", "build_unmeasured", "find_unmeasured"]
-
 _FILES = frozenset({View.PAGE, View.SUMMARY, View.NOTEBOOK})
 _PAGE = frozenset({View.PAGE})
 _PRINTED = frozenset({View.WHOLE})

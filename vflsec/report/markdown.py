@@ -10,8 +10,6 @@ from vflsec.report import tree
 from vflsec.report.sanitize import markdown as esc
 from vflsec.report.tree import Kind, Report, View
 
-__all__ = ["render_markdown"]
-
 _MARK = {"PASS": "✅", "FAIL": "❌", "INCONCLUSIVE": "❔"}
 _MOST = 40
 _FOLDED = 12

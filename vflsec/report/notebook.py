@@ -13,8 +13,6 @@ from vflsec.report.verdicts import headline
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Audit"]
-
 
 class Audit(result.Audit):
     """A finished audit.

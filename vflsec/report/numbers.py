@@ -6,10 +6,8 @@ from typing import Protocol
 
 from vflsec.audit.rounding import show
 
-__all__ = ["bounded", "format_bytes", "format_short", "interval", "number"]
 
-
-class Estimated(Protocol):
+class _Estimated(Protocol):
     """A mean over seeds with its bounds."""
 
     @property
@@ -46,7 +44,7 @@ def bounded(value: float | None, low: float | None, high: float | None, sign: bo
     return f"{text} [{number(low, sign, zero)}, {number(high, sign, zero)}]"
 
 
-def interval(of: Estimated, sign: bool = False) -> str:
+def interval(of: _Estimated, sign: bool = False) -> str:
     """A mean with its bounds, see :func:`bounded`."""
     return bounded(of.mean, of.low, of.high, sign)
 

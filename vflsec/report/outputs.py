@@ -9,8 +9,6 @@ from typing import Any
 
 from vflsec.runtime.atomic_files import json_text, write_atomic
 
-__all__ = ["prepare", "write_reports"]
-
 
 def prepare() -> None:
     """Import what :func:`write_reports` needs, figures included."""

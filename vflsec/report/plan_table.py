@@ -19,8 +19,6 @@ from vflsec.report.tables import build_profile
 from vflsec.report.tree import Block, Bullets, Column, Kind, Paragraph, Section, Table, Tone
 from vflsec.runtime.typed_values import read_as
 
-__all__ = ["attacks_of", "build_plan", "print_plan"]
-
 Price = Mapping[str, Any]
 """What a plan will cost, by what it is."""
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from vflsec.plan.values import Plan, Work
 
-__all__ = ["Lines", "Terminal", "reporter_for"]
-
 
 def reporter_for(console: Console) -> Reporter:
     """Bars if `console` is a terminal, else lines: for each piece of work, and one a minute."""

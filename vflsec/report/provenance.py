@@ -25,8 +25,6 @@ from vflsec.report.tree import (
 )
 from vflsec.report.verdicts import unfinished
 
-__all__ = ["build_ending", "build_record", "build_visibility", "build_visible_table"]
-
 _PAGE = frozenset({View.PAGE})
 _SHORT = frozenset({View.PAGE, View.SUMMARY})
 _LISTED = frozenset({View.SUMMARY, View.TERMINAL, View.WHOLE})

@@ -10,8 +10,6 @@ from typing import Any
 
 from vflsec.data.names import UNSEEN
 
-__all__ = ["annotation", "clean", "clean_tree", "inert", "markdown"]
-
 # Controls, lone surrogates, non-characters, and marks that reorder or hide text.
 _HARMFUL = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff"

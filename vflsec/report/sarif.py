@@ -20,8 +20,6 @@ from vflsec.report.summary import Summary
 from vflsec.report.taxonomies import extensions, references
 from vflsec.report.verdicts import identity, titles
 
-__all__ = ["SCHEMA", "sarif"]
-
 Json = dict[str, Any]
 """An object of the log."""
 

@@ -8,8 +8,6 @@ from vflsec.audit.tradeoff_curves import Curve
 from vflsec.report.numbers import number
 from vflsec.report.summary import Summary
 
-__all__ = ["CAP_MEANS", "DCS_MEANS", "Score", "after", "scores"]
-
 CAP_MEANS = (
     "CAP, the calibrated averaged performance (He et al. 2022), is the mean over the strengths of "
     "utility times (1 - attack): larger is better. It depends on the grid, so compare it only "

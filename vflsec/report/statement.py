@@ -11,8 +11,6 @@ from vflsec.report.tree import Fact, Facts, Paragraph, Section, Signatures, Tone
 from vflsec.report.ungated_leaks import unjudged
 from vflsec.report.verdicts import headline, place
 
-__all__ = ["build_signatures", "build_systems", "paragraph"]
-
 _MEANS = {
     "PASS": "Every limit that was set holds for what was tried",
     "FAIL": "At least one limit that was set does not hold",

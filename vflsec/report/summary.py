@@ -24,10 +24,6 @@ from vflsec.audit.tradeoff_curves import Curve
 from vflsec.audit.validated import Validation
 from vflsec.runtime.typed_values import read_as
 
-__all__ = [
-    "Cells", "ColumnFacts", "Cost", "Overlap", "Summary", "UserTable", "UserTables", "read_summary",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Cost:

@@ -9,8 +9,6 @@ from vflsec.report.sanitize import clean_tree
 from vflsec.report.summary import ColumnFacts, Overlap, Summary, UserTable, UserTables
 from vflsec.report.tree import Block, Column, Kind, Paragraph, Section, Table, Tone, View
 
-__all__ = ["MATCHING", "build_profile", "build_tables", "matched"]
-
 _MOST = 60
 _PLURAL = {"number": "numbers", "category": "categories", "date": "dates"}
 _STATEMENT = frozenset({View.STATEMENT})

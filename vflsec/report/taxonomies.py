@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["TAGS", "TAXONOMIES", "Tag", "Taxonomy", "extensions", "page", "references"]
-
 
 @dataclass(frozen=True)
 class Taxonomy:

@@ -29,8 +29,6 @@ from vflsec.report.tree import (
 )
 from vflsec.report.verdicts import place
 
-__all__ = ["WORDS", "assumed", "build_placing", "build_threats", "threats"]
-
 _PAGE = frozenset({View.PAGE})
 
 _POINTERS = (

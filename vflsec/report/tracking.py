@@ -12,8 +12,6 @@ from vflsec.report.sanitize import clean
 from vflsec.report.summary import Summary
 from vflsec.report.verdicts import headline, place, titles
 
-__all__ = ["log_audit", "metrics", "tags"]
-
 FILES = ("report.html", "statement.html", "summary.json", "summary.md", "scenario.resolved.toml",
          "results.parquet")  # fmt: skip
 

@@ -11,12 +11,6 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, ClassVar, TypeAlias
 
-__all__ = [
-    "EVERYWHERE", "Block", "Bullets", "Cell", "Column", "Curve", "Fact", "Facts", "Figure",
-    "Figures", "Folded", "GateLine", "Gates", "Kind", "Paragraph", "Report", "Section",
-    "Signatures", "Step", "Steps", "Table", "Tone", "Verbatim", "View", "make_columns",
-]  # fmt: skip
-
 
 class View(StrEnum):
     """Who is shown a report, and how much of it."""

@@ -12,8 +12,6 @@ from vflsec.label import make_label
 from vflsec.report.summary import Summary
 from vflsec.specs import WHICHEVER
 
-__all__ = ["USUAL", "find_unasked"]
-
 USUAL = 0.1
 """The limit that drafts have, where no gate asks about columns."""
 

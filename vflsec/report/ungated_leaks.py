@@ -18,8 +18,6 @@ from vflsec.report.summary import Summary
 from vflsec.report.unasked import USUAL
 from vflsec.report.verdicts import place, some, weighed
 
-__all__ = ["Ungated", "beyond", "deployed", "parts", "ungated", "unjudged", "unstopped"]
-
 
 @dataclass(frozen=True)
 class Ungated:

@@ -15,13 +15,6 @@ from vflsec.report.sanitize import clean
 from vflsec.report.summary import Summary
 from vflsec.report.tree import Cell, Column, Kind, Paragraph, Tone, View
 
-__all__ = [
-    "BOUNDS", "beside_verdicts", "bounds", "build_gates", "counts", "headline", "identity",
-    "judged", "place", "point_of", "some", "title", "titles",
-    "unfinished", "weighed",
-]  # fmt: skip
-
-
 BOUNDS = (
     "[a, b] is the {level:g} % interval of a mean over seeds (two-sided t; of an advantage, over "
     "all controls; never outside of what the figure can be). A gate asks a one-sided question: it "
@@ -34,7 +27,7 @@ _OTHER_LEVEL = (
 )
 
 
-class Deployed(Protocol):
+class _Deployed(Protocol):
     """What knows its defense."""
 
     @property
@@ -43,7 +36,7 @@ class Deployed(Protocol):
     def strength(self) -> float | None: ...
 
 
-def place(row: Deployed) -> str:
+def place(row: _Deployed) -> str:
     """The defense and its strength: ``iso 5``, ``no defense``."""
     if row.defense in ("", "none"):
         return row.defense and "no defense"

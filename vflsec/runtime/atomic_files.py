@@ -16,11 +16,6 @@ from typing import Any, Protocol, TypeVar
 
 from vflsec.errors import ConfigError
 
-__all__ = [
-    "TRIES", "append_text", "json_text", "make_folder", "or_closed", "read_text", "write_atomic",
-    "write_new",
-]  # fmt: skip
-
 TRIES = 20
 """How often a folder is made again that another audit took away between two steps."""
 

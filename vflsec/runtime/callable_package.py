@@ -9,8 +9,6 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-__all__ = ["callable_as"]
-
 _HOME = {"train": "vflsec.api", "measure": "vflsec.api", "audit": "vflsec.audit_tables"}
 
 

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-__all__ = ["full_float32", "kept"]
-
 _PRECISION = (
     ("cuda", "matmul"), ("cudnn", "conv"), ("cudnn", "rnn"),
     ("mkldnn", "matmul"), ("mkldnn", "conv"), ("mkldnn", "rnn"),

@@ -10,8 +10,6 @@ try:
 except ImportError:
     flock = None  # type: ignore[assignment]
 
-__all__ = ["LOCKS", "lock", "unlock"]
-
 LOCKS = flock is not None
 """Whether this system has them."""
 

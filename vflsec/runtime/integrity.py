@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from vflsec.errors import VflsecError
 from vflsec.plugins.loading import describe_error
 
-__all__ = ["EDITED", "damage_unless"]
-
 EDITED = "it was edited or damaged since vflsec wrote it"
 
 

@@ -11,8 +11,6 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-__all__ = ["importing", "lean", "leaving", "patient"]
-
 SELDOM = (200_000, 10, 10)
 """How many objects come before the collector looks at the young ones; how many such looks before it
 looks at older ones, and of these before it looks at all."""

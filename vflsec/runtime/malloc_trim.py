@@ -17,8 +17,6 @@ import sys
 from functools import cache
 from typing import Any
 
-__all__ = ["give_back", "hold"]
-
 LARGEST = 1 << 28
 """Bytes of a block, and of what is free at the heap's end, that are kept."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h

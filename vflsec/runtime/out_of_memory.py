@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-__all__ = ["Passing", "nothing", "out_of_memory"]
-
 Passing = Callable[[BaseException], bool]
 """Whether an error goes on to a caller who deals with it."""
 

@@ -6,8 +6,6 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-__all__ = ["Plain", "Table"]
-
 Scalar: TypeAlias = str | int | float | datetime.date | datetime.time | None
 """A text, a number, a truth value, a date, or nothing."""
 

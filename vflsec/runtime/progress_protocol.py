@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from vflsec.plan.values import Plan, Work
 
-__all__ = ["NOTE", "Reporter"]
-
 NOTE = -1.0
 """In the place of a share done: what is told is a sentence for the user."""
 

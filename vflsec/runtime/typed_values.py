@@ -15,8 +15,6 @@ from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-__all__ = ["read_as", "write_plain"]
-
 T = TypeVar("T")
 
 

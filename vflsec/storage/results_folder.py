@@ -20,9 +20,6 @@ from vflsec.runtime.atomic_files import TRIES, make_folder
 from vflsec.storage.store import STORE_NAME
 from vflsec.storage.view_folder import clear_views, tidy_views
 
-__all__ = ["LOCK_NAME", "OUR_FILES", "Lock", "claim", "clear", "for_controls", "for_reports",
-           "only_ours", "probe", "tidy", "withdraw"]  # fmt: skip
-
 LOCK_NAME = "results.lock"
 
 REPORTS = ("report.html", "statement.html", "summary.md", "junit.xml", "results.sarif")

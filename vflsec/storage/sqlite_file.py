@@ -19,8 +19,6 @@ from vflsec.runtime.atomic_files import make_folder, or_closed
 from vflsec.runtime.integrity import EDITED
 from vflsec.specs import digest
 
-__all__ = ["STORE_NAME", "SealedFile", "dumped"]
-
 SCHEMA_VERSION = 1
 """Of what the file holds; others are refused."""
 STORE_NAME = "results.sqlite"

@@ -17,8 +17,6 @@ from vflsec.specs import AttackSpec, CellSpec
 if TYPE_CHECKING:
     from vflsec.plan.values import Plan, Work
 
-__all__ = ["VIEWS", "KeptViews", "clear_views", "not_kept", "tidy_views", "views_bytes"]
-
 VIEWS = "views"
 
 _FILE = re.compile(r"[0-9a-f]{24}\.zip")

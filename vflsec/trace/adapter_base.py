@@ -23,8 +23,6 @@ from vflsec.errors import ConfigError
 from vflsec.trace.manifest import Software
 from vflsec.trace.record_api import Recording, record
 
-__all__ = ["Wire", "in_order", "version_of"]
-
 
 def version_of(package: str, extra: str = "") -> str:
     """The version of an installed framework.

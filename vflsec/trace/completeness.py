@@ -24,11 +24,6 @@ from vflsec.trace.manifest import Have, Moment, ObserverInfo, Route
 from vflsec.trace.message import Fields, Recorded
 from vflsec.trace.seal import Passed, count_message, describe_have
 
-__all__ = [
-    "Crossed", "Key", "Late", "NotFinite", "Prints", "Sent", "Unanswered", "Unread",
-    "find_copies", "find_gaps", "find_miscounts", "ledger", "related",
-]  # fmt: skip
-
 Key = tuple[str, str, str, str, str]
 Way = tuple[str, str]
 """(sent or received, kind)."""

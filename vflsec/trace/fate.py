@@ -25,8 +25,6 @@ from vflsec.core import check
 from vflsec.errors import ConfigError
 from vflsec.trace.adapter_base import Wire
 
-__all__ = ["attach"]
-
 Ids = str | Callable[[str, int], Any] | None
 
 _HOST = {"_send_fw_to_guest": ["x"], "_get_error_from_guest": [], "predict": ["x"]}

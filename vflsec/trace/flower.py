@@ -22,8 +22,6 @@ from vflsec.core import check
 from vflsec.errors import ConfigError
 from vflsec.trace.adapter_base import Wire, version_of
 
-__all__ = ["Recorder", "ServerTap", "recorder"]
-
 EMBEDDING = "arrays/embedding"
 GRADIENT = "gradients/local-gradients"
 Ids = str | Callable[[Any, Any], Any] | None

@@ -12,8 +12,6 @@ from pathlib import Path
 from vflsec.core import check
 from vflsec.errors import TraceError
 
-__all__ = ["NAME", "Limits", "check_name", "files_of", "open_file", "read_bytes", "replace_file"]
-
 NAME = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9._+-]{0,79}")
 """Names of parties, phases and files."""
 

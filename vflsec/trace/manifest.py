@@ -20,12 +20,6 @@ from vflsec.errors import TraceError
 from vflsec.label import Label, make_label
 from vflsec.trace.limits import NAME
 
-__all__ = [
-    "FORMAT", "VERSION", "Claim", "Count", "Have", "LayerSpec", "Layout", "Manifest", "ModelFile",
-    "Moment", "Name", "ObserverInfo", "PartyInfo", "Plain", "PublicFacts", "Route", "Run", "Seal",
-    "SealedFile", "Software", "TruthInfo", "describe_invalid", "dump", "load",
-]  # fmt: skip
-
 FORMAT: Literal["vflsec-trace"] = "vflsec-trace"
 VERSION = "1.1"
 

@@ -20,8 +20,6 @@ from vflsec.trace.limits import Limits
 from vflsec.trace.manifest import Count, Name, Plain, Route, describe_invalid
 from vflsec.trace.tables import Stored
 
-__all__ = ["Fields", "Found", "Recorded", "from_batch", "pair_gradients", "read_fields"]
-
 Short = Annotated[str, StringConstraints(max_length=80)]
 
 

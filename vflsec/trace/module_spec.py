@@ -26,8 +26,6 @@ from vflsec.nn.encoders import POOLINGS, Towers
 from vflsec.nn.models import TabularInput
 from vflsec.trace.manifest import LayerSpec
 
-__all__ = ["build_module", "describe_module", "unwrap"]
-
 Link = tuple[str, nn.Module]
 """Where a layer stands in its module ('' of a function), and the layer."""
 

@@ -31,8 +31,6 @@ from vflsec.core import check
 from vflsec.errors import ConfigError
 from vflsec.trace.adapter_base import Wire, version_of
 
-__all__ = ["Recorder", "recorder"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 

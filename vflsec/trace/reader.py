@@ -40,8 +40,6 @@ from vflsec.trace.tables import (
     read_weights,
 )  # fmt: skip
 
-__all__ = ["Observer", "Trace"]
-
 
 @dataclass
 class Observer:

@@ -48,8 +48,6 @@ from vflsec.trace.tables import (
 )
 from vflsec.trace.writer import Behind, Heading, Plan, Timing, Writer, begin
 
-__all__ = ["Recording"]
-
 
 class Numbers(NamedTuple):
     """One array, and the number type and bytes in which it crossed."""

@@ -17,11 +17,6 @@ from vflsec.errors import ConfigError, ShapeError
 from vflsec.label import make_label
 from vflsec.trace.manifest import Claim
 
-__all__ = [
-    "Ids", "amounts", "aux_columns", "check_whole", "claimed", "known_rows", "own_columns",
-    "shares",
-]  # fmt: skip
-
 
 class Ids:
     """From the party's ids to positions."""

@@ -34,10 +34,6 @@ from vflsec.trace.message import Fields, Found
 from vflsec.trace.segments import Torn, find_segments, read_segments, recording
 from vflsec.trace.tables import MESSAGES, Stored, build_tensor_schema, open_writer, write_targets
 
-__all__ = [
-    "Passed", "check_seal", "count_message", "describe_have", "give_up", "seal", "write_seal",
-]  # fmt: skip
-
 _EVERY_ROW = find_kinds(lambda kind: kind.has_every_row)
 
 _GROUP = 8 << 20  # bytes of a row group, which is what a reader holds at once

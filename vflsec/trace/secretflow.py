@@ -24,8 +24,6 @@ from vflsec.errors import ConfigError
 from vflsec.trace.adapter_base import Wire
 from vflsec.trace.adapter_base import in_order as _in_order
 
-__all__ = ["callback", "in_order"]
-
 Ids = str | Callable[[int, int], Any] | None
 
 

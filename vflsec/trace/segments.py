@@ -31,11 +31,6 @@ from vflsec.trace.manifest import Manifest
 from vflsec.trace.message import Fields, Found, pair_gradients, read_fields
 from vflsec.trace.tables import Stored, build_tensor_schema
 
-__all__ = [
-    "META", "RAW", "Claim", "Segment", "Torn", "find_segments", "lock_folder", "read_segments",
-    "recording",
-]  # fmt: skip
-
 RAW = re.compile(r"raw-([0-9]{4})-(d[0-9]+-f[248])\.arrows")
 """Names of segments: number of the process that wrote it, width and number type."""
 _HERE: set[Path] = set()  # claims of this process

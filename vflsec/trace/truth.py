@@ -34,8 +34,6 @@ from vflsec.trace.tables import (
     write_vectors,
 )  # fmt: skip
 
-__all__ = ["Hidden", "KnownTruth", "read_known_truth", "read_truth", "write_truth"]
-
 _FILE, _VALUES = "labels.parquet", "values.parquet"
 _SHARES, _INFO = "shares.parquet", "truth.json"
 _HIDDEN = re.compile(rf"columns-({NAME.pattern})-(f[48])\.parquet")

@@ -24,8 +24,6 @@ from vflsec.trace.manifest import Manifest, Route, dump
 from vflsec.trace.reader import Observer, Trace
 from vflsec.trace.seal import Passed, count_message, describe_have, write_seal
 
-__all__ = ["Report", "info", "join", "validate", "validate_in_subprocess"]
-
 _ROOM = 4 << 30
 
 Step = tuple[str, int | None, int | None]

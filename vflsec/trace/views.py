@@ -26,8 +26,6 @@ from vflsec.trace.completeness import Crossed, Late, Prints, Sent, Unanswered, U
 from vflsec.trace.manifest import Moment, ObserverInfo
 from vflsec.trace.reader import Observer, Trace
 
-__all__ = ["Evidence", "Factory", "find_lack", "fold_messages", "read_granted"]
-
 LEAST = 10
 """Known values from which on a tenth of them is one: with fewer no question is asked."""
 

@@ -21,8 +21,6 @@ from vflsec.trace.manifest import Manifest, ObserverInfo, dump, load
 from vflsec.trace.segments import Claim, Segment
 from vflsec.trace.tables import Stored
 
-__all__ = ["Behind", "Heading", "Plan", "Timing", "Writer", "begin"]
-
 _STORE = {"e": "f2", "f": "f4"}
 _TYPE = {"e": "float16", "f": "float32", "d": "float64"}
 _PLANS = 256  # of which the common fields are kept

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["cut_columns"]
-
 
 def cut_columns(
     x: NDArray[np.float64], fit: NDArray[np.int64], bins: int, categories: Sequence[int] = ()

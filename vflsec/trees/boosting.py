@@ -35,8 +35,6 @@ from vflsec.trees.histograms import (
 )
 from vflsec.trees.profiles import FIELDS, Profile
 
-__all__ = ["Boosting", "Rules", "Sender", "Tree"]
-
 NONE = -1
 """Owner of a node that is not split."""
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Best", "Limits", "add_up", "add_up_nodes", "find_best", "take_left"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

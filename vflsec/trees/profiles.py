@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-__all__ = ["FIELDS", "PROFILES", "Profile"]
-
 FIELDS = ("node", "owner", "rows", "column", "cut", "gain", "weight")
 """What a ``tree`` message says of each node, in this order; NaN where the receiver is not told. The
 owner of a split is the place of the party in the list of all parties."""

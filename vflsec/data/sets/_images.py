@@ -12,10 +12,6 @@ from numpy.typing import NDArray
 from vflsec.data.read_table import data_error
 from vflsec.data.source import PartyData
 
-__all__ = [
-    "ENDINGS", "files_in", "folders_in", "natural", "party_of", "pictures", "stamp",
-]  # fmt: skip
-
 ENDINGS = (".png", ".jpg", ".jpeg")
 MOST_BYTES, MOST_PIXELS = 8 << 20, 1 << 24
 """The largest file that is opened, and the most pixels of an image that is decoded."""

@@ -11,9 +11,6 @@ from numpy.typing import NDArray
 from vflsec.data.features import Features
 from vflsec.data.source import PartyData
 
-__all__ = ["all_rows", "blocks", "digest", "no_columns", "numeric_table", "party_names",
-           "world_digest"]  # fmt: skip
-
 
 def party_names(parties: int) -> tuple[str, ...]:
     """``active, passive`` for two parties, else ``active, passive1, passive2, ...``."""

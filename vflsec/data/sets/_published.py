@@ -19,8 +19,6 @@ from vflsec.core import check
 from vflsec.core.rng import numpy_generator
 from vflsec.data.read_table import data_error
 
-__all__ = ["drawn_lines", "find_files", "first_of"]
-
 BLOCK = 1 << 22
 
 

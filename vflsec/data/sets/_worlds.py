@@ -10,8 +10,6 @@ from vflsec.core.rng import numpy_generator
 from vflsec.data.sets._parts import numeric_table, world_digest
 from vflsec.data.source import Source
 
-__all__ = ["half_space"]
-
 
 def half_space(
     name: str, recipe: object, seed: int, *, sizes: Mapping[str, int], widths: Mapping[str, int],
