@@ -64,18 +64,19 @@ def curves(points: Iterable[Point], include_zero: bool = False) -> list[Curve]:
         whole = grid[_swept(at)] == {p.strength for p in line}
         cap = _cap(used) if whole else None
         undefended = bare.get(at.without("defense"))
-        out.append(_make_curve(at, line, [p.strength for p in used], cap, undefended))
+        metric = lines[at][0].utility_metric  # a line without a figure has no point
+        out.append(_make_curve(at, metric, line, [p.strength for p in used], cap, undefended))
     return out
 
 
 def _make_curve(
-    at: Identity, line: Sequence[Point], counted: Sequence[float | None], cap: float | None,
-    bare: Point | None,
+    at: Identity, utility_metric: str, line: Sequence[Point], counted: Sequence[float | None],
+    cap: float | None, bare: Point | None,
 ) -> Curve:  # fmt: skip
     """The curve of points by strength, of which CAP is the mean over the counted ones."""
     utility = None if bare is None or bare.failed_trainings else bare.utility.mean
     return Curve(
-        **at.as_dict(), utility_metric=line[0].utility_metric,
+        **at.as_dict(), utility_metric=utility_metric,
         strengths=tuple(p.strength for p in line), values=tuple(p.value.mean for p in line),
         advantages=tuple(p.advantage.mean for p in line),
         utilities=tuple(p.utility.mean for p in line), cap=cap, cap_strengths=tuple(counted),

@@ -64,20 +64,21 @@ def _rows(
             points[cell.key] = Planned(
                 group.data.name, group.title, *defense_point(cell.defenses), claims=claims
             )
+        attacks = [(_attack(a, group.data.classes), _splits(a)) for a in group.attacks]
         for point in dict.fromkeys(points[c.key] for c in group.cells):
             yield point
-            for spec in group.attacks:
-                of = _attack(point, spec, group.data.classes)
-                for split in _splits(spec):
+            for of, splits in attacks:
+                for split in splits:
                     for phase in phases.get(first.cohort) or ("",):
-                        yield replace(of, phase=phase, split=split)
+                        yield replace(_at(point, of), phase=phase, split=split)
     for r in refused:
+        of = _attack(r.attack, classes.get(r.dataset, 0))
         for key in r.cells if r.role != "control" else ():
-            yield _attack(points[key], r.attack, classes.get(r.dataset, 0))
+            yield _at(points[key], of)
 
 
-def _attack(point: Planned, spec: AttackSpec, classes: int) -> Planned:
-    """An attack at a point; what it is measured by as far as the kind of label tells it."""
+def _attack(spec: AttackSpec, classes: int) -> Planned:
+    """An attack at no point; what it is measured by as far as the kind of label tells it."""
     target = registry.attacks.create(spec.name, spec.params).target
     main, metrics = "", tuple[str, ...]()
     if target == "membership":
@@ -86,9 +87,17 @@ def _attack(point: Planned, spec: AttackSpec, classes: int) -> Planned:
         label = Classes(2) if spec.of_label else make_label(classes)
         main, known = label.plan_metrics()
         metrics = tuple(known)
+    return Planned(
+        "", "", "", None, attack=spec.label, adversary="+".join(spec.adversary), target=target,
+        primary=main, metrics=metrics or None,
+    )  # fmt: skip
+
+
+def _at(point: Planned, attack: Planned) -> Planned:
+    """An attack at a point."""
     return replace(
-        point, attack=spec.label, adversary="+".join(spec.adversary), target=target, primary=main,
-        metrics=metrics or None,
+        attack, dataset=point.dataset, algorithm=point.algorithm, defense=point.defense,
+        strength=point.strength, claims=point.claims,
     )  # fmt: skip
 
 
