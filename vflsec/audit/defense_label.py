@@ -19,7 +19,7 @@ _OFF = re.compile(r"[( ]strength=-?0(\.0*)?[,)]")
 """A defense in the label of a stack that is off; the swept one has no strength there."""
 
 
-def called(name: str, settings: Mapping[str, Any]) -> str:
+def called(name: str, settings: Mapping[str, object]) -> str:
     """One defense with its settings: ``iso(party=shop, strength=0.5)``."""
     inner = ", ".join(f"{k}={_shown(v)}" for k, v in sorted(settings.items()))
     return f"{name}({inner})" if inner else name

@@ -102,7 +102,7 @@ def _chosen(m: Measure) -> str:
     return str(m.notes.get("column" if m.metric == "r2_column" else "asked", ""))
 
 
-def results_frame(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+def results_frame(records: Iterable[Mapping[str, object]]) -> pd.DataFrame:
     """One tidy row for each measure, with the control that leaves least and the advantage over it.
 
     That is, at each point, the control with the least mean advantage over its seeds; the figures of
@@ -122,7 +122,7 @@ def results_frame(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     return results_table(_with_primary(_with_controls([_read_record(r) for r in records])))
 
 
-def _read_record(record: Mapping[str, Any]) -> ResultRow:
+def _read_record(record: Mapping[str, object]) -> ResultRow:
     lost = [k for k in ("cell", "dataset", "seed", "metric", "value") if k not in record]
     if lost:
         raise check.fail(

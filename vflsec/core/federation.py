@@ -64,7 +64,7 @@ class Federation:
     parties: dict[str, Party]
     channel: Channel
     labels: Tensor
-    overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    overrides: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     phase: str = ""
     epoch: int = 0
     steps: int = 0

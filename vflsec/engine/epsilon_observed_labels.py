@@ -112,7 +112,7 @@ def _of(guess: Guess, rows: NDArray[np.int64], classes: int, proxy: Floats | Non
     return x if x.shape[1] == classes else None
 
 
-def guarantee(claim: Claim) -> Mapping[str, Any]:
+def guarantee(claim: Claim) -> Mapping[str, object]:
     """The claim as stored guarantees say it."""
     return {
         "defense": "claim", "strength": None, "protects": "label", "epsilon": claim.epsilon,

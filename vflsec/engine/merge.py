@@ -127,7 +127,7 @@ def _whole(folders: Sequence[Path], records: Sequence[AuditRecord], out: Path) -
     return replace(whole, scenario_source=replace(source, path=path))
 
 
-def _take_views(folders: Sequence[Path], out: Path, wanted: Mapping[str, Any]) -> None:
+def _take_views(folders: Sequence[Path], out: Path, wanted: Mapping[str, object]) -> None:
     """Copy the kept views of wanted cells."""
     for folder in folders:
         for key in wanted:

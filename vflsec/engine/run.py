@@ -56,7 +56,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def run_audit(
-    scenario: str | Path | Mapping[str, Any] | Scenario,
+    scenario: str | Path | Mapping[str, object] | Scenario,
     out: str | Path | None = None,
     *,
     seeds: int | Sequence[int] | None = None,

@@ -124,7 +124,7 @@ def _is_scale_unknown(traces: Sequence[Trace], who: Sequence[str]) -> bool:
 
 
 def _is_readable(
-    traces: Sequence[Trace], who: Sequence[str], name: str, params: Mapping[str, Any]
+    traces: Sequence[Trace], who: Sequence[str], name: str, params: Mapping[str, object]
 ) -> bool:
     """Whether messages that an attack of `params` reads passed at parties without labels.
 

@@ -259,7 +259,7 @@ class Registry:
         """The class of that name or alias."""
         return self.entry(name).load()
 
-    def create(self, name: str, params: Mapping[str, Any] | None = None) -> Any:
+    def create(self, name: str, params: Mapping[str, object] | None = None) -> Any:
         """An instance with these hyper-parameters.
 
         Raises:
@@ -304,7 +304,7 @@ def list_parameters(cls: type) -> dict[str, inspect.Parameter]:
     return out
 
 
-def find_problems(cls: type, given: Mapping[str, Any]) -> dict[str, str]:
+def find_problems(cls: type, given: Mapping[str, object]) -> dict[str, str]:
     """What is wrong with hyper-parameters, by key: unknown names and wrong types, all of them."""
     known = list_parameters(cls)
     out = {}

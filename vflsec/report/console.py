@@ -270,7 +270,7 @@ def print_last(report: Report, console: Console) -> None:
     console.print(line, soft_wrap=True, highlight=False)
 
 
-def judged_line(record: Mapping[str, Any], edited: Path | None, folder: Path) -> str:
+def judged_line(record: Mapping[str, object], edited: Path | None, folder: Path) -> str:
     """Whose gates are judged, and how to judge those of a file that was edited since."""
     file = clean(record.get("scenario_file") or record["name"])
     when = f", audited {record['when']} UTC" if record.get("when") else ""

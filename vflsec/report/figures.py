@@ -36,7 +36,7 @@ _MARKERS = "osD^vPX*"
 LINES = 8
 """Most lines of a figure; beyond, each line is the strongest attack on one secret."""
 
-Whole: TypeAlias = Mapping[str, Any] | Summary
+Whole: TypeAlias = Mapping[str, object] | Summary
 """A summary, as ``summary.json`` holds it or read."""
 Data: TypeAlias = pd.DataFrame | Whole | Sequence[Point]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from vflsec.runtime.atomic_files import json_text, write_atomic
 
@@ -22,7 +21,7 @@ def prepare() -> None:
     import vflsec.report.sarif  # noqa: F401
 
 
-def write_reports(folder: Path, summary: Mapping[str, Any]) -> None:
+def write_reports(folder: Path, summary: Mapping[str, object]) -> None:
     """Write the HTML reports, ``summary.md``, ``junit.xml`` and ``results.sarif``.
 
     Args:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from vflsec.audit.dosing import Dose
 from vflsec.audit.evaluation import DatasetFacts, PointCost
@@ -138,6 +137,6 @@ class Summary:
     shard: str = ""
 
 
-def read_summary(summary: Mapping[str, Any]) -> Summary:
+def read_summary(summary: Mapping[str, object]) -> Summary:
     """The summary that ``summary.json`` holds as a typed value."""
     return read_as(Summary, summary)

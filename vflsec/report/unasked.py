@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
 
 from vflsec.audit.evaluation import DatasetFacts
 from vflsec.audit.record import AttackFacts
@@ -111,11 +110,11 @@ def _other_columns(
         )
 
 
-def _settings(spec: AttackFacts) -> Mapping[str, Any]:
+def _settings(spec: AttackFacts) -> Mapping[str, object]:
     """The settings of an attack that reports ask about; in summaries of earlier versions, as far as
     its label tells them.
     """
     if spec.params is not None:
         return spec.params
-    found: dict[str, Any] = {k: True for k in ("ask", "category") if f"{k}=" in spec.label}
+    found: dict[str, object] = {k: True for k in ("ask", "category") if f"{k}=" in spec.label}
     return found | ({"column": WHICHEVER} if f"column={WHICHEVER})" in spec.label else {})

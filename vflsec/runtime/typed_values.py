@@ -85,7 +85,7 @@ def _object_reader(kind: Any) -> Callable[[Any], Any]:
     hints = get_type_hints(kind)
     readers = [(name, key, _reader(hints[name])) for name, key in _keys(kind).items()]
 
-    def read(row: Mapping[str, Any] | None) -> Any:
+    def read(row: Mapping[str, object] | None) -> Any:
         given = row or {}
         return kind(**{name: of(given[key]) for name, key, of in readers if key in given})
 

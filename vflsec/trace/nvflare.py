@@ -69,7 +69,7 @@ class Recorder:
         *,
         takes: Mapping[str, str] | None = None,
         gives: str | Mapping[int, str] = "",
-        ids: str | Callable[[Mapping[str, Any]], Any] | None = None,
+        ids: str | Callable[[Mapping[str, object]], Any] | None = None,
         step: str = "",
         phase: str = "train",
     ) -> Callable[[F], F]:

@@ -54,7 +54,7 @@ def write_truth(
     *,
     at: str = "truth",
     shares: ArrayLike | Tensor | None = None,
-    hidden: Mapping[str, Any] | None = None,
+    hidden: Mapping[str, object] | None = None,
     quantity: bool = False,
 ) -> Path:
     """Write labels by trace row id, with a seal of their own; rows without a label have -1.

@@ -234,13 +234,13 @@ class Training:
         """What crossed in replica `r`."""
         return [LedgerRow(**row) for row in self.fed.channel.ledger.of(r)]
 
-    def guarantees(self, r: int) -> list[Mapping[str, Any]]:
+    def guarantees(self, r: int) -> list[Mapping[str, object]]:
         """What the defenses of replica `r` promise, in their order.
 
         For those made to claim an epsilon, ``called`` says whether their hook was called at all;
         ``idle`` marks any that did nothing under this algorithm.
         """
-        out: list[Mapping[str, Any]] = []
+        out: list[Mapping[str, object]] = []
         for spec, policy in zip(self.cells[r].defenses, self.defenses, strict=True):
             row: dict[str, Any] = {"defense": spec.name, "strength": spec.strength}
             if policy.counted and spec.strength:
