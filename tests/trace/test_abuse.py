@@ -304,7 +304,7 @@ def test_rows_twice_in_guesses_are_refused(tmp_path: Path) -> None:
     write_table(guesses / name, ROWS, {"row": np.repeat(np.arange(50), 4)})
     index["files"][name] = hashlib.sha256((guesses / name).read_bytes()).hexdigest()
     path.write_text(json.dumps(index))
-    with pytest.raises(VflsecError, match="every row is guessed once"):
+    with pytest.raises(VflsecError, match="row ids repeat"):
         score(guesses, [tmp_path / "y"], tmp_path / "o")
 
 
