@@ -37,6 +37,7 @@ MADE = (
     "norm", "direction", "hints", "similarity", "model_completion", "gradient_completion", "output",
     "direct", "message_completion", "zero_pattern", "joint_completion", "dictionary",
 )  # fmt: skip
+OF_TREES = ("gradient_pair", "leaf_vote", "leaf_weight")
 
 
 def tasks(seeds: int, rows: int = 600, **options: Any) -> dict[int, Task]:
@@ -249,7 +250,7 @@ def test_attacks_that_cannot_take_labels_one_by_one_are_refused() -> None:
             assert attack.each_label(LABELS) == LABELS
         else:
             assert attack.each_label(LABELS) == ("",)
-    assert sorted(made) == sorted(MADE)
+    assert sorted(made) == sorted((*MADE, *OF_TREES))
 
 
 def make_facts() -> Any:
@@ -278,14 +279,15 @@ def test_an_algorithm_of_classes_is_refused(name: str) -> None:
 def test_a_defense_of_messages_is_applied(name: str) -> None:
     """At strength 0 the training is the undefended one; at a strength its figures are others."""
     kind: Any = registry.defenses.get(name)
+    world = {"algorithm": "splitnn", **kind.world}
+    where, params = world["algorithm"], {"epochs": 2} if world["algorithm"] == "splitnn" else {}
     found = []
     for strength in (0.0, kind.trial[1]):
-        cells = [CellSpec({"name": "s"}, "splitnn", {"epochs": 2},
-                          (DefenseSpec(name, strength=strength),))]  # fmt: skip
+        cells = [CellSpec({"name": "s"}, where, params, (DefenseSpec(name, strength=strength),))]
         (result,) = run_cohort(cells, [], tasks(1, rows=100), device="cpu")
         found.append([m.value for m in result.measures if m.metric == "macro_auc"])
     (bare,) = run_cohort(
-        [CellSpec({"name": "s"}, "splitnn", {"epochs": 2})], [], tasks(1, rows=100), device="cpu"
+        [CellSpec({"name": "s"}, where, params)], [], tasks(1, rows=100), device="cpu"
     )
     assert found[0] == [m.value for m in bare.measures if m.metric == "macro_auc"]
     assert found[1] != found[0]
