@@ -17,15 +17,18 @@ def test_the_kinds() -> None:
     assert (*KINDS,) == (
         "embedding", "gradient", "state", "prediction", "ids", "signal", "ciphertext",
         "masked", "masked_sum", "activation", "weight_gradient", "output_gradient", "weights",
+        "gradient_pair", "histogram", "partition", "tree",
     )  # fmt: skip
     assert get_args(Kind) == (*KINDS,)
 
 
 def test_what_follows_from_a_kind() -> None:
-    assert find_kinds(lambda kind: kind.has_every_row) == ("embedding", "gradient")
+    assert find_kinds(lambda kind: kind.has_every_row) == ("embedding", "gradient", "partition")
     assert find_kinds(lambda kind: kind.comes_again) == ("embedding", "gradient", "state")
-    assert find_kinds(lambda kind: kind.has_one_width) == ("embedding", "gradient", "prediction")
-    rows = ("embedding", "gradient", "state", "prediction")
+    trees = ("gradient_pair", "partition")
+    wide = ("embedding", "gradient", "prediction", *trees)
+    assert find_kinds(lambda kind: kind.has_one_width) == wide
+    rows = ("embedding", "gradient", "state", "prediction", *trees)
     assert find_kinds(lambda kind: kind.has_rows) == rows
     hidden = ("ids", "signal", "ciphertext", "masked", "masked_sum")
     assert find_kinds(lambda kind: not kind.is_readable) == hidden
