@@ -28,7 +28,7 @@ from vflsec.plan.estimate import compute_weight
 from vflsec.report import outputs
 from vflsec.specs import Measure
 from vflsec.storage.results_folder import OUR_FILES, REPORTS
-from vflsec.storage.store import Store
+from vflsec.storage.store import Store, _lasting
 
 GATE = {"metric": "utility", "min": 0.01, "algorithm": "splitnn"}
 
@@ -61,7 +61,7 @@ def resealed(folder: Path) -> Iterator[sqlite3.Connection]:
     query = f"select {names} from measures where cell = ? and attack_key = ? order by rowid"
     with Store(folder) as store:
         for pair in store._rows("select cell, attack_key from done"):
-            store._seal("done {} {}".format(*pair), store._rows(query, pair))
+            store._seal("done {} {}".format(*pair), _lasting(store._rows(query, pair)))
 
 
 @pytest.fixture(autouse=True, scope="module")

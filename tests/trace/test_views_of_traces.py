@@ -124,9 +124,12 @@ def test_the_same_guesses_bit_for_bit(world: tuple[Path, Live, list[AttackSpec]]
     assert not [n for n in trace.notes if "carries no pass" in n or "no attack looked" in n]
 
 
+OF_TREES = {"gradient_pair", "leaf_graph", "leaf_vote", "leaf_weight"}  # tests/trace/test_leaves.py
+
+
 def test_every_attack_that_needs_no_retraining_is_here() -> None:
     tried = {s.name for specs, _ in WORLDS.values() for s in specs}
-    assert tried == set(registry.attacks.names()) - RETRAINING - QUANTITIES - LABELLED
+    assert tried == set(registry.attacks.names()) - RETRAINING - QUANTITIES - LABELLED - OF_TREES
 
 
 def test_a_trace_of_one_seed_is_not_that_of_another(tmp_path: Path) -> None:
