@@ -23,7 +23,9 @@ from vflsec.train.loop import predict
 from vflsec.train.views import make_view
 
 WIDTHS = (0, 4, 6)
-SUPPORTED = {"splitnn", "fedbcd", "oneshot", "fewshot", "pooled_logistic", "pooled_boosting"}
+SUPPORTED = {
+    "splitnn", "fedbcd", "oneshot", "fewshot", "pooled_logistic", "pooled_boosting", "secureboost",
+}  # fmt: skip
 
 
 def test_a_step_is_that_of_one_network_over_the_clients_columns() -> None:
@@ -92,6 +94,15 @@ def test_one_shot_in_its_own_setting(name: str) -> None:
     rows = stack.rows("test")
     right = predict(algorithm, fed, rows).argmax(-1) == stack.labels().gather(1, rows)
     assert right.double().mean(1).min() > 0.75  # two classes alike often
+
+
+def test_trees_split_by_the_clients_columns_alone() -> None:
+    algorithm = registry.algorithms.create("secureboost", {"trees": 4})
+    stack = small_stack([0, 1], widths=WIDTHS)
+    fed = trained(algorithm, stack, [0, 1])
+    rows = stack.rows("test")
+    right = predict(algorithm, fed, rows).argmax(-1) == stack.labels().gather(1, rows)
+    assert right.double().mean(1).min() > 0.75
 
 
 @pytest.mark.parametrize("name", sorted(registry.algorithms.names()))
