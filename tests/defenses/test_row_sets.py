@@ -10,6 +10,7 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
+from vflsec.core.privacy_usage import RunFacts
 from vflsec.core.task import Stack, Task
 from vflsec.core.view import View
 from vflsec.defenses.id_lmid import measure_divergence
@@ -153,6 +154,6 @@ def test_randomised_labels_hide_the_label_and_not_the_partition() -> None:
 ])  # fmt: skip
 def test_claims_name_the_profile(profile: str, words: str) -> None:
     for name in ("id_lmid", "purity_limit"):
-        found = registry.defenses.create(name).guarantee(1.0, {"profile": profile})
+        found = registry.defenses.create(name).guarantee(1.0, RunFacts(profile=profile))
         assert found.epsilon is None
         assert words in found.sentence()

@@ -103,7 +103,7 @@ def test_what_survivors_cost_is_not_the_cost() -> None:
     assert (verdict.verdict, verdict.rule) == ("INCONCLUSIVE", "failed_runs")
     assert "2 seeds of auc failed (diverged)" in verdict.reason
     (curve,) = [c for c in curves(summary) if c.defense == "iso"]
-    assert (curve.cap, curve.dcs) == (None, [None])
+    assert (curve.cap, curve.dcs) == (None, (None,))
 
 
 def test_a_drop_against_some_seeds_alone_does_not_pass() -> None:
