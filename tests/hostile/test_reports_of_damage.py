@@ -35,7 +35,7 @@ def test_no_report_is_printed_beside_results_that_do_not_bear_it_out(
         altered(out, "delete from done where rowid = 2")
     else:
         other = tmp_path / "other"
-        assert audited(other, PLANTED, gate(max=0.48)).exit_code == 0
+        assert audited(other, PLANTED, gate(max=0.39)).exit_code == 0
         (other / "out" / "summary.json").replace(out / "summary.json")
     assert main.main(command) == 2
     seen = capsys.readouterr()
