@@ -116,6 +116,20 @@ def test_a_cell_is_committed_whole_or_not_at_all(tmp_path: Path, group: Group) -
         assert store.results({cell.key: []}) == []
 
 
+@pytest.mark.parametrize("column", ["spec", "seconds", "device", "ledger", "guarantees", "facts"])
+def test_an_edited_training_is_refused_by_every_reader(
+    column: str, tmp_path: Path, group: Group
+) -> None:
+    cell, versions = group.cells[0], {"torch": "2"}
+    with Store(tmp_path) as store:
+        store.commit(replace(result_of(cell, []), facts={"versions": versions}), [])
+        assert store.made_with([cell.key]) == [versions]
+        store._db.execute(f"update cells set {column} = 'x'")
+        for read in (lambda: store.results({cell.key: []}), lambda: store.made_with([cell.key])):
+            with pytest.raises(ConfigError, match="is damaged: it was edited"):
+                read()
+
+
 def test_two_writers_may_hold_the_store_open(tmp_path: Path, group: Group) -> None:
     with Store(tmp_path) as one, Store(tmp_path) as two:
         for store, cell in zip([one, two, one, two], group.cells, strict=False):

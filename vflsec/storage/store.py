@@ -201,11 +201,9 @@ class Store(SealedFile):
         """
         out = []
         for key, attacks in wanted.items():
-            rows = self._rows(_CELL, (key,))
-            if not rows:
+            row = self._cell(key)
+            if row is None:
                 continue
-            self._check_seal(f"cell {key}", rows)
-            row = rows[0]
             measures = self._measures(key, (MAIN, *attacks))
             spec, ledger, guarantees, facts = (json.loads(row[i]) for i in (1, 5, 6, 7))
             out.append(
@@ -215,6 +213,13 @@ class Store(SealedFile):
                 )
             )  # fmt: skip
         return out
+
+    def _cell(self, key: str) -> tuple[Any, ...] | None:
+        """The row of a cell, if it is finished and what vflsec wrote."""
+        rows = self._rows(_CELL, (key,))
+        if rows:
+            self._check_seal(f"cell {key}", rows)
+        return rows[0] if rows else None
 
     def _measures(self, cell: str, wanted: Iterable[str] | None = None) -> list[Measure]:
         query = f"select {', '.join(_MEASURE)} from measures where cell = ? order by rowid"
@@ -231,7 +236,7 @@ class Store(SealedFile):
 
     def made_with(self, cells: Iterable[str]) -> list[dict[str, str]]:
         """The versions that these cells were trained with, of those that are finished."""
-        facts = [json.loads(row[7]) for key in cells for row in self._rows(_CELL, (key,))]
+        facts = [json.loads(row[7]) for row in map(self._cell, cells) if row is not None]
         return [f["versions"] for f in facts if "versions" in f]
 
     def unfinished(self, wanted: Mapping[str, Iterable[str]]) -> int:
