@@ -90,29 +90,28 @@ def _each(**change: Any) -> Any:
     return lambda old: [{**entry, **change} for entry in old]
 
 
-# name: (key of summary.json, its new value or a function of the old, code of `vflsec report --to`
-# without a seal)
-SUMMARY: dict[str, tuple[str, Any, int]] = {
-    "an exit code of 0": ("exit_code", 0, 0),
-    "a passed gate": ("gates", _each(verdict="PASS"), 0),
-    "no gate": ("gates", [], 0),
-    "an unknown verdict": ("gates", _each(verdict="MAYBE"), 2),
-    "a verdict of a list": ("gates", _each(verdict=[1]), 2),
-    "a value of text": ("gates", _each(value="x"), 2),
-    "points of text": ("points", _each(value="x"), 2),
-    "curves of text": ("curves", ["x"], 2),
-    "alive of numbers": ("alive", {"x": 3}, 2),
-    "findings of numbers": ("findings", [3], 2),
-    "costs of text": ("cost", {"training_seconds": "x"}, 2),
-    "costs of a number": ("cost", {"training_seconds": 1, "run_seconds": None, "points": 3}, 2),
-    "parties of a number": ("parties", {"t": 3}, 2),
-    "cells of nothing": ("cells", {}, 2),
-    "a confidence of 7": ("confidence", 7.0, 2),
-    "visibility of numbers": ("visibility", [3], 2),
-    "attacks of numbers": ("attacks", [3], 2),
-    "defenses of numbers": ("defenses", [3], 2),
-    "doses of numbers": ("dosing", [3], 2),
-    "pictures of numbers": ("pictures", [3], 2),
-    "epochs of numbers": ("over_time", [3], 2),
-    "no versions": ("versions", {}, 2),
+# name: (key of summary.json, its new value or a function of the old)
+SUMMARY: dict[str, tuple[str, Any]] = {
+    "an exit code of 0": ("exit_code", 0),
+    "a passed gate": ("gates", _each(verdict="PASS")),
+    "no gate": ("gates", []),
+    "an unknown verdict": ("gates", _each(verdict="MAYBE")),
+    "a verdict of a list": ("gates", _each(verdict=[1])),
+    "a value of text": ("gates", _each(value="x")),
+    "points of text": ("points", _each(value="x")),
+    "curves of text": ("curves", ["x"]),
+    "alive of numbers": ("alive", {"x": 3}),
+    "findings of numbers": ("findings", [3]),
+    "costs of text": ("cost", {"training_seconds": "x"}),
+    "costs of a number": ("cost", {"training_seconds": 1, "run_seconds": None, "points": 3}),
+    "parties of a number": ("parties", {"t": 3}),
+    "cells of nothing": ("cells", {}),
+    "a confidence of 7": ("confidence", 7.0),
+    "visibility of numbers": ("visibility", [3]),
+    "attacks of numbers": ("attacks", [3]),
+    "defenses of numbers": ("defenses", [3]),
+    "doses of numbers": ("dosing", [3]),
+    "pictures of numbers": ("pictures", [3]),
+    "epochs of numbers": ("over_time", [3]),
+    "no versions": ("versions", {}),
 }  # fmt: skip

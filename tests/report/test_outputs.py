@@ -27,9 +27,10 @@ from printed import (
 from rich.console import Console
 
 from vflsec.report.console import WIDTH
-from vflsec.report.exports import stored_summary
+from vflsec.report.exports import load_summary
 from vflsec.report.sanitize import annotation, clean, markdown
 from vflsec.report.scores import CAP_MEANS, DCS_MEANS
+from vflsec.specs import digest
 from vflsec.storage.results_folder import OUR_FILES
 
 GATES = (
@@ -339,7 +340,7 @@ def test_a_summary_of_version_1_is_read(tmp_path: Path, summary: dict[str, Any])
     assert {"leak", "verdict"} <= {f["kind"] for f in summary["findings"]}
     before = {k: v for k, v in summary.items() if k != "seal"}
     before |= {"schema_version": 1, "findings": [f["text"] for f in summary["findings"]]}
-    (tmp_path / "summary.json").write_text(json.dumps(before))
-    with stored_summary(tmp_path) as read:
-        assert read["schema_version"] == 2
-        assert beside_verdicts(read) == beside_verdicts(summary) != []
+    (tmp_path / "summary.json").write_text(json.dumps(before | {"seal": digest(before)}))
+    read = load_summary(tmp_path)
+    assert read["schema_version"] == 2
+    assert beside_verdicts(read) == beside_verdicts(summary) != []

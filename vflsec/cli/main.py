@@ -248,7 +248,7 @@ def report(
     from vflsec.engine.read_results import refuse_damaged
     from vflsec.report.build import build_printed
     from vflsec.report.console import print_last, print_report, print_results
-    from vflsec.report.exports import stored_summary
+    from vflsec.report.exports import load_summary
     from vflsec.report.summary import read_summary
     from vflsec.storage.store import STORE_NAME
 
@@ -257,23 +257,23 @@ def report(
             f"{folder}: its audit has not ended, or is a shard, so there is nothing to report. Run "
             "the same `vflsec audit` again, which goes on from what is stored, or merge the shards."
         )
-    with stored_summary(folder) as summary:
-        refuse_damaged(folder, summary)
-        if to is not None:
-            from vflsec.report.outputs import write_reports
-            from vflsec.storage.results_folder import for_reports
+    summary = load_summary(folder)
+    refuse_damaged(folder, summary)
+    if to is not None:
+        from vflsec.report.outputs import write_reports
+        from vflsec.storage.results_folder import for_reports
 
-            for_reports(to, folder)
-            write_reports(to, summary)
-        shown = build_printed(read_summary(summary), whole=True)
-        print_report(shown, console_for())
-        if mlflow:
-            from vflsec.report.tracking import log_audit
+        for_reports(to, folder)
+        write_reports(to, summary)
+    shown = build_printed(read_summary(summary), whole=True)
+    print_report(shown, console_for())
+    if mlflow:
+        from vflsec.report.tracking import log_audit
 
-            typer.echo(f"MLflow run: {log_audit(folder, read_summary(summary), mlflow)}")
-        if to is not None:
-            print_results(to, console_for())
-        print_last(shown, console_for())
+        typer.echo(f"MLflow run: {log_audit(folder, read_summary(summary), mlflow)}")
+    if to is not None:
+        print_results(to, console_for())
+    print_last(shown, console_for())
 
 
 def compare(

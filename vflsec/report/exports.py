@@ -6,8 +6,7 @@ Every file is written under another name and moved into place, so a reader never
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,12 @@ from vflsec.audit.exposure import outcomes
 from vflsec.audit.findings import format_verdict
 from vflsec.audit.gate import Verdict
 from vflsec.audit.image_samples import collect_pictures
-from vflsec.audit.point import IDENTITY, read_points, write_points
+from vflsec.audit.point import read_points, write_points
 from vflsec.audit.record import AuditRecord
 from vflsec.audit.validated import titles
 from vflsec.errors import ConfigError
 from vflsec.runtime.atomic_files import json_text, read_text, write_atomic
-from vflsec.runtime.integrity import EDITED, damage_unless
+from vflsec.runtime.integrity import EDITED
 from vflsec.runtime.typed_values import read_as, write_plain
 from vflsec.specs import CellResult, digest
 
@@ -144,9 +143,8 @@ def _cpu(results: Sequence[CellResult]) -> float | None:
     return float(sum(spent)) if len(spent) == len(results) else None
 
 
-@contextmanager
-def stored_summary(folder: Path) -> Iterator[dict[str, Any]]:
-    """The summary in a results directory, while it is shown.
+def load_summary(folder: Path) -> dict[str, Any]:
+    """The summary in a results directory.
 
     Raises:
         ConfigError: there is none, it is of another version, or not what vflsec wrote.
@@ -164,19 +162,12 @@ def stored_summary(folder: Path) -> Iterator[dict[str, Any]]:
             f"{path}: has schema version {version!r}, this vflsec reads "
             f"{SUMMARY_VERSION}. Run `vflsec audit` again."
         )
-
-    def damaged(why: str) -> ConfigError:
-        return ConfigError(
-            f"{path}: is not what vflsec wrote: {why}. Run the same `vflsec audit` again: "
+    if found.pop("seal", None) != digest(found):
+        raise ConfigError(
+            f"{path}: is not what vflsec wrote: {EDITED}. Run the same `vflsec audit` again: "
             "what is stored is not trained twice, and the summary is written anew."
         )
-
-    seal = found.pop("seal", None)
-    wrong = EDITED if seal is not None and seal != digest(found) else _damage(found)
-    if wrong:
-        raise damaged(wrong)
-    with damage_unless(lambda: seal is not None, damaged):
-        yield (_upgraded(found) if version == 1 else found) | {"command": here(found, folder)}
+    return (_upgraded(found) if version == 1 else found) | {"command": here(found, folder)}
 
 
 def _upgraded(summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -199,46 +190,3 @@ def _upgraded(summary: Mapping[str, Any]) -> dict[str, Any]:
 def here(summary: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """What commands about an audit name, its results being where they are read now."""
     return {**(summary.get("command") or {}), "folder": str(folder)}
-
-
-_KINDS: dict[str, Any] = {
-    "name": str, "scenario_hash": str, "data": dict, "versions": dict, "device": str,
-    "parties": dict, "confidence": float, "cells": dict, "curves": list, "points": list,
-    "alive": dict, "gates": list, "findings": list, "refused": list, "notes": list, "cost": dict,
-    "complete": bool, "exit_code": int,
-}  # fmt: skip
-
-
-_VERDICT = {
-    "gate", "verdict", "value", "low", "high", "threshold", "n", "reason", "dataset", "algorithm",
-    "defense", "strength", "attack", "adversary", "phase", "split", "more_seeds", "detectable",
-    "dosed", "warning",
-}  # fmt: skip
-"""Keys of a verdict that every version wrote."""
-
-
-def _damage(summary: Mapping[str, Any]) -> str:
-    """What keeps a summary from being shown, or ''."""
-    for key, kind in _KINDS.items():
-        if not isinstance(summary.get(key), kind):
-            return f"{key!r} is missing or no {kind.__name__}"
-    needed = {
-        "gates": _VERDICT,
-        "points": {
-            *IDENTITY,
-            "primary",
-            "status",
-            "value",
-            "advantage",
-            "utility",
-            "utility_metric",
-        },
-        "curves": {"dataset", "defense", "attack", "phase", "strengths", "cap", "cap_strengths"},
-    }
-    for key, names in needed.items():
-        for i, entry in enumerate(summary[key]):
-            lost = sorted(names - set(entry)) if isinstance(entry, Mapping) else ["everything"]
-            if lost:
-                return f"{key}.{i} lacks {', '.join(lost)}"
-    lost = sorted({"planned", "finished"} - set(summary["cells"]))
-    return f"'cells' lacks {', '.join(lost)}" if lost else ""
