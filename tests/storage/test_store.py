@@ -152,6 +152,9 @@ def test_a_folder_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
         Store(file)
     with pytest.raises(ConfigError, match="a part of this path is a file"):
         Store(file / "below")
+    for name in ("null\0", "lone\ud800"):
+        with pytest.raises(ConfigError, match="is no path"):
+            Store(tmp_path / name)
     with pytest.raises(ConfigError, match="no results here"):
         Store(tmp_path, readonly=True)
     (tmp_path / STORE_NAME).write_bytes(b"not a database at all, but long enough to be read")

@@ -136,10 +136,13 @@ def make_folder(folder: Path) -> None:
         os.unlink(name)
     except (OSError, ValueError) as error:
         shown = str(folder) if len(str(folder)) < 200 else f"{str(folder)[:200]}..."
-        why = {
-            FileExistsError: "is a file, not a folder",
-            NotADirectoryError: "a part of this path is a file",
-            ValueError: f"is no path: {error}",  # a null character
-        }.get(type(error), f"results cannot be written there: {getattr(error, 'strerror', '')}")
+        if isinstance(error, ValueError):  # characters that no path has
+            why = f"is no path: {error}"
+        elif isinstance(error, FileExistsError):
+            why = "is a file, not a folder"
+        elif isinstance(error, NotADirectoryError):
+            why = "a part of this path is a file"
+        else:
+            why = f"results cannot be written there: {error.strerror}"
         shown = shown if shown.isprintable() else repr(shown)
         raise ConfigError(f"{shown}: {why}. Choose another --out.") from None
