@@ -6,6 +6,7 @@ of many rows shows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
+from vflsec.audit.intervals import clopper_pearson
 from vflsec.core import accountants
 from vflsec.core.federation import Federation
 from vflsec.core.policy import OFF, Guarantee, Own, Policy, find_no_claim
@@ -184,3 +186,36 @@ def one_row(
 
 def _stack(worlds: Sequence[Task], of: Tensor) -> Stack:
     return Stack(worlds, of, torch.device("cpu"), torch.float64)
+
+
+def epsilon_from_rates(
+    true_positives: int,
+    positives: int,
+    false_positives: int,
+    negatives: int,
+    *,
+    delta: float = 0.0,
+    confidence: float = 0.95,
+    looks: int = 1,
+) -> float:
+    """ln((TPR - delta) / FPR) or its mirror image, at Clopper-Pearson bounds of alpha / 2 each.
+
+    Args:
+        true_positives, positives: detected among those with the secret.
+        false_positives, negatives: detected among those without.
+        delta: of the claim.
+        confidence: of the result.
+        looks: thresholds that were tried; alpha is divided by them.
+
+    Returns:
+        0 where nothing is refuted.
+    """
+    each = 1 - (1 - confidence) / (2 * looks)
+    tpr = clopper_pearson(true_positives, positives, each, "lower").low or 0.0
+    fpr = clopper_pearson(false_positives, negatives, each, "upper").high
+    fpr = 1.0 if fpr is None else fpr
+    best = 0.0
+    for up, down in ((tpr, fpr), (1 - fpr, 1 - tpr)):
+        if up - delta > 0:
+            best = max(best, math.log((up - delta) / down))
+    return best

@@ -32,14 +32,14 @@ def test_analytic_gaussian(noise: float, releases: int, epsilon: float) -> None:
 def test_subsampled_gaussian(noise: float, rate: float, steps: int, rdp: float, prv: float) -> None:
     pytest.importorskip("opacus")
     for accountant, epsilon in (("rdp", rdp), ("prv", prv)):
-        made = accountants.subsampled_gaussian(noise, rate, steps, 1e-5, accountant)
+        made = accountants.subsampled_gaussians([(noise, rate, steps)], 1e-5, accountant)
         assert made.epsilon == pytest.approx(epsilon, abs=2e-4)
         assert made.accountant == f"Opacus {accountant.upper()}"
 
 
 def test_the_central_limit_accountant_is_not_offered() -> None:
     with pytest.raises(ConfigError, match="'prv', 'rdp', got 'gdp'"):
-        accountants.subsampled_gaussian(1.0, 0.01, 1000, 1e-5, "gdp")
+        accountants.subsampled_gaussians([(1.0, 0.01, 1000)], 1e-5, "gdp")
 
 
 def test_agrees_with_dp_accounting() -> None:
@@ -49,7 +49,7 @@ def test_agrees_with_dp_accounting() -> None:
         account = pld.PLDAccountant()
         event = dp.PoissonSampledDpEvent(rate, dp.GaussianDpEvent(noise))
         account.compose(event, steps)
-        mine = accountants.subsampled_gaussian(noise, rate, steps, 1e-5).epsilon
+        mine = accountants.subsampled_gaussians([(noise, rate, steps)], 1e-5).epsilon
         assert mine == pytest.approx(account.get_epsilon(1e-5), rel=0.01)
     account = pld.PLDAccountant()
     account.compose(dp.LaplaceDpEvent(2.0), 30)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 from bench import message, owner
+from broken_claims import epsilon_from_rates
 
 from vflsec.core import accountants
 from vflsec.core.privacy_usage import Batches, RunFacts, Uses
 from vflsec.data.split import stratified_order
-from vflsec.epsilon.canary_bounds import epsilon_from_rates
 from vflsec.plugins import registry
 
 

@@ -220,7 +220,7 @@ def test_pre_training_without_it_ends_it() -> None:
 def test_canaries_at_the_hook_are_sampled_as_rows_are() -> None:
     """Unsampled they would measure a mechanism without amplification, and accuse a true claim."""
     policy = registry.defenses.create("dpsgd", {"accountant": "rdp"})
-    claimed = accountants.subsampled_gaussian(4.0, 0.05, 60, 1e-5, "rdp").epsilon
+    claimed = accountants.subsampled_gaussians([(4.0, 0.05, 60)], 1e-5, "rdp").epsilon
     how = {"canaries": 600, "epochs": 60, "confidence": 0.99, "claimed": claimed}
     assert not canary_bounds.audit_rows(policy, 4.0, rate=0.05, **how).contradicts
     assert canary_bounds.audit_rows(policy, 4.0, **how).contradicts
@@ -311,7 +311,7 @@ def test_poisson_claim_is_that_of_opacus_over_all_parties() -> None:
     found = claim(made)
     n = len(made.stack.first.sets["labelled"])
     steps = 2 * -(-n // 32)
-    expected = accountants.subsampled_gaussian(2 / 2**0.5, 32 / n, steps, 1e-5, "rdp").epsilon
+    expected = accountants.subsampled_gaussians([(2 / 2**0.5, 32 / n, steps)], 1e-5, "rdp").epsilon
     assert found.epsilon == pytest.approx(expected, rel=1e-4)
     assert found.accountant == "Opacus RDP"
     assert f"{steps} batches at rate {32 / n:.4g}" in found.over

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from broken_claims import epsilon_from_rates
 from torch import Tensor
 
 from vflsec.core.policy import Guarantee, Own, Policy
@@ -64,13 +65,13 @@ def test_one_run_bad_arguments(bad: dict[str, Any]) -> None:
 def test_rates_form() -> None:
     """All found, none falsely: CP bounds .05/2 each give ln((.025)^(1/n) / (1 - .025^(1/n)))."""
     edge = 0.025 ** (1 / 500)
-    found = canary_bounds.epsilon_from_rates(500, 500, 0, 500)
+    found = epsilon_from_rates(500, 500, 0, 500)
     assert found == pytest.approx(math.log(edge / (1 - edge)))
-    assert canary_bounds.epsilon_from_rates(500, 500, 0, 500, looks=10) < found
-    assert canary_bounds.epsilon_from_rates(500, 500, 0, 500, delta=0.5) < found
-    assert canary_bounds.epsilon_from_rates(250, 500, 250, 500) == 0.0
-    mirrored = canary_bounds.epsilon_from_rates(500, 500, 250, 500)
-    assert mirrored == pytest.approx(canary_bounds.epsilon_from_rates(250, 500, 0, 500))
+    assert epsilon_from_rates(500, 500, 0, 500, looks=10) < found
+    assert epsilon_from_rates(500, 500, 0, 500, delta=0.5) < found
+    assert epsilon_from_rates(250, 500, 250, 500) == 0.0
+    mirrored = epsilon_from_rates(500, 500, 250, 500)
+    assert mirrored == pytest.approx(epsilon_from_rates(250, 500, 0, 500))
     assert mirrored > 4.0
 
 

@@ -146,28 +146,15 @@ def _renyi_laplace(alpha: float, shift: float) -> float:
     return (max(up, down) + math.log1p(math.exp(-abs(up - down)))) / (alpha - 1)
 
 
-def subsampled_gaussian(
-    noise: float, rate: float, steps: int, delta: float, accountant: str = "prv"
-) -> Account:
-    """Gaussian noise of `noise` times the sensitivity on Poisson samples, by Opacus.
-
-    Args:
-        noise: noise multiplier.
-        rate: sampling rate q in (0, 1].
-        steps: number of releases.
-        delta: in (0, 1).
-        accountant: ``prv`` or ``rdp``; PRV gives the upper end of its numerical error.
-
-    Raises:
-        MissingDependencyError: opacus is not installed.
-    """
-    return subsampled_gaussians([(noise, rate, steps)], delta, accountant)
-
-
 def subsampled_gaussians(
     history: Sequence[tuple[float, float, int]], delta: float, accountant: str = "prv"
 ) -> Account:
-    """The same for several (noise, rate, steps) one after the other.
+    """Gaussian noise on Poisson samples, of several kinds one after the other, by Opacus.
+
+    Args:
+        history: of each kind (noise multiplier, sampling rate q in (0, 1], number of releases).
+        delta: in (0, 1).
+        accountant: ``prv`` or ``rdp``; PRV gives the upper end of its numerical error.
 
     Raises:
         MissingDependencyError: opacus is not installed.

@@ -18,7 +18,6 @@ NeurIPS 2020, arXiv:2006.07709 (true and false positive rates).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -27,7 +26,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflsec.audit.intervals import clopper_pearson
 from vflsec.audit.rounding import show_both
 from vflsec.core import check
 from vflsec.core.message import Message
@@ -76,41 +74,6 @@ class Measured:
         if self.contradicts:
             return f"{bound}: contradicts the claimed epsilon {claimed}."
         return f"{bound}; does not contradict the claimed {claimed}, and proves nothing."
-
-
-def epsilon_from_rates(
-    true_positives: int,
-    positives: int,
-    false_positives: int,
-    negatives: int,
-    *,
-    delta: float = 0.0,
-    confidence: float = 0.95,
-    looks: int = 1,
-) -> float:
-    """ln((TPR - delta) / FPR) or its mirror image, at Clopper-Pearson bounds of alpha / 2 each.
-
-    Args:
-        true_positives, positives: detected among those with the secret.
-        false_positives, negatives: detected among those without.
-        delta: of the claim.
-        confidence: of the result.
-        looks: thresholds that were tried; alpha is divided by them.
-
-    Returns:
-        0 where nothing is refuted.
-    """
-    check.integer("canary: looks", looks)
-    each = 1 - (1 - confidence) / (2 * looks)
-
-    tpr = clopper_pearson(true_positives, positives, each, "lower").low or 0.0
-    fpr = clopper_pearson(false_positives, negatives, each, "upper").high
-    fpr = 1.0 if fpr is None else fpr
-    best = 0.0
-    for up, down in ((tpr, fpr), (1 - fpr, 1 - tpr)):
-        if up - delta > 0:
-            best = max(best, math.log((up - delta) / down))
-    return best
 
 
 def summarised(looks: Sequence[Tensor], coins: Tensor) -> Tensor:
