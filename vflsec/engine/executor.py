@@ -55,8 +55,8 @@ class Order:
     works: Sequence[Work]
     base: Path
     device: str
-    backend: Backend | None = None
-    versions: Mapping[str, str] | None = None
+    backend: Backend | None
+    versions: Mapping[str, str]
     folder: Path | None = None
     controls: Path | None = None
     keep: Keep | None = None
@@ -110,7 +110,6 @@ def execute(
     Raises:
         VflsecError: workers died in three rounds in a row without finishing anything.
     """
-    order = replace(order, versions=versions())
     fruitless = 0
     while works:
         done, lost = _do_round(works, store, pool, order, here, listener)
@@ -237,7 +236,7 @@ def _find_tasks(order: Order) -> Tasks:
 def _check_versions(order: Order) -> None:
     mine = versions()
     where = f"worker {socket.gethostname()}"
-    for name, asked in (order.versions or {}).items():
+    for name, asked in order.versions.items():
         if name != "python" and mine[name] != asked:
             raise ConfigError(
                 f"{where}: has {name} {mine[name]}, the audit runs with {asked}. Install the same "

@@ -15,7 +15,7 @@ from vflsec.config.scenario import Scenario, load_scenario
 from vflsec.core import check
 from vflsec.data.in_memory import on_disk
 from vflsec.engine import strong_attacker
-from vflsec.engine.audit_record import record_of
+from vflsec.engine.audit_record import record_of, versions
 from vflsec.engine.dry_run import make_plan
 from vflsec.engine.evaluate_store import judge
 from vflsec.engine.executor import Listener, Order, execute, find_replicas
@@ -241,7 +241,7 @@ def _work(
         seen = pool is not None and not pool.remote
         controls = stack.enter_context(for_controls(store.folder)) if seen else None
         folder = store.folder if seen else None
-        order = Order((), plan.base, device, given, folder=folder, controls=controls, keep=keep)
+        order = Order((), plan.base, device, given, versions(), folder, controls, keep)
         listener = Listener(finished, reporter.note, exports.prepare, watch)
         here = Tasks(given or default_backend(), plan.base)
         execute(works, partial(todo, retry=False), store, pool, order, here, listener)
