@@ -87,7 +87,8 @@ def test_what_is_heard_without_the_defense_is_of_the_cell_alone(
 
 def test_dpsgd_at_its_hook_alone_is_heard_without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vflsec.epsilon.measured_claims.fits", lambda *_: False)
-    for found in measures("dpsgd", [500.0], {}, "all"):
+    one, other = measures("dpsgd", [500.0], {}, "all")
+    for found in (one, other):
         assert found.notes["canaries"] == "at its hook alone"
         assert found.value == 0
         assert found.notes["undefended"] > 4

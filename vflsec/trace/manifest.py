@@ -31,7 +31,7 @@ Status = Literal["recording", "sealed", "partial"]
 Reduction = Literal["mean", "sum", "none", "unknown"]
 
 
-class Plain(BaseModel):
+class Strict(BaseModel):
     """Strict, frozen values of a file; fields that are not known are left out."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
@@ -46,21 +46,21 @@ class Route(NamedTuple):
     phase: str
 
 
-class Software(Plain):
+class Software(Strict):
     """A program by name and version."""
 
     name: Text = ""
     version: Text = ""
 
 
-class PartyInfo(Plain):
+class PartyInfo(Strict):
     """One party; the active one holds the labels."""
 
     name: Name
     role: Literal["active", "passive"]
 
 
-class Run(Plain):
+class Run(Strict):
     """Which point of an experiment this is; traces that differ in `seed` only are repetitions."""
 
     dataset: Text = ""
@@ -70,14 +70,14 @@ class Run(Plain):
     seed: int = 0
 
 
-class Claim(Plain):
+class Claim(Strict):
     """What is said to protect every label against the other parties: (epsilon, delta)-privacy."""
 
     epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     delta: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 
-class Manifest(Plain):
+class Manifest(Strict):
     """``manifest.json``; every field is described in ``docs/traces.md``."""
 
     format: Literal["vflsec-trace"]
@@ -113,7 +113,7 @@ class Manifest(Plain):
         return make_label(self.classes or 2)
 
 
-class Have(Plain):
+class Have(Strict):
     """What is there of one kind of message in one phase.
 
     `epochs` lists the epochs that were recorded whole or in part; ``all`` says that none is
@@ -134,7 +134,7 @@ class Have(Plain):
         return Route(self.kind, self.sender, self.receiver, self.phase)
 
 
-class Layout(Plain):
+class Layout(Strict):
     """Columns of a party, as `vflsec.core.view.Schema`."""
 
     names: list[Text]
@@ -154,7 +154,7 @@ class Layout(Plain):
         return Schema(tuple(self.names), tuple(self.cardinalities), tuple(self.shape))
 
 
-class PublicFacts(Plain):
+class PublicFacts(Strict):
     """What every party knows about the run, as `vflsec.core.view.Facts`."""
 
     aggregation: Literal["concat", "sum", "mean"] = "concat"
@@ -195,7 +195,7 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, int | float | str | bool)
 
 
-class LayerSpec(Plain):
+class LayerSpec(Strict):
     """A layer by name: arguments that it is built with, or the layers in it by their names."""
 
     layer: Annotated[str, StringConstraints(max_length=80)]
@@ -210,7 +210,7 @@ class LayerSpec(Plain):
         return {k: getattr(self, k) for k in type(self).model_fields if k in given}
 
 
-class ModelFile(Plain):
+class ModelFile(Strict):
     """Weights of one own module; `layers` describes it, None if only its owner can build it."""
 
     party: Name
@@ -219,7 +219,7 @@ class ModelFile(Plain):
     layers: LayerSpec | None = None
 
 
-class Moment(Plain):
+class Moment(Strict):
     """The state after a phase: attacks look at what had passed until then.
 
     `messages` counts the observer's messages up to that moment, `updates` its own recorded
@@ -233,7 +233,7 @@ class Moment(Plain):
     updates: Count = 0
 
 
-class ObserverInfo(Plain):
+class ObserverInfo(Strict):
     """``observer.json``: what one observer has; every field is described in ``docs/traces.md``."""
 
     party: Name
@@ -249,7 +249,7 @@ class ObserverInfo(Plain):
     nonfinite: Count = 0
 
 
-class SealedFile(Plain):
+class SealedFile(Strict):
     """Size, rows (0 where there are none) and hash of one file."""
 
     path: Text
@@ -258,14 +258,14 @@ class SealedFile(Plain):
     sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
-class TruthInfo(Plain):
+class TruthInfo(Strict):
     """``truth.json``: what a truth holds beside labels."""
 
     layouts: dict[Name, Layout] = {}
     classes: Annotated[int, Field(ge=2, le=100_000)] | None = None
 
 
-class Seal(Plain):
+class Seal(Strict):
     """``seal.json``: written last. It shows damage; it does not show who wrote the trace."""
 
     format: Literal["vflsec-trace"]

@@ -17,13 +17,13 @@ from vflsec.core.message import Message
 from vflsec.core.message_kinds import KINDS, Kind
 from vflsec.errors import TraceError
 from vflsec.trace.limits import Limits
-from vflsec.trace.manifest import Count, Name, Plain, Route, describe_invalid
+from vflsec.trace.manifest import Count, Name, Route, Strict, describe_invalid
 from vflsec.trace.tables import Stored
 
 Short = Annotated[str, StringConstraints(max_length=80)]
 
 
-class Fields(Plain):
+class Fields(Strict):
     """What is recorded of a message beside its payload: a row of ``messages`` (docs/traces.md)."""
 
     msg: int
