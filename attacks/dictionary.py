@@ -52,8 +52,7 @@ from numpy.typing import NDArray
 from vflsec.inference import row_functions as functions
 from vflsec.inference.exact_tests import differ
 from vflsec.inference.row_functions import FAMILIES, Family, Messages, Visit
-from vflsec.plugin import Attack, Guess, ThreatModelError, View, registry
-from vflsec.specs import Plain
+from vflsec.plugin import Attack, Guess, Plain, ThreatModelError, View, registry
 
 ALIASES = ("simple_functions",)
 FAMILY = "Labels from zeros, signs, sizes and visits"

@@ -55,8 +55,8 @@ from vflsec.inference.ridge_regression import (
     of_columns,
     ridges,
 )
-from vflsec.plugin import Attack, Guess, View, check, registry
-from vflsec.specs import NAMED, Plain
+from vflsec.plugin import Attack, Guess, Plain, View, check, registry
+from vflsec.specs import NAMED
 
 ALIASES = ("decoder", "inversion", "model_inversion")
 FAMILY = "Features of another party"

@@ -51,8 +51,17 @@ from vflsec.inference.completion import Fit
 from vflsec.inference.gradient_history import History, em_scores, soft_logistic
 from vflsec.inference.joint_features import head
 from vflsec.inference.score_orientation import orientation
-from vflsec.plugin import Attack, Facts, Guess, Known, ThreatModelError, View, check, registry
-from vflsec.specs import Plain
+from vflsec.plugin import (
+    Attack,
+    Facts,
+    Guess,
+    Known,
+    Plain,
+    ThreatModelError,
+    View,
+    check,
+    registry,
+)
 
 ALIASES = ("fused_completion",)
 FAMILY = "Labels from gradients and own columns together"

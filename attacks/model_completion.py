@@ -50,8 +50,7 @@ from vflsec.inference.completion import (
 from vflsec.inference.inference_heads import HeadSettings, Standardise, fit_networks, fronts
 from vflsec.inference.mixmatch import MixMatch, fit_mixmatch
 from vflsec.nn.rows import in_pieces
-from vflsec.plugin import Attack, Guess, ThreatModelError, View, check, registry
-from vflsec.specs import Plain
+from vflsec.plugin import Attack, Guess, Plain, ThreatModelError, View, check, registry
 
 ALIASES = ("pmc", "passive_model_completion")
 FAMILY = "Labels by completing the own model"

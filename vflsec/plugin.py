@@ -49,11 +49,12 @@ if TYPE_CHECKING:
     from vflsec.data.source import PartyData, Source
     from vflsec.errors import PolicyError, ThreatModelError
     from vflsec.plugins import registry
+    from vflsec.runtime.plain_values import Plain
 
 __all__ = [
     "Accumulate", "Algorithm", "Attack", "Facts", "Guarantee", "Guess", "Known", "Learner",
-    "Message", "Need", "Own", "PartyData", "Policy", "PolicyError", "Rounds", "RowSets", "RunFacts",
-    "Source", "Table", "ThreatModelError", "View", "Wire", "as_global", "check", "gradient_form",
+    "Message", "Need", "Own", "PartyData", "Plain", "Policy", "PolicyError", "Rounds", "RowSets",
+    "RunFacts", "Source", "Table", "ThreatModelError", "View", "Wire", "as_global", "check", "gradient_form",
     "numpy_generator", "registry",
 ]  # fmt: skip
 
@@ -71,6 +72,7 @@ _HOME = {
     "Need": "vflsec.core.needs",
     "Own": "vflsec.core.policy",
     "PartyData": "vflsec.data.source",
+    "Plain": "vflsec.runtime.plain_values",
     "Policy": "vflsec.core.policy",
     "PolicyError": "vflsec.errors",
     "Rounds": "vflsec.core.rounds",

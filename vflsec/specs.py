@@ -16,11 +16,9 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from vflsec._version import __version__
+from vflsec.runtime.plain_values import Table
 
-Plain: TypeAlias = bool | int | float | str | Sequence[object] | Mapping[str, object] | None
-"""A value that a file can hold."""
-
-Params: TypeAlias = Mapping[str, Plain]
+Params: TypeAlias = Table
 """Hyper-parameters, by name."""
 
 QUESTIONS: Mapping[str, float] = MappingProxyType(
