@@ -257,6 +257,8 @@ def test_where_nothing_has_room_the_gate_stays_open_and_says_so() -> None:
     assert (v.verdict, v.rule, v.detail) == ("INCONCLUSIVE", "no_room", "exposed")
     assert 'of = "exposed" would decide' in v.reason
     assert v.stuck
+    of_rows = one(rows(0.47, **own, target="membership"), Gate(max=0.1))
+    assert (of_rows.rule, of_rows.detail) == ("no_room", "")  # nobody counts those
     assert one(rows(0.47, **own), Gate(max=0.03)).verdict == "PASS"
     assert one(rows(0.3, **own | {"controls": {"majority": {"value": 0.8, "cv": None}}}),
                Gate(max=0.1)).verdict == "PASS"  # fmt: skip
