@@ -173,7 +173,8 @@ def _exposed(y: NDArray[np.int64], known: int) -> str:
     least = LUCKY[0] + LUCKY[1] * luck
     fit = [x for x in _LIMITS if rows >= MIN_ROWS and x * rows >= least]
     limit = min(fit, default=_LIMITS[-1])
-    text = Template(_EXPOSED).substitute(limit=limit, many=f"{1000 * limit:g}")
+    whom = " outside the largest class" if rows < sizes.sum() else ""
+    text = Template(_EXPOSED).substitute(limit=limit, many=f"{1000 * limit:g}", whom=whom)
     if fit:
         return text
     few = f"# (Left out: only {rows} rows that are trained on could be named, too few to tell.)"
@@ -190,8 +191,8 @@ _LIMITS = (0.01, 0.02, 0.05, 0.1)
 """Limits on exposed people that are drafted, the least that a PASS is in reach of."""
 
 _EXPOSED = """\
-# ... of 1,000 people who are trained on it may name at most $many with certainty that nothing else
-# names (an average does not see the one person who is exposed), ...
+# ... of 1,000 people$whom who are trained on it may name at most $many with
+# certainty that nothing else names (an average does not see the one person who is exposed), ...
 [[gate]]
 metric = "advantage"
 of = "exposed"

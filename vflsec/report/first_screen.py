@@ -83,23 +83,21 @@ def answers(summary: Summary) -> list[str]:
     who and whose.
     """
     found, turned, people = _found(summary), reverses(summary), find_exposed(summary)
-    return [
-        line
-        for dataset in dict.fromkeys(p.dataset for p in summary.points)
-        for line in (
-            *_answers_on(
-                dataset, [r for r in found if r.dataset == dataset],
-                [r for r in turned if r.dataset == dataset], summary,
-            ),
-            *format_exposed(dataset, people),
-        )
-    ]  # fmt: skip
+    out = []
+    for dataset in dict.fromkeys(p.dataset for p in summary.points):
+        exposed = format_exposed(dataset, people)
+        here, flipped = ([r for r in of if r.dataset == dataset] for of in (found, turned))
+        out += [*_answers_on(dataset, here, flipped, bool(exposed), summary), *exposed]
+    return out
 
 
 def _answers_on(
-    dataset: str, here: Sequence[Strongest], turned: Sequence[Strongest], summary: Summary
-) -> list[str]:
-    """The sentences of one data set: what leaks, what does in reverse, and the rest in one."""
+    dataset: str, here: Sequence[Strongest], turned: Sequence[Strongest], exposed: bool,
+    summary: Summary,
+) -> list[str]:  # fmt: skip
+    """The sentences of one data set: what leaks, what does in reverse, and the rest in one, which
+    is about the average where single people are `exposed`.
+    """
     attacked = [p for p in summary.points if p.attack]
     if not here:
         return [f"{dataset}: no attack gave a figure, so nothing is known."]
@@ -118,10 +116,11 @@ def _answers_on(
     ]
     answered = {_to_whom(r) for r in (*sure, *turned)}
     rest = [r for r in here if _to_whom(r) not in answered and r.advantage is not None]
-    return [*out, _rest_of(rest, bool(answered), summary)] if rest else out
+    mean = "on average over rows " if exposed else ""
+    return [*out, _rest_of(rest, bool(answered), mean, summary)] if rest else out
 
 
-def _rest_of(rest: Sequence[Strongest], answered: bool, summary: Summary) -> str:
+def _rest_of(rest: Sequence[Strongest], answered: bool, mean: str, summary: Summary) -> str:
     """That nothing else leaks, and the most that was gained."""
     most = max(rest, key=lambda r: r.advantage or 0.0)
     tried, attacks = sum(r.tried for r in rest), sum(map(_attacks, rest))
@@ -129,7 +128,7 @@ def _rest_of(rest: Sequence[Strongest], answered: bool, summary: Summary) -> str
     what = f"outlasts the correction for {tried} tries" if corrected else "is shown"
     which = "no other leak" if answered else f"no leak of the {format_secret(most)}"
     return (
-        f"{_under(most)}: {which} {what}; the most that {_count(attacks, 'attack')} gained "
+        f"{_under(most)}: {mean}{which} {what}; the most that {_count(attacks, 'attack')} gained "
         f"is {_gain(most)} ({most.named} by {most.adversary})."
     )
 
