@@ -233,9 +233,10 @@ def _is_reversed(r: Point, style: _Style) -> bool:
 def _format_reversed(r: Point, style: _Style) -> str:
     r = style.ranked.get(r.answer, r)
     return (
-        f"{_who(r)} ranks in reverse ({metric_name(r.metric)} {_plain(r.value.mean)}): turned "
-        f"round it is {_plain(1 - (r.value.mean or 0.0))} against {_plain(r.control_value.mean)} "
-        f"{_control(r)}, so whoever knows which way round it is has the labels."
+        f"{_who(r)} ranks in reverse ({metric_name(r.metric)} {_plain(r.value.mean)}): with "
+        f"labels flipped it is {_plain(1 - (r.value.mean or 0.0))} against "
+        f"{_plain(r.control_value.mean)} {_control(r)}, so whoever knows which way round it is has "
+        "the labels."
     )
 
 
@@ -318,7 +319,7 @@ def _plain(x: float | None, sign: bool = False) -> str:
 def _control(r: Point) -> str:
     if r.control in (CHANCE, FALLBACK):
         return "by guessing"
-    return f"for its own means ({r.control})"
+    return f"for its baseline ({r.control})"
 
 
 def _place(r: Point, style: _Style) -> str:
@@ -352,7 +353,7 @@ def _undefended(r: Point, style: _Style) -> Finding:
 
 
 def _against(r: Point) -> str:
-    """``AUC 0.99 against 0.55 for its own means (own columns)``."""
+    """``AUC 0.99 against 0.55 for its baseline (own columns)``."""
     own = f"{_plain(r.control_value.mean)} {_control(r)}"
     return f"{metric_name(r.metric)} {_plain(r.value.mean)} against {own}"
 
@@ -398,8 +399,8 @@ def _baseline_predicts(r: Point, style: _Style) -> str:
 def _at_chance(r: Point, style: _Style) -> str:
     chance = _plain(r.chance) if r.chance is not None else "unknown"
     return (
-        f"{_who(r)} is not told from guessing ({metric_name(r.metric)} {_plain(r.value.mean)}, "
-        f"chance {chance}; advantage {_gained(r, style)})."
+        f"{_who(r)} is not significantly better than guessing ({metric_name(r.metric)} "
+        f"{_plain(r.value.mean)}, chance {chance}; advantage {_gained(r, style)})."
     )
 
 

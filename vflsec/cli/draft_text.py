@@ -247,8 +247,8 @@ $attacks
 seeds = 5
 
 # Limits at the point you would deploy. Strength 5 is only a start: run once, see the report,
-# and name the strength you choose. An attack on the labels may beat the attacker's own means by 0.1
-# at most, ...
+# and name the strength you choose. An attack on the labels may beat the attacker's baseline (what
+# it reaches without the federation) by 0.1 at most, ...
 [[gate]]
 metric = "advantage"
 target = "label"

@@ -65,7 +65,7 @@ def _learns(summary: Summary) -> list[str]:
     none = [d for d in summary.parties if d not in learnt]
     out = []
     if said:
-        out.append(f"Without a defense, better than by itself, {'; '.join(said)}.")
+        out.append(f"Without a defense and beyond its baseline, {'; '.join(said)}.")
     if turned:
         out.append(f"Without a defense an attack ranks in reverse {'; '.join(backwards)}.")
     if single:
