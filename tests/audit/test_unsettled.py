@@ -54,7 +54,7 @@ def test_a_question_that_few_rows_cannot_answer_keeps_no_gate_open() -> None:
 def test_it_fails_a_gate_on_as_few_rows() -> None:
     verdict = one([*value(), *asked(0.4, (0.02, -0.02, 0.0, 0.01, -0.01))], Gate(max=0.1), ALL)
     assert (verdict.verdict, verdict.attack) == ("FAIL", ASKED)
-    assert verdict.reason.endswith("it is told whether a value is in the largest tenth.")
+    assert verdict.reason.endswith("it is revealed whether a value is in the largest tenth.")
 
 
 @pytest.mark.parametrize("more", [{"attack": ASKED}, {"detect": 0.5}])

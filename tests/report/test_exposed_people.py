@@ -36,7 +36,7 @@ def test_it_says_how_many_of_a_thousand_to_whom_and_the_worst_class() -> None:
     assert line.startswith(
         "toy, without a defense: of 1,000 people 50 are exposed with certainty to shop, [4"
     )
-    assert "beyond the 2 that its own means (logistic) would name" in line
+    assert "beyond the 2 that its baseline (logistic) would name" in line
     assert line.endswith("by norm on train rows; of class 1, the worst, 76 of 1,000.")
     assert said(point(12.0)) == []
 

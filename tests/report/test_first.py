@@ -60,8 +60,8 @@ def test_it_says_whether_how_much_and_to_whom(summary: dict[str, Any]) -> None:
     worst = next(r for r in summary["leaks"] if r["attack"] == "norm")
     assert line == (
         f"breast_cancer, without a defense, leaks: the labels of bank to shop, "
-        f"{worst['advantage']:+.2f} of AUC [{worst['low']:+.2f}, {worst['high']:+.2f}] above its "
-        "own means (norm, the strongest of 2)."
+        f"{worst['advantage']:+.2f} of AUC [{worst['low']:+.2f}, {worst['high']:+.2f}] over its "
+        "baseline (norm, the strongest of 2)."
     )
     assert 0.25 < worst["low"] < worst["advantage"] < worst["high"] < 0.35
 
@@ -97,7 +97,7 @@ def test_a_leak_that_choosing_explains_is_told_apart(summary: dict[str, Any]) ->
     for row in found["leaks"]:
         row["low"] = -0.01
     (line,) = first_screen.answers(found)
-    assert "no leak of the labels of bank outlasts the correction for 2 tries" in line
+    assert "no leak of the labels of bank is significant after correction for 2 tests" in line
 
 
 def test_the_verdict_says_what_it_holds_for(tmp_path: Path, summary: dict[str, Any]) -> None:

@@ -56,7 +56,8 @@ class Algorithm:
         if not label.fits(self.quantities):
             raise check.fail(
                 f"{self.name}: the label", "a class", label.noun,
-                f"Take splitnn, local, fedbcd or secureboost, or {label.format_remedy('train on')}.",
+                f"Take splitnn, local, fedbcd or secureboost, or "
+                f"{label.format_remedy('train on')}.",
             )  # fmt: skip
 
     def check_columns(self, task: Task) -> None:

@@ -74,7 +74,7 @@ def _format(row: ExposedRow, several: bool) -> str:
     where = f"trained by {p.algorithm}, " if several else ""
     where += "without a defense" if p.is_undefended else f"with {place(p)}"
     sure = "with certainty" if not of.false_alarms else "at one false alarm in 1,000"
-    own = "guessing" if of.control in (CHANCE, FALLBACK) else f"its own means ({of.control})"
+    own = "guessing" if of.control in (CHANCE, FALLBACK) else f"its baseline ({of.control})"
     text = (
         f"{p.dataset}, {where}: of 1,000 people {_many(of.share)} are exposed {sure} to "
         f"{p.adversary}, [{_many(row.low)}, {_many(row.high)}] beyond the {_many(of.own)} that "

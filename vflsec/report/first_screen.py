@@ -34,7 +34,7 @@ EACH = (
 """What findings are corrected for, said where they stand."""
 
 _NAMES = {
-    "auc": "AUC", "leak_auc": "leak AUC", "r2": "R²", "r2_column": "R² of the column told best",
+    "auc": "AUC", "leak_auc": "leak AUC", "r2": "R²", "r2_column": "R² of the column revealed best",
 }  # fmt: skip
 
 
@@ -109,11 +109,12 @@ def _answers_on(
         of = f", the strongest of {_attacks(r)}" if _attacks(r) > 1 else ""
         out.append(
             f"{_under(r, attacked)}, leaks: the {format_secret(r)} to {r.adversary}, {_gain(r)} "
-            f"above its own means ({r.named}{of}).{_in_people(r, attacked)}"
+            f"over its baseline ({r.named}{of}).{_in_people(r, attacked)}"
         )
     out += [
-        f"{_under(r, attacked)}: {r.named} ranks the {format_secret(r)} in reverse; turned round "
-        f"it gains {_gain(r)}, so {r.adversary} has them once it knows which way round that is."
+        f"{_under(r, attacked)}: {r.named} ranks the {format_secret(r)} in reverse; with "
+        f"labels flipped it gains {_gain(r)}, so {r.adversary} has them once it knows which way "
+        f"round that is."
         for r in turned
     ]
     answered = {_to_whom(r) for r in (*sure, *turned)}
@@ -126,7 +127,7 @@ def _rest_of(rest: Sequence[Strongest], answered: bool, summary: Summary) -> str
     most = max(rest, key=lambda r: r.advantage or 0.0)
     tried, attacks = sum(r.tried for r in rest), sum(map(_attacks, rest))
     corrected = any(_is_corrected(r, summary) for r in rest)
-    what = f"outlasts the correction for {tried} tries" if corrected else "is shown"
+    what = f"is significant after correction for {tried} tests" if corrected else "is shown"
     which = "no other leak" if answered else f"no leak of the {format_secret(most)}"
     return (
         f"{_under(most)}: {which} {what}; the most that {_count(attacks, 'attack')} gained "
@@ -238,7 +239,7 @@ def _questions(judged: Iterable[Verdict], summary: Summary) -> list[str]:
     of = {p.attack: p.of_label for p in summary.points}
     failing = (of.get(v.attack, "") for v in judged if v.verdict == "FAIL")
     answered = [asked_of(q) for q in dict.fromkeys(failing) if q in QUESTIONS]
-    return [f"it is told whether a value is {' and '.join(answered)}"] if answered else []
+    return [f"it is revealed whether a value is {' and '.join(answered)}"] if answered else []
 
 
 def attacks_of(v: Verdict, summary: Summary) -> list[str]:

@@ -13,7 +13,7 @@ _MOST = 60
 _PLURAL = {"number": "numbers", "category": "categories", "date": "dates"}
 _STATEMENT = frozenset({View.STATEMENT})
 
-MATCHING = "What matching the rows tells by itself"
+MATCHING = "What matching the rows reveals"
 PSI = (
     "A private set intersection changes nothing of this: it hides the ids of rows without a "
     "partner, and a party that adds invented ids learns of those, too."
