@@ -190,12 +190,9 @@ def _find_copies(frame: Frame, wishes: Wishes, data: Table, roles: Sequence[str]
 def _note_id(id_: str | Mapping[str, str]) -> str:
     """That the id was found, in a sentence."""
     if isinstance(id_, str):
-        return f"{id_} has another value in every row, so it is taken as the id."
+        return f"{id_} is taken as the id: its values are unique."
     said = ", ".join(f"{column} in {party}" for party, column in id_.items())
-    return (
-        f"{said} have another value in every row and hold the same values, so they are taken as "
-        "the ids."
-    )
+    return f"{said} are taken as the ids: their values are unique and match."
 
 
 def _name_parties(paths: Sequence[Path] | Mapping[str, Path]) -> dict[Path, str]:
@@ -302,7 +299,7 @@ def _find_ids(
         return matched, True
     raise ConfigError(
         f"{wishes.who}: several tables need {wishes.flag('id')}, the column that links their rows; "
-        "no column is in every table with another value in every row."
+        "no column is in every table with unique values."
         f"{guess_roles.describe_nearest_id(frames, wishes.labels)} Where it is called otherwise "
         f"in each: {_format_ids(frames, wishes)}."
     )

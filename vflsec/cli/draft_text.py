@@ -76,9 +76,9 @@ def _data(data: Table, source: Source, found_id: bool) -> str:
         which = data["id"]
         if isinstance(which, Mapping):
             names = ", ".join(map(str, which.values()))
-            said = f"{names} have another value in every row, so they are taken as the ids."
+            said = f"{names} are taken as the ids: their values are unique."
         else:
-            said = f"{which} has another value in every row, so it is taken as the id."
+            said = f"{which} is taken as the id: its values are unique."
         comments["id"] = _shown(said)
     if "file" in data:
         head = "# One table. Say below which party holds which columns: this split is only a guess."

@@ -59,7 +59,7 @@ def _title_of(t: UserTable) -> str:
 
 def _build_overlap(name: str, overlap: Mapping[str, Overlap]) -> Table:
     of = f" of {name}" if name else ""
-    heads = ("Party", "Rows", "In common", "With a label", "Only here")
+    heads = ("Party", "Rows", "Shared", "With a label", "Unmatched")
     rows = (
         (party, *map(str, (f.rows, f.common, f.labelled, f.only_here)))
         for party, f in overlap.items()
