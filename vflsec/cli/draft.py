@@ -54,7 +54,7 @@ class Wishes:
         regression: whether to predict the label as a number even if it could be classes.
         numeric: columns that hold numbers, as ``column`` or ``party.column``.
         called: the name of the data in reports; '' for that of the file, or of the parties.
-        call: whether this is `vflsec.audit(...)` and not the command line, for messages.
+        caller: the function of Python that was called, for messages; "" for `vflsec init`.
     """
 
     label: str | Sequence[str]
@@ -66,7 +66,7 @@ class Wishes:
     bins: int = 0
     regression: bool = False
     called: str = ""
-    call: bool = False
+    caller: str = ""
     numeric: Sequence[str] = ()
 
     @property
@@ -76,8 +76,8 @@ class Wishes:
 
     @property
     def who(self) -> str:
-        """Who speaks in a message: ``init`` or ``audit``."""
-        return "audit" if self.call else "init"
+        """Who speaks in a message: ``init``, or the function."""
+        return self.caller or "init"
 
     def name(self, key: str) -> str:
         """How a message names one of these: ``init: --label``, ``audit: label``."""
@@ -85,11 +85,11 @@ class Wishes:
 
     def flag(self, key: str) -> str:
         """``--label``, or ``label`` of a call."""
-        return key if self.call else f"--{key}"
+        return key if self.caller else f"--{key}"
 
     def option(self, key: str, value: Any) -> str:
         """How the user would write it: ``--rare drop``, ``rare='drop'``."""
-        return f"{key}={value!r}" if self.call else f"--{key} {value}"
+        return f"{key}={value!r}" if self.caller else f"--{key} {value}"
 
 
 @dataclass(frozen=True)
@@ -311,7 +311,7 @@ def _format_ids(
     """``--id bank=customer_id --id shop="Customer ID"`` with the columns that match best."""
     best = guess_roles.match_ids(frames, wishes.labels)
     asked = list(only if only is not None else frames)
-    if wishes.call:
+    if wishes.caller:
         return f"id={ ({p: best.get(p, 'COLUMN') for p in asked})!r}"
     words = []
     for p in asked:
