@@ -51,7 +51,7 @@ def test_a_leak() -> None:
 
 
 def test_a_leak_of_rows_that_were_trained_on_alone() -> None:
-    """Where test rows leak nothing: that the attack is not told from guessing was all that was
+    """Where test rows leak nothing: that the attack is not shown to beat guessing was all that was
     said.
     """
     train = rows(0.99, 0.55, "own columns", split="train")
@@ -261,8 +261,8 @@ def test_the_largest_leak_comes_first_and_is_told_in_people() -> None:
     found = told(records)
     assert [f.split(":")[-1].split()[0] for f in found] == ["direction", "norm", "On"]
     assert found[0].endswith(
-        " Of 100 rows of class 1 bank could name 63, against 12 by itself, at one false alarm "
-        "among 100 others."
+        " Of 100 rows of class 1 bank could name 63, against 12 without the "
+        "federation, at one false alarm among 100 others."
     )
     assert "Of 100" not in found[1]
 

@@ -292,10 +292,8 @@ def test_a_perfect_leak_in_reverse_is_never_a_pass() -> None:
     for gate in (Gate("tpr_at_1pct_fpr", max=0.1), Gate(max=0.1, of="tpr_at_1pct_fpr")):
         found = one([*records, *few], gate)
         assert (found.verdict, found.rule) == ("INCONCLUSIVE", "reversed_ranking")
-        assert (
-            "with labels flipped its advantage in auc is 0.379, and its tpr_at_1pct_fpr"
-            in found.reason
-        )
+        flipped = "with labels flipped its advantage in auc is 0.379, and its tpr_at_1pct_fpr"
+        assert flipped in found.reason
         assert one([*rows(-0.003), *few], gate).verdict == "PASS"  # no more than chance does
     many = rows(-0.5, chance=0.9, metric="accuracy", primary="accuracy")
     assert one(many, Gate(max=0.1)).verdict == "PASS"  # more than two classes: no way round

@@ -97,7 +97,7 @@ def test_a_leak_that_choosing_explains_is_told_apart(summary: dict[str, Any]) ->
     for row in found["leaks"]:
         row["low"] = -0.01
     (line,) = first_screen.answers(found)
-    assert "no leak of the labels of bank is significant (2 tests, corrected)" in line
+    assert "no leak of the labels of bank is significant after correction for 2 tests" in line
 
 
 def test_the_verdict_says_what_it_holds_for(tmp_path: Path, summary: dict[str, Any]) -> None:

@@ -103,7 +103,7 @@ class Finding:
 
 _NAMES = {
     "auc": "AUC", "leak_auc": "leak AUC", "f1": "F1", "r2": "R²", "accuracy": "accuracy",
-    "r2_column": "R² of the column told best",
+    "r2_column": "R² of the column revealed best",
     "balanced_accuracy": "balanced accuracy", "tpr_at_1pct_fpr": "hits at 1 % false alarms",
     "tpr_at_01pct_fpr": "hits at 0.1 % false alarms",
     "macro_auc": "macro AUC", "macro_accuracy": "macro accuracy", "log_loss": "log loss",
@@ -235,8 +235,8 @@ def _format_reversed(r: Point, style: _Style) -> str:
     return (
         f"{_who(r)} ranks in reverse ({metric_name(r.metric)} {_plain(r.value.mean)}): with "
         f"labels flipped it is {_plain(1 - (r.value.mean or 0.0))} against "
-        f"{_plain(r.control_value.mean)} {_control(r)}, so whoever knows which way round it is has "
-        "the labels."
+        f"{_plain(r.control_value.mean)} {_control(r)}, "
+        "so whoever knows which way round it is has the labels."
     )
 
 
@@ -268,11 +268,12 @@ def in_people(r: Point, hits: Point | None) -> str:
         which = asked(question) if question in QUESTIONS else "of class 1"
         which = "with a yes" if r.asked else which
         return (
-            f" Of 100 rows {which} {who} could name {mine}, against {its} by itself, at one "
-            "false alarm among 100 others."
+            f" Of 100 rows {which} {who} could name {mine}, against {its} without the "
+            "federation, at one false alarm among 100 others."
         )
     if r.target in ("label", "attribute") and found.metric in ("accuracy",):
-        return f" Of 100 rows {who} could label {mine} rightly, against {its} by itself."
+        own = f"{its} without the federation"
+        return f" Of 100 rows {who} could label {mine} rightly, against {own}."
     return ""
 
 

@@ -116,7 +116,7 @@ def _all_tied(row: Point, leak: Leakage) -> Reason | None:
     if not _is_tied(row) or _is_silent(row):
         return None
     text = (
-        f"{row.attack} tells no two rows apart on any of {leak.least.n} seeds, as a broken "
+        f"{row.attack} separates no two rows on any of {leak.least.n} seeds, as a broken "
         "attack would"
     )
     return Reason(Shortfall.ALL_TIED, text)
@@ -286,7 +286,7 @@ def find_worthless(row: Point, gate: Gate, guessing: Guessing | None) -> Reason 
         text = f"the system without a defense {said}, so there is nothing to lose"
         return None if said is None else Reason(Warn.NOTHING_TO_LOSE, text)
     said = guessing.unbeaten(row)
-    text = f"the system {said}, and this tells nothing of one that does"
+    text = f"the system {said}, and this says nothing of one that does"
     return None if said is None else Reason(Warn.MODEL_AT_CHANCE, text)
 
 
@@ -356,8 +356,8 @@ def seeds_to_add(open_: Sequence[Candidate], alpha: float, level: float) -> int 
 
 
 def format_either_direction(lead: Candidate, more: int | None, gate: Gate) -> str:
-    """That an answer turned round is not shown to be within the limit, nor to leak."""
-    cure = "even 1000 seeds would not tell" if more is None else f"about {_seeds(more)} would tell"
+    """That an answer with its labels flipped is not shown to be within the limit, nor to leak."""
+    cure = "even 1000 seeds would not do" if more is None else f"about {_seeds(more)} would do"
     turned = show(lead.reversed_value, gate.threshold)
     text = (
         f"{_figure(lead, gate)}, and with labels flipped {turned}, which the spread over seeds "
@@ -368,15 +368,15 @@ def format_either_direction(lead: Candidate, more: int | None, gate: Gate) -> st
 
 def format_reversed(lead: Candidate, more: int | None, gate: Gate) -> str:
     """Why an answer that ranks in reverse cannot pass, or not yet."""
-    cure = "" if more is None else f" (about {_seeds(more)} would tell)"
+    cure = "" if more is None else f" (about {_seeds(more)} would do)"
     text = (
         f"{_figure(lead, gate)}, but it ranks in reverse: with labels flipped it would be "
         f"{lead.reversed_value:.3f}, which is not shown to be within {gate.threshold:g}{cure}. "
     )
     if lead.reversed_metric:
         text = (
-            f"{_figure(lead, gate)}, but it ranks in reverse: with labels flipped its advantage in "
-            f"{lead.reversed_metric} is {lead.reversed_value:.3f}, and its {lead.point.metric} "
+            f"{_figure(lead, gate)}, but it ranks in reverse: with labels flipped its advantage "
+            f"in {lead.reversed_metric} is {lead.reversed_value:.3f}, and its {lead.point.metric} "
             "was not measured. "
         )
     text += "Whoever knows which way round it is has the labels."

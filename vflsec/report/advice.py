@@ -206,7 +206,7 @@ def _limits(summary: Summary) -> list[Step]:
     kinds = reads(summary.attacks[p.attack_key].needs if p.attack_key in summary.attacks else ())
     treats = [n for k in kinds for n in summary.treats.get(k, ())]
     text = (
-        f"No gate limits {parts(found)} at {place(p)}. If that must not be told, add a [[gate]] "
+        f"No gate limits {parts(found)} at {place(p)}. If that must stay secret, add a [[gate]] "
         f'with target = "{clean(p.target)}"'
     )
     if not treats:

@@ -33,8 +33,8 @@ def curves(summary: Summary) -> list[Curve]:
 def means(summary: Summary) -> str:
     """What the figures of :func:`curves` are, in a sentence."""
     return (
-        "What the strongest attack gains over its baseline, a mean over seeds; * is significant at "
-        f"{100 * summary.confidence:g} %, corrected for the tests under that training."
+        "What the strongest attack gains over its baseline, a mean over seeds; * is significant "
+        f"({100 * summary.confidence:g} %, corrected for the tests under that training)."
     )
 
 

@@ -34,7 +34,7 @@ EACH = (
 """What findings are corrected for, said where they stand."""
 
 _NAMES = {
-    "auc": "AUC", "leak_auc": "leak AUC", "r2": "R²", "r2_column": "R² of the column told best",
+    "auc": "AUC", "leak_auc": "leak AUC", "r2": "R²", "r2_column": "R² of the column revealed best",
 }  # fmt: skip
 
 
@@ -110,9 +110,9 @@ def _answers_on(
             f"over its baseline ({r.named}{of}).{_in_people(r, attacked)}"
         )
     out += [
-        f"{_under(r, attacked)}: {r.named} ranks the {format_secret(r)} in reverse; with labels "
-        f"flipped it gains {_gain(r)}, so {r.adversary} has them once it knows which way round "
-        "that is."
+        f"{_under(r, attacked)}: {r.named} ranks the {format_secret(r)} in reverse; with "
+        f"labels flipped it gains {_gain(r)}, so {r.adversary} has them once it knows which way "
+        f"round that is."
         for r in turned
     ]
     answered = {_to_whom(r) for r in (*sure, *turned)}
@@ -126,7 +126,7 @@ def _rest_of(rest: Sequence[Strongest], answered: bool, mean: str, summary: Summ
     most = max(rest, key=lambda r: r.advantage or 0.0)
     tried, attacks = sum(r.tried for r in rest), sum(map(_attacks, rest))
     corrected = any(_is_corrected(r, summary) for r in rest)
-    what = f"is significant ({tried} tests, corrected)" if corrected else "is shown"
+    what = f"is significant after correction for {tried} tests" if corrected else "is shown"
     which = "no other leak" if answered else f"no leak of the {format_secret(most)}"
     return (
         f"{_under(most)}: {mean}{which} {what}; the most that {_count(attacks, 'attack')} gained "
