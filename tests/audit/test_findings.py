@@ -45,8 +45,8 @@ def found(records: list[dict[str, Any]], *gates: Gate) -> list[Finding]:
 
 def test_a_leak() -> None:
     assert told(rows(0.99, 0.55, "own columns")) == [
-        "On toy, the federation leaks to bank: direction reaches AUC 0.99 against 0.55 for its own "
-        "means (own columns) (+0.44, 95 % interval 0.43 to 0.45)."
+        "On toy, the federation leaks to bank: direction reaches AUC 0.99 against 0.55 for its "
+        "baseline (own columns) (+0.44, 95 % interval 0.43 to 0.45)."
     ]
 
 
