@@ -57,7 +57,7 @@ TUTORIALS = {
           "vflsec init accounts.csv shop.csv telco.csv --label Ausfall --encoding latin-1 "
           "--out customers.toml"),
          ("The audit:", "vflsec audit customers.toml")),
-        "Rows that a party lacks are counted (*only here*), and trained on by nobody. Each passive "
+        "Rows that a party lacks are counted (*unmatched*), and trained on by nobody. Each passive "
         "party attacks alone; `adversary = [\"shop\", \"telco\"]` in an `[[attack]]` lets them "
         "join.",
     ),

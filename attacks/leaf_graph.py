@@ -5,25 +5,25 @@ Rows are joined by the trees in which they share a node, earlier trees more:
     W_ij = sum_t gamma^t 1[l_it = l_jt]
 
 Louvain's method finds communities of this graph; whole groups of rows that share every node move
-together, and only as many trees are used as leave at most `most` such groups. The communities,
-one-hot, stand beside own columns, and k-means splits the rows into as many clusters as there are
-classes, which get their names by size: the largest is the class with the largest granted share.
-Score of class c: minus the squared distance to the centre of its cluster.
+together, and only as many trees are used as leave at most `most` such groups. K-means splits the
+rows by their communities, one-hot, and with `columns` by own columns beside them into as many
+clusters as there are classes. These get their names by size: the largest is the class with the
+largest granted share. Score of class c: minus the squared distance to the centre of its cluster.
 
 Attacker: any passive party of boosted trees that is told which rows are at which node. Needs the
 class shares, and no label.
-Known failure cases: classes of equal shares, which sizes do not name; leaves that are not pure,
-where communities follow the active party's columns more than the label.
+Known failure cases: classes of equal shares, which sizes do not name; leaves that are not pure.
 
 Source: Takahashi, Liu, Liu, "Eliminating label leakage in tree-based vertical federated learning",
-arXiv:2307.10318 (2023); Blondel, Guillaume, Lambiotte, Lefebvre, "Fast unfolding of
-communities in large networks", arXiv:0803.0476 (2008).
+arXiv:2307.10318 (2023), gamma as in its code (github.com/Koukyosyumei/ID2Graph: 0.6 for boosting);
+Blondel, Guillaume, Lambiotte, Lefebvre, "Fast unfolding of communities in large networks",
+arXiv:0803.0476 (2008). Names by size: this package's own.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -52,21 +52,15 @@ class LeafGraph(Attack):
         restarts: starts of k-means.
     """
 
-    gamma: float = 0.6
-    columns: float = 0.0
-    most: int = 1500
-    restarts: int = 8
+    gamma: check.AboveZero = 0.6
+    columns: check.NonNegative = 0.0
+    most: Annotated[int, check.at_least(2)] = 1500
+    restarts: check.Count = 8
     needs = frozenset({"partition:all", "prior"})
     optional = frozenset({"sent.partition:all"})
     world = {"algorithm": "secureboost", "trees": 20, "depth": 5}
     tries = ({"columns": 1.0}, {"gamma": 1.0})
     seconds: ClassVar[float] = 2.0
-
-    def __post_init__(self) -> None:
-        check.in_unit("leaf_graph.gamma", self.gamma, low_open=True)
-        check.non_negative("leaf_graph.columns", self.columns)
-        check.integer("leaf_graph.most", self.most, low=2)
-        check.integer("leaf_graph.restarts", self.restarts)
 
     def applicable(self, facts: Facts) -> str:
         return "leaf_graph has a meaning for classes." if facts.label.numeric else ""

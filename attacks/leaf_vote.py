@@ -58,7 +58,7 @@ class LeafVote(Attack):
     seconds: ClassVar[float] = 0.05
 
     def __post_init__(self) -> None:
-        check.one_of("leaf_vote.by", self.by, ("vote", "model"))
+        super().__post_init__()
         if self.beside and self.by != "model":
             raise check.fail("leaf_vote.beside", "false for by = 'vote'", self.beside)
 

@@ -30,10 +30,10 @@ from torch import Tensor
 
 from vflsec.inference.leaf_groups import count_trees_a_round, find_leaves, find_trees
 from vflsec.plugin import Attack, Guess, View, registry
+from vflsec.trees.profiles import FIELDS
 
 FAMILY = "Labels from the open gradients and weights of trees"
-NODE, WEIGHT, FIELDS = 0, 6, 7
-"""Places of a node's number and weight in a ``tree`` message, and how many places there are."""
+NODE, WEIGHT = FIELDS.index("node"), FIELDS.index("weight")
 
 
 @registry.attack
@@ -76,7 +76,7 @@ def read_weights(view: View) -> dict[int, Tensor]:
     size = 2 ** (int(view.facts.extra["depth"]) + 1)
     out: dict[int, Tensor] = {}
     for t in tree.unique().tolist():
-        told = table.tensor[tree == t].reshape(-1, FIELDS).double()
+        told = table.tensor[tree == t].reshape(-1, len(FIELDS)).double()
         told = told[told[:, WEIGHT].isfinite() & (told[:, NODE] > 0)]
         if len(told):
             out[t] = torch.zeros(size, dtype=torch.float64, device=told.device)

@@ -24,8 +24,8 @@ SEEDS = 5
 PROFILES = ("paper", "fate-2", "xgboost-open")
 DEFENSES: list[dict[str, Any]] = [
     {"name": "local_trees", "strength": [0, 1, 5], "choice": "protection"},
-    {"name": "label_dp", "epsilon": [2, 1], "choice": "protection"},
-    {"name": "id_lmid", "xi": [0.1, 0.02, 0.005], "choice": "protection"},
+    {"name": "label_dp", "epsilon": [1], "choice": "protection"},
+    {"name": "id_lmid", "xi": [0.02, 0.005], "choice": "protection"},
     {"name": "purity_limit", "strength": [0.5], "choice": "protection"},
 ]
 ATTACKS: list[dict[str, Any]] = [
@@ -40,6 +40,7 @@ SCENARIO: dict[str, Any] = {
     "audit": {"seeds": SEEDS, "references": ["local", "boosting"], "positive_control": False,
               "canaries": False},
 }  # fmt: skip
+KEYS = ["algorithm", "defense", "strength"]
 HEAD = """# Boosted trees: who learns the labels
 
 Written by `python benchmarks/evidence_trees.py` ({cells} trainings). The table is UCI's default of
@@ -47,14 +48,14 @@ credit card clients, whole (30,000 rows, 22 % positive), cut as FATE's example c
 with the label, 10 at the host. SecureBoost grows 10 trees of depth 3 with rate 0.3 and 32 bins.
 {seeds} seeds, which split the rows anew.
 
-*AUC* is that of the attack on the training rows whose labels the host was not given. *Above
-baseline* is what lies above the best that the host reaches by its own columns with the same known
-rows, with its 95 % t interval over seeds. *Utility* is the AUC of the system on test rows. The
-20 known rows are 10 of each class; `leaf_graph`, `gradient_pair` and `leaf_weight` have none, so
-that their baseline is 0.5.
+*AUC* is that of the attack on the training rows whose labels the host was not given, the mean over
+seeds. *Above baseline* is the AUC over the best that the host reaches by its own columns with the
+same known rows; *change* is the AUC over that without a defense in the same profile. Both are
+paired by seed, with a 95 % t interval. *Utility* is the AUC of the system on test rows. `leaf_vote`
+knows the labels of 20 rows, 10 of each class; the other attacks know none.
 
-`secretflow` shows row sets as `paper` does. Rows that are missing were not observable: the profile
-does not send what the attack reads, or nothing was shown.
+`secretflow` shows row sets as `paper` does. A line is missing where the profile does not send what
+the attack reads, or where the defense shows no row set at all.
 """
 
 
@@ -74,7 +75,8 @@ def main() -> None:
 def page(audit: Audit) -> str:
     """The page as Markdown."""
     head = HEAD.format(cells=audit.summary["cells"]["finished"], seeds=SEEDS)
-    columns = ("profile", "defense", "utility", "attack", "AUC", "baseline", "above baseline")
+    columns = ("profile", "defense", "utility", "attack", "AUC", "baseline", "above baseline",
+               "change")  # fmt: skip
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     return "\n".join([head, *lines, *list_lines(audit.results), ""])
 
@@ -82,22 +84,25 @@ def page(audit: Audit) -> str:
 def list_lines(results: pd.DataFrame) -> Iterator[str]:
     """One line for each profile, defense with strength, and attack."""
     of = results[results.algorithm.str.startswith("secureboost") & (results.role == "audit")]
-    keys = ["algorithm", "defense", "strength"]
-    utility = of[(of.attack == "") & (of.split == "test") & (of.metric == "auc")]
-    test = utility.groupby(keys, dropna=False).value.mean()
-    told = of[(of.attack != "") & (of.split == "train") & (of.metric == "auc")]
-    told = told[told.status == "ok"]
-    for (algorithm, defense, strength, attack), rows in told.groupby(
-        [*keys, "attack"], dropna=False
-    ):
-        gains = rows.advantage.to_numpy(float)
-        mean, (low, high) = gains.mean(), t_interval(gains)
-        named = "none" if not strength else f"{defense} {strength:g}"
+    of = of[(of.metric == "auc") & (of.status == "ok")]
+    utility = of[(of.attack == "") & (of.split == "test")].groupby(KEYS).value.mean()
+    guessed = of[(of.attack != "") & (of.split == "train")]
+    undefended = guessed[guessed.strength == 0].set_index(["algorithm", "attack", "seed"]).value
+    for (algorithm, defense, strength, attack), rows in guessed.groupby([*KEYS, "attack"]):
+        auc = rows.set_index("seed").value
+        change = describe(auc - undefended[algorithm, attack]) if strength else ""
+        named = f"{defense} {strength:g}" if strength else "none"
         yield (
             f"| {algorithm.partition('profile=')[2].strip(')') or 'fate-2'} | {named} | "
-            f"{test[algorithm, defense, strength]:.3f} | {attack} | {rows.value.mean():.3f} | "
-            f"{rows.control_value.mean():.3f} | {mean:+.3f} [{low:+.3f}, {high:+.3f}] |"
+            f"{utility[algorithm, defense, strength]:.3f} | {attack} | {auc.mean():.3f} | "
+            f"{rows.control_value.mean():.3f} | {describe(rows.advantage)} | {change} |"
         )
+
+
+def describe(differences: pd.Series) -> str:
+    """A mean over seeds with its interval."""
+    low, high = t_interval(differences.to_numpy(float))
+    return f"{differences.mean():+.3f} [{low:+.3f}, {high:+.3f}]"
 
 
 if __name__ == "__main__":

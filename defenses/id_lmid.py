@@ -4,19 +4,20 @@ A row set, of class shares p_in inside and p_out outside, may be shown if
 
     max( KL(p_in || prior), KL(p_out || prior) ) <= xi,    xi = 1 / strength
 
-in natural logarithms. It is asked of every node before the passive parties may help to split it,
-and of both sides of every split that one of them would own, so that in a system where they learn no
-other row sets (SecureBoost's paper, SecretFlow) all that they learn obeys the limit. What may not
-be shown is split by the active party's columns alone.
+in natural logarithms. It is asked of both sides of every split that a passive party would own, and
+of both children of every node: passive parties may help to split them if both obey, since each
+follows from the other. What may not be shown is split by the active party's columns alone.
 
 Hook: shows. Owner: the active party.
 Guarantee: none; a limit on each row set is none on many of them together. Holds in the profiles
-``paper`` and ``secretflow``. Does not stop: anything in ``fate-2`` and ``xgboost-open``, which show
-every party the node of every row whoever split it; attacks that add up many weakly informative row
-sets.
+``paper`` and ``secretflow``: every row set that follows from one tree obeys the limit, if it is
+grown on all rows (a union of sets that obey does, for divergence is convex). Does not stop:
+anything in ``fate-2`` and ``xgboost-open``, which show every party the node of every row whoever
+split it; attacks that add up many row sets, each within the limit.
 
 Source: Takahashi, Liu, Liu, "Eliminating label leakage in tree-based vertical federated learning",
-arXiv:2307.10318 (2023); both sides of splits: this package's own.
+arXiv:2307.10318 (2023), and its code (github.com/Koukyosyumei/ID2Graph, secureboost/node.h), which
+asks about the same sets; the rows of GOSS: this package's own.
 """
 
 from __future__ import annotations

@@ -7,12 +7,10 @@ is ``complete_secure = k`` of FATE and ``first_tree_with_label_holder_feature`` 
 
 Hook: shows. Owner: the active party.
 Guarantee: none; whoever is shown no tree learns nothing from trees, so k equal to all trees is
-training alone. Does not stop: votes in the leaves of the later trees. One local tree of ten left
-the leak of a credit table as it was: what groups rows is mostly the active party's columns, and
-these grow the later trees too.
+training alone. Does not stop: votes in the leaves of the later trees, which are shown as ever.
 
-Source: Cheng et al., "SecureBoost", arXiv:1901.08755 (2019), on the first tree's leakage;
-FATE 2.x, hetero SecureBoost.
+Source: Cheng et al., "SecureBoost", arXiv:1901.08755 (2019), on the first tree's leakage; Kang et
+al., arXiv:2404.04490 (2024), local trees as a countermeasure; FATE 2.x, hetero SecureBoost.
 """
 
 from __future__ import annotations

@@ -4,18 +4,18 @@ A row set may be shown if its largest class share is at most the limit
 
     max_c p_c <= 1 - strength * (1 - max_c prior_c)
 
-so that strength 1 shows sets no purer than all rows are, and strength 0 any. It is asked of every
-node before passive parties may help to split it, and of both sides of every split that one of them
-would own. With ``rows`` a set must have so many rows, too.
+so that strength 1 shows sets no purer than all rows are, and strength 0 any. It is asked of the
+same sets as ``id_lmid``. With ``rows`` a set must have so many rows, too.
 
 Hook: shows. Owner: the active party.
-Guarantee: none. Holds in the profiles ``paper`` and ``secretflow``. Does not stop: graded row sets,
-none of which is pure, that are added up over trees; anything in ``fate-2`` and ``xgboost-open``,
-which show every party the node of every row whoever split it.
+Guarantee: none. Holds in the profiles ``paper`` and ``secretflow``: no row set that follows from
+one tree is purer, if it is grown on all rows. Does not stop: attacks that add up many row sets,
+none of them pure; anything in ``fate-2`` and ``xgboost-open``, which show every party the node of
+every row whoever split it.
 
-Source: Ren, Kang, Fan, Yang, Tong, Yang, "Hyperparameter optimization for SecureBoost via
-constrained multi-objective federated learning", arXiv:2404.04490 (2024), whose purity threshold it
-follows.
+Source: Kang, Ren, Fan, Yang, Tong, Yang, "Hyperparameter optimization for SecureBoost via
+constrained multi-objective federated learning", arXiv:2404.04490 (2024), which has a purity
+threshold among its countermeasures; the scale of the strength: this package's own.
 """
 
 from __future__ import annotations
@@ -41,14 +41,11 @@ class PurityLimit(Policy):
         rows: how many rows a set must have at least.
     """
 
-    rows: int = 1
+    rows: check.Count = 1
     strengths: ClassVar[str] = "share of the prior's own impurity that row sets keep (0 = off)"
     largest: ClassVar[float] = 1.0
     trial: ClassVar[tuple[float, float, float]] = (0.0, 0.5, 1.0)
     world: ClassVar[dict[str, Any]] = {"algorithm": "secureboost", "profile": "paper"}
-
-    def __post_init__(self) -> None:
-        check.integer("purity_limit.rows", self.rows)
 
     def shows(self, sets: RowSets, own: Own) -> NDArray[np.bool_]:
         strength = float(own.strength[own.context["replica"]])

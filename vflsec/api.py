@@ -19,6 +19,7 @@ from vflsec.audit import leakage
 from vflsec.audit.point import points_frame
 from vflsec.audit.scoring import main_task, scored
 from vflsec.audit_tables import check_arguments, open_tables
+from vflsec.cli.draft import Wishes
 from vflsec.core import check
 from vflsec.core.reprs import as_table
 from vflsec.core.rng import generator
@@ -228,7 +229,7 @@ def _open_section(data: str | Mapping[str, Any]) -> Iterator[tuple[dict[str, Any
         yield section, base
         return
     tables, label, id = (section.pop(k, "") for k in ("files", "label", "id"))
-    with open_tables(tables, label, id) as (scenario, _, base):
+    with open_tables(tables, label, id, Wishes("", caller="train")) as (scenario, _, base):
         yield {**scenario["data"], **section}, base
 
 

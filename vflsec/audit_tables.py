@@ -77,7 +77,7 @@ def audit(
     """
     check_arguments("audit", audit, params, algorithm)
     how = {k: params.pop(k) for k in _RUN if k in params}
-    wishes = Wishes("", rare=rare, bins=bins, regression=regression, call=True,
+    wishes = Wishes("", rare=rare, bins=bins, regression=regression, caller="audit",
                     numeric=[numeric] if isinstance(numeric, str) else numeric)  # fmt: skip
     with open_tables(tables, label, id, wishes) as (scenario, notes, base):
         scenario["algorithm"] = {"name": algorithm, **params}
@@ -92,22 +92,22 @@ def audit(
 
 @contextmanager
 def open_tables(
-    tables: Any, label: Any, id: Any = "", wishes: Wishes | None = None
+    tables: Any, label: Any, id: Any, wishes: Wishes
 ) -> Iterator[tuple[dict[str, Any], list[str], Path]]:
     """The scenario that `vflsec init` drafts for tables, while DataFrames among them are files.
 
     Args:
         tables, label, id: as for :func:`audit`.
-        wishes: of the draft, besides label and id.
+        wishes: of the draft, besides label and id; errors name its caller.
 
     Yields:
         the scenario, notes of the draft, and where its relative paths start from.
     """
-    labels = _check_names(label, id)
-    named = _name_tables(tables, labels)
+    labels = _check_names(wishes.who, label, id)
+    named = _name_tables(wishes.who, tables, labels)
     ids = [f"{p}={c}" for p, c in id.items()] if isinstance(id, Mapping) else [id] if id else []
     asked = labels[0] if len(labels) == 1 else labels
-    wishes = replace(wishes or Wishes("", call=True), label=asked, id=ids)
+    wishes = replace(wishes, label=asked, id=ids)
     here = Path.cwd()
     in_memory = any(isinstance(t, pd.DataFrame) for t in named.values())
     with make_temporary_folder() if in_memory else nullcontext(here) as base:
@@ -141,15 +141,15 @@ def check_arguments(
         check.one_of(f"{name}: an argument", argument, known)
 
 
-def _check_names(label: Any, id: Any) -> Sequence[str]:
+def _check_names(who: str, label: Any, id: Any) -> Sequence[str]:
     """The label columns, one or several; columns must be named by texts."""
     labels = [label] if isinstance(label, str) else label
     if not isinstance(labels, list | tuple) or not labels:
-        raise check.fail("audit: label", "the name of a column, or a list of them", label)
+        raise check.fail(f"{who}: label", "the name of a column, or a list of them", label)
     for key, names in (("label", labels), ("id", () if isinstance(id, Mapping) else (id,))):
         for text in names:
             if not isinstance(text, str):
-                raise check.fail(f"audit: {key}", "the name of a column", text)
+                raise check.fail(f"{who}: {key}", "the name of a column", text)
     return labels
 
 
@@ -161,7 +161,7 @@ def _write_tables(named: Mapping[str, Table], base: Path, here: Path) -> dict[st
     }
 
 
-def _name_tables(tables: Any, labels: Sequence[str]) -> dict[str, Table]:
+def _name_tables(who: str, tables: Any, labels: Sequence[str]) -> dict[str, Table]:
     """The tables by party; one that stands alone is called ``table`` or by its file."""
     rule = "a DataFrame, a path, a list of them, or {party: table}"
     if isinstance(tables, Mapping):
@@ -169,19 +169,19 @@ def _name_tables(tables: Any, labels: Sequence[str]) -> dict[str, Table]:
     else:
         listed = [tables] if isinstance(tables, Table) else tables
         if not isinstance(listed, list | tuple):
-            raise check.fail("audit: tables", rule, type(tables).__name__)
+            raise check.fail(f"{who}: tables", rule, type(tables).__name__)
         named = {}
         for t in listed:
             name = _name_table(t, labels, len(listed), named)
             if name in named:
-                raise check.fail("audit: tables", f"{rule}, by names that differ", name,
+                raise check.fail(f"{who}: tables", f"{rule}, by names that differ", name,
                                  "Name the parties: {party: table}.")  # fmt: skip
             named[name] = t
     for p, t in named.items():
         if not isinstance(t, Table) or (isinstance(t, str) and not t.strip()):
-            raise check.fail("audit: tables", rule, f"{type(t).__name__} for {p!r}")
+            raise check.fail(f"{who}: tables", rule, f"{type(t).__name__} for {p!r}")
     if not named:
-        raise check.fail("audit: tables", rule, "none")
+        raise check.fail(f"{who}: tables", rule, "none")
     return named
 
 

@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Accumulate", "Algorithm", "Attack", "Facts", "Guarantee", "Guess", "Known", "Learner",
     "Message", "Need", "Own", "PartyData", "Plain", "Policy", "PolicyError", "Rounds", "RowSets",
-    "RunFacts", "Source", "Table", "ThreatModelError", "View", "Wire", "as_global", "check", "gradient_form",
-    "numpy_generator", "registry",
+    "RunFacts", "Source", "Table", "ThreatModelError", "View", "Wire", "as_global", "check",
+    "gradient_form", "numpy_generator", "registry",
 ]  # fmt: skip
 
 _MODULES = {"check": "vflsec.core.check", "registry": "vflsec.plugins.registry"}

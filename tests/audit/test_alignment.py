@@ -129,7 +129,7 @@ def test_check_prints_it_and_the_plan_holds_it(tmp_path: Path) -> None:
     )
     run: Any = CliRunner().invoke(app, ["check", str(file)], env={"COLUMNS": "300"})
     assert run.exit_code == 0, run.output
-    assert "What matching the rows tells by itself" in run.output
+    assert "What matching the rows reveals" in run.output
     assert f"of each of its 600 rows whether shop has it: {len(old)} are there" in run.output
     assert "A private set intersection changes nothing of this" in run.output
     said = CliRunner().invoke(app, ["check", str(file), "--format", "json"])

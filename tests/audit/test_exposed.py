@@ -13,6 +13,8 @@ import pytest
 from gate_rows import one, rows
 from scipy import stats
 
+from vflsec.audit.controls import Against, Leakage
+from vflsec.audit.dosing import place
 from vflsec.audit.exposed import Counts, Exposed, WorstClass, count_by_class
 from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.judge import judge
@@ -106,6 +108,35 @@ def test_bounds_hold_the_share_that_is_named_by_more_than_luck() -> None:
     assert sure.p(0.2, -1) < 0.001
 
 
+def test_the_least_exposed_that_would_have_been_found_is_found_four_times_in_five() -> None:
+    """Equal counts on all seeds have no spread, and luck alone still hides a few rows."""
+    rng = np.random.default_rng(4)
+
+    def count(share: float) -> Counts:
+        lucky = rng.geometric(0.5, (2, 5, 2)).sum((1, 2)) - 10
+        marked = rng.binomial(1500, share)
+        return Counts(float(marked + lucky[0]), float(lucky[1]), 1500, 9.97, 5)
+
+    same = [Against("own", 0.0, 0.0, 0.0, 5, count(0.0)) for _ in range(40)]
+    least = float(np.mean([Leakage((a,), "own").detectable(0.05) for a in same]))  # type: ignore[misc]
+    found = [np.mean([count(share).bound("lower", 0.05) > 0 for _ in range(300)])
+             for share in (least, 0.4 * least)]  # fmt: skip
+    assert found[0] > 0.8
+    assert found[1] < 0.5
+
+
+def test_seeds_that_are_said_to_decide_on_exposed_people_do() -> None:
+    counts = Counts(10.0, 10.0, 1500, 9.97, 5)
+    level = Leakage((Against("own", 2 / 300, 0.0, 0.0, 5, counts),), "own")
+    upper = level.upper(0.05)
+    assert upper is not None
+    more = level.seeds_until(upper / 2, 0.05, 0.05)
+    assert more is not None
+    assert more > 1
+    assert counts.over(5 + more).bound("upper", 0.05) < upper / 2
+    assert counts.over(4 + more).bound("upper", 0.05) > upper / 2
+
+
 def records(draw: Draw, seeds: int, attack: str = "direction", seed: int = 0, **extra: Any
             ) -> list[dict[str, Any]]:  # fmt: skip
     """An attack and its baseline on drawn labels, in every metric, as an audit has them."""
@@ -136,6 +167,16 @@ def judge_all(found: Sequence[dict[str, Any]], *gates: Gate) -> tuple[list[Point
     points = summarise(results_frame(found))
     shown = {p.place: Validation(True, "shown") for p in points}
     return points, judge(points, gates, shown)
+
+
+def test_a_planted_leak_of_auc_says_nothing_of_exposed_people() -> None:
+    points = summarise(results_frame(records(marked(0.0), 5)))
+    shown = {p.place: Validation(True, "shown") for p in points}
+    doses = {place(p): 0.001 for p in points if p.metric == "auc"}
+    gates = Gate(max=0.1, detect=0.002), Gate(max=0.05, of="exposed", detect=0.002)
+    mean, people = judge(points, gates, shown, doses)
+    assert (mean.verdict, mean.dosed) == ("PASS", {"direction": 0.001})
+    assert (people.rule, people.dosed) == ("insensitive", {})
 
 
 def exposed_of(points: Sequence[Point]) -> Exposed:
@@ -204,7 +245,7 @@ def test_where_the_baseline_ranks_well_exposed_people_decide() -> None:
     assert by["exposed"].value.mean == 1.0
     assert (v.verdict, v.rule, v.judged_by) == ("FAIL", "exceeded", "exposed")
     assert "in exposed people is" in v.reason
-    assert "own leaves no more than" in v.reason
+    assert "the baseline of direction (own) leaves at most" in v.reason
     _, (v,) = judge_all(records(ranked(0.0, 3.0), 5), ROWS)
     assert (v.verdict, v.judged_by) == ("PASS", "exposed")
 
@@ -216,6 +257,8 @@ def test_where_nothing_has_room_the_gate_stays_open_and_says_so() -> None:
     assert (v.verdict, v.rule, v.detail) == ("INCONCLUSIVE", "no_room", "exposed")
     assert 'of = "exposed" would decide' in v.reason
     assert v.stuck
+    of_rows = one(rows(0.47, **own, target="membership"), Gate(max=0.1))
+    assert (of_rows.rule, of_rows.detail) == ("no_room", "")  # nobody counts those
     assert one(rows(0.47, **own), Gate(max=0.03)).verdict == "PASS"
     assert one(rows(0.3, **own | {"controls": {"majority": {"value": 0.8, "cv": None}}}),
                Gate(max=0.1)).verdict == "PASS"  # fmt: skip

@@ -92,13 +92,12 @@ def test_ranks_quotas_and_sums(seed: int) -> None:
 
 
 @settings(max_examples=200)
-@given(st.integers(1, 10**5), st.floats(0, 1), st.floats(0.001, 0.4), st.floats(-6, 6))
-def test_tails_are_those_of_scipy_stats(n: int, share: float, p: float, x: float) -> None:
+@given(st.integers(1, 10**5), st.floats(0, 1), st.floats(0.001, 0.4))
+def test_tails_are_those_of_scipy_stats(n: int, share: float, p: float) -> None:
     k = max(1, round(share * n))
     assert special_functions.beta_quantile(p, k, n - k + 1) == stats.beta.ppf(p, k, n - k + 1)
     assert special_functions.beta_quantile(1 - p, k + 1, n) == stats.beta.ppf(1 - p, k + 1, n)
     assert special_functions.normal_quantile(1 - p) == stats.norm.ppf(1 - p)
-    assert special_functions.normal_tail(x) == stats.norm.sf(x)
     tried = np.array([0, 1, k, n, n + 1])
     same(special_functions.binomial_tail(tried, n, p), stats.binom.sf(tried - 1, n, p))
     shares = np.array([p, share, 0.5])

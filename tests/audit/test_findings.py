@@ -45,19 +45,19 @@ def found(records: list[dict[str, Any]], *gates: Gate) -> list[Finding]:
 
 def test_a_leak() -> None:
     assert told(rows(0.99, 0.55, "own columns")) == [
-        "On toy, the federation leaks to bank: direction reaches AUC 0.99 against 0.55 for its own "
-        "means (own columns) (+0.44, 95 % interval 0.43 to 0.45)."
+        "On toy, the federation leaks to bank: direction reaches AUC 0.99 against 0.55 for its "
+        "baseline (own columns) (+0.44, 95 % interval 0.43 to 0.45)."
     ]
 
 
 def test_a_leak_of_rows_that_were_trained_on_alone() -> None:
-    """Where test rows leak nothing: that the attack is not told from guessing was all that was
+    """Where test rows leak nothing: that the attack is not shown to beat guessing was all that was
     said.
     """
     train = rows(0.99, 0.55, "own columns", split="train")
     assert told([*train, *rows(0.5)]) == [
         "On toy, on train rows alone, the federation leaks to bank: direction reaches AUC 0.99 "
-        "against 0.55 for its own means (own columns) (+0.44, 95 % interval 0.43 to 0.45)."
+        "against 0.55 for its baseline (own columns) (+0.44, 95 % interval 0.43 to 0.45)."
     ]
     (usual,) = told([*train, *rows(0.8)])
     assert usual.startswith("On toy, the federation leaks to bank: direction reaches AUC 0.80")
@@ -73,8 +73,8 @@ def test_the_attackers_own_columns_tell_the_label() -> None:
 
 def test_nothing_found() -> None:
     assert told(rows(0.5)) == [
-        "On toy, direction by bank is not told from guessing (AUC 0.50, chance 0.50; advantage "
-        "+0.00, 95 % interval -0.01 to 0.01)."
+        "On toy, direction by bank is not significantly better than guessing (AUC 0.50, chance "
+        "0.50; advantage +0.00, 95 % interval -0.01 to 0.01)."
     ]
 
 
@@ -261,8 +261,8 @@ def test_the_largest_leak_comes_first_and_is_told_in_people() -> None:
     found = told(records)
     assert [f.split(":")[-1].split()[0] for f in found] == ["direction", "norm", "On"]
     assert found[0].endswith(
-        " Of 100 rows of class 1 bank could name 63, against 12 by itself, at one false alarm "
-        "among 100 others."
+        " Of 100 rows of class 1 bank could name 63, against 12 without the "
+        "federation, at one false alarm among 100 others."
     )
     assert "Of 100" not in found[1]
 
@@ -283,8 +283,9 @@ def test_what_prints_as_nothing_is_not_called_a_leak() -> None:
 def test_an_answer_in_reverse_is_said_to_be_one() -> None:
     (text,) = told(rows(0.01, 0.62, "logistic"))
     assert text == (
-        "On toy, direction by bank ranks in reverse (AUC 0.01): turned round it is 0.99 against "
-        "0.62 for its own means (logistic), so whoever knows which way round it is has the labels."
+        "On toy, direction by bank ranks in reverse (AUC 0.01): with labels flipped it is 0.99 "
+        "against 0.62 for its baseline (logistic), so whoever knows which way round it is has the "
+        "labels."
     )
 
 
@@ -293,7 +294,7 @@ def test_a_defense_that_turns_the_answer_round_stops_nothing() -> None:
     turned = rows(0.01, 0.62, "logistic", defense="coae", strength=0.1)
     text = next(t for t in told([*open_, *turned]) if "coae" in t)
     assert text == (
-        "On toy, under coae at strength 0.1 direction by bank ranks in reverse (AUC 0.01): turned "
-        "round it is 0.99 against 0.62 for its own means (logistic), so whoever knows which way "
-        "round it is has the labels."
+        "On toy, under coae at strength 0.1 direction by bank ranks in reverse (AUC 0.01): with "
+        "labels flipped it is 0.99 against 0.62 for its baseline (logistic), so whoever knows "
+        "which way round it is has the labels."
     )

@@ -23,8 +23,8 @@ def test_where_controls_leave_no_room_nothing_passes() -> None:
         return found.reason
 
     assert (
-        "0.1 decides nothing: beside direction majority leaves no more than 0.040 of auc to gain "
-        "without the federation" in said(0.96, 0.1, "INCONCLUSIVE")
+        "The limit 0.1 decides nothing here: the baseline of direction (majority) leaves at most "
+        "0.040 of auc to gain. A gate with" in said(0.96, 0.1, "INCONCLUSIVE")
     )
     assert "to gain" not in said(0.8, 0.1, "PASS")
     assert "to gain" not in said(0.96, 0.03, "PASS")

@@ -43,11 +43,6 @@ def test_clopper_pearson_ends_and_mirror() -> None:
         iv.clopper_pearson(11, 10)
 
 
-def test_wilson_matches_scipy() -> None:
-    expected = stats.binomtest(8, 10).proportion_ci(0.95, method="wilson")
-    assert iv.wilson(8, 10) == pytest.approx(tuple(expected))
-
-
 def test_hanley_mcneil_vectors() -> None:
     assert iv.hanley_mcneil_se(0.5, 60, 83) == pytest.approx(0.049, abs=5e-4)
     assert iv.hanley_mcneil_se(0.9, 60, 83) == pytest.approx(0.029, abs=1e-3)
@@ -69,23 +64,6 @@ def test_delong_equals_the_slow_definition_with_ties() -> None:
     found = iv.delong(s, y)
     assert found.value == pytest.approx(value, abs=1e-12)
     assert found.se == pytest.approx(se, abs=1e-12)
-
-
-def test_delong_difference_is_paired() -> None:
-    rng = np.random.default_rng(1)
-    y = np.arange(200) < 80
-    a = rng.normal(size=200) + y
-    same = iv.delong_difference(a, 2 * a + 1, y)
-    assert (same.value, same.p) == (0, 1)
-    assert same.se == pytest.approx(0, abs=1e-12)
-    b = a + 0.1 * rng.normal(size=200)
-    near = iv.delong_difference(a, b, y)
-    apart = iv.delong(a, y).se ** 2 + iv.delong(b, y).se ** 2
-    assert near.se < 0.3 * np.sqrt(apart)
-    assert near.low < near.value < near.high
-    flipped = iv.delong_difference(a, -a, y)
-    assert flipped.value == pytest.approx(2 * iv.delong(a, y).value - 1)
-    assert flipped.p < 1e-6
 
 
 def test_auc_interval_covers_in_simulation() -> None:
@@ -142,25 +120,6 @@ def test_t_interval_sides_and_one_seed() -> None:
     assert iv.t_interval([]) == (None, None)
     with pytest.raises(ConfigError, match="finite"):
         iv.t_interval([0.1, float("nan")])
-
-
-def test_cluster_bootstrap_sees_the_seeds() -> None:
-    rng = np.random.default_rng(4)
-    clusters = [rng.normal(loc, 1, 400) for loc in rng.normal(0, 1, 12)]
-    low, high = iv.cluster_bootstrap(
-        clusters, lambda c: float(np.concatenate(c).mean()), rng, resamples=400
-    )
-    naive = 2 * 1.96 * np.concatenate(clusters).std() / np.sqrt(4800)
-    assert high - low > 5 * naive
-    assert low < np.concatenate(clusters).mean() < high
-    assert iv.cluster_bootstrap(clusters[:1], lambda c: 0.0, rng) == (None, None)
-
-
-def test_mcnemar_exact() -> None:
-    assert iv.mcnemar(5, 0, "greater") == pytest.approx(0.03125)
-    assert iv.mcnemar(5, 0) == pytest.approx(0.0625)
-    assert iv.mcnemar(0, 5, "greater") == 1
-    assert iv.mcnemar(0, 0) == 1
 
 
 def test_holm_by_hand() -> None:

@@ -153,7 +153,7 @@ def test_a_strength_that_turns_classes_round_meets_no_target() -> None:
     found = {t.strength: t for t in trials(results_frame(records))}
     assert found[1.0].leak_high < 0
     assert not found[1.0].meets(0.05)
-    assert found[1.0].failed.startswith("direction ranks in reverse (turned round +0.")
+    assert found[1.0].failed.startswith("direction ranks in reverse (labels flipped +0.")
     assert found[0.0].failed == ""
     said = build_findings(summarise(results_frame(records)), ())
     kinds = {f.place.strength: f.kind for f in said if f.attack == "direction"}
@@ -200,7 +200,7 @@ def test_noise_of_few_seeds_is_not_said_to_rank_in_reverse_and_seeds_are_its_cur
     v = turned[0]
     assert v.reason.endswith(
         "does not show to be within 0.1; about "
-        f"{v.more_seeds} more seed{'s' * (v.more_seeds > 1)} would tell."
+        f"{v.more_seeds} more seed{'s' * (v.more_seeds > 1)} would do."
     )
 
 
@@ -210,7 +210,7 @@ def test_the_seeds_that_would_tell_do() -> None:
     v = one(noisy(value, control), Gate(max=0.1))
     assert (v.verdict, v.value) == ("INCONCLUSIVE", pytest.approx(-0.05 / 3))
     assert v.rule == "either_direction"
-    assert "turned round 0.017" in v.reason
+    assert "with labels flipped 0.017" in v.reason
     n = 3 + v.more_seeds
     half = {k: stats.t.ppf(0.95, k - 1) * np.std(value, ddof=1) / k**0.5 for k in (n - 1, n)}
     assert 0.05 / 3 + half[n] < 0.1 <= 0.05 / 3 + half[n - 1]
@@ -220,10 +220,10 @@ def test_a_reversal_that_is_sure_and_small_asks_for_seeds_and_a_large_one_does_n
     control = [0.50, 0.50, 0.50]
     small = one(noisy([0.42, 0.47, 0.41], control), Gate(max=0.1))
     assert small.rule == "reversed_ranking"
-    assert "turned round it would be 0.067" in small.reason
+    assert "with labels flipped it would be 0.067" in small.reason
     assert small.more_seeds is not None
     assert f"(about {small.more_seeds} more seed" in small.reason
     large = one(noisy([0.24, 0.28, 0.23], control), Gate(max=0.1))
     assert large.rule == "reversed_ranking"
-    assert "turned round it would be 0.250" in large.reason
+    assert "with labels flipped it would be 0.250" in large.reason
     assert large.more_seeds is None

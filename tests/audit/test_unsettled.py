@@ -54,7 +54,7 @@ def test_a_question_that_few_rows_cannot_answer_keeps_no_gate_open() -> None:
 def test_it_fails_a_gate_on_as_few_rows() -> None:
     verdict = one([*value(), *asked(0.4, (0.02, -0.02, 0.0, 0.01, -0.01))], Gate(max=0.1), ALL)
     assert (verdict.verdict, verdict.attack) == ("FAIL", ASKED)
-    assert verdict.reason.endswith("it is told whether a value is in the largest tenth.")
+    assert verdict.reason.endswith("it reveals whether a value is in the largest tenth.")
 
 
 @pytest.mark.parametrize("more", [{"attack": ASKED}, {"detect": 0.5}])
@@ -74,8 +74,8 @@ def test_one_that_is_not_shown_to_be_alive_is_set_aside_beside_others_that_are()
     assert (verdict.verdict, verdict.attack) == ("PASS", VALUE)
     assert verdict.warnings == ("question_not_validated",)
     assert verdict.warning == (
-        "message_completion is not shown to tell whether a value is in the largest tenth "
-        "(advantage +0.01), so its silence there proves nothing"
+        "message_completion is not validated for whether a value is in the largest tenth "
+        "(advantage +0.01), so finding no leak there proves nothing"
     )
     dead = one([*value(), *asked(0.0)], Gate(max=0.1), {**live, VALUE: Validation(False, "broken")})
     assert (dead.verdict, dead.rule) == ("INCONCLUSIVE", "not_validated")

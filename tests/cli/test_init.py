@@ -59,7 +59,7 @@ def test_one_table_says_its_id_and_what_gives_the_label_away(
     assert (data.id, data.drop) == ("Customer_ID", ["status"])
     assert data.columns == {"active": ["income", "age"], "passive": ["score", "region"]}
     text = out.read_text(encoding="utf-8")
-    assert "# Customer_ID has another value in every row, so it is taken as the id." in text
+    assert "# Customer_ID is taken as the id: its values are unique." in text
     assert "# Left out: every value goes with one default only, as its twin would." in text
     capsys.readouterr()
     assert main.main(["check", str(out), "--format", "json"]) == 0
@@ -162,9 +162,7 @@ def test_ids_that_are_called_otherwise_are_suggested_and_then_read(
     out = tmp_path / "case.toml"
     assert init(*pair, "--label", "y", "--out", tmp_path / "found.toml") == 0
     assert data_of(tmp_path / "found.toml").id == {"bank": "customer_id", "shop": "Customer ID"}
-    said = (
-        "# customer_id, Customer ID have another value in every row, so they are taken as the ids."
-    )
+    said = "# customer_id, Customer ID are taken as the ids: their values are unique."
     assert said in (tmp_path / "found.toml").read_text(encoding="utf-8")
     capsys.readouterr()
     assert init(*pair, "--label", "y", "--id", "customer_id", "--out", out) == 2
@@ -175,7 +173,7 @@ def test_ids_that_are_called_otherwise_are_suggested_and_then_read(
     assert init(*pair, "--label", "y", *ids, "--out", out) == 0
     assert data_of(out).id == {"bank": "customer_id", "shop": "Customer ID"}
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["party", "rows", "in", "common", "with", "a", "label", "only", "here"] in lines
+    assert ["party", "rows", "shared", "with", "a", "label", "unmatched"] in lines
     assert ["bank", "60", "40", "40", "20"] in lines
     assert ["shop", "40", "40", "40", "0"] in lines
     assert ["income", "feature", "number", "60"] in lines
@@ -433,9 +431,7 @@ def test_ids_of_other_names_are_found_where_they_cannot_be_counters(
             assert '--id bank=Kunde --id shop="Customer ID"' in said.err
             continue
         assert code == 0
-        assert (
-            "note: Kunde in bank, Customer ID in shop have another value in every row" in said.out
-        )
+        assert "note: Kunde in bank, Customer ID in shop are taken as the ids" in said.out
         data = load_scenario(tmp_path / "text.toml").root.data[0]
         assert data.id == {"bank": "Kunde", "shop": "Customer ID"}
         assert data.name == "bank_shop"
@@ -457,4 +453,4 @@ def test_what_joins_a_rare_class_is_said(
     assert main.main(words) == 0
     said = capsys.readouterr().out
     assert "become one, 'other': 'x' 2; too few together, so 'y' 98 joins them." in said
-    assert "LoanId has another value in every row, so it is taken as the id." in said
+    assert "LoanId is taken as the id: its values are unique." in said

@@ -61,6 +61,18 @@ class Covering(Policy):
         return message.tensor + 1
 
 
+@dataclass(frozen=True)
+class Shaken(Policy):
+    """Noise on own columns that grows with the strength."""
+
+    name: ClassVar[str] = "shaken"
+    strengths: ClassVar[str] = "noise"
+
+    def columns(self, x: torch.Tensor, own: Own) -> torch.Tensor:
+        noise = own.rng.normal(x.shape[1:], dtype=torch.float64).to(x)
+        return own.choose(x + own.column(x) * noise, x)
+
+
 WANTED = [
     ("passive1", "received", "partition", "all"), ("passive1", "sent", "histogram", "all"),
     ("active", "received", "histogram", "all"),
@@ -105,6 +117,30 @@ def test_a_policy_made_for_batches_is_refused() -> None:
     on = [(Covering(), torch.ones(2, dtype=torch.float64))]
     with pytest.raises(PolicyError, match="cover: works on batches of a network, and toy has none"):
         train(Toy(), small_stack([0, 0]), [0, 0], {"active": on})
+
+
+@pytest.mark.parametrize("name", ["mixup", "he_gradient"])
+def test_half_a_policy_is_refused(name: str) -> None:
+    on = [(registry.defenses.create(name), torch.full((2,), 0.5, dtype=torch.float64))]
+    algorithm = registry.algorithms.create("secureboost", {"trees": 1})
+    with pytest.raises(PolicyError, match=f"{name}: works on batches of a network"):
+        train(algorithm, small_stack([0, 0]), [0, 0], {"passive1": on})
+
+
+def test_columns_after_a_policy_do_not_depend_on_other_cells() -> None:
+    """The same noise for one seed, whatever else trains beside it."""
+    sums = {}
+    for strengths in ([1.0], [0.5, 1.0], [1.0, 2.0, 0.0]):
+        at = torch.tensor(strengths, dtype=torch.float64)
+        seeds = [0] * len(strengths)
+        on = {"passive1": [(Shaken(), at)]}
+        trained = train(Toy(), small_stack(seeds), seeds, on, wanted=WANTED)
+        r = strengths.index(1.0)
+        got = trained.fed.channel.recorder.tables(r, ["active"], "train")
+        sums[len(strengths)] = got[("received", "histogram", "all", "active")].tensor
+    assert torch.equal(sums[1], sums[2])
+    assert torch.equal(sums[1], sums[3])
+    assert torch.equal(sums[1][0], sums[1][1])
 
 
 def test_labels_after_a_policy_are_what_is_trained_on() -> None:

@@ -62,7 +62,10 @@ def vote(trained: Trained, r: int = 1) -> float:
 
 
 def list_row_sets(view: View, task: Task) -> tuple[np.ndarray, np.ndarray]:
-    """Class counts (m, 2) of all row sets that a view tells, and of all rows (2,)."""
+    """Class counts (m, 2) of all row sets that a view tells, and of all rows (2,).
+
+    The rows that stay at a node when others are told of a child are a set, too.
+    """
     leaves = find_leaves(view)
     y = task.y[leaves.rows].numpy()
     out = []
@@ -75,8 +78,19 @@ def list_row_sets(view: View, task: Task) -> tuple[np.ndarray, np.ndarray]:
                     break
                 node = (node - 1) // 2
         out += [np.bincount(s, minlength=2) for s in sets.values()]
+        out += [np.bincount(y[column == node], minlength=2) for node in np.unique(column)]
     total = np.bincount(task.y[task.sets["labelled"]].numpy(), minlength=2)
     return np.array(out, dtype=float), total.astype(float)
+
+
+def obeys(counts: np.ndarray, total: np.ndarray, defense: str, strength: float) -> np.ndarray:
+    """Which row sets keep within the limit of a defense, (m,)."""
+    prior = total / total.sum()
+    if defense == "id_lmid":
+        inside = measure_divergence(counts, prior)
+        outside = measure_divergence(total - counts, prior)
+        return np.maximum(inside, outside) <= 1 / strength + 1e-9
+    return counts.max(1) / counts.sum(1) <= 1 - strength * (1 - prior.max()) + 1e-9
 
 
 @pytest.mark.parametrize(("defense", "strength"), [("id_lmid", 10.0), ("purity_limit", 0.6)])
@@ -87,13 +101,7 @@ def test_row_sets_that_are_shown_obey_the_limit(defense: str, strength: float) -
     for profile in ("paper", "secretflow", "fate-2"):
         trained = defended(task, defense, strength, profile=profile, trees=4)
         counts, total = list_row_sets(look(trained), task)
-        prior = total / total.sum()
-        inside = measure_divergence(counts, prior)
-        outside = measure_divergence(total - counts, prior)
-        if defense == "id_lmid":
-            kept = np.maximum(inside, outside) <= 1 / strength + 1e-9
-        else:
-            kept = counts.max(1) / counts.sum(1) <= 1 - strength * (1 - prior.max()) + 1e-9
+        kept = obeys(counts, total, defense, strength)
         held[profile] = kept.all(), vote(trained), vote(trained, 0)
         assert len(counts) > 4, "nothing was shown, so that nothing was tested"
     assert held["paper"][0]
@@ -101,6 +109,26 @@ def test_row_sets_that_are_shown_obey_the_limit(defense: str, strength: float) -
     assert not held["fate-2"][0]
     assert held["fate-2"][1] > 0.75
     assert held["paper"][1] < held["paper"][2] - 0.05
+
+
+def test_the_rows_that_a_tree_is_grown_on_are_a_row_set() -> None:
+    """By a prior below 1/2 the largest gradients are those of the rarer class alone."""
+    task = with_copy()
+    y = task.y.clone()
+    y[task.x["active"][:, 1] > -0.5] = 0
+    task = replace(task, y=y)
+    params = {"profile": "paper", "base": "prior", "top": 0.05, "other": 0.0, "trees": 1}
+    forms = [("passive1", "received", "ids", "all")]
+    got = []
+    for strength in (0.0, 20.0):
+        on = (registry.defenses.create("id_lmid"), torch.tensor([strength], dtype=torch.float64))
+        algorithm = registry.algorithms.create("secureboost", params)
+        stack = Stack.build({0: task}, [0])
+        trained = train(algorithm, stack, [0], {"active": [on]}, wanted=forms)
+        tables = trained.fed.channel.recorder.tables(0, ["passive1"], "train")
+        got.append(tables.get((*forms[0][1:], "passive1")))
+    assert bool((y[got[0].rows] == 1).all())
+    assert got[1] is None
 
 
 @pytest.mark.parametrize(("defense", "strength"), [("id_lmid", 200.0), ("purity_limit", 1.0)])

@@ -185,7 +185,7 @@ def test_a_gate_sees_the_one_label_that_leaks_and_a_mean_does_not() -> None:
     assert row.high >= row.value - 1e-12
     (said,) = build_label_findings([row])
     assert "over 10 labels, norm by bank reaches a mean AUC of 0.55 against 0.50" in said.text
-    assert "most is told of d3: 1.00 against 0.50" in said.text
+    assert "d3 leaks most: 1.00 against 0.50" in said.text
     none, _ = ten(0.0)
     quiet = summarise(results_frame(none))
     (verdict,) = judge(quiet, [Gate(max=0.1)], at(quiet, live))

@@ -84,7 +84,7 @@ def test_paired_changes_by_hand(tmp_path: Path) -> None:
     assert v.verdict == "PASS"
     (v,) = regressions(frame({"a0": [x - 0.5 for x in OLD]}), before, LIVE)
     assert (v.verdict, v.rule) == ("INCONCLUSIVE", "reversed_ranking")
-    assert "turned round it would be 0.400" in v.reason
+    assert "with labels flipped it would be 0.400" in v.reason
 
 
 def test_a_rise_holds_against_every_control_or_it_is_none(tmp_path: Path) -> None:

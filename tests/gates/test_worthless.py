@@ -133,7 +133,7 @@ def test_an_attack_beside_a_measured_epsilon_and_no_main_task_is_judged() -> Non
 
 @pytest.mark.parametrize(
     ("of", "limit", "said"),
-    [("accuracy", 0.05, "beside norm majority leaves no more than 0.020 of accuracy to gain"),
+    [("accuracy", 0.05, "the baseline of norm (majority) leaves at most 0.020 of accuracy to gain"),
      ("accuracy", 0.015, ""), ("auc", 0.45, "")],
 )  # fmt: skip
 def test_at_few_positives_accuracy_cannot_rise_by_the_limit(
@@ -171,7 +171,7 @@ def test_where_a_control_ranks_the_labels_no_metric_has_room() -> None:
     gate = Gate(max=0.1, of="accuracy")
     (v,) = judge(summarise(results_frame(rows)), [gate], {place: Validation(True, "shown")})
     assert (v.verdict, v.rule, v.detail) == ("INCONCLUSIVE", "no_room", "exposed")
-    assert "no more than 0.070 of accuracy to gain" in v.reason
+    assert "at most 0.070 of accuracy to gain" in v.reason
 
 
 @pytest.mark.parametrize(("utility", "warns"), [(0.5, True), (0.8, False)])

@@ -160,3 +160,22 @@ def test_what_several_labels_cannot_do_is_refused_before_they_are_asked() -> Non
         attack = registry.attacks.create(name)
         if attack.target == "label":
             assert attack.pointless(facts), name
+
+
+@pytest.mark.parametrize("label", KIND_VALUES, ids=lambda k: k.name)
+def test_a_kind_does_what_it_has_a_meaning_for_and_refuses_the_rest_in_words(label: Label) -> None:
+    """Plans refuse it earlier; who asks a kind directly is told what it can do."""
+    y, prior, rng = truth_of(label), [1 / label.sides] * label.sides, torch.Generator()
+    if label.part_names:
+        assert label.take_part(label.part_names[0], y, y).shape == (len(y),)
+    else:
+        with pytest.raises(ConfigError, match=f"yes/no parts, got '{label.noun}'"):
+            label.take_part("a", y, y)
+    if label.by_part:
+        with pytest.raises(ConfigError, match="of a planted leak must be one label"):
+            label.encode(y, prior)
+        with pytest.raises(ConfigError, match="of a trace must be one label"):
+            label.draw(5, torch.tensor(prior), rng)
+    else:
+        assert label.encode(y, prior).shape == (len(y), label.sides)
+        assert label.draw(5, torch.tensor(prior), rng).shape == (5,)

@@ -56,7 +56,7 @@ def test_a_pass_says_what_it_does_not_limit_where_it_judges(told: dict[str, Any]
     (p,) = deployed(told)
     assert (p.point.attack, p.point.strength, p.judged) == ("attribute(column=a)", 5.0, True)
     gain = f"{p.gain:+.2f}"
-    clause = f"at iso 5; no gate limits {SECRET} ({gain}) there"
+    clause = f"No gate limits {SECRET} ({gain}) there"
     assert clause in first_screen.scope(told)
     assert clause in paragraph(told)
     assert clause in markdown_summary(told)
@@ -162,4 +162,4 @@ def test_a_verdict_on_attacks_is_not_said_of_points_where_a_claim_alone_was_judg
     claim |= {"strength": 99.0, "verdict": "PASS", "attack": "", "detectable": {}}
     claim["gate"] |= {"metric": "epsilon_lower", "max": 9.0}
     said = first_screen.scope({**told, "gates": [*told["gates"], claim]})
-    assert "at iso 5; no gate" in said
+    assert "with iso 5. Tested: " in said

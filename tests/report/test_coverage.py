@@ -103,7 +103,7 @@ def test_what_no_attack_asks_of_columns_is_said(summary: dict[str, Any]) -> None
         other["attacks"][key] = {**spec, "target": target, "adversary": ["bank"]}
         other["points"].append({**point, "attack_key": key, "victim": "shop"})
     mean, rest = coverage.gaps(other)[before:]
-    assert "one column of 12 is told. That adds about 0.083 to an R²" in mean
+    assert "one column of 12 is revealed. That adds about 0.083 to an R²" in mean
     assert "within a limit of 0.1" in mean
     assert "in the other 11 of 12 columns" in rest
     assert rest.endswith(

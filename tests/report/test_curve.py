@@ -124,7 +124,7 @@ def test_every_report_has_the_table(summary: dict[str, Any]) -> None:
         cells = page.split("What the strongest attack gains, training by training")[1]
         cells = cells.split("</table>")[0]
         assert f'<td class="n l2">{bare}*</td>' in cells
-        assert "surely above 0" in page
+        assert "* is significant (95 %" in page
     nothing = {**summary, "points": [p for p in summary["points"] if not p["attack"]]}
     assert "training by training" not in html(nothing)
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vflsec.audit.controls import Against, Leakage
+from vflsec.audit.evaluation import DatasetFacts
 from vflsec.audit.exposed import ClassCount, Counts, Exposed
 from vflsec.audit.gate import Gate, Verdict
-from vflsec.audit.point import Point
+from vflsec.audit.point import Estimate, Point
+from vflsec.audit.strongest_attack import find_leaks
 from vflsec.report.exposed_people import find_exposed, format_exposed
+from vflsec.report.first_screen import answers
+from vflsec.report.statement import paragraph
 from vflsec.report.summary import Summary
 
 
@@ -34,10 +38,10 @@ def said(*points: Point, judged: str = "") -> list[str]:
 def test_it_says_how_many_of_a_thousand_to_whom_and_the_worst_class() -> None:
     (line,) = said(point(235.0))
     assert line.startswith(
-        "toy, without a defense: of 1,000 people 50 are exposed with certainty to shop, [4"
+        "toy, without a defense: of 1,000 people 50 [40, 60] are exposed with certainty to shop, "
+        "beyond the 2 that its baseline (logistic) names. Exposed: labels of bank, by norm on train"
     )
-    assert "beyond the 2 that its own means (logistic) would name" in line
-    assert line.endswith("by norm on train rows; of class 1, the worst, 76 of 1,000.")
+    assert line.endswith("Worst class: 1, with 76 of 1,000.")
     assert said(point(12.0)) == []
 
 
@@ -58,4 +62,29 @@ def test_tries_are_corrected_for_and_only_judged_points_are_told() -> None:
     assert said(*(point(36.0, attack=f"a{i}") for i in range(60))) == []
     defended = replace(point(235.0), defense="iso", strength=5.0)
     assert said(defended) == []
-    assert said(defended, judged="iso")[0].startswith("toy, with iso 5: of 1,000 people 50 are")
+    assert said(defended, judged="iso")[0].startswith("toy, with iso 5: of 1,000 people 50 [40")
+
+
+def test_people_of_a_class_that_is_left_out_are_no_part_of_the_thousand() -> None:
+    """Of 9,000 rows that were scored 900 could be named: 50 of 1,000 of these are 5 of all."""
+    few = replace(point(235.0), n=900, primary="auc")
+    every = Point(**few.identity.as_dict() | {"metric": "auc"}, primary="auc", n=900)
+    assert "of 1,000 people 50 " in said(few, every)[0]
+    assert "of 1,000 people outside the largest class 50 " in said(few, replace(every, n=9000))[0]
+
+
+def test_no_page_says_that_nothing_leaks_beside_people_who_are_exposed() -> None:
+    """Exposed people move an average too little to be shown."""
+    people = point(235.0, primary="auc")
+    control = Against("logistic", 0.6, 0.01, 0.03, 5)
+    mean = Point(
+        **people.identity.as_dict() | {"metric": "auc"}, primary="auc", value=Estimate(0.61),
+        leakage=Leakage((control,), "logistic"), advantage=Estimate(0.01, low=-0.02, high=0.04),
+    )  # fmt: skip
+    facts = {"parties": {"toy": DatasetFacts(("bank", "shop"))}, "versions": {"vflsec": "1"}}
+    for points, exposed in (((mean,), False), ((mean, people), True)):
+        summary = Summary(points=points, leaks=tuple(find_leaks(points)), **facts)  # type: ignore[arg-type]
+        assert ("no leak of the kind" in paragraph(summary)) != exposed
+        assert ("Single people are exposed: labels of bank (toy) to shop." in paragraph(summary)
+                ) == exposed  # fmt: skip
+        assert ("on average over rows no leak" in answers(summary)[0]) == exposed

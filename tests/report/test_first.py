@@ -60,8 +60,8 @@ def test_it_says_whether_how_much_and_to_whom(summary: dict[str, Any]) -> None:
     worst = next(r for r in summary["leaks"] if r["attack"] == "norm")
     assert line == (
         f"breast_cancer, without a defense, leaks: the labels of bank to shop, "
-        f"{worst['advantage']:+.2f} of AUC [{worst['low']:+.2f}, {worst['high']:+.2f}] above its "
-        "own means (norm, the strongest of 2)."
+        f"{worst['advantage']:+.2f} of AUC [{worst['low']:+.2f}, {worst['high']:+.2f}] over its "
+        "baseline (norm, the strongest of 2)."
     )
     assert 0.25 < worst["low"] < worst["advantage"] < worst["high"] < 0.35
 
@@ -97,18 +97,19 @@ def test_a_leak_that_choosing_explains_is_told_apart(summary: dict[str, Any]) ->
     for row in found["leaks"]:
         row["low"] = -0.01
     (line,) = first_screen.answers(found)
-    assert "no leak of the labels of bank outlasts the correction for 2 tries" in line
+    assert "no leak of the labels of bank is significant after correction for 2 tests" in line
 
 
 def test_the_verdict_says_what_it_holds_for(tmp_path: Path, summary: dict[str, Any]) -> None:
     assert first_screen.scope(summary) == (
-        "FAIL for 2 attacks of 2 of 17 families, at iso 0, iso 5. 3 judgements: 1 failed, 2 passed."
+        "FAIL with iso 0, iso 5. Tested: 2 attacks of 2 of 17 families. 3 judgements: 1 failed, "
+        "2 passed."
     )
     one = audited(tmp_path, Planted(LEAKY, SEALED), gate(max=0.1, defense="defended")).summary
     least = max(one["gates"][0]["detectable"].values())
     assert first_screen.scope(one) == (
-        f"PASS for 2 attacks of 2 of 17 families, at iso 5; would have found {least:.2g} at worst "
-        "of the kind that these attacks look for. "
+        f"PASS with iso 5. Tested: 2 attacks of 2 of 17 families. Smallest detectable leak: "
+        f"{least:.2g} at worst, of the kind that these attacks look for. "
         "1 judgement: 1 passed."
     )
     assert 0 < least < 0.1
@@ -151,7 +152,7 @@ def test_the_cheapest_strength_is_named_though_no_gate_judges_it(summary: dict[s
 def test_the_level_of_a_gate_is_not_said_to_be_that_of_the_audit(summary: dict[str, Any]) -> None:
     """Looks share the error, so a gate was judged at 98.3 % beside a sentence that said 95 %."""
     usual = bounds(summary)
-    assert usual.endswith("each at 95 %, which stand beside it.")
+    assert "95 %" in usual
     shared = copy.deepcopy(summary)
     shared["gates"][0]["gate"]["confidence"] = 1 - 0.05 / 3
     assert bounds(shared) == usual + (
@@ -259,7 +260,7 @@ def test_every_command_works_when_pasted(
     open_["gates"][0]["dead"] = [open_["alive"]["norm"]["place"]]
     steps = advice.next_steps(open_)
     assert run(steps[0].command) == 0  # vflsec show norm
-    assert "silence proves nothing: norm" in steps[0].text
+    assert "finding no leak proves nothing: norm" in steps[0].text
     assert steps[1].command.endswith("--until-decided 10")
     for v in open_["gates"]:
         v |= {"more_seeds": None, "stuck": True, "dead": []}
@@ -273,15 +274,17 @@ def test_attacks_without_a_figure_are_not_counted(summary: dict[str, Any]) -> No
     """25 attacks were counted where 17 of them could not be made."""
     one = copy.deepcopy(summary)
     one["gates"] = [v | {"detectable": {}, "attacks": []} for v in one["gates"] if v["attack"]][:1]
-    assert f"{one['gates'][0]['verdict']} for 2 attacks of 2 of 17" in first_screen.scope(one)
+    assert "Tested: 2 attacks of 2 of 17 families" in first_screen.scope(one)
     for p in one["points"]:
         if p["attack"].startswith("norm"):
             p["status"] = "not-observable"
-    assert "for 1 attack of 1 of 17 families" in first_screen.scope(one)
+    assert "Tested: 1 attack of 1 of 17 families" in first_screen.scope(one)
     for p in one["points"]:
         p["status"] = "not-observable"
     one["gates"][0] |= {"attack": "", "verdict": "INCONCLUSIVE"}
-    assert first_screen.scope(one).startswith("INCONCLUSIVE for 0 attacks of 0 of 17 families")
+    assert first_screen.scope(one).startswith(
+        "INCONCLUSIVE with iso 0. Tested: 0 attacks of 0 of 17"
+    )
 
 
 def test_a_copied_folder_is_the_one_that_commands_name(
@@ -318,7 +321,8 @@ def test_a_pass_with_a_warning_says_so_everywhere(
         "rule": "within", "reason": f"Within. T{warning[1:]}.",
     }  # fmt: skip
     assert first_screen.scope(found) == (
-        f"PASS for 2 attacks of 2 of 17 families, at iso 0; but {warning}. 1 judgement: 1 passed."
+        f"PASS with iso 0. Tested: 2 attacks of 2 of 17 families. But {warning}. 1 judgement: 1 "
+        "passed."
     )
     step = advice.next_steps(found)[0]
     assert step.text.startswith("A leak above a gate's limit may have gone unfound.")
@@ -429,7 +433,7 @@ def test_the_verdict_is_the_last_line(folder: Path, capsys: pytest.CaptureFixtur
     for words in (["report", str(folder)], ["gate", str(folder)]):
         main.main(words)
         last = capsys.readouterr().out.rstrip("\n").splitlines()[-1]
-        assert last.startswith("FAIL for 2 attacks of 2 of 17 families, at iso 0, iso 5.")
+        assert last.startswith("FAIL with iso 0, iso 5. Tested: 2 attacks of 2 of 17 families.")
 
 
 def test_a_share_stays_a_share(tmp_path: Path) -> None:

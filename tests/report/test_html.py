@@ -347,8 +347,8 @@ def test_what_matching_rows_tells_stands_with_its_data_set(summary: dict[str, An
     """In the page and in the Markdown, escaped, and not where nothing was told."""
     from printed import markdown_summary
 
-    assert "What matching the rows tells" not in html(summary)
-    assert "What matching the rows tells" not in markdown_summary(summary)
+    assert "What matching the rows reveals" not in html(summary)
+    assert "What matching the rows reveals" not in markdown_summary(summary)
     told = copy.deepcopy(summary)
     (name,) = told["data"]
     says = "<b>bank</b> learns of each of its 9 rows whether shop has it."

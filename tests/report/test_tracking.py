@@ -62,7 +62,7 @@ def test_a_run_has_verdict_figures_and_reports(
     assert main.main(["report", str(folder), "--mlflow", "privacy"]) == 0
     said = capsys.readouterr().out.splitlines()
     assert "MLflow run: r1" in said
-    assert said[-1].startswith("FAIL for ")
+    assert said[-1].startswith("FAIL with ")
     assert (fake.said["experiment"], fake.said["run"]) == ("privacy", "case")
     assert fake.said["tags"]["vflsec.verdict"] == "FAIL"
     assert {"report.html", "statement.html", "summary.json"} <= set(fake.said["files"])

@@ -18,8 +18,8 @@ def test_what_leaks_in_reverse_is_not_said_to_leak_nothing(tmp_path: Path) -> No
     point = next(p for p in found["points"] if p["attack"] == "norm" and p["strength"] == 0)
     assert point["mirrored"] == pytest.approx(0.355, abs=0.02)
     assert line.startswith(
-        "breast_cancer, without a defense: norm ranks the labels of bank in reverse; turned round "
-        f"it gains {point['mirrored']:+.2f} of AUC [+0.3"
+        "breast_cancer, without a defense: norm ranks the labels of bank in reverse; with labels "
+        f"flipped it gains {point['mirrored']:+.2f} of AUC [+0.3"
     )
     assert line.endswith(", so shop has them once it knows which way round that is.")
     text = paragraph(found)

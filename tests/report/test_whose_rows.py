@@ -31,7 +31,7 @@ def test_a_leak_of_training_rows_alone_is_the_answer_and_on_the_page_to_sign(
     found = run_audit(tmp_path / "case.toml", tmp_path / "out", backend=backend).summary
     (line,) = first_screen.answers(found)
     assert "leaks: the labels of bank to shop, +0.39 of AUC [" in line
-    assert line.endswith("above its own means (norm on train rows, the strongest of 2).")
+    assert line.endswith("over its baseline (norm on train rows, the strongest of 2).")
     assert "shop can work out the labels of bank" in paragraph(found)
     assert "norm on train rows" in markdown_summary(found)
     assert "norm on train rows" in html(found)

@@ -83,6 +83,8 @@ Change = Callable[[str], str]
 BAD: list[tuple[str, Change, str]] = [
     ("leaves", lambda s: s.replace("tree,row,leaf", "tree,row,node"),
      "must have the columns tree, row, leaf, has tree, row, node. Name the column 'leaf'"),
+    ("leaves", lambda s: s.replace("tree,row,leaf", "leaf,row,leaf"),
+     "has the column 'leaf' twice. Name each column once."),
     ("leaves", lambda s: s + s.splitlines()[1] + "\n",
      "comes 2 times in tree {tree}. Keep one line for each row and tree."),
     ("leaves", lambda s: "\n".join([s.splitlines()[0], *s.splitlines()[2:]]),
@@ -117,3 +119,9 @@ def test_bad_files_are_one_error_with_a_remedy(
     )  # fmt: skip
     assert result.exit_code != 0
     assert not (tmp_path / "other" / "seal.json").exists()
+
+
+def test_digits_that_are_no_numbers_are_texts(tmp_path: Path) -> None:
+    leaves = write(tmp_path / "leaves.csv", "tree,row,leaf", [("²", "³", 1), ("²", "2", 2)])
+    folder = import_leaves(leaves, tmp_path / "trace", Beside())
+    assert (folder / "seal.json").exists()

@@ -25,7 +25,8 @@ framework", arXiv:1901.08755 (2019); GOSS: Ke et al., "LightGBM", NeurIPS 2017.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
 
 from vflsec.core import check
 from vflsec.core.rounds import Learner, Rounds, Wire
@@ -38,7 +39,6 @@ from vflsec.trees.histograms import Limits
 from vflsec.trees.profiles import PROFILES
 
 ALIASES = ("sgb", "hetero_secureboost", "vertical_xgboost")
-ProfileName = Literal["paper", "fate-2", "secretflow", "xgboost-open"]
 
 
 @registry.algorithm
@@ -60,34 +60,24 @@ class SecureBoost(Rounds):
         base: the first score: ``half`` (0) or ``prior`` (the constant that fits best).
     """
 
-    profile: ProfileName = "fate-2"
-    trees: int = 10
-    depth: int = 3
-    rate: float = 0.3
-    l2: float = 0.1
-    bins: int = 32
-    min_rows: int = 1
-    min_hessian: float = 1e-3
-    min_gain: float = 0.0
-    top: float = 1.0
-    other: float = 0.0
+    profile: Annotated[str, check.among(*PROFILES)] = "fate-2"
+    trees: check.Count = 10
+    depth: Annotated[int, partial(check.integer, high=13)] = 3
+    rate: check.Positive = 0.3
+    l2: check.NonNegative = 0.1
+    bins: Annotated[int, partial(check.integer, low=2, high=1024)] = 32
+    min_rows: check.Count = 1
+    min_hessian: check.NonNegative = 1e-3
+    min_gain: check.NonNegative = 0.0
+    top: check.AboveZero = 1.0
+    other: check.Unit = 0.0
     base: Literal["half", "prior"] = "half"
 
     quantities: ClassVar[bool] = True
     label_holder: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check.one_of("secureboost.profile", self.profile, get_args(ProfileName))
-        check.one_of("secureboost.base", self.base, ("half", "prior"))
-        check.integer("secureboost.trees", self.trees)
-        check.integer("secureboost.depth", self.depth, high=13)
-        check.integer("secureboost.bins", self.bins, low=2, high=1024)
-        check.integer("secureboost.min_rows", self.min_rows)
-        check.positive("secureboost.rate", self.rate)
-        for name in ("l2", "min_hessian", "min_gain"):
-            check.non_negative(f"secureboost.{name}", getattr(self, name))
-        check.in_unit("secureboost.top", self.top, low_open=True)
-        check.in_unit("secureboost.other", self.other)
+        super().__post_init__()
         if self.top + self.other > 1:
             raise check.fail("secureboost: top + other", "at most 1", self.top + self.other)
 

@@ -508,14 +508,14 @@ def _undecided(w: _Weighed) -> _Ruling | None:
         return None
     more = w.change.more_seeds(w.alpha)
     cure = f"about {more} more seeds would decide it" if more else "more seeds are needed"
-    beyond = f"beyond the tolerated {w.shown[1]} but not surely above 0"
+    beyond = f"beyond the tolerated {w.shown[1]} but not significantly above 0"
     return _Ruling(INCONCLUSIVE, Rule.UNDECIDED, f"{w.said}, {beyond}; {cure}.", more)
 
 
 def _reversed_ranking(w: _Weighed) -> _Ruling | None:
     if w.reversed <= max(w.change.before, 0.0) + w.allowed:
         return None
-    reason = f"{w.said}, but it ranks in reverse: turned round it would be {w.reversed:.3f}."
+    reason = f"{w.said}, but it ranks in reverse: with labels flipped it would be {w.reversed:.3f}."
     return _Ruling(INCONCLUSIVE, Rule.REVERSED_RANKING, reason)
 
 
@@ -523,7 +523,7 @@ def _not_validated(w: _Weighed) -> _Ruling | None:
     if w.validation.validated:
         return None
     why = w.validation
-    reason = f"Not shown to be alive, so its silence proves nothing: {w.attack} ({why.text})."
+    reason = f"Not validated here, so finding no rise proves nothing: {w.attack} ({why.text})."
     return _Ruling(INCONCLUSIVE, Rule.NOT_VALIDATED, reason, detail=why.code)
 
 

@@ -19,7 +19,7 @@ import math
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -74,6 +74,22 @@ class Against:
         if self.counts is None:
             return found
         return (max if side == "upper" else min)(found, self.counts.bound(side, alpha))
+
+    def over(self, seeds: int) -> Against:
+        """The same mean and spread over so many seeds."""
+        return replace(self, n=seeds, counts=self.counts and self.counts.over(seeds))
+
+    def detectable(self, alpha: float, power: float) -> float | None:
+        """The least mean whose lower bound would be above 0 with chance `power`; None for one seed.
+
+        By t quantiles from the spread: (t[1 - alpha] + t[power]) sd / sqrt(n); of counted rows no
+        less than what their exact bound takes.
+        """
+        if self.n < 2 or self.sd is None:
+            return None
+        factor = special.stdtrit(self.n - 1, 1 - alpha) + special.stdtrit(self.n - 1, power)
+        found = float(factor) * self.sd / math.sqrt(self.n)
+        return found if self.counts is None else max(found, self.counts.detectable(alpha, power))
 
     def p(self, limit: float, sign: int = 1) -> float:
         """One-sided p-value of "the mean is at most `limit`", or at least where `sign` is -1."""
@@ -187,17 +203,15 @@ class Leakage:
     def detectable(self, alpha: float, power: float = 0.8, *, more: int = 0) -> float | None:
         """The least leakage whose lower bound would be above 0 with chance `power`.
 
-        By t quantiles from the spread over seeds: (t[1 - alpha] + t[power]) sd / sqrt(n) against
-        each control, less how far that control is behind the least; the largest over controls.
-        None for one seed. `more`: as many further seeds of the same spread.
+        Against each control, less how far that control is behind the least; the largest over
+        controls. None for one seed. `more`: as many further seeds of the same spread.
         """
         found = []
         for a in self.against:
-            if a.n < 2 or a.sd is None:
+            alone = a.over(a.n + more).detectable(alpha, power) if a.n > 1 else None
+            if alone is None:
                 return None
-            n = a.n + more
-            factor = special.stdtrit(n - 1, 1 - alpha) + special.stdtrit(n - 1, power)
-            found.append(float(factor) * a.sd / math.sqrt(n) - (a.mean - self.least.mean))
+            found.append(alone - (a.mean - self.least.mean))
         return max(found)
 
     def seeds_to_detect(self, size: float, alpha: float) -> int | None:
@@ -217,16 +231,16 @@ class Leakage:
         """
         above = self.least.mean > limit
         ask = self.against if above else (self.ahead,)
-        level = level if above else alpha
+        side, level, sign = ("lower", level, 1) if above else ("upper", alpha, -1)
+
+        def is_decided(n: int) -> bool:
+            bounds = [a.over(n).bound(side, level) for a in ask]
+            return all(x is not None and sign * (x - limit) > 0 for x in bounds)
+
         now = min(a.n for a in ask)
-        for n in range(max(now, 2), _MOST_SEEDS + 1):
-            factor = intervals.t_half_width(n, 1 - level, "upper") or math.inf
-            gaps = [(a.mean - limit) * (1 if above else -1) for a in ask]
-            if all(
-                a.sd is not None and factor * a.sd < gap for a, gap in zip(ask, gaps, strict=True)
-            ):
-                return max(n - now, 1)
-        return None
+        tries = range(max(now, 2), _MOST_SEEDS + 1)
+        at = bisect_left(tries, True, key=is_decided)  # what is decided stays so with more seeds
+        return max(tries[at] - now, 1) if at < len(tries) else None
 
     def as_dict(self) -> dict[str, dict[str, Any]]:
         """Each control's figures as plain values, for a point; read back by :meth:`of`."""

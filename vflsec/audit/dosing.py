@@ -29,7 +29,7 @@ MARK = "@dose="
 """In the phase of a measure: what follows is the share of rows that were dosed."""
 
 POWER = 0.8
-_UNSAID = ("of_label", "target", "victim", "metric")
+_UNSAID = ("of_label", "target", "victim")
 """What is no part of a place: the attack's key tells it."""
 
 Doses = Mapping[Identity, float | None]
@@ -130,5 +130,5 @@ def _least(doses: Sequence[Dose]) -> float | None:
 
 
 def place(at: Identity) -> Identity:
-    """What identifies a curve, of a dose or of a point."""
+    """What identifies a curve, of a dose or of a point; its sizes are those of one metric."""
     return at.without(*_UNSAID)

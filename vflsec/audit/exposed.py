@@ -17,6 +17,7 @@ lucky rows off at their quantile of alpha / 2, and bound the share of the rest e
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -155,6 +156,20 @@ class Counts:
     def share(self) -> float:
         """Share of rows that the attack names and the control does not."""
         return (self.named - self.own) / self.rows
+
+    def over(self, seeds: int) -> Counts:
+        """The same shares over so many seeds."""
+        by = seeds / self.seeds
+        return Counts(by * self.named, by * self.own, round(by * self.rows), by * self.luck, seeds)
+
+    def detectable(self, alpha: float, power: float) -> float:
+        """The least share of which the lower bound would be above 0 with chance `power`."""
+        fewest = math.ceil(self.own)
+        named = range(fewest, self.rows + 1)
+        least = bisect_left(
+            named, True, key=lambda k: replace(self, named=k).bound("lower", alpha) > 0
+        )
+        return replace(self, named=float(fewest + least)).bound("upper", 1 - power)
 
     def bound(self, side: str, alpha: float) -> float:
         """One-sided bound of :attr:`share` at level `alpha`."""

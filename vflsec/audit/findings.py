@@ -103,7 +103,7 @@ class Finding:
 
 _NAMES = {
     "auc": "AUC", "leak_auc": "leak AUC", "f1": "F1", "r2": "R²", "accuracy": "accuracy",
-    "r2_column": "R² of the column told best",
+    "r2_column": "R² of the column revealed best",
     "balanced_accuracy": "balanced accuracy", "tpr_at_1pct_fpr": "hits at 1 % false alarms",
     "tpr_at_01pct_fpr": "hits at 0.1 % false alarms",
     "macro_auc": "macro AUC", "macro_accuracy": "macro accuracy", "log_loss": "log loss",
@@ -233,9 +233,10 @@ def _is_reversed(r: Point, style: _Style) -> bool:
 def _format_reversed(r: Point, style: _Style) -> str:
     r = style.ranked.get(r.answer, r)
     return (
-        f"{_who(r)} ranks in reverse ({metric_name(r.metric)} {_plain(r.value.mean)}): turned "
-        f"round it is {_plain(1 - (r.value.mean or 0.0))} against {_plain(r.control_value.mean)} "
-        f"{_control(r)}, so whoever knows which way round it is has the labels."
+        f"{_who(r)} ranks in reverse ({metric_name(r.metric)} {_plain(r.value.mean)}): with "
+        f"labels flipped it is {_plain(1 - (r.value.mean or 0.0))} against "
+        f"{_plain(r.control_value.mean)} {_control(r)}, "
+        "so whoever knows which way round it is has the labels."
     )
 
 
@@ -267,11 +268,12 @@ def in_people(r: Point, hits: Point | None) -> str:
         which = asked(question) if question in QUESTIONS else "of class 1"
         which = "with a yes" if r.asked else which
         return (
-            f" Of 100 rows {which} {who} could name {mine}, against {its} by itself, at one "
-            "false alarm among 100 others."
+            f" Of 100 rows {which} {who} could name {mine}, against {its} without the "
+            "federation, at one false alarm among 100 others."
         )
     if r.target in ("label", "attribute") and found.metric in ("accuracy",):
-        return f" Of 100 rows {who} could label {mine} rightly, against {its} by itself."
+        own = f"{its} without the federation"
+        return f" Of 100 rows {who} could label {mine} rightly, against {own}."
     return ""
 
 
@@ -318,7 +320,7 @@ def _plain(x: float | None, sign: bool = False) -> str:
 def _control(r: Point) -> str:
     if r.control in (CHANCE, FALLBACK):
         return "by guessing"
-    return f"for its own means ({r.control})"
+    return f"for its baseline ({r.control})"
 
 
 def _place(r: Point, style: _Style) -> str:
@@ -352,7 +354,7 @@ def _undefended(r: Point, style: _Style) -> Finding:
 
 
 def _against(r: Point) -> str:
-    """``AUC 0.99 against 0.55 for its own means (own columns)``."""
+    """``AUC 0.99 against 0.55 for its baseline (own columns)``."""
     own = f"{_plain(r.control_value.mean)} {_control(r)}"
     return f"{metric_name(r.metric)} {_plain(r.value.mean)} against {own}"
 
@@ -398,8 +400,8 @@ def _baseline_predicts(r: Point, style: _Style) -> str:
 def _at_chance(r: Point, style: _Style) -> str:
     chance = _plain(r.chance) if r.chance is not None else "unknown"
     return (
-        f"{_who(r)} is not told from guessing ({metric_name(r.metric)} {_plain(r.value.mean)}, "
-        f"chance {chance}; advantage {_gained(r, style)})."
+        f"{_who(r)} is not significantly better than guessing ({metric_name(r.metric)} "
+        f"{_plain(r.value.mean)}, chance {chance}; advantage {_gained(r, style)})."
     )
 
 

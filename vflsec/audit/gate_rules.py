@@ -145,7 +145,7 @@ def _not_validated(w: Weighed) -> Ruling | None:
         return None
     lead, why = max(idle, key=lambda pair: pair[0].value)
     names = ", ".join(sorted({c.name for c, _ in idle}))
-    reason = f"Not shown to be alive, so silence proves nothing: {names} ({why.text})."
+    reason = f"Not validated here, so finding no leak proves nothing: {names} ({why.text})."
     places = tuple(c.point.place for c, _ in idle)
     return Ruling(
         INCONCLUSIVE, Rule.NOT_VALIDATED, lead, reason, detail=why.code, not_validated=places

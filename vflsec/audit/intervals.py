@@ -1,4 +1,4 @@
-"""Intervals and tests that the audit reports: exact binomial, AUC, t over seeds, bootstrap, Holm.
+"""Intervals and tests that the audit reports: exact binomial, AUC, t over seeds, Holm.
 
 A bound that the data cannot give (one seed, no rows, the open side of a one-sided interval) is
 None, never infinity and never NaN.
@@ -7,7 +7,7 @@ None, never infinity and never NaN.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -18,7 +18,6 @@ from vflsec.audit.special_functions import (
     beta_quantile,
     midranks,
     normal_quantile,
-    normal_tail,
     rising,
 )
 from vflsec.core import check
@@ -44,16 +43,6 @@ class Auc(NamedTuple):
 
     value: float
     se: float | None
-
-
-class Difference(NamedTuple):
-    """A difference with its standard error, two-sided interval and p-value."""
-
-    value: float
-    se: float
-    low: float
-    high: float
-    p: float
 
 
 def _tail(confidence: float, side: str) -> float:
@@ -82,18 +71,6 @@ def clopper_pearson(k: int, n: int, confidence: float = 0.95, side: Side = "two"
     low = 0.0 if k == 0 or side == "upper" else beta_quantile(tail, k, n - k + 1)
     high = 1.0 if k == n or side == "lower" else beta_quantile(1 - tail, k + 1, n - k)
     return Interval(low, high)
-
-
-def wilson(k: int, n: int, confidence: float = 0.95) -> Interval:
-    """Score interval of a proportion (Wilson 1927), two-sided."""
-    _counts(k, n)
-    if n == 0:
-        return Interval(0.0, 1.0)
-    z = normal_quantile(1 - _tail(confidence, "two"))
-    p, scale = k / n, 1 + z * z / n
-    centre = (p + z * z / (2 * n)) / scale
-    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / scale
-    return Interval(max(0.0, centre - half), min(1.0, centre + half))
 
 
 def hanley_mcneil_se(auc: float, positives: int, negatives: int) -> float:
@@ -154,21 +131,6 @@ def delong(scores: ArrayLike, positive: ArrayLike) -> Auc:
         ConfigError: lengths differ or one class is missing.
     """
     return mean_auc([(np.arange(len(np.asarray(scores))), scores, positive)])[0]
-
-
-def delong_difference(
-    a: ArrayLike, b: ArrayLike, positive: ArrayLike, confidence: float = 0.95
-) -> Difference:
-    """AUC of `a` minus AUC of `b` on the same rows (n,), paired (DeLong et al. 1988)."""
-    sa, y = _split(a, positive)
-    sb, _ = _split(b, positive)
-    va, vb = _components(sa, y), _components(sb, y)
-    ma, mb = float(va[y].mean()), float(vb[y].mean())
-    spread = _influence(va, y, ma, ma) - _influence(vb, y, mb, mb)
-    diff, se = ma - mb, math.sqrt(float((spread**2).sum()))
-    z = normal_quantile(1 - _tail(confidence, "two"))
-    p = 1.0 if diff == 0 else 0.0 if se == 0 else 2 * normal_tail(abs(diff) / se)
-    return Difference(diff, se, diff - z * se, diff + z * se, p)
 
 
 def mean_auc(
@@ -272,50 +234,6 @@ def t_interval(values: ArrayLike, confidence: float = 0.95, side: Side = "two") 
     return Interval(
         None if side == "upper" else mean - half, None if side == "lower" else mean + half
     )
-
-
-def cluster_bootstrap(
-    clusters: Sequence[NDArray[Any]],
-    statistic: Callable[[Sequence[NDArray[Any]]], float],
-    rng: np.random.Generator,
-    *,
-    resamples: int = 2000,
-    confidence: float = 0.95,
-) -> Interval:
-    """Percentile interval: resample clusters (seeds), then rows within each.
-
-    Anti-conservative below about eight clusters; prefer :func:`t_interval` there.
-
-    Args:
-        clusters: one array for each seed, rows along axis 0.
-        statistic: of a list of such arrays.
-    """
-    tail = _tail(confidence, "two")
-    if len(clusters) < 2 or any(len(c) == 0 for c in clusters):
-        return Interval(None, None)
-    draws = np.empty(check.integer("cluster_bootstrap: resamples", resamples))
-    for b in range(resamples):
-        chosen = [clusters[i] for i in rng.integers(len(clusters), size=len(clusters))]
-        draws[b] = statistic([c[rng.integers(len(c), size=len(c))] for c in chosen])
-    low, high = np.quantile(draws, [tail, 1 - tail])
-    return Interval(float(low), float(high))
-
-
-def mcnemar(only_a: int, only_b: int, side: Literal["two", "greater"] = "two") -> float:
-    """Exact p-value of McNemar's test on the rows where two attackers differ.
-
-    Args:
-        only_a: rows that only the first has right.
-        only_b: rows that only the second has right.
-        side: ``greater`` asks whether the first is better.
-    """
-    _counts(only_a, only_a + only_b)
-    if only_a + only_b == 0:
-        return 1.0
-    alternative = {"two": "two-sided", "greater": "greater"}[side]
-    from scipy import stats
-
-    return float(stats.binomtest(only_a, only_a + only_b, alternative=alternative).pvalue)
 
 
 def holm(p: ArrayLike) -> Floats:

@@ -378,7 +378,7 @@ _LIST = (
            _r2, lambda k: 0.0,
            targets=("feature", "value", "count"), reach=(-math.inf, 1.0)),
     Metric("r2_column", "the same of the one column that the attack names beforehand, from what it "
-           "was granted, as the one that it is told best", _r2, lambda k: 0.0,
+           "was granted, as the one revealed best", _r2, lambda k: 0.0,
            targets=("feature",), reach=(-math.inf, 1.0)),
     Metric("relative_error", "norm of the error / norm of the truth; guessing 0 has 1",
            _relative_error, lambda k: 1.0, larger_is_better=False, targets=("feature",),

@@ -108,7 +108,7 @@ def build_label_findings(rows: Iterable[LabelRow]) -> list[Finding]:
         text = (
             f"On {r.dataset}, over {r.labels} labels{left}, {r.attack} by "
             f"{r.adversary} reaches a mean AUC of {r.value:.2f} against "
-            f"{r.control_value:.2f} for its own means; most is told of {r.most}: "
+            f"{r.control_value:.2f} for its baseline; {r.most} leaks most: "
             f"{r.most_value:.2f} against {r.most_control:.2f}."
         )
         values = {"value": r.value, "control_value": r.control_value, "advantage": r.advantage}

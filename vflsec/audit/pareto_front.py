@@ -138,7 +138,7 @@ def _reversed(p: Point) -> str:
         return ""
     if not leaks(p.mirrored.mean, p.mirrored.low):
         return ""
-    return f"{p.attack} ranks in reverse (turned round {p.mirrored.mean:+.3f} of {p.metric})"
+    return f"{p.attack} ranks in reverse (labels flipped {p.mirrored.mean:+.3f} of {p.metric})"
 
 
 def _too_little(p: Point) -> str:

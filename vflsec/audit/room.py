@@ -21,6 +21,8 @@ from vflsec.audit.point import Point
 DECIDES = "exposed"
 """The metric by which an attack is judged where its own has no room."""
 
+_COUNTED = ("label", "attribute")
+"""Targets of attacks whose exposed people an audit counts."""
 _ROUNDING = 1e-9
 
 
@@ -86,5 +88,6 @@ def _name_decider(c: Candidate, gate: Gate, figures: Figures) -> str:
     leak = None if main is None or main.metric == metric else main.leakage
     if main is not None and leak is not None and _is_enough(find_room(main, leak), gate):
         return main.metric
-    counted = metric in METRICS and "label" in METRICS[metric].targets
+    of_class = metric in METRICS and "label" in METRICS[metric].targets
+    counted = of_class and c.point.target in _COUNTED
     return DECIDES if counted and figures.exposed is None and metric != DECIDES else ""

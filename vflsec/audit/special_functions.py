@@ -18,11 +18,6 @@ def normal_quantile(p: float) -> float:
     return float(special.ndtri(p))
 
 
-def normal_tail(x: float) -> float:
-    """Chance that a standard normal exceeds `x`."""
-    return float(special.ndtr(-x))
-
-
 def beta_quantile(p: float, a: float, b: float) -> float:
     """The number below which a beta variable falls with chance `p`; `a` and `b` are positive."""
     return float(special.betaincinv(a, b, p))

@@ -105,8 +105,8 @@ def explain_unanswered(left: Sequence[Unanswered]) -> list[Reason]:
         *dict.fromkeys(
             Reason(
                 Warn.QUESTION_NOT_VALIDATED,
-                f"{u.attack} is not shown to tell whether a value is {asked(u.question)} "
-                f"({u.not_validated.text}), so its silence there proves nothing",
+                f"{u.attack} is not validated for whether a value is {asked(u.question)} "
+                f"({u.not_validated.text}), so finding no leak there proves nothing",
             )
             for u in left
             if u.not_validated is not None

@@ -116,7 +116,7 @@ def _all_tied(row: Point, leak: Leakage) -> Reason | None:
     if not _is_tied(row) or _is_silent(row):
         return None
     text = (
-        f"{row.attack} tells no two rows apart on any of {leak.least.n} seeds, as a broken "
+        f"{row.attack} separates no two rows on any of {leak.least.n} seeds, as a broken "
         "attack would"
     )
     return Reason(Shortfall.ALL_TIED, text)
@@ -160,26 +160,25 @@ def _figure(c: Candidate, gate: Gate) -> str:
 
 def format_no_room(lead: Candidate, why: NoRoom, gate: Gate) -> str:
     """That the limit decides nothing, and what would."""
-    cure = f'of = "{why.decider}" would decide' if why.decider else (
-        f"only a limit below {why.room:.3f} can be exceeded"
+    cure = f'A gate with of = "{why.decider}" would decide' if why.decider else (
+        f"Only a limit below {why.room:.3f} can be exceeded"
     )  # fmt: skip
-    return (
-        f"{gate.threshold:g} decides nothing: beside {lead.name} {_format_room(why)} in any figure "
-        f"that was measured; {cure}."
-    )
+    return f"The limit {gate.threshold:g} decides nothing here: {_format_room(lead, why)}. {cure}."
 
 
-def _format_room(why: NoRoom) -> str:
+def _format_room(lead: Candidate, why: NoRoom) -> str:
     return (
-        f"{why.control} leaves no more than {why.room:.3f} of {why.metric} to gain without the "
-        "federation"
+        f"the baseline of {lead.name} ({why.control}) leaves at most {why.room:.3f} of "
+        f"{why.metric} to gain"
     )
 
 
 def _format_instead(lead: Candidate, gate: Gate) -> str:
     """That another figure than the gate's was judged; or ''."""
     why = lead.instead_of
-    return f"; judged by it, for {_format_room(why)}, less than {gate.threshold:g}" if why else ""
+    if why is None:
+        return ""
+    return f"; judged by exposed people, for {_format_room(lead, why)}, not {gate.threshold:g}"
 
 
 def _format_full(found: Sequence[Candidate], gate: Gate) -> str:
@@ -187,10 +186,8 @@ def _format_full(found: Sequence[Candidate], gate: Gate) -> str:
     full = [c for c in found if gate.limits_leaks and is_full(c.point, c.leak)]
     if not full:
         return ""
-    return (
-        f"; beside {full[0].name} a control reaches {full[0].leak.ahead.control:.3f} without the "
-        "federation, so that no more than 0.000 could be gained"
-    )
+    reached = full[0].leak.ahead.control
+    return f"; the baseline of {full[0].name} reaches {reached:.3f}, so nothing could be gained"
 
 
 def format_exceeded(lead: Candidate, beyond: Sequence[Candidate], gate: Gate) -> str:
@@ -199,7 +196,7 @@ def format_exceeded(lead: Candidate, beyond: Sequence[Candidate], gate: Gate) ->
     rest = f", and {others} more beyond it" if others else ""
     where = "above" if gate.max is not None else "below"
     if lead.point.of_label in QUESTIONS and gate.metric == "advantage":
-        rest += f": it is told whether a value is {asked(lead.point.of_label)}"
+        rest += f": it reveals whether a value is {asked(lead.point.of_label)}"
     rest += _format_instead(lead, gate)
     text = f"{_figure(lead, gate)}, {where} {gate.threshold:g} at {100 * gate.confidence:g}%{rest}."
     return text[0].upper() + text[1:]
@@ -289,7 +286,7 @@ def find_worthless(row: Point, gate: Gate, guessing: Guessing | None) -> Reason 
         text = f"the system without a defense {said}, so there is nothing to lose"
         return None if said is None else Reason(Warn.NOTHING_TO_LOSE, text)
     said = guessing.unbeaten(row)
-    text = f"the system {said}, and this tells nothing of one that does"
+    text = f"the system {said}, and this says nothing of one that does"
     return None if said is None else Reason(Warn.MODEL_AT_CHANCE, text)
 
 
@@ -359,27 +356,27 @@ def seeds_to_add(open_: Sequence[Candidate], alpha: float, level: float) -> int 
 
 
 def format_either_direction(lead: Candidate, more: int | None, gate: Gate) -> str:
-    """That an answer turned round is not shown to be within the limit, nor to leak."""
-    cure = "even 1000 seeds would not tell" if more is None else f"about {_seeds(more)} would tell"
+    """That an answer with its labels flipped is not shown to be within the limit, nor to leak."""
+    cure = "even 1000 seeds would not do" if more is None else f"about {_seeds(more)} would do"
     turned = show(lead.reversed_value, gate.threshold)
     text = (
-        f"{_figure(lead, gate)}, and turned round {turned}, which the spread over seeds does not "
-        f"show to be within {gate.threshold:g}; {cure}."
+        f"{_figure(lead, gate)}, and with labels flipped {turned}, which the spread over seeds "
+        f"does not show to be within {gate.threshold:g}; {cure}."
     )
     return text[0].upper() + text[1:]
 
 
 def format_reversed(lead: Candidate, more: int | None, gate: Gate) -> str:
     """Why an answer that ranks in reverse cannot pass, or not yet."""
-    cure = "" if more is None else f" (about {_seeds(more)} would tell)"
+    cure = "" if more is None else f" (about {_seeds(more)} would do)"
     text = (
-        f"{_figure(lead, gate)}, but it ranks in reverse: turned round it would be "
+        f"{_figure(lead, gate)}, but it ranks in reverse: with labels flipped it would be "
         f"{lead.reversed_value:.3f}, which is not shown to be within {gate.threshold:g}{cure}. "
     )
     if lead.reversed_metric:
         text = (
-            f"{_figure(lead, gate)}, but it ranks in reverse: turned round its advantage in "
-            f"{lead.reversed_metric} is {lead.reversed_value:.3f}, and its {lead.point.metric} "
+            f"{_figure(lead, gate)}, but it ranks in reverse: with labels flipped its advantage "
+            f"in {lead.reversed_metric} is {lead.reversed_value:.3f}, and its {lead.point.metric} "
             "was not measured. "
         )
     text += "Whoever knows which way round it is has the labels."

@@ -54,7 +54,7 @@ class Wishes:
         regression: whether to predict the label as a number even if it could be classes.
         numeric: columns that hold numbers, as ``column`` or ``party.column``.
         called: the name of the data in reports; '' for that of the file, or of the parties.
-        call: whether this is `vflsec.audit(...)` and not the command line, for messages.
+        caller: the function of Python that was called, for messages; "" for `vflsec init`.
     """
 
     label: str | Sequence[str]
@@ -66,7 +66,7 @@ class Wishes:
     bins: int = 0
     regression: bool = False
     called: str = ""
-    call: bool = False
+    caller: str = ""
     numeric: Sequence[str] = ()
 
     @property
@@ -76,8 +76,8 @@ class Wishes:
 
     @property
     def who(self) -> str:
-        """Who speaks in a message: ``init`` or ``audit``."""
-        return "audit" if self.call else "init"
+        """Who speaks in a message: ``init``, or the function."""
+        return self.caller or "init"
 
     def name(self, key: str) -> str:
         """How a message names one of these: ``init: --label``, ``audit: label``."""
@@ -85,11 +85,11 @@ class Wishes:
 
     def flag(self, key: str) -> str:
         """``--label``, or ``label`` of a call."""
-        return key if self.call else f"--{key}"
+        return key if self.caller else f"--{key}"
 
     def option(self, key: str, value: Any) -> str:
         """How the user would write it: ``--rare drop``, ``rare='drop'``."""
-        return f"{key}={value!r}" if self.call else f"--{key} {value}"
+        return f"{key}={value!r}" if self.caller else f"--{key} {value}"
 
 
 @dataclass(frozen=True)
@@ -190,12 +190,9 @@ def _find_copies(frame: Frame, wishes: Wishes, data: Table, roles: Sequence[str]
 def _note_id(id_: str | Mapping[str, str]) -> str:
     """That the id was found, in a sentence."""
     if isinstance(id_, str):
-        return f"{id_} has another value in every row, so it is taken as the id."
+        return f"{id_} is taken as the id: its values are unique."
     said = ", ".join(f"{column} in {party}" for party, column in id_.items())
-    return (
-        f"{said} have another value in every row and hold the same values, so they are taken as "
-        "the ids."
-    )
+    return f"{said} are taken as the ids: their values are unique and match."
 
 
 def _name_parties(paths: Sequence[Path] | Mapping[str, Path]) -> dict[Path, str]:
@@ -302,7 +299,7 @@ def _find_ids(
         return matched, True
     raise ConfigError(
         f"{wishes.who}: several tables need {wishes.flag('id')}, the column that links their rows; "
-        "no column is in every table with another value in every row."
+        "no column is in every table with unique values."
         f"{guess_roles.describe_nearest_id(frames, wishes.labels)} Where it is called otherwise "
         f"in each: {_format_ids(frames, wishes)}."
     )
@@ -314,7 +311,7 @@ def _format_ids(
     """``--id bank=customer_id --id shop="Customer ID"`` with the columns that match best."""
     best = guess_roles.match_ids(frames, wishes.labels)
     asked = list(only if only is not None else frames)
-    if wishes.call:
+    if wishes.caller:
         return f"id={ ({p: best.get(p, 'COLUMN') for p in asked})!r}"
     words = []
     for p in asked:

@@ -76,9 +76,9 @@ def _data(data: Table, source: Source, found_id: bool) -> str:
         which = data["id"]
         if isinstance(which, Mapping):
             names = ", ".join(map(str, which.values()))
-            said = f"{names} have another value in every row, so they are taken as the ids."
+            said = f"{names} are taken as the ids: their values are unique."
         else:
-            said = f"{which} has another value in every row, so it is taken as the id."
+            said = f"{which} is taken as the id: its values are unique."
         comments["id"] = _shown(said)
     if "file" in data:
         head = "# One table. Say below which party holds which columns: this split is only a guess."
@@ -131,19 +131,19 @@ def _attack(name: str, **keys: Plain) -> list[str]:
 def _by(source: Source, spare: int) -> str:
     """Attacks of the party that holds the labels on the columns of the others."""
     others = [p for p, own in source.parties.items() if p != source.active and own.names]
-    lines = ["# The other direction: what embeddings tell the party with the labels about columns.",
+    lines = ["# The other direction: what embeddings reveal of columns to the label party.",
              "# aux_rows: for how many rows it knows the other party's columns."]  # fmt: skip
     grants: dict[str, Plain] = {"adversary": source.active, "aux_rows": min(60, spare)}
     lines += _attack("embedding_inversion", **grants)
     victims: list[dict[str, Plain]] = [{"victim": p} if len(others) > 1 else {} for p in others]
     lines += [
         "# Who is in a category, above a mean, far from a median, among the largest or smallest?",
-        "# Of all such questions the one that auxiliary rows say is told best; name a column to",
-        "# ask about that one.",
+        "# Of all such questions the one that auxiliary rows show to be revealed best; name a",
+        "# column to ask about that one.",
     ]
     for victim in victims:
         lines += _attack("attribute", **grants, **victim, column=WHICHEVER)
-    lines += ["# How many rows: of one column of one party; name the one that must not be told."]
+    lines += ["# How many rows: of one column of one party; name the one that must stay secret."]
     for party, victim in zip(others, victims, strict=True):
         one = _one_column(source, party)
         lines += _attack("property", **(grants | victim | ({"column": one} if one else {})))
@@ -173,7 +173,8 @@ def _exposed(y: NDArray[np.int64], known: int) -> str:
     least = LUCKY[0] + LUCKY[1] * luck
     fit = [x for x in _LIMITS if rows >= MIN_ROWS and x * rows >= least]
     limit = min(fit, default=_LIMITS[-1])
-    text = Template(_EXPOSED).substitute(limit=limit, many=f"{1000 * limit:g}")
+    whom = " outside the largest class" if rows < sizes.sum() else ""
+    text = Template(_EXPOSED).substitute(limit=limit, many=f"{1000 * limit:g}", whom=whom)
     if fit:
         return text
     few = f"# (Left out: only {rows} rows that are trained on could be named, too few to tell.)"
@@ -190,8 +191,8 @@ _LIMITS = (0.01, 0.02, 0.05, 0.1)
 """Limits on exposed people that are drafted, the least that a PASS is in reach of."""
 
 _EXPOSED = """\
-# ... of 1,000 people who are trained on it may name at most $many with certainty that nothing else
-# names (an average does not see the one person who is exposed), ...
+# ... of 1,000 people$whom who are trained on it may name at most $many with
+# certainty that nothing else names (an average does not see the one person who is exposed), ...
 [[gate]]
 metric = "advantage"
 of = "exposed"
@@ -246,8 +247,8 @@ $attacks
 seeds = 5
 
 # Limits at the point you would deploy. Strength 5 is only a start: run once, see the report,
-# and name the strength you choose. An attack on the labels may beat the attacker's own means by 0.1
-# at most, ...
+# and name the strength you choose. An attack on the labels may beat the attacker's baseline (the
+# same party without the federation) by 0.1 at most, ...
 [[gate]]
 metric = "advantage"
 target = "label"
@@ -262,8 +263,8 @@ max = 0.05
 defense = "iso"
 strength = 5
 
-# Noise on gradients changes nothing for columns, which embeddings tell (`embedding_noise` would).
-# Limits for that, of the column that is told best ("r2" is the mean over columns), and of the
+# Noise on gradients changes nothing for columns, which embeddings reveal (`embedding_noise` would).
+# Limits for that, of the column that is revealed best ("r2" is the mean over columns), and of the
 # question about one:
 # [[gate]]
 # metric = "advantage"

@@ -50,7 +50,7 @@ def gate(
     strength: Annotated[float | None, typer.Option(help="Only this strength.")] = None,
     detect: Annotated[
         float | None,
-        typer.Option(help="Pass only if a leak of this size would have been found."),
+        typer.Option(help="Pass only if a leak of this size could have been detected."),
     ] = None,
     baseline: Annotated[
         Path | None,

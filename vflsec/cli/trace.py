@@ -144,7 +144,7 @@ def import_leaves(
 ) -> None:
     """Make a trace from the leaf of every row in every tree, as FATE or XGBoost show it.
 
-    A leaf that the party was not told is -1. See docs/howto/trees.md.
+    A leaf of -1: the party was not sent it. See docs/howto/trees.md.
 
     Example: vflsec trace import-leaves leaves.csv --known known.csv --out out/leaves
     """

@@ -358,9 +358,10 @@ class Policy:
     def shows(self, sets: RowSets, own: Own) -> NDArray[np.bool_]:
         """Which row sets of a tree the parties without labels may learn, (...) bool.
 
-        For policies of the active party. It is asked of the root, of every node, and of both sides
-        of every split that another party could own; a tree whose root may not be shown is grown
-        without the others. ``own.context["replica"]`` says in which replica.
+        For policies of the active party. It is asked of all rows and of those that a tree is grown
+        on, without which the tree is grown without the others; of both sides of every split that
+        another party could own; and of both children of a node, which are shown together or not at
+        all, as each follows from the other. ``own.context["replica"]`` says in which replica.
         """
         return np.ones(sets.counts.shape[:-1], dtype=bool)
 

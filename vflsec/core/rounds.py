@@ -73,9 +73,11 @@ class Wire:
         """Own columns of a party for all N sample ids, (N, d), after its column policies."""
         fed, x = self.fed, self.task.x[party].flatten(1).double().numpy().copy()
         if any(b.policy.overrides("columns") for b in fed.parties[party].bindings):
-            ids = torch.from_numpy(self.rows).to(fed.stack.device)
-            changed = fed.columns(party, ids.expand(fed.replicas, -1))[self.replicas[0]]
-            x[self.rows] = changed.flatten(1).double().cpu().numpy()
+            changed = fed.extra["columns"]
+            if party not in changed:  # of all replicas at once, as a policy treats them
+                assert fed.batch is not None
+                changed[party] = fed.columns(party, fed.batch.sort(dim=1).values)
+            x[self.rows] = changed[party][self.replicas[0]].flatten(1).double().cpu().numpy()
         return x
 
     def rng(self, *names: object) -> np.random.Generator:
@@ -149,24 +151,26 @@ class Rounds(Algorithm):
         fed.extra["learners"] = {}
 
     def _refuse(self, b: Binding) -> None:
-        """Refuse a policy that covers what is sent here and is made for batches of networks.
+        """Refuse a policy that is made for the batches of a network.
 
         Raises:
-            PolicyError: it would be called for all replicas at once, or for drawn batches.
+            PolicyError: it would be called for all replicas at once, for drawn batches, or for one
+                half of what it does.
         """
-        mine = {kind for kind, _, _ in self.sends} & b.policy.covers
-        covers = b.policy.overrides("outgoing") and bool(mine)
-        if any(b.own.active) and (covers or b.policy.poisson or b.policy.overrides("link")):
+        policy = b.policy
+        covers = policy.overrides("outgoing") and any(s[0] in policy.covers for s in self.sends)
+        of_batches = policy.poisson or policy.overrides("link") or policy.overrides("carries")
+        if any(b.own.active) and (covers or of_batches):
             raise PolicyError(
-                f"{b.policy.name}: works on batches of a network, and {self.name} has none. "
-                "Take local_trees, id_lmid, purity_limit or label_dp there."
+                f"{policy.name}: works on batches of a network, and {self.name} has none. Take a "
+                "defense with the hook shows or labels (docs/defenses.md)."
             )
 
     def phases(self, fed: Federation) -> list[Phase]:
         rows = fed.stack.rows("labelled")
 
         def restart() -> None:
-            fed.extra["learners"] = {}
+            fed.extra |= {"learners": {}, "columns": {}}
 
         def step(batch: Tensor) -> None:
             for group in self._groups(fed, lambda r: bool(fed.channel.alive[r])):

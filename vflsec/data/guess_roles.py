@@ -33,7 +33,7 @@ def find_split(frame: Frame, labels: Sequence[str]) -> str:
 def find_id(frames: Sequence[Frame], labels: Sequence[str]) -> str:
     """The column that links the rows; empty if none is sure.
 
-    It is in every table, has another value in every row, and is called like an id; with several
+    It is in every table, has unique values, and is called like an id; with several
     tables a single column that they share may have any name.
     """
     first, *others = frames

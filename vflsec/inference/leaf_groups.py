@@ -57,20 +57,19 @@ def find_leaves(view: View) -> Leaves:
     Raises:
         ThreatModelError: no ``partition`` was received.
     """
-    depth = int(view.facts.extra.get("depth", 1))
     tables = [
         t for (_, kind, form, _), t in view.tables.items() if kind == "partition" and form == "all"
     ]
     if not any(k[:3] == ("received", "partition", "all") for k in view.tables):
         view.received("partition", "all")  # says what is missing
     rows = torch.cat([t.rows for t in tables]).unique()
-    trees = torch.cat([t.step for t in tables]).div(depth, rounding_mode="floor").unique()
+    of = [find_trees(view, t) for t in tables]
+    trees = torch.cat(of).unique()
     if not len(trees):
         raise ThreatModelError("no row of any tree is known in this view.")
     nodes = torch.zeros(len(rows) * len(trees), dtype=torch.int64, device=rows.device)
-    for table in tables:
-        tree = torch.searchsorted(trees, table.step.div(depth, rounding_mode="floor"))
-        at = torch.searchsorted(rows, table.rows) * len(trees) + tree
+    for table, tree in zip(tables, of, strict=True):
+        at = torch.searchsorted(rows, table.rows) * len(trees) + torch.searchsorted(trees, tree)
         nodes.scatter_reduce_(0, at, table.tensor.reshape(-1).long(), "amax")
     return Leaves(rows, nodes.reshape(len(rows), len(trees)), trees)
 

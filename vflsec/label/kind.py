@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from vflsec.core import check
+
 if TYPE_CHECKING:  # reports and verdicts ask kinds without loading torch
     import torch
     from torch import Tensor
@@ -173,8 +175,11 @@ class Label(ABC):
             name: of a label or question.
             truth: (N,) or (N, L).
             cut: the truth of the rows by which questions are cut.
+
+        Raises:
+            ConfigError: this kind has no parts.
         """
-        raise NotImplementedError(f"{self.sentence}, of which no part is one of two classes")
+        raise check.fail("the label", "of a kind that has yes/no parts", self.noun)
 
     def guess_mean(self, known: Tensor | None) -> float:
         """Of one number a row: what somebody guesses who has known labels (q,) alone."""
@@ -209,6 +214,9 @@ class Label(ABC):
         Args:
             truth: 0 where there is none.
             prior: class shares (C,).
+
+        Raises:
+            ConfigError: a leak is planted of a part of this kind only.
         """
 
     @abstractmethod
@@ -219,6 +227,9 @@ class Label(ABC):
             rows: N.
             shares: of the classes.
             rng: on the CPU.
+
+        Raises:
+            ConfigError: a trace has a part of this kind only.
         """
 
     # data

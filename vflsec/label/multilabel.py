@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from vflsec.core import check
 from vflsec.label.classes import Classes
 from vflsec.label.kind import Floats, Ints, Label
 from vflsec.specs import OF_THE_LABELS
@@ -127,12 +128,12 @@ class MultiLabel(Label):
         return Classes(2).plan_metrics()
 
     def encode(self, truth: Tensor, prior: Sequence[float]) -> Tensor:
-        """Nothing: leaks are planted of one label at a time."""
-        raise NotImplementedError(f"{self.sentence}; a leak is planted of one")
+        """Refuse: leaks are planted of one label at a time."""
+        raise check.fail("the label of a planted leak", "one label", self.noun)
 
     def draw(self, rows: int, shares: Tensor, rng: torch.Generator) -> Tensor:
-        """Nothing: traces are of one label."""
-        raise NotImplementedError(f"{self.sentence}; a trace is of one")
+        """Refuse: traces are of one label."""
+        raise check.fail("the label of a trace", "one label", self.noun)
 
     def split_classes(self, y: Ints, values: Floats | None) -> Iterator[tuple[str, Ints]]:
         """Each label by its name."""

@@ -114,7 +114,7 @@ def _not_validated(open_: Open, summary: Summary) -> list[Step]:
         ]  # fmt: skip
     first = next(iter(found.values())).place.attack
     return [
-        Step(f"Not shown to work, so their silence proves nothing: {clean(', '.join(found))}. "
+        Step(f"Not validated here, so finding no leak proves nothing: {clean(', '.join(found))}. "
              "Check their settings, grant more (known_rows, or aux_rows for columns), or name "
              "in a gate those that count.", _show(first))
     ]  # fmt: skip
@@ -155,10 +155,14 @@ def _no_room(open_: Open, summary: Summary) -> list[Step]:
     if not found:
         return []
     v = found[0]
-    text = f"A limit decides nothing where a control leaves less to gain. {clean(v.reason)}"
+    text = clean(v.reason)
     if not v.detail:
         return [Step(f"{text} Lower it, or leave the gate out.", "vflsec show gate")]
+    if v.detail in EXPOSED:  # it decides where it was not counted
+        return [Step(f"{text} Audit again to count them.", command(summary, "audit", "--fresh"))]
     words = [*_limit(replace(v.gate, of=v.detail)), "--dataset", v.dataset]
+    words += ["--defense", v.gate.defense] if v.gate.defense != "*" else []
+    words += [] if v.gate.strength is None else ["--strength", show_exact(v.gate.strength)]
     return [Step(text, command(summary, "gate", *words))]
 
 
@@ -186,7 +190,7 @@ def _uncovered(summary: Summary) -> list[Step]:
     if not gaps:
         return []
     return [
-        Step("Of families that were not run these read what crossed: "
+        Step("Not tested, although the messages they need were sent: "
              f"{', '.join(gaps)}. Add an [[attack]] for each that a partner could make "
              "(`vflsec check` says which apply); what one needs:",
              shlex.join(["vflsec", "show", gaps[0]]))
@@ -202,7 +206,7 @@ def _limits(summary: Summary) -> list[Step]:
     kinds = reads(summary.attacks[p.attack_key].needs if p.attack_key in summary.attacks else ())
     treats = [n for k in kinds for n in summary.treats.get(k, ())]
     text = (
-        f"No gate limits {parts(found)} at {place(p)}. If that must not be told, add a [[gate]] "
+        f"No gate limits {parts(found)} at {place(p)}. If that must stay secret, add a [[gate]] "
         f'with target = "{clean(p.target)}"'
     )
     if not treats:

@@ -33,8 +33,8 @@ def curves(summary: Summary) -> list[Curve]:
 def means(summary: Summary) -> str:
     """What the figures of :func:`curves` are, in a sentence."""
     return (
-        "What the strongest attack gains above its own means, a mean over seeds; * is surely above "
-        f"0, at {100 * summary.confidence:g} % and corrected for the tries under that training."
+        "What the strongest attack gains over its baseline, a mean over seeds; * is significant "
+        f"({100 * summary.confidence:g} %, corrected for the tests under that training)."
     )
 
 

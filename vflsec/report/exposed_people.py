@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vflsec.audit.controls import CHANCE, FALLBACK
@@ -26,6 +26,7 @@ class ExposedRow:
         of: what it names, over all controls.
         low, high: interval of its share, at the confidence of the audit over all tries.
         tries: attacks, rows, stages and rates of false alarms among which it is the most.
+        scored: rows of a training that were scored, of classes that cannot be named too.
     """
 
     point: Point
@@ -33,6 +34,12 @@ class ExposedRow:
     low: float
     high: float
     tries: int
+    scored: int
+
+    @property
+    def people(self) -> str:
+        """Of whom it is a share: a class of more than four rows in five is left out."""
+        return "people outside the largest class" if self.point.n < self.scored else "people"
 
 
 def find_exposed(summary: Summary) -> list[ExposedRow]:
@@ -45,11 +52,14 @@ def find_exposed(summary: Summary) -> list[ExposedRow]:
     for p in summary.points:
         if p.exposed is not None and (p.is_undefended or p.training in judged):
             groups[p.without(*_APART)].append(p)
-    found = (_find_most(of, summary.confidence) for of in groups.values())
+    scored = {p.answer: p.n for p in summary.points if p.metric == p.primary}
+    found = (_find_most(of, summary.confidence, scored) for of in groups.values())
     return [row for row in found if row is not None]
 
 
-def _find_most(points: Sequence[Point], confidence: float) -> ExposedRow | None:
+def _find_most(
+    points: Sequence[Point], confidence: float, scored: Mapping[Identity, int]
+) -> ExposedRow | None:
     """The most that surely is exposed of several tries; None where nobody is."""
     tail = (1 - confidence) / (2 * len(points))
     sure = []
@@ -58,12 +68,13 @@ def _find_most(points: Sequence[Point], confidence: float) -> ExposedRow | None:
             continue
         low, high = p.leakage.lower(tail), p.leakage.upper(tail)
         if low is not None and high is not None and low > 0:
-            sure.append(ExposedRow(p, p.exposed, low, min(1.0, high), len(points)))
+            rows = scored.get(p.answer, p.n)
+            sure.append(ExposedRow(p, p.exposed, low, min(1.0, high), len(points), rows))
     return max(sure, key=lambda row: (row.of.share, -row.of.false_alarms), default=None)
 
 
 def format_exposed(dataset: str, rows: Iterable[ExposedRow]) -> list[str]:
-    """``toy, with iso 5: of 1,000 people 50 are exposed with certainty to shop (...)``."""
+    """``toy, with iso 5: of 1,000 people 50 [40, 60] are exposed with certainty to shop ...``."""
     here = [row for row in rows if row.point.dataset == dataset]
     several = len({row.point.algorithm for row in here}) > 1
     return [_format(row, several) for row in here]
@@ -74,16 +85,17 @@ def _format(row: ExposedRow, several: bool) -> str:
     where = f"trained by {p.algorithm}, " if several else ""
     where += "without a defense" if p.is_undefended else f"with {place(p)}"
     sure = "with certainty" if not of.false_alarms else "at one false alarm in 1,000"
-    own = "guessing" if of.control in (CHANCE, FALLBACK) else f"its own means ({of.control})"
+    own = "guessing" if of.control in (CHANCE, FALLBACK) else f"its baseline ({of.control})"
     text = (
-        f"{p.dataset}, {where}: of 1,000 people {_many(of.share)} are exposed {sure} to "
-        f"{p.adversary}, [{_many(row.low)}, {_many(row.high)}] beyond the {_many(of.own)} that "
-        f"{own} would name: their {format_secret(p)}, by {p.attack} on {p.split} rows"
+        f"{p.dataset}, {where}: of 1,000 {row.people} {_many(of.share)} "
+        f"[{_many(row.low)}, {_many(row.high)}] are exposed {sure} to {p.adversary}, beyond the "
+        f"{_many(of.own)} that {own} names. Exposed: {format_secret(p)}, by {p.attack} on "
+        f"{p.split} rows."
     )
     if of.worst is not None and of.worst.share - of.worst.own > of.share:
         gain = _many(of.worst.share - of.worst.own)
-        text += f"; of class {of.worst.label}, the worst, {gain} of 1,000"
-    return text + "."
+        text += f" Worst class: {of.worst.label}, with {gain} of 1,000."
+    return text
 
 
 def _many(share: float) -> str:

@@ -34,7 +34,7 @@ EACH = (
 """What findings are corrected for, said where they stand."""
 
 _NAMES = {
-    "auc": "AUC", "leak_auc": "leak AUC", "r2": "R²", "r2_column": "R² of the column told best",
+    "auc": "AUC", "leak_auc": "leak AUC", "r2": "R²", "r2_column": "R² of the column revealed best",
 }  # fmt: skip
 
 
@@ -83,23 +83,21 @@ def answers(summary: Summary) -> list[str]:
     who and whose.
     """
     found, turned, people = _found(summary), reverses(summary), find_exposed(summary)
-    return [
-        line
-        for dataset in dict.fromkeys(p.dataset for p in summary.points)
-        for line in (
-            *_answers_on(
-                dataset, [r for r in found if r.dataset == dataset],
-                [r for r in turned if r.dataset == dataset], summary,
-            ),
-            *format_exposed(dataset, people),
-        )
-    ]  # fmt: skip
+    out = []
+    for dataset in dict.fromkeys(p.dataset for p in summary.points):
+        exposed = format_exposed(dataset, people)
+        here, flipped = ([r for r in of if r.dataset == dataset] for of in (found, turned))
+        out += [*_answers_on(dataset, here, flipped, bool(exposed), summary), *exposed]
+    return out
 
 
 def _answers_on(
-    dataset: str, here: Sequence[Strongest], turned: Sequence[Strongest], summary: Summary
-) -> list[str]:
-    """The sentences of one data set: what leaks, what does in reverse, and the rest in one."""
+    dataset: str, here: Sequence[Strongest], turned: Sequence[Strongest], exposed: bool,
+    summary: Summary,
+) -> list[str]:  # fmt: skip
+    """The sentences of one data set: what leaks, what does in reverse, and the rest in one, which
+    is about the average where single people are `exposed`.
+    """
     attacked = [p for p in summary.points if p.attack]
     if not here:
         return [f"{dataset}: no attack gave a figure, so nothing is known."]
@@ -109,27 +107,29 @@ def _answers_on(
         of = f", the strongest of {_attacks(r)}" if _attacks(r) > 1 else ""
         out.append(
             f"{_under(r, attacked)}, leaks: the {format_secret(r)} to {r.adversary}, {_gain(r)} "
-            f"above its own means ({r.named}{of}).{_in_people(r, attacked)}"
+            f"over its baseline ({r.named}{of}).{_in_people(r, attacked)}"
         )
     out += [
-        f"{_under(r, attacked)}: {r.named} ranks the {format_secret(r)} in reverse; turned round "
-        f"it gains {_gain(r)}, so {r.adversary} has them once it knows which way round that is."
+        f"{_under(r, attacked)}: {r.named} ranks the {format_secret(r)} in reverse; with "
+        f"labels flipped it gains {_gain(r)}, so {r.adversary} has them once it knows which way "
+        f"round that is."
         for r in turned
     ]
     answered = {_to_whom(r) for r in (*sure, *turned)}
     rest = [r for r in here if _to_whom(r) not in answered and r.advantage is not None]
-    return [*out, _rest_of(rest, bool(answered), summary)] if rest else out
+    mean = "on average over rows " if exposed else ""
+    return [*out, _rest_of(rest, bool(answered), mean, summary)] if rest else out
 
 
-def _rest_of(rest: Sequence[Strongest], answered: bool, summary: Summary) -> str:
+def _rest_of(rest: Sequence[Strongest], answered: bool, mean: str, summary: Summary) -> str:
     """That nothing else leaks, and the most that was gained."""
     most = max(rest, key=lambda r: r.advantage or 0.0)
     tried, attacks = sum(r.tried for r in rest), sum(map(_attacks, rest))
     corrected = any(_is_corrected(r, summary) for r in rest)
-    what = f"outlasts the correction for {tried} tries" if corrected else "is shown"
+    what = f"is significant after correction for {tried} tests" if corrected else "is shown"
     which = "no other leak" if answered else f"no leak of the {format_secret(most)}"
     return (
-        f"{_under(most)}: {which} {what}; the most that {_count(attacks, 'attack')} gained "
+        f"{_under(most)}: {mean}{which} {what}; the most that {_count(attacks, 'attack')} gained "
         f"is {_gain(most)} ({most.named} by {most.adversary})."
     )
 
@@ -169,11 +169,12 @@ def _gain(r: Strongest) -> str:
 
 
 def scope(summary: Summary) -> str:
-    """The verdict with what it holds for: attacks, families, points, and what would have been seen.
+    """The verdict with what it holds for: points, attacks, families, and what would have been seen.
 
-    ``PASS for 3 attacks of 2 of 11 families, at iso 25; would have found 0.093 of the kind that
-    these attacks look for.``, or where that is above a gate's limit: ``PASS ...; but this audit
-    would only have found a leak of 0.17 (norm), above the limit 0.1; about 9 more seeds would do.``
+    ``PASS with iso 25. Tested: 3 attacks of 2 of 17 families. Smallest detectable leak: 0.093, of
+    the kind that these attacks look for.``, or where that is above a gate's limit: ``PASS ... But
+    this audit would only have found a leak of 0.17 (norm), above the limit 0.1; about 9 more seeds
+    would do.``
     """
     found, how = headline(summary)
     judged = [v for v in summary.gates if v.defense]
@@ -182,14 +183,14 @@ def scope(summary: Summary) -> str:
     asked = [v for v in judged if v.attack or v.gate.metric not in (*TASK, "epsilon_lower")]
     limited = [v for v in judged if v.gate.metric != "epsilon_lower"]  # a claim is anywhere
     where = some(list(dict.fromkeys(place(v) for v in limited or judged)), ", ")
-    said = [f"{found} for {_tested(asked, summary)}, at {where}"]
+    said = [f"{found} with {where}", f"Tested: {_tested(asked, summary)}"]
     if found == "FAIL":
         said += _questions(judged, summary)
     else:
         also = deployed(summary)
-        said += [f"no gate limits {parts(also)} there"] if also else []
+        said += [f"No gate limits {parts(also)} there"] if also else []
         said += _sensitivity(found, asked)
-    return f"{'; '.join(said)}. {how}"
+    return ". ".join([*said, how])
 
 
 def _tested(asked: Sequence[Verdict], summary: Summary) -> str:
@@ -223,14 +224,14 @@ def _sensitivity(found: str, asked: Sequence[Verdict]) -> list[str]:
     warned = [v for v in asked if v.warning]
     if warned and found == "PASS":
         more = f" (and so at {len(warned) - 1} more)" if len(warned) > 1 else ""
-        return [f"but {warned[0].warning}{more}"]
+        return [f"But {warned[0].warning}{more}"]
     least = [(x, v) for v in asked for x in v.detectable.values()]
     if not least:
         return []
     most, v = max(least, key=lambda of: of[0])
     worst = " at worst" if len({round(x, 3) for x, _ in least}) > 1 else ""
     shown = show(most, v.gate.detect or v.threshold, ".2g")
-    return [f"would have found {shown}{worst} of the kind that these attacks look for"]
+    return [f"Smallest detectable leak: {shown}{worst}, of the kind that these attacks look for"]
 
 
 def _questions(judged: Iterable[Verdict], summary: Summary) -> list[str]:
@@ -238,7 +239,7 @@ def _questions(judged: Iterable[Verdict], summary: Summary) -> list[str]:
     of = {p.attack: p.of_label for p in summary.points}
     failing = (of.get(v.attack, "") for v in judged if v.verdict == "FAIL")
     answered = [asked_of(q) for q in dict.fromkeys(failing) if q in QUESTIONS]
-    return [f"it is told whether a value is {' and '.join(answered)}"] if answered else []
+    return [f"It reveals whether a value is {' and '.join(answered)}"] if answered else []
 
 
 def attacks_of(v: Verdict, summary: Summary) -> list[str]:

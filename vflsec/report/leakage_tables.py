@@ -207,10 +207,10 @@ def _build_labels(name: str, labels: Sequence[LabelRow]) -> Table | None:
     if not rows:
         return None
     return Table(
-        "Several labels: the mean over them, and the one that is told most (verdicts rest on each "
+        "Several labels: the mean over them, and the one that leaks most (verdicts rest on each "
         "by itself)",
         make_columns("Defense", "Attack", "By", "Rows", "Labels", "Mean AUC", "Own means",
-                     "Most told", "Its AUC", "Training", name="Attack",
+                     "Leaks most", "Its AUC", "Training", name="Attack",
                      numbers=("Mean AUC", "Own means", "Its AUC")),
         tuple(map(_label_row, rows)), f"Labels of {name}", "summary.json", views=_PAGE,
     )  # fmt: skip

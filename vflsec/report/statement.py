@@ -5,6 +5,7 @@ from __future__ import annotations
 from vflsec.audit.strongest_attack import format_secret
 from vflsec.report import first_screen
 from vflsec.report.coverage import RAN, families, messages
+from vflsec.report.exposed_people import find_exposed
 from vflsec.report.summary import Summary
 from vflsec.report.threat_model import kind_of_label
 from vflsec.report.tree import Fact, Facts, Paragraph, Section, Signatures, Tone
@@ -58,13 +59,17 @@ def _learns(summary: Summary) -> list[str]:
         "work out once it knows which way round that is"
         for r in turned
     )
-    learnt = {r.dataset for r in [*found, *turned]}
+    people = [row.point for row in find_exposed(summary)]
+    single = dict.fromkeys(f"{format_secret(p)} ({p.dataset}) to {p.adversary}" for p in people)
+    learnt = {r.dataset for r in [*found, *turned, *people]}
     none = [d for d in summary.parties if d not in learnt]
     out = []
     if said:
-        out.append(f"Without a defense, better than by itself, {'; '.join(said)}.")
+        out.append(f"Without a defense and beyond its baseline, {'; '.join(said)}.")
     if turned:
         out.append(f"Without a defense an attack ranks in reverse {'; '.join(backwards)}.")
+    if single:
+        out.append(f"Single people are exposed: {'; '.join(single)}.")
     if none:
         what = "no leak of the kind that these attacks look for was shown"
         out.append(f"On {', '.join(none)} {what}.")

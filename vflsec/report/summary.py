@@ -79,7 +79,7 @@ class Overlap:
 
 @dataclass(frozen=True)
 class Said:
-    """What matching the rows tells, in a sentence."""
+    """What matching the rows reveals, in a sentence."""
 
     says: str = ""
 

@@ -13,7 +13,7 @@ _MOST = 60
 _PLURAL = {"number": "numbers", "category": "categories", "date": "dates"}
 _STATEMENT = frozenset({View.STATEMENT})
 
-MATCHING = "What matching the rows tells by itself"
+MATCHING = "What matching the rows reveals"
 PSI = (
     "A private set intersection changes nothing of this: it hides the ids of rows without a "
     "partner, and a party that adds invented ids learns of those, too."
@@ -59,7 +59,7 @@ def _title_of(t: UserTable) -> str:
 
 def _build_overlap(name: str, overlap: Mapping[str, Overlap]) -> Table:
     of = f" of {name}" if name else ""
-    heads = ("Party", "Rows", "In common", "With a label", "Only here")
+    heads = ("Party", "Rows", "Shared", "With a label", "Unmatched")
     rows = (
         (party, *map(str, (f.rows, f.common, f.labelled, f.only_here)))
         for party, f in overlap.items()

@@ -49,7 +49,7 @@ def _find_no_coalition(facts: DatasetFacts, ran: Ran) -> Iterator[str]:
     if len(passive) > 1 and ran and all(len(s.adversary) < 2 for s in ran.values()):
         yield (
             f"Was not run: any attack by parties together ({', '.join(passive)}), to whom two "
-            "messages may tell what each by itself does not."
+            "messages may reveal what neither does alone."
         )
 
 
@@ -85,9 +85,9 @@ def _mean_of_columns(
     best = any(v.gate.of == "r2_column" for v in summary.gates)
     if most > 1 and limit >= 1 / most and not best:
         yield (
-            f"Was not asked: whether one column of {most} is told. That adds about {1 / most:.2g} "
-            f"to an R² which is the mean over columns, within a limit of {limit:g} (a gate with "
-            'of = "r2_column" asks about the one that is told best).'
+            f"Was not asked: whether one column of {most} is revealed. That adds about "
+            f"{1 / most:.2g} to an R² which is the mean over columns, within a limit of {limit:g} "
+            '(a gate with of = "r2_column" asks about the one that is revealed best).'
         )
 
 

@@ -17,8 +17,8 @@ from vflsec.report.tree import Cell, Column, Kind, Paragraph, Tone, View
 
 BOUNDS = (
     "[a, b] is the {level:g} % interval of a mean over seeds (two-sided t; of an advantage, over "
-    "all controls; never outside of what the figure can be). A gate asks a one-sided question: it "
-    "passes on the upper and fails on the lower bound, each at {level:g} %, which stand beside it."
+    "all controls; never outside of what the figure can be). A gate passes if the upper one-sided "
+    "{level:g} % bound is within its limit, and fails if the lower one exceeds it."
 )
 """What every pair of bounds means, said once in each report."""
 _OTHER_LEVEL = (

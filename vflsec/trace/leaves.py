@@ -117,19 +117,23 @@ def _read_table(path: Path) -> pa.Table:
             column_types={n: pa.string() for n in names}, strings_can_be_null=False
         )
         table = pc.read_csv(path, convert_options=options)
-        return table.rename_columns([n.strip() for n in table.column_names])
     except (OSError, UnicodeError, pa.ArrowInvalid) as why:
         first = str(why).splitlines()[0] if str(why) else type(why).__name__
         raise ConfigError(
             f"{path}: cannot be read as a CSV file ({first}). Write columns with commas between, "
             "names in the first line, in UTF-8."
         ) from None
+    names = [n.strip() for n in table.column_names]
+    twice = next((n for n in names if names.count(n) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"{path}: has the column {twice!r} twice. Name each column once.")
+    return table.rename_columns(names)
 
 
 def _order(texts: Texts) -> tuple[Texts, NDArray[np.int64]]:
     """Distinct texts in order, whole numbers by size, and the place of each."""
     values, at = np.unique(texts, return_inverse=True)
-    if np.char.isdigit(values).all() and max(map(len, values)) < 19:
+    if np.char.isdecimal(values).all() and max(map(len, values)) < 19:
         order = np.argsort(values.astype(np.int64), kind="stable")
         values, at = values[order], np.argsort(order)[at]
     return values, at.reshape(-1)

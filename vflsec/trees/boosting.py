@@ -245,8 +245,9 @@ class _Growth:
         self.of, self.pairs = of, pairs
         self.number = len(of.trees)
         self.total = of._classes.sum(axis=0)
-        root = self._ask(self.total[None])
-        self.tree = Tree.plant(of.rules.depth, bool(root[0]) and len(of.hosts) > 0)
+        used = of._classes[pairs[:, 2] > 0].sum(axis=0)  # GOSS names these rows
+        may = bool(self._ask(np.stack([self.total, used])).all())
+        self.tree = Tree.plant(of.rules.depth, may and len(of.hosts) > 0)
         self.shared = np.zeros(len(self.tree.owner), dtype=bool)
         self.shared[0] = self.tree.is_shared
         self.node = np.zeros(len(of.rows), dtype=np.int64)
@@ -299,8 +300,8 @@ class _Growth:
         slots = np.full(len(tree.owner), NONE)
         slots[nodes] = np.arange(len(nodes))
         at = np.flatnonzero(slots[self.node] != NONE)
-        slot, total = slots[self.node[at]], np.zeros((len(nodes), 3))
-        total[:] = add_up_nodes(slot, self.pairs[at], len(nodes))
+        slot = slots[self.node[at]]
+        total = add_up_nodes(slot, self.pairs[at], len(nodes))
         best = [self._find(0, at, slot, total)]
         for k, host in enumerate(of.hosts, 1):
             best.append(self._find_at_host(k, host, nodes, at, slot, total, level))
@@ -381,7 +382,7 @@ class _Growth:
         return out
 
     def _move(self, split: Ints, level: int) -> None:
-        """Send rows of split nodes to their children, and tell who is told of it."""
+        """Move rows of split nodes to their children, and send what a profile shows of it."""
         of, tree = self.of, self.tree
         owner = of.move(tree, self.node, of._own)
         for k, host in enumerate(of.hosts, 1):
@@ -394,7 +395,8 @@ class _Growth:
                            rows=of.rows[here], up=True)  # fmt: skip
         children = np.concatenate([2 * split + 1, 2 * split + 2])
         counts = add_up_nodes(self.node, of._classes, len(tree.owner))[children]
-        self.shared[children] = self.shared[(children - 1) // 2] & self._ask(counts)
+        both = self._ask(counts).reshape(2, -1).all(axis=0)  # each is what is left of the other
+        self.shared[children] = np.tile(self.shared[split] & both, 2)
         if tree.is_shared:
             self._tell(np.sort(children), level)
             if of.profile.tree:
