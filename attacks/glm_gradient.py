@@ -19,8 +19,8 @@ Needs no known row and no training.
 Known failure cases: columns that say nothing of the label in batches that are much larger than
 their number. Masks against the coordinator do not stop it: the owner takes its own mask off.
 
-Source: the protocol itself, Hardy et al., arXiv:1711.10677 (2017), algorithm 2, line by line; least
-norm: this package's own.
+Source: the protocol itself, Hardy et al., arXiv:1711.10677 (2017), as FATE 2.x runs it; least norm:
+this package's own.
 """
 
 from __future__ import annotations

@@ -275,13 +275,17 @@ def test_an_algorithm_of_classes_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [n for n in registry.defenses.names() if registry.defenses.get(n).quantities],  # type: ignore[attr-defined]
-)
+    [
+        n for n in registry.defenses.names()
+        if registry.defenses.get(n).quantities and registry.defenses.get(n).strengths  # type: ignore[attr-defined]
+    ],
+)  # fmt: skip
 def test_a_defense_of_messages_is_applied(name: str) -> None:
     """At strength 0 the training is the undefended one; at a strength its figures are others."""
     kind: Any = registry.defenses.get(name)
-    world = {"algorithm": "splitnn", **kind.world}
-    where, params = world["algorithm"], {"epochs": 2} if world["algorithm"] == "splitnn" else {}
+    params = {"algorithm": "splitnn", **({} if kind.world.get("algorithm") else {"epochs": 2}),
+              **kind.world}  # fmt: skip
+    where = params.pop("algorithm")
     found = []
     for strength in (0.0, kind.trial[1]):
         cells = [CellSpec({"name": "s"}, where, params, (DefenseSpec(name, strength=strength),))]
