@@ -108,9 +108,9 @@ def test_the_verdict_says_what_it_holds_for(tmp_path: Path, summary: dict[str, A
     one = audited(tmp_path, Planted(LEAKY, SEALED), gate(max=0.1, defense="defended")).summary
     least = max(one["gates"][0]["detectable"].values())
     assert first_screen.scope(one) == (
-        f"PASS with iso 5. Tested: 2 attacks of 2 of 17 families. Smallest detectable leak: "
-        f"{least:.2g} at worst, of the kind that these attacks look for. "
-        "1 judgement: 1 passed."
+        "PASS with iso 5. Without a defense, this system leaks. Tested: 2 attacks of 2 of 17 "
+        f"families. Smallest detectable leak: {least:.2g} at worst, of the kind that these attacks "
+        "look for. 1 judgement: 1 passed."
     )
     assert 0 < least < 0.1
 

@@ -122,7 +122,7 @@ def test_a_pass_does_not_hide_what_no_gate_judges(tmp_path: Path) -> None:
     assert line == (
         f"breast_cancer: the labels of bank to shop, {low:+.2f} without a defense (norm)"
     )
-    hero = html(found).split('<section class="hero PASS"')[1].split("</section>")[0]
+    hero = html(found).split('<section class="hero warning"')[1].split("</section>")[0]
     assert line in hero
     assert "<li>PASS: advantage of any attack" in hero
     everything = copy.deepcopy(found)
