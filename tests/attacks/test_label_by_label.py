@@ -38,6 +38,7 @@ MADE = (
     "direct", "message_completion", "zero_pattern", "joint_completion", "dictionary",
 )  # fmt: skip
 OF_TREES = ("gradient_pair", "leaf_vote", "leaf_weight")
+OF_REGRESSIONS = ("glm_gradient",)
 
 
 def tasks(seeds: int, rows: int = 600, **options: Any) -> dict[int, Task]:
@@ -250,7 +251,7 @@ def test_attacks_that_cannot_take_labels_one_by_one_are_refused() -> None:
             assert attack.each_label(LABELS) == LABELS
         else:
             assert attack.each_label(LABELS) == ("",)
-    assert sorted(made) == sorted((*MADE, *OF_TREES))
+    assert sorted(made) == sorted((*MADE, *OF_TREES, *OF_REGRESSIONS))
 
 
 def make_facts() -> Any:

@@ -70,5 +70,5 @@ def test_a_trace_of_both_parties_of_two_gives_the_figures_of_the_audit(tmp_path:
     assert "random splits" not in said
     assert "No table of a user" not in said
     unread = {m.kind: m.state for m in coverage.messages(other)}
-    assert unread["gradient"] == coverage.RAN
-    assert unread["embedding"] == coverage.NOT_RUN
+    assert unread["gradient"] == coverage.State.TESTED
+    assert unread["embedding"] == coverage.State.NOT_TESTED

@@ -150,7 +150,8 @@ class Regression:
         """One step on the batch at these places of the rows."""
         ids, send = self.wire.rows[at], self.wire.send
         parts = {p: x[ids] @ self.weights[p] for p, x in self.x.items()}
-        d = self._derive(add(parts), self.y[at])
+        taylor = self.settings.derivative == "taylor"
+        d = self.label.compute_derivative(add(parts), self.y[at], taylor=taylor)
         for host in self.hosts:
             if self.round == 0:
                 send("ids", self.active, host, ids, ids, step=step)
@@ -164,13 +165,6 @@ class Regression:
             if party == self.active:
                 penalty[-1] = 0.0
             self.weights[party] -= self.settings.rate * (g + penalty)
-
-    def _derive(self, scores: Floats, y: NDArray[Any]) -> Floats:
-        """Derivative of each row's loss by its scores, (b, k)."""
-        if self.settings.derivative == "exact" or self.label.numeric:
-            return self.label.compute_newton(scores, y)[0]
-        first, second = self.label.compute_newton(np.zeros_like(scores), y)
-        return first + second * scores
 
     def _exchange(self, party: str, g: Floats, step: int) -> None:
         """A party's gradient goes to the coordinator and comes back decrypted."""

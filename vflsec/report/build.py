@@ -194,7 +194,7 @@ _SECTIONS: dict[str, Build] = {
     "answers": _build_answers,
     "limits": _build_limits,
     "cheapest": lambda s: _list("What does it cost to stop?", first_screen.cheapest(s), "cheapest"),
-    "gaps": lambda s: _list("No attack exists, or was not run", gaps(s), "gaps", Tone.WARNING),
+    "gaps": lambda s: _list("What was not tested", gaps(s), "gaps", Tone.WARNING),
     "beyond": _build_beyond,
     "curves": _untitled("curves", lambda s: build_curves(s, View.TERMINAL, View.WHOLE)),
     "steps": _build_steps,
