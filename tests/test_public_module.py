@@ -53,7 +53,9 @@ def test_what_type_checkers_are_told_is_what_is_imported() -> None:
     assert told == plugin._HOME
     assert sorted([*modules, *told]) == sorted(plugin.__all__)
     assert plugin.registry is registry
-    assert told.pop("Accumulate") == "vflsec.core.attack"  # an alias of typing, which has no home
+    # aliases of typing, which have no home
+    assert told.pop("Accumulate") == "vflsec.core.attack"
+    assert told.pop("Plain") == "vflsec.runtime.plain_values"
     assert all(getattr(plugin, name).__module__ == home for name, home in told.items())
     with pytest.raises(AttributeError, match="has no attribute 'Truth'"):
         _ = plugin.Truth

@@ -38,7 +38,8 @@ def audit(
     defenses: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None,
     attacks: str | Sequence[str | Mapping[str, Any]] | None = None, seeds: int | Sequence[int] = 5,
     max: float | None = None, out: str | Path | None = None, rare: str = "", bins: int = 0,
-    regression: bool = False, numeric: Sequence[str] = (), **params: Any,
+    regression: bool = False, numeric: Sequence[str] = (), categorical: Sequence[str] = (),
+    **params: Any,
 ) -> Audit:  # fmt: skip
     """Does training on these tables leak the label, how much, and to whom?
 
@@ -64,7 +65,7 @@ def audit(
         rare: what to do with classes of too few rows: ``drop`` or ``merge``.
         bins: classes to cut a label into that is a quantity; else it is predicted as a number.
         regression: predict the label as a number even if it could be classes.
-        numeric: columns that hold numbers, whatever they look like.
+        numeric, categorical: columns that hold numbers, or text, whatever they look like.
         params: ``device``, ``jobs``, ``fresh``, ``progress``, ``attacker`` as for
             :func:`vflsec.run_audit`; all others are hyper-parameters of the algorithm.
 
@@ -77,8 +78,8 @@ def audit(
     """
     check_arguments("audit", audit, params, algorithm)
     how = {k: params.pop(k) for k in _RUN if k in params}
-    wishes = Wishes("", rare=rare, bins=bins, regression=regression, caller="audit",
-                    numeric=[numeric] if isinstance(numeric, str) else numeric)  # fmt: skip
+    kinds = ([of] if isinstance(of, str) else of for of in (numeric, categorical))
+    wishes = Wishes("", (), (), (), (), rare, bins, regression, "", "audit", *kinds)
     with open_tables(tables, label, id, wishes) as (scenario, notes, base):
         scenario["algorithm"] = {"name": algorithm, **params}
         scenario["audit"]["seeds"] = list(seeds) if isinstance(seeds, range | tuple) else seeds

@@ -38,6 +38,7 @@ MADE = (
     "direct", "message_completion", "zero_pattern", "joint_completion", "dictionary",
 )  # fmt: skip
 OF_TREES = ("gradient_pair", "leaf_vote", "leaf_weight")
+OF_REGRESSIONS = ("glm_gradient",)
 
 
 def tasks(seeds: int, rows: int = 600, **options: Any) -> dict[int, Task]:
@@ -250,7 +251,7 @@ def test_attacks_that_cannot_take_labels_one_by_one_are_refused() -> None:
             assert attack.each_label(LABELS) == LABELS
         else:
             assert attack.each_label(LABELS) == ("",)
-    assert sorted(made) == sorted((*MADE, *OF_TREES))
+    assert sorted(made) == sorted((*MADE, *OF_TREES, *OF_REGRESSIONS))
 
 
 def make_facts() -> Any:
@@ -274,13 +275,17 @@ def test_an_algorithm_of_classes_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [n for n in registry.defenses.names() if registry.defenses.get(n).quantities],  # type: ignore[attr-defined]
-)
+    [
+        n for n in registry.defenses.names()
+        if registry.defenses.get(n).quantities and registry.defenses.get(n).strengths  # type: ignore[attr-defined]
+    ],
+)  # fmt: skip
 def test_a_defense_of_messages_is_applied(name: str) -> None:
     """At strength 0 the training is the undefended one; at a strength its figures are others."""
     kind: Any = registry.defenses.get(name)
-    world = {"algorithm": "splitnn", **kind.world}
-    where, params = world["algorithm"], {"epochs": 2} if world["algorithm"] == "splitnn" else {}
+    params = {"algorithm": "splitnn", **({} if kind.world.get("algorithm") else {"epochs": 2}),
+              **kind.world}  # fmt: skip
+    where = params.pop("algorithm")
     found = []
     for strength in (0.0, kind.trial[1]):
         cells = [CellSpec({"name": "s"}, where, params, (DefenseSpec(name, strength=strength),))]

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
+import vflsec
 from vflsec.cli import main
 from vflsec.config.scenario import load_scenario
 from vflsec.data.number_formats import read_column
@@ -165,22 +166,50 @@ def test_what_is_no_number_stays_text(case: str) -> None:
     assert (doubt in found.doubt) if doubt else not found.doubt
 
 
-def test_a_mixed_column_is_a_category_with_a_note(tmp_path: Path) -> None:
-    source = load(table(tmp_path / "t.csv", [f"{i % 30} {('kg', 'g')[i % 2]}" for i in range(N)]))
+UNSURE: dict[str, tuple[Callable[[int], str], str]] = {
+    "two units": (lambda i: f"{i % 30} {('kg', 'g')[i % 2]}", "several units (kg 15, g 15)"),
+    "few placeholders": (lambda i: f"{i / 8} %" if i % 7 else "-", "but for texts such as '-'"),
+    "often a placeholder": (lambda i: f"{i / 8}" if i % 2 else "none", "such as 'none'"),
+    "phone numbers": (lambda i: f"612 345 {i + 100}", "digits in groups"),
+    "lists of two": (lambda i: f"{i % 5},5", "numbers with commas"),
+    "below what is measured": (lambda i: f"{i / 8}" if i % 9 else "<0.1", "such as '<0.1'"),
+}
+
+
+@pytest.mark.parametrize("case", UNSURE)
+def test_what_may_be_numbers_or_text_is_asked(case: str, tmp_path: Path) -> None:
+    """As categories they would turn the verdict round, and a note is easily overlooked."""
+    spell, said = UNSURE[case]
+    path = table(tmp_path / "t.csv", [spell(i) for i in range(N)])
+    with pytest.raises(DataError) as caught:
+        load(path)
+    for part in (str(path), "column 'x' must hold numbers of one format, or be declared", said,
+                 'categorical = ["x"]', "`vflsec init --categorical x`"):  # fmt: skip
+        assert part in str(caught.value), caught.value
+    source = load(path, categorical=["x"])
     assert source.parties["b"].categories[0] is not None
-    (note,) = source.facts["notes"]
-    assert "column 'x' is read as category, but has numbers in several units (kg 15, g 15)" in note
+    assert source.facts["notes"] == []
 
 
-@pytest.mark.parametrize("unit", ["", " %"])
-@pytest.mark.parametrize("often", [7, 2])
-def test_a_placeholder_among_numbers_is_said(unit: str, often: int, tmp_path: Path) -> None:
-    """However many rows have it: of few rows the number was said, of many nothing at all."""
-    texts = [f"{i / 8}{unit}" if i % often else "none given" for i in range(N)]
+def test_codes_among_numbers_are_a_category(tmp_path: Path) -> None:
+    """As V57 is among the diagnoses 250 and 401.9."""
+    texts = [f"{100 + i}" if i % 40 else f"V{i + 10}" for i in range(N)]
     source = load(table(tmp_path / "t.csv", texts))
     assert source.parties["b"].categories[0] is not None
-    (note,) = source.facts["notes"]
-    assert "numbers but for texts such as 'none given'" in note
+    assert "such as 'V10', that are no numbers" in source.facts["notes"][0]
+
+
+def test_points_beside_whole_numbers_are_asked(tmp_path: Path) -> None:
+    """Thousands of a table with German marks and no cents: 512 beside 1.234."""
+    texts = [f"{512 + 57 * i:,}".replace(",", ".") for i in range(N)]
+    path = table(tmp_path / "t.csv", texts)
+    with pytest.raises(DataError, match=r"'1\.025' \(1\.025 or 1025\?\)"):
+        load(path)
+    assert load(path, decimal=",").parties["b"].values[9, 0] == 1025
+    assert load(path, numeric=["x"]).parties["b"].values[9, 0] == 1.025
+    for plain in (["0.512", "1.234"], ["1.234", "2.5"], ["1.234", "2.345"], ["1.234", "5000"]):
+        assert read_column(plain).values == [float(text) for text in plain]
+        assert load(table(path, [plain[i % 2] for i in range(N)])).facts["notes"] == []
 
 
 def test_dates_stay_dates_and_zip_codes_say_so(tmp_path: Path) -> None:
@@ -233,6 +262,44 @@ def test_a_label_that_could_be_two_numbers_is_asked(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="column 'y' must show which mark is decimal"):
         load_tables(path, TableSpec(**spec))
     assert load_tables(path, TableSpec(**spec, decimal=".")).values[0] == 1234
+
+
+def write_ten(folder: Path, spelled: bool) -> Path:
+    """Two tables of five columns each, of ten spellings or plain, and a scenario of them."""
+    folder.mkdir()
+    rng, names = np.random.default_rng(3), [*SPELLINGS][:10]
+    sizes = {n: (rng.lognormal(6, 1, N) * rng.choice([-1, 1], N)).round(2) for n in names}
+    texts = {
+        n: [SPELLINGS[n][0](v) if spelled else f"{v:.2f}" for v in of] for n, of in sizes.items()
+    }
+    label = (sizes[names[0]] + sizes[names[7]] > 0).astype(int)
+    for file, of, more in (("bank", names[:5], {"y": label}), ("shop", names[5:], {})):
+        columns = {"id": range(N), **{n: texts[n] for n in of}, **more}
+        pd.DataFrame(columns).to_csv(folder / f"{file}.csv", index=False, quoting=csv.QUOTE_ALL)
+    (folder / "s.toml").write_text(
+        """
+data = { files = { bank = "bank.csv", shop = "shop.csv" }, id = "id", label = "y", name = "ten" }
+algorithm = { name = "splitnn", epochs = 1 }
+attack = [{ name = "norm" }]
+audit = { seeds = 2, references = [], positive_control = false }
+gate = [{ attack = "norm", max = 0.1 }]
+"""
+    )
+    return folder / "s.toml"
+
+
+def test_ten_spellings_give_the_verdict_of_the_plain_numbers(tmp_path: Path) -> None:
+    plain, spelled = (
+        vflsec.run_audit(write_ten(tmp_path / name, spelled), tmp_path / name / "out")
+        for name, spelled in (("plain", False), ("spelled", True))
+    )
+    assert len(plain.results) > 3
+    one, other = (
+        a.results.drop(columns="cell") for a in (plain, spelled)
+    )  # ids hold files' hashes
+    pd.testing.assert_frame_equal(one, other, check_exact=True)
+    assert plain.verdict == spelled.verdict
+    assert plain.findings == spelled.findings
 
 
 def test_init_says_the_unit_and_writes_numeric(

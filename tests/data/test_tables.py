@@ -198,13 +198,18 @@ def test_rare_categories_are_folded(tmp_path):
     assert rare.sum() == 20 + 2 * 30
 
 
-def test_a_nearly_numeric_column_is_reported(tmp_path):
+def test_a_nearly_numeric_column_is_asked_or_reported(tmp_path):
+    columns = {"a": ["x"], "b": ["z"]}
     rows = "\n".join(f"{i},{i % 2},1" for i in range(50))
     (tmp_path / "t.csv").write_text(f"x,y,z\n{rows}\nabc,1,1\n")
-    source = load_tables(tmp_path / "t.csv", TableSpec(label="y", columns={"a": ["x"], "b": ["z"]}))
-    assert len(source.parties["a"].categories[0]) == 51
+    with pytest.raises(DataError, match=r"t\.csv: column 'x' must .* such as 'abc'"):
+        load_tables(tmp_path / "t.csv", TableSpec(label="y", columns=columns))
+    few = "\n".join(f"{i % 3},{i % 2},1" for i in range(50))  # 0, 1, 2 and 3+ may be meant
+    (tmp_path / "t.csv").write_text(f"x,y,z\n{few}\n3+,1,1\n")
+    source = load_tables(tmp_path / "t.csv", TableSpec(label="y", columns=columns))
+    assert len(source.parties["a"].categories[0]) == 4
     assert "t.csv: column 'x'" in source.facts["notes"][0]
-    assert "'abc'" in source.facts["notes"][0]
+    assert "'3+'" in source.facts["notes"][0]
 
 
 def test_split_and_group_columns(tmp_path):

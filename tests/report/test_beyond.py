@@ -23,6 +23,9 @@ from printed import (
     workflow_commands,
 )
 
+from vflsec.report.summary import read_summary
+from vflsec.report.ungated_leaks import find_tone
+
 COLUMNS = """
 [[attack]]
 name = "attribute"
@@ -162,4 +165,18 @@ def test_a_verdict_on_attacks_is_not_said_of_points_where_a_claim_alone_was_judg
     claim |= {"strength": 99.0, "verdict": "PASS", "attack": "", "detectable": {}}
     claim["gate"] |= {"metric": "epsilon_lower", "max": 9.0}
     said = first_screen.scope({**told, "gates": [*told["gates"], claim]})
-    assert "with iso 5. Tested: " in said
+    assert "PASS with iso 5. " in said
+
+
+def test_a_pass_is_good_news_only_where_nothing_warns_and_nothing_else_leaks(
+    told: dict[str, Any],
+) -> None:
+    assert find_tone(read_summary(told)) == "warning"
+    nothing = copy.deepcopy(told)
+    for p in nothing["points"]:
+        p |= {"advantage": 0.0, "advantage_low": -0.1} if p["attack"] else {}
+    assert find_tone(read_summary(nothing)) == "good"
+    nothing["gates"][0]["warnings"] = ["insensitive"]
+    assert find_tone(read_summary(nothing)) == "warning"
+    nothing["gates"][0]["verdict"] = "FAIL"
+    assert find_tone(read_summary(nothing)) == "leak"

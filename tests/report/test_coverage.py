@@ -19,12 +19,12 @@ def summary(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_who_reads_a_message_counts_where_it_arrives(summary: dict[str, Any]) -> None:
     (gradient,) = coverage.messages(summary)
-    assert (gradient.state, gradient.tried) == ("tried", ("model_completion", "norm"))
+    assert (gradient.state, gradient.tried) == ("tested", ("model_completion", "norm"))
     assert "cluster" in gradient.others
     other = copy.deepcopy(summary)
     for spec in other["attacks"].values():
         spec["adversary"] = ["third"]
-    assert coverage.messages(other)[0].state == "was not run"
+    assert coverage.messages(other)[0].state == "not_tested"
 
 
 def test_a_message_beside_the_one_that_was_kept_is_said_to_be_unread(
@@ -36,7 +36,7 @@ def test_a_message_beside_the_one_that_was_kept_is_said_to_be_unread(
         c["traffic"] += [{**t, "name": "second"} for t in c["traffic"]]
         c["unread"] = [["gradient", "second"]]
     first, second = coverage.messages(found)
-    assert (first.state, second.state) == ("tried", "no attack exists")
+    assert (first.state, second.state) == ("tested", "no_attack")
     assert any("gradient (second) from" in line for line in coverage.gaps(found))
 
 
@@ -48,9 +48,9 @@ def test_what_crossed_where_no_attack_looks_is_said_to_be_unread(summary: dict[s
         c["traffic"] += [{**t, "phase": p} for p in ("warmup", "predict")]
         c["traffic"] += [{**t, "phase": p, "kind": "ids"} for p in ("train", "warmup")]
     states = {(m.kind, m.phase): m.state for m in coverage.messages(found)}
-    none = "no attack exists"
+    none = "no_attack"
     assert states == {
-        ("gradient", ""): "tried", ("gradient", "warmup"): none, ("gradient", "predict"): none,
+        ("gradient", ""): "tested", ("gradient", "warmup"): none, ("gradient", "predict"): none,
         ("ids", ""): none,
     }  # fmt: skip
     (line,) = [x for x in coverage.gaps(found) if x.startswith("Messages for which no attack")]
@@ -59,7 +59,7 @@ def test_what_crossed_where_no_attack_looks_is_said_to_be_unread(summary: dict[s
     for p in found["points"]:
         p["phase"] = "warmup" if p["phase"] else ""
     states = {(m.kind, m.phase): m.state for m in coverage.messages(found)}
-    assert states["gradient", ""] == "tried"
+    assert states["gradient", ""] == "tested"
     assert states["gradient", "train"] == none
 
 
@@ -76,7 +76,7 @@ def test_what_no_attack_asks_of_a_label_is_said(summary: dict[str, Any]) -> None
     assert max(v["gate"]["max"] for v in summary["gates"]) == 0.1
     assert not [line for line in coverage.gaps(summary) if line.startswith("Was not asked")]
     (line,) = asked(parties=["bank", "shop", "mill"])
-    assert line.startswith("Was not run: any attack by parties together (shop, mill)")
+    assert line.startswith("Not tested: any attack by parties together (shop, mill)")
     (line,) = asked(classes=0, labels=["a", "b"])
     assert "several labels together" in line
     (line,) = asked(classes=1)
@@ -141,8 +141,8 @@ def test_a_second_exchange_of_a_step_is_said_to_be_unread(summary: dict[str, Any
     for c in other["cost"]["points"]:
         c["unread"] = [["gradient", "#2"]]
     told = {(m.kind, m.name): m.state for m in coverage.messages(other)}
-    assert told["gradient", "#2"] == coverage.NONE
-    assert told["gradient", ""] == coverage.RAN
+    assert told["gradient", "#2"] == coverage.State.NO_ATTACK
+    assert told["gradient", ""] == coverage.State.TESTED
     assert any("gradient (#2) from" in line for line in coverage.gaps(other))
 
 

@@ -1,4 +1,4 @@
-"""The first screen: answers, scope, the cheapest strength, what was not run, commands that work."""
+"""The first screen: answers, scope, the cheapest strength, gaps, commands that work."""
 
 from __future__ import annotations
 
@@ -108,9 +108,9 @@ def test_the_verdict_says_what_it_holds_for(tmp_path: Path, summary: dict[str, A
     one = audited(tmp_path, Planted(LEAKY, SEALED), gate(max=0.1, defense="defended")).summary
     least = max(one["gates"][0]["detectable"].values())
     assert first_screen.scope(one) == (
-        f"PASS with iso 5. Tested: 2 attacks of 2 of 17 families. Smallest detectable leak: "
-        f"{least:.2g} at worst, of the kind that these attacks look for. "
-        "1 judgement: 1 passed."
+        "PASS with iso 5. Without a defense, this system leaks. Tested: 2 attacks of 2 of 17 "
+        f"families. Smallest detectable leak: {least:.2g} at worst, of the kind that these attacks "
+        "look for. 1 judgement: 1 passed."
     )
     assert 0 < least < 0.1
 
@@ -378,7 +378,10 @@ def test_gate_can_be_asked_what_it_would_have_found(
 
 def test_what_was_not_run_is_said_first_class(summary: dict[str, Any]) -> None:
     lines = coverage.gaps(summary)
-    assert lines[0].startswith("Was not run (15 of 17 families): labels from zeros")
+    untested = [line for line in lines if " of 17 families)" in line]
+    assert untested[0].startswith("Not tested (8 of 17 families): labels from zeros")
+    assert untested[1].startswith("The messages they read were not sent (7 of 17 families)")
+    assert "features of another party" in untested[1]
     assert not any("for which no attack exists" in line for line in lines)
     other = copy.deepcopy(summary)
     for c in other["cost"]["points"]:
@@ -391,7 +394,7 @@ def test_what_was_not_run_is_said_first_class(summary: dict[str, Any]) -> None:
     assert "Messages for which no attack exists here: ids (batch) from bank to shop." in lines
     for text in (html(other), statement(other), markdown_summary(other)):
         assert "no attack exists" in text.lower()
-        assert "was not run" in text.lower()
+        assert "not tested" in text.lower()
 
 
 def test_of_a_quantity_nothing_is_said_of_classes(summary: dict[str, Any]) -> None:
@@ -409,11 +412,11 @@ def test_of_a_quantity_nothing_is_said_of_classes(summary: dict[str, Any]) -> No
         for spec in found["attacks"].values():
             spec |= {"name": new, "label": new} if spec["name"] == old else {}
     states = {f.family: f.state for f in coverage.families(found)}
-    assert states["Labels by swapped embeddings"] == coverage.NONE
-    assert states["Labels read off single gradients"] == coverage.RAN
-    assert states["Membership in the training"] == coverage.NOT_RUN
-    assert states["Labels from zeros, signs, sizes and visits"] == coverage.NOT_RUN
-    assert list(states.values()).count(coverage.NONE) == 8
+    assert states["Labels by swapped embeddings"] == coverage.State.NO_ATTACK
+    assert states["Labels read off single gradients"] == coverage.State.TESTED
+    assert states["Membership in the training"] == coverage.State.NOT_SENT
+    assert states["Labels from zeros, signs, sizes and visits"] == coverage.State.NOT_TESTED
+    assert list(states.values()).count(coverage.State.NO_ATTACK) == 8
     (line,) = [x for x in coverage.gaps(found) if x.startswith("No attack exists here (8 of 17")]
     assert "labels by swapped embeddings" in line
     assert "labels from zeros" not in line
@@ -471,7 +474,7 @@ def test_the_statement_has_what_one_signs(summary: dict[str, Any]) -> None:
     for wanted in (
         "Statement of a privacy audit: case", "Holds the labels", "1. System", "2. Tables",
         "3. Adversaries and what they were granted", "granted 20 labelled rows", "6. Claims",
-        "No defense claims a guarantee", "7. Coverage", "was not run", summary["scenario_hash"],
+        "No defense claims a guarantee", "7. Coverage", "not tested", summary["scenario_hash"],
         "d-breast_cancer", "A. Auditor &lt;x&gt;", "Data-protection officer: name, date, signature",
     ):  # fmt: skip
         assert wanted in text, wanted

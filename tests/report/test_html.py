@@ -122,7 +122,7 @@ def test_a_pass_does_not_hide_what_no_gate_judges(tmp_path: Path) -> None:
     assert line == (
         f"breast_cancer: the labels of bank to shop, {low:+.2f} without a defense (norm)"
     )
-    hero = html(found).split('<section class="hero PASS"')[1].split("</section>")[0]
+    hero = html(found).split('<section class="hero warning"')[1].split("</section>")[0]
     assert line in hero
     assert "<li>PASS: advantage of any attack" in hero
     everything = copy.deepcopy(found)
@@ -240,14 +240,19 @@ def test_hostile_names_stay_text(summary: dict[str, Any]) -> None:
 def test_families_say_what_was_not_tried(summary: dict[str, Any]) -> None:
     found = {f.family: f.state for f in families(summary)}
     assert len(found) == len(FAMILIES)
-    assert found["Labels read off single gradients"] == "tried"
-    assert found["Features of another party"] == "was not run"
+    assert found["Labels read off single gradients"] == "tested"
+    assert found["Features of another party"] == "not_sent"
+    assert found["Labels by swapped embeddings"] == "not_tested"
     gone = copy.deepcopy(summary)
     for p in gone["points"]:
         if p["attack"] == "norm":
             p["status"] = "not-observable"
     found = {f.family: f.state for f in families(gone)}
-    assert found["Labels read off single gradients"] == "not observable here"
+    assert found["Labels read off single gradients"] == "not_made", "gradients were sent"
+    for spec in gone["attacks"].values():
+        spec["adversary"] = ["bank"]  # who gets none
+    found = {f.family: f.state for f in families(gone)}
+    assert found["Labels read off single gradients"] == "not_sent"
 
 
 def test_an_attack_of_ones_own_is_listed_too(summary: dict[str, Any]) -> None:
@@ -256,7 +261,7 @@ def test_an_attack_of_ones_own_is_listed_too(summary: dict[str, Any]) -> None:
         if spec["name"] == "norm":
             spec["name"] = "mine"
     last = families(own)[-1]
-    assert (last.family, last.state, last.tried) == ("Others", "tried", ("mine",))
+    assert (last.family, last.state, last.tried) == ("Others", "tested", ("mine",))
     assert len(families(own)) == len(FAMILIES) + 1
 
 

@@ -52,8 +52,11 @@ def test_a_trace_of_both_parties_of_two_gives_the_figures_of_the_audit(tmp_path:
     wanted = [w for a in ATTACKS for w in ("--attack", a)]
     assert main(["trace", "audit", str(trace), "--out", str(tmp_path / "o"), *wanted]) == 0
     live, found = figures(tmp_path / "live"), figures(tmp_path / "o")
+    every = pd.read_parquet(tmp_path / "live" / "results.parquet")
+    main_task = {"auc", "accuracy", "balanced_accuracy", "f1", "tpr_at_1pct_fpr"}
+    assert set(every.metric[(every.attack == "") & (every.seed == 0)]) == main_task
     assert set(found.index.get_level_values("attack")) == set(ATTACKS)
-    assert len(found) == 30
+    assert len(found) == 6 * 7  # the completion answers for test rows too
     pd.testing.assert_frame_equal(live, found, check_exact=True)
     one, other = (json.loads((tmp_path / f / "summary.json").read_text()) for f in ("live", "o"))
     assert one["families"] == other["families"]
@@ -67,5 +70,5 @@ def test_a_trace_of_both_parties_of_two_gives_the_figures_of_the_audit(tmp_path:
     assert "random splits" not in said
     assert "No table of a user" not in said
     unread = {m.kind: m.state for m in coverage.messages(other)}
-    assert unread["gradient"] == coverage.RAN
-    assert unread["embedding"] == coverage.NOT_RUN
+    assert unread["gradient"] == coverage.State.TESTED
+    assert unread["embedding"] == coverage.State.NOT_TESTED

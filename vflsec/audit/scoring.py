@@ -54,7 +54,8 @@ def main_task(
             said = logits[r].new_zeros(logits[r].shape) if failed else logits[r]
             guess = Guess(truth.target, rows[r], said)
             prior = task.prior.numpy()
-            names = [m for m in default(task.classes, truth.target) if m not in EXPOSED]
+            usual = default(task.classes, truth.target, groups=False)
+            names = [m for m in usual if m not in EXPOSED]
             scores = score(
                 guess, truth, guess.rows, classes=task.classes, prior=prior, metrics=names
             )

@@ -52,7 +52,8 @@ class Wishes:
         rare: what to do with classes of too few rows: ``drop``, ``merge``, or '' to be asked.
         bins: classes to cut a quantity into, 0 = none.
         regression: whether to predict the label as a number even if it could be classes.
-        numeric: columns that hold numbers, as ``column`` or ``party.column``.
+        numeric, categorical: columns that hold numbers, or text, as ``column`` or
+            ``party.column``.
         called: the name of the data in reports; '' for that of the file, or of the parties.
         caller: the function of Python that was called, for messages; "" for `vflsec init`.
     """
@@ -68,6 +69,7 @@ class Wishes:
     called: str = ""
     caller: str = ""
     numeric: Sequence[str] = ()
+    categorical: Sequence[str] = ()
 
     @property
     def labels(self) -> list[str]:
@@ -147,6 +149,7 @@ def draft_scenario(
         "active": "active" if single else active,
         **{k: v for k, v in dialect.items() if v},
         "numeric": list(wishes.numeric),
+        "categorical": list(wishes.categorical),
         **({"split": split} if split else {}),
         **_settle_label(frame, wishes, notes),
     }

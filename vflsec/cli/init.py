@@ -56,6 +56,10 @@ def init(
             help="It holds numbers, whatever they look like. Repeat it for several.",
         ),
     ] = None,
+    categorical: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN | PARTY.COLUMN", help="It holds text, or codes in digits."),
+    ] = None,
     name: Annotated[
         str, typer.Option(help="What reports call the data.", show_default="the tables")
     ] = "",
@@ -79,7 +83,7 @@ def init(
         label[0] if label and len(label) == 1 else tuple(label or ()),
         tuple(id_ or ()), tuple(separator or ()),
         tuple(decimal or ()), tuple(encoding or ()), rare, bins, regression, name,
-        numeric=tuple(numeric or ()),
+        numeric=tuple(numeric or ()), categorical=tuple(categorical or ()),
     )  # fmt: skip
     if not out.parent.is_dir():
         raise ConfigError(f"{out}: cannot be written: there is no folder {out.parent}. Make it.")

@@ -56,7 +56,7 @@ class Algorithm:
         if not label.fits(self.quantities):
             raise check.fail(
                 f"{self.name}: the label", "a class", label.noun,
-                f"Take splitnn, local, fedbcd or secureboost, or "
+                f"Take splitnn, local, fedbcd, secureboost or vertical_glm, or "
                 f"{label.format_remedy('train on')}.",
             )  # fmt: skip
 
@@ -70,7 +70,8 @@ class Algorithm:
             raise check.fail(
                 f"{self.name}: the active party", "one with columns",
                 f"{task.active}, which holds labels only",
-                "Take splitnn, fedbcd, oneshot, fewshot or secureboost, or give it columns.",
+                "Take splitnn, fedbcd, oneshot, fewshot, secureboost or vertical_glm, or give it "
+                "columns.",
             )  # fmt: skip
 
     def build(self, fed: Federation) -> None:

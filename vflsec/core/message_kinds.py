@@ -10,7 +10,7 @@ from typing import Literal
 Kind = Literal[
     "embedding", "gradient", "state", "prediction", "ids", "signal", "ciphertext",
     "masked", "masked_sum", "activation", "weight_gradient", "output_gradient", "weights",
-    "gradient_pair", "histogram", "partition", "tree",
+    "gradient_pair", "histogram", "partition", "tree", "model_gradient", "score",
 ]  # fmt: skip
 
 
@@ -72,6 +72,10 @@ KINDS: Mapping[str, MessageKind] = MappingProxyType({
         "nodes of rows", has_rows=True, has_every_row=True, has_one_width=True
     ),
     "tree": MessageKind("nodes of trees"),
+    # linear models: the gradient of a party's own coefficients, encrypted to the coordinator and
+    # decrypted back; what a party's columns add to a row's answer
+    "model_gradient": MessageKind("gradients of its coefficients", opened_by="receiver"),
+    "score": MessageKind("scores of rows", has_rows=True, has_one_width=True),
 })  # fmt: skip
 """Every kind of message. To add one: a line here and its name in :data:`Kind`."""
 

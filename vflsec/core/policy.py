@@ -365,6 +365,23 @@ class Policy:
         """
         return np.ones(sets.counts.shape[:-1], dtype=bool)
 
+    def mask(
+        self, values: NDArray[np.float64], rng: np.random.Generator, own: Own
+    ) -> NDArray[np.int64] | None:
+        """What a coordinator decrypts in place of the owner's own sum; the owner takes it off.
+
+        For policies of parties whose sums somebody else decrypts; `rng` is another one each time.
+        """
+        return None
+
+    def least_rows(self, columns: int, own: Own) -> int:
+        """How many rows a sum must be over that is read by a party with so many columns.
+
+        For policies of the active party, whose labels are in such sums.
+        ``own.context["replica"]`` says in which replica.
+        """
+        return 1
+
     def link(self, own: Own) -> Link[Any] | None:
         """Another way for the owner's embeddings and their gradients than two plain messages.
 

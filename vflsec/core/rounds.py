@@ -96,22 +96,70 @@ class Wire:
             rows: (b,) sample ids of the payload's rows.
             step: step within the phase.
         """
-        fed = self.fed
-        message = fed.message(
+        message = self.fed.message(
             kind, sender, receiver, self._spread(payload),
             None if rows is None else self._spread(rows), name=name, phase=phase,
         )  # fmt: skip
-        fed.deliver(replace(message, step=step))
+        self.fed.deliver(replace(message, step=step))
+
+    def derive(
+        self, kind: Kind, sender: str, receiver: str, payload: ArrayLike, *, step: int = 0
+    ) -> None:
+        """Record what `receiver` works out of messages and its own secrets; nothing crosses."""
+        message = self.fed.message(kind, sender, receiver, self._spread(payload))
+        self.fed.channel.derive(replace(message, step=step))
 
     def _spread(self, values: ArrayLike) -> Tensor:
         x = torch.as_tensor(np.ascontiguousarray(values)).to(self.fed.stack.device)
         return x.expand(self.fed.replicas, *x.shape)
 
+    def mask(
+        self, party: str, values: NDArray[np.float64], *names: object
+    ) -> NDArray[np.int64] | None:
+        """A sum of `party` under its mask, which is all that who decrypts it reads; None if bare.
+
+        Args:
+            party: whose sum it is.
+            values: the sum.
+            names: of the stream of random numbers, another one for each mask.
+        """
+        for b in self._bound(party, "mask"):
+            b.acted = True
+            return b.policy.mask(values, self.rng("mask", party, *names), b.own)
+        return None
+
+    def find_least_rows(self, columns: int) -> int:
+        """How many rows a sum must be over that is read by a party with so many columns.
+
+        Raises:
+            PolicyError: there are not so many.
+        """
+        least = 1
+        for b in self._bound(self.task.active, "least_rows"):
+            asked = b.policy.least_rows(columns, b.own)
+            if asked > len(self.rows):
+                raise PolicyError(
+                    f"{b.policy.name}: it asks for batches of {asked} rows, and there are "
+                    f"{len(self.rows)} to train on. Take a smaller strength."
+                )
+            b.acted |= asked > 1
+            least = max(least, asked)
+        return least
+
+    def _bound(self, party: str, hook: str) -> list[Binding]:
+        """A party's policies with this hook that are on, told in which replica they are asked."""
+        r = self.replicas[0]
+        found = [
+            b for b in self.fed.parties[party].bindings
+            if b.policy.overrides(hook) and b.own.active[r]
+        ]  # fmt: skip
+        for b in found:
+            b.own.context = {"replica": r}
+        return found
+
     @cached_property
     def _deciding(self) -> list[Binding]:
-        r = self.replicas[0]
-        of = self.fed.active.bindings
-        return [b for b in of if b.policy.overrides("shows") and b.own.active[r]]
+        return self._bound(self.task.active, "shows")
 
     @property
     def is_guarded(self) -> bool:
@@ -132,7 +180,7 @@ class Wire:
 class Rounds(Algorithm):
     """An algorithm without networks. Subclasses are frozen dataclasses, as of any algorithm.
 
-    Of the hooks of policies it calls `columns`, `labels` and `shows`.
+    Of the hooks of policies it calls `columns`, `labels`, `shows`, `mask` and `least_rows`.
     """
 
     @property

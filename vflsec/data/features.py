@@ -41,6 +41,7 @@ class Features:
         doubtful: what in a column looks otherwise than it is read, in words.
         written: how numbers are written, by column, where it is not plainly.
         ambiguous: a text that could be two numbers, and both, by column that cannot be read.
+        unsure: what a column holds that may be numbers and may be text, by column.
     """
 
     values: NDArray[np.float64]
@@ -50,6 +51,7 @@ class Features:
     doubtful: dict[str, str]
     written: dict[str, NumberFormat]
     ambiguous: dict[str, tuple[str, float, float]]
+    unsure: dict[str, str]
 
 
 _COUNTER = (
@@ -80,7 +82,7 @@ def read_features(
     """
     values = np.full((frame.rows, len(names)), np.nan)
     categories: list[tuple[str, ...] | None] = []
-    found = Features(values, (), {}, {}, {}, {}, {})
+    found = Features(values, (), {}, {}, {}, {}, {}, {})
     for i, name in enumerate(names):
         column = _read_column(frame, name, name in categorical, name in numeric)
         found.kinds[name] = column.kind
@@ -104,7 +106,9 @@ def _note(found: Features, name: str, column: _Column, declared: bool) -> None:
         found.ambiguous[name] = column.read.ambiguous
     if column.read.written and column.kind == "number":
         found.written[name] = column.read.written
-    if column.doubt and not declared:
+    if column.read.doubt and column.kind == "category" and not declared:
+        found.unsure[name] = column.read.doubt
+    elif column.doubt and not declared:
         found.doubtful[name] = column.doubt
 
 
@@ -169,7 +173,7 @@ def _dated(frame: Frame, name: str, found: Numbers, declared: bool) -> _Column:
         shown = f"{len(bad)} values, such as {wrong!r}"
         doubt = f"{shown}, that are no numbers; correct them and declare it numeric"
     else:
-        doubt = found.doubt
+        doubt = ""
     return _Column("category", found, doubt)
 
 

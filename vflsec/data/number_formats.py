@@ -5,7 +5,8 @@ digits, any other word behind them), thousands separators (comma, point, apostro
 brackets or a trailing minus for negative values. ``25.7 %`` is 25.7.
 
 All values together decide which mark is decimal: ``1,234.50`` in one row settles ``1,234`` in
-another. Where none does, the column is :attr:`NumberColumn.ambiguous`, and nobody guesses.
+another. Where none does, the column is :attr:`NumberColumn.ambiguous`; where few texts are no
+numbers, or units differ, it has a :attr:`NumberColumn.doubt`. Both are asked, and nobody guesses.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ COMMA_NUMBER = r"^[+-]?(\d{1,3}(\.\d{3})+|\d+)?(,\d*)?([eE][+-]?\d+)?$"
 
 GROUPS = r"^[+-]?\d{1,3}(,\d{3})+$"
 """1,234 may be 1.234 or 1234."""
+
+POINT_GROUPS = r"^[+-]?([1-9]\d{0,2}(\.\d{3})?|0)$"
+"""1.234 beside 512 may be 1.234 or 1234."""
 
 _LONGEST, _LONGEST_SIGN = 64, 4
 _SAMPLE = 200
@@ -50,6 +54,7 @@ _ALIKE = str.maketrans(
     {**dict.fromkeys("\u00a0\u2007\u2009\u202f", " "), "’": "'", "−": "-", "–": "-", "—": "-"}
 )
 _NO_CENTS = re.compile(r"(?<=[0-9])[.,]--?(?![0-9])")  # 5,- and 5.-- are 5
+_CODE = re.compile(r"[^\W\d_]\d|\d[^\W\d_]")
 _SPELLED = re.compile(
     r"(?P<open>\(?) ?(?P<sign>[+-]?) ?(?P<before>[^0-9+(),.' -][^0-9+(),']*?)? ?(?P<inner>[+-]?) ?"
     r"(?P<opened>\(?) ?"
@@ -138,9 +143,19 @@ def read_column(
         declared: whether the user says that the column holds numbers.
     """
     plain = _read_plain(spelled, decimal)
-    wrong = _find_wrong(spelled, plain)
-    if not _look_written(wrong[:_SAMPLE]):
-        return NumberColumn(plain, doubt=_doubt_some(wrong, len(spelled)))
+    wrong, sure = _find_wrong(spelled, plain), known or declared
+    if wrong and _look_written(wrong[:_SAMPLE]):
+        return _read_written(spelled, decimal, plain, sure=sure, known=known)
+    if not (wrong or sure or decimal == ",") and (text := _find_point_groups(spelled)):
+        none: list[float | None] = [None] * len(spelled)
+        return NumberColumn(none, ambiguous=(text, float(text), float(text.replace(".", ""))))
+    return NumberColumn(plain, doubt=_doubt_some(wrong, len(spelled)))
+
+
+def _read_written(
+    spelled: Sequence[str], decimal: str, plain: list[float | None], *, sure: bool, known: bool
+) -> NumberColumn:
+    """A column by the format in which most of its texts are written; `plain` if there is none."""
     cut = [_cut(text) for text in spelled]
     units = Counter(number.unit for number in cut if number)
     unit = units.most_common(1)[0][0]
@@ -149,11 +164,10 @@ def read_column(
     if not readings:
         return NumberColumn(plain, doubt=_say_units(units, len(spelled)))
     written, values = _choose(readings, decimal)
-    sure = known or declared
     if len(readings) > 1 and None not in values and not sure:
         return NumberColumn([None] * len(spelled), ambiguous=_example(spelled, readings))
     doubt = "" if unit else _doubt_bare(written, [number for number in mine if number], sure, known)
-    if doubt or len(wrong) <= values.count(None):
+    if doubt or plain.count(None) <= values.count(None):
         return NumberColumn(plain, doubt=doubt)
     return NumberColumn(
         values, written, doubt=_doubt_some(_find_wrong(spelled, values), len(spelled))
@@ -165,14 +179,24 @@ def _find_wrong(spelled: Sequence[str], values: Sequence[float | None]) -> list[
     return [text for text, value in zip(spelled, values, strict=True) if value is None]
 
 
+def _find_point_groups(spelled: Sequence[str]) -> str:
+    """A text whose point groups thousands or is a decimal mark; '' if some text shows which."""
+    marked = [text for text in spelled if "." in text]
+    if not marked or len(marked) == len(spelled):  # of all: one scale or another, no more
+        return ""
+    return marked[0] if all(re.match(POINT_GROUPS, text) for text in spelled) else ""
+
+
 def _look_written(texts: Sequence[str]) -> bool:
     """Whether there are texts and half of them have a number in them."""
     return bool(texts) and 2 * sum(_cut(text) is not None for text in texts) >= len(texts)
 
 
 def _doubt_some(wrong: Sequence[str], texts: int) -> str:
-    """That all of a column but a few texts are numbers, in words."""
+    """That all of a column but a few texts are numbers, in words; V57 and 12a are codes."""
     if not wrong or texts <= _FEW or len(wrong) > (1 - _ENOUGH) * texts:
+        return ""
+    if any(map(_CODE.search, wrong)):
         return ""
     return (
         f"numbers but for texts such as {wrong[0][:_LONGEST]!r}; leave these empty to have numbers"

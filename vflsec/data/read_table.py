@@ -31,7 +31,7 @@ from vflsec.core import check
 from vflsec.data.dates import days, is_temporal, text_days
 from vflsec.data.dialect import Dialect, decode, detect_dialect, find_decimal, find_header
 from vflsec.data.limits import Limits, check_size, gunzip, parquet_table, too_much
-from vflsec.data.number_formats import NumberFormat, read_column
+from vflsec.data.number_formats import POINT_GROUPS, NumberFormat, read_column
 from vflsec.errors import DataError
 
 MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null")
@@ -40,6 +40,7 @@ MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "n
 _GONE, _NO_TEXT = pa.array(MISSING), pa.scalar(None, pa.string())
 
 _EXAMPLES = 6  # that a message shows
+_FIRST = 200  # rows that are looked at before all others
 
 FORMATS = (".csv", ".csv.gz", ".parquet", ".pq")
 
@@ -172,6 +173,31 @@ def refuse_ambiguous(found: Iterable[tuple[Path, str, tuple[str, float, float]]]
         f"For {text!r} = {point:.12g} say numeric = {json.dumps(names)} under [data] (`vflsec init "
         f'{options}`); for {comma:.12g} also decimal = "," (`--decimal ,`). If it is no number, '
         "say categorical instead.",
+    )
+
+
+def refuse_doubtful(found: Iterable[tuple[Path, str, str]]) -> None:
+    """Refuse columns of which most texts are numbers, and not all are of one format.
+
+    Args:
+        found: of each its file, its name, and what it holds, in words.
+
+    Raises:
+        DataError: there is one.
+    """
+    columns = list(found)
+    if not columns:
+        return
+    files = list(dict.fromkeys(path for path, _, _ in columns))
+    names = list(dict.fromkeys(name for _, name, _ in columns))
+    options = " ".join(f"--categorical {shlex.quote(name)}" for name in names)
+    raise data_error(
+        files[0] if len(files) == 1 else "data",
+        f"column{'s' if len(names) > 1 else ''} {format_list(names)}",
+        "hold numbers of one format, or be declared",
+        "; and ".join(doubt for _, _, doubt in columns[:_EXAMPLES]),
+        f"To keep them as text say categorical = {json.dumps(names)} under [data] (`vflsec init "
+        f"{options}`).",
     )
 
 
@@ -450,7 +476,7 @@ def as_numbers(
     array: pa.Array, decimal: str = "."
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """The values as float64 (NaN = missing), and the rows whose text is no number."""
-    found = _read_numbers(array, decimal)
+    found = _read_numbers(array, decimal, declared=True)
     return found.values, found.bad
 
 
@@ -462,7 +488,8 @@ def _read_numbers(
     Text is read as :func:`vflsec.data.number_formats.read_column` does.
     """
     if pa.types.is_string(array.type):
-        at_once = _plain_floats(array) if decimal != "," else None
+        slow = decimal == "," or (not (known or declared) and _may_group(array))
+        at_once = None if slow else _plain_floats(array)
         if at_once is not None:
             return Numbers(at_once)
         coded = array.dictionary_encode()
@@ -477,6 +504,14 @@ def _read_numbers(
         array = days(array)
     values = array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     return Numbers(values.astype(np.float64))
+
+
+def _may_group(array: pa.Array) -> bool:
+    """Whether points in these texts may group thousands."""
+    for some in (array[:_FIRST], array):
+        if not pc.all(pc.match_substring_regex(some, POINT_GROUPS)).as_py():
+            return False
+    return bool(pc.any(pc.match_substring(array, ".")).as_py())
 
 
 def _plain_floats(array: pa.Array) -> NDArray[np.float64] | None:

@@ -36,7 +36,14 @@ from vflsec.data.profile import (
     describe_tables,
     find_respelled,
 )
-from vflsec.data.read_table import Frame, as_texts, data_error, format_list, refuse_ambiguous
+from vflsec.data.read_table import (
+    Frame,
+    as_texts,
+    data_error,
+    format_list,
+    refuse_ambiguous,
+    refuse_doubtful,
+)
 from vflsec.data.source import PartyData, Source
 from vflsec.data.table_spec import TableSpec
 from vflsec.label import TaskName, make_named_label
@@ -76,6 +83,7 @@ def load_tables(files: Mapping[str, str | Path] | str | Path, spec: TableSpec) -
     found = _read_label(frames[active], spec, change, joined.rows[active], joined.size)
     made = {p: read_features(frames[p], used[p], *declared[p]) for p in joined.order}
     refuse_ambiguous((frames[p].path, c, a) for p in made for c, a in made[p].ambiguous.items())
+    refuse_doubtful((frames[p].path, c, d) for p in made for c, d in made[p].unsure.items())
     described = Described(used, made, roles, spec.drop, active, found.kind)
     return Source(
         name=name,

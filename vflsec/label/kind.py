@@ -104,7 +104,8 @@ class Label(ABC):
 
         return torch.stack([y.reshape(len(y), -1) for y in each]).to(dtype)
 
-    # boosting: scores (n, trees) and what is trained on, (n,) classes or (n, k) shares or numbers
+    # boosting, regression: scores (n, trees) and what is trained on, (n,) classes or (n, k) shares
+    # or numbers
 
     @property
     def trees(self) -> int:
@@ -118,6 +119,18 @@ class Label(ABC):
     @abstractmethod
     def compute_newton(self, scores: Floats, y: Floats | Ints) -> tuple[Floats, Floats]:
         """First and second derivative of each row's loss by its scores, (n, trees) each."""
+
+    def compute_derivative(self, scores: Floats, y: Floats | Ints, *, taylor: bool) -> Floats:
+        """First derivative of each row's loss by its scores, (n, trees).
+
+        Args:
+            scores, y: as in :meth:`compute_newton`.
+            taylor: of classes its first-order expansion at 0.
+        """
+        if not taylor or self.numeric:
+            return self.compute_newton(scores, y)[0]
+        first, second = self.compute_newton(np.zeros_like(scores), y)
+        return first + second * scores
 
     def form_answers(self, scores: Floats) -> Floats:
         """Answers (n, outputs)."""

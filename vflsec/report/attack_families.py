@@ -66,6 +66,9 @@ FAMILIES = (
     Family("Labels from the open gradients and weights of trees",
            "Cheng et al. 2019 (arXiv:1901.08755), of unencrypted runs",
            ("gradient_pair", "partition", "tree"), _LABELS),
+    Family("Labels from the gradients of linear models",
+           "Hardy et al. 2017 (arXiv:1711.10677), of the protocol without masks",
+           ("model_gradient",), _LABELS),
     Family("Features of another party",
            "Luo et al. 2021 (arXiv:2010.10152); He et al. 2019; Zhu et al. 2025 (arXiv:2310.10483)",
            ("embedding", "masked"), _COLUMNS),
@@ -97,10 +100,10 @@ def reads(needs: Iterable[str]) -> set[str]:
     """Kinds of the messages from which an attack of these needs takes what it knows.
 
     What a party trained or worked out counts as the messages that it came from; messages that it
-    sent itself are its own.
+    sent itself are its own. Lists of ids say which rows a message is about, and nothing more.
     """
     words = {n.partition(":")[0] for n in needs}
-    words = {w for w in words if w not in _GRANTED and not w.startswith("sent.")}
+    words = {w for w in words if w not in (*_GRANTED, "ids") and not w.startswith("sent.")}
     return {kind for w in words for kind in _THROUGH.get(w, (w,))}
 
 

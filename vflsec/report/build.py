@@ -21,7 +21,7 @@ from vflsec.report.summary import Summary
 from vflsec.report.tables import build_tables
 from vflsec.report.threat_model import build_placing, build_threats
 from vflsec.report.tree import Block, Bullets, Paragraph, Report, Section, Steps, Tone, View
-from vflsec.report.ungated_leaks import beyond
+from vflsec.report.ungated_leaks import beyond, find_tone
 from vflsec.report.verdicts import beside_verdicts, bounds, build_gates, headline, judged
 
 Build = Callable[[Summary], Section]
@@ -77,6 +77,7 @@ def build_report(summary: Summary, *views: View) -> Report:
     report: Report = clean_tree(
         Report(
             summary.name, verdict, how, first_screen.scope(summary), summary.versions["vflsec"],
+            find_tone(summary),
             {
                 view: tuple(_entitle(made[key], title) for key, title in outline)
                 for view, outline in outlines.items()
@@ -193,7 +194,7 @@ _SECTIONS: dict[str, Build] = {
     "answers": _build_answers,
     "limits": _build_limits,
     "cheapest": lambda s: _list("What does it cost to stop?", first_screen.cheapest(s), "cheapest"),
-    "gaps": lambda s: _list("No attack exists, or was not run", gaps(s), "gaps", Tone.WARNING),
+    "gaps": lambda s: _list("What was not tested", gaps(s), "gaps", Tone.WARNING),
     "beyond": _build_beyond,
     "curves": _untitled("curves", lambda s: build_curves(s, View.TERMINAL, View.WHOLE)),
     "steps": _build_steps,

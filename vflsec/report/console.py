@@ -13,12 +13,11 @@ from rich.text import Text
 
 from vflsec.report import tree
 from vflsec.report.sanitize import clean
-from vflsec.report.tree import Kind, Report, Tone, View
+from vflsec.report.tree import TONES, Kind, Report, Tone, View
 
 WIDTH = 100
 """Columns of what is no terminal, and the most of one."""
 
-_STYLE = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "bold yellow"}
 _TONES = {Tone.SOFT: "dim", Tone.WARNING: "yellow", Tone.LEAK: "red", Tone.GOOD: "green"}
 _MOST = 60
 _LABEL = 46
@@ -97,7 +96,9 @@ def _print_gates(block: tree.Gates, console: Console) -> None:
     for gate in block.lines:
         body = Text(gate.label + (f" ({gate.short})" if gate.short else ""))
         body.append(f"\n{gate.reason}", style="dim")
-        console.print(hang(f"{gate.verdict:<13}", body, _STYLE.get(gate.verdict, "")))
+        console.print(
+            hang(f"{gate.verdict:<13}", body, f"bold {_TONES.get(TONES[gate.verdict], '')}")
+        )
 
 
 def _print_folded(block: tree.Folded, console: Console) -> None:
@@ -266,7 +267,7 @@ def print_results(folder: Path, console: Console) -> None:
 def print_last(report: Report, console: Console) -> None:
     """The overall verdict and what it holds for, on one line; nothing should follow it."""
     line = Text(report.scope)
-    line.stylize(_STYLE.get(report.verdict, "bold"), 0, len(report.verdict))
+    line.stylize(f"bold {_TONES.get(report.tone, '')}".strip(), 0, len(report.verdict))
     console.print(line, soft_wrap=True, highlight=False)
 
 

@@ -1,10 +1,11 @@
-"""What was tried and what was not: by family of attacks, and by message that crossed."""
+"""What was tested and what was not: by family of attacks, and by message that crossed."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from vflsec.audit.record import AttackFacts
 from vflsec.core.visibility import looked_at
@@ -14,13 +15,32 @@ from vflsec.report.summary import Summary
 from vflsec.report.tree import Cell, Column, Kind, Tone, View
 from vflsec.report.unasked import find_unasked
 
-__all__ = ["NONE", "NOT_RUN", "OUTSIDE", "RAN", "UNSEEN", "FamilyState", "MessageState",
-           "build_coverage", "families", "gaps", "messages", "older", "ran", "uncovered",
-           "unread"]  # fmt: skip
+__all__ = ["OUTSIDE", "FamilyState", "MessageState", "State", "build_coverage", "families",
+           "gaps", "messages", "older", "ran", "uncovered", "unread"]  # fmt: skip
 
-RAN, UNSEEN, NOT_RUN, NONE = (
-    "tried", "not observable here", "was not run", "no attack exists"
-)  # fmt: skip
+
+class State(StrEnum):
+    """What an audit knows of a family of attacks, or of a message; a code."""
+
+    TESTED = "tested"
+    NOT_TESTED = "not_tested"
+    NOT_MADE = "not_made"
+    NOT_SENT = "not_sent"
+    NO_ATTACK = "no_attack"
+
+    @property
+    def words(self) -> str:
+        """The state as reports say it."""
+        return _WORDS[self]
+
+
+_WORDS = {
+    State.TESTED: "tested",
+    State.NOT_TESTED: "not tested",
+    State.NOT_MADE: "could not be made with these grants or this setup",
+    State.NOT_SENT: "the messages they read were not sent",
+    State.NO_ATTACK: "no attack exists here",
+}
 
 OUTSIDE = (
     "side channels such as timing",
@@ -34,15 +54,14 @@ class FamilyState:
     """A published family.
 
     Attributes:
-        state: :data:`RAN`, :data:`UNSEEN`, :data:`NOT_RUN` or :data:`NONE` (for this kind of
-            label).
+        state: whether it was tested, and if not, why; no attack may exist for this kind of label.
         tried, refused: attacks of it that gave a figure, and those asked for that gave none.
         members: all of them.
         source: where it was published.
     """
 
     family: str
-    state: str
+    state: State
     tried: tuple[str, ...]
     refused: tuple[str, ...]
     members: tuple[str, ...]
@@ -74,9 +93,11 @@ class MessageState(Message):
     others: tuple[str, ...]
 
     @property
-    def state(self) -> str:
-        """Tried, was not run, or no attack exists."""
-        return RAN if self.tried else NOT_RUN if self.others else NONE
+    def state(self) -> State:
+        """Tested, not tested, or that no attack exists."""
+        if self.tried:
+            return State.TESTED
+        return State.NOT_TESTED if self.others else State.NO_ATTACK
 
 
 def ran(summary: Summary) -> dict[str, AttackFacts]:
@@ -92,15 +113,49 @@ def families(summary: Summary) -> list[FamilyState]:
     of = members(summary.families)
     of[OTHERS] = [*of.get(OTHERS, []), *(n for n in _names(summary) if not _listed(n, of))]
     published = {f.name: f.published for f in FAMILIES}
+    sent = _find_sent(summary, of)
     out = []
     for family, names in of.items():
         tried = tuple(n for n in names if n in made)
         refused = tuple(n for n in names if n in asked and n not in made)
         if family != OTHERS or tried or refused:
-            state = RAN if tried else UNSEEN if refused else NOT_RUN if names else NONE
+            state = State.TESTED
+            if not tried:
+                state = _explain_untested(names, refused, family in sent)
             source = published.get(family, "this scenario")
             out.append(FamilyState(family, state, tried, refused, tuple(names), source))
     return out
+
+
+def _explain_untested(names: Iterable[str], refused: Iterable[str], sent: bool) -> State:
+    """Why no attack of a family gave a figure; what was sent decides, whatever was refused."""
+    if not names:
+        return State.NO_ATTACK
+    if not sent:
+        return State.NOT_SENT
+    return State.NOT_MADE if refused else State.NOT_TESTED
+
+
+def _find_sent(summary: Summary, of: Mapping[str, Sequence[str]]) -> set[str]:
+    """Families whose messages were sent: to whoever was asked to attack, else to anybody.
+
+    Of a family that is not published nothing says what it reads; it counts as sent.
+    """
+    audits = [c for c in summary.cost.points if c.role == "audit"]
+    arrived = {(t.kind, t.receiver) for c in audits for t in c.traffic}
+    kinds, needed = {kind for kind, _ in arrived}, {f.name: {*f.reads} for f in FAMILIES}
+    found = {OTHERS} | {name for name, of in needed.items() if of & kinds}
+    for family, names in of.items():
+        asked = [a for a in summary.attacks.values() if a.name in names]
+        if asked and not any(_is_reached(a, arrived) for a in asked):
+            found.discard(family)
+    return found
+
+
+def _is_reached(attack: AttackFacts, arrived: Iterable[tuple[str, str]]) -> bool:
+    """Whether messages came to an attacker that its attack reads; True if it reads none."""
+    read = reads(attack.needs)
+    return not read or any(kind in read and to in attack.adversary for kind, to in arrived)
 
 
 def _names(summary: Summary) -> dict[str, None]:
@@ -169,9 +224,9 @@ def _attacked(summary: Summary) -> Mapping[str, set[str]]:
 
 
 def uncovered(summary: Summary) -> list[str]:
-    """One registered attack of each family that was not run and reads what crossed."""
+    """One registered attack of each family that was not tested and reads what crossed."""
     readable = {n for m in messages(summary) for n in m.others}
-    every = [f.members for f in families(summary) if f.state == NOT_RUN]
+    every = [f.members for f in families(summary) if f.state == State.NOT_TESTED]
     return [found[0] for of in every if (found := [n for n in of if n in readable])]
 
 
@@ -179,10 +234,10 @@ def gaps(summary: Summary) -> list[str]:
     """What the verdict does not speak of, one line each: first-class, for silence is no proof."""
     every = families(summary)
     out = []
-    for state in (NOT_RUN, UNSEEN, NONE):
+    for state in (s for s in State if s != State.TESTED):
         of = [f.family for f in every if f.state == state]
         if of:
-            what = "No attack exists here" if state == NONE else state.capitalize()
+            what = state.words.capitalize()
             out.append(f"{what} ({len(of)} of {len(every)} families): {_list(of)}.")
     unasked = find_unasked(summary, ran(summary))
     return [*out, *unread(summary), *_undeclared(summary), *unasked]
@@ -192,8 +247,8 @@ def unread(summary: Summary) -> list[str]:
     """Messages of which no verdict speaks, one line for each reason why."""
     crossed, out = messages(summary), []
     for state, what in (
-        (NOT_RUN, "Messages that no attack that ran reads"),
-        (NONE, "Messages for which no attack exists here"),
+        (State.NOT_TESTED, "Messages that no attack that ran reads"),
+        (State.NO_ATTACK, "Messages for which no attack exists here"),
     ):
         to: dict[str, dict[str, None]] = defaultdict(dict)
         for m in crossed:
@@ -231,7 +286,7 @@ def _list(parts: Iterable[str]) -> str:
 
 
 def build_coverage(summary: Summary) -> tree.Section:
-    """What could have been tried, and what was."""
+    """What could have been tested, and what was."""
     crossed = messages(summary)
     page, statement = frozenset({View.PAGE}), frozenset({View.STATEMENT})
     read = tree.Table(
@@ -242,14 +297,14 @@ def build_coverage(summary: Summary) -> tree.Section:
                _join(m.others)) for m in crossed),
     )  # fmt: skip
     tried = tree.Table(
-        "Published attack families, tried and not tried",
+        "Published attack families, tested and not tested",
         (Column("Family", Kind.NAME), Column("State", Kind.STATE), Column("Attacks"),
          Column("Published", Kind.PROSE)),
         tuple(map(_family_row, families(summary))),
     )  # fmt: skip
     intro = (
-        "What could have been tried, and what was. A family that was not run, and a message for "
-        "which no attack exists, are not the same as safe."
+        "What could have been tested, and what was. A family that was not tested, and a message "
+        "for which no attack exists, are not the same as safe."
     )
     blocks = (
         tree.Paragraph(intro, views=page), tried, *((read,) if crossed else ()),
@@ -258,8 +313,8 @@ def build_coverage(summary: Summary) -> tree.Section:
     return tree.Section("Coverage", blocks, key="coverage", nav="Coverage")
 
 
-def _state_cell(state: str) -> Cell:
-    return Cell(state, Tone.GOOD if state == RAN else Tone.WARNING)
+def _state_cell(state: State) -> Cell:
+    return Cell(state.words, Tone.GOOD if state == State.TESTED else Tone.WARNING)
 
 
 def _family_row(f: FamilyState) -> tuple[Cell | str, ...]:

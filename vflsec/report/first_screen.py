@@ -184,6 +184,8 @@ def scope(summary: Summary) -> str:
     limited = [v for v in judged if v.gate.metric != "epsilon_lower"]  # a claim is anywhere
     where = some(list(dict.fromkeys(place(v) for v in limited or judged)), ", ")
     said = [f"{found} with {where}", f"Tested: {_tested(asked, summary)}"]
+    if found == "PASS" and _leaks_undefended(summary) and all(v.strength for v in limited):
+        said.insert(1, "Without a defense, this system leaks")
     if found == "FAIL":
         said += _questions(judged, summary)
     else:
@@ -191,6 +193,10 @@ def scope(summary: Summary) -> str:
         said += [f"No gate limits {parts(also)} there"] if also else []
         said += _sensitivity(found, asked)
     return ". ".join([*said, how])
+
+
+def _leaks_undefended(summary: Summary) -> bool:
+    return any(r.is_undefended and leaks(r.advantage, r.low) for r in _found(summary))
 
 
 def _tested(asked: Sequence[Verdict], summary: Summary) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vflsec.report.sanitize import clean
-from vflsec.report.tree import Figure, Report, View
+from vflsec.report.tree import TONES, Figure, Report, View
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -49,7 +49,9 @@ def render_fragment(report: Report) -> str:
 
 def _render(report: Report, view: View, *, whole: bool = True, **how: Any) -> str:
     sections = report.seen_by(view)
-    return _template().render(report=report, sections=sections, whole=whole, draw=draw, **how)
+    return _template().render(
+        report=report, sections=sections, whole=whole, draw=draw, tones=TONES, **how
+    )
 
 
 @cache

@@ -8,7 +8,7 @@ from typing import Any
 
 from vflsec.report import tree
 from vflsec.report.sanitize import markdown as esc
-from vflsec.report.tree import Kind, Report, View
+from vflsec.report.tree import Kind, Report, Tone, View
 
 _MARK = {"PASS": "✅", "FAIL": "❌", "INCONCLUSIVE": "❔"}
 _MOST = 40
@@ -20,7 +20,9 @@ _PLAIN = re.compile(r"[\w ./\\:=,+'\"\[\]{}()-]*")
 
 def render_markdown(report: Report) -> str:
     """Verdict first, then what follows from it, every gate, and the attacks."""
-    title = f"## {_MARK.get(report.verdict, '')} vflsec: {report.verdict} ({esc(report.name)})"
+    passed_so = (report.verdict, report.tone) == ("PASS", Tone.WARNING)
+    mark = "⚠️" if passed_so else _MARK.get(report.verdict, "")
+    title = f"## {mark} vflsec: {report.verdict} ({esc(report.name)})"
     blocks = _render_all(report.seen_by(View.SUMMARY), 3)
     return "\n\n".join([title.replace("  ", " "), *blocks]) + "\n"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vflsec.audit.strongest_attack import format_secret
 from vflsec.report import first_screen
-from vflsec.report.coverage import RAN, families, messages
+from vflsec.report.coverage import State, families, messages
 from vflsec.report.exposed_people import find_exposed
 from vflsec.report.summary import Summary
 from vflsec.report.threat_model import kind_of_label
@@ -38,7 +38,7 @@ def paragraph(summary: Summary) -> str:
     ]
     every, crossed = families(summary), messages(summary)
     left = sum(not f.tried for f in every)
-    unread = sum(m.state != RAN for m in crossed)
+    unread = sum(m.state != State.TESTED for m in crossed)
     parts.append(
         f"Of {len(every)} published families of attacks {left} gave no figure here, and "
         f"{unread} of {len(crossed)} kinds of messages were read by no attack that ran. What was "

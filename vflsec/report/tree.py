@@ -49,6 +49,12 @@ class Tone(StrEnum):
     GAIN_4 = "gain 4"
 
 
+TONES: Mapping[str, Tone] = {
+    "PASS": Tone.GOOD, "FAIL": Tone.LEAK, "INCONCLUSIVE": Tone.WARNING,
+}  # fmt: skip
+"""Of each verdict of a gate."""
+
+
 EVERYWHERE = frozenset(View)
 
 
@@ -332,6 +338,8 @@ class Report:
         how: one sentence on how it came about.
         scope: the verdict with what it holds for.
         made_by: which vflsec.
+        tone: of the verdict; a PASS above a leak that no gate limits, or one that warns, is no
+            good news alone.
         sections: of each view, in order.
     """
 
@@ -340,6 +348,7 @@ class Report:
     how: str
     scope: str
     made_by: str
+    tone: Tone = Tone.PLAIN
     sections: Mapping[View, tuple[Section, ...]] = field(default_factory=dict)
 
     def seen_by(self, view: View) -> tuple[Section, ...]:

@@ -48,7 +48,7 @@ def _find_no_coalition(facts: DatasetFacts, ran: Ran) -> Iterator[str]:
     passive = facts.parties[1:]
     if len(passive) > 1 and ran and all(len(s.adversary) < 2 for s in ran.values()):
         yield (
-            f"Was not run: any attack by parties together ({', '.join(passive)}), to whom two "
+            f"Not tested: any attack by parties together ({', '.join(passive)}), to whom two "
             "messages may reveal what neither does alone."
         )
 

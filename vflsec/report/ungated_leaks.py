@@ -15,8 +15,9 @@ from vflsec.audit import strongest_attack
 from vflsec.audit.controls import leaks
 from vflsec.audit.point import Point, Training
 from vflsec.report.summary import Summary
+from vflsec.report.tree import TONES, Tone
 from vflsec.report.unasked import USUAL
-from vflsec.report.verdicts import place, some, weighed
+from vflsec.report.verdicts import headline, place, some, weighed
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,16 @@ def deployed(summary: Summary) -> list[Ungated]:
     """
     most = _allowed(summary)
     return [u for u in ungated(summary) if u.judged and u.gain > most]
+
+
+def find_tone(summary: Summary) -> Tone:
+    """How the verdict is to be shown: good where every gate passes without a warning and nothing
+    leaks that no gate limits.
+    """
+    found, _ = headline(summary)
+    if found == "PASS" and (ungated(summary) or any(v.warnings for v in summary.gates)):
+        return Tone.WARNING
+    return TONES.get(found, Tone.PLAIN)
 
 
 def _allowed(summary: Summary) -> float:

@@ -78,6 +78,8 @@ def algorithm_declares_what_it_sends(name: str) -> None:
     fed = trained.fed
 
     def role(party: str) -> str:
+        if party not in fed.parties:  # a server
+            return party
         return "active" if fed.parties[party].active else "passive"
 
     passed = {

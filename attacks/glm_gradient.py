@@ -1,0 +1,104 @@
+"""Solves a party's own gradient in a linear model for the derivative of each row's loss.
+
+Where a coordinator decrypts the gradients of a linear, logistic or Poisson regression, a passive
+party gets its own in plain. Of a batch of b rows with its columns X (b, p) and derivatives d (b, k)
+
+    g = X^T d / b,    of which  d = b (X^T)^+ g  has the least norm.
+
+It is exact where X has rank b: batches of at most as many rows as columns that do not depend on
+each other. Beyond that it is the least-squares fit of d on X: at coefficients 0 a classifier of own
+columns that was fitted to all labels of the batch. With e(f) the answer at score f, the label is
+
+    y = e(f) - d,
+
+of which the party knows its own part X w of f, with w from its gradients so far, and leaves out the
+others'. The first pass over the rows is read.
+
+Attacker: any passive party of a regression with a coordinator (FATE's hetero LR), or several.
+Needs no known row and no training.
+Known failure cases: columns that say nothing of the label in batches that are much larger than
+their number. Masks against the coordinator do not stop it: the owner takes its own mask off.
+
+Source: the protocol itself, Hardy et al., arXiv:1711.10677 (2017), as FATE 2.x runs it; least norm:
+this package's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vflsec.plugin import Attack, Guess, View, registry
+
+ALIASES = ("own_gradient", "hetero_lr_gradient")
+FAMILY = "Labels from the gradients of linear models"
+TOLERANCE = 1e-9
+"""Singular values of the columns below this share of the largest count as zero."""
+
+
+@registry.attack
+@dataclass(frozen=True)
+class GlmGradient(Attack):
+    """No hyper-parameters."""
+
+    needs = frozenset({"model_gradient:all", "ids:all"})
+    quantities: ClassVar[bool] = True
+    labelwise: ClassVar[bool] = True
+    world = {"algorithm": "vertical_glm"}
+
+    def infer(self, view: View, rng: torch.Generator) -> Guess:
+        parties = [p for p in view.adversary if p != view.facts.active]
+        batches = list(_read_batches(view, parties))
+        solved = torch.cat(list(_find_labels(view, batches)))
+        rows = torch.cat([b.rows for b in batches])
+        order = rows.argsort()
+        order = order[torch.isin(rows[order], view.targets["train"])]
+        scores = solved[order].squeeze(1) if solved.shape[1] == 1 else solved[order]
+        exact = sum(len(b.rows) <= b.x.shape[1] for b in batches)
+        notes = {"batches": len(batches), "no_larger_than_columns": exact}
+        return Guess(self.target, rows[order], scores, notes=notes)
+
+
+class _Batch(NamedTuple):
+    """Rows (b,), own columns (b, p) and own gradient (p, k) of one batch."""
+
+    rows: Tensor
+    x: Tensor
+    g: Tensor
+
+
+def _read_batches(view: View, parties: list[str]) -> Iterator[_Batch]:
+    """Batches of the first pass, in their order, with the columns of all these parties."""
+    ids = view.received("ids", "all", parties[0])
+    got = [view.received("model_gradient", "all", p) for p in parties]
+    for step in ids.step.unique(sorted=True):
+        rows = ids.rows[ids.step == step]
+        x = [view.schema[p].design(view.columns[p][rows]).double() for p in parties]
+        g = torch.cat([t.tensor[t.step == step][0].double() for t in got])
+        if "of_label" in view.facts.extra:
+            g = g[:, [int(view.facts.extra["of_label"])]]
+        yield _Batch(rows, torch.cat(x, dim=1), g)
+
+
+def _find_labels(view: View, batches: Iterable[_Batch]) -> Iterator[Tensor]:
+    """Labels (b, k) of each batch but for a constant."""
+    extra, w = view.facts.extra, torch.zeros((), dtype=torch.float64)
+    for _, x, g in batches:
+        d = len(x) * torch.linalg.pinv(x.T, rtol=TOLERANCE) @ g
+        w = w.expand_as(g)
+        yield _answer(view, x @ w) - d
+        w = w - extra["rate"] * (g + extra["l2"] * w)
+
+
+def _answer(view: View, scores: Tensor) -> Tensor:
+    """The answers e(f) at scores (b, k), less those at 0."""
+    label, f = view.facts.label, scores.cpu().numpy()
+    y = np.zeros(len(f), dtype=np.int64) if label.code > 1 else np.zeros(f.shape)
+    taylor = view.facts.extra["derivative"] == "taylor"
+    here, start = (label.compute_derivative(at, y, taylor=taylor) for at in (f, 0 * f))
+    return torch.from_numpy(here - start).to(scores)

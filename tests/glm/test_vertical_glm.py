@@ -1,0 +1,165 @@
+"""A regression with a coordinator is the pooled one, and what crosses is what the protocol says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
+
+from vflsec.algorithms.vertical_glm import COORDINATOR, Regression, VerticalGlm
+from vflsec.core.rng import numpy_generator
+from vflsec.label import Classes, Counts, Label, MultiLabel, Quantity
+
+CUTS = [(5,), (1,), (9,), (3, 6), (2, 4, 8), (0, 5), (1, 2, 3, 4, 5, 6, 7, 8, 9)]
+KINDS = ("two", "three", "quantity", "counts", "several")
+
+
+@dataclass
+class Kept:
+    """Keeps every message of training; masks as it is told."""
+
+    rows: np.ndarray
+    masks: Any = None
+    least: int = 1
+    sent: list[tuple[str, str, str, str, np.ndarray, int]] = field(default_factory=list)
+    derived: list[tuple[str, np.ndarray]] = field(default_factory=list)
+
+    def rng(self, *names: object) -> np.random.Generator:
+        return numpy_generator(0, *names)
+
+    def mask(self, party: str, values: np.ndarray, *names: object) -> Any:
+        return None if self.masks is None else self.masks(values, self.rng(party, *names))
+
+    def find_least_rows(self, columns: int) -> int:
+        return self.least * columns
+
+    def send(self, kind: str, sender: str, receiver: str, payload: Any, rows: Any = None, *,
+             name: str = "", step: int = 0, phase: str = "") -> None:  # fmt: skip
+        self.sent.append((kind, sender, receiver, name, np.array(payload), step))
+
+    def derive(self, kind: str, sender: str, receiver: str, payload: Any, *, step: int = 0) -> None:
+        self.derived.append((receiver, np.array(payload)))
+
+
+def make_labels(kind: str, x: np.ndarray) -> tuple[Label, np.ndarray]:
+    """A kind of label, and labels that columns of the first and the last party say."""
+    rng = np.random.default_rng(1)
+    value = x[:, 0] + x[:, 9] + 0.5 * rng.normal(size=len(x))
+    if kind == "two":
+        return Classes(2), (value > 0).astype(np.int64)
+    if kind == "three":
+        return Classes(3), np.digitize(value, [-0.7, 0.7])
+    if kind == "quantity":
+        return Quantity(), value[:, None]
+    if kind == "counts":
+        return Counts(), rng.poisson(np.exp(0.4 * value[:, None])).astype(float)
+    return MultiLabel(("a", "b")), (x[:, [0, 9]] > 0).astype(float)
+
+
+def fit(
+    kind: str = "two", cuts: tuple[int, ...] = (), *, wire: Any = None, n: int = 300, **params: Any
+) -> Regression:
+    """Train on a table of 10 columns that is cut into parties before these places."""
+    x = np.random.default_rng(0).normal(size=(n, 10))
+    label, y = make_labels(kind, x)
+    parts = {f"p{k}": part for k, part in enumerate(np.split(x, list(cuts), axis=1))}
+    made = VerticalGlm(**{"batch_size": 64, **params})
+    of = Regression(made, wire or Kept(np.arange(n)), parts, label, y)
+    for _ in range(made.epochs):
+        of.take_round()
+    return of
+
+
+def stack(of: Regression) -> np.ndarray:
+    """All coefficients in the order of the columns, the intercept last."""
+    first, *others = of.weights.values()
+    return np.concatenate([first[:-1], *others, first[-1:]])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("derivative", ["taylor", "exact"])
+def test_any_cut_is_pooled_training(kind: str, derivative: str) -> None:
+    pooled = fit(kind, derivative=derivative)
+    for cuts in CUTS:
+        cut = fit(kind, cuts, derivative=derivative)
+        assert np.abs(stack(pooled) - stack(cut)).max() <= 1e-12, cuts
+        rows = np.arange(300)
+        assert np.abs(pooled.predict(rows) - cut.predict(rows)).max() <= 1e-12
+    assert np.abs(stack(pooled)).max() > 0.1
+
+
+@pytest.mark.parametrize(("kind", "oracle"), [
+    ("two", LogisticRegression(C=1 / (300 * 0.05), tol=1e-10, max_iter=5000)),
+    ("three", LogisticRegression(C=1 / (300 * 0.05), tol=1e-10, max_iter=5000)),
+    ("quantity", Ridge(alpha=300 * 0.05)),
+    ("counts", PoissonRegressor(alpha=0.05, tol=1e-10, max_iter=5000)),
+])  # fmt: skip
+def test_it_is_the_regression_of_scikit_learn(kind: str, oracle: Any) -> None:
+    """Trained to the end on whole batches, to 1e-6."""
+    of = fit(kind, (4,), derivative="exact", batch_size=0, epochs=1500, rate=0.4, l2=0.05)
+    x = np.random.default_rng(0).normal(size=(300, 10))
+    y = make_labels(kind, x)[1]
+    oracle.fit(x, y.ravel())
+    weights = np.reshape(oracle.coef_, (-1, 10)).T
+    assert np.abs(stack(of)[:-1] - weights).max() < 1e-6
+
+
+def test_taylor_is_the_expansion_of_the_derivative() -> None:
+    """f / 4 + 1 / 2 - y of two classes, which Hardy et al. write as f / 4 - t / 2 with t = 2y - 1;
+    its error is of third order."""
+    y = np.array([0, 1, 0, 1])
+    f = np.array([[-1.0], [0.3], [0.01], [2.0]])
+    found = Classes(2).compute_derivative(f, y, taylor=True)
+    assert np.allclose(found, f / 4 - (2 * y[:, None] - 1) / 2, atol=1e-15)
+    exact = 1 / (1 + np.exp(-f)) - y[:, None]
+    assert np.all(np.abs(found - exact) <= np.abs(f) ** 3 / 48 + 1e-12)
+
+
+def test_what_crosses_is_counted_as_the_protocol_says() -> None:
+    wire = Kept(np.arange(300))
+    of = fit("three", (4, 7), wire=wire, epochs=3)
+    batches = [64] * 4 + [44]
+    assert [len(b) for b in of.batches] == batches
+    assert sorted(np.concatenate(of.batches)) == list(range(300))
+
+    def count(kind: str, sender: str, receiver: str, name: str = "") -> tuple[int, int]:
+        found = [m[4] for m in wire.sent if m[:4] == (kind, sender, receiver, name)]
+        return len(found), sum(m.size for m in found)
+
+    for host, columns in (("p1", 3), ("p2", 3)):
+        assert count("ids", "p0", host) == (5, 300)  # in the first round alone
+        assert count("ciphertext", host, "p0", "score") == (15, 3 * 300 * 3)
+        assert count("ciphertext", "p0", host, "derivative") == (15, 3 * 300 * 3)
+        assert count("model_gradient", host, COORDINATOR) == (15, 15 * 3 * columns)
+        assert count("model_gradient", COORDINATOR, host) == (15, 15 * 3 * columns)
+    assert count("model_gradient", "p0", COORDINATOR) == (15, 15 * 3 * 5)
+    assert {m[4].tobytes() for m in wire.sent if m[0] == "ciphertext"} == {
+        np.zeros((b, 3)).tobytes() for b in (64, 44)
+    }
+    told = [m for m in wire.sent if m[0] == "signal"]
+    assert [m[2] for m in told] == ["p1", "p2", COORDINATOR]
+    assert all(m[4].tolist() == np.bincount(of.y).tolist() for m in told)
+    before = len(wire.sent)
+    of.predict(np.arange(7))
+    (a, b) = wire.sent[before:]
+    assert [m[:3] for m in (a, b)] == [("score", "p1", "p0"), ("score", "p2", "p0")]
+    assert a[4].shape == (7, 3)
+
+
+def test_the_first_gradient_is_that_of_the_labels() -> None:
+    """At coefficients 0 it is X^T (1/2 - y) / b, so half the difference of the class sums."""
+    wire = Kept(np.arange(300))
+    of = fit("two", (4,), wire=wire, epochs=1, batch_size=0)
+    got = next(m[4] for m in wire.sent if m[:3] == ("model_gradient", COORDINATOR, "p1"))
+    x, y = of.x["p1"], of.y
+    apart = (x[y == 0].sum(0) - x[y == 1].sum(0)) / 2 / 300
+    assert np.allclose(got[:, 0], apart, atol=1e-15)
+
+
+def test_a_label_holder_without_columns_has_an_intercept() -> None:
+    of = fit("two", (0, 5))
+    assert of.weights["p0"].shape == (1, 1)
+    assert ((of.predict(np.arange(300)).argmax(1) == of.y).mean()) > 0.8
