@@ -54,6 +54,7 @@ class Wishes:
         regression: whether to predict the label as a number even if it could be classes.
         numeric, categorical: columns that hold numbers, or text, as ``column`` or
             ``party.column``.
+        group: column whose equal values stay on one side of a split.
         called: the name of the data in reports; '' for that of the file, or of the parties.
         caller: the function of Python that was called, for messages; "" for `vflsec init`.
     """
@@ -70,6 +71,7 @@ class Wishes:
     caller: str = ""
     numeric: Sequence[str] = ()
     categorical: Sequence[str] = ()
+    group: str = ""
 
     @property
     def labels(self) -> list[str]:
@@ -151,10 +153,11 @@ def draft_scenario(
         "numeric": list(wishes.numeric),
         "categorical": list(wishes.categorical),
         **({"split": split} if split else {}),
+        "group": wishes.group,
         **_settle_label(frame, wishes, notes),
     }
     own_id = id_ if isinstance(id_, str) else id_[active]
-    data |= _choose_columns(frame, wishes, data, (own_id, split), single)
+    data |= _choose_columns(frame, wishes, data, (own_id, split, wishes.group), single)
     data = {k: v for k, v in data.items() if v not in ("", [], {})}
     source = load_source(data, 0, base)
     changed = {} if source.labels else _settle_classes(source, wishes, notes)

@@ -60,6 +60,10 @@ def init(
         list[str] | None,
         typer.Option(metavar="COLUMN | PARTY.COLUMN", help="It holds text, or codes in digits."),
     ] = None,
+    group: Annotated[
+        str,
+        typer.Option(metavar="COLUMN", help="Rows of one value stay together, as of one person."),
+    ] = "",
     name: Annotated[
         str, typer.Option(help="What reports call the data.", show_default="the tables")
     ] = "",
@@ -83,7 +87,7 @@ def init(
         label[0] if label and len(label) == 1 else tuple(label or ()),
         tuple(id_ or ()), tuple(separator or ()),
         tuple(decimal or ()), tuple(encoding or ()), rare, bins, regression, name,
-        numeric=tuple(numeric or ()), categorical=tuple(categorical or ()),
+        numeric=tuple(numeric or ()), categorical=tuple(categorical or ()), group=group,
     )  # fmt: skip
     if not out.parent.is_dir():
         raise ConfigError(f"{out}: cannot be written: there is no folder {out.parent}. Make it.")

@@ -28,6 +28,7 @@ Text = Annotated[str, StringConstraints(max_length=200)]
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Status = Literal["recording", "sealed", "partial"]
+LaterName = Literal["known", "prior", "classes"]
 Reduction = Literal["mean", "sum", "none", "unknown"]
 
 
@@ -82,7 +83,7 @@ class LaterGrant(Strict):
 
     when: Text
     party: Name
-    added: list[Literal["known", "prior", "classes"]]
+    added: list[LaterName]
     seal: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
     @property
