@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vflsec.cli.draft_text import scenario_text
+from vflsec.cli.draft_text import SYSTEMS, scenario_text
 from vflsec.config.scenario import load_scenario
 from vflsec.core import check
 from vflsec.data import guess_roles
@@ -54,6 +54,7 @@ class Wishes:
         regression: whether to predict the label as a number even if it could be classes.
         numeric, categorical: columns that hold numbers, or text, as ``column`` or
             ``party.column``.
+        algorithm: how the parties train, one of :data:`vflsec.cli.draft_text.SYSTEMS`.
         called: the name of the data in reports; '' for that of the file, or of the parties.
         caller: the function of Python that was called, for messages; "" for `vflsec init`.
     """
@@ -70,6 +71,7 @@ class Wishes:
     caller: str = ""
     numeric: Sequence[str] = ()
     categorical: Sequence[str] = ()
+    algorithm: str = field(default="splitnn", kw_only=True)
 
     @property
     def labels(self) -> list[str]:
@@ -124,6 +126,7 @@ def draft_scenario(
             and tested.
         ConfigError: a column is not there, a name is taken twice, or a wish makes no sense.
     """
+    check.one_of(wishes.name("algorithm"), wishes.algorithm, SYSTEMS)
     parties = _name_parties(tables)
     dialect = {
         key: _read_by_party(key, wishes, parties) for key in ("separator", "decimal", "encoding")
@@ -163,7 +166,7 @@ def draft_scenario(
         source = load_source(data, 0, base)
     row_sets(source, 0)
     notes += find_weaknesses(source)
-    text = scenario_text(data, source, found_id=sure)
+    text = scenario_text(data, source, algorithm=wishes.algorithm, found_id=sure)
     load_scenario(tomllib.loads(text), components=False)
     facts = {"tables": source.facts["tables"], "overlap": source.facts["parties"]}
     return Draft(text, facts, notes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from string import Template
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ _MANY = ("model_completion", "similarity", "cluster")
 _NUMERIC = ("value_completion", "residual")
 _GRANTED = (*_NUMERIC, "model_completion", "similarity", "cluster")
 """Attacks of the list that get labelled rows of their own number."""
+_NOTE = "known_rows: how many labelled rows the attacker was given; its control gets the same"
 USUAL = 20
 """Known rows of an attack that is not told how many."""
 _WHOLE = (
@@ -39,15 +41,98 @@ _LEFT_OUT = (
 )
 
 
-def scenario_text(data: Table, source: Source, *, found_id: bool = False) -> str:
+@dataclass(frozen=True)
+class Sweep:
+    """A defense in a draft.
+
+    Attributes:
+        defense: its name.
+        about: the comment above it.
+        grid, strength: strengths to sweep, and the one that gates are about.
+    """
+
+    defense: str
+    about: str
+    grid: tuple[float, ...]
+    strength: float
+
+
+@dataclass(frozen=True)
+class System:
+    """How parties train together in a draft, with what defends it and what attacks it.
+
+    Attributes:
+        settings: lines of its section below its name, comments among them.
+        sweep: what defends it.
+        otherwise: what does where the label is not one of classes; None for the same.
+        attacks: on labels, with their settings; None for those on gradients of networks.
+        classes: of these, attacks that have no meaning but for one label of classes.
+    """
+
+    settings: str
+    sweep: Sweep
+    otherwise: Sweep | None = None
+    attacks: tuple[tuple[str, Table], ...] | None = None
+    classes: frozenset[str] = frozenset()
+
+
+SYSTEMS: Mapping[str, System] = {
+    "splitnn": System(
+        "# epochs = 30\n# batch_size = 128",
+        Sweep(
+            "iso",
+            "# Noise on the gradients; each strength is a training, 0 is the undefended system.",
+            (0, 1, 5, 25), 5,
+        ),
+    ),
+    "secureboost": System(
+        '# Which system shows what to whom: "paper", "fate-2", "secretflow" or "xgboost-open".\n'
+        'profile = "fate-2"\n# trees = 10\n# depth = 3',
+        Sweep(
+            "local_trees",
+            "# So many of the first trees are grown by the active party alone (complete_secure in\n"
+            "# FATE); each number is a training, 0 is the undefended system.",
+            (0, 1, 5), 5,
+        ),
+        attacks=(
+            ("leaf_vote", {}), ("leaf_vote", {"by": "model", "beside": True}), ("leaf_graph", {}),
+        ),
+        classes=frozenset({"leaf_graph"}),
+    ),
+    "vertical_glm": System(
+        "# epochs = 20\n# batch_size = 320",
+        Sweep(
+            "label_dp",
+            "# Labels are randomised before training, by 1 / epsilon; each strength is a\n"
+            "# training, 0 is the undefended system.",
+            (0, 0.5, 1), 1,
+        ),
+        Sweep(
+            "min_batch",
+            "# So many rows of a batch, at least, for each column of the widest passive party;\n"
+            "# each number is a training, 0 is the undefended system.",
+            (0, 2), 2,
+        ),
+        attacks=(("glm_gradient", {}),),
+    ),
+}  # fmt: skip
+"""What `init` drafts, by algorithm."""
+
+
+def scenario_text(
+    data: Table, source: Source, *, algorithm: str = "splitnn", found_id: bool = False
+) -> str:
     """The scenario for a ``[data]`` section.
 
     Args:
         data: the keys of the section.
         source: what they load.
+        algorithm: one of :data:`SYSTEMS`.
         found_id: whether the id column was found and not given.
     """
-    sides = source.label.sides
+    system, sides = SYSTEMS[algorithm], source.label.sides
+    one = sides > 1 and not source.labels
+    sweep = system.sweep if one else system.otherwise or system.sweep
     labelled = row_sets(source, 0).labelled
     spare = len(labelled) // 2
     known = _known(sides, spare, rarest(source, labelled))
@@ -55,12 +140,21 @@ def scenario_text(data: Table, source: Source, *, found_id: bool = False) -> str
         "data": _data(data, source, found_id),
         "rows": _SPLIT_ROWS if "split" in data else _OWN_ROWS,
         "drop": "" if "drop" in data else _DROP,
-        "attacks": _attacks(sides, known, len(source.y)) + _by(source, spare),
-        "exposed": _exposed(source.y[labelled], known) if sides > 1 and not source.labels else "",
+        "attacks": _attacks(sides, known, len(source.y)) + _by(source, spare)
+        if system.attacks is None
+        else _list_attacks(system, known, one=one),
+        "exposed": _exposed(source.y[labelled], known) if one else "",
+        "name": algorithm,
+        "settings": system.settings,
+        "about": sweep.about,
+        "grid": ", ".join(map(str, sweep.grid)),
+        "columns": _COLUMNS if system.attacks is None else "",
         "label": source.label.describe(source.y),
         "schema": SCHEMA_FILE.as_uri(),
     }
-    return Template(_SCENARIO).substitute(filled)
+    point = {"defense": sweep.defense, "at": str(sweep.strength)}
+    filled["exposed"] = Template(filled["exposed"]).substitute(point)
+    return Template(_SCENARIO).substitute(filled | point)
 
 
 def _data(data: Table, source: Source, found_id: bool) -> str:
@@ -110,8 +204,7 @@ def _known(sides: int, spare: int, of_rarest: int) -> int:
 def _attacks(sides: int, known: int, rows: int) -> str:
     names = {1: _NUMERIC, 2: _BINARY}.get(sides, _MANY)
     whole = ("message_completion",) if sides == 1 else _WHOLE
-    note = "known_rows: how many labelled rows the attacker was given; its control gets the same"
-    lines = [f"# {note} rows."]
+    lines = [f"# {_NOTE} rows."]
     for name in names:
         granted = name in _GRANTED or known < USUAL
         lines += _attack(name, known_rows=known) if granted else _attack(name)
@@ -122,6 +215,15 @@ def _attacks(sides: int, known: int, rows: int) -> str:
         lines += _attack("gradient_completion", known_rows=known, epochs="mean")
     out = [f"# {line}".rstrip() for line in every[:-1]]
     return "\n".join([*lines, *_LEFT_OUT, *out, ""])
+
+
+def _list_attacks(system: System, known: int, *, one: bool) -> str:
+    """Attacks of a system that is no network; `one` label of classes, or another kind."""
+    lines = [f"# {_NOTE} rows."]
+    for name, settings in system.attacks or ():
+        if one or name not in system.classes:
+            lines += _attack(name, **settings, known_rows=known)
+    return "\n".join(lines)
 
 
 def _attack(name: str, **keys: Plain) -> list[str]:
@@ -199,8 +301,8 @@ of = "exposed"
 target = "label"
 split = "train"
 max = $limit
-defense = "iso"
-strength = 5
+defense = "$$defense"
+strength = $$at
 
 """
 
@@ -221,48 +323,7 @@ _SPLIT_ROWS = """\
 # The table says itself which rows are for training and which for testing; see `split` above.
 """
 
-_SCENARIO = """\
-#:schema $schema
-# Does training on these tables leak the label to the parties that do not have it?
-#
-# Check it:  vflsec check FILE        Run it:  vflsec audit FILE
-
-$data
-$rows# Columns are read as categories when they hold text; say so where numbers are codes.
-# categorical = ["COLUMN"]
-$drop
-# How the parties train together. `vflsec list algorithms` names others.
-[algorithm]
-name = "splitnn"
-# epochs = 30
-# batch_size = 128
-
-# Noise on the gradients; each strength is a training, 0 is the undefended system.
-[[defense]]
-name = "iso"
-strength = [0, 1, 5, 25]
-
-$attacks
-[audit]
-seeds = 5
-
-# Limits at the point you would deploy. Strength 5 is only a start: run once, see the report,
-# and name the strength you choose. An attack on the labels may beat the attacker's baseline (the
-# same party without the federation) by 0.1 at most, ...
-[[gate]]
-metric = "advantage"
-target = "label"
-max = 0.1
-defense = "iso"
-strength = 5
-
-$exposed# ... and the defense may cost 0.05 of utility at most.
-[[gate]]
-metric = "utility_drop"
-max = 0.05
-defense = "iso"
-strength = 5
-
+_COLUMNS = """\
 # Noise on gradients changes nothing for columns, which embeddings reveal (`embedding_noise` would).
 # Limits for that, of the column that is revealed best ("r2" is the mean over columns), and of the
 # question about one:
@@ -277,7 +338,50 @@ strength = 5
 # target = "attribute"
 # max = 0.1
 
-# A floor for the model itself ($label):
+"""
+
+_SCENARIO = """\
+#:schema $schema
+# Does training on these tables leak the label to the parties that do not have it?
+#
+# Check it:  vflsec check FILE        Run it:  vflsec audit FILE
+
+$data
+$rows# Columns are read as categories when they hold text; say so where numbers are codes.
+# categorical = ["COLUMN"]
+$drop
+# How the parties train together. `vflsec list algorithms` names others.
+[algorithm]
+name = "$name"
+$settings
+
+$about
+[[defense]]
+name = "$defense"
+strength = [$grid]
+
+$attacks
+[audit]
+seeds = 5
+
+# Limits at the point you would deploy. Strength $at is only a start: run once, see the report,
+# and name the strength you choose. An attack on the labels may beat the attacker's baseline (the
+# same party without the federation) by 0.1 at most, ...
+[[gate]]
+metric = "advantage"
+target = "label"
+max = 0.1
+defense = "$defense"
+strength = $at
+
+$exposed# ... and the defense may cost 0.05 of utility at most.
+[[gate]]
+metric = "utility_drop"
+max = 0.05
+defense = "$defense"
+strength = $at
+
+$columns# A floor for the model itself ($label):
 # [[gate]]
 # metric = "utility"
 # min = 0.7
