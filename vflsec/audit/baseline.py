@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -419,13 +419,11 @@ def _allowed(before: Mapping[str, Seeds]) -> float:
 def _find_any_rise_tolerated(key: Key, allowed: float) -> Reason | None:
     """That no rise could be beyond what the baseline's spread tolerates; None if one could be."""
     far = reach("advantage", key.metric)[1]
-    if allowed < far:
-        return None
     text = (
         f"the baseline's seeds differ so much that any rise is tolerated (an advantage in "
         f"{key.metric} reaches {far:g}); make one of more seeds"
     )
-    return Reason(Shortfall.ANY_RISE_TOLERATED, text)
+    return None if allowed < far else Reason(Shortfall.ANY_RISE_TOLERATED, text)
 
 
 def _find_shortfall(rows: Sequence[ResultRow], planned: int, before: int) -> Reason | None:
@@ -433,20 +431,18 @@ def _find_shortfall(rows: Sequence[ResultRow], planned: int, before: int) -> Rea
 
     A baseline of two seeds tolerates whatever their spread happens to be.
     """
-    seeds = len({r.seed for r in rows if r.value is not None})
-    fewest = min(r.n for r in rows)
-    if seeds < planned:
-        return Reason(Shortfall.MISSING_SEEDS, f"it has a figure on {seeds} of {planned} seeds")
-    least_seeds = f"and a pass takes at least {MIN_SEEDS}"
-    if seeds < MIN_SEEDS:
-        return Reason(Shortfall.FEW_SEEDS, f"it has {seeds} seeds, {least_seeds}")
-    if before < MIN_SEEDS:
-        text = f"the baseline has {before} seeds of it, {least_seeds}"
-        return Reason(Shortfall.BASELINE_FEW_SEEDS, text)
-    if fewest < MIN_ROWS:
-        text = f"it was scored on {fewest} rows, not {MIN_ROWS} at least"
-        return Reason(Shortfall.FEW_ROWS, text)
-    return None
+    seeds, fewest = len({r.seed for r in rows if r.value is not None}), min(r.n for r in rows)
+    takes = f"and a pass takes at least {MIN_SEEDS}"
+    rules = (
+        (Shortfall.MISSING_SEEDS, seeds < planned,
+         f"it has a figure on {seeds} of {planned} seeds"),
+        (Shortfall.FEW_SEEDS, seeds < MIN_SEEDS, f"it has {seeds} seeds, {takes}"),
+        (Shortfall.BASELINE_FEW_SEEDS, before < MIN_SEEDS,
+         f"the baseline has {before} seeds of it, {takes}"),
+        (Shortfall.FEW_ROWS, fewest < MIN_ROWS,
+         f"it was scored on {fewest} rows, not {MIN_ROWS} at least"),
+    )  # fmt: skip
+    return next((Reason(code, text) for code, holds, text in rules if holds), None)
 
 
 @dataclass(frozen=True)
@@ -497,58 +493,33 @@ class _Ruling(NamedTuple):
     detail: str = ""
 
 
-def _regression(w: _Weighed) -> _Ruling | None:
-    if w.change.mean <= w.allowed or not w.significant:
-        return None
-    return _Ruling(FAIL, Rule.REGRESSION, f"{w.said}; {w.shown[1]} is tolerated.")
-
-
-def _undecided(w: _Weighed) -> _Ruling | None:
-    if w.change.mean <= w.allowed:
-        return None
-    more = w.change.more_seeds(w.alpha)
-    cure = f"about {more} more seeds would decide it" if more else "more seeds are needed"
-    beyond = f"beyond the tolerated {w.shown[1]} but not significantly above 0"
-    return _Ruling(INCONCLUSIVE, Rule.UNDECIDED, f"{w.said}, {beyond}; {cure}.", more)
-
-
-def _reversed_ranking(w: _Weighed) -> _Ruling | None:
-    if w.reversed <= max(w.change.before, 0.0) + w.allowed:
-        return None
-    reason = f"{w.said}, but it ranks in reverse: with labels flipped it would be {w.reversed:.3f}."
-    return _Ruling(INCONCLUSIVE, Rule.REVERSED_RANKING, reason)
-
-
-def _not_validated(w: _Weighed) -> _Ruling | None:
-    if w.validation.validated:
-        return None
+def _decide(w: _Weighed) -> _Ruling:
+    """What the first rule that holds says; their order is the policy."""
+    rose, most = w.change.mean > w.allowed, w.shown[1]
+    if rose and w.significant:
+        return _Ruling(FAIL, Rule.REGRESSION, f"{w.said}; {most} is tolerated.")
+    if rose:
+        more = w.change.more_seeds(w.alpha)
+        cure = f"about {more} more seeds would decide it" if more else "more seeds are needed"
+        beyond = f"beyond the tolerated {most} but not significantly above 0"
+        return _Ruling(INCONCLUSIVE, Rule.UNDECIDED, f"{w.said}, {beyond}; {cure}.", more)
+    if w.reversed > max(w.change.before, 0.0) + w.allowed:
+        flipped = f"but it ranks in reverse: with labels flipped it would be {w.reversed:.3f}"
+        return _Ruling(INCONCLUSIVE, Rule.REVERSED_RANKING, f"{w.said}, {flipped}.")
     why = w.validation
-    reason = f"Not validated here, so finding no rise proves nothing: {w.attack} ({why.text})."
-    return _Ruling(INCONCLUSIVE, Rule.NOT_VALIDATED, reason, detail=why.code)
-
-
-def _underpowered(w: _Weighed) -> _Ruling | None:
-    if w.shortfall is None:
-        return None
-    reason = f"{w.said}, but too little to pass on: {w.shortfall.text}."
-    return _Ruling(INCONCLUSIVE, Rule.UNDERPOWERED, reason, detail=w.shortfall.code)
-
-
-def _within(w: _Weighed) -> _Ruling:
+    if not why.validated:
+        reason = f"Not validated here, so finding no rise proves nothing: {w.attack} ({why.text})."
+        return _Ruling(INCONCLUSIVE, Rule.NOT_VALIDATED, reason, detail=why.code)
+    if w.shortfall is not None:
+        reason = f"{w.said}, but too little to pass on: {w.shortfall.text}."
+        return _Ruling(INCONCLUSIVE, Rule.UNDERPOWERED, reason, detail=w.shortfall.code)
     warned, _ = format_warnings(w.warnings)
-    reason = f"{w.said}, within the tolerated {w.shown[1]}."
-    reason += f" {warned[0].upper()}{warned[1:]}." if warned else ""
-    return _Ruling(PASS, Rule.WITHIN, reason)
-
-
-_RULES: tuple[Callable[[_Weighed], _Ruling | None], ...] = (
-    _regression, _undecided, _reversed_ranking, _not_validated, _underpowered, _within,
-)  # fmt: skip
-"""The first that speaks decides; the last always does."""
+    warned = f" {warned[0].upper()}{warned[1:]}." if warned else ""
+    return _Ruling(PASS, Rule.WITHIN, f"{w.said}, within the tolerated {most}.{warned}")
 
 
 def _judge(key: Key, w: _Weighed, who: str) -> Verdict:
-    ruling = next(said for rule in _RULES if (said := rule(w)) is not None)
+    ruling = _decide(w)
     warnings = w.warnings if ruling.verdict == PASS else ()
     return Verdict.about(
         key, _ask(key, w.allowed, who), ruling.rule, ruling.reason, ruling.verdict,

@@ -109,7 +109,6 @@ _NAMES = {
     "macro_auc": "macro AUC", "macro_accuracy": "macro accuracy", "log_loss": "log loss",
     "share_error": "error of the share",
 }  # fmt: skip
-_UNSCORED = "has no {}, so nothing is concluded; rows that are all of one class give none"
 COUNTED = "tpr_at_1pct_fpr"
 """Hits at one false alarm among a hundred, which tell the size of a leak in people."""
 _HITS = {COUNTED: "1 %", "tpr_at_01pct_fpr": "0.1 %"}
@@ -240,11 +239,6 @@ def _format_reversed(r: Point, style: _Style) -> str:
     )
 
 
-def _format_asked(r: Point) -> str:
-    """What the attack chose to be asked, with the number of seeds where these differ."""
-    return f" Told best, as auxiliary rows say: {r.asked}." if r.asked else ""
-
-
 def in_people(r: Point, hits: Point | None) -> str:
     """The size of a leak as a count of rows out of a hundred, beside what the control counts.
 
@@ -272,8 +266,9 @@ def in_people(r: Point, hits: Point | None) -> str:
             "federation, at one false alarm among 100 others."
         )
     if r.target in ("label", "attribute") and found.metric in ("accuracy",):
-        own = f"{its} without the federation"
-        return f" Of 100 rows {who} could label {mine} rightly, against {own}."
+        return (
+            f" Of 100 rows {who} could label {mine} rightly, against {its} without the federation."
+        )
     return ""
 
 
@@ -330,24 +325,39 @@ def _place(r: Point, style: _Style) -> str:
     return start + (f", on {r.split} rows alone" if style.is_only_here else "")
 
 
-_UNDEFENDED: tuple[tuple[FindingKind, Callable[[Point, _Style], bool]], ...] = (
-    (FindingKind.NOT_SCORED, lambda r, style: r.value.mean is None),
-    (FindingKind.NO_BASELINE, lambda r, style: r.advantage.mean is None),
-    (FindingKind.SINGLE_SEED, lambda r, style: r.advantage.low is None),
-    (FindingKind.LEAK, lambda r, style: _leaks(r)),
-    (FindingKind.REVERSED_RANKING, lambda r, style: _is_reversed(r, style)),
-    (FindingKind.BASELINE_PREDICTS, lambda r, style: (
-        _is_ahead(r, r.control_value) and r.control not in (CHANCE, FALLBACK)
-    )),
-    (FindingKind.AT_CHANCE, lambda r, style: not _is_ahead(r, r.value)),
-    (FindingKind.NO_LEAK_SHOWN, lambda r, style: True),
+_Says = Callable[[Point, _Style], str]
+_UNDEFENDED: tuple[tuple[FindingKind, Callable[[Point, _Style], bool], _Says], ...] = (
+    (FindingKind.NOT_SCORED, lambda r, style: r.value.mean is None,
+     lambda r, style: f"{_who(r)} has no {metric_name(r.metric)}, so nothing is concluded; rows "
+     "that are all of one class give none."),
+    (FindingKind.NO_BASELINE, lambda r, style: r.advantage.mean is None,
+     lambda r, style: f"{_who(r)} reaches {metric_name(r.metric)} {_plain(r.value.mean)}; there "
+     "is no control to compare with."),
+    (FindingKind.SINGLE_SEED, lambda r, style: r.advantage.low is None,
+     lambda r, style: f"{_who(r)} reaches {_against(r)} ({_plain(r.advantage.mean, sign=True)}); "
+     "one seed gives no interval, so nothing is concluded."),
+    (FindingKind.LEAK, lambda r, style: _leaks(r),
+     lambda r, style: f"the federation leaks to {r.adversary or 'the adversary'}: {r.attack} "
+     f"reaches {_against(r)} ({_gained(r, style)})."),
+    (FindingKind.REVERSED_RANKING, lambda r, style: _is_reversed(r, style),
+     lambda r, style: _format_reversed(r, style)),
+    (FindingKind.BASELINE_PREDICTS,
+     lambda r, style: _is_ahead(r, r.control_value) and r.control not in (CHANCE, FALLBACK),
+     lambda r, style: _format_baseline(r, style)),
+    (FindingKind.AT_CHANCE, lambda r, style: not _is_ahead(r, r.value),
+     lambda r, style: f"{_who(r)} is not significantly better than guessing "
+     f"({metric_name(r.metric)} {_plain(r.value.mean)}, chance "
+     f"{'unknown' if r.chance is None else _plain(r.chance)}; advantage {_gained(r, style)})."),
+    (FindingKind.NO_LEAK_SHOWN, lambda r, style: True,
+     lambda r, style: f"{_who(r)} reaches {_against(r)} ({_gained(r, style)})."),
 )  # fmt: skip
-"""What is said of an attack without a defense: the first that holds."""
+"""What is said of an attack without a defense: the first that holds, in a sentence."""
 
 
 def _undefended(r: Point, style: _Style) -> Finding:
-    kind = next(kind for kind, holds in _UNDEFENDED if holds(r, style))
-    text = f"{_place(r, style)}, {_SAYS[kind](r, style)}{_format_asked(r)}"
+    kind, says = next((kind, says) for kind, holds, says in _UNDEFENDED if holds(r, style))
+    told = f" Told best, as auxiliary rows say: {r.asked}." if r.asked else ""
+    text = f"{_place(r, style)}, {says(r, style)}{told}"
     if kind == FindingKind.LEAK:
         text += in_people(r, style.hits.get((COUNTED, r.answer)))
     return Finding.of(kind, r, text)
@@ -363,31 +373,7 @@ def _gained(r: Point, style: _Style) -> str:
     return f"{_plain(r.advantage.mean, sign=True)}, {_interval(r.advantage, style.level)}"
 
 
-def _not_scored(r: Point, style: _Style) -> str:
-    return f"{_who(r)} {_UNSCORED.format(metric_name(r.metric))}."
-
-
-def _no_baseline(r: Point, style: _Style) -> str:
-    shown = f"{metric_name(r.metric)} {_plain(r.value.mean)}"
-    return f"{_who(r)} reaches {shown}; there is no control to compare with."
-
-
-def _single_seed(r: Point, style: _Style) -> str:
-    gain = _plain(r.advantage.mean, sign=True)
-    return (
-        f"{_who(r)} reaches {_against(r)} ({gain}); one seed gives no interval, so nothing is "
-        "concluded."
-    )
-
-
-def _leak(r: Point, style: _Style) -> str:
-    return (
-        f"the federation leaks to {r.adversary or 'the adversary'}: {r.attack} reaches "
-        f"{_against(r)} ({_gained(r, style)})."
-    )
-
-
-def _baseline_predicts(r: Point, style: _Style) -> str:
+def _format_baseline(r: Point, style: _Style) -> str:
     worse = r.advantage.high is not None and r.advantage.high <= -LEAST
     below = "does worse than that" if worse else "is not shown to add to that"
     return (
@@ -395,30 +381,6 @@ def _baseline_predicts(r: Point, style: _Style) -> str:
         f"{r.target or 'label'} ({r.control}: {metric_name(r.metric)} "
         f"{_plain(r.control_value.mean)}); {r.attack} {below} ({_gained(r, style)})."
     )
-
-
-def _at_chance(r: Point, style: _Style) -> str:
-    chance = _plain(r.chance) if r.chance is not None else "unknown"
-    return (
-        f"{_who(r)} is not significantly better than guessing ({metric_name(r.metric)} "
-        f"{_plain(r.value.mean)}, chance {chance}; advantage {_gained(r, style)})."
-    )
-
-
-def _no_leak_shown(r: Point, style: _Style) -> str:
-    return f"{_who(r)} reaches {_against(r)} ({_gained(r, style)})."
-
-
-_SAYS: Mapping[FindingKind, Callable[[Point, _Style], str]] = {
-    FindingKind.NOT_SCORED: _not_scored,
-    FindingKind.NO_BASELINE: _no_baseline,
-    FindingKind.SINGLE_SEED: _single_seed,
-    FindingKind.LEAK: _leak,
-    FindingKind.REVERSED_RANKING: _format_reversed,
-    FindingKind.BASELINE_PREDICTS: _baseline_predicts,
-    FindingKind.AT_CHANCE: _at_chance,
-    FindingKind.NO_LEAK_SHOWN: _no_leak_shown,
-}
 
 
 def _grid(rows: Sequence[Point]) -> str:

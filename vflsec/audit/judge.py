@@ -15,7 +15,17 @@ from dataclasses import dataclass
 from vflsec.audit import intervals, verdict_text
 from vflsec.audit.controls import Against, Leakage
 from vflsec.audit.dosing import Doses
-from vflsec.audit.gate import EPSILON, PASS, TASK, Gate, Reason, Rule, Verdict, format_warnings
+from vflsec.audit.gate import (
+    EPSILON,
+    PASS,
+    TASK,
+    Gate,
+    Reason,
+    Rule,
+    Shortfall,
+    Verdict,
+    format_warnings,
+)
 from vflsec.audit.gate_candidate import Candidate, as_against, as_leakage
 from vflsec.audit.gate_rules import Weighed, decide
 from vflsec.audit.gate_selection import left_out, named, selected
@@ -167,9 +177,11 @@ def _candidate(point: Point, gate: Gate, audit: _Audit) -> Candidate | None:
 def _find_shortfall(point: Point, leak: Leakage, gate: Gate) -> Reason | None:
     if gate.needs_validated:
         return verdict_text.find_shortfall(point, leak)
-    if gate.metric in (*TASK, EPSILON):
-        return verdict_text.find_missing_seeds(gate.metric, point, leak)
-    return None
+    n, planned = leak.least.n, point.planned
+    if n >= planned or gate.metric not in (*TASK, EPSILON):
+        return None
+    text = f"{gate.metric} has a figure on {n} of {planned} seeds"
+    return Reason(Shortfall.MISSING_SEEDS, text)
 
 
 def _figure(point: Point, gate: Gate) -> Estimate:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vflsec.audit import intervals
@@ -26,74 +26,32 @@ _ROUNDING = 1e-12  # spreads this small beside their mean are those of equal fig
 
 def find_shortfall(row: Point, leak: Leakage) -> Reason | None:
     """What is missing from the least evidence for a PASS; None if nothing is."""
-    found = (rule(row, leak) for rule in _SHORTFALLS)
-    return next((reason for reason in found if reason is not None), None)
+    n, ahead, scored, name = leak.least.n, leak.ahead, row.n_least, row.attack
+    planned, takes = row.planned or n, "and a pass takes at least"
+    on_a_seed = "" if scored == row.n else " on a seed"
+    rules = (
+        (Shortfall.INCOMPLETE_RECORD, bool(row.gap), row.gap),
+        (Shortfall.MISSING_SEEDS, n < planned, f"{name} has a figure on {n} of {planned} seeds"),
+        (Shortfall.BASELINE_MISSING_SEEDS, ahead.n < planned,
+         f"{ahead.name}, the control that was named beforehand beside {name}, has a figure on "
+         f"{ahead.n} of {planned} seeds"),
+        (Shortfall.FEW_SEEDS, n < MIN_SEEDS, f"{name} has {n} seeds, {takes} {MIN_SEEDS}"),
+        (Shortfall.FEW_ROWS, scored < MIN_ROWS,
+         f"{name} was scored on {scored} rows{on_a_seed}, {takes} {MIN_ROWS}"),
+        (Shortfall.EQUAL_FIGURES, _has_equal_figures(row, leak, planned),
+         f"{name} has the same figure on all {n} seeds, so their spread says nothing"),
+        (Shortfall.ALL_TIED, _is_tied(row) and not _is_silent(row),
+         f"{name} separates no two rows on any of {n} seeds, as a broken attack would"),
+    )  # fmt: skip
+    return next((Reason(code, text) for code, holds, text in rules if holds), None)
 
 
-def find_missing_seeds(name: str, row: Point, leak: Leakage) -> Reason | None:
-    """That some of the planned seeds have no figure; None if all have one."""
-    n, planned = leak.least.n, _planned(row, leak)
-    if n >= planned:
-        return None
-    return Reason(Shortfall.MISSING_SEEDS, f"{name} has a figure on {n} of {planned} seeds")
-
-
-def _planned(row: Point, leak: Leakage) -> int:
-    return row.planned or leak.least.n
-
-
-def _incomplete_record(row: Point, leak: Leakage) -> Reason | None:
-    return Reason(Shortfall.INCOMPLETE_RECORD, row.gap) if row.gap else None
-
-
-def _missing_seeds(row: Point, leak: Leakage) -> Reason | None:
-    return find_missing_seeds(row.attack, row, leak)
-
-
-def _baseline_missing_seeds(row: Point, leak: Leakage) -> Reason | None:
-    planned = _planned(row, leak)
-    if leak.ahead.n >= planned:
-        return None
-    text = (
-        f"{leak.ahead.name}, the control that was named beforehand beside {row.attack}, has a "
-        f"figure on {leak.ahead.n} of {planned} seeds"
-    )
-    return Reason(Shortfall.BASELINE_MISSING_SEEDS, text)
-
-
-def _few_seeds(row: Point, leak: Leakage) -> Reason | None:
-    n = leak.least.n
-    if n >= MIN_SEEDS:
-        return None
-    text = f"{row.attack} has {n} seeds, and a pass takes at least {MIN_SEEDS}"
-    return Reason(Shortfall.FEW_SEEDS, text)
-
-
-def _few_rows(row: Point, leak: Leakage) -> Reason | None:
-    scored = row.n_least
-    if scored >= MIN_ROWS:
-        return None
-    seed = "" if scored == row.n else " on a seed"
-    rule = f"and a pass takes at least {MIN_ROWS}"
-    return Reason(Shortfall.FEW_ROWS, f"{row.attack} was scored on {scored} rows{seed}, {rule}")
-
-
-def _equal_figures(row: Point, leak: Leakage) -> Reason | None:
+def _has_equal_figures(row: Point, leak: Leakage, planned: int) -> bool:
+    """Whether all seeds have one figure, and nothing explains that."""
     ahead = leak.ahead
-    same = ahead.sd is not None and ahead.sd <= _ROUNDING * abs(ahead.mean)
-    if (
-        ahead.counts
-        or not same
-        or _is_silent(row)
-        or is_full(row, leak)
-        or leak.without(_planned(row, leak))
-    ):
-        return None
-    text = (
-        f"{row.attack} has the same figure on all {leak.least.n} seeds, so their spread says "
-        "nothing"
-    )
-    return Reason(Shortfall.EQUAL_FIGURES, text)
+    if ahead.counts or ahead.sd is None or ahead.sd > _ROUNDING * abs(ahead.mean):
+        return False
+    return not (_is_silent(row) or is_full(row, leak) or leak.without(planned))
 
 
 def _is_tied(row: Point) -> bool:
@@ -110,22 +68,6 @@ def _is_silent(row: Point) -> bool:
         and name in known
         and bool(getattr(registry.attacks.get(name), "silent", False))
     )
-
-
-def _all_tied(row: Point, leak: Leakage) -> Reason | None:
-    if not _is_tied(row) or _is_silent(row):
-        return None
-    text = (
-        f"{row.attack} separates no two rows on any of {leak.least.n} seeds, as a broken "
-        "attack would"
-    )
-    return Reason(Shortfall.ALL_TIED, text)
-
-
-_SHORTFALLS: tuple[Callable[[Point, Leakage], Reason | None], ...] = (
-    _incomplete_record, _missing_seeds, _baseline_missing_seeds, _few_seeds, _few_rows,
-    _equal_figures, _all_tied,
-)  # fmt: skip
 
 
 def format_nothing(missing: Sequence[Point], gate: Gate) -> str:

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vflsec.cli.draft_text import SYSTEMS, scenario_text
+from vflsec.cli.draft_systems import SYSTEMS
+from vflsec.cli.draft_text import scenario_text
 from vflsec.config.scenario import load_scenario
 from vflsec.core import check
 from vflsec.data import guess_roles
@@ -54,7 +55,7 @@ class Wishes:
         regression: whether to predict the label as a number even if it could be classes.
         numeric, categorical: columns that hold numbers, or text, as ``column`` or
             ``party.column``.
-        algorithm: how the parties train, one of :data:`vflsec.cli.draft_text.SYSTEMS`.
+        algorithm: how the parties train, one of :data:`vflsec.cli.draft_systems.SYSTEMS`.
         called: the name of the data in reports; '' for that of the file, or of the parties.
         caller: the function of Python that was called, for messages; "" for `vflsec init`.
     """

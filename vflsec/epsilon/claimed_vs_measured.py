@@ -18,7 +18,7 @@ the same canaries without the defense.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -219,62 +219,35 @@ def _weigh(
 _Ruling = tuple[str, Rule, str]
 
 
-def _contradicted_by_seeds(w: _Weighed) -> _Ruling | None:
-    if not w.beyond or "seeds" not in w.significant:
-        return None
-    reason = f"{w.said}; {w.beyond} of {len(w.values)} seeds contradict the claim."
-    return FAIL, Rule.CLAIM_CONTRADICTED, reason
-
-
-def _contradicted_together(w: _Weighed) -> _Ruling | None:
-    if "together" not in w.significant:
-        return None
-    reason = f"{w.said}; the {len(w.values)} seeds together contradict the claim."
-    return FAIL, Rule.CLAIM_CONTRADICTED, reason
-
-
-def _too_little_noise(w: _Weighed) -> _Ruling | None:
-    if "often" not in w.significant:
-        return None
-    reason = f"{w.said}, and there is less noise than that takes: {w.coins}."
-    return FAIL, Rule.TOO_LITTLE_NOISE, reason
-
-
-def _undecided(w: _Weighed) -> _Ruling | None:
-    if w.beyond:
-        which = f"{w.beyond} of {len(w.values)} seeds"
-    elif w.together > w.claimed:
-        which = f"{len(w.values)} seeds together"
-    elif w.share > w.allowed:
-        which = w.coins
-    else:
-        return None
-    reason = f"{w.said}; {which}, which chance may do. Run more seeds."
-    return INCONCLUSIVE, Rule.UNDECIDED, reason
-
-
-def _not_validated(w: _Weighed) -> _Ruling | None:
-    if w.awake or w.together:
-        return None
-    nor = ", nor without the defense." if w.looked else "."
-    reason = f"Not shown to be alive: {w.who} measures nothing above 0 here{nor}"
-    return INCONCLUSIVE, Rule.NOT_VALIDATED, reason
-
-
-def _within(w: _Weighed) -> _Ruling:
-    reason = f"{w.said}: no contradiction over {len(w.values)} seeds, which proves no claim."
+def _decide(w: _Weighed) -> _Ruling:
+    """What the first rule that holds says; their order is the policy."""
+    seeds = f"{len(w.values)} seeds"
+    if w.beyond and "seeds" in w.significant:
+        reason = f"{w.said}; {w.beyond} of {seeds} contradict the claim."
+        return FAIL, Rule.CLAIM_CONTRADICTED, reason
+    if "together" in w.significant:
+        reason = f"{w.said}; the {seeds} together contradict the claim."
+        return FAIL, Rule.CLAIM_CONTRADICTED, reason
+    if "often" in w.significant:
+        reason = f"{w.said}, and there is less noise than that takes: {w.coins}."
+        return FAIL, Rule.TOO_LITTLE_NOISE, reason
+    open_ = (
+        (w.beyond > 0, f"{w.beyond} of {seeds}"),
+        (w.together > w.claimed, f"{seeds} together"), (w.share > w.allowed, w.coins),
+    )  # fmt: skip
+    if which := next((text for holds, text in open_ if holds), ""):
+        reason = f"{w.said}; {which}, which chance may do. Run more seeds."
+        return INCONCLUSIVE, Rule.UNDECIDED, reason
+    if not (w.awake or w.together):
+        nor = ", nor without the defense." if w.looked else "."
+        reason = f"Not shown to be alive: {w.who} measures nothing above 0 here{nor}"
+        return INCONCLUSIVE, Rule.NOT_VALIDATED, reason
+    reason = f"{w.said}: no contradiction over {seeds}, which proves no claim."
     return PASS, Rule.WITHIN, reason
 
 
-_RULES: tuple[Callable[[_Weighed], _Ruling | None], ...] = (
-    _contradicted_by_seeds, _contradicted_together, _too_little_noise, _undecided, _not_validated,
-    _within,
-)  # fmt: skip
-"""The first that speaks decides; the last always does."""
-
-
 def _verdict(w: _Weighed, at: Identity, whose: str) -> Verdict:
-    verdict, rule, reason = next(said for of in _RULES if (said := of(w)) is not None)
+    verdict, rule, reason = _decide(w)
     name = f"claimed epsilon {w.claimed:.4g}{whose} is not contradicted"
     detail = Evidence.UNDEFENDED if w.looked else Evidence.NEVER_UNDEFENDED
     return Verdict.about(

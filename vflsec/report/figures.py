@@ -1,10 +1,11 @@
 """Figures of an audit for reports and notebooks: every function draws into an Axes and returns it.
 
 All of them take the results of an audit (`Audit.results`), a frame of means over seeds, or the
-summary that ``summary.json`` holds. Attacks appear
-in their primary metric, on the rows (test or training) on which they gain most. Colours reach a
-contrast of 3 : 1 on white and on near-black paper, and no two lines have both the same colour and
-the same marker.
+summary that ``summary.json`` holds; the name of a data set, None for the first; and where to draw,
+None for a figure of its own (``ax.figure``). They raise ConfigError where no attack ran or there is
+no such data set. Attacks appear in their primary metric, on the rows (test or training) on which
+they gain most. Colours reach a contrast of 3 : 1 on white and on near-black paper, and no two lines
+have both the same colour and the same marker.
 """
 
 from __future__ import annotations
@@ -192,14 +193,6 @@ def advantage_by_strength(
     Intervals are the t intervals over seeds; the dashed line at 0 is the control. Strengths are
     spaced evenly, in order. Of many attacks each line is the strongest on one secret
     (:func:`drawn`).
-
-    Args:
-        data: results, means over seeds, or a summary.
-        dataset: which; None takes the first.
-        ax: where to draw; None makes a figure (``ax.figure``).
-
-    Raises:
-        ConfigError: no attack ran, or there is no such data set.
     """
     rows = _chosen(data, dataset)
     ax = axes(ax, (6.4, 3.8))
@@ -225,11 +218,6 @@ def advantage_by_strength(
 
 def leakage_over_epochs(data: Whole, *, dataset: str | None = None, ax: Axes | None = None) -> Axes:
     """What an attack gains over its strongest control if it is made after each epoch.
-
-    Args:
-        data: a summary with attacks that were asked for ``over_time``.
-        dataset: which; None takes the first.
-        ax: where to draw; None makes a figure (``ax.figure``).
 
     Raises:
         ConfigError: no attack was looked at over time.
@@ -275,14 +263,6 @@ def privacy_utility(data: Data, *, dataset: str | None = None, ax: Axes | None =
     over seeds; a dashed line is the strongest control of an attack. Attacks in different metrics
     are drawn by what they gain over their controls, and of many attacks the strongest on each
     secret (:func:`drawn`).
-
-    Args:
-        data: results, means over seeds, or a summary.
-        dataset: which; None takes the first.
-        ax: where to draw; None makes a figure (``ax.figure``).
-
-    Raises:
-        ConfigError: no attack ran, or there is no such data set.
     """
     rows = [p for p in _chosen(data, dataset) if p.utility.mean is not None]
     gained = len({p.primary for p in rows}) > 1
@@ -312,10 +292,6 @@ def privacy_utility(data: Data, *, dataset: str | None = None, ax: Axes | None =
 def trade_offs(data: Data, dataset: str | None = None) -> list[Point]:
     """Cost, utility and leakage of every training: what the figure of that name shows.
 
-    Args:
-        data: results, means over seeds, or a summary.
-        dataset: which; None takes the first.
-
     Returns:
         for each training the point of the attack that gains most. What sent nothing or was not
         attacked is left out.
@@ -335,14 +311,6 @@ def cost_utility_leakage(data: Data, *, dataset: str | None = None, ax: Axes | N
 
     Up and to the left is better, and so are small markers: they grow with the largest advantage of
     any attack, which is also written beside them. Bars are t intervals over seeds.
-
-    Args:
-        data: results, means over seeds, or a summary.
-        dataset: which; None takes the first.
-        ax: where to draw; None makes a figure (``ax.figure``).
-
-    Raises:
-        ConfigError: no attack ran, or there is no such data set.
     """
     rows = trade_offs(data, dataset)
     ax = axes(ax, (6.4, 4.2))
@@ -382,11 +350,7 @@ def _controls(rows: Sequence[Point]) -> list[tuple[str, float]]:
 
 
 def attack_by_defense(data: Data, *, dataset: str | None = None, ax: Axes | None = None) -> Axes:
-    """Heat map: the advantage of each attack (rows) under each defense and strength (columns).
-
-    Raises:
-        ConfigError: no attack ran, or there is no such data set.
-    """
+    """Heat map: the advantage of each attack (rows) under each defense and strength (columns)."""
     rows = _chosen(data, dataset)
     several = len({p.adversary for p in rows}) > 1
     wide = len({p.algorithm for p in rows}) > 1
@@ -407,9 +371,6 @@ def leak_matrix(data: Data, *, dataset: str | None = None, ax: Axes | None = Non
 
     Rows are whose secret leaks, columns who learns it; where nothing is undefended, all points
     count.
-
-    Raises:
-        ConfigError: no attack ran, or there is no such data set.
     """
     cells = leaks(data, dataset)
     return heat(cells, axes(ax, size_of(cells)), _chosen(data, dataset)[0].dataset)
@@ -418,15 +379,9 @@ def leak_matrix(data: Data, *, dataset: str | None = None, ax: Axes | None = Non
 def reconstructions(data: Whole, *, dataset: str | None = None, ax: Axes | None = None) -> Axes:
     """Images, and below each what an attack made of it; two lines for each attack and defense.
 
-    Args:
-        data: a summary; its ``pictures`` are drawn.
-        dataset: only this one; None takes the first that has pictures.
-        ax: where to draw.
-
     Raises:
         ConfigError: there are none; the attack's `pictures` asks for them.
     """
-
     found = [p for p in _summary(data).pictures if dataset in (None, p.dataset)]
     found = [p for p in found if p.dataset == found[0].dataset]
     if not found:

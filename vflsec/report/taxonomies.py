@@ -2,17 +2,15 @@
 
 ``exact``: the taxonomy means what the family does. ``related``: it names something wider, narrower
 or of another setting, and the difference is said. SARIF and the page of documentation are made from
-this one list. A page: python -m vflsec.report.taxonomies FILE.
+this one list.
 """
 
 from __future__ import annotations
 
-import sys
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -173,64 +171,3 @@ def references(ids: Iterable[str]) -> list[dict[str, object]]:
         for tag in TAGS
         if tag.id in wanted
     ]  # fmt: skip
-
-
-def page(families: Sequence[Any]) -> str:
-    """The page of documentation, in Markdown.
-
-    Args:
-        families: :data:`vflsec.report.attack_families.FAMILIES`.
-    """
-    by_id, by_key = {t.id: t for t in TAGS}, {t.key: t for t in TAXONOMIES}
-    lines = [
-        "# Taxonomies",
-        "",
-        "What is audited here, in the words of others. Written by "
-        "`python -m vflsec.report.taxonomies docs/taxonomies.md` from "
-        "`vflsec/report/taxonomies.py` and `families.py`; edit those. *Exact*: the taxonomy means "
-        "the same. *Related*: something wider, narrower or of another setting; the last column "
-        "says where the fit ends. Most were written for a finished model and an outsider who "
-        "queries it; an attacker who takes part in the training is named by few. None of this is "
-        "legal advice.",
-        "",
-        "`results.sarif` has the same tags: each taxonomy with its version among the tool's "
-        "extensions, each gate with the entries of the families that it judged (`equal` for exact, "
-        "`relevant` for related).",
-        "",
-        "## What was mapped",
-        "",
-        "| taxonomy | version | publisher |",
-        "|---|---|---|",
-        *(f"| [{t.name}]({t.url}) | {t.version} | {t.by} |" for t in TAXONOMIES),
-        "",
-        "IEEE 2986-2023 fits best: it is the only one about federated learning, and it asks for "
-        "what an audit here reports, the risk under a defense and its price.",
-        "",
-        "## Entries",
-        "",
-        "| taxonomy | entry | called there | fit | where it ends |",
-        "|---|---|---|---|---|",
-    ]
-    for tag in TAGS:
-        name = by_key[tag.taxonomy].name
-        lines.append(f"| {name} | {tag.ref} | {tag.name} | {tag.fit} | {tag.why} |")
-    lines += ["", "## Families of attacks", "", "| family | exact | related |", "|---|---|---|"]
-    for f in families:
-        cells = []
-        for fit in ("exact", "related"):
-            of = [by_id[i] for i in f.tags if by_id[i].fit == fit]
-            cells.append("; ".join(f"{by_key[t.taxonomy].by}: {t.name}" for t in of) or "none")
-        lines.append(f"| {f.name} | {cells[0]} | {cells[1]} |")
-    return "\n".join(lines) + "\n"
-
-
-def main(argv: Sequence[str]) -> int:
-    """Write the page."""
-    from vflsec.report.attack_families import FAMILIES
-
-    Path(argv[0]).write_text(page(FAMILIES), encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -77,6 +77,20 @@ class Claim(Strict):
     delta: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 
+class LaterGrant(Strict):
+    """What a party was granted after the recording, and the hash of the seal before that."""
+
+    when: Text
+    party: Name
+    added: list[Literal["known", "prior", "classes"]]
+    seal: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+    @property
+    def words(self) -> str:
+        """The grant in a sentence without an end."""
+        return f"{' and '.join(self.added)} granted to {self.party} on {self.when}, after recording"
+
+
 class Manifest(Strict):
     """``manifest.json``; every field is described in ``docs/traces.md``."""
 
@@ -95,6 +109,7 @@ class Manifest(Strict):
     shuffle: Text = "unknown"
     run: Run = Run()
     claim: Claim | None = None
+    later: list[LaterGrant] = []
 
     @property
     def names(self) -> tuple[str, ...]:
