@@ -64,6 +64,13 @@ def init(
         str,
         typer.Option(metavar="COLUMN", help="Rows of one value stay together, as of one person."),
     ] = "",
+    algorithm: Annotated[
+        str,
+        typer.Option(
+            help="How the parties train; attacks and gates follow.",
+            metavar="splitnn | secureboost | vertical_glm",
+        ),
+    ] = "splitnn",
     name: Annotated[
         str, typer.Option(help="What reports call the data.", show_default="the tables")
     ] = "",
@@ -87,7 +94,8 @@ def init(
         label[0] if label and len(label) == 1 else tuple(label or ()),
         tuple(id_ or ()), tuple(separator or ()),
         tuple(decimal or ()), tuple(encoding or ()), rare, bins, regression, name,
-        numeric=tuple(numeric or ()), categorical=tuple(categorical or ()), group=group,
+        numeric=tuple(numeric or ()), categorical=tuple(categorical or ()),
+        algorithm=algorithm, group=group,
     )  # fmt: skip
     if not out.parent.is_dir():
         raise ConfigError(f"{out}: cannot be written: there is no folder {out.parent}. Make it.")
