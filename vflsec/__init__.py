@@ -8,10 +8,10 @@ can be called: see `vflsec.audit_tables` and `vflsec.api`.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vflsec._version import __version__
+from vflsec.runtime.lazy_names import lazy_names
 from vflsec.runtime.mkl import in_one_order
 
 if TYPE_CHECKING:
@@ -35,39 +35,6 @@ __all__ = [
     "run_audit", "score_traces", "train", "write_truth",
 ]  # fmt: skip
 
-_HOME = {
-    "Trained": "vflsec.api",
-    "infer": "vflsec.api",
-    "Audit": "vflsec.report.notebook",
-    "DefenseSpec": "vflsec.specs",
-    "run_audit": "vflsec.engine.run",
-    "Scenario": "vflsec.config.scenario",
-    "load_scenario": "vflsec.config.scenario",
-    "guess_traces": "vflsec.engine.trace_attacks:infer",
-    "record": "vflsec.trace.record_api",
-    "score_traces": "vflsec.engine.trace_attacks:score",
-    "write_truth": "vflsec.trace.truth",
-    "make_plan": "vflsec.engine.dry_run",
-    "merge": "vflsec.engine.merge",
-}
-_PACKAGES = {
-    "audit": "vflsec.audit",
-    "figures": "vflsec.report.figures",
-    "measure": "vflsec.measure",
-    "train": "vflsec.train",
-}
-
 in_one_order()
 
-
-def __getattr__(name: str) -> Any:
-    if name in _PACKAGES:
-        return import_module(_PACKAGES[name])
-    if name in _HOME:
-        home, _, own = _HOME[name].partition(":")
-        return getattr(import_module(home), own or name)
-    raise AttributeError(f"module 'vflsec' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, ("audit", "measure", "train"))

@@ -30,8 +30,9 @@ is first asked for, so that an attack does not import what only a data set needs
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from vflsec.runtime.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from vflsec.core import check
@@ -58,44 +59,4 @@ __all__ = [
     "gradient_form", "numpy_generator", "registry",
 ]  # fmt: skip
 
-_MODULES = {"check": "vflsec.core.check", "registry": "vflsec.plugins.registry"}
-_HOME = {
-    "Accumulate": "vflsec.core.attack",
-    "Algorithm": "vflsec.core.algorithm",
-    "Attack": "vflsec.core.attack",
-    "Facts": "vflsec.core.view",
-    "Guarantee": "vflsec.core.policy",
-    "Guess": "vflsec.core.guess",
-    "Known": "vflsec.core.view",
-    "Learner": "vflsec.core.rounds",
-    "Message": "vflsec.core.message",
-    "Need": "vflsec.core.needs",
-    "Own": "vflsec.core.policy",
-    "PartyData": "vflsec.data.source",
-    "Plain": "vflsec.runtime.plain_values",
-    "Policy": "vflsec.core.policy",
-    "PolicyError": "vflsec.errors",
-    "Rounds": "vflsec.core.rounds",
-    "RowSets": "vflsec.core.row_sets",
-    "RunFacts": "vflsec.core.privacy_usage",
-    "Source": "vflsec.data.source",
-    "Table": "vflsec.core.view",
-    "ThreatModelError": "vflsec.errors",
-    "View": "vflsec.core.view",
-    "Wire": "vflsec.core.rounds",
-    "as_global": "vflsec.core.rng",
-    "gradient_form": "vflsec.core.attack",
-    "numpy_generator": "vflsec.core.rng",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(_MODULES[name])
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'vflsec.plugin' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__)

@@ -397,7 +397,7 @@ def test_the_number_of_classes_can_be_said_at_the_audit(
             z.backward(0.4 - hot[rows] + 0.05 * torch.randn(30, 3, generator=g))
     write_truth(tmp_path / "y", np.arange(n), y)
     words = ["trace", "audit", str(tmp_path / "t"), "--attack", "similarity", "--blind", "--out"]
-    assert main([*words, str(tmp_path / "a")]) == 0
+    assert main([*words, str(tmp_path / "a")]) == 3
     assert "or say it here (--classes N)" in capsys.readouterr().out
     assert main([*words, str(tmp_path / "b"), "--classes", "3"]) == 0
     assert "1 attacks made guesses: similarity." in capsys.readouterr().out

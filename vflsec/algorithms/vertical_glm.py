@@ -76,6 +76,7 @@ class VerticalGlm(Rounds):
         *(("signal", "active", to) for to in ("passive", COORDINATOR)),
         *(("model_gradient", of, COORDINATOR) for of in ("active", "passive")),
         *(("model_gradient", COORDINATOR, of) for of in ("active", "passive")),
+        ("score", "passive", "active"),
     })  # fmt: skip
 
     @property

@@ -266,8 +266,9 @@ def in_people(r: Point, hits: Point | None) -> str:
             "federation, at one false alarm among 100 others."
         )
     if r.target in ("label", "attribute") and found.metric in ("accuracy",):
-        own = f"{its} without the federation"
-        return f" Of 100 rows {who} could label {mine} rightly, against {own}."
+        return (
+            f" Of 100 rows {who} could label {mine} rightly, against {its} without the federation."
+        )
     return ""
 
 

@@ -22,6 +22,9 @@ trace_app = typer.Typer(
     "Example: vflsec trace validate trace/",
 )
 
+_UNDECIDED = 3  # the exit code where nothing was found out
+_NO_GUESS = "No attack made a guess"
+
 TraceArg = Annotated[Path, typer.Argument(help="The folder of a trace.")]
 TracesArg = Annotated[
     list[Path], typer.Argument(help="Folders of traces; those of other seeds are repetitions.")
@@ -108,6 +111,34 @@ def seal(
     for note in notes:
         say(f"note: {note}")
     say(f"Sealed {folder}{' (partial)' if notes else ''}.")
+
+
+@trace_app.command(short_help="Add labelled rows, class shares or classes to a trace.")
+def grant(
+    folder: TraceArg,
+    known: Annotated[
+        Path | None, typer.Option(help="CSV with row, label: numbers from 0, as in the trace.")
+    ] = None,
+    prior: Annotated[
+        str, typer.Option(metavar="P,Q,...", help="Class shares, in the order of the classes.")
+    ] = "",
+    classes: Annotated[int | None, typer.Option(min=1, help="Number; 1 of a quantity.")] = None,
+    party: Annotated[str, typer.Option(help="Who is granted them, if several recorded.")] = "",
+) -> None:
+    """Add what the label owner grants after the recording, and seal the trace again.
+
+    What a trace has is never replaced; the manifest keeps when it was added, and the seal before.
+
+    Example: vflsec trace grant trace/ --known known.csv --prior 0.7,0.3 --classes 2
+    """
+    from vflsec.core import check
+    from vflsec.trace.grant import grant as add
+
+    try:
+        shares = [float(text) for text in prior.split(",")] if prior else None
+    except ValueError:
+        raise check.fail("--prior", "numbers with commas between", prior) from None
+    say(f"{folder}: {add(folder, party, known=known, prior=shares, classes=classes).words}.")
 
 
 @trace_app.command(short_help="Put the traces of several parties into one.")
@@ -283,7 +314,9 @@ def audit(
         nonfinite=_nonfinite(allow_nonfinite), models=_models(model or ()),
     )  # fmt: skip
     if not truths or blind:
-        _told(guesses)
+        found = _told(guesses)
+        if not found:
+            raise typer.Exit(_UNDECIDED)
         say(
             f"No truth was opened. The guesses are in {guesses}; the label owner turns them into "
             f"verdicts: {shlex.join(['vflsec', 'trace', 'score', str(guesses)])} --truth FOLDER "
@@ -322,8 +355,8 @@ def _nonfinite(allowed: bool) -> str:
     return "drop" if allowed else "refuse"
 
 
-def _told(guesses: Path) -> None:
-    """What could not run, and why, once for each attack and party."""
+def _told(guesses: Path) -> bool:
+    """Whether an attack made a guess; says what could not run, and why, once for each."""
     from vflsec.measure.guess_files import thaw
 
     frozen = thaw(guesses)
@@ -340,15 +373,15 @@ def _told(guesses: Path) -> None:
         say(f"{len(ran)} attacks made guesses: {', '.join(sorted({k[0] for k in ran}))}.")
     else:
         say(
-            "No attack made a guess, which says nothing of safety; each line says what is missing. "
-            "Label attacks need classes (or --classes), most known labels and prior (arguments of "
-            "vflsec.record)."
+            f"{_NO_GUESS}, which says nothing of safety; each line says what is missing. Label "
+            "attacks need classes, most known labels and prior: `vflsec trace grant` adds them."
         )
     for (label, who), why in lines.items():
         if (label, who) not in ran:
             say(f"  {label} by {who}: {why}")
     for note in frozen.notes:
         say(f"note: {note}")
+    return bool(ran)
 
 
 def _score(
@@ -360,7 +393,11 @@ def _score(
     result = scored(
         guesses, truths, out, gates=gates, confidence=confidence, claimed=claim, tau=tau
     )
-    raise print_audit(result, notes=result.summary["notes"])
+    end = print_audit(result, notes=result.summary["notes"])
+    if not any(p["attack"] and p["status"] == "ok" for p in result.summary["points"]):
+        say(f"{_NO_GUESS}: nothing was audited.", err=True)
+        raise typer.Exit(end.exit_code or _UNDECIDED)
+    raise end
 
 
 def _gates(

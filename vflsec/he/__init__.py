@@ -9,8 +9,9 @@ is installed wherever its wheels exist.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from vflsec.runtime.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from vflsec.core.visibility import claim
@@ -22,20 +23,4 @@ __all__ = [
     "ActiveRole", "KeyPair", "Parameters", "PassiveRole", "PublicKey", "claim", "visibility_table",
 ]  # fmt: skip
 
-_HOME = {
-    "vflsec.he.ckks": ("KeyPair", "Parameters", "PublicKey"),
-    "vflsec.he.interactive": ("ActiveRole", "PassiveRole"),
-    "vflsec.he.visibility": ("visibility_table",),
-    "vflsec.core.visibility": ("claim",),
-}
-
-
-def __getattr__(name: str) -> Any:
-    for module, names in _HOME.items():
-        if name in names:
-            return getattr(import_module(module), name)
-    raise AttributeError(f"module 'vflsec.he' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__)

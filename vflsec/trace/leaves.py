@@ -59,7 +59,7 @@ def import_leaves(
     Raises:
         ConfigError: a file cannot be read as that; names file, row, tree and remedy.
     """
-    tree, row, leaf = _read(leaves, COLUMNS)
+    tree, row, leaf = read_texts(leaves, COLUMNS)
     ids, at = _order(row)
     trees, of = _order(tree)
     codes = _fill(str(leaves), (trees, ids), (of, at), leaf)
@@ -88,7 +88,7 @@ def import_leaves(
     return out
 
 
-def _read(path: Path, columns: tuple[str, ...]) -> list[Texts]:
+def read_texts(path: Path, columns: tuple[str, ...]) -> list[Texts]:
     """These columns of a CSV file as texts without spaces around them.
 
     Raises:
@@ -103,7 +103,7 @@ def _read(path: Path, columns: tuple[str, ...]) -> list[Texts]:
             "line."
         )
     if not len(table):
-        raise ConfigError(f"{path}: holds no row. Write one line for each row and tree.")
+        raise ConfigError(f"{path}: holds no row below its names. Write one line for each.")
     texts = [np.array(table[c].to_pylist(), dtype=np.str_) for c in columns]
     return [np.char.strip(t) for t in texts]
 
@@ -189,7 +189,7 @@ def _find(path: Path, row: Texts, ids: Texts) -> NDArray[np.int64]:
 
 def _read_labels(path: Path, ids: Texts) -> tuple[NDArray[np.int64], Texts]:
     """(places, labels as texts) of the rows of a file."""
-    row, label = _read(path, ("row", "label"))
+    row, label = read_texts(path, ("row", "label"))
     if (label == "").any():
         raise ConfigError(
             f"{path}: row {row[label == ''][0]} has no label. Fill it in, or leave the row out."
@@ -224,7 +224,7 @@ def _read_columns(path: Path, ids: Texts) -> NDArray[np.float64]:
         ConfigError: a row is missing, or something is no number.
     """
     names = [c for c in _read_table(path).column_names if c != "row"]
-    row, *columns = _read(path, ("row", *names))
+    row, *columns = read_texts(path, ("row", *names))
     at = _find(path, row, ids)
     if len(at) < len(ids):
         lacking = np.setdiff1d(np.arange(len(ids)), at)[0]

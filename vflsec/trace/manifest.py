@@ -28,6 +28,7 @@ Text = Annotated[str, StringConstraints(max_length=200)]
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Status = Literal["recording", "sealed", "partial"]
+LaterName = Literal["known", "prior", "classes"]
 Reduction = Literal["mean", "sum", "none", "unknown"]
 
 
@@ -77,6 +78,20 @@ class Claim(Strict):
     delta: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 
+class LaterGrant(Strict):
+    """What a party was granted after the recording, and the hash of the seal before that."""
+
+    when: Text
+    party: Name
+    added: list[LaterName]
+    seal: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+    @property
+    def words(self) -> str:
+        """The grant in a sentence without an end."""
+        return f"{' and '.join(self.added)} granted to {self.party} on {self.when}, after recording"
+
+
 class Manifest(Strict):
     """``manifest.json``; every field is described in ``docs/traces.md``."""
 
@@ -95,6 +110,7 @@ class Manifest(Strict):
     shuffle: Text = "unknown"
     run: Run = Run()
     claim: Claim | None = None
+    later: list[LaterGrant] = []
 
     @property
     def names(self) -> tuple[str, ...]:

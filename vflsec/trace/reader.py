@@ -486,6 +486,7 @@ class Trace:
                 "not sealed: nothing says how much was recorded, and damage cannot be told from "
                 "data. Run 'vflsec trace seal' where it was recorded."
             )
+        trace.notes += [f"{later.words}." for later in manifest.later]
         if manifest.status == "partial":
             trace.notes.append("recording stopped before the run did; what is there is whole.")
         return trace

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 import threading
@@ -245,6 +246,21 @@ class Holdings:
     model: nn.Module | None = None
 
 
+_LOG = logging.getLogger("vflsec.record")
+
+
+def describe_askable(active: bool, classes: int | None, held: Holdings) -> tuple[str, list[str]]:
+    """How many attacks by a party can be made, in words, and which arguments the others lack."""
+    if active:
+        return ("columns: every attack", []) if held.aux else ("columns: no attack", ["aux"])
+    of = {"classes": classes, "known": held.known, "prior": held.prior}
+    missing = [name for name, value in of.items() if value is None]
+    if classes is None:
+        return "labels: no attack", missing
+    many = {0: "every attack", 1: "most attacks" if held.known else "few attacks", 2: "hardly any"}
+    return f"labels: {many[len(missing)]}", missing
+
+
 @dataclass(frozen=True)
 class Loop:
     """How a loop trains and is recorded; as :func:`vflsec.trace.record_api.record` says."""
@@ -282,7 +298,7 @@ class Recording:
         self._cuts: dict[tuple[str, str, str], int] = {}
         self._widths: dict[tuple[str, ...], tuple[int, ...]] = {}
         self._have: dict[Route, set[int | None]] = {}
-        self._skipped = self._odd = self._told = self._paused = False
+        self._skipped = self._odd = self._told = self._paused = self._announced = False
         self._through: set[tuple[str, str, str]] = set()
         self._strays, self._places = 0, Places()
         self._model: OwnModel | None = None
@@ -572,10 +588,25 @@ class Recording:
             return None
         return (1.0 if scale is None else float(scale)) / self.loop.accumulation
 
+    def _announce(self) -> None:
+        """Say at the first message what can be asked of the trace."""
+        self._announced = True
+        many, missing = describe_askable(self.active, self.manifest.classes, self.held)
+        if not missing:
+            _LOG.info("%s records; %s can be made.", self.party, many)
+            return
+        later = "" if self.active else f", or add them later (vflsec trace grant {self.folder})"
+        _LOG.warning(
+            "%s records; %s can be made. Missing: %s. Give them to the recorder%s.",
+            self.party, many, ", ".join(missing), later,
+        )  # fmt: skip
+
     def _plan(
         self, kind: str, ends: tuple[str, str], x: Numbers, phase: str, name: str = ""
     ) -> Plan:
         assert self.writer is not None
+        if not self._announced:
+            self._announce()
         shape, place = tuple(x.array.shape[1:]), (kind, *ends, phase, name)
         if kind in _OF_ROWS and x.array.size and self._widths.setdefault(place, shape) != shape:
             first = self._widths[place]
