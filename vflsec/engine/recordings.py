@@ -110,7 +110,7 @@ def _record(
             run = _run(group, cell)
             export = Export(
                 out / _name(run), tasks[cell.seed], specs, r=r, seed=cell.seed, run=run,
-                max_bytes=max_bytes,
+                max_bytes=max_bytes, servers=training.algorithm.servers,
             )  # fmt: skip
             training.taps.append(export)
             exports.append(export)

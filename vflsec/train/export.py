@@ -77,6 +77,7 @@ class Export:
         seed: its seed.
         run: which point of an experiment this is.
         max_bytes: as in :class:`vflsec.trace.writer.Writer`, for each observer.
+        servers: ends of messages that hold neither labels nor columns.
         whole: for whoever ran the training itself and will make views of any grant: with top models
             as they were before training, without own optimisation steps.
     """
@@ -91,6 +92,7 @@ class Export:
         seed: int = 0,
         run: Run | None = None,
         max_bytes: int | None = None,
+        servers: Sequence[str] = (),
         whole: bool = False,
     ) -> None:
         check_writable(task.classes, task.parties, "a trace")
@@ -99,7 +101,7 @@ class Export:
         parties = [
             PartyInfo(name=p, role="active" if p == task.active else "passive")
             for p in task.parties
-        ]
+        ] + [PartyInfo(name=p, role="server") for p in servers]
         manifest = Manifest(
             format="vflsec-trace", version=VERSION, status="recording",
             created=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
