@@ -93,7 +93,7 @@ def _read_known(path: Path) -> tuple[list[int], list[float]]:
     row, label = read_texts(path, ("row", "label"))
     try:
         return row.astype(int).tolist(), label.astype(float).tolist()
-    except ValueError as why:
+    except (ValueError, OverflowError) as why:
         raise ConfigError(
             f"{path}: row and label must be numbers ({why}): places in 'rows' of the recording and "
             "classes, both from 0."
