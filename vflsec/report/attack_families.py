@@ -69,6 +69,8 @@ FAMILIES = (
     Family("Labels from the gradients of linear models",
            "Hardy et al. 2017 (arXiv:1711.10677), of the protocol without masks",
            ("model_gradient",), _LABELS),
+    Family("Labels from weights of evidence",
+           "Siddiqi 2006, the definition solved for a bin's labels", ("woe",), _LABELS),
     Family("Features of another party",
            "Luo et al. 2021 (arXiv:2010.10152); He et al. 2019; Zhu et al. 2025 (arXiv:2310.10483)",
            ("embedding", "masked"), _COLUMNS),
