@@ -164,7 +164,7 @@ def test_a_system_that_is_not_drafted_is_refused(
     assert "Did you mean 'secureboost'?" in said
     out = tmp_path / "case.toml"
     assert init(table, "--label", "income", "--algorithm", "scorecard", "--out", out) == 2
-    assert "scorecard: the label must be a class, got a quantity" in capsys.readouterr().err
+    assert "scorecard: the label must be a class, got 'a quantity'" in capsys.readouterr().err
     assert not out.exists()
 
 

@@ -68,7 +68,7 @@ FAMILIES = (
            ("gradient_pair", "partition", "tree"), _LABELS),
     Family("Labels from the gradients of linear models",
            "Hardy et al. 2017 (arXiv:1711.10677), of the protocol without masks",
-           ("model_gradient",), _LABELS),
+           ("model_gradient", "woe"), _LABELS),
     Family("Labels from weights of evidence",
            "Siddiqi 2006, the definition solved for a bin's labels", ("woe",), _LABELS),
     Family("Features of another party",
