@@ -11,8 +11,8 @@ columns that was fitted to all labels of the batch. With e(f) the answer at scor
 
     y = e(f) - d,
 
-of which the party knows its own part X w of f, with w from its gradients so far, and leaves out the
-others'. The first pass over the rows is read.
+of which the party knows its own part X w of f, with w from its gradients so far where it is told
+the rate, and leaves out the others'. The first pass over the rows is read.
 
 Attacker: any passive party of a regression with a coordinator (FATE's hetero LR), or several.
 Needs no known row and no training.
@@ -92,13 +92,13 @@ def _find_labels(view: View, batches: Iterable[_Batch]) -> Iterator[Tensor]:
         d = len(x) * torch.linalg.pinv(x.T, rtol=TOLERANCE) @ g
         w = w.expand_as(g)
         yield _answer(view, x @ w) - d
-        w = w - extra["rate"] * (g + extra["l2"] * w)
+        w = w - extra.get("rate", 0.0) * (g + extra.get("l2", 0.0) * w)
 
 
 def _answer(view: View, scores: Tensor) -> Tensor:
     """The answers e(f) at scores (b, k), less those at 0."""
     label, f = view.facts.label, scores.cpu().numpy()
     y = np.zeros(len(f), dtype=np.int64) if label.code > 1 else np.zeros(f.shape)
-    taylor = view.facts.extra["derivative"] == "taylor"
+    taylor = view.facts.extra.get("derivative", "taylor") == "taylor"
     here, start = (label.compute_derivative(at, y, taylor=taylor) for at in (f, 0 * f))
     return torch.from_numpy(here - start).to(scores)

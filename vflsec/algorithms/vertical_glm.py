@@ -69,6 +69,7 @@ class VerticalGlm(Rounds):
     derivative: Literal["taylor", "exact"] = "taylor"
 
     quantities: ClassVar[bool] = True
+    servers: ClassVar[tuple[str, ...]] = (COORDINATOR,)
     label_holder: ClassVar[bool] = True
     sends: ClassVar[frozenset[tuple[str, str, str]]] = frozenset({
         ("ids", "active", "passive"), ("ciphertext", "active", "passive"),

@@ -55,10 +55,10 @@ class Software(Strict):
 
 
 class PartyInfo(Strict):
-    """One party; the active one holds the labels."""
+    """One party; the active one holds the labels, a server neither labels nor columns."""
 
     name: Name
-    role: Literal["active", "passive"]
+    role: Literal["active", "passive", "server"]
 
 
 class Run(Strict):
@@ -114,9 +114,14 @@ class Manifest(Strict):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Party names, the active one first."""
+        """Names of the parties with labels or columns, the active one first."""
         ordered = sorted(self.parties, key=lambda p: p.role != "active")
-        return tuple(p.name for p in ordered)
+        return tuple(p.name for p in ordered if p.role != "server")
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """Names of all that send or receive."""
+        return (*self.names, *(p.name for p in self.parties if p.role == "server"))
 
     @property
     def active(self) -> str:
