@@ -9,8 +9,8 @@ of all N zeros
 
 with 1/2 added to both where one of them is 0. The active party picks the columns of IV >= `min_iv`
 and returns their WOE to the owner, zeros for others. The owner puts it in the place of the values.
-Then `vertical_glm` trains on it. So a passive party learns which share of each of its bins is 1, exactly, and the
-active party how many rows each bin of the others has.
+Then `vertical_glm` trains on it. So a passive party learns which share of each of its bins is 1,
+exactly, and the active party how many rows each bin of the others has.
 
 Source: Siddiqi, "Credit risk scorecards", Wiley (2006); FATE 2.x, hetero feature binning
 and selection, which return the WOE of its columns to a host that is to transform them.
