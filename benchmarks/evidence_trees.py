@@ -54,12 +54,12 @@ same known rows; *change* is the AUC over that without a defense in the same pro
 paired by seed, with a 95 % t interval. *Utility* is the AUC of the system on test rows. `leaf_vote`
 knows the labels of 20 rows, 10 of each class; the other attacks know none. Behind a defense stands
 its strength: of `local_trees` the trees that the bank grows alone, of `label_dp` and `id_lmid` the
-inverse of epsilon and xi. Under `label_dp` the baseline may also learn from the randomised labels of
-all rows, which its epsilon allows.
+inverse of epsilon and xi. Under `label_dp` the baseline may also learn from the randomised labels
+of all rows, which its epsilon allows.
 
 `secretflow` shows row sets as `paper` does. A line is missing where the profile does not send what
-the attack reads, or where the defense shows no row set at all; one seed says that on the others none
-was shown.
+the attack reads, or where the defense shows no row set at all; one seed says that on the others
+none was shown.
 """
 
 
