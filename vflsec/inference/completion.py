@@ -88,14 +88,14 @@ class Fitted:
         ]
 
 
-def folds_of(labels: Tensor, most: int = 5) -> Tensor:
+def folds_of(labels: Tensor) -> Tensor:
     """Stratified fold of each known row (q,), deterministic by grant order; -1 if none can be made.
 
-    The number of folds is the smallest class count, at most `most`.
+    The number of folds is the smallest class count, at most 5.
     """
     counts = torch.bincount(labels)
     present = counts[counts > 0]
-    k = min(most, int(present.min())) if len(present) > 1 else 0
+    k = min(5, int(present.min())) if len(present) > 1 else 0
     if k < 2:
         return torch.full_like(labels, -1)
     fold = torch.empty_like(labels)
