@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from vflsec.nn.flat_parameters import Block, blocks
-from vflsec.nn.graph import without_graph
 
 _ADD = inspect.unwrap(torch.optim.Optimizer.add_param_group)
 
@@ -77,7 +76,7 @@ class Fused:
             made.append((some, found))
         return made
 
-    @without_graph
+    @torch.no_grad()
     def take(self, params: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
         """One step of the given parameters, if :attr:`flat`; those without a gradient stay."""
         assert self.flat
