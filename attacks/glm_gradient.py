@@ -47,6 +47,7 @@ class GlmGradient(Attack):
     """No hyper-parameters."""
 
     needs = frozenset({"model_gradient:all", "ids:all"})
+    optional = frozenset({"woe_value:all"})
     quantities: ClassVar[bool] = True
     labelwise: ClassVar[bool] = True
     world = {"algorithm": "vertical_glm"}
@@ -78,11 +79,21 @@ def _read_batches(view: View, parties: list[str]) -> Iterator[_Batch]:
     got = [view.received("model_gradient", "all", p) for p in parties]
     for step in ids.step.unique(sorted=True):
         rows = ids.rows[ids.step == step]
-        x = [view.schema[p].design(view.columns[p][rows]).double() for p in parties]
+        x = [_take_columns(view, p, rows) for p in parties]
         g = torch.cat([t.tensor[t.step == step][0].double() for t in got])
         if "of_label" in view.facts.extra:
             g = g[:, [int(view.facts.extra["of_label"])]]
         yield _Batch(rows, torch.cat(x, dim=1), g)
+
+
+def _take_columns(view: View, party: str, rows: Tensor) -> Tensor:
+    """Own columns (b, p) of these rows as the model has them: of a scorecard their WOE."""
+    woe = view.tables.get(("received", "woe_value", "all", party))
+    if woe is None:
+        return view.schema[party].design(view.columns[party][rows]).double()
+    order = woe.rows.argsort()
+    at = order[torch.searchsorted(woe.rows[order], rows)]
+    return woe.tensor[at].double().flatten(1)
 
 
 def _find_labels(view: View, batches: Iterable[_Batch]) -> Iterator[Tensor]:

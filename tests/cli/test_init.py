@@ -130,6 +130,7 @@ def test_what_is_written_runs(
     ("vertical_glm", ["default"], ["glm_gradient"], "label_dp"),
     ("vertical_glm", ["default", "late"], ["glm_gradient"], "min_batch"),
     ("vertical_glm", ["income"], ["glm_gradient"], "min_batch"),
+    ("scorecard", ["default"], ["woe_inversion", "glm_gradient"], "label_dp"),
 ])  # fmt: skip
 def test_systems_that_are_no_networks_get_what_reads_their_messages(
     algorithm: str, label: list[str], attacks: list[str], defense: str,
@@ -159,8 +160,12 @@ def test_a_system_that_is_not_drafted_is_refused(
     table = write(tmp_path / "people.csv", **world)
     assert init(table, "--label", "default", "--algorithm", "secure_boost") == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert "--algorithm must be one of 'splitnn', 'secureboost', 'vertical_glm'" in said
+    assert "--algorithm must be one of 'splitnn', 'secureboost', 'vertical_glm', 'score" in said
     assert "Did you mean 'secureboost'?" in said
+    out = tmp_path / "case.toml"
+    assert init(table, "--label", "income", "--algorithm", "scorecard", "--out", out) == 2
+    assert "scorecard: the label must be a class, got 'a quantity'" in capsys.readouterr().err
+    assert not out.exists()
 
 
 def test_attacks_on_one_column_are_drafted_against_each_other_party(

@@ -31,6 +31,7 @@ from vflsec.data.read_table import format_list
 from vflsec.data.split import LEAST, present_rows, row_sets
 from vflsec.data.table_warnings import find_weaknesses
 from vflsec.errors import ConfigError, DataError
+from vflsec.plugins import registry
 from vflsec.runtime.plain_values import Plain, Table
 
 if TYPE_CHECKING:
@@ -168,6 +169,7 @@ def draft_scenario(
     if changed:
         data |= changed
         source = load_source(data, 0, base)
+    registry.algorithms.create(wishes.algorithm).check_label(source.label.code)
     row_sets(source, 0)
     notes += find_weaknesses(source)
     text = scenario_text(data, source, algorithm=wishes.algorithm, found_id=sure)

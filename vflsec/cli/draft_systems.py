@@ -86,5 +86,15 @@ SYSTEMS: Mapping[str, System] = {
         ),
         attacks=(("glm_gradient", {}),),
     ),
+    "scorecard": System(
+        ("# bins = 10", "# min_iv = 0.02", "# epochs = 20", "# batch_size = 320"),
+        Sweep(
+            "label_dp",
+            ("Labels are randomised before training, by 1 / epsilon; each strength is a training,",
+             "0 is the undefended system."),
+            (0, 0.5, 1), 1,
+        ),
+        attacks=(("woe_inversion", {}), ("glm_gradient", {})),
+    ),
 }  # fmt: skip
 """What `init` drafts, by algorithm."""

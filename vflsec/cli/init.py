@@ -68,7 +68,7 @@ def init(
         str,
         typer.Option(
             help="How the parties train; attacks and gates follow.",
-            metavar="splitnn | secureboost | vertical_glm",
+            metavar="splitnn | secureboost | vertical_glm | scorecard",
         ),
     ] = "splitnn",
     name: Annotated[
