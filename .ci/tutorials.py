@@ -35,12 +35,12 @@ TUTORIALS = {
         "A spreadsheet with semicolons",
         "`loans.csv` is an export of a spreadsheet: semicolons, decimal commas, dates, empty "
         "cells, 3,000 loans, and a column that says which were not paid. Two commands lead to a "
-        "verdict, the third to the strength that passes.",
+        "verdict, the third asks what stronger noise does to the average.",
         (("What is in the table, and a scenario for it:",
           "vflsec init loans.csv --label SeriousDelinquency --out loans.toml"),
          ("The audit:", "vflsec audit loans.toml"),
-         ("It fails at strength 5, where drafts begin, and names one that passes. Judged alone, "
-          "without training:",
+         ("It fails at strength 5, where drafts begin. At 25 the limit on the average holds, that "
+          "on exposed people does not. The average alone, without training:",
           "vflsec gate out/loans --defense iso --strength 25 --max 0.1 --target label")),
         "Noise on gradients stops what they tell of the labels. It does not stop what embeddings "
         "tell of columns, as the audit says; [Start](../start.md#from-fail-to-pass) goes on from "

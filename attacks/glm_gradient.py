@@ -11,8 +11,8 @@ columns that was fitted to all labels of the batch. With e(f) the answer at scor
 
     y = e(f) - d,
 
-of which the party knows its own part X w of f, with w from its gradients so far, and leaves out the
-others'. The first pass over the rows is read.
+of which the party knows its own part X w of f, with w from its gradients so far where it is told
+the rate, and leaves out the others'. The first pass over the rows is read.
 
 Attacker: any passive party of a regression with a coordinator (FATE's hetero LR), or several.
 Needs no known row and no training.
@@ -47,6 +47,7 @@ class GlmGradient(Attack):
     """No hyper-parameters."""
 
     needs = frozenset({"model_gradient:all", "ids:all"})
+    optional = frozenset({"woe_value:all"})
     quantities: ClassVar[bool] = True
     labelwise: ClassVar[bool] = True
     world = {"algorithm": "vertical_glm"}
@@ -78,11 +79,21 @@ def _read_batches(view: View, parties: list[str]) -> Iterator[_Batch]:
     got = [view.received("model_gradient", "all", p) for p in parties]
     for step in ids.step.unique(sorted=True):
         rows = ids.rows[ids.step == step]
-        x = [view.schema[p].design(view.columns[p][rows]).double() for p in parties]
+        x = [_take_columns(view, p, rows) for p in parties]
         g = torch.cat([t.tensor[t.step == step][0].double() for t in got])
         if "of_label" in view.facts.extra:
             g = g[:, [int(view.facts.extra["of_label"])]]
         yield _Batch(rows, torch.cat(x, dim=1), g)
+
+
+def _take_columns(view: View, party: str, rows: Tensor) -> Tensor:
+    """Own columns (b, p) of these rows as the model has them: of a scorecard their WOE."""
+    woe = view.tables.get(("received", "woe_value", "all", party))
+    if woe is None:
+        return view.schema[party].design(view.columns[party][rows]).double()
+    order = woe.rows.argsort()
+    at = order[torch.searchsorted(woe.rows[order], rows)]
+    return woe.tensor[at].double().flatten(1)
 
 
 def _find_labels(view: View, batches: Iterable[_Batch]) -> Iterator[Tensor]:
@@ -92,13 +103,13 @@ def _find_labels(view: View, batches: Iterable[_Batch]) -> Iterator[Tensor]:
         d = len(x) * torch.linalg.pinv(x.T, rtol=TOLERANCE) @ g
         w = w.expand_as(g)
         yield _answer(view, x @ w) - d
-        w = w - extra["rate"] * (g + extra["l2"] * w)
+        w = w - extra.get("rate", 0.0) * (g + extra.get("l2", 0.0) * w)
 
 
 def _answer(view: View, scores: Tensor) -> Tensor:
     """The answers e(f) at scores (b, k), less those at 0."""
     label, f = view.facts.label, scores.cpu().numpy()
     y = np.zeros(len(f), dtype=np.int64) if label.code > 1 else np.zeros(f.shape)
-    taylor = view.facts.extra["derivative"] == "taylor"
+    taylor = view.facts.extra.get("derivative", "taylor") == "taylor"
     here, start = (label.compute_derivative(at, y, taylor=taylor) for at in (f, 0 * f))
     return torch.from_numpy(here - start).to(scores)

@@ -84,15 +84,15 @@ def read_weights(view: View) -> dict[int, Tensor]:
     return out
 
 
-def count_positives(view: View, nodes: Tensor, weight: Tensor) -> dict[int, float]:
+def count_positives(view: View, nodes: Tensor, weight: Tensor) -> dict[str, float]:
     """How many rows of each leaf of the first tree are positive, by node."""
     extra = view.facts.extra
     p0 = 0.5
     if extra["base"] == "prior":
         p0 = float(view.require_prior()[1])
-    out = {}
+    out: dict[str, float] = {}
     for node, n in zip(*nodes.unique(return_counts=True), strict=True):
         curve = float(n) * p0 * (1 - p0) + extra["l2"]
         found = float(n) * p0 + float(weight[node]) * curve / extra["rate"]
-        out[int(node)] = round(found, 6)
+        out[str(int(node))] = round(found, 6)
     return out

@@ -230,7 +230,8 @@ TRAININGS = (
 )  # fmt: skip
 LEFT_OUT = {
     "dictionary": "it is this package's own; its tests are compared with scipy's.",
-    "glm_gradient": "it reads messages of regressions; its closed form is a test.",
+    "glm_gradient, woe_inversion": "they read messages of regressions; their closed forms are "
+    "tests.",
     "gradient_pair, leaf_graph, leaf_vote, leaf_weight": "they read messages of trees, which these "
     "trainings of networks do not send; their closed forms are tests.",
     "gradient_replacement, replay, villain": "their figure is the share of predictions that an act "

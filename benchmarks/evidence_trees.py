@@ -52,10 +52,14 @@ with the label, 10 at the host. SecureBoost grows 10 trees of depth 3 with rate 
 seeds. *Above baseline* is the AUC over the best that the host reaches by its own columns with the
 same known rows; *change* is the AUC over that without a defense in the same profile. Both are
 paired by seed, with a 95 % t interval. *Utility* is the AUC of the system on test rows. `leaf_vote`
-knows the labels of 20 rows, 10 of each class; the other attacks know none.
+knows the labels of 20 rows, 10 of each class; the other attacks know none. Behind a defense stands
+its strength: of `local_trees` the trees that the bank grows alone, of `label_dp` and `id_lmid` the
+inverse of epsilon and xi. Under `label_dp` the baseline may also learn from the randomised labels
+of all rows, which its epsilon allows.
 
 `secretflow` shows row sets as `paper` does. A line is missing where the profile does not send what
-the attack reads, or where the defense shows no row set at all.
+the attack reads, or where the defense shows no row set at all; one seed says that on the others
+none was shown.
 """
 
 
@@ -89,8 +93,9 @@ def list_lines(results: pd.DataFrame) -> Iterator[str]:
     guessed = of[(of.attack != "") & (of.split == "train")]
     undefended = guessed[guessed.strength == 0].set_index(["algorithm", "attack", "seed"]).value
     for (algorithm, defense, strength, attack), rows in guessed.groupby([*KEYS, "attack"]):
-        auc = rows.set_index("seed").value
-        change = describe(auc - undefended[algorithm, attack]) if strength else ""
+        auc, change = rows.set_index("seed").value, ""
+        if strength and (algorithm, attack) in undefended:
+            change = describe((auc - undefended[algorithm, attack]).dropna())
         named = f"{defense} {strength:g}" if strength else "none"
         yield (
             f"| {algorithm.partition('profile=')[2].strip(')') or 'fate-2'} | {named} | "
@@ -100,7 +105,9 @@ def list_lines(results: pd.DataFrame) -> Iterator[str]:
 
 
 def describe(differences: pd.Series) -> str:
-    """A mean over seeds with its interval."""
+    """A mean over seeds with its interval, which one seed does not give."""
+    if len(differences) < 2:
+        return f"{differences.mean():+.3f} (one seed)"
     low, high = t_interval(differences.to_numpy(float))
     return f"{differences.mean():+.3f} [{low:+.3f}, {high:+.3f}]"
 

@@ -11,9 +11,9 @@ follows from the other. What may not be shown is split by the active party's col
 Hook: shows. Owner: the active party.
 Guarantee: none; a limit on each row set is none on many of them together. Holds in the profiles
 ``paper`` and ``secretflow``: every row set that follows from one tree obeys the limit, if it is
-grown on all rows (a union of sets that obey does, for divergence is convex). Does not stop:
-anything in ``fate-2`` and ``xgboost-open``, which show every party the node of every row whoever
-split it; attacks that add up many row sets, each within the limit.
+grown on all rows (a union of sets that obey does, for divergence is convex). Holds not
+in ``fate-2`` and ``xgboost-open``, which show every party the node of every row whoever split it.
+Does not stop: attacks that add up many row sets, each within the limit.
 
 Source: Takahashi, Liu, Liu, "Eliminating label leakage in tree-based vertical federated learning",
 arXiv:2307.10318 (2023), and its code (github.com/Koukyosyumei/ID2Graph, secureboost/node.h), which

@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 
 import vflsec
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 EMPLOYER = [
     "workclass", "education", "education_num", "occupation", "capital_gain", "capital_loss",

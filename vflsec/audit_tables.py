@@ -39,7 +39,7 @@ def audit(
     attacks: str | Sequence[str | Mapping[str, Any]] | None = None, seeds: int | Sequence[int] = 5,
     max: float | None = None, out: str | Path | None = None, rare: str = "", bins: int = 0,
     regression: bool = False, numeric: Sequence[str] = (), categorical: Sequence[str] = (),
-    **params: Any,
+    group: str = "", **params: Any,
 ) -> Audit:  # fmt: skip
     """Does training on these tables leak the label, how much, and to whom?
 
@@ -66,6 +66,7 @@ def audit(
         bins: classes to cut a label into that is a quantity; else it is predicted as a number.
         regression: predict the label as a number even if it could be classes.
         numeric, categorical: columns that hold numbers, or text, whatever they look like.
+        group: column whose equal values stay on one side of a split, such as a person.
         params: ``device``, ``jobs``, ``fresh``, ``progress``, ``attacker`` as for
             :func:`vflsec.run_audit`; all others are hyper-parameters of the algorithm.
 
@@ -79,7 +80,7 @@ def audit(
     check_arguments("audit", audit, params, algorithm)
     how = {k: params.pop(k) for k in _RUN if k in params}
     kinds = ([of] if isinstance(of, str) else of for of in (numeric, categorical))
-    wishes = Wishes("", (), (), (), (), rare, bins, regression, "", "audit", *kinds)
+    wishes = Wishes("", (), (), (), (), rare, bins, regression, "", "audit", *kinds, group=group)
     with open_tables(tables, label, id, wishes) as (scenario, notes, base):
         scenario["algorithm"] = {"name": algorithm, **params}
         scenario["audit"]["seeds"] = list(seeds) if isinstance(seeds, range | tuple) else seeds

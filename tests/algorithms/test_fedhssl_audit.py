@@ -86,6 +86,7 @@ def test_the_own_encoder_of_cross_methods_uses_the_same_settings() -> None:
     assert registry.algorithms.create("splitnn", {}).local_training("passive1") is None
 
 
+@pytest.mark.slow
 def test_single_towers_can_be_attacked() -> None:
     values = {
         part: attacked(audit("fedhssl", part=part, own_control=False)[0], "pretrain").value

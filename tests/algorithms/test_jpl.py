@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from by_hand import federation, trained
+from sampled import sampled
 from torch import Tensor
 from worlds import with_category
 
@@ -218,7 +219,7 @@ def shares(algorithm: JPL, stack: Stack) -> dict[str, float]:
     return {k: float((v / total).min()) for k, v in norms.items()}
 
 
-@pytest.mark.parametrize("student_epochs", [0, 10])
+@pytest.mark.parametrize("student_epochs", sampled([0, 10]))
 def test_every_term_has_a_share_of_the_gradient(student_epochs: int) -> None:
     """In the world `imitation`; CSI as a mean at temperature 1, which was the default, has none."""
     source = registry.datasets.create("imitation", {"test_rows": 50})

@@ -394,6 +394,7 @@ def test_renamed_classes_are_read_from_known_rows() -> None:
     assert measure(guess, other, "accuracy") > 0.95
 
 
+@pytest.mark.slow
 def test_known_rows_make_no_answer_out_of_noise() -> None:
     view, y = epochs_of(30, [1e6] * 10, rows=900, hidden=32)
     found = [

@@ -144,6 +144,7 @@ def test_the_critic_finds_nothing_where_any_rotation_passes() -> None:
     assert mean(found.r2) == pytest.approx(-1.0, abs=0.6)
 
 
+@pytest.mark.slow
 def test_pairs_open_what_honest_training_closes() -> None:
     """Eight normal columns behind three hidden layers, 60 auxiliary rows."""
     deep: dict[str, Any] = {"hidden": (32, 32, 32), "cut": 8, "aux": 60}

@@ -127,6 +127,13 @@ def test_it_needs_no_label_no_answer_and_one_pass() -> None:
     assert np.array_equal(attack(bare).scores, one.scores)
 
 
+def test_without_the_rate_scores_are_taken_as_0() -> None:
+    view = look(cancer(), batch_size=20, rate=0.01)
+    told, bare = attack(view), attack(replace(view, facts=replace(view.facts, extra={})))
+    assert not np.array_equal(told.scores, bare.scores)
+    assert share_right(bare, cancer()) > 0.98
+
+
 def test_two_parties_together_have_all_their_columns() -> None:
     task = small_task(0, widths=(4, 3, 5))
     alone = attack(look(task, "passive2", batch_size=8, rate=0.01))

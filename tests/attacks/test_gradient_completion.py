@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from attack_views import make_view, measure, null_band, rng, same
+from sampled import sampled
 from torch import Tensor
 
 from vflsec.core.attack import Attack
@@ -302,7 +303,7 @@ WORLDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("defense", "strength", "share", "randomised_form"), WORLDS)
+@pytest.mark.parametrize(("defense", "strength", "share", "randomised_form"), sampled(WORLDS))
 def test_behind_defenses_it_at_least_equals_every_single_attack(
     defense: str, strength: float, share: float, randomised_form: dict[str, float]
 ) -> None:

@@ -126,7 +126,7 @@ def test_leaf_weights_count_positives() -> None:
     told = attack(view, "leaf_weight")
     table = view.received("partition", "all").take(view.received("partition", "all").step == 2)
     for node, positives in told.notes["positives"].items():
-        rows = table.rows[table.tensor == node]
+        rows = table.rows[table.tensor == int(node)]
         assert abs(positives - int(task.y[rows].sum())) < 1e-3
     assert auc(told, task) > 0.9
 

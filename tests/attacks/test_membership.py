@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sampled import sampled
 from scipy import stats
 from torch import Tensor
 
@@ -209,7 +210,7 @@ def gains(found: list[list[Measure]]) -> list[float]:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("signal", ["loss", "trajectory"])
+@pytest.mark.parametrize("signal", sampled(["loss", "trajectory"]))
 def test_test_rows_of_another_kind_are_no_membership(signal: str) -> None:
     """Four in ten labels of test rows are wrong: an AUC of 0.7 that training has no part in.
 

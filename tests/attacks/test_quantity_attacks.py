@@ -173,6 +173,7 @@ def test_an_embedding_that_is_the_value_is_read() -> None:
     assert np.mean(found["control"]) < 0.65
 
 
+@pytest.mark.slow
 def test_in_the_null_world_and_under_heavy_noise_nothing_is_added_to_own_columns() -> None:
     """Known values beside any embedding tell something of the population, and so does a control."""
     null = audited(tasks(4, shuffle_labels=True), *NAMES)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from sampled import sampled
 from torch import Tensor
 
 from vflsec.algorithms.splitnn import Exchange, SplitNN
@@ -172,7 +173,7 @@ def told_columns(name: str, params: dict[str, Any], grants: dict[str, Any]) -> l
     return [r.measures[0] for r in run_cohort(cells, [asked], tasks, device="cpu", main=False)]
 
 
-@pytest.mark.parametrize(("name", "params", "grants", "tells"), REPLAYING)
+@pytest.mark.parametrize(("name", "params", "grants", "tells"), sampled(REPLAYING, 3))
 def test_replays_of_columns_take_the_embedding_that_the_model_reads(
     monkeypatch: pytest.MonkeyPatch, name: str, params: dict[str, Any], grants: dict[str, Any],
     tells: bool,

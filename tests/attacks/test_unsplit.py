@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from attack_views import iso, make_view, measure, null_band, rng, tables
+from sampled import sampled
 from torch import nn
 
 from vflsec.attacks.unsplit import Unsplit, label_distances, replayed
@@ -99,6 +100,7 @@ def behind_noise(strengths: list[float], epoch: str = "best") -> tuple[float, st
     return measure(guess, y), guess.notes.get("epoch", "")
 
 
+@pytest.mark.slow
 def test_noise_that_is_drawn_anew_in_each_epoch_averages_out() -> None:
     for epoch in ("first", "last"):
         assert behind_noise([3.0] * 16, epoch)[0] < 0.8
@@ -107,7 +109,8 @@ def test_noise_that_is_drawn_anew_in_each_epoch_averages_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("strengths", "reads"), [([0.0] + [20.0] * 9, "first"), ([20.0] + [0.0] * 9, "mean")]
+    ("strengths", "reads"),
+    sampled([([0.0] + [20.0] * 9, "first"), ([20.0] + [0.0] * 9, "mean")]),
 )
 def test_a_defense_may_begin_or_end_with_an_epoch(strengths: list[float], reads: str) -> None:
     """Known rows tell which epochs to read; the first alone, or the last, would be at chance."""

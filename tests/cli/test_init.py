@@ -124,6 +124,50 @@ def test_what_is_written_runs(
     assert {v["adversary"] for v in judged} == {"passive"}
 
 
+@pytest.mark.parametrize(("algorithm", "label", "attacks", "defense"), [
+    ("secureboost", ["default"], ["leaf_vote", "leaf_vote", "leaf_graph"], "local_trees"),
+    ("secureboost", ["default", "late"], ["leaf_vote", "leaf_vote"], "local_trees"),
+    ("vertical_glm", ["default"], ["glm_gradient"], "label_dp"),
+    ("vertical_glm", ["default", "late"], ["glm_gradient"], "min_batch"),
+    ("vertical_glm", ["income"], ["glm_gradient"], "min_batch"),
+    ("scorecard", ["default"], ["woe_inversion", "glm_gradient"], "label_dp"),
+])  # fmt: skip
+def test_systems_that_are_no_networks_get_what_reads_their_messages(
+    algorithm: str, label: list[str], attacks: list[str], defense: str,
+    world: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Nothing of the draft is refused, and every gate is about the defense that is swept."""
+    world["late"] = [i // 2 % 2 for i in range(120)]
+    world.pop("status")
+    table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
+    args = [x for one in label for x in ("--label", one)]
+    assert init(table, *args, "--algorithm", algorithm, "--out", out) == 0
+    root = load_scenario(out).root
+    assert root.algorithm[0].name == algorithm
+    assert [a.name for a in root.attack] == attacks
+    (swept,) = root.defense
+    assert swept.name == defense
+    assert {(g.defense, g.strength) for g in root.gate} == {(defense, max(swept.strength or []))}
+    capsys.readouterr()
+    assert main.main(["check", str(out), "--format", "json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["plan"]["refused"] == []
+
+
+def test_a_system_that_is_not_drafted_is_refused(
+    world: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = write(tmp_path / "people.csv", **world)
+    assert init(table, "--label", "default", "--algorithm", "secure_boost") == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "--algorithm must be one of 'splitnn', 'secureboost', 'vertical_glm', 'score" in said
+    assert "Did you mean 'secureboost'?" in said
+    out = tmp_path / "case.toml"
+    assert init(table, "--label", "income", "--algorithm", "scorecard", "--out", out) == 2
+    assert "scorecard: the label must be a class, got 'a quantity'" in capsys.readouterr().err
+    assert not out.exists()
+
+
 def test_attacks_on_one_column_are_drafted_against_each_other_party(
     world: dict[str, list[object]], tmp_path: Path
 ) -> None:

@@ -188,6 +188,7 @@ def test_labels_that_another_policy_made_of_all_labels(
         assert "rr_prior before it computes labels of other rows" in made.guarantees[1]["says"]
 
 
+@pytest.mark.slow
 def test_what_such_a_stack_gives_away() -> None:
     """400 labels of which one is turned, answered at epsilon 10 with a bought prior and then at 1:
     6,000 draws of each, and one look at the share of ones, bound epsilon from below at 99 %.

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sampled import sampled
 
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
@@ -97,12 +98,14 @@ def test_dpsgd_at_its_hook_alone_is_heard_without_noise(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("kind", ["quantity_gaussian", "several_gaussian"])
 @pytest.mark.parametrize(
     ("name", "params", "party", "strength"),
-    [
-        ("noise", {"clip": 1.0}, "", 500.0),
-        ("ppdl", {}, "", 500.0),
-        ("dpsgd", {}, "all", 500.0),
-        ("dpsgd", {"accountant": "rdp"}, "all", 500.0),
-    ],
+    sampled(
+        [
+            ("dpsgd", {}, "all", 500.0),
+            ("noise", {"clip": 1.0}, "", 500.0),
+            ("ppdl", {}, "", 500.0),
+            ("dpsgd", {"accountant": "rdp"}, "all", 500.0),
+        ]
+    ),
 )
 def test_claims_about_other_labels_than_classes_are_tested(
     kind: str, name: str, params: dict[str, Any], party: str, strength: float

@@ -15,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from sampled import sampled
 
 from vflsec.cli.main import main
 from vflsec.config.scenario import load_scenario
@@ -216,6 +217,7 @@ def test_kept_views_are_for_their_owner_only(kept: Path) -> None:
     assert (kept / "views").stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.slow
 def test_killed_while_views_are_written_it_resumes(tmp_path: Path, root: Path, whole: Path) -> None:
     scenario, out = tmp_path / "s.toml", tmp_path / "out"
     scenario.write_text(
@@ -270,28 +272,33 @@ def test_check_estimates_the_size(kept: Path) -> None:
     assert 0.5 < views_bytes(kept) / cost["views_bytes"] < 2
 
 
-@pytest.mark.parametrize(
-    ("settings", "more"),
-    [
-        ({"algorithm": [{"name": "splitnn", "epochs": 2, "patience": 1, "top": [],
-                         "linear_top": False, "aggregation": "sum"}],
-          "audit": {**SMALL["audit"], "dtype": "float64"},
-          "defense": [{"name": "label_dp", "strength": [0, 1]}]},
-         [{"name": "direct"}, MORE[1], {"name": "grn", "adversary": "active", "peer_model": True}]),
-        ({"algorithm": [{"name": "fedbcd", "epochs": 2}], "defense": []}, MORE[:2]),
-        ({"algorithm": [{"name": "fedhssl", "hidden": [8], "cut": 8, "embedding": 4,
-                         "local_updates": 1, "pretrain_iterations": 2, "epochs": 1}],
-          "data": [{"name": "breast_cancer", "aligned": 0.5}], "defense": []}, [MORE[1], MORE[3]]),
-        ({"data": [{"name": "breast_cancer", "params": {"parties": 3}}], "defense": []},
-         [{**MORE[1], "adversary": ["passive1", "passive2"]},
-          {"name": "norm", "adversary": ["passive1", "passive2"]}]),
-    ],
-    ids=["randomised labels in double precision", "fedbcd", "self-supervised", "coalition"],
-)  # fmt: skip
-def test_other_trainings(
-    settings: dict[str, Any], more: list[dict[str, Any]], tmp_path: Path,
-    request: pytest.FixtureRequest,
-) -> None:  # fmt: skip
+OTHER = {
+    "fedbcd": ({"algorithm": [{"name": "fedbcd", "epochs": 2}], "defense": []}, MORE[:2]),
+    "randomised labels in double precision": (
+        {"algorithm": [{"name": "splitnn", "epochs": 2, "patience": 1, "top": [],
+                        "linear_top": False, "aggregation": "sum"}],
+         "audit": {**SMALL["audit"], "dtype": "float64"},
+         "defense": [{"name": "label_dp", "strength": [0, 1]}]},
+        [{"name": "direct"}, MORE[1], {"name": "grn", "adversary": "active", "peer_model": True}],
+    ),
+    "self-supervised": (
+        {"algorithm": [{"name": "fedhssl", "hidden": [8], "cut": 8, "embedding": 4,
+                        "local_updates": 1, "pretrain_iterations": 2, "epochs": 1}],
+         "data": [{"name": "breast_cancer", "aligned": 0.5}], "defense": []},
+        [MORE[1], MORE[3]],
+    ),
+    "coalition": (
+        {"data": [{"name": "breast_cancer", "params": {"parties": 3}}], "defense": []},
+        [{**MORE[1], "adversary": ["passive1", "passive2"]},
+         {"name": "norm", "adversary": ["passive1", "passive2"]}],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sampled(OTHER))
+def test_other_trainings(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    settings: dict[str, Any] = OTHER[name][0]
+    more: list[dict[str, Any]] = OTHER[name][1]
     out, fresh, heard = tmp_path / "out", tmp_path / "fresh", Heard()
     both = small(**settings, attack=[*SMALL["attack"], *more])
     run_audit(both, fresh, device="cpu")
@@ -303,6 +310,7 @@ def test_other_trainings(
     assert heard.notes == []
 
 
+@pytest.mark.slow
 def test_where_views_do_not_suffice_it_trains_again_and_says_so(tmp_path: Path) -> None:
     settings = {
         "algorithm": [{"name": "fedcvt", "epochs": 2}], "defense": [],
@@ -319,6 +327,7 @@ def test_where_views_do_not_suffice_it_trains_again_and_says_so(tmp_path: Path) 
     assert "cannot be written" in heard.notes[0]
 
 
+@pytest.mark.slow
 def test_workers_keep_views_too_and_what_was_finished_before_is_said(tmp_path: Path) -> None:
     out, heard = tmp_path / "out", Heard()
     two = small(defense=[{"name": "iso", "strength": [0]}])

@@ -446,6 +446,7 @@ print(cli.main(sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 def test_workers_start_before_this_process_imports_torch_and_end_with_a_bad_scenario(
     tmp_path: Path,
 ) -> None:
@@ -465,6 +466,7 @@ def test_workers_start_before_this_process_imports_torch_and_end_with_a_bad_scen
     assert said("--jobs", "3", "--fresh") == ["3 start False", "stopped", "2"]
 
 
+@pytest.mark.slow
 def test_workers_that_started_early_do_the_work() -> None:
     workers = worker_pools.Processes(2)
     try:

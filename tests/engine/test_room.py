@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from sampled import sampled
 
 import vflsec
 from vflsec.engine import cohort, recordings, work
@@ -201,7 +202,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     return vflsec.run_audit(BESIDE, tmp_path_factory.mktemp("whole"), device="cpu").results
 
 
-@pytest.mark.parametrize("where", NO_ROOM)
+@pytest.mark.parametrize("where", sampled(NO_ROOM))
 def test_halves_where_there_is_no_room_beside_a_cohort(
     where: str, whole: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,7 +227,7 @@ def test_an_attack_that_fits_one_by_one_is_made_so(
     assert not [s for s in told.said if "in halves" in s]
 
 
-@pytest.mark.parametrize("where", ["for an attack", "for itself before training"])
+@pytest.mark.parametrize("where", sampled(["for an attack", "for itself before training"]))
 def test_an_attack_without_room_beside_one_training_is_an_error(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -357,6 +358,7 @@ def test_a_recording_is_halved_and_leaves_no_half(
         assert Trace.open(b).sealed
 
 
+@pytest.mark.slow
 def test_attacks_on_kept_views_are_halved_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -199,6 +199,7 @@ def test_attacks_that_only_grants_tell_apart_are_compared_apart(tmp_path: Path) 
     assert silent[1].rule == "not_validated"
 
 
+@pytest.mark.slow
 def test_noise_does_not_fail_many_points(tmp_path: Path) -> None:
     """Ten points without any change: some FAIL in at most 5 % of comparisons."""
     rng = np.random.default_rng(5)

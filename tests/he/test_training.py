@@ -155,6 +155,7 @@ def test_attacks_agree_in_both_modes(weights: str) -> None:
     assert abs(found[0] - found[1]) < 1e-5
 
 
+@pytest.mark.slow
 def test_training_through_the_real_layer_keeps_the_main_metric() -> None:
     pytest.importorskip("tenseal")
     world = {"n": 160, "signal": 4.0}

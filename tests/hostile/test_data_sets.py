@@ -120,6 +120,7 @@ def test_what_a_data_set_reads_is_part_of_its_identity(
     assert seen[0] == "mine" if own else len(seen[0]) == 64
 
 
+@pytest.mark.slow
 def test_what_an_import_draws_is_no_fault_of_a_data_set(tmp_path: Path) -> None:
     """scikit-learn draws a name from Python's random numbers as it is imported, and so do threads
     of notebooks: digits, loaded first in a process, was refused.

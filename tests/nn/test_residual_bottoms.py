@@ -133,6 +133,7 @@ def test_a_cell_does_not_depend_on_its_company(
     assert_same(three, two, of=(torch.tensor([2, 0]), slice(None)))
 
 
+@pytest.mark.slow
 def test_a_residual_bottom_learns(tasks: dict[int, Task]) -> None:
     params = {**SMALL, "encoder_kind": "resnet", "cut": 16, "epochs": 12, "select": False}
     stack, algorithm = stacked(tasks, [0, 1]), registry.algorithms.create("splitnn", params)

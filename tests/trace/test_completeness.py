@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sampled import sampled
 from torch import Tensor
 
 import vflsec
@@ -236,8 +237,8 @@ def beside(kind: str, named: bool) -> Loop:
 
 @pytest.mark.parametrize(
     ("kind", "named", "gap"),
-    [("prediction", False, True), ("weights", True, True), ("state", True, False),
-     ("ids", False, False)],
+    sampled([("prediction", False, True), ("ids", False, False), ("weights", True, True),
+             ("state", True, False)]),
 )  # fmt: skip
 def test_what_no_attack_read_passes_nothing(
     kind: str, named: bool, gap: bool, tmp_path: Path

@@ -144,6 +144,8 @@ def test_each_grant_keeps_the_seal_before(trace: Path) -> None:
         ({"classes": 0}, "classes"),
         ({"classes": 2, "party": "shop"}, "bank"),
         ({"known": Path("text.csv")}, "must be numbers"),
+        ({"known": Path("huge.csv")}, "must be numbers"),
+        ({"known": Path("gone.csv")}, "cannot be read as a CSV file"),
     ],
 )
 def test_what_cannot_be_granted_leaves_the_trace_as_it_is(
@@ -152,6 +154,7 @@ def test_what_cannot_be_granted_leaves_the_trace_as_it_is(
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     Path("text.csv").write_text("row,label\n1,yes\n")
+    Path("huge.csv").write_text(f"row,label\n{10**30},1\n")
     with pytest.raises(ConfigError, match=said):
         grant(trace, **given)  # type: ignore[arg-type]
     assert Trace.open(trace).manifest.later == []

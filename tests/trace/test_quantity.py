@@ -77,6 +77,7 @@ def test_values_and_questions_about_them_are_told_by_gradients(tmp_path: Path) -
     assert mean[asked].max() > 0.95
 
 
+@pytest.mark.slow
 def test_noise_passes_and_the_planted_value_is_found(tmp_path: Path) -> None:
     result = judged(tmp_path, (True, False))
     (verdict,) = result.verdicts

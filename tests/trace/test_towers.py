@@ -181,6 +181,7 @@ def test_parts_of_one_exchange_with_a_row_in_common_are_read_together(tmp_path: 
     assert not [n for n in notes if "no attack looked at" in n]
 
 
+@pytest.mark.slow
 def test_embeddings_that_come_twice_are_replayed_one_exchange_at_a_time(tmp_path: Path) -> None:
     """The second embedding of a step was lost, and with it the one that its gradient is of."""
     g = torch.Generator().manual_seed(0)
@@ -200,6 +201,7 @@ def test_embeddings_that_come_twice_are_replayed_one_exchange_at_a_time(tmp_path
     assert found.value.min() > 0.95
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label_first", [True, False])
 def test_attacks_that_replay_gradients_take_one_exchange_at_a_time(
     tmp_path: Path, label_first: bool

@@ -380,6 +380,7 @@ def test_columns_without_a_truth_are_not_scored(tmp_path: Path) -> None:
         write_truth(tmp_path / "bad", [0, 1], [0, 0], hidden={"passive1": x[:1]})
 
 
+@pytest.mark.slow
 def test_the_number_of_classes_can_be_said_at_the_audit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -454,6 +455,7 @@ def judged(base: Path, *, balanced: bool) -> Audit:
     return score(base / "g", [base / "y"], base / "o", gates=[gate])
 
 
+@pytest.mark.slow
 def test_encrypted_gradients_do_not_hide_which_rows_are_drawn(tmp_path: Path) -> None:
     """Rows of the rare class are asked for five times as often, and no attack looked."""
     result = judged(tmp_path, balanced=True)

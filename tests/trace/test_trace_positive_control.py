@@ -78,6 +78,7 @@ def judged(base: Path, leaks: tuple[bool, bool], limit: float = 0.2, **how: Any)
     return score(base / "g", [base / "y"], base / "o", gates=[gate])
 
 
+@pytest.mark.slow
 def test_a_system_without_a_leak_passes_every_attack(tmp_path: Path) -> None:
     """Lengths and the bottom tell nothing even without a defense, so that nothing ever passed."""
     result = judged(tmp_path, (True, False))
@@ -97,6 +98,7 @@ def test_a_system_without_a_leak_passes_every_attack(tmp_path: Path) -> None:
     assert set(here[here.role == "control"].dataset) == {trace_positive_control.NAME}
 
 
+@pytest.mark.slow
 def test_the_reference_does_not_fail_what_is_deployed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -116,6 +118,7 @@ def test_the_reference_does_not_fail_what_is_deployed(
     assert "Record the system without a defense too" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.slow
 def test_without_it_what_finds_nothing_anywhere_kept_every_gate_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +134,7 @@ def test_a_leak_that_is_left_fails(tmp_path: Path) -> None:
     assert (verdict.verdict, verdict.attack) == ("FAIL", "direction")
 
 
+@pytest.mark.slow
 def test_gradients_of_other_rows_pass_nothing(tmp_path: Path) -> None:
     """The planted leak is found there too: it stands at the rows that the trace names."""
     result = judged(tmp_path, (True, True), names=of_others)

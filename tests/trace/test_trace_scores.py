@@ -183,6 +183,7 @@ def test_a_truth_without_what_was_granted_is_said(guesses: Path, tmp_path: Path)
     assert len(said) == 2
 
 
+@pytest.mark.slow
 def test_attacks_that_need_a_running_system(tmp_path: Path) -> None:
     """They are named with the reason, and none of them is taken for safe."""
     trace = record(tmp_path / "t", 0)

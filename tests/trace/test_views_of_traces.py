@@ -125,7 +125,7 @@ def test_the_same_guesses_bit_for_bit(world: tuple[Path, Live, list[AttackSpec]]
 
 
 OF_TREES = {"gradient_pair", "leaf_graph", "leaf_vote", "leaf_weight"}  # tests/trace/test_leaves.py
-OF_REGRESSIONS = {"glm_gradient"}
+OF_REGRESSIONS = {"glm_gradient", "woe_inversion"}
 
 
 def test_every_attack_that_needs_no_retraining_is_here() -> None:

@@ -69,6 +69,7 @@ class VerticalGlm(Rounds):
     derivative: Literal["taylor", "exact"] = "taylor"
 
     quantities: ClassVar[bool] = True
+    servers: ClassVar[tuple[str, ...]] = (COORDINATOR,)
     label_holder: ClassVar[bool] = True
     sends: ClassVar[frozenset[tuple[str, str, str]]] = frozenset({
         ("ids", "active", "passive"), ("ciphertext", "active", "passive"),
@@ -76,6 +77,7 @@ class VerticalGlm(Rounds):
         *(("signal", "active", to) for to in ("passive", COORDINATOR)),
         *(("model_gradient", of, COORDINATOR) for of in ("active", "passive")),
         *(("model_gradient", COORDINATOR, of) for of in ("active", "passive")),
+        ("score", "passive", "active"),
     })  # fmt: skip
 
     @property

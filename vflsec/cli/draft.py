@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vflsec.cli.draft_systems import SYSTEMS
 from vflsec.cli.draft_text import scenario_text
 from vflsec.config.scenario import load_scenario
 from vflsec.core import check
@@ -30,6 +31,7 @@ from vflsec.data.read_table import format_list
 from vflsec.data.split import LEAST, present_rows, row_sets
 from vflsec.data.table_warnings import find_weaknesses
 from vflsec.errors import ConfigError, DataError
+from vflsec.plugins import registry
 from vflsec.runtime.plain_values import Plain, Table
 
 if TYPE_CHECKING:
@@ -54,6 +56,8 @@ class Wishes:
         regression: whether to predict the label as a number even if it could be classes.
         numeric, categorical: columns that hold numbers, or text, as ``column`` or
             ``party.column``.
+        group: column whose equal values stay on one side of a split.
+        algorithm: how the parties train, one of :data:`vflsec.cli.draft_systems.SYSTEMS`.
         called: the name of the data in reports; '' for that of the file, or of the parties.
         caller: the function of Python that was called, for messages; "" for `vflsec init`.
     """
@@ -70,6 +74,8 @@ class Wishes:
     caller: str = ""
     numeric: Sequence[str] = ()
     categorical: Sequence[str] = ()
+    group: str = field(default="", kw_only=True)
+    algorithm: str = field(default="splitnn", kw_only=True)
 
     @property
     def labels(self) -> list[str]:
@@ -124,6 +130,7 @@ def draft_scenario(
             and tested.
         ConfigError: a column is not there, a name is taken twice, or a wish makes no sense.
     """
+    check.one_of(wishes.name("algorithm"), wishes.algorithm, SYSTEMS)
     parties = _name_parties(tables)
     dialect = {
         key: _read_by_party(key, wishes, parties) for key in ("separator", "decimal", "encoding")
@@ -151,19 +158,21 @@ def draft_scenario(
         "numeric": list(wishes.numeric),
         "categorical": list(wishes.categorical),
         **({"split": split} if split else {}),
+        "group": wishes.group,
         **_settle_label(frame, wishes, notes),
     }
     own_id = id_ if isinstance(id_, str) else id_[active]
-    data |= _choose_columns(frame, wishes, data, (own_id, split), single)
+    data |= _choose_columns(frame, wishes, data, (own_id, split, wishes.group), single)
     data = {k: v for k, v in data.items() if v not in ("", [], {})}
     source = load_source(data, 0, base)
     changed = {} if source.labels else _settle_classes(source, wishes, notes)
     if changed:
         data |= changed
         source = load_source(data, 0, base)
+    registry.algorithms.create(wishes.algorithm).check_label(source.label.code)
     row_sets(source, 0)
     notes += find_weaknesses(source)
-    text = scenario_text(data, source, found_id=sure)
+    text = scenario_text(data, source, algorithm=wishes.algorithm, found_id=sure)
     load_scenario(tomllib.loads(text), components=False)
     facts = {"tables": source.facts["tables"], "overlap": source.facts["parties"]}
     return Draft(text, facts, notes)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from vflsec.audit.exposed import LUCKY, count_nameable
 from vflsec.audit.gate import MIN_ROWS
+from vflsec.cli.draft_systems import SYSTEMS
 from vflsec.config.schema import SCHEMA_FILE
 from vflsec.config.toml_text import pair
 from vflsec.data.split import rarest, row_sets
@@ -37,12 +38,15 @@ _LIMITS = (0.01, 0.02, 0.05, 0.1)
 """Limits on exposed people that are drafted, the least that a PASS is in reach of."""
 
 
-def scenario_text(data: Table, source: Source, *, found_id: bool = False) -> str:
+def scenario_text(
+    data: Table, source: Source, *, algorithm: str = "splitnn", found_id: bool = False
+) -> str:
     """The scenario for a ``[data]`` section: ``scenario.toml.j2`` filled in.
 
     Args:
         data: the keys of the section.
         source: what they load.
+        algorithm: one of :data:`vflsec.cli.draft_systems.SYSTEMS`.
         found_id: whether the id column was found and not given.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -52,22 +56,26 @@ def scenario_text(data: Table, source: Source, *, found_id: bool = False) -> str
         keep_trailing_newline=True, undefined=StrictUndefined,
     )  # fmt: skip
     sides, rows = source.label.sides, row_sets(source, 0).labelled
+    system, one = SYSTEMS[algorithm], sides > 1 and not source.labels
     spare = len(rows) // 2
     known = _known(sides, spare, rarest(source, rows))
     grants: dict[str, Plain] = {"adversary": source.active, "aux_rows": min(60, spare)}
     others = [p for p, own in source.parties.items() if p != source.active and own.names]
     victims: list[dict[str, Plain]] = [{"victim": p} if len(others) > 1 else {} for p in others]
-    named = [{"column": one} if (one := _one_column(source, p)) else {} for p in others]
+    named = [{"column": c} if (c := _one_column(source, p)) else {} for p in others]
     text: str = env.get_template("scenario.toml.j2").render(
         schema=SCHEMA_FILE.as_uri(), data=data, comments=_explain(data, source, found_id),
         columns=[(p, _short(own.names)) for p, own in source.parties.items()],
+        algorithm=algorithm, system=system,
+        sweep=system.sweep if one else system.otherwise or system.sweep,
+        of_messages=[a for a in system.attacks or () if one or a[0] not in system.classes],
         sides=sides, known=known, usual=USUAL, granted=_GRANTED, pair=pair, as_comment=_as_comment,
         attacks={1: _NUMERIC, 2: _BINARY}.get(sides, _MANY), grants=grants,
         many_rows=len(source.y) > _WHOLE_ROWS,
         of_every_epoch=("message_completion",) if sides == 1 else _WHOLE,
         questions=[{**grants, **v, "column": WHICHEVER} for v in victims],
         shares=[{**grants, **v, **c} for v, c in zip(victims, named, strict=True)],
-        exposed=_exposed(source.y[rows], known) if sides > 1 and not source.labels else None,
+        exposed=_exposed(source.y[rows], known) if one else None,
         label=source.label.describe(source.y),
     )  # fmt: skip
     return text

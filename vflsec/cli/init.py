@@ -60,6 +60,17 @@ def init(
         list[str] | None,
         typer.Option(metavar="COLUMN | PARTY.COLUMN", help="It holds text, or codes in digits."),
     ] = None,
+    group: Annotated[
+        str,
+        typer.Option(metavar="COLUMN", help="Rows of one value stay together, as of one person."),
+    ] = "",
+    algorithm: Annotated[
+        str,
+        typer.Option(
+            help="How the parties train; attacks and gates follow.",
+            metavar="splitnn | secureboost | vertical_glm | scorecard",
+        ),
+    ] = "splitnn",
     name: Annotated[
         str, typer.Option(help="What reports call the data.", show_default="the tables")
     ] = "",
@@ -84,6 +95,7 @@ def init(
         tuple(id_ or ()), tuple(separator or ()),
         tuple(decimal or ()), tuple(encoding or ()), rare, bins, regression, name,
         numeric=tuple(numeric or ()), categorical=tuple(categorical or ()),
+        algorithm=algorithm, group=group,
     )  # fmt: skip
     if not out.parent.is_dir():
         raise ConfigError(f"{out}: cannot be written: there is no folder {out.parent}. Make it.")

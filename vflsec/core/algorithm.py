@@ -30,6 +30,8 @@ class Algorithm:
         unaligned: True if it cannot train without rows that have no partner; then the positive
             control has some.
         quantities: True if it can learn a label that is no class: a quantity, or several at once.
+        servers: names of those that it sends to or hears from and that are no party with labels or
+            columns; in `sends` they are roles of their own.
         label_holder: True if the active party may hold labels only, without a column.
         world: hyper-parameters under which the conformance suite tries the algorithm; the key
             ``task`` holds arguments of :func:`vflsec.testing.small_task`.
@@ -40,6 +42,7 @@ class Algorithm:
     federated: ClassVar[bool] = True
     unaligned: ClassVar[bool] = False
     quantities: ClassVar[bool] = False
+    servers: ClassVar[tuple[str, ...]] = ()
     label_holder: ClassVar[bool] = False
     world: ClassVar[Params] = {}
 

@@ -11,6 +11,7 @@ Kind = Literal[
     "embedding", "gradient", "state", "prediction", "ids", "signal", "ciphertext",
     "masked", "masked_sum", "activation", "weight_gradient", "output_gradient", "weights",
     "gradient_pair", "histogram", "partition", "tree", "model_gradient", "score",
+    "woe", "woe_value",
 ]  # fmt: skip
 
 
@@ -76,6 +77,11 @@ KINDS: Mapping[str, MessageKind] = MappingProxyType({
     # decrypted back; what a party's columns add to a row's answer
     "model_gradient": MessageKind("gradients of its coefficients", opened_by="receiver"),
     "score": MessageKind("scores of rows", has_rows=True, has_one_width=True),
+    # scorecards: weights of evidence by column and bin, and what a party makes of them of its rows
+    "woe": MessageKind("weights of evidence"),
+    "woe_value": MessageKind(
+        "weights of evidence of rows", has_rows=True, has_one_width=True, made_of=("woe",)
+    ),
 })  # fmt: skip
 """Every kind of message. To add one: a line here and its name in :data:`Kind`."""
 

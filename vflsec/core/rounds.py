@@ -103,10 +103,14 @@ class Wire:
         self.fed.deliver(replace(message, step=step))
 
     def derive(
-        self, kind: Kind, sender: str, receiver: str, payload: ArrayLike, *, step: int = 0
-    ) -> None:
+        self, kind: Kind, sender: str, receiver: str, payload: ArrayLike,
+        rows: NDArray[np.int64] | None = None, *, step: int = 0,
+    ) -> None:  # fmt: skip
         """Record what `receiver` works out of messages and its own secrets; nothing crosses."""
-        message = self.fed.message(kind, sender, receiver, self._spread(payload))
+        message = self.fed.message(
+            kind, sender, receiver, self._spread(payload),
+            None if rows is None else self._spread(rows),
+        )  # fmt: skip
         self.fed.channel.derive(replace(message, step=step))
 
     def _spread(self, values: ArrayLike) -> Tensor:

@@ -112,9 +112,14 @@ def _note(found: Features, name: str, column: _Column, declared: bool) -> None:
         found.doubtful[name] = column.doubt
 
 
+def is_nearly_unique(distinct: int, there: int) -> bool:
+    """Whether of `there` values nearly each is another one, as ids and free text are."""
+    return distinct > max(_FEW, 0.8 * there)
+
+
 def _doubt_category(distinct: int, there: int) -> str:
     """That nearly every row has another text, in words."""
-    if distinct <= max(_FEW, 0.8 * there):
+    if not is_nearly_unique(distinct, there):
         return ""
     return f"{distinct} different texts in {there} rows: an id or free text? Leave it out with drop"
 

@@ -18,6 +18,7 @@ _NUMBER = r"^[+-]?([0-9]+([.,][0-9]*)?|[.,][0-9]+)([eE][+-]?[0-9]+)?$"
 _SPLITS = ("split", "fold", "partition", "set")
 _SETS = {"train", "validation", "valid", "val", "test"}
 _FEW = 50
+_PERSONS = 20  # from so many values on, rows of one value may be those of one person
 
 
 def find_split(frame: Frame, labels: Sequence[str]) -> str:
@@ -140,7 +141,7 @@ def find_label_copies(frame: Frame, label: str, roles: Sequence[str]) -> list[st
                 of.setdefault(value, set()).add(y)
             if len(of) > _FEW:
                 break
-        few = 2 <= len(of) <= min(_FEW, labelled // 10)
+        few = 2 <= len(of) <= min(_FEW, labelled // 10, max(_PERSONS, 2 * len(classes)))
         if few and len(classes) > 1 and all(len(ys) == 1 for ys in of.values()):
             out.append(name)
     return out

@@ -23,8 +23,9 @@ def find_telling_columns(source: Source) -> dict[tuple[str, str], dict[str, floa
     """{(party, label): {column: AUC}} of columns whose AUC, the least over classes, is >= 0.99.
 
     The label is '' where a row has one. A quantity has no classes, and none is named. Of large
-    tables every k-th row is looked at.
+    tables every k-th row is looked at. Columns of :func:`find_groups` are left to that.
     """
+    groups = find_groups(source)
     out: dict[tuple[str, str], dict[str, float]] = {}
     for label, y in source.label.split_classes(source.y, source.values):
         for party, data in source.parties.items():
@@ -34,10 +35,46 @@ def find_telling_columns(source: Source) -> dict[tuple[str, str], dict[str, floa
             most = int(np.clip(_CELLS // len(data.names), _LEAST, _MOST))
             there = there[:: -(-len(there) // most) or 1]
             for j, name in enumerate(data.names):
+                if name in groups.get((party, label), ()):
+                    continue
                 found = compute_column_auc(data.values[there, j], y[data.rows[there]])
                 if found >= TELLS:
                     out.setdefault((party, label), {})[name] = found
     return out
+
+
+def find_groups(source: Source) -> dict[tuple[str, str], list[str]]:
+    """{(party, label): columns} whose values repeat, each with one label, in no order of the label.
+
+    So do the rows of one person. Rows of a split that share such a value let the model remember. Of
+    large tables the first rows are looked at. Nothing if a group is named already.
+    """
+    out: dict[tuple[str, str], list[str]] = {}
+    for label, y in source.label.split_classes(source.y, source.values):
+        for party, data in source.parties.items():
+            if source.group is not None or data.values.ndim != 2 or not data.names:
+                continue
+            there = np.nonzero(y[data.rows] >= 0)[0][: max(_LEAST, _CELLS // len(data.names))]
+            mine = y[data.rows[there]]
+            for j, name in enumerate(data.names):
+                if _groups(data.values[there, j], mine):
+                    out.setdefault((party, label), []).append(name)
+    return out
+
+
+def _groups(x: NDArray[np.float64], y: NDArray[np.int64]) -> bool:
+    """Whether values repeat, each with one class, and sorted they do not sort the classes."""
+    there = ~np.isnan(x)
+    values, first, group = np.unique(x[there], return_index=True, return_inverse=True)
+    if not 2 * _RARE <= len(values) <= len(group) / 2:
+        return False
+    y = y[there]
+    of_value = y[first]
+    if (y != of_value[group]).any():
+        return False
+    sizes = np.sort(np.bincount(of_value, minlength=2))
+    found, chance = runs(of_value)
+    return bool(sizes[-2] >= _RARE and found > _RUNS * chance)
 
 
 def compute_column_auc(x: NDArray[np.float64], y: NDArray[np.int64]) -> float:

@@ -8,13 +8,19 @@ nobody trains on gaps unawares. An infinite number has no such meaning and is an
 
 from __future__ import annotations
 
+import shlex
 import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
 
 from vflsec.data.duplicates import count_duplicates
-from vflsec.data.label_leakage import find_telling_columns, find_telling_ids, find_telling_rows
+from vflsec.data.label_leakage import (
+    find_groups,
+    find_telling_columns,
+    find_telling_ids,
+    find_telling_rows,
+)
 from vflsec.data.number_formats import number_of
 from vflsec.data.odd_values import has_only_constants
 from vflsec.data.profile import overlap_sentence
@@ -89,6 +95,14 @@ def find_weaknesses(source: Source) -> list[str]:
             "under two ids? A person that is trained on or known under one id and tested under the "
             "other makes all figures too high. Keep one row of each, or name the column that holds "
             "the person (data.group)."
+        )
+    for (party, label), names in find_groups(source).items():
+        what = label or "the label"
+        out.append(
+            f"Each value of {_listed(names)} of {party} comes in several rows and goes with one "
+            f"value of {what} only: rows of one person? Trained on and tested, they make all "
+            f'figures too high. Keep them together: group = "{names[0]}" under [data] '
+            f"(`vflsec init --group {shlex.quote(names[0])}`)."
         )
     for (party, label), found in find_telling_columns(source).items():
         which = _listed([f"{c} (AUC {v:.3f})" for c, v in found.items()])

@@ -109,8 +109,8 @@ def _record(
         for r, cell in enumerate(of):
             run = _run(group, cell)
             export = Export(
-                out / _name(run), tasks[cell.seed], specs, r=r, seed=cell.seed, run=run,
-                max_bytes=max_bytes,
+                out / _name(run), tasks[cell.seed], specs, r=r, run=run,
+                max_bytes=max_bytes, servers=training.algorithm.servers,
             )  # fmt: skip
             training.taps.append(export)
             exports.append(export)

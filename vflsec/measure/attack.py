@@ -434,7 +434,7 @@ def _unfit(guess: Any, of: Prepared) -> str:
         )
     if not isinstance(guess.notes, dict):
         return f"attack {of.spec.label!r} returned notes that are no dictionary."
-    if not _lasting(guess.notes):
+    if not can_be_kept(guess.notes):
         return (
             f"attack {of.spec.label!r} returned notes that cannot be kept: they must be numbers, "
             f"texts, and lists and tables of them, {_NOTES:,} at most."
@@ -466,7 +466,7 @@ def _changed(view: View, made: str, what: str) -> str:
     )
 
 
-def _lasting(notes: Mapping[Any, Any]) -> bool:
+def can_be_kept(notes: Mapping[Any, Any]) -> bool:
     """Whether notes are plain values of bounded size, so that they can be stored."""
     left = _NOTES
     level: list[Any] = [notes]

@@ -181,6 +181,7 @@ class Registry:
     def __init__(self, kind: str, package: str, group: str) -> None:
         self.kind, self.package, self.group = kind, package, group
         self._last: tuple[Any, dict[str, Entry]] = (None, {})
+        self._changed: dict[str, int] = {}
 
     def entries(self) -> dict[str, Entry]:
         """Entries by name, sorted.
@@ -196,6 +197,7 @@ class Registry:
         if self._last[0] == found:
             return self._last[1]
         claims: dict[str, Entry] = {}
+        times: dict[str, int] = {}
         for stem, module, path, package, changed in found:
             doc, aliases, family = _read(path, changed)
             entry = Entry(self.kind, stem, module, path, doc, aliases, package, family)
@@ -207,7 +209,8 @@ class Registry:
                         "Rename one file or uninstall one package."
                     )
                 claims[name] = entry
-        self._last = found, claims
+                times[name] = changed
+        self._last, self._changed = (found, claims), times
         return claims
 
     def _check(self, name: str, entry: Entry) -> None:
@@ -247,6 +250,10 @@ class Registry:
         Raises:
             ConfigError: there is none; the message names the nearest.
         """
+        entry, changed = self._last[1].get(name), self._changed.get(name)
+        with suppress(OSError):  # as long as its file stays, no other needs be looked for
+            if entry is not None and entry.path.stat().st_mtime_ns == changed:
+                return entry
         claims = self._claims()
         if name not in claims:
             raise ConfigError(

@@ -15,6 +15,7 @@ from vflsec.audit.rounding import show
 from vflsec.audit.strength_grid import GridRow
 from vflsec.audit.strongest_attack import Strongest, format_secret
 from vflsec.report.coverage import families
+from vflsec.report.doubts import find_doubts
 from vflsec.report.exposed_people import find_exposed, format_exposed
 from vflsec.report.numbers import number
 from vflsec.report.summary import Summary
@@ -87,6 +88,7 @@ def answers(summary: Summary) -> list[str]:
     for dataset in dict.fromkeys(p.dataset for p in summary.points):
         exposed = format_exposed(dataset, people)
         here, flipped = ([r for r in of if r.dataset == dataset] for of in (found, turned))
+        out += find_doubts(dataset, summary)
         out += [*_answers_on(dataset, here, flipped, bool(exposed), summary), *exposed]
     return out
 

@@ -25,6 +25,7 @@ from vflsec.core.view import View, as_needs
 from vflsec.data.prepare import make_task
 from vflsec.data.source import Source
 from vflsec.errors import ThreatModelError
+from vflsec.measure.attack import can_be_kept
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec
 from vflsec.testing.filled import assert_filled
@@ -104,7 +105,9 @@ def _guesses(name: str, dataset: str = "leaky", null: bool = False) -> tuple[Gue
 
 @cache
 def _answered(name: str, dataset: str, null: bool, _version: tuple[Any, ...]) -> tuple[Guess, ...]:
-    return tuple(_attack(name).infer_many(views_of(name, dataset, null=null), _rngs()))
+    found = tuple(_attack(name).infer_many(views_of(name, dataset, null=null), _rngs()))
+    assert all(can_be_kept(g.notes) for g in found), f"{name}: notes that cannot be stored"
+    return found
 
 
 def _values(

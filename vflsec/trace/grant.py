@@ -12,7 +12,7 @@ from vflsec.core import check
 from vflsec.errors import ConfigError, TraceError
 from vflsec.trace.leaves import read_texts
 from vflsec.trace.limits import Limits, replace_file
-from vflsec.trace.manifest import LaterGrant, dump
+from vflsec.trace.manifest import LaterGrant, LaterName, dump
 from vflsec.trace.reader import Trace
 from vflsec.trace.recorder_inputs import Ids, known_rows, shares
 from vflsec.trace.seal import write_seal
@@ -41,7 +41,7 @@ def grant(
         TraceError: the trace is damaged or not sealed.
     """
     folder, limits = Path(folder), limits or Limits()
-    given = {"known": known, "prior": prior, "classes": classes}
+    given: dict[LaterName, Any] = {"known": known, "prior": prior, "classes": classes}
     added = [name for name, value in given.items() if value is not None]
     if not added:
         raise ConfigError("trace grant: give --known, --prior or --classes; nothing was given.")
@@ -93,7 +93,7 @@ def _read_known(path: Path) -> tuple[list[int], list[float]]:
     row, label = read_texts(path, ("row", "label"))
     try:
         return row.astype(int).tolist(), label.astype(float).tolist()
-    except ValueError as why:
+    except (ValueError, OverflowError) as why:
         raise ConfigError(
             f"{path}: row and label must be numbers ({why}): places in 'rows' of the recording and "
             "classes, both from 0."

@@ -28,6 +28,7 @@ Text = Annotated[str, StringConstraints(max_length=200)]
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Status = Literal["recording", "sealed", "partial"]
+LaterName = Literal["known", "prior", "classes"]
 Reduction = Literal["mean", "sum", "none", "unknown"]
 
 
@@ -54,10 +55,10 @@ class Software(Strict):
 
 
 class PartyInfo(Strict):
-    """One party; the active one holds the labels."""
+    """One party; the active one holds the labels, a server neither labels nor columns."""
 
     name: Name
-    role: Literal["active", "passive"]
+    role: Literal["active", "passive", "server"]
 
 
 class Run(Strict):
@@ -82,7 +83,7 @@ class LaterGrant(Strict):
 
     when: Text
     party: Name
-    added: list[Literal["known", "prior", "classes"]]
+    added: list[LaterName]
     seal: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
     @property
@@ -113,9 +114,14 @@ class Manifest(Strict):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Party names, the active one first."""
+        """Names of the parties with labels or columns, the active one first."""
         ordered = sorted(self.parties, key=lambda p: p.role != "active")
-        return tuple(p.name for p in ordered)
+        return tuple(p.name for p in ordered if p.role != "server")
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """Names of all that send or receive."""
+        return (*self.names, *(p.name for p in self.parties if p.role == "server"))
 
     @property
     def active(self) -> str:

@@ -160,7 +160,7 @@ class Observer:
                 if meta["msg"] != count:
                     raise TraceError(f"{path}: msg must count 0, 1, ..., got {meta['msg']!r:.20}.")
                 count += 1
-                names, where = trace.manifest.names, f"view/{self.name}"
+                names, where = trace.manifest.ends, f"view/{self.name}"
                 fields = read_fields(meta, names, self.name, trace.limits, where)
                 empty = not fields.has_values or fields.n_rows == 0
                 yield fields, None if empty else self._cursor(fields, cursors).take(fields.msg)
@@ -492,7 +492,7 @@ class Trace:
         return trace
 
     def _public(self) -> None:
-        names = self.manifest.names
+        names = self.manifest.ends
         if len(set(names)) != len(names):
             raise TraceError(f"manifest.json: parties: names must differ, got {', '.join(names)}.")
         if sum(p.role == "active" for p in self.manifest.parties) > 1:

@@ -75,7 +75,8 @@ def record(
             trace; or their number, if ids are 0..N-1 already. The ids themselves are not written.
         peer: the other end, by default the first of `parties` that is not this one; ``active`` or
             ``passive``, whichever `party` is not, if they are not given.
-        parties: {name: role} of all, if there are more than these two.
+        parties: {name: role} of all, if there are more than these two; role ``server`` for who has
+            neither labels nor columns.
         classes: number of classes, if it is known to this party; 1 if the label is a quantity.
         loss_reduction: of the batch loss: ``mean``, ``sum``, ``none`` or ``unknown``.
         grad_scale: what the loss is multiplied by before the backward pass: a number, a function

@@ -292,7 +292,7 @@ class Recording:
         self.ids, self.facts, self.held, self.loop = ids, facts, holdings, loop
         self.active = party == manifest.active
         self.writer: Writer | None = None
-        self._others = [n for n in manifest.names if n != party]
+        self._others = [n for n in manifest.ends if n != party]
         self._lock = threading.Lock()
         self._epoch: int | None = None
         self._cuts: dict[tuple[str, str, str], int] = {}

@@ -373,7 +373,7 @@ def _read_segment(source: _Source, name: str) -> Iterator[Found]:
                 raise TraceError(f"{name}: holds something that no recorder writes.")
             meta, batch = _decode_batch(head + raw, name, stored, limits)
             where = f"view/{source.observer}"
-            yield read_fields(meta, source.manifest.names, source.observer, limits, where), batch
+            yield read_fields(meta, source.manifest.ends, source.observer, limits, where), batch
         within = file.tell() < size
         if within or not _has_ended(file, size):
             torn.notes.append(f"{name}: ends within a message or without an end mark.")

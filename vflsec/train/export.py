@@ -74,9 +74,9 @@ class Export:
         attacks: whose adversaries observe, and whose grants the trace holds. Their grants must be
             the same: a trace holds one set.
         r: the replica.
-        seed: its seed.
-        run: which point of an experiment this is.
+        run: which point of an experiment this is, and its seed.
         max_bytes: as in :class:`vflsec.trace.writer.Writer`, for each observer.
+        servers: ends of messages that hold neither labels nor columns.
         whole: for whoever ran the training itself and will make views of any grant: with top models
             as they were before training, without own optimisation steps.
     """
@@ -88,25 +88,26 @@ class Export:
         attacks: Sequence[AttackSpec],
         *,
         r: int = 0,
-        seed: int = 0,
         run: Run | None = None,
         max_bytes: int | None = None,
+        servers: Sequence[str] = (),
         whole: bool = False,
     ) -> None:
         check_writable(task.classes, task.parties, "a trace")
         self.folder, self.task, self.attacks = Path(folder), task, tuple(attacks)
-        self.r, self.seed, self.whole = r, seed, whole
+        run = run or Run()
+        self.r, self.seed, self.whole = r, run.seed, whole
         parties = [
             PartyInfo(name=p, role="active" if p == task.active else "passive")
             for p in task.parties
-        ]
+        ] + [PartyInfo(name=p, role="server") for p in servers]
         manifest = Manifest(
             format="vflsec-trace", version=VERSION, status="recording",
             created=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             framework=Software(name="vflsec", version=__version__),
             adapter=Software(name="vflsec.train.export", version=__version__),
             tap="after_defense", parties=parties, rows=len(task.y), classes=task.classes,
-            loss_reduction="mean", amp=False, shuffle="by seed", run=run or Run(seed=seed),
+            loss_reduction="mean", amp=False, shuffle="by seed", run=run,
         )  # fmt: skip
         assert manifest.format == FORMAT
         self.manifest = manifest

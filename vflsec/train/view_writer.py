@@ -140,7 +140,8 @@ class Keeper:
         part.mkdir(mode=0o700)
         specs = [AttackSpec("", adversary=(p,), known_rows=0, prior=False) for p in task.parties]
         run = Run(algorithm=cell.algorithm[:200], seed=cell.seed)
-        return Export(part / "trace", task, specs, r=r, seed=cell.seed, run=run, whole=True)
+        servers = self.training.algorithm.servers
+        return Export(part / "trace", task, specs, r=r, run=run, servers=servers, whole=True)
 
     def __call__(self, message: Message, alive: Tensor | None, ways: Sequence[str]) -> None:
         """Write a message of the training to each replica's trace; see `Recorder.taps`."""

@@ -1,0 +1,100 @@
+"""What a first scenario says of each system: its settings, what defends it and what attacks it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vflsec.runtime.plain_values import Table
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A defense in a draft.
+
+    Attributes:
+        defense: its name.
+        about: what stands above it, in lines.
+        grid, strength: strengths to sweep, and the one that gates are about.
+    """
+
+    defense: str
+    about: tuple[str, ...]
+    grid: tuple[float, ...]
+    strength: float
+
+
+@dataclass(frozen=True)
+class System:
+    """How parties train together in a draft.
+
+    Attributes:
+        settings: lines of its section below its name, comments among them.
+        sweep: what defends it.
+        otherwise: what does where the label is not one of classes; None for the same.
+        attacks: on labels, with their settings; None for those on gradients of networks.
+        classes: of these, attacks that have no meaning but for one label of classes.
+    """
+
+    settings: tuple[str, ...]
+    sweep: Sweep
+    otherwise: Sweep | None = None
+    attacks: tuple[tuple[str, Table], ...] | None = None
+    classes: frozenset[str] = frozenset()
+
+
+SYSTEMS: Mapping[str, System] = {
+    "splitnn": System(
+        ("# epochs = 30", "# batch_size = 128"),
+        Sweep(
+            "iso",
+            ("Noise on the gradients; each strength is a training, 0 is the undefended system.",),
+            (0, 1, 5, 25), 5,
+        ),
+    ),
+    "secureboost": System(
+        (
+            '# Which system shows what to whom: "paper", "fate-2", "secretflow" or "xgboost-open".',
+            'profile = "fate-2"', "# trees = 10", "# depth = 3",
+        ),
+        Sweep(
+            "local_trees",
+            ("How many of the first trees the active party grows alone (complete_secure in FATE);",
+             "each number is a training, 0 is the undefended system."),
+            (0, 1, 5), 5,
+        ),
+        attacks=(
+            ("leaf_vote", {}), ("leaf_vote", {"by": "model", "beside": True}), ("leaf_graph", {}),
+        ),
+        classes=frozenset({"leaf_graph"}),
+    ),
+    "vertical_glm": System(
+        ("# epochs = 20", "# batch_size = 320"),
+        Sweep(
+            "label_dp",
+            ("Labels are randomised before training, by 1 / epsilon; each strength is a training,",
+             "0 is the undefended system."),
+            (0, 0.5, 1), 1,
+        ),
+        Sweep(
+            "min_batch",
+            ("How many rows a batch has at least for each column of the widest passive party; each",
+             "number is a training, 0 is the undefended system."),
+            (0, 2), 2,
+        ),
+        attacks=(("glm_gradient", {}),),
+    ),
+    "scorecard": System(
+        ("# bins = 10", "# min_iv = 0.02", "# epochs = 20", "# batch_size = 320"),
+        Sweep(
+            "label_dp",
+            ("Labels are randomised before training, by 1 / epsilon; each strength is a training,",
+             "0 is the undefended system."),
+            (0, 0.5, 1), 1,
+        ),
+        attacks=(("woe_inversion", {}), ("glm_gradient", {})),
+    ),
+}  # fmt: skip
+"""What `init` drafts, by algorithm."""
