@@ -17,7 +17,6 @@ from typing import Any
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[_name] = "1"
 os.environ["MPLBACKEND"] = "Agg"
-os.environ["VFLSEC_CACHE"] = os.devnull  # no test leaves a calibration behind
 os.environ["NO_COLOR"] = "1"
 os.environ["COLUMNS"] = "120"
 for _name in ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):

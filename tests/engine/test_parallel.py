@@ -151,13 +151,8 @@ def test_an_error_of_the_work_is_no_lost_worker(tmp_path: Path, on: Any) -> None
 def test_a_worker_of_another_version_refuses(
     tmp_path: Path, on: Any, monkeypatch: pytest.MonkeyPatch, name: str, why: str
 ) -> None:
-    real = executor.versions
-
-    def told() -> dict[str, str]:
-        here = threading.current_thread() is threading.main_thread()
-        return {**real(), name: "0.0"} if here else real()
-
-    monkeypatch.setattr(executor, "versions", told)
+    asked = {**executor.versions(), name: "0.0"}
+    monkeypatch.setattr(run, "versions", lambda: asked)
     on(Threads())
     with pytest.raises(ConfigError, match=why):
         audit(tmp_path, cluster="local:2")

@@ -105,18 +105,6 @@ def test_a_rise_holds_against_every_control_or_it_is_none(tmp_path: Path) -> Non
     assert v.value == pytest.approx(0.08)
 
 
-def test_a_baseline_of_the_first_version_is_still_compared(tmp_path: Path) -> None:
-    path = tmp_path / "baseline.json"
-    made = baseline_of(frame({"a0": OLD}), "hash", "0.1.0")
-    for p in made["points"]:
-        p["advantage"] = p["advantage"]["majority"]
-    path.write_text(json.dumps(made | {"baseline_version": 1}))
-    rises = (0.1, 0.11, 0.1, 0.09, 0.1)
-    new = [x + d for x, d in zip(OLD, rises, strict=True)]
-    (v,) = regressions(frame({"a0": new}), read_baseline(path), LIVE)
-    assert (v.verdict, v.value) == ("FAIL", pytest.approx(0.1))
-
-
 def test_a_noisy_baseline_tolerates_more(tmp_path: Path) -> None:
     old = [0.0, 0.2, 0.1, 0.05, 0.15]
     before = stored({"a0": old}, tmp_path)

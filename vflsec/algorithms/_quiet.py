@@ -5,11 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from vflsec.runtime.lazy_imports import lean
-
-with lean():
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
 
 
 class Quiet(LogisticRegression):

@@ -22,7 +22,6 @@ from vflsec.core import check
 from vflsec.core.rng import derive
 from vflsec.core.task import Task
 from vflsec.plugins import registry
-from vflsec.runtime.lazy_imports import lean
 
 
 @registry.algorithm
@@ -41,8 +40,7 @@ class PooledBoosting(Pooled):
     leaves: Annotated[int, check.at_least(2)] = 31
 
     def classifier(self, seed: int) -> Any:
-        with lean():
-            from sklearn.ensemble import HistGradientBoostingClassifier
+        from sklearn.ensemble import HistGradientBoostingClassifier
 
         return HistGradientBoostingClassifier(
             max_iter=self.iterations,

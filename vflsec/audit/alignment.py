@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 from vflsec.audit.intervals import auc_interval, mean_auc
 from vflsec.core.rng import numpy_generator
 from vflsec.data.source import Source
-from vflsec.runtime.lazy_imports import lean
 
 LEAST = 50
 """Rows that must be there, and as many that must not, for a learner to be fitted and scored."""
@@ -103,10 +102,8 @@ def _predicted(
     Logistic regression finds a slope, trees find an island; neither is chosen by its score.
     """
     from scipy.stats import rankdata
-
-    with lean():
-        from sklearn.ensemble import ExtraTreesClassifier
-        from sklearn.linear_model import LogisticRegression
+    from sklearn.ensemble import ExtraTreesClassifier
+    from sklearn.linear_model import LogisticRegression
 
     g = numpy_generator(0, "alignment", *names)
     kept = np.concatenate([_halved(np.flatnonzero(there), g), _halved(np.flatnonzero(~there), g)])

@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from vflsec.audit.result import Audit
 
 BASELINE_VERSION = 2
-_READABLE = (1, 2)
 _ADVICE = "Make one with: vflsec gate DIR --baseline FILE --update-baseline"
 LEAST = 0.03
 SPREAD = 2.5
@@ -85,7 +84,7 @@ class Key(Identity):
 
 
 Values: TypeAlias = Mapping[Key, Mapping[str, Seeds]]
-"""Advantages by point, control and seed; a baseline of version 1 has one control, called ""."""
+"""Advantages by point, control and seed."""
 
 
 class Baseline(dict[Key, Mapping[str, Seeds]]):
@@ -239,13 +238,12 @@ def read_baseline(path: Path) -> Baseline:
         why = error.strerror if isinstance(error, OSError) else "it is not JSON"
         raise ConfigError(f"{path}: cannot be read as a baseline: {why}. {_ADVICE}") from None
     version = found.get("baseline_version") if isinstance(found, dict) else None
-    if version not in _READABLE:
+    if version != BASELINE_VERSION:
         raise ConfigError(
-            f"{path}: baseline_version must be {' or '.join(map(str, _READABLE))}, "
-            f"got {version!r}. {_ADVICE}"
+            f"{path}: baseline_version must be {BASELINE_VERSION}, got {version!r}. {_ADVICE}"
         )
     try:
-        points = [_read_point(p, version) for p in found["points"]]
+        points = [_read_point(p) for p in found["points"]]
         if len(dict(points)) < len(points):
             raise ValueError  # of a file merged by hand the last of two would count
         data = {str(k): str(v) for k, v in found.get("data", {}).items()}
@@ -254,14 +252,13 @@ def read_baseline(path: Path) -> Baseline:
         raise ConfigError(f"{path}: a point of this baseline is malformed. {_ADVICE}") from None
 
 
-def _read_point(p: Mapping[str, Any], version: int) -> tuple[Key, dict[str, dict[int, float]]]:
-    """One point of a file; in version 1 it has one control without a name.
+def _read_point(p: Mapping[str, Any]) -> tuple[Key, dict[str, dict[int, float]]]:
+    """One point of a file.
 
     Raises:
         ValueError: it is malformed, as do the others that :func:`read_baseline` catches.
     """
-    given = {"": p["advantage"]} if version == 1 else p["advantage"]
-    of = {str(c): {int(s): float(v) for s, v in by.items()} for c, by in given.items()}
+    of = {str(c): {int(s): float(v) for s, v in by.items()} for c, by in p["advantage"].items()}
     figures = [v for by_seed in of.values() for v in by_seed.values()]
     if not of or not all(of.values()) or not all(map(math.isfinite, figures)):
         raise ValueError

@@ -72,14 +72,12 @@ class Comparison:
     facts: tuple[tuple[str, str, str], ...] = ()
 
 
-def compare(old: Audit, new: Audit, confidence: float | None = None) -> Comparison:
+def compare(old: Audit, new: Audit) -> Comparison:
     """The change of every advantage over all controls, and of the utility, between two audits.
 
-    Args:
-        old, new: audits.
-        confidence: of the two-sided t intervals; None takes that of `new`.
+    Two-sided t intervals have the confidence of `new`.
     """
-    level = confidence or float(new.summary["confidence"])
+    level = float(new.summary["confidence"])
     a, b = _values(old.results), _values(new.results)
     same = _same(a, b)
     return Comparison(

@@ -270,12 +270,12 @@ def _average(values: Mapping[int, float]) -> float | None:
 class _Utility:
     """Figures of the main task by seed, found for a point."""
 
-    def __init__(self, rows: Sequence[ResultRow], metric: str | None) -> None:
+    def __init__(self, rows: Sequence[ResultRow]) -> None:
         self.values: dict[tuple[Training, str, str], dict[int, float]] = {}
         self.metric: dict[str, str] = {}
         main = [r for r in rows if not r.attack and r.status == "ok"]
         for r in [*main, *(r for r in rows if not r.attack and not r.target)]:
-            self.metric.setdefault(r.dataset, metric or r.primary)
+            self.metric.setdefault(r.dataset, r.primary)
         groups: dict[tuple[Training, str, str], list[ResultRow]] = defaultdict(list)
         for r in main:
             if r.metric == self.metric[r.dataset]:
@@ -305,9 +305,7 @@ class _Utility:
         return found
 
 
-def summarise(
-    frame: pd.DataFrame, confidence: float = 0.95, utility: str | None = None
-) -> list[Point]:
+def summarise(frame: pd.DataFrame, confidence: float = 0.95) -> list[Point]:
     """One point for each identity: means over seeds with t intervals, and the utility beside them.
 
     Metrics of the main task are points too, without an attack.
@@ -316,21 +314,20 @@ def summarise(
         frame: of :func:`results_frame`.
         confidence: of the two-sided (`low`, `high`) and of the one-sided (`lower`, `upper`)
             bounds; missing where there are fewer than two seeds.
-        utility: main-task metric; None takes the primary one.
     """
     rows = read_rows(frame)
     points: dict[Identity, list[ResultRow]] = defaultdict(list)
     for r in rows:
         points[r.identity].append(r)
-    return _Summary(rows, confidence, utility).points(points)
+    return _Summary(rows, confidence).points(points)
 
 
 class _Summary:
     """What the points of an audit have in common."""
 
-    def __init__(self, rows: Sequence[ResultRow], confidence: float, utility: str | None) -> None:
+    def __init__(self, rows: Sequence[ResultRow], confidence: float) -> None:
         self.confidence = confidence
-        self.task = _Utility(rows, utility)
+        self.task = _Utility(rows)
         self.named = name_controls(r for r in rows if r.attack and r.status == "ok")
         self.planned: dict[Training, set[int]] = defaultdict(set)
         self.lost: dict[Training, set[int]] = defaultdict(set)

@@ -97,12 +97,12 @@ def _plain() -> bool:
     return bool(os.environ.get("NO_COLOR"))
 
 
-def console_for(stderr: bool = False) -> Console:
+def console_for() -> Console:
     """Where people read; as wide as the terminal, up to a limit."""
     from vflsec.report.console import WIDTH
 
     console = Console(
-        stderr=stderr, soft_wrap=False, highlight=False, markup=False, emoji=False,
+        soft_wrap=False, highlight=False, markup=False, emoji=False,
         force_terminal=False if _plain() else None,
     )  # fmt: skip
     if not console.is_terminal or console.width > WIDTH:

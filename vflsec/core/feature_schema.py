@@ -72,11 +72,9 @@ class Schema:
         codes = [i for i in self.categorical for _ in range(min(self.cardinalities[i], most))]
         return (*self.numeric, *codes)
 
-    def design_names(self, *, most: int = 64) -> tuple[str, ...]:
+    def design_names(self) -> tuple[str, ...]:
         """For every column of :meth:`design`, which column it is of; pixels have no name."""
-        return tuple(
-            self.names[i] if self.cardinalities else "" for i in self.design_places(most=most)
-        )
+        return tuple(self.names[i] if self.cardinalities else "" for i in self.design_places())
 
     def attribute(
         self, x: Tensor, column: str = "", ask: str = "", category: int = 0,

@@ -501,18 +501,15 @@ class Policy:
         )
 
 
-def read_batch(policy: Policy, message: Message, *, rowwise: bool = True) -> Tensor:
+def read_batch(policy: Policy, message: Message) -> Tensor:
     """The payload of a message as a floating-point batch (R, b, m), for policies that need one.
 
-    With `rowwise` false, parameters are taken too: their rows are their first dimension, and a
-    one-dimensional one is a column, (R, b, 1).
-
     Raises:
-        PolicyError: it is not floating point, or (`rowwise`) has no rows of numbers.
+        PolicyError: it is not floating point, or has no rows of numbers.
     """
     x = message.tensor
     if not x.is_floating_point():
         raise policy.refuse(message, "it is not a floating-point tensor.")
-    if x.dim() < 3 and rowwise:
+    if x.dim() < 3:
         raise policy.refuse(message, "it has no rows of numbers (R, b, m).")
-    return x.reshape(x.shape[0], x.shape[1] if x.dim() > 1 else 1, -1)
+    return x.flatten(2)

@@ -323,17 +323,15 @@ class View:
                 f"It has: {there or 'no recorded messages'}. Declare the need in the attack."
             ) from None
 
-    def exchanges(self, kind: str, form: str = "last") -> list[Table]:
+    def exchanges(self, kind: str) -> list[Table]:
         """What was received of `kind` in each exchange of a step by itself, the first one first.
 
         There is one where the attack did not ask for what comes again (``last+``).
         """
-        tables = [self.received(kind, form)]
-        while all(
-            ("received", kind, f"{form}#{len(tables) + 1}", p) in self.tables
-            for p in self.adversary
-        ):
-            tables.append(self.received(kind, f"{form}#{len(tables) + 1}"))
+        tables, form = [self.received(kind, "last")], "last#2"
+        while all(("received", kind, form, p) in self.tables for p in self.adversary):
+            tables.append(self.received(kind, form))
+            form = f"last#{len(tables) + 1}"
         return tables
 
     def require_known(self) -> Known:

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflsec.data.source import PartyData
-from vflsec.runtime.lazy_imports import lean
 
 Scale = Literal["zscore", "rank"]
 SCALES: tuple[str, ...] = get_args(Scale)
@@ -70,8 +69,7 @@ def _standardised(x: NDArray[np.float64], fit: NDArray[np.bool_]) -> NDArray[np.
 
 
 def _rank_normal(x: NDArray[np.float64], fit: NDArray[np.bool_]) -> NDArray[np.float64]:
-    with lean():
-        from sklearn.preprocessing import QuantileTransformer
+    from sklearn.preprocessing import QuantileTransformer
 
     known = (~np.isnan(x[fit])).sum(axis=0) > 0
     if not known.any():

@@ -70,21 +70,12 @@ class Listener:
     Attributes:
         finished: called after each piece of work.
         note: told what the user should know.
-        idle: called once when a worker has nothing left to do, and others work.
         watch: gives what is told of the progress of a piece of work that is done in this process.
     """
 
     finished: Callable[[Work], None]
     note: Callable[[str], None]
-    idle: Callable[[], None]
     watch: Callable[[Work], Progress | None]
-    busy: bool = True
-
-    def tell_idle(self) -> None:
-        """Say that a worker has nothing left to do, the first time."""
-        if self.busy:
-            self.busy = False
-            self.idle()
 
 
 def execute(
@@ -142,7 +133,7 @@ def _do_round(
         for turn, of in enumerate(batch_works(shared, pool.workers)):
             futures[executor.submit(do_order, replace(order, works=of, turn=turn))] = of
         _work_here(local, store, here, order, listener)
-        for left, future in _wait_each(futures, pool, listener.note):
+        for future in _wait_each(futures, pool, listener.note):
             try:
                 results = future.result()
             except pool.lost:
@@ -151,8 +142,6 @@ def _do_round(
             for work, found in zip(futures[future], results, strict=True):
                 _take_in(store, work, found, listener)
                 done += 1
-            if 0 < left < pool.workers:
-                listener.tell_idle()
     except pool.lost:
         lost = True
     except BaseException:
@@ -172,8 +161,8 @@ def _work_here(
 
 def _wait_each(
     futures: Iterable[Future[list[Done]]], pool: Pool, note: Callable[[str], None]
-) -> Iterator[tuple[int, Future[list[Done]]]]:
-    """(how many are left, one that ended); what they wait for is noted once, each time anew."""
+) -> Iterator[Future[list[Done]]]:
+    """Each as it ends; what they wait for is noted once, each time anew."""
     left, said = set(futures), ""
     while left:
         ended, left = wait(left, _PATIENCE, FIRST_COMPLETED)
@@ -181,8 +170,7 @@ def _wait_each(
         if why and why != said:
             note(why)
         said = why
-        for i, future in enumerate(ended, 1):
-            yield len(left) + len(ended) - i, future
+        yield from ended
 
 
 def _take_in(store: Store, work: Work, done: Done, listener: Listener) -> None:

@@ -86,11 +86,11 @@ def read_any(path: Path) -> Baseline:
     return Baseline(found, audit.summary["data"])
 
 
-def compare_folders(before: Path, after: Path, confidence: float | None = None) -> Comparison:
+def compare_folders(before: Path, after: Path) -> Comparison:
     """What changed between two results directories, see `vflsec.audit.compare.compare`.
 
     Raises:
         ConfigError: a directory holds no audit.
     """
     old, new = (read_audit(folder, only=True) for folder in (before, after))
-    return compare(old, new, confidence)
+    return compare(old, new)

@@ -242,7 +242,7 @@ def _work(
         controls = stack.enter_context(for_controls(store.folder)) if seen else None
         folder = store.folder if seen else None
         order = Order((), plan.base, device, given, versions(), folder, controls, keep)
-        listener = Listener(finished, reporter.note, exports.prepare, watch)
+        listener = Listener(finished, reporter.note, watch)
         here = Tasks(given or default_backend(), plan.base)
         execute(works, partial(todo, retry=False), store, pool, order, here, listener)
     if keep:
@@ -266,14 +266,6 @@ class _Exports:
     ) -> None:
         self.store, self.reporter, self.lock, self.record = store, reporter, lock, record
         self.next = time.monotonic() + FIRST
-
-    def prepare(self) -> None:
-        """Import what the reports need, while the last workers work."""
-        if self.record is not None and not self.record.shard:
-            import vflsec.audit.evaluate  # noqa: F401
-            from vflsec.report.outputs import prepare
-
-            prepare()
 
     def maybe(self) -> None:
         start = time.monotonic()

@@ -101,14 +101,14 @@ class CoinDifference:
         return table
 
 
-def _canaries(task: Task, seed: int, kind: str, share: float) -> Planted:
+def _canaries(task: Task, seed: int, kind: str) -> Planted:
     g = generator(seed, "planted", kind)
     rows = task.sets["labelled"]
-    chosen = rows[torch.randperm(len(rows), generator=g)[: min(MOST, int(share * len(rows)))]]
+    chosen = rows[torch.randperm(len(rows), generator=g)[: min(MOST, len(rows) // 2)]]
     return Planted(chosen, (torch.rand(len(chosen), generator=g) < 0.5).long())
 
 
-def plant_labels(task: Task, seed: int, share: float = 0.5) -> tuple[Task, Planted]:
+def plant_labels(task: Task, seed: int) -> tuple[Task, Planted]:
     """`task` with the labels of some training rows decided by coins.
 
     The candidates are the most and the least frequent class of the training rows, which a prior
@@ -118,15 +118,14 @@ def plant_labels(task: Task, seed: int, share: float = 0.5) -> tuple[Task, Plant
     Args:
         task: one learning problem.
         seed: of rows and coins.
-        share: of the labelled training rows that become canaries.
     """
-    planted = _canaries(task, seed, "label", share)
+    planted = _canaries(task, seed, "label")
     given = task.training_labels.clone()
     task.label.plant(given, planted.rows, planted.coins, task.prior)
     return replace(task, given=given), planted
 
 
-def plant_rows(task: Task, party: str, seed: int, share: float = 0.5) -> tuple[Task, Planted]:
+def plant_rows(task: Task, party: str, seed: int) -> tuple[Task, Planted]:
     """`task` with some training rows of `party` replaced by one of two of its rows, made loud.
 
     Of 64 rows the two farthest from each other; numeric columns are those of the first, multiplied
@@ -137,9 +136,8 @@ def plant_rows(task: Task, party: str, seed: int, share: float = 0.5) -> tuple[T
         task: one learning problem.
         party: whose columns.
         seed: of rows and coins.
-        share: of the labelled training rows that become canaries.
     """
-    planted = _canaries(task, seed, f"row {party}", share)
+    planted = _canaries(task, seed, f"row {party}")
     x, rows = task.x[party], task.sets["labelled"]
     few = rows[torch.randperm(len(rows), generator=generator(seed, "planted", "templates"))[:64]]
     flat = x[few].flatten(1)
@@ -154,7 +152,7 @@ def plant_rows(task: Task, party: str, seed: int, share: float = 0.5) -> tuple[T
     return replace(task, x={**task.x, party: changed}), planted
 
 
-def plant_inserted(task: Task, seed: int, share: float = 0.5) -> tuple[Task, Task, Planted]:
+def plant_inserted(task: Task, seed: int) -> tuple[Task, Task, Planted]:
     """`task` with some training rows that are loud at every party, or zeroed out.
 
     Loud rows point in random directions, 100 times as long as usual, so that what one adds to
@@ -163,12 +161,11 @@ def plant_inserted(task: Task, seed: int, share: float = 0.5) -> tuple[Task, Tas
     Args:
         task: one learning problem.
         seed: of rows and coins.
-        share: of the labelled training rows that become canaries.
 
     Returns:
         the task in which coins decide, the task in which all canaries are there, and the canaries.
     """
-    planted = _canaries(task, seed, "inserted", share)
+    planted = _canaries(task, seed, "inserted")
     g = generator(seed, "planted", "directions")
     there, by_coin = {}, {}
     out = planted.rows[planted.coins == 0]

@@ -33,7 +33,6 @@ from vflsec.core.policy import Own, Policy
 from vflsec.core.privacy_usage import RunFacts, Uses
 from vflsec.core.rng import Streams, generator
 from vflsec.epsilon.one_run_bound import Looks, best_bound
-from vflsec.runtime.lazy_imports import lean
 
 
 @dataclass(frozen=True)
@@ -109,8 +108,7 @@ def audit(
         delta: of the claim.
         confidence: of the bound.
     """
-    with lean():
-        from sklearn.linear_model import LogisticRegression
+    from sklearn.linear_model import LogisticRegression
 
     x, y = seen.double().cpu().numpy(), coins.cpu().numpy()
     half = len(y) // 2

@@ -30,7 +30,6 @@ from torch import Tensor
 
 from vflsec.core import check
 from vflsec.epsilon.one_run_bound import best_bound
-from vflsec.runtime.lazy_imports import lean
 
 FOLDS = 5
 
@@ -125,8 +124,7 @@ def cross_shares(
         labels: (n,) 0..C-1.
         classes: C.
     """
-    with lean():
-        from sklearn.ensemble import HistGradientBoostingClassifier
+    from sklearn.ensemble import HistGradientBoostingClassifier
 
     x = np.asarray(columns, np.float64)
     x = (x - x.mean(0)) / np.maximum(x.std(0), 1e-9)
@@ -153,8 +151,7 @@ def stacked(
 
 
 def _logistic(a: NDArray[np.float64], y: NDArray[np.int64], b: NDArray[np.float64]) -> Any:
-    with lean():
-        from sklearn.linear_model import LogisticRegression
+    from sklearn.linear_model import LogisticRegression
 
     return LogisticRegression(C=1.0, max_iter=500).fit(a, y).predict_proba(b)
 

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsec.runtime.lazy_imports import lean
-
 BATCHED = 100_000
 """Rows x columns x classes beyond which L-BFGS, one fit at a time, is as fast or faster."""
 
@@ -193,8 +191,7 @@ def wide_logistic(x: Floats, hit: Floats, keep: Floats, penalty: float) -> Float
 
     Its steps take time in q p and no memory; the loss is convex, so the answer is the same.
     """
-    with lean():
-        from sklearn.linear_model import LogisticRegression
+    from sklearn.linear_model import LogisticRegression
 
     w = np.zeros((len(keep), len(hit), x.shape[1]))
     for f, a in np.ndindex(w.shape[:2]):

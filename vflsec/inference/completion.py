@@ -23,7 +23,6 @@ from torch import Tensor
 
 from vflsec.core.view import Known
 from vflsec.inference.batched_logistic import BATCHED, ridge_logistic, softmax_logistic
-from vflsec.runtime.lazy_imports import lean
 
 SHRINKAGE = (0.0, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 """Inverse penalties of logistic regression, the most shrunk first."""
@@ -89,14 +88,14 @@ class Fitted:
         ]
 
 
-def folds_of(labels: Tensor, most: int = 5) -> Tensor:
+def folds_of(labels: Tensor) -> Tensor:
     """Stratified fold of each known row (q,), deterministic by grant order; -1 if none can be made.
 
-    The number of folds is the smallest class count, at most `most`.
+    The number of folds is the smallest class count, at most 5.
     """
     counts = torch.bincount(labels)
     present = counts[counts > 0]
-    k = min(most, int(present.min())) if len(present) > 1 else 0
+    k = min(5, int(present.min())) if len(present) > 1 else 0
     if k < 2:
         return torch.full_like(labels, -1)
     fold = torch.empty_like(labels)
@@ -197,9 +196,8 @@ def logistic(
         share = np.exp(logit)
         out[:, seen] = np.log((share / share.sum(1, keepdims=True)).clip(1e-13))
         return out
-    with lean():
-        from sklearn.exceptions import ConvergenceWarning
-        from sklearn.linear_model import LogisticRegression
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
 
     model = LogisticRegression(C=c, max_iter=200)
     with warnings.catch_warnings():

@@ -35,7 +35,6 @@ from vflsec.inference.completion import Fitted, Problem, cv_score, folds_of
 from vflsec.inference.inference_heads import answers
 from vflsec.nn import optim
 from vflsec.nn.flat_parameters import blocks
-from vflsec.nn.graph import without_graph
 from vflsec.nn.loss import log_shares, through
 from vflsec.nn.replicas import Replicas
 
@@ -302,7 +301,7 @@ def losses(logits: Tensor, target: Tensor, labelled: int, weight: float) -> Tens
     return known + weight * free
 
 
-@without_graph
+@torch.no_grad()
 def slopes(logits: Tensor, target: Tensor, labelled: int, weight: float) -> Tensor:
     """Gradient (R, 2b, C) of the sum of :func:`losses` by its logits.
 

@@ -20,7 +20,6 @@ from torch import Tensor
 from vflsec.core.view import View
 from vflsec.inference.batched_logistic import ridge_logistic, wide_logistic
 from vflsec.inference.completion import Fit, cv_score, folds_of
-from vflsec.runtime.lazy_imports import lean
 
 PENALTIES = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 """Inverse strengths of the penalty of logistic regression; 1 is called plain ``logistic``."""
@@ -174,8 +173,7 @@ def _scores(own: Floats) -> Floats:
 
 def _trees(x: Floats, y: Ints, targets: Floats, classes: int, seed: int) -> Fit:
     """Cross-validated for free on the rows that each tree did not draw."""
-    with lean():
-        from sklearn.ensemble import ExtraTreesClassifier
+    from sklearn.ensemble import ExtraTreesClassifier
 
     model = ExtraTreesClassifier(
         TREES, bootstrap=True, oob_score=True, min_samples_leaf=1 if len(y) < 100 else 3,
@@ -191,8 +189,7 @@ def _trees(x: Floats, y: Ints, targets: Floats, classes: int, seed: int) -> Fit:
 
 
 def _boosting(x: Floats, y: Ints, targets: Floats, classes: int, seed: int) -> Fit:
-    with lean():
-        from sklearn.ensemble import HistGradientBoostingClassifier
+    from sklearn.ensemble import HistGradientBoostingClassifier
 
     model = HistGradientBoostingClassifier(
         learning_rate=0.05, max_iter=100, max_leaf_nodes=8, min_samples_leaf=10,

@@ -16,7 +16,6 @@ from torch import Tensor
 from vflsec.core.view import View
 from vflsec.inference.ridge_regression import Regression, fit_regressors, r_squared, ridge
 from vflsec.nn.columns import spread
-from vflsec.runtime.lazy_imports import lean
 
 TREES = 50
 
@@ -47,8 +46,7 @@ def value_learners(
 def _trees(x: Tensor, y: Tensor, targets: Tensor, rng: torch.Generator) -> Regression:
     """Trees on bootstraps, scored on the rows that each left out."""
     seed = int(torch.randint(2**31 - 1, (1,), generator=rng, device=rng.device))
-    with lean():
-        from sklearn.ensemble import ExtraTreesRegressor
+    from sklearn.ensemble import ExtraTreesRegressor
 
     model = ExtraTreesRegressor(
         TREES, min_samples_leaf=2, bootstrap=True, oob_score=True, random_state=seed

@@ -12,8 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vflsec.nn.graph import without_graph
-
 
 def log_shares(logits: Tensor) -> Tensor:
     """Log-softmax of logits (R, b, C), as (R, C, b)."""
@@ -79,7 +77,7 @@ def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     return made
 
 
-@without_graph
+@torch.no_grad()
 def slope(logits: Tensor, y: Tensor) -> Tensor:
     """Gradient (R, b, C) of the mean cross entropy of every replica; `y` as there."""
     return _back(log_shares(logits), y, 1.0 / y.shape[1])

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from vflsec.nn.dense import Layer, backward, forward
 from vflsec.nn.flat_parameters import gradients_like
-from vflsec.nn.graph import without_graph
 from vflsec.nn.replicas import Replicas
 
 Back = Callable[[Tensor, bool], Iterable[tuple[Tensor, Tensor]]]
@@ -64,7 +63,7 @@ def _note(x: Tensor, back: Back, sources: Sequence[Tensor]) -> Tensor:
     return x
 
 
-@without_graph
+@torch.no_grad()
 def run(stack: Replicas, x: Tensor) -> Tensor:
     """Outputs (R, b, o) of a plain stack for inputs (R, b, ...)."""
     assert stack.plain is not None
@@ -95,7 +94,7 @@ def scaled(x: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
     return _note(_scaled_quietly(x, mean, sd), lambda slope, _: [(x, slope / sd)], (x,))
 
 
-@without_graph
+@torch.no_grad()
 def _scaled_quietly(x: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
     return (x - mean) / sd
 
@@ -146,7 +145,7 @@ def _joined(parts: Sequence[Tensor], how: str) -> Tensor:
     return total / len(parts) if how == "mean" else total
 
 
-_joined_quietly = without_graph(_joined)
+_joined_quietly = torch.no_grad()(_joined)
 
 
 def slopes(y: Tensor, wanted: Sequence[Tensor], slope: Tensor) -> Sequence[Tensor]:
@@ -163,7 +162,7 @@ def slopes(y: Tensor, wanted: Sequence[Tensor], slope: Tensor) -> Sequence[Tenso
     return [found[id(t)] for t in wanted]
 
 
-@without_graph
+@torch.no_grad()
 def _walk(y: Tensor, slope: Tensor, ends: set[int]) -> dict[int, Tensor]:
     found: dict[int, Tensor] = {}
     todo = [(y, slope)]

@@ -12,19 +12,28 @@ optimizers of torch, too, wherever a parameter fills whole vector registers.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from vflsec.nn.flat_parameters import Block, blocks
-from vflsec.nn.graph import without_graph
 
 _ADD = inspect.unwrap(torch.optim.Optimizer.add_param_group)
-_ADAM, _SGD, _ADAGRAD = (
-    inspect.unwrap(o.step) for o in (torch.optim.Adam, torch.optim.SGD, torch.optim.Adagrad)
-)
+
+
+def _unwrapped_step(of: type[torch.optim.Optimizer]) -> Callable[..., Any]:
+    """The step of an optimizer of torch, or of flat buffers; without closures."""
+    torch_step = inspect.unwrap(of.step)
+
+    def step(self: Any, closure: Any = None) -> Any:
+        if getattr(self, "flat", False):
+            return self._take_own()
+        with torch.no_grad():
+            return torch_step(self)
+
+    return step
 
 
 def _settings(group: dict[str, Any]) -> dict[str, Any]:
@@ -67,7 +76,7 @@ class Fused:
             made.append((some, found))
         return made
 
-    @without_graph
+    @torch.no_grad()
     def take(self, params: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
         """One step of the given parameters, if :attr:`flat`; those without a gradient stay."""
         assert self.flat
@@ -128,12 +137,7 @@ class Adam(Fused, torch.optim.Adam):
     """`torch.optim.Adam`; no closures."""
 
     add_param_group = _ADD
-
-    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
-        if self.flat:
-            return self._take_own()
-        with torch.no_grad():
-            return _ADAM(self)
+    step = _unwrapped_step(torch.optim.Adam)  # type: ignore[assignment]
 
     def _kernel(self, group: dict[str, Any], ready: list[Block], grads: list[Tensor]) -> None:
         for b in ready:
@@ -157,12 +161,7 @@ class SGD(Fused, torch.optim.SGD):
     """`torch.optim.SGD`; no closures."""
 
     add_param_group = _ADD
-
-    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
-        if self.flat:
-            return self._take_own()
-        with torch.no_grad():
-            return _SGD(self)
+    step = _unwrapped_step(torch.optim.SGD)  # type: ignore[assignment]
 
     def _kernel(self, group: dict[str, Any], ready: list[Block], grads: list[Tensor]) -> None:
         momentum = group["momentum"]
@@ -187,7 +186,4 @@ class Adagrad(torch.optim.Adagrad):
     """`torch.optim.Adagrad`; no closures."""
 
     add_param_group = _ADD
-
-    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
-        with torch.no_grad():
-            return _ADAGRAD(self)
+    step = _unwrapped_step(torch.optim.Adagrad)  # type: ignore[assignment]

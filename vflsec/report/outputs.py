@@ -9,18 +9,6 @@ from pathlib import Path
 from vflsec.runtime.atomic_files import json_text, write_atomic
 
 
-def prepare() -> None:
-    """Import what :func:`write_reports` needs, figures included."""
-    import matplotlib.backends.backend_svg
-    import matplotlib.figure  # noqa: F401
-
-    import vflsec.report.build
-    import vflsec.report.html
-    import vflsec.report.junit
-    import vflsec.report.markdown
-    import vflsec.report.sarif  # noqa: F401
-
-
 def write_reports(folder: Path, summary: Mapping[str, object]) -> None:
     """Write the HTML reports, ``summary.md``, ``junit.xml`` and ``results.sarif``.
 

@@ -24,6 +24,7 @@ from vflsec.trace.manifest import Manifest, Route, dump
 from vflsec.trace.reader import Observer, Trace
 from vflsec.trace.seal import Passed, count_message, describe_have, write_seal
 
+_SECONDS = 3600
 _ROOM = 4 << 30
 
 Step = tuple[str, int | None, int | None]
@@ -101,11 +102,7 @@ def _find_last(kinds: dict[Step, set[tuple[str, str]]]) -> Step | None:
 
 
 def validate_in_subprocess(
-    folder: str | Path,
-    limits: Limits | None = None,
-    *,
-    nonfinite: str = "refuse",
-    seconds: float = 3600,
+    folder: str | Path, limits: Limits | None = None, *, nonfinite: str = "refuse"
 ) -> Report:
     """:func:`validate` in a child process with bounded memory and time.
 
@@ -117,10 +114,10 @@ def validate_in_subprocess(
         done = subprocess.run(
             [sys.executable, "-m", "vflsec.trace.validate"],
             input=json.dumps(asked), capture_output=True,
-            text=True, timeout=seconds,
+            text=True, timeout=_SECONDS,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise TraceError(f"{folder}: was not read within {seconds:g} seconds.") from None
+        raise TraceError(f"{folder}: was not read within {_SECONDS} seconds.") from None
     try:
         found = json.loads(done.stdout.splitlines()[-1])
     except (ValueError, IndexError):

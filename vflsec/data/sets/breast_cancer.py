@@ -29,7 +29,6 @@ from vflsec.core import check
 from vflsec.data.sets._parts import blocks, digest, numeric_table, party_names
 from vflsec.data.source import Source
 from vflsec.plugins import registry
-from vflsec.runtime.lazy_imports import lean
 
 ALIASES = ("bcw",)
 _OF = ("radius", "texture", "perimeter", "area", "smoothness", "compactness", "concavity",
@@ -80,8 +79,7 @@ def _bundled() -> tuple[np.ndarray, np.ndarray]:
         if file.is_file():
             table = np.loadtxt(file, delimiter=",", skiprows=1)
             return table[:, :-1], table[:, -1].astype(np.int64)
-    with lean():
-        from sklearn.datasets import load_breast_cancer
+    from sklearn.datasets import load_breast_cancer
 
     x, benign = load_breast_cancer(return_X_y=True)
     return x, benign

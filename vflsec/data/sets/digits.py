@@ -23,7 +23,6 @@ from vflsec.core import check
 from vflsec.data.sets._parts import blocks, digest, no_columns, numeric_table, party_names
 from vflsec.data.source import PartyData, Source
 from vflsec.plugins import registry
-from vflsec.runtime.lazy_imports import lean
 
 
 @registry.dataset
@@ -47,8 +46,7 @@ class Digits:
 
     def load(self, seed: int) -> Source:
         """The images as a Source."""
-        with lean():
-            from sklearn.datasets import load_digits
+        from sklearn.datasets import load_digits
 
         bunch = load_digits()
         tables: dict[str, PartyData] = {}
