@@ -16,8 +16,9 @@ def sampled(cases: Iterable[Any], keep: int = 1) -> list[Any]:
         keep: how many run always.
     """
     return [
-        case
-        if i < keep
-        else pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow)
+        pytest.param(
+            *(case if isinstance(case, tuple) else (case,)),
+            marks=() if i < keep else pytest.mark.slow,
+        )
         for i, case in enumerate(cases)
     ]

@@ -27,6 +27,7 @@ def auc(result: CellResult, adversary: str, split: str, attack: str = "") -> Mea
     return found
 
 
+@pytest.mark.slow
 def test_a_coalition_knows_more_than_its_members_and_so_does_its_control() -> None:
     """The label needs a column of each passive party."""
     tasks = {}

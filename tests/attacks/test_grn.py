@@ -32,6 +32,7 @@ def world(seed: int = 0, n: int = 256) -> tuple[View, torch.Tensor]:
     return feature_view(own, x, z, models=models, facts={"top": False, "aggregation": "sum"}), x
 
 
+@pytest.mark.slow
 def test_it_works_where_a_shuffled_prediction_does_not() -> None:
     """An invertible F of one column: own columns alone explain half of it, predictions more."""
     torch.manual_seed(0)

@@ -34,6 +34,7 @@ def world(seed: int = 0, n: int = 120, out: int = 6) -> tuple[View, Tensor]:
     return feature_view(own, x, bottom(x).detach(), models=models), x
 
 
+@pytest.mark.slow
 def test_with_the_model_an_injective_bottom_is_undone() -> None:
     view, x = world()
     guess = unsplit(weights="granted", rounds=60).infer(view, rng())

@@ -183,6 +183,7 @@ def noisy(value: Any, control: Any, n: int = 3) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.slow
 def test_noise_of_few_seeds_is_not_said_to_rank_in_reverse_and_seeds_are_its_cure() -> None:
     """Of 300 harmless audits at 3 seeds of some 200 rows 73 ended so, some with -0.01 turned round,
     and `--until-decided` gave up: it had no seeds to add.

@@ -15,6 +15,7 @@ from vflsec.cli import main
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_the_loop_of_the_page_makes_a_trace_that_can_be_attacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sampled import sampled
 from torch import Tensor
 
 from vflsec.algorithms.splitnn import SplitNN
@@ -196,7 +197,7 @@ def beside_own_columns(folder: Path, classes: int, noise: int) -> tuple[dict[str
     return verdict, found
 
 
-@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("classes", sampled([2, 3]))
 def test_gradients_and_own_columns_together_fail_the_gate(classes: int, tmp_path: Path) -> None:
     """Noise that leaves each gradient telling less than own columns do: attacks that read
     gradients alone stand below their controls, and all epochs and own columns name the labels.
@@ -253,12 +254,13 @@ def noisy_predictions(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SplitNN, "shares", staticmethod(shares))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plant", "alone"),
     [
         (noisy_state, 'name = "message_completion"\nkind = "state"'),
-        pytest.param(uneven_draws, 'name = "zero_pattern"', marks=pytest.mark.slow),
-        pytest.param(noisy_predictions, 'name = "output"', marks=pytest.mark.slow),
+        (uneven_draws, 'name = "zero_pattern"'),
+        (noisy_predictions, 'name = "output"'),
     ],
 )
 def test_what_messages_add_to_own_columns_fails_the_gate(
@@ -293,6 +295,7 @@ def test_what_messages_add_to_own_columns_fails_the_gate(
     assert max(low.values(), default=0) < 0.05
 
 
+@pytest.mark.slow
 def test_under_much_noise_gradients_add_nothing_to_own_columns(tmp_path: Path) -> None:
     verdict, found = beside_own_columns(tmp_path, 3, 500)
     assert verdict["verdict"] != "FAIL"

@@ -54,6 +54,7 @@ def test_coordinates_hold_all_that_the_rows_have() -> None:
     assert float(shares.max()) < 0.35  # of one direction among seven
 
 
+@pytest.mark.slow
 def test_wide_answers_are_no_worse_than_column_by_column() -> None:
     """Six parts of at most as many columns as rows are fitted as they are."""
     seeds = list(range(6))

@@ -69,6 +69,7 @@ def test_where_all_came_or_absence_is_read_the_view_is_as_it_was() -> None:
     assert drop_unobserved_rows(hints, silent) is silent
 
 
+@pytest.mark.slow
 def test_poisson_batches_of_two_epochs_are_attacked() -> None:
     """Some 13 % of the rows are never drawn; every attack on messages ended in an error."""
     weak = {"dpsgd": {"strength": [0.01], "party": "all", "accountant": "prv"}}

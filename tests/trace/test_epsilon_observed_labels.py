@@ -75,6 +75,7 @@ def verdict(made: tuple[Path, list[Path]], out: Path, epsilon: float, **how: Any
 Guessed = dict[str, tuple[Path, list[Path]]]
 
 
+@pytest.mark.slow
 def test_labels_in_the_clear_contradict_a_claim(guessed: Guessed, tmp_path: Path) -> None:
     found = verdict(guessed["labels"], tmp_path / "o", EPSILON)
     assert found["verdict"] == "FAIL"
@@ -103,6 +104,7 @@ def test_without_labels_in_the_gradients_nothing_is_measured(
     assert found["value"] <= 0.2
 
 
+@pytest.mark.slow
 def test_columns_that_the_proxy_does_not_know_are_counted_as_leaked(
     guessed: Guessed, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sampled import sampled
 
 import vflsec
 from vflsec.engine.trace_attacks import infer, score
@@ -18,8 +19,8 @@ Y = np.arange(N) % 3 % 2
 
 @pytest.mark.parametrize(
     "types",
-    [(torch.float32, torch.float64), (torch.float64, torch.float32), (torch.int64, torch.float32),
-     (torch.float16, torch.float64, torch.bfloat16)],
+    sampled([((torch.int64, torch.float32),), ((torch.float32, torch.float64),),
+             ((torch.float64, torch.float32),), ((torch.float16, torch.float64, torch.bfloat16),)]),
 )  # fmt: skip
 def test_a_leak_in_messages_of_several_types_is_found(
     types: tuple[torch.dtype, ...], tmp_path: Path
