@@ -14,6 +14,8 @@ import re
 import shlex
 import shutil
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from unittest.mock import MagicMock
@@ -26,11 +28,26 @@ from audited import SCENARIO, Planted, audited, gate
 
 from vflsec.cli import main
 from vflsec.engine.run import run_audit
+from vflsec.specs import AttackSpec, CellResult, CellSpec
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-PLANTED = Planted({"norm": 0.3, "model_completion": 0.2})
+
+class _People(Planted):
+    """Exposed people beside each AUC."""
+
+    def _cell(self, cell: CellSpec, attacks: Sequence[AttackSpec]) -> CellResult:
+        out = super()._cell(cell, attacks)
+        told = [m for m in out.measures if m.attack and m.metric == "auc"]
+        none = {"majority": {"value": 0.0, "cv": None}}
+        for m in told:
+            found = replace(m, metric="exposed", value=0.02, low=0.01, high=0.04, controls=none)
+            out.measures.append(found)
+        return out
+
+
+PLANTED = _People({"norm": 0.3, "model_completion": 0.2})
 
 QUICK = {"init", "check", "list", "show", "new"}
 """Commands that are run; `vflsec --version` and `--help` too."""
