@@ -56,8 +56,8 @@ def test_a_browser_is_content(folder: Path, tmp_path: Path) -> None:
     dom, console, requests = browse(path, tmp_path)
     assert console == []
     assert requests == []
-    assert dom.count("<svg") == 3
-    assert dom.count("</figure>") == 3
+    assert dom.count("<svg") == 4
+    assert dom.count("</figure>") == 4
     bad = tmp_path / "bad.html"
     bad.write_text('<script>console.error("x")</script><img src="http://example.com/x.png">')
     _, console, requests = browse(bad, tmp_path)

@@ -103,7 +103,20 @@ def test_the_verdict_comes_first_and_every_part_is_there(page: str) -> None:
     )  # fmt: skip
     for text in wanted:
         assert text in words
-    assert page.count("<svg ") == 3
+    assert page.count("<svg ") == 4
+
+
+def test_the_first_screen_has_a_picture_with_the_limits(summary: dict[str, Any], page: str) -> None:
+    hero = page.split('<section class="hero')[1].split("</section>")[0]
+    assert hero.count("<svg ") == 1
+    ax = figures.leakage_and_limits(summary)
+    (limit,) = [line for line in ax.get_lines() if line.get_label() == "limit 0.1"]
+    assert set(limit.get_ydata()) == {0.1}
+    kept = [p["utility"] for p in summary["points"] if p["attack"] and p["strength"] == 0]
+    (passing,) = [c for c in ax.collections if type(c).__name__.startswith("FillBetween")]
+    corners = passing.get_paths()[0].vertices
+    assert corners[:, 1].max() == 0.1
+    assert corners[:, 0].min() == pytest.approx(max(kept[0] - 0.1, ax.get_xlim()[0]))
 
 
 def test_a_pass_does_not_hide_what_no_gate_judges(tmp_path: Path) -> None:
@@ -234,7 +247,7 @@ def test_hostile_names_stay_text(summary: dict[str, Any]) -> None:
     assert "\x1b" not in text
     assert "\u202e" not in text
     assert text.count("&lt;script&gt;alert(1)&lt;/script&gt;") > 50
-    assert len(read.of("svg")) == 3
+    assert len(read.of("svg")) == 4
 
 
 def test_families_say_what_was_not_tried(summary: dict[str, Any]) -> None:

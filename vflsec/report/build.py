@@ -13,6 +13,7 @@ from vflsec.report import advice, first_screen
 from vflsec.report.cost_tables import build_claims, build_cost
 from vflsec.report.coverage import build_coverage, gaps
 from vflsec.report.curve import build_curves
+from vflsec.report.figure_blocks import build_first_figures
 from vflsec.report.leakage_tables import build_leakage, build_unmeasured, find_unmeasured
 from vflsec.report.provenance import build_ending, build_record, build_visibility
 from vflsec.report.sanitize import clean_tree
@@ -115,8 +116,11 @@ def _build_findings(summary: Summary) -> Section:
 
 def _build_verdict(summary: Summary) -> Section:
     """The first screen of the page."""
-    keys = ("answers", "limits", "cheapest", "gaps", "beyond")
-    return Section("", tuple(_SECTIONS[key](summary) for key in keys), key="verdict")
+    answers, *rest = (
+        _SECTIONS[key](summary) for key in ("answers", "limits", "cheapest", "gaps", "beyond")
+    )
+    scope = Paragraph(first_screen.scope(summary), Tone.LEAD)
+    return Section("", (scope, answers, *build_first_figures(summary), *rest), key="verdict")
 
 
 def _build_answers(summary: Summary) -> Section:
@@ -126,9 +130,8 @@ def _build_answers(summary: Summary) -> Section:
 
 
 def _build_limits(summary: Summary) -> Section:
-    scope = Paragraph(first_screen.scope(summary), Tone.LEAD)
     lines = (*judged(summary), *filter(None, [first_screen.answered(summary)]))
-    return Section("Do the limits hold?", (scope, Bullets(lines)), key="limits")
+    return Section("Do the limits hold?", (Bullets(lines),) if lines else (), key="limits")
 
 
 def _build_beyond(summary: Summary) -> Section:

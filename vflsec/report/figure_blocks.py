@@ -54,6 +54,20 @@ def build_figures(summary: Summary, name: str, prefix: str) -> Figures | None:
     )  # fmt: skip
 
 
+def build_first_figures(summary: Summary) -> Sequence[Figures]:
+    """The picture of the first screen, of each data set with several strengths."""
+    names = dict.fromkeys(p.dataset for p in summary.points if p.attack and p.status == "ok")
+    rows = {name: figures.points(summary, name) for name in names}
+    title = "Leakage against utility"
+    found = [
+        Figure(title, f"{title}, {name}. {_gains(of)}",
+               partial(figures.leakage_and_limits, summary, dataset=name), f"first{i}")
+        for i, (name, of) in enumerate(rows.items())
+        if len({(r.defense, r.strength) for r in of if r.utility.mean is not None}) > 1
+    ]  # fmt: skip
+    return (Figures(tuple(found), views=frozenset({View.PAGE})),) if found else ()
+
+
 def _costs(summary: Summary, name: str) -> list[tuple[str, Draw, str]]:
     """The figure of cost, where trainings differ in what they send or in what trains."""
     sides = figures.trade_offs(summary, name)

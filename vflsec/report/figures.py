@@ -129,8 +129,11 @@ def drawn(rows: Sequence[Point]) -> list[Point]:
     A line of a secret has at each strength the attack that gains most there, and is called by
     whose secret it is ("labels of bank").
     """
-    if len(series(rows)) <= LINES:
-        return list(rows)
+    return list(rows) if len(series(rows)) <= LINES else _strongest_on_each_secret(rows)
+
+
+def _strongest_on_each_secret(rows: Sequence[Point]) -> list[Point]:
+    """Of each secret and adversary the attack that gains most in each training."""
     best: dict[tuple[Training, str, str], Point] = {}
     for p in rows:
         secret = strongest_attack.format_secret(p)
@@ -267,7 +270,49 @@ def privacy_utility(data: Data, *, dataset: str | None = None, ax: Axes | None =
     rows = [p for p in _chosen(data, dataset) if p.utility.mean is not None]
     gained = len({p.primary for p in rows}) > 1
     ax = axes(ax, (6.4, 4.2))
-    lines, marks = series(drawn(rows)), []
+    controls = [("strongest control", 0.0)] if gained else _controls(rows)
+    return _against_utility(ax, rows, series(drawn(rows)), controls, gained)
+
+
+def leakage_and_limits(data: Whole, *, dataset: str | None = None, ax: Axes | None = None) -> Axes:
+    """What leaks against what the main task keeps, over the strengths, beside what gates allow.
+
+    A line for each secret: of all attacks on it the largest advantage at each strength. Dashed are
+    limits on an advantage; the shaded part is within all of them and within the least limit on the
+    loss of utility.
+    """
+    rows = [p for p in _chosen(data, dataset) if p.utility.mean is not None]
+    ax = axes(ax, (6.4, 4.2))
+    gates = [v.gate for v in _summary(data).gates if rows and v.dataset == rows[0].dataset]
+    metrics = {"", *(p.primary for p in rows)}
+    most = {g.max for g in gates if g.metric == "advantage" and g.of in metrics} - {None}
+    limits = [(f"limit {x:g}", x) for x in sorted(most)]
+    _against_utility(ax, rows, series(_strongest_on_each_secret(rows)), limits, gained=True)
+    whole = [p.utility.mean for p in rows if p.is_undefended]
+    drops = [g.max for g in gates if g.metric == "utility_drop" and g.max is not None]
+    (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
+    if limits:
+        floor = max(whole) - min(drops) if whole and drops else left
+        ax.fill_between([max(floor, left), right], bottom, limits[0][1], color=COLORS[2],
+                        alpha=0.12, linewidth=0)  # fmt: skip
+        ax.set(xlim=(left, right), ylim=(bottom, top))
+    return ax
+
+
+def _against_utility(
+    ax: Axes, rows: Sequence[Point], lines: Mapping[str, Sequence[Point]],
+    levels: Sequence[tuple[str, float]], gained: bool,
+) -> Axes:  # fmt: skip
+    """Draw lines of points by their utility, and horizontal levels.
+
+    Args:
+        ax: where.
+        rows: all points.
+        lines: by name.
+        levels: names and values.
+        gained: show advantages, else values of the metric.
+    """
+    marks = []
     for i, (label, of) in enumerate(lines.items()):
         seen = [(p, e) for p in of if (e := p.advantage if gained else p.value).mean is not None]
         x, y = _line([p.utility for p, _ in seen]), _line([e for _, e in seen])
@@ -278,8 +323,7 @@ def privacy_utility(data: Data, *, dataset: str | None = None, ax: Axes | None =
         )  # fmt: skip
         at = zip(seen, x.means, y.means, strict=True)
         marks += [(f"{_level(p):g}", u, v, style["color"]) for (p, _), u, v in at]
-    controls = [("strongest control", 0.0)] if gained else _controls(rows)
-    for (label, value), dashes in zip(controls, itertools.cycle(("--", ":", "-."))):
+    for (label, value), dashes in zip(levels, itertools.cycle(("--", ":", "-."))):
         ax.axhline(value, linestyle=dashes, linewidth=1.1, color="#808080", label=label)
     mark(ax, marks, 4.0)
     if not rows:
