@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from vflsec.engine.run import run_audit
     from vflsec.engine.trace_attacks import infer as guess_traces
     from vflsec.engine.trace_attacks import score as score_traces
+    from vflsec.message_arrays import Messages, audit_messages
     from vflsec.report import figures
     from vflsec.report.notebook import Audit
     from vflsec.specs import DefenseSpec
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     from vflsec.trace.truth import write_truth
 
 __all__ = [
-    "Audit", "DefenseSpec", "Scenario", "Trained", "__version__", "audit", "figures",
+    "Audit", "DefenseSpec", "Messages", "Scenario", "Trained", "__version__", "audit",
+    "audit_messages", "figures",
     "guess_traces", "infer", "load_scenario", "make_plan", "measure", "merge", "record",
     "run_audit", "score_traces", "train", "write_truth",
 ]  # fmt: skip

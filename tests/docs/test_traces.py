@@ -15,12 +15,32 @@ from vflsec.cli import main
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def block_with(words: str) -> str:
+    """The first Python of the page that has these words."""
+    text = (ROOT / "docs" / "traces.md").read_text(encoding="utf-8")
+    return next(b for b in re.findall(r"```python\n(.*?)```", text, re.S) if words in b)
+
+
+@pytest.mark.slow
+def test_the_arrays_of_the_page_get_a_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    g = np.random.default_rng(0)
+    labels, ids = np.arange(200) % 2, np.stack([g.permutation(200) for _ in range(3)])
+    gradients = g.standard_normal((3, 200, 4))
+    gradients[..., 0] += 4.0 * labels[ids]
+    monkeypatch.chdir(tmp_path)
+    columns = g.standard_normal((200, 3))
+    np.savez("messages.npz", gradients=gradients, ids=ids, labels=labels, columns=columns)
+    exec(compile(block_with("audit_messages"), "docs/traces.md", "exec"), {})
+    assert capsys.readouterr().out.endswith("INCONCLUSIVE\n")  # one training
+
+
 @pytest.mark.slow
 def test_the_loop_of_the_page_makes_a_trace_that_can_be_attacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = (ROOT / "docs" / "traces.md").read_text(encoding="utf-8")
-    loop = re.findall(r"```python\n(.*?)```", text, re.S)[0]
+    loop = block_with("vflsec.record(")
     g = torch.Generator().manual_seed(0)
     ids, labels = np.arange(300), np.arange(300) % 3 == 0
     x_all = torch.randn(300, 4, generator=g)
