@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import vflsec
 from vflsec.errors import ConfigError, ShapeError
@@ -51,7 +52,7 @@ def test_each_step_may_have_all_rows_and_own_columns(tmp_path: Path) -> None:
     own, rest = g.standard_normal((2, 80))
     y = own + rest
     m = vflsec.Messages(
-        gradients=[np.stack([-y, np.ones(80)], 1) + 0.01 * g.standard_normal((80, 2))] * 2,
+        gradients=[torch.from_numpy(np.stack([-y, np.ones(80)], 1))] * 2,
         columns=own[:, None],
     )
     result = vflsec.audit_messages(

@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 from vflsec.audit.result import Audit
 from vflsec.core import check
@@ -27,6 +28,9 @@ from vflsec.trace.record_api import record
 from vflsec.trace.truth import write_truth
 
 PASSIVE = "passive"
+
+Steps: TypeAlias = NDArray[Any] | Tensor | Sequence[Any]
+"""Arrays or tensors, one for each step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +50,10 @@ class Messages:
         strength: of the defense.
     """
 
-    gradients: ArrayLike | Sequence[ArrayLike] | None = None
-    embeddings: ArrayLike | Sequence[ArrayLike] | None = None
-    predictions: ArrayLike | Sequence[ArrayLike] | None = None
-    ids: ArrayLike | Sequence[ArrayLike] | None = None
+    gradients: Steps | None = None
+    embeddings: Steps | None = None
+    predictions: Steps | None = None
+    ids: Steps | None = None
     columns: ArrayLike | None = None
     loss_reduction: Literal["mean", "sum", "unknown"] = "unknown"
     defense: str = "none"
@@ -115,13 +119,17 @@ class _Step(NamedTuple):
 
     rows: NDArray[np.int64]
     epoch: int
-    of: Mapping[str, NDArray[Any]]
+    of: Mapping[str, NDArray[Any] | Tensor]
 
 
 def _read_steps(m: Messages, size: int) -> Iterator[_Step]:
     """The steps of a training of so many rows, in their order."""
     given = {"gradient": m.gradients, "embedding": m.embeddings, "prediction": m.predictions}
-    kinds = {kind: [np.asarray(x) for x in of] for kind, of in given.items() if of is not None}
+    kinds = {
+        kind: [x if isinstance(x, Tensor) else np.asarray(x) for x in of]
+        for kind, of in given.items()
+        if of is not None
+    }
     if not kinds:
         raise ConfigError("audit_messages: give gradients, embeddings or predictions; got none.")
     counts = {kind: len(of) for kind, of in kinds.items()}
@@ -142,7 +150,7 @@ def _read_steps(m: Messages, size: int) -> Iterator[_Step]:
             if of[k].ndim < 2 or len(of[k]) != len(rows):
                 raise ShapeError(
                     f"audit_messages: {kind} of step {k}: must be ({len(rows)}, width), one row "
-                    f"for each of its ids, got {of[k].shape}."
+                    f"for each of its ids, got {tuple(of[k].shape)}."
                 )
         if seen[rows].any():
             seen, epoch = np.zeros(size, bool), epoch + 1

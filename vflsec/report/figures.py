@@ -285,10 +285,12 @@ def leakage_and_limits(data: Whole, *, dataset: str | None = None, ax: Axes | No
     ax = axes(ax, (6.4, 4.2))
     gates = [v.gate for v in _summary(data).gates if rows and v.dataset == rows[0].dataset]
     metrics = {"", *(p.primary for p in rows)}
-    most = {g.max for g in gates if g.metric == "advantage" and g.of in metrics} - {None}
+    most = {
+        g.max for g in gates if g.metric == "advantage" and g.of in metrics if g.max is not None
+    }
     limits = [(f"limit {x:g}", x) for x in sorted(most)]
     _against_utility(ax, rows, series(_strongest_on_each_secret(rows)), limits, gained=True)
-    whole = [p.utility.mean for p in rows if p.is_undefended]
+    whole = [u for p in rows if p.is_undefended and (u := p.utility.mean) is not None]
     drops = [g.max for g in gates if g.metric == "utility_drop" and g.max is not None]
     (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
     if limits:

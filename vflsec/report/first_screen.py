@@ -314,7 +314,7 @@ def work(summary: Summary) -> str:
     """Trainings, processor time and wall time, told apart."""
     cells, cost = summary.cells, summary.cost
     if not summary.scenario and not summary.scenario_file:
-        return f"{len(summary.data)} recordings, of which nothing was trained"
+        return f"{_count(len(summary.data), 'recording')}, of which nothing was trained"
     text = f"{cells.finished} of {cells.planned} trainings on {summary.device}"
     if cost.cpu_seconds is None:
         text += f", {cost.training_seconds:.1f} s of work"
