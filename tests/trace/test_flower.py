@@ -127,6 +127,22 @@ def test_a_gradient_that_comes_after_the_next_query(tmp_path: Path, make: Make) 
     assert {(m.sender, m.receiver) for m in got if m.kind == "gradient"} == {("active", "bank")}
 
 
+@pytest.mark.parametrize("named", ["bank", lambda c: f"bank{c.node_config['partition-id']}"])
+def test_each_node_of_a_simulation_is_a_party_of_its_own(
+    named: Any, tmp_path: Path, make: Make
+) -> None:
+    """Three nodes were written as one party without a word, or the training ended in an error."""
+    mod = recorder(tmp_path, party=named)
+    for node in range(3):
+        config = {"partition-id": node, "num-partitions": 3}
+        at = SimpleNamespace(node_id=70 + node, node_config=config)
+        query(mod, make, np.full((N, 2), node, np.float32), at, configs={"config": {"step": 0}})
+    for node in range(3):
+        trace = Trace.open(tmp_path / "trace" / f"bank{node}")
+        (message,) = trace.observer(f"bank{node}").messages()
+        assert set(message.values.ravel()) == {node}
+
+
 def test_without_a_step_the_pair_is_unknown(tmp_path: Path, make: Make) -> None:
     mod = recorder(tmp_path)
     query(mod, make, np.zeros((N, 2), np.float32))
@@ -199,7 +215,8 @@ def test_an_app_that_serves_several_parties(tmp_path: Path, make: Make) -> None:
     mod = recorder(tmp_path, party=who)
     for node in (0, 1, 2, 0):
         query(mod, make, np.full((N, 2), node, np.float32), SimpleNamespace(node=node))
-    assert [m.values[0, 0] for m in found(tmp_path)] == [0, 0]
+    bank = Trace.open(tmp_path / "trace" / "bank").observer("bank").messages()
+    assert [m.values[0, 0] for m in bank] == [0, 0]
     assert [m.values[0, 0] for m in found(tmp_path / "two", "shop")] == [1]
 
 

@@ -94,21 +94,34 @@ class _Tap:
         wire.tell(kind, found.numpy(), ids, sent=sent, step=step, phase=phase, peer=peer)
 
 
+def _simulated_node(context: Any) -> str:
+    """Which of several nodes of a simulation this is, by its partition; '' of a single one.
+
+    One app serves all nodes of a simulation; what they saw under one name would be one party's.
+    """
+    config = getattr(context, "node_config", None) or {}
+    several = int(config.get("num-partitions", 1)) > 1
+    return str(config.get("partition-id", "")) if several else ""
+
+
 class Recorder:
     """A client mod; made by :func:`recorder`. It travels to worker processes with its app."""
 
     def __init__(self, folder: str | Path, party: Party, tap: _Tap, how: Mapping[str, Any]) -> None:
-        self.folder, self.party, self.tap, self.how = folder, party, tap, dict(how)
+        self.folder, self.party, self.tap, self.how = Path(folder), party, tap, dict(how)
         if isinstance(party, str):
             self.wire(None)
 
     def wire(self, context: Any) -> Wire | None:
         """Where the party of `context` records, in this process; None if it does not."""
-        named = self.party if isinstance(self.party, str) else self.party(context)
+        shared = not isinstance(self.party, str)
+        named = self.party(context) if callable(self.party) else self.party
         own: dict[str, Any] = {"party": named} if isinstance(named, str) else dict(named)
         if not own.get("party"):
             return None
-        folder = own.pop("folder", self.folder)
+        if not shared and (node := _simulated_node(context)):
+            own["party"], shared = f"{own['party']}{node}", True
+        folder = own.pop("folder", self.folder / own["party"] if shared else self.folder)
         return self.tap.wire(folder, {"role": "passive"} | self.how | own)
 
     def __call__(
@@ -140,10 +153,11 @@ def recorder(
     ``vflsec trace seal FOLDER --ended``.
 
     Args:
-        folder: of the trace.
-        party: its name. Where one app serves several parties, as in a simulation, a function of
-            the ``Context`` that returns the name (empty: not recorded), or a mapping of arguments
-            of `vflsec.record` with ``party``, and ``folder`` if each has a trace of its own.
+        folder: of the trace; of a folder for each party where one app serves several.
+        party: its name. Each node of a simulation is a party of its own, by its partition: "bank0",
+            "bank1". A function of the ``Context`` may return the name instead (empty: not
+            recorded), or a mapping of arguments of `vflsec.record` with ``party``, and ``folder``
+            if its trace shall lie elsewhere.
         ids: rows of a message: ``"all"`` if each holds all rows in the order of `rows`; a function
             of its ``RecordDict`` and the ``Context``; None if they are not known.
         embedding, gradient: ``"record/key"`` of the arrays, as the app names them.
