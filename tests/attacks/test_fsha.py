@@ -174,6 +174,7 @@ def test_half_as_many_numbers_hold_half_of_the_columns() -> None:
     assert max(found.r2) < 0.7  # own labels tell something of a third direction
 
 
+@pytest.mark.slow
 def test_what_it_costs_the_task() -> None:
     """A linear top reads a sum off the columns, and goes on; a product it cannot."""
     honest, attacked = (hijacked("sum", 4, on=on).accuracy for on in (False, True))

@@ -166,7 +166,7 @@ def test_a_shard_never_passes(
     code = main.main(["merge", str(out), "--out", str(tmp_path / "whole")])
     last = capsys.readouterr().out.rstrip("\n").splitlines()[-1]
     assert code == (0 if shard == "1/1" else 3)
-    assert last.startswith("PASS for" if shard == "1/1" else "UNFINISHED.")
+    assert last.startswith("PASS with" if shard == "1/1" else "UNFINISHED.")
 
 
 def test_a_shard_leaves_no_verdict_of_an_audit_before(

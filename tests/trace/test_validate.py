@@ -87,6 +87,7 @@ def _flip_all(trace: Path, path: Path, step: int, mask: int) -> tuple[int, list[
         assert len(died) < 8
 
 
+@pytest.mark.slow
 def test_random_damage_without_a_seal_is_refused_or_harmless(good: Path) -> None:
     (good / "seal.json").unlink()
     path = good / "view/bank/tensors-d4-f4.parquet"

@@ -251,9 +251,10 @@ class Registry:
             ConfigError: there is none; the message names the nearest.
         """
         entry, changed = self._last[1].get(name), self._changed.get(name)
-        with suppress(OSError):  # as long as its file stays, no other needs be looked for
-            if entry is not None and entry.path.stat().st_mtime_ns == changed:
-                return entry
+        if entry is not None and not entry.package:  # of our own, as long as its file stays
+            with suppress(OSError):
+                if entry.path.stat().st_mtime_ns == changed:
+                    return entry
         claims = self._claims()
         if name not in claims:
             raise ConfigError(
