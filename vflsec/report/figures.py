@@ -11,8 +11,9 @@ have both the same colour and the same marker.
 from __future__ import annotations
 
 import itertools
+import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -20,6 +21,7 @@ import pandas as pd
 
 from vflsec.audit import strongest_attack
 from vflsec.audit.findings import metric_name
+from vflsec.audit.gate import Gate
 from vflsec.audit.image_samples import Picture
 from vflsec.audit.leakage import rows_of, summarise
 from vflsec.audit.point import Estimate, Identity, Point, Training, read_points
@@ -283,22 +285,25 @@ def leakage_and_limits(data: Whole, *, dataset: str | None = None, ax: Axes | No
     """
     rows = [p for p in _chosen(data, dataset) if p.utility.mean is not None]
     ax = axes(ax, (6.4, 4.2))
-    gates = [v.gate for v in _summary(data).gates if rows and v.dataset == rows[0].dataset]
-    metrics = {"", *(p.primary for p in rows)}
-    most = {
-        g.max for g in gates if g.metric == "advantage" and g.of in metrics if g.max is not None
-    }
-    limits = [(f"limit {x:g}", x) for x in sorted(most)]
-    _against_utility(ax, rows, series(_strongest_on_each_secret(rows)), limits, gained=True)
-    whole = [u for p in rows if p.is_undefended and (u := p.utility.mean) is not None]
-    drops = [g.max for g in gates if g.metric == "utility_drop" and g.max is not None]
-    (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
+    if not rows:
+        return dress(ax)
+    gates = [v.gate for v in _summary(data).gates if v.dataset == rows[0].dataset]
+    limits = _find_limits(gates, "advantage", {"", *(p.primary for p in rows)})
+    levels = [(f"limit {x:g}", x) for x in limits]
+    _against_utility(ax, rows, series(_strongest_on_each_secret(rows)), levels, gained=True)
     if limits:
-        floor = max(whole) - min(drops) if whole and drops else left
-        ax.fill_between([max(floor, left), right], bottom, limits[0][1], color=COLORS[2],
-                        alpha=0.12, linewidth=0)  # fmt: skip
+        whole = max((p.utility.mean or 0.0 for p in rows if p.is_undefended), default=math.inf)
+        drop = min(_find_limits(gates, "utility_drop", {""}), default=math.inf)
+        (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
+        floor = max(left, whole - drop) if math.isfinite(whole) else left
+        ax.fill_between([floor, right], bottom, limits[0], color=COLORS[2], alpha=0.12, linewidth=0)
         ax.set(xlim=(left, right), ylim=(bottom, top))
     return ax
+
+
+def _find_limits(gates: Sequence[Gate], metric: str, of: Collection[str]) -> list[float]:
+    """The largest values that gates on a metric allow, the least first."""
+    return sorted({g.max for g in gates if g.metric == metric and g.of in of if g.max is not None})
 
 
 def _against_utility(
