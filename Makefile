@@ -8,6 +8,7 @@ ARGS ?=
 JOBS ?= 2
 PYTEST_ARGS ?=
 NOTEBOOK_OUT ?= build/notebooks
+NOTEBOOKS ?= notebooks/*.py
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/stamp
@@ -67,9 +68,9 @@ docs: $(STAMP)/docs ## build the documentation site, strictly, into build/site (
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "open build/site/index.html"
 
-notebooks: $(STAMP)/notebooks ## execute every notebook, two at a time (results under build/)
+notebooks: $(STAMP)/notebooks ## execute notebooks, two at a time (NOTEBOOKS=notebooks/04*.py for some)
 	@mkdir -p $(NOTEBOOK_OUT)
-	@printf '%s\n' notebooks/*.py | $(ONE_THREAD) xargs -P $(JOBS) -I {} sh -c ' \
+	@printf '%s\n' $(NOTEBOOKS) | $(ONE_THREAD) xargs -P $(JOBS) -I {} sh -c ' \
 		echo "executing {}"; \
 		$(BIN)/python -m jupytext --quiet --to ipynb --set-kernel python3 --execute \
 			--output "$(NOTEBOOK_OUT)/$$(basename "{}" .py).ipynb" "{}"'

@@ -23,7 +23,8 @@ def find_modules(group: str) -> list[tuple[str, str, Path, str]]:
     Raises:
         ConfigError: one that names no module, or another one than it is called after.
     """
-    out = []
+    out: list[tuple[str, str, Path, str]] = []
+    packages: dict[int, str] = {}
     for point in sorted(_read_points(_installed()).select(group=group), key=lambda e: e.name):
         stem = point.value.partition(":")[0].strip().rpartition(".")[2]
         spec = None
@@ -46,7 +47,10 @@ def find_modules(group: str) -> list[tuple[str, str, Path, str]]:
                 spec = importlib.util.find_spec(point.module)
         if spec is None or spec.origin is None:
             raise ConfigError(f"entry point {point.name!r} of group {group!r} {wrong}")
-        package = f"{point.dist.name} {point.dist.version}" if point.dist else point.module
+        of = point.dist
+        if of is not None and id(of) not in packages:  # each reads its metadata anew
+            packages[id(of)] = f"{of.name} {of.version}"
+        package = packages[id(of)] if of is not None else point.module
         out.append((point.name, point.module, Path(spec.origin), package))
     return out
 
