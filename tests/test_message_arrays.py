@@ -79,6 +79,7 @@ def test_each_step_may_have_all_rows_and_own_columns(tmp_path: Path) -> None:
         ),
         (seen(0, 1.0), -Y, ConfigError, "from 0"),
         (seen(0, 1.0), np.array(["a"] * N), ShapeError, "must be numbers"),
+        (seen(0, 1.0), 0 * Y, ConfigError, "two classes"),
     ],
 )  # fmt: skip
 def test_what_does_not_belong_together_is_one_error(
@@ -87,6 +88,16 @@ def test_what_does_not_belong_together_is_one_error(
     with pytest.raises(error, match=says):
         vflsec.audit_messages(messages, labels, out=tmp_path / "o")
     assert not (tmp_path / "o").exists()
+
+
+def test_known_rows_and_gates_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"rows 0 to {N - 1}"):
+        vflsec.audit_messages(seen(0, 1.0), Y, known=[0, N], out=tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+    with pytest.raises(ConfigError, match="'max'"):
+        vflsec.audit_messages(
+            seen(0, 1.0), Y, gates=[{"maxx": 0.1}], attacks=("norm",), out=tmp_path / "b"
+        )
 
 
 def test_rows_that_come_again_begin_an_epoch() -> None:

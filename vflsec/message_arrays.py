@@ -76,8 +76,8 @@ def audit_messages(
     Args:
         messages: of one training, or of several of one system, which are repetitions. Three are
             the fewest that can pass a gate.
-        labels: (N,) class numbers from 0, or numbers of a quantity (floats); read by the scorer
-            alone but for the known ones.
+        labels: (N,) class numbers from 0, or numbers of a quantity (floats). The attacker is
+            granted those of the known rows and the class shares; the scorer alone reads the others.
         known: how many rows the party is assumed to have the labels of, drawn by `seed`, half of
             them from each of two classes and alike beyond; or which rows. They are not scored.
         gates: sections as in a scenario.
@@ -102,6 +102,8 @@ def audit_messages(
     y = y if quantity else y.astype(np.int64)
     if not quantity and (len(y) == 0 or y.min() < 0):
         raise ConfigError("audit_messages: labels must be class numbers from 0, for every row.")
+    if not quantity and y.max() == 0:
+        raise ConfigError("audit_messages: labels must be of two classes or more; all are 0.")
     told = _draw_known(y, known, seed, quantity)
     steps = [list(_read_steps(m, len(y))) for m in trainings]
     if (out / "traces").exists():
@@ -167,7 +169,10 @@ def _draw_known(
 ) -> NDArray[np.int64]:
     """Rows (q,) whose labels the party has: as many of each class, or any of a quantity."""
     if not isinstance(known, int):
-        return np.asarray(known, dtype=np.int64)
+        rows = np.asarray(known)
+        if rows.ndim != 1 or rows.dtype.kind not in "iu" or not _is_within(rows, len(y)):
+            raise check.fail("audit_messages: known", f"a number, or rows 0 to {len(y) - 1}", known)
+        return rows.astype(np.int64)
     check.integer("audit_messages: known", known, low=0, high=len(y))
     rng = numpy_generator(seed, "audit_messages", "known")
     if quantity:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -169,8 +169,10 @@ def _read_planted(truth: Truth, m: Manifest, classes: int) -> NDArray[Any]:
 
 def _check_gates(rows: Sequence[Mapping[str, Any]], gates: Sequence[Mapping[str, Any]]) -> None:
     """Refuse a gate that no result answers, before anything is written."""
-    points = list_measured(results_frame(rows))
+    points, keys = list_measured(results_frame(rows)), [f.name for f in fields(Gate)]
     for section in gates:
+        for key in section:
+            check.one_of("gate: key", key, keys)
         for wrong in unanswerable(Gate(**section), points):
             raise ConfigError(f"gate: {wrong.key + ' ' if wrong.key else ''}{wrong.rule}")
 
