@@ -169,10 +169,10 @@ def _draw_known(
 ) -> NDArray[np.int64]:
     """Rows (q,) whose labels the party has: as many of each class, or any of a quantity."""
     if not isinstance(known, int):
-        rows = np.asarray(known)
-        if rows.ndim != 1 or rows.dtype.kind not in "iu" or not _is_within(rows, len(y)):
+        told = np.asarray(known)
+        if told.ndim != 1 or told.dtype.kind not in "iu" or not _is_within(told, len(y)):
             raise check.fail("audit_messages: known", f"a number, or rows 0 to {len(y) - 1}", known)
-        return rows.astype(np.int64)
+        return told.astype(np.int64)
     check.integer("audit_messages: known", known, low=0, high=len(y))
     rng = numpy_generator(seed, "audit_messages", "known")
     if quantity:
