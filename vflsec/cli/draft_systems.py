@@ -45,6 +45,13 @@ class System:
     classes: frozenset[str] = frozenset()
 
 
+_RANDOMISED = Sweep(
+    "label_dp",
+    ("Labels are randomised before training, by 1 / epsilon; each strength is a training,",
+     "0 is the undefended system."),
+    (0, 0.5, 1), 1,
+)  # fmt: skip
+
 SYSTEMS: Mapping[str, System] = {
     "splitnn": System(
         ("# epochs = 30", "# batch_size = 128"),
@@ -72,12 +79,7 @@ SYSTEMS: Mapping[str, System] = {
     ),
     "vertical_glm": System(
         ("# epochs = 20", "# batch_size = 320"),
-        Sweep(
-            "label_dp",
-            ("Labels are randomised before training, by 1 / epsilon; each strength is a training,",
-             "0 is the undefended system."),
-            (0, 0.5, 1), 1,
-        ),
+        _RANDOMISED,
         Sweep(
             "min_batch",
             ("How many rows a batch has at least for each column of the widest passive party; each",
@@ -88,12 +90,7 @@ SYSTEMS: Mapping[str, System] = {
     ),
     "scorecard": System(
         ("# bins = 10", "# min_iv = 0.02", "# epochs = 20", "# batch_size = 320"),
-        Sweep(
-            "label_dp",
-            ("Labels are randomised before training, by 1 / epsilon; each strength is a training,",
-             "0 is the undefended system."),
-            (0, 0.5, 1), 1,
-        ),
+        _RANDOMISED,
         attacks=(("woe_inversion", {}), ("glm_gradient", {})),
     ),
 }  # fmt: skip
