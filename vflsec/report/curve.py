@@ -14,6 +14,7 @@ from vflsec.audit.findings import metric_name
 from vflsec.audit.point import Point, Training
 from vflsec.audit.strongest_attack import Strongest
 from vflsec.report.numbers import number
+from vflsec.report.scores import scores
 from vflsec.report.summary import Summary
 from vflsec.report.tree import Block, Curve, Paragraph, Tone, View
 from vflsec.report.verdicts import place
@@ -93,11 +94,25 @@ def build_curves(summary: Summary, *views: View) -> tuple[Block, ...]:
     found = curves(summary)
     for curve in found:
         out.append(replace(curve, views=shown if curve.lines else printed))
+        caps = _caps(curve.dataset, summary)
+        out += [Paragraph(caps, Tone.SOFT, views=shown & {View.TERMINAL})] if caps else []
         reasons = _reasons(curve.dataset, summary)
         out += [Paragraph(why, Tone.WARNING, views=printed) for why in reasons]
     if any(curve.lines for curve in found):
         out.append(Paragraph(means(summary), Tone.SOFT, views=shown))
     return tuple(out)
+
+
+def _caps(dataset: str, summary: Summary) -> str:
+    """CAP of each defended training against the attack that leaves the least of it."""
+    found = [s for s in scores(summary, dataset) if s.curve.cap is not None]
+    found.sort(key=lambda s: -(s.curve.cap or 0.0))
+    least = {(s.training, s.curve.defense, s.grid): s for s in found}
+    said = [
+        f"{s.cap} ({training}, {defense} at {grid}; {s.curve.attack} by {s.curve.adversary})"
+        for (training, defense, grid), s in least.items()
+    ]
+    return f"CAP, mean of utility x (1 - attack), at its least: {', '.join(said)}" if said else ""
 
 
 def _reasons(dataset: str, summary: Summary) -> list[str]:
