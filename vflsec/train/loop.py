@@ -114,8 +114,8 @@ def _train(
                 phase.after_epoch(epoch)
             if best:
                 alive = torch.stack([one.update(on) for one in best]).any(0)
-                fed.channel.set_alive(alive)
                 _tell(fed, phase, alive)
+                fed.channel.set_alive(alive)
             if progress is not None:
                 progress(phase.name, epoch + 1, phase.epochs)
             if not bool(alive.any()):
