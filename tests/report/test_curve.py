@@ -34,7 +34,7 @@ def printed(summary: dict[str, Any], width: int = 100, **how: Any) -> str:
 def test_each_secret_has_its_strongest_attack_at_each_strength(summary: dict[str, Any]) -> None:
     lines = printed(summary).splitlines()
     best = {r["strength"]: r for r in summary["strongest"]}
-    assert re.split(r"\s{2,}", lines[2].strip()) == ["none", "iso 5"]
+    assert re.split(r"\s{2,}", lines[1].strip()) == ["none", "iso 5"]
     row = next(line for line in lines if line.startswith("labels of bank to shop (AUC)"))
     assert row.split()[-2:] == [f"{best[s]['advantage']:+.2f}*" for s in (0.0, 5.0)]
     assert (best[0.0]["attack"], best[5.0]["attack"]) == ("norm", "model_completion")
@@ -50,7 +50,7 @@ def test_a_star_is_what_stands_the_correction(summary: dict[str, Any]) -> None:
         for control in (p.get("controls") or {}).values():
             control["sd"] = 0.5
     assert "+0.03*" in printed(summary)
-    assert "*" not in printed(loud).split("What the strongest")[0]
+    assert "*" not in printed(loud).split("Gain of the")[0]
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])
@@ -78,13 +78,13 @@ def test_an_algorithm_and_a_long_defense_are_named_once(summary: dict[str, Any])
     for p in long["points"]:
         if p["strength"] == 5:
             p["defense"] = "iso(phase=finetune)"
-    assert re.split(r"\s{2,}", printed(long).splitlines()[2].strip()) == [
+    assert re.split(r"\s{2,}", printed(long).splitlines()[1].strip()) == [
         "iso(phase=finetune) at", "none", "5",
     ]  # fmt: skip
     other = [p for p in long["points"] if p["strength"] == 5]
     long["points"] += [{**p, "defense": "iso + noise(strength=2.0)"} for p in other]
     assert "(strength=2.0)" in printed(long)
-    assert "at" not in printed(long).splitlines()[2].split()
+    assert "at" not in printed(long).splitlines()[1].split()
 
 
 def test_an_audit_prints_its_answers_and_a_report_every_figure(
@@ -96,7 +96,7 @@ def test_an_audit_prints_its_answers_and_a_report_every_figure(
     assert "CAP" not in short
     assert "Findings" in whole
     assert "CAP" in whole
-    wanted = ("utility (AUC)", "Does it leak", "Gates", "What does it cost", "What was not tested",
+    wanted = ("Does it leak", "What does it cost", "utility (AUC)", "What was not tested", "Gates",
               "Next", "Every attack beside")  # fmt: skip
     order = [short.index(title) for title in wanted]
     assert order == sorted(order)

@@ -108,7 +108,12 @@ def _print_folded(block: tree.Folded, console: Console) -> None:
 
 def _print_facts(block: tree.Facts, console: Console) -> None:
     for fact in block.facts:
-        console.print(hang(f"{fact.term}: ", Text(" ".join(filter(None, (fact.text, fact.code))))))
+        body = Text(" ".join(filter(None, (fact.text, fact.code))))
+        if fact.term.endswith("?"):
+            console.print(Text(fact.term, style="bold"))
+            console.print(hang("  ", body))
+        else:
+            console.print(hang(f"{fact.term}: ", body))
 
 
 def _print_table(block: tree.Table, console: Console) -> None:
@@ -186,7 +191,7 @@ def _least_width(
 
 def _print_curve(curve: tree.Curve, console: Console) -> None:
     """As many tables as it takes to set all trainings side by side, one or more an algorithm."""
-    console.print(Text(f"\n{curve.dataset}", style="bold"))
+    console.print()
     for grid in _split_curve(curve, console.width):
         console.print(grid)
     if curve.others:

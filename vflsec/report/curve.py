@@ -8,24 +8,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from vflsec.audit import strongest_attack
-from vflsec.audit.controls import leaks
 from vflsec.audit.findings import metric_name
+from vflsec.audit.leakage_claims import LeakageClaim, Quantity, format_secret
 from vflsec.audit.point import Point, Training
-from vflsec.audit.strongest_attack import Strongest
 from vflsec.report.numbers import number
 from vflsec.report.summary import Summary
 from vflsec.report.tree import Block, Curve, Paragraph, Tone, View
 from vflsec.report.verdicts import place
 
 _BARE = "none"
+_PRINTED = frozenset({View.TERMINAL, View.WHOLE})
 
 
 def curves(summary: Summary) -> list[Curve]:
     """The table of each data set of a summary."""
     names = dict.fromkeys(p.dataset for p in summary.points)
     return [
-        _curve(name, [p for p in summary.points if p.dataset == name], summary.confidence)
+        _curve(
+            name,
+            [p for p in summary.points if p.dataset == name],
+            [c for c in summary.claims if c.dataset == name and c.quantity is Quantity.LEAKAGE],
+        )
         for name in names
     ]
 
@@ -33,19 +36,19 @@ def curves(summary: Summary) -> list[Curve]:
 def means(summary: Summary) -> str:
     """What the figures of :func:`curves` are, in a sentence."""
     return (
-        "What the strongest attack gains over its baseline, a mean over seeds; * is significant "
-        f"({100 * summary.confidence:g} %, corrected for the tests under that training)."
+        "Gain of the strongest attack over its baseline, mean over seeds; * is significant "
+        f"({100 * summary.confidence:g} %, corrected for the tests)."
     )
 
 
-def _curve(dataset: str, points: Sequence[Point], level: float) -> Curve:
+def _curve(dataset: str, points: Sequence[Point], claims: Sequence[LeakageClaim]) -> Curve:
     made: dict[Training, Point] = {}
     for p in sorted(points, key=order_of):
         if p.attack:
             made.setdefault(p.training, p)
-    best: dict[str, dict[Training, Strongest]] = {}
-    for r in strongest_attack.find_by_training(points, level):
-        name = f"{strongest_attack.format_secret(r)} to {r.adversary}"
+    best: dict[str, dict[Training, LeakageClaim]] = {}
+    for r in claims:
+        name = f"{format_secret(r)} to {r.adversary}"
         best.setdefault(name, {})[r.training] = r
     metric = next((p.utility_metric for p in points if p.utility_metric), "")
     several = len({t.algorithm for t in made}) > 1
@@ -59,7 +62,7 @@ def _curve(dataset: str, points: Sequence[Point], level: float) -> Curve:
     )
 
 
-def _in(name: str, of: Mapping[Training, Strongest]) -> str:
+def _in(name: str, of: Mapping[Training, LeakageClaim]) -> str:
     """The name with the metrics of its figures."""
     return f"{name} ({', '.join(dict.fromkeys(metric_name(r.metric) for r in of.values()))})"
 
@@ -77,27 +80,25 @@ def _name(t: Training) -> str:
     return t.algorithm if t.defense == _BARE else f"{t.algorithm}, {place(t)}"
 
 
-def _cell(r: Strongest | None) -> tuple[str, bool] | None:
+def _cell(r: LeakageClaim | None) -> tuple[str, bool] | None:
     if r is None or r.advantage is None:
         return None
-    return f"{r.advantage:+z.2f}", leaks(r.advantage, r.low)
+    return f"{r.advantage:+z.2f}", r.is_leak
 
 
-def build_curves(summary: Summary, *views: View) -> tuple[Block, ...]:
-    """The table of each data set for some views, and what its figures are.
+def build_curve(summary: Summary, dataset: str) -> tuple[Block, ...]:
+    """The table of a data set, and what its figures are.
 
-    A terminal shows those without an attack, too, and why attacks have no figure.
+    A terminal shows one without an attack, too, and why attacks have no figure.
     """
-    shown, printed = frozenset(views), frozenset(views) & {View.TERMINAL, View.WHOLE}
     out: list[Block] = []
-    found = curves(summary)
-    for curve in found:
-        out.append(replace(curve, views=shown if curve.lines else printed))
-        reasons = _reasons(curve.dataset, summary)
-        out += [Paragraph(why, Tone.WARNING, views=printed) for why in reasons]
-    if any(curve.lines for curve in found):
-        out.append(Paragraph(means(summary), Tone.SOFT, views=shown))
-    return tuple(out)
+    for curve in (c for c in curves(summary) if c.dataset == dataset):
+        if curve.lines:
+            out += [curve, Paragraph(means(summary), Tone.SOFT)]
+        else:
+            out.append(replace(curve, views=_PRINTED))
+    reasons = _reasons(dataset, summary)
+    return (*out, *(Paragraph(why, Tone.WARNING, views=_PRINTED) for why in reasons))
 
 
 def _reasons(dataset: str, summary: Summary) -> list[str]:

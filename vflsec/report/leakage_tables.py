@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from vflsec.audit import strongest_attack
 from vflsec.audit.controls import leaks
 from vflsec.audit.dosing import Dose
+from vflsec.audit.leakage_claims import LeakageClaim, find_leaks, find_strongest, format_secret
 from vflsec.audit.multilabel import LabelRow
 from vflsec.audit.point import Point, Training
-from vflsec.audit.strongest_attack import Strongest
 from vflsec.report.curve import order_of
 from vflsec.report.figure_blocks import build_figures
 from vflsec.report.figures import trade_offs
@@ -55,8 +54,8 @@ def _build_dataset(summary: Summary, name: str, prefix: str) -> Section:
     blocks = (
         _build_matching(summary, name),
         figures,
-        _build_matrix(summary, name, every),
-        _build_strongest(name, every, level),
+        _build_matrix(summary, name),
+        _build_strongest(summary, name),
         _build_attacks(name, [p for p in points if p.is_main], several, level),
         replace(build_unmeasured(lost), views=_PRINTED) if lost else None,
         _build_dosing(name, summary.dosing),
@@ -73,15 +72,15 @@ def _build_matching(summary: Summary, name: str) -> Block | None:
     return Folded(MATCHING, (Bullets(tuple(said)),), open=True, views=_SHORT) if said else None
 
 
-def _build_matrix(summary: Summary, name: str, points: Sequence[Point]) -> Table | None:
+def _build_matrix(summary: Summary, name: str) -> Table | None:
     """Who leaks to whom, on the undefended training: rows whose secret, columns who learns it."""
-    found = strongest_attack.find_leaks(points, summary.confidence)
+    found = find_leaks(c for c in summary.claims if c.dataset == name)
     if not found:
         return None
     parties = summary.parties[name].parties if name in summary.parties else ()
-    cells = {(strongest_attack.format_secret(r), r.adversary): r for r in found}
+    cells = {(format_secret(r), r.adversary): r for r in found}
     across = list(dict.fromkeys([*parties, *(who for _, who in cells)]))
-    held = {strongest_attack.format_secret(r): r.victim or "" for r in found}
+    held = {format_secret(r): r.victim or "" for r in found}
     return Table(
         "Who leaks to whom, undefended: the largest advantage over all attacks, and the attack "
         "that has it (rows: whose secret; columns: who learns it)",
@@ -98,7 +97,7 @@ def _is_own(victim: str, who: str) -> bool:
     return bool(victim) and set(victim.split("+")) <= set(who.split("+"))
 
 
-def _leak_cell(r: Strongest | None, own: bool) -> Cell:
+def _leak_cell(r: LeakageClaim | None, own: bool) -> Cell:
     if r is None:
         return Cell("its own" if own else "not attacked")
     value = r.advantage
@@ -112,17 +111,17 @@ def _gain_cell(value: float | None, low: float | None, high: float | None) -> Ce
     return Cell(bounded(value, low, high, sign=True), Tone.LEAK if leaks(value, low) else tone)
 
 
-def _build_strongest(name: str, points: Sequence[Point], level: float) -> Table | None:
-    found = strongest_attack.find_strongest(points, level)
+def _build_strongest(summary: Summary, name: str) -> Table | None:
+    found = find_strongest(c for c in summary.claims if c.dataset == name)
     if not found:
         return None
     return Table(
-        f"Strongest attacker of each target (Holm-corrected {level * 100:g} % intervals for the "
-        "best of those tried)",
+        f"Strongest attacker of each target ({summary.confidence * 100:g} % intervals, corrected "
+        "for the tests)",
         make_columns("Whose secret", "Defense", "Attack", "By", "Advantage", "Tried", "Training",
                      name="Whose secret", numbers=("Advantage", "Tried")),
         tuple(
-            (strongest_attack.format_secret(r), place(r), r.named, r.adversary,
+            (format_secret(r), place(r), r.named, r.adversary,
              _gain_cell(r.advantage, r.low, r.high), str(r.tried), r.algorithm)
             for r in found
         ),

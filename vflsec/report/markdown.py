@@ -104,7 +104,11 @@ def _grid(heads: Iterable[tuple[str, Kind]], rows: Iterable[Iterable[str]]) -> s
 
 
 def _render_facts(block: tree.Facts) -> str:
-    return "\n".join(f"- {esc(f.term)}: {esc(f'{f.text} {f.code}'.strip())}" for f in block.facts)
+    return "\n".join(
+        f"- {'**' + esc(f.term) + '**' if f.term.endswith('?') else esc(f.term) + ':'} "
+        f"{esc(f'{f.text} {f.code}'.strip())}"
+        for f in block.facts
+    )
 
 
 _RENDER: dict[type, Callable[[Any], str]] = {

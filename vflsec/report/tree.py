@@ -340,6 +340,7 @@ class Report:
         made_by: which vflsec.
         tone: of the verdict; a PASS above a leak that no gate limits, or one that warns, is no
             good news alone.
+        claims: what was found of each attacker and target; all sentences are printed from them.
         sections: of each view, in order.
     """
 
@@ -349,6 +350,7 @@ class Report:
     scope: str
     made_by: str
     tone: Tone = Tone.PLAIN
+    claims: tuple[object, ...] = ()
     sections: Mapping[View, tuple[Section, ...]] = field(default_factory=dict)
 
     def seen_by(self, view: View) -> tuple[Section, ...]:

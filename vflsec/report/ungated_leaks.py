@@ -1,8 +1,7 @@
-"""What surely leaks and no gate limits: where the system is judged, and at other strengths.
+"""What leaks significantly and no gate limits: where the system is judged, and at other strengths.
 
 A headline speaks only of what is judged. A passing audit may hold a leak of columns where gates
-limit labels, at the very strength that will be deployed, or one at a strength that nobody means to
-deploy; its reader should not have to look for it.
+limit labels, at the very strength that will be deployed.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from vflsec.audit import strongest_attack
 from vflsec.audit.controls import leaks
+from vflsec.audit.leakage_claims import format_secret
 from vflsec.audit.point import Point, Training
 from vflsec.report.summary import Summary
 from vflsec.report.tree import TONES, Tone
 from vflsec.report.unasked import USUAL
-from vflsec.report.verdicts import headline, place, some, weighed
+from vflsec.report.verdicts import deployment, headline, place, some, weighed
 
 
 @dataclass(frozen=True)
@@ -37,11 +36,11 @@ class Ungated:
     @property
     def secret(self) -> str:
         """``the columns of shop to bank``: what leaks to whom."""
-        return f"the {strongest_attack.format_secret(self.point)} to {self.point.adversary}"
+        return f"the {format_secret(self.point)} to {self.point.adversary}"
 
 
 def ungated(summary: Summary) -> list[Ungated]:
-    """What leaks and no gate limits: at each point, of each adversary and secret the most.
+    """What leaks and no gate limits: at each training, of each attacker and target the most.
 
     Returns:
         first where some gate judges the system, then the largest.
@@ -58,9 +57,7 @@ def ungated(summary: Summary) -> list[Ungated]:
     worst: dict[tuple[Training, str], Ungated] = {}
     for p in summary.points:
         gain = p.advantage.mean
-        if not p.attack or p.metric != p.primary or p.answer in asked:
-            continue
-        if gain is None or not leaks(gain, p.advantage.low):
+        if not p.is_main or p.answer in asked or gain is None or not leaks(gain, p.advantage.low):
             continue
         found = Ungated(p, gain, p.training in judging)
         key = p.training, found.secret
@@ -96,41 +93,41 @@ def _allowed(summary: Summary) -> float:
 
 
 def beyond(summary: Summary) -> list[str]:
-    """A line for each adversary and secret of :func:`ungated`, with the points where it leaks."""
+    """A line for each attacker and target of :func:`ungated`, with the points where it leaks."""
     lines: dict[tuple[str, str], list[Ungated]] = defaultdict(list)
     for u in ungated(summary):
         lines[u.point.dataset, u.secret].append(u)
-    several = len({p.algorithm for p in summary.points if p.attack}) > 1
-    out = []
-    for (dataset, what), of in lines.items():
-        of.sort(key=lambda u: (not u.judged, u.point.strength or 0.0))
-        attacks = list(dict.fromkeys(u.point.attack for u in of))
-        by = "" if len(attacks) > 1 else f" ({attacks[0]})"
-        said = some([_at(u, several, not by) for u in of], ", ")
-        out.append(f"{dataset}: {what}, {said}{by}")
-    return out
+    return [
+        f"{dataset}: {what}, {some([_at(u) for u in of], ', ')}"
+        for (dataset, what), of in lines.items()
+    ]
 
 
-def unstopped(summary: Summary) -> list[str]:
+def _at(u: Ungated) -> str:
+    """``+0.82 with iso 5 (norm, judged)``."""
+    judged = ", judged" if u.judged else ""
+    return f"{u.gain:+z.2f} {deployment(u.point)} ({u.point.attack}{judged})"
+
+
+def unstopped(summary: Summary, dataset: str) -> list[str]:
     """What leaks without a defense, is limited by no gate, and leaks at every strength tried.
 
     What no longer gains more than gates allow elsewhere, and did, was stopped.
     """
-    every: dict[tuple[str, str], set[Training]] = defaultdict(set)
+    every: dict[str, set[Training]] = defaultdict(set)
     for p in summary.points:
-        if p.attack and not p.is_undefended:
-            every[p.dataset, p.algorithm].add(p.training)
-    found: dict[tuple[str, str, str], list[Ungated]] = defaultdict(list)
+        if p.dataset == dataset and p.attack and not p.is_undefended:
+            every[p.algorithm].add(p.training)
+    found: dict[tuple[str, str], list[Ungated]] = defaultdict(list)
     for u in ungated(summary):
-        found[u.point.dataset, u.point.algorithm, u.secret].append(u)
+        if u.point.dataset == dataset:
+            found[u.point.algorithm, u.secret].append(u)
     out = []
-    for (dataset, algorithm, what), of in found.items():
-        last = _left(of, len(every[dataset, algorithm]), _allowed(summary))
+    for (algorithm, what), of in found.items():
+        last = _left(of, len(every[algorithm]), _allowed(summary))
         if last is not None:
-            out.append(
-                f"{dataset}: nothing that was tried stops {what}, {last.gain:+z.2f} with "
-                f"{place(last.point)}, and no gate limits it."
-            )
+            where = deployment(last.point)
+            out.append(f"No tested defense stops {what}: {last.gain:+z.2f} {where}, not gated.")
     return out
 
 
@@ -142,16 +139,6 @@ def _left(of: Iterable[Ungated], tried: int, allowed: float) -> Ungated | None:
     if not tried or not bare or sum(u.gain > most for u in defended) < tried:
         return None
     return max(defended, key=lambda u: u.point.strength or 0.0)
-
-
-def _at(u: Ungated, several: bool, by: bool) -> str:
-    """``+0.82 with iso 5, which is judged``."""
-    where = "without a defense" if u.point.is_undefended else f"with {place(u.point)}"
-    if several:
-        where = f"{u.point.algorithm} {where}"
-    judged = ", which is judged" if u.judged else ""
-    attack = f" ({u.point.attack})" if by else ""
-    return f"{u.gain:+z.2f} {where}{judged}{attack}"
 
 
 def parts(found: Iterable[Ungated]) -> str:

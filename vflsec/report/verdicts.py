@@ -8,7 +8,7 @@ from typing import Protocol
 
 from vflsec.audit.gate import Verdict
 from vflsec.audit.gate_selection import weighs
-from vflsec.audit.point import Point
+from vflsec.audit.point import Point, Training
 from vflsec.report import tree
 from vflsec.report.numbers import number
 from vflsec.report.sanitize import clean
@@ -41,6 +41,16 @@ def place(row: _Deployed) -> str:
     if row.defense in ("", "none"):
         return row.defense and "no defense"
     return clean(row.defense if row.strength is None else f"{row.defense} {row.strength:g}")
+
+
+def deployment(row: Training) -> str:
+    """Where it stands in a sentence: ``without a defense``, ``with iso 5``."""
+    return "without a defense" if row.is_undefended else f"with {place(row)}"
+
+
+def counted(n: int, what: str) -> str:
+    """``2 tests``."""
+    return f"{n} {what}{'s' if n != 1 else ''}"
 
 
 def point_of(v: Verdict, *, training: bool = True) -> str:
@@ -99,35 +109,20 @@ def headline(summary: Summary) -> tuple[str, str]:
     if not summary.complete and not n["FAIL"]:
         return "UNFINISHED", unfinished(summary)
     if not verdicts:
-        return "NO GATE", "The scenario sets no threshold, so nothing was judged."
-    found = next((name for name, _ in _WORDS if n[name]), "PASS")
-    total = f"{len(verdicts)} judgement{'s' if len(verdicts) > 1 else ''}"
-    said = [f"{n[k]} {w}" for k, w in _WORDS if n[k]]
-    return found, f"{total}: {', '.join(said)}."
+        return "NO GATE", "The scenario sets no limit, so nothing was judged."
+    first, *rest = [(k, f"{n[k]}", w) for k, w in _WORDS if n[k]]
+    said = [f"{first[1]} of {counted(len(verdicts), 'gate')} {first[2]}"]
+    return first[0], f"{', '.join([*said, *(f'{m} {w}' for _, m, w in rest if w != 'passed')])}."
 
 
 def unfinished(summary: Summary) -> str:
     """Why an audit that is not complete has no verdict, one sentence."""
     if summary.shard:
-        return f"Shard {summary.shard} of an audit: nothing is judged before `vflsec merge`."
-    return "Not all that was planned is measured, so nothing passes."
+        return f"Shard {summary.shard}: nothing is judged before `vflsec merge`."
+    return "Not everything planned was measured, so nothing passes."
 
 
 _WORDS = (("FAIL", "failed"), ("INCONCLUSIVE", "inconclusive"), ("PASS", "passed"))
-
-
-def judged(summary: Summary) -> list[str]:
-    """How each gate came out, where and by how much, the failed ones first: what the headline
-    speaks of."""
-    where: dict[tuple[str, str], list[str]] = {}
-    for found, _ in _WORDS:
-        for v in summary.gates:
-            if v.verdict == found:
-                by = f" by {v.attack}" if v.attack else ""
-                much = "" if v.value is None else f" ({number(v.value, limit=v.threshold)}{by})"
-                point = point_of(v) or "nowhere"
-                where.setdefault((found, clean(v.label)), []).append(point + much)
-    return [f"{f}: {label}: {some(points, '; ')}" for (f, label), points in where.items()]
 
 
 def beside_verdicts(summary: Summary) -> list[str]:
