@@ -24,16 +24,15 @@ from vflsec.report import (
     coverage as _coverage,
 )
 from vflsec.report import (
-    curve,
+    first_screen as _first_screen,
+)
+from vflsec.report import (
     github,
     junit,
     threat_model,
     tracking,
     ungated_leaks,
     verdicts,
-)
-from vflsec.report import (
-    first_screen as _first_screen,
 )
 from vflsec.report import (
     sarif as _sarif,
@@ -72,7 +71,6 @@ def _functions(module: ModuleType) -> Any:
 advice, coverage, first_screen = map(_functions, (_advice, _coverage, _first_screen))
 bounds = reads(verdicts.bounds)
 beside_verdicts, headline = reads(verdicts.beside_verdicts), reads(verdicts.headline)
-curves = reads(curve.curves)
 beyond, deployed = reads(ungated_leaks.beyond), reads(ungated_leaks.deployed)
 unjudged, unstopped = reads(ungated_leaks.unjudged), reads(ungated_leaks.unstopped)
 assumed, threats = reads(threat_model.assumed), reads(threat_model.threats)

@@ -213,8 +213,7 @@ def test_an_audit_says_who_leaks_to_whom_everywhere(tmp_path: Path) -> None:
     printed = Console(record=True, width=200, file=io.StringIO())
     print_summary(summary | {"complete": True}, printed, whole=True)
     for words in (page, text, printed.export_text()):
-        assert "trongest attacker of" in words
-    assert "Who leaks to whom" in page
+        assert "Who leaks to whom" in words
     for words in ("labels of active", "values of one column of passive"):
         assert f'<th scope="row">{words}</th>' in page
         assert f"| {words} |" in text

@@ -15,7 +15,7 @@ from vflsec.audit.judge import judge
 from vflsec.audit.point import Estimate, Point, Training
 from vflsec.audit.record import AttackFacts, Command
 from vflsec.audit.validated import Validation
-from vflsec.report.summary import Summary
+from vflsec.report.summary import Cells, Summary
 
 SEEDS = 5
 _GAINS = (-0.2, 0.0, 0.01, 0.04, 0.12, 0.3)
@@ -24,8 +24,9 @@ TARGETS = (("label", "auc", "bank"), ("feature", "r2", "shop"))
 
 
 def make_point(
-    at: Training, attack: str, target: str, gain: float, spread: float, *, adversary: str = "shop",
-    victim: str = "bank", metric: str = "auc", split: str = "train", seeds: int = SEEDS,
+    at: Training, attack: str, target: str, gain: float, spread: float = 0.01, *,
+    adversary: str = "shop", victim: str = "bank", metric: str = "auc", split: str = "train",
+    seeds: int = SEEDS,
 ) -> Point:  # fmt: skip
     """An attack's point beside two controls, with a gain of that mean and spread over seeds."""
     sd = spread if seeds > 1 else None
@@ -42,7 +43,8 @@ def make_point(
         chance=0.5 if metric == "auc" else 0.0, leakage=Leakage(against, "logistic"),
         planned=seeds, seeds=seeds, value=Estimate(own + gain, spread, seeds=seeds),
         control_value=Estimate(own), advantage=Estimate(gain, sd, seeds=seeds),
-        mirrored=flipped, utility_metric="auc", utility=Estimate(0.9, 0.01, 0.89, 0.91, 0.89, 0.91),
+        turned=replace(flipped, mean=1 - own - gain), mirrored=flipped, utility_metric="auc",
+        utility=Estimate(0.9, 0.01, 0.89, 0.91, 0.89, 0.91),
         utility_drop=Estimate(0.02, 0.01, 0.01, 0.03, 0.01, 0.03),
     )  # fmt: skip
 
@@ -59,9 +61,12 @@ def expose(p: Point, named: float) -> Point:
     )  # fmt: skip
 
 
-def make_summary(points: list[Point], gates: list[Gate], **more: object) -> Summary:
-    """The summary of an audit that measured these points, with every attack validated."""
-    shown = {p.place: Validation(True, "planted") for p in points if p.attack}
+def make_summary(
+    points: list[Point], gates: list[Gate], *, validated: bool = True, **more: object
+) -> Summary:
+    """The summary of an audit that measured these points, with every attack validated or none."""
+    why = "planted" if validated else "advantage +0.01 over 5 seeds"
+    shown = {p.place: Validation(validated, why) for p in points if p.attack}
     verdicts = judge(points, gates, shown)
     attacks = {
         p.attack_key: AttackFacts(p.attack, p.attack, adversary=(p.adversary,), target=p.target,
@@ -73,7 +78,8 @@ def make_summary(points: list[Point], gates: list[Gate], **more: object) -> Summ
         name="case", points=tuple(points), gates=tuple(verdicts),
         findings=tuple(build_findings(points, verdicts)), attacks=attacks,
         parties={p.dataset: facts for p in points}, versions={"vflsec": "0.1.0"},
-        scenario_file="case.toml", command=Command("case.toml", "out"),
+        scenario_file="case.toml", scenario="# case", device="cpu",
+        command=Command("case.toml", "out"), cells=Cells(10, 10),
         alive={p.attack: shown[p.place] for p in points if p.attack},
     )  # fmt: skip
     return replace(made, **more)  # type: ignore[arg-type]

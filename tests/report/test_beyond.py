@@ -58,8 +58,8 @@ def test_a_pass_says_what_it_does_not_limit_where_it_judges(told: dict[str, Any]
     """
     assert headline(told)[0] == "PASS"
     (p,) = deployed(told)
-    assert (p.point.attack, p.point.strength, p.judged) == ("attribute(column=a)", 5.0, True)
-    gain = f"{p.gain:+.2f}"
+    assert (p.attack, p.strength, p.is_leak) == ("attribute(column=a)", 5.0, True)
+    gain = f"{p.advantage:+.2f}"
     clause = f"No gate limits {SECRET} ({gain}) there"
     assert clause in first_screen.scope(told)
     assert "for which no limit was set" in above_appendix(told)
@@ -85,7 +85,7 @@ def test_a_minimum_of_what_attacks_gain_limits_nothing(tmp_path: Path) -> None:
     (line,) = beyond(found.summary)
     assert "the labels of bank to shop, +0.29 without a defense" in line
     (p,) = deployed(found.summary)
-    assert (p.point.attack, p.point.strength) == ("norm", 0.0)
+    assert (p.attack, p.strength) == ("norm", 0.0)
     both = audited(tmp_path / "b", Planted(LEAKY, SEALED), floor + gate(max=0.4))
     assert beyond(both.summary) == deployed(both.summary) == []
 
@@ -132,7 +132,7 @@ def test_what_is_left_within_the_limits_of_other_gates_was_stopped(tmp_path: Pat
 
 def test_the_next_step_leads_to_a_defense_of_what_is_read(told: dict[str, Any]) -> None:
     step = next(s for s in advice.next_steps(told) if s.text.startswith("No gate limits"))
-    assert 'add a [[gate]] with target = "attribute"' in step.text
+    assert 'target = "attribute"' in step.text
     assert "a defense of what is read (embedding)" in step.text
     words = step.command.split()
     assert words[:2] == ["vflsec", "tune"]

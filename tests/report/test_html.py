@@ -95,7 +95,7 @@ def test_the_verdict_comes_first_and_every_part_is_there(page: str) -> None:
         "Recommended next step", "Threat model in words", "Privacy against utility",
         "Every attack against every defense", "Who leaks to whom", "Messages of one training",
         "What was not observable", "Placing the findings",
-        "Leakage over the epochs was not asked for; over_time = true",
+        "Leakage over the epochs: over_time = true",
         "all the means reasonably likely",
         "EDPB Opinion 28/2024", "not legal advice", "The resolved scenario", "Cost and messages",
         "shop wants the labels, keeps to the protocol, uses the gradients it receives and was "
@@ -148,7 +148,7 @@ def test_what_an_attack_tries_is_not_said_to_be_audited_by_none(page: str) -> No
     for name in ("feature-space hijacking", "steer a client"):
         assert name not in page
     assert "fsha" in registry.attacks.names()
-    assert "departs from the protocol otherwise than the attacks above" in page
+    assert "departs from the protocol in other ways" in page
 
 
 def test_the_attackers_means_stand_beside_what_was_not_tried(
@@ -369,5 +369,5 @@ def test_what_matching_rows_tells_stands_with_its_data_set(summary: dict[str, An
     assert Reader(page).words
     assert "&lt;b&gt;bank&lt;/b&gt; learns of each of its 9 rows" in page
     assert "<b>bank" not in page + text
-    assert page.index("A private set intersection") < page.index("Attacks beside")
+    assert page.index("A private set intersection") < page.index("Every attack and its baseline")
     assert "learns of each of its 9 rows" in text

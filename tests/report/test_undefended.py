@@ -48,7 +48,7 @@ def test_a_gate_on_the_undefended_run_is_no_gate_that_a_strength_meets(
     leaky = audited(tmp_path / "leaky", Planted(LEAKY), gates).summary
     assert [(r["strength"], r["gates"], r["passed"]) for r in leaky["grid"]] == [(5.0, 2, holds)]
     assert not any(r["cheapest"] for r in leaky["grid"])
-    assert "no point that was tried passes every gate" in advice.next_steps(leaky)[0].text
+    assert "no tested strength passes every gate" in advice.next_steps(leaky)[0].text
     sealed = audited(tmp_path / "sealed", Planted(LEAKY, SEALED), gates).summary
     (line, *_) = first_screen.cheapest(sealed, "breast_cancer")
     assert ("passes both gates and costs 0.020" in line) == holds

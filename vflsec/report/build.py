@@ -31,10 +31,9 @@ _PAGE = frozenset({View.PAGE})
 _ENCRYPTED = ("visible", "What encryption hides, and what not")
 OUTLINES: dict[View, tuple[tuple[str, str], ...]] = {
     View.PAGE: (
-        ("verdict", ""), ("steps", "Recommended next steps"), ("gates", ""), ("gaps", ""),
-        ("beyond", ""), ("findings", ""), ("coverage", ""), ("tables", ""), ("threats", ""),
-        ("leakage", ""), ("visible", ""), ("cost", ""), ("unmeasured", ""), ("record", ""),
-        ("placing", ""),
+        ("verdict", ""), ("steps", "Recommended next steps"), ("gates", ""), ("beyond", ""),
+        ("findings", ""), ("coverage", ""), ("tables", ""), ("threats", ""), ("leakage", ""),
+        ("visible", ""), ("cost", ""), ("unmeasured", ""), ("record", ""), ("placing", ""),
     ),
     View.STATEMENT: (
         ("tested", "1. What was tested"), ("receivers", "2. What was found about people"),
@@ -150,7 +149,7 @@ def _build_unmeasured(summary: Summary) -> Section:
         rows += [(name, *of) for of in find_unmeasured(points)]
     blocks: list[Block] = [Paragraph("Every attack of the scenario gave a figure.")]
     if rows:
-        blocks = [Paragraph("What could not be measured is not the same as safe."),
+        blocks = [Paragraph("What was not measured is not known to be safe."),
                   build_unmeasured(rows, "Data")]  # fmt: skip
     blocks.append(_build_notes(summary))
     return Section("What was not observable", tuple(blocks), key="unseen", nav="Not observable")

@@ -23,7 +23,7 @@ from vflsec.report.summary import Summary
 from vflsec.report.tree import Fact
 from vflsec.report.unasked import find_unasked
 from vflsec.report.ungated_leaks import deployed, parts, unstopped
-from vflsec.report.verdicts import counted, deployment, headline, place, some, weighed
+from vflsec.report.verdicts import counted, deployment, find_judged, headline, place, some, weighed
 from vflsec.specs import QUESTIONS
 from vflsec.specs import asked as asked_of
 
@@ -133,7 +133,7 @@ def codes(summary: Summary) -> dict[str, str]:
 
 def _exposed(claims: Iterable[LeakageClaim], summary: Summary) -> list[LeakageClaim]:
     """Claims on people, undefended and where a gate judges."""
-    judged = {v.training for v in summary.gates if v.gate.metric != "epsilon_lower"}
+    judged = find_judged(summary)
     return [
         c for c in claims
         if c.quantity is Quantity.EXPOSED and c.is_leak

@@ -24,7 +24,7 @@ from vflsec.report.tree import (
     make_columns,
 )
 from vflsec.report.ungated_leaks import deployed
-from vflsec.report.verdicts import counted, headline, place
+from vflsec.report.verdicts import counted, find_judged, headline, place
 
 _MEANS = {
     "PASS": "Every limit that was set holds for what was tested",
@@ -64,8 +64,7 @@ def build_tested(summary: Summary) -> Section:
 
 def _judged(summary: Summary) -> set[Training]:
     """Trainings with a protection that a limit is about."""
-    return {v.training for v in summary.gates
-            if v.defense and not v.is_undefended and v.gate.metric != "epsilon_lower"}  # fmt: skip
+    return {t for t in find_judged(summary) if not t.is_undefended}
 
 
 def _leaks_bare(summary: Summary) -> bool:

@@ -16,15 +16,11 @@ from vflsec.report.summary import Summary
 from vflsec.report.tree import Cell, Column, Kind, Paragraph, Tone, View
 
 BOUNDS = (
-    "[a, b] is the {level:g} % interval of a mean over seeds (two-sided t; of an advantage, over "
-    "all controls; never outside of what the figure can be). A gate passes if the upper one-sided "
-    "{level:g} % bound is within its limit, and fails if the lower one exceeds it."
+    "[a, b] is a two-sided {level:g} % interval over seeds. A gate passes if the upper one-sided "
+    "{level:g} % bound is within the limit, and fails if the lower bound exceeds it."
 )
 """What every pair of bounds means, said once in each report."""
-_OTHER_LEVEL = (
-    " A line that names another level is judged at that: it is the gate's own, or the looks of "
-    "--until-decided share the error."
-)
+_OTHER_LEVEL = " A line that names another level is judged at that."
 
 
 class _Deployed(Protocol):
@@ -46,6 +42,11 @@ def place(row: _Deployed) -> str:
 def deployment(row: Training) -> str:
     """Where it stands in a sentence: ``without a defense``, ``with iso 5``."""
     return "without a defense" if row.is_undefended else f"with {place(row)}"
+
+
+def find_judged(summary: Summary) -> set[Training]:
+    """Trainings that a gate judges; a claimed epsilon is judged wherever it is made."""
+    return {v.training for v in summary.gates if v.defense and v.gate.metric != "epsilon_lower"}
 
 
 def counted(n: int, what: str) -> str:
@@ -155,23 +156,17 @@ def build_gates(summary: Summary) -> tree.Section:
     page, pages = frozenset({View.PAGE}), frozenset({View.PAGE, View.STATEMENT, View.SUMMARY})
     blocks: list[tree.Block] = [Paragraph("The scenario sets no gate.", views=pages)]
     if verdicts:
-        rule = (
-            "A gate passes when the upper bound over seeds is within the threshold and every "
-            "attack is shown to work; it fails when the lower bound is beyond it; it is "
-            "inconclusive between."
-        )
         several = len({v.algorithm for v in verdicts if v.algorithm}) > 1
         lines = tuple(_gate_line(v, several) for v in verdicts)
-        blocks = [Paragraph(rule, Tone.SOFT, views=page),
-                  tree.Gates(lines, "Every gate at every point it selects")]  # fmt: skip
+        blocks = [tree.Gates(lines, "Every gate at every point it selects")]
     blocks.append(Paragraph(bounds(summary), Tone.SOFT, views=pages))
     if summary.alive:
-        heads = (Column("Attack", Kind.NAME), Column("Shown to work"),
+        heads = (Column("Attack", Kind.NAME), Column("Validated"),
                  Column("Evidence", Kind.PROSE))  # fmt: skip
         rows: tuple[tuple[Cell | str, ...], ...] = tuple(
             (name, "yes" if a.validated else "no", a.text) for name, a in summary.alive.items()
         )
-        blocks.append(tree.Table("Is each attack shown to work?", heads, rows, views=page))
+        blocks.append(tree.Table("Is each attack validated?", heads, rows, views=page))
     return tree.Section("Gates", tuple(blocks), key="gates", nav="Gates")
 
 
