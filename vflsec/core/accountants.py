@@ -135,7 +135,7 @@ def laplace(shift: float, releases: int, delta: float = 0.0) -> Account:
     if delta == 0:
         return Account(pure, 0.0, "pure composition")
     check_delta("accountant: delta", delta)
-    least = _sum_laplace(shift, releases, delta)
+    least = _sum_laplace(shift, releases, delta) if shift <= FINEST else pure
     if least > 0.99 * pure:
         return Account(pure, 0.0, "pure composition")
     return Account(least, delta, "privacy loss distribution of Laplace noise")
@@ -168,9 +168,12 @@ def _sum_laplace(shift: float, releases: int, delta: float) -> float:
     total = fft.irfft(fft.rfft(tilted, wide) ** releases, wide)[:size].clip(1e-15)
     loss = releases * shift * np.linspace(-1.0, 1.0, size)
     total = np.exp(np.minimum(np.log(total) + releases * cumulant(tilt) - tilt * loss, 0.0))
+    total, loss = total[loss >= 0], loss[loss >= 0]
     above, beside = (np.cumsum(x[::-1])[::-1] for x in (total, total * np.exp(-loss)))
-    i = int(np.argmax(above - np.exp(loss) * beside <= delta))
-    return max(0.0, math.log((above[i] - delta) / beside[i]))
+    near = np.exp(loss[loss < 700])
+    within = above[: len(near)] - near * beside[: len(near)] <= delta
+    i = int(within.argmax())
+    return max(0.0, math.log((above[i] - delta) / beside[i])) if within[i] else math.inf
 
 
 def subsampled_gaussians(
