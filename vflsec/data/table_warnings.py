@@ -59,7 +59,7 @@ def list_warnings(source: Source) -> list[str]:
         if table["read_as"] not in ("", "Parquet"):
             out.append(f"{table['file']} is read as {table['read_as']}.")
     if facts.get("parties"):
-        out += filter(None, [overlap_sentence(facts["parties"]), facts.get("respelled", "")])
+        out += filter(None, [overlap_sentence(facts["parties"]), *facts.get("respelled", ())])
     out += [str(n) for n in facts.get("notes", ())]
     folded = [f"{c} {k}" for c, k in facts.get("folded_categories", {}).items()]
     if folded:
