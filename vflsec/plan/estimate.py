@@ -184,12 +184,11 @@ class _Cost:
 
 
 def _compute_cost(group: Group) -> _Cost:
-    given, labelled = read_settings(group), _count_labelled(group)
-    epochs, batch = _count_epochs(given), given.get("batch_size")
-    if not epochs or not isinstance(batch, int) or batch < 1:
+    given, steps = read_settings(group), _count_steps(group) * len(group.cells)
+    if not steps:
         return _Cost()
-    batches = math.ceil(labelled / batch)
-    steps = int(epochs * batches) * len(group.cells)
+    batch = given["batch_size"]
+    batches = math.ceil(_count_labelled(group) / batch)
     sealed, sent, entries = 0.0, 0, []
     for d in group.cells[0].defenses:
         found = registry.defenses.create(d.name, d.params).step_cost(
