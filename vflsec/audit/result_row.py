@@ -149,8 +149,7 @@ def advantages(rows: Iterable[ResultRow]) -> tuple[Paired, Paired]:
 
 def _means(found: Mapping[str, Mapping[int, Sequence[float]]]) -> Paired:
     return {
-        name: {seed: mean_of(v) for seed, v in sorted(of.items())}
-        for name, of in found.items()
+        name: {seed: mean_of(v) for seed, v in sorted(of.items())} for name, of in found.items()
     }
 
 
