@@ -213,7 +213,7 @@ def test_labels_among_own_columns_are_said(tmp_path: Path) -> None:
     trace, _ = leaky(tmp_path, smuggled, both)
     guesses = infer([trace], tmp_path / "g", attacks=("direction",), trusted=True)
     result = score(guesses, [tmp_path / "y"], tmp_path / "o", gates=[{"max": 0.05}])
-    assert any("tell the labels by themselves" in n for n in result.summary["notes"])
+    assert any("reveal the labels" in n for n in result.summary["notes"])
     honest = tmp_path / "honest"
     honest.mkdir()
     trace, _ = leaky(honest, noise, both)

@@ -78,7 +78,7 @@ def test_two_widths_without_names_are_refused(tmp_path: Path) -> None:
         rec.cut(torch.zeros(2, 3), torch.arange(2), phase="other")
         with pytest.raises(ShapeError, match=r"shape \(3,\), of those before \(2,\).*name="):
             rec.cut(torch.zeros(4, 3), torch.arange(4))
-        with pytest.raises(ShapeError, match="tell them apart"):
+        with pytest.raises(ShapeError, match="name them"):
             rec.tell("embedding", np.zeros((4, 3)), np.arange(4), sent=True, phase="eval")
         rec.tell("state", np.zeros((4, 3)), sent=True)
         rec.tell("state", np.zeros((4, 2)), sent=True)

@@ -76,7 +76,7 @@ def _check_asked(
         raise ConfigError(f"--attack: {', '.join(acting)} {_ACTS}. Leave it out.")
     shared = set(traces[0].observers).intersection(*(t.observers for t in traces))
     if not shared:
-        raise ConfigError("the traces have no observer in common, so nothing can be audited.")
+        raise ConfigError("the traces share no observer, so nothing can be audited.")
     for who in together:
         for party in who:
             check.one_of("--together", party, sorted(shared))
@@ -180,7 +180,7 @@ def _note_parties(traces: Sequence[Trace], specs: Sequence[AttackSpec]) -> list[
     who = {p for s in specs for p in s.adversary}
     names = [p for p in m.names if p not in who and p != m.active]
     return [
-        f"not assessed: what {', '.join(names)} can tell; not every trace holds what came there."
+        f"not assessed: what {', '.join(names)} can infer; not every trace holds what came there."
     ] if names else []  # fmt: skip
 
 
@@ -379,7 +379,7 @@ class _TraceAttacks:
         if bare:
             trace.notes.append(
                 f"own columns of {', '.join(bare)} were not recorded, so the only control is the "
-                "class majority (of columns their mean): what own columns tell by themselves "
+                "class majority (of columns their mean): what own columns reveal "
                 "counts as leaked."
             )
         who = here[0].spec.adversary

@@ -141,7 +141,7 @@ def by_embedding(
         if len(found) > 1 and any("misfit" not in guess.notes for guess in found):
             raise ThreatModelError(
                 f"{attack.name}: {len(found)} of the embeddings that came in a step are as wide as "
-                "the one that the model reads, and it cannot tell which of them that is."
+                "the one that the model reads, and it cannot infer which."
             )
         which = range(len(found))
         best = min(which, key=lambda k: _note(found[k], "misfit")) if len(found) > 1 else 0

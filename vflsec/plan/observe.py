@@ -246,15 +246,15 @@ def warn_of_membership(
     if source.split is not None and not attack.trains and not info.section.get("split"):
         found.append(
             f"{info.name}: which rows are for training is fixed. Where the others differ from "
-            f"them (later, harder), {attack.name} tells them apart whether or not training leaks: "
+            f"them (later, harder), {attack.name} separates them whether or not training leaks: "
             "give references, which compare each row with itself."
         )
     elif source.split is not None and not attack.trains:
         found.append(
             f"{info.name}: a column says which rows are for training. Where the others differ from "
-            f"them (later, harder), {attack.name} tells them apart whether or not training leaks, "
-            "so each training has a few more, which leave out the rows asked about: what is told "
-            "there is no membership (control left out)."
+            f"them (later, harder), {attack.name} separates them whether or not training leaks, "
+            "so each training has a few more, which leave out the rows asked about: what is "
+            "inferred there is no membership (control left out)."
         )
     changed = dict.fromkeys(
         d.name for c in cells for d in c.defenses

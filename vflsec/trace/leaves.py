@@ -153,7 +153,7 @@ def _fill(
     for wrong, what, remedy in (
         (counts > 1, "comes {n} times in", "Keep one line for each row and tree."),
         (counts == 0, "is missing in",
-         "Write a line for it, with the leaf -1 if the party was not told."),
+         "Write a line for it, with the leaf -1 if the party does not know it."),
     ):  # fmt: skip
         if wrong.any():
             t, i = divmod(int(np.flatnonzero(wrong)[0]), len(ids))

@@ -483,8 +483,8 @@ class Trace:
             trace.payloads = tuple(f.sha256 for f in seal.files if "/tensors-" in f.path and f.rows)
         else:
             trace.notes.append(
-                "not sealed: nothing says how much was recorded, and damage cannot be told from "
-                "data. Run 'vflsec trace seal' where it was recorded."
+                "not sealed: nothing says how much was recorded, or whether it is "
+                "damaged. Run 'vflsec trace seal' where it was recorded."
             )
         trace.notes += [f"{later.words}." for later in manifest.later]
         if manifest.status == "partial":
@@ -504,8 +504,8 @@ class Trace:
         held = sum(self.files.values())
         if self.manifest.rows > max(self.limits.named, held):
             raise TraceError(
-                f"manifest.json: rows {self.manifest.rows}, of which {held} bytes of files can "
-                "tell nothing. Raise Limits.named if you trust it."
+                f"manifest.json: rows {self.manifest.rows} are more than {held} bytes of "
+                "files hold. Raise Limits.named if you trust it."
             )
 
     def _places(self) -> None:

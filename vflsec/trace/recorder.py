@@ -612,7 +612,7 @@ class Recording:
             first = self._widths[place]
             raise ShapeError(
                 f"record: a row of this {kind} has the shape {shape}, of those before {first}, "
-                "which make no table together. Where several pass, tell them apart: name='...'; "
+                "which make no table together. Where several pass, name them: name='...'; "
                 "pad sequences to one length before cut(), and go on with a slice of the result."
             )
         return self.writer.plan(
