@@ -39,7 +39,7 @@ from vflsec.storage.store import Store
 from vflsec.trace.limits import Limits
 from vflsec.trace.manifest import Claim, Manifest
 from vflsec.trace.tables import grant_of
-from vflsec.trace.truth import Hidden, KnownTruth, read_known_truth
+from vflsec.trace.truth import Hidden, KnownTruth, read_truth
 
 _TELLS = 0.99  # a control beyond which nothing is left to be found
 _BY = ("auc", "accuracy", "concordance")  # in these metrics
@@ -82,7 +82,7 @@ def score(
             f"{len(truths)}."
         )
     check.non_negative("tau", tau)
-    found = [read_known_truth(t, limits) for t in truths]
+    found = [read_truth(t, limits) for t in truths]
     if claimed is not None and any(t.labels.target != Classes.target for t in found):
         raise ConfigError(
             "--claimed-epsilon: is checked on classes only, and the label is a quantity. Leave it "

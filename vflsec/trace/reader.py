@@ -70,16 +70,12 @@ class Observer:
             )
         return found[-1]
 
-    def messages(self, nonfinite: str = "refuse") -> Iterator[Recorded]:
+    def messages(self) -> Iterator[Recorded]:
         """All messages in the order in which they passed.
-
-        Args:
-            nonfinite: ``refuse``, or ``drop``, which leaves out rows that hold NaN or infinity.
 
         Raises:
             TraceError: damage, contradictions, or numbers that are not finite.
         """
-        check.one_of("nonfinite", nonfinite, ("refuse", "drop"))
         trace, where, torn, left = self.trace, f"view/{self.name}", Torn(), NotFinite()
         stream = self._sealed()
         if not self._has("messages.parquet"):
@@ -91,7 +87,7 @@ class Observer:
         try:
             for fields, batch in stream:
                 x, rows = from_batch(fields, batch, trace.manifest.rows, where)
-                yield self._finite(Recorded(fields, x, rows), nonfinite, left)
+                yield self._finite(Recorded(fields, x, rows), left)
         finally:
             self.trace.notes += left.note(self.name)
             self.trace.lack(self.name, left.clauses())
@@ -135,12 +131,12 @@ class Observer:
                 return {}
         return dict(out)
 
-    def _finite(self, found: Recorded, nonfinite: str, left: NotFinite) -> Recorded:
+    def _finite(self, found: Recorded, left: NotFinite) -> Recorded:
         x = found.values
         if x is None or np.isfinite(x).all():
             return found
         bad = ~np.isfinite(x.reshape(len(x), -1)).all(1) if x.ndim else np.ones(1, bool)
-        if nonfinite == "refuse" or found.rows is None:
+        if self.trace.limits.nonfinite == "refuse" or found.rows is None:
             raise TraceError(
                 f"view/{self.name}: message {found.fields.msg} ({found.fields.kind}) holds "
                 f"numbers that are not finite in {int(bad.sum())} rows. Record again, or allow it "
