@@ -46,7 +46,7 @@ from torch import Tensor
 
 from vflsec.core import accountants
 from vflsec.core.accountants import Account
-from vflsec.core.policy import AGAIN_ROWS, OFF, find_no_claim
+from vflsec.core.policy import AGAIN_ROWS, OFF, NamedNoise, find_no_claim
 from vflsec.core.privacy_usage import Uses
 from vflsec.label import make_label
 from vflsec.plugin import Guarantee, Own, Policy, RunFacts, check, registry
@@ -122,6 +122,9 @@ class DPSGD(Policy):
             None if g is None else m.reshape(g.shape)
             for m, g in zip(flat.split(sizes, dim=1), like, strict=True)
         ]
+
+    def noise(self, scale: float) -> NamedNoise:
+        return NamedNoise("gaussian", self.clip_norm / scale, self.clip_norm / scale)
 
     def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         if strength <= 0:
