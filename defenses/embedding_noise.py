@@ -97,7 +97,7 @@ class EmbeddingNoise(Policy):
             given="the bottom's weights, the other rows and how columns were prepared",
             leaves=(
                 "those weights depend on the training rows (protect them with dpsgd), what similar "
-                "rows tell, labels (gradients are as they were), more predictions than stated, "
+                "rows reveal, labels (gradients are as they were), more predictions than stated, "
                 "what the row does to other rows' embeddings where a bottom normalises over the "
                 f"batch, {AGAIN_ROWS}"
             ),

@@ -160,7 +160,7 @@ class _Weighed:
         who: guesses.
         fault: of the noise, the likeliest.
         power: the largest share of the claimed noise, or of what makes the claimed epsilon, that
-            would have been found too little with a chance of 0.8.
+            would have been found too little with a chance of 0.8; None where guesses are not told.
     """
 
     claimed: float
@@ -171,7 +171,7 @@ class _Weighed:
     awake: bool
     who: str
     fault: Fault | None
-    power: float
+    power: float | None
 
     @property
     def top(self) -> float:
@@ -206,10 +206,10 @@ def _weigh(
     fault = min(faults, key=lambda f: faults[f], default=None)
     if fault is not None:
         p["noise"] = STRICT * len(faults) * faults[fault]
-    each = alpha / len(p)
+    each, power = alpha / len(p), None
     if heard:
         power = find_least(sum(h.numbers for h in heard), each / (STRICT * len(faults)))
-    else:
+    elif guesses:
         tries = 1 if "released" in p else len(coins.SHARES)
         power = coins.find_least(guesses, claimed, claim.delta, each / tries)
     return _Weighed(
@@ -263,15 +263,15 @@ def _decide(w: _Weighed) -> _Ruling:
         reason = f"{w.said}; {which}, which chance may do. Run more seeds."
         return INCONCLUSIVE, Rule.UNDECIDED, reason
     if not (w.awake or w.together):
-        reason = f"Not shown to be alive: {w.who} measures nothing above 0 here."
+        reason = f"Not validated here: {w.who} measures nothing above 0 here."
         return INCONCLUSIVE, Rule.NOT_VALIDATED, reason
-    found = f"{100 * w.power:.0f} % of the noise it takes"
-    if w.power < HALF:
+    found = "" if w.power is None else f"{100 * w.power:.0f} % of the noise it takes"
+    if w.power is not None and w.power < HALF:
         reason = f"{w.said}; too few canaries, or too large a claim: half the noise it takes "
         reason += f"would not have been found (at most {found} would)."
         return INCONCLUSIVE, Rule.UNDERPOWERED, reason
-    reason = f"{w.said}: no contradiction over {seeds}, which proves no claim. "
-    reason += f"{found} would have been found too little."
+    reason = f"{w.said}: no contradiction over {seeds}, which proves no claim."
+    reason += f" {found} would have been found too little." if found else ""
     return PASS, Rule.WITHIN, reason
 
 
