@@ -46,10 +46,10 @@ from torch import Tensor
 
 from vflsec.core import accountants
 from vflsec.core.accountants import Account
-from vflsec.core.policy import AGAIN_ROWS, OFF, NamedNoise, find_no_claim
+from vflsec.core.policy import AGAIN_ROWS, OFF, find_no_claim
 from vflsec.core.privacy_usage import Uses
 from vflsec.label import make_label
-from vflsec.plugin import Guarantee, Own, Policy, RunFacts, check, registry
+from vflsec.plugin import Guarantee, NamedNoise, Own, Policy, RunFacts, check, registry
 
 ALIASES = ("dp_sgd",)
 

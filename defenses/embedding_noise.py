@@ -32,9 +32,9 @@ import torch
 from torch import Tensor
 
 from vflsec.core import accountants
-from vflsec.core.policy import AGAIN_ROWS, OFF, NamedNoise, find_no_claim, read_batch
+from vflsec.core.policy import AGAIN_ROWS, OFF, find_no_claim, read_batch
 from vflsec.defenses.noise import moved_by_two, shorten
-from vflsec.plugin import Guarantee, Message, Own, Policy, RunFacts, check, registry
+from vflsec.plugin import Guarantee, Message, NamedNoise, Own, Policy, RunFacts, check, registry
 
 ALIASES = ("embedding_dp",)
 

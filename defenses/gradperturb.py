@@ -30,10 +30,10 @@ import torch
 from torch import Tensor
 
 from vflsec.core import accountants
-from vflsec.core.policy import AGAIN, OFF, SPLIT, NamedNoise, find_no_claim
+from vflsec.core.policy import AGAIN, OFF, SPLIT, find_no_claim
 from vflsec.defenses.alibi import one_hot
 from vflsec.nn.loss import cross_entropy
-from vflsec.plugin import Guarantee, Own, Policy, RunFacts, check, registry
+from vflsec.plugin import Guarantee, NamedNoise, Own, Policy, RunFacts, check, registry
 
 ALIASES = ("tpsl",)
 

@@ -34,15 +34,8 @@ from torch import Tensor
 
 from vflsec.core import accountants
 from vflsec.core.accountants import Account
-from vflsec.core.policy import (
-    AGAIN,
-    OFF,
-    NamedNoise,
-    describe_label_claim,
-    find_no_claim,
-    read_batch,
-)
-from vflsec.plugin import Guarantee, Message, Own, Policy, RunFacts, check, registry
+from vflsec.core.policy import AGAIN, OFF, describe_label_claim, find_no_claim, read_batch
+from vflsec.plugin import Guarantee, Message, NamedNoise, Own, Policy, RunFacts, check, registry
 
 RARE = 2.0**-30
 """How likely an exception from a pure epsilon may be."""

@@ -86,10 +86,11 @@ def test_what_is_measured_is_of_the_cell_alone(
         assert heard["numbers"] >= 300
 
 
-def test_dpsgd_at_its_hook_alone_is_held_to_its_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vflsec.epsilon.measured_claims.fits", lambda *_: False)
-    for found in measures("dpsgd", [500.0], {}, "all"):
-        assert found.notes["canaries"] == "at its hook alone"
+def test_dpsgd_whose_steps_take_too_much_is_held_to_its_noise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("vflsec.epsilon.inserted_rows.fits", lambda *_: False)
+    for found in measures("dpsgd", [2.0], {}, "all"):
         assert found.value == 0
         heard = Heard.read(found.notes["noise"])
         assert heard.numbers >= 1000

@@ -30,10 +30,8 @@ from vflsec.audit.rounding import show_both
 from vflsec.core import check
 from vflsec.core.message import Message
 from vflsec.core.policy import Own, Policy
-from vflsec.core.policy_binding import Binding
 from vflsec.core.privacy_usage import RunFacts, Uses
 from vflsec.core.rng import Streams, generator
-from vflsec.epsilon.named_noise import NoiseWitness
 from vflsec.epsilon.one_run_bound import Looks, best_bound
 
 
@@ -228,7 +226,6 @@ def audit_rows(
     confidence: float = 0.95,
     claimed: float | None = None,
     rate: float = 1.0,
-    witness: NoiseWitness | None = None,
 ) -> Measured:
     """Measure a policy that clips and noises rows, or parameter gradients of rows.
 
@@ -237,12 +234,10 @@ def audit_rows(
     Parameter gradients (hook `gradients`): each canary adds a large number in a parameter of its
     own if its coin says so, and the attacker reads that parameter's sum. `claimed` is the epsilon
     to compare with; the policy's own for so many `epochs` if None. With a `rate` below 1 every
-    release is one of a Poisson sample of the canaries, as the policy is told. `witness` is shown
-    every call.
+    release is one of a Poisson sample of the canaries, as the policy is told.
     """
     facts = RunFacts(uses=Uses(counted=epochs))
     own = _own(policy, strength, seed, 2, facts)
-    at = Binding(policy, own, witness=witness)
     made = policy.guarantee(strength, facts)
     coins = (torch.rand(canaries, generator=generator(seed, "canary", "coins")) < 0.5).long()
     total = torch.zeros(canaries, dtype=torch.float64)
@@ -255,7 +250,7 @@ def audit_rows(
             if rate < 1:
                 mask = torch.rand(1, canaries, generator=draws, dtype=torch.float64) < rate
                 own.sample = (mask, max(1, round(rate * canaries)))
-            (out,) = at.call("gradients", [parts.sum(1)], lambda: [parts])
+            (out,) = policy.gradients([parts.sum(1)], lambda: [parts], own)
             assert out is not None
             total += out[0]
     else:
@@ -266,7 +261,7 @@ def audit_rows(
         for epoch in range(epochs):
             sent = Message(kind, "active", "passive", x, rows, epoch=epoch)  # type: ignore[arg-type]
             own.labels = coins.unsqueeze(0)
-            total += at.call("outgoing", sent)[0, :, 0]
+            total += policy.outgoing(sent, own)[0, :, 0]
     promised = made.epsilon if claimed is None else claimed
     return audit(
         total.unsqueeze(1), coins, claimed=promised, delta=made.delta, confidence=confidence

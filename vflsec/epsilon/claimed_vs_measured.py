@@ -38,15 +38,6 @@ STRICT = 5
 """Noise is tested at a fifth of the error: of intact mechanisms one in 100 at most is accused."""
 HALF = 0.5
 """The share of the noise that an audit must be able to find too little, or it says nothing."""
-FAULTS: Mapping[Fault, str] = {
-    Fault.LESS: "it is less",
-    Fault.SHARED: "rows or numbers share it",
-    Fault.MISSING: "some message, step or row has less of it or none",
-    Fault.REPEATED: "the same noise comes again",
-    Fault.TOO_FAR: "one row moves what it covers farther than it is for",
-    Fault.COUPLED: "a row moves the messages of others",
-    Fault.SAMPLING: "batches are no Poisson samples of the claimed rate",
-}
 _AT = ("dataset", "algorithm", "defense", "strength", "attack", "adversary", "phase", "split")
 
 Row = Mapping[str, Any]
@@ -253,7 +244,7 @@ def _decide(w: _Weighed) -> _Ruling:
         if test in w.significant:
             return FAIL, Rule.CLAIM_CONTRADICTED, f"{w.said}; {what} contradict the claim."
     if "noise" in w.significant and w.fault is not None:
-        reason = f"{w.said}, and its noise is not what it says: {FAULTS[w.fault]}."
+        reason = f"{w.said}, and its noise is not what it says: {w.fault.replace('_', ' ')}."
         return FAIL, Rule.TOO_LITTLE_NOISE, reason
     open_ = (
         (w.beyond > 0, f"{w.beyond} of {seeds}"),

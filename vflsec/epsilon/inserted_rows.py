@@ -78,7 +78,8 @@ class _Look:
 def pulls(training: Training, i: int) -> tuple[Training, list[tuple[Planted, Tensor]]]:
     """The copy that was trained, and for each replica its canaries and their scores (m,).
 
-    A score above 0 says that the canary is there; it is a log likelihood ratio up to a factor.
+    A score above 0 says that the canary is there; it is a log likelihood ratio up to a factor. All
+    are 0 where the steps do not fit into memory: then the noise alone is looked at.
 
     Args:
         training: whose cells and data are used.
@@ -94,7 +95,8 @@ def pulls(training: Training, i: int) -> tuple[Training, list[tuple[Planted, Ten
     for seed, task in training.tasks(training.cells).items():
         tasks[seed], whole[seed], planted[seed] = plant_inserted(task, seed)
     parties = tuple(training.stack.first.parties)
-    twin = training.twin(training.cells, tasks, {parties: (STEPS,)})
+    seen = fits(training, policy)
+    twin = training.twin(training.cells, tasks, {parties: (STEPS,)} if seen else {})
     twin.witness = NoiseWitness(twin.seeds)
     stack = Stack.build(whole, twin.seeds, twin.device, twin.stack.dtype, twin.stack.products)
     known = _Known(Directions(twin.algorithm, stack, twin.seeds), policy, twin.seeds)
@@ -102,6 +104,8 @@ def pulls(training: Training, i: int) -> tuple[Training, list[tuple[Planted, Ten
     scores = torch.zeros(canaries.shape, dtype=torch.float64, device=twin.device)
     spec = AttackSpec("canary", adversary=parties, known_rows=0, prior=False)
     for moment in twin.run(predictions=False):
+        if not seen:
+            continue
         views = moment.views(spec)
         every = stack.rows("labelled") if policy.poisson else None
         rate = twin.uses(twin.defenses[i], 0).batches[-1].rate if policy.poisson else 1.0

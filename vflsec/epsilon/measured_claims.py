@@ -24,7 +24,7 @@ from vflsec.core.view import Need, Table
 from vflsec.epsilon import canary_bounds
 from vflsec.epsilon.canaries import Planted, plant_labels, plant_rows
 from vflsec.epsilon.canary_bounds import Measured
-from vflsec.epsilon.inserted_rows import fits, pulls
+from vflsec.epsilon.inserted_rows import pulls
 from vflsec.epsilon.named_noise import Heard, NoiseWitness
 from vflsec.specs import AttackSpec, CellResult, Measure, told_apart
 
@@ -52,10 +52,8 @@ def measure_claims(training: Training) -> list[list[Measure]]:
         if policy.counted != "gradients":
             label = any(g.protects == "label" for g in made)
             by_party["" if label else training.owners(i)[0]].append(i)
-        elif fits(training, policy):
-            ways.append(_measure([i], _see_inserted(training, i)))
         else:
-            ways.append(_measure_hook(training, i, made))
+            ways.append(_measure([i], _see_inserted(training, i)))
     for party, places in by_party.items():
         ways.append(_measure(places, _see_planted(training, party, places)))
     out: list[list[Measure]] = [[] for _ in training.cells]
@@ -129,7 +127,7 @@ def _claims(twin: Training, r: int) -> tuple[list[Guarantee], list[Heard | None]
 
 @dataclass(frozen=True)
 class _Inserted(_Seen):
-    """`scores` (m,): above 0 where a canary seems to be there."""
+    """`scores` (m,): above 0 where a canary seems to be there; none where steps take too much."""
 
     scores: Tensor
     how: ClassVar[str] = "inserted rows"
@@ -144,33 +142,6 @@ class _Inserted(_Seen):
 def _see_inserted(training: Training, i: int) -> list[_Inserted]:
     twin, scored = pulls(training, i)
     return [_Inserted(at, *_claims(twin, r), scores) for r, (at, scores) in enumerate(scored)]
-
-
-def _measure_hook(training: Training, i: int, made: Sequence[Guarantee]) -> Iterator[_Found]:
-    """Through the hook of defense number `i` alone, where its steps do not fit into memory."""
-    policy, strengths = training.defenses[i], training.strengths(i)
-    for r, claim in enumerate(made):
-        if claim.epsilon is not None:
-            witness = NoiseWitness([training.seeds[r]])
-            found = _audit_hook(training, policy, strengths[r], claim, r, witness)
-            heard = witness.find(policy, 0)
-            notes: dict[str, Any] = {"noise": heard.fields()} if heard is not None else {}
-            yield _Found(r, i, found, "at its hook alone", notes)
-
-
-def _audit_hook(
-    training: Training, policy: Policy, strength: float, claim: Guarantee, r: int,
-    witness: NoiseWitness | None = None,
-) -> Measured:  # fmt: skip
-    """Canaries through the hook alone, as often and sampled as rows were in replica `r`."""
-    uses = training.uses(policy, r)
-    rate, epochs = 1.0, claim.releases
-    if uses.batches:
-        rate, epochs = uses.batches[0].rate, uses.batches[0].steps * uses.batches[0].uses
-    return canary_bounds.audit_rows(
-        policy, strength, canaries=1000 if epochs <= 200 else 300, epochs=epochs, rate=rate,
-        seed=training.seeds[r], confidence=CONFIDENCE, claimed=claim.epsilon, witness=witness,
-    )  # fmt: skip
 
 
 @dataclass(frozen=True)
