@@ -92,6 +92,11 @@ def _format(row: ExposedRow, several: bool) -> str:
         f"{_many(of.own)} that {own} names. Exposed: {format_secret(p)}, by {p.attack} on "
         f"{p.split} rows."
     )
+    if of.sure > of.own_sure:
+        text += (
+            f" Of the tenth of rows about which it is surest, {of.sure:.0%} are right; of its "
+            f"baseline's, {of.own_sure:.0%}."
+        )
     if of.worst is not None and of.worst.share - of.worst.own > of.share:
         gain = _many(of.worst.share - of.worst.own)
         text += f" Worst class: {of.worst.label}, with {gain} of 1,000."
