@@ -315,7 +315,9 @@ def main() -> None:
     parser.add_argument("--seeds", action="store_true", help="the part on single seeds alone")
     given = parser.parse_args()
     if given.seeds:
-        OUT.write_text(put_into(OUT.read_text(encoding="utf-8")), encoding="utf-8")
+        said = COMMENTS.read_text(encoding="utf-8")
+        page = OUT.read_text(encoding="utf-8").partition(said.splitlines()[0])[0] + said
+        OUT.write_text(put_into(page), encoding="utf-8")
         return
     quick = given.quick or given.controls
     torch.set_num_threads(1)
