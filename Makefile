@@ -21,7 +21,7 @@ TESTING := $(ONE_THREAD) PYTHONDONTWRITEBYTECODE=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: hooks bench docs schema notebooks-pair test-lowest test-slow test-gpu help audit test lint format types notebooks check clean
+.PHONY: hooks bench docs schema notebooks-pair test-lowest test-slow test-gpu test-foreign help audit test lint format types notebooks check clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1|/' | \
@@ -46,6 +46,13 @@ test-lowest: ## run the tests with the oldest dependencies allowed (downloads gi
 	build/lowest/bin/python -m pip install --quiet --disable-pip-version-check \
 		-c constraints-lowest.txt -e '.[test]'
 	$(TESTING) build/lowest/bin/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" $(PYTEST_ARGS)
+
+test-foreign: ## run what records Flower and NVFlare beside them, in an environment of its own
+	$(PYTHON) -m venv build/foreign
+	build/foreign/bin/python -m pip install --quiet --disable-pip-version-check \
+		-e '.[test,flower,nvflare]' 'flwr[simulation]'
+	$(TESTING) build/foreign/bin/python -m pytest tests/external tests/trace/test_flower.py \
+		tests/trace/test_nvflare.py $(PYTEST_ARGS)
 
 lint: $(STAMP)/dev ## style, layers and circles of imports, complexity, forbidden calls
 	$(BIN)/ruff check .

@@ -81,7 +81,7 @@ class Lea(Attack):
                 else:
                     continue
                 return (
-                    f"lea cannot tell class {b} from class {a}: {why}, and no row of either is "
+                    f"lea cannot separate class {b} from class {a}: {why}, and no row of either is "
                     "known. Under a top model of unknown start every map from clusters to classes "
                     "explains the gradients equally well. Grant known_rows, shares that differ, or "
                     "peer_model."

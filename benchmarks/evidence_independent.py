@@ -35,6 +35,7 @@ from vflsec.audit.intervals import t_interval
 from vflsec.audit.metrics import METRICS, primary, score
 from vflsec.audit.truth import goal_of
 from vflsec.core.guess import Guess
+from vflsec.core.source import Given
 from vflsec.core.task import Task
 from vflsec.core.view import View, as_needs
 from vflsec.data.prepare import make_task
@@ -270,7 +271,7 @@ def _lines(recorded: Recorded, tasks: Mapping[int, Task], columns: Sequence[str]
     }
     (moment,) = training.run(predictions=False)
     for i, (pair, p) in enumerate(zip(recorded.pairs, asked, strict=True)):
-        views = asking[i].views(moment) if i in asking else moment.views(p.spec)
+        views = asking[i].give(moment).views if i in asking else moment.views(p.spec)
         guesses = _ours(p, views, training.seeds, moment)
         figures = []
         for view, guess, cell in zip(views, guesses, cells, strict=True):
@@ -287,7 +288,7 @@ def _lines(recorded: Recorded, tasks: Mapping[int, Task], columns: Sequence[str]
 
 
 def _ours(p: Prepared, views: Sequence[View], seeds: Sequence[int], moment: Moment) -> list[Guess]:
-    (answers,) = Bench().attack(p, views, seeds, moment.phase.name)
+    (answers,) = Bench().attack(p, Given(views, seeds, moment.phase))
     failed = next((f"{p.spec.label}: {a.reason}" for a in answers if a.guess is None), "")
     if failed:
         raise RuntimeError(failed)

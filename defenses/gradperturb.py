@@ -9,15 +9,15 @@ eps; the noise is drawn afresh in every loss, and T uses of a label, as counted,
 strength is 1 / eps of one use. Validation labels are weighed with noise too.
 
 Hook: loss. Owner: the active party.
-Guarantee: label-DP over all uses, T eps or, at `delta` > 0, the Renyi bound of Laplace noise if it
-is smaller. None where labels are used beside the loss, which is found out: early stopping by AUC
+Guarantee: label-DP over all uses, T eps or, at `delta` > 0, what the privacy loss of Laplace noise
+adds up to. None where labels are used beside the loss, which is found out: early stopping by AUC
 (``select_by = "auc"``), fedcvt's attention over labels, jpl's ranking loss. Does not stop:
 inference of what features predict, and at a small eps per step the many epochs still add up; the
 weights may be negative, which makes training unstable.
 
 Source: Yang, Sun, Yao, Xie, Wang (2022), "Differentially private label protection in split
-learning", arXiv:2203.02073 (transcript privacy, TPSL); Mironov, "Renyi differential privacy", CSF
-2017, table II.
+learning", arXiv:2203.02073 (transcript privacy, TPSL); Doroshenko et al., "Connect the dots", PETS
+2022, arXiv:2207.04380.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class GradPerturb(Policy):
         if none is not None:
             return none
         # replacing a label moves two coordinates by 1, at noise scale 2 x strength
-        made = accountants.laplace([0.5 / strength] * 2, uses.most, self.delta)
+        made = accountants.laplace(0.5 / strength, 2 * uses.most, self.delta)
         return Guarantee(
             protects="label", epsilon=made.epsilon, delta=made.delta, releases=uses.most,
             accountant=made.accountant, what="the label of a training or validation row",

@@ -9,7 +9,8 @@ With ``clip = C > 0`` each row, multiplied by the batch size where the loss is a
 shortened to length C (in the 2-norm for Gaussian, in the 1-norm for Laplace noise); the noise has
 standard deviation or scale strength x C. Replacing one row's label then moves that row by at most 2
 C, and an accountant adds up the row's messages, as counted: the analytic Gaussian mechanism for T
-releases of a Gaussian, T x 2 / strength or the Renyi bound of Laplace noise, whichever is smaller.
+releases of a Gaussian, T x 2 / strength or what the privacy loss of Laplace noise adds up to,
+whichever is smaller.
 
 Hook: outgoing, on gradients. Owner: the active party.
 Guarantee: none without clipping. With clipping, epsilon-label-DP of a row's own gradient messages
@@ -19,7 +20,7 @@ them).
 
 Source: Fu et al., "Label inference attacks against vertical federated learning", USENIX Security
 2022 (noisy gradients); Balle and Wang, "Improving the Gaussian mechanism for differential privacy",
-ICML 2018, theorem 8; Mironov, "Renyi differential privacy", CSF 2017, table II.
+ICML 2018, theorem 8; Doroshenko et al., "Connect the dots", PETS 2022, arXiv:2207.04380.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ def moved_by_two(distribution: str, strength: float, releases: int, delta: float
             return replace(made, epsilon=math.inf)
         return replace(made, delta=accountants.widen_delta(delta, lost))
     lost = accountants.beyond_laplace(2 / strength, releases)
-    made = accountants.laplace([2 / strength], releases, delta)
+    made = accountants.laplace(2 / strength, releases, delta)
     return made if lost <= RARE else replace(made, epsilon=math.inf)
 
 

@@ -5,6 +5,7 @@ Tests change what ``summary.json`` holds; here it is read as the package reads i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import wraps
 from types import ModuleType, SimpleNamespace
@@ -12,6 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
+from vflsec.audit.leakage_claims import format_secret
 from vflsec.report import (
     advice as _advice,
 )
@@ -22,7 +24,9 @@ from vflsec.report import (
     coverage as _coverage,
 )
 from vflsec.report import (
-    curve,
+    first_screen as _first_screen,
+)
+from vflsec.report import (
     github,
     junit,
     threat_model,
@@ -31,13 +35,7 @@ from vflsec.report import (
     verdicts,
 )
 from vflsec.report import (
-    first_screen as _first_screen,
-)
-from vflsec.report import (
     sarif as _sarif,
-)
-from vflsec.report import (
-    statement as _statement,
 )
 from vflsec.report.build import build_printed, build_report
 from vflsec.report.html import render_fragment, render_page, render_statement
@@ -73,7 +71,6 @@ def _functions(module: ModuleType) -> Any:
 advice, coverage, first_screen = map(_functions, (_advice, _coverage, _first_screen))
 bounds = reads(verdicts.bounds)
 beside_verdicts, headline = reads(verdicts.beside_verdicts), reads(verdicts.headline)
-judged, curves, paragraph = reads(verdicts.judged), reads(curve.curves), reads(_statement.paragraph)
 beyond, deployed = reads(ungated_leaks.beyond), reads(ungated_leaks.deployed)
 unjudged, unstopped = reads(ungated_leaks.unjudged), reads(ungated_leaks.unstopped)
 assumed, threats = reads(threat_model.assumed), reads(threat_model.threats)
@@ -81,6 +78,29 @@ metrics, tags = reads(tracking.metrics), reads(tracking.tags)
 junit_xml, sarif = reads(junit.junit_xml), reads(_sarif.sarif)
 workflow_commands = reads(github.workflow_commands)
 attacks_of = first_screen.attacks_of
+
+
+def answers(summary: Mapping[str, Any], dataset: str = "") -> dict[str, str]:
+    """The answers of the first screen by question; of the first data set if none is named."""
+    found = first_screen.answer(summary)
+    named = found[dataset or next(iter(found))]
+    return {fact.term: fact.text for fact in (*named, *found[""])}
+
+
+def claims(summary: Mapping[str, Any]) -> dict[tuple[str, str, float | None], str]:
+    """The significance of every claim by quantity, secret with attacker, and strength."""
+    return {
+        (c.quantity.value, f"{format_secret(c)} to {c.adversary}", c.strength): c.significance.value
+        for c in read_summary(summary).claims
+    }
+
+
+def above_appendix(summary: Mapping[str, Any]) -> str:
+    """What the page to sign says above its appendix, without markup."""
+    page = statement(summary).split("<main>")[1].split("Appendix A.")[0]
+    return " ".join(re.sub(r"<[^>]+>", " ", page).split())
+
+
 families, gaps, next_steps = coverage.families, coverage.gaps, advice.next_steps
 
 
@@ -125,8 +145,9 @@ def print_verdicts(summary: Mapping[str, Any], console: Console) -> None:
 
 def print_curves(summary: Mapping[str, Any], console: Console) -> None:
     """Leakage and utility, training by training, on a terminal."""
-    sections = _report(summary).seen_by(View.TERMINAL)
-    terminal.print_blocks([s for s in sections if s.key == "curves"], console)
+    (answers,) = (s for s in _report(summary).seen_by(View.TERMINAL) if s.key == "answers")
+    for section in answers.blocks[:-1]:
+        terminal.print_blocks(section.blocks[1:], console)  # type: ignore[union-attr]
 
 
 def write_step_summary(summary: Mapping[str, Any]) -> bool:

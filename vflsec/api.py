@@ -23,6 +23,7 @@ from vflsec.cli.draft import Wishes
 from vflsec.core import check
 from vflsec.core.reprs import as_table
 from vflsec.core.rng import generator
+from vflsec.core.source import Given
 from vflsec.core.view import as_needs
 from vflsec.data.load import load_source, split_options
 from vflsec.data.prepare import make_task
@@ -272,7 +273,7 @@ def measure(
     made = prepared(_each_label(specs, training.stack.first))
     for p in made:
         views = [trained._moment.view(p.spec, r) for r in trained._at]
-        for answers in trained._bench.attack(p, views, seeds, phase.name, phase.epochs):
+        for answers in trained._bench.attack(p, Given(views, seeds, phase)):
             for r, result, answer in zip(trained._at, results, answers, strict=True):
                 of_embedding = p.attack.target == "embedding"
                 sent = trained._moment.embeddings(p.spec, r) if of_embedding else None

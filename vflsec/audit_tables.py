@@ -39,7 +39,7 @@ def audit(
     attacks: str | Sequence[str | Mapping[str, Any]] | None = None, seeds: int | Sequence[int] = 5,
     max: float | None = None, out: str | Path | None = None, rare: str = "", bins: int = 0,
     regression: bool = False, numeric: Sequence[str] = (), categorical: Sequence[str] = (),
-    group: str = "", **params: Any,
+    group: str = "", id_match: Sequence[str] = (), **params: Any,
 ) -> Audit:  # fmt: skip
     """Does training on these tables leak the label, how much, and to whom?
 
@@ -67,6 +67,8 @@ def audit(
         regression: predict the label as a number even if it could be classes.
         numeric, categorical: columns that hold numbers, or text, whatever they look like.
         group: column whose equal values stay on one side of a split, such as a person.
+        id_match: what ids may differ in and still match: ``strip`` (blanks and hidden marks),
+            ``punctuation``, ``casefold``, ``zeros`` (at the front).
         params: ``device``, ``jobs``, ``fresh``, ``progress``, ``attacker`` as for
             :func:`vflsec.run_audit`; all others are hyper-parameters of the algorithm.
 
@@ -80,7 +82,10 @@ def audit(
     check_arguments("audit", audit, params, algorithm)
     how = {k: params.pop(k) for k in _RUN if k in params}
     kinds = ([of] if isinstance(of, str) else of for of in (numeric, categorical))
-    wishes = Wishes("", (), (), (), (), rare, bins, regression, "", "audit", *kinds, group=group)
+    wishes = Wishes(
+        "", (), (), (), (), rare, bins, regression, "", "audit", *kinds, group=group,
+        id_match=[id_match] if isinstance(id_match, str) else id_match,
+    )  # fmt: skip
     with open_tables(tables, label, id, wishes) as (scenario, notes, base):
         scenario["algorithm"] = {"name": algorithm, **params}
         scenario["audit"]["seeds"] = list(seeds) if isinstance(seeds, range | tuple) else seeds

@@ -24,6 +24,7 @@ from vflsec.core.rng import numpy_generator
 from vflsec.engine.trace_attacks import infer
 from vflsec.engine.trace_scores import score
 from vflsec.errors import ConfigError, ShapeError
+from vflsec.trace.limits import TRUSTED
 from vflsec.trace.record_api import record
 from vflsec.trace.truth import write_truth
 
@@ -112,7 +113,7 @@ def audit_messages(
         _record(out / "traces" / str(i), m, of, y, told, i)
     truth = write_truth(out, np.arange(len(y)), y, quantity=quantity)
     traces = [out / "traces" / str(i) for i in range(len(trainings))]
-    guesses = infer(traces, out / "guesses", attacks=attacks, trusted=True)
+    guesses = infer(traces, out / "guesses", attacks=attacks, limits=TRUSTED)
     return score(guesses, [truth], out, gates=gates, confidence=confidence)
 
 

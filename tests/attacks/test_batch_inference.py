@@ -362,7 +362,7 @@ def test_rows_that_come_twice_are_guessed_once() -> None:
 
 def granted(view: View, y: Tensor, known: int) -> View:
     """The view with the labels of so many rows."""
-    return view.with_known(make_view(y, known=known).known)
+    return replace(view, known=make_view(y, known=known).known)
 
 
 @pytest.mark.parametrize("epochs", [1, 10])

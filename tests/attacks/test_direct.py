@@ -146,7 +146,7 @@ def test_the_known_rows_own_labels_are_all_that_turns_the_answer() -> None:
     view = make_view(y, gradients=g, known=9)
     held = view.require_known()
     order = torch.tensor([1, 2, 0])
-    turned = view.with_known(Known(held.rows, order[held.labels]))
+    turned = replace(view, known=Known(held.rows, order[held.labels]))
     plain, other = direct().infer(view, rng()), direct().infer(turned, rng())
     assert (order.numpy()[plain.scores.argmax(1)] == other.scores.argmax(1)).all()
 

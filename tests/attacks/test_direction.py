@@ -88,7 +88,7 @@ def test_known_rows_beyond_the_reference_change_nothing() -> None:
     known = view.require_known()
     assert same(
         direction().infer(view, rng()),
-        direction().infer(view.with_known(Known(known.rows[:2], known.labels[:2])), rng()),
+        direction().infer(replace(view, known=Known(known.rows[:2], known.labels[:2])), rng()),
     )
 
 
@@ -155,7 +155,7 @@ def test_without_a_known_negative_the_positives_serve_alone() -> None:
     g, y = binary_gradients(300, 8)
     view = make_view(y, gradients=g, known=6)
     positives = view.require_known().of_class(1)
-    alone = view.with_known(Known(positives, torch.ones_like(positives)))
+    alone = replace(view, known=Known(positives, torch.ones_like(positives)))
     guess = direction(positives=3).infer(alone, rng())
     other = direction(positives=3, negatives=False).infer(alone, rng())
     assert same(guess, other)

@@ -288,11 +288,11 @@ def test_classes_without_a_known_row_and_epsilon_beyond_two_are_refused() -> Non
     assert "two classes" in completion(epsilon=1.0).applicable(ten)
     assert completion().applicable(ten) == ""
     known = view.require_known()
-    of_one = view.with_known(replace(known, rows=known.rows[:1], labels=known.labels[:1]))
+    of_one = replace(view, known=replace(known, rows=known.rows[:1], labels=known.labels[:1]))
     with pytest.raises(ThreatModelError, match="of every class, was granted"):
         completion().infer(of_one, rng())
     with pytest.raises(ThreatModelError, match="known_rows"):
-        completion().infer(view.with_known(None), rng())
+        completion().infer(replace(view, known=None), rng())
     with pytest.raises(ConfigError, match="kind must be one of"):
         completion(kind="tail")
 

@@ -171,7 +171,7 @@ def test_known_rows_are_not_in_the_answer_and_nothing_else_of_labels_is_used() -
     bare = replace(view, prior=None)
     assert same(guess, joint().infer(bare, rng()))
     other = Known(known.rows, known.labels.flip(0))
-    turned = joint().infer(view.with_known(other), rng())
+    turned = joint().infer(replace(view, known=other), rng())
     assert measure(turned, y, rows=view.targets["train"]) < 0.2  # the grant alone says which is 1
 
 
@@ -199,10 +199,10 @@ def test_what_no_message_reaches_is_declined_and_bad_grants_are_refused() -> Non
     view = view_of("state", 0, 1.0)
     assert joint().declines(view) == ""
     with pytest.raises(ThreatModelError, match="known_rows"):
-        joint().infer(view.with_known(None), rng())
+        joint().infer(replace(view, known=None), rng())
     known = view.require_known()
     with pytest.raises(ThreatModelError, match="of every class, 1 of 2 have none"):
-        joint().infer(view.with_known(Known(known.rows[:1], known.labels[:1])), rng())
+        joint().infer(replace(view, known=Known(known.rows[:1], known.labels[:1])), rng())
     with pytest.raises(ConfigError, match="steps"):
         joint(steps=0)
 

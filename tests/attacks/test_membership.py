@@ -16,9 +16,8 @@ from torch import Tensor
 
 from vflsec.attacks.membership import Membership, likelihood_ratio
 from vflsec.audit.truth import goal_of
-from vflsec.core.reference_models import References
 from vflsec.core.rng import generator
-from vflsec.core.view import Facts, Known, Table, View
+from vflsec.core.view import Facts, Known, References, Table, View
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
 from vflsec.engine.membership_queries import asked_rows, reference_task, tasks_without

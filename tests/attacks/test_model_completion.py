@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -91,7 +92,7 @@ def test_permuted_class_names_permute_the_answer() -> None:
     order = torch.tensor([2, 0, 1])
     plain = completion(variants=("logistic",)).infer(view, rng())
     turned = completion(variants=("logistic",)).infer(
-        view.with_known(Known(known.rows, order[known.labels])), rng()
+        replace(view, known=Known(known.rows, order[known.labels])), rng()
     )
     assert turned.scores[:, order] == pytest.approx(plain.scores, abs=1e-3)
 

@@ -137,9 +137,9 @@ def test_batches_sorted_by_label_are_seen_with_known_rows_only() -> None:
     assert guess.notes["reading"] == "order"
     assert measure(guess, y, rows=view.targets["train"]) == 1.0
     assert pattern().declines(view) == ""
-    blind = pattern().infer(view.with_known(None), rng())
+    blind = pattern().infer(replace(view, known=None), rng())
     assert blind.notes == {"reading": "nothing", "varies": ["order", "place"]}  # one order always
-    why = pattern().declines(view.with_known(None))
+    why = pattern().declines(replace(view, known=None))
     assert why.startswith("order and place vary, but nothing says which class that means")
 
 
@@ -174,7 +174,7 @@ def test_rows_within_batches_and_batches_of_one_class_are_seen(arranged: str, re
     assert guess.notes == {"reading": reading, "varies": [reading]}
     assert not np.isin(guess.rows, view.require_known().rows.numpy()).any()
     assert measure(guess, y, rows=view.targets["train"]) > 0.99
-    assert pattern().declines(view.with_known(None))
+    assert pattern().declines(replace(view, known=None))
 
 
 @pytest.mark.parametrize("arranged", ["first", "pure"])
@@ -230,7 +230,7 @@ def test_rows_that_come_once_more_or_less_in_one_epoch_are_seen(chosen: str) -> 
     null = visited([other[p] for p in parts], y, 20)
     low, high = null_band(y, null.targets["train"])
     assert low < measure(pattern().infer(null, rng()), y, rows=null.targets["train"]) < high
-    assert pattern().declines(view.with_known(None))
+    assert pattern().declines(replace(view, known=None))
 
 
 def arranged_once(y: Tensor, epochs: int, which: int, how: str) -> list[Tensor]:
@@ -266,7 +266,7 @@ def test_one_epoch_in_order_among_random_ones_is_seen(
     assert not np.isin(guess.rows, view.require_known().rows.numpy()).any()
     assert measure(guess, y, rows=view.targets["train"]) > told
     assert pattern().declines(view) == ""
-    assert pattern().declines(view.with_known(None))
+    assert pattern().declines(replace(view, known=None))
 
 
 def test_the_order_of_the_only_epoch_is_seen() -> None:
@@ -444,6 +444,6 @@ def test_random_order_is_said_of_what_was_tested(odd: bool) -> None:
     parts = passes(400, 6)
     if odd:
         parts = [torch.stack([p[y[p] == 0], p[y[p] == 1]], dim=1).flatten() for p in parts]
-    said = pattern().declines(visited(parts, y, 0).with_known(None))
+    said = pattern().declines(replace(visited(parts, y, 0), known=None))
     assert "its mean place as in random order" in said
     assert ("but not odd and even places" in said) == odd

@@ -45,7 +45,7 @@ def test_an_overlap_that_a_column_decides_is_found(kind: str) -> None:
     assert (mine["party"], mine["about"]) == ("bank", "shop")
     assert (mine["rows"], mine["common"], mine["theirs"]) == (1500, 750, 1150)
     assert mine["columns"]["low"] > 0.8
-    assert "tell who is there" in mine["says"]
+    assert "reveal who is there" in mine["says"]
     assert "not found" not in mine["says"]
     assert mine["control"]["low"] < 0.5 < mine["control"]["high"]
     assert (theirs["party"], theirs["common"]) == ("shop", 750)
@@ -59,7 +59,7 @@ def test_null_a_random_overlap_is_found_in_no_more_than_its_error_rate() -> None
     assert sum(not f["low"] <= 0.5 <= f["high"] for f in found) <= 3
     assert np.mean([f["auc"] for f in found]) == pytest.approx(0.5, abs=0.05)
     said = alignment(source("random"))[0]["says"]
-    assert "are not found to tell who is there" in said
+    assert "do not significantly reveal" in said
 
 
 def several(seed: int, parties: int = 5) -> Source:
@@ -85,7 +85,7 @@ def test_null_of_many_pairs_none_is_telling_by_chance() -> None:
     said = 0
     for seed in range(30):
         found = [f["says"] for f in alignment(several(seed))]
-        said += any("columns tell who" in s or "Membership tells" in s for s in found)
+        said += any("columns reveal who" in s or "Membership reveals" in s for s in found)
     assert said <= 4
 
 

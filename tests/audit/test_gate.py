@@ -150,11 +150,8 @@ def test_what_seeds_cannot_decide_says_why() -> None:
     both = {"majority": {"value": 0.45, "cv": 0.9}, "trees": {"value": 0.55, "cv": 0.6}}
     found = one(rows(0.1, controls=both), Gate(max=0.1))
     assert (found.verdict, found.more_seeds) == ("INCONCLUSIVE", None)
-    assert found.reason == (
-        "The advantage of direction is 0.050 over 5 seeds, and its interval holds 0.1; no number "
-        "of seeds decides it, for against majority, the control that was named beforehand, it is "
-        "0.150: more known rows name a better one."
-    )
+    assert found.stuck
+    assert [x for x in ("0.050", "0.150", "majority") if x not in found.reason] == []
 
 
 def test_what_was_not_measured_is_inconclusive_never_passed() -> None:
@@ -343,11 +340,7 @@ def test_a_gate_that_can_neither_fail_nor_pass_says_why() -> None:
               "randomised": {"value": 0.91, "cv": None}}  # fmt: skip
     found = one(rows(0.495, (0.003, 0.0, -0.003, 0.001, 0.0), controls=beside), Gate(max=0.1))
     assert found.verdict == "INCONCLUSIVE"
-    assert found.reason.endswith(
-        "no number of seeds decides it, for against logistic, the control that was named "
-        "beforehand, it is 0.375: nor can it fail, for randomised reaches 0.910, which leaves no "
-        "more than 0.090 to gain; ask for a figure that has room (of)."
-    )
+    assert [x for x in ("0.375", "0.910", "0.090", "(of)") if x not in found.reason] == []
 
 
 def test_where_own_columns_tell_every_label_equal_figures_are_no_riddle() -> None:
@@ -380,7 +373,7 @@ def test_equal_figures_are_no_accident_where_no_message_changed_an_answer() -> N
     gate = Gate(max=0.1)
     without = one(beside((0.56,) * 5), gate)
     assert (without.verdict, without.value) == ("PASS", pytest.approx(-0.01))
-    assert "direction answered as it does without any message on every seed" in without.reason
+    assert "no message changed the answer of direction" in without.reason
     once = one(beside((0.56,) * 4 + (0.55,)), gate)
     assert (once.verdict, once.detail) == ("INCONCLUSIVE", "equal_figures")
     lost = one(beside((0.56,) * 4 + (None,)), gate)  # type: ignore[arg-type]
@@ -408,7 +401,7 @@ def test_an_error_of_an_attack_is_limited_from_below_by_the_same_rules() -> None
     assert one(errors, gate, {}).rule == "not_validated"
     assert one(errors[:2], gate).verdict == "INCONCLUSIVE"
     assert one([r | {"n": 5} for r in errors], gate).verdict == "INCONCLUSIVE"
-    assert "No relative_error below 0.5 was found" in one(errors, gate).reason
+    assert one(errors, gate).detectable
     least = Gate("auc", min=0.9, attack="direction")  # that an attack works proves itself
     assert one(rows(0.45, (0.0, 0.001)), least, {}).verdict != "FAIL"
 

@@ -93,11 +93,12 @@ def test_a_gate_on_one_metric_says_which_attacks_have_none() -> None:
     v = judged(records, Gate(max=0.1, of="auc"))
     assert v.verdict == "PASS"
     assert v.warnings == ("other_metric",)
-    assert v.warning == "hints (r2) has no auc, so this says nothing of it"
-    assert v.reason.endswith(" Hints (r2) has no auc, so this says nothing of it.")
+    assert v.warnings == ("other_metric",)
+    assert v.warning.startswith("hints (r2) has no auc")
+    assert v.reason.endswith(f" H{v.warning[1:]}.")
     found = summary_of(records, [v])
     (line,) = beyond(found)
-    assert line == "toy: the columns to shop, +0.30 without a defense, which is judged (hints)"
+    assert line == "toy: the columns to shop, +0.30 without a defense (hints, judged)"
     assert attacks_of(found["gates"][0] | {"detectable": {}}, found) == ["direction"]
     for gate in (Gate(max=0.1, of="auc", target="label"), Gate(max=0.1, of="auc", attack="norm"),
                  Gate(max=0.1, of="auc", attack="direction")):  # fmt: skip
@@ -124,7 +125,5 @@ def test_a_baseline_judges_what_it_compares_alone() -> None:
     (v,) = regressions(frame, before, alive)
     assert v.verdict == "PASS"
     found = summary_of([*old, *new], [v])
-    assert beyond(found) == [
-        "toy: the labels to bank, +0.30 without a defense, which is judged (norm)"
-    ]
+    assert beyond(found) == ["toy: the labels to bank, +0.30 without a defense (norm, judged)"]
     assert attacks_of(found["gates"][0], found) == ["direction"]

@@ -8,10 +8,10 @@ import pytest
 from gate_rows import rows, task
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from printed import first_screen
 
 from vflsec.audit.controls import Against, Leakage
 from vflsec.audit.leakage import results_frame, summarise
+from vflsec.audit.leakage_claims import correct, find_claims
 from vflsec.audit.point import (
     IDENTITY,
     Estimate,
@@ -22,7 +22,6 @@ from vflsec.audit.point import (
     write_points,
 )
 from vflsec.audit.result_row import COLUMNS
-from vflsec.audit.strongest_attack import find_leaks
 from vflsec.runtime.typed_values import write_plain
 
 TEXT = st.text(max_size=8)
@@ -87,23 +86,11 @@ def test_a_table_of_points_has_the_columns_of_results() -> None:
     pd.testing.assert_frame_equal(points_frame(read_points(frame.to_dict("records"))), frame)
 
 
-def test_each_party_is_told_its_own_number_of_people() -> None:
-    """With several parties the first screen printed the hits of one victim for all of them."""
-    records = []
-    for victim, target, hit in (
-        ("b", "label", 0.64),
-        ("c", "label", 0.36),
-        ("c", "attribute", 0.2),
-    ):
-        same: dict[str, Any] = {"victim": victim, "target": target}
-        records += rows(0.3, primary="auc", **same)
-        records += [
-            r
-            | {"value": hit, "chance": 0.01, "controls": {"majority": {"value": 0.16, "cv": None}}}
-            for r in rows(0.0, primary="auc", metric="tpr_at_1pct_fpr", **same)
-        ]
-    found = summarise(results_frame(records))
-    leaks = write_plain(find_leaks(found))
-    said = first_screen.answers({"points": write_points(found), "leaks": leaks})
-    people = {line.partition("name ")[2][:14] for line in said}
-    assert people == {"64, against 16", "36, against 16", "20, against 16"}
+def test_each_target_of_each_party_has_its_own_claim() -> None:
+    """With several parties the first screen printed the figures of one victim for all of them."""
+    gains = {("b", "label"): 0.4, ("c", "label"): 0.3, ("c", "attribute"): 0.2}
+    records = [r for (victim, target), gain in gains.items()
+               for r in rows(gain, primary="auc", victim=victim, target=target)]  # fmt: skip
+    found = find_claims(correct(summarise(results_frame(records))))
+    shown = {(c.victim, c.target): c.advantage for c in found if c.quantity == "leakage"}
+    assert shown == {key: pytest.approx(gain) for key, gain in gains.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -166,7 +167,7 @@ def test_known_rows_are_granted_or_not() -> None:
         with pytest.raises(ThreatModelError, match="needs known_rows; the scenario grants none"):
             view(known=known).require_known()
     known = Known(torch.tensor([4, 5, 6]), torch.tensor([0, 1, 0]))
-    assert view().with_known(known).require_known() is known
+    assert replace(view(), known=known).require_known() is known
     assert known.of_class(0).tolist() == [4, 6]
     assert len(known.of_class(2)) == 0
 

@@ -67,9 +67,9 @@ def test_a_misspelt_label_is_corrected_or_the_columns_are_listed(told) -> None: 
 def test_init_says_what_is_nearly_the_id(told) -> None:  # type: ignore[no-untyped-def]
     """One id that stood twice was told as: no column is in every table."""
     said = told(a=A + "3,1,1\n", command="init")
-    assert "'id' is nearly that, but a.csv has '3' in 2 rows: correct these." in said
+    assert "'id' is nearly that, but a.csv has '3' in 2 rows" in said
     said = told(a=A.replace("\n7,", "\n,"), command="init")
-    assert "'id' is nearly that, but a.csv has none in 1 rows: correct these." in said
+    assert "'id' is nearly that, but a.csv has none in 1 rows" in said
 
 
 def test_few_labelled_rows_make_no_column_a_copy_of_the_label(told) -> None:  # type: ignore[no-untyped-def]
@@ -87,7 +87,7 @@ def test_few_labelled_rows_make_no_column_a_copy_of_the_label(told) -> None:  # 
         (gzip.compress(A.encode()), "table must be text, got a gzip file. Name it .csv.gz."),
         (
             b"PK\x03\x04" + b"\x91" * 200,
-            "got a zip archive or an Excel workbook. Unpack it, or export it as CSV.",
+            "got a zip archive or an Excel workbook. Unpack it, or name it .xlsx.",
         ),
     ],
 )

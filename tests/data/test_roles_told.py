@@ -84,7 +84,7 @@ def test_a_column_that_tells_the_label_alone_is_said(kind: str, tmp_path: Path) 
         assert not said
         return
     (one,) = said
-    assert re.match(r"told \(AUC (1\.000|0\.99\d)\) of shop tells the label alone", one)
+    assert re.match(r"told \(AUC (1\.000|0\.99\d)\) of shop reveals the label alone", one)
     assert "none to shop can be found" in one
 
 
@@ -105,7 +105,7 @@ def test_of_several_labels_the_one_that_is_told_is_named(tmp_path: Path) -> None
         ),
     )
     (one,) = (n for n in list_warnings(source) if "alone" in n)
-    assert one.startswith("told (AUC 1.000) of b tells cold alone: a copy of it")
+    assert one.startswith("told (AUC 1.000) of b reveals cold alone: a copy of it")
     assert "none of cold to b can be found" in one
 
 

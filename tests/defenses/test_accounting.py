@@ -1,4 +1,4 @@
-"""Accountants against published figures, closed forms and dp-accounting where it is installed."""
+"""Accountants against published figures, closed forms and what dp-accounting gives."""
 
 from __future__ import annotations
 
@@ -42,29 +42,75 @@ def test_the_central_limit_accountant_is_not_offered() -> None:
         accountants.subsampled_gaussians([(1.0, 0.01, 1000)], 1e-5, "gdp")
 
 
-def test_agrees_with_dp_accounting() -> None:
-    dp = pytest.importorskip("dp_accounting")
-    pld = pytest.importorskip("dp_accounting.pld")
-    for noise, rate, steps in ((1.0, 0.01, 1000), (4.0, 1.0, 100)):
-        account = pld.PLDAccountant()
-        event = dp.PoissonSampledDpEvent(rate, dp.GaussianDpEvent(noise))
-        account.compose(event, steps)
-        mine = accountants.subsampled_gaussians([(noise, rate, steps)], 1e-5).epsilon
-        assert mine == pytest.approx(account.get_epsilon(1e-5), rel=0.01)
-    account = pld.PLDAccountant()
-    account.compose(dp.LaplaceDpEvent(2.0), 30)
-    mine = accountants.laplace([0.5], 30, 1e-5).epsilon
-    assert account.get_epsilon(1e-5) <= mine + 1e-6
-    assert mine <= 1.2 * account.get_epsilon(1e-5)
+SETTINGS = [  # law, shift or noise, sampling rate, releases, delta, epsilon by dp-accounting 0.6.0
+    ("laplace", 1, 1.0, 2, 1e-05, 1.999960),
+    ("laplace", 1, 1.0, 10, 1e-05, 9.989962),
+    ("laplace", 0.5, 1.0, 4, 1e-05, 1.999840),
+    ("laplace", 0.5, 1.0, 30, 1e-05, 12.204892),
+    ("laplace", 0.5, 1.0, 60, 1e-05, 19.857595),
+    ("laplace", 0.25, 1.0, 100, 1e-05, 12.222415),
+    ("laplace", 0.1, 1.0, 40, 1e-05, 2.451174),
+    ("laplace", 0.1, 1.0, 300, 1e-05, 8.159989),
+    ("laplace", 0.05, 1.0, 600, 1e-05, 5.474011),
+    ("laplace", 0.02, 1.0, 2000, 1e-05, 3.830752),
+    ("laplace", 2, 1.0, 3, 1e-05, 5.999920),
+    ("laplace", 2, 1.0, 10, 1e-05, 19.989962),
+    ("laplace", 0.25, 1.0, 100, 1e-07, 14.295875),
+    ("laplace", 0.1, 1.0, 300, 0.001, 6.126241),
+    ("laplace", 1, 1.0, 10, 1e-09, 9.999999),
+    ("poisson", 1, 0.01, 1000, 1e-05, 1.828244),
+    ("poisson", 0.8, 0.017066666666666667, 2000, 1e-05, 7.664524),
+    ("poisson", 1, 0.1, 18, 1e-05, 3.459322),
+    ("poisson", 2, 0.1, 18, 1e-05, 1.026190),
+    ("poisson", 2, 0.1, 90, 1e-05, 2.215010),
+    ("poisson", 4, 0.2, 50, 1e-05, 1.452945),
+    ("poisson", 0.6, 0.02, 300, 1e-05, 8.393130),
+    ("poisson", 1.5, 0.005, 5000, 1e-06, 1.157183),
+    ("poisson", 8, 0.1, 200, 1e-05, 0.645983),
+    ("poisson", 1.41421356, 0.1067, 27, 1e-05, 2.262670),
+    ("poisson", 1.0, 0.25, 12, 1e-05, 6.447119),
+    ("poisson", 3, 0.5, 20, 0.0001, 2.902416),
+    ("poisson", 20, 0.1, 100, 1e-05, 0.161392),
+    ("poisson", 1.1, 0.004266666666666667, 14063, 1e-05, 2.381779),
+    ("gaussian", 1, 1.0, 1, 1e-05, 4.377178),
+    ("gaussian", 0.5, 1.0, 1, 1e-05, 9.997256),
+    ("gaussian", 4, 1.0, 100, 1e-05, 13.206712),
+    ("gaussian", 2, 1.0, 3, 1e-05, 3.708635),
+    ("gaussian", 10, 1.0, 20, 1e-06, 1.994527),
+    ("gaussian", 1, 1.0, 1, 0.001, 3.138671),
+]
 
 
-def test_pure_composition_of_laplace_noise_and_the_renyi_bound_below_it() -> None:
-    assert accountants.laplace([0.5, 0.5], 30).epsilon == pytest.approx(30.0)
-    few = accountants.laplace([0.5, 0.5], 1, 1e-5)
+@pytest.mark.parametrize(("law", "of", "rate", "releases", "delta", "epsilon"), SETTINGS)
+def test_never_below_dp_accounting_and_within_two_percent(
+    law: str, of: float, rate: float, releases: int, delta: float, epsilon: float
+) -> None:
+    if law == "laplace":
+        made = accountants.laplace(of, releases, delta)
+    elif law == "gaussian":
+        made = accountants.gaussian(of, releases, delta)
+    else:
+        pytest.importorskip("opacus")
+        made = accountants.subsampled_gaussians([(of, rate, releases)], delta)
+    assert 1 - 2e-6 <= made.epsilon / epsilon <= 1.02
+
+
+def test_laplace_noise_has_pure_composition_and_less_at_a_delta() -> None:
+    assert accountants.laplace(0.5, 60).epsilon == pytest.approx(30.0)
+    few = accountants.laplace(0.5, 2, 1e-5)
     assert (few.epsilon, few.delta) == (pytest.approx(1.0), 0.0)
-    many = accountants.laplace([0.05, 0.05], 300, 1e-5)
-    assert many.epsilon < 0.35 * 30
-    assert many.accountant == "Renyi DP of Laplace noise"
+    many = accountants.laplace(0.05, 600, 1e-5)
+    assert (many.epsilon < 0.19 * 30, many.delta) == (True, 1e-5)
+    assert accountants.laplace(1e-4, 100_000, 1e-5).epsilon < 0.2
+    assert accountants.laplace(1e-3, 10, 0.5).epsilon == 0.0
+
+
+def test_a_single_laplace_release_is_the_closed_form() -> None:
+    """delta(epsilon) = 1 - exp((epsilon - shift) / 2)."""
+    for delta in (1e-3, 0.05, 0.2):
+        made = accountants.laplace(1.0, 1, delta)
+        exact = 1 + 2 * math.log1p(-delta)
+        assert exact - 1e-9 <= made.epsilon <= max(exact * 1.001, 1.0)
 
 
 def test_epsilon_falls_with_noise_and_grows_with_releases() -> None:

@@ -340,9 +340,9 @@ def test_gradperturb_is_fresh_in_every_step_and_its_epochs_add_up() -> None:
     assert not torch.equal(policy.loss(logits, y, own), policy.loss(logits, y, own))
     found = policy.guarantee(0.5, RunFacts(uses=Uses(30)))
     assert (found.epsilon, found.releases) == (pytest.approx(60.0), 30)
-    renyi = make("gradperturb", delta=1e-5).guarantee(10.0, RunFacts(uses=Uses(300)))
-    assert renyi.epsilon < 0.5 * 30.0
-    assert renyi.epsilon == accountants.laplace([0.05, 0.05], 300, 1e-5).epsilon
+    composed = make("gradperturb", delta=1e-5).guarantee(10.0, RunFacts(uses=Uses(300)))
+    assert composed.epsilon < 0.5 * 30.0
+    assert composed.epsilon == accountants.laplace(0.05, 600, 1e-5).epsilon
 
 
 @pytest.mark.parametrize(

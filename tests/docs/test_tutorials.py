@@ -46,7 +46,9 @@ def test_a_page_has_its_commands_and_ends_in_a_verdict(name: str) -> None:
     assert [c for c, _ in found] == [command for _, command in TUTORIALS[name].steps]
     assert len(found) <= 3
     said = found[-1][1].rstrip().splitlines()
-    verdict = r"(PASS|FAIL|INCONCLUSIVE) with .+ Tested: \d+ attacks? of \d+ of \d+ families\."
+    verdict = (
+        r"(PASS|FAIL|INCONCLUSIVE) with .+ Tested: \d+ attacks? (from|of) \d+ of \d+ families\."
+    )
     assert re.match(verdict, said[-1])
     refused = [out for _, out in found if out.startswith("error:")]
     assert len(refused) <= 1

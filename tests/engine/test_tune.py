@@ -321,7 +321,7 @@ def test_both_epsilons_of_a_claiming_defense(
     assert found.strength == 10
     assert found.reason.endswith(
         "It claims epsilon 0.1; at least 0.04 is measured. That epsilon is of one training: "
-        "choosing among 3 strengths by trainings on the same rows tells more, which it does not "
+        "choosing among 3 strengths by trainings on the same rows reveals more, which it does not "
         "cover."
     )
     assert [(t.claimed, t.measured) for t in found.trials] == [(None, None), (1, 0.4), (0.1, 0.04)]

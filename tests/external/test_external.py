@@ -192,7 +192,7 @@ def test_rows_without_a_truth_are_left_out_and_counted(traces: tuple[Path, list[
     out = folder / "some"
     audit = ["trace", "audit", str(found[0]), "--out", str(out), "--attack", "direction"]
     assert main(audit) == 0
-    truth = read_truth(folder / "labels-0")
+    truth = read_truth(folder / "labels-0").labels
     write_truth(folder / "half", truth.rows[::2], truth.values[::2])
     to = folder / "some-scored"
     score = ["trace", "score", str(out / "guesses"), "--truth", str(folder / "half")]
@@ -209,7 +209,7 @@ def test_permuted_labels_show_nothing(traces: tuple[Path, list[Path]]) -> None:
     folder, found = traces
     out = folder / "null"
     assert main(["trace", "audit", str(found[0]), "--out", str(out), "--attack", "direction"]) == 0
-    truth = read_truth(folder / "labels-0")
+    truth = read_truth(folder / "labels-0").labels
     values = np.random.default_rng(3).permutation(truth.values)
     write_truth(folder / "permuted", truth.rows, values)
     to = folder / "null-scored"

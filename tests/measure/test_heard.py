@@ -11,6 +11,7 @@ import torch
 from attack_views import binary_gradients, make_view, measure, tables
 
 import vflsec
+from vflsec.core.source import Given
 from vflsec.core.view import View
 from vflsec.measure.attack import Bench, prepared
 from vflsec.measure.observed_rows import drop_unobserved_rows
@@ -41,7 +42,7 @@ def test_what_came_is_read_by_the_known_rows_that_came(made: dict[str, Any]) -> 
     view, y, gone = some_never_came()
     name, params = made["name"], {k: v for k, v in made.items() if k != "name"}
     (of,) = prepared([AttackSpec(name, params, known_rows=20)])
-    ((answer,),) = Bench().attack(of, [view], [0], "train")
+    ((answer,),) = Bench().attack(of, Given([view], [0]))
     assert answer.reason == ""
     assert answer.guess is not None
     rows = answer.view.targets["train"]

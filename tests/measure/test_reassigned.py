@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from vflsec.core.source import Given
 from vflsec.core.task import Task
 from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ConfigError, ThreatModelError
@@ -110,7 +111,7 @@ def test_where_nothing_can_be_trained_it_is_said() -> None:
     (asked,) = prepared([SPEC])
     for moment in training.run(predictions=False):
         views = moment.views(SPEC)
-    ((answer, _),) = Bench().attack(asked, views, [0, 0], "train")
+    ((answer, _),) = Bench().attack(asked, Given(views, [0, 0]))
     with pytest.raises(ThreatModelError, match="reassigned = false"):
         answer.controls()
     assert insufficient(SPEC, asked.attack, {}) == "it is compared with systems of its own"

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from audited import LEAKY, SEALED, Planted, audited, gate
 from printed import (
+    above_appendix,
     advice,
+    answers,
     beyond,
     deployed,
     first_screen,
@@ -17,7 +19,6 @@ from printed import (
     html,
     junit_xml,
     markdown_summary,
-    paragraph,
     unjudged,
     unstopped,
     workflow_commands,
@@ -57,11 +58,11 @@ def test_a_pass_says_what_it_does_not_limit_where_it_judges(told: dict[str, Any]
     """
     assert headline(told)[0] == "PASS"
     (p,) = deployed(told)
-    assert (p.point.attack, p.point.strength, p.judged) == ("attribute(column=a)", 5.0, True)
-    gain = f"{p.gain:+.2f}"
+    assert (p.attack, p.strength, p.is_leak) == ("attribute(column=a)", 5.0, True)
+    gain = f"{p.advantage:+.2f}"
     clause = f"No gate limits {SECRET} ({gain}) there"
     assert clause in first_screen.scope(told)
-    assert clause in paragraph(told)
+    assert "for which no limit was set" in above_appendix(told)
     assert clause in markdown_summary(told)
     assert clause in html(told)
     assert unjudged(told) == [f"Leaks at iso 5, and no gate limits it: {SECRET} ({gain})."]
@@ -73,7 +74,7 @@ def test_a_gain_within_the_limits_of_other_gates_is_no_headline(tmp_path: Path) 
     planted = Planted({**LEAKY, "attribute": 0.25}, {**SEALED, "attribute": 0.04})
     small = audited(tmp_path, planted, COLUMNS + LIMITS).summary
     assert deployed(small) == unjudged(small) == []
-    assert f"{SECRET}, +0.03 with iso 5, which is judged" in beyond(small)[0]
+    assert f"{SECRET}, +0.03 with iso 5" in beyond(small)[0]
     assert "no gate limits" not in first_screen.scope(small)
 
 
@@ -82,9 +83,9 @@ def test_a_minimum_of_what_attacks_gain_limits_nothing(tmp_path: Path) -> None:
     floor = gate(min=0.05, attack="norm") + gate(metric="auc", min=0.6, attack="norm")
     found = audited(tmp_path / "a", Planted(LEAKY, SEALED), floor + gate(metric="utility", min=0.5))
     (line,) = beyond(found.summary)
-    assert line.startswith("breast_cancer: the labels of bank to shop, +0.29 without a defense")
+    assert "the labels of bank to shop, +0.29 without a defense" in line
     (p,) = deployed(found.summary)
-    assert (p.point.attack, p.point.strength) == ("norm", 0.0)
+    assert (p.attack, p.strength) == ("norm", 0.0)
     both = audited(tmp_path / "b", Planted(LEAKY, SEALED), floor + gate(max=0.4))
     assert beyond(both.summary) == deployed(both.summary) == []
 
@@ -99,21 +100,18 @@ def test_a_failed_audit_says_it_on_the_page_to_sign(told: dict[str, Any]) -> Non
     lost = copy.deepcopy(told)
     lost["gates"][0]["verdict"] = "FAIL"
     assert "no gate limits" not in first_screen.scope(lost)
-    assert unjudged(told)[0] in paragraph(lost)
+    assert "for which no limit was set" in above_appendix(lost)
 
 
 def test_what_nothing_stops_is_part_of_the_price(told: dict[str, Any], tmp_path: Path) -> None:
     """It said "iso 5 already passes both gates", as if that stopped what the first screen names."""
     low = told["points"]
     gain = next(p["advantage"] for p in low if p["target"] == "attribute" and p["strength"] == 5)
-    said = (
-        f"breast_cancer: nothing that was tried stops {SECRET}, {gain:+.2f} with iso 5, and no "
-        "gate limits it."
-    )
-    assert unstopped(told) == [said]
-    assert first_screen.cheapest(told)[-1] == said
+    (said,) = unstopped(told, "breast_cancer")
+    assert f"{SECRET}: {gain:+.2f} with iso 5" in said
+    assert answers(told)["What does it cost to stop?"].endswith(said)
     stopped = summary_of(tmp_path, 0.0)
-    assert unstopped(stopped) == deployed(stopped) == []
+    assert unstopped(stopped, "breast_cancer") == deployed(stopped) == []
     assert "no gate limits" not in first_screen.scope(stopped)
 
 
@@ -124,17 +122,17 @@ def test_what_is_left_within_the_limits_of_other_gates_was_stopped(tmp_path: Pat
     planted = Planted({**LEAKY, "attribute": 0.25}, {**SEALED, "attribute": 0.0})
     found = audited(tmp_path, planted, COLUMNS + gate(max=0.1, target="attribute")).summary
     (line,) = [x for x in beyond(found) if "the labels of bank to shop" in x]
-    assert "+0.03 with iso 5, which is judged" in line
-    assert unstopped(found) == []
+    assert "+0.03 with iso 5" in line
+    assert unstopped(found, "breast_cancer") == []
     for p in found["points"]:  # a small leak that noise leaves as it is
         if p["target"] == "label" and p["attack"]:
-            p |= {"advantage": 0.03, "advantage_low": 0.02}
-    assert len(unstopped(found)) == 1
+            p |= {"advantage": 0.03}
+    assert len(unstopped(found, "breast_cancer")) == 1
 
 
 def test_the_next_step_leads_to_a_defense_of_what_is_read(told: dict[str, Any]) -> None:
     step = next(s for s in advice.next_steps(told) if s.text.startswith("No gate limits"))
-    assert 'add a [[gate]] with target = "attribute"' in step.text
+    assert 'target = "attribute"' in step.text
     assert "a defense of what is read (embedding)" in step.text
     words = step.command.split()
     assert words[:2] == ["vflsec", "tune"]
@@ -150,11 +148,10 @@ def test_lines_name_each_secret_once_and_judged_points_first(told: dict[str, Any
     columns, labels = beyond(told)
     of = {p["strength"]: p["advantage"] for p in told["points"] if p["target"] == "attribute"}
     assert columns == (
-        f"breast_cancer: {SECRET}, {of[5.0]:+.2f} with iso 5, which is judged, {of[0.0]:+.2f} "
-        "without a defense (attribute(column=a))"
+        f"breast_cancer: {SECRET}, {of[5.0]:+.2f} with iso 5 (attribute(column=a), judged), "
+        f"{of[0.0]:+.2f} without a defense (attribute(column=a))"
     )
     assert labels.startswith("breast_cancer: the labels of bank to shop, +0.29")
-    assert labels.endswith(" without a defense (norm)")
 
 
 def test_a_verdict_on_attacks_is_not_said_of_points_where_a_claim_alone_was_judged(
@@ -165,7 +162,7 @@ def test_a_verdict_on_attacks_is_not_said_of_points_where_a_claim_alone_was_judg
     claim |= {"strength": 99.0, "verdict": "PASS", "attack": "", "detectable": {}}
     claim["gate"] |= {"metric": "epsilon_lower", "max": 9.0}
     said = first_screen.scope({**told, "gates": [*told["gates"], claim]})
-    assert "PASS with iso 5. " in said
+    assert said.startswith("PASS with iso 5 (")
 
 
 def test_a_pass_is_good_news_only_where_nothing_warns_and_nothing_else_leaks(
@@ -174,7 +171,7 @@ def test_a_pass_is_good_news_only_where_nothing_warns_and_nothing_else_leaks(
     assert find_tone(read_summary(told)) == "warning"
     nothing = copy.deepcopy(told)
     for p in nothing["points"]:
-        p |= {"advantage": 0.0, "advantage_low": -0.1} if p["attack"] else {}
+        p |= {"advantage": 0.0} if p["attack"] else {}
     assert find_tone(read_summary(nothing)) == "good"
     nothing["gates"][0]["warnings"] = ["insensitive"]
     assert find_tone(read_summary(nothing)) == "warning"

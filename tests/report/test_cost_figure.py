@@ -108,8 +108,8 @@ def test_a_summary_of_an_older_version_still_makes_a_report(one: dict[str, Any])
 
 
 def test_markdown_names_the_training(one: dict[str, Any], two: dict[str, Any]) -> None:
-    start = "**Attacks beside their strongest control"
-    heads = "| Defense | Attack | By | Advantage | Attack does (auc) | Control does | Rows |"
+    start = "**Every attack and its baseline"
+    heads = "| Defense | Attack | By | Advantage | Attack (auc) | Baseline | Rows |"
     _, _, table = markdown_summary(one).partition(start)
     assert table.splitlines()[2] == heads
     _, _, table = markdown_summary(two).partition(start)

@@ -8,7 +8,7 @@ import pytest
 
 from vflsec.audit.point import Estimate, Point
 from vflsec.report.doubts import find_doubts
-from vflsec.report.first_screen import answers
+from vflsec.report.first_screen import DOUBT, LEAKS, answer
 from vflsec.report.summary import ColumnFacts, Summary, UserTable, UserTables
 
 NUMBER = ColumnFacts("age", "shop", "feature", "number", 40)
@@ -26,7 +26,8 @@ def summary(*columns: ColumnFacts, points: tuple[Point, ...] = ()) -> Summary:
 
 def test_a_category_of_nearly_every_row_is_doubted_unless_declared() -> None:
     (said,) = find_doubts("t", summary(NUMBER, NOTE))
-    assert said.startswith("t: nearly every row of shop.csv has another text in note.")
+    assert "shop.csv" in said
+    assert "note" in said
     for other in (replace(NOTE, warning=""), replace(NOTE, distinct=70),
                   replace(NOTE, kind="number"), replace(NOTE, role="dropped")):  # fmt: skip
         assert find_doubts("t", summary(NUMBER, other)) == []
@@ -36,7 +37,7 @@ def test_a_category_of_nearly_every_row_is_doubted_unless_declared() -> None:
 def test_a_party_of_constants_is_named() -> None:
     flat, gone = replace(NUMBER, distinct=1), replace(NUMBER, distinct=0, missing=100)
     (said,) = find_doubts("t", summary(flat, gone))
-    assert said.startswith("t: no column of shop has two different values")
+    assert "no column of shop" in said
     gap = replace(NUMBER, kind="category", distinct=1, missing=5)
     for other in (NUMBER, gap, replace(NUMBER, party="bank")):
         assert len(find_doubts("t", summary(flat, other))) == (other.party == "bank")
@@ -55,9 +56,7 @@ def test_a_party_of_constants_is_named() -> None:
 )
 def test_pooled_tables_that_teach_nothing_are_doubted(value: Estimate, doubted: bool) -> None:
     found = find_doubts("t", summary(NUMBER, points=(replace(POOLED, value=value),)))
-    assert [text[:60] for text in found] == [
-        "t: no model of all columns together beats guessing (pooled_b"
-    ] * doubted
+    assert [f"pooled_boosting: auc {value.mean:.3f}" in text for text in found] == [True] * doubted
     good = replace(POOLED, algorithm="pooled_logistic", value=Estimate(mean=0.8, low=0.7))
     both = (replace(POOLED, value=value), good)
     assert find_doubts("t", summary(NUMBER, points=both)) == [], "one that learns is enough"
@@ -66,6 +65,5 @@ def test_pooled_tables_that_teach_nothing_are_doubted(value: Estimate, doubted: 
 
 
 def test_doubts_come_before_the_answers() -> None:
-    first, second = answers(summary(NOTE, points=(replace(POOLED, value=Estimate(mean=0.9)),)))
-    assert "nearly every row" in first
-    assert "nothing is known" in second
+    found = answer(summary(NOTE, points=(replace(POOLED, value=Estimate(mean=0.9)),)))
+    assert [fact.term for fact in found["t"]] == [DOUBT, LEAKS]

@@ -9,10 +9,8 @@ from vflsec.audit.evaluation import DatasetFacts
 from vflsec.audit.exposed import ClassCount, Counts, Exposed
 from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.point import Estimate, Point
-from vflsec.audit.strongest_attack import find_leaks
-from vflsec.report.exposed_people import find_exposed, format_exposed
-from vflsec.report.first_screen import answers
-from vflsec.report.statement import paragraph
+from vflsec.report.first_screen import LEAKS, WHO, answer
+from vflsec.report.statement import build_receivers
 from vflsec.report.summary import Summary
 
 
@@ -31,17 +29,29 @@ def point(named: float, **keys: str | float) -> Point:
 
 
 def said(*points: Point, judged: str = "") -> list[str]:
+    """The sentences on exposed people, of which none is said where nobody is."""
     gates = (Verdict("toy", "splitnn", judged, 5.0, gate=Gate(max=0.1)),) if judged else ()
-    return format_exposed("toy", find_exposed(Summary(points=points, gates=gates)))
+    summary = Summary(points=(*points, *map(mean_of, points)), gates=gates)
+    text = next(f.text for f in answer(summary)["toy"] if f.term == WHO)
+    return [s.strip() for s in text.split(").") if "of 1,000 people" in s]
+
+
+def mean_of(p: Point) -> Point:
+    """The same answer's AUC, which shows no leak."""
+    control = Against("logistic", 0.6, 0.01, 0.03, 5)
+    return Point(
+        **p.identity.as_dict() | {"metric": "auc"}, primary="auc", value=Estimate(0.61), n=900,
+        leakage=Leakage((control,), "logistic"), advantage=Estimate(0.01, low=-0.02, high=0.04),
+    )  # fmt: skip
 
 
 def test_it_says_how_many_of_a_thousand_to_whom_and_the_worst_class() -> None:
-    (line,) = said(point(235.0))
-    assert line.startswith(
-        "toy, without a defense: of 1,000 people 50 [40, 60] are exposed with certainty to shop, "
-        "beyond the 2 that its baseline (logistic) names. Exposed: labels of bank, by norm on train"
-    )
-    assert line.endswith("Worst class: 1, with 76 of 1,000.")
+    first, *_ = said(point(235.0))
+    assert first.startswith("Without a defense, shop names 50 [40, 60] of 1,000 people")
+    assert "the 2 of its baseline (labels of bank, by norm" in first
+    summary = Summary(points=(point(235.0), mean_of(point(235.0))))
+    (text,) = (f.text for f in answer(summary)["toy"] if f.term == WHO)
+    assert text.endswith("Worst class: 1, 76 of 1,000.")
     assert said(point(12.0)) == []
 
 
@@ -50,8 +60,9 @@ def test_each_attacker_victim_and_target_has_its_own_sentence() -> None:
         point(235.0), point(300.0, attack="direction"), point(100.0, adversary="telco"),
         point(150.0, victim="shop2"), point(90.0, target="attribute"),
     )  # fmt: skip
-    assert [line.split(" people ")[1].split()[0] for line in lines] == ["64", "20", "31", "18"]
-    assert "by direction on train rows" in lines[0]
+    named = [line.split(" names ")[1].split()[0] for line in lines]
+    assert named == ["64", "20", "31", "18"]
+    assert "by direction" in lines[0]
     assert "labels of shop2" in lines[2]
     assert "values of one column of bank" in lines[3]
 
@@ -62,29 +73,28 @@ def test_tries_are_corrected_for_and_only_judged_points_are_told() -> None:
     assert said(*(point(36.0, attack=f"a{i}") for i in range(60))) == []
     defended = replace(point(235.0), defense="iso", strength=5.0)
     assert said(defended) == []
-    assert said(defended, judged="iso")[0].startswith("toy, with iso 5: of 1,000 people 50 [40")
+    assert said(defended, judged="iso")[0].startswith("With iso 5, shop names 50 [40, 60] of 1,000")
 
 
 def test_people_of_a_class_that_is_left_out_are_no_part_of_the_thousand() -> None:
     """Of 9,000 rows that were scored 900 could be named: 50 of 1,000 of these are 5 of all."""
     few = replace(point(235.0), n=900, primary="auc")
-    every = Point(**few.identity.as_dict() | {"metric": "auc"}, primary="auc", n=900)
-    assert "of 1,000 people 50 " in said(few, every)[0]
-    assert "of 1,000 people outside the largest class 50 " in said(few, replace(every, n=9000))[0]
+
+    def shown(scored: int) -> str:
+        summary = Summary(points=(few, replace(mean_of(few), n=scored)))
+        return next(f.text for f in answer(summary)["toy"] if f.term == WHO)
+
+    assert "outside the largest class" not in shown(900)
+    assert "outside the largest class" in shown(9000)
 
 
 def test_no_page_says_that_nothing_leaks_beside_people_who_are_exposed() -> None:
     """Exposed people move an average too little to be shown."""
-    people = point(235.0, primary="auc")
-    control = Against("logistic", 0.6, 0.01, 0.03, 5)
-    mean = Point(
-        **people.identity.as_dict() | {"metric": "auc"}, primary="auc", value=Estimate(0.61),
-        leakage=Leakage((control,), "logistic"), advantage=Estimate(0.01, low=-0.02, high=0.04),
-    )  # fmt: skip
-    facts = {"parties": {"toy": DatasetFacts(("bank", "shop"))}, "versions": {"vflsec": "1"}}
-    for points, exposed in (((mean,), False), ((mean, people), True)):
-        summary = Summary(points=points, leaks=tuple(find_leaks(points)), **facts)  # type: ignore[arg-type]
-        assert ("no leak of the kind" in paragraph(summary)) != exposed
-        assert ("Single people are exposed: labels of bank (toy) to shop." in paragraph(summary)
-                ) == exposed  # fmt: skip
-        assert ("on average over rows no leak" in answers(summary)[0]) == exposed
+    people, facts = point(235.0, primary="auc"), {"toy": DatasetFacts(("bank", "shop"))}
+    for points, exposed in (((mean_of(people),), False), ((mean_of(people), people), True)):
+        summary = Summary(points=points, parties=facts, versions={"vflsec": "1"})
+        (table,) = build_receivers(summary).blocks
+        cell = table.rows[0][2]  # type: ignore[union-attr]
+        assert isinstance(cell, str) != exposed  # a leak has a tone
+        leak = next(f.text for f in answer(summary)["toy"] if f.term == LEAKS)
+        assert ("single people" in leak) == exposed

@@ -14,15 +14,16 @@ from typing import Any
 import pytest
 from audited import LEAKY, SEALED, Planted, audited, gate
 from printed import (
+    above_appendix,
     advice,
+    answers,
     bounds,
+    claims,
     coverage,
     first_screen,
     html,
     junit_xml,
     markdown_summary,
-    paragraph,
-    print_summary,
     print_verdicts,
     sarif,
     statement,
@@ -59,61 +60,44 @@ def run(command: str) -> int:
 
 
 def test_it_says_whether_how_much_and_to_whom(summary: dict[str, Any]) -> None:
-    (line,) = first_screen.answers(summary)
     worst = next(r for r in summary["leaks"] if r["attack"] == "norm")
-    assert line == (
-        f"breast_cancer, without a defense, leaks: the labels of bank to shop, "
-        f"{worst['advantage']:+.2f} of AUC [{worst['low']:+.2f}, {worst['high']:+.2f}] over its "
-        "baseline (norm, the strongest of 2)."
-    )
+    assert claims(summary)["leakage", "labels of bank to shop", 0.0] == "significant"
+    said = answers(summary)["How much, to whom?"]
+    gain = f"{worst['advantage']:+.2f} of AUC [{worst['low']:+.2f}, {worst['high']:+.2f}]"
+    assert gain in said
+    assert "labels of bank" in said
     assert 0.25 < worst["low"] < worst["advantage"] < worst["high"] < 0.35
-
-
-def test_what_findings_are_corrected_for_is_said_where_they_stand(summary: dict[str, Any]) -> None:
-    """The first screen is corrected for the number of attacks, and findings are not."""
-    out = io.StringIO()
-    print_summary(summary, Console(file=out, width=400), whole=True)
-    told = first_screen.each(summary)
-    assert "at 95 % by itself" in told
-    assert told.endswith(first_screen.CORRECTED)
-    terminal = out.getvalue()
-    page, text = html(summary), markdown_summary(summary)
-    for shown, title in ((terminal, "Findings"), (page, 'id="findings"'), (text, "### Findings")):
-        assert told in shown.split(title)[1][: len(told) + 60]
-    assert first_screen.CORRECTED in statement(summary).split("5. Findings")[1][:200]
-    assert first_screen.each(summary | {"confidence": 0.9}).count("at 90 %") == 1
-    bare = summary | {"findings": [f for f in summary["findings"] if f["kind"] == "verdict"]}
-    assert told not in html(bare)
-    assert told not in markdown_summary(bare)
 
 
 def test_a_sealed_system_is_not_said_to_leak(tmp_path: Path) -> None:
     found = audited(tmp_path, Planted(SEALED, SEALED, sd=0.05), gate(max=0.2)).summary
-    (line,) = first_screen.answers(found)
-    assert line.startswith("breast_cancer, without a defense: no leak of the labels of bank is ")
-    assert "the most that 2 attacks gained is" in line
+    assert "significant" not in claims(found).values()
+    assert "2 tests" in answers(found)["Does it leak?"]
 
 
-def test_a_leak_that_choosing_explains_is_told_apart(summary: dict[str, Any]) -> None:
+def test_a_leak_that_choosing_explains_is_none(summary: dict[str, Any]) -> None:
     """One attack of two is a leak by itself, and not after the correction for both."""
-    found = copy.deepcopy(summary)
-    for row in found["leaks"]:
-        row["low"] = -0.01
-    (line,) = first_screen.answers(found)
-    assert "no leak of the labels of bank is significant after correction for 2 tests" in line
+    found = copy.deepcopy(summary) | {"gates": []}
+    for p in found["points"]:
+        for control in (p.get("controls") or {}).values():
+            control["sd"] = 0.21
+    strong = [p for p in found["points"] if p["attack"] == "norm"]
+    assert claims(found | {"points": strong})["leakage", "labels of bank to shop", 0.0] == (
+        "significant"
+    )
+    assert claims(found)["leakage", "labels of bank to shop", 0.0] == "not_significant"
 
 
 def test_the_verdict_says_what_it_holds_for(tmp_path: Path, summary: dict[str, Any]) -> None:
     assert first_screen.scope(summary) == (
-        f"FAIL with iso 0, iso 5. Tested: 2 attacks of 2 of {ALL} families. 3 judgements: 1 "
-        "failed, 2 passed."
+        f"FAIL with iso 0, iso 5 (1 of 3 gates failed). Tested: 2 attacks from 2 of {ALL} families."
     )
     one = audited(tmp_path, Planted(LEAKY, SEALED), gate(max=0.1, defense="defended")).summary
     least = max(one["gates"][0]["detectable"].values())
     assert first_screen.scope(one) == (
-        f"PASS with iso 5. Without a defense, this system leaks. Tested: 2 attacks of 2 of {ALL} "
-        f"families. Smallest detectable leak: {least:.2g} at worst, of the kind that these attacks "
-        "look for. 1 judgement: 1 passed."
+        "PASS with iso 5 (1 of 1 gate passed). Without a defense, this system leaks. Tested: 2 "
+        f"attacks from 2 of {ALL} families. Smallest detectable leak: {least:.2g}, of the kind "
+        "these attacks look for."
     )
     assert 0 < least < 0.1
 
@@ -124,10 +108,10 @@ def test_the_cheapest_strength_is_named_though_no_gate_judges_it(summary: dict[s
     assert (rows["iso", 0.0]["gates"], rows["iso", 0.0]["passed"]) == (2, 1)
     assert (rows["iso", 5.0]["gates"], rows["iso", 5.0]["passed"]) == (2, 2)
     assert [k for k, r in rows.items() if r["cheapest"]] == [("iso", 5.0)]
-    (line,) = first_screen.cheapest(summary)
+    (line,) = first_screen.cheapest(summary, "breast_cancer")
     drop = rows["iso", 5.0]["utility_drop"]
     assert drop == pytest.approx(0.02, abs=0.005)
-    assert line.startswith(f"breast_cancer: iso 5 already passes both gates, costs {drop:.3f} [")
+    assert line.startswith(f"Iso 5 passes both gates and costs {drop:.3f} [")
     step = advice.next_steps(summary)[0]
     assert step.text.startswith("On breast_cancer use iso 5 with splitnn: it passes every gate")
     assert run(step.command) == 0
@@ -140,11 +124,9 @@ def test_the_cheapest_strength_is_named_though_no_gate_judges_it(summary: dict[s
     none = copy.deepcopy(summary)
     for row in none["grid"]:
         row |= {"passed": 0, "cheapest": False}
-    assert (
-        "no strength of the grid (iso 0, iso 5) passes both gates" in first_screen.cheapest(none)[0]
-    )
+    assert "(iso 0, iso 5)" in first_screen.cheapest(none, "breast_cancer")[0]
     step = advice.next_steps(none)[0]
-    assert "no point that was tried passes" in step.text
+    assert "no tested strength passes" in step.text
     assert step.command.startswith("vflsec tune ")
     assert step.command.endswith("--defense iso --high 100 --leak=0.1 --drop=0.1")
     for verdict in none["gates"]:
@@ -158,17 +140,14 @@ def test_the_level_of_a_gate_is_not_said_to_be_that_of_the_audit(summary: dict[s
     assert "95 %" in usual
     shared = copy.deepcopy(summary)
     shared["gates"][0]["gate"]["confidence"] = 1 - 0.05 / 3
-    assert bounds(shared) == usual + (
-        " A line that names another level is judged at that: it is the gate's own, or the looks of "
-        "--until-decided share the error."
-    )
+    assert bounds(shared) == usual + (" A line that names another level is judged at that.")
 
 
 def test_without_attacks_no_limit_on_them_is_advised(summary: dict[str, Any]) -> None:
     """`vflsec audit fedhssl_table4` advised a command that ended with "the audit makes none"."""
     bare = {**summary, "gates": [], "attacks": {}}
     (step,) = advice.next_steps(bare)
-    assert step.text.startswith("Nothing was attacked: add an [[attack]]")
+    assert step.text.startswith("Nothing was attacked")
     assert step.command == "vflsec list attacks"
     (step,) = advice.next_steps({**summary, "gates": []})
     assert step.command.endswith(" --max 0.1")
@@ -185,7 +164,7 @@ def test_a_setting_that_was_given_twice_is_advised_once() -> None:
 
 def test_no_defense_is_the_cheapest_where_it_passes(tmp_path: Path) -> None:
     found = audited(tmp_path, Planted(LEAKY, SEALED), gate(max=0.4)).summary
-    assert first_screen.cheapest(found) == ["breast_cancer: the gate passes without a defense."]
+    assert "without a defense" in first_screen.cheapest(found, "breast_cancer")[0]
     assert [r["strength"] for r in found["grid"] if r["cheapest"]] == [0.0]
     assert found["grid"][0]["utility_drop"] == 0.0
 
@@ -204,12 +183,10 @@ def test_what_one_training_costs_is_not_said_of_another(tmp_path: Path) -> None:
 
     both = 'algorithm=[{name="splitnn",epochs=2},{name="fedbcd",epochs=2}]'
     found = audited(tmp_path, Two(LEAKY, SEALED), gate(max=0.1), set=[both]).summary
-    at = "breast_cancer trained by"
-    splitnn, fedbcd = first_screen.cheapest(found)
-    assert splitnn.startswith(f"{at} splitnn: iso 5 already passes the gate, costs 0.0")
-    assert fedbcd == f"{at} fedbcd: the gate passes without a defense."
-    (leak, *_) = first_screen.answers(found)
-    assert leak.startswith(f"{at} splitnn, without a defense, leaks: ")
+    splitnn, fedbcd = first_screen.cheapest(found, "breast_cancer")
+    assert splitnn.startswith("splitnn: iso 5 passes the gate and costs 0.0")
+    assert fedbcd == "fedbcd: the gate passes without a defense."
+    assert "labels of bank (splitnn)" in answers(found)["How much, to whom?"]
     printed = io.StringIO()
     print_verdicts(found, Console(file=printed, width=WIDTH))
     said = [x for x in printed.getvalue().splitlines() if x.startswith(("PASS", "FAIL"))]
@@ -263,7 +240,7 @@ def test_every_command_works_when_pasted(
     open_["gates"][0]["dead"] = [open_["alive"]["norm"]["place"]]
     steps = advice.next_steps(open_)
     assert run(steps[0].command) == 0  # vflsec show norm
-    assert "finding no leak proves nothing: norm" in steps[0].text
+    assert "Not validated here: norm" in steps[0].text
     assert steps[1].command.endswith("--until-decided 10")
     for v in open_["gates"]:
         v |= {"more_seeds": None, "stuck": True, "dead": []}
@@ -277,16 +254,16 @@ def test_attacks_without_a_figure_are_not_counted(summary: dict[str, Any]) -> No
     """25 attacks were counted where 17 of them could not be made."""
     one = copy.deepcopy(summary)
     one["gates"] = [v | {"detectable": {}, "attacks": []} for v in one["gates"] if v["attack"]][:1]
-    assert f"Tested: 2 attacks of 2 of {ALL} families" in first_screen.scope(one)
+    assert f"Tested: 2 attacks from 2 of {ALL} families" in first_screen.scope(one)
     for p in one["points"]:
         if p["attack"].startswith("norm"):
             p["status"] = "not-observable"
-    assert f"Tested: 1 attack of 1 of {ALL} families" in first_screen.scope(one)
+    assert f"Tested: 1 attack from 1 of {ALL} families" in first_screen.scope(one)
     for p in one["points"]:
         p["status"] = "not-observable"
     one["gates"][0] |= {"attack": "", "verdict": "INCONCLUSIVE"}
     assert first_screen.scope(one).startswith(
-        f"INCONCLUSIVE with iso 0. Tested: 0 attacks of 0 of {ALL}"
+        f"INCONCLUSIVE with iso 0 (1 of 1 gate inconclusive). Tested: 0 attacks from 0 of {ALL}"
     )
 
 
@@ -324,11 +301,11 @@ def test_a_pass_with_a_warning_says_so_everywhere(
         "rule": "within", "reason": f"Within. T{warning[1:]}.",
     }  # fmt: skip
     assert first_screen.scope(found) == (
-        f"PASS with iso 0. Tested: 2 attacks of 2 of {ALL} families. But {warning}. 1 judgement: 1 "
-        "passed."
+        f"PASS with iso 0 (1 of 1 gate passed). Tested: 2 attacks from 2 of {ALL} families. But "
+        f"{warning}."
     )
     step = advice.next_steps(found)[0]
-    assert step.text.startswith("A leak above a gate's limit may have gone unfound.")
+    assert step.text.startswith("A leak above a gate's limit may be undetected.")
     scenario = str(folder.parent / "case.toml")
     words = ["vflsec", "audit", scenario, "--out", str(folder), "--seeds", "14"]
     assert step.command == shlex.join(words)
@@ -353,7 +330,7 @@ def test_a_pass_with_a_warning_says_so_everywhere(
     assert warning[1:] in line
     monkeypatch.setattr("vflsec.report.html.svg", lambda *_: "")
     for text in (html(found), statement(found), markdown_summary(found)):
-        assert "would only have found a leak of 0.17" in text
+        assert "leak of 0.17" in text
     assert sarif(quiet)["runs"][0]["results"] == []
     assert list(workflow_commands(quiet)) == []
     assert "warning:" not in junit_xml(quiet)
@@ -386,7 +363,7 @@ def test_what_was_not_run_is_said_first_class(summary: dict[str, Any]) -> None:
     sent = f"The messages they read were not sent ({ALL - 10} of {ALL} families)"
     assert untested[1].startswith(sent)
     assert "features of another party" in untested[1]
-    assert not any("for which no attack exists" in line for line in lines)
+    assert not any("without an attack" in line for line in lines)
     other = copy.deepcopy(summary)
     for c in other["cost"]["points"]:
         c["traffic"] += [
@@ -394,10 +371,10 @@ def test_what_was_not_run_is_said_first_class(summary: dict[str, Any]) -> None:
             {**c["traffic"][0], "kind": "embedding", "sender": "shop", "receiver": "bank"},
         ]
     lines = coverage.gaps(other)
-    assert "Messages that no attack that ran reads: embedding from shop to bank." in lines
-    assert "Messages for which no attack exists here: ids (batch) from bank to shop." in lines
+    assert "Messages that no attack read: embedding from shop to bank." in lines
+    assert "Messages without an attack: ids (batch) from bank to shop." in lines
     for text in (html(other), statement(other), markdown_summary(other)):
-        assert "no attack exists" in text.lower()
+        assert "without an attack" in text.lower() or "no attack exists" in text.lower()
         assert "not tested" in text.lower()
 
 
@@ -446,7 +423,7 @@ def test_the_verdict_is_the_last_line(folder: Path, capsys: pytest.CaptureFixtur
     for words in (["report", str(folder)], ["gate", str(folder)]):
         main.main(words)
         last = capsys.readouterr().out.rstrip("\n").splitlines()[-1]
-        assert last.startswith(f"FAIL with iso 0, iso 5. Tested: 2 attacks of 2 of {ALL} families.")
+        assert last.startswith("FAIL with iso 0, iso 5 (1 of 3 gates failed). Tested: 2 attacks")
 
 
 def test_a_share_stays_a_share(tmp_path: Path) -> None:
@@ -482,16 +459,17 @@ def test_processor_time_is_told_apart_from_the_clock(summary: dict[str, Any]) ->
 def test_the_statement_has_what_one_signs(summary: dict[str, Any]) -> None:
     text = statement(summary | {"who": "A. Auditor <x>"})
     for wanted in (
-        "Statement of a privacy audit: case", "Holds the labels", "1. System", "2. Tables",
-        "3. Adversaries and what they were granted", "granted 20 labelled rows", "6. Claims",
-        "No defense claims a guarantee", "7. Coverage", "not tested", summary["scenario_hash"],
+        "Statement of a privacy audit: case", "Holds the labels", "1. What was tested",
+        "6. Signatures", "Appendix A. System", "granted 20 labelled rows", "not tested",
+        "Appendix G. Coverage", summary["scenario_hash"],
         "d-breast_cancer", "A. Auditor &lt;x&gt;", "Data-protection officer: name, date, signature",
     ):  # fmt: skip
         assert wanted in text, wanted
-    said = paragraph(summary)
-    assert "shop can work out the labels of bank (breast_cancer)" in said
-    assert "At least one limit that was set does not hold: FAIL" in said
-    assert said.endswith("What was not tried is not known to be safe.")
+    said = above_appendix(summary)
+    assert "shop labels of bank Can infer it" in said
+    assert "FAIL" in said
+    for hidden in ("norm", "model_completion", "iso", "AUC", "interval", "95 %", "splitnn"):
+        assert hidden not in said
     assert statement(copy.deepcopy(summary)) == statement(summary)
     assert "<script" not in statement(summary | {"name": "<script>"})
 
@@ -519,8 +497,8 @@ def test_a_summary_of_an_earlier_version_is_still_told(summary: dict[str, Any]) 
     old = {k: v for k, v in summary.items()
            if k not in ("families", "grid", "command", "who", "tables", "leaks")}  # fmt: skip
     old["cost"] = {k: v for k, v in old["cost"].items() if k != "cpu_seconds"}
-    assert first_screen.answers(old) == first_screen.answers(summary)
-    assert first_screen.cheapest(old) == []
+    assert claims(old) == claims(summary)
+    assert first_screen.cheapest(old, "breast_cancer") == []
     assert all(not s.command or s.command.startswith("vflsec show") or "list" in s.command
                for s in advice.next_steps(old))  # fmt: skip
     assert "Signatures" in statement(old)

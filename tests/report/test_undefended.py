@@ -7,34 +7,27 @@ from typing import Any
 
 import pytest
 from audited import LEAKY, SEALED, Planted, audited, gate
-from printed import advice, first_screen, paragraph
+from printed import above_appendix, advice, answers, claims, first_screen
 
 
 def test_what_leaks_in_reverse_is_not_said_to_leak_nothing(tmp_path: Path) -> None:
     """Labels ranked at an AUC of 0.1 were "no leak" on the first screen and on the page to sign."""
     low = {"norm": -0.45, "model_completion": 0.0}
     found = audited(tmp_path / "a", Planted(low)).summary
-    (line,) = first_screen.answers(found)
+    line = answers(found)["How much, to whom?"]
     point = next(p for p in found["points"] if p["attack"] == "norm" and p["strength"] == 0)
     assert point["mirrored"] == pytest.approx(0.355, abs=0.02)
-    assert line.startswith(
-        "breast_cancer, without a defense: norm ranks the labels of bank in reverse; with labels "
-        f"flipped it gains {point['mirrored']:+.2f} of AUC [+0.3"
-    )
-    assert line.endswith(", so shop has them once it knows which way round that is.")
-    text = paragraph(found)
-    assert "no such leak" not in text
-    assert (
-        "Without a defense an attack ranks in reverse the labels of bank (breast_cancer), which "
-        "shop can work out once it knows which way round that is."
-    ) in text
+    labels = "labels of bank to shop"
+    assert claims(found)["reversed", labels, 0.0] == "significant"
+    assert claims(found)["leakage", labels, 0.0] == "not_significant"
+    assert f"{point['mirrored']:+.2f} of AUC [+0.3" in line
+    assert "shop labels of bank Can infer it, once it knows" in above_appendix(found)
     both = audited(tmp_path / "b", Planted({**low, "model_completion": 0.3})).summary
-    (line,) = first_screen.answers(both)
-    assert ", leaks: the labels of bank to shop" in line
-    assert first_screen.reverses(both) == []
+    assert claims(both)["leakage", labels, 0.0] == "significant"
+    assert f"{point['mirrored']:+.2f} of AUC" not in answers(both)["How much, to whom?"]
     noisy = audited(tmp_path / "c", Planted({**low, "norm": -0.2}, sd=0.12)).summary
     assert max(p["mirrored"] or 0.0 for p in noisy["points"]) > 0.05
-    assert first_screen.reverses(noisy) == []  # of few seeds
+    assert claims(noisy)["reversed", labels, 0.0] == "not_significant"  # of few seeds
 
 
 @pytest.mark.parametrize(
@@ -54,12 +47,11 @@ def test_a_gate_on_the_undefended_run_is_no_gate_that_a_strength_meets(
     gates = gate(**apart) + gate(max=0.1, defense="defended")
     leaky = audited(tmp_path / "leaky", Planted(LEAKY), gates).summary
     assert [(r["strength"], r["gates"], r["passed"]) for r in leaky["grid"]] == [(5.0, 2, holds)]
-    (line, *_) = first_screen.cheapest(leaky)
-    assert line == "breast_cancer: no strength of the grid (iso 5) passes both gates."
-    assert "no point that was tried passes every gate" in advice.next_steps(leaky)[0].text
+    assert not any(r["cheapest"] for r in leaky["grid"])
+    assert "no tested strength passes every gate" in advice.next_steps(leaky)[0].text
     sealed = audited(tmp_path / "sealed", Planted(LEAKY, SEALED), gates).summary
-    (line, *_) = first_screen.cheapest(sealed)
-    assert ("iso 5 already passes both gates, costs 0.020" in line) == holds
+    (line, *_) = first_screen.cheapest(sealed, "breast_cancer")
+    assert ("passes both gates and costs 0.020" in line) == holds
     assert "use iso 5" not in advice.next_steps(sealed)[0].text
     alone = audited(tmp_path / "alone", Planted(LEAKY, SEALED), gate(**apart)).summary
     assert [(r["strength"], r["gates"], r["passed"]) for r in alone["grid"]] == [(0.0, 1, holds)]

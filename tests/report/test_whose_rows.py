@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from audited import SCENARIO, Planted
-from printed import first_screen, html, markdown_summary, paragraph
+from printed import above_appendix, answers, claims, html, markdown_summary
 
 from vflsec.engine.run import run_audit
 
@@ -29,9 +29,8 @@ def test_a_leak_of_training_rows_alone_is_the_answer_and_on_the_page_to_sign(
     backend = replace(planted.backend(), run_cohort=both)
     (tmp_path / "case.toml").write_text(SCENARIO, encoding="utf-8")
     found = run_audit(tmp_path / "case.toml", tmp_path / "out", backend=backend).summary
-    (line,) = first_screen.answers(found)
-    assert "leaks: the labels of bank to shop, +0.39 of AUC [" in line
-    assert line.endswith("over its baseline (norm on train rows, the strongest of 2).")
-    assert "shop can work out the labels of bank" in paragraph(found)
+    assert claims(found)["leakage", "labels of bank to shop", 0.0] == "significant"
+    assert "+0.39 of AUC [" in answers(found)["How much, to whom?"]
+    assert "shop labels of bank Can infer it" in above_appendix(found)
     assert "norm on train rows" in markdown_summary(found)
     assert "norm on train rows" in html(found)

@@ -382,7 +382,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "rows that are no number": (_json("manifest.json", rows="many"), "rows"),
     "too many rows": (_json("manifest.json", rows=10**12), "at most"),
-    "rows that no byte tells of": (_json("manifest.json", rows=9 * 10**8), "can tell nothing"),
+    "rows that no byte tells of": (_json("manifest.json", rows=9 * 10**8), "Raise Limits.named"),
     "NaN in JSON": (_text("manifest.json", b'{"rows": NaN}'), "no number"),
     "a key twice": (_text("manifest.json", b'{"rows": 1, "rows": 2}'), "stands there twice"),
     "nested JSON": (_text("manifest.json", b"[" * 100_000), "JSON"),

@@ -84,7 +84,8 @@ def simulate(
     fed = Federation.create(stack, [seed, seed], policies, recorder, RunFacts(epochs=3))
     method.build(fed)
     initial = {p.name: p.modules["bottom"].state() for p in fed.parties.values()}
-    export = Export(folder, task, specs, run=run or Run(seed=seed)).attach(recorder)
+    export = Export(folder, task, specs, run=run or Run(seed=seed))
+    recorder.taps.append(export)
     live = Live()
     for phase in run_phases(method, fed):
         if phase.predicts:

@@ -18,6 +18,7 @@ from torch import Tensor
 import vflsec
 from vflsec.engine.trace_attacks import infer, score
 from vflsec.errors import ConfigError, ShapeError, VflsecError
+from vflsec.trace.limits import TRUSTED
 from vflsec.trace.reader import Trace
 from vflsec.trace.record_api import Recording
 from vflsec.trace.truth import write_truth
@@ -113,7 +114,7 @@ def test_rows_that_repeat_in_a_batch_count_once(tmp_path: Path) -> None:
             z = rec.cut(z_of(ids), ids)
             z.backward(torch.from_numpy(y[ids] * 2.0 - 1).float().unsqueeze(1).expand(-1, D))
     assert [len(m.values) for m in found(tmp_path)] == [8] * 6
-    guesses = infer([tmp_path / "t"], tmp_path / "g", attacks=("direction",), trusted=True)
+    guesses = infer([tmp_path / "t"], tmp_path / "g", attacks=("direction",), limits=TRUSTED)
     write_truth(tmp_path / "y", np.arange(N), y)
     result = score(guesses, [tmp_path / "y"], tmp_path / "o")
     (row,) = result.results.query("metric == 'accuracy'").to_dict("records")
@@ -211,13 +212,13 @@ def test_labels_among_own_columns_are_said(tmp_path: Path) -> None:
         return np.concatenate([noise(y, g), y[:, None]], 1).astype(np.float32)
 
     trace, _ = leaky(tmp_path, smuggled, both)
-    guesses = infer([trace], tmp_path / "g", attacks=("direction",), trusted=True)
+    guesses = infer([trace], tmp_path / "g", attacks=("direction",), limits=TRUSTED)
     result = score(guesses, [tmp_path / "y"], tmp_path / "o", gates=[{"max": 0.05}])
-    assert any("tell the labels by themselves" in n for n in result.summary["notes"])
+    assert any("reveal the labels" in n for n in result.summary["notes"])
     honest = tmp_path / "honest"
     honest.mkdir()
     trace, _ = leaky(honest, noise, both)
-    guesses = infer([trace], honest / "g", attacks=("direction",), trusted=True)
+    guesses = infer([trace], honest / "g", attacks=("direction",), limits=TRUSTED)
     result = score(guesses, [honest / "y"], honest / "o", gates=[{"max": 0.05}])
     assert not any("tell the labels" in n for n in result.summary["notes"])
     assert result.results.query("metric == 'auc'").iloc[0]["value"] == 1.0
@@ -230,7 +231,7 @@ def test_one_sample_under_two_ids_is_said(tmp_path: Path) -> None:
         return x
 
     trace, _ = leaky(tmp_path, doubled, both)
-    guesses = infer([trace], tmp_path / "g", attacks=("direction",), trusted=True)
+    guesses = infer([trace], tmp_path / "g", attacks=("direction",), limits=TRUSTED)
     notes = json.loads((guesses / "answers.json").read_text())["notes"]
     assert any("20 rows have the very columns of a known row" in n for n in notes)
 
@@ -244,12 +245,12 @@ def test_a_copy_of_a_trace_is_no_repetition(tmp_path: Path) -> None:
     path.write_text(json.dumps(manifest))
     reseal(tmp_path / "copy")
     with pytest.raises(ConfigError, match="the same messages, bit for bit"):
-        infer([trace, tmp_path / "copy"], tmp_path / "g", trusted=True)
+        infer([trace, tmp_path / "copy"], tmp_path / "g", limits=TRUSTED)
 
 
 def test_a_grant_of_every_label_leaves_nothing_to_score(tmp_path: Path) -> None:
     trace, _ = leaky(tmp_path, noise, lambda y: np.arange(len(y)))
-    guesses = infer([trace], tmp_path / "g", attacks=("direction",), trusted=True)
+    guesses = infer([trace], tmp_path / "g", attacks=("direction",), limits=TRUSTED)
     result = score(guesses, [tmp_path / "y"], tmp_path / "o", gates=[{"max": 0.05}])
     assert result.exit_code == 3
     assert set(result.results.status) <= {"not-applicable", "error"}
@@ -261,7 +262,7 @@ def test_truth_of_rows_that_never_passed_is_not_scored(tmp_path: Path) -> None:
         ids = torch.arange(12)
         z = rec.cut(z_of(ids), ids)
         z.backward(torch.from_numpy(y[:12] * 2.0 - 1).float().unsqueeze(1).expand(-1, D))
-    guesses = infer([tmp_path / "t"], tmp_path / "g", attacks=("direction",), trusted=True)
+    guesses = infer([tmp_path / "t"], tmp_path / "g", attacks=("direction",), limits=TRUSTED)
     write_truth(tmp_path / "y", np.arange(N), y)
     result = score(guesses, [tmp_path / "y"], tmp_path / "o")
     assert set(result.results.query("metric == 'auc'")["n"]) == {10}
@@ -280,7 +281,7 @@ FORGED: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
 @pytest.mark.parametrize("name", FORGED)
 def test_forged_guesses_are_one_error(name: str, tmp_path: Path) -> None:
     trace, _ = leaky(tmp_path, noise, both)
-    guesses = infer([trace], tmp_path / "g", attacks=("direction",), trusted=True)
+    guesses = infer([trace], tmp_path / "g", attacks=("direction",), limits=TRUSTED)
     change, words = FORGED[name]
     path = guesses / "answers.json"
     index = json.loads(path.read_text())
@@ -297,7 +298,7 @@ def test_rows_twice_in_guesses_are_refused(tmp_path: Path) -> None:
     from vflsec.trace.tables import ROWS, write_table
 
     trace, _ = leaky(tmp_path, noise, both)
-    guesses = infer([trace], tmp_path / "g", attacks=("direction",), trusted=True)
+    guesses = infer([trace], tmp_path / "g", attacks=("direction",), limits=TRUSTED)
     path = guesses / "answers.json"
     index = json.loads(path.read_text())
     name = index["answers"][0]["targets"]["train"]

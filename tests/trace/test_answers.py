@@ -16,6 +16,7 @@ import vflsec
 from vflsec.engine.trace_attacks import infer, score
 from vflsec.errors import TraceError
 from vflsec.measure.guess_files import thaw
+from vflsec.trace.limits import TRUSTED
 from vflsec.trace.record_api import Recording
 from vflsec.trace.truth import write_truth
 from vflsec.trace.validate import join
@@ -84,7 +85,7 @@ def recorded(folder: Path, loop: Callable[[Recording], Any], known: Any = KNOWN)
         loop(rec)
     write_truth(folder / "y", np.arange(N), Y)
     names = ("cluster", "direction", "joint_completion", "model_completion", "output", "spectral")
-    infer([folder / "t"], folder / "g", attacks=names, trusted=True)
+    infer([folder / "t"], folder / "g", attacks=names, limits=TRUSTED)
     return score(folder / "g", [folder / "y"], folder / "o").results.query("metric == 'auc'")
 
 
@@ -142,7 +143,9 @@ def test_parties_together_know_what_each_was_granted(tmp_path: Path) -> None:
     """They had the rows of the first alone; those of the second were scored."""
     rows = {"bank": np.arange(4), "shop": np.arange(2, 40)}
     both = join([side(tmp_path, p, k, Y[k]) for p, k in rows.items()], tmp_path / "j")
-    infer([both], tmp_path / "g", attacks=("direction",), together=[("bank", "shop")], trusted=True)
+    infer(
+        [both], tmp_path / "g", attacks=("direction",), together=[("bank", "shop")], limits=TRUSTED
+    )
     write_truth(tmp_path / "y", np.arange(N), Y)
     found = score(tmp_path / "g", [tmp_path / "y"], tmp_path / "o").results
     n = found.query("metric == 'auc'").set_index("adversary")["n"]
@@ -159,13 +162,13 @@ def test_labels_that_two_parties_were_granted_must_agree(tmp_path: Path) -> None
     sides = [side(tmp_path, "bank", rows, Y[rows]), side(tmp_path, "shop", rows, Y[rows + 1])]
     both = join(sides, tmp_path / "j")
     with pytest.raises(TraceError, match="bank and shop were granted different labels of 16 rows"):
-        infer([both], tmp_path / "g", together=[("bank", "shop")], trusted=True)
+        infer([both], tmp_path / "g", together=[("bank", "shop")], limits=TRUSTED)
 
 
 def test_a_party_whose_view_is_not_there_is_named(tmp_path: Path) -> None:
     trace = side(tmp_path, "bank", KNOWN, Y[KNOWN])
-    notes = thaw(infer([trace], tmp_path / "g", attacks=("direction",), trusted=True)).notes
-    assert [n for n in notes if n.startswith("not assessed: what shop can tell")]
+    notes = thaw(infer([trace], tmp_path / "g", attacks=("direction",), limits=TRUSTED)).notes
+    assert [n for n in notes if n.startswith("not assessed: what shop ")]
 
 
 @pytest.mark.parametrize("plant", ["twins", "few values"])
@@ -187,7 +190,7 @@ def test_known_samples_under_other_ids_are_neither_guessed_nor_scored(
         told = (1 - 2.0 * torch.from_numpy(y)).unsqueeze(1)
         z.backward(told + 1.2 * torch.randn(N, 2, generator=g))
     write_truth(tmp_path / "y", np.arange(N), y)
-    infer([tmp_path / "t"], tmp_path / "g", attacks=("direction",), trusted=True)
+    infer([tmp_path / "t"], tmp_path / "g", attacks=("direction",), limits=TRUSTED)
     said = [n for n in thaw(tmp_path / "g").notes if "60 rows have the very columns of a" in n]
     result = score(tmp_path / "g", [tmp_path / "y"], tmp_path / "o").results
     (found,) = result.query("metric == 'auc'").to_dict("records")

@@ -15,6 +15,7 @@ from torch import Tensor
 import vflsec
 from vflsec.engine.trace_attacks import infer, score
 from vflsec.measure.guess_files import thaw
+from vflsec.trace.limits import TRUSTED, Limits
 from vflsec.trace.record_api import Recording
 from vflsec.trace.truth import write_truth
 
@@ -188,7 +189,9 @@ def judged(
         for s in range(3)
     ]  # fmt: skip
     traces = [*undefended, *mine]
-    guesses = infer(traces, base / "g", attacks=("direction",), trusted=True, nonfinite="drop")
+    guesses = infer(
+        traces, base / "g", attacks=("direction",), limits=Limits(trusted=True, nonfinite="drop")
+    )
     gate = {"max": 0.25, "attack": "direction", "defense": "defended"}
     result = score(guesses, traces, base / "o", gates=[gate])
     (verdict,) = result.verdicts
@@ -248,7 +251,7 @@ def test_what_no_attack_read_passes_nothing(
     trace = recorded(tmp_path / "t", beside(kind, named), leaks=True, run={}, of=1)
     for attacks in ((), ("direction",)):
         found.append(
-            thaw(infer([trace], tmp_path / f"g{len(found)}", attacks=attacks, trusted=True))
+            thaw(infer([trace], tmp_path / f"g{len(found)}", attacks=attacks, limits=TRUSTED))
         )
     assert [c for c in found[0].sources[0].gaps.get("bank", ()) if words in c] == [
         words + " them"
@@ -265,7 +268,7 @@ def test_labels_in_states_are_read(leaks: bool, verdict: str, tmp_path: Path) ->
         recorded(tmp_path / f"t{s}", told if leaks else honest, leaks=False, run={"seed": s}, of=s)
         for s in range(3)
     ]  # fmt: skip
-    infer(traces, tmp_path / "g", attacks=("message_completion",), trusted=True)
+    infer(traces, tmp_path / "g", attacks=("message_completion",), limits=TRUSTED)
     (found,) = score(tmp_path / "g", traces, tmp_path / "o", gates=[{"max": 0.1}]).verdicts
     assert found.verdict == verdict
     assert (found.attack == "message_completion(kind=state)") == leaks

@@ -17,6 +17,7 @@ from hostile import reseal
 
 import vflsec
 from vflsec.engine.trace_attacks import infer, score
+from vflsec.trace.limits import TRUSTED
 from vflsec.trace.tables import open_writer
 from vflsec.trace.truth import write_truth
 
@@ -91,7 +92,7 @@ def test_a_leak_that_was_edited_away_passes_nothing(name: str, tmp_path: Path) -
     for folder in mine if edit else ():
         edit(folder / "view" / "bank")
         reseal(folder)
-    infer([*bare, *mine], tmp_path / "g", attacks=("direction",), trusted=True)
+    infer([*bare, *mine], tmp_path / "g", attacks=("direction",), limits=TRUSTED)
     gate = {"max": 0.25, "attack": "direction", "defense": "defended"}
     (verdict,) = score(tmp_path / "g", [*bare, *mine], tmp_path / "o", gates=[gate]).verdicts
     if edit is None:

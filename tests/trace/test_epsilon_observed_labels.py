@@ -15,6 +15,7 @@ from vflsec.cli.main import main
 from vflsec.engine.trace_attacks import infer, score
 from vflsec.epsilon.randomised_labels import cross_shares
 from vflsec.errors import ConfigError
+from vflsec.trace.limits import TRUSTED
 
 N, EPSILON = 5000, 1.0
 
@@ -61,7 +62,7 @@ def guessed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, l
         folder = tmp_path_factory.mktemp(what)
         made = [traced(folder, what, s) for s in range(2)]
         traces = [t for t, _ in made]
-        guesses = infer(traces, folder / "g", attacks=("direction", "norm"), trusted=True)
+        guesses = infer(traces, folder / "g", attacks=("direction", "norm"), limits=TRUSTED)
         out[what] = guesses, [t for _, t in made]
     return out
 
@@ -139,7 +140,7 @@ def test_a_claim_needs_class_shares(tmp_path: Path) -> None:
     for path in (labels / "truth").iterdir():
         path.unlink()
     vflsec.write_truth(labels, np.arange(N), y)
-    guesses = infer([trace], tmp_path / "g", attacks=("direction",), trusted=True)
+    guesses = infer([trace], tmp_path / "g", attacks=("direction",), limits=TRUSTED)
     with pytest.raises(ConfigError, match="has no class shares"):
         score(guesses, [labels], tmp_path / "a", claimed=(1.0, 0.0))
     result = score(guesses, [labels], tmp_path / "b")  # of the manifest: said, not judged

@@ -16,6 +16,7 @@ import vflsec
 from vflsec.core.view import Schema
 from vflsec.engine.trace_attacks import infer, score
 from vflsec.errors import ConfigError
+from vflsec.trace.limits import TRUSTED
 from vflsec.trace.module_spec import build_module, describe_module, unwrap
 from vflsec.trace.reader import Trace
 from vflsec.trace.truth import write_truth
@@ -223,7 +224,7 @@ def test_what_a_trained_bottom_tells_is_not_taken_for_what_it_told_before(
         traces = [trained(tmp_path / str(s), how) for s in range(3)]
     told = [w for w in said if "model's own memory" in str(w.message)]
     assert bool(told) == (how == "state_dict")
-    infer(traces, tmp_path / "g", attacks=("model_completion",), trusted=True)
+    infer(traces, tmp_path / "g", attacks=("model_completion",), limits=TRUSTED)
     write_truth(tmp_path / "y", np.arange(N), Y)
     gate = {"max": 0.1}
     result = score(tmp_path / "g", [tmp_path / "y"], tmp_path / "o", gates=[gate])
@@ -245,7 +246,7 @@ def test_a_model_of_other_layers_is_said_when_it_is_recorded(tmp_path: Path) -> 
         rec.cut(torch.zeros(N, 3, requires_grad=True), range(N)).backward(torch.ones(N, 3))
     parts = [e.part for e in Trace.open(tmp_path / "t").observer("bank").info.moments[-1].models]
     assert parts == ["bottom", "initial"]
-    infer([tmp_path / "t"], tmp_path / "g", attacks=("model_completion",), trusted=True)
+    infer([tmp_path / "t"], tmp_path / "g", attacks=("model_completion",), limits=TRUSTED)
     said = (tmp_path / "g" / "answers.json").read_text()
     assert "name its class, which the trace cannot (--model bank=package.module:Name)" in said
 

@@ -65,7 +65,7 @@ def test_a_trace_of_both_parties_of_two_gives_the_figures_of_the_audit(tmp_path:
     seal = hashlib.sha256((trace / "seal.json").read_bytes()).hexdigest()
     assert other["data"] == {"control_gaussian, defense none, seed 0": seal}
     said = (tmp_path / "o" / "statement.html").read_text()
-    assert "1 time from recordings of it" in said
+    assert "It was recorded 1 time" in said
     assert "Traces that were recorded of trainings" in said
     assert "random splits" not in said
     assert "No table of a user" not in said

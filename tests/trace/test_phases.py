@@ -12,6 +12,7 @@ import vflsec
 from vflsec.cli import main
 from vflsec.core.visibility import looked_at
 from vflsec.engine.trace_attacks import infer, score
+from vflsec.trace.limits import TRUSTED
 from vflsec.trace.truth import write_truth
 
 N = 120
@@ -30,7 +31,7 @@ def recorded(folder: Path, kind: str, phase: str) -> list[str]:
             rec.tell("gradient", noise, ids, sent=False, step=step)
             told = torch.from_numpy(Y)[ids].unsqueeze(1).float()
             rec.tell(kind, told, ids, sent=False, step=step, phase=phase)
-    guesses = infer([folder / "t"], folder / "g", attacks=("similarity",), trusted=True)
+    guesses = infer([folder / "t"], folder / "g", attacks=("similarity",), limits=TRUSTED)
     write_truth(folder / "y", np.arange(N), Y)
     result = score(guesses, [folder / "y"], folder / "o")
     (row,) = result.results.query("metric == 'auc'").to_dict("records")

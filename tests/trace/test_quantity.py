@@ -16,6 +16,7 @@ from vflsec.engine.trace_attacks import infer, score
 from vflsec.errors import ConfigError, TraceError, VflsecError
 from vflsec.report.notebook import Audit
 from vflsec.specs import QUESTIONS
+from vflsec.trace.limits import TRUSTED
 from vflsec.trace.reader import Trace
 from vflsec.trace.seal import write_seal
 from vflsec.trace.tables import grant_of
@@ -57,7 +58,7 @@ def judged(base: Path, leaks: tuple[bool, bool], truth: Any = Y) -> Audit:
         )
         for d, tells, s in runs
     ]  # fmt: skip
-    infer(traces, base / "g", attacks=ATTACKS, trusted=True)
+    infer(traces, base / "g", attacks=ATTACKS, limits=TRUSTED)
     write_truth(base / "y", np.arange(N), truth, quantity=True)
     gate = {"max": 0.15, "defense": "defended"}
     return score(base / "g", [base / "y"], base / "o", gates=[gate])
@@ -91,7 +92,7 @@ def test_noise_passes_and_the_planted_value_is_found(tmp_path: Path) -> None:
 
 def test_a_truth_of_other_rows_or_of_another_kind_is_refused(tmp_path: Path) -> None:
     trace = recorded(tmp_path / "t", 0, True)
-    infer([trace], tmp_path / "g", attacks=ATTACKS, trusted=True)
+    infer([trace], tmp_path / "g", attacks=ATTACKS, limits=TRUSTED)
     write_truth(tmp_path / "rolled", np.arange(N), np.roll(Y, 1), quantity=True)
     with pytest.raises(TraceError, match="other labels of the 30 rows"):
         score(tmp_path / "g", [tmp_path / "rolled"], tmp_path / "o")
@@ -108,7 +109,7 @@ def test_a_truth_of_other_rows_or_of_another_kind_is_refused(tmp_path: Path) -> 
 def test_a_truth_without_a_value_finds_nothing_and_a_claim_is_refused(tmp_path: Path) -> None:
     """The first ended in an IndexError; of the second class shares were asked for."""
     trace = recorded(tmp_path / "t", 0, True)
-    infer([trace], tmp_path / "g", attacks=ATTACKS, trusted=True)
+    infer([trace], tmp_path / "g", attacks=ATTACKS, limits=TRUSTED)
     write_truth(tmp_path / "none", np.arange(N), np.full(N, np.nan), quantity=True)
     result = score(tmp_path / "g", [tmp_path / "none"], tmp_path / "o", gates=[{"max": 0.1}])
     assert result.verdict == "INCONCLUSIVE"
@@ -120,7 +121,7 @@ def test_a_truth_without_a_value_finds_nothing_and_a_claim_is_refused(tmp_path: 
 
 def test_few_known_values_are_not_asked_about_tails(tmp_path: Path) -> None:
     trace = recorded(tmp_path / "t", 0, True, known=KNOWN[:9])
-    infer([trace], tmp_path / "g", attacks=("message_completion",), trusted=True)
+    infer([trace], tmp_path / "g", attacks=("message_completion",), limits=TRUSTED)
     of = json.loads((tmp_path / "g" / "answers.json").read_text())["answers"]
     assert [a["status"] for a in of] == ["ok", *["not-applicable"] * 3]
     assert "asked with 10 known values or more, there are 9" in of[1]["reason"]
@@ -170,10 +171,10 @@ def test_a_truth_of_values_says_so(tmp_path: Path) -> None:
         write_truth(tmp_path, range(2), [0.5, 1.5])
     with pytest.raises(ConfigError, match="infinity"):
         write_truth(tmp_path, range(2), [0.5, np.inf], quantity=True)
-    truth = read_truth(write_truth(tmp_path, range(3), [0.5, np.nan, 2.5], quantity=True))
+    truth = read_truth(write_truth(tmp_path, range(3), [0.5, np.nan, 2.5], quantity=True)).labels
     assert (truth.target, truth.rows.tolist()) == ("value", [0, 2])
     assert truth.values.tolist() == [0.5, 2.5]
-    again = read_truth(write_truth(tmp_path, range(3), [-1, 1, 0], quantity=False))
+    again = read_truth(write_truth(tmp_path, range(3), [-1, 1, 0], quantity=False)).labels
     assert (again.target, again.rows.tolist()) == ("label", [1, 2])
 
 

@@ -17,6 +17,7 @@ import vflsec
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec
+from vflsec.trace.limits import Limits
 from vflsec.trace.reader import Trace
 from vflsec.trace.validate import validate
 from vflsec.trace.views import Evidence
@@ -452,7 +453,8 @@ def test_infinite_gradients_are_counted_and_left_out_on_demand(tmp_path: Path) -
     assert trace.observer("bank").info.nonfinite == 1
     with pytest.raises(VflsecError, match="not finite in 1 rows"):
         list(trace.observer("bank").messages())
-    found = list(trace.observer("bank").messages("drop"))
+    dropping = Trace.open(tmp_path / "trace", Limits(nonfinite="drop"))
+    found = list(dropping.observer("bank").messages())
     assert [len(m.values) for m in found] == [4, 3, 4, 4]
     assert found[1].rows.tolist() == [0, 2, 3]
     assert found[1].scale == 1.0

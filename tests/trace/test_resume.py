@@ -15,6 +15,7 @@ import torch
 import vflsec
 from vflsec.engine.trace_attacks import infer, score
 from vflsec.errors import ConfigError
+from vflsec.trace.limits import TRUSTED
 from vflsec.trace.reader import Trace
 from vflsec.trace.truth import write_truth
 from vflsec.trace.validate import info
@@ -81,7 +82,7 @@ def test_a_training_that_goes_on_in_another_process_is_one_whole_trace(
     pairs = {m.fields.msg: m.rows.tolist() for m in sent}
     back = [m for m in observer.messages() if m.kind == "gradient"]
     assert all(pairs[m.pair] == m.rows.tolist() for m in back)
-    infer([folder], tmp_path / "g", attacks=("direction",), trusted=True)
+    infer([folder], tmp_path / "g", attacks=("direction",), limits=TRUSTED)
     write_truth(tmp_path / "y", np.arange(N), Y)
     result = score(tmp_path / "g", [tmp_path / "y"], tmp_path / "o")
     assert not [n for n in result.summary["notes"] if "carries no pass" in n]

@@ -14,6 +14,7 @@ import vflsec
 from vflsec.engine.trace_attacks import infer
 from vflsec.measure.guess_files import thaw
 from vflsec.trace.completeness import related
+from vflsec.trace.limits import TRUSTED
 
 N = 240
 
@@ -53,7 +54,7 @@ def test_columns_in_another_order_are_said(
             z = bottom(x[rows])
             z = rec.cut(z + noise * z.std() * torch.randn(z.shape, generator=g), rows)
             z.backward(torch.randn(z.shape, generator=g))
-    frozen = thaw(infer([tmp_path / "t"], tmp_path / "g", attacks=("direction",), trusted=True))
+    frozen = thaw(infer([tmp_path / "t"], tmp_path / "g", attacks=("direction",), limits=TRUSTED))
     found = [n for n in frozen.notes if "nothing shows that columns stand in the order" in n]
     assert len(found) == said
     assert len(frozen.sources[0].gaps.get("bank", [])) == said

@@ -11,6 +11,7 @@ from torch import nn
 
 import vflsec
 from vflsec.engine.trace_attacks import infer, score
+from vflsec.trace.limits import TRUSTED
 from vflsec.trace.truth import write_truth
 
 N = 300
@@ -32,7 +33,7 @@ def test_embeddings_tell_columns_to_who_has_none(role: str, tmp_path: Path) -> N
         for step, rows in enumerate(torch.arange(N).split(50)):
             rec.tell("embedding", bottom(X[rows]), rows, sent=False, step=step)
     names = ("embedding_inversion", "attribute")
-    infer([tmp_path / "t"], tmp_path / "g", attacks=names, trusted=True)
+    infer([tmp_path / "t"], tmp_path / "g", attacks=names, limits=TRUSTED)
     write_truth(tmp_path / "y", np.arange(N), Y, hidden={"bank": X})
     result = score(tmp_path / "g", [tmp_path / "y"], tmp_path / "o")
     assert set(result.results.status) == {"ok"}

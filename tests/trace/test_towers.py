@@ -13,6 +13,7 @@ from torch import Tensor
 import vflsec
 from vflsec.engine.trace_attacks import infer, score
 from vflsec.errors import ShapeError, TraceError
+from vflsec.trace.limits import TRUSTED
 from vflsec.trace.record_api import Recording
 from vflsec.trace.truth import write_truth
 
@@ -43,7 +44,7 @@ def towers(rec: Recording, second: Any = None, width: int = 3) -> None:
 
 
 def auc(folder: Path) -> tuple[float, list[str]]:
-    guesses = infer([folder / "t"], folder / "g", attacks=("similarity",), trusted=True)
+    guesses = infer([folder / "t"], folder / "g", attacks=("similarity",), limits=TRUSTED)
     write_truth(folder / "y", np.arange(N), Y)
     result = score(guesses, [folder / "y"], folder / "o")
     (row,) = result.results.query("metric == 'auc'").to_dict("records")
@@ -78,7 +79,7 @@ def test_two_widths_without_names_are_refused(tmp_path: Path) -> None:
         rec.cut(torch.zeros(2, 3), torch.arange(2), phase="other")
         with pytest.raises(ShapeError, match=r"shape \(3,\), of those before \(2,\).*name="):
             rec.cut(torch.zeros(4, 3), torch.arange(4))
-        with pytest.raises(ShapeError, match="tell them apart"):
+        with pytest.raises(ShapeError, match="name them"):
             rec.tell("embedding", np.zeros((4, 3)), np.arange(4), sent=True, phase="eval")
         rec.tell("state", np.zeros((4, 3)), sent=True)
         rec.tell("state", np.zeros((4, 2)), sent=True)
@@ -91,7 +92,7 @@ def test_two_widths_in_somebodys_trace_are_one_error(tmp_path: Path) -> None:
             z = rec.cut(torch.zeros(N, width).requires_grad_(), torch.arange(N))
             z.backward(torch.zeros(N, width))
     with pytest.raises(TraceError, match=r"has the shape \(3,\), of those before \(2,\)"):
-        infer([tmp_path / "t"], tmp_path / "g", attacks=("similarity",), trusted=True)
+        infer([tmp_path / "t"], tmp_path / "g", attacks=("similarity",), limits=TRUSTED)
 
 
 def test_rows_that_passed_forward_alone_are_rows_of_no_attack_on_gradients(tmp_path: Path) -> None:
@@ -109,7 +110,7 @@ def test_rows_that_passed_forward_alone_are_rows_of_no_attack_on_gradients(tmp_p
                 z.backward((torch.from_numpy(Y)[rows] * 2.0 - 1).unsqueeze(1).expand(-1, 3))
             rec.cut(torch.randn(20, 3, generator=g).requires_grad_(), torch.arange(20, 40))
     names = ("similarity", "direction", "norm", "cluster")
-    guesses = infer([tmp_path / "t"], tmp_path / "g", attacks=names, trusted=True)
+    guesses = infer([tmp_path / "t"], tmp_path / "g", attacks=names, limits=TRUSTED)
     write_truth(tmp_path / "y", np.arange(N), Y)
     result = score(guesses, [tmp_path / "y"], tmp_path / "o")
     found = result.results.query("metric == 'auc'").set_index("attack")
@@ -194,7 +195,9 @@ def test_embeddings_that_come_twice_are_replayed_one_exchange_at_a_time(tmp_path
             for sent in z:
                 rec.tell("embedding", sent, rows, sent=True, step=step)
             rec.tell("gradient", told, rows, sent=False, step=step)
-    guesses = infer([tmp_path / "t"], tmp_path / "g", attacks=("exploit", "unsplit"), trusted=True)
+    guesses = infer(
+        [tmp_path / "t"], tmp_path / "g", attacks=("exploit", "unsplit"), limits=TRUSTED
+    )
     write_truth(tmp_path / "y", np.arange(N), Y)
     found = score(guesses, [tmp_path / "y"], tmp_path / "o").results.query("metric == 'auc'")
     assert len(found) == 3
@@ -218,7 +221,7 @@ def test_attacks_that_replay_gradients_take_one_exchange_at_a_time(
             for gradient in (told, noise) if label_first else (noise, told):
                 z.backward(gradient, retain_graph=True)
     names = ("exploit", "unsplit")
-    guesses = infer([tmp_path / "t"], tmp_path / "g", attacks=names, trusted=True)
+    guesses = infer([tmp_path / "t"], tmp_path / "g", attacks=names, limits=TRUSTED)
     write_truth(tmp_path / "y", np.arange(N), Y)
     found = score(guesses, [tmp_path / "y"], tmp_path / "o").results.query("metric == 'auc'")
     by = dict(zip(found.attack, found.value, strict=True))

@@ -13,6 +13,7 @@ from simulated import simulate
 import vflsec
 from vflsec.audit.scoring import scored
 from vflsec.cli.main import main
+from vflsec.core.source import Given
 from vflsec.engine.trace_attacks import infer, score, specs_for
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.measure.attack import Bench, prepared
@@ -20,6 +21,7 @@ from vflsec.measure.guess_files import thaw
 from vflsec.report.notebook import Audit
 from vflsec.specs import AttackSpec
 from vflsec.testing.worlds import small_task
+from vflsec.trace.limits import TRUSTED
 from vflsec.trace.manifest import Run
 from vflsec.trace.reader import Trace
 from vflsec.trace.truth import read_truth, write_truth
@@ -39,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             bench, found = Bench(), []
             for i, p in enumerate(prepared(SPECS)):
                 view = live.views[i, "train"]
-                for answers in bench.attack(p, [view], [0], "train"):
+                for answers in bench.attack(p, Given([view], [0])):
                     found += [m for a in answers for m in scored(a, task)]
             figures = {(m.attack, m.metric): (m.value, m.n, dict(m.controls)) for m in found}
             (where / "live.json").write_text(
@@ -51,7 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_figures_are_those_of_the_live_audit(folder: Path, tmp_path: Path) -> None:
     """Attacks, controls and scores, through files: bit for bit."""
     traces = [folder / f"trace-{s}" for s in (0, 1)]
-    guesses = infer(traces, tmp_path / "g", attacks=("norm", "direction"), trusted=True)
+    guesses = infer(traces, tmp_path / "g", attacks=("norm", "direction"), limits=TRUSTED)
     result = score(guesses, traces, tmp_path / "out", gates=[{"max": 0.05}])
     frame = result.results[(result.results.seed == 0) & (result.results.attack != "")]
     live = json.loads((folder / "live.json").read_text())
@@ -74,16 +76,16 @@ def test_the_attack_side_opens_no_truth(folder: Path, tmp_path: Path) -> None:
     blind = tmp_path / "trace"
     shutil.copytree(folder / "trace-0", blind)
     shutil.rmtree(blind / "truth")
-    a = infer([folder / "trace-0"], tmp_path / "a", attacks=("direction",), trusted=True)
-    b = infer([blind], tmp_path / "b", attacks=("direction",), trusted=True)
+    a = infer([folder / "trace-0"], tmp_path / "a", attacks=("direction",), limits=TRUSTED)
+    b = infer([blind], tmp_path / "b", attacks=("direction",), limits=TRUSTED)
     assert (a / "answers.json").read_bytes() == (b / "answers.json").read_bytes()
     write_truth(blind, np.arange(240), np.zeros(240, int))
-    c = infer([blind], tmp_path / "c", attacks=("direction",), trusted=True)
+    c = infer([blind], tmp_path / "c", attacks=("direction",), limits=TRUSTED)
     assert (a / "answers.json").read_bytes() == (c / "answers.json").read_bytes()
 
 
 def test_frozen_guesses_come_back_as_they_were(folder: Path, tmp_path: Path) -> None:
-    where = infer([folder / "trace-0"], tmp_path / "g", attacks=("norm", "output"), trusted=True)
+    where = infer([folder / "trace-0"], tmp_path / "g", attacks=("norm", "output"), limits=TRUSTED)
     frozen = thaw(where)
     norm, output = frozen.answers[0]
     assert norm.guess is not None
@@ -101,7 +103,7 @@ def test_what_was_not_recorded_is_not_called_safe(tmp_path: Path) -> None:
         for rows in torch.arange(40).split(8):
             rec.cut(torch.randn(8, 3), rows)
     write_truth(tmp_path / "labels", np.arange(40), np.arange(40) % 2)
-    guesses = infer([tmp_path / "t"], tmp_path / "g", trusted=True)
+    guesses = infer([tmp_path / "t"], tmp_path / "g", limits=TRUSTED)
     result = score(guesses, [tmp_path / "labels"], tmp_path / "o", gates=[{"max": 0.05}])
     assert result.exit_code == 3
     by_attack = result.results.set_index("attack")["status"]
@@ -122,7 +124,7 @@ def test_every_passive_attack_is_asked(folder: Path) -> None:
 
 
 def test_truth_of_another_trace(folder: Path, tmp_path: Path) -> None:
-    guesses = infer([folder / "trace-0"], tmp_path / "g", attacks=("norm",), trusted=True)
+    guesses = infer([folder / "trace-0"], tmp_path / "g", attacks=("norm",), limits=TRUSTED)
     write_truth(tmp_path / "far", [1000], [1])
     with pytest.raises(VflsecError, match="belongs to another trace"):
         score(guesses, [tmp_path / "far"], tmp_path / "o")
@@ -139,7 +141,7 @@ def test_nothing_is_passed_unjudged_or_overwritten(
 ) -> None:  # fmt: skip
     """A gate without a truth, a misspelt one and an empty file of gates ended with 0 or 3."""
     trace, out = folder / "trace-0", tmp_path / "o"
-    guesses = infer([trace], tmp_path / "g", attacks=("norm",), trusted=True)
+    guesses = infer([trace], tmp_path / "g", attacks=("norm",), limits=TRUSTED)
     with pytest.raises(ConfigError, match="Did you mean 'norm'"):
         score(guesses, [trace], out, gates=[{"max": 0.05, "attack": "nrom"}])
     with pytest.raises(ConfigError, match="as far as the advantage in auc can reach, got 0"):
@@ -167,7 +169,7 @@ def test_nothing_is_passed_unjudged_or_overwritten(
 
 def test_truth_is_checked_too(folder: Path, tmp_path: Path) -> None:
     base = write_truth(tmp_path, np.arange(4), np.arange(4) % 2)
-    assert read_truth(tmp_path).values.tolist() == [0, 1, 0, 1]
+    assert read_truth(tmp_path).labels.values.tolist() == [0, 1, 0, 1]
     data = bytearray((base / "labels.parquet").read_bytes())
     data[40] ^= 1
     (base / "labels.parquet").write_bytes(bytes(data))
@@ -186,7 +188,7 @@ def test_traces_of_two_systems(folder: Path, tmp_path: Path) -> None:
     with vflsec.record(tmp_path / "t", party="bank", role="passive", rows=4):
         pass
     with pytest.raises(ConfigError, match="one system at a time"):
-        infer([folder / "trace-0", tmp_path / "t"], tmp_path / "g", trusted=True)
+        infer([folder / "trace-0", tmp_path / "t"], tmp_path / "g", limits=TRUSTED)
 
 
 def test_info_and_validate_say_it_in_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -239,7 +241,7 @@ def test_without_own_columns_the_majority_is_the_only_control(tmp_path: Path) ->
         for rows in torch.arange(80).split(16):
             z = rec.cut(torch.randn(len(rows), 3).requires_grad_(), rows)
             z.backward((torch.from_numpy(y)[rows] * 2.0 - 1).unsqueeze(1).expand(-1, 3))
-    guesses = infer([tmp_path / "t"], tmp_path / "g", trusted=True)
+    guesses = infer([tmp_path / "t"], tmp_path / "g", limits=TRUSTED)
     frozen = thaw(guesses)
     assert any("the only control is the class majority" in n for n in frozen.notes)
     found = {a.of.spec.name: a for a in frozen.answers[0]}
@@ -332,10 +334,10 @@ def test_guesses_of_columns_are_scored_as_live(tmp_path: Path) -> None:
     live = simulate(tmp_path / "t", HIDDEN, run=run)
     task, bench, found = small_task(0), Bench(), []
     for i, p in enumerate(prepared(HIDDEN)):
-        for answers in bench.attack(p, [live.views[i, "train"]], [0], "train"):
+        for answers in bench.attack(p, Given([live.views[i, "train"]], [0])):
             found += [m for a in answers for m in scored(a, task)]
     names = ("attribute", "embedding_inversion")
-    guesses = infer([tmp_path / "t"], tmp_path / "g", attacks=names, trusted=True)
+    guesses = infer([tmp_path / "t"], tmp_path / "g", attacks=names, limits=TRUSTED)
     result = score(guesses, [tmp_path / "t"], tmp_path / "o", gates=[{"max": 0.05}])
     frame = result.results.query("attack != '' and status == 'ok'")
     mine = {
@@ -358,7 +360,7 @@ def test_columns_without_a_truth_are_not_scored(tmp_path: Path) -> None:
     """No columns, those of some rows, and columns that have nothing to do with the trace."""
     simulate(tmp_path / "t", HIDDEN, run=Run(dataset="small", algorithm="splitnn"))
     guesses = infer(
-        [tmp_path / "t"], tmp_path / "g", attacks=("embedding_inversion",), trusted=True
+        [tmp_path / "t"], tmp_path / "g", attacks=("embedding_inversion",), limits=TRUSTED
     )
     task = small_task(0)
     n, x, schema = len(task.y), task.x["passive1"], task.schema["passive1"]
@@ -449,7 +451,7 @@ def judged(base: Path, *, balanced: bool) -> Audit:
         recorded(base, seed, encrypted=encrypted, balanced=balanced)
         for encrypted in (False, True) for seed in range(3)
     ]  # fmt: skip
-    infer(traces, base / "g", attacks=("direction", "zero_pattern"), trusted=True)
+    infer(traces, base / "g", attacks=("direction", "zero_pattern"), limits=TRUSTED)
     write_truth(base / "y", np.arange(N), Y)
     gate = {"max": 0.1, "defense": "defended"}
     return score(base / "g", [base / "y"], base / "o", gates=[gate])
@@ -474,7 +476,7 @@ def test_rows_drawn_alike_tell_nothing(tmp_path: Path) -> None:
 def test_where_gradients_come_they_tell_the_same(tmp_path: Path) -> None:
     """One look at which rows were drawn is enough; two would pay for each other."""
     trace = recorded(tmp_path, 0, encrypted=False, balanced=True)
-    infer([trace], tmp_path / "g", attacks=("zero_pattern",), trusted=True)
+    infer([trace], tmp_path / "g", attacks=("zero_pattern",), limits=TRUSTED)
     assert "kind=embedding" not in (tmp_path / "g" / "answers.json").read_text()
     assert '"kind": "embedding"' not in (tmp_path / "g" / "answers.json").read_text()
 
@@ -488,4 +490,4 @@ def test_a_ciphertext_may_name_its_rows(rows: np.ndarray | None, tmp_path: Path)
         for step in range(4):
             rec.tell("embedding", np.zeros((30, 2)), np.arange(30), sent=True, step=step)
             rec.tell("ciphertext", np.zeros((30, 5 + step), np.uint8), rows, sent=False, step=step)
-    infer([tmp_path / "t"], tmp_path / "g", trusted=True)
+    infer([tmp_path / "t"], tmp_path / "g", limits=TRUSTED)

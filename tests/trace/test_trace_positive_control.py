@@ -18,6 +18,7 @@ from vflsec.engine.trace_attacks import infer, score
 from vflsec.errors import TraceError
 from vflsec.measure.guess_files import thaw
 from vflsec.report.notebook import Audit
+from vflsec.trace.limits import TRUSTED
 from vflsec.trace.truth import write_truth
 
 N, D = 240, 4
@@ -72,7 +73,7 @@ def judged(base: Path, leaks: tuple[bool, bool], limit: float = 0.2, **how: Any)
         recorded(base, seed, tells, defense=defense, **how)
         for defense, tells in zip(("none", "noise"), leaks, strict=True) for seed in range(3)
     ]  # fmt: skip
-    infer(traces, base / "g", attacks=ATTACKS, trusted=True)
+    infer(traces, base / "g", attacks=ATTACKS, limits=TRUSTED)
     write_truth(base / "y", np.arange(N), Y)
     gate = {"max": limit, "defense": "defended"}
     return score(base / "g", [base / "y"], base / "o", gates=[gate])
@@ -156,7 +157,7 @@ def test_a_leak_of_another_system_shows_nothing_of_this_one(
         for system, of, seeds in (("a", as_they_are, range(3)), ("b", told, range(3, 6)))
         for seed in seeds
     ]  # fmt: skip
-    infer(traces, tmp_path / "g", attacks=ATTACKS[:2], trusted=True)
+    infer(traces, tmp_path / "g", attacks=ATTACKS[:2], limits=TRUSTED)
     write_truth(tmp_path / "y", np.arange(N), Y)
     gate = {"max": 0.2, key: "b"}
     found = score(tmp_path / "g", [tmp_path / "y"], tmp_path / "o", gates=[gate]).verdicts[0]
@@ -195,13 +196,15 @@ def test_it_counts_for_whoever_finds_the_leak_by_gradients_alone() -> None:
 def test_labels_that_are_planted_are_drawn_anew(tmp_path: Path) -> None:
     """Nothing in the guesses tells a label; class 1 of the drawn ones is rare."""
     trace = recorded(tmp_path, 0, True)
-    frozen = thaw(infer([trace], tmp_path / "g", attacks=("direction",), trusted=True))
+    frozen = thaw(infer([trace], tmp_path / "g", attacks=("direction",), limits=TRUSTED))
     truth = frozen.planted[0].truth
     assert np.array_equal(truth.rows, REST)
     assert abs(truth.values.mean() - 0.15) < 0.07
     assert abs(np.corrcoef(truth.values, Y[REST])[0, 1]) < 0.15
     other = recorded(tmp_path, 1, True, defense="noise")
-    assert thaw(infer([other], tmp_path / "h", attacks=("direction",), trusted=True)).planted == {}
+    assert (
+        thaw(infer([other], tmp_path / "h", attacks=("direction",), limits=TRUSTED)).planted == {}
+    )
 
 
 @pytest.mark.parametrize(("rows", "y"), [([N], [0]), ([200], [2]), ([200], [-1])])
@@ -217,7 +220,7 @@ def test_planted_labels_that_cannot_be_are_refused(
         return trace_positive_control.Planted(of.answers, vflsec.core.guess.Truth("label", rows, y))
 
     monkeypatch.setattr(trace_positive_control, "join_answers", edited)
-    infer(traces, tmp_path / "g", attacks=("direction",), trusted=True)
+    infer(traces, tmp_path / "g", attacks=("direction",), limits=TRUSTED)
     write_truth(tmp_path / "y", np.arange(N), Y)
     with pytest.raises(TraceError, match="planted"):
         score(tmp_path / "g", [tmp_path / "y"], tmp_path / "o")
@@ -227,7 +230,7 @@ def test_of_many_rows_some_stand_for_all(tmp_path: Path, monkeypatch: pytest.Mon
     """The attack is made again on no more rows than that, known ones beside them."""
     monkeypatch.setattr(trace_positive_control, "ROWS", 100)
     trace = recorded(tmp_path, 0, True)
-    frozen = thaw(infer([trace], tmp_path / "g", attacks=ATTACKS, trusted=True))
+    frozen = thaw(infer([trace], tmp_path / "g", attacks=ATTACKS, limits=TRUSTED))
     of = frozen.planted[0]
     assert len(of.truth.rows) == 100
     assert set(of.truth.rows) <= set(REST)

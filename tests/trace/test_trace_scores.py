@@ -17,6 +17,7 @@ import vflsec
 from vflsec.engine.trace_attacks import infer, score
 from vflsec.errors import ConfigError, TraceError
 from vflsec.measure.guess_files import thaw
+from vflsec.trace.limits import TRUSTED
 from vflsec.trace.truth import read_truth, write_truth
 
 N = 120
@@ -41,7 +42,7 @@ def record(folder: Path, seed: int) -> Path:
 def guesses(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("abuse")
     traces = [record(folder / f"t{s}", s) for s in range(2)]
-    return infer(traces, folder / "g", attacks=("direction",), trusted=True)
+    return infer(traces, folder / "g", attacks=("direction",), limits=TRUSTED)
 
 
 def each(**values: Any) -> Callable[[dict[str, Any]], None]:
@@ -171,9 +172,11 @@ def test_labels_come_in_many_types(tmp_path: Path) -> None:
     for i, labels in enumerate(
         ([True, False], [1.0, 0.0], torch.tensor([1, 0]), np.array([1, 0], object))
     ):
-        assert read_truth(write_truth(tmp_path / str(i), [0, 1], labels)).values.tolist() == [1, 0]
+        assert read_truth(
+            write_truth(tmp_path / str(i), [0, 1], labels)
+        ).labels.values.tolist() == [1, 0]
     write_truth(tmp_path / "gaps", [0, 1, 2], [1, -1, 0])
-    assert read_truth(tmp_path / "gaps").rows.tolist() == [0, 2]
+    assert read_truth(tmp_path / "gaps").labels.rows.tolist() == [0, 2]
 
 
 def test_a_truth_without_what_was_granted_is_said(guesses: Path, tmp_path: Path) -> None:
@@ -188,8 +191,8 @@ def test_attacks_that_need_a_running_system(tmp_path: Path) -> None:
     """They are named with the reason, and none of them is taken for safe."""
     trace = record(tmp_path / "t", 0)
     with pytest.raises(ConfigError, match="membership act during training or ask its system"):
-        infer([trace], tmp_path / "a", attacks=("norm", "membership"), trusted=True)
-    (said,) = thaw(infer([trace], tmp_path / "b", trusted=True)).notes[:1]
+        infer([trace], tmp_path / "a", attacks=("norm", "membership"), limits=TRUSTED)
+    (said,) = thaw(infer([trace], tmp_path / "b", limits=TRUSTED)).notes[:1]
     assert said.startswith("not assessed: ")
     for name in ("active_completion", "gradient_replacement", "membership", "replay", "villain"):
         assert name in said

@@ -17,6 +17,7 @@ from vflsec.core.view import Table
 from vflsec.engine.trace_attacks import infer, score
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, DefenseSpec
+from vflsec.trace.limits import TRUSTED
 from vflsec.trace.reader import Trace
 from vflsec.trace.truth import write_truth
 from vflsec.trace.views import Evidence, find_lack, numbered
@@ -226,7 +227,7 @@ def test_one_epoch_in_the_order_of_labels_is_found(
                     told(rec, torch.randn(len(part), 3, generator=g), part, 8 * epoch + step)
         write_truth(tmp_path / f"t{seed}", np.arange(N), y)
         traces.append(tmp_path / f"t{seed}")
-    infer(traces, tmp_path / "g", attacks=("zero_pattern",), trusted=True)
+    infer(traces, tmp_path / "g", attacks=("zero_pattern",), limits=TRUSTED)
     result = score(tmp_path / "g", traces, tmp_path / "o", gates=[{"max": 0.1}])
     (verdict,) = result.verdicts
     if plant == "nothing":
@@ -259,7 +260,7 @@ def leaky(folder: Path, grad_scale: float | None) -> tuple[dict[str, float], lis
                 z = rec.cut(torch.randn(30, D, generator=g).requires_grad_(), rows)
                 unit = nn.functional.normalize(torch.randn(30, D, generator=g), dim=1)
                 z.backward(unit * (1 + 2.0 * torch.from_numpy(y)[rows, None]) * 10.0 ** (k % 4))
-    guesses = infer([folder / "t"], folder / "g", attacks=("norm", "hints"), trusted=True)
+    guesses = infer([folder / "t"], folder / "g", attacks=("norm", "hints"), limits=TRUSTED)
     write_truth(folder / "y", np.arange(300), y.astype(int))
     result = score(guesses, [folder / "y"], folder / "o")
     found = result.results.query("metric == 'auc'")

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from vflsec.algorithms._split_settings import SplitSettings
 from vflsec.core import check
 from vflsec.core.federation import Federation, Phase
+from vflsec.core.link import WayBack
 from vflsec.core.party import Party
 from vflsec.core.view import Facts, Schema
 from vflsec.errors import ConfigError, PolicyError
@@ -275,10 +276,11 @@ class SplitNN(SplitSettings):
         """Gradients (R, b, d_k) of the embeddings go to their parties, which update on them."""
         assert batch.logits is not None  # set by `differentiate`, whose gradients these are
         for party, gradient in zip(self.passive(fed), cut, strict=True):
-            delivered = fed.link(party.name).down(
-                fed, batch.sent[party.name], gradient, batch.penalties[party.name], batch.rows,
+            way = WayBack(
+                batch.sent[party.name], gradient, batch.penalties[party.name], batch.rows,
                 batch.y, batch.logits, batch.x[party.name],
             )  # fmt: skip
+            delivered = fed.link(party.name).down(fed, way)
             if delivered is not None:
                 batch.gradients[party.name] = delivered
 

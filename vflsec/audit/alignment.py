@@ -146,15 +146,15 @@ def _says(found: Mapping[str, Any], source: Source) -> str:
     columns, control, label = found["columns"], found["control"], found["label"]
     if columns is not None:
         tells = columns["low"] > 0.5 and columns["low"] > control["auc"]
-        what = "tell who is there" if tells else "are not found to tell who is there"
+        what = "reveal who is there" if tells else "do not significantly reveal who is there"
         text += f" Its own columns {what}: AUC {_interval(columns)}, permuted {_interval(control)}."
         if tells:
             text += f" So a model of {about}'s customers speaks of people who were never matched."
     elif min(common, n - common) < LEAST:
-        text += f" Too few on one side ({LEAST} needed) to measure whether its columns tell."
+        text += f" Too few on one side ({LEAST} needed) to measure whether its columns do."
     if label is not None and not label["low"] <= 0.5 <= label["high"]:
         more = source.class_names[1 if label["auc"] > 0.5 else 0]
-        text += f" Membership tells of the label: rows there are more often {more!r}, "
+        text += f" Membership reveals the label: rows there are more often {more!r}, "
         text += f"AUC {_interval(label)}."
     return text
 

@@ -286,8 +286,7 @@ def refuse_failed(where: Path | None, frame: pd.DataFrame) -> None:
             at = ", ".join(str(x) for x in astuple(r.training) if x is not None)
             raise ConfigError(
                 f"{where}: {r.attack} by {r.adversary} failed on every seed at [{at}] "
-                f"({r.reason}), so this is no baseline: its rise would go unseen. Mend that or "
-                "leave it out of the scenario, and audit again."
+                f"({r.reason}), so this is no baseline. Mend that or leave it out, and audit again."
             )
 
 
@@ -417,8 +416,8 @@ def _find_any_rise_tolerated(key: Key, allowed: float) -> Reason | None:
     """That no rise could be beyond what the baseline's spread tolerates; None if one could be."""
     far = reach("advantage", key.metric)[1]
     text = (
-        f"the baseline's seeds differ so much that any rise is tolerated (an advantage in "
-        f"{key.metric} reaches {far:g}); make one of more seeds"
+        f"the baseline's seeds differ so much that any rise is tolerated (at most {far:g} in "
+        f"{key.metric}); make one of more seeds"
     )
     return None if allowed < far else Reason(Shortfall.ANY_RISE_TOLERATED, text)
 
@@ -429,7 +428,7 @@ def _find_shortfall(rows: Sequence[ResultRow], planned: int, before: int) -> Rea
     A baseline of two seeds tolerates whatever their spread happens to be.
     """
     seeds, fewest = len({r.seed for r in rows if r.value is not None}), min(r.n for r in rows)
-    takes = f"and a pass takes at least {MIN_SEEDS}"
+    takes = f"a PASS needs {MIN_SEEDS}"
     rules = (
         (Shortfall.MISSING_SEEDS, seeds < planned,
          f"it has a figure on {seeds} of {planned} seeds"),
@@ -505,10 +504,10 @@ def _decide(w: _Weighed) -> _Ruling:
         return _Ruling(INCONCLUSIVE, Rule.REVERSED_RANKING, f"{w.said}, {flipped}.")
     why = w.validation
     if not why.validated:
-        reason = f"Not validated here, so finding no rise proves nothing: {w.attack} ({why.text})."
+        reason = f"Not validated here: {w.attack} ({why.text})."
         return _Ruling(INCONCLUSIVE, Rule.NOT_VALIDATED, reason, detail=why.code)
     if w.shortfall is not None:
-        reason = f"{w.said}, but too little to pass on: {w.shortfall.text}."
+        reason = f"{w.said}, but too few rows or seeds: {w.shortfall.text}."
         return _Ruling(INCONCLUSIVE, Rule.UNDERPOWERED, reason, detail=w.shortfall.code)
     warned, _ = format_warnings(w.warnings)
     warned = f" {warned[0].upper()}{warned[1:]}." if warned else ""
@@ -533,12 +532,12 @@ def _gone(key: Key, now: Iterable[Key]) -> str:
     if key.grants is not None and other:
         here, there = other[0] or "nothing", key.grants or "nothing"
         return (
-            f"{key.attack} was granted {there} beside known rows in the baseline and {here} now, "
-            "which does not compare. If that is meant, renew the baseline with --update-baseline."
+            f"{key.attack} was granted {there} in the baseline and {here} now. If that is meant: "
+            "--update-baseline."
         )
     return (
-        f"{key.attack} has a figure in the baseline and none here, so a rise would go unseen. If "
-        "that is meant, renew the baseline with --update-baseline."
+        f"{key.attack} has a figure in the baseline and none here. If that is meant: "
+        "--update-baseline."
     )
 
 

@@ -163,12 +163,11 @@ class Leakage:
         most = max((len(v) for v in advantage.values()), default=0)
         every = []
         for name, by_seed in advantage.items():
-            v = np.array(list(by_seed.values()))
-            if len(v) and len(v) >= min(most, 2):
-                sd = float(v.std(ddof=1)) if len(v) > 1 else None
-                own = float(np.mean(list(figure[name].values())))
-                mean, apart = float(v.mean()), stands_apart(v)
-                every.append(Against(name, own, mean, sd, len(v), apart=apart))
+            mean, sd = intervals.mean_and_sd(list(by_seed.values()))
+            if mean is not None and len(by_seed) >= min(most, 2):
+                own = intervals.mean_of(list(figure[name].values()))
+                apart = stands_apart(np.array(list(by_seed.values())))
+                every.append(Against(name, own, mean, sd, len(by_seed), apart=apart))
         return cls(_ordered(every), named) if every else None
 
     @property

@@ -1,8 +1,8 @@
 """What an audit found, as values: what kind of finding, where, of whom, with its figures.
 
-What is said is decided by the intervals in the summary; without an interval it says so. Findings
-speak of the primary metric, and of test rows where there are some, but of those on which an attack
-leaks alone; the largest leaks come first, with their size in people.
+What is said is decided by the one interval of each claim (:mod:`vflsec.audit.leakage_claims`);
+without an interval it says so. Findings speak of the primary metric, and of test rows where there
+are some, but of those on which an attack leaks alone; the largest leaks come first.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 from vflsec.audit.controls import CHANCE, FALLBACK, LEAST, leaks
 from vflsec.audit.gate import Verdict
+from vflsec.audit.leakage_claims import correct
 from vflsec.audit.metrics import METRICS
 from vflsec.audit.point import Estimate, Identity, Point
 from vflsec.audit.reversed_ranking import ranking
 from vflsec.audit.rounding import show
-from vflsec.specs import QUESTIONS, asked
 
 
 class FindingKind(StrEnum):
@@ -109,9 +109,7 @@ _NAMES = {
     "macro_auc": "macro AUC", "macro_accuracy": "macro accuracy", "log_loss": "log loss",
     "share_error": "error of the share",
 }  # fmt: skip
-COUNTED = "tpr_at_1pct_fpr"
-"""Hits at one false alarm among a hundred, which tell the size of a leak in people."""
-_HITS = {COUNTED: "1 %", "tpr_at_01pct_fpr": "0.1 %"}
+_HITS = {"tpr_at_1pct_fpr": "1 %", "tpr_at_01pct_fpr": "0.1 %"}
 _SPLITS = ("test", "validation", "train")
 
 
@@ -120,12 +118,19 @@ def metric_name(metric: str) -> str:
     return _NAMES.get(metric, metric)
 
 
+def format_gain(metric: str, gain: float | None, low: float | None, high: float | None) -> str:
+    """``+0.37 of AUC [+0.30, +0.44]``: an advantage as every sentence says it."""
+    text = f"{_plain(gain, sign=True)} of {metric_name(metric)}"
+    if low is None or high is None:
+        return f"{text} (one seed, no interval)"
+    return f"{text} [{show(low, 0.0, '+.2f')}, {show(high, 0.0, '+.2f')}]"
+
+
 class _Style(NamedTuple):
     """What every sentence of one audit says, or leaves out.
 
     Attributes:
         trainings, phases: whether there are several, so that a sentence names its own.
-        level: printed with the intervals.
         is_only_here: whether the rows of a sentence are the only ones on which the attack leaks.
         hits: points in the metrics that count hits, by metric and answer.
         ranked: points by which answers are looked at with their labels flipped, by answer.
@@ -133,7 +138,6 @@ class _Style(NamedTuple):
 
     trainings: bool
     phases: bool
-    level: float
     hits: Mapping[tuple[str, Identity], Point]
     ranked: Mapping[Identity, Point]
     is_only_here: bool = False
@@ -147,16 +151,17 @@ def build_findings(
     Args:
         summary: of :func:`vflsec.audit.leakage.summarise`, at confidence `level`.
         verdicts: of :func:`vflsec.audit.judge.judge`.
-        level: printed with the intervals.
+        level: confidence of the intervals.
     """
-    attacks = [p for p in summary if p.attack]
+    verdicts = list(verdicts)
+    attacks = [p for p in correct(summary, verdicts, level) if p.attack]
     gaps = [_gap(p) for p in attacks if p.status != "ok" or p.failed]
     groups: dict[Identity, list[Point]] = defaultdict(list)
     for p in attacks:
         if p.is_main:
             groups[p.without("defense", "strength", "split", "metric")].append(p)
     style = _Style(
-        len({at.algorithm for at in groups}) > 1, len({at.phase for at in groups}) > 1, level,
+        len({at.algorithm for at in groups}) > 1, len({at.phase for at in groups}) > 1,
         {(p.metric, p.answer): p for p in attacks if p.metric in _HITS},
         {p.answer: p for p in attacks if ranking(p)},
     )  # fmt: skip
@@ -178,17 +183,23 @@ def _of_verdict(v: Verdict) -> Finding:
 
 
 def _select_rows(points: Sequence[Point]) -> tuple[list[Point], bool]:
-    """The rows of data that a sentence speaks of: test rows where there are some. Where nothing
-    leaks on those and something does on others, the largest leak, and that it is there alone.
+    """The rows of data that a sentence speaks of: test rows where there are some. Where these leak
+    less often, first without a defense, the largest leak, and that it is there alone.
     """
     by: dict[str, list[Point]] = {s: [] for s in _SPLITS}
     for r in points:
         by.setdefault(r.split, []).append(r)
     usual, *others = [of for of in by.values() if of]
-    leaking = [of for of in others if any(map(_leaks, of))]
-    if not leaking or any(map(_leaks, usual)):
+    most = max(map(_shows, [usual, *others]))
+    if _shows(usual) == most:
         return usual, False
-    return min(leaking, key=_size), True
+    return min((of for of in others if _shows(of) == most), key=_size), True
+
+
+def _shows(rows: Sequence[Point]) -> tuple[bool, bool]:
+    """Whether something leaks without a defense, and at all."""
+    bare = [r for r in rows if r.is_undefended] or rows
+    return any(map(_leaks, bare)), any(map(_leaks, rows))
 
 
 def _size(rows: Sequence[Point]) -> tuple[bool, float]:
@@ -231,51 +242,17 @@ def _is_reversed(r: Point, style: _Style) -> bool:
 
 def _format_reversed(r: Point, style: _Style) -> str:
     r = style.ranked.get(r.answer, r)
+    flipped = r.mirrored
     return (
         f"{_who(r)} ranks in reverse ({metric_name(r.metric)} {_plain(r.value.mean)}): with "
-        f"labels flipped it is {_plain(1 - (r.value.mean or 0.0))} against "
-        f"{_plain(r.control_value.mean)} {_control(r)}, "
-        "so whoever knows which way round it is has the labels."
+        f"labels flipped, {format_gain(r.metric, flipped.mean, flipped.low, flipped.high)}."
     )
-
-
-def in_people(r: Point, hits: Point | None) -> str:
-    """The size of a leak as a count of rows out of a hundred, beside what the control counts.
-
-    Args:
-        r: the attack's :class:`~vflsec.audit.point.Point` in the metric that verdicts rest on.
-        hits: its point in :data:`COUNTED`, if there is one.
-
-    Returns:
-        a sentence with a blank before it, or ''.
-    """
-    found = r if hits is None else hits
-    own, value = found.control_value.mean, found.value.mean
-    if own is None or value is None:
-        return ""
-    mine, its = round(100 * value), round(100 * own)
-    who = r.adversary or "the adversary"
-    if r.target == "membership":
-        return ""
-    if found.metric == COUNTED:
-        question = r.of_label
-        which = asked(question) if question in QUESTIONS else "of class 1"
-        which = "with a yes" if r.asked else which
-        return (
-            f" Of 100 rows {which} {who} could name {mine}, against {its} without the "
-            "federation, at one false alarm among 100 others."
-        )
-    if r.target in ("label", "attribute") and found.metric in ("accuracy",):
-        return (
-            f" Of 100 rows {who} could label {mine} rightly, against {its} without the federation."
-        )
-    return ""
 
 
 def _membership(rows: Sequence[Point], style: _Style) -> list[Finding]:
     """How many rows that were trained on are named at few false alarms; nothing for others.
 
-    Told where the mean over rows leaks nothing, too, for that hides the few that are certain.
+    Also where the mean over rows leaks nothing, which hides the few that are certain.
     """
     if rows[0].target != "membership":
         return []
@@ -291,19 +268,14 @@ def _membership(rows: Sequence[Point], style: _Style) -> list[Finding]:
     if not parts:
         return []
     text = (
-        f"{_place(rows[0], style)}, of the rows that were trained on {_who(rows[0])} names "
-        f"{'; '.join(parts)}; guessing would name {guessed}."
+        f"{_place(rows[0], style)}: {_who(rows[0])} names {'; '.join(parts)} of the training "
+        f"rows; guessing would name {guessed}."
     )
     return [Finding.of(FindingKind.MEMBERSHIP, rows[0], text)]
 
 
 def _who(r: Point) -> str:
     return f"{r.attack} by {r.adversary}" if r.adversary else str(r.attack)
-
-
-def _interval(of: Estimate, level: float) -> str:
-    low, high = (show(x or 0.0, 0.0, ".2f") for x in (of.low, of.high))
-    return f"{level * 100:g} % interval {low} to {high}"
 
 
 def _plain(x: float | None, sign: bool = False) -> str:
@@ -313,74 +285,61 @@ def _plain(x: float | None, sign: bool = False) -> str:
 
 
 def _control(r: Point) -> str:
-    if r.control in (CHANCE, FALLBACK):
-        return "by guessing"
-    return f"for its baseline ({r.control})"
+    return "by guessing" if r.control in (CHANCE, FALLBACK) else f"({r.control})"
 
 
 def _place(r: Point, style: _Style) -> str:
     """The data set, and the training and its phase where there are several."""
-    start = f"On {r.dataset}" + (f" trained by {r.algorithm}" if style.trainings else "")
+    start = r.dataset + (f", {r.algorithm}" if style.trainings else "")
     start += f" after {r.phase}" if style.phases and r.phase else ""
-    return start + (f", on {r.split} rows alone" if style.is_only_here else "")
+    return start + (f", {r.split} rows" if style.is_only_here else "")
 
 
 _Says = Callable[[Point, _Style], str]
 _UNDEFENDED: tuple[tuple[FindingKind, Callable[[Point, _Style], bool], _Says], ...] = (
     (FindingKind.NOT_SCORED, lambda r, style: r.value.mean is None,
-     lambda r, style: f"{_who(r)} has no {metric_name(r.metric)}, so nothing is concluded; rows "
-     "that are all of one class give none."),
+     lambda r, style: f"{_who(r)} has no {metric_name(r.metric)}; rows of one class give none."),
     (FindingKind.NO_BASELINE, lambda r, style: r.advantage.mean is None,
-     lambda r, style: f"{_who(r)} reaches {metric_name(r.metric)} {_plain(r.value.mean)}; there "
-     "is no control to compare with."),
+     lambda r, style: f"{_who(r)} reaches {metric_name(r.metric)} {_plain(r.value.mean)}, "
+     "without a baseline."),
     (FindingKind.SINGLE_SEED, lambda r, style: r.advantage.low is None,
-     lambda r, style: f"{_who(r)} reaches {_against(r)} ({_plain(r.advantage.mean, sign=True)}); "
-     "one seed gives no interval, so nothing is concluded."),
+     lambda r, style: f"{_who(r)} reaches {_against(r)}: {_gained(r)}."),
     (FindingKind.LEAK, lambda r, style: _leaks(r),
-     lambda r, style: f"the federation leaks to {r.adversary or 'the adversary'}: {r.attack} "
-     f"reaches {_against(r)} ({_gained(r, style)})."),
+     lambda r, style: f"{_who(r)} leaks: {_against(r)}, {_gained(r)}."),
     (FindingKind.REVERSED_RANKING, lambda r, style: _is_reversed(r, style),
      lambda r, style: _format_reversed(r, style)),
     (FindingKind.BASELINE_PREDICTS,
      lambda r, style: _is_ahead(r, r.control_value) and r.control not in (CHANCE, FALLBACK),
-     lambda r, style: _format_baseline(r, style)),
+     lambda r, style: f"the baseline {_control(r)} already reaches {metric_name(r.metric)} "
+     f"{_plain(r.control_value.mean)}; {_who(r)}: {_gained(r)}, {_beside(r)}."),
     (FindingKind.AT_CHANCE, lambda r, style: not _is_ahead(r, r.value),
      lambda r, style: f"{_who(r)} is not significantly better than guessing "
-     f"({metric_name(r.metric)} {_plain(r.value.mean)}, chance "
-     f"{'unknown' if r.chance is None else _plain(r.chance)}; advantage {_gained(r, style)})."),
+     f"({_plain(r.value.mean)}): {_gained(r)}."),
     (FindingKind.NO_LEAK_SHOWN, lambda r, style: True,
-     lambda r, style: f"{_who(r)} reaches {_against(r)} ({_gained(r, style)})."),
+     lambda r, style: f"{_who(r)} reaches {_against(r)}: {_gained(r)}, not significant."),
 )  # fmt: skip
 """What is said of an attack without a defense: the first that holds, in a sentence."""
 
 
 def _undefended(r: Point, style: _Style) -> Finding:
     kind, says = next((kind, says) for kind, holds, says in _UNDEFENDED if holds(r, style))
-    told = f" Told best, as auxiliary rows say: {r.asked}." if r.asked else ""
-    text = f"{_place(r, style)}, {says(r, style)}{told}"
-    if kind == FindingKind.LEAK:
-        text += in_people(r, style.hits.get((COUNTED, r.answer)))
-    return Finding.of(kind, r, text)
+    chosen = f" Chosen by auxiliary rows: {r.asked}." if r.asked else ""
+    return Finding.of(kind, r, f"{_place(r, style)}: {says(r, style)}{chosen}")
 
 
 def _against(r: Point) -> str:
-    """``AUC 0.99 against 0.55 for its baseline (own columns)``."""
+    """``AUC 0.99, baseline 0.55 (own columns)``."""
     own = f"{_plain(r.control_value.mean)} {_control(r)}"
-    return f"{metric_name(r.metric)} {_plain(r.value.mean)} against {own}"
+    return f"{metric_name(r.metric)} {_plain(r.value.mean)}, baseline {own}"
 
 
-def _gained(r: Point, style: _Style) -> str:
-    return f"{_plain(r.advantage.mean, sign=True)}, {_interval(r.advantage, style.level)}"
+def _gained(r: Point) -> str:
+    return format_gain(r.metric, r.advantage.mean, r.advantage.low, r.advantage.high)
 
 
-def _format_baseline(r: Point, style: _Style) -> str:
-    worse = r.advantage.high is not None and r.advantage.high <= -LEAST
-    below = "does worse than that" if worse else "is not shown to add to that"
-    return (
-        f"what {r.adversary or 'the adversary'} has already predicts the "
-        f"{r.target or 'label'} ({r.control}: {metric_name(r.metric)} "
-        f"{_plain(r.control_value.mean)}); {r.attack} {below} ({_gained(r, style)})."
-    )
+def _beside(r: Point) -> str:
+    high = r.advantage.high
+    return "significantly worse" if high is not None and high <= -LEAST else "not significant"
 
 
 def _grid(rows: Sequence[Point]) -> str:
@@ -394,11 +353,11 @@ def _grid(rows: Sequence[Point]) -> str:
 def _defended(defense: str, rows: Sequence[Point], open_: bool, style: _Style) -> Finding | None:
     """What a defense does to an attack; None where there was nothing to stop (`open_`)."""
     rows = sorted(rows, key=lambda r: (r.strength is None, r.strength or 0.0))
-    lead = f"{_place(rows[0], style)}, "
+    lead = f"{_place(rows[0], style)}: "
     sure = [r for r in rows if r.advantage.low is not None]
     if not sure:
         figure = any(r.value.mean is not None for r in rows)
-        why = "one seed gives no interval" if figure else "there is no figure"
+        why = "one seed gives no interval" if figure else "no figure"
         text = f"{lead}{defense} against {_who(rows[0])}: {why}."
         return Finding.of(FindingKind.DEFENSE_UNDECIDED, rows[0], text)
     turned = [r for r in sure if _is_reversed(r, style)]
@@ -411,14 +370,12 @@ def _defended(defense: str, rows: Sequence[Point], open_: bool, style: _Style) -
     if len(through) == len(sure):
         last = sure[-1]
         text = (
-            f"{lead}{defense}{_grid(sure)} does not stop {_who(last)} ({_against(last)}"
-            f"{_strongest(sure)}). {_cost(last, style.level)}"
+            f"{lead}{defense}{_grid(sure)} does not stop {_who(last)}: {_gained(last)}"
+            f"{_strongest(sure)}. {_cost(last)}"
         )
         return Finding.of(FindingKind.NOT_STOPPED, last, text)
     first = _first_that_stops(sure)
-    return Finding.of(
-        FindingKind.STOPPED, first, f"{lead}{_stopped(defense, first, through, style)}"
-    )
+    return Finding.of(FindingKind.STOPPED, first, f"{lead}{_stopped(defense, first, through)}")
 
 
 def _first_that_stops(rows: Sequence[Point]) -> Point:
@@ -431,49 +388,30 @@ def _first_that_stops(rows: Sequence[Point]) -> Point:
     return (tail or [r for r in rows if not _leaks(r)])[0]
 
 
-def _stopped(defense: str, first: Point, through: Sequence[Point], style: _Style) -> str:
-    gain = _gained(first, style)
-    kept = f"no advantage that {first.seeds} seeds can show ({gain})"
-    cost = _cost(first, style.level)
-    if not through:
-        return f"{defense}{_grid([first])} leaves {_who(first)} {kept}. {cost}"
-    weak = through[0]
-    at = f" at {weak.strength:g}" if len(through) > 1 else ""
-    return (
-        f"{defense}{_grid(through)} does not stop {_who(weak)} ({_against(weak)}{at});"
-        f"{_grid([first])} it leaves {kept}. {cost}"
-    )
+def _stopped(defense: str, first: Point, through: Sequence[Point]) -> str:
+    stops = f"{defense}{_grid([first])} stops {_who(first)}"
+    but = f"; {defense}{_grid(through)} does not" if through else ""
+    return f"{stops}: {_gained(first)}, not significant{but}. {_cost(first)}"
 
 
 def _strongest(rows: Sequence[Point]) -> str:
     return f" at {rows[-1].strength:g}" if len(rows) > 1 and rows[-1].strength is not None else ""
 
 
-def _cost(r: Point, level: float) -> str:
-    lost = r.failed_trainings
-    if not lost:
-        return _paid(r, level)
-    seeds = f"{lost} seed{'s' if lost > 1 else ''}"
-    return f"{_paid(r, level)} That is without {seeds} on which the training failed."
-
-
-def _paid(r: Point, level: float) -> str:
-    at = f"At strength {r.strength:g} it" if r.strength is not None else "It"
-    name = metric_name(r.utility_metric)
-    if r.utility.mean is None:
-        return f"{at} has an unknown cost: utility was not measured."
-    if r.utility_drop.mean is None:
-        kept = f"{_plain(r.utility.mean)} ({name})"
-        return f"{at} leaves a utility of {kept}; its cost was not measured."
-    of, drop = r.utility_drop, _plain(r.utility_drop.mean)
-    if of.low is None or of.high is None:
-        return f"{at} costs {drop} of utility ({name}; one seed, no interval)."
-    sure = f"{name}, {_interval(of, level)}"
-    if of.low > 0:
-        return f"{at} costs {drop} of utility ({sure})."
-    if of.high < 0:
-        return f"{at} gains {_plain(-r.utility_drop.mean)} of utility (drop in {sure})."
-    return f"{at} has no cost in utility that the seeds can show ({drop}; {sure})."
+def _cost(r: Point) -> str:
+    """What the defense costs at a point, in a sentence."""
+    of, name, lost = r.utility_drop, metric_name(r.utility_metric), r.failed_trainings
+    if of.mean is None:
+        kept = "" if r.utility.mean is None else f"; utility {_plain(r.utility.mean)} ({name})"
+        text = f"Its cost was not measured{kept}"
+    elif of.low is None or of.high is None:
+        text = f"It costs {_plain(of.mean)} of utility ({name}; one seed, no interval)"
+    else:
+        ends = f"[{show(of.low, 0.0, '.2f')}, {show(of.high, 0.0, '.2f')}]"
+        sure = "" if of.low > 0 or of.high < 0 else ", not significant"
+        text = f"It costs {_plain(of.mean)} {ends} of utility ({name}){sure}"
+    seeds = f", without {lost} seed{'s' if lost > 1 else ''} that failed" if lost else ""
+    return f"{text}{seeds}."
 
 
 def format_verdict(v: Verdict) -> str:

@@ -117,7 +117,7 @@ def _single_seed(w: Weighed) -> Ruling | None:
     if w.high is not None:
         return None
     lead = min(w.found, key=lambda c: c.n)
-    reason = f"{lead.name} has {lead.n} seed; an interval takes at least 2, better 5."
+    reason = f"{lead.name} has {lead.n} seed; an interval needs 2, better 5."
     return Ruling(INCONCLUSIVE, Rule.SINGLE_SEED, lead, reason, _SEEDS_ADVISED - lead.n)
 
 
@@ -145,7 +145,7 @@ def _not_validated(w: Weighed) -> Ruling | None:
         return None
     lead, why = max(idle, key=lambda pair: pair[0].value)
     names = ", ".join(sorted({c.name for c, _ in idle}))
-    reason = f"Not validated here, so finding no leak proves nothing: {names} ({why.text})."
+    reason = f"Not validated here: {names} ({why.text})."
     places = tuple(c.point.place for c, _ in idle)
     return Ruling(
         INCONCLUSIVE, Rule.NOT_VALIDATED, lead, reason, detail=why.code, not_validated=places
@@ -178,7 +178,7 @@ def _underpowered(w: Weighed) -> Ruling | None:
         return None
     lead, short = found
     more = MIN_SEEDS - lead.n if lead.n < MIN_SEEDS else None
-    reason = f"Too little to pass on: {short.text}."
+    reason = f"Too few rows or seeds: {short.text}."
     return Ruling(INCONCLUSIVE, Rule.UNDERPOWERED, lead, reason, more, detail=short.code)
 
 
@@ -186,7 +186,7 @@ def _insensitive(w: Weighed) -> Ruling | None:
     found = None if w.gate.detect is None else _find_insensitive(w)
     if found is None:
         return None
-    reason = f"Too little to pass on: {found.warning.text}."
+    reason = f"Not sensitive enough: {found.warning.text}."
     return Ruling(INCONCLUSIVE, Rule.INSENSITIVE, found.lead, reason, found.more)
 
 

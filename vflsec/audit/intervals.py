@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -213,6 +214,22 @@ def auc_interval(auc: Auc, pairs: int, confidence: float = 0.95) -> Interval:
     return Interval(*(1 / (1 + math.exp(-x)) for x in (logit - half, logit + half)))
 
 
+def mean_of(values: Sequence[float]) -> float:
+    """The mean; of one number itself, without the microseconds of an array."""
+    return float(values[0]) if len(values) == 1 else float(np.mean(values))
+
+
+def mean_and_sd(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """Mean and standard deviation by one pass; None without values, and of one."""
+    if len(values) < 2:
+        return (float(values[0]) if values else None), None
+    v = np.array(values, float)
+    mean = np.add.reduce(v) / len(v)
+    off = v - mean
+    return float(mean), math.sqrt(np.add.reduce(off * off) / (len(v) - 1))
+
+
+@cache
 def t_half_width(n: int, confidence: float = 0.95, side: Side = "two") -> float | None:
     """Half width of a t interval as a multiple of the standard deviation; None for n < 2."""
     tail = _tail(confidence, side)

@@ -196,18 +196,13 @@ def _estimate(
     values: Mapping[int, float], confidence: float, metric: str, of: str = ""
 ) -> Estimate:
     """Mean over seeds with its t bounds; these stay where the metric can be."""
-    v = np.array(list(values.values()), float)
-    ends = reach(metric, of)
-    low, high = intervals.t_interval(v, confidence)
-    return Estimate(
-        mean=float(v.mean()) if len(v) else None,
-        sd=float(v.std(ddof=1)) if len(v) > 1 else None,
-        low=intervals.within(low, ends),
-        high=intervals.within(high, ends),
-        lower=intervals.within(intervals.t_interval(v, confidence, "lower").low, ends),
-        upper=intervals.within(intervals.t_interval(v, confidence, "upper").high, ends),
-        seeds=len(v),
-    )
+    mean, sd = intervals.mean_and_sd(list(values.values()))
+    if mean is None or sd is None:
+        return Estimate(mean=mean, seeds=len(values))
+    ends, n = reach(metric, of), len(values)
+    two, one = (intervals.t_half_width(n, confidence, side) or 0 for side in ("two", "upper"))
+    ends_of = (mean - two * sd, mean + two * sd, mean - one * sd, mean + one * sd)
+    return Estimate(mean, sd, *(intervals.within(x, ends) for x in ends_of), n)
 
 
 def _advantage(leak: Leakage | None, confidence: float, metric: str) -> Estimate:
@@ -252,7 +247,7 @@ def _by_seed(rows: Iterable[ResultRow], column: str) -> dict[int, float]:
     for r in rows:
         if (value := getattr(r, column)) is not None:
             found[r.seed].append(float(value))
-    return {seed: float(np.mean(v)) for seed, v in sorted(found.items())}
+    return {seed: intervals.mean_of(v) for seed, v in sorted(found.items())}
 
 
 def _often(asked: Iterable[str]) -> str:
@@ -264,14 +259,16 @@ def _often(asked: Iterable[str]) -> str:
 
 
 def _average(values: Mapping[int, float]) -> float | None:
-    return float(np.mean(list(values.values()))) if values else None
+    return intervals.mean_of(list(values.values())) if values else None
 
 
 class _Utility:
     """Figures of the main task by seed, found for a point."""
 
     def __init__(self, rows: Sequence[ResultRow]) -> None:
-        self.values: dict[tuple[Training, str, str], dict[int, float]] = {}
+        self.values: dict[Training, dict[tuple[str, str], dict[int, float]]] = defaultdict(dict)
+        self.bare: dict[tuple[str, str, str, str], list[tuple[bool, dict[int, float]]]]
+        self.bare = defaultdict(list)
         self.metric: dict[str, str] = {}
         main = [r for r in rows if not r.attack and r.status == "ok"]
         for r in [*main, *(r for r in rows if not r.attack and not r.target)]:
@@ -280,28 +277,28 @@ class _Utility:
         for r in main:
             if r.metric == self.metric[r.dataset]:
                 groups[r.training, r.phase, r.split].append(r)
-        for key, of in groups.items():
-            self.values[key] = _by_seed(of, "value")
+        for (at, phase, split), of in groups.items():
+            values = self.values[at][phase, split] = _by_seed(of, "value")
+            if at.is_undefended:
+                alike = self.bare[at.dataset, at.algorithm, phase, split]
+                alike.append((at.defense == UNDEFENDED, values))
 
     def find(self, at: Identity) -> tuple[dict[int, float], str, str]:
         """Values by seed, phase and split: of the point's phase if it is there, else the last."""
-        here = [k for k in self.values if k[0] == at.training]
-        phases = [k[1] for k in here]
-        if not phases:
+        here = self.values.get(at.training)
+        if not here:
             return {}, "", ""
+        phases = [p for p, _ in here]
         phase = at.phase if at.phase in phases else phases[-1]
-        splits = [k[2] for k in here if k[1] == phase]
+        splits = [s for p, s in here if p == phase]
         split = next((s for s in _SPLITS if s in splits), splits[0])
-        return self.values[at.training, phase, split], phase, split
+        return here[phase, split], phase, split
 
     def reference(self, at: Identity, phase: str, split: str) -> dict[int, float]:
         """Values by seed of the undefended cells, same phase and split."""
         found: dict[int, float] = {}
-        for (there, p, s), values in self.values.items():
-            same = (there.dataset, there.algorithm) == (at.dataset, at.algorithm)
-            if same and (p, s) == (phase, split) and there.is_undefended:
-                bare = there.defense == UNDEFENDED
-                found = {**found, **values} if bare else {**values, **found}
+        for bare, values in self.bare.get((at.dataset, at.algorithm, phase, split), ()):
+            found = {**found, **values} if bare else {**values, **found}
         return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -22,9 +21,7 @@ _FAR = 4.0  # embedding norms
 class _Dosed(View):
     """A view whose embedding of some rows was replaced: {party: (rows ascending, embeddings)}."""
 
-    overlay: Mapping[str, tuple[Tensor, Tensor]] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
+    overlay: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def embed(self, rows: Tensor, party: str | None = None, *, part: str = "bottom") -> Tensor:
         z = super().embed(rows, party, part=part)
@@ -72,7 +69,7 @@ def dosed(
         for key, table in view.tables.items()
     }
     kept = {f.name: getattr(view, f.name) for f in fields(View)}
-    return _Dosed(**kept | {"tables": MappingProxyType(tables)}, overlay=MappingProxyType(overlay))
+    return _Dosed(**kept | {"tables": tables}, overlay=overlay)
 
 
 def _code(truth: Truth, prior: Sequence[float]) -> Tensor:

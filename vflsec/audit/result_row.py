@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, cast
 
-import numpy as np
 import pandas as pd
 
 from vflsec.audit.controls import CHANCE, Controls, Paired, signed, strongest
 from vflsec.audit.exposed import ClassCount, read_classes
+from vflsec.audit.intervals import mean_of
 from vflsec.audit.point import Identity, clean
 
 COLUMNS = (
@@ -149,8 +149,7 @@ def advantages(rows: Iterable[ResultRow]) -> tuple[Paired, Paired]:
 
 def _means(found: Mapping[str, Mapping[int, Sequence[float]]]) -> Paired:
     return {
-        name: {seed: float(np.mean(v)) for seed, v in sorted(of.items())}
-        for name, of in found.items()
+        name: {seed: mean_of(v) for seed, v in sorted(of.items())} for name, of in found.items()
     }
 
 

@@ -109,20 +109,26 @@ def find_validated(
         mine = role(place)
         of = (shown.get(place), planted.get(mine) or planted.get((*mine[:-1], None)))
         seen[place] = [looks for looks in of if looks is not None]
-    out = {place: replace(_NEVER, place=place) for place in seen}
-    systems: dict[tuple[str, str], list[Place]] = defaultdict(list)
-    for place, looks in seen.items():
-        if looks:
-            systems[place.dataset, place.algorithm].append(place)
     level = (1 - confidence) / (1 if control is None else 2)
-    for left in systems.values():
-        many = len(left) + 1
-        while left and len(left) < many:  # what is shown to work is no more in the way of others
-            many, alpha = len(left), level / len(left)
-            for place in left:
-                best = max((x.judge(alpha) for x in seen[place]), key=lambda pair: pair[0])
-                out[place] = replace(best[1], place=place)
-            left = [place for place in left if not out[place].validated]
+    systems: dict[tuple[str, str], list[Place]] = defaultdict(list)
+    for place in seen:
+        systems[place.dataset, place.algorithm].append(place)
+    out = {place: replace(_NEVER, place=place) for place in seen}
+    for places in systems.values():
+        out |= _judge_places({place: seen[place] for place in places if seen[place]}, level)
+    return out
+
+
+def _judge_places(seen: Mapping[Place, list[_Looks]], level: float) -> dict[Place, Validation]:
+    """What is shown at the places of one system, at a level over all of them (Holm)."""
+    out: dict[Place, Validation] = {}
+    left, many = list(seen), len(seen) + 1
+    while left and len(left) < many:  # what is shown to work is no more in the way of others
+        many, alpha = len(left), level / len(left)
+        for place in left:
+            best = max((x.judge(alpha) for x in seen[place]), key=lambda pair: pair[0])
+            out[place] = replace(best[1], place=place)
+        left = [place for place in left if not out[place].validated]
     return out
 
 

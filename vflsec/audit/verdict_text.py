@@ -27,21 +27,20 @@ _ROUNDING = 1e-12  # spreads this small beside their mean are those of equal fig
 def find_shortfall(row: Point, leak: Leakage) -> Reason | None:
     """What is missing from the least evidence for a PASS; None if nothing is."""
     n, ahead, scored, name = leak.least.n, leak.ahead, row.n_least, row.attack
-    planned, takes = row.planned or n, "and a pass takes at least"
+    planned, takes = row.planned or n, "a PASS needs"
     on_a_seed = "" if scored == row.n else " on a seed"
     rules = (
         (Shortfall.INCOMPLETE_RECORD, bool(row.gap), row.gap),
         (Shortfall.MISSING_SEEDS, n < planned, f"{name} has a figure on {n} of {planned} seeds"),
         (Shortfall.BASELINE_MISSING_SEEDS, ahead.n < planned,
-         f"{ahead.name}, the control that was named beforehand beside {name}, has a figure on "
-         f"{ahead.n} of {planned} seeds"),
+         f"{ahead.name}, the baseline of {name}, has a figure on {ahead.n} of {planned} seeds"),
         (Shortfall.FEW_SEEDS, n < MIN_SEEDS, f"{name} has {n} seeds, {takes} {MIN_SEEDS}"),
         (Shortfall.FEW_ROWS, scored < MIN_ROWS,
          f"{name} was scored on {scored} rows{on_a_seed}, {takes} {MIN_ROWS}"),
         (Shortfall.EQUAL_FIGURES, _has_equal_figures(row, leak, planned),
-         f"{name} has the same figure on all {n} seeds, so their spread says nothing"),
+         f"{name} has the same figure on all {n} seeds"),
         (Shortfall.ALL_TIED, _is_tied(row) and not _is_silent(row),
-         f"{name} separates no two rows on any of {n} seeds, as a broken attack would"),
+         f"{name} separates no two rows on any of {n} seeds"),
     )  # fmt: skip
     return next((Reason(code, text) for code, holds, text in rules if holds), None)
 
@@ -78,7 +77,7 @@ def format_nothing(missing: Sequence[Point], gate: Gate) -> str:
         what = r.attack or gate.metric
         state = "without a figure" if r.status == "ok" else r.status
         said.append(f"{what} is {state}" + (f" ({why})" if why else ""))
-    return f"Nothing to judge: {'; '.join(dict.fromkeys(said))}. That is not the same as safe."
+    return f"Nothing to judge: {'; '.join(dict.fromkeys(said))}."
 
 
 def format_failed(failed: Sequence[Point], blocked: Sequence[Point]) -> str:
@@ -169,13 +168,10 @@ def _unmoved(found: Sequence[Candidate]) -> str:
     names = dict.fromkeys(c.name for c in found if c.point.attack and c.leak.without(c.n))
     if not names:
         return ""
-    return f"; {', '.join(names)} answered as it does without any message on every seed"
+    return f"; no message changed the answer of {', '.join(names)}"
 
 
-_BOUNDS_NOTHING = (
-    "what is measured is a lower bound of epsilon: that no more was found does not say how large "
-    "it is, only a claim bounds it from above"
-)
+_BOUNDS_NOTHING = "a measured epsilon is a lower bound; only a claim bounds it from above"
 
 
 @dataclass(frozen=True)
@@ -204,8 +200,8 @@ class Guessing:
         if bound is None or bound > self.reaches:
             return None
         return (
-            f"is not shown to predict better than guessing ({metric} {row.utility.mean or 0:.2f}, "
-            f"by guessing {self.reaches:.2f})"
+            f"is not significantly better than guessing ({metric} {row.utility.mean or 0:.2f}, "
+            f"guessing {self.reaches:.2f})"
         )
 
 
@@ -228,7 +224,7 @@ def find_worthless(row: Point, gate: Gate, guessing: Guessing | None) -> Reason 
         text = f"the system without a defense {said}, so there is nothing to lose"
         return None if said is None else Reason(Warn.NOTHING_TO_LOSE, text)
     said = guessing.unbeaten(row)
-    text = f"the system {said}, and this says nothing of one that does"
+    text = f"the system {said}, so this says nothing of one that is"
     return None if said is None else Reason(Warn.MODEL_AT_CHANCE, text)
 
 
@@ -245,8 +241,8 @@ def find_other_metric(names: Sequence[str], gate: Gate) -> Reason | None:
         return None
     shown = ", ".join(names[:_MOST_NAMED])
     shown += f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    has, it = ("has", "it") if len(names) == 1 else ("have", "them")
-    text = f"{shown} {has} no {gate.of or gate.metric}, so this says nothing of {it}"
+    has, it = ("has", "it was") if len(names) == 1 else ("have", "they were")
+    text = f"{shown} {has} no {gate.of or gate.metric}, so {it} not judged"
     return Reason(Warn.OTHER_METRIC, text)
 
 
@@ -266,10 +262,7 @@ def find_limits_no_leak(gate: Gate) -> Reason | None:
     metric = METRICS.get(gate.metric)
     if metric is None or metric.larger_is_better or gate.max is None:
         return None
-    text = (
-        f"less {gate.metric} is better for an attack, so a maximum of it limits no leak: a minimum "
-        "does"
-    )
+    text = f"less {gate.metric} is better for an attack, so only a minimum limits a leak"
     return Reason(Warn.LIMITS_NO_LEAK, text)
 
 
@@ -313,8 +306,8 @@ def format_either_direction(lead: Candidate, more: int | None, gate: Gate) -> st
     cure = "even 1000 seeds would not do" if more is None else f"about {_seeds(more)} would do"
     turned = show(lead.reversed_value, gate.threshold)
     text = (
-        f"{_figure(lead, gate)}, and with labels flipped {turned}, which the spread over seeds "
-        f"does not show to be within {gate.threshold:g}; {cure}."
+        f"{_figure(lead, gate)}, and with labels flipped {turned}, not significantly within "
+        f"{gate.threshold:g}; {cure}."
     )
     return text[0].upper() + text[1:]
 
@@ -324,15 +317,14 @@ def format_reversed(lead: Candidate, more: int | None, gate: Gate) -> str:
     cure = "" if more is None else f" (about {_seeds(more)} would do)"
     text = (
         f"{_figure(lead, gate)}, but it ranks in reverse: with labels flipped it would be "
-        f"{lead.reversed_value:.3f}, which is not shown to be within {gate.threshold:g}{cure}. "
+        f"{lead.reversed_value:.3f}, not significantly within {gate.threshold:g}{cure}."
     )
     if lead.reversed_metric:
         text = (
             f"{_figure(lead, gate)}, but it ranks in reverse: with labels flipped its advantage "
             f"in {lead.reversed_metric} is {lead.reversed_value:.3f}, and its {lead.point.metric} "
-            "was not measured. "
+            "was not measured."
         )
-    text += "Whoever knows which way round it is has the labels."
     return text[0].upper() + text[1:]
 
 
@@ -367,19 +359,13 @@ def find_dosed(found: Sequence[Candidate], doses: Doses) -> dict[str, float | No
 def format_sensitivity(
     least: Mapping[str, float], laid: Mapping[str, float | None], gate: Gate
 ) -> str:
-    """What a PASS would have found: half of what it says."""
+    """The least leak that a PASS would have found: half of what it says."""
     if not least:
         return ""
     ordered = sorted(least.items(), key=lambda item: -item[1])
     said = _sizes({name: max(v, 0.001) for name, v in ordered[:_MOST_NAMED]}, gate)
     said += f" and less for {len(ordered) - _MOST_NAMED} more" * (len(ordered) > _MOST_NAMED)
-    what = "leak" if gate.metric == "advantage" else gate.metric
-    which = "one" if gate.metric == "advantage" else "an advantage"
-    side = "above" if gate.max is not None else "below"
-    return (
-        f" No {what} {side} {gate.threshold:g} was found; this audit would have found {which} of "
-        f"{said} of the kind that these attacks look for{_of_doses(laid, gate)}."
-    )
+    return f" Smallest detectable leak: {said}{_of_doses(laid, gate)}."
 
 
 @dataclass(frozen=True)
@@ -423,12 +409,12 @@ class Insensitive:
         limit = "the limit" if gate.detect is None else "its detect ="
         above = f"above {limit} {asked:g}"
         more = None if worst in laid else _seeds_to_detect(found, asked, gate)
-        cure = "add seeds or known rows" if more is None else f"about {_seeds(more)} would do"
+        cure = "add seeds or labelled rows" if more is None else f"about {_seeds(more)} would do"
         shown = _sizes({worst: size}, gate)
-        says = f"this audit would only have found a leak of {shown}, {above}"
+        says = f"the smallest detectable leak is {shown}, {above}"
         sentence = f" That of {worst} is {above}; {cure}."
         if math.isinf(size):
-            says = f"this audit would have found none of the leaks that were planted ({worst})"
+            says = f"no planted leak was detected ({worst})"
             sentence = f" {cure[0].upper()}{cure[1:]}."
         return cls(lead, Reason(Warn.INSENSITIVE, f"{says}; {cure}"), sentence, more)
 
@@ -454,9 +440,8 @@ def _of_doses(laid: Mapping[str, float | None], gate: Gate) -> str:
         return ""
     found = _sizes({k: v for k, v in laid.items() if v is not None}, gate)
     missed = " and ".join(k for k, v in laid.items() if v is None)
-    said = [f"it finds those from {found} on"] * bool(found)
-    said += [f"{missed} finds none"] * bool(missed)
-    return f". Of the leaks that were planted {', '.join(said)}"
+    said = [f"from {found} on"] * bool(found) + [f"none by {missed}"] * bool(missed)
+    return f". Planted leaks detected: {', '.join(said)}"
 
 
 def format_undecided(lead: Candidate, more: int | None, gate: Gate, level: float) -> str:
@@ -464,8 +449,8 @@ def format_undecided(lead: Candidate, more: int | None, gate: Gate, level: float
     named = lead.leak.ahead
     if more is None and lead.value <= lead.most < lead.sign * named.mean:
         cure = (
-            f"no number of seeds decides it, for against {named.name}, the control that was named "
-            f"beforehand, it is {named.mean:.3f}: {_better(lead, gate)}"
+            f"seeds do not decide it, as against {named.name} it is {named.mean:.3f}: "
+            f"{_better(lead, gate)}"
         )
     elif more is None:
         cure = "even 1000 seeds would not decide it"
@@ -480,11 +465,11 @@ def _better(lead: Candidate, gate: Gate) -> str:
     """What may decide a gate that the control named beforehand keeps open."""
     room = find_room(lead.point, lead.leak) if gate.limits_leaks else gate.threshold
     if room >= gate.threshold:
-        return "more known rows name a better one"
+        return "more labelled rows may"
     least = lead.leak.least
     return (
-        f"nor can it fail, for {least.name} reaches {_find_control_figure(lead.point):.3f}, which "
-        f"leaves no more than {max(room, 0.0):.3f} to gain; ask for a figure that has room (of)"
+        f"{least.name} reaches {_find_control_figure(lead.point):.3f}, which leaves "
+        f"{max(room, 0.0):.3f} to gain; gate another metric (of)"
     )
 
 

@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from vflsec.data.load import load_source
 from vflsec.data.profile import count_values
 from vflsec.data.read_table import format_list
 from vflsec.data.split import LEAST, present_rows, row_sets
+from vflsec.data.table_spec import Aggregate
 from vflsec.data.table_warnings import find_weaknesses
 from vflsec.errors import ConfigError, DataError
 from vflsec.plugins import registry
@@ -56,6 +57,8 @@ class Wishes:
         regression: whether to predict the label as a number even if it could be classes.
         numeric, categorical: columns that hold numbers, or text, as ``column`` or
             ``party.column``.
+        id_match, duplicates, aggregate: see :class:`vflsec.data.table_spec.TableSpec`; the last
+            one as ``COLUMN=WAY``.
         group: column whose equal values stay on one side of a split.
         algorithm: how the parties train, one of :data:`vflsec.cli.draft_systems.SYSTEMS`.
         called: the name of the data in reports; '' for that of the file, or of the parties.
@@ -75,6 +78,9 @@ class Wishes:
     numeric: Sequence[str] = ()
     categorical: Sequence[str] = ()
     group: str = field(default="", kw_only=True)
+    id_match: Sequence[str] = field(default=(), kw_only=True)
+    duplicates: str = field(default="", kw_only=True)
+    aggregate: Sequence[str] = field(default=(), kw_only=True)
     algorithm: str = field(default="splitnn", kw_only=True)
 
     @property
@@ -152,6 +158,7 @@ def draft_scenario(
         "name": wishes.called or ("" if single else "_".join(frames)),
         **({"file": paths[active]} if single else {"files": paths}),
         "id": id_,
+        **_read_rows(wishes),
         "label": wishes.label if isinstance(wishes.label, str) else wishes.labels,
         "active": "active" if single else active,
         **{k: v for k, v in dialect.items() if v},
@@ -239,6 +246,26 @@ def _read_by_party(key: str, wishes: Wishes, parties: Mapping[Path, str]) -> str
     return pairs or (texts[0] if texts else "")
 
 
+def _read_rows(wishes: Wishes) -> dict[str, Plain]:
+    """How ids match, and how several rows of one become one."""
+    return {
+        "id_match": list(wishes.id_match),
+        "duplicates": wishes.duplicates,
+        "aggregate": dict(_read_way(wishes, text) for text in wishes.aggregate),
+    }
+
+
+def _read_way(wishes: Wishes, text: str) -> tuple[str, str]:
+    """Column and way of ``COLUMN=WAY``."""
+    column, equals, way = text.rpartition("=")
+    if not equals or way not in get_args(Aggregate):
+        rule = f"COLUMN=WAY with a way among {', '.join(get_args(Aggregate))}"
+        raise check.fail(
+            wishes.name("aggregate"), rule, text, check.nearest(way, get_args(Aggregate))
+        )
+    return column, way
+
+
 def _ask_for_label(frames: Mapping[str, Frame], wishes: Wishes) -> ConfigError:
     """What there is to predict, table by table, and which columns have two values."""
     said, two = [], []
@@ -321,13 +348,14 @@ def _format_ids(
     frames: Mapping[str, Frame], wishes: Wishes, only: Mapping[str, str] | None = None
 ) -> str:
     """``--id bank=customer_id --id shop="Customer ID"`` with the columns that match best."""
-    best = guess_roles.match_ids(frames, wishes.labels)
+    found, ways = guess_roles.match_ids(frames, wishes.labels)
     asked = list(only if only is not None else frames)
+    best = {p: found.get(p) or guess_roles.find_unique(frames[p], wishes.labels) or "COLUMN"
+            for p in asked}  # fmt: skip
     if wishes.caller:
-        return f"id={ ({p: best.get(p, 'COLUMN') for p in asked})!r}"
-    words = []
-    for p in asked:
-        column = best.get(p, "COLUMN")
+        return f"id={best!r}" + (f", id_match={ways!r}" if ways else "")
+    words = [f"--id-match {','.join(ways)}"] if ways else []
+    for p, column in best.items():
         plain = re.fullmatch(r"[\w .-]+", column) is not None
         spaced = f'{p}="{column}"' if " " in column else f"{p}={column}"
         words.append("--id " + (spaced if plain else shlex.quote(f"{p}={column}")))

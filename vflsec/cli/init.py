@@ -32,6 +32,23 @@ def init(
             help="Links rows; found if not given. Repeat it where it differs.",
         ),
     ] = None,
+    id_match: Annotated[
+        str,
+        typer.Option(
+            metavar="WAYS",
+            help="What ids may differ in and still match: strip, punctuation, casefold, zeros.",
+        ),
+    ] = "",
+    duplicates: Annotated[
+        str, typer.Option(help="first: of equal rows the first stays.", metavar="first")
+    ] = "",
+    aggregate: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[PARTY.]COLUMN=WAY",
+            help="Several rows of one id become one: mean, sum, min, max, count, first or last.",
+        ),
+    ] = None,
     rare: Annotated[
         str, typer.Option(help="Classes of too few rows: drop or merge.", metavar="drop | merge")
     ] = "",
@@ -96,6 +113,8 @@ def init(
         tuple(decimal or ()), tuple(encoding or ()), rare, bins, regression, name,
         numeric=tuple(numeric or ()), categorical=tuple(categorical or ()),
         algorithm=algorithm, group=group,
+        duplicates=duplicates, aggregate=tuple(aggregate or ()),
+        id_match=tuple(n.strip() for n in id_match.split(",") if n.strip()),
     )  # fmt: skip
     if not out.parent.is_dir():
         raise ConfigError(f"{out}: cannot be written: there is no folder {out.parent}. Make it.")

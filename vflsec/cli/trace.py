@@ -14,6 +14,7 @@ from vflsec.cli.output import print_audit, print_json, say
 
 if TYPE_CHECKING:
     from vflsec.runtime.plain_values import Plain
+    from vflsec.trace.limits import Limits
 
 trace_app = typer.Typer(
     no_args_is_help=True,
@@ -240,7 +241,7 @@ def validate(
     """
     from vflsec.trace.validate import validate_in_subprocess
 
-    found = validate_in_subprocess(folder, nonfinite=_nonfinite(allow_nonfinite))
+    found = validate_in_subprocess(folder, _limits(allow_nonfinite))
     if as_json:
         print_json(asdict(found))
         return
@@ -311,7 +312,7 @@ def audit(
     guesses = infer(
         folders, out / "guesses", attacks=attack or (), known_rows=known_rows,
         together=[t.split("+") for t in together or ()], classes=classes,
-        nonfinite=_nonfinite(allow_nonfinite), models=_models(model or ()),
+        limits=_limits(allow_nonfinite), models=_models(model or ()),
     )  # fmt: skip
     if not truths or blind:
         found = _told(guesses)
@@ -351,8 +352,10 @@ def score(
     _score(guesses, truth, out, _gates(gates, metric, max_, defense), confidence, claim, tau)
 
 
-def _nonfinite(allowed: bool) -> str:
-    return "drop" if allowed else "refuse"
+def _limits(allow_nonfinite: bool) -> Limits:
+    from vflsec.trace.limits import Limits
+
+    return Limits(nonfinite="drop" if allow_nonfinite else "refuse")
 
 
 def _told(guesses: Path) -> bool:

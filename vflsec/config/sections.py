@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from vflsec.data.table_spec import Aggregate, IdMatch
 from vflsec.label import TaskName
 
 Fraction = Annotated[float, Field(gt=0, lt=1)]
@@ -46,6 +47,14 @@ class Data(_Section):
     """Feature columns of each party; needed with `file`."""
     id: str | dict[str, str] = ""
     """The column that links rows; by party where it is called otherwise in each table."""
+    id_match: list[IdMatch] = []
+    """What ids may differ in and still match: `strip` (blanks and hidden marks), `punctuation`,
+    `casefold`, `zeros` (at the front)."""
+    duplicates: Literal["", "first"] = ""
+    """`first` keeps the first of several rows that are equal in every column."""
+    aggregate: dict[str, Aggregate] = {}
+    """How several rows of one id become one, by `column` or `party.column`: `mean`, `sum`, `min`,
+    `max`, `count`, `first` or `last`. Other columns of such a table are left out."""
     label: str | Names = ""
     """The column to predict; a list with `task = "multilabel"`. The party whose table has it is the
     active party."""

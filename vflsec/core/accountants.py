@@ -1,8 +1,8 @@
 """What T releases of a mechanism add up to: the accountants behind every epsilon that is stated.
 
-Exact or upper bounds only. Opacus (RDP or PRV) is used for subsampled Gaussians and imported when
-it is needed; its GDP accountant is a central-limit approximation that can understate epsilon and is
-not offered.
+Exact or upper bounds only. Opacus (PRV or RDP, which is 8 to 18 % looser) is used for subsampled
+Gaussians and imported when it is needed; its GDP accountant is a central-limit approximation that
+can understate epsilon and is not offered.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from scipy import special
 from torch import Tensor
@@ -115,35 +116,64 @@ def gaussian(noise: float, releases: int, delta: float) -> Account:
     return Account(epsilon, delta, "analytic Gaussian mechanism", chance)
 
 
-def laplace(shifts: Sequence[float], releases: int, delta: float = 0.0) -> Account:
-    """Laplace noise on several coordinates at once, released `releases` times.
+def laplace(shift: float, releases: int, delta: float = 0.0) -> Account:
+    """Laplace noise on a number, released `releases` times.
+
+    By the distribution of its privacy loss, whose law is moved to a grid of 1 / 32 of the shift and
+    less such that neither chance nor likelihood changes (Doroshenko, Ghazi, Kamath, Kumar,
+    Manurangsi 2022, "Connect the dots": never below the truth), tilted to where delta is decided,
+    so that its sum over the releases is precise there, and summed by a Fourier transform.
 
     Args:
-        shifts: by how much each coordinate may move, in units of its noise scale.
-        releases: T.
-        delta: 0 gives pure composition, T sum(shifts); above 0 the smaller of that and the Renyi
-            bound (Mironov 2017, table II and proposition 3).
+        shift: by how much the number may move, in units of the noise scale.
+        releases: T; k numbers that move by `shift` each are k times as many.
+        delta: 0 gives pure composition, T x shift; so does a delta at which that is within 1 %.
     """
-    check.integer("accountant: releases", releases)
-    pure = releases * sum(check.positive("accountant: shift", s) for s in shifts)
+    pure = check.integer("accountant: releases", releases) * check.positive(
+        "accountant: shift", shift
+    )
     if delta == 0:
         return Account(pure, 0.0, "pure composition")
     check_delta("accountant: delta", delta)
-    best = pure
-    for k in range(1, 400):
-        alpha = 1 + 1.04**k / 50
-        rho = releases * sum(_renyi_laplace(alpha, s) for s in shifts)
-        best = min(best, rho + math.log(1 / delta) / (alpha - 1))
-    if best == pure:
+    least = _sum_laplace(shift, releases, delta) if shift <= FINEST else pure
+    if least > 0.99 * pure:
         return Account(pure, 0.0, "pure composition")
-    return Account(best, delta, "Renyi DP of Laplace noise")
+    return Account(least, delta, "privacy loss distribution of Laplace noise")
 
 
-def _renyi_laplace(alpha: float, shift: float) -> float:
-    """Renyi divergence of order `alpha` of Laplace(0, 1) and Laplace(shift, 1)."""
-    up = math.log(alpha / (2 * alpha - 1)) + (alpha - 1) * shift
-    down = math.log((alpha - 1) / (2 * alpha - 1)) - alpha * shift
-    return (max(up, down) + math.log1p(math.exp(-abs(up - down)))) / (alpha - 1)
+@cache
+def _sum_laplace(shift: float, releases: int, delta: float) -> float:
+    from scipy import fft, optimize
+
+    points = max(2, min(64, 2**22 // releases))
+    grid = shift * np.linspace(-1.0, 1.0, points + 1)
+    near = (grid - shift) / 2
+    chance = np.exp(near[:-1]) * np.expm1(np.diff(near)) / 2  # of losses between two points
+    other = np.exp(-near[1:] - shift) * np.expm1(np.diff(near)) / 2  # the same of the neighbour
+    low, high = np.exp(-grid[:-1]), np.exp(-grid[1:])
+    left = (other - chance * high) / (low - high)
+    law = np.concatenate([left, [0.5]]) + np.concatenate([[math.exp(-shift) / 2], chance - left])
+
+    def cumulant(t: float) -> float:
+        return float(special.logsumexp(t * grid, b=law))
+
+    def bound(t: float) -> float:
+        return (releases * cumulant(t) - math.log(delta)) / t
+
+    most = 100 + 100 / shift
+    tilt = float(optimize.minimize_scalar(bound, bounds=(1e-3, most), method="bounded").x)
+    size = releases * points + 1
+    wide = fft.next_fast_len(size, real=True)
+    tilted = np.exp(tilt * grid - cumulant(tilt)) * law
+    total = fft.irfft(fft.rfft(tilted, wide) ** releases, wide)[:size].clip(1e-15)
+    loss = releases * shift * np.linspace(-1.0, 1.0, size)
+    total = np.exp(np.minimum(np.log(total) + releases * cumulant(tilt) - tilt * loss, 0.0))
+    total, loss = total[loss >= 0], loss[loss >= 0]
+    above, beside = (np.cumsum(x[::-1])[::-1] for x in (total, total * np.exp(-loss)))
+    near = np.exp(loss[loss < 700])
+    within = above[: len(near)] - near * beside[: len(near)] <= delta
+    i = int(within.argmax())
+    return max(0.0, math.log((above[i] - delta) / beside[i])) if within[i] else math.inf
 
 
 def subsampled_gaussians(
@@ -188,4 +218,6 @@ def _subsampled(
         made = create_accountant(accountant)
         made.history = [tuple(h) for h in history]
         epsilon = float(made.get_epsilon(delta=delta))
+        if accountant == "prv" and epsilon < 1:  # its numerical error is 0.01 unless told
+            epsilon = float(made.get_epsilon(delta=delta, eps_error=max(1e-4, 0.01 * epsilon)))
     return Account(epsilon, delta, f"Opacus {accountant.upper()}")

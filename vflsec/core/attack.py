@@ -150,6 +150,12 @@ class Attack:
         from vflsec.core.policy import Policy
 
         many, policy = (tuple, list, set, frozenset), self.policy()
+
+        def are_settings(of: Any) -> bool:
+            return isinstance(of, tuple) and all(
+                isinstance(t, dict) and set(t) <= set(self.params()) for t in of
+            )
+
         rules = {
             "needs": ("a set of needs", isinstance(self.needs, many)),
             "optional": ("a set of needs", isinstance(self.optional, many)),
@@ -159,21 +165,11 @@ class Attack:
                 isinstance(self.splits, tuple | list) and len(self.splits) > 0
                 and all(isinstance(s, str) for s in self.splits),
             ),
-            "tries": (
-                "a tuple of tables of hyper-parameters",
-                isinstance(self.tries, tuple)
-                and all(isinstance(t, dict) and set(t) <= set(self.params()) for t in self.tries),
-            ),
+            "tries": ("a tuple of tables of hyper-parameters", are_settings(self.tries)),
             "other_kinds": (
-                "a tuple of tables of hyper-parameters",
-                isinstance(self.other_kinds, tuple)
-                and all(isinstance(k, dict) and set(k) <= set(self.params())
-                        for k in self.other_kinds),
+                "a tuple of tables of hyper-parameters", are_settings(self.other_kinds),
             ),
-            "any_scale": (
-                "a table of hyper-parameters",
-                isinstance(self.any_scale, dict) and set(self.any_scale) <= set(self.params()),
-            ),
+            "any_scale": ("a table of hyper-parameters", are_settings((self.any_scale,))),
             "absent": ("true or false", isinstance(self.absent, bool)),
             "seconds": (
                 "a finite number >= 0",

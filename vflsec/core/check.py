@@ -32,38 +32,38 @@ def is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def finite(name: str, value: Any, remedy: str = "") -> float:
+def finite(name: str, value: Any) -> float:
     """`value` as a float, if it is a finite number.
 
     Raises:
         ConfigError: it is not.
     """
-    if not is_number(value) or not math.isfinite(value):
-        raise fail(name, "a finite number", value, remedy)
-    return float(value)
+    return _hold(name, value, "a finite number", lambda _: True)
 
 
 def positive(name: str, value: Any, remedy: str = "") -> float:
     """`value` as a float, if it is a finite number above 0."""
-    if not is_number(value) or not math.isfinite(value) or value <= 0:
-        raise fail(name, "a finite number > 0", value, remedy)
-    return float(value)
+    return _hold(name, value, "a finite number > 0", lambda x: x > 0, remedy)
 
 
-def non_negative(name: str, value: Any, remedy: str = "") -> float:
+def non_negative(name: str, value: Any) -> float:
     """`value` as a float, if it is a finite number of at least 0."""
-    if not is_number(value) or not math.isfinite(value) or value < 0:
-        raise fail(name, "a finite number >= 0", value, remedy)
+    return _hold(name, value, "a finite number >= 0", lambda x: x >= 0)
+
+
+def _hold(
+    name: str, value: Any, rule: str, fits: Callable[[float], bool], remedy: str = ""
+) -> float:
+    if not is_number(value) or not math.isfinite(value) or not fits(value):
+        raise fail(name, rule, value, remedy)
     return float(value)
 
 
 def in_unit(name: str, value: Any, *, low_open: bool = False, high_open: bool = False) -> float:
     """`value` as a float, if it lies in the unit interval (ends excluded on demand)."""
-    ok = is_number(value) and math.isfinite(value) and 0 <= value <= 1
-    if not ok or (low_open and value == 0) or (high_open and value == 1):
-        rule = f"a number in {'(' if low_open else '['}0, 1{')' if high_open else ']'}"
-        raise fail(name, rule, value)
-    return float(value)
+    rule = f"a number in {'(' if low_open else '['}0, 1{')' if high_open else ']'}"
+    out = ({0} if low_open else set()) | ({1} if high_open else set())
+    return _hold(name, value, rule, lambda x: 0 <= x <= 1 and x not in out)
 
 
 def integer(name: str, value: Any, *, low: int = 1, high: int | None = None) -> int:

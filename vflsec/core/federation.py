@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from vflsec.core import check
 from vflsec.core.channel import Channel, Recorder
-from vflsec.core.link import Link
+from vflsec.core.link import Link, WayBack
 from vflsec.core.message import Message
 from vflsec.core.message_kinds import Kind
 from vflsec.core.party import Party
@@ -114,9 +114,10 @@ class Federation:
                     facts=facts or RunFacts(),
                 )  # fmt: skip
                 if policy.counted:
+                    later = ("a policy after it computes with labels",)
                     own.uses = Counter(
-                        stack.replicas, len(task.y), stack.device, *_describe_label_use(policy),
-                        poisson=policy.poisson,
+                        stack.replicas, len(task.y), stack.device,
+                        *(later if policy.counted == "outgoing" else ()), poisson=policy.poisson,
                     )  # fmt: skip
                 party.bindings.append(Binding(policy, own))
             parties[name] = party
@@ -459,11 +460,6 @@ class Federation:
         return self._links[party]
 
 
-def _describe_label_use(policy: Policy) -> tuple[str, ...]:
-    """What a policy's counter says of labels that are used past it, if not the usual words."""
-    return ("a policy after it computes with labels",) if policy.counted == "outgoing" else ()
-
-
 def _build_training_labels(stack: Stack, bindings: Sequence[Binding]) -> Tensor:
     """What the active party trains on, (R, N) or (R, N, C): no test row, after its policies."""
     labels = stack.labels()
@@ -495,17 +491,8 @@ class PlainLink(Link[Federation]):
     def up(self, fed: Federation, z: Tensor, rows: Tensor, *, phase: str = "") -> Tensor:
         return fed.send("embedding", self.party, fed.active.name, z, rows, phase=phase)
 
-    def down(
-        self,
-        fed: Federation,
-        z: Tensor,
-        gradient: Tensor,
-        penalty: Tensor | None,
-        rows: Tensor,
-        y: Tensor,
-        logits: Tensor,
-        x: Tensor,
-    ) -> Tensor | None:
+    def down(self, fed: Federation, way: WayBack) -> Tensor | None:
+        z, gradient, penalty, rows, y, logits, x = way
         delivered = fed.send(
             "gradient", fed.active.name, self.party, gradient, rows, scale=float(rows.shape[1]),
             labels=y, logits=logits,

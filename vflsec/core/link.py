@@ -9,12 +9,33 @@ the federation.
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from torch import Tensor
 
 Parties = TypeVar("Parties")
 """What a link sends through: a :class:`vflsec.core.federation.Federation`."""
+
+
+class WayBack(NamedTuple):
+    """What comes back in a step, and what a party goes on with.
+
+    Attributes:
+        z: the embedding (R, b, d) with its graph at the passive party.
+        gradient: of the summed replica losses with respect to what `up` returned.
+        penalty: the passive party's own penalty (R,), or None.
+        rows: sample ids (R, b).
+        y, logits: what the active party's policies may look at.
+        x: the passive party's input rows (R, b, ...), of which `z` was made.
+    """
+
+    z: Tensor
+    gradient: Tensor
+    penalty: Tensor | None
+    rows: Tensor
+    y: Tensor
+    logits: Tensor
+    x: Tensor
 
 
 class Link(Generic[Parties]):
@@ -43,26 +64,6 @@ class Link(Generic[Parties]):
         """Embedding (R, b, d) of sample ids (R, b) -> what the active party computes with."""
         raise NotImplementedError("abstract")
 
-    def down(
-        self,
-        fed: Parties,
-        z: Tensor,
-        gradient: Tensor,
-        penalty: Tensor | None,
-        rows: Tensor,
-        y: Tensor,
-        logits: Tensor,
-        x: Tensor,
-    ) -> Tensor | None:
-        """Bring the loss gradient back and update the passive party; returns what it got by row.
-
-        Args:
-            fed: the cohort.
-            z: the embedding (R, b, d) with its graph at the passive party.
-            gradient: of the summed replica losses with respect to what `up` returned.
-            penalty: the passive party's own penalty (R,), or None.
-            rows: sample ids (R, b).
-            y, logits: what the active party's policies may look at.
-            x: the passive party's input rows (R, b, ...), of which `z` was made.
-        """
+    def down(self, fed: Parties, way: WayBack) -> Tensor | None:
+        """Bring the loss gradient back and update the passive party; returns what it got by row."""
         raise NotImplementedError("abstract")

@@ -172,7 +172,7 @@ class Party:
                 "penalties, or leave the defense out."
             )
         if own.uses is not None and ids is None:
-            own.uses.passed(f"{self.name} takes steps on rows that are not told")
+            own.uses.passed(f"{self.name} takes steps on undisclosed rows")
         elif own.uses is not None and ids is not None:
             on = own.sample and own.sample[0]
             own.uses.add(ids, on=on)

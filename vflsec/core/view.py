@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from vflsec.core.batch_centring import FIRST, Centring
 from vflsec.core.feature_schema import Schema, columns_of
 from vflsec.core.needs import FORMS, GRANTS, Need, as_needs
-from vflsec.core.reference_models import References
 from vflsec.core.reprs import as_table
 from vflsec.errors import ThreatModelError
 from vflsec.label import Label, make_label
@@ -219,6 +218,23 @@ class Known:
 
 
 @dataclass(frozen=True)
+class References:
+    """Systems of the same kind that answered the same questions.
+
+    Each was trained by the adversary on a half of some records.
+
+    Attributes:
+        rows: (n,) sample ids of the records.
+        answers: (k, T, n, C) log class shares that each system gave, at T moments.
+        trained: (k, n) bool, whether the record was among those that the system was trained on.
+    """
+
+    rows: Tensor
+    answers: Tensor
+    trained: Tensor
+
+
+@dataclass(frozen=True)
 class View:
     """One adversary's legitimate knowledge after a phase, for one replica.
 
@@ -255,12 +271,15 @@ class View:
     known: Known | None = None
     prior: Tensor | None = None
     aux: Mapping[str, tuple[Tensor, Tensor]] | None = None
-    encoders: Mapping[str, Callable[[Tensor], Tensor]] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
-    updates: Mapping[str, Sequence[Update]] = field(default_factory=lambda: MappingProxyType({}))
+    encoders: Mapping[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
+    updates: Mapping[str, Sequence[Update]] = field(default_factory=dict)
     references: References | None = None
     labels: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, dict):  # whoever has a View cannot change what is in it
+                object.__setattr__(self, name, MappingProxyType(value))
 
     def __repr__(self) -> str:
         return f"<View of {'; '.join(' '.join(row).strip() for row in self._describe())}>"
@@ -448,7 +467,7 @@ class View:
                 past = whole.take(whole.epoch <= epoch)
                 table = past if bare == "all" else past.folded(bare)
             tables[way, kind, form, party] = table
-        return replace(self, tables=MappingProxyType(tables))
+        return replace(self, tables=tables)
 
     def for_attribute(self, column: str, ask: str = "", category: int = 0) -> View:
         """The same view as if a victim's column were the label, known on the granted rows.
@@ -470,10 +489,6 @@ class View:
             self, known=Known(rows, codes, values), prior=shares, facts=facts,
             labels=None if told is None else _as_numbers(told, self.facts.classes),
         )  # fmt: skip
-
-    def with_known(self, known: Known | None) -> View:
-        """The same view with another grant of labelled rows."""
-        return replace(self, known=known)
 
 
 def _as_numbers(labels: Tensor, classes: int) -> Tensor:

@@ -135,7 +135,7 @@ def several(frame: Frame, names: Sequence[str]) -> NDArray[np.float64]:
             raise frame.refuse(
                 f"label column {name!r}", "have two classes (several labels)",
                 f"{len(values)}, such as {format_list(in_order(values)[:3])}",
-                "Each of several labels is a yes or a no; audit this one by itself.",
+                "Each of several labels is a yes or a no; audit this one alone.",
             )  # fmt: skip
         y, _ = labels(frame, name)
         out[y >= 0, k] = y[y >= 0]

@@ -244,7 +244,9 @@ def read_ids(frame: Frame, name: str) -> pd.Index:
         raise frame.refuse(
             f"id column {name!r}", "have each id once",
             f"{len(twice)} ids more than once: {format_list(twice, 5)}",
-            "Keep one row for each id.",
+            'Keep one row for each id: duplicates = "first" under [data] drops equal rows, '
+            'aggregate = { COLUMN = "mean" } puts others together (`vflsec init --duplicates '
+            "first`, `--aggregate COLUMN=mean`).",
         )  # fmt: skip
     return index
 

@@ -6,9 +6,11 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from vflsec.data.id_spelling import MATCHES, find_respelled, respell
 from vflsec.data.read_table import Frame, as_numbers, as_texts
 
 _IDS = re.compile(
@@ -46,23 +48,43 @@ def find_id(frames: Sequence[Frame], labels: Sequence[str]) -> str:
     return unique[0] if others and len(unique) == 1 else ""
 
 
-def match_ids(frames: Mapping[str, Frame], labels: Sequence[str]) -> dict[str, str]:
+def match_ids(
+    frames: Mapping[str, Frame], labels: Sequence[str]
+) -> tuple[dict[str, str], Sequence[str]]:
     """By party the column, different in every row, whose values match those of the other tables.
 
     Only a suggestion: two row counters match as well as two ids do. Empty if nothing matches.
+
+    Returns:
+        the columns; and in what their values differ and would match, see
+        :data:`vflsec.data.id_spelling.MATCHES`, empty if they match as they are.
     """
     values = {
-        p: {c: set(as_texts(f.columns[c]).to_pylist()) for c in f.columns if _unique(f, c)}
+        p: {c: pd.Index(as_texts(f.columns[c]).to_pylist()) for c in f.columns if _unique(f, c)}
         for p, f in frames.items()
     }
-    first, *others = frames
+    found = _match(values, labels)
+    if found:
+        return found, ()
+    found = _match({p: {c: respell(v, [*MATCHES]) for c, v in of.items()}
+                    for p, of in values.items()}, labels)  # fmt: skip
+    if not found:
+        return {}, ()
+    pairs = find_respelled({p: values[p][c] for p, c in found.items()}, list(found))
+    ways = {name for pair in pairs if pair.can_match for name in pair.how}
+    return found, [name for name in MATCHES if name in ways]
+
+
+def _match(values: Mapping[str, Mapping[str, pd.Index]], labels: Sequence[str]) -> dict[str, str]:
+    sets = {p: {c: set(v) for c, v in of.items()} for p, of in values.items()}
+    first, *others = sets
     best: tuple[int, dict[str, str]] = (0, {})
-    for column, own in values[first].items():
+    for column, own in sets[first].items():
         if column in labels:
             continue
         chosen, shared = {first: column}, len(own)
         for p in others:
-            hits = {c: len(own & v) for c, v in values[p].items()}
+            hits = {c: len(own & v) for c, v in sets[p].items()}
             match = max(hits, key=lambda c: (hits[c], bool(_IDS.search(c))), default="")
             if not match or not hits[match]:
                 break
@@ -73,14 +95,20 @@ def match_ids(frames: Mapping[str, Frame], labels: Sequence[str]) -> dict[str, s
     return best[1]
 
 
+def find_unique(frame: Frame, labels: Sequence[str]) -> str:
+    """The column that may be an id: different in every row, and called so if one is; or ''."""
+    unique = [c for c in frame.columns if c not in labels and _unique(frame, c)]
+    return next(filter(_IDS.search, unique), next(iter(unique), ""))
+
+
 def find_ids(frames: Mapping[str, Frame], labels: Sequence[str]) -> dict[str, str]:
     """:func:`match_ids` where they cannot be row counters; else empty.
 
     Every value of each is text that is no number, and half of the smallest table is in all others.
     """
-    found = match_ids(frames, labels)
+    found, ways = match_ids(frames, labels)
     values = [set(as_texts(frames[p].columns[c]).to_pylist()) for p, c in found.items()]
-    if not values or any(re.fullmatch(r"[\d\s.,+-]*", str(v)) for of in values for v in of):
+    if not values or ways or any(re.fullmatch(r"[\d\s.,+-]*", str(v)) for of in values for v in of):
         return {}
     shared = set.intersection(*values)
     return found if 2 * len(shared) >= min(map(len, values)) else {}
@@ -118,8 +146,11 @@ def describe_nearest_id(frames: Mapping[str, Frame], labels: Sequence[str]) -> s
             elif len(values) < frame.rows:
                 faults.append(f"{frame.path} has none in {frame.rows - len(values)} rows")
         else:
-            return f" {name!r} is nearly that, but {', '.join(faults)}: correct these." * bool(
-                faults
+            if not faults:
+                return ""
+            return (
+                f" {name!r} is nearly that, but {', '.join(faults)}: correct these, or name it and "
+                "say what becomes of them (duplicates, aggregate)."
             )
     return ""
 

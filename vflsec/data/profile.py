@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
@@ -19,9 +17,6 @@ from vflsec.runtime.plain_values import Table
 
 if TYPE_CHECKING:
     from vflsec.data.layout import Roles
-
-RESPELLED = 0.05
-"""Of the rows of the smaller table: from this share on it is said that ids look alike."""
 
 
 def count_holders(rows: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
@@ -61,70 +56,6 @@ def overlap_sentence(facts: Mapping[str, Mapping[str, int]]) -> str:
         "the common rows are validated, tested and trained on together; the others serve "
         "algorithms that train on rows without a partner, and nothing else."
     )
-
-
-def find_respelled(index: Mapping[str, pd.Index], order: Sequence[str]) -> str:
-    """What ids that are in one table only would match if they were written alike; '' if nothing.
-
-    Alike but for case, leading zeros, blanks within, marks that are not shown, and how letters are
-    encoded; blanks around an id are taken off when it is read. Nothing is joined by it: two persons
-    may have such ids.
-
-    Args:
-        index: ids by party, each once.
-        order: the parties; each is compared with the first.
-    """
-    first, said = index[order[0]], []
-    for p in (p for p in order[1:] if index[p] is not first):
-        alone = [
-            one.difference(other, sort=False)
-            for one, other in ((first, index[p]), (index[p], first))
-        ]
-        mine, its = (_folded(ids) for ids in alone)
-        both = mine.index.intersection(its.index, sort=False)
-        if len(both) and len(both) >= RESPELLED * min(len(first), len(index[p])):
-            pairs = zip(mine[both], its[both], strict=True)
-            first_pair = mine[both[0]], its[both[0]]
-            hidden = next((pair for pair in pairs if len({*map(_plainly, pair)}) > 1), None)
-            how = "case or leading zeros"
-            if hidden:
-                how = "case, leading zeros, blanks, hidden marks or how letters are encoded"
-            a, b = (ascii(_masked(text)) for text in hidden or first_pair)
-            said.append(
-                f"{len(both)} ids of {order[0]} and {p} differ only in {how}, as {a} and {b} would "
-                "(9 and x are any digits and letters); they are not the same. If they are of the "
-                "same rows, write them alike in both tables, as text: spreadsheets drop zeros."
-            )
-    return " ".join(said)
-
-
-def _masked(text: str) -> str:
-    """An id with leading zeros and case only, for reports that others read."""
-    zeros = text[: len(text) - len(text.lstrip("0"))] if text.strip("0") else ""
-    rest = text[len(zeros) :]
-    return zeros + "".join(
-        "9" if c.isdigit() else "X" if c.isupper() else "x" if c.isalpha() else c for c in rest
-    )
-
-
-def _folded(ids: pd.Index) -> pd.Series:
-    """Ids by what they are but for how they are written, where that is of one alone."""
-    found = pd.Series(ids.to_numpy(), dtype=object)
-    found.index = pd.Index([_plainly(_visible(text)) for text in ids])
-    return found[~found.index.duplicated(keep=False)]
-
-
-def _plainly(text: str) -> str:
-    """An id without case and leading zeros."""
-    return text.casefold().lstrip("0") or text[-1:]
-
-
-def _visible(text: str) -> str:
-    """An id by its letters: of each the one code, without blanks and marks that are not shown."""
-    if text.isascii() and text.isalnum():
-        return text
-    text = unicodedata.normalize("NFKC", text)
-    return "".join(c for c in text if not c.isspace() and unicodedata.category(c) != "Cf")
 
 
 @dataclass(frozen=True)
@@ -184,7 +115,7 @@ def describe_tables(frames: Mapping[str, Frame], described: Described) -> list[T
             "file": frame.path.name,
             "parties": parties,
             "rows": frame.rows,
-            "read_as": frame.dialect.said if not frame.typed else "Parquet",
+            "read_as": frame.read_as,
             "columns": [
                 described.describe_column(name, array, parties)
                 for name, array in frame.columns.items()

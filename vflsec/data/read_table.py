@@ -1,4 +1,4 @@
-"""Read one user table, CSV or Parquet, strictly: a bad file gives one error that says what to do.
+"""Read one user table strictly: a bad file gives one error that says what to do.
 
 Text is kept as text until a column's kind is known, so that ids and categories keep their spelling.
 Nothing is ever unpickled, and no more is read than the limits allow (:mod:`vflsec.data.limits`).
@@ -32,6 +32,7 @@ from vflsec.data.dates import days, is_temporal, text_days
 from vflsec.data.dialect import Dialect, decode, detect_dialect, find_decimal, find_header
 from vflsec.data.limits import Limits, check_size, gunzip, parquet_table, too_much
 from vflsec.data.number_formats import POINT_GROUPS, NumberFormat, read_column
+from vflsec.data.office_tables import OFFICE, read_office
 from vflsec.errors import DataError
 
 MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null")
@@ -42,7 +43,7 @@ _GONE, _NO_TEXT = pa.array(MISSING), pa.scalar(None, pa.string())
 _EXAMPLES = 6  # that a message shows
 _FIRST = 200  # rows that are looked at before all others
 
-FORMATS = (".csv", ".csv.gz", ".parquet", ".pq")
+FORMATS = (".csv", ".csv.gz", ".parquet", ".pq", *OFFICE)
 
 
 def data_error(where: object, name: str, rule: str, got: str, remedy: str = "") -> DataError:
@@ -83,6 +84,8 @@ class Frame:
         typed: whether the file says which columns are numbers (Parquet does, CSV does not).
         dialect: how a text table was read.
         mark_known: whether its decimal mark is given, or shown by a column, and not only usual.
+        first_rows: (rows,) the data row of the file that each row was first, where several became
+            one; else None.
     """
 
     path: Path
@@ -92,6 +95,13 @@ class Frame:
     typed: bool
     dialect: Dialect = field(default_factory=Dialect)
     mark_known: bool = False
+    first_rows: NDArray[np.int64] | None = None
+
+    @property
+    def read_as(self) -> str:
+        """What it was read as: a format, or how a text is written; '' for a plain text."""
+        office = OFFICE.get(self.path.suffix.lower(), "")
+        return office or ("Parquet" if self.typed else self.dialect.said)
 
     def read_numbers(self, column: str | pa.Array, declared: bool = False) -> Numbers:
         """A column, or some of its values, as numbers with the table's decimal mark.
@@ -141,7 +151,8 @@ class Frame:
 
     def row(self, index: int) -> str:
         """What to call a data row in a message (the header is row 1)."""
-        return f"row {index + 2}"
+        at = index if self.first_rows is None else int(self.first_rows[index])
+        return f"row {at + 2}"
 
 
 def refuse_ambiguous(found: Iterable[tuple[Path, str, tuple[str, float, float]]]) -> None:
@@ -267,9 +278,16 @@ def parse_frame(
     dialect, limits = dialect or Dialect(), limits or Limits()
     if not raw:
         raise data_error(path, "table", "have a header and rows", "an empty file")
-    typed, given = kind in (".parquet", ".pq"), dialect.decimal
-    if typed:
-        table, dialect, sound = _parquet(path, raw, limits), Dialect(decimal=given or "."), False
+    given, digest = dialect.decimal, hashlib.sha256(raw).hexdigest()
+    typed = _parquet(path, raw, limits) if kind in (".parquet", ".pq") else None
+    if kind in OFFICE:
+        found = read_office(path, raw, kind, limits)
+        if isinstance(found, bytes):
+            raw, kind, dialect = found, ".csv", replace(dialect, separator="\t", encoding="utf-8")
+        else:
+            typed = found
+    if typed is not None:
+        table, dialect, sound = typed, Dialect(decimal=given or "."), False
     else:
         table, dialect, sound = _csv(path, raw, kind, dialect, limits)
     names = [n.strip() for n in table.schema.names]
@@ -280,8 +298,8 @@ def parse_frame(
     if not dialect.decimal:
         decimal = find_decimal(columns.values(), dialect.separator)
         dialect = replace(dialect, decimal=decimal)
-    digest, known = hashlib.sha256(raw).hexdigest(), bool(given) or dialect.decimal == ","
-    return Frame(path, columns, table.num_rows, digest, typed, dialect, known)
+    known = bool(given) or dialect.decimal == ","
+    return Frame(path, columns, table.num_rows, digest, typed is not None, dialect, known)
 
 
 def _csv(
@@ -351,7 +369,7 @@ def _trimmed(path: Path, table: pa.Table, held: int) -> pa.Table:
 _BINARY = {
     b"PAR1": ("a Parquet file", "Name it .parquet."),
     b"\x1f\x8b": ("a gzip file", "Name it .csv.gz."),
-    b"PK\x03\x04": ("a zip archive or an Excel workbook", "Unpack it, or export it as CSV."),
+    b"PK\x03\x04": ("a zip archive or an Excel workbook", "Unpack it, or name it .xlsx."),
     b"\xd0\xcf\x11\xe0": ("an Excel workbook", "Export it as CSV."),
 }
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from vflsec.core import check
 from vflsec.errors import ConfigError
 from vflsec.label import TaskName
 from vflsec.runtime.plain_values import Plain, Table
+
+IdMatch = Literal["strip", "punctuation", "casefold", "zeros"]
+"""What ids may differ in and still match."""
+Aggregate = Literal["mean", "sum", "min", "max", "count", "first", "last"]
+"""How the values of several rows of one id become one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +27,11 @@ class TableSpec:
             of at least two columns with two classes each if `task` is ``multilabel``.
         id: the id column, by party where it differs; needed with several files. Ids are compared
             as trimmed text.
+        id_match: in what ids may differ and still match: ``strip`` (blanks and hidden marks),
+            ``punctuation``, ``casefold``, ``zeros`` (at the front).
+        duplicates: ``first`` keeps the first of several rows that are equal in every column.
+        aggregate: how several rows of one id become one, by ``column`` or ``party.column``; the
+            other columns of such a table are left out.
         active: the party with the labels. Default: the party whose table has the label column;
             with one table, the party called ``active``, else the first of `columns`.
         columns: feature columns by party. Optional with several files, where the default is all
@@ -60,6 +70,9 @@ class TableSpec:
     max_bytes: int | None = None
     max_cells: int | None = None
     max_columns: int | None = None
+    id_match: Sequence[IdMatch] = ()
+    duplicates: Literal["", "first"] = ""
+    aggregate: Mapping[str, Aggregate] = field(default_factory=dict)
     name: str = ""
 
     @property
@@ -113,7 +126,7 @@ def read_table_spec(section: Table) -> TableSpec:
 
 _NUMBERS = ("max_bytes", "max_cells", "max_columns")
 _TABLES = {"columns": "columns for each party", "merge_classes": "old classes for each new class"}
-_LISTS = ("categorical", "numeric", "drop", "drop_classes")
+_LISTS = ("categorical", "numeric", "drop", "drop_classes", "id_match")
 _BY_PARTY = ("id", "separator", "decimal", "encoding")
 """Keys by the form of their value; that of all others is a text."""
 
@@ -125,6 +138,9 @@ def _check_form(key: str, value: Any) -> None:
     elif key == "label_edges":
         for number in value:
             check.finite(f"data: {key}", number)
+    elif key == "aggregate":
+        for name, way in value.items() if isinstance(value, Mapping) else [(key, value)]:
+            check.one_of(f"data: aggregate.{name}", way, get_args(Aggregate))
     elif key in _TABLES:
         if not isinstance(value, Mapping):
             raise check.fail(f"data: {key}", f"a table with a list of {_TABLES[key]}", value)
@@ -132,6 +148,8 @@ def _check_form(key: str, value: Any) -> None:
             _check_texts(f"{key}.{name}", texts)
     elif key in _LISTS or (key == "label" and isinstance(value, list | tuple)):
         _check_texts(key, value)
+        for name in value if key == "id_match" else ():
+            check.one_of("data: id_match", name, get_args(IdMatch))
     elif key in _BY_PARTY and isinstance(value, Mapping):
         for party, text in value.items():
             _read_text(f"{key}.{party}", text)

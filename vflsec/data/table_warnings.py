@@ -59,7 +59,7 @@ def list_warnings(source: Source) -> list[str]:
         if table["read_as"] not in ("", "Parquet"):
             out.append(f"{table['file']} is read as {table['read_as']}.")
     if facts.get("parties"):
-        out += filter(None, [overlap_sentence(facts["parties"]), facts.get("respelled", "")])
+        out += filter(None, [overlap_sentence(facts["parties"]), *facts.get("respelled", ())])
     out += [str(n) for n in facts.get("notes", ())]
     folded = [f"{c} {k}" for c, k in facts.get("folded_categories", {}).items()]
     if folded:
@@ -110,10 +110,10 @@ def find_weaknesses(source: Source) -> list[str]:
         so = (
             "The model then hardly needs the other parties"
             if party == source.active
-            else f"What own columns tell is no leak, so none {of}to {party} can be found"
+            else f"What own columns reveal is no leak, so none {of}to {party} can be found"
         )
         out.append(
-            f"{which} of {party} {'tells' if len(found) == 1 else 'tell'} {what} alone: a copy of "
+            f"{which} of {party} reveal{'s' if len(found) == 1 else ''} {what} alone: a copy of "
             f"it, or known only after it? {so}. If it is no feature, leave it out (drop)."
         )
     return [*out, *_without_a_message(source)]
@@ -128,7 +128,7 @@ def _without_a_message(source: Source) -> list[str]:
             out.append(
                 f"Sorted, the ids set rows of one class of {label or 'the label'} behind each "
                 "other. All parties know the ids, so whoever knows a few labels knows the others "
-                "without any message, and no attack reads ids. Give rows ids that tell nothing."
+                "without any message, and no attack reads ids. Give rows ids without meaning."
             )
     if len(tables) > 1:
         files = {p: t["file"] for t in tables for p in t["parties"]}

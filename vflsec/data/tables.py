@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from vflsec.core import check
 from vflsec.data.classes import READERS, Relabel
 from vflsec.data.features import Features, read_features, read_ids
+from vflsec.data.id_spelling import Respelled, describe_respelled, find_respelled, match_ids
 from vflsec.data.layout import (
     Reader,
     Roles,
@@ -34,7 +35,6 @@ from vflsec.data.profile import (
     count_holders,
     count_overlaps,
     describe_tables,
-    find_respelled,
 )
 from vflsec.data.read_table import (
     Frame,
@@ -44,6 +44,7 @@ from vflsec.data.read_table import (
     refuse_ambiguous,
     refuse_doubtful,
 )
+from vflsec.data.repeated_rows import join_rows, split_aggregate
 from vflsec.data.source import PartyData, Source
 from vflsec.data.table_spec import TableSpec
 from vflsec.label import TaskName, make_named_label
@@ -73,13 +74,14 @@ def load_tables(files: Mapping[str, str | Path] | str | Path, spec: TableSpec) -
     _check_change(spec, change)
     asked = _describe_spec(spec, change)
     frames, active = _read_frames(files, spec, roles)
+    frames = _join_repeated(frames, roles, spec)
     check_parties(list(frames), active, spec.columns)
     name = spec.name or frames[active].path.name.split(".")[0]
     if why := unshowable(name):
         raise data_error("data", "name", why, repr(name), 'Add name = "..." under [data].')
     used = assign_columns(frames, roles, spec, active=active, single=not isinstance(files, Mapping))
     declared = declare_kinds(frames, used, spec)
-    joined = _join(frames, roles, active)
+    joined = _join(frames, roles, active, spec.id_match)
     found = _read_label(frames[active], spec, change, joined.rows[active], joined.size)
     made = {p: read_features(frames[p], used[p], *declared[p]) for p in joined.order}
     refuse_ambiguous((frames[p].path, c, a) for p in made for c, a in made[p].ambiguous.items())
@@ -154,6 +156,17 @@ def _read_frames(
     return common_table(files, roles, spec.columns, spec.active, reader)
 
 
+def _join_repeated(frames: dict[str, Frame], roles: Roles, spec: TableSpec) -> dict[str, Frame]:
+    """The tables with one row for each id, where that was asked for."""
+    aggregate = split_aggregate(spec.aggregate, frames)
+    made: dict[int, Frame] = {}
+    for p, frame in frames.items():
+        if id(frame) not in made and roles.id_of(p) and (p in aggregate or spec.duplicates):
+            own = [*roles.taken(p)]
+            made[id(frame)] = join_rows(frame, roles.id_of(p), own, aggregate.get(p, {}))
+    return {p: made.get(id(frame), frame) for p, frame in frames.items()}
+
+
 def _read_label(
     frame: Frame, spec: TableSpec, change: Relabel, rows: NDArray[np.int64], size: int
 ) -> _Label:
@@ -183,6 +196,9 @@ def _describe_spec(spec: TableSpec, change: Relabel) -> Table:
     }
     if spec.task != "classification":
         out["task"] = spec.task
+    once = {"id_match": sorted(spec.id_match), "duplicates": spec.duplicates,
+            "aggregate": dict(spec.aggregate)}  # fmt: skip
+    out |= {key: value for key, value in once.items() if value}
     if change:
         out["classes"] = [
             {k: list(v) for k, v in change.merge.items()}, list(change.drop), list(change.edges)
@@ -213,6 +229,7 @@ class _Joined:
         index: ids by party.
         ids: all ids, the active party's first: the union of rows.
         rows: where each party's rows are in the union.
+        respelled: ids that do not match and look alike.
     """
 
     frames: Mapping[str, Frame]
@@ -220,6 +237,7 @@ class _Joined:
     index: Mapping[str, pd.Index]
     ids: pd.Index
     rows: Mapping[str, NDArray[np.int64]]
+    respelled: Sequence[Respelled] = ()
 
     @property
     def size(self) -> int:
@@ -281,17 +299,16 @@ class _Joined:
         return codes
 
 
-def _join(frames: Mapping[str, Frame], roles: Roles, active: str) -> _Joined:
+def _join(
+    frames: Mapping[str, Frame], roles: Roles, active: str, id_match: Sequence[str]
+) -> _Joined:
     """Match the rows of all tables by their ids; parties that share a table share the index."""
     order = [active, *(p for p in frames if p != active)]
     made: dict[tuple[int, str], pd.Index] = {}
     for p in order:
         frame, column = frames[p], roles.id_of(p)
         if (id(frame), column) not in made:
-            numbers = [] if column else [str(i) for i in range(frame.rows)]
-            made[id(frame), column] = (
-                read_ids(frame, column) if column else pd.Index(numbers, dtype=object)
-            )
+            made[id(frame), column] = _read_index(frame, column, id_match)
     index = {p: made[id(frames[p]), roles.id_of(p)] for p in order}
     first = union = index[active]
     if all(own is first or own.equals(first) for own in index.values()):
@@ -300,14 +317,25 @@ def _join(frames: Mapping[str, Frame], roles: Roles, active: str) -> _Joined:
     for p in order[1:]:
         union = union.append(index[p].difference(union, sort=False))
     rows = {p: union.get_indexer(index[p]).astype(np.int64) for p in order}
+    respelled = find_respelled(index, order)
+    said = " ".join(describe_respelled(r) for r in respelled)
+    if any(r.how == ("rounded",) for r in respelled):
+        raise data_error("data", "ids", "be whole", "ids that were rounded", said)
     if count_holders(rows).max() != len(order):
         some = "; ".join(f"{frames[p].path}: {format_list(index[p][:3])}" for p in order)
         raise data_error(
             "data", "ids", "have values that all tables share", f"no common id ({some})",
-            find_respelled(index, order)
-            or "Check that the id column is the same and is written alike (leading zeros count).",
+            said or "Check that the id column is the same and is written alike.",
         )  # fmt: skip
-    return _Joined(frames, order, index, union, rows)
+    return _Joined(frames, order, index, union, rows, respelled)
+
+
+def _read_index(frame: Frame, column: str, id_match: Sequence[str]) -> pd.Index:
+    """The ids of a table, as they are matched; row numbers where there are none."""
+    if not column:
+        return pd.Index([str(i) for i in range(frame.rows)], dtype=object)
+    ids = read_ids(frame, column)
+    return match_ids(frame, column, ids, id_match) if id_match else ids
 
 
 def _describe(joined: _Joined, described: Described, y: NDArray[np.int64]) -> Table:
@@ -319,6 +347,11 @@ def _describe(joined: _Joined, described: Described, y: NDArray[np.int64]) -> Ta
         f"{frames[p].path.name}: column {c!r} is read as {of.kinds[c]}, but has {why}."
         for p, of in made.items()
         for c, why in of.doubtful.items()
+    ]
+    notes += [
+        f"{of.path.name}: several rows of one id became one; {of.rows} are left."
+        for of in {id(f): f for f in frames.values()}.values()
+        if of.first_rows is not None
     ]
     return {
         "rows": {p: frames[p].rows for p in rows},
@@ -332,5 +365,5 @@ def _describe(joined: _Joined, described: Described, y: NDArray[np.int64]) -> Ta
         "notes": notes,
         "parties": count_overlaps(rows, y),
         "tables": describe_tables(frames, described),
-        "respelled": find_respelled(joined.index, joined.order),
+        "respelled": [describe_respelled(r) for r in joined.respelled],
     }  # fmt: skip

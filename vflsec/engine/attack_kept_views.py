@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,12 @@ from vflsec.audit.record import AuditRecord
 from vflsec.config.scenario import Scenario, load_scenario
 from vflsec.engine.audit_record import record_of
 from vflsec.engine.dry_run import make_plan
-from vflsec.engine.work import Backend, Tasks, attack_views, default_backend
+from vflsec.engine.work import Backend, Tasks, attack_views, default_backend, divide_work
 from vflsec.errors import ConfigError, TraceError
-from vflsec.plan.values import Group, Work, chunks
+from vflsec.plan.values import Work
 from vflsec.plugins.loading import allow_imports
 from vflsec.runtime.progress_protocol import NOTE
-from vflsec.specs import CellResult, CellSpec
+from vflsec.specs import CellResult
 from vflsec.storage.store import Store
 from vflsec.storage.view_folder import KeptViews
 
@@ -70,68 +71,47 @@ def attempt(
     if not any(g.attacks for g in plan.groups):
         why = "; ".join(dict.fromkeys(r.reason.rstrip(".") for r in plan.refused))
         raise ConfigError(f"{name}: cannot be tried: {why or 'no adversary is there'}.")
-    trial = _Trial(folder, views, Tasks(backend, plan.base), device, replicas, progress, results)
-    for group in plan.groups:
-        trial.attack(group)
-    why_not = "; ".join(trial.why_not)
+    works = [
+        work for g in plan.groups
+        for work in divide_work(
+            g, [(c, g.attacks) for c in g.cells if c.key in results], (), views, replicas
+        )
+    ]  # fmt: skip
+    attack = partial(attack_views, folder=folder, tasks=Tasks(backend, plan.base), device=device)
+    said = "; ".join(_attack_all(works, attack, results, progress))
     if not any(m.attack for r in results.values() for m in r.measures):
         raise ConfigError(
             f"{name}: cannot be tried on what is kept in {folder}: "
-            f"{why_not or 'no training of the audit is there'}. "
+            f"{said or 'no training of the audit is there'}. "
             "Add it to the scenario and run the audit again, which trains for it."
         )
-    if why_not:
-        progress(f"Not on every training: {why_not}.", NOTE)
+    if said:
+        progress(f"Not on every training: {said}.", NOTE)
     every = [r for r in results.values() if any(m.attack for m in r.measures)]
     evaluation = evaluate(record, every)
     return summary_of(record, evaluation, every, None) | {"complete": True, "exit_code": 0}
 
 
-@dataclass
-class _Trial:
-    """An attack that is made on one group of kept trainings after another.
-
-    Attributes:
-        folder, views: where they are kept.
-        tasks: their data.
-        device, replicas, progress: as for :func:`attempt`.
-        results: of all trainings by key, to which measures are added.
-        why_not: why some could not be attacked, in the order in which that was found.
-        done: how many were attacked.
-    """
-
-    folder: Path
-    views: KeptViews
-    tasks: Tasks
-    device: str
-    replicas: int
-    progress: Callable[[str, float], None]
-    results: Mapping[str, CellResult]
-    why_not: dict[str, None] = field(default_factory=dict)
-    done: int = 0
-
-    def attack(self, group: Group) -> None:
-        """Attack those of a group that are kept, as many at a time as may be."""
-        for cells, reasons in _split_kept(group, self.views, self.results):
-            if reasons:
-                self.why_not.update(dict.fromkeys(reasons, None))
+def _attack_all(
+    works: Sequence[Work], attack: Callable[..., Sequence[CellResult]],
+    results: Mapping[str, CellResult], progress: Callable[[str, float], None],
+) -> dict[str, None]:  # fmt: skip
+    """Add the measures of attacks that kept views suffice for; why others were not made."""
+    why_not: dict[str, None] = {}
+    done = 0
+    for work in works:
+        progress(work.title, done / max(1, len(results)))
+        done += len(work.cells)
+        why_not |= dict.fromkeys(why for _, why in work.why)
+        if work.kept:
+            try:
+                found = attack(work, progress=None, note=lambda text: progress(text, NOTE))
+            except TraceError as error:
+                why_not[str(error).rstrip(".")] = None
                 continue
-            for part in chunks(cells, self.replicas):
-                self._attack_part(Work(group.data, part, group.attacks, main=False, kept=True))
-
-    def _attack_part(self, work: Work) -> None:
-        self.progress(work.title, self.done / max(1, len(self.results)))
-        self.done += len(work.cells)
-        try:
-            found = attack_views(work, self.folder, self.tasks, self.device, None, self._note)
-        except TraceError as why:
-            self.why_not[str(why).rstrip(".")] = None
-            return
-        for one in found:
-            self.results[one.key].measures += one.measures
-
-    def _note(self, text: str) -> None:
-        self.progress(text, NOTE)
+            for one in found:
+                results[one.key].measures += one.measures
+    return why_not
 
 
 def _load_with_attack(before: AuditRecord, folder: Path, name: str, set: Sequence[str]) -> Scenario:
@@ -145,15 +125,3 @@ def _load_with_attack(before: AuditRecord, folder: Path, name: str, set: Sequenc
     there = before.scenario_source.path
     base = (folder / there).resolve().parent if there else loaded.base
     return replace(loaded, base=base if base.is_dir() else loaded.base)
-
-
-def _split_kept(
-    group: Group, views: KeptViews, results: Mapping[str, CellResult]
-) -> list[tuple[list[CellSpec], tuple[str, ...]]]:
-    """Cells of a group that were trained, by why the attacks cannot be made on them."""
-    lacking: dict[tuple[str, ...], list[CellSpec]] = {}
-    for cell in group.cells:
-        if cell.key in results:
-            why = tuple(w for a in group.attacks if (w := views.lacking(cell, a)))
-            lacking.setdefault(why, []).append(cell)
-    return [(cells, why) for why, cells in lacking.items()]

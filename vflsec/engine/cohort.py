@@ -15,6 +15,7 @@ from vflsec.audit.planted_leak import dosed
 from vflsec.audit.scoring import DIVERGED, main_task, scored, unscored
 from vflsec.audit.truth import label_truth
 from vflsec.core.rng import generator
+from vflsec.core.source import Ended, Given, Simulated
 from vflsec.core.task import Task
 from vflsec.core.view import Table, View
 from vflsec.engine.audit_record import versions
@@ -32,10 +33,8 @@ from vflsec.specs import AttackSpec, CellResult, CellSpec, Measure
 from vflsec.train.cohort import Moment, Progress, Training, count_planned
 from vflsec.train.demand import Demand
 from vflsec.train.device import asks_graphs, pick_device
-from vflsec.train.view_reader import KeptMoment, opened
+from vflsec.train.view_reader import opened
 from vflsec.train.view_writer import Keep, Keeper
-
-Seen = Moment | KeptMoment
 
 
 def run_cohort(
@@ -108,7 +107,7 @@ def _add(results: Sequence[CellResult], found: Iterable[Sequence[Measure]]) -> N
 
 
 def _attack_all(
-    bench: Bench, moment: Seen, asked: Sequence[Prepared], results: Sequence[CellResult],
+    bench: Bench, moment: Simulated, asked: Sequence[Prepared], results: Sequence[CellResult],
     tell: Progress, asking: Mapping[str, Asking] = MappingProxyType({}),
 ) -> Iterator[Prepared]:  # fmt: skip
     """Make one attack after the other; each when it has been made."""
@@ -239,11 +238,11 @@ def _add_time(results: Sequence[CellResult], started: tuple[float, float]) -> No
 
 
 def _attack(
-    bench: Bench, moment: Seen, p: Prepared, results: Sequence[CellResult],
+    bench: Bench, moment: Simulated, p: Prepared, results: Sequence[CellResult],
     beside: _Population, asking: Asking | None = None,
 ) -> None:  # fmt: skip
     """Make one attack after a phase and add its measures to the results."""
-    training, phase = moment.training, moment.phase
+    phase = moment.phase
     what = f"attack {p.spec.label!r}"
     if p.attack.target == "integrity":  # it needs the trained system itself
         assert isinstance(moment, Moment)
@@ -255,20 +254,20 @@ def _attack(
         )  # fmt: skip
         for r, result in enumerate(results):
             result.measures += (
-                found[r] if found else [_make_failed(p, phase.name, training.task(r), why)]
+                found[r] if found else [_make_failed(p, phase.name, moment.task(r), why)]
             )
         return
     if asking is None:
-        views = moment.views(p.spec)
+        given = moment.give(p.spec, p.attack)
     else:  # it asks the trained system, and knows nothing of the training
         assert isinstance(moment, Moment)
-        bench, views = Bench(passing=bench.passing), asking.views(moment)
-    fit = list(range(len(views)))
-    for answers in bench.attack(p, views, training.seeds, phase.name, phase.epochs):
+        bench, given = Bench(passing=bench.passing), asking.give(moment)
+    fit = list(range(len(given.views)))
+    for answers in bench.attack(p, given):
         fit = [r for r in fit if answers[r].status != "error"]
         for r, (result, answer) in enumerate(zip(results, answers, strict=True)):
             answer = answer if asking is None else asking.beside(answer, r)
-            task = training.task(r)
+            task = moment.task(r)
             sent = moment.embeddings(p.spec, r) if p.attack.target == "embedding" else None
             measures, why = attempt_call(
                 partial(_make_scores, beside(answer, r), task, sent), f"scoring {what}",
@@ -278,7 +277,7 @@ def _attack(
             if not measures and r in fit:  # nor is there one where a leak is planted
                 fit.remove(r)
     if p.attack.target == "label":
-        _dose(bench, moment, p, {r: views[r] for r in fit}, results, beside)
+        _dose(bench, moment, p, {r: given.views[r] for r in fit}, results, beside)
 
 
 def _make_scores(answer: Answer, task: Task, sent: Table | None) -> list[Measure]:
@@ -310,7 +309,7 @@ def _make_failed(p: Prepared, phase: str, task: Task, why: str) -> Measure:
 class _Population:
     """Adds to an answer what the randomised labels of all other rows would tell by themselves."""
 
-    def __init__(self, moment: Seen) -> None:
+    def __init__(self, moment: Simulated) -> None:
         self.moment = moment
         self.made: dict[tuple[Any, ...], Control] = {}
 
@@ -327,18 +326,13 @@ class _Population:
 
 
 def _dose(
-    bench: Bench,
-    moment: Seen,
-    p: Prepared,
-    views: Mapping[int, View],
-    results: Sequence[CellResult],
-    beside: _Population,
-) -> None:
+    bench: Bench, moment: Simulated, p: Prepared, views: Mapping[int, View],
+    results: Sequence[CellResult], beside: _Population,
+) -> None:  # fmt: skip
     """The same attack with planted leaks of known size laid over its views, by replica."""
-    training = moment.training
-    tasks = [training.task(r) for r in views]
+    tasks = [moment.task(r) for r in views]
     attacked = [task.of_label(p.spec.of_label) for task in tasks]
-    seeds = [training.seeds[r] for r in views]
+    seeds = [moment.seeds[r] for r in views]
     for share in p.spec.dosing if views else ():
         laid = [
             dosed(
@@ -346,7 +340,7 @@ def _dose(
             )
             for view, task, seed in zip(views.values(), attacked, seeds, strict=True)
         ]  # fmt: skip
-        phase = f"{moment.phase.name}{MARK}{share:g}"
-        for answers in bench.attack(p, laid, seeds, phase):
+        phase = Ended(f"{moment.phase.name}{MARK}{share:g}")
+        for answers in bench.attack(p, Given(laid, seeds, phase)):
             for r, task, answer in zip(views, tasks, answers, strict=True):
                 results[r].measures += scored(beside(answer, r), task, None)

@@ -14,16 +14,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from weakref import proxy
 
 import torch
 from torch import Tensor
 
-from vflsec.core.reference_models import References
 from vflsec.core.rng import derive, generator
+from vflsec.core.source import Given
 from vflsec.core.task import Task
-from vflsec.core.view import Known, Table, View
+from vflsec.core.view import Known, References, Table, View
 from vflsec.measure.attack import Answer, Prepared
 from vflsec.measure.controls import Control
 from vflsec.specs import CellSpec, left_out
@@ -140,13 +139,16 @@ class Asking:
             self._without[key] = heard[asked, :, torch.arange(len(asked))].transpose(0, 1)
         return self._without[key]
 
-    def views(self, moment: Moment) -> list[View]:
+    def give(self, moment: Moment) -> Given:
         """What the one who asks has of each replica after a phase."""
+        return Given(self._views(moment), moment.seeds, moment.phase)
+
+    def _views(self, moment: Moment) -> list[View]:
         spec, phase = self.of.spec, moment.phase
         views = moment.views(spec)
         told = {w for v in views for w, kind, _, _ in v.tables if kind == "prediction"}
         if not (phase.predicts and "received" in told):
-            return [replace(v, tables=MappingProxyType({})) for v in views]
+            return [replace(v, tables={}) for v in views]
         answers = self._heard.after(phase.name)
         return [
             replace(self._view(v, answers[r], r), references=self._references(r, phase.name))
@@ -166,10 +168,8 @@ class Asking:
         y = training.stack.labels()[r].cpu()[rows]
         return replace(
             view,
-            columns=MappingProxyType({}), present=MappingProxyType({}), models=MappingProxyType({}),
-            encoders=MappingProxyType({}), updates=MappingProxyType({}), prior=None, aux=None,
-            tables=MappingProxyType(tables), targets=MappingProxyType({"train": rows}),
-            known=Known(rows, y), references=None,
+            columns={}, present={}, models={}, encoders={}, updates={}, prior=None, aux=None,
+            tables=tables, targets={"train": rows}, known=Known(rows, y), references=None,
         )  # fmt: skip
 
     def _references(self, r: int, phase: str) -> References | None:

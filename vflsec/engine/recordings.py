@@ -11,14 +11,12 @@ from typing import Any
 from vflsec.audit.leakage import defense_point
 from vflsec.config.scenario import Scenario, load_scenario
 from vflsec.core import check
-from vflsec.data.load import load_source
-from vflsec.data.prepare import make_task
 from vflsec.engine.dry_run import make_plan
-from vflsec.engine.work import in_halves
+from vflsec.engine.work import Tasks, default_backend, in_halves
 from vflsec.errors import ConfigError
 from vflsec.measure.attack import prepared
 from vflsec.nn.replicas import LEAST
-from vflsec.plan.values import Group
+from vflsec.plan.values import Group, Work
 from vflsec.plugins.loading import allow_imports, contain
 from vflsec.runtime.out_of_memory import out_of_memory
 from vflsec.runtime.progress_protocol import NOTE
@@ -85,15 +83,13 @@ def _record(
     group: Group, base: Path, out: Path, observers: Sequence[str], device: str, known: int,
     max_bytes: int | None, note: Callable[[str], None],
 ) -> list[Path]:  # fmt: skip
-    tasks = {}
-    for seed in dict.fromkeys(c.seed for c in group.cells):
-        source = load_source(group.data.source, seed, base)
-        tasks[seed] = make_task(source, seed, **group.data.split)
-        if tasks[seed].label.floating:
-            raise ConfigError(
-                f"{group.data.name}: {tasks[seed].label.sentence}; traces are recorded of one "
-                "label's classes only."
-            )
+    if group.data.label.floating:
+        raise ConfigError(
+            f"{group.data.name}: {group.data.label.sentence}; traces are recorded of one label's "
+            "classes only."
+        )
+    work = Work(group.data, group.cells, (), main=True)
+    tasks = Tasks(default_backend(), base).of(work)
     mine = [a for a in group.attacks if all(p in observers for p in a.adversary)]
     most = max([known, *(a.known_rows for a in mine)])
     labelled = min(len(t.sets["labelled"]) for t in tasks.values())

@@ -223,8 +223,8 @@ def _work(
             if len(works) < 2 and not how.cluster:
                 pool = None
         reporter.plan(plan, store.folder, works)
-        for why in dict.fromkeys(why for w in works for why in w.why):
-            reporter.note(why)
+        for label, why in dict.fromkeys(of for w in works for of in w.why):
+            reporter.note(f"{label}: trained again for it, for {why}.")
         exports = _Exports(store, reporter, lock, record)
 
         def finished(work: Work) -> None:

@@ -16,11 +16,12 @@ from torch import Tensor
 
 from vflsec.core import check
 from vflsec.core.attack import Attack
+from vflsec.core.source import Given
 from vflsec.core.view import Need, View, as_needs
 from vflsec.core.visibility import OPAQUE, looked_at
 from vflsec.engine import trace_positive_control
 from vflsec.engine.trace_scores import score
-from vflsec.errors import ConfigError, ThreatModelError
+from vflsec.errors import ConfigError
 from vflsec.measure.attack import Answer, Bench, Prepared, prepared
 from vflsec.measure.guess_files import Planted, Source, freeze
 from vflsec.plugins import registry
@@ -29,8 +30,8 @@ from vflsec.trace.completeness import find_copies, ledger
 from vflsec.trace.limits import Limits
 from vflsec.trace.manifest import Manifest
 from vflsec.trace.reader import Trace
-from vflsec.trace.validate import Report, validate_in_subprocess
-from vflsec.trace.views import Evidence, Factory, find_lack, read_granted
+from vflsec.trace.validate import validate_in_subprocess
+from vflsec.trace.views import Evidence, Factory, read_granted
 
 __all__ = ["infer", "score", "specs_for"]
 
@@ -76,7 +77,7 @@ def _check_asked(
         raise ConfigError(f"--attack: {', '.join(acting)} {_ACTS}. Leave it out.")
     shared = set(traces[0].observers).intersection(*(t.observers for t in traces))
     if not shared:
-        raise ConfigError("the traces have no observer in common, so nothing can be audited.")
+        raise ConfigError("the traces share no observer, so nothing can be audited.")
     for who in together:
         for party in who:
             check.one_of("--together", party, sorted(shared))
@@ -150,38 +151,29 @@ def _has_messages(trace: Trace, who: Sequence[str], needs: Sequence[Need]) -> bo
     return {("sent" if n.sent else "received", n.kind) for n in needs} <= there
 
 
-def _note_scales(asked: Sequence[AttackSpec]) -> list[str]:
-    """Which attacks read gradients twice, and why, in a sentence."""
-    scales = {s.name: registry.attacks.create(s.name).any_scale for s in asked}
-    names = sorted({s.name for s in asked if s.params and dict(s.params) == scales[s.name]})
-    if not names:
-        return []
-    return [
-        "nobody said what each gradient was multiplied by (grad_scale, loss_reduction), and sizes "
-        f"of batches may not compare: {', '.join(names)} read them as they came and again with "
-        "every batch brought to one size. Record with grad_scale=1 where there is no factor."
-    ]
-
-
 def _is_active(attack: Attack) -> bool:
     """Whether an attack takes part in a training or asks its system."""
     return attack.needs_own_training or attack.target == "integrity"
 
 
-def _note_active() -> list[str]:
-    """What no finished training can be asked for, and why, in a sentence."""
-    names = [n for n in registry.attacks.names() if _is_active(registry.attacks.create(n))]
-    return [f"not assessed: {', '.join(names)}, which {_ACTS}."] if names else []
-
-
-def _note_parties(traces: Sequence[Trace], specs: Sequence[AttackSpec]) -> list[str]:
-    """Parties without labels that make no attack, and why, in a sentence."""
-    m = traces[0].manifest
-    who = {p for s in specs for p in s.adversary}
-    names = [p for p in m.names if p not in who and p != m.active]
-    return [
-        f"not assessed: what {', '.join(names)} can tell; not every trace holds what came there."
-    ] if names else []  # fmt: skip
+def _list_notes(traces: Sequence[Trace], specs: Sequence[AttackSpec], *, of_all: bool) -> list[str]:
+    """What was not assessed, or was read twice, and why, a sentence each; and what traces note."""
+    active = [n for n in registry.attacks.names() if _is_active(registry.attacks.create(n))]
+    scales = {s.name: registry.attacks.create(s.name).any_scale for s in specs}
+    twice = sorted({s.name for s in specs if s.params and dict(s.params) == scales[s.name]})
+    m, who = traces[0].manifest, {p for s in specs for p in s.adversary}
+    silent = [p for p in m.names if p not in who and p != m.active]
+    found = {
+        f"not assessed: {', '.join(active)}, which {_ACTS}.": active if of_all else [],
+        "nobody said what each gradient was multiplied by (grad_scale, loss_reduction), and sizes "
+        f"of batches may not compare: {', '.join(twice)} read them as they came and again with "
+        "every batch brought to one size. Record with grad_scale=1 where there is no "
+        "factor.": twice,
+        f"not assessed: what {', '.join(silent)} can infer; not every trace holds what came "
+        "there.": silent,
+    }
+    notes = [sentence for sentence, about in found.items() if about]
+    return notes + [f"{t.folder.name}: {n}" for t in traces for n in dict.fromkeys(t.notes)]
 
 
 def infer(
@@ -193,10 +185,7 @@ def infer(
     together: Sequence[Sequence[str]] = (),
     classes: int | None = None,
     limits: Limits | None = None,
-    nonfinite: str = "refuse",
     models: Mapping[str, Factory] | None = None,
-    trusted: bool = False,
-    progress: Any = lambda *_: None,
 ) -> Path:
     """Make every attack that the evidence allows, and freeze the guesses; opens no truth.
 
@@ -208,48 +197,42 @@ def infer(
         together: observers of one trace that put together what they know, see
             :func:`vflsec.trace.validate.join`.
         classes: number of classes, for traces that do not say it.
-        limits, nonfinite: as for reading a trace.
+        limits: how traces are read.
         models: {party: factory(schema)} for models that the trace cannot describe.
-        trusted: skip the check in a process of its own.
-        progress: called with (what is being done, share done).
 
     Raises:
         TraceError: a trace is damaged.
         ConfigError: the traces are not of one system, or say another number of classes.
     """
-    checks = [
-        Report() if trusted else validate_in_subprocess(f, limits, nonfinite=nonfinite)
-        for f in folders
-    ]
-    traces = [Trace.open(f, limits, verify=trusted) for f in folders]
+    limits = limits or Limits()
+    checks = [validate_in_subprocess(f, limits) for f in folders]
+    traces = [Trace.open(f, limits, verify=limits.trusted) for f in folders]
     if classes is not None:
         for trace in traces:
             trace.manifest = _with_classes(trace, classes)
     _check_system(traces)
     specs = specs_for(traces, attacks, known_rows, together)
     asked = prepared(specs)
-    answers, sources, plants = [], [], {}
+    answers, plants = [], {}
     for i, (trace, found) in enumerate(zip(traces, checks, strict=True)):
-        progress(str(trace.folder), i / len(traces))
-        made = _TraceAttacks(trace, nonfinite, models or {})
+        made = _TraceAttacks(trace, models or {})
         answers.append(made.answers(asked))
         if of := made.joined():
             plants[i] = of
         _note_unread(trace, answers[-1], of_all=not attacks)
         _note_copies(trace, traces[:i])
-        about = "seal.json" if trace.sealed else "manifest.json"  # a seal has a hash of each file
-        digest = hashlib.sha256((trace.folder / about).read_bytes()).hexdigest()
-        crossed, unread = ledger(trace.crossed), sorted(trace.unread)
-        granted_of = [(rows, h) for h, rows in trace.granted.items()]
-        sources.append(Source(trace.manifest, digest, granted_of, trace.gaps, crossed, unread))
         trace.notes += [n for n in found.notes if n not in trace.notes]
-    notes = [
-        *([] if attacks else _note_active()),
-        *_note_scales(specs),
-        *_note_parties(traces, specs),
-    ]
-    notes += [f"{t.folder.name}: {n}" for t in traces for n in dict.fromkeys(t.notes)]
-    return freeze(out, sources, answers, notes, plants)
+    notes = _list_notes(traces, specs, of_all=not attacks)
+    return freeze(out, [_describe_source(t) for t in traces], answers, notes, plants)
+
+
+def _describe_source(trace: Trace) -> Source:
+    """What guesses keep of the trace that they are about."""
+    about = "seal.json" if trace.sealed else "manifest.json"  # a seal has a hash of each file
+    digest = hashlib.sha256((trace.folder / about).read_bytes()).hexdigest()
+    granted = [(rows, h) for h, rows in trace.granted.items()]
+    crossed, unread = ledger(trace.crossed), sorted(trace.unread)
+    return Source(trace.manifest, digest, granted, trace.gaps, crossed, unread)
 
 
 def _with_classes(trace: Trace, classes: int) -> Manifest:
@@ -338,8 +321,8 @@ class _TraceAttacks:
         found: answers to the planted leak.
     """
 
-    def __init__(self, trace: Trace, nonfinite: str, models: Mapping[str, Factory]) -> None:
-        self.trace, self.nonfinite, self.models = trace, nonfinite, models
+    def __init__(self, trace: Trace, models: Mapping[str, Factory]) -> None:
+        self.trace, self.models = trace, models
         m = trace.manifest
         self.benches: dict[bytes, Bench] = {}
         self.found: list[Answer] = []
@@ -359,59 +342,40 @@ class _TraceAttacks:
         """Of all attacks by every adversary after every phase."""
         out: list[Answer] = []
         parties = dict.fromkeys(p.spec.adversary for p in asked)
-        moments = {who: self.trace.observer(who[0]).info.moments for who in parties}
-        for phase in dict.fromkeys(m.phase for of in moments.values() for m in of):
+        phases = {who: [m.phase for m in self.trace.observer(who[0]).info.moments]
+                  for who in parties}  # fmt: skip
+        for phase in dict.fromkeys(name for of in phases.values() for name in of):
             for who in parties:  # one after the other, since each one's messages fill memory
-                here = [
-                    p for p in asked
-                    if p.spec.adversary == who and any(m.phase == phase for m in moments[who])
-                ]  # fmt: skip
+                here = [p for p in asked if p.spec.adversary == who and phase in phases[who]]
                 if here:
                     out += self._of_party(here, phase)
         return out
 
     def _of_party(self, here: Sequence[Prepared], phase: str) -> list[Answer]:
         """All attacks by one adversary after a phase; what it saw is let go of."""
-        trace = self.trace
         pairs = [(p.spec, p.attack) for p in here]
-        evidence = Evidence(trace, pairs, phase, models=self.models, nonfinite=self.nonfinite)
-        bare = [n for n, o in evidence.observers.items() if o.info.own == "none"]
-        if bare:
-            trace.notes.append(
-                f"own columns of {', '.join(bare)} were not recorded, so the only control is the "
-                "class majority (of columns their mean): what own columns tell by themselves "
-                "counts as leaked."
-            )
-        who = here[0].spec.adversary
-        twins = len(evidence.same_samples)
-        if twins:
-            trace.notes.append(
-                f"{twins} rows have the very columns of a known row of {'+'.join(who)}. " + (
-                    "If they are the same samples under other ids, known rows are scored."
-                    if trace.is_ours else
-                    "They are taken for the same samples under other ids, and are neither guessed "
-                    "nor scored."
-                )
-            )  # fmt: skip
+        evidence = Evidence(self.trace, pairs, phase, models=self.models)
+        evidence.note_own_columns()
         found: list[Answer] = []
         for p in here:
-            made = [_strip(a) for a in _attack(self.benches, evidence, p, trace.manifest.run.seed)]
+            given = evidence.give(p.spec, p.attack)
+            # attacks on the same rows share controls; messages of two kinds may be of other rows
+            bench = self.benches.setdefault(_hash_rows(given.views[0]), Bench())
+            made = [_strip(a) for answers in bench.attack(p, given) for a in answers]
             found += made
-            if any(a.guess is not None for a in made):
-                self._plant(evidence, p)
+            if self.planted is not None and any(a.guess is not None for a in made):
+                self._plant(given, p, self.planted)
         return found
 
-    def _plant(self, evidence: Evidence, p: Prepared) -> None:
+    def _plant(self, given: Given, p: Prepared, labels: Tensor) -> None:
         """Make an attack that found something to read on the planted leak, too.
 
         The labels are drawn, so no control on own columns tells them: chance stands for all.
         """
-        if self.planted is None or not trace_positive_control.can_plant(p.attack):
-            return
-        seed = self.trace.manifest.run.seed
-        view = trace_positive_control.lay_leak(evidence.view(p.spec), self.planted, seed)
-        for found in Bench().attack(p, [view], [seed], evidence.phase):
-            self.found += [_strip(replace(a, controls=tuple)) for a in found]
+        if trace_positive_control.can_plant(p.attack):
+            view = trace_positive_control.lay_leak(given.views[0], labels, given.seeds[0])
+            for found in Bench().attack(p, replace(given, views=[view])):
+                self.found += [_strip(replace(a, controls=tuple)) for a in found]
 
 
 def _strip(answer: Answer) -> Answer:
@@ -435,22 +399,3 @@ def _hash_rows(view: View) -> bytes:
     for rows in (*(view.targets[s] for s in sorted(view.targets)), *known):
         made.update(len(rows).to_bytes(8) + rows.numpy().tobytes())
     return made.digest()
-
-
-def _attack(
-    benches: dict[bytes, Bench], evidence: Evidence, p: Prepared, seed: int
-) -> list[Answer]:
-    """One attack; attacks on the same rows share controls.
-
-    Which rows those are differs where messages of one kind came of other rows than of another.
-    """
-    bare = View(p.spec.adversary, {}, {}, {}, {}, {}, evidence.facts, {})
-    try:
-        view = evidence.view(p.spec)
-        status, why = find_lack(evidence, p.spec, p.attack, view)
-    except ThreatModelError as refused:
-        return [Answer(p, evidence.phase, bare, status="not-applicable", reason=str(refused))]
-    if why:
-        return [Answer(p, evidence.phase, view, status=status, reason=why)]
-    bench = benches.setdefault(_hash_rows(view), Bench())
-    return [a for found in bench.attack(p, [view], [seed], evidence.phase) for a in found]

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -102,7 +101,7 @@ def lay_leak(view: View, y: Tensor, seed: int) -> View:
         key: _marked(table, rare) if key[:2] == ("received", "gradient") else table
         for key, table in full.tables.items()
     }
-    return replace(full, tables=MappingProxyType(tables))
+    return replace(full, tables=tables)
 
 
 def _some(view: View, seed: int) -> View:
@@ -118,7 +117,7 @@ def _some(view: View, seed: int) -> View:
         key: table.take((table.rows < 0) | torch.isin(table.rows, here))
         for key, table in view.tables.items()
     }
-    return replace(view, targets=MappingProxyType(kept), tables=MappingProxyType(tables))
+    return replace(view, targets=kept, tables=tables)
 
 
 def _marked(table: Table, rare: Tensor) -> Table:

@@ -39,7 +39,7 @@ from vflsec.storage.store import Store
 from vflsec.trace.limits import Limits
 from vflsec.trace.manifest import Claim, Manifest
 from vflsec.trace.tables import grant_of
-from vflsec.trace.truth import Hidden, KnownTruth, read_known_truth
+from vflsec.trace.truth import Hidden, KnownTruth, read_truth
 
 _TELLS = 0.99  # a control beyond which nothing is left to be found
 _BY = ("auc", "accuracy", "concordance")  # in these metrics
@@ -82,7 +82,7 @@ def score(
             f"{len(truths)}."
         )
     check.non_negative("tau", tau)
-    found = [read_known_truth(t, limits) for t in truths]
+    found = [read_truth(t, limits) for t in truths]
     if claimed is not None and any(t.labels.target != Classes.target for t in found):
         raise ConfigError(
             "--claimed-epsilon: is checked on classes only, and the label is a quantity. Leave it "
@@ -90,9 +90,9 @@ def score(
         )
     if claimed is not None and not all(t.shares for t in found):
         raise ConfigError(
-            "--claimed-epsilon: the truth has no class shares, without which a leak cannot be told "
-            "from what columns tell. Write it again: vflsec.write_truth(..., shares=vflsec.audit."
-            "observed.cross_shares(columns, labels, classes))."
+            "--claimed-epsilon: the truth has no class shares, without which no leak can be found "
+            "beyond what columns reveal. Write it again: vflsec.write_truth(..., shares="
+            "vflsec.audit.observed.cross_shares(columns, labels, classes))."
         )
     found = found * len(frozen.sources) if len(found) == 1 else found
     notes = list(frozen.notes)
@@ -334,8 +334,8 @@ def _told_by_columns(result: CellResult) -> list[str]:
         best = max(((f["value"] or 0.0, name) for name, f in m.controls.items()), default=(0.0, ""))
         if m.target == "label" and m.metric in _BY and best[0] >= _TELLS:
             out[m.adversary] = (
-                f"own columns of {m.adversary} tell the labels by themselves (control {best[1]}: "
-                f"{m.metric} {best[0]:.3f}), so no leak can be told from them. Is the label, or a "
+                f"own columns of {m.adversary} reveal the labels (baseline {best[1]}: "
+                f"{m.metric} {best[0]:.3f}), so no leak can be found. Is the label, or a "
                 "copy of it, among those columns?"
             )
     return list(out.values())

@@ -141,7 +141,7 @@ def tune(
         f"{'confirmed' if met else 'not confirmed'}."
     )
     more = () if met else (
-        f"Its bounds were within by luck: more seeds choose more surely (--seeds {2 * len(seeds)}) "
+        f"Its bounds were within by luck: more seeds choose better (--seeds {2 * len(seeds)}) "
         "and a lower --leak leaves room.",
     )  # fmt: skip
     return Tuned(name, strength, reason, found, fresh, met, (*more, *alive), deploy, silent)
@@ -165,7 +165,7 @@ def _of_one_training(chosen: Trial, tried: int) -> str:
         return ""
     return (
         f" That epsilon is of one training: choosing among {tried} strengths by trainings on the "
-        "same rows tells more, which it does not cover."
+        "same rows reveals more, which it does not cover."
     )
 
 

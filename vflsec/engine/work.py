@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -67,11 +67,26 @@ def missing_work(store: Store, group: Group, replicas: int, *, retry: bool = Tru
     With `retry`, what ended in an error in an earlier run is tried again. Attacks on finished
     trainings for which kept views suffice come first, and without training.
     """
-    views = KeptViews(store.folder)
     untrained = {c.key for c, _ in store.missing(group.cells, (), main=group.main, retry=retry)}
-    lacking: dict[tuple[bool, tuple[str, ...], tuple[str, ...]], list[CellSpec]] = {}
-    by_key = {a.key: a for a in group.attacks}
     missing = store.missing(group.cells, group.attacks, main=group.main, retry=retry)
+    return divide_work(group, missing, untrained, KeptViews(store.folder), replicas)
+
+
+def divide_work(
+    group: Group, missing: Iterable[tuple[CellSpec, Sequence[AttackSpec]]],
+    untrained: Collection[str], views: KeptViews, replicas: int,
+) -> list[Work]:  # fmt: skip
+    """What cells of a group lack, in calls: what kept views suffice for, and then trainings.
+
+    Args:
+        group: whose cells they are.
+        missing: cells, and the attacks that each lacks.
+        untrained: keys of cells that are not trained.
+        views: what is kept.
+        replicas: most cells of a call.
+    """
+    lacking: dict[tuple[bool, tuple[str, ...], tuple[tuple[str, str], ...]], list[CellSpec]] = {}
+    by_key = {a.key: a for a in group.attacks}
     for cell, attacks in missing:
         train: dict[str, str] = dict.fromkeys((a.key for a in attacks), "")
         if views.any and cell.key not in untrained:
@@ -80,10 +95,7 @@ def missing_work(store: Store, group: Group, replicas: int, *, retry: bool = Tru
             if kept:
                 lacking.setdefault((True, kept, ()), []).append(cell)
         if train or not attacks:
-            said = tuple(
-                f"{by_key[k].label}: trained again for it, for {why}." for k, why in train.items()
-                if why
-            )  # fmt: skip
+            said = tuple((by_key[k].label, why) for k, why in train.items() if why)
             lacking.setdefault((False, tuple(train), said), []).append(cell)
     return [
         Work(

@@ -180,7 +180,7 @@ class _Weighed:
     def coins(self) -> str:
         """How many coins are guessed, beside how many the noise lets be guessed."""
         return (
-            f"{100 * self.share:.3g} % of coins are surely guessed, its noise lets "
+            f"{100 * self.share:.3g} % of coins are certainly guessed, its noise lets "
             f"{100 * self.allowed:.3g} %"
         )
 
@@ -240,7 +240,7 @@ def _decide(w: _Weighed) -> _Ruling:
         return INCONCLUSIVE, Rule.UNDECIDED, reason
     if not (w.awake or w.together):
         nor = ", nor without the defense." if w.looked else "."
-        reason = f"Not shown to be alive: {w.who} measures nothing above 0 here{nor}"
+        reason = f"Not validated here: {w.who} measures nothing above 0 here{nor}"
         return INCONCLUSIVE, Rule.NOT_VALIDATED, reason
     reason = f"{w.said}: no contradiction over {seeds}, which proves no claim."
     return PASS, Rule.WITHIN, reason

@@ -376,8 +376,8 @@ def add_untested(result: CellResult, found: Sequence[Measure]) -> list[Mapping[s
             more |= {"untested": why, "says": f"{row['says']} Not tested: {why}."}
         elif (beside := done.get(name, {}).get("answers")) is not None:
             more["says"] += (
-                f" What the trained system answers, which this does not cover, tells labels of its "
-                f"rows at an epsilon of {beside:.3g} or more (canaries)."
+                " What the trained system answers, which this does not cover, reveals labels of "
+                f"its rows at an epsilon of {beside:.3g} or more (canaries)."
             )
         out.append(more)
     return out

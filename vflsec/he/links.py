@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from vflsec.core.channel import Recorder
 from vflsec.core.federation import Federation, PlainLink
-from vflsec.core.link import Link
+from vflsec.core.link import Link, WayBack
 from vflsec.core.message import Message
 from vflsec.core.message_kinds import Kind
 from vflsec.core.rng import Streams
@@ -179,17 +179,8 @@ class InteractiveLink(Link[Federation]):
         self._derive(fed, "activation", you, found.out, rows, phase)
         return found.out
 
-    def down(
-        self,
-        fed: Federation,
-        z: Tensor,
-        gradient: Tensor,
-        penalty: Tensor | None,
-        rows: Tensor,
-        y: Tensor,
-        logits: Tensor,
-        x: Tensor,
-    ) -> Tensor | None:
+    def down(self, fed: Federation, way: WayBack) -> Tensor | None:
+        z, gradient, penalty, rows, y, logits, x = way
         assert self._h is not None
         g, h = gradient.detach(), self._h
         layer = self.layer(fed)
@@ -287,20 +278,12 @@ class SummedGradientLink(PlainLink):
                 f"{self.party!r} (hidden = []); it has more. Use mode 'emulated'."
             )
 
-    def down(
-        self,
-        fed: Federation,
-        z: Tensor,
-        gradient: Tensor,
-        penalty: Tensor | None,
-        rows: Tensor,
-        y: Tensor,
-        logits: Tensor,
-        x: Tensor,
-    ) -> Tensor | None:
+    def down(self, fed: Federation, way: WayBack) -> Tensor | None:
+        gradient, penalty, rows = way.gradient, way.penalty, way.rows
         party, you = fed.parties[self.party], fed.active.name
         params = party.parameters()
-        total = (z * gradient).sum() if penalty is None else (z * gradient).sum() + penalty.sum()
+        total = (way.z * gradient).sum()
+        total = total if penalty is None else total + penalty.sum()
         sums = list(torch.autograd.grad(total, params))
         b, o = gradient.shape[1:]
         answers = self.answers.next(fed)

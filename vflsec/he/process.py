@@ -78,7 +78,7 @@ class Remote:
         except (EOFError, ConnectionError) as why:
             self.process.join(5)
             raise ConfigError(
-                f"the {self.role} process must stay alive, ended with exit code "
+                f"the {self.role} process must keep running, ended with exit code "
                 f"{self.process.exitcode}. A script that starts it needs the guard "
                 'if __name__ == "__main__".'
             ) from why

@@ -84,11 +84,11 @@ def _mixed(place: Tensor, epoch: Tensor, step: Tensor) -> bool:
         if before is not None:
             mine = torch.isin(held, before[0])
             at = torch.searchsorted(before[0], held[mine])
-            both = torch.stack([before[1][at], batch[mine]])
-            again, then = (x.unique(dim=-1, return_counts=True)[1] for x in (both, both[1]))
-            kept += _pairs(again)
-            pairs += _pairs(then)
-            likely += _pairs(then) ** 2 / max(_pairs(then.sum()), 1.0)
+            was, now = (x.unique(return_inverse=True)[1] for x in (before[1][at], batch[mine]))
+            many = torch.bincount(now)
+            kept += _pairs(torch.bincount(was * len(many) + now))
+            pairs += _pairs(many)
+            likely += _pairs(many) ** 2 / max(_pairs(many.sum()), 1.0)
         before = held, batch
     return kept <= likely + (pairs - likely) / 4
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -141,7 +140,7 @@ def by_embedding(
         if len(found) > 1 and any("misfit" not in guess.notes for guess in found):
             raise ThreatModelError(
                 f"{attack.name}: {len(found)} of the embeddings that came in a step are as wide as "
-                "the one that the model reads, and it cannot tell which of them that is."
+                "the one that the model reads, and it cannot infer which."
             )
         which = range(len(found))
         best = min(which, key=lambda k: _note(found[k], "misfit")) if len(found) > 1 else 0
@@ -159,7 +158,7 @@ def _cuts(attack: Attack, view: View) -> dict[int, View]:
         there = torch.isin(view.targets["train"], table.rows).all()
         if bool(there) and table.tensor.flatten(1).shape[1] == width:
             one = {("received", "embedding", "last", view.party): table}
-            out[k] = replace(view, tables=MappingProxyType({**apart, **one}))
+            out[k] = replace(view, tables={**apart, **one})
     if not out:
         raise ThreatModelError(
             f"{attack.name}: the model reads {width} numbers of a row, and of the embeddings that "
@@ -193,7 +192,7 @@ def _exchanges(view: View, of_gradients: str, of_embeddings: str) -> list[View]:
             part = slice(k * min(pair), (k + 1) * min(pair))
             table = view.tables[key]
             mine[key] = replace(table, tensor=table.tensor.flatten(1)[:, part])
-        out.append(replace(view, tables=MappingProxyType({**view.tables, **mine})))
+        out.append(replace(view, tables={**view.tables, **mine}))
     return out
 
 

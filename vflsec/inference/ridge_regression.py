@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vflsec.core.party import step
 from vflsec.core.rng import as_global
-from vflsec.nn import optim
+from vflsec.nn import manual_backprop, optim
 from vflsec.nn.columns import spread
 from vflsec.nn.group_sums import sums
 from vflsec.nn.models import mlp
@@ -291,9 +291,11 @@ def fit_regressors(
     y = torch.stack([v.to(x.dtype) for v in told]).repeat_interleave(copies, 0)
     weight = torch.stack([(fold != c).to(x.dtype) for c in range(copies)])
     weight = (weight / weight.sum(1, keepdim=True)).repeat(len(rngs), 1).unsqueeze(2)
+    params, twice = stack.parameters(), 2 * weight
     for _ in range(steps):
-        loss = (weight * (stack(x) - y) ** 2).sum()
-        step(optimizer, stack.parameters(), torch.autograd.grad(loss, stack.parameters()))
+        found = manual_backprop.run(stack, x)
+        slope = twice * (found.detach() - y)  # of the weighted squared error
+        step(optimizer, params, manual_backprop.slopes(found, params, slope))
     with torch.no_grad():
         held = stack(x, train=False)
         last = torch.arange(copies - 1, stack.count, copies, device=x.device)

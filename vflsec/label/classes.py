@@ -196,7 +196,7 @@ class Classes(Label):
         if many < 3 or limit is None or limit < 1 / many:
             return ""
         return (
-            f"Was not asked: whether one class of {many} is told. That adds about "
+            f"Not tested: whether one class of {many} is revealed. That adds about "
             f"{1 / many:.2g}, within a limit of {limit:g} (merge_classes sets it "
             "against the rest)."
         )

@@ -70,6 +70,6 @@ class Quantity(Number):
             return ""
         return (
             "Was not asked: whether a value is far from the median, or among the largest; "
-            "attacks tell the order of values (message_completion asks, and label_edges cuts "
+            "attacks infer the order of values (message_completion asks, and label_edges cuts "
             "them into classes)."
         )

@@ -1,7 +1,6 @@
 """Makes attacks on Views: guesses come out, each beside the answers of its controls.
 
-Views may come from a live cohort, from a store or from a recorded trace; nothing here knows a
-trainer or a truth.
+Views come from any :class:`vflsec.core.source.Source`; nothing here knows a trainer or a truth.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from vflsec.core import check
 from vflsec.core.attack import Attack
 from vflsec.core.guess import Guess
 from vflsec.core.rng import Globals, generator
+from vflsec.core.source import Given
 from vflsec.core.view import View, as_needs
 from vflsec.errors import ConfigError, ThreatModelError
 from vflsec.measure.control_cache import SharedControls, made_of
@@ -166,29 +166,27 @@ class Bench:
         self._reassigned = reassigned
         self.passing = passing
 
-    def attack(
-        self, of: Prepared, views: Sequence[View], seeds: Sequence[int], phase: str, epochs: int = 0
-    ) -> Iterator[list[Answer]]:
-        """One list of answers, in the order of `views`; more where an attack looks back.
+    def attack(self, of: Prepared, given: Given) -> Iterator[list[Answer]]:
+        """One list of answers, one for each training; more where an attack looks back.
 
         Args:
             of: the attack.
-            views: one for each replica.
-            seeds: their base seeds.
-            phase: that has ended.
-            epochs: of the phase, to look back at.
+            given: what it is made on.
         """
+        views, phase = given.views, given.phase.name
         seen = next((v for v in views if not _unseen(of, v)), views[0])
-        refused, failed = attempt_call(lambda: _refusal(of, seen, phase), of.spec.label)
+        refused, failed = attempt_call(
+            lambda: given.lack if given.lack[1] else _refusal(of, seen, phase), of.spec.label
+        )
         status, why = ("error", failed) if refused is None else refused
         if why:
             yield [Answer(of, phase, v, status=status, reason=why) for v in views]
             return
         made = [made_of(v) for v in views]
-        asked = _Asked(of, views, made, seeds, phase)
+        asked = _Asked(of, views, made, given.seeds, phase)
         yield self._infer(asked)
         if of.spec.over_time and any(key[2] == "all" for key in views[0].tables):
-            for epoch in range(epochs):
+            for epoch in range(given.phase.epochs):
                 past = [v.until(epoch) for v in views]
                 yield self._infer(replace(asked, views=past, epoch=epoch))
 

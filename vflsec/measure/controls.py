@@ -16,7 +16,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -317,12 +316,10 @@ def _on_others(
     placed = [
         replace(
             v,
-            models=MappingProxyType(
-                {p: {**m, "bottom": by[p]} if p in by else m for p, m in v.models.items()}
-            ),
-            encoders=MappingProxyType({}),
-            tables=MappingProxyType({}),
-            updates=MappingProxyType({}),
+            models={p: {**m, "bottom": by[p]} if p in by else m for p, m in v.models.items()},
+            encoders={},
+            tables={},
+            updates={},
         )
         for v, by in zip(views, bottoms, strict=True)
     ]
@@ -338,8 +335,8 @@ def _complete_local_bottoms(
     own = [
         replace(
             v,
-            models=MappingProxyType({**v.models, v.party: {"bottom": bottom}}),
-            encoders=MappingProxyType({}),
+            models={**v.models, v.party: {"bottom": bottom}},
+            encoders={},
         )
         for v, bottom in zip(views, bottoms, strict=True)
     ]

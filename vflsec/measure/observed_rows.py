@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -35,8 +34,8 @@ def drop_unobserved_rows(attack: Attack, view: View) -> View:
         values = None if known.values is None else known.values[at]
         known = Known(known.rows[at], known.labels[at], values)
     if aux is not None:
-        aux = MappingProxyType({p: (r[came[r]], x[came[r]]) for p, (r, x) in aux.items()})
-    targets = MappingProxyType({**view.targets, "train": train[came[train]]})
+        aux = {p: (r[came[r]], x[came[r]]) for p, (r, x) in aux.items()}
+    targets = {**view.targets, "train": train[came[train]]}
     return replace(view, targets=targets, known=known, aux=aux)
 
 

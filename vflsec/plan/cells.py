@@ -69,7 +69,6 @@ class Cells:
     def __init__(self, root: Root, notes: list[str]) -> None:
         self.root, self.notes = root, notes
         self.codes: dict[tuple[str, ...], str] = {}
-        self.registered: dict[str, str] = {}
         self.claiming: dict[tuple[str, str], bool] = {}
 
     def grid(self) -> list[tuple[DefenseSpec, ...]]:
@@ -101,16 +100,11 @@ class Cells:
             )
         return [tuple(combination) for combination in itertools.product(*axes.values())]
 
-    def cell(
-        self,
-        role: str,
-        info: DataInfo,
-        algorithm: str,
-        params: Params,
-        defenses: tuple[DefenseSpec, ...],
-        seed: int,
-    ) -> CellSpec:
-        """One training of the audit, of a reference or of a positive control."""
+    def make(
+        self, role: str, info: DataInfo, algorithm: str, params: Params, seeds: Sequence[int],
+        grid: Sequence[tuple[DefenseSpec, ...]] = ((),),
+    ) -> list[CellSpec]:  # fmt: skip
+        """The trainings of the audit, of a reference or of a positive control, seed by seed."""
         params = dict(params)
         own = {p: s for p, s in self.root.parties.items() if p in info.parties}
         if own and role != "control":
@@ -120,16 +114,16 @@ class Cells:
                 set_ = {p: s.model_dump(exclude_defaults=True) for p, s in own.items()}
                 given = params.get("parties")
                 params["parties"] = set_ | dict(given if isinstance(given, Mapping) else {})
-        return CellSpec(
-            data={**info.section, "digest": info.digest},
-            algorithm=self._registered(algorithm),
-            params=params,
-            defenses=defenses,
-            seed=seed,
-            dtype=self.root.audit.dtype,
-            code=self._code(info, algorithm, params, defenses),
-            untested=not self.root.audit.canaries and bool(self.claimants(defenses)),
-        )
+        data = {**info.section, "digest": info.digest}
+        name = registry.algorithms.entry(algorithm).name
+        return [
+            CellSpec(
+                data, name, params, defenses, seed, self.root.audit.dtype,
+                code=self._code(info, algorithm, params, defenses),
+                untested=not self.root.audit.canaries and bool(self.claimants(defenses)),
+            )
+            for defenses in grid for seed in seeds
+        ]  # fmt: skip
 
     def claimants(self, defenses: Sequence[DefenseSpec]) -> list[str]:
         """:func:`claimants`, each defense looked up once for a grid of strengths."""
@@ -137,12 +131,6 @@ class Cells:
             if (d.name, repr(d.params)) not in self.claiming:
                 self.claiming[d.name, repr(d.params)] = bool(claimants([d]))
         return [d.name for d in defenses if self.claiming[d.name, repr(d.params)]]
-
-    def _registered(self, algorithm: str) -> str:
-        """The registered name; looked up once, for grids may have thousands of cells."""
-        if algorithm not in self.registered:
-            self.registered[algorithm] = registry.algorithms.entry(algorithm).name
-        return self.registered[algorithm]
 
     def _code(
         self,

@@ -51,7 +51,7 @@ def compute_weight(group: Group | Work) -> float:
     return len(group.cells) * (_count_steps(group) + _STEPS_OF_ATTACK * attacks + 1)
 
 
-def _read_settings(group: Group | Work) -> Mapping[str, Any]:
+def read_settings(group: Group | Work) -> Mapping[str, Any]:
     """The settings of a group's algorithm, defaults included."""
     cls = registry.algorithms.get(group.cells[0].algorithm)
     given = {k: p.default for k, p in registry.list_parameters(cls).items()}
@@ -65,7 +65,7 @@ def _count_epochs(given: Params) -> float:
 
 def _count_steps(group: Group | Work) -> int:
     """Optimiser steps of one cell."""
-    given = _read_settings(group)
+    given = read_settings(group)
     epochs, batch = _count_epochs(given), given.get("batch_size")
     if not epochs or not isinstance(batch, int) or batch < 1:
         return 0
@@ -125,7 +125,7 @@ def _compute_training(group: Group, timed: Timed, machine: Machine) -> float:
         return _count_steps(group) * len(group.cells) * machine.slowness / _STEPS_PER_SECOND
     parts = [len(part) for part in chunks(group.cells, 32)]
     whole = sum(n * machine.step(two, part) for part in parts for n, two in mine.passes)
-    return whole * (_STOPPED if _read_settings(group).get("patience") else 1.0)
+    return whole * (_STOPPED if read_settings(group).get("patience") else 1.0)
 
 
 def _compute_attacking(
@@ -184,12 +184,11 @@ class _Cost:
 
 
 def _compute_cost(group: Group) -> _Cost:
-    given, labelled = _read_settings(group), _count_labelled(group)
-    epochs, batch = _count_epochs(given), given.get("batch_size")
-    if not epochs or not isinstance(batch, int) or batch < 1:
+    given, steps = read_settings(group), _count_steps(group) * len(group.cells)
+    if not steps:
         return _Cost()
-    batches = math.ceil(labelled / batch)
-    steps = int(epochs * batches) * len(group.cells)
+    batch = given["batch_size"]
+    batches = math.ceil(_count_labelled(group) / batch)
     sealed, sent, entries = 0.0, 0, []
     for d in group.cells[0].defenses:
         found = registry.defenses.create(d.name, d.params).step_cost(
@@ -301,7 +300,7 @@ def _compute_memory(groups: Sequence[Group]) -> int:
     """Bytes: the libraries, the tables and answers, and what the largest cohort records."""
     largest = 0.0
     for g in groups:
-        given = _read_settings(g)
+        given = read_settings(g)
         width = given.get("embedding") or given.get("cut") or 8
         each = _COLUMNS + 2 * width * max(1, len(g.data.passive))
         size = 8 if g.cells[0].dtype == "float64" else 4

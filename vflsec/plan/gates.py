@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vflsec.audit.gate import Gate
 from vflsec.audit.gate_checks import unanswerable
@@ -70,15 +70,15 @@ def _rows(
             for of, splits in attacks:
                 for split in splits:
                     for phase in phases.get(first.cohort) or ("",):
-                        yield replace(_at(point, of), phase=phase, split=split)
+                        yield replace(point, **of, phase=phase, split=split)
     for r in refused:
         of = _attack(r.attack, classes.get(r.dataset, 0))
         for key in r.cells if r.role != "control" else ():
-            yield _at(points[key], of)
+            yield replace(points[key], **of)
 
 
-def _attack(spec: AttackSpec, classes: int) -> Planned:
-    """An attack at no point; what it is measured by as far as the kind of label tells it."""
+def _attack(spec: AttackSpec, classes: int) -> dict[str, Any]:
+    """An attack, and what it is measured by as far as the kind of label tells it, as fields."""
     target = registry.attacks.create(spec.name, spec.params).target
     main, metrics = "", tuple[str, ...]()
     if target == "membership":
@@ -87,18 +87,10 @@ def _attack(spec: AttackSpec, classes: int) -> Planned:
         label = Classes(2) if spec.of_label else make_label(classes)
         main, known = label.plan_metrics()
         metrics = tuple(known)
-    return Planned(
-        "", "", "", None, attack=spec.label, adversary="+".join(spec.adversary), target=target,
-        primary=main, metrics=metrics or None,
-    )  # fmt: skip
-
-
-def _at(point: Planned, attack: Planned) -> Planned:
-    """An attack at a point."""
-    return replace(
-        attack, dataset=point.dataset, algorithm=point.algorithm, defense=point.defense,
-        strength=point.strength, claims=point.claims,
-    )  # fmt: skip
+    return {
+        "attack": spec.label, "adversary": "+".join(spec.adversary), "target": target,
+        "primary": main, "metrics": metrics or None,
+    }  # fmt: skip
 
 
 def _splits(spec: AttackSpec) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from vflsec.core.algorithm import Algorithm
     from vflsec.core.attack import Attack
     from vflsec.data.source import Source
+    from vflsec.data.split import RowSets
     from vflsec.plan.values import DataInfo
     from vflsec.specs import AttackSpec, CellSpec
 
@@ -196,13 +197,10 @@ def count_labelled_rows(source: Source, split: Params) -> tuple[int, int]:
 
     0 each if the split fails, for training says why; for a quantity the second is 0.
     """
-    from vflsec.data.split import rarest, row_sets
+    from vflsec.data.split import rarest
 
-    try:
-        rows = row_sets(source, 0, **_sizes(split)).labelled
-    except VflsecError:
-        return 0, 0
-    return len(rows), rarest(source, rows)
+    sets = _divide(source, split)
+    return (0, 0) if sets is None else (len(sets.labelled), rarest(source, sets.labelled))
 
 
 FEW_LEFT = 10
@@ -246,15 +244,15 @@ def warn_of_membership(
     if source.split is not None and not attack.trains and not info.section.get("split"):
         found.append(
             f"{info.name}: which rows are for training is fixed. Where the others differ from "
-            f"them (later, harder), {attack.name} tells them apart whether or not training leaks: "
+            f"them (later, harder), {attack.name} separates them whether or not training leaks: "
             "give references, which compare each row with itself."
         )
     elif source.split is not None and not attack.trains:
         found.append(
             f"{info.name}: a column says which rows are for training. Where the others differ from "
-            f"them (later, harder), {attack.name} tells them apart whether or not training leaks, "
-            "so each training has a few more, which leave out the rows asked about: what is told "
-            "there is no membership (control left out)."
+            f"them (later, harder), {attack.name} separates them whether or not training leaks, "
+            "so each training has a few more, which leave out the rows asked about: what is "
+            "inferred there is no membership (control left out)."
         )
     changed = dict.fromkeys(
         d.name for c in cells for d in c.defenses
@@ -274,15 +272,12 @@ def warn_of_few_tested(source: Source, name: str, split: Params) -> str:
 
     Of two classes only: of more, no figure rests on the rarest alone.
     """
-    from vflsec.data.split import rarest, row_sets
+    from vflsec.data.split import rarest
 
-    if source.label.sides > 2:
+    sets = _divide(source, split) if source.label.sides <= 2 else None
+    if sets is None:
         return ""
-    try:
-        rows = row_sets(source, 0, **_sizes(split)).test
-    except VflsecError:
-        return ""  # training says why
-    rare = rarest(source, rows)
+    rows, rare = sets.test, rarest(source, sets.test)
     if not 0 < rare < FEW_LEFT:
         return ""
     of = "the rarest class of any label" if source.labels else "the rarest class"
@@ -306,6 +301,16 @@ def check_divisible(source: Source, split: Params, seeds: Iterable[int]) -> None
 
     for seed in seeds if source.labels or source.group is not None else ():
         row_sets(source, seed, **_sizes(split))
+
+
+def _divide(source: Source, split: Params) -> RowSets | None:
+    """The row sets of seed 0; None if the split fails, for training says why."""
+    from vflsec.data.split import row_sets
+
+    try:
+        return row_sets(source, 0, **_sizes(split))
+    except VflsecError:
+        return None
 
 
 def _sizes(split: Params) -> dict[str, Any]:

@@ -136,11 +136,7 @@ class _Planner:
         titled = list(zip(self.root.algorithm, self.cells.titles(), strict=True))
         for info, (algorithm, title) in itertools.product(infos, titled):
             params = flat_params(algorithm)
-            cells = [
-                self.cells.cell("audit", info, algorithm.name, params, defenses, seed)
-                for defenses in self.grid
-                for seed in seeds
-            ]
+            cells = self.cells.make("audit", info, algorithm.name, params, seeds, self.grid)
             yield from self._attacked("audit", info, cells, info, title)
         if self.tunes:
             yield from self._tuning(infos, titled)
@@ -284,11 +280,7 @@ class _Planner:
                 continue
             for algorithm, title in titled:
                 params = flat_params(algorithm)
-                cells = [
-                    self.cells.cell(TUNING, made, algorithm.name, params, defenses, seed)
-                    for defenses in self.grid
-                    for seed in SEEDS
-                ]
+                cells = self.cells.make(TUNING, made, algorithm.name, params, SEEDS, self.grid)
                 for group in self._searched(made, cells, title):
                     trainings += len(group.cells)
                     yield group
@@ -319,24 +311,20 @@ class _Planner:
 
     def _references(self, info: DataInfo, seeds: Sequence[int]) -> Iterator[Group]:
         for reference in self.root.audit.references:
-            name = REFERENCES[reference]
+            name, why = REFERENCES[reference], ""
             if name not in registry.algorithms.names():
                 self.notes.append(f"reference {reference!r} is left out: no algorithm {name!r}.")
                 continue
             kind: Any = registry.algorithms.get(name)
             if not info.label.fits(getattr(kind, "quantities", False)):
-                self.notes.append(
-                    f"reference {reference!r} is left out on {info.name}: {name} learns classes."
-                )
-                continue
-            if info.label_holder and not getattr(kind, "label_holder", False):
-                self.notes.append(
-                    f"reference {reference!r} is left out on {info.name}: {info.active} has no "
-                    "column to train on."
-                )
+                why = f"{name} learns classes"
+            elif info.label_holder and not getattr(kind, "label_holder", False):
+                why = f"{info.active} has no column to train on"
+            if why:
+                self.notes.append(f"reference {reference!r} is left out on {info.name}: {why}.")
                 continue
             params = self.cells.reference_params(name)
-            cells = [self.cells.cell("reference", info, name, params, (), seed) for seed in seeds]
+            cells = self.cells.make("reference", info, name, params, seeds)
             for members in _by_cohort(cells, self.seen, "reference"):
                 yield Group("reference", info, members, title=name)
 
@@ -380,10 +368,8 @@ class _Planner:
                 params = flat_params(algorithm)
                 cls = registry.algorithms.get(algorithm.name)
                 info = part if getattr(cls, "unaligned", False) else whole
-                cells = [
-                    self.cells.cell("control", info, algorithm.name, params, (), seed)
-                    for seed in range(_CONTROL_SEEDS)
-                ]
+                seeds = range(_CONTROL_SEEDS)
+                cells = self.cells.make("control", info, algorithm.name, params, seeds)
                 yield from self._attacked("control", info, cells, like, title)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from vflsec.audit.exposure import Protocol
 from vflsec.audit.leakage import defense_point
+from vflsec.plan.estimate import read_settings
 from vflsec.plan.values import Group
 from vflsec.plugins import registry
 
@@ -23,11 +24,7 @@ def list_protocols(groups: Sequence[Group]) -> tuple[Protocol, ...]:
             lines = policy.visibility()
             if not lines:
                 continue
-            cls = registry.algorithms.get(cell.algorithm)
-            given = {k: p.default for k, p in registry.list_parameters(cls).items()} | dict(
-                cell.params
-            )
-            hides, leaves = policy.bought(given)
+            hides, leaves = policy.bought(read_settings(group))
             names = tuple(d.name for d in cell.defenses)
             found[group.title, label] = Protocol(
                 group.title, label, names, tuple(lines), hides, leaves

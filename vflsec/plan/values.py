@@ -229,7 +229,7 @@ class Work:
         main: as in :class:`Group`.
         role: of the group.
         kept: the attacks are made on kept views, without training.
-        why: why not, one sentence for each attack that could have been.
+        why: labels of attacks that could have been, and why not.
     """
 
     data: DataInfo
@@ -238,7 +238,7 @@ class Work:
     main: bool
     role: str = "audit"
     kept: bool = False
-    why: tuple[str, ...] = ()
+    why: tuple[tuple[str, str], ...] = ()
 
     @property
     def title(self) -> str:

@@ -64,7 +64,7 @@ def next_steps(summary: Summary) -> list[Step]:
     out += _limits(summary)
     if found == "PASS":
         out.append(
-            Step("Keep these results as the baseline, so that a later rise fails.",
+            Step("Keep these results as the baseline: a later rise fails.",
                  command(summary, "gate", "--baseline", "baseline.json", "--update-baseline"))
         )  # fmt: skip
     return out + _uncovered(summary)
@@ -73,18 +73,17 @@ def next_steps(summary: Summary) -> list[Step]:
 def _no_gate(summary: Summary) -> Step:
     if not summary.attacks:
         return Step(
-            "Nothing was attacked: add an [[attack]] to see what leaks, and a [[gate]] with a "
-            "limit.", "vflsec list attacks",
+            "Nothing was attacked: add an [[attack]], and a [[gate]].", "vflsec list attacks",
         )  # fmt: skip
     return Step(
-        'Set a threshold: add [[gate]] with metric = "advantage" and max = 0.1; or try one.',
+        'Set a limit: add [[gate]] with metric = "advantage" and max = 0.1; or try one.',
         command(summary, "gate", "--max", "0.1"),
     )
 
 
 def _unfinished(summary: Summary) -> Step:
     return Step(
-        "Run the same audit again: it goes on from what is stored, and tries again what failed.",
+        "Run the same audit again: it resumes, and tries again what failed.",
         command(summary, "audit"),
     )
 
@@ -110,13 +109,12 @@ def _not_validated(open_: Open, summary: Summary) -> list[Step]:
     if never and not command(summary, "audit"):
         return [
             Step("Record the system without a defense too (run={'defense': 'none'}), as often, and "
-                 "give those traces to the same audit: only beside them anything can pass.")
+                 "give those traces to the same audit.")
         ]  # fmt: skip
     first = next(iter(found.values())).place.attack
     return [
-        Step(f"Not validated here, so finding no leak proves nothing: {clean(', '.join(found))}. "
-             "Check their settings, grant more (known_rows, or aux_rows for columns), or name "
-             "in a gate those that count.", _show(first))
+        Step(f"Not validated here: {clean(', '.join(found))}. Check the settings, grant more "
+             "(known_rows, aux_rows), or name the attacks that count in a gate.", _show(first))
     ]  # fmt: skip
 
 
@@ -127,12 +125,11 @@ def _more_seeds(open_: Open, summary: Summary) -> list[Step]:
         return []
     if not command(summary, "audit"):
         return [
-            Step("Decide what is open with more seeds: give records of further runs, which differ "
-                 "in the seed only, to one audit.")
+            Step("More seeds decide what is open: give records of further runs to one audit.")
         ]  # fmt: skip
     budget = str(max(v.n for v in open_) + max(more, 5))
     return [
-        Step("Decide what is open with more seeds; what is stored is not trained again.",
+        Step("More seeds decide what is open; nothing stored is trained again.",
              command(summary, "audit", "--until-decided", budget))
     ]  # fmt: skip
 
@@ -143,8 +140,8 @@ def _stuck(open_: Open, summary: Summary) -> list[Step]:
     if not stuck:
         return []
     return [
-        Step(f"Seeds do not decide '{clean(stuck[0].label)}'. More labelled rows (known_rows) "
-             "for the attack and its controls may, or another strength or limit.",
+        Step(f"Seeds do not decide '{clean(stuck[0].label)}'. More labelled rows (known_rows), "
+             "another strength or another limit may.",
              "vflsec show attack")
     ]  # fmt: skip
 
@@ -174,8 +171,7 @@ def _insensitive(summary: Summary) -> list[Step]:
     more = max(v.more_seeds or 0 for v in found)
     seeds = ["--seeds", str(max(v.n for v in found) + more)]
     return [
-        Step("A leak above a gate's limit may have gone unfound. Add seeds; with detect in a "
-             "[[gate]] only an audit passes that would have found so much.",
+        Step("A leak above a gate's limit may be undetected. Add seeds, or detect to a [[gate]].",
              command(summary, "audit", *seeds) if more else "vflsec show gate")
     ]  # fmt: skip
 
@@ -191,8 +187,7 @@ def _uncovered(summary: Summary) -> list[Step]:
         return []
     return [
         Step("Not tested, although the messages they need were sent: "
-             f"{', '.join(gaps)}. Add an [[attack]] for each that a partner could make "
-             "(`vflsec check` says which apply); what one needs:",
+             f"{', '.join(gaps)}. Add an [[attack]] for those that a partner could make:",
              shlex.join(["vflsec", "show", gaps[0]]))
     ]  # fmt: skip
 
@@ -202,12 +197,12 @@ def _limits(summary: Summary) -> list[Step]:
     found = deployed(summary)
     if not found:
         return []
-    p = found[0].point
+    p = found[0]
     kinds = reads(summary.attacks[p.attack_key].needs if p.attack_key in summary.attacks else ())
     treats = [n for k in kinds for n in summary.treats.get(k, ())]
     text = (
-        f"No gate limits {parts(found)} at {place(p)}. If that must stay secret, add a [[gate]] "
-        f'with target = "{clean(p.target)}"'
+        f"No gate limits {parts(found)} at {place(p)}: "
+        f'add a [[gate]] with target = "{clean(p.target)}"'
     )
     if not treats:
         return [Step(f"{text}, and look for a defense.", "vflsec list defenses")]
@@ -215,8 +210,8 @@ def _limits(summary: Summary) -> list[Step]:
     asked = [w for w in asked if w.startswith("--") and w != "--target"]
     words = ["--defense", treats[0], *asked, "--target", clean(p.target)]
     return [
-        Step(f"{text}, and a defense of what is read ({' and '.join(sorted(kinds))}) beside the "
-             "others. How strong it has to be:", command(summary, "tune", *words))
+        Step(f"{text}, and a defense of what is read ({' and '.join(sorted(kinds))}), as strong "
+             "as needed:", command(summary, "tune", *words))
     ]  # fmt: skip
 
 
@@ -226,15 +221,13 @@ def _failed(open_: Open, summary: Summary) -> list[Step]:
     if not stuck:
         return []
     v = stuck[0]
-    text = f"'{clean(v.label)}' stays open whatever the others find. {clean(v.reason)}"
+    text = f"'{clean(v.label)}' stays open. {clean(v.reason)}"
     if any(p.failed for p in summary.points):
         return [
-            Step(f"{text} Mend that, and run the same audit again, which tries what failed again.",
+            Step(f"{text} Mend that, and run the same audit again.",
                  command(summary, "audit"))
         ]  # fmt: skip
-    return [
-        Step(f"{text} Take an attack that can be made, or leave it out.", "vflsec list attacks")
-    ]
+    return [Step(f"{text} Take another attack.", "vflsec list attacks")]
 
 
 def _reversed_ranking(open_: Open, summary: Summary) -> list[Step]:
@@ -244,9 +237,8 @@ def _reversed_ranking(open_: Open, summary: Summary) -> list[Step]:
         return []
     v = found[0]
     text = (
-        f"{clean(v.attack)} ranks in reverse at {place(v)}: take it for a leak to whoever knows "
-        "which way round it is. Grant known rows (known_rows), by which an attack tells that, and "
-        "look for a strength that leaves nothing either way."
+        f"{clean(v.attack)} ranks in reverse at {place(v)}: with labels flipped it leaks. Grant "
+        "labelled rows (known_rows), and look for a strength that leaves nothing either way."
     )
     tune = _search(v.dataset, summary)
     return [Step(text, tune or _show(v.attack))]
@@ -313,7 +305,7 @@ def _use(best: GridRow, strength: str, summary: Summary) -> Step:
             *_limit(asked)]  # fmt: skip
     return Step(
         f"On {_data(dataset)} use {_to_write(best)} with {clean(best.algorithm)}: it passes "
-        f"every gate and costs {price(best)}. Judge it alone, or set its strength in the scenario.",
+        f"every gate and costs {price(best)}. Judge it alone:",
         command(summary, "gate", *more),
     )
 
@@ -323,28 +315,28 @@ def _deploy(good: Sequence[GridRow], summary: Summary) -> Step:
     where = _data(good[0].dataset)
     if not command(summary, "audit"):
         return Step(
-            f"On {where} every gate passes at {spots(good)}. If that is deployed, let the gate say "
-            "so: --defense defended leaves the others as a reference."
+            f"On {where} every gate passes at {spots(good)}. If that is deployed, say so: "
+            "--defense defended."
         )
     return Step(
         f"On {where} every gate passes at {', '.join(map(_to_write, good))}, so set the strength "
-        "that you deploy to one of these in the scenario and its gates, and judge again.",
+        "to one of these in the scenario and its gates.",
         command(summary, "audit"),
     )
 
 
 def _try_more(dataset: str, summary: Summary) -> Step:
     """How to look for a point that passes where none that was tried does."""
-    text = f"On {_data(dataset)} no point that was tried passes every gate."
+    text = f"On {_data(dataset)} no tested strength passes every gate."
     if not command(summary, "audit"):
         return Step(
-            f"{text} Share less, or protect what leaks, and give recordings of that "
-            "(run={'defense': NAME, 'strength': S, 'seed': ...}) to the same audit beside these."
+            f"{text} Share less, or protect what leaks, and add recordings of that "
+            "(run={'defense': NAME, 'strength': S, 'seed': ...})."
         )
     found = _search(dataset, summary)
     if not found:
         return Step(f"{text} Add a [[defense]], or share less.", "vflsec list defenses")
-    return Step(f"{text} Look for a strength that does, try another defense, or share less.", found)
+    return Step(f"{text} Look for one, try another defense, or share less.", found)
 
 
 def _data(dataset: str) -> str:

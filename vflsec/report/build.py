@@ -9,56 +9,56 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from vflsec.report import advice, first_screen
+from vflsec.report import advice, first_screen, statement
 from vflsec.report.cost_tables import build_claims, build_cost
 from vflsec.report.coverage import build_coverage, gaps
-from vflsec.report.curve import build_curves
+from vflsec.report.curve import build_curve
 from vflsec.report.figure_blocks import build_first_figures
 from vflsec.report.leakage_tables import build_leakage, build_unmeasured, find_unmeasured
 from vflsec.report.provenance import build_ending, build_record, build_visibility
 from vflsec.report.sanitize import clean_tree
-from vflsec.report.statement import build_signatures, build_systems, paragraph
 from vflsec.report.summary import Summary
 from vflsec.report.tables import build_tables
 from vflsec.report.threat_model import build_placing, build_threats
-from vflsec.report.tree import Block, Bullets, Paragraph, Report, Section, Steps, Tone, View
+from vflsec.report.tree import Block, Bullets, Facts, Paragraph, Report, Section, Steps, Tone, View
 from vflsec.report.ungated_leaks import beyond, find_tone
-from vflsec.report.verdicts import beside_verdicts, bounds, build_gates, headline, judged
+from vflsec.report.verdicts import beside_verdicts, bounds, build_gates, headline
 
 Build = Callable[[Summary], Section]
 
 _PAGE = frozenset({View.PAGE})
 
+_ENCRYPTED = ("visible", "What encryption hides, and what not")
 OUTLINES: dict[View, tuple[tuple[str, str], ...]] = {
     View.PAGE: (
-        ("verdict", ""), ("steps", "Recommended next steps"), ("findings", ""), ("gates", ""),
-        ("coverage", ""), ("tables", ""), ("threats", ""), ("leakage", ""), ("visible", ""),
-        ("cost", ""), ("unmeasured", ""), ("record", ""), ("placing", ""),
+        ("verdict", ""), ("steps", "Recommended next steps"), ("gates", ""), ("beyond", ""),
+        ("findings", ""), ("coverage", ""), ("tables", ""), ("threats", ""), ("leakage", ""),
+        ("visible", ""), ("cost", ""), ("unmeasured", ""), ("record", ""), ("placing", ""),
     ),
     View.STATEMENT: (
-        ("paragraph", ""), ("systems", "1. System"), ("tables", "2. Tables"),
-        ("threats", "3. Adversaries and what they were granted"),
-        ("gates", "4. Limits and verdicts"), ("summed", "5. Findings"), ("claims", "6. Claims"),
-        ("coverage", "7. Coverage"), ("record", "8. Record"), ("signatures", "9. Signatures"),
+        ("tested", "1. What was tested"), ("receivers", "2. What was found about people"),
+        ("conditions", "3. When this holds"), ("left", "4. What was not tested"),
+        ("changes", "5. What would change this"), ("signatures", "6. Signatures"),
+        ("systems", "Appendix A. System"), ("tables", "Appendix B. Tables"),
+        ("threats", "Appendix C. Adversaries and what they were granted"),
+        ("gates", "Appendix D. Limits and verdicts"), ("answers", "Appendix E. Findings"),
+        ("claims", "Appendix F. Claims"), ("coverage", "Appendix G. Coverage"),
+        ("record", "Appendix H. Record"),
     ),
     View.SUMMARY: (
-        ("scope", ""), ("answers", ""), ("cheapest", ""), ("gaps", ""), ("steps", ""),
-        ("beyond", ""), ("gates", ""), ("leakage", ""), ("findings", ""),
-        ("visible", "What encryption hides, and what not"), ("tables", ""), ("end", ""),
+        ("scope", ""), ("answers", ""), ("steps", ""), ("gates", ""), ("gaps", ""),
+        ("beyond", ""), ("leakage", ""), ("findings", ""), _ENCRYPTED, ("tables", ""), ("end", ""),
     ),
     View.TERMINAL: (
-        ("curves", ""), ("answers", ""), ("gates", ""),
-        ("visible", "What encryption hides, and what not"), ("bounds", ""), ("cheapest", ""),
-        ("gaps", ""), ("steps", ""), ("end", ""),
+        ("answers", ""), ("gates", ""), _ENCRYPTED, ("bounds", ""), ("steps", ""), ("end", ""),
     ),
     View.WHOLE: (
-        ("leakage", ""), ("curves", ""), ("answers", ""), ("gates", ""),
-        ("visible", "What encryption hides, and what not"), ("bounds", ""), ("findings", ""),
-        ("cheapest", ""), ("beyond", ""), ("gaps", ""), ("steps", ""), ("end", ""),
+        ("leakage", ""), ("answers", ""), ("gates", ""), _ENCRYPTED, ("bounds", ""),
+        ("gaps", ""), ("beyond", ""), ("findings", ""), ("steps", ""), ("end", ""),
     ),
     View.NOTEBOOK: (
-        ("scope", ""), ("answers", ""), ("cheapest", ""), ("gaps", ""), ("gates", ""),
-        ("beyond", ""), ("findings", ""), ("notes", ""), ("leakage", ""),
+        ("scope", ""), ("answers", ""), ("gates", ""), ("gaps", ""), ("beyond", ""),
+        ("findings", ""), ("notes", ""), ("leakage", ""),
     ),
 }  # fmt: skip
 """Of each view the keys of its sections in order, with a title of its own where it has one."""
@@ -78,7 +78,7 @@ def build_report(summary: Summary, *views: View) -> Report:
     report: Report = clean_tree(
         Report(
             summary.name, verdict, how, first_screen.scope(summary), summary.versions["vflsec"],
-            find_tone(summary),
+            find_tone(summary), summary.claims,
             {
                 view: tuple(_entitle(made[key], title) for key, title in outline)
                 for view, outline in outlines.items()
@@ -110,41 +110,23 @@ def _build_steps(summary: Summary) -> Section:
 def _build_findings(summary: Summary) -> Section:
     """What was found beside the verdicts, which the gates say."""
     found = tuple(beside_verdicts(summary))
-    blocks = (Paragraph(first_screen.each(summary), Tone.SOFT), Bullets(found, most=12))
-    return Section("Findings", blocks if found else (), key="findings")
+    return Section("Findings", (Bullets(found, most=12),) if found else (), key="findings")
 
 
 def _build_verdict(summary: Summary) -> Section:
     """The first screen of the page."""
-    answers, *rest = (
-        _SECTIONS[key](summary) for key in ("answers", "limits", "cheapest", "gaps", "beyond")
-    )
     scope = Paragraph(first_screen.scope(summary), Tone.LEAD)
-    return Section("", (scope, answers, *build_first_figures(summary), *rest), key="verdict")
+    blocks = (scope, _build_answers(summary), *build_first_figures(summary))
+    return Section("", blocks, key="verdict")
 
 
 def _build_answers(summary: Summary) -> Section:
-    said = Bullets(tuple(first_screen.answers(summary)))
-    curves = build_curves(summary, View.PAGE, View.SUMMARY)
-    return Section("Does it leak, how much, to whom?", (said, *curves), key="answers")
-
-
-def _build_limits(summary: Summary) -> Section:
-    lines = (*judged(summary), *filter(None, [first_screen.answered(summary)]))
-    return Section("Do the limits hold?", (Bullets(lines),) if lines else (), key="limits")
-
-
-def _build_beyond(summary: Summary) -> Section:
-    title = "Not judged by any gate, and leaking (advantage over the strongest control)"
-    return _list(title, beyond(summary), "beyond")
-
-
-def _build_summed(summary: Summary) -> Section:
-    """What leaks and what it costs to stop, as the page to sign has it."""
-    said = (*first_screen.answers(summary), *first_screen.cheapest(summary))
-    corrected = Paragraph(first_screen.CORRECTED, Tone.SOFT)
-    curves = build_curves(summary, View.STATEMENT)
-    return Section("Findings", (corrected, Bullets(said), *curves), key="findings")
+    """One sentence for each question, the same for every reader."""
+    of = first_screen.answer(summary)
+    every = of.pop("")
+    made = [Section(name, (Facts(facts), *build_curve(summary, name)))
+            for name, facts in of.items()]  # fmt: skip
+    return Section("", (*made, Facts(every)), key="answers")
 
 
 def _build_leakage(summary: Summary) -> Section:
@@ -155,10 +137,7 @@ def _build_leakage(summary: Summary) -> Section:
 
 
 def _build_claims(summary: Summary) -> Section:
-    none = (
-        "No defense claims a guarantee. Noise without an accountant is noise, not differential "
-        "privacy."
-    )
+    none = "No defense claims a guarantee; noise without an accountant is no differential privacy."
     return Section("Claims", (build_claims(summary) or Paragraph(none),), key="claims")
 
 
@@ -170,7 +149,7 @@ def _build_unmeasured(summary: Summary) -> Section:
         rows += [(name, *of) for of in find_unmeasured(points)]
     blocks: list[Block] = [Paragraph("Every attack of the scenario gave a figure.")]
     if rows:
-        blocks = [Paragraph("What could not be measured is not the same as safe."),
+        blocks = [Paragraph("What was not measured is not known to be safe."),
                   build_unmeasured(rows, "Data")]  # fmt: skip
     blocks.append(_build_notes(summary))
     return Section("What was not observable", tuple(blocks), key="unseen", nav="Not observable")
@@ -192,14 +171,10 @@ def _untitled(key: str, build: Callable[[Summary], Block | tuple[Block, ...]]) -
 
 _SECTIONS: dict[str, Build] = {
     "verdict": _build_verdict,
-    "paragraph": _untitled("verdict", lambda s: Paragraph(paragraph(s))),
     "scope": _untitled("scope", lambda s: Paragraph(first_screen.scope(s))),
     "answers": _build_answers,
-    "limits": _build_limits,
-    "cheapest": lambda s: _list("What does it cost to stop?", first_screen.cheapest(s), "cheapest"),
-    "gaps": lambda s: _list("What was not tested", gaps(s), "gaps", Tone.WARNING),
-    "beyond": _build_beyond,
-    "curves": _untitled("curves", lambda s: build_curves(s, View.TERMINAL, View.WHOLE)),
+    "gaps": lambda s: _list("Not tested", gaps(s), "gaps", Tone.WARNING),
+    "beyond": lambda s: _list("Leaks that no gate limits", beyond(s), "beyond"),
     "steps": _build_steps,
     "findings": _build_findings,
     "gates": build_gates,
@@ -214,10 +189,14 @@ _SECTIONS: dict[str, Build] = {
     "notes": _build_notes,
     "record": build_record,
     "placing": build_placing,
-    "systems": build_systems,
-    "summed": _build_summed,
+    "tested": statement.build_tested,
+    "receivers": statement.build_receivers,
+    "conditions": statement.build_conditions,
+    "left": statement.build_left,
+    "changes": statement.build_changes,
+    "systems": statement.build_systems,
     "claims": _build_claims,
-    "signatures": lambda s: build_signatures(),
+    "signatures": lambda s: statement.build_signatures(),
     "end": build_ending,
 }
 """What builds each section, by key."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,6 @@ WIDTH = 100
 
 _TONES = {Tone.SOFT: "dim", Tone.WARNING: "yellow", Tone.LEAK: "red", Tone.GOOD: "green"}
 _MOST = 60
-_LABEL = 46
-"""Most columns for whose secret it is and who learns it."""
-_SHORT = 7
-"""Letters of a defense's name that stands over each of its strengths."""
-_BARE = "none"
 
 
 def hang(head: str, body: Text, style: str = "") -> Grid:
@@ -108,7 +103,12 @@ def _print_folded(block: tree.Folded, console: Console) -> None:
 
 def _print_facts(block: tree.Facts, console: Console) -> None:
     for fact in block.facts:
-        console.print(hang(f"{fact.term}: ", Text(" ".join(filter(None, (fact.text, fact.code))))))
+        body = Text(" ".join(filter(None, (fact.text, fact.code))))
+        if fact.term.endswith("?"):
+            console.print(Text(fact.term, style="bold"))
+            console.print(hang("  ", body))
+        else:
+            console.print(hang(f"{fact.term}: ", body))
 
 
 def _print_table(block: tree.Table, console: Console) -> None:
@@ -184,76 +184,10 @@ def _least_width(
     return least
 
 
-def _print_curve(curve: tree.Curve, console: Console) -> None:
-    """As many tables as it takes to set all trainings side by side, one or more an algorithm."""
-    console.print(Text(f"\n{curve.dataset}", style="bold"))
-    for grid in _split_curve(curve, console.width):
-        console.print(grid)
-    if curve.others:
-        console.print(Text(f"Not attacked, utility: {curve.others}.", style="dim"))
-
-
-def _split_curve(curve: tree.Curve, width: int) -> Iterator[Grid]:
-    label = min(max(len(name) for name in (*dict(curve.lines), curve.utility[0])), _LABEL)
-    for algorithm in dict.fromkeys(a for a, _ in curve.trainings):
-        mine = [i for i, (a, _) in enumerate(curve.trainings) if a == algorithm]
-        head, heads = _name_trainings(algorithm, [curve.trainings[i][1] for i in mine])
-        across: dict[int, str] = {}
-        left = width - label
-        for i, name in zip(mine, heads, strict=True):
-            wide = max(6, *map(len, name.split("\n"))) + 2
-            if across and wide > left:
-                yield _curve_grid(curve, head, across, label)
-                across, left = {}, width - label
-            across[i] = name
-            left -= wide
-        yield _curve_grid(curve, head, across, label)
-
-
-def _name_trainings(algorithm: str, points: Sequence[str]) -> tuple[str, list[str]]:
-    """What stands over the secrets, and over each training.
-
-    Strengths of one defense whose name is long, or under one of several algorithms, are told by
-    their numbers, and the defense once.
-    """
-    names = {p.rsplit(" ", 1)[0] for p in points if p != _BARE}
-    swept = all(p == _BARE or p.rsplit(" ", 1)[-1].replace(".", "").isdigit() for p in points)
-    if len(names) == 1 and swept and (algorithm or len(*names) > _SHORT):
-        head = ", ".join(filter(None, (algorithm, *names)))
-        return f"{head} at", [p.rsplit(" ", 1)[-1] for p in points]
-    return algorithm, [_break_lines(p) for p in points]
-
-
-def _break_lines(point: str) -> str:
-    """A long point in lines: names, parameters, the swept strength."""
-    if len(point) <= _SHORT + 3:
-        return point
-    return "\n".join(point.replace(" + ", " +\n").replace("(", "\n(").rsplit(" ", 1))
-
-
-def _curve_grid(curve: tree.Curve, head: str, across: Mapping[int, str], label: int) -> Grid:
-    grid = Grid(box=None, pad_edge=False, header_style="dim")
-    grid.add_column(Text(head), width=label, overflow="fold")
-    for name in across.values():
-        grid.add_column(Text(name), justify="right", no_wrap=True)
-    for name, cells in curve.lines:
-        grid.add_row(Text(name), *(_gain_text(cells[i]) for i in across))
-    name, values = curve.utility
-    grid.add_row(Text(name), *(f"{values[i]} " for i in across))
-    return grid
-
-
-def _gain_text(cell: tuple[str, bool] | None) -> Text:
-    if cell is None:
-        return Text("- ")
-    text, sure = cell
-    return Text(f"{text}{'*' if sure else ' '}", style="red" if sure else "")
-
-
 _PRINT: dict[type, Callable[[Any, Console], None]] = {
     tree.Section: _print_section, tree.Paragraph: _print_paragraph, tree.Bullets: _print_bullets,
     tree.Steps: _print_steps, tree.Gates: _print_gates, tree.Folded: _print_folded,
-    tree.Facts: _print_facts, tree.Table: _print_table, tree.Curve: _print_curve,
+    tree.Facts: _print_facts, tree.Table: _print_table,
 }  # fmt: skip
 
 

@@ -70,7 +70,7 @@ def _build_messages(points: Sequence[PointCost]) -> list[Folded]:
     out = []
     for c in first.values():
         title = f"{c.dataset}, {c.algorithm}, {place(c)}"
-        table = Table("What crossed a party boundary", heads, tuple(map(_message_row, c.traffic)),
+        table = Table("The messages sent", heads, tuple(map(_message_row, c.traffic)),
                       f"Messages of {title}")  # fmt: skip
         only = len(first) == 1
         out.append(Folded(f"Messages of one training: {title}", (table,), open=only))

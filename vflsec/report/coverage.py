@@ -37,14 +37,14 @@ class State(StrEnum):
 _WORDS = {
     State.TESTED: "tested",
     State.NOT_TESTED: "not tested",
-    State.NOT_MADE: "could not be made with these grants or this setup",
+    State.NOT_MADE: "not possible with these grants or this setup",
     State.NOT_SENT: "the messages they read were not sent",
     State.NO_ATTACK: "no attack exists here",
 }
 
 OUTSIDE = (
     "side channels such as timing",
-    "a party that departs from the protocol otherwise than the attacks above say of theirs",
+    "a party that departs from the protocol in other ways than the attacks do",
 )
 """What no attack here tries."""
 
@@ -239,16 +239,20 @@ def gaps(summary: Summary) -> list[str]:
         if of:
             what = state.words.capitalize()
             out.append(f"{what} ({len(of)} of {len(every)} families): {_list(of)}.")
-    unasked = find_unasked(summary, ran(summary))
-    return [*out, *unread(summary), *_undeclared(summary), *unasked]
+    return [*out, *unread(summary), *_find_unsaid(summary)]
+
+
+def _find_unsaid(summary: Summary) -> list[str]:
+    """What no table of families and messages holds."""
+    return [*_undeclared(summary), *find_unasked(summary, ran(summary))]
 
 
 def unread(summary: Summary) -> list[str]:
     """Messages of which no verdict speaks, one line for each reason why."""
     crossed, out = messages(summary), []
     for state, what in (
-        (State.NOT_TESTED, "Messages that no attack that ran reads"),
-        (State.NO_ATTACK, "Messages for which no attack exists here"),
+        (State.NOT_TESTED, "Messages that no attack read"),
+        (State.NO_ATTACK, "Messages without an attack"),
     ):
         to: dict[str, dict[str, None]] = defaultdict(dict)
         for m in crossed:
@@ -265,7 +269,7 @@ def older(summary: Summary) -> list[str]:
     made = summary.made_before
     if not made:
         return []
-    return [f"Trainings made with {made} were kept and are judged; --fresh trains them again."]
+    return [f"Judged with trainings made with {made}; --fresh trains them again."]
 
 
 def _undeclared(summary: Summary) -> list[str]:
@@ -275,8 +279,8 @@ def _undeclared(summary: Summary) -> list[str]:
         for kind, sender, receiver in c.undeclared if c.role == "audit" else ():
             found[c.algorithm][f"{kind} from {sender} to {receiver}"] = None
     return [
-        f"Not named in `sends` of {algorithm}, so attacks that need it were set aside though it "
-        f"crossed: {_list(said)}."
+        f"Sent but missing from `sends` of {algorithm}, so attacks that need it did not run: "
+        f"{_list(said)}."
         for algorithm, said in found.items()
     ]
 
@@ -287,28 +291,26 @@ def _list(parts: Iterable[str]) -> str:
 
 def build_coverage(summary: Summary) -> tree.Section:
     """What could have been tested, and what was."""
-    crossed = messages(summary)
+    crossed, unsaid = messages(summary), tuple(_find_unsaid(summary))
     page, statement = frozenset({View.PAGE}), frozenset({View.STATEMENT})
     read = tree.Table(
-        "Messages that crossed, and the attacks that read them where they arrived",
+        "The messages sent, and the attacks that read them",
         (Column("Message", Kind.NAME), Column("From"), Column("To"), Column("State", Kind.STATE),
          Column("Read by"), Column("Not run")),
         tuple((m.words, m.sender, m.receiver, _state_cell(m.state), _join(m.tried),
                _join(m.others)) for m in crossed),
     )  # fmt: skip
     tried = tree.Table(
-        "Published attack families, tested and not tested",
+        "Published attack families",
         (Column("Family", Kind.NAME), Column("State", Kind.STATE), Column("Attacks"),
          Column("Published", Kind.PROSE)),
         tuple(map(_family_row, families(summary))),
     )  # fmt: skip
-    intro = (
-        "What could have been tested, and what was. A family that was not tested, and a message "
-        "for which no attack exists, are not the same as safe."
-    )
+    intro = "What was not tested is not known to be safe."
     blocks = (
-        tree.Paragraph(intro, views=page), tried, *((read,) if crossed else ()),
-        tree.Paragraph(f"Not audited here at all: {'; '.join(OUTSIDE)}.", views=statement),
+        tree.Paragraph(intro, views=page), *((tree.Bullets(unsaid),) if unsaid else ()),
+        tried, *((read,) if crossed else ()),
+        tree.Paragraph(f"Not audited here: {'; '.join(OUTSIDE)}.", views=statement),
     )  # fmt: skip
     return tree.Section("Coverage", blocks, key="coverage", nav="Coverage")
 

@@ -1,106 +1,89 @@
-"""An audit in one table: what each party learns of whom under each training, and the utility.
-
-The terminal, the first screen of the HTML report and the Markdown summary show it.
-"""
+"""An audit in one table: what each party learns of whom under each training, and the utility."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 
-from vflsec.audit import strongest_attack
-from vflsec.audit.controls import leaks
 from vflsec.audit.findings import metric_name
+from vflsec.audit.leakage_claims import LeakageClaim, Quantity, format_secret
 from vflsec.audit.point import Point, Training
-from vflsec.audit.strongest_attack import Strongest
 from vflsec.report.numbers import number
 from vflsec.report.summary import Summary
-from vflsec.report.tree import Block, Curve, Paragraph, Tone, View
+from vflsec.report.tree import Block, Cell, Column, Kind, Paragraph, Table, Tone, View
 from vflsec.report.verdicts import place
 
-_BARE = "none"
-
-
-def curves(summary: Summary) -> list[Curve]:
-    """The table of each data set of a summary."""
-    names = dict.fromkeys(p.dataset for p in summary.points)
-    return [
-        _curve(name, [p for p in summary.points if p.dataset == name], summary.confidence)
-        for name in names
-    ]
-
-
-def means(summary: Summary) -> str:
-    """What the figures of :func:`curves` are, in a sentence."""
-    return (
-        "What the strongest attack gains over its baseline, a mean over seeds; * is significant "
-        f"({100 * summary.confidence:g} %, corrected for the tests under that training)."
-    )
-
-
-def _curve(dataset: str, points: Sequence[Point], level: float) -> Curve:
-    made: dict[Training, Point] = {}
-    for p in sorted(points, key=order_of):
-        if p.attack:
-            made.setdefault(p.training, p)
-    best: dict[str, dict[Training, Strongest]] = {}
-    for r in strongest_attack.find_by_training(points, level):
-        name = f"{strongest_attack.format_secret(r)} to {r.adversary}"
-        best.setdefault(name, {})[r.training] = r
-    metric = next((p.utility_metric for p in points if p.utility_metric), "")
-    several = len({t.algorithm for t in made}) > 1
-    others = {p.training: p for p in points if p.training not in made}
-    return Curve(
-        dataset,
-        tuple((t.algorithm if several else "", _point(t)) for t in made),
-        tuple((_in(name, of), tuple(_cell(of.get(t)) for t in made)) for name, of in best.items()),
-        (f"utility ({metric_name(metric)})", tuple(number(p.utility.mean) for p in made.values())),
-        "; ".join(f"{_name(t)} {number(p.utility.mean)}" for t, p in others.items()),
-    )
-
-
-def _in(name: str, of: Mapping[Training, Strongest]) -> str:
-    """The name with the metrics of its figures."""
-    return f"{name} ({', '.join(dict.fromkeys(metric_name(r.metric) for r in of.values()))})"
+_PRINTED = frozenset({View.TERMINAL, View.WHOLE})
 
 
 def order_of(p: Training) -> tuple[str, bool, str, float]:
     """The undefended first, then by defense and strength."""
-    return p.algorithm, p.defense != _BARE, p.defense, p.strength or 0.0
+    return p.algorithm, p.defense != "none", p.defense, p.strength or 0.0
 
 
-def _point(t: Training) -> str:
-    return _BARE if t.is_undefended else place(t)
+def build_curve(summary: Summary, dataset: str) -> tuple[Block, ...]:
+    """What the strongest attack of each attacker on each target gains, training by training.
 
-
-def _name(t: Training) -> str:
-    return t.algorithm if t.defense == _BARE else f"{t.algorithm}, {place(t)}"
-
-
-def _cell(r: Strongest | None) -> tuple[str, bool] | None:
-    if r is None or r.advantage is None:
-        return None
-    return f"{r.advantage:+z.2f}", leaks(r.advantage, r.low)
-
-
-def build_curves(summary: Summary, *views: View) -> tuple[Block, ...]:
-    """The table of each data set for some views, and what its figures are.
-
-    A terminal shows those without an attack, too, and why attacks have no figure.
+    A terminal says why attacks have no figure, too.
     """
-    shown, printed = frozenset(views), frozenset(views) & {View.TERMINAL, View.WHOLE}
-    out: list[Block] = []
-    found = curves(summary)
-    for curve in found:
-        out.append(replace(curve, views=shown if curve.lines else printed))
-        reasons = _reasons(curve.dataset, summary)
-        out += [Paragraph(why, Tone.WARNING, views=printed) for why in reasons]
-    if any(curve.lines for curve in found):
-        out.append(Paragraph(means(summary), Tone.SOFT, views=shown))
-    return tuple(out)
+    here = sorted((p for p in summary.points if p.dataset == dataset), key=order_of)
+    caption = (
+        "Gain of the strongest attack over its baseline; * is significant "
+        f"({100 * summary.confidence:g} %, corrected for the tests)"
+    )
+    gains = _by_target(c for c in summary.claims if c.dataset == dataset)
+    metric = metric_name(next((p.utility_metric for p in here if p.utility_metric), ""))
+    heads = (*(_head(name, of) for name, of in gains.items()), f"utility ({metric})")
+    table = Table(
+        caption,
+        (Column("Training", Kind.NAME), *(Column(head, Kind.NUMBER) for head in heads)),
+        tuple(_build_rows(here, list(gains.values()))), f"Leakage and utility of {dataset}",
+    )  # fmt: skip
+    reasons = sorted({f"{p.attack} by {p.adversary}: {p.reason}" for p in here if p.reason})
+    return (table, *(Paragraph(why, Tone.WARNING, views=_PRINTED) for why in reasons))
 
 
-def _reasons(dataset: str, summary: Summary) -> list[str]:
-    """Why attacks have no figure, each reason once."""
-    here = [p for p in summary.points if p.dataset == dataset and p.reason]
-    return sorted({f"{p.attack} by {p.adversary}: {p.reason}" for p in here})
+Gains = dict[Training, LeakageClaim]
+
+
+def _by_target(claims: Iterable[LeakageClaim]) -> dict[str, Gains]:
+    """The claims by target and attacker."""
+    out: dict[str, Gains] = defaultdict(dict)
+    for c in claims:
+        if c.quantity is Quantity.LEAKAGE:
+            out[f"{format_secret(c)} to {c.adversary}"][c.training] = c
+    return out
+
+
+def _build_rows(
+    points: Sequence[Point], gains: Sequence[Gains]
+) -> Iterator[tuple[Cell | str, ...]]:
+    """A row for each training, those that nobody attacks last."""
+    made = {p.training: p for p in points}
+    attacked = {t for of in gains for t in of}
+    several = len({t.algorithm for t in attacked}) > 1
+    for t in sorted(made, key=lambda t: t not in attacked):
+        name = _training(t, several) if t in attacked else _reference(t)
+        yield name, *(_cell(of.get(t)) for of in gains), number(made[t].utility.mean)
+
+
+def _head(name: str, of: Gains) -> str:
+    """The name with the metrics of its figures."""
+    return f"{name} ({', '.join(dict.fromkeys(metric_name(c.metric) for c in of.values()))})"
+
+
+def _training(t: Training, named: bool) -> str:
+    """``none``, ``iso 5``; with what trains where that is one of several."""
+    shown = "none" if t.is_undefended else place(t)
+    return f"{t.algorithm}, {shown}" if named else shown
+
+
+def _reference(t: Training) -> str:
+    return t.algorithm if t.defense == "none" else f"{t.algorithm}, {place(t)}"
+
+
+def _cell(c: LeakageClaim | None) -> Cell | str:
+    if c is None or c.advantage is None:
+        return "–"
+    text = f"{c.advantage:+z.2f}"
+    return Cell(f"{text}*", Tone.LEAK) if c.is_leak else text

@@ -12,19 +12,17 @@ from typing import Any
 
 import pandas as pd
 
-from vflsec.audit import strongest_attack
 from vflsec.audit.evaluation import Evaluation, costs, describe_datasets, made_before
 from vflsec.audit.exposure import outcomes
-from vflsec.audit.findings import format_verdict
-from vflsec.audit.gate import Verdict
 from vflsec.audit.image_samples import collect_pictures
-from vflsec.audit.point import read_points, write_points
+from vflsec.audit.leakage_claims import correct, find_claims, find_leaks, find_strongest
+from vflsec.audit.point import write_points
 from vflsec.audit.record import AuditRecord
 from vflsec.audit.validated import titles
 from vflsec.errors import ConfigError
 from vflsec.runtime.atomic_files import json_text, read_text, write_atomic
 from vflsec.runtime.integrity import EDITED
-from vflsec.runtime.typed_values import read_as, write_plain
+from vflsec.runtime.typed_values import write_plain
 from vflsec.specs import CellResult, digest
 
 SUMMARY_VERSION = 2
@@ -78,6 +76,7 @@ def summary_of(
     """The summary as plain values that JSON can hold (missing numbers are null)."""
     trained = [r for r in results if "versions" in r.facts]  # what they were trained with
     points, level = evaluation.points, record.confidence
+    claims = find_claims(correct(points, evaluation.verdicts, level), evaluation.verdicts)
     summary: dict[str, Any] = write_plain(
         {
             "schema_version": SUMMARY_VERSION,
@@ -106,8 +105,8 @@ def summary_of(
             "cells": {"planned": len(record.wanted), "finished": len(results)},
             "curves": evaluation.curves,
             "points": write_points(points),
-            "leaks": strongest_attack.find_leaks(points, level),
-            "strongest": strongest_attack.find_strongest(points, level),
+            "leaks": find_leaks(claims),
+            "strongest": find_strongest(claims),
             "over_time": write_points(evaluation.over_time),
             "dosing": evaluation.dosing,
             "labels": evaluation.labels,
@@ -157,7 +156,7 @@ def load_summary(folder: Path) -> dict[str, Any]:
             f"{path}: cannot be read ({error}). Name a folder that `vflsec audit` wrote."
         ) from None
     version = found.get("schema_version") if isinstance(found, dict) else None
-    if version not in (1, SUMMARY_VERSION):
+    if version != SUMMARY_VERSION:
         raise ConfigError(
             f"{path}: has schema version {version!r}, this vflsec reads "
             f"{SUMMARY_VERSION}. Run `vflsec audit` again."
@@ -167,24 +166,7 @@ def load_summary(folder: Path) -> dict[str, Any]:
             f"{path}: is not what vflsec wrote: {EDITED}. Run the same `vflsec audit` again: "
             "what is stored is not trained twice, and the summary is written anew."
         )
-    return (_upgraded(found) if version == 1 else found) | {"command": here(found, folder)}
-
-
-def _upgraded(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """A summary of version 1 as one of today's: findings were sentences, and what leaks was trained
-    without the whole identity of its point.
-    """
-    codes = {"rule": "", "detail": "", "origin": "", "warnings": []}
-    gates = [codes | v for v in summary["gates"]]
-    said = {format_verdict(read_as(Verdict, v)): "verdict" for v in gates}
-    findings = [{"kind": said.get(text, ""), "text": text} for text in summary["findings"]]
-    points, level = read_points(summary["points"]), summary["confidence"]
-    made = {
-        "leaks": write_plain(strongest_attack.find_leaks(points, level)),
-        "strongest": write_plain(strongest_attack.find_strongest(points, level)),
-    }
-    version = {"schema_version": SUMMARY_VERSION}
-    return {**summary, **version, "findings": findings, "gates": gates, **made}
+    return found | {"command": here(found, folder)}
 
 
 def here(summary: Mapping[str, Any], folder: Path) -> dict[str, Any]:

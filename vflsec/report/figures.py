@@ -19,11 +19,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pandas as pd
 
-from vflsec.audit import strongest_attack
 from vflsec.audit.findings import metric_name
 from vflsec.audit.gate import Gate
 from vflsec.audit.image_samples import Picture
 from vflsec.audit.leakage import rows_of, summarise
+from vflsec.audit.leakage_claims import (
+    correct,
+    find_claims,
+    find_leaks,
+    format_secret,
+    select_shown,
+)
 from vflsec.audit.point import Estimate, Identity, Point, Training, read_points
 from vflsec.core import check
 from vflsec.errors import ConfigError
@@ -58,7 +64,7 @@ def points(data: Data, dataset: str | None = None) -> list[Point]:
     Raises:
         ConfigError: there is no such data set.
     """
-    return strongest_attack.select_shown(_attacked(data, dataset))
+    return select_shown(_attacked(data, dataset))
 
 
 def _attacked(data: Data, dataset: str | None = None) -> list[Point]:
@@ -138,7 +144,7 @@ def _strongest_on_each_secret(rows: Sequence[Point]) -> list[Point]:
     """Of each secret and adversary the attack that gains most in each training."""
     best: dict[tuple[Training, str, str], Point] = {}
     for p in rows:
-        secret = strongest_attack.format_secret(p)
+        secret = format_secret(p)
         key = p.training, p.adversary, secret
         if p.advantage.mean is not None and (key not in best or _gain(p) > _gain(best[key])):
             best[key] = replace(p, attack=secret, attack_key=secret)
@@ -471,5 +477,5 @@ def _sheet(found: Sequence[Picture], tall: int, wide: int, most: int) -> Any:
 def leaks(data: Data, dataset: str | None = None) -> dict[tuple[str, str], float | None]:
     """{(whose secret, who learns it): largest advantage} behind :func:`leak_matrix`."""
     first = _chosen(data, dataset)[0].dataset
-    found = strongest_attack.find_leaks(_attacked(data, first))
-    return {(strongest_attack.format_secret(r), r.adversary): r.advantage for r in found}
+    found = find_leaks(find_claims(correct(_attacked(data, first))))
+    return {(format_secret(r), r.adversary): r.advantage for r in found}

@@ -1,42 +1,37 @@
-"""What a reader wants first: does it leak, how much, to whom; do the limits hold; what next."""
+"""The first screen: the verdict with its condition, then one sentence for each question.
+
+Does it leak, how much and to whom, who is exposed, what stops it at what cost, what was not tested.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 
-from vflsec.audit import strongest_attack
-from vflsec.audit.controls import leaks
-from vflsec.audit.findings import COUNTED, in_people
+from vflsec.audit.controls import CHANCE, FALLBACK
+from vflsec.audit.findings import format_gain
 from vflsec.audit.gate import TASK, Verdict
 from vflsec.audit.gate_selection import bare
-from vflsec.audit.point import Point
+from vflsec.audit.leakage_claims import LeakageClaim, Quantity, format_secret, rank
+from vflsec.audit.point import Point, Training
 from vflsec.audit.rounding import show
 from vflsec.audit.strength_grid import GridRow
-from vflsec.audit.strongest_attack import Strongest, format_secret
-from vflsec.report.coverage import families
+from vflsec.report.coverage import State, families, messages, ran
 from vflsec.report.doubts import find_doubts
-from vflsec.report.exposed_people import find_exposed, format_exposed
 from vflsec.report.numbers import number
+from vflsec.report.sanitize import clean
 from vflsec.report.summary import Summary
+from vflsec.report.tree import Fact
+from vflsec.report.unasked import find_unasked
 from vflsec.report.ungated_leaks import deployed, parts, unstopped
-from vflsec.report.verdicts import headline, place, some, weighed
+from vflsec.report.verdicts import counted, deployment, find_judged, headline, place, some, weighed
 from vflsec.specs import QUESTIONS
 from vflsec.specs import asked as asked_of
 
-CORRECTED = (
-    "Whether it leaks, how much and to whom is corrected for the number of tries: attacks, rows "
-    "and stages (Holm)."
-)
-EACH = (
-    "Each finding speaks of one attack at one place, at {level:g} % by itself: of many some come "
-    "up by chance. " + CORRECTED
-)
-"""What findings are corrected for, said where they stand."""
-
-_NAMES = {
-    "auc": "AUC", "leak_auc": "leak AUC", "r2": "R²", "r2_column": "R² of the column revealed best",
-}  # fmt: skip
+LEAKS, MUCH, WHO, COST, GAPS, DOUBT = (
+    "Does it leak?", "How much, to whom?", "Who is exposed?", "What does it cost to stop?",
+    "What was not tested?", "Can the tables be trusted?",
+)  # fmt: skip
+"""The questions, in order."""
 
 
 def attacker(summary: Summary) -> str:
@@ -45,138 +40,164 @@ def attacker(summary: Summary) -> str:
     if found.name == "default":
         return "Attacker: default. Every attack ran with the settings that are written."
     if not found.choices:
-        return f"Attacker: {found.name}. No attack had other settings that could be tried."
+        return f"Attacker: {found.name}. No attack had other settings to try."
     searched = ", ".join(dict.fromkeys(r.attack for r in found.choices))
     joined = ", ".join(dict.fromkeys(r.chosen for r in found.choices if r.joins))
-    more = "none did better there than what is written"
-    if joined:
-        more = f"what did better there ran too: {joined}"
+    more = f"better ones ran too: {joined}" if joined else "none did better"
     return (
         f"Attacker: {found.name}. Settings of {searched} were tried on {len(found.seeds)} drawn "
-        f"worlds of the same shape, without the audited labels and seeds; {more}."
+        f"worlds, without the audited labels and seeds; {more}."
     )
 
 
-def each(summary: Summary) -> str:
-    """:data:`EACH` at the confidence of this audit."""
-    return EACH.format(level=100 * summary.confidence)
+def answer(summary: Summary) -> dict[str, tuple[Fact, ...]]:
+    """The answers by data set; what was not tested is said of all of them, under ''."""
+    names = dict.fromkeys(p.dataset for p in summary.points)
+    found = {name: tuple(_answer_for(name, summary)) for name in names}
+    return {**found, "": (Fact(GAPS, _untested(summary)),)}
 
 
-def reverses(summary: Summary) -> list[Strongest]:
-    """What leaks to whom only once an answer is turned round."""
-    sure = {_to_whom(r) for r in _found(summary) if leaks(r.advantage, r.low)}
-    turned = strongest_attack.find_reversed_leaks(summary.points, summary.confidence)
-    return [r for r in turned if _to_whom(r) not in sure]
+def _answer_for(dataset: str, summary: Summary) -> Iterator[Fact]:
+    claims = [c for c in summary.claims if c.dataset == dataset]
+    exposed = _exposed(claims, summary)
+    mean = [c for c in claims if c.quantity is not Quantity.EXPOSED and c.advantage is not None]
+    doubts = find_doubts(dataset, summary)
+    if doubts:
+        yield Fact(DOUBT, " ".join(doubts))
+    yield Fact(LEAKS, _whether(mean, exposed))
+    if mean:
+        yield Fact(MUCH, " ".join(_how_much(mean)))
+        yield Fact(WHO, " ".join(_who(exposed, claims, summary)))
+    cost = [*cheapest(summary, dataset), *unstopped(summary, dataset)]
+    if cost:
+        yield Fact(COST, " ".join(cost))
 
 
-def _found(summary: Summary) -> Sequence[Strongest]:
-    if summary.leaks is not None:
-        return summary.leaks
-    return strongest_attack.find_leaks(summary.points, summary.confidence)
+def _whether(mean: Sequence[LeakageClaim], exposed: Sequence[LeakageClaim]) -> str:
+    """At which trainings something leaks, and at which nothing is shown to."""
+    if not mean:
+        return "Unknown: no attack gave a figure."
+    leaking = dict.fromkeys(c.training for c in mean if c.is_leak)
+    rest = dict.fromkeys(c.training for c in mean if c.training not in leaking)
+    if leaking:
+        none = f" No significant leak {_at(rest)}." if rest else ""
+        return f"Yes, {_at(leaking)}.{none}"
+    if all(c.low is None for c in mean):
+        return "Unknown: one seed gives no interval."
+    tests = max(c.tried for c in mean)
+    said = f"no significant leak ({counted(tests, 'test')}, corrected)"
+    return f"For single people; on average {said}." if exposed else f"{said[0].upper()}{said[1:]}."
 
 
-def _to_whom(r: Strongest) -> tuple[str | None, ...]:
-    return r.dataset, r.adversary, r.victim, r.target
+def _at(trainings: Iterable[Training]) -> str:
+    every = list(trainings)
+    several = len({t.algorithm for t in every}) > 1
+    return some([(f"{t.algorithm} " if several else "") + deployment(t) for t in every], ", ")
 
 
-def answers(summary: Summary) -> list[str]:
-    """Does it leak, how much, to whom, and who is exposed: a sentence for each data set and each
-    who and whose.
-    """
-    found, turned, people = _found(summary), reverses(summary), find_exposed(summary)
-    out = []
-    for dataset in dict.fromkeys(p.dataset for p in summary.points):
-        exposed = format_exposed(dataset, people)
-        here, flipped = ([r for r in of if r.dataset == dataset] for of in (found, turned))
-        out += find_doubts(dataset, summary)
-        out += [*_answers_on(dataset, here, flipped, bool(exposed), summary), *exposed]
-    return out
+def _how_much(mean: Sequence[LeakageClaim]) -> Iterator[str]:
+    """For each attacker and target what the strongest attack gains, undefended if that was run."""
+    bare = [c for c in mean if c.is_undefended] or list(mean)
+    several = len({c.algorithm for c in bare}) > 1
+    leaks = sorted((c for c in bare if c.is_leak), key=rank, reverse=True)
+    direct = {c.about for c in leaks if c.quantity is Quantity.LEAKAGE}
+    for c in leaks:
+        where = f" ({c.algorithm})" if several else ""
+        of = f", best of {c.attacks} attacks" if c.attacks > 1 else ""
+        if c.quantity is Quantity.LEAKAGE:
+            yield (f"{c.adversary} infers the {format_secret(c)}{where}: {_gain(c)} over "
+                   f"its baseline ({c.named}{of}).")  # fmt: skip
+        elif c.about not in direct:
+            yield (f"{c.named} ranks the {format_secret(c)} in reverse{where}: with labels "
+                   f"flipped, {c.adversary} gains {_gain(c)}.")  # fmt: skip
+    answered = {c.about for c in leaks}
+    rest = [c for c in bare if c.about not in answered and c.quantity is Quantity.LEAKAGE]
+    if rest:
+        most = max(rest, key=rank)
+        yield (f"Not significant: {format_secret(most)} to {most.adversary}, "
+               f"{_gain(most)} over its baseline ({most.named}).")  # fmt: skip
 
 
-def _answers_on(
-    dataset: str, here: Sequence[Strongest], turned: Sequence[Strongest], exposed: bool,
-    summary: Summary,
-) -> list[str]:  # fmt: skip
-    """The sentences of one data set: what leaks, what does in reverse, and the rest in one, which
-    is about the average where single people are `exposed`.
-    """
-    attacked = [p for p in summary.points if p.attack]
-    if not here:
-        return [f"{dataset}: no attack gave a figure, so nothing is known."]
-    sure = sorted((r for r in here if leaks(r.advantage, r.low)), key=lambda r: -(r.advantage or 0))
-    out = []
-    for r in sure:
-        of = f", the strongest of {_attacks(r)}" if _attacks(r) > 1 else ""
-        out.append(
-            f"{_under(r, attacked)}, leaks: the {format_secret(r)} to {r.adversary}, {_gain(r)} "
-            f"over its baseline ({r.named}{of}).{_in_people(r, attacked)}"
+def _gain(c: LeakageClaim) -> str:
+    return format_gain(c.metric, c.advantage, c.low, c.high)
+
+
+def codes(summary: Summary) -> dict[str, str]:
+    """What is claimed of whom and where, with its significance: for files that programs read."""
+    return {
+        clean(f"{c.quantity}: {c.dataset}, {c.algorithm}, {place(c)}: {format_secret(c)} to "
+              f"{c.adversary}"): c.significance.value
+        for c in summary.claims
+    }  # fmt: skip
+
+
+def _exposed(claims: Iterable[LeakageClaim], summary: Summary) -> list[LeakageClaim]:
+    """Claims on people, undefended and where a gate judges."""
+    judged = find_judged(summary)
+    return [
+        c for c in claims
+        if c.quantity is Quantity.EXPOSED and c.is_leak
+        and (c.is_undefended or c.training in judged)
+    ]  # fmt: skip
+
+
+def _who(
+    exposed: Sequence[LeakageClaim], claims: Sequence[LeakageClaim], summary: Summary
+) -> Iterator[str]:
+    points = {p.identity: p for p in summary.points}
+    scored = {p.answer: p.n for p in summary.points if p.metric == p.primary}
+    if not exposed:
+        made = any(c.quantity is Quantity.EXPOSED for c in claims)
+        yield "Nobody is shown to be named with certainty." if made else "Not counted here."
+    for c in exposed:
+        p = points[c.identity]
+        several = len({x.algorithm for x in claims}) > 1
+        yield _name_people(c, p, p.n < scored.get(p.answer, p.n), several)
+
+
+def _name_people(c: LeakageClaim, p: Point, is_part: bool, several: bool) -> str:
+    """``Without a defense, shop names 50 [40, 60] of 1,000 people with certainty, ...``."""
+    of, where = p.exposed, (f"{c.algorithm}, " if several else "") + deployment(c)
+    assert of is not None
+    people = "people outside the largest class" if is_part else "people"
+    sure = "with certainty" if not of.false_alarms else "at one false alarm in 1,000"
+    own = "guessing" if of.control in (CHANCE, FALLBACK) else "its baseline"
+    text = (
+        f"{where[0].upper()}{where[1:]}, {c.adversary} names {_many(of.share)} "
+        f"[{_many(c.low or 0.0)}, {_many(c.high or 0.0)}] of 1,000 {people} {sure}, beyond the "
+        f"{_many(of.own)} of {own} ({format_secret(c)}, by {c.named})."
+    )
+    if of.sure > of.own_sure:
+        text += (
+            f" Of the tenth of rows about which it is surest, {of.sure:.0%} are right; of its "
+            f"baseline's, {of.own_sure:.0%}."
         )
-    out += [
-        f"{_under(r, attacked)}: {r.named} ranks the {format_secret(r)} in reverse; with "
-        f"labels flipped it gains {_gain(r)}, so {r.adversary} has them once it knows which way "
-        f"round that is."
-        for r in turned
-    ]
-    answered = {_to_whom(r) for r in (*sure, *turned)}
-    rest = [r for r in here if _to_whom(r) not in answered and r.advantage is not None]
-    mean = "on average over rows " if exposed else ""
-    return [*out, _rest_of(rest, bool(answered), mean, summary)] if rest else out
+    if of.worst is not None and of.worst.share - of.worst.own > of.share:
+        text += f" Worst class: {of.worst.label}, {_many(of.worst.share - of.worst.own)} of 1,000."
+    return text
 
 
-def _rest_of(rest: Sequence[Strongest], answered: bool, mean: str, summary: Summary) -> str:
-    """That nothing else leaks, and the most that was gained."""
-    most = max(rest, key=lambda r: r.advantage or 0.0)
-    tried, attacks = sum(r.tried for r in rest), sum(map(_attacks, rest))
-    corrected = any(_is_corrected(r, summary) for r in rest)
-    what = f"is significant after correction for {tried} tests" if corrected else "is shown"
-    which = "no other leak" if answered else f"no leak of the {format_secret(most)}"
-    return (
-        f"{_under(most)}: {mean}{which} {what}; the most that {_count(attacks, 'attack')} gained "
-        f"is {_gain(most)} ({most.named} by {most.adversary})."
-    )
+def _many(share: float) -> str:
+    return f"{1000 * share:.0f}"
 
 
-def _in_people(r: Strongest, points: Sequence[Point]) -> str:
-    """A leak as a count of rows out of a hundred, where that was measured."""
-    by = {p.identity: p for p in points}
-    point, hits = by.get(r.identity), by.get(replace(r.identity, metric=COUNTED))
-    return "" if point is None else in_people(point, hits)
-
-
-def _attacks(r: Strongest) -> int:
-    """How many were tried; in summaries of earlier versions one try was one attack."""
-    return r.attacks or r.tried
-
-
-def _is_corrected(r: Strongest, summary: Summary) -> bool:
-    """Whether the attack would be called a leak had it been the only one."""
-    return any(
-        leaks(p.advantage.mean, p.advantage.low)
-        for p in summary.points
-        if p.status == "ok" and p.identity == r.identity
-    )
-
-
-def _under(r: Strongest, points: Iterable[Point] = ()) -> str:
-    where = _where(r.dataset, r.algorithm, points)
-    return f"{where}, {'without a defense' if r.is_undefended else f'with {place(r)}'}"
-
-
-def _gain(r: Strongest) -> str:
-    metric = _NAMES.get(r.metric, r.metric.replace("_", " "))
-    if r.low is None or r.high is None:
-        return f"{r.advantage:+z.2f} of {metric} (one seed, no interval)"
-    low, high = (show(x, 0.0, "+.2f") for x in (r.low, r.high))
-    return f"{r.advantage:+z.2f} of {metric} [{low}, {high}]"
+def _untested(summary: Summary) -> str:
+    """How many families, messages and questions no attack tested."""
+    every, sent = families(summary), messages(summary)
+    left = sum(f.state is not State.TESTED for f in every)
+    unread = sum(m.state is not State.TESTED for m in sent)
+    said = [f"{left} of {len(every)} attack families"]
+    said += [f"{unread} of {counted(len(sent), 'kind')} of messages"] if unread else []
+    more = len(find_unasked(summary, ran(summary)))
+    said += [f"{counted(more, 'further question')} (coalitions, classes, columns)"] if more else []
+    return f"{', '.join(said)}. What was not tested is not known to be safe."
 
 
 def scope(summary: Summary) -> str:
-    """The verdict with what it holds for: points, attacks, families, and what would have been seen.
+    """The verdict with its condition: where it holds, what was tested, what would have been seen.
 
-    ``PASS with iso 25. Tested: 3 attacks of 2 of 17 families. Smallest detectable leak: 0.093, of
-    the kind that these attacks look for.``, or where that is above a gate's limit: ``PASS ... But
-    this audit would only have found a leak of 0.17 (norm), above the limit 0.1; about 9 more seeds
-    would do.``
+    ``PASS with iso 25 (2 of 2 gates passed). Tested: 3 attacks from 2 of 17 families. Smallest
+    detectable leak: 0.093.``
     """
     found, how = headline(summary)
     judged = [v for v in summary.gates if v.defense]
@@ -185,20 +206,23 @@ def scope(summary: Summary) -> str:
     asked = [v for v in judged if v.attack or v.gate.metric not in (*TASK, "epsilon_lower")]
     limited = [v for v in judged if v.gate.metric != "epsilon_lower"]  # a claim is anywhere
     where = some(list(dict.fromkeys(place(v) for v in limited or judged)), ", ")
-    said = [f"{found} with {where}", f"Tested: {_tested(asked, summary)}"]
-    if found == "PASS" and _leaks_undefended(summary) and all(v.strength for v in limited):
-        said.insert(1, "Without a defense, this system leaks")
-    if found == "FAIL":
-        said += _questions(judged, summary)
-    else:
-        also = deployed(summary)
-        said += [f"No gate limits {parts(also)} there"] if also else []
-        said += _sensitivity(found, asked)
-    return ". ".join([*said, how])
+    also = deployed(summary)
+    said = [
+        f"{found} with {where} ({how.removesuffix('.')})",
+        *_undefended(found, limited, summary),
+        f"Tested: {_tested(asked, summary)}",
+        *(_questions(judged, summary) if found == "FAIL" else _sensitivity(found, asked)),
+        *([f"No gate limits {parts(also)} there"] if also and found != "FAIL" else []),
+    ]
+    return ". ".join(said) + "."
 
 
-def _leaks_undefended(summary: Summary) -> bool:
-    return any(r.is_undefended and leaks(r.advantage, r.low) for r in _found(summary))
+def _undefended(found: str, limited: Iterable[Verdict], summary: Summary) -> list[str]:
+    """That a PASS holds with a defense alone, where it does."""
+    leaks = any(c.is_leak for c in summary.claims
+                if c.is_undefended and c.quantity is Quantity.LEAKAGE)  # fmt: skip
+    alone = found == "PASS" and leaks and all(v.strength for v in limited)
+    return ["Without a defense, this system leaks"] if alone else []
 
 
 def _tested(asked: Sequence[Verdict], summary: Summary) -> str:
@@ -206,40 +230,23 @@ def _tested(asked: Sequence[Verdict], summary: Summary) -> str:
     if not asked:
         return "the main task"
     names = {n for v in asked for n in attacks_of(v, summary)}
-    of = _families_of(names, summary)
-    return f"{_count(len(names), 'attack')} of {len(of)} of {len(families(summary))} families"
-
-
-def _families_of(names: Iterable[str], summary: Summary) -> list[str]:
-    """Families of the attacks with these labels."""
-    bares = {bare(n) for n in names}
-    return [f.family for f in families(summary) if bares & set(f.members)]
-
-
-def answered(summary: Summary) -> str:
-    """Which families a PASS speaks of, by name, and that it says nothing of others; else ''."""
-    if headline(summary)[0] != "PASS":
-        return ""
-    found = _families_of({n for v in summary.gates for n in attacks_of(v, summary)}, summary)
-    rest = len(families(summary)) - len(found)
-    if not found:
-        return ""
-    return f"Answered: {'; '.join(found)}. Nothing is said of the {rest} other families."
+    bares, every = {bare(n) for n in names}, families(summary)
+    of = sum(bool(bares & set(f.members)) for f in every)
+    return f"{counted(len(names), 'attack')} from {of} of {len(every)} families"
 
 
 def _sensitivity(found: str, asked: Sequence[Verdict]) -> list[str]:
     """What warns of a PASS, or else the least leak that would have been found."""
     warned = [v for v in asked if v.warning]
     if warned and found == "PASS":
-        more = f" (and so at {len(warned) - 1} more)" if len(warned) > 1 else ""
+        more = f" (and {len(warned) - 1} more)" if len(warned) > 1 else ""
         return [f"But {warned[0].warning}{more}"]
     least = [(x, v) for v in asked for x in v.detectable.values()]
     if not least:
         return []
     most, v = max(least, key=lambda of: of[0])
-    worst = " at worst" if len({round(x, 3) for x, _ in least}) > 1 else ""
     shown = show(most, v.gate.detect or v.threshold, ".2g")
-    return [f"Smallest detectable leak: {shown}{worst}, of the kind that these attacks look for"]
+    return [f"Smallest detectable leak: {shown}, of the kind these attacks look for"]
 
 
 def _questions(judged: Iterable[Verdict], summary: Summary) -> list[str]:
@@ -252,24 +259,20 @@ def _questions(judged: Iterable[Verdict], summary: Summary) -> list[str]:
 
 def attacks_of(v: Verdict, summary: Summary) -> list[str]:
     """Labels of the attacks that a verdict speaks of."""
-    known = list(v.attacks or v.detectable)  # summaries of earlier versions lack those in silence
+    known = list(v.attacks or v.detectable)
     if known or not v.attack:
         return known
     return sorted({p.attack for p in weighed(v, summary.points) if p.status == "ok"})
 
 
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}{'s' if n != 1 else ''}"
-
-
-def cheapest(summary: Summary) -> list[str]:
+def cheapest(summary: Summary, dataset: str) -> list[str]:
     """For each training the least costly point of the grid that meets every gate, in a sentence."""
-    rows = summary.grid
-    out = []
-    for dataset, algorithm in dict.fromkeys((r.dataset, r.algorithm) for r in rows):
-        here = [r for r in rows if (r.dataset, r.algorithm) == (dataset, algorithm)]
-        out.append(f"{_where(dataset, algorithm, rows)}: {_cheapest_of(here)}.")
-    return [*out, *unstopped(summary)]
+    rows = [r for r in summary.grid if r.dataset == dataset]
+    by = {a: _cheapest_of([r for r in rows if r.algorithm == a])
+          for a in dict.fromkeys(r.algorithm for r in rows)}  # fmt: skip
+    if len(by) > 1:
+        return [f"{algorithm}: {said}." for algorithm, said in by.items()]
+    return [f"{said[0].upper()}{said[1:]}." for said in by.values()]
 
 
 def _cheapest_of(here: Sequence[GridRow]) -> str:
@@ -280,29 +283,23 @@ def _cheapest_of(here: Sequence[GridRow]) -> str:
     if best is not None and best.is_undefended:
         return f"{several} pass{'es' if count == 1 else ''} without a defense"
     if best is not None:
-        return f"{place(best)} already passes {several}, costs {price(best)}"
+        return f"{place(best)} passes {several} and costs {price(best)}"
     good = [r for r in here if r.passed == r.gates]
     if good:
         return f"{spots(good)} passes {several}; the cost was not measured"
     if all(r.is_undefended for r in here):
-        fail = "the gates do not all pass" if count > 1 else "the gate does not pass"
-        return f"{fail}, and no defense was tried"
-    return f"no strength of the grid ({spots(here)}) passes {several}"
+        fail = "do not all pass" if count > 1 else "does not pass"
+        return f"{several} {fail}, and no defense was tried"
+    return f"no tested strength ({spots(here)}) passes {several}"
 
 
 def price(r: GridRow) -> str:
-    """``0.002 [-0.007, 0.012] of utility``; a loss that may be none is said to be none shown."""
+    """``0.002 [-0.007, 0.012] of utility``, and whether that is significant."""
     low, high = r.utility_drop_low, r.utility_drop_high
     text = number(r.utility_drop)
     text += "" if low is None or high is None else f" [{number(low, limit=0.0)}, {number(high)}]"
     none = low is not None and low <= 0
-    return f"no utility that is shown ({text})" if none else f"{text} of utility"
-
-
-def _where(dataset: str, algorithm: str, rows: Iterable[GridRow | Point]) -> str:
-    """The data set, and what trains on it where several do."""
-    several = len({r.algorithm for r in rows if r.dataset == dataset}) > 1
-    return f"{dataset} trained by {algorithm}" if several else dataset
+    return f"{text} of utility" + (", not significant" if none else "")
 
 
 def spots(rows: Iterable[GridRow]) -> str:
@@ -311,10 +308,10 @@ def spots(rows: Iterable[GridRow]) -> str:
 
 
 def work(summary: Summary) -> str:
-    """Trainings, processor time and wall time, told apart."""
+    """Trainings, processor time and wall time."""
     cells, cost = summary.cells, summary.cost
     if not summary.scenario and not summary.scenario_file:
-        return f"{_count(len(summary.data), 'recording')}, of which nothing was trained"
+        return f"{counted(len(summary.data), 'recording')}, nothing was trained"
     text = f"{cells.finished} of {cells.planned} trainings on {summary.device}"
     if cost.cpu_seconds is None:
         text += f", {cost.training_seconds:.1f} s of work"

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 from vflsec.audit.gate import Verdict
 from vflsec.report.coverage import older, unread
-from vflsec.report.first_screen import attacker
+from vflsec.report.first_screen import attacker, codes
 from vflsec.report.numbers import number
 from vflsec.report.sanitize import clean
 from vflsec.report.summary import Summary
@@ -48,6 +48,7 @@ def junit_xml(summary: Summary) -> str:
         "attacker": attacker(summary),
         **{f"version.{k}": v for k, v in summary.versions.items()},
         **{f"data.{k}": v for k, v in summary.data.items()},
+        **codes(summary),
     }
     names = titles(verdicts)
     for v, name in zip(verdicts, names, strict=True):

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from vflsec.audit import strongest_attack
 from vflsec.audit.controls import leaks
 from vflsec.audit.dosing import Dose
+from vflsec.audit.leakage_claims import Quantity, format_secret
 from vflsec.audit.multilabel import LabelRow
 from vflsec.audit.point import Point, Training
-from vflsec.audit.strongest_attack import Strongest
 from vflsec.report.curve import order_of
 from vflsec.report.figure_blocks import build_figures
 from vflsec.report.figures import trade_offs
@@ -38,7 +37,6 @@ _FILES = frozenset({View.PAGE, View.SUMMARY, View.NOTEBOOK})
 _PAGE = frozenset({View.PAGE})
 _PRINTED = frozenset({View.WHOLE})
 _SHORT = frozenset({View.PAGE, View.SUMMARY})
-_GAINS = (Tone.PLAIN, Tone.GAIN_1, Tone.GAIN_2, Tone.GAIN_3, Tone.GAIN_4)
 
 
 def build_leakage(summary: Summary) -> tuple[Section, ...]:
@@ -55,8 +53,7 @@ def _build_dataset(summary: Summary, name: str, prefix: str) -> Section:
     blocks = (
         _build_matching(summary, name),
         figures,
-        _build_matrix(summary, name, every),
-        _build_strongest(name, every, level),
+        _build_claims(summary, name),
         _build_attacks(name, [p for p in points if p.is_main], several, level),
         replace(build_unmeasured(lost), views=_PRINTED) if lost else None,
         _build_dosing(name, summary.dosing),
@@ -73,60 +70,28 @@ def _build_matching(summary: Summary, name: str) -> Block | None:
     return Folded(MATCHING, (Bullets(tuple(said)),), open=True, views=_SHORT) if said else None
 
 
-def _build_matrix(summary: Summary, name: str, points: Sequence[Point]) -> Table | None:
-    """Who leaks to whom, on the undefended training: rows whose secret, columns who learns it."""
-    found = strongest_attack.find_leaks(points, summary.confidence)
-    if not found:
-        return None
-    parties = summary.parties[name].parties if name in summary.parties else ()
-    cells = {(strongest_attack.format_secret(r), r.adversary): r for r in found}
-    across = list(dict.fromkeys([*parties, *(who for _, who in cells)]))
-    held = {strongest_attack.format_secret(r): r.victim or "" for r in found}
-    return Table(
-        "Who leaks to whom, undefended: the largest advantage over all attacks, and the attack "
-        "that has it (rows: whose secret; columns: who learns it)",
-        (Column("Whose secret", Kind.NAME), *map(Column, across)),
-        tuple(
-            (secret, *(_leak_cell(cells.get((secret, who)), _is_own(of, who)) for who in across))
-            for secret, of in held.items()
-        ),
-        f"Who leaks to whom on {name}", views=_SHORT,
-    )  # fmt: skip
-
-
-def _is_own(victim: str, who: str) -> bool:
-    return bool(victim) and set(victim.split("+")) <= set(who.split("+"))
-
-
-def _leak_cell(r: Strongest | None, own: bool) -> Cell:
-    if r is None:
-        return Cell("its own" if own else "not attacked")
-    value = r.advantage
-    level = 0 if value is None or value <= 0 else min(4, 1 + int(value * 10))
-    return Cell(number(value, sign=True), _GAINS[level], r.named)
-
-
 def _gain_cell(value: float | None, low: float | None, high: float | None) -> Cell:
     """An advantage that is a leak, that is none, or of which neither is shown."""
     tone = Tone.GOOD if high is not None and high <= 0 else Tone.PLAIN
     return Cell(bounded(value, low, high, sign=True), Tone.LEAK if leaks(value, low) else tone)
 
 
-def _build_strongest(name: str, points: Sequence[Point], level: float) -> Table | None:
-    found = strongest_attack.find_strongest(points, level)
+def _build_claims(summary: Summary, name: str) -> Table | None:
+    """Who leaks to whom: the strongest attack of each attacker on each target, by training."""
+    found = [c for c in summary.claims if c.dataset == name and c.quantity is Quantity.LEAKAGE]
     if not found:
         return None
     return Table(
-        f"Strongest attacker of each target (Holm-corrected {level * 100:g} % intervals for the "
-        "best of those tried)",
-        make_columns("Whose secret", "Defense", "Attack", "By", "Advantage", "Tried", "Training",
-                     name="Whose secret", numbers=("Advantage", "Tried")),
+        f"Who leaks to whom: the strongest attack ({100 * summary.confidence:g} % intervals, "
+        "corrected for the tests)",
+        make_columns("Target", "Attacker", "Defense", "Attack", "Advantage", "Tests", "Training",
+                     name="Target", numbers=("Advantage", "Tests")),
         tuple(
-            (strongest_attack.format_secret(r), place(r), r.named, r.adversary,
-             _gain_cell(r.advantage, r.low, r.high), str(r.tried), r.algorithm)
-            for r in found
+            (format_secret(c), c.adversary, place(c), c.named,
+             _gain_cell(c.advantage, c.low, c.high), str(c.tried), c.algorithm)
+            for c in found
         ),
-        f"Strongest attackers on {name}", "summary.json", views=_PRINTED | _SHORT,
+        f"Who leaks to whom on {name}", "summary.json", views=_PRINTED | _SHORT,
     )  # fmt: skip
 
 
@@ -140,14 +105,14 @@ def _build_attacks(name: str, rows: Sequence[Point], several: bool, level: float
     columns = (
         Column("Training", Kind.GROUP, _PRINTED), Column("Defense", views=_FILES),
         Column("Attack", Kind.NAME), Column("By"), Column("Advantage", Kind.NUMBER),
-        Column(f"Attack does{one}", Kind.NUMBER, _FILES),
-        Column(f"Attack does{one}", Kind.NUMBER, _PRINTED), Column("Control does", Kind.NUMBER),
+        Column(f"Attack{one}", Kind.NUMBER, _FILES),
+        Column(f"Attack{one}", Kind.NUMBER, _PRINTED), Column("Baseline", Kind.NUMBER),
         Column("Rows", Kind.NUMBER),
         Column("Training", views=_FILES if several else frozenset()),
     )  # fmt: skip
     return Table(
-        f"Attacks beside their strongest control (mean over seeds, {level * 100:g} % interval; "
-        "shaded: the interval of the advantage is above 0)",
+        f"Every attack and its baseline (mean over seeds, {level * 100:g} % interval; shaded: "
+        "significant)",
         columns, tuple(_attack_row(p, phases, not one) for p in rows),
         f"Attacks on {name}", "results.csv", views=_PRINTED | _FILES,
     )  # fmt: skip
@@ -188,7 +153,7 @@ def _build_dosing(name: str, doses: Sequence[Dose]) -> Table | None:
         return None
     numbers = ("Rows dosed", "Planted", "Found", "Chance to be shown")
     return Table(
-        "Leaks that were planted, and what was found of them (shaded: shown to be above 0)",
+        "Sensitivity test with planted leaks (shaded: significant)",
         make_columns("Defense", "Attack", "By", *numbers, "Training", name="Attack",
                      numbers=numbers),
         tuple(
@@ -207,11 +172,10 @@ def _build_labels(name: str, labels: Sequence[LabelRow]) -> Table | None:
     if not rows:
         return None
     return Table(
-        "Several labels: the mean over them, and the one that leaks most (verdicts rest on each "
-        "by itself)",
-        make_columns("Defense", "Attack", "By", "Rows", "Labels", "Mean AUC", "Own means",
+        "Several labels: their mean, and the one that leaks most (a gate judges each)",
+        make_columns("Defense", "Attack", "By", "Rows", "Labels", "Mean AUC", "Baseline",
                      "Leaks most", "Its AUC", "Training", name="Attack",
-                     numbers=("Mean AUC", "Own means", "Its AUC")),
+                     numbers=("Mean AUC", "Baseline", "Its AUC")),
         tuple(map(_label_row, rows)), f"Labels of {name}", "summary.json", views=_PAGE,
     )  # fmt: skip
 
@@ -231,10 +195,7 @@ def _build_phases(
     """Leakage as the training goes on, where it was measured after more than one phase."""
     rows = [p for p in points if p.is_main and p.is_undefended]
     if len({p.phase for p in rows}) < 2:
-        text = (
-            "Leakage over the epochs was not asked for; over_time = true in [[attack]] adds the "
-            "curve."
-        )
+        text = "Leakage over the epochs: over_time = true in [[attack]] adds the curve."
         asked = not drawn or summary.over_time
         return () if asked else (Paragraph(text, Tone.SOFT, views=_PAGE),)
     return (
@@ -262,7 +223,7 @@ def _build_utility(name: str, points: Sequence[Point], summary: Summary) -> Tabl
     if not seen:
         return None
     return Table(
-        "What the main task keeps, what training sends, and the most that an attack gains",
+        "Utility, traffic and the largest advantage of each training",
         (Column("Training", Kind.NAME, _PAGE), Column("Defense", views=_PAGE),
          Column("Training", Kind.NAME, _PRINTED), Column("Metric"),
          Column("Utility", Kind.NUMBER), Column("Drop against undefended", Kind.NUMBER, _PAGE),
@@ -291,7 +252,7 @@ def _build_scores(name: str, summary: Summary) -> Folded | None:
     if not found:
         return None
     table = Table(
-        "Privacy and utility of each defense in single figures",
+        "CAP and DCS of each defense",
         make_columns("Defense", "Strengths", "Attack", "By", "CAP", "DCS at each strength", "Rows",
                      "Attack's figure", "Training", name="Attack",
                      numbers=("Strengths", "CAP", "DCS at each strength")),
@@ -303,5 +264,5 @@ def _build_scores(name: str, summary: Summary) -> Folded | None:
         f"CAP and DCS on {name}", "summary.json",
     )  # fmt: skip
     means = (Paragraph(text, Tone.SOFT, views=_SHORT) for text in (CAP_MEANS, DCS_MEANS))
-    title = "CAP and DCS: single figures for each curve (reported, never gated)"
+    title = "CAP and DCS (reported, never gated)"
     return Folded(title, (*means, table), views=_PRINTED | _SHORT)

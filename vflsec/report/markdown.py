@@ -70,16 +70,6 @@ def _render_gates(block: tree.Gates) -> str:
     return _grid(heads, rows)
 
 
-def _render_curve(block: tree.Curve) -> str:
-    heads = [(esc(block.dataset), Kind.TEXT), *((esc(h), Kind.NUMBER) for h in block.heads)]
-    rows = [
-        (esc(name), *("-" if x is None else x[0] + (esc("*") if x[1] else "") for x in cells))
-        for name, cells in block.lines
-    ]
-    table = _grid(heads, [*rows, (esc(block.utility[0]), *block.utility[1])])
-    return table + (f"\n\nNot attacked, utility: {esc(block.others)}." if block.others else "")
-
-
 def _render_table(block: tree.Table) -> str:
     heads = [(esc(c.head), c.kind) for c in block.columns]
     rows = [[_render_cell(c) for c in row] for row in block.rows[:_MOST]]
@@ -104,11 +94,15 @@ def _grid(heads: Iterable[tuple[str, Kind]], rows: Iterable[Iterable[str]]) -> s
 
 
 def _render_facts(block: tree.Facts) -> str:
-    return "\n".join(f"- {esc(f.term)}: {esc(f'{f.text} {f.code}'.strip())}" for f in block.facts)
+    return "\n".join(
+        f"- {'**' + esc(f.term) + '**' if f.term.endswith('?') else esc(f.term) + ':'} "
+        f"{esc(f'{f.text} {f.code}'.strip())}"
+        for f in block.facts
+    )
 
 
 _RENDER: dict[type, Callable[[Any], str]] = {
     tree.Paragraph: _render_paragraph, tree.Bullets: _render_bullets, tree.Steps: _render_steps,
-    tree.Gates: _render_gates, tree.Curve: _render_curve, tree.Table: _render_table,
+    tree.Gates: _render_gates, tree.Table: _render_table,
     tree.Facts: _render_facts,
 }  # fmt: skip

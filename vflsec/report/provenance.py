@@ -40,9 +40,7 @@ def build_visibility(summary: Summary) -> Section:
         return Section(title, (), key="visible")
     said = tuple(text for e in entries for _, text in e.sentences)
     intro = Paragraph(
-        "What encryption hides and what not, in a sentence for each data set, and who holds which "
-        "message. An attack whose inputs nobody sees is not observable, which is not the same as "
-        "safe.", views=_PAGE,
+        "What encryption hides and what not, and who holds which message.", views=_PAGE,
     )  # fmt: skip
     listed = (Bullets(said, views=_LISTED),) if said else ()
     blocks = (intro, *listed, *map(_build_protocol, entries))
@@ -57,7 +55,7 @@ def _build_protocol(e: Outcome) -> Section:
         figures = ("Measured", "Control", "Unencrypted", "Change")
         blocks.append(
             Table(
-                f"What attacks measured under {e.defense}, beside the same attack unencrypted",
+                f"Attacks under {e.defense}, and the same unencrypted",
                 (*(Column(h, Kind.NAME if h == "Attack" else Kind.TEXT) for h in heads),
                  *(Column(h, Kind.NUMBER) for h in figures)),
                 tuple(map(_measured_row, e.measured)), views=_PAGE,
@@ -66,7 +64,7 @@ def _build_protocol(e: Outcome) -> Section:
     if e.unseen:
         columns = (Column("Attack", Kind.NAME), Column("By"), Column("State"),
                    Column("Why", Kind.PROSE))  # fmt: skip
-        title = f"Attacks that could not be made under {e.defense}"
+        title = f"Attacks not possible under {e.defense}"
         blocks.append(Table(title, columns, e.unseen, views=_PAGE))
     return Section(e.defense, tuple(blocks), views=_SHORT)
 
@@ -100,7 +98,7 @@ def build_record(summary: Summary) -> Section:
         Fact("Attacker", summary.attacker.name + _searched(summary)),
         Fact("When", f"{summary.when} UTC" if summary.when else "not recorded"),
         Fact("Trainings", first_screen.work(summary)),
-        Fact("Confidence", f"{level}, over seeds, never sample counts multiplied by seeds"),
+        Fact("Confidence", f"{level}, over seeds"),
     )  # fmt: skip
     lines = tuple(summary.scenario.splitlines())
     resolved = (Folded("The resolved scenario", (Verbatim(lines),), views=_PAGE),)
@@ -145,7 +143,7 @@ def build_ending(summary: Summary) -> Section:
             *(Paragraph(text, views=listed) for text in older(summary)),
             Paragraph(files, views=listed),
             Paragraph(f"{first_screen.work(summary)}.", views=_PRINTED),
-            Paragraph("Every attack beside its controls, and the findings:", command=more,
+            Paragraph("Every attack and finding:", command=more,
                       views=_TERMINAL),
         ),
         key="end",

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from vflsec.audit.gate import Verdict
 from vflsec.audit.gate_selection import bare
 from vflsec.report.attack_families import FAMILIES, members
-from vflsec.report.first_screen import attacker, attacks_of
+from vflsec.report.first_screen import attacker, attacks_of, codes
 from vflsec.report.sanitize import clean
 from vflsec.report.summary import Summary
 from vflsec.report.taxonomies import extensions, references
@@ -57,6 +57,7 @@ def sarif(summary: Summary) -> Json:
             "scenarioHash": clean(summary.scenario_hash),
             "attacker": clean(attacker(summary)),
             "data": {clean(k): clean(v) for k, v in summary.data.items()},
+            "claims": codes(summary),
         },
     }
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}

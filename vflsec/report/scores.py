@@ -9,15 +9,12 @@ from vflsec.report.numbers import number
 from vflsec.report.summary import Summary
 
 CAP_MEANS = (
-    "CAP, the calibrated averaged performance (He et al. 2022), is the mean over the strengths of "
-    "utility times (1 - attack): larger is better. It depends on the grid, so compare it only "
-    "between curves of one data set and one grid."
+    "CAP (He et al. 2022): mean over the strengths of utility times (1 - attack). Larger is "
+    "better; compare it only on one data set and grid."
 )
 DCS_MEANS = (
-    "DCS, the defense capability score (Zou et al. 2024), is 1 / (1 + the root mean square of the "
-    "attack's figure and of the utility lost) at each strength: 1 leaves the attack nothing and "
-    "costs nothing, but it is not corrected for chance, so a coin flip between two classes still "
-    "scores 0.74."
+    "DCS (Zou et al. 2024): 1 / (1 + the root mean square of the attack's value and the utility "
+    "lost). 1 leaves the attack nothing at no cost; a coin flip of two classes scores 0.74."
 )
 
 

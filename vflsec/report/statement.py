@@ -1,79 +1,153 @@
-"""What the page that a data-protection officer signs says beside the report's sections."""
+"""The page that a data-protection officer signs: no attack, statistic or parameter above its
+appendix.
+"""
 
 from __future__ import annotations
 
-from vflsec.audit.strongest_attack import format_secret
-from vflsec.report import first_screen
-from vflsec.report.coverage import State, families, messages
-from vflsec.report.exposed_people import find_exposed
+from collections.abc import Iterator, Sequence
+
+from vflsec.audit.leakage_claims import LeakageClaim, Quantity, Significance, format_secret
+from vflsec.audit.point import Training
+from vflsec.report.coverage import OUTSIDE, State, families, messages
 from vflsec.report.summary import Summary
 from vflsec.report.threat_model import kind_of_label
-from vflsec.report.tree import Fact, Facts, Paragraph, Section, Signatures, Tone
-from vflsec.report.ungated_leaks import unjudged
-from vflsec.report.verdicts import headline, place
+from vflsec.report.tree import (
+    Bullets,
+    Cell,
+    Fact,
+    Facts,
+    Paragraph,
+    Section,
+    Signatures,
+    Table,
+    Tone,
+    make_columns,
+)
+from vflsec.report.ungated_leaks import deployed
+from vflsec.report.verdicts import counted, find_judged, headline, place
 
 _MEANS = {
-    "PASS": "Every limit that was set holds for what was tried",
+    "PASS": "Every limit that was set holds for what was tested",
     "FAIL": "At least one limit that was set does not hold",
     "INCONCLUSIVE": "No limit is shown to be broken, and not all are shown to hold",
     "NO GATE": "No limit was set, so nothing was judged",
-    "UNFINISHED": "Not all that was planned was measured, so nothing was judged",
+    "UNFINISHED": "Not everything planned was measured, so nothing was judged",
 }
+_INFERS = "Can infer it"
+_SINGLE = "Can infer it about single people"
+_FLIPPED = "Can infer it, once it knows which label is which"
+_NOT_SHOWN = "Not shown"
+_UNKNOWN = "Unknown"
+_UNTESTED = "Not tested"
 
 
-def paragraph(summary: Summary) -> str:
-    """The verdict in plain words; the figures stand under it."""
+def build_tested(summary: Summary) -> Section:
+    """What was tested, and the verdict in plain words."""
     found, _ = headline(summary)
-    data = ", ".join(summary.parties) or "no data"
     when = f" on {summary.when[:10]}" if summary.when else ""
     seeds = max((len(p.seeds) for p in summary.parties.values()), default=0)
-    parts = [
-        f"The training described below ({data}) was audited{when}, {seeds} "
-        f"time{'s' if seeds != 1 else ''} "
-        + ("with different random splits." if summary.scenario else "from recordings of it."),
-        *_learns(summary),
-        f"{_MEANS[found]}: {first_screen.scope(summary)}",
-        *filter(None, [first_screen.answered(summary)]),
-        *(unjudged(summary) if found == "FAIL" else ()),  # else it is part of the scope
-    ]
-    every, crossed = families(summary), messages(summary)
-    left = sum(not f.tried for f in every)
-    unread = sum(m.state != State.TESTED for m in crossed)
-    parts.append(
-        f"Of {len(every)} published families of attacks {left} gave no figure here, and "
-        f"{unread} of {len(crossed)} kinds of messages were read by no attack that ran. What was "
-        "not tried is not known to be safe."
+    how = "repeated" if summary.scenario else "recorded"
+    text = (
+        f"The training on {', '.join(summary.parties) or 'no data'} was audited{when}. It was "
+        f"{how} {counted(seeds, 'time')}. Parties tried to infer what others hold from the "
+        "messages they receive. Each was compared with what it already knew."
     )
-    return " ".join(parts)
+    limits = f"{_MEANS[found]}."
+    if found == "PASS" and _judged(summary) and _leaks_bare(summary):
+        limits += " This holds with the protection of Appendix D. Without it, the system leaks."
+    if deployed(summary):
+        limits += " Where limits were judged, something leaks for which no limit was set."
+    return Section("What was tested", (
+        Paragraph(text), Paragraph(f": {limits}", strong=found, tone=Tone.LEAD)
+    ), key="tested")  # fmt: skip
 
 
-def _learns(summary: Summary) -> list[str]:
-    """Who learns what without a defense, without a figure."""
-    found = [r for r in summary.leaks or () if r.is_leak]
-    said = dict.fromkeys(
-        f"{r.adversary} can work out the {format_secret(r)} ({r.dataset})" for r in found
+def _judged(summary: Summary) -> set[Training]:
+    """Trainings with a protection that a limit is about."""
+    return {t for t in find_judged(summary) if not t.is_undefended}
+
+
+def _leaks_bare(summary: Summary) -> bool:
+    return any(c.is_leak for c in summary.claims if c.is_undefended)
+
+
+def build_receivers(summary: Summary) -> Section:
+    """For each receiver: what it can infer about whom, above what it knew."""
+    judged = _judged(summary)
+    heads = ("Receiver", "What, and whose", "Without protection",
+             *(["With the protection"] if judged else []))  # fmt: skip
+    tables = tuple(
+        Table(
+            f"{name}: what each receiver can infer, above what it knew",
+            make_columns(*heads, name="Receiver"), tuple(_receivers(name, judged, summary)),
+        )
+        for name in summary.parties
+    )  # fmt: skip
+    return Section("What was found about people", tables, key="receivers")
+
+
+def _receivers(
+    name: str, judged: set[Training], summary: Summary
+) -> Iterator[tuple[Cell | str, ...]]:
+    claims = [c for c in summary.claims if c.dataset == name]
+    pairs = dict.fromkeys((c.adversary, format_secret(c)) for c in claims)
+    for who, what in pairs:
+        mine = [c for c in claims if (c.adversary, format_secret(c)) == (who, what)]
+        cells = [_infers([c for c in mine if c.is_undefended])]
+        cells += [_infers([c for c in mine if c.training in judged])] if judged else []
+        yield who.replace("+", " and "), what, *cells
+    attackers = {p for who, _ in pairs for p in who.split("+")}
+    for party in summary.parties[name].parties:
+        if party not in attackers:
+            yield party, "", *([_UNTESTED] * (2 if judged else 1))
+
+
+def _infers(claims: Sequence[LeakageClaim]) -> Cell | str:
+    """What claims about one receiver and target come to, the strongest word first."""
+    leaks = {c.quantity for c in claims if c.is_leak}
+    words = {Quantity.LEAKAGE: _INFERS, Quantity.REVERSED: _FLIPPED, Quantity.EXPOSED: _SINGLE}
+    found = next((text for quantity, text in words.items() if quantity in leaks), "")
+    if found:
+        return Cell(found, Tone.LEAK)
+    if not claims:
+        return _UNTESTED
+    known = any(c.significance is not Significance.NO_INTERVAL for c in claims)
+    return _NOT_SHOWN if known else _UNKNOWN
+
+
+def build_conditions(summary: Summary) -> Section:
+    """Under which conditions the findings hold."""
+    items = (
+        "This training, this data and these versions of the software (Appendix H).",
+        "Parties that know no more about the people than Appendix C says.",
+        *(["The protection at the strength that Appendix D names."] if _judged(summary) else []),
+    )  # fmt: skip
+    return Section("When this holds", (Bullets(items),), key="conditions")
+
+
+def build_left(summary: Summary) -> Section:
+    """What was not tested."""
+    every, sent = families(summary), messages(summary)
+    left = sum(f.state is not State.TESTED for f in every)
+    unread = sum(m.state is not State.TESTED for m in sent)
+    text = (
+        f"Of {len(every)} published families of attacks, {left} were not tested. Of "
+        f"{counted(len(sent), 'kind')} of messages, {unread} were read by no attack (Appendix G). "
+        f"Outside of any audit here: {'; '.join(OUTSIDE)}. What was not tested is not known to be "
+        "safe."
     )
-    turned = first_screen.reverses(summary)
-    backwards = dict.fromkeys(
-        f"the {format_secret(r)} ({r.dataset}), which {r.adversary} can "
-        "work out once it knows which way round that is"
-        for r in turned
+    return Section("What was not tested", (Paragraph(text),), key="left")
+
+
+def build_changes(summary: Summary) -> Section:
+    """What would change the findings, so that the audit has to be repeated."""
+    items = (
+        "Other people, other columns, another training or a new version: audit again.",
+        "A weaker protection: audit again.",
+        "A receiver that gets more data on the same people, or shares what it receives.",
+        "A new attack that is published.",
     )
-    people = [row.point for row in find_exposed(summary)]
-    single = dict.fromkeys(f"{format_secret(p)} ({p.dataset}) to {p.adversary}" for p in people)
-    learnt = {r.dataset for r in [*found, *turned, *people]}
-    none = [d for d in summary.parties if d not in learnt]
-    out = []
-    if said:
-        out.append(f"Without a defense and beyond its baseline, {'; '.join(said)}.")
-    if turned:
-        out.append(f"Without a defense an attack ranks in reverse {'; '.join(backwards)}.")
-    if single:
-        out.append(f"Single people are exposed: {'; '.join(single)}.")
-    if none:
-        what = "no leak of the kind that these attacks look for was shown"
-        out.append(f"On {', '.join(none)} {what}.")
-    return out
+    return Section("What would change this", (Bullets(items),), key="changes")
 
 
 def build_systems(summary: Summary) -> Section:
@@ -101,9 +175,8 @@ def build_signatures() -> Section:
     """Where to sign, and what that confirms."""
     who = ("Who ran the audit", "Data-protection officer", "For the controller")
     confirms = Paragraph(
-        "An audit shows what the attacks that were tried could do with the means they were given. "
-        "It cannot show that no attack exists. Who signs confirms to have read this page, not that "
-        "the system is anonymous.", Tone.SOFT,
+        "An audit cannot show that no attack exists. Who signs confirms to have read this page, "
+        "not that the system is anonymous.", Tone.SOFT,
     )  # fmt: skip
     lines = Signatures(tuple(f"{name}: name, date, signature" for name in who))
     return Section("Signatures", (confirms, lines), key="together")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from vflsec.audit.dosing import Dose
 from vflsec.audit.evaluation import DatasetFacts, PointCost
@@ -14,11 +15,11 @@ from vflsec.audit.exposure import Outcome
 from vflsec.audit.findings import Finding
 from vflsec.audit.gate import Verdict
 from vflsec.audit.image_samples import Picture
+from vflsec.audit.leakage_claims import LeakageClaim, correct, find_claims
 from vflsec.audit.multilabel import LabelRow
 from vflsec.audit.point import Point
 from vflsec.audit.record import Attacker, AttackFacts, Command, Described
 from vflsec.audit.strength_grid import GridRow
-from vflsec.audit.strongest_attack import Strongest
 from vflsec.audit.tradeoff_curves import Curve
 from vflsec.audit.validated import Validation
 from vflsec.runtime.typed_values import read_as
@@ -95,7 +96,7 @@ class UserTables:
 
 @dataclass(frozen=True)
 class Summary:
-    """An audit as reports read it."""
+    """An audit as reports read it; its points have the one interval that every report prints."""
 
     name: str = ""
     scenario_hash: str = ""
@@ -119,8 +120,6 @@ class Summary:
     cells: Cells = Cells()
     curves: tuple[Curve, ...] = ()
     points: tuple[Point, ...] = ()
-    leaks: tuple[Strongest, ...] | None = None
-    strongest: tuple[Strongest, ...] = ()
     over_time: tuple[Point, ...] = ()
     dosing: tuple[Dose, ...] = ()
     labels: tuple[LabelRow, ...] = ()
@@ -135,6 +134,14 @@ class Summary:
     complete: bool = True
     exit_code: int = 0
     shard: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "points", tuple(correct(self.points, self.gates, self.confidence)))
+
+    @cached_property
+    def claims(self) -> tuple[LeakageClaim, ...]:
+        """What each attacker learns of each target under each training."""
+        return tuple(find_claims(self.points, self.gates))
 
 
 def read_summary(summary: Mapping[str, object]) -> Summary:

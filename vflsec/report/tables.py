@@ -15,8 +15,8 @@ _STATEMENT = frozenset({View.STATEMENT})
 
 MATCHING = "What matching the rows reveals"
 PSI = (
-    "A private set intersection changes nothing of this: it hides the ids of rows without a "
-    "partner, and a party that adds invented ids learns of those, too."
+    "A private set intersection changes nothing of this: it hides unmatched ids only, and a party "
+    "that adds invented ids learns of those, too."
 )
 
 
@@ -25,11 +25,9 @@ def build_tables(summary: Summary) -> Section:
     blocks = [b for name, of in summary.tables.items() for b in _build_tables(name, of)]
     if not blocks:
         none = (
-            "No table of a user: the data come with vflsec or from a plug-in, with the hashes "
-            "under 8."
+            "No table of a user: the data come with vflsec or a plug-in."
             if summary.scenario
-            else "Traces that were recorded of trainings, with the hashes of their seals under 8. "
-            "What was not recorded was not audited."
+            else "Traces that were recorded of trainings. What was not recorded was not audited."
         )
         return Section("Tables", (Paragraph(none, views=_STATEMENT),), key="tables")
     return Section("Tables", tuple(blocks), key="tables", nav="Tables")

@@ -79,7 +79,7 @@ TAGS = (
     Tag("edpb-tests", "edpb", "section 3.2", "Tests of resistance to attacks", "related",
         "The opinion asks for documented tests of the finished model against attribute inference, "
         "exfiltration, reconstruction and membership inference; here the parties of the training "
-        "are the attackers, and for membership whoever is told predictions."),
+        "are the attackers, and for membership whoever receives predictions."),
     Tag("nist-reconstruction", "nist", "NISTAML.032", "Data Reconstruction", "exact",
         "Columns of another party are worked out from what training sends."),
     Tag("nist-attribute", "nist", "NISTAML.032", "Data Reconstruction (attribute inference)",
@@ -87,7 +87,7 @@ TAGS = (
         "NIST treats the inference of one attribute of a row beside reconstruction; here that "
         "attribute is the label or a column."),
     Tag("nist-membership", "nist", "NISTAML.033", "Membership Inference", "related",
-        "Parties know which rows they share, so it is asked by whoever is told predictions; the "
+        "Parties know which rows they share, so it is asked by whoever receives predictions; the "
         "canaries that measure a claimed epsilon ask a question of this kind."),
     Tag("nist-property", "nist", "NISTAML.034", "Property Inference", "exact",
         "A share of an attribute among another party's rows is worked out from what training "
@@ -100,14 +100,14 @@ TAGS = (
         "ATLAS means inference through an inference API; messages of the training have no "
         "technique there."),
     Tag("atlas-membership", "atlas", "AML.T0024.000", "Infer Training Data Membership", "related",
-        "ATLAS means queries to an inference API; here whoever is told predictions asks."),
+        "ATLAS means queries to an inference API; here whoever receives predictions asks."),
     Tag("atlas-manipulate", "atlas", "AML.T0018", "Manipulate AI Model", "related",
         "The planted behaviour stays in the trained model; ATLAS means access to the model, here "
         "messages of a partner do it."),
     Tag("owasp-ml03", "owasp", "ML03:2023", "Model Inversion Attack", "related",
         "OWASP means reverse-engineering a model; here a partner works from messages and columns."),
     Tag("owasp-ml04", "owasp", "ML04:2023", "Membership Inference Attack", "related",
-        "OWASP means a model that is queried; here the predictions that a party is told."),
+        "OWASP means a model that is queried; here the predictions that a party receives."),
     Tag("owasp-ml10", "owasp", "ML10:2023", "Model Poisoning", "related",
         "OWASP means changed parameters; here they change through the messages of a partner."),
     Tag("avid-inversion", "avid", "S0501", "Model inversion", "related",

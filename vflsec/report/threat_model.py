@@ -32,12 +32,10 @@ from vflsec.report.verdicts import place
 _PAGE = frozenset({View.PAGE})
 
 _POINTERS = (
-    "GDPR, recital 26: whether a person is identifiable depends on all the means reasonably likely "
-    "to be used. Compare the attacker's means above with those a partner or an outsider would "
-    "reasonably have: the rows they know, the messages they see, the computing they can pay for.",
-    "EDPB Opinion 28/2024 on AI models, on when a model may be considered anonymous: it asks for "
-    "documented tests against attacks at the state of the art. The lists here say which families "
-    "were tried and which were not.",
+    "GDPR, recital 26: identifiability depends on all the means reasonably likely to be used. "
+    "Compare the means above with those a partner or an outsider would have.",
+    "EDPB Opinion 28/2024 on AI models asks for documented tests against attacks at the state of "
+    "the art. The lists here say which families were tested.",
 )
 """Where a reviewer may read on; not legal advice."""
 
@@ -110,31 +108,17 @@ def _list(parts: Sequence[str]) -> str:
 
 
 WORDS = {
-    "advantage": "the attack's figure less that of its strongest control, both on the same rows; "
-    "its lower bound holds against every control, its upper bound against the one that "
-    "cross-validation on the known rows named beforehand",
-    "strongest control": "the best the same attacker does without the federation, which is the "
-    "control that leaves the least advantage: chance, majority (the class shares), logistic "
-    "(regression on its own columns, under several penalties C), trees and boosting (on them), "
-    "principal (their first principal direction), scratch (its own network, trained on the known "
-    "rows), untrained (the same attack on its network before training), reassigned (and on one "
-    "trained on another task), randomised (its own columns, trained on the "
-    "randomised labels of all other rows), alone (an encoder it could have "
-    "pre-trained by itself), mean, linear and network (for features), sample (of a share: that "
-    "among the rows it knows), labelled (of columns: from own labels too), value (of a question "
-    "about a quantity: what a learner of its values answers), left out (of membership: what the "
-    "same signal says of systems that were not trained on the rows)",
-    "AUC": "how well scores rank: 0.5 is guessing, 1 is without error",
-    "concordance": "the AUC of a quantity: of two rows with different values, how often the larger "
-    "one has the larger score",
-    "macro AUC": "of several labels: the mean of the AUC of each",
-    "R²": "of a column, how much of its variance an answer explains: 1 is the column itself, 0 its "
-    "mean",
-    "error of the share": "how far the share of rows that was answered is from the true one",
-    "family": "published attacks on one secret by one means",
+    "baseline": "the best that the same attacker infers without the federation, from its own "
+    "columns and the labelled rows it is assumed to have",
+    "advantage": "the attack's value less its baseline's, on the same rows",
+    "AUC": "how well scores rank: 0.5 is guessing, 1 is without error; of a quantity the "
+    "concordance, of several labels their mean",
+    "R²": "share of a column's variance that is inferred: 1 is the column itself",
+    "significant": "the whole interval is above 0, corrected for the number of tests",
+    "family": "published attacks on one target by one means",
     "utility": "how well the trained system does its own task",
     "strength": "how strong a defense is set; 0 is no defense",
-    "seed": "one whole run; each has its own split of the rows, its own training and known rows",
+    "seed": "one whole run with its own split of the rows, training and labelled rows",
 }
 """Words of the report that a reader may not know."""
 
@@ -159,7 +143,7 @@ def assumed(summary: Summary) -> list[tuple[str, str, str]]:
     seen = _list(sorted({_sees(w) for s in specs for w in _uses(s)}))
     return [
         ("labels known beforehand", _assumed_labels(specs, summary),
-         "more rows, for example from an earlier project or a leak"),
+         "more rows, from an earlier project or a leak"),
         ("what is seen", seen or "nothing that is received",
          "anything that another party stores or logs"),
         ("behaviour", behaves, other),
@@ -209,7 +193,7 @@ def build_threats(summary: Summary) -> Section:
             (*t, spec.summary, spec.source)
             for t, spec in zip(found, summary.attacks.values(), strict=True)
         )
-        caption = "Who attacks, wanting what, seeing what, knowing how much"
+        caption = "Who attacks, wanting what, seeing what, knowing what"
         blocks.append(Table(caption, heads, rows))
     else:
         blocks.append(Paragraph("The scenario has no attack."))
@@ -217,11 +201,9 @@ def build_threats(summary: Summary) -> Section:
     blocks += _build_choices(summary.attacker)
     blocks.append(
         Paragraph(
-            "Every attack is judged beside its strongest control: the same attacker with the same "
-            "known rows, without the federation. The advantage is what the federation adds to the "
-            "control that leaves least; it is called a leak where it holds against every control "
-            "(the others are in the hints of the tables, and in the column controls of "
-            "results.csv).", Tone.SOFT, views=_PAGE,
+            "Each attack is compared with its baseline: the same attacker with the same labelled "
+            "rows, without the federation. A leak is significant against every baseline (all are "
+            "in the hints of the tables and in results.csv).", Tone.SOFT, views=_PAGE,
         )
     )  # fmt: skip
     if summary.defenses:
@@ -249,9 +231,8 @@ def _build_choices(attacker: Attacker) -> list[Block]:
              "Advantage")  # fmt: skip
     kinds = {"Written": Kind.NAME, "Advantage": Kind.NUMBER}
     table = Table(
-        "The written and the best setting at each point, mean advantage over "
-        f"{len(attacker.seeds)} worlds; a better one joins where it leads by more than it "
-        "varies",
+        f"Written and best setting, mean advantage over {len(attacker.seeds)} worlds; a better "
+        "one joins where it leads by more than it varies",
         tuple(Column(h, kinds.get(h, Kind.TEXT)) for h in heads),
         tuple(
             (r.dataset, r.algorithm, place(r), r.adversary, r.split,
@@ -271,18 +252,15 @@ def build_placing(summary: Summary) -> Section:
     heads = (Column("Means", Kind.NAME), Column("Assumed here", Kind.PROSE),
              Column("Not tried; likely in your case?", Kind.PROSE))  # fmt: skip
     rows = tuple(assumed(summary))
-    caption = (
-        "The attacker's means that were assumed, beside all the means reasonably likely to be used"
-    )
+    caption = "The attacker's means: assumed here, and all the means reasonably likely to be used"
     return Section(
         "Placing the findings",
         (
-            Paragraph("An audit shows what the attacks that were tried could do with the means "
-                      "they were given. It cannot show that no attack exists."),
+            Paragraph("An audit cannot show that no attack exists."),
             *((Table(caption, heads, rows),) if rows else ()),
-            Paragraph("Outside of what is audited here:"),
+            Paragraph("Not audited here:"),
             Bullets(OUTSIDE),
-            Paragraph("Where to read on. These are pointers, not legal advice:"),
+            Paragraph("Read on (not legal advice):"),
             Bullets(_POINTERS),
         ),
         key="placing", nav="Placing the findings",

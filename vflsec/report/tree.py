@@ -43,10 +43,6 @@ class Tone(StrEnum):
     WARNING = "warning"
     GOOD = "good"
     LEAK = "leak"
-    GAIN_1 = "gain 1"
-    GAIN_2 = "gain 2"
-    GAIN_3 = "gain 3"
-    GAIN_4 = "gain 4"
 
 
 TONES: Mapping[str, Tone] = {
@@ -160,33 +156,6 @@ class Table(Block):
             return self
         rows = tuple(tuple(row[i] for i in kept) for row in self.rows)
         return replace(self, columns=tuple(self.columns[i] for i in kept), rows=rows)
-
-
-@dataclass(frozen=True)
-class Curve(Block):
-    """Leakage and utility of one data set, training by training.
-
-    Attributes:
-        dataset: its name.
-        trainings: what was attacked, as (algorithm, defense and strength); undefended and weakest
-            first, the algorithm empty where there is one.
-        lines: (whose secret, who learns it and the metric; by training the largest advantage and
-            whether it is significantly above 0, None where nothing was measured).
-        utility: the metric's name, and its mean by training.
-        others: trainings that nobody attacks, with their utility, in words.
-    """
-
-    kind: ClassVar[str] = "curve"
-    dataset: str
-    trainings: tuple[tuple[str, str], ...]
-    lines: tuple[tuple[str, tuple[tuple[str, bool] | None, ...]], ...]
-    utility: tuple[str, tuple[str, ...]]
-    others: str
-
-    @property
-    def heads(self) -> list[str]:
-        """What a column is called, on one line."""
-        return [", ".join(filter(None, training)) for training in self.trainings]
 
 
 @dataclass(frozen=True)
@@ -340,6 +309,7 @@ class Report:
         made_by: which vflsec.
         tone: of the verdict; a PASS above a leak that no gate limits, or one that warns, is no
             good news alone.
+        claims: what was found of each attacker and target; all sentences are printed from them.
         sections: of each view, in order.
     """
 
@@ -349,6 +319,7 @@ class Report:
     scope: str
     made_by: str
     tone: Tone = Tone.PLAIN
+    claims: tuple[object, ...] = ()
     sections: Mapping[View, tuple[Section, ...]] = field(default_factory=dict)
 
     def seen_by(self, view: View) -> tuple[Section, ...]:

@@ -47,10 +47,7 @@ def _find_no_coalition(facts: DatasetFacts, ran: Ran) -> Iterator[str]:
     """That no parties attack together."""
     passive = facts.parties[1:]
     if len(passive) > 1 and ran and all(len(s.adversary) < 2 for s in ran.values()):
-        yield (
-            f"Not tested: any attack by parties together ({', '.join(passive)}), to whom two "
-            "messages may reveal what neither does alone."
-        )
+        yield (f"Not tested: attacks by parties together ({', '.join(passive)}).")
 
 
 def _labels(facts: DatasetFacts, ran: Ran, summary: Summary) -> Iterator[str]:
@@ -85,9 +82,8 @@ def _mean_of_columns(
     best = any(v.gate.of == "r2_column" for v in summary.gates)
     if most > 1 and limit >= 1 / most and not best:
         yield (
-            f"Was not asked: whether one column of {most} is revealed. That adds about "
-            f"{1 / most:.2g} to an R² which is the mean over columns, within a limit of {limit:g} "
-            '(a gate with of = "r2_column" asks about the one that is revealed best).'
+            f"Not tested: whether one column of {most} is revealed, which adds {1 / most:.2g} to "
+            f'the mean R² (limit {limit:g}); of = "r2_column" in a gate asks.'
         )
 
 
@@ -102,11 +98,10 @@ def _other_columns(
     left = sum(d for p, d in facts.columns.items() if p in looked - every)
     if alone and left > len(single):
         tails = any(of.get("ask") or of.get("category") for of in alone.values())
-        what = "" if tails else ", and not at tails or one category alone (ask, category)"
+        what = "" if tails else ", on tails or one category (ask, category)"
         yield (
-            "Was not asked: which side of their mean or which category rows have in the other "
-            f"{left - len(single)} of {left} columns; each attribute attack looks at one{what}; "
-            'column = "*" asks about any.'
+            f"Not tested: attribute attacks on the other {left - len(single)} of {left} "
+            f'columns{what}; column = "*" asks about any.'
         )
 
 

@@ -1,81 +1,55 @@
-"""What surely leaks and no gate limits: where the system is judged, and at other strengths.
+"""What leaks significantly and no gate limits: where the system is judged, and at other strengths.
 
 A headline speaks only of what is judged. A passing audit may hold a leak of columns where gates
-limit labels, at the very strength that will be deployed, or one at a strength that nobody means to
-deploy; its reader should not have to look for it.
+limit labels, at the very strength that will be deployed.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
-from vflsec.audit import strongest_attack
-from vflsec.audit.controls import leaks
+from vflsec.audit.leakage_claims import LeakageClaim, Quantity, format_secret
 from vflsec.audit.point import Point, Training
 from vflsec.report.summary import Summary
 from vflsec.report.tree import TONES, Tone
 from vflsec.report.unasked import USUAL
-from vflsec.report.verdicts import headline, place, some, weighed
+from vflsec.report.verdicts import deployment, find_judged, headline, place, some, weighed
 
 
-@dataclass(frozen=True)
-class Ungated:
-    """What leaks and no gate limits.
-
-    Attributes:
-        point: the strongest attack there.
-        gain: its advantage.
-        judged: whether some gate judges the system there.
-    """
-
-    point: Point
-    gain: float
-    judged: bool
-
-    @property
-    def secret(self) -> str:
-        """``the columns of shop to bank``: what leaks to whom."""
-        return f"the {strongest_attack.format_secret(self.point)} to {self.point.adversary}"
-
-
-def ungated(summary: Summary) -> list[Ungated]:
-    """What leaks and no gate limits: at each point, of each adversary and secret the most.
-
-    Returns:
-        first where some gate judges the system, then the largest.
-    """
+def find_ungated(summary: Summary) -> list[LeakageClaim]:
+    """Claims that leak and that no gate limits: first where one judges, then the largest."""
     at: dict[Training, list[Point]] = defaultdict(list)
     for p in summary.points:
         at[p.training].append(p)
-    judging, asked = set(), set()
-    for v in summary.gates:
-        if v.gate.metric != "epsilon_lower":  # a claim is judged wherever it is made
-            judging.add(v.training)
-            if v.gate.needs_validated:
-                asked |= {p.answer for p in weighed(v, at[v.training])}
-    worst: dict[tuple[Training, str], Ungated] = {}
-    for p in summary.points:
-        gain = p.advantage.mean
-        if not p.attack or p.metric != p.primary or p.answer in asked:
-            continue
-        if gain is None or not leaks(gain, p.advantage.low):
-            continue
-        found = Ungated(p, gain, p.training in judging)
-        key = p.training, found.secret
-        if key not in worst or gain > worst[key].gain:
-            worst[key] = found
-    return sorted(worst.values(), key=lambda u: (not u.judged, -u.gain))
+    asked = {
+        p.answer for v in summary.gates if v.gate.needs_validated
+        for p in weighed(v, at[v.training])
+    }  # fmt: skip
+    found = [
+        c for c in summary.claims
+        if c.quantity is Quantity.LEAKAGE and c.is_leak and c.answer not in asked
+    ]  # fmt: skip
+    judged = find_judged(summary)
+    return sorted(found, key=lambda c: (c.training not in judged, -_gain(c)))
 
 
-def deployed(summary: Summary) -> list[Ungated]:
-    """Those of :func:`ungated` at points that a gate judges, so that a PASS is not about them.
+def _gain(c: LeakageClaim) -> float:
+    return c.advantage or 0.0
+
+
+def _format_who(c: LeakageClaim) -> str:
+    """``the columns of shop to bank``: what leaks to whom."""
+    return f"the {format_secret(c)} to {c.adversary}"
+
+
+def deployed(summary: Summary) -> list[LeakageClaim]:
+    """Those at points that a gate judges, so that a PASS is not about them.
 
     Gains within what gates allow elsewhere are left to :func:`beyond`.
     """
-    most = _allowed(summary)
-    return [u for u in ungated(summary) if u.judged and u.gain > most]
+    most, judged = _allowed(summary), find_judged(summary)
+    return [c for c in find_ungated(summary) if c.training in judged and _gain(c) > most]
 
 
 def find_tone(summary: Summary) -> Tone:
@@ -83,7 +57,7 @@ def find_tone(summary: Summary) -> Tone:
     leaks that no gate limits.
     """
     found, _ = headline(summary)
-    if found == "PASS" and (ungated(summary) or any(v.warnings for v in summary.gates)):
+    if found == "PASS" and (find_ungated(summary) or any(v.warnings for v in summary.gates)):
         return Tone.WARNING
     return TONES.get(found, Tone.PLAIN)
 
@@ -96,75 +70,56 @@ def _allowed(summary: Summary) -> float:
 
 
 def beyond(summary: Summary) -> list[str]:
-    """A line for each adversary and secret of :func:`ungated`, with the points where it leaks."""
-    lines: dict[tuple[str, str], list[Ungated]] = defaultdict(list)
-    for u in ungated(summary):
-        lines[u.point.dataset, u.secret].append(u)
-    several = len({p.algorithm for p in summary.points if p.attack}) > 1
-    out = []
-    for (dataset, what), of in lines.items():
-        of.sort(key=lambda u: (not u.judged, u.point.strength or 0.0))
-        attacks = list(dict.fromkeys(u.point.attack for u in of))
-        by = "" if len(attacks) > 1 else f" ({attacks[0]})"
-        said = some([_at(u, several, not by) for u in of], ", ")
-        out.append(f"{dataset}: {what}, {said}{by}")
-    return out
+    """A line for each attacker and target of :func:`find_ungated`, with where it leaks."""
+    lines: dict[str, list[str]] = defaultdict(list)
+    judged = find_judged(summary)
+    for c in find_ungated(summary):
+        also = ", judged" if c.training in judged else ""
+        where = f"{_gain(c):+z.2f} {deployment(c)} ({c.attack}{also})"
+        lines[f"{c.dataset}: {_format_who(c)}"].append(where)
+    return [f"{what}, {some(of, ', ')}" for what, of in lines.items()]
 
 
-def unstopped(summary: Summary) -> list[str]:
+def unstopped(summary: Summary, dataset: str) -> list[str]:
     """What leaks without a defense, is limited by no gate, and leaks at every strength tried.
 
     What no longer gains more than gates allow elsewhere, and did, was stopped.
     """
-    every: dict[tuple[str, str], set[Training]] = defaultdict(set)
-    for p in summary.points:
-        if p.attack and not p.is_undefended:
-            every[p.dataset, p.algorithm].add(p.training)
-    found: dict[tuple[str, str, str], list[Ungated]] = defaultdict(list)
-    for u in ungated(summary):
-        found[u.point.dataset, u.point.algorithm, u.secret].append(u)
+    here = [c for c in summary.claims if c.dataset == dataset and not c.is_undefended]
+    groups: dict[tuple[str, str], list[LeakageClaim]] = defaultdict(list)
+    for c in find_ungated(summary):
+        if c.dataset == dataset:
+            groups[c.algorithm, _format_who(c)].append(c)
     out = []
-    for (dataset, algorithm, what), of in found.items():
-        last = _left(of, len(every[dataset, algorithm]), _allowed(summary))
+    for (algorithm, what), of in groups.items():
+        tried = len({c.training for c in here if c.algorithm == algorithm})
+        last = _find_last(of, tried, _allowed(summary))
         if last is not None:
-            out.append(
-                f"{dataset}: nothing that was tried stops {what}, {last.gain:+z.2f} with "
-                f"{place(last.point)}, and no gate limits it."
-            )
+            where = deployment(last)
+            out.append(f"No tested defense stops {what}: {_gain(last):+z.2f} {where}, not gated.")
     return out
 
 
-def _left(of: Iterable[Ungated], tried: int, allowed: float) -> Ungated | None:
-    """One leak at the largest strength, if it is there without a defense and at all `tried`."""
-    defended = [u for u in of if not u.point.is_undefended]
-    bare = max((u.gain for u in of if u.point.is_undefended), default=0.0)
+def _find_last(of: Sequence[LeakageClaim], tried: int, allowed: float) -> LeakageClaim | None:
+    """The leak at the largest strength, if it is there without a defense and at all `tried`."""
+    defended = [c for c in of if not c.is_undefended]
+    bare = max((_gain(c) for c in of if c.is_undefended), default=0.0)
     most = allowed if bare > allowed else 0.0
-    if not tried or not bare or sum(u.gain > most for u in defended) < tried:
+    if not tried or not bare or sum(_gain(c) > most for c in defended) < tried:
         return None
-    return max(defended, key=lambda u: u.point.strength or 0.0)
+    return max(defended, key=lambda c: c.strength or 0.0)
 
 
-def _at(u: Ungated, several: bool, by: bool) -> str:
-    """``+0.82 with iso 5, which is judged``."""
-    where = "without a defense" if u.point.is_undefended else f"with {place(u.point)}"
-    if several:
-        where = f"{u.point.algorithm} {where}"
-    judged = ", which is judged" if u.judged else ""
-    attack = f" ({u.point.attack})" if by else ""
-    return f"{u.gain:+z.2f} {where}{judged}{attack}"
-
-
-def parts(found: Iterable[Ungated]) -> str:
+def parts(found: Iterable[LeakageClaim]) -> str:
     """``the columns of shop to bank (+0.82)`` and the like, each once, the largest first."""
     most: dict[str, float] = {}
-    for u in found:
-        most[u.secret] = max(most.get(u.secret, u.gain), u.gain)
-    ordered = sorted(most.items(), key=lambda pair: -pair[1])
-    return some([f"{what} ({gain:+z.2f})" for what, gain in ordered], ", ")
+    for c in sorted(found, key=_gain, reverse=True):
+        most.setdefault(_format_who(c), _gain(c))
+    return some([f"{what} ({gain:+z.2f})" for what, gain in most.items()], ", ")
 
 
 def unjudged(summary: Summary) -> list[str]:
     """A line on what leaks where the system is judged although no gate asks, or none."""
     found = deployed(summary)
-    where = some(list(dict.fromkeys(place(u.point) for u in found)), ", ")
+    where = some(list(dict.fromkeys(map(place, found))), ", ")
     return [f"Leaks at {where}, and no gate limits it: {parts(found)}."] if found else []

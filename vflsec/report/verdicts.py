@@ -8,7 +8,7 @@ from typing import Protocol
 
 from vflsec.audit.gate import Verdict
 from vflsec.audit.gate_selection import weighs
-from vflsec.audit.point import Point
+from vflsec.audit.point import Point, Training
 from vflsec.report import tree
 from vflsec.report.numbers import number
 from vflsec.report.sanitize import clean
@@ -16,15 +16,11 @@ from vflsec.report.summary import Summary
 from vflsec.report.tree import Cell, Column, Kind, Paragraph, Tone, View
 
 BOUNDS = (
-    "[a, b] is the {level:g} % interval of a mean over seeds (two-sided t; of an advantage, over "
-    "all controls; never outside of what the figure can be). A gate passes if the upper one-sided "
-    "{level:g} % bound is within its limit, and fails if the lower one exceeds it."
+    "[a, b] is a two-sided {level:g} % interval over seeds. A gate passes if the upper one-sided "
+    "{level:g} % bound is within the limit, and fails if the lower bound exceeds it."
 )
 """What every pair of bounds means, said once in each report."""
-_OTHER_LEVEL = (
-    " A line that names another level is judged at that: it is the gate's own, or the looks of "
-    "--until-decided share the error."
-)
+_OTHER_LEVEL = " A line that names another level is judged at that."
 
 
 class _Deployed(Protocol):
@@ -41,6 +37,21 @@ def place(row: _Deployed) -> str:
     if row.defense in ("", "none"):
         return row.defense and "no defense"
     return clean(row.defense if row.strength is None else f"{row.defense} {row.strength:g}")
+
+
+def deployment(row: Training) -> str:
+    """Where it stands in a sentence: ``without a defense``, ``with iso 5``."""
+    return "without a defense" if row.is_undefended else f"with {place(row)}"
+
+
+def find_judged(summary: Summary) -> set[Training]:
+    """Trainings that a gate judges; a claimed epsilon is judged wherever it is made."""
+    return {v.training for v in summary.gates if v.defense and v.gate.metric != "epsilon_lower"}
+
+
+def counted(n: int, what: str) -> str:
+    """``2 tests``."""
+    return f"{n} {what}{'s' if n != 1 else ''}"
 
 
 def point_of(v: Verdict, *, training: bool = True) -> str:
@@ -99,35 +110,20 @@ def headline(summary: Summary) -> tuple[str, str]:
     if not summary.complete and not n["FAIL"]:
         return "UNFINISHED", unfinished(summary)
     if not verdicts:
-        return "NO GATE", "The scenario sets no threshold, so nothing was judged."
-    found = next((name for name, _ in _WORDS if n[name]), "PASS")
-    total = f"{len(verdicts)} judgement{'s' if len(verdicts) > 1 else ''}"
-    said = [f"{n[k]} {w}" for k, w in _WORDS if n[k]]
-    return found, f"{total}: {', '.join(said)}."
+        return "NO GATE", "The scenario sets no limit, so nothing was judged."
+    first, *rest = [(k, f"{n[k]}", w) for k, w in _WORDS if n[k]]
+    said = [f"{first[1]} of {counted(len(verdicts), 'gate')} {first[2]}"]
+    return first[0], f"{', '.join([*said, *(f'{m} {w}' for _, m, w in rest if w != 'passed')])}."
 
 
 def unfinished(summary: Summary) -> str:
     """Why an audit that is not complete has no verdict, one sentence."""
     if summary.shard:
-        return f"Shard {summary.shard} of an audit: nothing is judged before `vflsec merge`."
-    return "Not all that was planned is measured, so nothing passes."
+        return f"Shard {summary.shard}: nothing is judged before `vflsec merge`."
+    return "Not everything planned was measured, so nothing passes."
 
 
 _WORDS = (("FAIL", "failed"), ("INCONCLUSIVE", "inconclusive"), ("PASS", "passed"))
-
-
-def judged(summary: Summary) -> list[str]:
-    """How each gate came out, where and by how much, the failed ones first: what the headline
-    speaks of."""
-    where: dict[tuple[str, str], list[str]] = {}
-    for found, _ in _WORDS:
-        for v in summary.gates:
-            if v.verdict == found:
-                by = f" by {v.attack}" if v.attack else ""
-                much = "" if v.value is None else f" ({number(v.value, limit=v.threshold)}{by})"
-                point = point_of(v) or "nowhere"
-                where.setdefault((found, clean(v.label)), []).append(point + much)
-    return [f"{f}: {label}: {some(points, '; ')}" for (f, label), points in where.items()]
 
 
 def beside_verdicts(summary: Summary) -> list[str]:
@@ -160,23 +156,17 @@ def build_gates(summary: Summary) -> tree.Section:
     page, pages = frozenset({View.PAGE}), frozenset({View.PAGE, View.STATEMENT, View.SUMMARY})
     blocks: list[tree.Block] = [Paragraph("The scenario sets no gate.", views=pages)]
     if verdicts:
-        rule = (
-            "A gate passes when the upper bound over seeds is within the threshold and every "
-            "attack is shown to work; it fails when the lower bound is beyond it; it is "
-            "inconclusive between."
-        )
         several = len({v.algorithm for v in verdicts if v.algorithm}) > 1
         lines = tuple(_gate_line(v, several) for v in verdicts)
-        blocks = [Paragraph(rule, Tone.SOFT, views=page),
-                  tree.Gates(lines, "Every gate at every point it selects")]  # fmt: skip
+        blocks = [tree.Gates(lines, "Every gate at every point it selects")]
     blocks.append(Paragraph(bounds(summary), Tone.SOFT, views=pages))
     if summary.alive:
-        heads = (Column("Attack", Kind.NAME), Column("Shown to work"),
+        heads = (Column("Attack", Kind.NAME), Column("Validated"),
                  Column("Evidence", Kind.PROSE))  # fmt: skip
         rows: tuple[tuple[Cell | str, ...], ...] = tuple(
             (name, "yes" if a.validated else "no", a.text) for name, a in summary.alive.items()
         )
-        blocks.append(tree.Table("Is each attack shown to work?", heads, rows, views=page))
+        blocks.append(tree.Table("Is each attack validated?", heads, rows, views=page))
     return tree.Section("Gates", tuple(blocks), key="gates", nav="Gates")
 
 

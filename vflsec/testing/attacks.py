@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -218,9 +217,7 @@ def attack_ignores_row_order(name: str) -> None:
         for key, t in view.tables.items():
             tables[key] = t.take(torch.randperm(len(t), generator=g))
         targets = {s: r[torch.randperm(len(r), generator=g)] for s, r in view.targets.items()}
-        shuffled.append(
-            replace(view, tables=MappingProxyType(tables), targets=MappingProxyType(targets))
-        )
+        shuffled.append(replace(view, tables=tables, targets=targets))
     before = _values(name, "leaky", False)
     after = _values(name, "leaky", False, attack.infer_many(shuffled, _rngs()))
     assert np.abs(np.mean(before) - np.mean(after)) < 0.02, f"{name}: {before} became {after}"
@@ -245,16 +242,16 @@ def attack_misses_its_needs(name: str) -> None:
         elif need.what == "prior":
             lacking = replace(view, prior=None)
         elif need.what == "model":
-            lacking = replace(view, models=MappingProxyType({view.party: {}}))
+            lacking = replace(view, models={view.party: {}})
         elif need.what == "aux_rows":
             lacking = replace(view, aux=None)
         elif need.what == "parameter_gradient":
-            lacking = replace(view, updates=MappingProxyType({}))
+            lacking = replace(view, updates={})
         else:
             way = "sent" if need.sent else "received"
             kind = need.kind or need.what
             kept = {k: t for k, t in view.tables.items() if k[:2] != (way, kind)}
-            lacking = replace(view, tables=MappingProxyType(kept))
+            lacking = replace(view, tables=kept)
         try:
             attack.infer(lacking, generator(0, "conformance"))
         except ThreatModelError:

@@ -107,12 +107,6 @@ class Wire:
                 _WIRES[key] = cls(folder, party=party, **how)
             return _WIRES[key]
 
-    def __enter__(self) -> Wire:
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        self.close(failed=kind is not None)
-
     @property
     def recording(self) -> Recording:
         """The recording of this process, which is begun if it is not open."""
@@ -145,19 +139,7 @@ class Wire:
         """Record one message; see :meth:`vflsec.trace.record_api.Recording.tell`."""
         return self.recording.tell(kind, x, self.ids(ids), sent=sent, **when)
 
-    def tell_each(
-        self, kind: str, x: Any, ids: Any = None, *, sent: bool, **when: Any
-    ) -> list[int]:
-        """Record a payload that may be one array or a list of several, each under its own name."""
-        many = isinstance(x, list | tuple)
-        return [
-            self.tell(
-                kind, part, ids, sent=sent, name=str(i) if many and len(x) > 1 else "", **when
-            )
-            for i, part in enumerate(x if many else [x])
-        ]
-
-    def close(self, *, failed: bool = False) -> None:
+    def close(self) -> None:
         """End the recording and seal the trace, if this process recorded anything."""
         for key in [k for k, wire in _WIRES.items() if wire is self]:
             del _WIRES[key]
@@ -165,4 +147,4 @@ class Wire:
             opened, self._open = self._open, None
         if opened is not None and opened[0] == os.getpid():
             atexit.unregister(opened[1].end)
-            opened[1].close(failed=failed)
+            opened[1].close()

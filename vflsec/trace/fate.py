@@ -15,8 +15,8 @@ Source: https://github.com/FederatedAI/FATE, ``fate/ml/nn/model_zoo/agg_layer/ag
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -96,18 +96,39 @@ class Tap:
     def __init__(self, layer: Any, wire: Wire, hosts: tuple[str, ...], ids: Ids) -> None:
         self.layer, self.wire, self.hosts, self.ids = layer, wire, hosts, ids
         self._put_back: list[str] = []
-        if wire.active:
-            self._wrap("_get_fw_from_host", self._fw_came)
-            self._wrap("_send_err_to_host", self._error_goes)
-        else:
-            self._wrap("_send_fw_to_guest", self._fw_goes)
-            self._wrap("_get_error_from_guest", self._error_came)
-        self._wrap("predict", self._predicts)
+        heard = (
+            [("_get_fw_from_host", "embedding", "_fw_count", False),
+             ("_send_err_to_host", "gradient", "_bw_count", True)]
+            if wire.active else
+            [("_send_fw_to_guest", "embedding", "_fw_count", True),
+             ("_get_error_from_guest", "gradient", "_bw_count", False)]
+        )  # fmt: skip
+        for name, kind, counter, sent in heard:
+            step = partial(getattr, layer, counter)
+            self._put(name, self._hear(getattr(layer, name), kind, step, sent=sent))
+        self._put("predict", partial(self._predict, layer.predict))
 
-    def _wrap(self, name: str, around: Callable[..., Any]) -> None:
-        original = getattr(self.layer, name)
-        setattr(self.layer, name, lambda *args: around(original, *args))
+    def _put(self, name: str, method: Callable[..., Any]) -> None:
+        setattr(self.layer, name, method)
         self._put_back.append(name)
+
+    def _hear(
+        self, original: Callable[..., Any], kind: str, step: Callable[[], int], *, sent: bool,
+        phase: str = "train",
+    ) -> Callable[..., Any]:  # fmt: skip
+        """A function that records what it is given last, if that is sent, or what it returns."""
+        tell: Callable[..., None] = self._each if self.wire.active else self._tell
+
+        def call(*given: Any) -> Any:
+            now = step()
+            if sent:
+                tell(kind, given[-1], sent=True, step=now, phase=phase)
+                return original(*given)
+            came = original(*given)
+            tell(kind, came, sent=False, step=now, phase=phase)  # before a merge adds in place
+            return came
+
+        return call
 
     def _tell(
         self, kind: str, x: Any, *, sent: bool, step: int, phase: str = "train", peer: str = ""
@@ -125,53 +146,17 @@ class Tap:
         for name, x in zip(self.hosts, found, strict=True):
             self._tell(kind, x, peer=name, **when)
 
-    def _fw_goes(self, original: Callable[..., Any], x: Any) -> Any:
-        self._tell("embedding", x, sent=True, step=self.layer._fw_count)
-        return original(x)
-
-    def _error_came(self, original: Callable[..., Any]) -> Any:
-        step = self.layer._bw_count
-        error = original()
-        self._tell("gradient", error, sent=False, step=step)
-        return error
-
-    def _fw_came(self, original: Callable[..., Any]) -> Any:
-        step = self.layer._fw_count
-        came = original()
-        self._each("embedding", came, sent=False, step=step)  # before a merge adds in place
-        return came
-
-    def _error_goes(self, original: Callable[..., Any], ret_error: Any) -> Any:
-        self._each("gradient", ret_error, sent=True, step=self.layer._bw_count)
-        return original(ret_error)
-
-    def _predicts(self, original: Callable[..., Any], x: Any) -> Any:
-        with self._listening(self.layer._pred_count):
-            return original(x)
-
-    @contextmanager
-    def _listening(self, step: int) -> Iterator[None]:
-        """The layer's context, whose one exchange of a prediction is heard."""
+    def _predict(self, original: Callable[..., Any], x: Any) -> Any:
+        """A prediction, whose one exchange passes in the layer's context."""
         layer, ctx = self.layer, self.layer._ctx
         if ctx is None:
-            yield
-            return
-
-        def goes(tag: str, x: Any) -> Any:
-            self._tell("embedding", x, sent=True, step=step, phase="eval")
-            return ctx.guest.put(tag, x)
-
-        def comes(tag: str) -> Any:
-            came = ctx.hosts.get(tag)
-            self._each("embedding", came, sent=False, step=step, phase="eval")
-            return came
-
-        heard = {"hosts": _Instead(ctx.hosts, "get", comes)} if self.wire.active else {
-            "guest": _Instead(ctx.guest, "put", goes)}  # fmt: skip
-        ((name, end),) = heard.items()
-        layer._ctx = _Instead(ctx, name, end)
+            return original(x)
+        name, way, sent = ("hosts", "get", False) if self.wire.active else ("guest", "put", True)
+        end, step = getattr(ctx, name), layer._pred_count
+        heard = self._hear(getattr(end, way), "embedding", lambda: step, sent=sent, phase="eval")
+        layer._ctx = _Instead(ctx, name, _Instead(end, way, heard))
         try:
-            yield
+            return original(x)
         finally:
             layer._ctx = ctx
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from vflsec.core import check
 from vflsec.errors import ConfigError, TraceError
 from vflsec.trace.leaves import read_texts
 from vflsec.trace.limits import Limits, replace_file
-from vflsec.trace.manifest import LaterGrant, LaterName, dump
+from vflsec.trace.manifest import LaterGrant, LaterName, dump, say_now
 from vflsec.trace.reader import Trace
 from vflsec.trace.recorder_inputs import Ids, known_rows, shares
 from vflsec.trace.seal import write_seal
@@ -67,7 +66,7 @@ def grant(
                       Ids(manifest.rows), classes)  # fmt: skip
     told = shares(info.prior if prior is None else prior, classes)
     entry = LaterGrant(
-        when=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), party=who, added=added,
+        when=say_now(), party=who, added=added,
         seal=hashlib.sha256((folder / "seal.json").read_bytes()).hexdigest(),
     )  # fmt: skip
     info = info.model_copy(update={"prior": told, "known": len(rows) if rows else info.known})

@@ -63,16 +63,14 @@ def import_leaves(
     ids, at = _order(row)
     trees, of = _order(tree)
     codes = _fill(str(leaves), (trees, ids), (of, at), leaf)
-    known = None if beside.known is None else _read_labels(beside.known, ids)
-    truth = None if beside.truth is None else _read_labels(beside.truth, ids)
-    names = _name_classes([p for p in (known, truth) if p is not None])
+    known, truth, classes = _read_labels(beside, ids)
+    share = None if truth is None else np.bincount(truth[1], minlength=classes) / len(truth[1])
     with record(
         out, party=party, role="passive", rows=len(ids),
         peer="guest" if party != "guest" else "label_owner",
-        classes=max(len(names), 2),
-        known=None if known is None else (known[0], _number(known[1], names)),
+        classes=classes, known=known,
         columns=None if beside.columns is None else _read_columns(beside.columns, ids),
-        prior=None if truth is None else _count_shares(truth[1], names),
+        prior=None if share is None else share.tolist(),
         run={"dataset": dataset or leaves.stem, "algorithm": f"trees {profile}".strip(),
              "defense": defense, "seed": seed},
     ) as recording:  # fmt: skip
@@ -84,7 +82,7 @@ def import_leaves(
                     step=t,
                 )  # fmt: skip
     if truth is not None:
-        write_truth(out, truth[0], _number(truth[1], names))
+        write_truth(out, *truth)
     return out
 
 
@@ -133,7 +131,7 @@ def _read_table(path: Path) -> pa.Table:
 def _order(texts: Texts) -> tuple[Texts, NDArray[np.int64]]:
     """Distinct texts in order, whole numbers by size, and the place of each."""
     values, at = np.unique(texts, return_inverse=True)
-    if np.char.isdecimal(values).all() and max(map(len, values)) < 19:
+    if np.char.isdecimal(values).all() and max(map(len, values), default=0) < 19:
         order = np.argsort(values.astype(np.int64), kind="stable")
         values, at = values[order], np.argsort(order)[at]
     return values, at.reshape(-1)
@@ -153,7 +151,7 @@ def _fill(
     for wrong, what, remedy in (
         (counts > 1, "comes {n} times in", "Keep one line for each row and tree."),
         (counts == 0, "is missing in",
-         "Write a line for it, with the leaf -1 if the party was not told."),
+         "Write a line for it, with the leaf -1 if the party does not know it."),
     ):  # fmt: skip
         if wrong.any():
             t, i = divmod(int(np.flatnonzero(wrong)[0]), len(ids))
@@ -187,34 +185,26 @@ def _find(path: Path, row: Texts, ids: Texts) -> NDArray[np.int64]:
     return np.array([places[r] for r in row], dtype=np.int64)
 
 
-def _read_labels(path: Path, ids: Texts) -> tuple[NDArray[np.int64], Texts]:
-    """(places, labels as texts) of the rows of a file."""
-    row, label = read_texts(path, ("row", "label"))
-    if (label == "").any():
-        raise ConfigError(
-            f"{path}: row {row[label == ''][0]} has no label. Fill it in, or leave the row out."
-        )
-    return _find(path, row, ids), label
+Labels = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""Places of rows and their class numbers from 0."""
 
 
-def _name_classes(labels: list[tuple[NDArray[np.int64], Texts]]) -> Texts:
-    """Every label in order."""
-    if not labels:
-        return np.empty(0, dtype=np.str_)
-    return _order(np.concatenate([texts for _, texts in labels]))[0]
-
-
-def _number(labels: Texts, names: Texts) -> NDArray[np.int64]:
-    """Class numbers from 0."""
-    places = {name: k for k, name in enumerate(names)}
-    return np.array([places[x] for x in labels], dtype=np.int64)
-
-
-def _count_shares(labels: Texts, names: Texts) -> list[float]:
-    """Class shares; of two classes at least."""
-    counts = np.bincount(_number(labels, names), minlength=max(len(names), 2))
-    found: list[float] = (counts / counts.sum()).tolist()
-    return found
+def _read_labels(beside: Beside, ids: Texts) -> tuple[Labels | None, Labels | None, int]:
+    """Known and true labels by their order over both, and how many classes there are at least."""
+    rows: list[NDArray[np.int64]] = []
+    labels: list[Texts] = []
+    for path in filter(None, (beside.known, beside.truth)):
+        row, label = read_texts(path, ("row", "label"))
+        if (label == "").any():
+            raise ConfigError(
+                f"{path}: row {row[label == ''][0]} has no label. Fill it in, or leave the row out."
+            )
+        rows.append(_find(path, row, ids))
+        labels.append(label)
+    names, codes = _order(np.concatenate([np.empty(0, np.str_), *labels]))
+    found = iter(zip(rows, np.split(codes, np.cumsum([len(x) for x in labels[:-1]])), strict=False))
+    known = None if beside.known is None else next(found)
+    return known, None if beside.truth is None else next(found), max(len(names), 2)
 
 
 def _read_columns(path: Path, ids: Texts) -> NDArray[np.float64]:
@@ -234,7 +224,9 @@ def _read_columns(path: Path, ids: Texts) -> NDArray[np.float64]:
         try:
             out[at, j] = texts.astype(np.float64)
         except ValueError:
-            odd = next(k for k, x in enumerate(texts) if not _is_number(x))
+            import pandas as pd
+
+            odd = int(pd.to_numeric(pd.Series(texts), errors="coerce").isna().argmax())
             raise ConfigError(
                 f"{path}: column {names[j]!r} holds {str(texts[odd])[:40]!r} in row {row[odd]}, "
                 "which is no number. Number its categories, or leave the column out."
@@ -245,11 +237,3 @@ def _read_columns(path: Path, ids: Texts) -> NDArray[np.float64]:
     mean, spread = out.mean(axis=0), out.std(axis=0)
     found: NDArray[np.float64] = (out - mean) / np.where(spread > 0, spread, 1.0)
     return found
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

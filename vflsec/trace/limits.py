@@ -8,6 +8,7 @@ import stat
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
+from typing import Literal
 
 from vflsec.core import check
 from vflsec.errors import TraceError
@@ -32,7 +33,8 @@ def check_name(where: str, name: str) -> None:
 
 @dataclass(frozen=True)
 class Limits:
-    """The most that is read; every one can be raised by the caller.
+    """How traces are read: the most that is read of one, which the caller can raise, and how far it
+    is trusted.
 
     Attributes:
         file_bytes, trace_bytes: size of one file, and of all of them.
@@ -45,6 +47,8 @@ class Limits:
         rows: row ids of a trace, and rows of one file.
         named: row ids of a trace that has fewer bytes than rows; memory is taken for each.
         parties, epochs: number of parties; largest epoch.
+        nonfinite: ``refuse``, or ``drop``, which leaves out rows that hold NaN or infinity.
+        trusted: it is our own, and need not be read in a process of its own first.
     """
 
     file_bytes: int = 4 << 30
@@ -61,6 +65,15 @@ class Limits:
     named: int = 50_000_000
     parties: int = 256
     epochs: int = 10_000
+    nonfinite: Literal["refuse", "drop"] = "refuse"
+    trusted: bool = False
+
+    def __post_init__(self) -> None:
+        check.one_of("nonfinite", self.nonfinite, ("refuse", "drop"))
+
+
+TRUSTED = Limits(trusted=True)
+"""How traces that were recorded here are read."""
 
 
 def files_of(folder: Path, limits: Limits) -> dict[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import (
@@ -15,6 +16,7 @@ from pydantic import (
     model_serializer,
 )
 
+from vflsec._version import __version__
 from vflsec.core.view import Facts, Schema
 from vflsec.errors import TraceError
 from vflsec.label import Label, make_label
@@ -132,6 +134,23 @@ class Manifest(Strict):
     def label(self) -> Label:
         """What kind of label it is; two classes if the trace does not say."""
         return make_label(self.classes or 2)
+
+
+def begin_manifest(adapter: str, framework: Software, **about: Any) -> Manifest:
+    """The manifest of a trace whose recording begins now; `about` are further fields of it.
+
+    Raises:
+        ValueError: one is not what it must be.
+    """
+    return Manifest(
+        format=FORMAT, version=VERSION, status="recording", created=say_now(), framework=framework,
+        adapter=Software(name=adapter, version=__version__), **about,
+    )  # fmt: skip
+
+
+def say_now() -> str:
+    """The time in UTC, as it is written in a trace."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class Have(Strict):

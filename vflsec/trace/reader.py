@@ -70,16 +70,12 @@ class Observer:
             )
         return found[-1]
 
-    def messages(self, nonfinite: str = "refuse") -> Iterator[Recorded]:
+    def messages(self) -> Iterator[Recorded]:
         """All messages in the order in which they passed.
-
-        Args:
-            nonfinite: ``refuse``, or ``drop``, which leaves out rows that hold NaN or infinity.
 
         Raises:
             TraceError: damage, contradictions, or numbers that are not finite.
         """
-        check.one_of("nonfinite", nonfinite, ("refuse", "drop"))
         trace, where, torn, left = self.trace, f"view/{self.name}", Torn(), NotFinite()
         stream = self._sealed()
         if not self._has("messages.parquet"):
@@ -91,7 +87,7 @@ class Observer:
         try:
             for fields, batch in stream:
                 x, rows = from_batch(fields, batch, trace.manifest.rows, where)
-                yield self._finite(Recorded(fields, x, rows), nonfinite, left)
+                yield self._finite(Recorded(fields, x, rows), left)
         finally:
             self.trace.notes += left.note(self.name)
             self.trace.lack(self.name, left.clauses())
@@ -135,12 +131,12 @@ class Observer:
                 return {}
         return dict(out)
 
-    def _finite(self, found: Recorded, nonfinite: str, left: NotFinite) -> Recorded:
+    def _finite(self, found: Recorded, left: NotFinite) -> Recorded:
         x = found.values
         if x is None or np.isfinite(x).all():
             return found
         bad = ~np.isfinite(x.reshape(len(x), -1)).all(1) if x.ndim else np.ones(1, bool)
-        if nonfinite == "refuse" or found.rows is None:
+        if self.trace.limits.nonfinite == "refuse" or found.rows is None:
             raise TraceError(
                 f"view/{self.name}: message {found.fields.msg} ({found.fields.kind}) holds "
                 f"numbers that are not finite in {int(bad.sum())} rows. Record again, or allow it "
@@ -483,8 +479,8 @@ class Trace:
             trace.payloads = tuple(f.sha256 for f in seal.files if "/tensors-" in f.path and f.rows)
         else:
             trace.notes.append(
-                "not sealed: nothing says how much was recorded, and damage cannot be told from "
-                "data. Run 'vflsec trace seal' where it was recorded."
+                "not sealed: nothing says how much was recorded, or whether it is "
+                "damaged. Run 'vflsec trace seal' where it was recorded."
             )
         trace.notes += [f"{later.words}." for later in manifest.later]
         if manifest.status == "partial":
@@ -504,8 +500,8 @@ class Trace:
         held = sum(self.files.values())
         if self.manifest.rows > max(self.limits.named, held):
             raise TraceError(
-                f"manifest.json: rows {self.manifest.rows}, of which {held} bytes of files can "
-                "tell nothing. Raise Limits.named if you trust it."
+                f"manifest.json: rows {self.manifest.rows} are more than {held} bytes of "
+                "files hold. Raise Limits.named if you trust it."
             )
 
     def _places(self) -> None:

@@ -11,7 +11,6 @@ through the returned tensor. Nothing that the loop computes is changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,20 +18,11 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from vflsec._version import __version__
 from vflsec.core import check
 from vflsec.core.view import Schema
 from vflsec.errors import ConfigError
 from vflsec.trace.limits import check_name
-from vflsec.trace.manifest import (
-    FORMAT,
-    VERSION,
-    Manifest,
-    PartyInfo,
-    PublicFacts,
-    Run,
-    Software,
-)
+from vflsec.trace.manifest import PartyInfo, PublicFacts, Run, Software, begin_manifest
 from vflsec.trace.recorder import Holdings, Loop, Recording
 from vflsec.trace.recorder_inputs import Ids, aux_columns, claimed, known_rows, own_columns, shares
 
@@ -129,15 +119,10 @@ def record(
         raise ConfigError("record: model: it is kept with the rows it takes; give columns too.")
     ids = Ids(rows)
     try:
-        manifest = Manifest(
-            format=FORMAT, version=VERSION, status="recording",
-            created=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            framework=Software(name="torch", version=str(torch.__version__)),
-            adapter=Software(name="vflsec.record", version=__version__),
-            tap=tap,  # type: ignore[arg-type]
+        manifest = begin_manifest(
+            "vflsec.record", Software(name="torch", version=str(torch.__version__)), tap=tap,
             parties=[PartyInfo(name=n, role=r) for n, r in roles.items()],  # type: ignore[arg-type]
-            rows=len(ids), classes=classes,
-            loss_reduction=loss_reduction,  # type: ignore[arg-type]
+            rows=len(ids), classes=classes, loss_reduction=loss_reduction,
             run=Run(**dict(run or {})), claim=claimed(claim),
         )  # fmt: skip
         public = PublicFacts(

@@ -47,7 +47,7 @@ from vflsec.trace.tables import (
     write_vectors,
     write_weights,
 )
-from vflsec.trace.writer import Behind, Heading, Plan, Timing, Writer, begin
+from vflsec.trace.writer import Behind, Heading, Plan, Timing, Writer, begin, plan_messages
 
 
 class Numbers(NamedTuple):
@@ -604,7 +604,6 @@ class Recording:
     def _plan(
         self, kind: str, ends: tuple[str, str], x: Numbers, phase: str, name: str = ""
     ) -> Plan:
-        assert self.writer is not None
         if not self._announced:
             self._announce()
         shape, place = tuple(x.array.shape[1:]), (kind, *ends, phase, name)
@@ -612,10 +611,10 @@ class Recording:
             first = self._widths[place]
             raise ShapeError(
                 f"record: a row of this {kind} has the shape {shape}, of those before {first}, "
-                "which make no table together. Where several pass, tell them apart: name='...'; "
+                "which make no table together. Where several pass, name them: name='...'; "
                 "pad sequences to one length before cut(), and go on with a slice of the result."
             )
-        return self.writer.plan(
+        return plan_messages(
             Heading(
                 kind, *ends, (x.array.shape, x.array.dtype.char), phase=phase, name=name,
                 wire_dtype=x.wire_dtype, wire_bytes=x.wire_bytes,

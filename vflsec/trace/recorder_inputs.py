@@ -26,13 +26,15 @@ class Ids:
         if isinstance(rows, int | np.integer) and not isinstance(rows, bool):
             self.n = check.integer("record: rows", int(rows))
             return
-        values = rows.cpu().numpy() if isinstance(rows, Tensor) else np.asarray(rows)
+        values = _array(rows)
         if values.ndim != 1 or not len(values):
             raise check.fail("record: rows", "a number of rows or one id for each", values.shape)
         self.n = len(values)
         gaps = int((values != values).sum()) if values.dtype.kind in "fM" else 0
         if values.dtype == object:
-            gaps = sum(v is None or not _same(v, v) for v in values)
+            import pandas as pd  # from which such ids come most often
+
+            gaps = int(pd.isna(values).sum())
         if gaps:
             raise ConfigError(f"record: {gaps} of {self.n} rows have no id. Name every row.")
         try:
@@ -55,10 +57,7 @@ class Ids:
         Raises:
             ConfigError: an id is not among `rows`.
         """
-        if isinstance(ids, Tensor):
-            values = ids.numpy() if ids.is_cpu and not ids.requires_grad else _numbers(ids)
-        else:
-            values = np.asarray(ids)
+        values = _array(ids)
         if values.ndim != 1:
             raise ShapeError(f"record: ids of a batch have shape (b,), got {values.shape}.")
         if not len(values):
@@ -107,12 +106,6 @@ class Ids:
             )
 
 
-def _same(a: Any, b: Any) -> bool:
-    """Whether they are equal; False of what is missing, such as NaN or ``pandas.NA``."""
-    found = a == b
-    return found is True or (isinstance(found, np.bool_) and bool(found))
-
-
 def _kinds(values: NDArray[Any]) -> str:
     """Of which types ids are."""
     if values.dtype != object:
@@ -120,9 +113,9 @@ def _kinds(values: NDArray[Any]) -> str:
     return ", ".join(sorted({type(v).__name__ for v in values}))
 
 
-def _numbers(x: Tensor) -> NDArray[Any]:
-    array: NDArray[Any] = x.detach().cpu().numpy()
-    return array
+def _array(x: Any) -> NDArray[Any]:
+    """What somebody gives as an array of NumPy."""
+    return x.detach().cpu().numpy() if isinstance(x, Tensor) else np.asarray(x)
 
 
 def check_whole(
@@ -133,7 +126,7 @@ def check_whole(
     Raises:
         ConfigError: text, fractions, missing values, or another shape.
     """
-    x = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    x = _array(values)
     if x.dtype == object:  # such as what pandas makes of numbers with gaps
         kinds = {type(v) for v in x.ravel()}
         x = (
@@ -158,7 +151,7 @@ def amounts(name: str, values: Any, n: int) -> NDArray[np.float64]:
     Raises:
         ConfigError: text, infinity, or another shape.
     """
-    x = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    x = _array(values)
     if x.dtype.kind in "biufO":
         with contextlib.suppress(TypeError, ValueError):
             x = x.astype(np.float64)

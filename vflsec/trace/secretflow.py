@@ -111,14 +111,17 @@ def _record(worker: Any, settings: Mapping[str, Any], ids: Ids, epoch: int, batc
     wire = Wire.at(**settings)
     rows = ids(epoch, batch) if callable(ids) else ids
     when = {"epoch": epoch, "step": wire.count("train")}
-    sent = wire.tell_each("embedding", hidden, rows, sent=True, **when)
-    if gradient is None:  # a skipped backward pass: an embedding alone is ordinary
-        return
-    parts = gradient if isinstance(gradient, list | tuple) else [gradient]
-    names = [str(i) if len(parts) > 1 else "" for i in range(len(parts))]
-    for i, part in enumerate(parts):
-        pair = sent[i] if len(sent) == len(parts) else None
-        wire.tell("gradient", part, rows, sent=False, name=names[i], pair=pair, **when)
+    pairs: list[int | None] = []
+    for kind, x in (("embedding", hidden), ("gradient", gradient)):  # of a skipped step: None
+        parts = x if isinstance(x, list | tuple) else [x] if x is not None else []
+        known = pairs if len(pairs) == len(parts) else [None] * len(parts)
+        pairs = [
+            wire.tell(
+                kind, part, rows, sent=kind == "embedding", pair=pair,
+                name=str(i) if len(parts) > 1 else "", **when,
+            )
+            for i, (part, pair) in enumerate(zip(parts, known, strict=True))
+        ]  # fmt: skip
 
 
 def _close(worker: Any, settings: Mapping[str, Any]) -> None:

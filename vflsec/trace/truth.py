@@ -157,23 +157,14 @@ class KnownTruth:
     hidden: Mapping[str, Hidden]
 
 
-def read_truth(folder: str | Path, limits: Limits | None = None) -> Truth:
-    """Labels by trace row id, or values of a quantity; rows without one are left out.
+def read_truth(folder: str | Path, limits: Limits | None = None) -> KnownTruth:
+    """All that a truth's folder holds.
 
     Args:
         folder: of a trace, or the truth's own.
 
     Raises:
-        TraceError: there is none, or it is damaged.
-    """
-    return _read_labels(_base(folder, limits or Limits())[0], limits or Limits())
-
-
-def read_known_truth(folder: str | Path, limits: Limits | None = None) -> KnownTruth:
-    """All that a truth's folder holds.
-
-    Raises:
-        TraceError: it is damaged, or does not say the layout of columns.
+        TraceError: there is none, it is damaged, or does not say the layout of columns.
     """
     limits = limits or Limits()
     base, files = _base(folder, limits)

@@ -18,6 +18,7 @@ from vflsec.core.duplicate_rows import telling
 from vflsec.core.message import Message
 from vflsec.core.message_kinds import KINDS, find_kinds
 from vflsec.core.quantity_questions import answers
+from vflsec.core.source import Ended, Given, Source
 from vflsec.core.view import Facts, Known, Schema, Table, Update, View, as_needs
 from vflsec.core.visibility import looked_at
 from vflsec.errors import ThreatModelError, TraceError
@@ -182,7 +183,6 @@ def fold_messages(
     observers: Mapping[str, Observer],
     wanted: Sequence[Key],
     phase: str = "",
-    nonfinite: str = "refuse",
     own: Mapping[str, tuple[Tensor, Tensor] | None] = MappingProxyType({}),
 ) -> Recorder:
     """Folds the observers' messages, up to the moment after `phase`, exactly as a live channel.
@@ -204,7 +204,7 @@ def fold_messages(
         unanswered = Unanswered(name, moment.phase, trace.manifest.rows)
         prints, crossed, steps = Prints(name), Crossed(), Steps()
         late = Late(observer.info, moment)
-        for i, found in enumerate(observer.messages(nonfinite)):
+        for i, found in enumerate(observer.messages()):
             if late.over(i):
                 break
             if not late.add(i, found):
@@ -275,7 +275,7 @@ class _Recorded(dict[str, V]):
         raise ThreatModelError(f"own columns of {party!r} are not in this trace.")
 
 
-class Evidence:
+class Evidence(Source):
     """What one adversary has of a trace at one moment, read once, for the views of its attacks.
 
     Args:
@@ -283,7 +283,6 @@ class Evidence:
         attacks: (specification, attack) of one adversary, whose needs decide what is folded.
         phase: after which phase; the last one if empty.
         models: {party: factory(schema) -> module} for models that the trace cannot describe.
-        nonfinite: as in :meth:`vflsec.trace.reader.Observer.messages`.
 
     Raises:
         TraceError: the trace is damaged, or the adversary is no observer of it.
@@ -296,7 +295,6 @@ class Evidence:
         phase: str = "",
         *,
         models: Mapping[str, Factory] | None = None,
-        nonfinite: str = "refuse",
     ) -> None:
         self.trace, self.factories = trace, dict(models or {})
         (self.who,) = {spec.adversary for spec, _ in attacks}
@@ -304,7 +302,7 @@ class Evidence:
         self.phase = next(iter(self.observers.values())).moment(phase).phase
         self.own = {p: o.own() for p, o in self.observers.items()}
         self.recorder = fold_messages(
-            trace, self.observers, find_wanted(attacks), self.phase, nonfinite, self.own
+            trace, self.observers, find_wanted(attacks), self.phase, self.own
         )
         self.granted = read_granted([self.observers[p] for p in self.who])
         self._attacks = {spec.key: attack for spec, attack in attacks}
@@ -326,6 +324,26 @@ class Evidence:
         rows to guess.
         """
         return find_same_samples(self.own, self.who, self.granted)
+
+    def note_own_columns(self) -> None:
+        """Note what own columns cannot be compared with, or tell of rows by themselves."""
+        trace, who = self.trace, self.who
+        bare = [n for n, o in self.observers.items() if o.info.own == "none"]
+        if bare:
+            trace.notes.append(
+                f"own columns of {', '.join(bare)} were not recorded, so the only control is the "
+                "class majority (of columns their mean): what own columns reveal counts as "
+                "leaked."
+            )
+        if twins := len(self.same_samples):
+            trace.notes.append(
+                f"{twins} rows have the very columns of a known row of {'+'.join(who)}. " + (
+                    "If they are the same samples under other ids, known rows are scored."
+                    if trace.is_ours else
+                    "They are taken for the same samples under other ids, and are neither guessed "
+                    "nor scored."
+                )
+            )  # fmt: skip
 
     @cached_property
     def tables(self) -> dict[Key, Table]:
@@ -393,6 +411,15 @@ class Evidence:
             raise ThreatModelError(f"{spec.name}: the trace grants no columns of another party.")
         return {p: found[p] for p in self.trace.manifest.names if p in found}
 
+    def give(self, spec: AttackSpec, attack: Attack) -> Given:
+        """The view with the grants of `spec`, and why it is not enough for the attack."""
+        try:
+            view = self.view(spec)
+            lack = find_lack(self, spec, attack, view)
+        except ThreatModelError as why:
+            view, lack = View(self.who, {}, {}, {}, {}, {}, self.facts, {}), (_UNGRANTED, str(why))
+        return Given([view], [self.trace.manifest.run.seed], Ended(self.phase), lack)
+
     def view(self, spec: AttackSpec) -> View:
         """The view of the adversary with the grants of `spec`.
 
@@ -420,17 +447,17 @@ class Evidence:
             facts = derive_facts(facts, known, spec.of_label)
         return View(
             adversary=self.who,
-            columns=MappingProxyType(columns),
-            present=MappingProxyType(present),
-            schema=MappingProxyType(schema),
-            tables=MappingProxyType(tables),
-            models=MappingProxyType(models),
+            columns=columns,
+            present=present,
+            schema=schema,
+            tables=tables,
+            models=models,
             facts=facts,
-            targets=MappingProxyType(targets),
+            targets=targets,
             known=known,
             prior=torch.tensor(prior, dtype=torch.float64) if spec.prior and prior else None,
-            updates=MappingProxyType(self._updates),
-            aux=None if aux is None else MappingProxyType(aux),
+            updates=self._updates,
+            aux=aux,
         )
 
     @cached_property

@@ -8,22 +8,21 @@ import os
 import threading
 import time
 from collections import defaultdict
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsec.core import check
 from vflsec.errors import ConfigError
-from vflsec.trace.limits import NAME, replace_file
+from vflsec.trace.limits import check_name, replace_file
 from vflsec.trace.manifest import Manifest, ObserverInfo, dump, load
 from vflsec.trace.segments import Claim, Segment
 from vflsec.trace.tables import Stored
 
 _STORE = {"e": "f2", "f": "f4"}
 _TYPE = {"e": "float16", "f": "float32", "d": "float64"}
-_PLANS = 256  # of which the common fields are kept
 _JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 
 
@@ -113,7 +112,9 @@ class Plan(NamedTuple):
     text: str
 
 
-def _planned(h: Heading) -> Plan:
+@lru_cache(256)
+def plan_messages(h: Heading) -> Plan:
+    """The plan of all messages under a heading; for :meth:`Writer.put`."""
     whole, char = (tuple(h.shape or ()), "f") if h.form is None else h.form
     n = whole[0] if h.row_wise and whole else None
     if h.form is None:
@@ -146,15 +147,13 @@ class Writer:
     """
 
     def __init__(self, folder: Path, observer: str, max_bytes: int | None = None) -> None:
-        if not NAME.fullmatch(observer):
-            raise check.fail("record: party", "of letters, digits, '.', '_', '+', '-'", observer)
+        check_name("record", observer)
         self.folder = folder / "view" / observer
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.observer = observer
         self.max_bytes, self.bytes, self.count, self.full = max_bytes, 0, 0, False
         self._lock = threading.Lock()
         self._streams: dict[Stored, Segment] = {}
-        self._plans: dict[Heading, Plan] = {}
         if (self.folder / "messages.parquet").exists():
             raise ConfigError(f"{self.folder}: is sealed; record into another folder.")
         self._claim = Claim(self.folder)
@@ -192,17 +191,7 @@ class Writer:
             timing: of this message.
         """
         form = None if payload is None else (payload.shape, payload.dtype.char)
-        return self.put(self.plan(heading._replace(form=form)), payload, rows, timing)
-
-    def plan(self, heading: Heading) -> Plan:
-        """The plan of all messages under a heading; for :meth:`put`."""
-        plan = self._plans.get(heading)
-        if plan is None:
-            plan = _planned(heading)
-            if len(self._plans) >= _PLANS:
-                self._plans.clear()
-            self._plans[heading] = plan
-        return plan
+        return self.put(plan_messages(heading._replace(form=form)), payload, rows, timing)
 
     def put(
         self, plan: Plan, payload: NDArray[Any] | None, rows: NDArray[np.int64] | None,
@@ -274,12 +263,6 @@ class Writer:
     def release(self) -> None:
         """Say that this process records no longer."""
         self._claim.release()
-
-    def __enter__(self) -> Writer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 _PAUSE = 0.02  # seconds between two looks; a burst is cheaper to write than one message at a time

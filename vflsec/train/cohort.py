@@ -18,6 +18,7 @@ from vflsec.core.message import Message
 from vflsec.core.policy import Guarantee, Policy
 from vflsec.core.privacy_usage import RunFacts, Uses
 from vflsec.core.rng import Globals, generator
+from vflsec.core.source import Simulated
 from vflsec.core.task import Stack, Task
 from vflsec.core.view import Need, Table, View
 from vflsec.errors import PolicyError, ThreatModelError
@@ -38,7 +39,7 @@ _SHOWN = ("epochs.", "kept.", "he.")
 
 
 @dataclass(frozen=True)
-class Moment:
+class Moment(Simulated):
     """A cohort after one phase: what can be looked at before the next one begins.
 
     Attributes:
@@ -53,13 +54,15 @@ class Moment:
     predictions: Mapping[str, tuple[Tensor, Tensor]]
 
     def view(self, spec: AttackSpec, r: int) -> View:
-        """What `spec.adversary` has in replica `r`, with the grants of `spec`."""
         t = self.training
         return make_view(t.algorithm, t.fed, t.initial, spec, r)
 
-    def views(self, spec: AttackSpec) -> list[View]:
-        """The views of all replicas."""
-        return [self.view(spec, r) for r in range(len(self.training.cells))]
+    @property
+    def seeds(self) -> Sequence[int]:
+        return self.training.seeds
+
+    def task(self, r: int) -> Task:
+        return self.training.task(r)
 
     def diverged(self) -> list[bool]:
         """By replica, whether what was trained is no system: weights or predictions that are not
@@ -76,10 +79,7 @@ class Moment:
         return [bool(x) for x in lost]
 
     def randomised(self, r: int) -> Tensor | None:
-        """The labels (N,) that replica `r` trained on, -1 where unknown.
-
-        None where they are the true ones, or shares of classes.
-        """
+        """As of every source; -1 where unknown, None too where they are shares of classes."""
         labels, y = self.training.fed.labels, self.training.task(r).y
         if labels.dim() != 2:
             return None
@@ -88,11 +88,6 @@ class Moment:
         return None if bool((mine[known] == y[known]).all()) else mine
 
     def embeddings(self, spec: AttackSpec, r: int) -> Table:
-        """What each row's embedding was when its owner last sent it behind an encrypted layer.
-
-        Raises:
-            ThreatModelError: no encrypted layer recorded embeddings.
-        """
         fed = self.training.fed
         links = [fed.link(p.name) for p in fed.passive if p.name not in spec.adversary]
         if len(links) != 1 or getattr(links[0], "truth", None) is None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
@@ -16,7 +15,6 @@ from torch import Tensor
 
 from vflsec._version import __version__
 from vflsec.core.algorithm import Algorithm
-from vflsec.core.channel import Recorder
 from vflsec.core.federation import Federation
 from vflsec.core.message import Message
 from vflsec.core.message_kinds import KINDS
@@ -27,11 +25,8 @@ from vflsec.label import make_label
 from vflsec.specs import AttackSpec
 from vflsec.trace.limits import Limits, check_name
 from vflsec.trace.manifest import (
-    FORMAT,
-    VERSION,
     Have,
     Layout,
-    Manifest,
     ModelFile,
     Moment,
     ObserverInfo,
@@ -39,8 +34,10 @@ from vflsec.trace.manifest import (
     PublicFacts,
     Run,
     Software,
+    begin_manifest,
 )
 from vflsec.trace.module_spec import describe_module
+from vflsec.trace.reader import OURS
 from vflsec.trace.seal import seal
 from vflsec.trace.tables import write_known, write_own, write_targets, write_vectors, write_weights
 from vflsec.trace.truth import write_truth
@@ -101,17 +98,12 @@ class Export:
             PartyInfo(name=p, role="active" if p == task.active else "passive")
             for p in task.parties
         ] + [PartyInfo(name=p, role="server") for p in servers]
-        manifest = Manifest(
-            format="vflsec-trace", version=VERSION, status="recording",
-            created=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            framework=Software(name="vflsec", version=__version__),
-            adapter=Software(name="vflsec.train.export", version=__version__),
-            tap="after_defense", parties=parties, rows=len(task.y), classes=task.classes,
-            loss_reduction="mean", amp=False, shuffle="by seed", run=run,
+        self.manifest = begin_manifest(
+            OURS, Software(name="vflsec", version=__version__), tap="after_defense",
+            parties=parties, rows=len(task.y), classes=task.classes, loss_reduction="mean",
+            amp=False, shuffle="by seed", run=run,
         )  # fmt: skip
-        assert manifest.format == FORMAT
-        self.manifest = manifest
-        begin(self.folder, manifest)
+        begin(self.folder, self.manifest)
         every = dict.fromkeys(p for a in self.attacks for p in a.adversary)
         names = [p for p in every if not task.schema[p].empty]
         self.writers = {p: Writer(self.folder, p, max_bytes=max_bytes) for p in names}
@@ -128,11 +120,6 @@ class Export:
         whose = dict.fromkeys(v for a in about for v in find_victims(a, self.task))
         held = [v for v in whose if bool(self.task.present[v].all())]
         return {v: (self.task.x[v], self.task.schema[v]) for v in held}
-
-    def attach(self, recorder: Recorder) -> Export:
-        """Listen to a live recorder from now on."""
-        recorder.taps.append(self)
-        return self
 
     def __call__(self, message: Message, alive: Tensor | None, ways: Sequence[str]) -> None:
         """Write a message to the folders of its observers."""

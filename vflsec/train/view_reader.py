@@ -8,10 +8,9 @@ import json
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 
 from vflsec.core.attack import Attack
 from vflsec.core.channel import Key
+from vflsec.core.source import Ended, Simulated
 from vflsec.core.task import Task
 from vflsec.core.view import Table, View, as_needs
 from vflsec.errors import ThreatModelError, TraceError
@@ -87,14 +87,6 @@ def insufficient(spec: AttackSpec, attack: Attack, said: Mapping[str, Any]) -> s
     return ""
 
 
-@dataclass(frozen=True)
-class KeptPhase:
-    """A phase that had ended when its views were kept; fields as of a training's `Phase`."""
-
-    name: str
-    epochs: int
-
-
 class KeptTraining:
     """Trainings of one cohort as they were kept: enough of `Training` to be attacked.
 
@@ -119,7 +111,7 @@ class KeptTraining:
         self.cells, self.folders, self.tasks, self.device = cells, folders, tasks, device
         self.seeds = [c.seed for c in cells]
         self.dtype: torch.dtype = stored(cells[0].dtype)
-        self.phases = [KeptPhase(str(p["name"]), int(p["epochs"])) for p in said["phases"]]
+        self.phases = [Ended(str(p["name"]), int(p["epochs"])) for p in said["phases"]]
         self.wanted: list[Key] = [k for k in list_recordings(demands) if k[1] != "own"]
         self.lone: Mapping[str, LayerSpec] = said.get("alone", {})
         self.traces = [Trace.open(f / "trace") for f in folders]
@@ -144,10 +136,10 @@ class KeptTraining:
             yield KeptMoment(self, phase)
 
 
-class KeptMoment:
+class KeptMoment(Simulated):
     """Kept trainings after one phase; what `Moment` is of a live one."""
 
-    def __init__(self, training: KeptTraining, phase: KeptPhase) -> None:
+    def __init__(self, training: KeptTraining, phase: Ended) -> None:
         self.training, self.phase = training, phase
         self.observers = [{p: t.observer(p) for p in t.observers} for t in training.traces]
         self.recorders = [
@@ -156,7 +148,6 @@ class KeptMoment:
         ]
 
     def view(self, spec: AttackSpec, r: int) -> View:
-        """What `spec.adversary` has in replica `r`, with the grants of `spec`."""
         t, mine = self.training, spec.adversary
         tables = self.recorders[r].tables(0, mine, self.phase.name)
         models = {p: self._modules(r, p, but="initial_top") for p in mine}
@@ -166,16 +157,17 @@ class KeptMoment:
         moment = self.observers[r][mine[0]].moment(self.phase.name)
         return assemble(
             t.task(r), t.seeds[r], spec, t.device, t.dtype,
-            tables=MappingProxyType({k: _on(v, t.device) for k, v in tables.items()}),
-            models=MappingProxyType(models),
+            tables={k: _on(v, t.device) for k, v in tables.items()},
+            models=models,
             facts=moment.facts.facts(t.traces[r].manifest, self.phase.name),
-            encoders=MappingProxyType({}),
-            updates=MappingProxyType({}),
         )  # fmt: skip
 
-    def views(self, spec: AttackSpec) -> list[View]:
-        """The views of all replicas."""
-        return [self.view(spec, r) for r in range(len(self.training.cells))]
+    @property
+    def seeds(self) -> Sequence[int]:
+        return self.training.seeds
+
+    def task(self, r: int) -> Task:
+        return self.training.task(r)
 
     def _modules(self, r: int, party: str, but: str) -> dict[str, nn.Module]:
         observer = self.observers[r][party]
@@ -187,21 +179,15 @@ class KeptMoment:
         }
 
     def randomised(self, r: int) -> Tensor | None:
-        """The labels (N,) that replica `r` trained on where they are not the true ones."""
         folder = self.training.folders[r] / f"labels-{self.phase.name}"
         if not folder.is_dir():
             return None
-        found = read_truth(folder)
+        found = read_truth(folder).labels
         labels = torch.full((len(self.training.task(r).y),), -1, dtype=torch.int64)
         labels[torch.as_tensor(found.rows)] = torch.as_tensor(found.values)
         return labels
 
     def embeddings(self, spec: AttackSpec, r: int) -> Table:
-        """Never there.
-
-        Raises:
-            ThreatModelError: always.
-        """
         raise ThreatModelError("embeddings behind an encrypted layer are not kept.")
 
 

@@ -68,19 +68,9 @@ class Keep:
         return self.folder.is_dir()
 
 
-def views_name(key: str) -> str:
-    """The file that holds the views of a cell."""
-    return f"{key}.zip"
-
-
 def alone_name(party: str) -> str:
     """The weights of the bottom that a party could have trained without the others."""
     return f"alone-{party}.safetensors"
-
-
-def part_name(key: str) -> str:
-    """The folder in which they are while they are recorded."""
-    return f".{key}.part"
 
 
 def kept_ways(more: Iterable[Any] = ()) -> frozenset[Way]:
@@ -135,7 +125,7 @@ class Keeper:
 
     def _export(self, r: int) -> Export:
         cell, task = self.training.cells[r], self.training.task(r)
-        part = self.keep.folder / part_name(cell.key)
+        part = self.keep.folder / f".{cell.key}.part"  # while they are recorded
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(mode=0o700)
         specs = [AttackSpec("", adversary=(p,), known_rows=0, prior=False) for p in task.parties]
@@ -224,7 +214,7 @@ class Keeper:
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as out:
             for path in names:
                 out.write(path, path.relative_to(part).as_posix())
-        target = self.keep.folder / views_name(cell.key)
+        target = self.keep.folder / f"{cell.key}.zip"
         target.unlink(missing_ok=True)
         fits = packed.stat().st_size <= self.keep.room()
         if fits:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -131,11 +130,11 @@ def make_view(
         tables |= {key: _of_label(tables[key], k) for key in told}
     return assemble(
         task, fed.seeds[r], spec, fed.stack.device, fed.stack.dtype,
-        tables=MappingProxyType(tables),
-        models=MappingProxyType(models),
+        tables=tables,
+        models=models,
         facts=facts,
-        encoders=MappingProxyType(encoders),
-        updates=MappingProxyType(recorder.updates(r, mine, fed.phase)),
+        encoders=encoders,
+        updates=recorder.updates(r, mine, fed.phase),
     )  # fmt: skip
 
 
@@ -185,15 +184,13 @@ def assemble(
     shown = (*mine, *others) if spec.aux_rows or spec.peer_model else mine
     return View(
         adversary=mine,
-        columns=MappingProxyType({p: task.x[p].to(device, dtype, copy=True) for p in mine}),
-        present=MappingProxyType({p: task.present[p].clone() for p in mine}),
-        schema=MappingProxyType({p: task.schema[p] for p in shown}),
-        targets=MappingProxyType(
-            {k: of.to(device, copy=True) for k, of in (("train", labelled), ("test", test))}
-        ),
+        columns={p: task.x[p].to(device, dtype, copy=True) for p in mine},
+        present={p: task.present[p].clone() for p in mine},
+        schema={p: task.schema[p] for p in shown},
+        targets={k: of.to(device, copy=True) for k, of in (("train", labelled), ("test", test))},
         known=known,
         prior=task.prior.clone() if spec.prior else None,
-        aux=None if aux is None else MappingProxyType(aux),
+        aux=aux,
         labels=_own_labels(task, spec, device),
         **seen,
     )

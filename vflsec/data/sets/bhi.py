@@ -114,7 +114,7 @@ def _source(
         digest=content.hexdigest(),
         group=patients,
         facts={"notes": [
-            "two patches are a row because they have one label: matching rows tells that they "
+            "two patches are a row because they have one label: matching rows reveals that they "
             "agree."
         ]},
     )  # fmt: skip

@@ -1,0 +1,91 @@
+"""Several rows of one id: refused, or made one as the user says; what is left has its own rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vflsec.data.source import Source
+from vflsec.data.table_spec import TableSpec
+from vflsec.data.tables import load_tables
+from vflsec.errors import ConfigError, DataError
+
+N = 30
+VISITS = [(i, k, 10 * i + k, "ab"[k % 2]) for i in range(N) for k in range(1 + i % 3)]
+
+
+def read(folder: Path, shop: str, **how: Any) -> Source:
+    bank, other = folder / "bank.csv", folder / "shop.csv"
+    bank.write_text("id,x,y\n" + "".join(f"{i},{i % 7},{i % 2}\n" for i in range(N)))
+    other.write_text(shop)
+    spec = TableSpec(label="y", id="id", **how)
+    return load_tables({"bank": bank, "shop": other}, spec)
+
+
+def visits() -> str:
+    return "id,k,spend,kind\n" + "".join(f"{i},{k},{v},{c}\n" for i, k, v, c in VISITS)
+
+
+def test_equal_rows_become_one(tmp_path: Path) -> None:
+    plain = "id,v\n" + "".join(f"{i},{i * i}\n" for i in range(N))
+    twice = "id,v\n" + "".join(f"{i},{i * i}\n" * (1 + i % 2) for i in range(N))
+    with pytest.raises(DataError):
+        read(tmp_path, twice)
+    one, other = read(tmp_path, twice, duplicates="first"), read(tmp_path, plain)
+    assert one.ids == other.ids
+    assert np.array_equal(one.parties["shop"].values, other.parties["shop"].values)
+    assert one.facts["rows"] == {"bank": N, "shop": N}
+
+
+def test_rows_that_differ_are_no_duplicates(tmp_path: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        read(tmp_path, visits(), duplicates="first")
+    assert "row 4" in str(caught.value)  # rows 2 (id 0) and 3 (id 1) come before
+    assert "--aggregate" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("way", "of"),
+    [("mean", np.mean), ("sum", np.sum), ("min", np.min), ("max", np.max), ("count", len),
+     ("first", lambda v: v[0]), ("last", lambda v: v[-1])],
+)  # fmt: skip
+def test_rows_of_one_id_become_what_was_asked(tmp_path: Path, way: str, of: Any) -> None:
+    source = read(tmp_path, visits(), aggregate={"shop.spend": way})
+    shop = source.parties["shop"]
+    wanted = [of([v for j, _, v, _ in VISITS if j == i]) for i in range(N)]
+    assert shop.names == ("spend",)
+    assert np.array_equal(shop.values[:, 0], wanted)
+    assert source.facts["overlap"] == N
+
+
+def test_missing_values_are_none_of_the_sum(tmp_path: Path) -> None:
+    rows = "".join(f"{i},{i},b\n{i},,c\n" for i in range(1, N)) + "0,,b\n"
+    source = read(tmp_path, f"id,v,c\n{rows}", aggregate={"v": "mean", "c": "last"})
+    values = source.parties["shop"].values
+    assert np.isnan(values[:, 0]).sum() == 1
+    assert np.nansum(values[:, 0]) == sum(range(1, N))
+    assert source.parties["shop"].categories == (None, ("b", "c"))
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "error"),
+    [({"kind": "sum"}, DataError), ({"spent": "sum"}, ConfigError), ({"y": "first"}, DataError)],
+)
+def test_what_cannot_be_put_together_is_refused(
+    tmp_path: Path, aggregate: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        read(tmp_path, visits(), aggregate=aggregate)
+
+
+def test_labels_of_one_id_must_agree(tmp_path: Path) -> None:
+    bank, shop = tmp_path / "bank.csv", tmp_path / "shop.csv"
+    bank.write_text("id,x,y\n" + "".join(f"{i % N},{i},{i // N}\n" for i in range(2 * N)))
+    shop.write_text("id,v\n" + "".join(f"{i},{i}\n" for i in range(N)))
+    spec = TableSpec(label="y", id="id", aggregate={"x": "mean"})
+    with pytest.raises(DataError) as caught:
+        load_tables({"bank": bank, "shop": shop}, spec)
+    assert f"row {N + 2}" in str(caught.value)

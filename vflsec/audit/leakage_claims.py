@@ -1,0 +1,298 @@
+"""Claims: what an attacker learns of whom at one training, each with the one interval that is said.
+
+Every sentence, table, figure and finding about a leak rests on these, so that no two can disagree.
+What is claimed of one attacker and target under one training rests on m tests: attacks, rows,
+stages. Each test has t bounds at 1 - (1 - confidence) / m over all controls, no farther out than
+the figure can be, and a claim stands for the strongest of them. A gate that failed made a test of
+its own: what it shows to be above its limit leaks, with the gate's lower bound.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from vflsec.audit import controls, intervals
+from vflsec.audit.gate import FAIL, Origin, Verdict
+from vflsec.audit.gate_candidate import as_against
+from vflsec.audit.metrics import reach
+from vflsec.audit.point import Estimate, Identity, Point
+from vflsec.audit.reversed_ranking import ranking
+
+_SPLITS = ("test", "validation", "train")
+_SECRETS = {
+    "label": "labels", "feature": "columns", "attribute": "values of one column",
+    "embedding": "embeddings", "integrity": "predictions (forced)", "membership": "training rows",
+    "property": "attribute share",
+}  # fmt: skip
+_ATTACK = ("dataset", "algorithm", "adversary", "attack", "attack_key", "target")
+_DEPLOYED = (*_ATTACK, "defense", "strength")
+_APART = ("phase", "attack", "attack_key", "of_label", "known_rows", "split", "metric")
+"""Fields in which the tests of one attacker for one target under one training differ."""
+
+
+class Quantity(StrEnum):
+    """What a claim is about."""
+
+    LEAKAGE = "leakage"
+    REVERSED = "reversed"
+    EXPOSED = "exposed"
+
+
+class Significance(StrEnum):
+    """What a claim shows: a leak, none, or nothing because one seed has no interval."""
+
+    SIGNIFICANT = "significant"
+    NOT_SIGNIFICANT = "not_significant"
+    NO_INTERVAL = "no_interval"
+
+
+@dataclass(frozen=True, slots=True)
+class LeakageClaim(Identity):
+    """What the strongest attack of one attacker gains over its baseline; its identity says where.
+
+    Attributes:
+        quantity: ``leakage`` in the metric, ``reversed`` with labels flipped, or ``exposed``, the
+            share of people who are named with certainty.
+        control: the baseline.
+        advantage: over it, mean over seeds; None where there is none.
+        low, high: its interval; None for one seed.
+        p: corrected one-sided p-value of "it gains nothing"; None for one seed.
+        tried: how many tests were made.
+        attacks: of how many attacks.
+        at: which rows and stage in words, where the attack has several.
+    """
+
+    quantity: Quantity = Quantity.LEAKAGE
+    control: str = ""
+    advantage: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    tried: int = 0
+    attacks: int = 0
+    at: str = ""
+
+    @property
+    def significance(self) -> Significance:
+        """The code by which every place calls it a leak or not."""
+        if self.low is None or self.advantage is None:
+            return Significance.NO_INTERVAL
+        seen = self.quantity is Quantity.EXPOSED or self.advantage >= controls.LEAST
+        shown = self.low > 0 and seen
+        return Significance.SIGNIFICANT if shown else Significance.NOT_SIGNIFICANT
+
+    @property
+    def is_leak(self) -> bool:
+        """Whether it leaks significantly."""
+        return self.significance is Significance.SIGNIFICANT
+
+    @property
+    def named(self) -> str:
+        """The attack, and where it was that strong."""
+        return " ".join(filter(None, (self.attack, self.at)))
+
+    @property
+    def about(self) -> Identity:
+        """Who learns what there, whichever attack it is."""
+        return self.without(*_APART)
+
+
+def correct(
+    points: Sequence[Point], verdicts: Iterable[Verdict] = (), confidence: float = 0.95
+) -> list[Point]:
+    """The points with the one interval of each advantage, and of each with labels flipped.
+
+    Args:
+        points: of :func:`vflsec.audit.leakage.summarise`.
+        verdicts: of their gates.
+        confidence: of the two-sided intervals, over all tests of a claim.
+    """
+    failed = _find_failed(verdicts)
+    tests = Counter(test for p in points for test in _tests(p, failed))
+    return [_correct(p, tests, failed, 1 - confidence) for p in points]
+
+
+Failed = Mapping[tuple[object, ...], float | None]
+"""The lower bound by which a gate on a leak failed, by training, attack and metric."""
+
+
+def _find_failed(verdicts: Iterable[Verdict]) -> Failed:
+    return {
+        (v.training, *_who(v), v.judged_by or v.gate.of): v.low for v in verdicts
+        if v.verdict == FAIL and v.gate.limits_leaks and v.origin is Origin.GATE
+    }  # fmt: skip
+
+
+def _who(at: Verdict | Point) -> tuple[str, ...]:
+    return at.attack, at.adversary, at.split, at.phase
+
+
+def _find_limit(p: Point, failed: Failed) -> float | None:
+    """The lower bound by which a gate failed on this figure; None where none did."""
+    names = (p.metric, "") if p.metric == p.primary else (p.metric,)
+    return next((low for m in names if (low := failed.get((p.training, *_who(p), m)))), None)
+
+
+def _tests(p: Point, failed: Failed) -> Iterator[tuple[Quantity, Identity]]:
+    """The tests in which a point takes part; one in another metric only if a gate failed on it."""
+    about = p.without(*_APART)
+    if p.exposed is not None and p.leakage is not None:
+        yield Quantity.EXPOSED, about
+    elif p.is_main or _find_limit(p, failed) is not None:
+        yield Quantity.LEAKAGE, about
+    if p.attack and p.status == "ok" and ranking(p) and p.mirrored.mean is not None:
+        yield Quantity.REVERSED, about
+
+
+def _correct(
+    p: Point, tests: Mapping[tuple[Quantity, Identity], int], failed: Failed, error: float
+) -> Point:
+    limit = _find_limit(p, failed)
+    for test in _tests(p, failed):
+        tail, ends = error / (2 * tests[test]), reach("advantage", p.metric)
+        flipped = as_against(p.mirrored) if test[0] is Quantity.REVERSED else None
+        if flipped is not None:
+            low, high = flipped.bound("lower", tail), flipped.bound("upper", tail)
+        elif p.leakage is not None:
+            low, high = p.leakage.lower(tail), p.leakage.upper(tail)
+            low = limit if limit is not None and (low is None or low <= 0) else low
+        else:
+            continue
+        low, high = intervals.within(low, ends), intervals.within(high, ends)
+        name = "mirrored" if flipped is not None else "advantage"
+        p = replace(p, **{name: replace(getattr(p, name), low=low, high=high)})
+    return p
+
+
+def find_claims(points: Iterable[Point], verdicts: Iterable[Verdict] = ()) -> list[LeakageClaim]:
+    """For each training, attacker and target the strongest of its tests, for each quantity.
+
+    What leaks significantly is stronger than what does not, whatever its mean: one attack that
+    varies a lot hides no other.
+
+    Args:
+        points, verdicts: of :func:`correct`.
+    """
+    failed = _find_failed(verdicts)
+    groups: dict[tuple[Quantity, Identity], list[Point]] = defaultdict(list)
+    for p in points:
+        for test in _tests(p, failed):
+            groups[test].append(p)
+    return [_claim(quantity, of) for (quantity, _), of in groups.items()]
+
+
+def _claim(quantity: Quantity, of: Sequence[Point]) -> LeakageClaim:
+    made = [(_one_claim(quantity, p, of), p) for p in of]
+    best, point = max(made, key=lambda pair: (pair[0].is_leak, _order(pair[0], pair[1])))
+    leak, m = point.leakage, len(of)
+    known = leak is not None and best.low is not None and quantity is not Quantity.REVERSED
+    p = min(1.0, m * leak.p_above(0.0)) if leak is not None and known else None
+    return replace(best, p=p, attacks=len(_group(of, *_DEPLOYED)), at=_at(point, of))
+
+
+def _one_claim(quantity: Quantity, p: Point, of: Sequence[Point]) -> LeakageClaim:
+    figure: Estimate = p.mirrored if quantity is Quantity.REVERSED else p.advantage
+    people = p.exposed if quantity is Quantity.EXPOSED else None
+    mean = figure.mean if people is None else people.share
+    return LeakageClaim(
+        **p.identity.as_dict(), quantity=quantity, advantage=mean, low=figure.low,
+        high=figure.high, tried=len(of), control=p.control if people is None else people.control,
+    )  # fmt: skip
+
+
+def _order(claim: LeakageClaim, p: Point) -> tuple[float, float]:
+    gain = -float("inf") if claim.advantage is None else claim.advantage
+    return gain, -p.exposed.false_alarms if p.exposed else 0.0
+
+
+def find_leaks(claims: Iterable[LeakageClaim]) -> list[LeakageClaim]:
+    """Who leaks to whom: of each data set, attacker and target the strongest undefended claim.
+
+    Where nothing of a data set is undefended, all trainings count.
+    """
+    of = [c for c in claims if c.quantity is Quantity.LEAKAGE]
+    bare = {c.dataset for c in of if c.is_undefended}
+    kept = [c for c in of if c.dataset not in bare or c.is_undefended]
+    return _strongest(kept, "dataset", "adversary", "victim", "target")
+
+
+def find_strongest(claims: Iterable[LeakageClaim]) -> list[LeakageClaim]:
+    """The strongest attacker of each target under each training."""
+    of = [c for c in claims if c.quantity is Quantity.LEAKAGE]
+    return _strongest(of, "dataset", "algorithm", "defense", "strength", "victim", "target")
+
+
+def _strongest(claims: Sequence[LeakageClaim], *by: str) -> list[LeakageClaim]:
+    groups: dict[tuple[object, ...], list[LeakageClaim]] = defaultdict(list)
+    for c in claims:
+        groups[tuple(getattr(c, name) for name in by)].append(c)
+    return [max(of, key=rank) for of in groups.values()]
+
+
+def rank(claim: LeakageClaim) -> tuple[bool, float]:
+    """What is stronger sorts behind."""
+    return claim.is_leak, -float("inf") if claim.advantage is None else claim.advantage
+
+
+def select_shown(points: Iterable[Point]) -> list[Point]:
+    """One answer for each (data, algorithm, defense, strength, adversary, attack), for figures.
+
+    Args:
+        points: of :func:`vflsec.audit.leakage.summarise`.
+
+    Returns:
+        in the metric that verdicts rest on those after the last phase, on the rows (test or
+        training) on which the attack gains most without a defense, the same ones at every strength.
+    """
+    groups = _group((p for p in points if p.is_main), *_DEPLOYED)
+    last = [[p for p in of if p.phase == of[-1].phase] for of in groups.values()]
+    bare = {_keep(of[0], _ATTACK) for of in last if of[0].is_undefended}
+    gained: dict[Identity, dict[str, float]] = defaultdict(dict)
+    for of in last:
+        who = _keep(of[0], _ATTACK)
+        for p in of if who not in bare or of[0].is_undefended else ():
+            gained[who][p.split] = max(gained[who].get(p.split, -float("inf")), _gain(p))
+    return [_one(of, gained[_keep(of[0], _ATTACK)]) for of in last]
+
+
+def _keep(at: Identity, names: Sequence[str]) -> Identity:
+    """The identity with these fields alone."""
+    return Identity(**{name: getattr(at, name) for name in names})
+
+
+def _group(points: Iterable[Point], *names: str) -> dict[Identity, list[Point]]:
+    """Points by what they have in common of these fields."""
+    out: dict[Identity, list[Point]] = defaultdict(list)
+    for p in points:
+        out[_keep(p, names)].append(p)
+    return out
+
+
+def _one(of: Sequence[Point], gained: Mapping[str, float]) -> Point:
+    order = {s: i for i, s in enumerate(_SPLITS)}
+
+    def place(p: Point) -> tuple[float, int]:
+        return -gained.get(p.split, -float("inf")), order.get(p.split, len(order))
+
+    return min(of, key=place)
+
+
+def format_secret(at: Identity) -> str:
+    """What leaks and whose it is: "labels of active"."""
+    what = _SECRETS.get(at.target or "label", at.target)
+    return f"{what} of {at.victim.replace('+', ' and ')}" if at.victim else what
+
+
+def _at(point: Point, points: Iterable[Point]) -> str:
+    """On which rows, and after which stage, where the same attack has several; else ''."""
+    same = _group(points, *_DEPLOYED)[_keep(point, _DEPLOYED)]
+    words = [f"on {point.split} rows"] if len({p.split for p in same}) > 1 else []
+    words += [f"after {point.phase}"] if len({p.phase for p in same}) > 1 else []
+    return " ".join(words)
+
+
+def _gain(point: Point) -> float:
+    return -float("inf") if point.advantage.mean is None else point.advantage.mean
