@@ -269,17 +269,18 @@ class Exposed:
 
     @classmethod
     def of(
-        cls, metric: str, control: str, counts: Counts, classes: Sequence[ClassCount],
+        cls, metric: str, control: str, counts: Counts, classes: Iterable[Sequence[ClassCount]],
         confidence: float,
     ) -> Exposed:  # fmt: skip
-        """From counts, and those of each class and seed, with a two-sided interval."""
-        tail, rows = (1 - confidence) / 2, sum(c.rows for c in classes) or 1
+        """From counts, and those of each class by seed, with a two-sided interval."""
+        tail, every = (1 - confidence) / 2, [c for seed in classes for c in seed]
+        rows = sum(c.rows for c in every) or 1
         return cls(
             counts.named / counts.rows, counts.own / counts.rows, counts.share,
             max(-1.0, counts.bound("lower", tail)), min(1.0, counts.bound("upper", tail)),
-            counts.rows, control, EXPOSED[metric], _find_worst(classes, control),
-            sum(c.rows * c.sure for c in classes) / rows,
-            sum(c.rows * c.own_sure.get(control, 0.0) for c in classes) / rows,
+            counts.rows, control, EXPOSED[metric], _find_worst(every, control),
+            sum(c.rows * c.sure for c in every) / rows,
+            sum(c.rows * c.own_sure.get(control, 0.0) for c in every) / rows,
         )  # fmt: skip
 
     @classmethod

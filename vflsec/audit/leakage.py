@@ -238,7 +238,7 @@ def _exposed(rows: Sequence[ResultRow], leak: Leakage | None, confidence: float)
     counts = None if leak is None else leak.least.counts
     if leak is None or counts is None:
         return None
-    classes = [c for r in rows for c in r.by_class]
+    classes = [r.by_class for r in rows]
     return Exposed.of(rows[0].metric, leak.least.name, counts, classes, confidence)
 
 
