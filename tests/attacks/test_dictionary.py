@@ -18,7 +18,7 @@ from torch import Tensor
 from vflsec.core.attack import Attack
 from vflsec.core.view import Known, Table, View
 from vflsec.errors import ThreatModelError
-from vflsec.inference.exact_tests import differ
+from vflsec.inference.batch_order import differ
 from vflsec.plugins import registry
 
 LOW = torch.tensor(~1, dtype=torch.int32)
