@@ -116,8 +116,8 @@ class Gate:
         attack, adversary, dataset, algorithm, phase, split: exact name, or ``*`` for all; `attack`
             is a label or the bare name.
         target: what attacks guess, as ``label`` or ``feature``; ``*`` for all.
-        defense: label or bare name, of a stack all names in order (``iso + noise``); ``*`` all,
-            ``none`` the undefended run, ``defended`` all but the undefended.
+        defense: label or bare name, of a stack all names in order (``iso + noise``) or that of the
+            swept one; ``*`` all, ``none`` the undefended run, ``defended`` all but the undefended.
         strength: one strength, None for all.
         of: metric whose advantage is meant; empty takes the primary one.
         confidence: of each one-sided bound, at least :data:`LEAST_CONFIDENCE`.

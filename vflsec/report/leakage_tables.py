@@ -58,7 +58,7 @@ def _build_dataset(summary: Summary, name: str, prefix: str) -> Section:
         replace(build_unmeasured(lost), views=_PRINTED) if lost else None,
         _build_dosing(name, summary.dosing),
         _build_labels(name, summary.labels),
-        *_build_phases(name, points, summary, bool(figures)),
+        _build_phases(name, points),
         _build_utility(name, points, summary),
         _build_scores(name, summary),
     )
@@ -172,9 +172,9 @@ def _build_labels(name: str, labels: Sequence[LabelRow]) -> Table | None:
     if not rows:
         return None
     return Table(
-        "Several labels: their mean, and the one that leaks most (a gate judges each)",
+        "Several labels: their mean, and the largest (a gate judges each)",
         make_columns("Defense", "Attack", "By", "Rows", "Labels", "Mean AUC", "Baseline",
-                     "Leaks most", "Its AUC", "Training", name="Attack",
+                     "Largest", "Its AUC", "Training", name="Attack",
                      numbers=("Mean AUC", "Baseline", "Its AUC")),
         tuple(map(_label_row, rows)), f"Labels of {name}", "summary.json", views=_PAGE,
     )  # fmt: skip
@@ -189,27 +189,20 @@ def _label_row(r: LabelRow) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _build_phases(
-    name: str, points: Sequence[Point], summary: Summary, drawn: bool
-) -> tuple[Block, ...]:
+def _build_phases(name: str, points: Sequence[Point]) -> Table | None:
     """Leakage as the training goes on, where it was measured after more than one phase."""
     rows = [p for p in points if p.is_main and p.is_undefended]
     if len({p.phase for p in rows}) < 2:
-        text = "Leakage over the epochs: over_time = true in [[attack]] adds the curve."
-        asked = not drawn or summary.over_time
-        return () if asked else (Paragraph(text, Tone.SOFT, views=_PAGE),)
-    return (
-        Table(
-            "Leakage as the training goes on, undefended",
-            make_columns("After phase", "Training", "Attack", "By", "Rows", "Advantage",
-                         name="Attack", numbers=("Advantage",)),
-            tuple(
-                (p.phase, p.algorithm, p.attack, p.adversary, p.split,
-                 interval(p.advantage, sign=True))
-                for p in rows
-            ),
-            f"Leakage over phases on {name}", views=_PAGE,
+        return None
+    return Table(
+        "Leakage as the training goes on, undefended",
+        make_columns("After phase", "Training", "Attack", "By", "Rows", "Advantage",
+                     name="Attack", numbers=("Advantage",)),
+        tuple(
+            (p.phase, p.algorithm, p.attack, p.adversary, p.split, interval(p.advantage, sign=True))
+            for p in rows
         ),
+        f"Leakage over phases on {name}", views=_PAGE,
     )  # fmt: skip
 
 
