@@ -200,8 +200,7 @@ def test_noise_of_few_seeds_is_not_said_to_rank_in_reverse_and_seeds_are_its_cur
     assert all(v.verdict == "INCONCLUSIVE" and v.more_seeds for v in turned)
     v = turned[0]
     assert v.reason.endswith(
-        "does not show to be within 0.1; about "
-        f"{v.more_seeds} more seed{'s' * (v.more_seeds > 1)} would do."
+        f"within 0.1; about {v.more_seeds} more seed{'s' * (v.more_seeds > 1)} would do."
     )
 
 

@@ -121,7 +121,7 @@ def test_from_files_to_verdicts_and_exit_codes(
     assert ("similarity", "shop") in {(f["attack"], f["attacker"]) for f in several}
     html = (out / "report.html").read_text()
     assert "(several of each row: d0, d1)" in html
-    assert "Several labels: the mean over them" in html
+    assert "Several labels: their mean" in html
     for statement in ("report.html", "statement.html"):
         assert "several of each row" in (out / statement).read_text(), statement
 
@@ -185,7 +185,7 @@ def test_a_gate_sees_the_one_label_that_leaks_and_a_mean_does_not() -> None:
     assert row.high >= row.value - 1e-12
     (said,) = build_label_findings([row])
     assert "over 10 labels, norm by bank reaches a mean AUC of 0.55 against 0.50" in said.text
-    assert "d3 leaks most: 1.00 against 0.50" in said.text
+    assert "of d3, is 1.00, baseline 0.50" in said.text
     none, _ = ten(0.0)
     quiet = summarise(results_frame(none))
     (verdict,) = judge(quiet, [Gate(max=0.1)], at(quiet, live))

@@ -151,7 +151,7 @@ def test_a_shard_never_passes(
     said = capsys.readouterr().out
     assert "PASS" not in said
     assert "report.html" not in said
-    assert f"Shard {shard} of an audit: nothing is judged before `vflsec merge`." in said
+    assert f"Shard {shard}: nothing is judged before `vflsec merge`." in said
     summary = json.loads((out / "summary.json").read_text())
     assert (summary["complete"], summary["exit_code"], summary["gates"]) == (False, 3, [])
     assert not any((out / f).exists() for f in ("junit.xml", "results.sarif", "report.html"))

@@ -64,9 +64,6 @@ def test_what_sends_does_not_name_is_said_to_be_set_aside(
     summary = vflsec.run_audit(load_scenario(raw, base=tmp_path), tmp_path / "out").summary
     status = {p["attack"]: p["status"] for p in summary["points"] if p["attack"]}
     assert status == {"norm": "ok", "output": "ok" if named else "not-observable"}
-    said = [line for line in gaps(summary) if line.startswith("Not named in `sends`")]
-    expected = (
-        "Not named in `sends` of tattle, so attacks that need it were set aside though it "
-        "crossed: prediction from active to passive."
-    )
-    assert said == ([] if named else [expected])
+    said = [line for line in gaps(summary) if "`sends` of tattle" in line]
+    assert len(said) == (not named)
+    assert named or said[0].endswith("prediction from active to passive.")

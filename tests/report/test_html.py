@@ -313,9 +313,7 @@ def test_figures_take_results_means_and_summaries(summary: dict[str, Any], tmp_p
         ax = figures.privacy_utility(data, dataset="breast_cancer")
         assert ax.get_xlabel() == "utility: AUC of the main task"
         assert list(ax.containers[0][0].get_xdata()) == pytest.approx([0.9, 0.88], abs=0.02)
-        assert figures.leaks(data) == {("labels of bank", "shop"): pytest.approx(0.3, abs=0.02)}
         assert len(figures.attack_by_defense(data).patches) == 4
-        assert len(figures.leak_matrix(data).patches) == 1
 
 
 def test_strengths_at_one_place_are_written_beside_each_other(summary: dict[str, Any]) -> None:
@@ -338,7 +336,7 @@ def test_figures_refuse_what_they_cannot_draw(summary: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="dataset must be one of 'breast_cancer', got 'adult'"):
         figures.privacy_utility(summary, dataset="adult")
     with pytest.raises(ConfigError, match="at least one attack that ran"):
-        figures.leak_matrix({"points": []})
+        figures.privacy_utility({"points": []})
 
 
 def test_an_audit_without_attacks_has_a_report(tmp_path: Path) -> None:

@@ -32,8 +32,9 @@ _ENCRYPTED = ("visible", "What encryption hides, and what not")
 OUTLINES: dict[View, tuple[tuple[str, str], ...]] = {
     View.PAGE: (
         ("verdict", ""), ("steps", "Recommended next steps"), ("gates", ""), ("beyond", ""),
-        ("findings", ""), ("coverage", ""), ("tables", ""), ("threats", ""), ("leakage", ""),
-        ("visible", ""), ("cost", ""), ("unmeasured", ""), ("record", ""), ("placing", ""),
+        ("findings", ""), ("coverage", ""), ("systems", ""), ("tables", ""), ("threats", ""),
+        ("leakage", ""), ("visible", ""), ("cost", ""), ("unmeasured", ""), ("record", ""),
+        ("placing", ""),
     ),
     View.STATEMENT: (
         ("tested", "1. What was tested"), ("receivers", "2. What was found about people"),
@@ -74,10 +75,10 @@ def build_report(summary: Summary, *views: View) -> Report:
     outlines = {view: OUTLINES[view] for view in views or View}
     keys = dict.fromkeys(key for outline in outlines.values() for key, _ in outline)
     made = {key: _SECTIONS[key](summary) for key in keys}
-    verdict, how = headline(summary)
     report: Report = clean_tree(
         Report(
-            summary.name, verdict, how, first_screen.scope(summary), summary.versions["vflsec"],
+            summary.name, headline(summary)[0], first_screen.scope(summary),
+            summary.versions["vflsec"],
             find_tone(summary), summary.claims,
             {
                 view: tuple(_entitle(made[key], title) for key, title in outline)

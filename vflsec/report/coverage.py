@@ -303,7 +303,7 @@ def build_coverage(summary: Summary) -> tree.Section:
     tried = tree.Table(
         "Published attack families",
         (Column("Family", Kind.NAME), Column("State", Kind.STATE), Column("Attacks"),
-         Column("Published", Kind.PROSE)),
+         Column("Published", Kind.PROSE, page)),
         tuple(map(_family_row, families(summary))),
     )  # fmt: skip
     intro = "What was not tested is not known to be safe."
@@ -320,9 +320,7 @@ def _state_cell(state: State) -> Cell:
 
 
 def _family_row(f: FamilyState) -> tuple[Cell | str, ...]:
-    could = f.members and not f.tried and not f.refused
-    note = f"could be: {', '.join(f.members)}" if could else ""
-    return f.family, _state_cell(f.state), Cell(_join((*f.tried, *f.refused)), note=note), f.source
+    return f.family, _state_cell(f.state), _join((*f.tried, *f.refused)), f.source
 
 
 def _join(names: Iterable[str]) -> str:

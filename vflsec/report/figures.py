@@ -24,9 +24,6 @@ from vflsec.audit.gate import Gate
 from vflsec.audit.image_samples import Picture
 from vflsec.audit.leakage import rows_of, summarise
 from vflsec.audit.leakage_claims import (
-    correct,
-    find_claims,
-    find_leaks,
     format_secret,
     select_shown,
 )
@@ -423,16 +420,6 @@ def _strength(defense: str, strength: float | None) -> str:
     return defense if defense == "none" or strength is None else f"{defense} {strength:g}"
 
 
-def leak_matrix(data: Data, *, dataset: str | None = None, ax: Axes | None = None) -> Axes:
-    """Who learns what from the undefended training: the largest advantage over all attacks.
-
-    Rows are whose secret leaks, columns who learns it; where nothing is undefended, all points
-    count.
-    """
-    cells = leaks(data, dataset)
-    return heat(cells, axes(ax, size_of(cells)), _chosen(data, dataset)[0].dataset)
-
-
 def reconstructions(data: Whole, *, dataset: str | None = None, ax: Axes | None = None) -> Axes:
     """Images, and below each what an attack made of it; two lines for each attack and defense.
 
@@ -472,10 +459,3 @@ def _sheet(found: Sequence[Picture], tall: int, wide: int, most: int) -> Any:
                 top, left = (2 * i + k) * (tall + 1), j * (wide + 1)
                 sheet[top : top + h, left : left + w] = image
     return sheet
-
-
-def leaks(data: Data, dataset: str | None = None) -> dict[tuple[str, str], float | None]:
-    """{(whose secret, who learns it): largest advantage} behind :func:`leak_matrix`."""
-    first = _chosen(data, dataset)[0].dataset
-    found = find_leaks(find_claims(correct(_attacked(data, first))))
-    return {(format_secret(r), r.adversary): r.advantage for r in found}

@@ -172,9 +172,9 @@ def _build_labels(name: str, labels: Sequence[LabelRow]) -> Table | None:
     if not rows:
         return None
     return Table(
-        "Several labels: their mean, and the one that leaks most (a gate judges each)",
+        "Several labels: their mean, and the largest (a gate judges each)",
         make_columns("Defense", "Attack", "By", "Rows", "Labels", "Mean AUC", "Baseline",
-                     "Leaks most", "Its AUC", "Training", name="Attack",
+                     "Largest", "Its AUC", "Training", name="Attack",
                      numbers=("Mean AUC", "Baseline", "Its AUC")),
         tuple(map(_label_row, rows)), f"Labels of {name}", "summary.json", views=_PAGE,
     )  # fmt: skip

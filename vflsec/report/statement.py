@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity, Significance, format_secret
 from vflsec.audit.point import Training
+from vflsec.label import make_label
 from vflsec.report.coverage import OUTSIDE, State, families, messages
 from vflsec.report.summary import Summary
-from vflsec.report.threat_model import kind_of_label
 from vflsec.report.tree import (
     Bullets,
     Cell,
@@ -156,10 +156,11 @@ def build_systems(summary: Summary) -> Section:
     for name, of in summary.parties.items():
         here = [p for p in summary.points if p.dataset == name and p.attack]
         parties = of.parties
-        first_ = parties[0] if parties else "not recorded"
+        held = make_label(of.classes or 0, of.labels).held
+        first_ = (parties[0] if parties else "not recorded") + (f" ({held})" if held else "")
         rows = ", ".join(f"{_rows_of(k)} {n}" for k, n in of.rows.items())
         facts = (
-            Fact("Holds the labels", first_ + kind_of_label(of)),
+            Fact("Holds the labels", first_),
             Fact("Hold further columns", ", ".join(parties[1:]) or "nobody"),
             Fact("Trained by", "; ".join(dict.fromkeys(p.algorithm for p in here))
                  or "nothing that was attacked"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vflsec.audit.evaluation import DatasetFacts
 from vflsec.audit.record import Attacker, AttackFacts
 from vflsec.core.message_kinds import KINDS
 from vflsec.label import make_label
@@ -174,15 +173,6 @@ def _uses(spec: AttackFacts) -> list[str]:
 def build_threats(summary: Summary) -> Section:
     """Who holds what, who attacks with which means, and the words that the report uses."""
     blocks: list[Block] = []
-    for name, of in summary.parties.items():
-        parties = of.parties
-        if parties:
-            hold = "hold" if len(parties) != 2 else "holds"
-            blocks.append(
-                Paragraph(f": {parties[0]} holds the labels{kind_of_label(of)}; "
-                          f"{', '.join(parties[1:])} {hold} further columns of the same rows.",
-                          strong=name, views=_PAGE)
-            )  # fmt: skip
     found = threats(summary)
     if found:
         heads: tuple[Column, ...] = (
@@ -214,12 +204,6 @@ def build_threats(summary: Summary) -> Section:
     terms = Facts(tuple(Fact(word, meaning) for word, meaning in WORDS.items()))
     blocks.append(Folded("Words used in this report", (terms,), views=_PAGE))
     return Section("Threat model in words", tuple(blocks), key="threats", nav="Threat model")
-
-
-def kind_of_label(facts: DatasetFacts) -> str:
-    """What the labels of a data set are, in brackets; '' where that is not recorded."""
-    held = make_label(facts.classes or 0, facts.labels).held
-    return f" ({held})" if held else ""
 
 
 def _build_choices(attacker: Attacker) -> list[Block]:

@@ -304,7 +304,6 @@ class Report:
     Attributes:
         name: of the audit.
         verdict: over all gates: ``PASS``, ``FAIL``, ``INCONCLUSIVE``, ``NO GATE``, ``UNFINISHED``.
-        how: one sentence on how it came about.
         scope: the verdict with what it holds for.
         made_by: which vflsec.
         tone: of the verdict; a PASS above a leak that no gate limits, or one that warns, is no
@@ -315,7 +314,6 @@ class Report:
 
     name: str
     verdict: str
-    how: str
     scope: str
     made_by: str
     tone: Tone = Tone.PLAIN

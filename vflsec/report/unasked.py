@@ -91,7 +91,7 @@ def _other_columns(
     facts: DatasetFacts, ran: Ran, whose: Mapping[str, Collection[str]]
 ) -> Iterator[str]:
     """The columns beside those that an attack looks at by itself."""
-    alone = {k: _settings(ran[k]) for k in whose if ran[k].target == "attribute"}
+    alone = {k: ran[k].params or {} for k in whose if ran[k].target == "attribute"}
     single = [of for of in alone.values() if of.get("column") != WHICHEVER]
     every = {p for k, of in alone.items() if of.get("column") == WHICHEVER for p in whose[k]}
     looked = {p for k in whose if ran[k].target in ("feature", "attribute") for p in whose[k]}
@@ -103,13 +103,3 @@ def _other_columns(
             f"Not tested: attribute attacks on the other {left - len(single)} of {left} "
             f'columns{what}; column = "*" asks about any.'
         )
-
-
-def _settings(spec: AttackFacts) -> Mapping[str, object]:
-    """The settings of an attack that reports ask about; in summaries of earlier versions, as far as
-    its label tells them.
-    """
-    if spec.params is not None:
-        return spec.params
-    found: dict[str, object] = {k: True for k in ("ask", "category") if f"{k}=" in spec.label}
-    return found | ({"column": WHICHEVER} if f"column={WHICHEVER})" in spec.label else {})
