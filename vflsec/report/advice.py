@@ -128,7 +128,9 @@ def _more_seeds(open_: Open, summary: Summary) -> Step | None:
 def _stuck(open_: Open, summary: Summary) -> Step | None:
     """What to do where no number of seeds decides."""
     v = next((v for v in open_ if v.stuck and v.rule != "no_room"), None)
-    return None if v is None else Step(
+    if v is None:
+        return None
+    return Step(
         f"Seeds do not decide '{clean(v.label)}'. More labelled rows (known_rows), another "
         "strength or another limit may.", "vflsec show attack",
     )  # fmt: skip
@@ -215,14 +217,12 @@ def _failed(open_: Open, summary: Summary) -> Step | None:
 def _reversed_ranking(open_: Open, summary: Summary) -> Step | None:
     """What to do where a reversed ranking keeps a gate open and seeds do not close it."""
     v = next((v for v in open_ if v.rule == "reversed_ranking" and not v.more_seeds), None)
-    return (
-        None
-        if v is None
-        else Step(
-            f"{clean(v.attack)} ranks in reverse at {place(v)}: with labels flipped it leaks. Grant "
-            "labelled rows (known_rows), and look for a strength that leaves nothing either way.",
-            _search(v.dataset, summary) or _show(v.attack),
-        )
+    if v is None:
+        return None
+    return Step(
+        f"{clean(v.attack)} ranks in reverse at {place(v)}: with labels flipped it leaks. Grant "
+        "labelled rows (known_rows), and look for a strength that leaves nothing either way.",
+        _search(v.dataset, summary) or _show(v.attack),
     )
 
 
