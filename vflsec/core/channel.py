@@ -433,7 +433,7 @@ def _is_same_memory(before: _Passed, now: Tensor, given: Tensor) -> bool:
 
 
 def _call_outgoing(binding: Binding, message: Message) -> Tensor:
-    changed = binding.policy.outgoing(message, binding.own)
+    changed = binding.call("outgoing", message)
     return _check_same_form(binding.policy.name, message.tensor, changed)
 
 

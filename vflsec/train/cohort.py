@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +33,9 @@ from vflsec.train.loop import predict, run_phases
 from vflsec.train.mechanism_counts import check_guarantee, collect_uses
 from vflsec.train.mechanism_forecast import take_first_steps
 from vflsec.train.views import build_grants, make_view, read_initial_states
+
+if TYPE_CHECKING:
+    from vflsec.epsilon.named_noise import NoiseWitness
 
 Progress = Callable[[str, float], None]
 _SHOWN = ("epochs.", "kept.", "he.")
@@ -115,6 +118,7 @@ class Training:
         before: told every message as its sender made it, see `vflsec.core.channel.Channel`; the
             same.
         watchers: called with the phase's name after every epoch.
+        witness: shown every call of a policy's hook.
     """
 
     def __init__(
@@ -142,6 +146,7 @@ class Training:
         self.taps: list[Tap] = []
         self.before: list[Callable[[Message], None]] = []
         self.watchers: list[Callable[[str], None]] = []
+        self.witness: NoiseWitness | None = None
 
     def build(self) -> Federation:
         """The parties with their policies and models."""
@@ -153,6 +158,8 @@ class Training:
         )
         fed.graphs = self.graphs
         fed.channel.before += self.before
+        for b in (b for p in fed.parties.values() for b in p.bindings):
+            b.witness = self.witness
         self._grant()
         self.algorithm.build(fed)
         return fed
