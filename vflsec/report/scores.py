@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vflsec.audit.tradeoff_curves import Curve
 from vflsec.report.numbers import number
 from vflsec.report.summary import Summary
 from vflsec.report.tree import Folded, Paragraph, Table, Tone, View, make_columns
@@ -39,14 +40,22 @@ def build_scores(name: str, summary: Summary) -> Folded | None:
     return Folded(title, (*means, table), views=_FILES | {View.WHOLE})
 
 
-def _rows(name: str, summary: Summary) -> Iterator[tuple[str, ...]]:
+def find_scored(name: str, summary: Summary) -> Iterator[tuple[Curve, str, str]]:
+    """Each defended curve of a data set that has a CAP or a DCS, what trains, and its grid."""
     several = len({c.phase for c in summary.curves}) > 1
     for c in summary.curves:
-        by_strength = dict(zip(c.strengths, c.dcs, strict=False))
-        figures = [by_strength.get(s) for s in c.cap_strengths]
-        known = any(x is not None for x in (c.cap, *figures))
+        known = any(x is not None for x in (c.cap, *_dcs(c)))
         if c.dataset == name and c.defense != "none" and known:
-            training = c.algorithm + (after(c.phase) if several else "")
             grid = ", ".join("-" if s is None else f"{s:g}" for s in c.cap_strengths)
-            yield (c.defense, grid, c.attack, c.adversary, number(c.cap),
-                   ", ".join(map(number, figures)), c.split, c.metric, training)  # fmt: skip
+            yield c, c.algorithm + (after(c.phase) if several else ""), grid
+
+
+def _dcs(c: Curve) -> list[float | None]:
+    by_strength = dict(zip(c.strengths, c.dcs, strict=False))
+    return [by_strength.get(s) for s in c.cap_strengths]
+
+
+def _rows(name: str, summary: Summary) -> Iterator[tuple[str, ...]]:
+    for c, training, grid in find_scored(name, summary):
+        yield (c.defense, grid, c.attack, c.adversary, number(c.cap),
+               ", ".join(map(number, _dcs(c))), c.split, c.metric, training)  # fmt: skip
