@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -295,9 +295,10 @@ class Channel:
         finally:
             self.alive, self.alive_mask = alive, mask
 
-    def _counters(self) -> Iterator[Counter]:
-        for bound in self.bindings.values():
-            for b in bound:
+    def _counters(self, of: Collection[str] = ()) -> Iterator[Counter]:
+        """Those of some parties, or of all."""
+        for name, bound in self.bindings.items():
+            for b in bound if not of or name in of else ():
                 if b.own.uses is not None:
                     yield b.own.uses
 
@@ -307,10 +308,14 @@ class Channel:
             counter.phase = phase
             counter.planned[phase] = counter.planned.get(phase, 0) + epochs
 
-    def end(self, phase: str, ran: Tensor, epochs: int) -> None:
-        """A phase has ended after `ran` (R,) of its planned epochs."""
-        for counter in self._counters():
-            counter.stop(phase, ran, epochs)
+    def end(self, phase: str, ran: Tensor, epochs: int, judged: Collection[str] = ()) -> None:
+        """A phase has ended after `ran` (R,) of its planned epochs.
+
+        Where parties `judged` it at home, that tells of what their own policies saw in it.
+        """
+        for counter in self._counters(judged):
+            if not judged or phase in counter.phases:
+                counter.stop(phase, ran, epochs)
 
     def send(self, message: Message, labels: Tensor | None = None, **context: Any) -> Tensor:
         """Deliver a message and return what the receiver may use, without a gradient graph.

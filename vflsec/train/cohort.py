@@ -104,7 +104,7 @@ class Training:
     """Cells that differ in seed and strengths only, trained side by side.
 
     Args:
-        cells: of one cohort, at least two (`vflsec.nn.replicas.LEAST`).
+        cells: of one cohort; fewer than `vflsec.nn.replicas.LEAST` train beside their twins.
         demands: what the attacks ask for.
         tasks: the task of each seed.
         device: where.
@@ -127,11 +127,12 @@ class Training:
         progress: Progress = lambda *_: None,
         graphs: bool = False,
     ) -> None:
-        self.cells, self.demands, self.progress, self.device = cells, demands, progress, device
+        self.cells = list(cells) * (LEAST if len(cells) < LEAST else 1)
+        self.demands, self.progress, self.device = demands, progress, device
         self.graphs = partial(CudaGraphs, device) if graphs and device.type == "cuda" else None
-        first = cells[0]
+        first = self.cells[0]
         self.algorithm: Algorithm = registry.algorithms.create(first.algorithm, first.params)
-        self.seeds = [c.seed for c in cells]
+        self.seeds = [c.seed for c in self.cells]
         self.stack = Stack.build(
             tasks, self.seeds, device, stored(first.dtype), products_of(first.dtype)
         )
@@ -449,7 +450,7 @@ def first_step(
     Raises:
         VflsecError: it cannot be trained.
     """
-    training = Training([cell] * LEAST, (), {cell.seed: task}, torch.device("cpu"))
+    training = Training([cell], (), {cell.seed: task}, torch.device("cpu"))
     return training.rehearse(timed)
 
 
