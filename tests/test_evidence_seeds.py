@@ -174,13 +174,13 @@ def test_the_page(script: Any) -> None:
     )
     jpl = "| JPL (arXiv:2209.15635) |"
     lines = [line for line in text.splitlines() if line.startswith(jpl)]
-    assert lines[0].startswith(f"{jpl} FPD > Local | credit, served alone | +0.006 [+0.00")
+    assert lines[0].startswith(f"{jpl} FPD > Local | credit, served alone: +0.006 [+0.00")
     assert lines[0].endswith("| +0.0019 to +0.0065 (table 2, Criteo A) | reproduced |")
     assert lines[1].endswith("not reproduced: the opposite holds |")
     assert re.search(r"\| FPD > Local \| credit, served alone \| .* \| \+0\.080 \| reprod", text)
     assert "not reproduced: an effect of the paper's size is excluded |" in lines[2]
     assert "| CAP of FedHSSL > FedLocalSSL | credit, 300 labels | +0.050" in text
-    assert "One-shot > vanilla VFL, at 330 times fewer bytes | | | +0.354 to +0.468 (table 1) | " \
+    assert "One-shot > vanilla VFL, at 330 times fewer bytes | | +0.354 to +0.468 (table 1) | " \
         "not tried |" in text  # fmt: skip
     leaked = "0.800 ± 0.000 (model_completion) | 0.123 ± 0.000 | not observable |  | 1,000,000 |"
     assert f"| credit, 300 labels | FedHSSL | none | 0.700 ± 0.013 | {leaked}" in text
@@ -212,7 +212,7 @@ def test_bytes_to_a_target(script: Any) -> None:
     assert np.exp(effect.mean) == pytest.approx(4.0)
     assert effect.word == "reproduced smaller"
     assert (
-        "| 1/4.00 of the bytes [1/4.00, 1/4.00] | 1/4.94 to 1/5.00 (table 1) | repr"
+        "credit, counted: 1/4.00 of the bytes [1/4.00, 1/4.00] | 1/4.94 to 1/5.00 (table 1) | repr"
         in words.page(found, 4)
     )
     told = (

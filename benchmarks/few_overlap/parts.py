@@ -118,7 +118,7 @@ SCARF = {"scarf_epochs": 10}
 HOME = {"local_epochs": 60}
 BY_AUC = {"select_by": "auc"}
 STUDENT = {"student_epochs": 60}
-PRINTED = {"a_labels": 0.0, "a_own": 0.0, "fed_labels": 0.0, "fed_teacher": 0.0}
+PRINTED = {"ranking": 1.0, "a_labels": 0.0, "a_own": 0.0, "fed_labels": 0.0, "fed_teacher": 0.0}
 LOCAL = Row("Local, all own labels", "local", {"own_labels": True}, alone=True)
 
 ALIGNED = Part(
@@ -229,9 +229,9 @@ STUDENTS = Part(
         Row("FPD, epoch by AUC", "fpd", {**STUDENT, **BY_AUC}),
         Row("JPL, ranking 0", "jpl", {**STUDENT, "ranking": 0.0}),
         Row("JPL, ranking 0.1", "jpl", {**STUDENT, "ranking": 0.1}),
-        Row("JPL", "jpl", STUDENT),
+        Row("JPL", "jpl", {**STUDENT, "ranking": 1.0}),
         Row("JPL, ranking 0, epoch by AUC", "jpl", {**STUDENT, **BY_AUC, "ranking": 0.0}),
-        Row("JPL, epoch by AUC", "jpl", {**STUDENT, **BY_AUC}),
+        Row("JPL, epoch by AUC", "jpl", {**STUDENT, **BY_AUC, "ranking": 1.0}),
         Row("JPL, printed terms only, epoch by AUC", "jpl", {**STUDENT, **BY_AUC, **PRINTED}),
     ),
     claims=(

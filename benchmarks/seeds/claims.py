@@ -246,11 +246,13 @@ SYSTEMS: dict[str, dict[str, System]] = {
     "oneshot": {
         "vanilla VFL": System("splitnn", {"epochs": 200, "patience": 0}),
         "One-shot": System(
-            "oneshot", {"epochs": 60}, ({"local_steps": 1000}, {"local_steps": 3000}),
+            "oneshot", {"epochs": 60, "local_held_out": 0.0},
+            ({"local_steps": 1000}, {"local_steps": 3000}),
             encrypted=False,
         ),
         "Few-shot": System(
-            "fewshot", {"epochs": 60}, ({"local_steps": 1000}, {"local_steps": 3000}),
+            "fewshot", {"epochs": 60, "local_held_out": 0.0},
+            ({"local_steps": 1000}, {"local_steps": 3000}),
             encrypted=False,
         ),
         "vanilla VFL, all rows": System(
@@ -268,7 +270,10 @@ SYSTEMS: dict[str, dict[str, System]] = {
         "FPD": System("fpd", {"student_epochs": 100}, ({"alpha": 0.1}, {"alpha": 0.5})),
         "JPL": System(
             "jpl", {"student_epochs": 100},
-            ({}, {"ranking": 0.0, "a_teacher": 1.0, "a_labels": 0.0, "fed_labels": 0.0}),
+            (
+                {"ranking": 1.0},
+                {"ranking": 0.0, "a_teacher": 1.0, "a_labels": 0.0, "fed_labels": 0.0},
+            ),
         ),
         "teacher": System("splitnn", {}, ({"lr": 3e-3},), audited=False),
     },

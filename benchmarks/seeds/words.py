@@ -78,8 +78,8 @@ def page(found: pd.DataFrame, seeds: int) -> str:
             "",
             "## One line for each claim",
             "",
-            "| paper | claim | where | effect [interval] | the paper | verdict |",
-            "|---|---|---|---|---|---|",
+            "| paper | claim | effect [interval] on every data set | the paper | verdict |",
+            "|---|---|---|---|---|",
             *(_line(found, c, e) for c, e in told.items()),
             "",
             "## Every data set that was tried",
@@ -193,22 +193,25 @@ def _line(found: pd.DataFrame, claim: Claim, told: dict[str, Effect]) -> str:
     if claim.figure == "bytes":
         paper = f"1/{low:.2f} to 1/{high:.2f} ({claim.source})"
     if not told:
-        return f"| {claim.paper} | {_said(claim)} | | | {paper} | not tried |"
+        return f"| {claim.paper} | {_said(claim)} | | {paper} | not tried |"
     name, effect = _verdict(told)
-    shown = _interval(claim, effect)
+    shown = "<br>".join(f"{_where(n)}: {_interval(claim, e)}" for n, e in told.items())
     if claim.bytes:
         ratio = bytes_of(found, name, claim.worse) / bytes_of(found, name, claim.better)
         shown += f", {ratio:.0f} times fewer bytes"
-    return f"| {claim.paper} | {_said(claim)} | {name} | {shown} | {paper} | {_reason(effect)} |"
+    return f"| {claim.paper} | {_said(claim)} | {shown} | {paper} | {_reason(effect)} |"
+
+
+def _where(name: str) -> str:
+    return name if WORLDS[name].real else f"{name} (drawn)"
 
 
 def _details(found: pd.DataFrame, claim: Claim, told: dict[str, Effect]) -> Iterator[str]:
     for name, effect in told.items():
-        control = "" if WORLDS[name].real else " (drawn)"
         room = _room(found, name, claim)
         shown = f"{_interval(claim, effect)}{_never(found, name, claim)}"
         shown += f" | {'' if room is None else f'{room:+.3f}'}"
-        yield f"| {_said(claim)} | {name}{control} | {shown} | {_reason(effect)} |"
+        yield f"| {_said(claim)} | {_where(name)} | {shown} | {_reason(effect)} |"
 
 
 def _leaks(found: pd.DataFrame) -> Iterator[str]:

@@ -16,6 +16,7 @@ from vflsec.core.task import Stack, Task
 from vflsec.core.view import Schema
 from vflsec.errors import ConfigError
 from vflsec.nn.replicas import Replicas
+from vflsec.plugins import registry
 from vflsec.testing import small_stack, small_task
 from vflsec.train.loop import predict
 
@@ -23,13 +24,24 @@ from vflsec.train.loop import predict
 
 
 def test_learning_rates_follow_the_published_rule() -> None:
+    paper = {"sizes": "paper", "pretrain_batch_size": 512}
     for gamma, want in ((0.0, 0.1), (0.5, 0.05)):
-        recipe = make("fedgssl", gamma=gamma, pretrain_batch_size=512, queue=4096).recipe()
+        recipe = make("fedgssl", gamma=gamma, queue=4096, **paper).recipe()
         assert recipe.lr == pytest.approx(want)
-    assert (
-        make("fedgssl", rescale_lr=False, pretrain_batch_size=256, queue=4096).recipe().lr == 0.05
-    )
-    assert make("fedcssl", pretrain_batch_size=512).recipe().lr == pytest.approx(0.1)
+    half = paper | {"pretrain_batch_size": 256}
+    assert make("fedgssl", rescale_lr=False, queue=4096, **half).recipe().lr == 0.05
+    assert make("fedcssl", **paper).recipe().lr == pytest.approx(0.1)
+
+
+def test_sizes_are_the_table_s_or_the_paper_s_and_what_is_given_stands() -> None:
+    made = {s: registry.algorithms.create("fedhssl", {"sizes": s}) for s in ("table", "paper")}
+    assert made["table"] == registry.algorithms.create("fedhssl", {})
+    assert (made["table"].hidden, made["table"].cut, made["table"].batch_size) == ((64,), 64, 64)
+    assert (made["paper"].hidden, made["paper"].cut, made["paper"].batch_size) == ((512,), 512, 512)
+    assert [m.recipe().lr for m in made.values()] == [0.05, 0.05]  # of 128 and of 512 rows
+    moco = registry.algorithms.create("fedhssl", {"sizes": "paper", "ssl": "moco", "cut": 100})
+    assert (moco.projector_out, moco.cut, moco.predictor_hidden) == (128, 100, 128)
+    assert all(f"cut = {m.cut}" in m.settled() for m in made.values())
 
 
 def test_cosine_schedule_spares_the_predictor() -> None:
@@ -90,7 +102,7 @@ def test_aggregation_ledger(server: str) -> None:
 
 def test_published_state_size() -> None:
     wide = {"hidden": (512,), "cut": 512, "projector_hidden": 512, "predictor_hidden": 128,
-            "pretrain_iterations": 1, "epochs": 1}  # fmt: skip
+            "pretrain_iterations": 1, "epochs": 1, "sizes": "paper"}  # fmt: skip
     for ssl, want in (("simsiam", 1_185_536), ("moco", 855_936)):
         algorithm = make("fedhssl", ssl=ssl, projector_out=0, **wide)
         fed = Federation.create(small_stack([0], torch.float32, **WORLD), [0])
@@ -261,7 +273,8 @@ def test_wrong_settings_give_one_clear_error() -> None:
         ("corruption_rate", 1.5), ("byol_ema", 2.0), ("average", ("bottom",)), ("server", "cloud"),
         ("local_updates", 0), ("guide_mode", "on"), ("temperature", 0.0), ("stem", "big"),
         ("pretrain_batch_size", 1), ("pretrain_iterations", -1), ("encoder_kind", "vit"),
-        ("cut", 0), ("hidden", (0,)), ("lr", -1.0), ("finetune_clip_norm", -5.0),
+        ("cut", -1), ("hidden", (0, 8)), ("hidden", (-1,)), ("pretrain_lr", -0.1),
+        ("lr", -1.0), ("finetune_clip_norm", -5.0),
         ("init_std", -1.0), ("image_views", "none"), ("clip_norm", -1.0),
     ],
 )  # fmt: skip

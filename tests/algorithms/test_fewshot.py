@@ -21,7 +21,7 @@ from vflsec.train.loop import run_phases
 
 SMALL: dict[str, Any] = {
     "hidden": (7,), "cut": 3, "top": (5,), "batch_size": 32, "epochs": 2, "local_epochs": 2,
-    "patience": 0, "starts": 2,
+    "patience": 0, "starts": 2, "local_held_out": 0.0,
 }  # fmt: skip
 FEW: dict[str, Any] = SMALL | {"infer_epochs": 4}
 NEXT_TO_ONE = math.nextafter(1.0, 0.0)

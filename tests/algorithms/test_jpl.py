@@ -227,7 +227,7 @@ def test_every_term_has_a_share_of_the_gradient(student_epochs: int) -> None:
     stack = Stack.build(tasks, [0, 1])
     settings: dict[str, Any] = {
         "epochs": 20, "patience": 0, "student_epochs": student_epochs, "lr": 3e-3,
-        "a_teacher": 1.0, "select": False,
+        "a_teacher": 1.0, "select": False, "ranking": 1.0,
     }  # fmt: skip
     found = shares(JPL(**settings), stack)
     assert len(found) == 11  # seven terms on aligned rows, four on unaligned ones

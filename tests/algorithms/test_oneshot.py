@@ -23,7 +23,7 @@ from vflsec.train.loop import predict, run_phases
 
 SMALL: dict[str, Any] = {
     "hidden": (7,), "cut": 3, "top": (), "batch_size": 32, "epochs": 2, "local_epochs": 2,
-    "patience": 0, "starts": 2,
+    "patience": 0, "starts": 2, "local_held_out": 0.0,
 }  # fmt: skip
 
 
@@ -236,6 +236,9 @@ def test_finetune_of_no_batches_changes_nothing_and_of_some_does() -> None:
         ({"local_epochs": -1}, "oneshot.local_epochs"),
         ({"local_schedule": "step"}, "oneshot.local_schedule"),
         ({"local_ema": 1.0}, "oneshot.local_ema"),
+        ({"local_ema": 0.9}, "oneshot.local_held_out"),
+        ({"local_held_out": 1.0}, "oneshot.local_held_out"),
+        ({"local_patience": 0}, "oneshot.local_patience"),
     ],
 )
 def test_wrong_settings_are_refused(settings: dict[str, Any], text: str) -> None:
@@ -355,6 +358,57 @@ def test_local_work_is_counted_in_updates(monkeypatch: pytest.MonkeyPatch) -> No
     by_epochs = trained(OneShot(**STEPS, local_epochs=2), stack, [0, 1])
     assert len(watch.weights) == 27
     assert_same(by_steps.state(), by_epochs.state())
+
+
+STOPPED: dict[str, Any] = {
+    **SMALL, "local_held_out": 0.25, "local_epochs": 40, "local_patience": 12, "lr": 0.03,
+    "active_labels": "clusters",
+}  # fmt: skip
+
+
+def after_local(
+    monkeypatch: pytest.MonkeyPatch, **settings: Any
+) -> tuple[Federation, dict[str, list[Tensor]]]:
+    """What clients are after local training, and by client how each epoch was judged."""
+    stack, seen = small_stack([0, 1], unaligned=40), dict[str, list[Tensor]]()
+    original = OneShot._judge
+
+    def judge(one: OneShot, fed: Federation, party: Party, held: Tensor) -> Tensor:
+        seen.setdefault(party.name, []).append(original(one, fed, party, held))
+        return seen[party.name][-1]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(OneShot, "_judge", judge)
+        algorithm = OneShot(**{**STOPPED, **settings})
+        fed = federation(algorithm, stack, [0, 1])
+        for phase in run_phases(algorithm, fed):
+            if phase.name == "exchange":
+                fed.labels = torch.zeros_like(fed.labels)  # true labels tell no one anything
+            if phase.name == "local":
+                break
+    return fed, seen
+
+
+def test_a_client_stops_by_itself_with_the_weights_of_its_best_epoch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By labels of its own alone: each client and replica has what its best epoch left, bit for
+    bit, and nothing is sent.
+    """
+    fed, seen = after_local(monkeypatch)
+    epochs = len(seen["passive1"])
+    assert 4 < epochs < 40
+    assert not [r for r in fed.channel.ledger.of(0) if r["phase"] == "local"]
+    for name, losses in seen.items():
+        for r in (0, 1):
+            own = [float(loss[r]) for loss in losses]
+            # 108 rows are four batches, so three epochs of patience
+            stop = next(i for i in range(len(own)) if min(own[i + 1 : i + 4], default=9) >= own[i]
+                        and own[i] == min(own[: i + 1]))  # fmt: skip
+            until, _ = after_local(monkeypatch, local_epochs=stop + 1, local_patience=999)
+            for part in ("bottom", "head"):
+                a, b = (f.parties[name].modules[part].state() for f in (fed, until))
+                assert all(torch.equal(a[k][r], b[k][r]) for k in a)
 
 
 def test_the_cosine_ends_at_seven_sixteenths_and_the_classifier_starts_afresh(

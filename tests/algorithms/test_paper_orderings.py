@@ -98,12 +98,13 @@ def of(name: str) -> Tensor:
     [
         ("FedCSSL", "FedSplitNN"), ("FedHSSL", "FedSplitNN"), ("FedHSSL", "FedLocalSSL"),
         ("teacher", "Local"), ("FPD", "Local"), ("FPD", "FPD, beta 1"), ("JPL", "FPD, beta 1"),
+        ("JPL", "Local"),
     ],
 )  # fmt: skip
 def test_the_ordering_holds(better: str, worse: str) -> None:
     """Measured, in this order: +0.045 [0.029, 0.061], +0.034 [0.019, 0.050], +0.076 [0.053, 0.099]
     accuracy; +0.047 [0.038, 0.056], +0.013 [0.008, 0.018], +0.021 [0.009, 0.034], +0.015
-    [0.006, 0.024] AUC.
+    [0.006, 0.024] AUC; JPL - Local is above 0.006.
 
     On the seeds 0 to 4 FedHSSL - FedSplitNN was +0.029 [-0.002, 0.059] and, with a patience of 10
     epochs, FPD - Local +0.011 [-0.001, 0.023].
@@ -114,18 +115,17 @@ def test_the_ordering_holds(better: str, worse: str) -> None:
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        ("FedHSSL", "FedCSSL"), ("JPL", "Local"), ("JPL", "FPD"), ("FPD, beta 1", "Local"),
+        ("FedHSSL", "FedCSSL"), ("JPL", "FPD"), ("FPD, beta 1", "Local"),
         ("FPD, no teacher", "Local"),
     ],
 )  # fmt: skip
 def test_no_difference_is_told_apart(one: str, other: str) -> None:
-    """Measured, in this order: -0.011 [-0.028, 0.007] accuracy; +0.007 [-0.005, 0.018], -0.006
-    [-0.015, 0.002], -0.009 [-0.024, 0.007], -0.003 [-0.013, 0.006] AUC.
+    """Measured, in this order: -0.011 [-0.028, 0.007] accuracy; -0.006 [-0.015, 0.002] (with a
+    ranking of 1, where it is 0.1 here), -0.009 [-0.024, 0.007], -0.003 [-0.013, 0.006] AUC.
 
-    The first three are orderings that the papers claim, and these worlds do not show them; a change
-    that makes one of them clear, either way, should be noticed. On the seeds 0 to 4 JPL - Local was
-    +0.016 [0.003, 0.029] (patience 10). The last is a null: without its teacher FPD has nothing
-    that Local has not.
+    The first two are orderings that the papers claim, and these worlds do not show them; a change
+    that makes one of them clear, either way, should be noticed. The last is a null: without its
+    teacher FPD has nothing that Local has not.
     """
     low, high = interval(of(one), of(other))
     assert low < 0 < high

@@ -24,7 +24,8 @@ from vflsec.core.view import Schema
 from vflsec.errors import ConfigError, PolicyError
 from vflsec.nn.augment import Corruption
 from vflsec.nn.replicas import LEAST
-from vflsec.nn.scarf import EarlyStop, scarf_loss
+from vflsec.nn.scarf import scarf_loss
+from vflsec.train import loop
 from vflsec.train.loop import run_phases
 
 SMALL: dict[str, Any] = {
@@ -339,13 +340,14 @@ def test_scarf_stops_early_with_the_weights_of_its_best_epoch(
 ) -> None:
     """Each replica has what it has after exactly its best number of epochs, bit for bit."""
     losses: list[Tensor] = []
-    original = EarlyStop.see
+    original = loop._Best.update
 
-    def see(stop: EarlyStop, loss: Tensor) -> None:
-        losses.append(loss)
-        original(stop, loss)
+    def update(best: Any, on: Tensor) -> Tensor:
+        with torch.no_grad():
+            losses.append(best.regret())
+        return original(best, on)
 
-    monkeypatch.setattr(EarlyStop, "see", see)
+    monkeypatch.setattr(loop._Best, "update", update)
     settings = {**SMALL, **SCARF, "scarf_epochs": 60, "scarf_lr": 0.05, "constrain": False}
     seeds, name = [0, 1], "scarf:passive1"
     early = after_stage(VFLHLP(**settings | {"scarf_patience": 2}), few(seeds), seeds, name)

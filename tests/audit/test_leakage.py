@@ -344,5 +344,5 @@ def test_a_stack_is_known_by_its_names_whatever_parties_are_called(party: str) -
         )
     )
     assert stacked(label, "iso + noise")
-    assert not stacked(label, "iso")
+    assert stacked(label, "iso")  # the swept one
     assert not stacked(label, "noise")

@@ -73,7 +73,7 @@ def test_several_algorithms_are_named(summary: dict[str, Any]) -> None:
     two = copy.deepcopy(summary)
     two["points"] += [{**p, "algorithm": "fedbcd"} for p in summary["points"]]
     named = [f"{a}, {d}" for a in ("fedbcd", "splitnn") for d in ("none", "iso 5")]
-    assert [n for n in rows(printed(two)) if ", " in n] == named
+    assert [n for n in rows(printed(two)) if n.startswith(("fedbcd, ", "splitnn, "))] == named
 
 
 def test_an_audit_prints_its_answers_and_a_report_every_figure(
@@ -82,7 +82,8 @@ def test_an_audit_prints_its_answers_and_a_report_every_figure(
     """A first audit of two tables printed 236 lines, and its answers stood at the end of them."""
     short, whole = printed(summary, whole=False), printed(summary, whole=True)
     assert "Findings" not in short
-    assert "CAP" not in short
+    assert "DCS" not in short
+    assert short.count("CAP") == 1
     assert "Findings" in whole
     assert "CAP" in whole
     wanted = ("Does it leak", "What does it cost", "utility (AUC)", "What was not tested", "Gates",

@@ -50,7 +50,7 @@ def count_syllables(word: str) -> int:
 
 def grade(text: str) -> float:
     """Flesch-Kincaid grade (Kincaid et al. 1975) of the sentences of a text."""
-    sentences = [w for s in re.split(r"[.!?:;]+\s|\n{2,}", text)
+    sentences = [w for s in re.split(r"[.!?]+(?:\s|$)|\n{2,}|\n- ", text)
                  if len(w := re.findall(r"[A-Za-z]{2,}", s)) > 3]  # fmt: skip
     words = [w for of in sentences for w in of]
     per_sentence = len(words) / len(sentences)

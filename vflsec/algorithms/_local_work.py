@@ -1,5 +1,9 @@
 """What a client of one-shot learning does at home: FixMatch on temporary labels.
 
+How long is not published. Here a client holds a share of the aligned rows out, judges itself by
+their temporary labels after every pass over the others, and keeps its best weights: nothing is
+sent for that and no true label is read (`local_held_out`, docs/evidence/defaults.md).
+
 Source: Sun et al., ICCV 2023, algorithm 1.
 """
 
@@ -27,8 +31,11 @@ class LocalWork(SplitNN):
     """Hyper-parameters of what a client does at home, and of the ending.
 
     Attributes:
-        local_steps: updates of each client in local training.
+        local_steps: the most updates of each client in local training.
         local_epochs: passes over the aligned rows instead, if above 0.
+        local_held_out: share of the aligned rows on whose temporary labels a client judges itself
+            after every pass over the others; its best weights are kept. 0 trains all updates.
+        local_patience: updates without a better judgement before a client stops.
         local_schedule: of the rate in local training: ``constant``, or ``cosine``, FixMatch's
             cos(7 pi t / 16 T) of update t of T.
         local_ema: momentum of an average of the weights over local training, which takes their
@@ -49,6 +56,8 @@ class LocalWork(SplitNN):
 
     local_steps: check.Count = 1000
     local_epochs: check.Whole = 0
+    local_held_out: check.BelowOne = 0.2
+    local_patience: check.Count = 200
     local_schedule: Literal["constant", "cosine"] = "constant"
     local_ema: check.BelowOne = 0.0
     unlabelled_ratio: check.Count = 7
@@ -74,13 +83,34 @@ class LocalWork(SplitNN):
                 f"{self.name}: must have a classifier that can be trained without the clients, got "
                 "top = [] and linear_top = false. Leave linear_top at true."
             )
+        if self.local_ema and self.local_held_out:
+            raise check.fail(
+                f"{self.name}.local_held_out", "0 with local_ema, which is for a fixed length",
+                self.local_held_out,
+            )  # fmt: skip
 
     def clients(self, fed: Federation) -> list[Party]:
         """All parties with columns, the active one first if it has any."""
         return self.holders(fed)
 
+    def _home(self, fed: Federation) -> tuple[Tensor, Tensor]:
+        """Aligned rows that clients train on, and those they hold out: every so many, so that all
+        clients know which without a word.
+        """
+        rows = fed.stack.rows("labelled")
+        share = torch.arange(rows.shape[1] + 1, device=rows.device) * self.local_held_out
+        held = share.floor().diff() > 0
+        return rows[:, ~held], rows[:, held]
+
+    def _judge(self, fed: Federation, party: Party, held: Tensor) -> Tensor:
+        """A client's loss (R,) on the labels it has itself for held out rows (R, n)."""
+        bottom, head = party.modules["bottom"], party.modules["head"]
+        h = bottom(fed.columns(party.name, held, train=False), train=False)
+        logits = head(h, train=False)
+        return self._supervised(fed, party, held, logits, train=False) / held.shape[1]
+
     def _local_batches(self, fed: Federation) -> int:
-        return math.ceil(fed.stack.rows("labelled").shape[1] / self.batch_size)
+        return math.ceil(self._home(fed)[0].shape[1] / self.batch_size)
 
     def _local_updates(self, fed: Federation) -> int:
         """Updates of each client in local training."""
@@ -153,10 +183,12 @@ class LocalWork(SplitNN):
         parts = ("bottom", "head")
         party.update(torch.autograd.grad(total, party.parameters(parts)), parts)
 
-    def _supervised(self, fed: Federation, party: Party, rows: Tensor, logits: Tensor) -> Tensor:
+    def _supervised(
+        self, fed: Federation, party: Party, rows: Tensor, logits: Tensor, *, train: bool = True
+    ) -> Tensor:
         """Sum of the losses on the aligned rows, (R,)."""
         if party.active and self.active_labels == "true":
-            return fed.loss(logits, fed.targets(rows)) * float(rows.shape[1])
+            return fed.loss(logits, fed.targets(rows), train=train) * float(rows.shape[1])
         labels = fed.extra[f"temporary.{party.name}"].gather(1, rows)
         return cross_entropy(logits, labels).sum(1)
 

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -33,12 +33,28 @@ from vflsec.nn.weights import starting_at
 _HEADS = ("_tower", "_projector", "_predictor")
 """Ends of the names of what serves in pre-training alone."""
 
+_SIZES: dict[str, dict[str, Any]] = {
+    "table": {
+        "hidden": (64,), "cut": 64, "projector_hidden": 64, "predictor_hidden": 16,
+        "pretrain_batch_size": 128, "pretrain_lr": 0.2, "batch_size": 64,
+    },
+    "paper": {
+        "hidden": (512,), "cut": 512, "projector_hidden": 512, "predictor_hidden": 128,
+        "pretrain_batch_size": 512, "pretrain_lr": 0.05, "batch_size": 512,
+    },
+}  # fmt: skip
+_OUT = {("paper", "simsiam"): 512, ("paper", "byol"): 512, ("paper", "moco"): 128}
+"""Width of projections; that of the encoder for tables."""
+
 
 @dataclass(frozen=True)
 class SelfSupervised(SplitNN):
     """Hyper-parameters that all four have, beside those of FedSplitNN, which fine-tuning uses.
 
     Attributes:
+        sizes: where a width, a batch size or `pretrain_lr` below is left at 0: ``table``, small
+            widths and batches for tables of some thousand rows, or ``paper``, its public code's
+            for 100,000. Numbers that are given stand.
         hidden, cut: widths of the encoder; the last step to `cut` is its top.
         top: hidden layers of the classifier on the pooled representations; paper: none.
         optimizer, lr, weight_decay, batch_size, epochs, patience: of fine-tuning.
@@ -54,7 +70,7 @@ class SelfSupervised(SplitNN):
             has a vector of its own (`embedding_rows` is refused).
         init_std: standard deviation of the initial embeddings and linear weights of the bottoms
             and of the cross towers' tops; 0 = PyTorch's. The code has 1e-4 on click data.
-        projector_hidden, projector_out, predictor_hidden: heads; out 0 = 512, with MoCo 128.
+        projector_hidden, projector_out, predictor_hidden: heads; out in the paper 512, MoCo 128.
         pretrain_iterations: global iterations; paper 10 (NUS-WIDE) or 40. 0 leaves it out.
         pretrain_batch_size: a last batch of less than a quarter of it is left out, with MoCo any
             that is not full.
@@ -66,13 +82,14 @@ class SelfSupervised(SplitNN):
         own_control: also train what each adversary could have trained alone, as a control.
     """
 
-    hidden: tuple[int, ...] = (512,)
-    cut: int = 512
+    sizes: Literal["table", "paper"] = "table"
+    hidden: tuple[check.Count, ...] = (0,)
+    cut: check.Count = 0
     top: tuple[int, ...] = ()
     optimizer: str = "sgd"
     lr: float = 0.01
     weight_decay: float = 3e-5
-    batch_size: int = 512
+    batch_size: check.Count = 0
     epochs: int = 100
     patience: int = 20
     schedule: Annotated[str, check.among("constant", "cosine")] = "constant"
@@ -84,13 +101,13 @@ class SelfSupervised(SplitNN):
     stem: Annotated[str, check.among("imagenet", "small")] = "imagenet"
     embedding: check.Count = 32
     init_std: check.NonNegative = 0.0
-    projector_hidden: check.Count = 512
-    projector_out: check.Whole = 0
-    predictor_hidden: check.Count = 128
+    projector_hidden: check.Count = 0
+    projector_out: check.Count = 0
+    predictor_hidden: check.Count = 0
     pretrain_iterations: check.Whole = 40
-    pretrain_batch_size: Annotated[int, check.at_least(2)] = 512
+    pretrain_batch_size: Annotated[int, check.at_least(2)] = 0
     pretrain_optimizer: Annotated[str, check.among("sgd", "adam", "adagrad")] = "sgd"
-    pretrain_lr: check.Positive = 0.05
+    pretrain_lr: check.Positive = 0.0
     pretrain_momentum: check.BelowOne = 0.9
     pretrain_weight_decay: check.NonNegative = 3e-5
     pretrain_schedule: Annotated[str, check.among("constant", "cosine")] = "cosine"
@@ -108,6 +125,11 @@ class SelfSupervised(SplitNN):
     }  # fmt: skip
 
     def __post_init__(self) -> None:
+        for name, size in _SIZES[self.sizes].items():
+            if getattr(self, name) in (0, (0,)):
+                object.__setattr__(self, name, size)
+        if not self.projector_out:
+            object.__setattr__(self, "projector_out", _OUT.get((self.sizes, self.ssl), self.cut))
         super().__post_init__()
         if not self.has_top:
             raise ConfigError(
@@ -119,6 +141,11 @@ class SelfSupervised(SplitNN):
                 f"{self.name}.embedding_rows", "0: corrupted fields need a code of their own",
                 self.embedding_rows,
             )  # fmt: skip
+
+    def settled(self) -> str:
+        other = "paper" if self.sizes == "table" else "table"
+        said = ", ".join(f"{name} = {getattr(self, name)}" for name in _SIZES[self.sizes])
+        return f'{self.name} has sizes = "{self.sizes}": {said}. Beside it there is "{other}".'
 
     @property
     def fused_towers(self) -> str:
@@ -141,12 +168,11 @@ class SelfSupervised(SplitNN):
         fed.extra["spare_towers"] = spares
         super().build(fed)
         members = self.members(fed) if self.pretrain_iterations else []
-        out = self.projector_out or (128 if self.ssl == "moco" else 512)
         for name in members:
-            _add_heads(self, fed, name, spares[name], out)
+            _add_heads(self, fed, name, spares[name])
         if members:
             fed.extra["pretraining"] = Pretraining(
-                fed, self.recipe(), [_build_member(self, fed, name, out) for name in members]
+                fed, self.recipe(), [_build_member(self, fed, name) for name in members]
             )
 
     def views_of(self, fed: Federation, party: str) -> Corruption | ImageViews:
@@ -300,7 +326,7 @@ def _check_data(algorithm: SelfSupervised, fed: Federation) -> None:
 
 
 def _add_heads(
-    algorithm: SelfSupervised, fed: Federation, name: str, spares: list[nn.Module], out: int
+    algorithm: SelfSupervised, fed: Federation, name: str, spares: list[nn.Module]
 ) -> None:
     """Give a party what it needs beside its bottom in pre-training.
 
@@ -309,9 +335,8 @@ def _add_heads(
         fed: where the modules are added.
         name: of the party.
         spares: encoders that the bottom does not hold, one for each replica.
-        out: width of the projectors.
     """
-    cut = algorithm.width_of(name)
+    cut, out = algorithm.width_of(name), algorithm.projector_out
     if spares:
         other = "cross" if algorithm.fused_towers == "local" else "local"
         fed.add(name, f"{other}_tower", partial(_next_alone, other, iter(spares)))
@@ -353,8 +378,8 @@ def _build_encoder(
     return lambda: mlp_encoder(schema, hidden, cut, embedding=algorithm.embedding)
 
 
-def _build_member(algorithm: SelfSupervised, fed: Federation, name: str, out: int) -> Member:
-    """A party with its towers, views, targets and queues; `out` is the width of projections."""
+def _build_member(algorithm: SelfSupervised, fed: Federation, name: str) -> Member:
+    """A party with its towers, views, targets and queues."""
     party = fed.parties[name]
     made = Member(party)
     if algorithm.has_cross:
@@ -368,7 +393,7 @@ def _build_member(algorithm: SelfSupervised, fed: Federation, name: str, out: in
             made.target = Tower(local.encoder.take(every), local.projector.take(every), None)
         if algorithm.ssl == "moco":
             rng = Streams(fed.seeds, "queue", name, device=fed.stack.device, dtype=fed.stack.dtype)
-            size = algorithm.queue_size
+            size, out = algorithm.queue_size, algorithm.projector_out
             made.queues = (Queue(size, out, rng), Queue(size, out, rng))
     return made
 

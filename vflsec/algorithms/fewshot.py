@@ -19,6 +19,8 @@ holder's models are sure of. `finetune` as in one-shot VFL.
 Source: Sun, Xu, Yang, Nath, Li, Zhao, Xu, Chen, Roth, "Communication-efficient vertical federated
 learning with limited overlapping samples", ICCV 2023, algorithm 2, equations 9 to 11 (line 13
 subtracts from X_o where X_u is meant; with more than two clients the same attention serves each).
+Algorithm 1 asks for probabilities within its loop over the clients; here all clients upload once,
+the classifiers are trained once, and all get theirs from that: no client's rows hang on its place.
 """
 
 from __future__ import annotations

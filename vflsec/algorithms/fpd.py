@@ -143,9 +143,7 @@ class FPD(SplitNN):
     def begin(self, fed: Federation) -> None:
         """The last upload, the teacher's answers, and a fresh student."""
         rows = fed.stack.rows("labelled")
-        place = torch.zeros(fed.labels.shape[:2], dtype=torch.int64, device=rows.device)
-        order = torch.arange(rows.shape[1], device=rows.device)
-        fed.extra["place"] = place.scatter(1, rows, order.expand_as(rows))
+        self.number(fed, rows)
         kept = []
         for party in (fed.active, *self.passive(fed)):
             h = party.modules["bottom"](fed.columns(party.name, rows), train=False)
@@ -160,11 +158,6 @@ class FPD(SplitNN):
         fed.extra["teacher"] = self.logits(fed, kept, train=False)
         self.add_student(fed)
         fed.active.start(self.optimizer, self.lr, self.weight_decay, embedding_l2=self.embedding_l2)
-
-    def recall(self, fed: Federation, what: Tensor, rows: Tensor) -> Tensor:
-        """Kept values (R, N_o, d) of aligned rows (R, b), (R, b, d)."""
-        place = fed.extra["place"].gather(1, rows).unsqueeze(2)
-        return what.gather(1, place.expand(-1, -1, what.shape[2]))
 
     def student_step(self, fed: Federation, rows: Tensor) -> None:
         """One update of the student on a batch of the set that is walked (R, b) and one drawn from

@@ -16,11 +16,11 @@ Messages: as FPD: labels leak through the gradients of stage ``teacher`` only; [
 nothing after, and none at inference.
 
 Source: Li, Yao, Liu, "Vertical semi-federated learning for efficient online advertising",
-arXiv:2209.15635 (2022), equations 3 to 16. Our readings: off-diagonal bCME; r the identity;
-CSI summed over rows as printed, its temperature 0.1 (none is given; as a mean at temperature 1 its
-gradient is 1e-5 of CME's, which does nothing); PRC's last term normalised (``printed_prc`` for the
-literal form); no gradient into g_B(h_B^T) inside the second KL of (6); the norm of the embeddings
-is weight decay.
+arXiv:2209.15635 (2022), equations 3 to 16. Our readings: off-diagonal bCME; r the identity; CSI
+summed over rows as printed, its temperature 0.1 (none is given; as a mean at temperature 1 its
+gradient is 1e-5 of CME's, which does nothing); PRC's weight 0.1 (printed are 1 all round), its last
+term normalised (``printed_prc`` for the literal form); no gradient into g_B(h_B^T) inside the
+second KL of (6); the norm of the embeddings is weight decay.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class JPL(FPD):
         csi_reduction: CSI over the unaligned rows of a batch: their ``sum`` (printed) or ``mean``.
         cme: ``dcme``, ``bcme`` or ``cme``.
         imitate, equivalence, similarity, own_labels, ranking: weights of the printed terms:
-            CME, eq. 6, CSI, eqs. 9-10, PRC on both sets. On small tables a ranking weight of 1
-            makes the lowest validation loss keep a bad epoch: choose epochs by ``select_by =
-            "auc"``, or take 0 to 0.1 (docs/evidence/few_overlap.md).
+            CME, eq. 6, CSI, eqs. 9-10, PRC on both sets. Printed are weights of 1; on tables of
+            some thousand rows a ranking weight of 1 makes the lowest validation loss keep a bad
+            epoch, and JPL fall below FPD (docs/evidence/defaults.md).
         a_labels, a_teacher, a_own: added for the A head: labels and teacher on aligned rows, labels
             on unaligned rows (inside beta).
         fed_labels, fed_teacher: added for the Fed head on aligned rows.
@@ -83,7 +83,7 @@ class JPL(FPD):
     equivalence: check.NonNegative = 1.0
     similarity: check.NonNegative = 1.0
     own_labels: check.NonNegative = 1.0
-    ranking: check.NonNegative = 1.0
+    ranking: check.NonNegative = 0.1
     a_labels: check.NonNegative = 1.0
     a_teacher: check.NonNegative = 0.0
     a_own: check.NonNegative = 1.0

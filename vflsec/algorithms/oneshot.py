@@ -8,9 +8,9 @@
    several starts). Rows of one class share a direction, so the clusters are the classes up to their
    names: every aligned label is handed out, by design.
 4. The client trains f^k and a local head on the temporary labels and on its unaligned rows:
-   l = l_s + lambda l_u with FixMatch's confident pseudo-labels (see `vflsec.nn.fixmatch`). How
-   long is counted in updates: with few aligned rows an epoch is a handful of them, and FixMatch
-   needs a thousand before its pseudo-labels are worth anything.
+   l = l_s + lambda l_u with FixMatch's confident pseudo-labels (see `vflsec.nn.fixmatch`), until
+   temporary labels that it holds out at home are met no better. Counted in updates: with few
+   aligned rows an epoch is a handful of them.
 5. It uploads its new H^k once; the label holder trains f_c on them, extractors frozen.
 
 The label holder here is the active party. With columns it is a client too, and trains on its own
@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -65,13 +66,16 @@ class OneShot(LocalWork):
         )  # fmt: skip
 
     def _local_phase(self, fed: Federation, name: str) -> Phase:
-        rows = fed.stack.rows("labelled")
-        epochs = math.ceil(self._local_updates(fed) / self._local_batches(fed))
+        rows, held = self._home(fed)
+        batches = self._local_batches(fed)
+        epochs = math.ceil(self._local_updates(fed) / batches)
+        judged = {p.name: partial(self._judge, fed, p, held) for p in self.clients(fed)}
         return Phase(
             name, rows, self.batch_size, epochs, lambda batch: self.local_step(fed, batch),
             after_epoch=lambda epoch: self._average(fed) if epoch == epochs - 1 else None,
             before=lambda: self.restart(fed), audited=False, predicts=False,
-            smallest=self.smallest,
+            smallest=self.smallest, judged=judged if held.shape[1] else {},
+            patience=math.ceil(self.local_patience / batches),
         )  # fmt: skip
 
     def _ending(self, fed: Federation) -> list[Phase]:
@@ -151,18 +155,13 @@ class OneShot(LocalWork):
     def collect(self, fed: Federation, name: str) -> None:
         """The active party gets and keeps every client's representations of the aligned rows."""
         rows = fed.stack.rows("labelled")
-        place = torch.zeros(fed.labels.shape[:2], dtype=torch.int64, device=rows.device)
-        fed.extra["place"] = place.scatter(
-            1, rows, torch.arange(rows.shape[1], device=rows.device).expand_as(rows)
-        )
+        self.number(fed, rows)
         fed.extra["collected"] = self.upload(fed, rows, name)
         self.restart(fed)
 
     def collected(self, fed: Federation, rows: Tensor) -> dict[str, Tensor]:
         """Kept representations (R, b, d_k) of aligned rows (R, b), by party."""
-        place = fed.extra["place"].gather(1, rows).unsqueeze(2)
-        kept: dict[str, Tensor] = fed.extra["collected"]
-        return {p: h.gather(1, place.expand(-1, -1, h.shape[2])) for p, h in kept.items()}
+        return {p: self.recall(fed, h, rows) for p, h in fed.extra["collected"].items()}
 
     def classifier_step(self, fed: Federation, rows: Tensor) -> None:
         """One update of the classifier on kept representations."""

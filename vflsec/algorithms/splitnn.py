@@ -284,6 +284,17 @@ class SplitNN(SplitSettings):
             if delivered is not None:
                 batch.gradients[party.name] = delivered
 
+    def number(self, fed: Federation, rows: Tensor) -> None:
+        """Note the order of rows (R, n) of which values are kept, for :meth:`recall`."""
+        place = torch.zeros(fed.labels.shape[:2], dtype=torch.int64, device=rows.device)
+        order = torch.arange(rows.shape[1], device=rows.device)
+        fed.extra["place"] = place.scatter(1, rows, order.expand_as(rows))
+
+    def recall(self, fed: Federation, what: Tensor, rows: Tensor) -> Tensor:
+        """Kept values (R, n, d) of some of those rows (R, b), (R, b, d)."""
+        place = fed.extra["place"].gather(1, rows).unsqueeze(2)
+        return what.gather(1, place.expand(-1, -1, what.shape[2]))
+
     @torch.no_grad()
     def predict(self, fed: Federation, rows: Tensor) -> Tensor:
         active = fed.active.name

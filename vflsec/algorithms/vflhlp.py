@@ -42,7 +42,7 @@ from vflsec.nn.augment import Corruption
 from vflsec.nn.manual_backprop import walked
 from vflsec.nn.models import mlp
 from vflsec.nn.replicas import Replicas
-from vflsec.nn.scarf import EarlyStop, scarf_loss
+from vflsec.nn.scarf import scarf_loss
 from vflsec.plugins import registry
 from vflsec.specs import Params
 
@@ -151,31 +151,24 @@ class VFLHLP(SplitNN):
         bottom, head = party.modules["bottom"], party.modules["projector"]
         params = [*bottom.parameters(), *head.parameters()]
         optimizer = optim.Adam(group_parameters(params), lr=self.scarf_lr)
-        stop = EarlyStop([bottom, head], self.scarf_patience) if self.scarf_patience else None
-        held = self._held_out(fed, party) if stop is not None else []
+        held = self._held_out(fed, party) if self.scarf_patience else []
         party.note_unprotected("pre-training")
 
         def one(batch: Tensor) -> None:
-            if stop is not None and stop.over:
-                return
             x = fed.columns(party.name, batch)
             loss = scarf_loss(head(bottom(x)), head(bottom(corrupt(x))), self.temperature)
             step(optimizer, params, torch.autograd.grad(loss.sum(), params))
 
-        @torch.no_grad()
-        def judge(epoch: int) -> None:
-            if stop is None or stop.over:
-                return
+        def regret() -> Tensor:
             pairs = [[head(bottom(v, train=False), train=False) for v in pair] for pair in held]
             losses = [scarf_loss(z, other, self.temperature) for z, other in pairs]
-            stop.see(torch.stack(losses).mean(0))
-            if stop.over or epoch == self.scarf_epochs - 1:
-                stop.restore()
+            return torch.stack(losses).mean(0)
 
         name, size = f"scarf:{party.name}", self.scarf_batch_size
         return Phase(
-            name, rows, size, self.scarf_epochs, one, after_epoch=judge, audited=False,
-            predicts=False, passes=(Pass(name, rows, size, one, smallest=2),),
+            name, rows, size, self.scarf_epochs, one, audited=False, predicts=False,
+            judged={party.name: regret} if held else {}, patience=self.scarf_patience,
+            passes=(Pass(name, rows, size, one, smallest=2),),
         )  # fmt: skip
 
     def _corruption(self, fed: Federation, party: Party, stream: str) -> Corruption:

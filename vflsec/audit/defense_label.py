@@ -15,6 +15,7 @@ from typing import Any
 
 _MARKS = frozenset("()+,=\"'\\")
 _QUOTED = re.compile(r'(?<==)"(?:[^"\\]|\\.)*"')
+_FIXED = re.compile(r"[( ]strength=")
 _OFF = re.compile(r"[( ]strength=-?0(\.0*)?[,)]")
 """A defense in the label of a stack that is off; the swept one has no strength there."""
 
@@ -45,6 +46,11 @@ def off(label: str) -> int:
 def stacked(label: str) -> int:
     """How many defenses a label names."""
     return len(_members(label))
+
+
+def unfixed(label: str) -> tuple[str, ...]:
+    """The registered names of a stack but for those whose strength stands in its label."""
+    return tuple(one.partition("(")[0] for one in _members(label) if not _FIXED.search(one))
 
 
 def bare(label: str) -> str:

@@ -39,8 +39,10 @@ def named(label: str, wanted: str) -> bool:
 
 
 def stacked(label: str, wanted: str) -> bool:
-    """Whether the label of a defense is wanted, by itself or by the bare names: ``iso + noise``."""
-    return wanted in ("*", label, defense_label.bare(label))
+    """Whether the label of a stack is wanted: by itself, by its bare names ``iso + noise``, or by
+    the bare name of one of it whose strength the label does not fix, as of the swept one.
+    """
+    return wanted in ("*", label, defense_label.bare(label), *defense_label.unfixed(label))
 
 
 def selected(row: Point | Planned, gate: Gate) -> bool:

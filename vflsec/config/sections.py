@@ -224,7 +224,7 @@ class Gate(_Section):
     target: str = "*"
     """Only attacks on this: `label`, `feature`, `attribute` and so on."""
     defense: str = "*"
-    """Only this defense, or of a stack all names (`iso + noise`); `defended` for all but none."""
+    """Only this one, of a stack the swept one or all (`iso + noise`); `defended`: all but none."""
     strength: Strength | None = None
     """Only this strength of the grid."""
     of: str = ""

@@ -116,6 +116,10 @@ class Algorithm:
         """
         return None
 
+    def settled(self) -> str:
+        """Which sizes the settings left open, in one sentence; "" where there are none."""
+        return ""
+
     def notes(self) -> Params:
         """Differences from the published method worth a line in the report."""
         return {}

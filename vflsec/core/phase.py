@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -38,6 +38,8 @@ class Phase:
         after_epoch: called after each epoch, for example to aggregate; may be None.
         select: True if the best epoch on validation rows is kept.
         select_by: what is best: the lowest ``loss``, or the highest ``auc`` (two classes).
+        judged: for local phases, by party, how bad its own modules are, (R,), on what it holds out
+            at home: each party keeps its own best epoch and stops by itself, and nothing is sent.
         patience: epochs without a better one before a replica stops; 0 = never.
         audited: True if attacks look at the state after this phase.
         predicts: True if the main task can be evaluated after this phase.
@@ -57,6 +59,7 @@ class Phase:
     select: bool = False
     select_by: str = "loss"
     patience: int = 0
+    judged: Mapping[str, Callable[[], Tensor]] = field(default_factory=dict)
     audited: bool = True
     predicts: bool = True
     listeners: tuple[str, ...] = ()

@@ -15,13 +15,10 @@ denominator's second norm that of the corrupted row.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
-
-from vflsec.nn.replicas import Replicas
 
 
 def scarf_loss(z: Tensor, corrupted: Tensor, temperature: float = 1.0) -> Tensor:
@@ -35,40 +32,3 @@ def scarf_loss(z: Tensor, corrupted: Tensor, temperature: float = 1.0) -> Tensor
     s = normalize(z, dim=-1) @ normalize(corrupted, dim=-1).transpose(1, 2) / temperature
     own = torch.diagonal(s, dim1=1, dim2=2)  # (R, b)
     return (torch.logsumexp(s, dim=2) - own).mean(1) - math.log(s.shape[2])
-
-
-class EarlyStop:
-    """Keeps each replica's weights of its best epoch and says when all have waited long enough.
-
-    Args:
-        stacks: whose weights.
-        patience: epochs without a lower loss before a replica stops.
-
-    Attributes:
-        over: whether every replica has stopped.
-    """
-
-    def __init__(self, stacks: Sequence[Replicas], patience: int) -> None:
-        self.stacks, self.patience = stacks, patience
-        self.states = [s.state() for s in stacks]
-        device = stacks[0].device
-        self.least = torch.full((stacks[0].count,), torch.inf, device=device)
-        self.since = torch.zeros(stacks[0].count, dtype=torch.int64, device=device)
-        self.over = False
-
-    def see(self, loss: Tensor) -> None:
-        """Take note of the losses (R,) of an epoch."""
-        going = self.since < self.patience
-        better = going & (loss < self.least.to(loss))
-        self.least = torch.where(better, loss, self.least.to(loss))
-        self.since = torch.where(better, 0, self.since + 1)
-        self.over = bool((self.since >= self.patience).all())
-        which = better.nonzero().squeeze(1)
-        for stack, state in zip(self.stacks, self.states, strict=True):
-            for key, value in stack.state().items():
-                state[key][which] = value[which]
-
-    def restore(self) -> None:
-        """Best weights back into the stacks."""
-        for stack, state in zip(self.stacks, self.states, strict=True):
-            stack.load(state)

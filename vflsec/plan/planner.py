@@ -189,6 +189,8 @@ class _Planner:
     ) -> Iterator[Group]:
         """Groups of `cells` with every attack that can run; `like` has the scenario's parties."""
         for members in _by_cohort(cells, self.seen, role):
+            made = registry.algorithms.create(members[0].algorithm, members[0].params)
+            self.notes += filter(None, [made.settled() if role == "audit" else ""])
             passive, apart = [], []
             for spec in self._attacks(info, like, title):
                 attack = _made(spec)

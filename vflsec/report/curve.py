@@ -9,6 +9,7 @@ from vflsec.audit.findings import metric_name
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity, format_secret
 from vflsec.audit.point import Point, Training
 from vflsec.report.numbers import number
+from vflsec.report.scores import find_scored
 from vflsec.report.summary import Summary
 from vflsec.report.tree import Block, Cell, Column, Kind, Paragraph, Table, Tone, View
 from vflsec.report.verdicts import place
@@ -40,7 +41,22 @@ def build_curve(summary: Summary, dataset: str) -> tuple[Block, ...]:
         tuple(_build_rows(here, list(gains.values()))), f"Leakage and utility of {dataset}",
     )  # fmt: skip
     reasons = sorted({f"{p.attack} by {p.adversary}: {p.reason}" for p in here if p.reason})
-    return (table, *(Paragraph(why, Tone.WARNING, views=_PRINTED) for why in reasons))
+    said = [Paragraph(why, Tone.WARNING, views=_PRINTED) for why in reasons]
+    caps = Paragraph(_caps(summary, dataset), Tone.SOFT, views=frozenset({View.TERMINAL}))
+    return (table, *([caps] if caps.text else []), *said)
+
+
+def _caps(summary: Summary, dataset: str) -> str:
+    """CAP of each defended training against the attack that leaves the least of it."""
+    found = [x for x in find_scored(dataset, summary) if x[0].cap is not None]
+    found.sort(key=lambda x: -(x[0].cap or 0.0))
+    least = {(training, c.defense, grid): c for c, training, grid in found}
+    said = [
+        f"{number(c.cap)} ({training}, {defense} at {grid}; {c.attack} by {c.adversary})"
+        for (training, defense, grid), c in least.items()
+    ]
+    text = ", ".join(said)
+    return f"CAP, mean of utility x (1 - attack), at its least: {text}" if said else ""
 
 
 Gains = dict[Training, LeakageClaim]

@@ -14,7 +14,7 @@ from vflsec.report.curve import order_of
 from vflsec.report.figure_blocks import build_figures
 from vflsec.report.figures import trade_offs
 from vflsec.report.numbers import bounded, format_bytes, interval, number
-from vflsec.report.scores import CAP_MEANS, DCS_MEANS, after, scores
+from vflsec.report.scores import after, build_scores
 from vflsec.report.summary import Summary
 from vflsec.report.tables import MATCHING, matched
 from vflsec.report.tree import (
@@ -24,7 +24,6 @@ from vflsec.report.tree import (
     Column,
     Folded,
     Kind,
-    Paragraph,
     Section,
     Table,
     Tone,
@@ -58,9 +57,9 @@ def _build_dataset(summary: Summary, name: str, prefix: str) -> Section:
         replace(build_unmeasured(lost), views=_PRINTED) if lost else None,
         _build_dosing(name, summary.dosing),
         _build_labels(name, summary.labels),
-        *_build_phases(name, points, summary, bool(figures)),
+        _build_phases(name, points),
         _build_utility(name, points, summary),
-        _build_scores(name, summary),
+        build_scores(name, summary),
     )
     return Section(name, tuple(b for b in blocks if b is not None))
 
@@ -189,27 +188,20 @@ def _label_row(r: LabelRow) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _build_phases(
-    name: str, points: Sequence[Point], summary: Summary, drawn: bool
-) -> tuple[Block, ...]:
+def _build_phases(name: str, points: Sequence[Point]) -> Table | None:
     """Leakage as the training goes on, where it was measured after more than one phase."""
     rows = [p for p in points if p.is_main and p.is_undefended]
     if len({p.phase for p in rows}) < 2:
-        text = "Leakage over the epochs: over_time = true in [[attack]] adds the curve."
-        asked = not drawn or summary.over_time
-        return () if asked else (Paragraph(text, Tone.SOFT, views=_PAGE),)
-    return (
-        Table(
-            "Leakage as the training goes on, undefended",
-            make_columns("After phase", "Training", "Attack", "By", "Rows", "Advantage",
-                         name="Attack", numbers=("Advantage",)),
-            tuple(
-                (p.phase, p.algorithm, p.attack, p.adversary, p.split,
-                 interval(p.advantage, sign=True))
-                for p in rows
-            ),
-            f"Leakage over phases on {name}", views=_PAGE,
+        return None
+    return Table(
+        "Leakage as the training goes on, undefended",
+        make_columns("After phase", "Training", "Attack", "By", "Rows", "Advantage",
+                     name="Attack", numbers=("Advantage",)),
+        tuple(
+            (p.phase, p.algorithm, p.attack, p.adversary, p.split, interval(p.advantage, sign=True))
+            for p in rows
         ),
+        f"Leakage over phases on {name}", views=_PAGE,
     )  # fmt: skip
 
 
@@ -245,24 +237,3 @@ def _utility_row(p: Point, most: Point | None) -> tuple[Cell | str, ...]:
         "-" if p.is_undefended else interval(p.utility_drop), str(p.utility.seeds),
         "-" if p.bytes is None else format_bytes(p.bytes), gain,
     )  # fmt: skip
-
-
-def _build_scores(name: str, summary: Summary) -> Folded | None:
-    found = scores(summary, name)
-    if not found:
-        return None
-    table = Table(
-        "CAP and DCS of each defense",
-        make_columns("Defense", "Strengths", "Attack", "By", "CAP", "DCS at each strength", "Rows",
-                     "Attack's figure", "Training", name="Attack",
-                     numbers=("Strengths", "CAP", "DCS at each strength")),
-        tuple(
-            (r.curve.defense, r.grid, r.curve.attack, r.curve.adversary, r.cap, r.dcs,
-             r.curve.split, r.curve.metric, r.training)
-            for r in found
-        ),
-        f"CAP and DCS on {name}", "summary.json",
-    )  # fmt: skip
-    means = (Paragraph(text, Tone.SOFT, views=_SHORT) for text in (CAP_MEANS, DCS_MEANS))
-    title = "CAP and DCS (reported, never gated)"
-    return Folded(title, (*means, table), views=_PRINTED | _SHORT)

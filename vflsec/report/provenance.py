@@ -89,6 +89,7 @@ def build_record(summary: Summary) -> Section:
     file = summary.scenario_file or summary.name
     level = f"{100 * summary.confidence:g} %"
     facts = (
+        Fact("Run by", summary.who or "not recorded (VFLSEC_AUDITOR names it)"),
         Fact("Scenario", f"{file}, hash", summary.scenario_hash),
         *(Fact(f"Data: {name}", "hash", code) for name, code in summary.data.items()),
         *(Fact(f"Seeds on {name}", _join(of.seeds))
@@ -103,9 +104,6 @@ def build_record(summary: Summary) -> Section:
     lines = tuple(summary.scenario.splitlines())
     resolved = (Folded("The resolved scenario", (Verbatim(lines),), views=_PAGE),)
     blocks = (
-        Facts((Fact("Run by", summary.who or "_" * 24),), views=_STATEMENT),
-        Facts((Fact("Run by", summary.who or "not recorded (VFLSEC_AUDITOR names it)"),),
-              views=_PAGE),
         Facts(facts), *(resolved if lines else ()),
     )  # fmt: skip
     return Section("Record", blocks, key="record", nav="Record")

@@ -88,16 +88,15 @@ def _rule(metric: str) -> Json:
         "shortDescription": {"text": f"A limit on {asked}"},
         "fullDescription": {"text": f"The audit must show that {asked} is within its limit."},
         "help": {
-            "text": "A gate fails when the lower bound over seeds is beyond its threshold, passes "
-            "when the upper bound is within it and every attack is shown to work, and is "
-            "inconclusive between."
+            "text": "A gate passes when the upper bound over seeds is within its limit and every "
+            "attack is validated, and fails when the lower bound exceeds it."
         },
         "defaultConfiguration": {"level": "error"},
     }
 
 
 _ASKED = {
-    "advantage": "what attacks gain over their controls",
+    "advantage": "what attacks gain over their baselines",
     "utility": "how well the system does its own task",
     "utility_drop": "what a defense costs in utility",
     "epsilon_lower": "the epsilon that is measured",

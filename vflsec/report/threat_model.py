@@ -83,8 +83,12 @@ def _known(spec: AttackFacts, summary: Summary, holder: bool) -> list[str]:
     """What the attacker was granted; who holds the labels was told none."""
     if spec.target == "membership":
         return ["the columns and labels of the records it asks about"]
-    known = [] if holder else _labels(spec, summary)
-    known += [f"{spec.aux_rows} rows of the others' columns"] if spec.aux_rows else []
+    return ([] if holder else _labels(spec, summary)) + _columns(spec)
+
+
+def _columns(spec: AttackFacts) -> list[str]:
+    """What somebody was granted beside labels."""
+    known = [f"{spec.aux_rows} rows of the others' columns"] if spec.aux_rows else []
     return known + (["the others' models"] if spec.peer_model else [])
 
 
@@ -139,30 +143,22 @@ def assumed(summary: Summary) -> list[tuple[str, str, str]]:
     behaves, other = "keeps to the protocol", "any departure from it"
     if active:
         behaves, other = f"departs from the protocol in {active}", "other departures from it"
-    seen = _list(sorted({_sees(w) for s in specs for w in _uses(s)}))
+    every = AttackFacts(
+        known_rows=max(s.known_rows for s in specs), prior=any(s.prior for s in specs),
+        aux_rows=max(s.aux_rows for s in specs), peer_model=any(s.peer_model for s in specs),
+        needs=tuple(n for s in specs for n in s.needs),
+    )  # fmt: skip
+    seen = _list(sorted({*map(_sees, _uses(every))}))
     return [
-        ("labels known beforehand", _assumed_labels(specs, summary),
+        ("labels known beforehand, at most", _list(_labels(every, summary)) or "none",
          "more rows, from an earlier project or a leak"),
         ("what is seen", seen or "nothing that is received",
          "anything that another party stores or logs"),
         ("behaviour", behaves, other),
         ("joining forces", joined, larger),
-        ("further knowledge", _assumed_columns(specs),
+        ("further knowledge, at most", _list(["its own columns", *_columns(every)]),
          "other data on the same people, bought or public"),
     ]  # fmt: skip
-
-
-def _assumed_labels(specs: Sequence[AttackFacts], summary: Summary) -> str:
-    shares = any(s.prior for s in specs) and not only_quantities(summary)
-    known = max(s.known_rows for s in specs)
-    return f"at most {known} rows" + (", and the class shares" if shares else "")
-
-
-def _assumed_columns(specs: Sequence[AttackFacts]) -> str:
-    aux = max(s.aux_rows for s in specs)
-    more = [f"at most {aux} rows of the others' columns"] if aux else []
-    more += ["the others' models"] if any(s.peer_model for s in specs) else []
-    return _list(["its own columns of the audited rows", *more])
 
 
 def _uses(spec: AttackFacts) -> list[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch import Tensor
 from vflsec.core.algorithm import Algorithm
 from vflsec.core.federation import Federation, Phase
 from vflsec.errors import ConfigError
+from vflsec.nn.replicas import Replicas
 from vflsec.train.cuda_graphs import taken
 from vflsec.train.label_stages import find_staged_policy, rehearse
 
@@ -99,9 +100,7 @@ def _train(
         fed.channel.set_alive(alive)
         if phase.before is not None:
             phase.before()
-        best: _Best | None = None
-        if phase.select and phase.epochs:
-            best = _Best(fed, phase.select_by)
+        best = build_judges(algorithm, fed, phase)
         steps = [taken(algorithm, fed, walk.step) for walk in phase.walks()]
         for epoch in range(phase.epochs):
             fed.epoch = epoch
@@ -113,56 +112,104 @@ def _train(
             fed.batch = None
             if phase.after_epoch is not None:
                 phase.after_epoch(epoch)
-            if best is not None:
-                alive = best.update(algorithm, phase, alive)
+            if best:
+                alive = torch.stack([one.update(on) for one in best]).any(0)
+                _tell(fed, phase, alive)
                 fed.channel.set_alive(alive)
             if progress is not None:
                 progress(phase.name, epoch + 1, phase.epochs)
             if not bool(alive.any()):
                 break
         fed.channel.set_alive(on)
-        if best is not None:
-            best.restore()
-            fed.channel.end(phase.name, best.epochs, phase.epochs)
-        fed.extra[f"epochs.{phase.name}"] = best.epochs.tolist() if best else phase.epochs
-        if best is not None:
-            fed.extra[f"kept.{phase.name}"] = best.kept.tolist()
+        epochs: Tensor | None = None
+        if best:
+            for one in best:
+                one.restore()
+            epochs = torch.stack([one.epochs for one in best]).amax(0)
+            fed.channel.end(phase.name, epochs, phase.epochs, phase.judged)
+            kept = torch.stack([one.kept for one in best]).amin(0)
+            fed.extra[f"kept.{phase.name}"] = kept.tolist()
+        fed.extra[f"epochs.{phase.name}"] = phase.epochs if epochs is None else epochs.tolist()
         yield phase
 
 
-class _Best:
-    """The best epoch of every replica on validation rows, and who still trains."""
+def build_judges(algorithm: Algorithm, fed: Federation, phase: Phase) -> list[_Best]:
+    """Who keeps a best epoch: each party its own, or all parties one by validation rows."""
+    if not phase.epochs:
+        return []
+    if phase.judged:
+        return [
+            _Best(fed, fed.parties[name].modules.values(), regret, phase.patience)
+            for name, regret in phase.judged.items()
+        ]
+    if not phase.select:
+        return []
+    every = [m for party in fed.parties.values() for m in party.modules.values()]
+    rows = fed.stack.rows("validation")
+    return [
+        _Best(
+            fed, every, partial(compute_regret, algorithm, fed, rows, phase.select_by),
+            phase.patience,
+        )
+    ]  # fmt: skip
 
-    def __init__(self, fed: Federation, by: str) -> None:
-        self.fed, self.by = fed, by
-        self.rows = fed.stack.rows("validation")
+
+def _tell(fed: Federation, phase: Phase, alive: Tensor) -> None:
+    """The passive parties that listen hear whether training goes on."""
+    for name in phase.listeners if phase.patience else ():
+        signal = alive.to(torch.uint8).unsqueeze(1)
+        fed.send("signal", fed.active.name, name, signal, name="continue")
+
+
+class _Best:
+    """The best epoch of every replica for some modules, and which replicas still train.
+
+    Args:
+        fed: the cohort.
+        modules: whose weights are kept.
+        regret: how bad they are now, (R,).
+        patience: epochs without a better one before a replica stops; 0 = never.
+
+    Attributes:
+        epochs: (R,) how many were trained.
+        kept: (R,) the best of them, counted from 1; 0 is none.
+    """
+
+    def __init__(
+        self,
+        fed: Federation,
+        modules: Iterable[Replicas],
+        regret: Callable[[], Tensor],
+        patience: int,
+    ) -> None:
+        self.modules, self.regret, self.patience = list(modules), regret, patience
+        self.states = [m.state() for m in self.modules]
         device = fed.stack.device
         self.least = torch.full((fed.replicas,), torch.inf, dtype=torch.float64, device=device)
         self.since = torch.zeros(fed.replicas, dtype=torch.int64, device=device)
-        self.epochs = torch.zeros(fed.replicas, dtype=torch.int64, device=device)
-        self.kept = torch.zeros(fed.replicas, dtype=torch.int64, device=device)
-        self.state: Any = fed.state()
+        self.epochs, self.kept = torch.zeros_like(self.since), torch.zeros_like(self.since)
 
-    def update(self, algorithm: Algorithm, phase: Phase, alive: Tensor) -> Tensor:
-        fed = self.fed
-        now = compute_regret(algorithm, fed, self.rows, self.by)
-        better = (now < self.least) & alive
-        self.least = torch.where(better, now, self.least)
+    def _going(self, on: Tensor) -> Tensor:
+        return on & (self.since < self.patience) if self.patience else on
+
+    @torch.no_grad()
+    def update(self, on: Tensor) -> Tensor:
+        """Judge the epoch that has ended; which of the replicas `on` (R,) go on."""
+        going = self._going(on)
+        now = self.regret()
+        better = (now < self.least) & going
+        self.least = torch.where(better, now.double(), self.least)
         self.since = torch.where(better, 0, self.since + 1)
-        self.epochs += alive.long()
+        self.epochs += going.long()
         self.kept = torch.where(better, self.epochs, self.kept)
         if bool(better.any()):
             which = better.nonzero().squeeze(1)
-            for name, parts in fed.state().items():
-                for part, weights in parts.items():
-                    for key, value in weights.items():
-                        self.state[name][part][key][which] = value[which]
-        if phase.patience:
-            alive = alive & (self.since < phase.patience)
-            for name in phase.listeners:
-                signal = alive.to(torch.uint8).unsqueeze(1)
-                fed.send("signal", fed.active.name, name, signal, name="continue")
-        return alive
+            for module, state in zip(self.modules, self.states, strict=True):
+                for key, value in module.state().items():
+                    state[key][which] = value[which]
+        return self._going(on)
 
     def restore(self) -> None:
-        self.fed.load(self.state, torch.arange(self.fed.replicas, device=self.fed.stack.device))
+        """The weights of the best epoch take their places again."""
+        for module, state in zip(self.modules, self.states, strict=True):
+            module.load(state)

@@ -20,7 +20,7 @@ from vflsec.core.federation import Federation, Pass, Phase
 from vflsec.core.policy import Policy
 from vflsec.core.privacy_usage import Counter, Uses
 from vflsec.train.label_stages import find_staged_policy
-from vflsec.train.loop import compute_regret, predict
+from vflsec.train.loop import build_judges, predict
 
 RARE = 1e-6
 
@@ -156,8 +156,10 @@ def _evaluate(
     algorithm: Algorithm, fed: Federation, phase: Phase, every: Sequence[_Expected]
 ) -> None:
     """What a phase is evaluated on: validation rows after each epoch, all rows at its end."""
-    if phase.select and phase.epochs:
-        compute_regret(algorithm, fed, fed.stack.rows("validation"), phase.select_by)
+    regrets = build_judges(algorithm, fed, phase)
+    for one in regrets:
+        one.regret()
+    if regrets:
         for e in every:
             e.repeat(phase.epochs)
     if phase.predicts:

@@ -1,0 +1,129 @@
+"""The page docs/evidence/defaults.md, of figures by seed alone; nothing is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from defaults_of.trials import ALGORITHMS, CLAIMS, DEFAULT, TABLES, trials
+from vflsec.audit.intervals import t_interval
+
+__all__ = ["page"]
+
+SHORT = 0.02
+"""A default further than this below an alternative is named."""
+
+HEAD = """# Do the defaults hold?
+
+Written by `python benchmarks/defaults.py` from `defaults.csv`. Each algorithm is trained at its
+defaults and, knob by knob, at one alternative, on four real and two drawn tables with about
+1,000 aligned rows (two_views: 0.3 of them). Figures are the main task on **validation** rows
+(AUC; accuracy of covtype's seven classes), paired by seed, with the 95 % t interval over seeds.
+Epochs are chosen on the same rows, so levels are a little high; differences compare like with
+like. No test row is read.
+
+The rule: a default that is worse than the alternative, beyond the interval, on more tables than
+it is better is changed. With three seeds an interval is wide, and *neither* says little."""
+
+
+def page(found: pd.DataFrame) -> str:
+    """The page as Markdown."""
+    return "\n".join(
+        [
+            HEAD, "", f"{_run(found)}", "", "## What the papers order, at defaults", "",
+            "| first and second | " + " | ".join(TABLES) + " |", "|---|" + "---|" * len(TABLES),
+            *_claims(found), "",
+            "First minus second, with the number of seeds.", "",
+            "## Levels at defaults", "",
+            "| algorithm | " + " | ".join(TABLES) + " | s a seed |",
+            "|---|" + "---|" * (1 + len(TABLES)), *_levels(found), "",
+            "## Alternatives", "",
+            "Alternative minus default; **bold** where the interval leaves 0 out.", "",
+            "| algorithm | alternative | " + " | ".join(TABLES) + " | default is |",
+            "|---|---|" + "---|" * (1 + len(TABLES)), *_knobs(found), "",
+            *_far(found),
+        ]
+    )  # fmt: skip
+
+
+def _run(found: pd.DataFrame) -> str:
+    """What of all there is to run was run."""
+    every = trials()
+    done = {(t, a, s) for t, a, s in zip(found.table, found.algorithm, found.setting, strict=True)}
+    knobs = {(t.algorithm, t.setting) for t in every if t.setting != DEFAULT}
+    tried = {(a, s) for _, a, s in done} & knobs
+    return (
+        f"Run so far: {len(done)} of {len(every)} trials, {len(tried)} of {len(knobs)} "
+        f"alternatives on at least one table, {found.seconds.sum() / 60:.0f} minutes of processor "
+        "time. An empty cell was not run, or the algorithm cannot take the table."
+    )
+
+
+def _values(found: pd.DataFrame, table: str, algorithm: str, setting: str) -> pd.Series:
+    same = (found.table == table) & (found.algorithm == algorithm) & (found.setting == setting)
+    return found[same].set_index("seed").value
+
+
+def _effect(
+    found: pd.DataFrame, table: str, first: tuple[str, str], second: tuple[str, str]
+) -> tuple[float, float, float, int] | None:
+    """Mean and bounds of first minus second, and the number of seeds; None below two seeds."""
+    diff = (_values(found, table, *first) - _values(found, table, *second)).dropna()
+    low, high = t_interval(diff.to_numpy()) if len(diff) > 1 else (None, None)
+    if low is None or high is None:
+        return None
+    return float(diff.mean()), low, high, len(diff)
+
+
+def _shown(effect: tuple[float, float, float, int] | None, *, seeds: bool = False) -> str:
+    if effect is None:
+        return ""
+    mean, low, high, n = effect
+    text = f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]"
+    text = f"**{text}**" if low > 0 or high < 0 else text
+    return f"{text} ({n})" if seeds else text
+
+
+def _claims(found: pd.DataFrame) -> Iterator[str]:
+    for first, second, title in CLAIMS:
+        cells = (_shown(_effect(found, t, first, second), seeds=True) for t in TABLES)
+        yield f"| {title} | {' | '.join(cells)} |"
+
+
+def _levels(found: pd.DataFrame) -> Iterator[str]:
+    for name in ALGORITHMS:
+        every = [_values(found, t, name, DEFAULT) for t in TABLES]
+        cells = ("" if v.empty else f"{v.mean():.3f} ({len(v)})" for v in every)
+        some = found[(found.algorithm == name) & (found.setting == DEFAULT)].seconds
+        yield f"| {name} | {' | '.join(cells)} | {'' if some.empty else f'{some.mean():.1f}'} |"
+
+
+def _alternatives(
+    found: pd.DataFrame,
+) -> Iterator[tuple[str, str, list[tuple[float, float, float, int] | None]]]:
+    for name, setting in dict.fromkeys((t.algorithm, t.setting) for t in trials()):
+        if setting != DEFAULT:
+            effects = [_effect(found, t, (name, setting), (name, DEFAULT)) for t in TABLES]
+            if any(effects):
+                yield name, setting, effects
+
+
+def _knobs(found: pd.DataFrame) -> Iterator[str]:
+    for name, setting, effects in _alternatives(found):
+        worse = sum(e is not None and e[1] > 0 for e in effects)
+        better = sum(e is not None and e[2] < 0 for e in effects)
+        word = "better" if better > worse else "**worse**" if worse > better else "neither"
+        yield f"| {name} | {setting} | {' | '.join(map(_shown, effects))} | {word} |"
+
+
+def _far(found: pd.DataFrame) -> Iterator[str]:
+    """Where a default is further than `SHORT` below an alternative."""
+    far = [
+        f"- {name}, {setting} on {table}: {_shown(e)}"
+        for name, setting, effects in _alternatives(found)
+        for table, e in zip(TABLES, effects, strict=True)
+        if e is not None and e[0] > SHORT
+    ]
+    yield f"More than {SHORT:g} below an alternative{':' if far else ': none.'}"
+    yield from ["", *far, ""] if far else [""]
