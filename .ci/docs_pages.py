@@ -33,7 +33,7 @@ _TARGETS = {
     "membership": "which rows were trained on",
     "property": "a share of rows at another party",
 }
-_NO_HOOKS = ("carries", "check_strength", "guarantee", "overrides", "refuse")
+_NO_HOOKS = ("carries", "check_strength", "guarantee", "noise", "overrides", "refuse")
 _HOOKS = [
     k for k, v in vars(Policy).items()
     if inspect.isfunction(v) and k not in _NO_HOOKS and not k.startswith("_")

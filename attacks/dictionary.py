@@ -50,7 +50,7 @@ import torch
 from numpy.typing import NDArray
 
 from vflsec.inference import row_functions as functions
-from vflsec.inference.exact_tests import differ
+from vflsec.inference.batch_order import differ
 from vflsec.inference.row_functions import FAMILIES, Family, Messages, Visit
 from vflsec.plugin import Attack, Guess, Plain, ThreatModelError, View, registry
 from vflsec.specs import ORIENTED_BY

@@ -49,7 +49,7 @@ from vflsec.core.accountants import Account
 from vflsec.core.policy import AGAIN_ROWS, OFF, find_no_claim
 from vflsec.core.privacy_usage import Uses
 from vflsec.label import make_label
-from vflsec.plugin import Guarantee, Own, Policy, RunFacts, check, registry
+from vflsec.plugin import Guarantee, NamedNoise, Own, Policy, RunFacts, check, registry
 
 ALIASES = ("dp_sgd",)
 
@@ -122,6 +122,9 @@ class DPSGD(Policy):
             None if g is None else m.reshape(g.shape)
             for m, g in zip(flat.split(sizes, dim=1), like, strict=True)
         ]
+
+    def noise(self, scale: float) -> NamedNoise:
+        return NamedNoise("gaussian", self.clip_norm / scale, self.clip_norm / scale)
 
     def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         if strength <= 0:

@@ -34,7 +34,7 @@ from torch import Tensor
 from vflsec.core import accountants
 from vflsec.core.policy import AGAIN_ROWS, OFF, find_no_claim, read_batch
 from vflsec.defenses.noise import moved_by_two, shorten
-from vflsec.plugin import Guarantee, Message, Own, Policy, RunFacts, check, registry
+from vflsec.plugin import Guarantee, Message, NamedNoise, Own, Policy, RunFacts, check, registry
 
 ALIASES = ("embedding_dp",)
 
@@ -74,6 +74,10 @@ class EmbeddingNoise(Policy):
         noisy = self.clip_norm * accountants.round_to_grid(wide, noise, own.column(wide))
         return own.choose(noisy.to(z.dtype).reshape(message.tensor.shape), message.tensor)
 
+    def noise(self, scale: float) -> NamedNoise:
+        order = 1 if self.distribution == "laplace" else 2
+        return NamedNoise(self.distribution, self.clip_norm, self.clip_norm, order)
+
     def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         if strength <= 0:
             return OFF
@@ -97,5 +101,5 @@ class EmbeddingNoise(Policy):
                 "what the row does to other rows' embeddings where a bottom normalises over the "
                 f"batch, {AGAIN_ROWS}"
             ),
-            reason="", chance=made.chance,
+            reason="",
         )  # fmt: skip

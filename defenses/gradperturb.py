@@ -33,7 +33,7 @@ from vflsec.core import accountants
 from vflsec.core.policy import AGAIN, OFF, SPLIT, find_no_claim
 from vflsec.defenses.alibi import one_hot
 from vflsec.nn.loss import cross_entropy
-from vflsec.plugin import Guarantee, Own, Policy, RunFacts, check, registry
+from vflsec.plugin import Guarantee, NamedNoise, Own, Policy, RunFacts, check, registry
 
 ALIASES = ("tpsl",)
 
@@ -63,6 +63,9 @@ class GradPerturb(Policy):
         noise = own.rng.laplace(logits.shape[1:], active=own.active, dtype=torch.float64)
         noisy = accountants.round_to_grid(wide, noise.to(wide.device), 2.0 * own.column(wide))
         return cross_entropy(logits, own.choose(noisy.to(hot), hot))
+
+    def noise(self, scale: float) -> NamedNoise:
+        return NamedNoise("laplace", 2.0)
 
     def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         if strength <= 0:

@@ -35,7 +35,7 @@ from torch import Tensor
 from vflsec.core import accountants
 from vflsec.core.accountants import Account
 from vflsec.core.policy import AGAIN, OFF, describe_label_claim, find_no_claim, read_batch
-from vflsec.plugin import Guarantee, Message, Own, Policy, RunFacts, check, registry
+from vflsec.plugin import Guarantee, Message, NamedNoise, Own, Policy, RunFacts, check, registry
 
 RARE = 2.0**-30
 """How likely an exception from a pure epsilon may be."""
@@ -77,6 +77,11 @@ class Noise(Policy):
             made = g + own.column(g) * draw(g.shape[1:], active=own.active)
         return own.choose(made.reshape(message.tensor.shape), message.tensor)
 
+    def noise(self, scale: float) -> NamedNoise | None:
+        order = 1 if self.distribution == "laplace" else 2
+        unit = self.clip / scale
+        return NamedNoise(self.distribution, unit, unit, order) if self.clip else None
+
     def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         if strength <= 0:
             return OFF
@@ -101,7 +106,7 @@ class Noise(Policy):
                 "batch carries into other rows' gradients; validation labels used for early "
                 f"stopping, {AGAIN}"
             ),
-            reason="", chance=made.chance,
+            reason="",
         )  # fmt: skip
 
 

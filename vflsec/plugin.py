@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from vflsec.core.guess import Guess
     from vflsec.core.message import Message
     from vflsec.core.needs import Need
-    from vflsec.core.policy import Guarantee, Own, Policy
+    from vflsec.core.policy import Guarantee, NamedNoise, Own, Policy
     from vflsec.core.privacy_usage import RunFacts
     from vflsec.core.rng import as_global, numpy_generator
     from vflsec.core.rounds import Learner, Rounds, Wire
@@ -54,9 +54,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Accumulate", "Algorithm", "Attack", "Facts", "Guarantee", "Guess", "Known", "Learner",
-    "Message", "Need", "Own", "PartyData", "Plain", "Policy", "PolicyError", "Rounds", "RowSets",
-    "RunFacts", "Source", "Table", "ThreatModelError", "View", "Wire", "as_global", "check",
-    "gradient_form", "numpy_generator", "registry",
+    "Message", "NamedNoise", "Need", "Own", "PartyData", "Plain", "Policy", "PolicyError",
+    "Rounds", "RowSets", "RunFacts", "Source", "Table", "ThreatModelError", "View", "Wire",
+    "as_global", "check", "gradient_form", "numpy_generator", "registry",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(__name__)

@@ -20,7 +20,7 @@ from vflsec.core.attack import Attack
 from vflsec.core.guess import Truth
 from vflsec.core.view import Known, Table, View
 from vflsec.errors import ThreatModelError
-from vflsec.inference.exact_tests import differ
+from vflsec.inference.batch_order import differ
 from vflsec.plugins import registry
 from vflsec.specs import ORIENTED_BY
 

@@ -1,4 +1,4 @@
-"""Canaries that nobody tells apart: silence counts where the same ones are heard undefended."""
+"""Canaries that nobody tells apart: silence counts as far as more would have been heard."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from sampled import sampled
 
+from vflsec.audit.gate import Rule
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
 from vflsec.engine.run import run_audit
+from vflsec.epsilon.named_noise import Heard
 from vflsec.plugins import registry
 from vflsec.specs import CellSpec, DefenseSpec, Measure
 from vflsec.testing import small_task
@@ -19,32 +21,30 @@ QUICK = {"epochs": 3, "patience": 0, "batch_size": 64, "hidden": [8], "cut": 4}
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "verdict", "said"),
-    [
-        ("splitnn", "PASS", "epsilon of at least 0 (3.1"),
-        ("local", "INCONCLUSIVE", "measures nothing above 0 here, nor without the defense."),
-    ],
-)
-def test_a_claim_so_strong_that_nothing_is_found_can_pass(
-    tmp_path: Path, algorithm: str, verdict: str, said: str
+    ("epsilon", "verdict", "rule"),
+    [(0.1, "INCONCLUSIVE", Rule.UNDERPOWERED), (0.5, "PASS", Rule.WITHIN),
+     (12.0, "INCONCLUSIVE", Rule.UNDERPOWERED)],
+)  # fmt: skip
+def test_a_claim_passes_where_half_the_noise_would_have_been_found(
+    tmp_path: Path, epsilon: float, verdict: str, rule: Rule
 ) -> None:
-    """Epsilon 0.1 was inconclusive whatever was run, for nothing is found of it; 8 passed.
-
-    At home labels are told by nothing that crosses: there silence is worth nothing.
+    """Released labels are guessed as often as epsilon lets them; some 900 coins are too few to tell
+    0.1 from 0.2, and 12 from 24.
     """
     made = run_audit(
         {
             "data": {"name": "leaky"},
-            "algorithm": {"name": algorithm, "epochs": 3},
-            "defense": [{"name": "label_dp", "epsilon": [0.1]}],
-            "attack": [{"name": "norm", "known_rows": 0}] if algorithm == "splitnn" else [],
+            "algorithm": {"name": "splitnn", "epochs": 3},
+            "defense": [{"name": "label_dp", "epsilon": [epsilon]}],
+            "attack": [{"name": "norm", "known_rows": 0}],
             "audit": {"seeds": 3, "references": [], "positive_control": False},
         },
         tmp_path,
     )
     (found,) = [v for v in made.verdicts if v.gate.metric == "epsilon_lower"]
-    assert (found.verdict, found.value) == (verdict, 0.0)
-    assert said in found.reason
+    assert (found.verdict, found.rule) == (verdict, rule)
+    assert found.noise_found is not None
+    assert (found.noise_found >= 0.5) == (verdict == "PASS")
     assert made.exit_code == (0 if verdict == "PASS" else 3)
 
 
@@ -72,27 +72,29 @@ def measures(
         ("dpsgd", {"accountant": "rdp"}, "all", 500.0),
     ],
 )
-def test_what_is_heard_without_the_defense_is_of_the_cell_alone(
+def test_what_is_measured_is_of_the_cell_alone(
     name: str, params: dict[str, Any], party: str, strength: float
 ) -> None:
-    """The same bound whether the undefended training stands in the cohort or is made for this."""
+    """The same bound and the same noise whatever stands beside it in the cohort."""
     alone = measures(name, [strength], params, party)
     beside = measures(name, [0.0, strength], params, party)
     assert [m.notes for m in alone] == [m.notes for m in beside]
     assert len(alone) == 2
-    silent = [m for m in alone if m.value == 0]
-    assert silent
-    assert all(m.notes["undefended"] > 0.3 for m in silent)
-    assert not any("undefended" in m.notes for m in alone if m.value)
+    for m in alone:
+        assert ("noise" in m.notes) != ("released" in m.notes)
+        heard = m.notes.get("noise", {"numbers": 300})
+        assert heard["numbers"] >= 300
 
 
-def test_dpsgd_at_its_hook_alone_is_heard_without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vflsec.epsilon.measured_claims.fits", lambda *_: False)
-    one, other = measures("dpsgd", [500.0], {}, "all")
-    for found in (one, other):
-        assert found.notes["canaries"] == "at its hook alone"
+def test_dpsgd_whose_steps_take_too_much_is_held_to_its_noise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("vflsec.epsilon.inserted_rows.fits", lambda *_: False)
+    for found in measures("dpsgd", [2.0], {}, "all"):
         assert found.value == 0
-        assert found.notes["undefended"] > 4
+        heard = Heard.read(found.notes["noise"])
+        assert heard.numbers >= 1000
+        assert min(heard.p.values()) > 1e-4
 
 
 @pytest.mark.parametrize("kind", ["quantity_gaussian", "several_gaussian"])
@@ -112,7 +114,7 @@ def test_claims_about_other_labels_than_classes_are_tested(
 ) -> None:
     """A label owner with a quantity or several labels had no defense that claims anything.
 
-    Without the defense its canaries are told: values three deviations apart, all labels or none.
+    Its canaries are values three deviations apart, and all labels or none.
     """
     source = registry.datasets.create(kind, {"rows": 600, "test_rows": 50}).load(0)
     tasks = {s: make_task(source, s) for s in (0, 1)}
@@ -124,4 +126,4 @@ def test_claims_about_other_labels_than_classes_are_tested(
         assert claim["epsilon"] is not None
         assert found.value is not None
         assert found.value <= claim["epsilon"]
-        assert found.value > 0 or found.notes["undefended"] > 0.3
+        assert ("noise" in found.notes) == (name != "ppdl")

@@ -268,7 +268,7 @@ def verdicts(epsilon: float, seeds: int, joint: bool, audits: int = 60) -> list[
                      "value": m.epsilon}
             for s, m in enumerate(found)
         ]  # fmt: skip
-        frame = results_frame(rows).assign(claimant="x", undefended=None)
+        frame = results_frame(rows).assign(claimant="x")
         if joint:
             frame = frame.assign(looks=[m.looks for m in found], sure=0.99)
         claim = Claimed(**point, strength=1.0, epsilon=1.0, by="x")
@@ -296,7 +296,7 @@ def test_bounds_are_judged_at_their_own_confidence() -> None:
     values = [1.5, 0.5, 0.5]
     rows = [point | {"cell": str(s), "seed": s, "metric": "epsilon_lower", "value": v}
             for s, v in enumerate(values)]  # fmt: skip
-    frame = results_frame(rows).assign(claimant="x", undefended=None)
+    frame = results_frame(rows).assign(claimant="x")
     claim = Claimed(**point, epsilon=1.0, by="x")
     (before,) = contradictions(frame, [claim])
     (now,) = contradictions(frame.assign(sure=0.99), [claim])

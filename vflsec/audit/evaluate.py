@@ -107,9 +107,10 @@ def _with_claimants(own: pd.DataFrame, made: Sequence[Mapping[str, Any]]) -> pd.
     notes = [made[i]["notes"] for i in own.index]
     return own.assign(
         claimant=[str(n.get("defense", "")) for n in notes],
-        undefended=[n.get("undefended") for n in notes],
         looks=[n.get("looks") for n in notes],
         sure=[n.get("confidence") for n in notes],
+        noise=[n.get("noise") for n in notes],
+        released=[n.get("released") for n in notes],
     )
 
 
@@ -204,15 +205,12 @@ def _claims(record: AuditRecord, results: Sequence[CellResult]) -> list[Claimed]
             if at is None:
                 continue
             if claim.is_called is False:
-                out[at, name] = Claimed(**at.as_dict(), idle=name, chance=0.0)
+                out[at, name] = Claimed(**at.as_dict(), idle=name)
             if claim.epsilon is not None:
-                before = out.get((at, name), Claimed(chance=0.0))
-                chance: float | None = stored.get("chance")
-                known = chance is not None and before.chance is not None
+                before = out.get((at, name), Claimed())
                 out[at, name] = Claimed(
                     **at.as_dict(), epsilon=max(float(claim.epsilon), before.epsilon or 0.0),
                     delta=max(claim.delta, before.delta), by=name,
-                    chance=max(chance or 0.0, before.chance or 0.0) if known else None,
                     confidence=stored.get("confidence"),
                 )  # fmt: skip
     return list(out.values())

@@ -261,7 +261,8 @@ class Verdict(Training):
         origin: who asked.
         detail: what a rule found missing: a :class:`Shortfall` of ``underpowered``, a
             :class:`vflsec.audit.validated.Evidence` of ``not_validated``, the metric that would
-            decide of ``no_room``; else ''.
+            decide of ``no_room``, a :class:`vflsec.epsilon.named_noise.Fault` of
+            ``too_little_noise``; else ''.
         judged_by: the metric that the attack which decides is judged by, where that of the gate has
             no room for the limit; else ''.
         attack, adversary, split, phase: the one that decides.
@@ -280,6 +281,8 @@ class Verdict(Training):
         warning: of a PASS, why it says little, and of any verdict that one seed stands apart, for
             people.
         warnings: the same as codes.
+        noise_found: of a claim, the largest share of the noise it takes that would have been found
+            too little with a chance of 0.8, 0.5 for half of it.
         label: of the gate.
         line: of the gate in the scenario's file, 0 where it has none.
     """
@@ -308,6 +311,7 @@ class Verdict(Training):
     warnings: tuple[Warn, ...] = ()
     not_validated: tuple[Place, ...] = field(default=(), metadata={"key": "dead"})
     stuck: bool = False
+    noise_found: float | None = None
     label: str = ""
     line: int = 0
 

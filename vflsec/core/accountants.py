@@ -66,17 +66,11 @@ def round_to_grid(value: Tensor, noise: Tensor, scale: Tensor | float = 1.0) -> 
 
 @dataclass(frozen=True)
 class Account:
-    """An epsilon, its delta, and who computed it.
-
-    Attributes:
-        chance: with which a fair coin is guessed at most, which moves what was released by the
-            sensitivity; None where only epsilon says so.
-    """
+    """An epsilon, its delta, and who computed it."""
 
     epsilon: float
     delta: float
     accountant: str
-    chance: float | None = None
 
 
 def check_delta(name: str, delta: Any) -> float:
@@ -93,8 +87,7 @@ def gaussian(noise: float, releases: int, delta: float) -> Account:
 
     T Gaussian releases are one whose noise is sqrt(T) smaller; delta(epsilon) is
     Phi(m/2 - e/m) - exp(e) Phi(-m/2 - e/m) with m = sqrt(T) / noise (Balle and Wang 2018,
-    theorem 8). A fair coin is guessed from it with a chance of Phi(m / 2) at most (Dong, Roth, Su
-    2022, definition 2.6: the trade-off at equal errors).
+    theorem 8).
     """
     check.positive("accountant: noise", noise)
     check.integer("accountant: releases", releases)
@@ -108,12 +101,12 @@ def gaussian(noise: float, releases: int, delta: float) -> Account:
         far = epsilon + special.log_ndtr(-m / 2 - epsilon / m)
         return float(near + math.log1p(-min(math.exp(min(far - near, 0.0)), 1 - 1e-16)))
 
-    target, chance = math.log(delta), float(special.ndtr(m / 2))
+    target = math.log(delta)
     if excess(0.0) <= target:
-        return Account(0.0, delta, "analytic Gaussian mechanism", chance)
+        return Account(0.0, delta, "analytic Gaussian mechanism")
     high = m * m / 2 + m * math.sqrt(2 * math.log(1 / delta)) + 1e-9
     epsilon = float(optimize.brentq(lambda e: excess(e) - target, 0.0, high, xtol=1e-12))
-    return Account(epsilon, delta, "analytic Gaussian mechanism", chance)
+    return Account(epsilon, delta, "analytic Gaussian mechanism")
 
 
 def laplace(shift: float, releases: int, delta: float = 0.0) -> Account:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -260,9 +260,6 @@ class Channel:
     Args:
         bindings: each party's policies in order.
         recorder, ledger: where messages are kept and counted.
-
-    Attributes:
-        before: told every message as its sender made it, before any policy.
     """
 
     def __init__(
@@ -276,7 +273,6 @@ class Channel:
         self.alive = np.ones(ledger.replicas, dtype=np.int64)
         self.alive_mask: Tensor | None = None
         self.derived: set[tuple[str, str, str]] = set()
-        self.before: list[Callable[[Message], None]] = []
         self._last: dict[tuple[str, str, str, str], _Passed] = {}
 
     def set_alive(self, alive: Tensor) -> None:
@@ -299,9 +295,10 @@ class Channel:
         finally:
             self.alive, self.alive_mask = alive, mask
 
-    def _counters(self) -> Iterator[Counter]:
-        for bound in self.bindings.values():
-            for b in bound:
+    def _counters(self, of: Collection[str] = ()) -> Iterator[Counter]:
+        """Those of some parties, or of all."""
+        for name, bound in self.bindings.items():
+            for b in bound if not of or name in of else ():
                 if b.own.uses is not None:
                     yield b.own.uses
 
@@ -311,10 +308,14 @@ class Channel:
             counter.phase = phase
             counter.planned[phase] = counter.planned.get(phase, 0) + epochs
 
-    def end(self, phase: str, ran: Tensor, epochs: int) -> None:
-        """A phase has ended after `ran` (R,) of its planned epochs."""
-        for counter in self._counters():
-            counter.stop(phase, ran, epochs)
+    def end(self, phase: str, ran: Tensor, epochs: int, judged: Collection[str] = ()) -> None:
+        """A phase has ended after `ran` (R,) of its planned epochs.
+
+        Where parties `judged` it at home, that tells of what their own policies saw in it.
+        """
+        for counter in self._counters(judged):
+            if not judged or phase in counter.phases:
+                counter.stop(phase, ran, epochs)
 
     def send(self, message: Message, labels: Tensor | None = None, **context: Any) -> Tensor:
         """Deliver a message and return what the receiver may use, without a gradient graph.
@@ -324,8 +325,6 @@ class Channel:
         Raises:
             PolicyError: a policy cannot treat the message, or changed its shape, dtype or device.
         """
-        for hears in self.before:
-            hears(message)
         out = self.treat(message, labels, **context)
         self._unchanged(out, message.tensor)
         self.ledger.count(out, self.alive)
@@ -433,7 +432,7 @@ def _is_same_memory(before: _Passed, now: Tensor, given: Tensor) -> bool:
 
 
 def _call_outgoing(binding: Binding, message: Message) -> Tensor:
-    changed = binding.policy.outgoing(message, binding.own)
+    changed = binding.call("outgoing", message)
     return _check_same_form(binding.policy.name, message.tensor, changed)
 
 

@@ -296,7 +296,7 @@ class Federation:
         for b in self.active.bindings:
             if b.policy.overrides("loss"):
                 b.own.context = {"train": train}
-                rows = b.policy.loss(logits, y, b.own)
+                rows = b.call("loss", logits, y)
                 if rows is not None:
                     b.acted = True
                     self._count_loss(given, b, train)

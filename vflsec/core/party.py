@@ -178,7 +178,7 @@ class Party:
             own.uses.add(ids, on=on)
             why = f"a row stands twice in a step of {self.name}, and moves it twice as far"
             own.uses.passed(why, find_duplicates(ids, on))
-        made, binding.acted = policy.gradients(list(given), rows, own), True
+        made, binding.acted = binding.call("gradients", list(given), rows), True
         for before, after in zip(given, made, strict=True):
             if own.uses is not None and before is not None and after is not None:
                 own.uses.untouched("own gradients", before, after, own.strength > 0)

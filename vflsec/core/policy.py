@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -52,6 +52,22 @@ def describe_label_claim(facts: RunFacts) -> tuple[str, str]:
     return f"its replacement by {label.neighbour}", given
 
 
+class NamedNoise(NamedTuple):
+    """The noise that a policy says it adds to each number, of its own for each.
+
+    Attributes:
+        law: its distribution.
+        unit: its scale (of a normal one the standard deviation) at strength 1.
+        longest: what one row adds to what is noised, at most, by the norm of `order`.
+        order: 1 or 2.
+    """
+
+    law: Literal["gaussian", "laplace"]
+    unit: float
+    longest: float = math.inf
+    order: int = 2
+
+
 @dataclass(frozen=True)
 class Guarantee:
     """What a defense promises of one execution, as values; :meth:`sentence` puts them in words.
@@ -73,10 +89,6 @@ class Guarantee:
         leaves: what is not covered.
         reason: why nothing is claimed; ``""`` where an epsilon is.
         covers: whole sentences instead of the above, for a policy that protects without an epsilon.
-        chance: with which a fair coin that decides what is protected is guessed at most by a linear
-            rule from the row's own messages, if every row has noise of its own, whatever the models
-            and the other rows are: coins are then guessed independently, and canaries find sooner
-            than by epsilon that there is less noise. None where no such chance is known.
     """
 
     protects: str = "none"
@@ -93,7 +105,6 @@ class Guarantee:
     leaves: str = ""
     reason: str = "it is noise without an accountant"
     covers: str = ""
-    chance: float | None = None
 
     def sentence(self) -> str:
         """The claim, or why there is none, as reports print it."""
@@ -478,6 +489,15 @@ class Policy:
 
         For policies that mix rows: a message of row i is then a use of the rows mixed into it.
         None means its own alone.
+        """
+        return None
+
+    def noise(self, scale: float) -> NamedNoise | None:
+        """The noise that the hook in `counted` adds, which audits of its claim hold it to.
+
+        Args:
+            scale: of a message (:class:`vflsec.core.message.Message`), or by how much the sum of
+                rows' gradients is divided; 1 for a loss.
         """
         return None
 

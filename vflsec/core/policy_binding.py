@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
@@ -16,13 +17,26 @@ from vflsec.errors import PolicyError
 
 @dataclass
 class Binding:
-    """A policy at work: the policy, what its owner has at hand, and whether it did anything."""
+    """A policy at work: the policy, what its owner has at hand, and whether it did anything.
+
+    `witness` is shown every call of a hook: the binding, the hook, what it was given and gave.
+    """
 
     policy: Policy
     own: Own
     seen_off: set[tuple[Any, ...]] = field(default_factory=set, repr=False)
     acted: bool = False
     changes: dict[tuple[str, str, bool], bool] = field(default_factory=dict, repr=False)
+    witness: Callable[[Binding, str, tuple[Any, ...], Any], None] | None = None
+
+    def call(self, hook: str, *given: Any) -> Any:
+        """What a hook of the policy makes of `given`."""
+        if self.witness is not None and hook == "gradients":
+            given = given[0], cache(given[1])
+        made = getattr(self.policy, hook)(*given, self.own)
+        if self.witness is not None:
+            self.witness(self, hook, given, made)
+        return made
 
     def treated(self, what: str, given: Tensor, change: Callable[[], Tensor], *when: Any) -> Tensor:
         """What a hook of the policy makes of a tensor that others still use.

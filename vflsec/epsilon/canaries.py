@@ -11,13 +11,11 @@ arXiv:2305.08846; label canaries: Malek et al., NeurIPS 2021, arXiv:2106.03408, 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from vflsec.core.message import Message
 from vflsec.core.rng import generator
 from vflsec.core.task import Task
 
@@ -36,69 +34,6 @@ class Planted:
 
     rows: Tensor
     coins: Tensor
-
-
-class CoinDifference:
-    """How messages of the two coins differ, before any policy: who knows the models works it out.
-
-    Of the first half of the canaries, whose coins the guesser of
-    :func:`vflsec.epsilon.canary_bounds.audit` knows, and summed over a phase. To be told every
-    message of a training of them.
-
-    Args:
-        planted: of each replica.
-        rows: N, of the data.
-        device: where the training is.
-        kinds: of messages, whose rows are those of the data.
-        sender: whose messages differ, ``""`` for all.
-    """
-
-    def __init__(
-        self,
-        planted: Sequence[Planted],
-        rows: int,
-        device: torch.device,
-        kinds: Collection[str],
-        sender: str = "",
-    ) -> None:
-        self._kinds, self._sender = kinds, sender
-        weights = torch.zeros(len(planted), rows, dtype=torch.float64)
-        for of, here in zip(weights, planted, strict=True):
-            known = here.coins[: len(here.rows) // 2]
-            each = torch.bincount(known, minlength=2).clamp_min(1)[known]
-            of[here.rows[: len(known)]] = (2.0 * known.double() - 1) / each
-        self._weights = weights.to(device)
-        self._sums: dict[tuple[str, str, str], dict[str, dict[str, Tensor]]] = {}
-
-    def __call__(self, message: Message) -> None:
-        if message.rows is None or message.kind not in self._kinds:
-            return
-        x = message.tensor.detach().flatten(1).reshape(*message.rows.shape, -1).double()
-        if self._sender in ("", message.sender):
-            weights = self._weights.gather(1, message.rows)
-            step = torch.bmm(weights.unsqueeze(1), x).squeeze(1)
-        else:
-            step = x.new_zeros(len(x), x.shape[2])
-        peers = self._sums.setdefault((message.phase, message.kind, message.receiver), {})
-        names = peers.setdefault(message.sender, {})
-        before = names.get(message.name)
-        if before is not None and before.shape == step.shape:
-            step = step + before
-        names[message.name] = step
-
-    def along(self, table: Tensor, r: int, phase: str, kind: str, receiver: str) -> Tensor:
-        """`table` (m, d) along the difference, (m, 1); as it is where there is none.
-
-        What came from several peers, under one or several names, stands side by side in the table,
-        in the order in which they first spoke (:meth:`vflsec.core.channel.Recorder.tables`).
-        """
-        peers = self._sums.get((phase, kind, receiver), {}).values()
-        for parts in ([x for of in peers for x in of.values()],
-                      [next(iter(of.values())) for of in peers]):  # fmt: skip
-            found = torch.cat([x[r] for x in parts]) if parts else table.new_zeros(0)
-            if len(found) == table.shape[1] and bool(found.isfinite().all()):
-                return table @ found.cpu().unsqueeze(1)
-        return table
 
 
 def _canaries(task: Task, seed: int, kind: str) -> Planted:

@@ -5,14 +5,15 @@ Every measured value is a lower bound that holds with some confidence in one see
 is true, a seed exceeds it with probability alpha at most. So k of n seeds beyond the claim are
 judged by the binomial tail P(X >= k), X ~ Bin(n, alpha). A seed has few canaries, and its bound is
 far below what is true; so the guesses of all seeds are judged together as well
-(:func:`vflsec.epsilon.one_run_bound.refuted`). At the delta of noise that is Gaussian, epsilon
-lies where few guesses reach; where every row has noise of its own, they may be right no more often
-than that noise lets them (:func:`vflsec.epsilon.one_run_bound.too_often`). The smallest p-value
-counts, times their number, and all are corrected for the number of claims.
+(:func:`vflsec.epsilon.one_run_bound.refuted`), and so are labels that were released. At the delta
+of Gaussian noise epsilon lies where few guesses reach; so noise that a mechanism names is tested
+itself (:mod:`vflsec.epsilon.named_noise`). The smallest p-value counts, times their number, and all
+are corrected for the number of claims.
 
-Silence is no evidence where the guesser finds nothing anywhere. It is validated if it finds
-something of the same defense on the same data under the same algorithm, at whatever strength, or of
-the same canaries without the defense.
+Silence is no evidence where the guesser finds nothing anywhere. Tests of named noise and of
+released labels say themselves what they would have found; another guesser is validated if it finds
+something of the same defense on the same data under the same algorithm, at whatever strength. What
+could not have found half the noise is left open.
 """
 
 from __future__ import annotations
@@ -31,7 +32,12 @@ from vflsec.audit.rounding import show_both
 from vflsec.audit.special_functions import binomial_tail
 from vflsec.audit.validated import Evidence
 from vflsec.epsilon import one_run_bound as coins
+from vflsec.epsilon.named_noise import Fault, Heard, combine, find_least
 
+STRICT = 5
+"""Noise is tested at a fifth of the error: of intact mechanisms one in 100 at most is accused."""
+HALF = 0.5
+"""The share of the noise that an audit must be able to find too little, or it says nothing."""
 _AT = ("dataset", "algorithm", "defense", "strength", "attack", "adversary", "phase", "split")
 
 Row = Mapping[str, Any]
@@ -46,7 +52,6 @@ class Claimed(Training):
         epsilon, delta: the largest over seeds; no epsilon where nothing is claimed.
         by: the claimant, where there are several; '' for any.
         idle: a defense whose hook was never called, which fails.
-        chance: as of :class:`vflsec.core.policy.Guarantee`.
         confidence: of the measured bounds, where it is not that of the audit.
     """
 
@@ -54,7 +59,6 @@ class Claimed(Training):
     delta: float = 0.0
     by: str = ""
     idle: str = ""
-    chance: float | None = None
     confidence: float | None = None
 
 
@@ -66,9 +70,7 @@ def contradictions(
     Args:
         frame: of :func:`vflsec.audit.leakage.results_frame`, with rows of the metric
             ``epsilon_lower``; a column ``claimant`` says whose claim a row measures, where a point
-            has several, and ``undefended`` what is measured without the defense, where that was
-            looked at; ``looks`` what was guessed (:data:`vflsec.epsilon.one_run_bound.Looks`), and
-            ``sure`` the confidence of the bound, where they are told.
+            has several; the others hold what its notes do (:mod:`vflsec.epsilon.measured_claims`).
         claims: one for each training and claimant.
         confidence: at which each measured lower bound holds.
         looks: how often the claims are judged while seeds are added; they share the error.
@@ -103,7 +105,7 @@ def _by_place(frame: pd.DataFrame) -> dict[tuple[Identity, str], list[Row]]:
 
 
 def _finds_something(row: Row) -> bool:
-    return bool(row["value"] > 0 or (row.get("undefended") or 0) > 0)
+    return bool(row["value"] > 0)
 
 
 def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -143,25 +145,24 @@ class _Weighed:
         values: lower bounds, one for each seed.
         beyond: how many of them exceed the claim.
         together: the lower bound of all seeds together; 0 where that cannot be had.
-        share, allowed: of coins, what is significantly guessed rightly, and what the noise lets.
-        significant: tests that contradict the claim: ``seeds``, ``together``, ``often``.
+        significant: tests that contradict the claim: ``seeds``, ``together``, ``released``,
+            ``noise``.
         awake: whether the guesser finds something anywhere.
-        looked: whether it found nothing without the defense.
-        without: the largest bound without the defense.
         who: guesses.
+        fault: of the noise, the likeliest.
+        power: the largest share of the claimed noise, or of what makes the claimed epsilon, that
+            would have been found too little with a chance of 0.8; None where guesses are not told.
     """
 
     claimed: float
     values: Sequence[float]
     beyond: int
     together: float
-    share: float
-    allowed: float
     significant: frozenset[str]
     awake: bool
-    looked: bool
-    without: float
     who: str
+    fault: Fault | None
+    power: float | None
 
     @property
     def top(self) -> float:
@@ -172,17 +173,7 @@ class _Weighed:
     def said(self) -> str:
         """What is measured beside what is claimed."""
         measured, known = show_both(self.top, self.claimed, ".3g", ".4g")
-        shown = self.without and not self.top
-        without = f" ({self.without:.3g} without the defense)" if shown else ""
-        return f"{self.who} measures epsilon of at least {measured}{without}, {known} is claimed"
-
-    @property
-    def coins(self) -> str:
-        """How many coins are guessed, beside how many the noise lets be guessed."""
-        return (
-            f"{100 * self.share:.3g} % of coins are certainly guessed, its noise lets "
-            f"{100 * self.allowed:.3g} %"
-        )
+        return f"{self.who} measures epsilon of at least {measured}, {known} is claimed"
 
 
 def _confidence(rows: Sequence[Row], usual: float) -> float:
@@ -195,25 +186,49 @@ def _weigh(
     rows: Sequence[Row], claim: Claimed, alpha: float, confidence: float, awake: bool
 ) -> _Weighed:
     """The tests of a claim, each at `alpha` over their number."""
-    claimed, delta = claim.epsilon or 0.0, claim.delta
+    claimed = claim.epsilon or 0.0
+    sure = _confidence(rows, confidence)
     values = [float(r["value"]) for r in rows]
     beyond = sum(v > claimed for v in values)
-    sure = _confidence(rows, confidence)
-    p = {"seeds": float(binomial_tail(beyond, len(values), 1 - sure))}
-    together, share, allowed = 0.0, 0.0, claim.chance or 1.0
+    p, together, guesses = _test_guesses(rows, claimed, claim.delta, sure)
+    p["seeds"] = float(binomial_tail(beyond, len(values), 1 - sure))
+    heard = [Heard.read(r["noise"]) for r in rows if isinstance(r.get("noise"), Mapping)]
+    faults = combine(heard)
+    fault = min(faults, key=lambda f: faults[f], default=None)
+    if fault is not None:
+        p["noise"] = STRICT * len(faults) * faults[fault]
+    each, power = alpha / len(p), None
+    if heard:
+        power = find_least(sum(h.numbers for h in heard), each / (STRICT * len(faults)))
+    elif guesses:
+        tries = 1 if "released" in p else len(coins.SHARES)
+        power = coins.find_least(guesses, claimed, claim.delta, each / tries)
+    return _Weighed(
+        claimed, values, beyond, together,
+        frozenset(test for test, value in p.items() if value < each),
+        awake or bool(heard) or "released" in p,
+        rows[0]["attack"] or "a canary audit", fault, power,
+    )  # fmt: skip
+
+
+def _test_guesses(
+    rows: Sequence[Row], claimed: float, delta: float, sure: float
+) -> tuple[dict[str, float], float, int]:
+    """p-values by all guesses together, the bound of these, and how many at most there are."""
+    p: dict[str, float] = {}
+    together = 0.0
     looks = [r["looks"] for r in rows if isinstance(r.get("looks"), list | tuple)]
     if len(looks) == len(rows) > 1:
         together = coins.together(looks, delta, sure)
         p["together"] = coins.refuted(looks, claimed, delta)
-    if len(looks) == len(rows) and allowed < 1:
-        p["often"], share = coins.too_often(looks, allowed, sure)
-    undefended = [float(x) for r in rows if (x := r.get("undefended")) is not None]
-    return _Weighed(
-        claimed, values, beyond, together, share, allowed,
-        frozenset(test for test, value in p.items() if value * len(p) < alpha), awake,
-        0.0 in undefended, max((x for x in undefended if x > 0), default=0.0),
-        rows[0]["attack"] or "a canary audit",
-    )  # fmt: skip
+    guesses = sum(of[0][0] for of in looks)
+    released = [
+        (tuple(r["released"]),) for r in rows if isinstance(r.get("released"), list | tuple)
+    ]
+    if released and sum(of[0][0] for of in released):
+        guesses = sum(of[0][0] for of in released)
+        p["released"] = coins.refuted(released, claimed, delta)
+    return p, together, guesses
 
 
 _Ruling = tuple[str, Rule, str]
@@ -225,33 +240,38 @@ def _decide(w: _Weighed) -> _Ruling:
     if w.beyond and "seeds" in w.significant:
         reason = f"{w.said}; {w.beyond} of {seeds} contradict the claim."
         return FAIL, Rule.CLAIM_CONTRADICTED, reason
-    if "together" in w.significant:
-        reason = f"{w.said}; the {seeds} together contradict the claim."
-        return FAIL, Rule.CLAIM_CONTRADICTED, reason
-    if "often" in w.significant:
-        reason = f"{w.said}, and there is less noise than that takes: {w.coins}."
+    for test, what in (("together", f"the {seeds} together"), ("released", "released labels")):
+        if test in w.significant:
+            return FAIL, Rule.CLAIM_CONTRADICTED, f"{w.said}; {what} contradict the claim."
+    if "noise" in w.significant and w.fault is not None:
+        reason = f"{w.said}, and its noise is not what it says: {w.fault.replace('_', ' ')}."
         return FAIL, Rule.TOO_LITTLE_NOISE, reason
     open_ = (
         (w.beyond > 0, f"{w.beyond} of {seeds}"),
-        (w.together > w.claimed, f"{seeds} together"), (w.share > w.allowed, w.coins),
+        (w.together > w.claimed, f"{seeds} together"),
     )  # fmt: skip
     if which := next((text for holds, text in open_ if holds), ""):
         reason = f"{w.said}; {which}, which chance may do. Run more seeds."
         return INCONCLUSIVE, Rule.UNDECIDED, reason
     if not (w.awake or w.together):
-        nor = ", nor without the defense." if w.looked else "."
-        reason = f"Not validated here: {w.who} measures nothing above 0 here{nor}"
+        reason = f"Not validated here: {w.who} measures nothing above 0 here."
         return INCONCLUSIVE, Rule.NOT_VALIDATED, reason
+    found = "" if w.power is None else f"{100 * w.power:.0f} % of the noise it takes"
+    if w.power is not None and w.power < HALF:
+        reason = f"{w.said}; too few canaries, or too large a claim: half the noise it takes "
+        reason += f"would not have been found (at most {found} would)."
+        return INCONCLUSIVE, Rule.UNDERPOWERED, reason
     reason = f"{w.said}: no contradiction over {seeds}, which proves no claim."
+    reason += f" {found} would have been found too little." if found else ""
     return PASS, Rule.WITHIN, reason
 
 
 def _verdict(w: _Weighed, at: Identity, whose: str) -> Verdict:
     verdict, rule, reason = _decide(w)
     name = f"claimed epsilon {w.claimed:.4g}{whose} is not contradicted"
-    detail = Evidence.UNDEFENDED if w.looked else Evidence.NEVER_UNDEFENDED
+    detail = {Rule.NOT_VALIDATED: Evidence.NONE, Rule.TOO_LITTLE_NOISE: w.fault}.get(rule) or ""
     return Verdict.about(
         at, Gate(metric=EPSILON, max=w.claimed, name=name), rule, reason, verdict, value=w.top,
-        low=min(w.values), n=len(w.values), detail=detail if rule == Rule.NOT_VALIDATED else "",
+        low=min(w.values), n=len(w.values), detail=detail, noise_found=w.power,
         origin=Origin.CLAIM, more_seeds=len(w.values) if rule == Rule.UNDECIDED else None,
     )  # fmt: skip

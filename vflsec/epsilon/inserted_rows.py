@@ -27,8 +27,9 @@ from vflsec.core.rng import Streams
 from vflsec.core.task import Stack, Task
 from vflsec.core.view import Need, Update, View
 from vflsec.epsilon.canaries import Planted, plant_inserted
+from vflsec.epsilon.named_noise import QUIET, NoiseWitness
 from vflsec.epsilon.row_gradients import Directions
-from vflsec.specs import AttackSpec, CellSpec
+from vflsec.specs import AttackSpec
 
 if TYPE_CHECKING:
     from vflsec.train.cohort import Training
@@ -37,7 +38,6 @@ MOST_BYTES = 2 * 10**9
 COPIES = 4  # of the gradients of rows that are held at once
 MOST_BESIDE = 600
 STEPS = Need("parameter_gradient", "all")
-QUIET = 1e-12
 
 
 def fits(training: Training, policy: Policy) -> bool:
@@ -75,17 +75,15 @@ class _Look:
     spread: float = 0.0
 
 
-def pulls(
-    training: Training, i: int, cells: Sequence[CellSpec]
-) -> tuple[Training, list[tuple[Planted, Tensor]]]:
+def pulls(training: Training, i: int) -> tuple[Training, list[tuple[Planted, Tensor]]]:
     """The copy that was trained, and for each replica its canaries and their scores (m,).
 
-    A score above 0 says that the canary is there; it is a log likelihood ratio up to a factor.
+    A score above 0 says that the canary is there; it is a log likelihood ratio up to a factor. All
+    are 0 where the steps do not fit into memory: then the noise alone is looked at.
 
     Args:
         training: whose cells and data are used.
         i: the number of the cells' defense whose claim is measured, a policy of gradients.
-        cells: of its cohort and seeds, which are trained.
 
     Raises:
         PolicyError: the steps' gradients cannot be split into rows.
@@ -94,16 +92,20 @@ def pulls(
     tasks: dict[int, Task] = {}
     whole: dict[int, Task] = {}
     planted: dict[int, Planted] = {}
-    for seed, task in training.tasks(cells).items():
+    for seed, task in training.tasks().items():
         tasks[seed], whole[seed], planted[seed] = plant_inserted(task, seed)
     parties = tuple(training.stack.first.parties)
-    twin = training.twin(cells, tasks, {parties: (STEPS,)})
+    seen = fits(training, policy)
+    twin = training.twin(tasks, {parties: (STEPS,)} if seen else {})
+    twin.witness = NoiseWitness(twin.seeds)
     stack = Stack.build(whole, twin.seeds, twin.device, twin.stack.dtype, twin.stack.products)
     known = _Known(Directions(twin.algorithm, stack, twin.seeds), policy, twin.seeds)
     canaries = torch.stack([planted[s].rows for s in twin.seeds]).to(twin.device)
     scores = torch.zeros(canaries.shape, dtype=torch.float64, device=twin.device)
     spec = AttackSpec("canary", adversary=parties, known_rows=0, prior=False)
     for moment in twin.run(predictions=False):
+        if not seen:
+            continue
         views = moment.views(spec)
         every = stack.rows("labelled") if policy.poisson else None
         rate = twin.uses(twin.defenses[i], 0).batches[-1].rate if policy.poisson else 1.0

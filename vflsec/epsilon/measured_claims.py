@@ -11,9 +11,8 @@ models as known, so what they tell is no contradiction.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
@@ -23,11 +22,11 @@ from vflsec.core.policy import Guarantee, Policy
 from vflsec.core.task import Task
 from vflsec.core.view import Need, Table
 from vflsec.epsilon import canary_bounds
-from vflsec.epsilon.canaries import CoinDifference, Planted, plant_labels, plant_rows
+from vflsec.epsilon.canaries import Planted, plant_labels, plant_rows
 from vflsec.epsilon.canary_bounds import Measured
-from vflsec.epsilon.inserted_rows import QUIET, fits, pulls
-from vflsec.nn.replicas import LEAST
-from vflsec.specs import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure, told_apart
+from vflsec.epsilon.inserted_rows import pulls
+from vflsec.epsilon.named_noise import Heard, NoiseWitness
+from vflsec.specs import AttackSpec, CellResult, Measure, told_apart
 
 if TYPE_CHECKING:
     from vflsec.train.cohort import Training
@@ -40,10 +39,9 @@ CONFIDENCE = 0.99
 def measure_claims(training: Training) -> list[list[Measure]]:
     """Rows of metric ``epsilon_lower`` for the claims of every replica of a finished training.
 
-    Where nothing is found, ``undefended`` of the notes is the bound that the same canaries give
-    without the defense: silence is worth something only if they would have been heard.
-    ``answers`` is the bound on what predictions tell of labels, where the claim covers messages
-    alone and that is more.
+    ``answers`` of the notes is the bound on what predictions tell of labels, where the claim covers
+    messages alone and that is more; ``noise`` what was found of the noise that a defense names, and
+    ``released`` of the labels that one released.
     """
     ways: list[Iterator[_Found]] = []
     by_party: dict[str, list[int]] = defaultdict(list)
@@ -54,12 +52,10 @@ def measure_claims(training: Training) -> list[list[Measure]]:
         if policy.counted != "gradients":
             label = any(g.protects == "label" for g in made)
             by_party["" if label else training.owners(i)[0]].append(i)
-        elif fits(training, policy):
-            ways.append(_measure(training, [i], partial(_see_inserted, training, i), quiet=i))
         else:
-            ways.append(_measure_hook(training, i, made))
+            ways.append(_measure([i], _see_inserted(training, i)))
     for party, places in by_party.items():
-        ways.append(_measure(training, places, partial(_see_planted, training, party, places)))
+        ways.append(_measure(places, _see_planted(training, party, places)))
     out: list[list[Measure]] = [[] for _ in training.cells]
     for found in (f for way in ways for f in way):
         out[found.replica].append(_make_measure(training, found))
@@ -80,7 +76,7 @@ class _Found(NamedTuple):
     place: int
     of: Measured
     canaries: str
-    notes: dict[str, float]
+    notes: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -90,19 +86,22 @@ class _Seen:
     Attributes:
         planted: which rows, and their coins.
         claims: of each defense.
+        heard: what was found of its noise, where it names some.
     """
 
     planted: Planted
     claims: Sequence[Guarantee]
+    heard: Sequence[Heard | None]
     how: ClassVar[str] = "planted"
 
     def audit(self, i: int, claim: Guarantee) -> Measured | None:
         """The bound on `claim` of defense number `i`; None where nothing can be guessed."""
         raise NotImplementedError("abstract")
 
-    def list_beside(self, i: int) -> dict[str, float]:
-        """Bounds on what the claim does not cover."""
-        return {}
+    def list_beside(self, i: int) -> dict[str, Any]:
+        """What was found besides the bound."""
+        heard = self.heard[i]
+        return {"noise": heard.fields()} if heard is not None else {}
 
     def measure(self, i: int) -> Measured | None:
         """The bound on what defense number `i` claims; None without a claim or enough canaries."""
@@ -111,66 +110,24 @@ class _Seen:
         return self.audit(i, self.claims[i]) if tested else None
 
 
-def _measure(
-    training: Training, places: Sequence[int], see: Callable[[Sequence[CellSpec]], Sequence[_Seen]],
-    quiet: int = -1,
-) -> Iterator[_Found]:  # fmt: skip
-    """Train once more with canaries and guess them; and without defenses where nothing is found.
-
-    Args:
-        training: whose cells are used.
-        places: of the defenses whose claims are measured.
-        see: trains cells with canaries.
-        quiet: as in :func:`_silence`.
-    """
-    seen = see(training.cells)
-    found = [
-        (_Found(r, i, of, s.how, s.list_beside(i)), s.claims[i])
-        for r, s in enumerate(seen)
-        for i in places
-        if (of := s.measure(i)) is not None
-    ]
-    bare = {
-        c.seed: s
-        for c, s in zip(training.cells, seen)
-        if quiet < 0 and not any(d.strength for d in c.defenses)
-    }
-    del seen
-    silent = [f for f, _ in found if not f.of.epsilon and training.defenses[f.place].strengths]
-    if missing := [s for f in silent if (s := training.seeds[f.replica]) not in bare]:
-        off = _silence(training, missing, quiet)
-        bare |= {c.seed: s for c, s in zip(off, see(off))}
-    for f, claim in found:
-        if f in silent:
-            of = bare[training.seeds[f.replica]].audit(f.place, claim)
-            f.notes["undefended"] = of.epsilon if of else 0.0
-        yield f
+def _measure(places: Sequence[int], seen: Sequence[_Seen]) -> Iterator[_Found]:
+    """What is guessed of the claims of the defenses at `places`, replica by replica."""
+    for r, s in enumerate(seen):
+        for i in places:
+            if (of := s.measure(i)) is not None:
+                yield _Found(r, i, of, s.how, s.list_beside(i))
 
 
-def _silence(training: Training, seeds: Iterable[int], quiet: int = -1) -> list[CellSpec]:
-    """Cells of these seeds without their defenses, as many as can be trained together.
-
-    Defense number `quiet` works as ever, but all but without noise.
-    """
-    of = {cell.seed: cell for cell in training.cells}
-
-    def off(i: int, d: DefenseSpec) -> DefenseSpec:
-        return d if d.strength is None else replace(d, strength=QUIET if i == quiet else 0.0)
-
-    made = [
-        replace(of[s], defenses=tuple(off(i, d) for i, d in enumerate(of[s].defenses)))
-        for s in dict.fromkeys(seeds)
-    ]
-    return made * LEAST if len(made) < LEAST else made
-
-
-def _claims(twin: Training, r: int) -> list[Guarantee]:
-    return [twin.guarantee(p, twin.strengths(i)[r], r) for i, p in enumerate(twin.defenses)]
+def _claims(twin: Training, r: int) -> tuple[list[Guarantee], list[Heard | None]]:
+    """Of each defense in replica `r`, what it claims and what was found of its noise."""
+    made = [twin.guarantee(p, twin.strengths(i)[r], r) for i, p in enumerate(twin.defenses)]
+    witness = twin.witness
+    return made, [witness.find(p, r) if witness else None for p in twin.defenses]
 
 
 @dataclass(frozen=True)
 class _Inserted(_Seen):
-    """`scores` (m,): above 0 where a canary seems to be there."""
+    """`scores` (m,): above 0 where a canary seems to be there; none where steps take too much."""
 
     scores: Tensor
     how: ClassVar[str] = "inserted rows"
@@ -182,35 +139,9 @@ class _Inserted(_Seen):
         )  # fmt: skip
 
 
-def _see_inserted(training: Training, i: int, cells: Sequence[CellSpec]) -> list[_Inserted]:
-    twin, scored = pulls(training, i, cells)
-    return [_Inserted(at, _claims(twin, r), scores) for r, (at, scores) in enumerate(scored)]
-
-
-def _measure_hook(training: Training, i: int, made: Sequence[Guarantee]) -> Iterator[_Found]:
-    """Through the hook of defense number `i` alone, where its steps do not fit into memory."""
-    policy, strengths = training.defenses[i], training.strengths(i)
-    for r, claim in enumerate(made):
-        if claim.epsilon is not None:
-            found = _audit_hook(training, policy, strengths[r], claim, r)
-            notes = {}
-            if not found.epsilon:
-                notes["undefended"] = _audit_hook(training, policy, QUIET, claim, r).epsilon
-            yield _Found(r, i, found, "at its hook alone", notes)
-
-
-def _audit_hook(
-    training: Training, policy: Policy, strength: float, claim: Guarantee, r: int
-) -> Measured:
-    """Canaries through the hook alone, as often and sampled as rows were in replica `r`."""
-    uses = training.uses(policy, r)
-    rate, epochs = 1.0, claim.releases
-    if uses.batches:
-        rate, epochs = uses.batches[0].rate, uses.batches[0].steps * uses.batches[0].uses
-    return canary_bounds.audit_rows(
-        policy, strength, canaries=1000 if epochs <= 200 else 300, epochs=epochs, rate=rate,
-        seed=training.seeds[r], confidence=CONFIDENCE, claimed=claim.epsilon,
-    )  # fmt: skip
+def _see_inserted(training: Training, i: int) -> list[_Inserted]:
+    twin, scored = pulls(training, i)
+    return [_Inserted(at, *_claims(twin, r), scores) for r, (at, scores) in enumerate(scored)]
 
 
 @dataclass(frozen=True)
@@ -219,34 +150,38 @@ class _Planted(_Seen):
 
     Attributes:
         defenses: in their order.
-        tables: payloads (m, d) of their messages, each with its kind, and what (m, 1 or d) they
-            are along the difference of the coins.
+        tables: payloads (m, d) of their messages, each with its kind.
         answers: the trained system's log shares (m, C).
         party: whose rows carry the secret, ``""`` for labels.
+        released: of canaries whose label a policy of labels released, how many, and how many of
+            them are likelier the true candidate than the other; None where labels have no classes.
     """
 
     defenses: Sequence[Policy]
-    tables: Sequence[tuple[str, Tensor, Tensor]]
+    tables: Sequence[tuple[str, Tensor]]
     answers: Tensor
     party: str
+    released: tuple[int, int] | None
 
     def audit(self, i: int, claim: Guarantee) -> Measured | None:
         looks = self._list_looks(self.defenses[i])
         return self._audit(looks, claim) if looks else None
 
-    def list_beside(self, i: int) -> dict[str, float]:
-        if self.defenses[i].counted != "outgoing" or self.party:
-            return {}
-        found = self._audit([self.answers], self.claims[i])
-        return {"answers": found.epsilon} if found.contradicts else {}
+    def list_beside(self, i: int) -> dict[str, Any]:
+        beside = super().list_beside(i)
+        counted = self.defenses[i].counted
+        if counted == "labels" and self.released is not None:
+            beside["released"] = self.released
+        if counted == "outgoing" and not self.party:
+            found = self._audit([self.answers], self.claims[i])
+            beside |= {"answers": found.epsilon} if found.contradicts else {}
+        return beside
 
     def _list_looks(self, policy: Policy) -> list[Tensor]:
         """Those that a claim of `policy` is about; of messages it takes the models as known."""
         kinds = _find_kinds(policy, self.party)
-        if policy.counted == "outgoing":
-            return [along for kind, _, along in self.tables if kind in kinds]
-        looks = [table for kind, table, _ in self.tables if kind in kinds]
-        return looks if self.party else [*looks, self.answers]
+        looks = [table for kind, table in self.tables if kind in kinds]
+        return looks if self.party or policy.counted == "outgoing" else [*looks, self.answers]
 
     def _audit(self, looks: Sequence[Tensor], claim: Guarantee) -> Measured:
         coins = self.planted.coins
@@ -256,56 +191,69 @@ class _Planted(_Seen):
         )  # fmt: skip
 
 
-def _see_planted(
-    training: Training, party: str, places: Sequence[int], cells: Sequence[CellSpec]
-) -> list[_Planted]:
-    """Train `cells` on data with canaries, and see what there is of these, by replica.
+def _see_planted(training: Training, party: str, places: Sequence[int]) -> list[_Planted]:
+    """Train again on data with canaries, and see what there is of these, by replica.
 
     Args:
-        training: whose data are used.
+        training: whose cells and data are used.
         party: whose rows carry the secret, ``""`` for labels.
         places: of the defenses whose claims are measured.
-        cells: what is trained.
     """
     policies = [training.defenses[i] for i in places]
     kinds = sorted(frozenset().union(*(_find_kinds(p, party) for p in policies)))
-    known = frozenset().union(*(p.covers for p in policies if p.counted == "outgoing"))
     planted: dict[int, Planted] = {}
     tasks: dict[int, Task] = {}
-    for seed, task in training.tasks(cells).items():
+    for seed, task in training.tasks().items():
         made = plant_rows(task, party, seed) if party else plant_labels(task, seed)
         tasks[seed], planted[seed] = made
     first = training.stack.first
     spies = [first.active] if party else list(first.passive)
     needs = tuple(Need(kind, form) for kind in kinds for form in FORMS)
-    twin = training.twin(cells, tasks, {(spy,): needs for spy in spies})
+    twin = training.twin(tasks, {(spy,): needs for spy in spies})
+    twin.witness = NoiseWitness(twin.seeds)
     here = [planted[s] for s in twin.seeds]
-    apart = CoinDifference(here, len(twin.stack.first.y), twin.device, known, party)
-    if known:
-        twin.before.append(apart)
-    tables = _collect_tables(twin, here, spies, kinds, apart)
+    tables = _collect_tables(twin, here, spies, kinds)
     answers = twin.answers(torch.stack([of.rows for of in here]))
     return [
-        _Planted(of, _claims(twin, r), twin.defenses, tables[r], answers[r], party)
+        _Planted(
+            of, *_claims(twin, r), twin.defenses, tables[r], answers[r], party,
+            _count_released(twin.task(r), twin.fed.labels[r], of),
+        )
         for r, of in enumerate(here)
-    ]
+    ]  # fmt: skip
+
+
+def _count_released(task: Task, labels: Tensor, planted: Planted) -> tuple[int, int] | None:
+    """Canaries whose released label, class (N,) or shares (N, C), is likelier one candidate's, and
+    how many of them it is the true one's.
+    """
+    true = task.training_labels[planted.rows]
+    if true.dim() != 1 or true.is_floating_point():
+        return None
+    pair = torch.stack([true[planted.coins == c][:1] for c in (0, 1)]).flatten()
+    if len(pair) < 2:
+        return None
+    seen = labels[planted.rows.to(labels.device)].cpu()
+    other = pair[1 - planted.coins]
+    if seen.dim() == 1:
+        lead = (seen == true).long() - (seen == other).long()
+    else:
+        lead = (seen.gather(1, true.unsqueeze(1)) - seen.gather(1, other.unsqueeze(1))).flatten()
+    return int((lead != 0).sum()), int((lead > 0).sum())
 
 
 def _collect_tables(
-    twin: Training, here: Sequence[Planted], spies: Sequence[str], kinds: Sequence[str],
-    apart: CoinDifference,
-) -> list[list[tuple[str, Tensor, Tensor]]]:  # fmt: skip
+    twin: Training, here: Sequence[Planted], spies: Sequence[str], kinds: Sequence[str]
+) -> list[list[tuple[str, Tensor]]]:
     """Train, and give what each spy received of the canaries, by replica; see `_Planted`."""
-    tables: list[list[tuple[str, Tensor, Tensor]]] = [[] for _ in twin.cells]
+    tables: list[list[tuple[str, Tensor]]] = [[] for _ in twin.cells]
     for moment in twin.run(predictions=False):
         for spy in spies:
             keys = [("received", kind, form, spy) for kind in kinds for form in FORMS]
             spec = AttackSpec("canary", adversary=(spy,), known_rows=0)
             for r, view in enumerate(moment.views(spec)):
                 for key in (k for k in keys if k in view.tables):
-                    table = _find_payloads(view.tables[key], here[r].rows)
-                    along = apart.along(table, r, moment.phase.name, key[1], spy)
-                    tables[r].append((key[1], table, along))
+                    tables[r].append((key[1], _find_payloads(view.tables[key], here[r].rows)))
     return tables
 
 

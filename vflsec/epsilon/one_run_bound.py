@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from vflsec.audit.intervals import clopper_pearson
 from vflsec.audit.special_functions import binomial_tail
@@ -107,20 +108,24 @@ def together(looks: Sequence[Looks], delta: float = 0.0, confidence: float = 0.9
 def refuted(looks: Sequence[Looks], epsilon: float, delta: float = 0.0) -> float:
     """p-value of (epsilon, delta) by the guesses of several trainings, see :func:`together`."""
     sums, m = _added(looks)
-    return min(1.0, len(SHARES) * min(_p_value(r, v, epsilon, delta, m) for r, v in sums))
+    return min(1.0, len(sums) * min(_p_value(r, v, epsilon, delta, m) for r, v in sums))
 
 
-def too_often(looks: Sequence[Looks], chance: float, sure: float) -> tuple[float, float]:
-    """(p-value, share) of guesses that are each right with `chance` at most, whatever others are.
+def find_least(guesses: int, epsilon: float, delta: float, alpha: float) -> float:
+    """The largest share of an epsilon's inverse that so many guesses tell from it, 0 if none.
 
-    Of noise that every row has for itself, a linear rule for the row's own messages is right no
-    more often than where all messages move by the whole sensitivity, and then coins are guessed
-    independently: all guesses together are right at most as often as Bin(n, chance) says. The share
-    is what they are surely right at (Clopper and Pearson), at the confidence `sure`.
+    Where the true epsilon is the claimed one over that share, guesses that are right as often as
+    it lets them be refute the claim at `alpha` with a chance of 0.8.
     """
-    guesses, right = _added(looks)[0][0]
-    least = clopper_pearson(right, guesses, sure, "lower").low or 0.0
-    return float(binomial_tail(right, guesses, chance)), least
+    if epsilon <= 0 or _p_value(guesses, guesses, epsilon, delta, guesses) > alpha:
+        return 0.0
+    low, high = 0, guesses  # right ones that do not refute, and that do
+    while high - low > 1:
+        middle = (low + high) // 2
+        refutes = _p_value(guesses, middle, epsilon, delta, guesses) <= alpha
+        low, high = (low, middle) if refutes else (middle, high)
+    chance = float(special.betaincinv(high, guesses - high + 1, 0.8))
+    return epsilon / max(epsilon, math.log(chance / (1 - chance))) if chance > 0.5 else 1.0
 
 
 def _added(looks: Sequence[Looks]) -> tuple[list[tuple[int, int]], int]:

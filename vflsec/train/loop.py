@@ -126,7 +126,7 @@ def _train(
             for one in best:
                 one.restore()
             epochs = torch.stack([one.epochs for one in best]).amax(0)
-            fed.channel.end(phase.name, epochs, phase.epochs)
+            fed.channel.end(phase.name, epochs, phase.epochs, phase.judged)
             kept = torch.stack([one.kept for one in best]).amin(0)
             fed.extra[f"kept.{phase.name}"] = kept.tolist()
         fed.extra[f"epochs.{phase.name}"] = phase.epochs if epochs is None else epochs.tolist()

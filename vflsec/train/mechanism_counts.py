@@ -40,8 +40,6 @@ def check_guarantee(policy: Policy, strength: float, facts: RunFacts) -> Guarant
         return Guarantee(reason=f"{policy.name} does not say whether it protects a label or a row")
     if not (0 <= made.epsilon < math.inf and 0 <= made.delta < 1):
         return Guarantee(reason=f"epsilon {made.epsilon}, delta {made.delta} are no guarantee")
-    if made.chance is not None and not 0.5 <= made.chance <= 1:
-        return Guarantee(reason=f"a chance of {made.chance} to guess a fair coin is none")
     if made.releases < uses.most:
         return Guarantee(
             reason=f"it composes over {made.releases} uses of a row, and {uses.most} were counted"

@@ -1,0 +1,347 @@
+"""Whether a mechanism adds the noise that it names, told from every call of its hook.
+
+Who knows models and rows, as the adversary of a claim may, knows what a call would have released
+without noise: the same hook at all but no strength. What is left is the noise itself. It is turned
+into normal numbers, whose squares add up to a chi-square if the claim is true, over all numbers,
+over differences within a batch, and in the surest call and row. This is the likelihood ratio test
+of noise of the claimed scale against less, and finds what coins of canaries are too few for: half
+the noise from a dozen numbers on. Beside it one row is made loud, and may move what is noised by no
+more than the length that the noise is for.
+
+Source: Neyman and Pearson (1933) for the test; Tramer, Terzis, Steinke, Song, Jagielski, Carlini,
+"Debugging differential privacy", 2022, arXiv:2202.12219 for its use.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import special
+from torch import Tensor
+
+from vflsec.core.policy import NamedNoise, Own, Policy
+from vflsec.core.policy_binding import Binding
+from vflsec.core.rng import Streams
+
+QUIET = 1e-12
+LOUD = 1e3
+NEAR = 1e-3
+"""By how much sums of rounded numbers may exceed a length."""
+PRINT = 8
+"""So many numbers of a call tell it from every other one."""
+POWER = 0.8
+
+Array = NDArray[np.float64]
+
+
+class Fault(StrEnum):
+    """In what a mechanism differs from what it says of its noise."""
+
+    LESS = "less_noise"
+    SHARED = "shared_noise"
+    MISSING = "missing_noise"
+    REPEATED = "repeated_noise"
+    TOO_FAR = "row_moves_too_far"
+    COUPLED = "row_moves_others"
+    SAMPLING = "no_poisson_batches"
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What was found of the noise of one training.
+
+    Attributes:
+        numbers: that were noised.
+        p: of each fault that was looked for, the chance of such a finding without it.
+    """
+
+    numbers: int
+    p: Mapping[Fault, float]
+
+    def fields(self) -> dict[str, Any]:
+        """As it is stored."""
+        return {"numbers": self.numbers, **{str(fault): p for fault, p in self.p.items()}}
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any]) -> Heard:
+        """What :meth:`fields` made."""
+        return cls(stored["numbers"], {Fault(k): p for k, p in stored.items() if k != "numbers"})
+
+
+@dataclass
+class _Record:
+    """Sums over the calls of one policy, (R,) each.
+
+    Attributes:
+        on: calls that were noised.
+        sums: of squares of numbers that are standard normal if the claim is true, with their
+            number; the least log chance of one of the groups that they came in, with their number.
+        flags: replicas in which a fault was seen for sure.
+        prints: the first numbers of every call.
+        sizes: by how many deviations Poisson batches of `rate` were too large; `drawn` the last.
+    """
+
+    on: Array
+    prints: list[set[tuple[int, ...]]]
+    sums: dict[str, tuple[Any, int, Any, int]] = field(default_factory=dict)
+    flags: dict[Fault, Any] = field(default_factory=dict)
+    calls: int = 0
+    sizes: list[Array] = field(default_factory=list)
+    drawn: Tensor | None = None
+    rate: float = 1.0
+
+    def add(self, what: str, z: Array) -> None:
+        """Standard normal numbers (R, k, n) in k groups, if the claim is true."""
+        squares = (z**2).sum(2)
+        with np.errstate(divide="ignore"):
+            least = np.log(special.gammainc(z.shape[2] / 2, squares.min(1) / 2))
+        total, count, before, tries = self.sums.get(what, (0.0, 0, 0.0, 0))
+        least = np.minimum(before, least)
+        self.sums[what] = total + squares.sum(1), count + z[0].size, least, tries + z.shape[1]
+
+    def low(self, what: str, r: int) -> float:
+        """The chance of so small a sum in replica `r`."""
+        total, count, *_ = self.sums.get(what, (np.full(r + 1, math.inf), 1))
+        return float(special.gammainc(count / 2, total[r] / 2))
+
+    def surest(self, what: str, r: int) -> float:
+        """The chance that one of the groups has so small a one."""
+        *_, least, tries = self.sums.get(what, (np.zeros(r + 1), 1))
+        return tries * math.exp(least[r])
+
+
+class NoiseWitness:
+    """To be shown every call of the hooks of a training (`vflsec.train.cohort.Training.witness`).
+
+    Args:
+        seeds: of the replicas, (R).
+    """
+
+    def __init__(self, seeds: Sequence[int]) -> None:
+        self.seeds = seeds
+        self._records: dict[int, _Record] = {}
+        self._streams: dict[Any, Streams] = {}
+
+    def __call__(self, binding: Binding, hook: str, given: tuple[Any, ...], made: Any) -> None:
+        policy, own = binding.policy, binding.own
+        if hook != policy.counted or not any(own.active):
+            return
+        call = _CALLS[hook](policy, given)
+        named = policy.noise(call.scale(own))
+        parts = list(call.split(made)) if named is not None else []
+        if named is None or not parts:
+            return
+        record = self._records.setdefault(
+            id(policy), _Record(np.zeros(len(own.strength)), [set() for _ in own.strength])
+        )
+        quiet = self._quieten(own, parts[0])
+        bare = list(call.split(call.repeat(quiet)))
+        for left, right in zip(parts, bare, strict=True):
+            rounding = torch.finfo(call.dtype).eps * 4 * left.abs().amax((1, 2), keepdim=True)
+            _weigh(record, (left - right).cpu().numpy(), rounding.cpu().numpy(), own, named)
+        record.calls += 1
+        if record.calls & (record.calls - 1) == 0:
+            with torch.no_grad():
+                for fault, which in call.shout(quiet, named, bare):
+                    record.flags[fault] = record.flags.get(fault, False) | which.cpu().numpy()
+        _count_sample(record, own, getattr(binding.own.uses, "sampling", {}))
+
+    def _quieten(self, own: Own, like: Tensor) -> Own:
+        key = like.device, own.rng.dtype
+        if key not in self._streams:
+            self._streams[key] = Streams(
+                self.seeds, "canary", "quiet", device=like.device, dtype=own.rng.dtype
+            )
+        strength = torch.where(own.strength > 0, QUIET, 0.0).to(own.strength)
+        return replace(
+            own, strength=strength, rng=self._streams[key], uses=None, memory=dict(own.memory)
+        )
+
+    def find(self, policy: Policy, r: int) -> Heard | None:
+        """What was found in replica `r`; None where no noise was named or seen."""
+        record = self._records.get(id(policy))
+        if record is None or not record.on[r]:
+            return None
+        p = {
+            Fault.LESS: record.low("call", r),
+            Fault.SHARED: min(1.0, 2 * min(record.low(k, r) for k in ("rows", "columns"))),
+            Fault.MISSING: min(1.0, 2 * min(record.surest(k, r) for k in ("call", "row"))),
+        }
+        p |= {fault: 0.0 if which[r] else 1.0 for fault, which in record.flags.items()}
+        if record.sizes:
+            p[Fault.SAMPLING] = _chance_of_sizes(record, r)
+        return Heard(record.sums["call"][1], p)
+
+
+def _weigh(record: _Record, left: Array, rounding: Array, own: Own, named: NamedNoise) -> None:
+    """Add the noise (R, b, m) of one call, which may have been rounded off by so much (R, 1, 1)."""
+    strength = own.strength.cpu().numpy().astype(float)
+    on = strength > 0
+    x = left + np.where(left < 0, -rounding, rounding)
+    x = x / np.where(on, strength * named.unit, 1.0)[:, None, None]
+    if named.law == "laplace":
+        x = -np.sign(x) * special.ndtri(np.exp(-np.abs(x)) / 2)
+    z = np.where(np.isfinite(x), x, 1.0)
+    record.on += on
+    many, b, m = z.shape
+    record.add("call", z.reshape(many, 1, -1))
+    if b > 1:
+        record.add("row", z)
+        record.add("rows", _apart(z))
+    if m > 1:
+        record.add("columns", _apart(z.transpose(0, 2, 1)))
+    if b * m >= PRINT:
+        again = np.zeros(many, bool)
+        for r, first in enumerate(np.rint(100 * z.reshape(many, -1)[:, :PRINT]).tolist()):
+            again[r] = any(first) and tuple(first) in record.prints[r]
+            record.prints[r].add(tuple(first))
+        record.flags[Fault.REPEATED] = record.flags.get(Fault.REPEATED, False) | again
+
+
+def _apart(z: Array) -> Array:
+    """Differences (R, 1, n) of the first and the second half, standard normal as they are."""
+    half = z.shape[1] // 2
+    return ((z[:, :half] - z[:, half : 2 * half]) / math.sqrt(2)).reshape(len(z), 1, -1)
+
+
+def _count_sample(record: _Record, own: Own, sampling: Mapping[tuple[str, float], Any]) -> None:
+    """Note how many rows a Poisson batch has, once a batch."""
+    if own.sample is None or own.sample[0] is record.drawn or not sampling:
+        return
+    record.drawn, record.rate = own.sample[0], list(sampling)[-1][1]
+    size = own.sample[1]
+    sizes = own.sample[0].sum(1).cpu().numpy().astype(float)
+    record.sizes.append((sizes - size) / math.sqrt(max(size * (1 - record.rate), 1e-12)))
+
+
+def _chance_of_sizes(record: _Record, r: int) -> float:
+    """That batches of Poisson samples are as equal, as unequal or as large as these."""
+    if record.rate >= 1:
+        return 1.0
+    z = np.array([of[r] for of in record.sizes])
+    spread = float(special.gammainc(len(z) / 2, float(z @ z) / 2))
+    large = float(special.ndtr(-z.sum() / math.sqrt(len(z))))
+    return min(1.0, 2 * min(spread, large))
+
+
+class _Outgoing:
+    """A message (R, b, m) of rows."""
+
+    def __init__(self, policy: Policy, given: tuple[Any, ...]) -> None:
+        self.policy, (self.message,) = policy, given
+        self.dtype = self.message.tensor.dtype
+
+    def scale(self, own: Own) -> float:
+        return float(self.message.scale)
+
+    def split(self, made: Tensor) -> Iterator[Tensor]:
+        if self.message.rows is not None:
+            yield made.detach().double().flatten(2)
+
+    def repeat(self, own: Own) -> Tensor:
+        return self.policy.outgoing(self.message, own)
+
+    def shout(self, own: Own, named: NamedNoise, bare: list[Tensor]) -> Iterator[Any]:
+        """Faults seen, with the replicas (R,), where the first row is made loud."""
+        x = self.message.tensor.clone()
+        x[:, 0] = LOUD * named.longest * (1 + x[:, 0].abs())
+        made = self.policy.outgoing(replace(self.message, tensor=x), own).double().flatten(2)
+        norm = torch.linalg.vector_norm(made, ord=named.order, dim=2)
+        yield Fault.TOO_FAR, (norm > named.longest * (1 + NEAR)).any(1)
+        if self.policy.by_row:
+            moved = (made - bare[0])[:, 1:].abs().flatten(1)
+            yield Fault.COUPLED, (moved > NEAR * named.longest).any(1)
+
+
+class _Loss:
+    """Losses (R, b) of rows as the class weights (R, b, C) that they are linear in."""
+
+    def __init__(self, policy: Policy, given: tuple[Any, ...]) -> None:
+        self.policy, (self.logits, self.y) = policy, given
+        self.dtype = self.logits.dtype
+
+    def scale(self, own: Own) -> float:
+        return 1.0
+
+    def split(self, made: Tensor) -> Iterator[Tensor]:
+        if not made.requires_grad or not self.logits.requires_grad:
+            return
+        (slope,) = torch.autograd.grad(made.sum(), self.logits, retain_graph=True)
+        log_p = torch.log_softmax(self.logits.detach().double(), 2)
+        p, back = log_p.exp(), -slope.double()  # weights less p times their sum
+        entropy = -(p * log_p).sum(2)
+        total = (made.detach().double() + (back * log_p).sum(2)) / entropy
+        weights = back + p * total.unsqueeze(2)
+        yield torch.where((entropy > NEAR).unsqueeze(2), weights, torch.nan)
+
+    def repeat(self, own: Own) -> Tensor:
+        made = self.policy.loss(self.logits, self.y, own)
+        assert made is not None
+        return made
+
+    def shout(self, own: Own, named: NamedNoise, bare: list[Tensor]) -> Iterator[Any]:
+        yield from ()
+
+
+class _Gradients:
+    """A sum over rows for each parameter, (R, 1, p) each."""
+
+    def __init__(self, policy: Policy, given: tuple[Any, ...]) -> None:
+        self.policy, (self.plain, self.rows) = policy, given
+        self.dtype = next(g.dtype for g in self.plain if g is not None)
+
+    def scale(self, own: Own) -> float:
+        return float(own.sample[1] if own.sample is not None else self.rows()[0].shape[1])
+
+    def split(self, made: Sequence[Tensor | None]) -> Iterator[Tensor]:
+        yield from (g.detach().double().flatten(1).unsqueeze(1) for g in made if g is not None)
+
+    def repeat(self, own: Own) -> Sequence[Tensor | None]:
+        return self.policy.gradients(list(self.plain), self.rows, own)
+
+    def shout(self, own: Own, named: NamedNoise, bare: list[Tensor]) -> Iterator[Any]:
+        """The first row that is drawn is zeroed out, or loud against the sum of the others."""
+        parts = [p.clone() for p in self.rows()]
+        every, b = torch.arange(len(parts[0])), parts[0].shape[1]
+        first = own.sample[0].long().argmax(1) if own.sample is not None else every * 0
+        for p in parts:
+            p[every, first] = 0.0
+        made = []
+        for loud in (0.0, -LOUD):
+            for p in parts:
+                p[every, first] = loud * b * p.sum(1)
+            plain = [None if g is None else p.sum(1) for g, p in zip(self.plain, parts)]
+            out = self.policy.gradients(plain, lambda: parts, own)
+            made.append(torch.cat([x[:, 0] for x in self.split(out)], dim=1))
+        far = torch.linalg.vector_norm(made[1] - made[0], dim=1)
+        yield Fault.TOO_FAR, far > named.longest * (1 + NEAR)
+
+
+_CALLS: Mapping[str, Any] = {"outgoing": _Outgoing, "loss": _Loss, "gradients": _Gradients}
+
+
+def find_least(numbers: int, alpha: float) -> float:
+    """The largest share of the claimed noise that is told from it at `alpha`, with a chance of 0.8.
+
+    Args:
+        numbers: that were noised.
+        alpha: error of the test.
+    """
+    least = special.gammaincinv(numbers / 2, alpha) / special.gammaincinv(numbers / 2, POWER)
+    return math.sqrt(float(least))
+
+
+def combine(heard: Sequence[Heard]) -> dict[Fault, float]:
+    """p-values of several trainings together (Fisher 1925), each with noise of its own."""
+    out = {}
+    for fault in dict.fromkeys(f for h in heard for f in h.p):
+        p = [max(h.p[fault], 1e-300) for h in heard if fault in h.p]
+        out[fault] = float(special.gammaincc(len(p), -sum(map(math.log, p))))
+    return out
