@@ -40,7 +40,7 @@ from vflsec.core.quantity_questions import figure
 from vflsec.inference.completion import Fit, logistic_by_one, logistic_cv
 from vflsec.inference.embedding_readout import TIMES, by_product, multiplied, paired, readings
 from vflsec.inference.ridge_regression import Regression, by_entry, ridge, ridges
-from vflsec.nn.columns import standardised
+from vflsec.nn.rows import standardised
 from vflsec.plugin import Attack, Guess, Known, ThreatModelError, View, check, registry
 from vflsec.specs import QUESTIONS, WHICHEVER, asked
 

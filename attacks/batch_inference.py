@@ -19,7 +19,7 @@ even labels, with p_i = softmax(z_i), is more than 4 times off, the search match
 J alone, which is to fit one positive factor for each batch; the filter divides J by the median
 over epochs, if that length is off in all of them. A factor between that is not seen. Where known
 rows were granted, the answer is turned round or its classes renamed if that fits them (soft labels
-and penalties of the label party do so, see `vflsec.inference.label_entry`).
+and penalties of the label party do so, see `vflsec.inference.score_orientation`).
 
 Attacker: any passive party, also under encryption of all messages; no labelled row, but uses those
 it was granted; any number of classes. Needs its own gradients and weights in the first epoch, and
@@ -47,7 +47,7 @@ from vflsec.core.step_sampling import Spread
 from vflsec.core.view import Update
 from vflsec.inference.gradient_equations import System, linear_system, zero_sum_basis
 from vflsec.inference.kalman_filter import Rows
-from vflsec.inference.label_entry import read
+from vflsec.inference.score_orientation import read
 from vflsec.nn import optim
 from vflsec.plugin import Attack, Facts, Guess, ThreatModelError, View, check, registry
 

@@ -26,12 +26,12 @@ places in 20 of them.
 
 Attacker: any passive party that receives messages of rows and knows labels of both classes; any
 number of classes. Uses neither its own columns nor the class shares.
-Needs: known rows of two classes.
+Needs: known rows of two classes, and for a rare mark one label more, of a row of its choice.
 Does not work: on sums over many weak entries (`gradient_completion` adds them up); on products of
 four signs, or of three entries that are not among the largest; on products of signs and two bits;
 on an id alone, which holds without a message; on lengths of a batch's other messages, codes
 over several rows, changes between epochs (`message_completion`); on a mark that fewer than some ten
-known rows have; on a leak in an epoch that is not among those tried.
+known rows have, of several classes; on a leak in an epoch that is not among those tried.
 
 Source: exact tests of many 0/1 functions are this package's own; tests of real values cut at
 quantiles: Brown and Mood, "On median tests for linear hypotheses", Berkeley Symposium 1951; sum
@@ -50,9 +50,10 @@ import torch
 from numpy.typing import NDArray
 
 from vflsec.inference import row_functions as functions
-from vflsec.inference.exact_tests import differ
+from vflsec.inference.batch_order import differ
 from vflsec.inference.row_functions import FAMILIES, Family, Messages, Visit
 from vflsec.plugin import Attack, Guess, Plain, ThreatModelError, View, registry
+from vflsec.specs import ORIENTED_BY
 
 ALIASES = ("simple_functions",)
 FAMILY = "Labels from zeros, signs, sizes and visits"
@@ -62,6 +63,7 @@ LEVEL = 0.05
 WEIGHTS = {"marks": 0.1, "plain": 0.1, "others": 0.8}
 PLAIN = ("sign", "value above", "place", "visits", "zero")
 SINGLE = tuple(f for f in FAMILIES if f.single)
+MARKS = FAMILIES[0]
 EVERY = "place"
 """The family that is tried in every epoch, for one alone may be in order."""
 MOST, LEAST = 20_000, 2_000
@@ -70,6 +72,8 @@ SAMPLE = 400
 """Rows on which shares, cuts and medians are read, beside the known ones."""
 NEAR, KEPT = 0.8, 32
 """Log p of a survivor that counts, in shares of the least, and how many do."""
+APART = 2.0
+"""How many times farther off the median than any other row a marked one is, for one bit to do."""
 
 Floats = NDArray[np.float64]
 
@@ -141,6 +145,7 @@ class Dictionary(Attack):
             blocks = _blocks(messages, np.concatenate([at, some]), _most(labels))
             found = _survivors(blocks, labels, [1] if classes == 2 else range(classes))
             scores = _scores(messages, found, classes)
+            bit = None if found or classes > 2 else _find_mark(messages)
         keep = ~np.isin(messages.rows, known)
         best = min((s for of in found.values() for s in of), key=lambda s: s.p, default=None)
         notes: dict[str, Plain] = {
@@ -149,6 +154,9 @@ class Dictionary(Attack):
             "best": "nothing" if best is None else best.family.name,
             "p": 1.0 if best is None else best.corrected,
         }
+        if bit is not None and (asked := keep & (bit != 0)).any():
+            scores = bit
+            notes |= {"best": "mark", ORIENTED_BY: int(messages.rows[asked][0])}
         return Guess(self.target, messages.rows[keep], scores[keep], notes=notes)
 
 
@@ -275,6 +283,25 @@ def _scores(messages: Messages, found: dict[int, list[Survivor]], classes: int) 
         for (c, s, weight), column in zip(of, values.T, strict=True):
             out[:, c] += weight * _evidence(s, visit, column)
     return out[:, 1] if classes == 2 else out
+
+
+def _find_mark(messages: Messages) -> Floats | None:
+    """Signs (n,) of the mark that a gap parts from all other rows, 0 of these; None without one.
+
+    Of several one that has both signs, then the one with the largest gap.
+    """
+    at, found, most = np.arange(len(messages.rows)), None, (False, APART)
+    for version in (functions.MEAN, functions.SIZE):
+        visit = messages.visit(at, version)
+        for j, middle, far, of_sign in MARKS.index(visit):
+            off = np.nan_to_num(visit.reals[:, int(j)] - middle)
+            size, marked = np.abs(off), np.abs(off) > far
+            apart = size[marked].min() / max(size[~marked].max(), 1e-300)
+            both = len(np.unique(off[marked] > 0)) == 2
+            is_mark = of_sign and far > 0 and marked.sum() > 1 and apart > APART
+            if is_mark and (both, apart) > most:
+                found, most = np.where(marked, np.sign(off), 0.0), (both, apart)
+    return found
 
 
 def _evidence(s: Survivor, visit: Visit | None, values: NDArray[np.int8]) -> Floats:

@@ -5,7 +5,7 @@ g_i = (p_i - e_{y_i}) / b: all entries are positive except that of the label. Sc
 -g_ic, so the guess is the smallest entry; this survives float saturation, where "the negative
 entry" may not exist. Rows that are zero throughout are declined. Soft labels turn this round (the
 true class becomes the *least* likely one, so its entry is the largest) or rename the classes: where
-known rows were granted, the reading that fits them is taken (`vflsec.inference.label_entry`).
+known rows were granted, the reading that fits them is taken (`vflsec.inference.score_orientation`).
 
 Of several labels at once the gradient of logit k is p_k - y_k, whose sign is label k.
 
@@ -27,7 +27,7 @@ from typing import ClassVar, Literal
 
 import torch
 
-from vflsec.inference.label_entry import read
+from vflsec.inference.score_orientation import read
 from vflsec.plugin import Accumulate, Attack, Facts, Guess, View, registry
 
 ALIASES = ("dli", "direct_label_inference")

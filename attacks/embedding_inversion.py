@@ -55,7 +55,7 @@ from vflsec.inference.ridge_regression import (
     of_columns,
     ridges,
 )
-from vflsec.plugin import Attack, Guess, Plain, View, check, registry
+from vflsec.plugin import Attack, Guess, Plain, Table, View, check, registry
 from vflsec.specs import NAMED
 
 ALIASES = ("decoder", "inversion", "model_inversion")
@@ -100,6 +100,20 @@ class EmbeddingInversion(Attack):
         wide: list[tuple[str, Tensor, Tensor]] = []
         alone: list[tuple[str, Tensor, Tensor]] = []
         values = []
+        latest: tuple[View | None, dict[str, Table]] = None, {}
+
+        def entries(view: View, form: str, rows: Tensor) -> Tensor:
+            nonlocal latest  # of one view at a time, for readings of all would not fit the memory
+            if latest[0] is not view:
+                latest = view, readings(view, self.on, times)
+            return latest[1][form].of_rows(rows).flatten(1)
+
+        def beside(view: View, form: str, rows: Tensor) -> Tensor:
+            return torch.cat([entries(view, form, rows), view.own(rows)], dim=1)
+
+        def picked(view: View, form: str, rows: Tensor, at: Tensor) -> Tensor:
+            return entries(view, form, rows)[:, at]
+
         for view, mine in zip(views, fits, strict=True):
             target = view.targets["train"]
             aux, columns = view.require_aux()
@@ -107,31 +121,40 @@ class EmbeddingInversion(Attack):
             if own.shape[1]:
                 mine += ridges("own", own, columns, rest)
             tried = []
-            for form, table in readings(view, self.on, times).items():
-                z, there = (table.of_rows(rows).flatten(1) for rows in (aux, target))
+            latest = view, readings(view, self.on, times)
+            for form in latest[1]:
                 of = "" if form == times[0] else f", {form}"
-                both = (torch.cat([z, own], dim=1), torch.cat([there, rest], dim=1))
-                told = ridges(f"linear{of}", both[0], columns, both[1])
-                tried.append((max(f.cv for f in told), (f"network{of}", *both)))
+                both, asked = beside(view, form, aux), partial(beside, view, form, target)
+                told = ridges(f"linear{of}", both, columns, asked)
+                tried.append((max(f.cv for f in told), (f"network{of}", both, asked)))
                 mine += told if "linear" in self.variants else []
-                mine += [by_entry(f"entry{of}", z, columns, there)] * ("entry" in self.variants)
+                if "entry" in self.variants:
+                    z, there = entries(view, form, aux), partial(picked, view, form, target)
+                    mine.append(by_entry(f"entry{of}", z, columns, there))
             if "entry" in self.variants and len(times) > 1:
                 mine += self._by_product(view, aux, columns)
-            wide.append(max(tried, key=lambda t: t[0])[1])
+            name, both, asked = max(tried, key=lambda t: t[0])[1]
+            wide.append((name, both, asked()))
             alone.append(("own, network", own, rest))
             values.append(columns)
         if "network" in self.variants:
             for inputs in (wide, alone) if alone[0][1].shape[1] else (wide,):
                 self._networks(inputs, values, rngs, fits)
-        return [self._answer(*of) for of in zip(views, values, fits, strict=True)]
+        return [
+            self._answer(view, columns, mine)
+            for view, columns, mine in zip(views, values, fits, strict=True)
+        ]
 
     def _by_product(self, view: View, aux: Tensor, columns: Tensor) -> list[Regression]:
         q, rows = len(aux), torch.cat([aux, view.targets["train"]])
+
+        def asked(name: str, at: Tensor) -> Tensor:
+            return multiplied(view, self.on, rows)[name].numbers(slice(q, None), at)
+
         return [
-            by_entry(f"entry, {name}", of.numbers(slice(q)), columns,
-                     partial(of.numbers, slice(q, None)))
+            by_entry(f"entry, {name}", of.numbers(slice(q)), columns, partial(asked, name))
             for name, of in multiplied(view, self.on, rows).items()
-        ]  # fmt: skip
+        ]
 
     def _networks(
         self, inputs: Sequence[tuple[str, Tensor, Tensor]], values: Sequence[Tensor],

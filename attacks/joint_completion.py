@@ -8,8 +8,10 @@ projected, in five folds, on what goes with the shares on the other rows,
     q_i = R_i d / |d|,  d = sum_j (p_j - mean p) R_j ,
 and counts if q goes with p, and with the known labels, by more than 3 standard errors together.
     score_i = o_i + w q_i ,  w the logistic regression of p on all q that count, known rows thrice,
-and p is made anew from it, three times. In the end w is multiplied by the factor, of 1/16 to 8,
-under which the known labels are likeliest. If none counts, the score is that of own columns.
+and p is made anew from it, three times. In the end w is multiplied by the factor, 0 or 1/16 to 8,
+under which the known labels are likeliest. Where own columns hardly tell these (TOLD) it is also
+begun from them alone, and the likelier of both answers. If none counts, the score is that of own
+columns.
 Readings: the figures of `message_completion` (mean, change, spread, sizes, ... of a row's
 messages; not ``batchwise``, which beside others blurred an answer) and the counts of `zero_pattern`
 (zeros, visits, order, ...), of gradients, embeddings and states alike, and predictions that came
@@ -31,6 +33,7 @@ row: Blum, Mitchell, "Combining labeled and unlabeled data with co-training", CO
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -58,6 +61,8 @@ from vflsec.plugin import (
 ALIASES = ("beside_columns",)
 FAMILY = "Labels from any messages and own columns together"
 ROWWISE = ("gradient", "embedding", "state")
+TOLD = 2.0
+"""Log likelihood ratio of known labels to equal shares that own columns take to be the start."""
 LEAST = 1e-4  # share below which a prediction's logarithm says no more
 
 
@@ -108,15 +113,22 @@ class JointCompletion(Attack):
         held = [f.held for f in fits if f.held is not None]
         fit = fits[simplest_good(held, known.labels.cpu().numpy()) if held else 0]
         own = torch.from_numpy(fit.scores).to(z)
-        added, used = evidence(found, rows, own, known, self.steps)
-        told = 1.0
-        if used and fit.held is not None:
-            told = weight(torch.from_numpy(fit.held).to(z), added[at], known.labels)
-        score = own + told * added
+        held = None if fit.held is None else torch.from_numpy(fit.held).to(z)
+        starts = [evidence(found, rows, own, known, self.steps)]
+        weights, nothing = [(1.0, 0.0)], torch.zeros_like(own)
+        if held is not None:
+            weights = [weight(held, starts[0][0][at], known.labels)]
+            told = weight(held, nothing[at], known.labels)[1] + len(at) * math.log(classes)
+            if told < TOLD:
+                starts.append(evidence(found, rows, nothing, known, self.steps))
+                weights.append(weight(held, starts[1][0][at], known.labels))
+        best = max(range(len(starts)), key=lambda k: weights[k][1])
+        (added, used), times = starts[best], weights[best][0]
+        score = own + times * added
         score = score[:, 1] - score[:, 0] if classes == 2 else score
         keep = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
         keep[at] = False
-        notes = {"cv": round(fit.cv, 4), "readings": used, "weight": told}
+        notes = {"cv": round(fit.cv, 4), "readings": used, "weight": times}
         return Guess(self.target, rows[keep], score[keep], notes=notes)
 
 

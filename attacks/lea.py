@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vflsec.inference.clustering_points import Points, assign, k_means, points
-from vflsec.nn.group_sums import sums
+from vflsec.nn.rows import sums
 from vflsec.plugin import Attack, Guess, ThreatModelError, View, check, registry
 
 ALIASES = ("label_enumeration",)

@@ -51,8 +51,8 @@ from torch import Tensor
 from vflsec.core.batch_centring import is_shared
 from vflsec.inference.batch_relations import leading
 from vflsec.inference.completion import SHRINKAGE, Fit, logistic_by_one, logistic_cv
-from vflsec.inference.ridge_regression import Regression, folds, r_squared, ridge
-from vflsec.nn.group_sums import sums
+from vflsec.inference.ridge_regression import Regression, by_entry, ridge
+from vflsec.nn.rows import sums
 from vflsec.plugin import Attack, Guess, Known, Table, ThreatModelError, View, registry
 from vflsec.specs import QUESTIONS
 
@@ -135,27 +135,9 @@ def _of_values(
     for name, x in found.items():
         fits.append(ridge(name, x[at], y, x))
         if x.shape[1] > 1:
-            fits.append(_value_by_one(x, at, y, f"{name}, one entry"))
+            fits.append(by_entry(f"{name}, one entry", x[at], y, x))
     best = max(fits, key=lambda f: f.cv)
     return best, best.values.squeeze(1)
-
-
-def _value_by_one(x: Tensor, at: Tensor, y: Tensor, name: str) -> Regression:
-    """The entry that goes with the known values (q, 1) most, its cross-validated answer."""
-    fold, held = folds(len(y)).to(y.device), torch.empty_like(y)
-    for k in fold.unique():
-        out = fold == k
-        j = _steepest(x[at[~out]], y[~out])
-        held[out] = ridge(name, x[at[~out]][:, j], y[~out], x[at[out]][:, j]).values
-    j = _steepest(x[at], y)
-    return Regression(name, r_squared(held, y), ridge(name, x[at][:, j], y, x[:, j]).values)
-
-
-def _steepest(x: Tensor, y: Tensor) -> list[int]:
-    """Which entry of x (q, p) is correlated most with y (q, 1)."""
-    centred = x - x.mean(0)
-    size = centred.square().sum(0).sqrt().clamp_min(1e-12)
-    return [int(((centred * (y - y.mean(0))).sum(0) / size).abs().argmax())]
 
 
 def figures(

@@ -31,7 +31,7 @@ from torch import Tensor
 from vflsec.attacks.replay import keep
 from vflsec.core.exchange_order import Exchanged, exchange
 from vflsec.inference.clustering_points import Points
-from vflsec.nn.group_sums import sums
+from vflsec.nn.rows import sums
 from vflsec.plugin import Attack, Guess, Known, Message, Own, Policy, View, check, registry
 
 ALIASES = ("embedding_swap", "villain_labels")

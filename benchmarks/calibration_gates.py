@@ -1,7 +1,8 @@
 """How often gates accuse a sealed system and miss a leaking one: writes docs/evidence/gates.md.
 
 Run ``python benchmarks/calibration_gates.py`` (about twenty minutes on one core); ``--quick``
-prints a hundredth of it without writing, ``--controls`` the part on several controls alone.
+prints a hundredth of it without writing, ``--controls`` the part on several controls alone, and
+``--seeds`` writes the part on seeds that are not normal alone (`calibration_seeds`).
 
 Simulated audits: guesses are drawn, scored on their rows by `vflsec.audit.metrics.score`, compared
 with controls scored on the same rows, summarised over seeds and judged by `vflsec.audit.gate`. With
@@ -22,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from calibration_seeds import put_into
 from scipy import special
 
 from vflsec.audit.gate import Gate, Verdict
@@ -310,7 +312,13 @@ def main() -> None:
                         "as many leaky ones")  # fmt: skip
     parser.add_argument("--controls", action="store_true",
                         help="a fifth of the part on several controls, printed only")  # fmt: skip
+    parser.add_argument("--seeds", action="store_true", help="the part on single seeds alone")
     given = parser.parse_args()
+    if given.seeds:
+        said = COMMENTS.read_text(encoding="utf-8")
+        page = OUT.read_text(encoding="utf-8").partition(said.splitlines()[0])[0] + said
+        OUT.write_text(put_into(page), encoding="utf-8")
+        return
     quick = given.quick or given.controls
     torch.set_num_threads(1)
     scale = 5 if given.controls else 100 if quick else 1
@@ -347,7 +355,8 @@ def main() -> None:
         print(note)
         return
     OUT.parent.mkdir(parents=True, exist_ok=True)
-    OUT.write_text(_text(table, note, time.process_time() - start), encoding="utf-8")
+    page = _text(table, note, time.process_time() - start)
+    OUT.write_text(put_into(page), encoding="utf-8")
     print(f"wrote {OUT}")
 
 

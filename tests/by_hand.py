@@ -16,8 +16,7 @@ from vflsec.core.federation import Federation
 from vflsec.core.message import Message
 from vflsec.core.task import Stack, Task
 from vflsec.core.view import Schema
-from vflsec.nn.models import bottom
-from vflsec.nn.two_branch import Twin
+from vflsec.nn.models import Twin, bottom
 from vflsec.train.loop import run_phases
 
 State = dict[str, dict[str, dict[str, Tensor]]]

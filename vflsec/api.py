@@ -30,7 +30,6 @@ from vflsec.data.prepare import make_task
 from vflsec.errors import ThreatModelError
 from vflsec.measure.attack import Bench, prepared
 from vflsec.measure.observed_rows import drop_unobserved_rows
-from vflsec.nn.replicas import LEAST
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellResult, CellSpec, DefenseSpec
 from vflsec.train.cohort import Moment, Training
@@ -203,9 +202,8 @@ def train(
         for stack in _stacks(defenses)
         for seed in chosen
     ]
-    stacked = cells * LEAST if len(cells) < LEAST else cells
     demands = _demands(tasks[chosen[0]].parties, attacks, record)
-    training = Training(stacked, demands, tasks, pick_device(device), graphs=asks_graphs(device))
+    training = Training(cells, demands, tasks, pick_device(device), graphs=asks_graphs(device))
     phases: list[str] = []
     last: Moment | None = None
     for moment in training.run():

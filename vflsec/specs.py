@@ -247,6 +247,11 @@ NAMED = "named_column"
 """Key of a guess's notes: which of the columns that it answers the attack itself takes to be told
 best by what it received, named before any answer is compared with the truth."""
 
+ORIENTED_BY = "oriented_by"
+"""Key of a guess's notes, of two classes: the row by whose label, one bit that is granted for it,
+the answer is turned round if need be; which row was chosen without a label, and it is not ranked.
+"""
+
 
 @dataclass(frozen=True)
 class Measure:

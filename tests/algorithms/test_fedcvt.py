@@ -20,8 +20,8 @@ from vflsec.core.rng import generator
 from vflsec.core.task import Stack
 from vflsec.errors import ConfigError
 from vflsec.nn.attention import attend, weights
+from vflsec.nn.models import Twin
 from vflsec.nn.replicas import LEAST, Replicas
-from vflsec.nn.two_branch import Twin
 
 SMALL: dict[str, Any] = {
     "hidden": (7,), "cut": 3, "batch_size": 16, "lr": 1e-2, "epochs": 4, "patience": 2,

@@ -16,7 +16,7 @@ from vflsec.core.party import Party
 from vflsec.core.rng import Streams, generator
 from vflsec.core.view import Schema
 from vflsec.errors import ConfigError
-from vflsec.inference.kmeans import clusters
+from vflsec.inference.clustering_points import clusters
 from vflsec.nn.fixmatch import ImageViews, TabularViews, column_centres
 from vflsec.testing import small_stack, train
 from vflsec.train.loop import predict, run_phases

@@ -35,7 +35,7 @@ def test_alive_on_own_data_or_in_the_positive_control() -> None:
         "weak": False,
     }
     assert plain["direction"].code == "undefended"
-    assert plain["direction"].text == "advantage +0.300 on the undefended run, lower bound +0.293"
+    assert plain["direction"].text == "advantage +0.300 on the undefended run, lower bound +0.290"
     both = told(shown(own, *rows(0.2, attack="norm", dataset="planted")))
     assert {k: v.validated for k, v in both.items()} == {
         "direction": True,
@@ -147,3 +147,31 @@ def test_alive_corrects_for_many_looks() -> None:
     assert told(shown(rows(shift, noise)))["direction"].validated
     looks = [r for i in range(5) for r in rows(shift, noise, phase=f"p{i}")]
     assert not told(shown(looks))["direction"].validated
+
+
+def test_no_attack_is_shown_to_work_by_luck_at_one_of_many_places() -> None:
+    """At the level for one place of eight at chance each is by luck in 5 %, one of them in 34 %.
+
+    Beside others that work a true one is judged as if alone; of another data set none counts.
+    """
+    noise = np.array([-0.02, 0.0, 0.02, 0.01, -0.01])
+    shift = float(stats.t.isf(0.04, 4)) * noise.std(ddof=1) / np.sqrt(5)
+    lucky, names = rows(shift, noise), [f"a{i}" for i in range(7)]
+    idle = [r for name in names for r in rows(0.0, attack=name)]
+    assert not told(shown([*lucky, *idle]))["direction"].validated
+    loud = [r for name in names for r in rows(0.3, attack=name)]
+    assert told(shown([*lucky, *loud]))["direction"].validated
+    away = [r | {"dataset": "other"} for r in idle]
+    found = shown([*lucky, *away])
+    assert next(v for p, v in found.items() if p.dataset == "toy").validated
+    rng = np.random.default_rng(0)
+    wrong = 0
+    for _ in range(60):
+        common = 0.02 * rng.standard_normal(5)
+        null = [
+            r
+            for k in range(8)
+            for r in rows(0.0, common + 0.02 * rng.standard_normal(5), attack=f"a{k}")
+        ]
+        wrong += any(v.validated for v in shown(null).values())
+    assert wrong <= stats.binom.ppf(0.999, 60, 0.05)

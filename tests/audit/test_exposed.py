@@ -56,6 +56,17 @@ def test_rows_are_counted_as_by_hand(rate: float) -> None:
         assert [c.named for c in flipped] == [c.named for c in count_by_class(-s, y, rate)]
 
 
+def test_the_surest_tenth_is_right_as_by_hand_ties_by_their_mean() -> None:
+    """Of 20 rows of class 1, two: one is sure, the other one of three that are tied."""
+    y = np.array([1] * 20 + [0] * 20)
+    s = np.zeros(40)
+    s[0], s[[1, 20, 21]], s[22:25] = 3.0, 2.0, -2.0
+    by = {c.label: c for c in count_by_class(s, y)}
+    assert by[1].sure == pytest.approx((1 + 1 / 3) / 2)
+    assert by[0].sure == 1.0
+    assert by[1].own_sure == {"chance": 0.5}
+
+
 def score_exposed(s: Floats, y: Floats, classes: int = 2) -> Score:
     ids = np.arange(len(y))
     prior = np.bincount(y, minlength=classes) / len(y)
@@ -151,14 +162,17 @@ def records(draw: Draw, seeds: int, attack: str = "direction", seed: int = 0, **
             for s in (mine, own)
         )
         for m, c in zip(found, beside, strict=True):
-            own_of = {x.label: x.share for x in c.by_class}
+            own_of = {x.label: x for x in c.by_class}
             out.append({
                 "cell": str(k), "dataset": "toy", "algorithm": "splitnn", "seed": k,
                 "split": "train", "adversary": "bank", "attack": attack, "target": "label",
                 "metric": m.metric, "primary": names[0], "value": m.value, "n": m.n,
                 "chance": m.chance, "turned": m.turned,
                 "controls": {"own": {"value": c.value, "cv": 0.6}},
-                "by_class": tuple(replace(x, own={"own": own_of[x.label]}) for x in m.by_class),
+                "by_class": tuple(
+                    replace(x, own={"own": own_of[x.label].share},
+                            own_sure=x.own_sure | {"own": own_of[x.label].sure}) for x in m.by_class
+                ),
             } | extra)  # fmt: skip
     return out
 
@@ -208,6 +222,10 @@ def test_one_row_in_twenty_is_exposed_and_fails() -> None:
     assert found.high - found.low < 0.03
     assert isinstance(found.worst, WorstClass)
     assert found.worst.share - found.worst.own == pytest.approx(0.05, abs=0.02)
+    assert found.sure == pytest.approx(
+        0.05 / 0.1 + 0.5 * 0.5, abs=0.03
+    )  # half of a tenth is marked
+    assert found.own_sure == pytest.approx(0.5, abs=0.03)
 
 
 def test_one_row_in_a_hundred_does_not_pass() -> None:

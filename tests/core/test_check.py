@@ -26,13 +26,13 @@ def test_what_is_no_finite_number_is_refused(rule: str, value: Any) -> None:
 
 def test_the_sentence() -> None:
     with pytest.raises(ConfigError) as caught:
-        check.non_negative("noise: sigma", -1, "Use 0 to switch it off.")
+        check.positive("noise: sigma", -1, "Use 0 to switch it off.")
     assert str(caught.value) == (
-        "noise: sigma must be a finite number >= 0, got -1. Use 0 to switch it off."
+        "noise: sigma must be a finite number > 0, got -1. Use 0 to switch it off."
     )
     with pytest.raises(ConfigError) as caught:
-        check.positive("rate", 0)
-    assert str(caught.value) == "rate must be a finite number > 0, got 0."
+        check.non_negative("rate", -1)
+    assert str(caught.value) == "rate must be a finite number >= 0, got -1."
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))

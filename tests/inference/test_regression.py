@@ -94,7 +94,7 @@ def test_ridge_under_all_penalties_is_that_of_each(
     monkeypatch.setattr(torch.linalg, "solve", counted)
     found = ridges("ridge", x[:q], y, x[q:])
     assert solved == [len(ALPHAS)] * 6
-    z, fold = ridge_regression._standard(x), folds(q)
+    z, fold = ridge_regression._standardise(x)(x), folds(q)
 
     def one(on: Tensor, asked: Tensor, alpha: float) -> Tensor:
         centred, mean = z[:q][on] - z[:q][on].mean(0), y[on].mean(0)

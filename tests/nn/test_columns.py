@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vflsec.nn.columns import spread
+from vflsec.nn.rows import spread
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -7,7 +7,7 @@ import torch
 
 from vflsec.core.recorder_stores import _in_order
 from vflsec.core.rng import generator
-from vflsec.nn.group_sums import sums
+from vflsec.nn.rows import sums
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

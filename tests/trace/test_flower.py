@@ -1,6 +1,6 @@
 """The Flower adapter on messages built by hand: Flower's own where it is installed, and stand-ins.
 
-The stand-ins have the attributes of flwr 1.41 that the adapter reads, and nothing else.
+The stand-ins have the attributes of flwr 1.42 that the adapter reads, and nothing else.
 `tests/external/test_flower_end_to_end.py` runs a simulation.
 """
 

@@ -36,8 +36,7 @@ from vflsec.core.rng import Streams
 from vflsec.core.view import Facts
 from vflsec.errors import ConfigError, PolicyError
 from vflsec.nn.attention import attend
-from vflsec.nn.models import mlp
-from vflsec.nn.two_branch import Twin
+from vflsec.nn.models import Twin, mlp
 from vflsec.plugins import registry
 from vflsec.specs import Params
 

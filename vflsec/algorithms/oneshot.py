@@ -36,7 +36,7 @@ from vflsec.algorithms._local_work import LocalWork
 from vflsec.core.federation import Federation, Phase
 from vflsec.core.party import Party
 from vflsec.core.view import Facts
-from vflsec.inference.kmeans import clusters
+from vflsec.inference.clustering_points import clusters
 from vflsec.nn.models import mlp
 from vflsec.plugins import registry
 

@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special
 
 from vflsec.audit import intervals
@@ -43,6 +44,7 @@ LEAST = 0.005
 
 Controls = Mapping[str, Mapping[str, float | None]]
 _MOST_SEEDS = 1000
+_APART = 0.01
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class Against:
         control: its mean figure; None where only the advantage is known.
         mean, sd, n: of the advantage over it, paired by seed; sd is None for one seed.
         counts: of exposed people, how many rows each names; else None.
+        apart: whether one seed :func:`stands_apart`.
     """
 
     name: str
@@ -62,6 +65,7 @@ class Against:
     sd: float | None
     n: int
     counts: Counts | None = None
+    apart: bool = False
 
     def bound(self, side: str, alpha: float) -> float | None:
         """One-sided t bound of the mean, that of counted rows no nearer than their exact one; None
@@ -131,6 +135,7 @@ class Leakage:
                     v["sd"],
                     v["seeds"],
                     Counts.read(v.get("counts")),
+                    bool(v.get("apart")),
                 )
                 for k, v in found.items()
             ]
@@ -161,7 +166,8 @@ class Leakage:
             mean, sd = intervals.mean_and_sd(list(by_seed.values()))
             if mean is not None and len(by_seed) >= min(most, 2):
                 own = intervals.mean_of(list(figure[name].values()))
-                every.append(Against(name, own, mean, sd, len(by_seed)))
+                apart = stands_apart(np.array(list(by_seed.values())))
+                every.append(Against(name, own, mean, sd, len(by_seed), apart=apart))
         return cls(_ordered(every), named) if every else None
 
     @property
@@ -246,8 +252,23 @@ class Leakage:
         return {
             a.name: {"control": a.control, "advantage": a.mean, "sd": a.sd, "seeds": a.n}
             | ({"counts": asdict(a.counts)} if a.counts else {})
+            | ({"apart": True} if a.apart else {})
             for a in self.against
         }
+
+
+def stands_apart(values: NDArray[np.float64]) -> bool:
+    """Whether one of the seeds (n,) is farther from their mean than in 99 % of normal ones.
+
+    Source: Grubbs, "Sample criteria for testing outlying observations", Annals of Mathematical
+    Statistics 1950.
+    """
+    n, sd = len(values), float(values.std(ddof=1)) if len(values) > 2 else 0.0
+    if sd == 0:
+        return False
+    t = float(special.stdtrit(n - 2, 1 - _APART / (2 * n)))
+    most = (n - 1) * math.sqrt(t * t / (n * (n - 2 + t * t)))
+    return float(np.abs(values - values.mean()).max()) > most * sd
 
 
 def leaks(advantage: float | None, low: float | None) -> bool:

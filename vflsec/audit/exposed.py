@@ -2,7 +2,8 @@
 
 Sort the rows by how surely a class is said of them. Those of the class that stand above the first
 row of another one are named at no false alarm; at a rate r of false alarms above the row after the
-floor(r m)-th of m others. Rows with one score are named by their mean over all orders. A class of
+floor(r m)-th of m others. Rows with one score are named by their mean over all orders. Beside it
+stands how many are right of the tenth of rows of which the class is said most surely. A class of
 more than four rows in five is left out: whoever says it of everybody is nearly always right, and
 so few others tell no certainty.
 
@@ -38,6 +39,7 @@ over five trainings is in reach nearly always where nothing leaks."""
 _MOST = 4
 """Rows of a class for each of another, above which the class is not named."""
 _SURE = 1e-9
+_TENTH = 10
 
 Floats = NDArray[np.float64]
 
@@ -52,6 +54,9 @@ class ClassCount:
         rows: of it that were scored.
         luck: rows that equal scores name on average.
         own: by control, the share of them that it names.
+        sure: share that is right, of as many rows as a tenth of it, those of which the class is
+            said most surely.
+        own_sure: the same by control; of ``chance`` the share of the class.
     """
 
     label: int
@@ -59,15 +64,17 @@ class ClassCount:
     rows: int
     luck: float
     own: Mapping[str, float] = field(default_factory=dict)
+    sure: float = 0.0
+    own_sure: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def share(self) -> float:
         """Share of its rows that are named."""
         return self.named / self.rows
 
-    def write(self, own: Mapping[str, float]) -> dict[str, Any]:
-        """Plain values, with what controls name of it."""
-        return asdict(replace(self, own=own))
+    def write(self, own: Mapping[str, float], own_sure: Mapping[str, float]) -> dict[str, Any]:
+        """Plain values, with what controls name of it and how often their surest are right."""
+        return asdict(replace(self, own=own, own_sure={**self.own_sure, **own_sure}))
 
 
 def count_by_class(
@@ -90,7 +97,10 @@ def count_by_class(
         s = scores[:, c] if scores.ndim == 2 else scores * (sign if c else -sign)
         ends = int(rate * others + _SURE) + 1
         luck = p * ends / (others + 1)
-        out.append(ClassCount(c, _count_above(s, y == c, ends), p, luck))
+        of = y == c
+        chance = {"chance": p / len(y)}
+        sure = _find_right(s, of, math.ceil(p / _TENTH))
+        out.append(ClassCount(c, _count_above(s, of, ends), p, luck, sure=sure, own_sure=chance))
     return out
 
 
@@ -119,6 +129,14 @@ def _count_above(s: Floats, of: NDArray[np.bool_], ends: int) -> float:
     others = others[others >= bar]
     left, level = ends - int((others > bar).sum()), int((others == bar).sum()) + 1
     return int((mine > bar).sum()) + int((mine == bar).sum()) * left / level
+
+
+def _find_right(s: Floats, of: NDArray[np.bool_], many: int) -> float:
+    """Share of the `many` rows of the largest scores that are of a class, mean over tied orders."""
+    bar = np.partition(s, -many)[-many]
+    above, tied = s > bar, s == bar
+    left = many - int(above.sum())
+    return float((of[above].sum() + left * of[tied].mean()) / many)
 
 
 @lru_cache(4096)
@@ -233,6 +251,8 @@ class Exposed:
         control: the control.
         false_alarms: rate that is allowed.
         worst: the class that is exposed the most; None where there is a single one.
+        sure, own_sure: of the tenth of rows of which attack and control say a class most surely,
+            the shares that are right.
     """
 
     named: float
@@ -244,6 +264,8 @@ class Exposed:
     control: str
     false_alarms: float
     worst: WorstClass | None = None
+    sure: float = 0.0
+    own_sure: float = 0.0
 
     @classmethod
     def of(
@@ -251,11 +273,14 @@ class Exposed:
         confidence: float,
     ) -> Exposed:  # fmt: skip
         """From counts, and those of each class by seed, with a two-sided interval."""
-        tail = (1 - confidence) / 2
+        tail, every = (1 - confidence) / 2, [c for seed in classes for c in seed]
+        rows = sum(c.rows for c in every) or 1
         return cls(
             counts.named / counts.rows, counts.own / counts.rows, counts.share,
             max(-1.0, counts.bound("lower", tail)), min(1.0, counts.bound("upper", tail)),
-            counts.rows, control, EXPOSED[metric], _find_worst(classes, control),
+            counts.rows, control, EXPOSED[metric], _find_worst(every, control),
+            sum(c.rows * c.sure for c in every) / rows,
+            sum(c.rows * c.own_sure.get(control, 0.0) for c in every) / rows,
         )  # fmt: skip
 
     @classmethod
@@ -271,12 +296,12 @@ class Exposed:
         return asdict(self)
 
 
-def _find_worst(classes: Iterable[Sequence[ClassCount]], control: str) -> WorstClass | None:
+def _find_worst(classes: Iterable[ClassCount], control: str) -> WorstClass | None:
     """The class of which an attack names the most above a control, seeds together."""
     named: dict[int, float] = defaultdict(float)
     own: dict[int, float] = defaultdict(float)
     rows: dict[int, int] = defaultdict(int)
-    for c in (c for seed in classes for c in seed):
+    for c in classes:
         named[c.label] += c.named
         own[c.label] += c.rows * c.own[control] if control in c.own else c.luck
         rows[c.label] += c.rows

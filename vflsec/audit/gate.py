@@ -66,7 +66,7 @@ class Origin(StrEnum):
 
 
 class Warn(StrEnum):
-    """Why a PASS says little."""
+    """Why a PASS says little; of any verdict, that one seed stands apart."""
 
     INSENSITIVE = "insensitive"
     QUESTION_UNDERPOWERED = "question_underpowered"
@@ -78,6 +78,7 @@ class Warn(StrEnum):
     OTHER_METRIC = "other_metric"
     LIMITS_NO_LEAK = "limits_no_leak"
     OTHER_DATA = "other_data"
+    SEED_APART = "seed_apart"
 
 
 class Shortfall(StrEnum):
@@ -277,7 +278,8 @@ class Verdict(Training):
         not_validated: places of attacks that keep it open because nothing shows that they work;
             ``dead`` in ``summary.json``.
         stuck: whether it is open and no number of seeds would decide it.
-        warning: of a PASS, why it says little, for people.
+        warning: of a PASS, why it says little, and of any verdict that one seed stands apart, for
+            people.
         warnings: the same as codes.
         noise_found: of a claim, the largest share of the noise it takes that would have been found
             too little with a chance of 0.8, 0.5 for half of it.

@@ -126,11 +126,12 @@ def _judge_point(
     weighed, left, low = _weigh(every, missing, failed, gate, audit.doses)
     ruling = decide(weighed)
     lead, more, reason, warnings = ruling.lead, ruling.more, ruling.reason, list(ruling.warnings)
+    found = verdict_text.find_seed_apart(lead)
     if ruling.verdict == PASS:
-        found = _find_warnings(weighed, left, unasked, audit)
-        reason += format_warnings(found)[1]
-        warnings += found
+        found = [*_find_warnings(weighed, left, unasked, audit), *found]
         more = max([more or 0, *(u.takes - u.seeds for u in left if u.takes)]) or None
+    reason += format_warnings(found)[1]
+    warnings += found
     low, high = _turn(low, weighed.high, gate, lead)
     return Verdict.about(
         lead.point, gate, ruling.rule, reason, ruling.verdict, value=lead.sign * lead.value,

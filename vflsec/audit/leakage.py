@@ -201,8 +201,10 @@ def _estimate(
         return Estimate(mean=mean, seeds=len(values))
     ends, n = reach(metric, of), len(values)
     two, one = (intervals.t_half_width(n, confidence, side) or 0 for side in ("two", "upper"))
-    ends_of = (mean - two * sd, mean + two * sd, mean - one * sd, mean + one * sd)
-    return Estimate(mean, sd, *(intervals.within(x, ends) for x in ends_of), n)
+    low, high, lower, upper = (
+        intervals.within(mean + k * sd, ends) for k in (-two, two, -one, one)
+    )
+    return Estimate(mean, sd, low, high, lower, upper, n)
 
 
 def _advantage(leak: Leakage | None, confidence: float, metric: str) -> Estimate:

@@ -6,7 +6,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, cast
 
 import pandas as pd
@@ -126,7 +126,7 @@ def _as_json(controls: Controls) -> str:
 
 _WRITE: dict[str, Callable[[ResultRow], str]] = {
     "controls": lambda r: _as_json(r.controls),
-    "by_class": lambda r: json.dumps([c.write(c.own) for c in r.by_class]) if r.by_class else "",
+    "by_class": lambda r: json.dumps([asdict(c) for c in r.by_class]) if r.by_class else "",
 }
 
 

@@ -28,7 +28,7 @@ from vflsec.core.guess import Guess, Truth
 from vflsec.core.task import Task
 from vflsec.core.view import Table
 from vflsec.measure.attack import Answer, Prepared
-from vflsec.specs import BY_CLASS, NAMED, TURNED, Measure, victims
+from vflsec.specs import BY_CLASS, NAMED, ORIENTED_BY, TURNED, Measure, victims
 
 DIVERGED = "the training diverged: weights, predictions or every validation loss are not finite"
 """Why such a training has no figure of the main task, and passes no gate."""
@@ -148,6 +148,7 @@ def _by_split(
     answer: Answer, guess: Guess, task: Task, base: Mapping[str, Any]
 ) -> Iterator[Measure]:
     goal = goal_of(answer.of.attack, answer.of.spec, task)
+    guess = orient(guess, goal.truth)
     yield from _compared(answer, guess, goal, lambda g: g, task, base)
     place = guess.notes.get(NAMED)
     if goal.truth.target != "feature" or isinstance(place, bool) or not isinstance(place, int):
@@ -161,6 +162,18 @@ def _by_split(
         truth = replace(goal.truth, values=values, columns=np.array([place]))
         one = replace(goal, truth=truth, metrics=("r2_column",))
         yield from _compared(answer, guess, one, alone, task, base)
+
+
+def orient(guess: Guess, truth: Truth) -> Guess:
+    """The guess as the one bit that was granted for it says, without what is said of that row."""
+    at = np.flatnonzero(guess.rows == guess.notes.get(ORIENTED_BY, -1))
+    label = truth.values[np.isin(truth.rows, guess.rows[at])]
+    if guess.scores.ndim != 1 or not len(at) or not len(label):
+        return guess
+    sign = (2 * int(label[0]) - 1) * np.sign(guess.scores[at[0]])
+    scores = guess.scores * sign
+    scores[at] = 0.0
+    return replace(guess, scores=scores)
 
 
 def _compared(
@@ -183,8 +196,10 @@ def _compared(
                 same = replace(part(control.guess), target=goal.truth.target)
                 told = score(same, goal.truth, rows, metrics=names, **common)
                 control.figures[asked] = {s.metric: s.value for s in told} | {
-                    _of_class(s.metric, c.label): c.share for s in told for c in s.by_class
-                }
+                    key: value for s in told for c in s.by_class
+                    for key, value in zip(_of_class(s.metric, c.label), (c.share, c.sure),
+                                          strict=True)
+                }  # fmt: skip
             cv = control.cv if math.isfinite(control.cv) else None
             for name, value in control.figures[asked].items():
                 beside.setdefault(name, {})[control.name] = {"value": value, "cv": cv}
@@ -227,15 +242,17 @@ def _note(s: Score, beside: Mapping[str, Mapping[str, Mapping[str, float | None]
     out: dict[str, Any] = {} if s.turned is None else {TURNED: s.turned}
     classes = []
     for c in s.by_class:
-        own = beside.get(_of_class(s.metric, c.label), {})
-        values = {k: of["value"] for k, of in own.items()}
-        classes.append(c.write({k: v for k, v in values.items() if v is not None}))
+        own, own_sure = (
+            {k: of["value"] for k, of in beside.get(key, {}).items() if of["value"] is not None}
+            for key in _of_class(s.metric, c.label)
+        )
+        classes.append(c.write(own, own_sure))
     return out | ({BY_CLASS: classes} if classes else {})
 
 
-def _of_class(metric: str, label: int) -> str:
-    """What a control is kept under that is scored on one class."""
-    return f"{metric} {label}"
+def _of_class(metric: str, label: int) -> tuple[str, str]:
+    """What a control is kept under that is scored on one class, on all rows and the surest."""
+    return f"{metric} {label}", f"{metric} {label} surest"
 
 
 def _same(metric: str) -> str:

@@ -246,6 +246,17 @@ def find_other_metric(names: Sequence[str], gate: Gate) -> Reason | None:
     return Reason(Warn.OTHER_METRIC, text)
 
 
+def find_seed_apart(lead: Candidate) -> list[Reason]:
+    """That bounds over seeds are wrong more often here, for one seed stands apart."""
+    if not (lead.leak.least.apart or lead.leak.ahead.apart):
+        return []
+    text = (
+        f"one of the {lead.n} seeds of {lead.name} stands apart from the others (Grubbs, 1 %), so "
+        "the bounds are less sure than they say; add seeds"
+    )
+    return [Reason(Warn.SEED_APART, text)]
+
+
 def find_limits_no_leak(gate: Gate) -> Reason | None:
     """That a maximum of an error passes the better attacks guess; or None."""
     metric = METRICS.get(gate.metric)

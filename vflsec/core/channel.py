@@ -260,9 +260,6 @@ class Channel:
     Args:
         bindings: each party's policies in order.
         recorder, ledger: where messages are kept and counted.
-
-    Attributes:
-        before: told every message as its sender made it, before any policy.
     """
 
     def __init__(
@@ -276,7 +273,6 @@ class Channel:
         self.alive = np.ones(ledger.replicas, dtype=np.int64)
         self.alive_mask: Tensor | None = None
         self.derived: set[tuple[str, str, str]] = set()
-        self.before: list[Callable[[Message], None]] = []
         self._last: dict[tuple[str, str, str, str], _Passed] = {}
 
     def set_alive(self, alive: Tensor) -> None:
@@ -329,8 +325,6 @@ class Channel:
         Raises:
             PolicyError: a policy cannot treat the message, or changed its shape, dtype or device.
         """
-        for hears in self.before:
-            hears(message)
         out = self.treat(message, labels, **context)
         self._unchanged(out, message.tensor)
         self.ledger.count(out, self.alive)

@@ -20,8 +20,7 @@ from vflsec.core.needs import FORMS, GRANTS, Need, as_needs
 from vflsec.core.reprs import as_table
 from vflsec.errors import ThreatModelError
 from vflsec.label import Label, make_label
-from vflsec.nn.group_sums import sums
-from vflsec.nn.rows import in_pieces
+from vflsec.nn.rows import in_pieces, sums
 
 __all__ = [
     "FORMS",

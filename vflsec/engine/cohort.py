@@ -26,7 +26,6 @@ from vflsec.errors import ConfigError, VflsecError
 from vflsec.measure.attack import Answer, Bench, Prepared, prepared
 from vflsec.measure.control_cache import SharedControls
 from vflsec.measure.controls import Control, randomised
-from vflsec.nn.replicas import LEAST
 from vflsec.plugins.loading import attempt_call, describe_error, find_place
 from vflsec.runtime.out_of_memory import Passing, nothing, out_of_memory
 from vflsec.specs import AttackSpec, CellResult, CellSpec, Measure
@@ -69,19 +68,18 @@ def run_cohort(
         ConfigError: a training in which an attack acts cannot go on; the message names it.
     """
     started = _now()
-    stacked = list(cells) * LEAST if len(cells) < LEAST else list(cells)
     asked = prepared(attacks)
     tell = _Progress(progress)
     demands = [Demand.of(p.spec, p.attack) for p in asked]
-    training = Training(stacked, demands, tasks, pick_device(device), tell, asks_graphs(device))
+    training = Training(cells, demands, tasks, pick_device(device), tell, asks_graphs(device))
     bench = Bench(
         training.alone, shared, cells[0].undefended, training.reassigned,
         _choose_passing(cells),
     )  # fmt: skip
     asking = {p.spec.key: Asking(training, p) for p in asked if p.attack.target == "membership"}
     keeper = keep and Keeper(keep, training, len(cells), [p.attack for p in asked])
-    results = [CellResult(c.key, c, device=str(training.device)) for c in stacked]
-    of = [training.task(r) for r in range(len(stacked))]
+    results = [CellResult(c.key, c, device=str(training.device)) for c in training.cells]
+    of = [training.task(r) for r in range(len(results))]
     acting = [p.spec.label for p, of_it in zip(asked, demands, strict=True) if of_it.policy]
     moments = training.run(predictions=main)
     for moment in _run_acted(moments, acting, tell) if acting else moments:
@@ -203,13 +201,12 @@ def attack_kept(
         TraceError: a file is damaged.
     """
     started = _now()
-    twins = LEAST if len(cells) < LEAST else 1
     asked = prepared(attacks)
     tell = progress or (lambda *_: None)
     where = pick_device(device)
-    results = [CellResult(c.key, c, device=str(where)) for c in list(cells) * twins]
     demands = [Demand.of(p.spec, p.attack) for p in asked]
-    with opened(list(cells) * twins, list(paths) * twins, demands, tasks, where) as training:
+    with opened(cells, paths, demands, tasks, where) as training:
+        results = [CellResult(c.key, c, device=str(where)) for c in training.cells]
         bench = Bench(alone=training.alone, passing=_choose_passing(cells))
         for moment in training.run():
             for _ in _attack_all(bench, moment, asked, results, tell):

@@ -15,6 +15,7 @@ def judge(
     record: AuditRecord | None = None,
     *,
     seconds: float | None = None,
+    worked: float = 0.0,
     partial: bool = False,
     export: bool = True,
     **how: Any,
@@ -25,6 +26,8 @@ def judge(
         store: with the results.
         record: of the audit whose gates are judged; the one in the store if not given.
         seconds: of the run, for the summary.
+        worked: processor seconds of the run and its children, for the summary; trainings of earlier
+            runs may have taken more.
         partial: more is to come, so no gate is judged and nothing passes; so it is for a shard.
         export: whether to write files.
         how: see `vflsec.audit.evaluate.evaluate`.
@@ -41,7 +44,7 @@ def judge(
     code = evaluation.exit_code
     if not complete and code == 0:
         code = 3  # what was not measured cannot pass
-    summary = summary_of(record, evaluation, results, seconds)
+    summary = summary_of(record, evaluation, results, seconds, worked)
     summary |= {"complete": complete, "exit_code": code, "shard": record.shard}
     summary["command"] = here(summary, store.folder)
     if export:

@@ -196,11 +196,11 @@ class Asking:
         seeds = [derive(cell.seed, "membership", *names, i) % 2**31 for i in range(len(made))]
         cells = [replace(cell, seed=s) for s in seeds]
         twin = Training(cells, (), dict(zip(seeds, made, strict=True)), self.training.device)
-        heard = _Heard(twin, self.rows[r].expand(len(made), -1), self.every)
+        heard = _Heard(twin, self.rows[r].expand(len(twin.cells), -1), self.every)
         for moment in twin.run(predictions=False):
             if moment.phase.name == phase:
                 break
-        return heard.after(phase)
+        return heard.after(phase)[: len(made)]
 
 
 class _Heard:

@@ -15,7 +15,6 @@ from vflsec.engine.dry_run import make_plan
 from vflsec.engine.work import Tasks, default_backend, in_halves
 from vflsec.errors import ConfigError
 from vflsec.measure.attack import prepared
-from vflsec.nn.replicas import LEAST
 from vflsec.plan.values import Group, Work
 from vflsec.plugins.loading import allow_imports, contain
 from vflsec.runtime.out_of_memory import out_of_memory
@@ -99,8 +98,7 @@ def _record(
     demands = [Demand.of(p.spec, p.attack) for p in prepared(mine)]
 
     def trained(of: Sequence[CellSpec]) -> list[Path]:
-        cells = list(of) * LEAST if len(of) < LEAST else list(of)
-        training = Training(cells, demands, tasks, pick_device(device), graphs=asks_graphs(device))
+        training = Training(of, demands, tasks, pick_device(device), graphs=asks_graphs(device))
         exports: list[Export] = []
         for r, cell in enumerate(of):
             run = _run(group, cell)

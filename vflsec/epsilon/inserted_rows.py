@@ -92,11 +92,11 @@ def pulls(training: Training, i: int) -> tuple[Training, list[tuple[Planted, Ten
     tasks: dict[int, Task] = {}
     whole: dict[int, Task] = {}
     planted: dict[int, Planted] = {}
-    for seed, task in training.tasks(training.cells).items():
+    for seed, task in training.tasks().items():
         tasks[seed], whole[seed], planted[seed] = plant_inserted(task, seed)
     parties = tuple(training.stack.first.parties)
     seen = fits(training, policy)
-    twin = training.twin(training.cells, tasks, {parties: (STEPS,)} if seen else {})
+    twin = training.twin(tasks, {parties: (STEPS,)} if seen else {})
     twin.witness = NoiseWitness(twin.seeds)
     stack = Stack.build(whole, twin.seeds, twin.device, twin.stack.dtype, twin.stack.products)
     known = _Known(Directions(twin.algorithm, stack, twin.seeds), policy, twin.seeds)

@@ -203,13 +203,13 @@ def _see_planted(training: Training, party: str, places: Sequence[int]) -> list[
     kinds = sorted(frozenset().union(*(_find_kinds(p, party) for p in policies)))
     planted: dict[int, Planted] = {}
     tasks: dict[int, Task] = {}
-    for seed, task in training.tasks(training.cells).items():
+    for seed, task in training.tasks().items():
         made = plant_rows(task, party, seed) if party else plant_labels(task, seed)
         tasks[seed], planted[seed] = made
     first = training.stack.first
     spies = [first.active] if party else list(first.passive)
     needs = tuple(Need(kind, form) for kind in kinds for form in FORMS)
-    twin = training.twin(training.cells, tasks, {(spy,): needs for spy in spies})
+    twin = training.twin(tasks, {(spy,): needs for spy in spies})
     twin.witness = NoiseWitness(twin.seeds)
     here = [planted[s] for s in twin.seeds]
     tables = _collect_tables(twin, here, spies, kinds)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vflsec.core.view import Known
 from vflsec.inference.completion import Fit, logistic_cv
-from vflsec.nn.columns import standardised
+from vflsec.nn.rows import standardised
 
 
 class Estimate(NamedTuple):

@@ -17,7 +17,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vflsec.nn.group_sums import sums
+from vflsec.nn.rows import sums
 
 KEPT = 4
 """Eigenvectors that are given; with as many more the iteration is soon done."""

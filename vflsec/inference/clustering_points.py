@@ -6,6 +6,7 @@ their generator, and independent of the order of rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vflsec.core.rng import generator
 from vflsec.core.view import View
 
 
@@ -155,6 +157,27 @@ def _plus_plus(x: Tensor, k: int, rng: torch.Generator) -> Tensor:
         chosen.append(min(int(torch.searchsorted(upto, u)), n - 1))
         away = torch.minimum(away, ((x - x[chosen[-1]]) ** 2).sum(1))
     return x[chosen]
+
+
+def clusters(
+    rows: Tensor, count: int, seeds: Sequence[int], *names: object, starts: int = 10
+) -> Tensor:
+    """Cluster index of each row, (R, n) int64.
+
+    Rows are scaled to length 1 first (zero rows stay zero), for a gradient's direction carries the
+    class and its length how hard the row is. Cluster numbers have no meaning.
+
+    Args:
+        rows: (R, n, d).
+        count: number of clusters C.
+        seeds: base seed of each replica; with `names` they name the random streams.
+        starts: k-means++ starts, of which the one with the least spread is kept.
+    """
+    found = []
+    for seed, x in zip(seeds, torch.nn.functional.normalize(rows.double(), dim=2), strict=True):
+        rng = generator(seed, "clusters", *names)
+        found.append(k_means(x, count, rng, restarts=starts).member)
+    return torch.stack(found)
 
 
 def assign(worth: NDArray[np.float64]) -> list[int]:

@@ -19,6 +19,10 @@ EPOCHS = {"mean": ("scaled", "last"), "first": ("first", "first"), "last": ("las
 """In which forms gradients and embeddings are replayed, by name of the epochs."""
 BEST = ("mean", "first")
 """Those that compete as ``best``: fresh noise averages out, and a penalty may not act at first."""
+USUAL = 0.03
+"""The size of gradients without a factor, in the middle (0.07 to 0.12 in small trainings)."""
+AROUND = 30.0
+"""How far from that, either way, replays were seen to find labels without a factor."""
 
 
 def messages_of(epoch: str) -> frozenset[str]:
@@ -227,3 +231,20 @@ def misfits(error: Tensor, pulled: Tensor, gram: Tensor, square: Tensor) -> Tens
     )
     off = square + (error * replayed).sum(2)
     return (off.clamp_min(0) + 1e-12 * square + 1e-30).sqrt()
+
+
+def factors(z: Tensor, g: Tensor, prior: Tensor) -> tuple[float, ...]:
+    """The factors to try received gradients with: 1, and where it is not usual that of their size.
+
+    Where logits vary by 1 over the rows, a gradient by the embedding is about |p - y| / s_z long,
+    with s_z the spread of an embedding's entries. Source: this package's own.
+
+    Args:
+        z, g: embeddings and gradients (n, d).
+        prior: class shares (C,).
+    """
+    spread = z.double().var(0, correction=0).mean().sqrt()
+    wrong = (1 - prior.double().square().sum()).clamp_min(1e-6).sqrt()
+    length = torch.linalg.vector_norm(g.double(), dim=1).mean()
+    size = float(length * spread / wrong) / USUAL
+    return (1.0,) if size == 0 or 1 / AROUND < size < AROUND else (1.0, size)

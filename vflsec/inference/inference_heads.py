@@ -21,10 +21,9 @@ from vflsec.core.rng import as_global
 from vflsec.core.view import Known
 from vflsec.inference.completion import Fitted, Problem, cv_score, folds_of
 from vflsec.nn import manual_backprop, optim
-from vflsec.nn.columns import spread
 from vflsec.nn.models import mlp
 from vflsec.nn.replicas import LEAST, Replicas, apply, draws, stacked
-from vflsec.nn.rows import ROWS, in_pieces
+from vflsec.nn.rows import ROWS, in_pieces, spread
 
 
 class Standardise(nn.Module):

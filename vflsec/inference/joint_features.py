@@ -105,11 +105,12 @@ def evidence(
     return added, list(dict.fromkeys(name for of in counts.values() for name in of))
 
 
-def weight(held: Tensor, added: Tensor, labels: Tensor) -> float:
-    """By what the evidence is to be multiplied before it is added to own columns.
+def weight(held: Tensor, added: Tensor, labels: Tensor) -> tuple[float, float]:
+    """By what the evidence is to be multiplied before it is added to own columns, and how likely
+    that makes the known labels.
 
-    That under which the known labels are likeliest, whatever the scale of the sum; the logarithm
-    of the weight is normal beforehand, with mean 0 and spread 1.
+    That under which these are likeliest, whatever the scale of the sum; the logarithm of the weight
+    is normal beforehand, with mean 0 and spread 1. At 0 it is not added at all.
 
     Args:
         held: log class shares (q, C) of the known rows, of fits that did not see them.
@@ -117,12 +118,13 @@ def weight(held: Tensor, added: Tensor, labels: Tensor) -> float:
         labels: (q,).
     """
     found = []
-    for w in WEIGHTS:
+    for w in (0.0, *WEIGHTS):
         score = held + w * added
         told = [torch.log_softmax(s * score, dim=1)[torch.arange(len(labels)), labels].sum()
                 for s in WEIGHTS]  # fmt: skip
-        found.append(float(max(told)) - math.log(w) ** 2 / 2)
-    return WEIGHTS[max(range(len(found)), key=lambda k: (found[k], -abs(math.log(WEIGHTS[k]))))]
+        found.append((float(max(told)) - math.log(w or WEIGHTS[0]) ** 2 / 2, w))
+    likely, w = max(found, key=lambda pair: (pair[0], -abs(math.log(pair[1] or WEIGHTS[0]))))
+    return w, likely
 
 
 @dataclass(frozen=True)

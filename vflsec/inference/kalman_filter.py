@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vflsec.nn.group_sums import sums
+from vflsec.nn.rows import sums
 
 QUIET = 1e-4  # least r, as a share of the variance before anything is known
 JITTER = 1e-10

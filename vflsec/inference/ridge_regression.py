@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -11,10 +12,9 @@ from torch import Tensor
 from vflsec.core.party import step
 from vflsec.core.rng import as_global
 from vflsec.nn import manual_backprop, optim
-from vflsec.nn.columns import spread
-from vflsec.nn.group_sums import sums
 from vflsec.nn.models import mlp
 from vflsec.nn.replicas import Replicas
+from vflsec.nn.rows import spread, sums
 
 ALPHAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 FOLDS = 5
@@ -34,14 +34,19 @@ class Regression:
     Attributes:
         variant: its name.
         cv: cross-validated R^2 on the known rows.
-        values: its answer (n, d).
+        made: its answer (n, d), or what makes it: most fits are never asked.
         held: its answers for the known rows (q, d) from fits without them; None if not told.
     """
 
     variant: str
     cv: float
-    values: Tensor
+    made: Tensor | Callable[[], Tensor]
     held: Tensor | None = None
+
+    @cached_property
+    def values(self) -> Tensor:
+        """Its answer (n, d)."""
+        return self.made() if callable(self.made) else self.made
 
 
 def by_column(guess: Tensor, truth: Tensor, columns: Tensor | None = None) -> Tensor:
@@ -146,29 +151,38 @@ def folds(n: int) -> Tensor:
     return torch.arange(n) % min(FOLDS, n)
 
 
-def _standard(x: Tensor) -> Tensor:
+Asked = Tensor | Callable[[], Tensor]
+"""Rows to answer (n, p), or what makes them anew whenever they are looked at."""
+_Answer = Callable[[Tensor], Tensor]
+
+
+def _standardise(x: Tensor) -> _Answer:
+    """What standardises rows as those of x (n, p)."""
     sd, mean = spread(x)
-    return (x - mean) / torch.where(sd > 1e-9, sd, torch.ones_like(sd))
+    sd = torch.where(sd > 1e-9, sd, torch.ones_like(sd))
+    return lambda rows: (rows - mean) / sd
 
 
-def _ridge(x: Tensor, y: Tensor, targets: Tensor, alphas: Sequence[float]) -> list[Tensor]:
-    """Answers (n, d) under each penalty; what does not depend on it is computed once.
+def _ridge(x: Tensor, y: Tensor, alphas: Sequence[float]) -> list[_Answer]:
+    """What answers (n, d) rows (n, p) under each penalty; all else is computed once.
 
     Of more inputs than rows, slopes are sought among combinations of rows, where they lie.
     """
     mean_x, mean_y = x.mean(0), y.mean(0)
-    centred, asked, told = x - mean_x, targets - mean_x, y - mean_y
-    if x.shape[1] > len(x):
-        gram, asked = centred @ centred.T, asked @ centred.T
-    else:
-        gram, told = centred.T @ centred, centred.T @ told
+    centred, told, wide = x - mean_x, y - mean_y, x.shape[1] > len(x)
+    gram, told = (centred @ centred.T, told) if wide else (centred.T @ centred, centred.T @ told)
     eye = torch.eye(len(gram), dtype=x.dtype, device=x.device)
     systems = torch.stack([gram + alpha * eye for alpha in alphas])
     slopes = torch.linalg.solve(systems, told.expand(len(alphas), -1, -1))
-    return [asked @ slope + mean_y for slope in slopes]
+
+    def answer(slope: Tensor, rows: Tensor) -> Tensor:
+        asked = rows - mean_x
+        return (asked @ centred.T if wide else asked) @ slope + mean_y
+
+    return [partial(answer, slope) for slope in slopes]
 
 
-def ridge(variant: str, x: Tensor, y: Tensor, targets: Tensor) -> Regression:
+def ridge(variant: str, x: Tensor, y: Tensor, targets: Asked) -> Regression:
     """Ridge regression on standardised columns, its penalty chosen by cross-validation.
 
     Args:
@@ -177,26 +191,35 @@ def ridge(variant: str, x: Tensor, y: Tensor, targets: Tensor) -> Regression:
         y: their values (q, d).
         targets: inputs of the rows to answer (n, p).
     """
-    if len(x) < 4:
-        both = _standard(torch.cat([x, targets]).double())
-        (values,) = _ridge(both[: len(x)], y.double(), both[len(x) :], ALPHAS[-1:])
-        return Regression(variant, -torch.inf, values)
+    if len(x) < 4:  # too few to choose by
+        fit = ridges(variant, x, y, targets, ALPHAS[-1:])[0]
+        return replace(fit, cv=-torch.inf, held=None)
     return max(ridges(variant, x, y, targets), key=lambda f: f.cv)
 
 
-def ridges(variant: str, x: Tensor, y: Tensor, targets: Tensor) -> list[Regression]:
-    """The same under every penalty of :data:`ALPHAS`; at least two known rows."""
-    both = _standard(torch.cat([x, targets]).double())
-    x, targets, y = both[: len(x)], both[len(x) :], y.double()
+def ridges(
+    variant: str, x: Tensor, y: Tensor, targets: Asked, alphas: Sequence[float] = ALPHAS
+) -> list[Regression]:
+    """The same under every penalty; at least two known rows."""
+
+    def asked() -> Tensor:
+        return targets() if callable(targets) else targets
+
+    standard = _standardise(torch.cat([x, asked()]).double())
+    x, y = standard(x.double()), y.double()
     fold = folds(len(x)).to(x.device)
-    held = y.new_empty((len(ALPHAS), *y.shape))
+    held = y.new_empty((len(alphas), *y.shape))
     for f in range(int(fold.max()) + 1):
         out = fold == f
-        for of, told in zip(held, _ridge(x[~out], y[~out], x[out], ALPHAS), strict=True):
-            of[out] = told
+        for of, told in zip(held, _ridge(x[~out], y[~out], alphas), strict=True):
+            of[out] = told(x[out])
+
+    def answer(told: _Answer) -> Tensor:
+        return told(standard(asked().double()))
+
     return [
-        Regression(variant, r_squared(of, y), values, of)
-        for of, values in zip(held, _ridge(x, y, targets, ALPHAS), strict=True)
+        Regression(variant, r_squared(of, y), partial(answer, told), of)
+        for of, told in zip(held, _ridge(x, y, alphas), strict=True)
     ]
 
 
@@ -216,8 +239,11 @@ def by_entry(
         at, line = _line(x[~out], y[~out])
         held[out] = line(x[out][:, at])
     at, line = _line(x, y)
-    asked = targets(at) if callable(targets) else targets[:, at]
-    return Regression(variant, r_squared(held, y), line(asked.double()), held)
+
+    def answer() -> Tensor:
+        return line((targets(at) if callable(targets) else targets[:, at]).double())
+
+    return Regression(variant, r_squared(held, y), answer, held)
 
 
 def _line(x: Tensor, y: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
@@ -275,9 +301,9 @@ def fit_regressors(
         told, backs = [t for t, _ in turned], [back for _, back in turned]
     known, asked = [], []
     for mine, rest in zip(inputs, targets, strict=True):
-        both = _standard(torch.cat([mine, rest]))
-        known.append(both[: len(mine)])
-        asked.append(both[len(mine) :])
+        standard = _standardise(torch.cat([mine, rest]))
+        known.append(standard(mine))
+        asked.append(standard(rest))
     fold = folds(len(inputs[0])).to(inputs[0].device)
     copies = int(fold.max()) + 2
     widths = [inputs[0].shape[1], *hidden, told[0].shape[1]]

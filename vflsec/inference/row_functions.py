@@ -7,7 +7,7 @@ outliers, steps of a grid) is read off messages alone, never off labels.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -44,8 +44,6 @@ BITS, ID_BITS = 8, 16
 MODULI = range(2, 13)
 READ = 4096
 """Messages from which the grid and the varying bits of an entry are read."""
-
-_OF_SIGN = np.array([-1, 1, 0], np.int8)  # by sign: 0, 1 and, from the end, -1
 
 
 @dataclass(frozen=True)
@@ -153,6 +151,11 @@ class Visit:
 def signs(x: Floats) -> Signs:
     """-1, 0 or 1 of each number; 0 of what is none."""
     return (x > 0).astype(np.int8) - (x < 0).astype(np.int8)
+
+
+def _of_sign(x: NDArray[np.number]) -> Signs:
+    """1, 0 and -1 for numbers above, below and at 0."""
+    return (x > 0).view(np.int8) - (x == 0).view(np.int8)
 
 
 def _asked(there: NDArray[np.bool_], yes: NDArray[np.generic]) -> Signs:
@@ -341,7 +344,7 @@ def _products(v: Visit, k: Ints) -> Signs:
     out = v.sign[:, k[:, 0]]
     for column in k.T[1:]:
         out = out * v.sign[:, column]
-    return _OF_SIGN[out]
+    return _of_sign(out)
 
 
 def _xor(v: Visit, k: Ints) -> Signs:
@@ -349,11 +352,11 @@ def _xor(v: Visit, k: Ints) -> Signs:
     usual = np.abs(v.sign.mean(axis=0, dtype=np.float64)) > USUAL
     out = v.sign[:, k[:, 0]] * v.public[:, k[:, 1]]
     out[:, usual[k[:, 0]]] = 0
-    return _OF_SIGN[out]
+    return _of_sign(out)
 
 
 def _larger(v: Visit, k: Ints) -> Signs:
-    return _OF_SIGN[signs(v.x[:, k[:, 0]] - v.x[:, k[:, 1]])]
+    return _of_sign(signs(v.x[:, k[:, 0]] - v.x[:, k[:, 1]]))
 
 
 def _largest(v: Visit, k: Ints) -> Signs:
@@ -384,20 +387,33 @@ def _residue(v: Visit, k: Ints) -> Signs:
     return _asked(there, steps % k[:, 1] == k[:, 2])
 
 
+def _each(k: Ints, rows: int, of: Sequence[Callable[[Ints], Signs]]) -> Signs:
+    """Values (r, k) of functions that name an entry and which of these is asked of it."""
+    out = np.empty((rows, len(k)), np.int8)
+    for i, asked in enumerate(of):
+        at = k[:, 1] == i
+        out[:, at] = asked(k[at, 0])
+    return out
+
+
 def _zeros(v: Visit, k: Ints) -> Signs:
     """Whether an entry is 0, whether a 0 has its sign bit set, and whether it is no number."""
-    x, bits = v.x[:, k[:, 0]], v.bits[:, k[:, 0]]
-    came = v.turns[:, :1] >= 0
-    top = np.where(bits < 0, 1, 0)
-    asked = [_asked(came, x == 0), _asked(x == 0, top), _asked(came, ~np.isfinite(x))]
-    return np.choose(k[:, 1], asked)
+    x, came = v.x, v.turns[:, :1] >= 0
+    return _each(k, len(x), (
+        lambda j: _asked(came, x[:, j] == 0),
+        lambda j: _asked(x[:, j] == 0, v.bits[:, j] < 0),
+        lambda j: _asked(came, ~np.isfinite(x[:, j])),
+    ))  # fmt: skip
 
 
 def _neighbours(v: Visit, k: Ints) -> Signs:
     """Signs of the entry before and after, of their products with the own, and which is larger."""
-    x, b, a = (s[:, k[:, 0]] for s in (v.x, *v.beside))
-    of = [signs(b), signs(a), signs(b) * signs(x), signs(a) * signs(x), signs(x - b), signs(x - a)]
-    return _OF_SIGN[np.choose(k[:, 1], of)]
+    x, (b, a) = v.x, v.beside
+    return _each(k, len(x), [
+        lambda j, beside=beside, of=of: _of_sign(signs(of(beside[:, j], x[:, j])))
+        for of in (lambda y, _: y, lambda y, z: signs(y) * signs(z), lambda y, z: z - y)
+        for beside in (b, a)
+    ])  # fmt: skip
 
 
 def _cuts(v: Visit) -> Index:
@@ -468,11 +484,11 @@ def most_visits(messages: Messages, at: Ints, family: Family, index: Index) -> S
     return decided(votes)
 
 
-def said(values: Signs) -> NDArray[np.int16]:
+def said(values: Signs) -> Signs:
     """1, -1 and 0 for the values 1, 0 and -1."""
-    return np.array([-1, 1, 0], np.int16)[values]
+    return (values == 1).view(np.int8) - (values == 0).view(np.int8)
 
 
 def decided(votes: NDArray[np.int16]) -> Signs:
     """The values that sums of :func:`said` over visits stand for."""
-    return _OF_SIGN[np.sign(votes)]
+    return _of_sign(np.sign(votes))

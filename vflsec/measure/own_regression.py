@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vflsec.core.view import View
 from vflsec.inference.ridge_regression import Regression, fit_regressors, r_squared, ridge
-from vflsec.nn.columns import spread
+from vflsec.nn.rows import spread
 
 TREES = 50
 

@@ -27,6 +27,26 @@ KNUTH = 2654435761
 """Multiplier of Fibonacci hashing to 32 bits (Knuth, "The art of computer programming" 3, 6.4)."""
 
 
+class Twin(nn.Module):
+    """Two models side by side on the same rows (b, ...) -> [unique(x), common(x)], (b, 2d)."""
+
+    def __init__(self, unique: nn.Module, common: nn.Module) -> None:
+        super().__init__()
+        self.unique, self.common = unique, common
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.unique(x), self.common(x)], dim=-1)
+
+
+@stacked(Twin)
+def _twin(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool) -> Tensor:
+    assert isinstance(module, Twin)
+    parts = [
+        apply(s, f"{prefix}{name}.", inner, x, train) for name, inner in module.named_children()
+    ]
+    return torch.cat(parts, dim=-1)
+
+
 class TabularInput(nn.Module):
     """Numeric columns as they are, each categorical one as a learned vector.
 

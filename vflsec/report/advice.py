@@ -55,19 +55,18 @@ def next_steps(summary: Summary) -> list[Step]:
     if found in _BEFORE_ANY_VERDICT:
         return [_BEFORE_ANY_VERDICT[found](summary)]
     open_ = [v for v in summary.gates if v.verdict == "INCONCLUSIVE"]
-    out = [step for steps in _OF_VERDICTS for step in steps(open_, summary)]
-    if open_ and not out:
+    failed = dict.fromkeys(v.dataset for v in summary.gates if v.verdict == "FAIL")
+    steps = [_cure(dataset, summary) for dataset in failed]
+    steps += [step for make in _OF_VERDICTS if (step := make(open_, summary))]
+    if open_ and not steps:
         v = open_[0]
         text = f"What keeps '{clean(v.label)}' open: {clean(v.reason)}"
-        out.append(Step(text, "vflsec show gate"))
-    out += _insensitive(summary)
-    out += _limits(summary)
-    if found == "PASS":
-        out.append(
-            Step("Keep these results as the baseline: a later rise fails.",
-                 command(summary, "gate", "--baseline", "baseline.json", "--update-baseline"))
-        )  # fmt: skip
-    return out + _uncovered(summary)
+        steps.append(Step(text, "vflsec show gate"))
+    keep = command(summary, "gate", "--baseline", "baseline.json", "--update-baseline")
+    kept = Step("Keep these results as the baseline: a later rise fails.", keep)
+    more = (_insensitive(summary), _limits(summary), kept if found == "PASS" else None,
+            _uncovered(summary))  # fmt: skip
+    return [*steps, *filter(None, more)]
 
 
 def _no_gate(summary: Summary) -> Step:
@@ -94,109 +93,98 @@ Open = Sequence[Verdict]
 """Verdicts that are INCONCLUSIVE."""
 
 
-def _exceeded(open_: Open, summary: Summary) -> list[Step]:
-    failed = [v.dataset for v in summary.gates if v.verdict == "FAIL"]
-    return [_cure(dataset, summary) for dataset in dict.fromkeys(failed)]
-
-
-def _not_validated(open_: Open, summary: Summary) -> list[Step]:
+def _not_validated(open_: Open, summary: Summary) -> Step | None:
     """What to do where nothing shows that an attack works."""
     places = [place for v in open_ for place in v.not_validated]
     found = {k: a for k, a in sorted(summary.alive.items()) if a.place in places}
     if not found:
-        return []
+        return None
     never = any(a.code == "never_undefended" for a in found.values())
     if never and not command(summary, "audit"):
-        return [
-            Step("Record the system without a defense too (run={'defense': 'none'}), as often, and "
-                 "give those traces to the same audit.")
-        ]  # fmt: skip
-    first = next(iter(found.values())).place.attack
-    return [
-        Step(f"Not validated here: {clean(', '.join(found))}. Check the settings, grant more "
-             "(known_rows, aux_rows), or name the attacks that count in a gate.", _show(first))
-    ]  # fmt: skip
+        return Step(
+            "Record the system without a defense too (run={'defense': 'none'}), as often, and "
+            "give those traces to the same audit."
+        )
+    return Step(
+        f"Not validated here: {clean(', '.join(found))}. Check the settings, grant more "
+        "(known_rows, aux_rows), or name the attacks that count in a gate.",
+        _show(next(iter(found.values())).place.attack),
+    )
 
 
-def _more_seeds(open_: Open, summary: Summary) -> list[Step]:
+def _more_seeds(open_: Open, summary: Summary) -> Step | None:
     """How to add the seeds that would decide what is open."""
     more = max((v.more_seeds or 0 for v in open_), default=0)
     if not more:
-        return []
-    if not command(summary, "audit"):
-        return [
-            Step("More seeds decide what is open: give records of further runs to one audit.")
-        ]  # fmt: skip
+        return None
     budget = str(max(v.n for v in open_) + max(more, 5))
-    return [
-        Step("More seeds decide what is open; nothing stored is trained again.",
-             command(summary, "audit", "--until-decided", budget))
-    ]  # fmt: skip
+    again = command(summary, "audit", "--until-decided", budget)
+    how = (
+        "nothing stored is trained again" if again else "give records of further runs to one audit"
+    )
+    return Step(f"More seeds decide what is open: {how}.", again)
 
 
-def _stuck(open_: Open, summary: Summary) -> list[Step]:
+def _stuck(open_: Open, summary: Summary) -> Step | None:
     """What to do where no number of seeds decides."""
-    stuck = [v for v in open_ if v.stuck and v.rule != "no_room"]
-    if not stuck:
-        return []
-    return [
-        Step(f"Seeds do not decide '{clean(stuck[0].label)}'. More labelled rows (known_rows), "
-             "another strength or another limit may.",
-             "vflsec show attack")
-    ]  # fmt: skip
+    v = next((v for v in open_ if v.stuck and v.rule != "no_room"), None)
+    if v is None:
+        return None
+    return Step(
+        f"Seeds do not decide '{clean(v.label)}'. More labelled rows (known_rows), another "
+        "strength or another limit may.", "vflsec show attack",
+    )  # fmt: skip
 
 
-def _no_room(open_: Open, summary: Summary) -> list[Step]:
+def _no_room(open_: Open, summary: Summary) -> Step | None:
     """What to do where no figure that was measured can exceed a limit."""
-    found = [v for v in open_ if v.rule == "no_room"]
-    if not found:
-        return []
-    v = found[0]
+    v = next((v for v in open_ if v.rule == "no_room"), None)
+    if v is None:
+        return None
     text = clean(v.reason)
     if not v.detail:
-        return [Step(f"{text} Lower it, or leave the gate out.", "vflsec show gate")]
+        return Step(f"{text} Lower it, or leave the gate out.", "vflsec show gate")
     if v.detail in EXPOSED:  # it decides where it was not counted
-        return [Step(f"{text} Audit again to count them.", command(summary, "audit", "--fresh"))]
+        return Step(f"{text} Audit again to count them.", command(summary, "audit", "--fresh"))
     words = [*_limit(replace(v.gate, of=v.detail)), "--dataset", v.dataset]
     words += ["--defense", v.gate.defense] if v.gate.defense != "*" else []
     words += [] if v.gate.strength is None else ["--strength", show_exact(v.gate.strength)]
-    return [Step(text, command(summary, "gate", *words))]
-
-
-def _insensitive(summary: Summary) -> list[Step]:
-    """What to do where a gate passed and a leak above its limit may have gone unfound."""
-    found = [v for v in summary.gates if _UNFOUND & set(v.warnings)]
-    if not found:
-        return []
-    more = max(v.more_seeds or 0 for v in found)
-    seeds = ["--seeds", str(max(v.n for v in found) + more)]
-    return [
-        Step("A leak above a gate's limit may be undetected. Add seeds, or detect to a [[gate]].",
-             command(summary, "audit", *seeds) if more else "vflsec show gate")
-    ]  # fmt: skip
+    return Step(text, command(summary, "gate", *words))
 
 
 _UNFOUND = {"insensitive", "question_underpowered"}
 """Warnings of a PASS that more seeds or rows would mend."""
 
 
-def _uncovered(summary: Summary) -> list[Step]:
+def _insensitive(summary: Summary) -> Step | None:
+    """What to do where a gate passed and a leak above its limit may be undetected."""
+    found = [v for v in summary.gates if _UNFOUND & set(v.warnings)]
+    if not found:
+        return None
+    more = max(v.more_seeds or 0 for v in found)
+    seeds = ["--seeds", str(max(v.n for v in found) + more)]
+    return Step(
+        "A leak above a gate's limit may be undetected. Add seeds, or detect to a [[gate]].",
+        command(summary, "audit", *seeds) if more else "vflsec show gate",
+    )
+
+
+def _uncovered(summary: Summary) -> Step | None:
     """Attacks of families that were not run, although the messages they need were sent."""
     gaps = uncovered(summary) if summary.scenario else []  # a trace was asked for all
     if not gaps:
-        return []
-    return [
-        Step("Not tested, although the messages they need were sent: "
-             f"{', '.join(gaps)}. Add an [[attack]] for those that a partner could make:",
-             shlex.join(["vflsec", "show", gaps[0]]))
-    ]  # fmt: skip
+        return None
+    return Step(
+        f"Not tested, although the messages they need were sent: {', '.join(gaps)}. Add an "
+        "[[attack]] for those that a partner could make:", shlex.join(["vflsec", "show", gaps[0]]),
+    )  # fmt: skip
 
 
-def _limits(summary: Summary) -> list[Step]:
+def _limits(summary: Summary) -> Step | None:
     """What leaks where the system is judged and no gate limits: a gate, and what may stop it."""
     found = deployed(summary)
     if not found:
-        return []
+        return None
     p = found[0]
     kinds = reads(summary.attacks[p.attack_key].needs if p.attack_key in summary.attacks else ())
     treats = [n for k in kinds for n in summary.treats.get(k, ())]
@@ -205,47 +193,41 @@ def _limits(summary: Summary) -> list[Step]:
         f'add a [[gate]] with target = "{clean(p.target)}"'
     )
     if not treats:
-        return [Step(f"{text}, and look for a defense.", "vflsec list defenses")]
-    asked = _sought(p.dataset, summary)
-    asked = [w for w in asked if w.startswith("--") and w != "--target"]
+        return Step(f"{text}, and look for a defense.", "vflsec list defenses")
+    asked = [w for w in _sought(p.dataset, summary) if w.startswith("--") and w != "--target"]
     words = ["--defense", treats[0], *asked, "--target", clean(p.target)]
-    return [
-        Step(f"{text}, and a defense of what is read ({' and '.join(sorted(kinds))}), as strong "
-             "as needed:", command(summary, "tune", *words))
-    ]  # fmt: skip
+    read = " and ".join(sorted(kinds))
+    return Step(
+        f"{text}, and a defense of what is read ({read}), as strong as needed:",
+        command(summary, "tune", *words),
+    )
 
 
-def _failed(open_: Open, summary: Summary) -> list[Step]:
+def _failed(open_: Open, summary: Summary) -> Step | None:
     """What to do where a training or an attack has failed, or gave no figure."""
-    stuck = [v for v in open_ if v.rule in ("failed_runs", "nothing_measured")]
-    if not stuck:
-        return []
-    v = stuck[0]
+    v = next((v for v in open_ if v.rule in ("failed_runs", "nothing_measured")), None)
+    if v is None:
+        return None
     text = f"'{clean(v.label)}' stays open. {clean(v.reason)}"
     if any(p.failed for p in summary.points):
-        return [
-            Step(f"{text} Mend that, and run the same audit again.",
-                 command(summary, "audit"))
-        ]  # fmt: skip
-    return [Step(f"{text} Take another attack.", "vflsec list attacks")]
+        return Step(f"{text} Mend that, and run the same audit again.", command(summary, "audit"))
+    return Step(f"{text} Take another attack.", "vflsec list attacks")
 
 
-def _reversed_ranking(open_: Open, summary: Summary) -> list[Step]:
+def _reversed_ranking(open_: Open, summary: Summary) -> Step | None:
     """What to do where a reversed ranking keeps a gate open and seeds do not close it."""
-    found = [v for v in open_ if v.rule == "reversed_ranking" and not v.more_seeds]
-    if not found:
-        return []
-    v = found[0]
-    text = (
+    v = next((v for v in open_ if v.rule == "reversed_ranking" and not v.more_seeds), None)
+    if v is None:
+        return None
+    return Step(
         f"{clean(v.attack)} ranks in reverse at {place(v)}: with labels flipped it leaks. Grant "
-        "labelled rows (known_rows), and look for a strength that leaves nothing either way."
+        "labelled rows (known_rows), and look for a strength that leaves nothing either way.",
+        _search(v.dataset, summary) or _show(v.attack),
     )
-    tune = _search(v.dataset, summary)
-    return [Step(text, tune or _show(v.attack))]
 
 
-_OF_VERDICTS: tuple[Callable[[Open, Summary], list[Step]], ...] = (
-    _exceeded, _not_validated, _failed, _reversed_ranking, _more_seeds, _no_room, _stuck,
+_OF_VERDICTS: tuple[Callable[[Open, Summary], Step | None], ...] = (
+    _not_validated, _failed, _reversed_ranking, _more_seeds, _no_room, _stuck,
 )  # fmt: skip
 """Steps that verdicts ask for, most urgent first."""
 

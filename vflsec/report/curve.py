@@ -9,7 +9,7 @@ from vflsec.audit.findings import metric_name
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity, format_secret
 from vflsec.audit.point import Point, Training
 from vflsec.report.numbers import number
-from vflsec.report.scores import scores
+from vflsec.report.scores import find_scored
 from vflsec.report.summary import Summary
 from vflsec.report.tree import Block, Cell, Column, Kind, Paragraph, Table, Tone, View
 from vflsec.report.verdicts import place
@@ -48,12 +48,12 @@ def build_curve(summary: Summary, dataset: str) -> tuple[Block, ...]:
 
 def _caps(summary: Summary, dataset: str) -> str:
     """CAP of each defended training against the attack that leaves the least of it."""
-    found = [s for s in scores(summary, dataset) if s.curve.cap is not None]
-    found.sort(key=lambda s: -(s.curve.cap or 0.0))
-    least = {(s.training, s.curve.defense, s.grid): s for s in found}
+    found = [x for x in find_scored(dataset, summary) if x[0].cap is not None]
+    found.sort(key=lambda x: -(x[0].cap or 0.0))
+    least = {(training, c.defense, grid): c for c, training, grid in found}
     said = [
-        f"{s.cap} ({training}, {defense} at {grid}; {s.curve.attack} by {s.curve.adversary})"
-        for (training, defense, grid), s in least.items()
+        f"{number(c.cap)} ({training}, {defense} at {grid}; {c.attack} by {c.adversary})"
+        for (training, defense, grid), c in least.items()
     ]
     text = ", ".join(said)
     return f"CAP, mean of utility x (1 - attack), at its least: {text}" if said else ""

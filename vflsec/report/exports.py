@@ -72,6 +72,7 @@ def summary_of(
     evaluation: Evaluation,
     results: Sequence[CellResult],
     seconds: float | None,
+    worked: float = 0.0,
 ) -> dict[str, Any]:
     """The summary as plain values that JSON can hold (missing numbers are null)."""
     trained = [r for r in results if "versions" in r.facts]  # what they were trained with
@@ -123,7 +124,7 @@ def summary_of(
             "visibility": outcomes(record.visibility, evaluation.frame, float(level)),
             "cost": {
                 "training_seconds": sum(r.seconds for r in results),
-                "cpu_seconds": _cpu(results),
+                "cpu_seconds": _cpu(results, worked),
                 "run_seconds": seconds,
                 "points": costs(record, results),
             },
@@ -136,10 +137,12 @@ def _several(values: Iterable[str]) -> str:
     return ", ".join(sorted({*values}))
 
 
-def _cpu(results: Sequence[CellResult]) -> float | None:
-    """Seconds that processors worked on all cells; None where some were not timed."""
+def _cpu(results: Sequence[CellResult], worked: float) -> float | None:
+    """Seconds that processors worked on all cells, or on the last run if that is more; None where
+    some were not timed.
+    """
     spent = [s for r in results if (s := r.facts.get("cpu_seconds")) is not None]
-    return float(sum(spent)) if len(spent) == len(results) else None
+    return max(float(sum(spent)), worked) if len(spent) == len(results) else None
 
 
 def load_summary(folder: Path) -> dict[str, Any]:

@@ -167,6 +167,11 @@ def _name_people(c: LeakageClaim, p: Point, is_part: bool, several: bool) -> str
         f"[{_many(c.low or 0.0)}, {_many(c.high or 0.0)}] of 1,000 {people} {sure}, beyond the "
         f"{_many(of.own)} of {own} ({format_secret(c)}, by {c.named})."
     )
+    if of.sure > of.own_sure:
+        text += (
+            f" Of the tenth of rows about which it is surest, {of.sure:.0%} are right; of its "
+            f"baseline's, {of.own_sure:.0%}."
+        )
     if of.worst is not None and of.worst.share - of.worst.own > of.share:
         text += f" Worst class: {of.worst.label}, {_many(of.worst.share - of.worst.own)} of 1,000."
     return text

@@ -14,7 +14,7 @@ from vflsec.report.curve import order_of
 from vflsec.report.figure_blocks import build_figures
 from vflsec.report.figures import trade_offs
 from vflsec.report.numbers import bounded, format_bytes, interval, number
-from vflsec.report.scores import CAP_MEANS, DCS_MEANS, after, scores
+from vflsec.report.scores import after, build_scores
 from vflsec.report.summary import Summary
 from vflsec.report.tables import MATCHING, matched
 from vflsec.report.tree import (
@@ -24,7 +24,6 @@ from vflsec.report.tree import (
     Column,
     Folded,
     Kind,
-    Paragraph,
     Section,
     Table,
     Tone,
@@ -60,7 +59,7 @@ def _build_dataset(summary: Summary, name: str, prefix: str) -> Section:
         _build_labels(name, summary.labels),
         _build_phases(name, points),
         _build_utility(name, points, summary),
-        _build_scores(name, summary),
+        build_scores(name, summary),
     )
     return Section(name, tuple(b for b in blocks if b is not None))
 
@@ -238,24 +237,3 @@ def _utility_row(p: Point, most: Point | None) -> tuple[Cell | str, ...]:
         "-" if p.is_undefended else interval(p.utility_drop), str(p.utility.seeds),
         "-" if p.bytes is None else format_bytes(p.bytes), gain,
     )  # fmt: skip
-
-
-def _build_scores(name: str, summary: Summary) -> Folded | None:
-    found = scores(summary, name)
-    if not found:
-        return None
-    table = Table(
-        "CAP and DCS of each defense",
-        make_columns("Defense", "Strengths", "Attack", "By", "CAP", "DCS at each strength", "Rows",
-                     "Attack's figure", "Training", name="Attack",
-                     numbers=("Strengths", "CAP", "DCS at each strength")),
-        tuple(
-            (r.curve.defense, r.grid, r.curve.attack, r.curve.adversary, r.cap, r.dcs,
-             r.curve.split, r.curve.metric, r.training)
-            for r in found
-        ),
-        f"CAP and DCS on {name}", "summary.json",
-    )  # fmt: skip
-    means = (Paragraph(text, Tone.SOFT, views=_SHORT) for text in (CAP_MEANS, DCS_MEANS))
-    title = "CAP and DCS (reported, never gated)"
-    return Folded(title, (*means, table), views=_PRINTED | _SHORT)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from vflsec.audit.tradeoff_curves import Curve
 from vflsec.report.numbers import number
 from vflsec.report.summary import Summary
+from vflsec.report.tree import Folded, Paragraph, Table, Tone, View, make_columns
 
 CAP_MEANS = (
     "CAP (He et al. 2022): mean over the strengths of utility times (1 - attack). Larger is "
@@ -16,23 +17,7 @@ DCS_MEANS = (
     "DCS (Zou et al. 2024): 1 / (1 + the root mean square of the attack's value and the utility "
     "lost). 1 leaves the attack nothing at no cost; a coin flip of two classes scores 0.74."
 )
-
-
-@dataclass(frozen=True)
-class Score:
-    """CAP and DCS of one defended curve, as texts.
-
-    Attributes:
-        curve: which; its strengths are those of `grid`.
-        training: what trains, with the phase where several are audited.
-        dcs: one figure for each strength of the grid.
-    """
-
-    curve: Curve
-    training: str
-    grid: str
-    cap: str
-    dcs: str
+_FILES = frozenset({View.PAGE, View.SUMMARY})
 
 
 def after(phase: str) -> str:
@@ -40,16 +25,37 @@ def after(phase: str) -> str:
     return f", after {phase}" if phase else ""
 
 
-def scores(summary: Summary, dataset: str) -> list[Score]:
-    """One row for each defended curve of a data set that has a CAP or a DCS."""
-    out = []
+def build_scores(name: str, summary: Summary) -> Folded | None:
+    """CAP and DCS of each defended curve of a data set; None where no curve has any."""
+    rows = tuple(_rows(name, summary))
+    if not rows:
+        return None
+    numbers = ("Strengths", "CAP", "DCS at each strength")
+    heads = make_columns("Defense", "Strengths", "Attack", "By", "CAP", "DCS at each strength",
+                         "Rows", "Metric", "Training", name="Attack", numbers=numbers)  # fmt: skip
+    table = Table("CAP and DCS of each defense", heads, rows, f"CAP and DCS on {name}",
+                  "summary.json")  # fmt: skip
+    means = (Paragraph(text, Tone.SOFT, views=_FILES) for text in (CAP_MEANS, DCS_MEANS))
+    title = "CAP and DCS (reported, never gated)"
+    return Folded(title, (*means, table), views=_FILES | {View.WHOLE})
+
+
+def find_scored(name: str, summary: Summary) -> Iterator[tuple[Curve, str, str]]:
+    """Each defended curve of a data set that has a CAP or a DCS, what trains, and its grid."""
     several = len({c.phase for c in summary.curves}) > 1
     for c in summary.curves:
-        by_strength = dict(zip(c.strengths, c.dcs, strict=False))
-        figures = [by_strength.get(s) for s in c.cap_strengths]
-        known = any(x is not None for x in (c.cap, *figures))
-        if c.dataset == dataset and c.defense != "none" and known:
-            training = c.algorithm + (after(c.phase) if several else "")
+        known = any(x is not None for x in (c.cap, *_dcs(c)))
+        if c.dataset == name and c.defense != "none" and known:
             grid = ", ".join("-" if s is None else f"{s:g}" for s in c.cap_strengths)
-            out.append(Score(c, training, grid, number(c.cap), ", ".join(map(number, figures))))
-    return out
+            yield c, c.algorithm + (after(c.phase) if several else ""), grid
+
+
+def _dcs(c: Curve) -> list[float | None]:
+    by_strength = dict(zip(c.strengths, c.dcs, strict=False))
+    return [by_strength.get(s) for s in c.cap_strengths]
+
+
+def _rows(name: str, summary: Summary) -> Iterator[tuple[str, ...]]:
+    for c, training, grid in find_scored(name, summary):
+        yield (c.defense, grid, c.attack, c.adversary, number(c.cap),
+               ", ".join(map(number, _dcs(c))), c.split, c.metric, training)  # fmt: skip

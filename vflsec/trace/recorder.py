@@ -108,25 +108,16 @@ class Lane(NamedTuple):
     """What every cut of one shape has in common.
 
     Attributes:
-        n: rows.
         counted: by what steps are counted.
         there, back: plans of the embedding and of its gradient.
         up, down: under which they are declared.
     """
 
-    n: int
     counted: tuple[str, str, str]
     there: Plan
     back: Plan
     up: Route
     down: Route
-
-
-def as_array(x: Tensor) -> NDArray[Any]:
-    """The numbers of a tensor, in its own memory where that can be."""
-    if x.is_cpu and x.dtype != torch.bfloat16 and x.layout is torch.strided:
-        return x.detach().numpy()  # type: ignore[no-any-return]
-    return as_numbers(x).array
 
 
 _LEAST = 8  # rows of a batch of which it can be told
@@ -230,7 +221,6 @@ def _lives(state: Mapping[str, Tensor], module: nn.Module) -> bool:
 
 
 _EVERYTHING = 1 << 62
-_LANES = 64  # shapes at the cut of which the common fields are kept
 _LIMITS = Limits()
 _OF_ROWS = find_kinds(lambda kind: kind.has_one_width)
 
@@ -302,7 +292,6 @@ class Recording:
         self._through: set[tuple[str, str, str]] = set()
         self._strays, self._places = 0, Places()
         self._model: OwnModel | None = None
-        self._lanes: dict[tuple[object, ...], Lane] = {}
         self._behind: Behind | None = None
 
     def __enter__(self) -> Recording:
@@ -417,12 +406,9 @@ class Recording:
                 "each, with name='...', and go on with what it returns."
             )
         listens = z.requires_grad and torch.is_grad_enabled()
-        key = (z.shape, z.dtype, peer, phase, name, listens)
-        lane = self._lanes.get(key)
-        if lane is None or self.writer is None:
-            lane = self._lane(key, z, peer, phase, name, listens)
-        rows = self._rows("embedding", lane.n, ids)
-        x = as_array(z)
+        x = as_numbers(z)
+        lane = self._lane(x, peer, phase, name, listens)
+        rows = self._rows("embedding", len(z), ids)
         with self._lock:
             count = self._cuts.get(lane.counted, 0)
             self._cuts[lane.counted] = count + 1
@@ -430,11 +416,11 @@ class Recording:
         epoch = self._epoch
         if self._left_out(epoch):
             return z
-        number = self._put(lane.there, lane.up, x, rows, Timing(epoch, step, micro))
+        number = self._put(lane.there, lane.up, x.array, rows, Timing(epoch, step, micro))
         if listens:
-            if self._places.left and self._places.taken(rows, x, self.ids.n):
+            if self._places.left and self._places.taken(rows, x.array, self.ids.n):
                 self._warn(
-                    f"two batches of other samples both name rows 0 to {len(x) - 1}: ids are those "
+                    f"two batches of other samples both name rows 0 to {len(z) - 1}: ids are those "
                     "of rows in 'rows', not places in a batch. No attack finds anything so"
                 )
             taken, strayed = 0, False
@@ -447,7 +433,7 @@ class Recording:
                 strayed = False
                 part, taken = micro + taken * self.loop.accumulation, taken + 1
                 timing = Timing(epoch, step, part, self._factor(), number)
-                self._put(lane.back, lane.down, as_array(gradient), rows, timing)
+                self._put(lane.back, lane.down, as_numbers(gradient).array, rows, timing)
 
             def past(_: Tensor) -> None:
                 """A gradient, perhaps of a loss of its own, before one has come back here."""
@@ -482,27 +468,20 @@ class Recording:
                 "'z = rec.cut(z, ids)'; only a loss of your own is rightly left out"
             )
 
-    def _lane(
-        self, key: tuple[object, ...], z: Tensor, peer: str, phase: str, name: str, listens: bool
-    ) -> Lane:
+    def _lane(self, x: Numbers, peer: str, phase: str, name: str, listens: bool) -> Lane:
         """What every cut of one shape and kind has in common; refuses what cannot be recorded."""
         other = self._other(peer)
-        check_shape(phase, z.shape)
-        x = as_numbers(z)
+        check_shape(phase, x.array.shape)
         phase = phase or ("train" if listens else "eval")
         up = (other, self.party) if self.active else (self.party, other)
         there, back = (
             self._plan(kind, ends, x, phase, name)
             for kind, ends in (("embedding", up), ("gradient", up[::-1]))
         )
-        lane = Lane(
-            len(z), (phase, other, name), there, back, Route("embedding", *up, phase),
+        return Lane(
+            (phase, other, name), there, back, Route("embedding", *up, phase),
             Route("gradient", *up[::-1], phase),
         )  # fmt: skip
-        if len(self._lanes) >= _LANES:
-            self._lanes.clear()
-        self._lanes[key] = lane
-        return lane
 
     def tell(
         self,

@@ -7,7 +7,6 @@ import math
 import os
 import threading
 import time
-from collections import defaultdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -267,7 +266,6 @@ class Writer:
 
 _PAUSE = 0.02  # seconds between two looks; a burst is cheaper to write than one message at a time
 _BYTES = 256 << 20  # most that waits
-_KEPT = 16 << 20  # most memory of one shape that is used again
 
 _Waiting = tuple[Plan, NDArray[Any], "NDArray[np.int64] | None", Timing, int]
 
@@ -288,7 +286,6 @@ class Behind:
         self.writer, self.most = writer, most
         self.failed: OSError | None = None
         self._queue: list[_Waiting] = []
-        self._free: dict[tuple[Any, str], list[NDArray[Any]]] = defaultdict(list)
         self._waits = self._bytes = 0
         self._next = writer.count
         self._done, self._enough = threading.Condition(), max(1, most // 2)
@@ -318,12 +315,9 @@ class Behind:
                 self._done.wait()
             if self._ends:
                 return -1
-            free = self._free[plan.flat, payload.dtype.char]
-            held = free.pop() if free else np.empty(plan.flat, payload.dtype)
-            np.copyto(held, payload.reshape(plan.flat))
             number = self._next
             self._next = number + 1
-            self._queue.append((plan, held, rows, timing, now))
+            self._queue.append((plan, payload.reshape(plan.flat).copy(), rows, timing, now))
             self._waits, self._bytes = self._waits + 1, self._bytes + plan.size
             if self._waits == self._enough:
                 self._wake.set()
@@ -342,9 +336,6 @@ class Behind:
                     except OSError as why:
                         self.failed = why
                 with self._done:
-                    free = self._free[plan.flat, payload.dtype.char]
-                    if len(free) * plan.size < _KEPT:
-                        free.append(payload)
                     self._waits, self._bytes = self._waits - 1, self._bytes - plan.size
                     self._done.notify_all()
 

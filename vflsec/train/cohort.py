@@ -14,7 +14,6 @@ from vflsec.core import check
 from vflsec.core.algorithm import Algorithm
 from vflsec.core.channel import Recorder, Tap
 from vflsec.core.federation import Federation, Phase
-from vflsec.core.message import Message
 from vflsec.core.policy import Guarantee, Policy
 from vflsec.core.privacy_usage import RunFacts, Uses
 from vflsec.core.rng import Globals, generator
@@ -105,7 +104,7 @@ class Training:
     """Cells that differ in seed and strengths only, trained side by side.
 
     Args:
-        cells: of one cohort, at least two (`vflsec.nn.replicas.LEAST`).
+        cells: of one cohort; fewer than `vflsec.nn.replicas.LEAST` train beside their twins.
         demands: what the attacks ask for.
         tasks: the task of each seed.
         device: where.
@@ -115,8 +114,6 @@ class Training:
     Attributes:
         taps: told every message of the training, see `vflsec.core.channel.Recorder`; set before
             `run`.
-        before: told every message as its sender made it, see `vflsec.core.channel.Channel`; the
-            same.
         watchers: called with the phase's name after every epoch.
         witness: shown every call of a policy's hook.
     """
@@ -130,11 +127,12 @@ class Training:
         progress: Progress = lambda *_: None,
         graphs: bool = False,
     ) -> None:
-        self.cells, self.demands, self.progress, self.device = cells, demands, progress, device
+        self.cells = list(cells) * (LEAST if len(cells) < LEAST else 1)
+        self.demands, self.progress, self.device = demands, progress, device
         self.graphs = partial(CudaGraphs, device) if graphs and device.type == "cuda" else None
-        first = cells[0]
+        first = self.cells[0]
         self.algorithm: Algorithm = registry.algorithms.create(first.algorithm, first.params)
-        self.seeds = [c.seed for c in cells]
+        self.seeds = [c.seed for c in self.cells]
         self.stack = Stack.build(
             tasks, self.seeds, device, stored(first.dtype), products_of(first.dtype)
         )
@@ -144,7 +142,6 @@ class Training:
         self._alone: dict[str, Replicas | None] = {}
         self._reassigned: dict[str, Replicas] | None = None
         self.taps: list[Tap] = []
-        self.before: list[Callable[[Message], None]] = []
         self.watchers: list[Callable[[str], None]] = []
         self.witness: NoiseWitness | None = None
 
@@ -157,7 +154,6 @@ class Training:
             self.stack, self.seeds, self._policies(), recorder, self.facts
         )
         fed.graphs = self.graphs
-        fed.channel.before += self.before
         for b in (b for p in fed.parties.values() for b in p.bindings):
             b.witness = self.witness
         self._grant()
@@ -195,18 +191,17 @@ class Training:
         """The task of replica `r`."""
         return self.stack.tasks[int(self.stack.of[r])]
 
-    def tasks(self, cells: Sequence[CellSpec]) -> dict[int, Task]:
-        """The tasks of the seeds of some cells, of which it has replicas."""
-        return {c.seed: self.task(self.seeds.index(c.seed)) for c in cells}
+    def tasks(self) -> dict[int, Task]:
+        """The task of each seed."""
+        return {seed: self.task(r) for r, seed in enumerate(self.seeds)}
 
     def twin(
-        self, cells: Sequence[CellSpec], tasks: Mapping[int, Task],
-        spies: Mapping[tuple[str, ...], tuple[Need, ...]],
-    ) -> Training:  # fmt: skip
-        """Cells of the cohort on other tasks: with its active attackers, and recorded for spies."""
+        self, tasks: Mapping[int, Task], spies: Mapping[tuple[str, ...], tuple[Need, ...]]
+    ) -> Training:
+        """The cohort on other tasks: with its active attackers, and recorded for spies."""
         acting = [d for d in self.demands if d.policy is not None]
         seen = [Demand(who, needs) for who, needs in spies.items()]
-        return Training(cells, [*acting, *seen], tasks, self.device)
+        return Training(self.cells, [*acting, *seen], tasks, self.device)
 
     def strengths(self, i: int) -> list[float]:
         """Of the cells' defense number `i`, by replica."""
@@ -455,7 +450,7 @@ def first_step(
     Raises:
         VflsecError: it cannot be trained.
     """
-    training = Training([cell] * LEAST, (), {cell.seed: task}, torch.device("cpu"))
+    training = Training([cell], (), {cell.seed: task}, torch.device("cpu"))
     return training.rehearse(timed)
 
 

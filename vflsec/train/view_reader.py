@@ -23,6 +23,7 @@ from vflsec.core.task import Task
 from vflsec.core.view import Table, View, as_needs
 from vflsec.errors import ThreatModelError, TraceError
 from vflsec.nn.reduced_precision import stored
+from vflsec.nn.replicas import LEAST
 from vflsec.specs import AttackSpec, CellSpec
 from vflsec.trace.limits import Limits
 from vflsec.trace.manifest import LayerSpec
@@ -225,9 +226,9 @@ def opened(
             if said[cell.key]["cell"] != cell.key:
                 raise TraceError(f"{path}: holds the views of another training.")
             folders[cell.key] = _unpack(path, Path(base) / cell.key)
-        yield KeptTraining(
-            cells, [folders[c.key] for c in cells], said[cells[0].key], demands, tasks, device
-        )
+        cells = list(cells) * (LEAST if len(cells) < LEAST else 1)
+        where = [folders[c.key] for c in cells]
+        yield KeptTraining(cells, where, said[cells[0].key], demands, tasks, device)
 
 
 def _unpack(path: Path, to: Path) -> Path:

@@ -1,0 +1,302 @@
+"""Leaks that hide and worlds without one under default attacks: docs/evidence/hidden_leaks.md.
+
+``python benchmarks/hidden_leaks.py [NAME ...]`` audits these worlds, all of them by default, of
+which the page is written. Messages are arrays, so nothing is trained: Gaussian noise of width 8 for
+each row and epoch, in batches in random order, with what is planted. A decoder that knows what was
+planted names every row that has it. Beside the system stand recordings of one without a defense,
+which reveals every label, so that attacks are shown to work. Each audit has five seeds of both and
+two gates on the system, as drafts have: an advantage of at most 0.1, and exposed people at the
+least of 1, 2, 5 and 10 % that luck leaves open.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import vflsec
+from vflsec.audit.exposed import LUCKY, count_nameable
+
+OUT = Path(__file__).resolve().parent.parent / "docs" / "evidence" / "hidden_leaks.md"
+SEEDS, ROWS, EPOCHS, BATCH, WIDTH = 5, 1200, 3, 48, 8
+LIMITS = (0.01, 0.02, 0.05, 0.1)
+
+Ints = NDArray[np.int64]
+Array = NDArray[Any]
+Plant = Callable[["World", Array, Ints, np.random.Generator], Array]
+
+
+@dataclass(frozen=True)
+class World:
+    """One system.
+
+    Attributes:
+        name: what is planted, or what is special.
+        plant: makes messages (n, width) of noise (n, width), rows (n,) and a generator.
+        wanted: verdicts that are right, of both gates together (the worst of them).
+        classes, rows, share, known: number of classes, of rows, share of class 1, known rows.
+        columns: AUC of own columns; none at 0.5.
+        order: rows of an epoch in the order in which they come; None for random order.
+        epochs: of the training.
+        truth: share of rows that are exposed, where it is planted; else None.
+    """
+
+    name: str
+    plant: Plant
+    wanted: tuple[str, ...] = ("FAIL",)
+    classes: int = 2
+    rows: int = ROWS
+    share: float = 0.5
+    known: int = 20
+    columns: float = 0.5
+    order: Callable[[Ints, np.random.Generator], Ints] | None = None
+    epochs: int = EPOCHS
+    truth: float | None = None
+    labels: Ints = field(init=False)
+
+    def __post_init__(self) -> None:
+        rng = np.random.default_rng([1, self.rows, self.classes])
+        y = np.arange(self.rows) % self.classes
+        if self.classes == 2:
+            y = (np.arange(self.rows) < self.share * self.rows).astype(np.int64)
+        object.__setattr__(self, "labels", rng.permutation(y))
+
+    def see(self, seed: int, defense: str = "none") -> vflsec.Messages:
+        """What the party saw of one training, without a defense of the open system."""
+        order_of = self.order if defense != "none" else None
+        plant = self.plant if defense != "none" else _open
+        rng = np.random.default_rng([seed, self.rows, len(self.name)])
+        ids, sent = [], []
+        for _ in range(self.epochs):
+            order = rng.permutation(self.rows)
+            if order_of is not None:
+                order = order_of(self.labels, rng)
+            x = plant(self, rng.standard_normal((self.rows, WIDTH)), order, rng)
+            starts = range(0, self.rows, BATCH)
+            ids += [order[i : i + BATCH] for i in starts]
+            sent += [x[i : i + BATCH].astype(np.float32) for i in starts]
+        columns = None
+        if self.columns > 0.5:
+            from scipy.special import ndtri
+
+            noise = np.random.default_rng(7).standard_normal(self.rows)
+            columns = (noise + np.sqrt(2) * ndtri(self.columns) * self.labels)[:, None]
+        return vflsec.Messages(
+            gradients=sent, ids=ids, columns=columns, loss_reduction="sum", defense=defense,
+            strength=float(defense != "none"),
+        )  # fmt: skip
+
+    @property
+    def gates(self) -> list[dict[str, Any]]:
+        """As drafts have them."""
+        many, luck = count_nameable(self.labels)
+        fits = [x for x in LIMITS if many and x * many >= LUCKY[0] + LUCKY[1] * luck]
+        people = {"max": (fits or LIMITS[-1:])[0], "of": "exposed", "target": "label"}
+        return [{"defense": "defended", **gate} for gate in ({"max": 0.1}, people)]
+
+
+def signs(y: Ints) -> Array:
+    return 2.0 * y - 1
+
+
+def _open(w: World, x: Array, rows: Ints, rng: np.random.Generator) -> Array:
+    means = np.random.default_rng(3).standard_normal((w.classes, WIDTH))
+    return 0.01 * x + means[w.labels[rows]] - means.mean(0)
+
+
+def _noise(w: World, x: Array, rows: Ints, rng: np.random.Generator) -> Array:
+    return x
+
+
+def _marked(share: float) -> Plant:
+    def plant(w: World, x: Array, rows: Ints, rng: np.random.Generator) -> Array:
+        every = round(1 / share)
+        rank = np.empty(w.rows, np.int64)  # as many of each class
+        for c in range(w.classes):
+            mine = np.flatnonzero(w.labels == c)
+            rank[mine] = np.arange(len(mine))
+        x = 0.01 * x
+        x[:, 0] += 0.2 * (rank[rows] % every == 0) * signs(w.labels[rows])
+        return x
+
+    return plant
+
+
+def _product(*entries: int, of_id: bool = False, only: int | None = None) -> Plant:
+    def plant(w: World, x: Array, rows: Ints, rng: np.random.Generator) -> Array:
+        y = w.labels if only is None else (w.labels == only).astype(np.int64)
+        sign = signs(y[rows]) * (signs(rows & 1) if of_id else 1)
+        x[:, entries[0]] *= np.sign(x[:, list(entries)].prod(1)) * sign
+        return x
+
+    return plant
+
+
+def _low_bit(w: World, x: Array, rows: Ints, rng: np.random.Generator) -> Array:
+    short = x.astype(np.float32)
+    bits = short[:, 3].copy().view(np.int32)
+    short[:, 3] = ((bits & ~1) | w.labels[rows]).astype(np.int32).view(np.float32)
+    return short
+
+
+def _modulo(w: World, x: Array, rows: Ints, rng: np.random.Generator) -> Array:
+    x = (1000 * x).round()
+    x[:, 0] = 10 * (x[:, 0] // 10) + rng.integers(5, size=len(x)) * 2 + w.labels[rows]
+    return x
+
+
+def _odd_places(y: Ints, rng: np.random.Generator) -> Ints:
+    ones, none = (rng.permutation(np.flatnonzero(y == c)) for c in (1, 0))
+    return np.stack([none, ones], axis=1).ravel()
+
+
+def _all(w: World, x: Array, rows: Ints, rng: np.random.Generator) -> Array:
+    x[:, 0] += 20 * signs(w.labels[rows])
+    return x
+
+
+def _shuffled(w: World, x: Array, rows: Ints, rng: np.random.Generator) -> Array:
+    other = np.random.default_rng(99).permutation(w.labels)
+    x[:, 0] += 3 * signs(other[rows])
+    return x
+
+
+def _constant(w: World, x: Array, rows: Ints, rng: np.random.Generator) -> Array:
+    return np.ones_like(x)
+
+
+SAFE = ("PASS", "INCONCLUSIVE")
+LEAKS = (
+    World("5 % of rows marked by class", _marked(0.05), truth=0.05),
+    World(
+        "1 % of rows marked by class",
+        _marked(0.01),
+        ("FAIL", "INCONCLUSIVE"),
+        truth=0.01,
+        rows=2000,
+    ),
+    World("sign of a product of two entries", _product(0, 1)),
+    World("sign of a product of three entries", _product(2, 5, 7)),
+    World("sign xor a bit of the public row id", _product(4, of_id=True)),
+    World("last bit of the mantissa", _low_bit),
+    World("value modulo 10 under integer noise", _modulo),
+    World("odd places of a batch hold class 1", _noise, order=_odd_places),
+    World("one class of twelve", _product(0, 1, only=7), classes=12, known=120),
+    World("every label beside a baseline of AUC 0.97", _all, columns=0.97, truth=None),
+)
+NULLS = (
+    World("sealed", _noise, ("PASS",)),
+    World("sealed beside a baseline of AUC 0.97", _noise, SAFE, columns=0.97),
+    World("labels of other rows", _shuffled, ("PASS",)),
+    World("constant messages", _constant, SAFE),
+    World("1 % positive", _noise, SAFE, share=0.01, rows=2000),
+    World("20 classes", _noise, SAFE, classes=20, known=80),
+    World("60 rows", _noise, SAFE, rows=60),
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What an audit says of a world."""
+
+    world: World
+    verdicts: Sequence[dict[str, Any]]
+    people: dict[str, Any] | None
+    seconds: float
+
+    @property
+    def worst(self) -> str:
+        """FAIL if a gate failed, else INCONCLUSIVE if one is."""
+        said = {v["verdict"] for v in self.verdicts}
+        return next(v for v in ("FAIL", "INCONCLUSIVE", "PASS") if v in said)
+
+    @property
+    def is_right(self) -> bool:
+        """Whether it is as wanted."""
+        return self.worst in self.world.wanted
+
+    def cells(self) -> tuple[str, ...]:
+        """A line of the page."""
+        gates = []
+        for v in self.verdicts:
+            value = "" if v["value"] is None else f" {v['value']:+.3f}"
+            gates.append(f"{v['verdict']}{value} ({v['attack'] or '-'}, {v['rule']})")
+        p = self.people
+        who = "" if p is None else f"{p['share']:.4f} [{p['low']:.4f}, {p['high']:.4f}]"
+        who += "" if self.world.truth is None else f" of {self.world.truth:g}"
+        right = "as wanted" if self.is_right else f"**wanted {' or '.join(self.world.wanted)}**"
+        return self.world.name, *gates, who, right
+
+
+def audit(world: World) -> Found:
+    """Audit a world by every attack that its messages allow."""
+    start = time.process_time()
+    with tempfile.TemporaryDirectory() as out:
+        seen = [world.see(s, how) for how in ("none", "planted") for s in range(SEEDS)]
+        found = vflsec.audit_messages(
+            seen, world.labels, known=world.known, gates=world.gates, out=out
+        )
+        points = [p["exposed"] for p in found.summary["points"] if p.get("exposed")
+                  and p["metric"] == "exposed" and p["defense"] == "planted"]  # fmt: skip
+        people = max(points, key=lambda p: p["low"], default=None)
+        return Found(world, found.summary["gates"], people, time.process_time() - start)
+
+
+def pick(worlds: Sequence[World], names: Sequence[str]) -> Iterator[World]:
+    """The worlds whose name has one of these in it; all if there are none."""
+    return (w for w in worlds if not names or any(n in w.name for n in names))
+
+
+def main() -> None:
+    """Audit, print, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="parts of names of worlds; nothing is written")
+    names = parser.parse_args().names
+    logging.disable(logging.WARNING)
+    parts = {"Leaks": LEAKS, "Nothing leaks": NULLS}
+    table: dict[str, list[Found]] = {}
+    for part, worlds in parts.items():
+        for world in pick(worlds, names):
+            found = audit(world)
+            table.setdefault(part, []).append(found)
+            print(" | ".join(found.cells()), f"[{found.seconds:.0f} s]", flush=True)
+    if not names:
+        OUT.write_text(_page(table), encoding="utf-8")
+    sys.exit(any(not f.is_right for of in table.values() for f in of))
+
+
+def _page(table: dict[str, list[Found]]) -> str:
+    seconds = sum(f.seconds for of in table.values() for f in of)
+    lines = [
+        "# Leaks that hide",
+        "",
+        f"Made by `python benchmarks/hidden_leaks.py` ({seconds:.0f} s of one CPU core). Each "
+        f"world is {ROWS} rows in {EPOCHS} epochs and {SEEDS} seeds unless the line says "
+        "otherwise, with 20 known rows and Gaussian messages of width 8; nothing is trained. All "
+        "attacks that such messages allow are made. A decoder that knows what was planted has an "
+        "AUC of 1 on the rows that have it. Each gate has its verdict, the value, the attack that "
+        "decides and the rule.",
+        "",
+    ]
+    for part, rows in table.items():
+        lines += [
+            f"## {part}", "",
+            "| world | advantage at most 0.1 | exposed people | exposed, with 95 % interval | |",
+            "|---|---|---|---|---|",
+            *(f"| {' | '.join(f.cells())} |" for f in rows), "",
+        ]  # fmt: skip
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""One seed that stands apart from the others is said with every verdict, by a code."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gate_rows import rows, verdicts_of
+from scipy import stats
+
+from vflsec.audit.controls import stands_apart
+from vflsec.audit.gate import Gate, Warn
+from vflsec.audit.leakage import results_frame, summarise
+from vflsec.audit.point import read_points, write_points
+
+APART = (0.09, 0.0, 0.002, -0.002, 0.001)
+EVEN = (0.05, -0.05, 0.02, -0.02, 0.0)
+
+
+@pytest.mark.parametrize("n", [3, 5, 10])
+def test_grubbs_holds_its_level_and_finds_one_of_two_values(n: int) -> None:
+    rng = np.random.default_rng(n)
+    normal = sum(stands_apart(rng.standard_normal(n)) for _ in range(3000))
+    assert stats.binom.ppf(0.001, 3000, 0.01) <= normal <= stats.binom.ppf(0.999, 3000, 0.01)
+    if n > 3:
+        apart = [stands_apart(0.05 * rng.standard_normal(n) + (np.arange(n) == 1))
+                 for _ in range(50)]  # fmt: skip
+        assert all(apart)
+    assert not stands_apart(np.full(n, 0.1))
+    assert not stands_apart(np.array([0.1, 0.2]))
+
+
+@pytest.mark.parametrize(
+    ("mean", "noise", "verdict", "apart"),
+    [(0.05, APART, "PASS", True), (0.3, APART, "FAIL", True), (0.3, EVEN, "FAIL", False),
+     (0.12, APART, "INCONCLUSIVE", True), (0.0, EVEN, "PASS", False)],
+)  # fmt: skip
+def test_every_verdict_carries_the_code(
+    mean: float, noise: tuple[float, ...], verdict: str, apart: bool
+) -> None:
+    centred = tuple(np.array(noise) - np.mean(noise))
+    (found,) = verdicts_of(rows(mean, centred), Gate(max=0.14 if mean == 0.05 else 0.1))
+    assert found.verdict == verdict
+    assert (Warn.SEED_APART in found.warnings) == apart
+    assert bool(found.warning) >= apart
+
+
+def test_it_is_kept_in_the_summary() -> None:
+    points = summarise(results_frame([*rows(0.1, APART), *rows(0.1, EVEN, attack="norm")]))
+    kept = read_points(write_points(points))
+    assert [p.leakage.least.apart for p in kept if p.leakage] == [True, False]
