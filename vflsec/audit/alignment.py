@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -29,6 +30,7 @@ from numpy.typing import NDArray
 from vflsec.audit.intervals import auc_interval, mean_auc
 from vflsec.core.rng import numpy_generator
 from vflsec.data.source import Source
+from vflsec.runtime.plain_values import Table
 
 LEAST = 50
 """Rows that must be there, and as many that must not, for a learner to be fitted and scored."""
@@ -40,7 +42,39 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-def alignment(source: Source, confidence: float = 0.95) -> list[dict[str, Any]]:
+class _Ranked(NamedTuple):
+    """An AUC over n rows with its interval."""
+
+    auc: float
+    low: float
+    high: float
+    n: int
+
+    def __str__(self) -> str:
+        return f"{self.auc:.2f} ({self.low:.2f} to {self.high:.2f})"
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """What `party` learns of `about`: how many rows, and how well who is there can be ranked."""
+
+    party: str
+    about: str
+    rows: int
+    theirs: int
+    common: int
+    columns: _Ranked | None = None
+    control: _Ranked | None = None
+    label: _Ranked | None = None
+
+    def write(self, source: Source) -> Table:
+        """As it is stored, with a sentence or a few."""
+        ranked = ("columns", "control", "label")
+        figures = {k: v._asdict() if (v := getattr(self, k)) else None for k in ranked}
+        return {**asdict(self), **figures, "says": _says(self, source)}
+
+
+def alignment(source: Source, confidence: float = 0.95) -> list[Table]:
     """What each party learns of each other one; nothing where all parties hold the same rows.
 
     Args:
@@ -58,27 +92,25 @@ def alignment(source: Source, confidence: float = 0.95) -> list[dict[str, Any]]:
     return [] if everywhere else list(_pairs(source, rows, confidence))
 
 
-def _pairs(source: Source, rows: Mapping[str, Ints], confidence: float) -> Iterator[dict[str, Any]]:
+def _pairs(source: Source, rows: Mapping[str, Ints], confidence: float) -> Iterator[Table]:
     design = {p: _design(source, p) for p in rows}
     held = {(p, q): np.isin(rows[p], rows[q]) for p, q in itertools.permutations(rows, 2)}
     asked = [p for (p, _), at in held.items() if min(at.sum(), (~at).sum()) >= LEAST]
     looks = sum(design[p] is not None for p in asked) + asked.count(source.active)
     confidence = 1 - (1 - confidence) / max(looks, 1)
     for (party, about), there in held.items():
-        found: dict[str, Any] = {
-            "party": party, "about": about, "rows": len(there), "theirs": len(rows[about]),
-            "common": int(there.sum()), "columns": None, "control": None, "label": None,
-        }  # fmt: skip
+        columns = control = label = None
         if min(there.sum(), (~there).sum()) >= LEAST:
             names = (source.name, party, about)
             own = design[party]
             if own is not None:
-                found["columns"] = _predicted(own, there, names, confidence)
+                columns = _predicted(own, there, names, confidence)
                 mixed = numpy_generator(0, "alignment", *names, "permuted").permutation(there)
-                found["control"] = _predicted(own, mixed, names, confidence)
+                control = _predicted(own, mixed, names, confidence)
             if party == source.active and len(source.class_names) == 2:
-                found["label"] = _labels(source.y[rows[party]], there, confidence)
-        yield found | {"says": _says(found, source)}
+                label = _labels(source.y[rows[party]], there, confidence)
+        sizes = len(there), len(rows[about]), int(there.sum())
+        yield _Pair(party, about, *sizes, columns, control, label).write(source)
 
 
 def _design(source: Source, party: str) -> Floats | None:
@@ -96,7 +128,7 @@ def _design(source: Source, party: str) -> Floats | None:
 
 def _predicted(
     own: Floats, there: NDArray[np.bool_], names: tuple[str, ...], confidence: float
-) -> dict[str, Any]:
+) -> _Ranked:
     """AUC on one half of the rows of a learner fitted on the other: ranks of two, added.
 
     Logistic regression finds a slope, trees find an island; neither is chosen by its score.
@@ -124,7 +156,7 @@ def _halved(rows: Ints, g: np.random.Generator) -> Ints:
     return g.permutation(rows)[:n]
 
 
-def _labels(y: Ints, there: NDArray[np.bool_], confidence: float) -> dict[str, Any] | None:
+def _labels(y: Ints, there: NDArray[np.bool_], confidence: float) -> _Ranked | None:
     """AUC of membership alone for the label, over labelled rows."""
     known = y >= 0
     y, there = y[known], there[known]
@@ -133,31 +165,27 @@ def _labels(y: Ints, there: NDArray[np.bool_], confidence: float) -> dict[str, A
     return _figure(there.astype(float), y == 1, confidence)
 
 
-def _figure(scores: Floats, positive: NDArray[np.bool_], confidence: float) -> dict[str, Any]:
+def _figure(scores: Floats, positive: NDArray[np.bool_], confidence: float) -> _Ranked:
     found, pairs = mean_auc([(np.arange(len(scores)), scores, positive)])
     low, high = auc_interval(found, pairs, confidence)
-    return {"auc": found.value, "low": low, "high": high, "n": len(scores)}
+    assert low is not None and high is not None, "both classes are there"
+    return _Ranked(found.value, low, high, len(scores))
 
 
-def _says(found: Mapping[str, Any], source: Source) -> str:
-    party, about, n, common = (found[k] for k in ("party", "about", "rows", "common"))
+def _says(found: _Pair, source: Source) -> str:
+    party, about, n, common = found.party, found.about, found.rows, found.common
     text = f"{party} learns of each of its {n} rows whether {about} has it: {common} are there"
     text += f", {n - common} are not." if common < n else ", which is all of them."
-    columns, control, label = found["columns"], found["control"], found["label"]
-    if columns is not None:
-        tells = columns["low"] > 0.5 and columns["low"] > control["auc"]
+    if found.columns is not None and found.control is not None:
+        tells = found.columns.low > 0.5 and found.columns.low > found.control.auc
         what = "reveal who is there" if tells else "do not significantly reveal who is there"
-        text += f" Its own columns {what}: AUC {_interval(columns)}, permuted {_interval(control)}."
+        text += f" Its own columns {what}: AUC {found.columns}, permuted {found.control}."
         if tells:
             text += f" So a model of {about}'s customers speaks of people who were never matched."
     elif min(common, n - common) < LEAST:
         text += f" Too few on one side ({LEAST} needed) to measure whether its columns do."
-    if label is not None and not label["low"] <= 0.5 <= label["high"]:
-        more = source.class_names[1 if label["auc"] > 0.5 else 0]
+    if found.label is not None and not found.label.low <= 0.5 <= found.label.high:
+        more = source.class_names[1 if found.label.auc > 0.5 else 0]
         text += f" Membership reveals the label: rows there are more often {more!r}, "
-        text += f"AUC {_interval(label)}."
+        text += f"AUC {found.label}."
     return text
-
-
-def _interval(f: Mapping[str, Any]) -> str:
-    return f"{f['auc']:.2f} ({f['low']:.2f} to {f['high']:.2f})"
