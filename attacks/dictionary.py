@@ -63,7 +63,6 @@ LEVEL = 0.05
 WEIGHTS = {"marks": 0.1, "plain": 0.1, "others": 0.8}
 PLAIN = ("sign", "value above", "place", "visits", "zero")
 SINGLE = tuple(f for f in FAMILIES if f.single)
-MARKS = FAMILIES[0]
 EVERY = "place"
 """The family that is tried in every epoch, for one alone may be in order."""
 MOST, LEAST = 20_000, 2_000
@@ -72,8 +71,6 @@ SAMPLE = 400
 """Rows on which shares, cuts and medians are read, beside the known ones."""
 NEAR, KEPT = 0.8, 32
 """Log p of a survivor that counts, in shares of the least, and how many do."""
-APART = 2.0
-"""How many times farther off the median than any other row a marked one is, for one bit to do."""
 
 Floats = NDArray[np.float64]
 
@@ -145,7 +142,7 @@ class Dictionary(Attack):
             blocks = _blocks(messages, np.concatenate([at, some]), _most(labels))
             found = _survivors(blocks, labels, [1] if classes == 2 else range(classes))
             scores = _scores(messages, found, classes)
-            bit = None if found or classes > 2 else _find_mark(messages)
+            bit = None if found or classes > 2 else functions.find_mark(messages)
         keep = ~np.isin(messages.rows, known)
         best = min((s for of in found.values() for s in of), key=lambda s: s.p, default=None)
         notes: dict[str, Plain] = {
@@ -283,25 +280,6 @@ def _scores(messages: Messages, found: dict[int, list[Survivor]], classes: int) 
         for (c, s, weight), column in zip(of, values.T, strict=True):
             out[:, c] += weight * _evidence(s, visit, column)
     return out[:, 1] if classes == 2 else out
-
-
-def _find_mark(messages: Messages) -> Floats | None:
-    """Signs (n,) of the mark that a gap parts from all other rows, 0 of these; None without one.
-
-    Of several one that has both signs, then the one with the largest gap.
-    """
-    at, found, most = np.arange(len(messages.rows)), None, (False, APART)
-    for version in (functions.MEAN, functions.SIZE):
-        visit = messages.visit(at, version)
-        for j, middle, far, of_sign in MARKS.index(visit):
-            off = np.nan_to_num(visit.reals[:, int(j)] - middle)
-            size, marked = np.abs(off), np.abs(off) > far
-            apart = size[marked].min() / max(size[~marked].max(), 1e-300)
-            both = len(np.unique(off[marked] > 0)) == 2
-            is_mark = of_sign and far > 0 and marked.sum() > 1 and apart > APART
-            if is_mark and (both, apart) > most:
-                found, most = np.where(marked, np.sign(off), 0.0), (both, apart)
-    return found
 
 
 def _evidence(s: Survivor, visit: Visit | None, values: NDArray[np.int8]) -> Floats:

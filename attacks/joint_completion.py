@@ -110,8 +110,8 @@ class JointCompletion(Attack):
         x, z = view.design(rows).double(), view.embed(rows).flatten(1).double()
         x = x / x.std(0, correction=0).clamp_min(1e-9)  # as the controls see them
         fits = [head(blocks, at, known, classes) for blocks in ([x], [z, x])]
-        held = [f.held for f in fits if f.held is not None]
-        fit = fits[simplest_good(held, known.labels.cpu().numpy()) if held else 0]
+        tried = [f.held for f in fits if f.held is not None]
+        fit = fits[simplest_good(tried, known.labels.cpu().numpy()) if tried else 0]
         own = torch.from_numpy(fit.scores).to(z)
         held = None if fit.held is None else torch.from_numpy(fit.held).to(z)
         starts = [evidence(found, rows, own, known, self.steps)]

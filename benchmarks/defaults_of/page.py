@@ -26,8 +26,9 @@ like. No test row is read.
 The rule: a default that is worse than the alternative, beyond the interval, on more tables than
 it is better is changed. With three seeds an interval is wide, and *neither* says little.
 
-The default of one-shot's stop and the weight of jpl's ranking were chosen on these tables, so their
-lines are no test of them. Where two tables have six seeds, three were added after the first three."""
+The default of one-shot's stop and the weight of jpl's ranking were chosen on these tables, so
+their lines are no test of them. Where two tables have six seeds, three were added after the first
+three."""
 
 
 def page(found: pd.DataFrame) -> str:

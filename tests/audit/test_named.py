@@ -40,7 +40,8 @@ def test_a_bare_name_is_what_stands_before_the_brackets(
     ("label", "wanted", "found"),
     [
         ("iso(on=embedding) + noise(strength=1)", "iso + noise", True),
-        ("iso(on=embedding) + noise(strength=1)", "iso", False),
+        ("iso(on=embedding) + noise(strength=1)", "iso", True),  # the swept one
+        ("iso(on=embedding) + noise(strength=1)", "noise", False),
         ("iso", "noise", False),
         ("iso", "*", True),
     ],

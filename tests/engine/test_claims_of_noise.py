@@ -24,7 +24,8 @@ from vflsec.defenses.noise import Noise
 from vflsec.engine.cohort import run_cohort
 from vflsec.engine.run import run_audit
 from vflsec.epsilon import one_run_bound as coins
-from vflsec.epsilon.named_noise import Fault, Heard, NoiseWitness, combine, find_least
+from vflsec.epsilon.named_noise import NoiseWitness
+from vflsec.epsilon.noise_faults import Fault, Heard, combine, find_least
 from vflsec.specs import CellSpec, DefenseSpec
 from vflsec.testing import small_task
 

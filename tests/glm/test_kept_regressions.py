@@ -26,7 +26,8 @@ def test_a_coordinator_is_an_end_of_messages(tmp_path: Path) -> None:
     recorder = Recorder((), 2, len(task.y))
     fed = Federation.create(small_stack([0, 0]), [0, 0], {}, recorder)
     algorithm.build(fed)
-    export = Export(tmp_path / "t", task, specs, servers=algorithm.servers).attach(recorder)
+    export = Export(tmp_path / "t", task, specs, servers=algorithm.servers)
+    recorder.taps.append(export)
     for _ in run_phases(algorithm, fed):
         export.moment(algorithm, fed, {})
     export.close()

@@ -169,7 +169,7 @@ def test_on_a_screen_a_phone_and_in_the_dark(folder: Path) -> None:
             assert one["size"] == "16px"
         for width in (320, 390, 1400):
             figures = found[f"report {width}"]["figures"]
-            assert len(figures) == 3
+            assert len(figures) == 4
             assert all(100 < f < width for f in figures)
     colors = {m: (seen[m]["report 390"]["paper"], seen[m]["report 390"]["ink"]) for m in seen}
     assert colors["light"] == ("rgb(255, 255, 255)", "rgb(26, 29, 35)")

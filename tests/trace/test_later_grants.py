@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -75,7 +76,7 @@ def test_what_can_be_asked_is_said_at_the_first_message(
         Wire(folder, framework=("loop", "1"), adapter="test", **how) if adapter
         else vflsec.record(folder, **how)
     )  # fmt: skip
-    with made as rec:
+    with closing(made) if adapter else made as rec:
         assert not caplog.records
         for step in range(2):
             rec.tell("embedding", np.ones((N, 2)), range(N), sent=True, step=step)

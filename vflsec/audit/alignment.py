@@ -168,7 +168,8 @@ def _labels(y: Ints, there: NDArray[np.bool_], confidence: float) -> _Ranked | N
 def _figure(scores: Floats, positive: NDArray[np.bool_], confidence: float) -> _Ranked:
     found, pairs = mean_auc([(np.arange(len(scores)), scores, positive)])
     low, high = auc_interval(found, pairs, confidence)
-    assert low is not None and high is not None, "both classes are there"
+    assert low is not None, "both classes are there"
+    assert high is not None, "both classes are there"
     return _Ranked(found.value, low, high, len(scores))
 
 

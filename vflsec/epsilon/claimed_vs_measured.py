@@ -32,7 +32,7 @@ from vflsec.audit.rounding import show_both
 from vflsec.audit.special_functions import binomial_tail
 from vflsec.audit.validated import Evidence
 from vflsec.epsilon import one_run_bound as coins
-from vflsec.epsilon.named_noise import Fault, Heard, combine, find_least
+from vflsec.epsilon.noise_faults import Fault, Heard, combine, find_least
 
 STRICT = 5
 """Noise is tested at a fifth of the error: of intact mechanisms one in 100 at most is accused."""

@@ -25,7 +25,8 @@ from vflsec.epsilon import canary_bounds
 from vflsec.epsilon.canaries import Planted, plant_labels, plant_rows
 from vflsec.epsilon.canary_bounds import Measured
 from vflsec.epsilon.inserted_rows import pulls
-from vflsec.epsilon.named_noise import Heard, NoiseWitness
+from vflsec.epsilon.named_noise import NoiseWitness
+from vflsec.epsilon.noise_faults import Heard
 from vflsec.specs import AttackSpec, CellResult, Measure, told_apart
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from torch import Tensor
 from vflsec.core.policy import NamedNoise, Own, Policy
 from vflsec.core.policy_binding import Binding
 from vflsec.core.rng import Streams
+from vflsec.epsilon.noise_faults import Fault, Heard
 
 QUIET = 1e-12
 LOUD = 1e3
@@ -36,43 +36,8 @@ NEAR = 1e-3
 """By how much sums of rounded numbers may exceed a length."""
 PRINT = 8
 """So many numbers of a call tell it from every other one."""
-POWER = 0.8
 
 Array = NDArray[np.float64]
-
-
-class Fault(StrEnum):
-    """In what a mechanism differs from what it says of its noise."""
-
-    LESS = "less_noise"
-    SHARED = "shared_noise"
-    MISSING = "missing_noise"
-    REPEATED = "repeated_noise"
-    TOO_FAR = "row_moves_too_far"
-    COUPLED = "row_moves_others"
-    SAMPLING = "no_poisson_batches"
-
-
-@dataclass(frozen=True)
-class Heard:
-    """What was found of the noise of one training.
-
-    Attributes:
-        numbers: that were noised.
-        p: of each fault that was looked for, the chance of such a finding without it.
-    """
-
-    numbers: int
-    p: Mapping[Fault, float]
-
-    def fields(self) -> dict[str, Any]:
-        """As it is stored."""
-        return {"numbers": self.numbers, **{str(fault): p for fault, p in self.p.items()}}
-
-    @classmethod
-    def read(cls, stored: Mapping[str, Any]) -> Heard:
-        """What :meth:`fields` made."""
-        return cls(stored["numbers"], {Fault(k): p for k, p in stored.items() if k != "numbers"})
 
 
 @dataclass
@@ -325,23 +290,3 @@ class _Gradients:
 
 
 _CALLS: Mapping[str, Any] = {"outgoing": _Outgoing, "loss": _Loss, "gradients": _Gradients}
-
-
-def find_least(numbers: int, alpha: float) -> float:
-    """The largest share of the claimed noise that is told from it at `alpha`, with a chance of 0.8.
-
-    Args:
-        numbers: that were noised.
-        alpha: error of the test.
-    """
-    least = special.gammaincinv(numbers / 2, alpha) / special.gammaincinv(numbers / 2, POWER)
-    return math.sqrt(float(least))
-
-
-def combine(heard: Sequence[Heard]) -> dict[Fault, float]:
-    """p-values of several trainings together (Fisher 1925), each with noise of its own."""
-    out = {}
-    for fault in dict.fromkeys(f for h in heard for f in h.p):
-        p = [max(h.p[fault], 1e-300) for h in heard if fault in h.p]
-        out[fault] = float(special.gammaincc(len(p), -sum(map(math.log, p))))
-    return out

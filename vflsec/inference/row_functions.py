@@ -409,11 +409,12 @@ def _zeros(v: Visit, k: Ints) -> Signs:
 def _neighbours(v: Visit, k: Ints) -> Signs:
     """Signs of the entry before and after, of their products with the own, and which is larger."""
     x, (b, a) = v.x, v.beside
-    return _each(k, len(x), [
-        lambda j, beside=beside, of=of: _of_sign(signs(of(beside[:, j], x[:, j])))
-        for of in (lambda y, _: y, lambda y, z: signs(y) * signs(z), lambda y, z: z - y)
-        for beside in (b, a)
-    ])  # fmt: skip
+
+    def read(of: Callable[[Floats, Floats], Any], beside: Floats) -> Callable[[Ints], Signs]:
+        return lambda j: _of_sign(signs(of(beside[:, j], x[:, j])))
+
+    ways = (lambda y, _: y, lambda y, z: signs(y) * signs(z), lambda y, z: z - y)
+    return _each(k, len(x), [read(of, beside) for of in ways for beside in (b, a)])
 
 
 def _cuts(v: Visit) -> Index:
@@ -492,3 +493,26 @@ def said(values: Signs) -> Signs:
 def decided(votes: NDArray[np.int16]) -> Signs:
     """The values that sums of :func:`said` over visits stand for."""
     return _of_sign(np.sign(votes))
+
+
+APART = 2.0
+"""How many times farther off the median than any other row a marked one is, for one bit to do."""
+
+
+def find_mark(messages: Messages) -> Floats | None:
+    """Signs (n,) of the mark that a gap parts from all other rows, 0 of these; None without one.
+
+    Of several one that has both signs, then the one with the largest gap.
+    """
+    at, found, most = np.arange(len(messages.rows)), None, (False, APART)
+    for version in (MEAN, SIZE):
+        visit = messages.visit(at, version)
+        for j, middle, far, of_sign in FAMILIES[0].index(visit):
+            off = np.nan_to_num(visit.reals[:, int(j)] - middle)
+            size, marked = np.abs(off), np.abs(off) > far
+            apart = size[marked].min() / max(size[~marked].max(), 1e-300)
+            both = len(np.unique(off[marked] > 0)) == 2
+            is_mark = of_sign and far > 0 and marked.sum() > 1 and apart > APART
+            if is_mark and (both, apart) > most:
+                found, most = np.where(marked, np.sign(off), 0.0), (both, apart)
+    return found

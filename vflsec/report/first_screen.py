@@ -149,10 +149,11 @@ def _who(
     if not exposed:
         made = any(c.quantity is Quantity.EXPOSED for c in claims)
         yield "Nobody is shown to be named with certainty." if made else "Not counted here."
-    for c in exposed:
+    several = len({c.algorithm for c in claims}) > 1
+    for i, c in enumerate(exposed):
         p = points[c.identity]
-        several = len({x.algorithm for x in claims}) > 1
-        yield _name_people(c, p, p.n < scored.get(p.answer, p.n), several)
+        said = _name_people(c, p, p.n < scored.get(p.answer, p.n), several)
+        yield said if i else said + _name_worst(p)
 
 
 def _name_people(c: LeakageClaim, p: Point, is_part: bool, several: bool) -> str:
@@ -162,11 +163,17 @@ def _name_people(c: LeakageClaim, p: Point, is_part: bool, several: bool) -> str
     people = "people outside the largest class" if is_part else "people"
     sure = "with certainty" if not of.false_alarms else "at one false alarm in 1,000"
     own = "guessing" if of.control in (CHANCE, FALLBACK) else "its baseline"
-    text = (
+    return (
         f"{where[0].upper()}{where[1:]}, {c.adversary} names {_many(of.share)} "
         f"[{_many(c.low or 0.0)}, {_many(c.high or 0.0)}] of 1,000 {people} {sure}, beyond the "
         f"{_many(of.own)} of {own} ({format_secret(c)}, by {c.named})."
     )
+
+
+def _name_worst(p: Point) -> str:
+    """The surest tenth of rows, and the worst class, where they say more than the mean."""
+    of, text = p.exposed, ""
+    assert of is not None
     if of.sure > of.own_sure:
         text += (
             f" Of the tenth of rows about which it is surest, {of.sure:.0%} are right; of its "
