@@ -89,3 +89,19 @@ def test_labels_of_one_id_must_agree(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         load_tables({"bank": bank, "shop": shop}, spec)
     assert f"row {N + 2}" in str(caught.value)
+
+
+def test_one_table_puts_the_columns_of_all_parties_together(tmp_path: Path) -> None:
+    """Columns that were named by party were those of the first party alone."""
+    path = tmp_path / "all.csv"
+    path.write_text(
+        "id,a,b,y\n" + "".join(f"{i % N},{i},{2 * i},{i % N % 2}\n" for i in range(2 * N))
+    )
+    spec = TableSpec(
+        label="y", id="id", columns={"active": ["a"], "passive": ["b"]},
+        aggregate={"active.a": "mean", "passive.b": "max"},
+    )  # fmt: skip
+    source = load_tables(path, spec)
+    a, b = (source.parties[p].values[:, 0] for p in ("active", "passive"))
+    assert np.array_equal(a, np.arange(N) + N / 2)
+    assert np.array_equal(b, 2 * (np.arange(N) + N))

@@ -249,11 +249,12 @@ def describe_respelled(found: Respelled) -> str:
             f"joined. If they are of the same rows: id_match = [{listed}] under [data] "
             f"(`vflsec init --id-match {names}`)."
         )
+    if found.how == ("rounded",):  # whose pattern shows nothing
+        return (
+            f"{found.alike} ids of {one} and {other} match only after rounding. Spreadsheets and "
+            "number columns round long ids. Export them as text."
+        )
     how, remedy = {
-        "rounded": (
-            "match only when rounded as a float is",
-            "Spreadsheets and number columns do this to long ids. Export them as text.",
-        ),
         "date": ("are the same days, written in two ways", "Write them alike in both tables."),
         "prefix": ("differ only in how all of them begin", "Write them alike in both tables."),
     }.get(

@@ -158,12 +158,13 @@ def _read_frames(
 
 def _join_repeated(frames: dict[str, Frame], roles: Roles, spec: TableSpec) -> dict[str, Frame]:
     """The tables with one row for each id, where that was asked for."""
-    aggregate = split_aggregate(spec.aggregate, frames)
+    of_party = split_aggregate(spec.aggregate, frames)
     made: dict[int, Frame] = {}
     for p, frame in frames.items():
-        if id(frame) not in made and roles.id_of(p) and (p in aggregate or spec.duplicates):
-            own = [*roles.taken(p)]
-            made[id(frame)] = join_rows(frame, roles.id_of(p), own, aggregate.get(p, {}))
+        sharing = [q for q in frames if frames[q] is frame]
+        aggregate = {c: way for q in sharing for c, way in of_party.get(q, {}).items()}
+        if id(frame) not in made and roles.id_of(p) and (aggregate or spec.duplicates):
+            made[id(frame)] = join_rows(frame, roles.id_of(p), [*roles.taken(p)], aggregate)
     return {p: made.get(id(frame), frame) for p, frame in frames.items()}
 
 
@@ -320,7 +321,7 @@ def _join(
     respelled = find_respelled(index, order)
     said = " ".join(describe_respelled(r) for r in respelled)
     if any(r.how == ("rounded",) for r in respelled):
-        raise data_error("data", "ids", "be whole", "ids that were rounded", said)
+        raise data_error("data", "ids", "have all their digits", "ids that were rounded", said)
     if count_holders(rows).max() != len(order):
         some = "; ".join(f"{frames[p].path}: {format_list(index[p][:3])}" for p in order)
         raise data_error(
