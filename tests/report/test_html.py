@@ -94,7 +94,8 @@ def test_the_verdict_comes_first_and_every_part_is_there(page: str) -> None:
     assert words.index("FAIL") < words.index("Gates")
     wanted = (
         "Recommended next step", "Threat model in words", "Privacy against utility",
-        "Every attack against every defense", "Who leaks to whom", "Messages of one training",
+        "Every attack against every defense", "Gain of the strongest attack",
+        "Messages of one training",
         "What was not observable", "Placing the findings",
         "all the means reasonably likely",
         "EDPB Opinion 28/2024", "not legal advice", "The resolved scenario", "Cost and messages",

@@ -88,24 +88,14 @@ def _template() -> Template:
 
 
 def draw(figure: Figure) -> Any:
-    """A figure as markup to put inside a page."""
-    return svg(figure.chart, figure.prefix)
-
-
-def svg(chart: Any, prefix: str) -> Any:
-    """A figure as markup to put inside a page; byte-stable.
-
-    Args:
-        chart: called, it draws and returns axes.
-        prefix: put before every id, so that several figures can share a page.
-    """
+    """A figure as markup to put inside a page, byte-stable; its prefix is put before every id."""
     import matplotlib as mpl
     from markupsafe import Markup
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     with mpl.rc_context(_STYLE), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # glyphs the page has and matplotlib has not; tight labels
-        canvas = FigureCanvasSVG(chart().figure)
+        canvas = FigureCanvasSVG(figure.chart().figure)
         out = io.StringIO()
         none = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         canvas.print_svg(out, metadata=none)  # draws once; savefig draws a second time for layout
@@ -113,9 +103,9 @@ def svg(chart: Any, prefix: str) -> Any:
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r'<svg [^>]*?viewBox="([^"]+)"[^>]*>', _open, text, count=1)
-    text = re.sub(r'\bid="', f'id="{prefix}-', text)
-    text = re.sub(r"url\(#", f"url(#{prefix}-", text)
-    text = text.replace('xlink:href="#', f'href="#{prefix}-').replace(_INK, "currentColor")
+    text = re.sub(r'\bid="', f'id="{figure.prefix}-', text)
+    text = re.sub(r"url\(#", f"url(#{figure.prefix}-", text)
+    text = text.replace('xlink:href="#', f'href="#{figure.prefix}-').replace(_INK, "currentColor")
     return Markup("\n".join(clean(line).rstrip() for line in text.split("\n")))
 
 
