@@ -75,6 +75,9 @@ class Sender(Protocol):
     def rng(self, *names: object) -> np.random.Generator:
         """A stream of random numbers."""
 
+    def change_sums(self, party: str, values: Floats, *names: object) -> Floats:
+        """A party's sums as they leave."""
+
     def send(
         self, kind: Kind, sender: str, receiver: str, payload: ArrayLike,
         rows: NDArray[np.int64] | None = None, *, name: str = "", step: int = 0, phase: str = "",
@@ -352,6 +355,7 @@ class _Growth:
         codes, bins = of._own[host][:, at], of.rules.bins + 1
         sums = add_up(codes, slot, self.pairs[at], int(shared.sum()), bins)
         if not of.profile.gradients:
+            sums = of.sender.change_sums(host, sums, self.number, level)
             self._send("histogram", host, self._prepare(sums, host, level), level, up=True)
         found = self._find(k, at, slot, total[shared], sums)
         if of.profile.gradients:
