@@ -39,7 +39,7 @@ def describe_odd_values(name: str, values: NDArray[np.float64]) -> str:
         values: (n,) its values, NaN = missing.
     """
     there = values[~np.isnan(values)]
-    if len(there) < _LEAST:
+    if len(there) < _LEAST or np.isinf(there).any():
         return ""
     ends = np.array([there.min(), there.max()])
     sample = np.unique(np.append(there[:: -(-len(there) // _SAMPLE)], ends))
