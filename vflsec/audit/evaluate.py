@@ -50,7 +50,7 @@ def evaluate(
     every = leakage.results_frame(made)
     own, timed, dosed = _by_moment(every)
     planted = leakage.results_frame(_records(record, results, ("control",)))
-    points = _with_gaps(record, results, leakage.summarise(own, confidence))
+    points = _with_gaps(record, results, leakage.summarise(own, confidence, shares=True))
     validated = find_validated(
         points, leakage.summarise(planted, confidence) or None, confidence,
         _active(record, results), record.grants, record.classes, record.planted_as,

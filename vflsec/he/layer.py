@@ -3,7 +3,7 @@
 Two backends with one meaning. `Emulated` computes the same numbers in the clear, with the same
 draws for masks, flooding, shares and noise, and states the sizes the ciphertexts would have; `Real`
 runs the two roles of `interactive` for every replica, in this process or in processes of their own.
-Answers are numbered by replica; a number names the stream of the answer's flooding.
+Answers are numbered by replica; a number names the stream of an emulated answer's flooding.
 """
 
 from __future__ import annotations
@@ -264,7 +264,6 @@ class Real:
             active, passive = self._pair(r)
             u = _numpy(layer.weight[r]).T
             active.load(u, np.zeros(u.shape[1]))
-            passive.number(answers[r])
             product = active.forward(passive.rotate(u.shape[0]))
             weights.append(active.unmask(passive.open_rotated(product)).T)
             shares.append(passive.own_share().T)
@@ -278,18 +277,17 @@ class Real:
             twin = self.seeds.index(self.seeds[r])
             same = twin < r and torch.equal(h[r], h[twin]) and _same(layer, r, twin)
             same = same and answers[r] == answers[twin]
-            outs.append(outs[twin] if same else self._forward(r, h[r], layer, answers[r]))
+            outs.append(outs[twin] if same else self._forward(r, h[r], layer))
             (self.computed.discard if same else self.computed.add)(r)
         out = _stack([o[0] for o in outs], h)
         masked = _stack([o[1] for o in outs], h, torch.float64)
         return Forward(out, masked, (max(o[2] for o in outs), max(o[3] for o in outs)))
 
-    def _forward(self, r: int, h: Tensor, layer: Layer, answer: int) -> tuple[Any, Any, int, int]:
+    def _forward(self, r: int, h: Tensor, layer: Layer) -> tuple[Any, Any, int, int]:
         active, passive = self._pair(r)
         active.load(_numpy(layer.weight[r]).T, _numpy(layer.bias[r]))
         share = None if layer.share is None else _numpy(layer.share[r]).T
         passive.load(share, self.settings.lr)
-        passive.number(answer)
         sealed = self._timed(r, "encrypt", passive, "embed", _numpy(h))
         product = self._timed(r, "multiply", active, "forward", sealed)
         masked = self._timed(r, "decrypt", passive, "open", product)
@@ -306,8 +304,8 @@ class Real:
             same = twin < r and torch.equal(h[r], h[twin]) and _same(layer, r, twin)
             same = same and torch.equal(g[r], g[twin]) and answers[r] == answers[twin]
             if not same and r not in self.computed:  # its roles have not seen these embeddings
-                self._forward(r, h[r], layer, answers[r])
-            outs.append(outs[twin] if same else self._back(r, g[r], layer, answers[r]))
+                self._forward(r, h[r], layer)
+            outs.append(outs[twin] if same else self._back(r, g[r], layer))
         weight = _stack([o[0] for o in outs], h)
         noise = None if outs[0][1] is None else _stack([o[1] for o in outs], h)
         embedding = _stack([o[2] for o in outs], h)
@@ -315,7 +313,7 @@ class Real:
         sizes = tuple(max(o[4][i] for o in outs) for i in range(len(outs[0][4])))
         return Return(weight, noise, embedding, masked, sizes)
 
-    def _back(self, r: int, g: Tensor, layer: Layer, answer: int) -> Any:
+    def _back(self, r: int, g: Tensor, layer: Layer) -> Any:
         from vflsec.he.envelope import unpack_array
 
         active, passive = self._pair(r)
@@ -331,7 +329,6 @@ class Real:
             sealed = self._timed(r, "multiply", active, "embedding_gradient", share, mine)
             embedding = self._timed(r, "decrypt", passive, "open_embedding_gradient", sealed)
             sizes += [len(share), len(sealed)]
-        passive.number(answer)
         masked = self._timed(r, "decrypt", passive, "open_gradient", product)
         noise = None
         if before is not None:
