@@ -1,4 +1,4 @@
-"""The share of the remaining error: bounded as the truth asks, judged where nothing else has room."""
+"""The share of the remaining error: bounded as the truth asks, and judged where it is needed."""
 
 from __future__ import annotations
 

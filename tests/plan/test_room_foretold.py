@@ -55,7 +55,8 @@ def test_nothing_is_said_where_own_columns_tell_little() -> None:
 def test_a_draft_limits_the_remaining_error_where_own_columns_leave_no_room() -> None:
     for name, given in (("breast_cancer", {}), ("control_gaussian", {"params": {"rows": 300}})):
         section = {"name": name, **given}
-        text = scenario_text(section, load_source(section, 0, Path()))
+        source = load_source(section, 0, Path())
+        text = scenario_text({**section, "label": "y"}, source)
         gates = [g for g in tomllib.loads(text)["gate"] if g.get("of", "") != "exposed"]
         room = name != "breast_cancer"
         assert ({"error_removed"} if not room else set()) == {g["of"] for g in gates if "of" in g}
