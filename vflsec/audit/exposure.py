@@ -1,6 +1,6 @@
 """What stays visible under the defenses of an audit, and what attacks measured there.
 
-The tables and the claims come from the defenses (:mod:`vflsec.plan.protocols`); this module adds
+The tables and the claims come from the defenses (:mod:`vflsec.plan.planner`); this module adds
 which attacks were not observable and what the others measured, each beside the same attack where
 nothing is hidden.
 """

@@ -410,6 +410,16 @@ class Policy:
         """
         return None
 
+    def sums(
+        self, values: NDArray[np.float64], rng: np.random.Generator, own: Own
+    ) -> NDArray[np.float64]:
+        """Own sums of g, h and rows by node, column and bin (S, d, B + 1, 3), before they are sent.
+
+        For policies of passive parties; missing values are in the last bin. `rng` is another one
+        each time, and ``own.context["replica"]`` says in which replica.
+        """
+        return values
+
     def least_rows(self, columns: int, own: Own) -> int:
         """How many rows a sum must be over that is read by a party with so many columns.
 

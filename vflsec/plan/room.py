@@ -27,17 +27,14 @@ Floats = NDArray[np.float64]
 
 def warn_of_room(gates: Iterable[Gate], info: DataInfo, source: Source) -> list[str]:
     """Which gates on labels an audit may be unable to decide, and why, a sentence each."""
-    asked = [g for g in gates if _is_asked(g, info)]
+    here = [g for g in gates if g.target in ("*", "label") and g.dataset in ("*", info.name)]
+    asked = [g for g in here if g.limits_leaks]
     if not asked or info.classes < 2 or info.labels or not info.labelled:
         return []
     try:
         return list(dict.fromkeys(_warn(asked, info, source)))
     except VflsecError:
         return []  # training says why
-
-
-def _is_asked(gate: Gate, info: DataInfo) -> bool:
-    return gate.limits_leaks and gate.target in ("*", "label") and gate.dataset in ("*", info.name)
 
 
 def _prepare(source: Source, split: Mapping[str, Any]) -> Task | None:

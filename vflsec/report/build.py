@@ -20,7 +20,17 @@ from vflsec.report.sanitize import clean_tree
 from vflsec.report.summary import Summary
 from vflsec.report.tables import build_tables
 from vflsec.report.threat_model import build_placing, build_threats
-from vflsec.report.tree import Block, Bullets, Facts, Paragraph, Report, Section, Steps, Tone, View
+from vflsec.report.tree import (
+    Answers,
+    Block,
+    Bullets,
+    Paragraph,
+    Report,
+    Section,
+    Steps,
+    Tone,
+    View,
+)
 from vflsec.report.ungated_leaks import beyond, find_tone
 from vflsec.report.verdicts import beside_verdicts, bounds, build_gates, headline
 
@@ -122,12 +132,12 @@ def _build_verdict(summary: Summary) -> Section:
 
 
 def _build_answers(summary: Summary) -> Section:
-    """One sentence for each question, the same for every reader."""
+    """A few lines for each question, the same for every reader."""
     of = first_screen.answer(summary)
     every = of.pop("")
-    made = [Section(name, (Facts(facts), *build_curve(summary, name)))
-            for name, facts in of.items()]  # fmt: skip
-    return Section("", (*made, Facts(every)), key="answers")
+    made = [Section(name, (Answers(said), *build_curve(summary, name)))
+            for name, said in of.items()]  # fmt: skip
+    return Section("", (*made, Answers(every)), key="answers")
 
 
 def _build_leakage(summary: Summary) -> Section:
