@@ -12,7 +12,7 @@ from scipy import stats
 from vflsec.audit.controls import Leakage, as_shares
 from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.judge import judge
-from vflsec.audit.leakage import results_frame, summarise
+from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.metrics import ERROR_REMOVED, score
 from vflsec.audit.point import Point, read_points, write_points
 from vflsec.audit.validated import Validation
@@ -29,7 +29,7 @@ def audited(gained: tuple[float, ...], *gates: Gate, **extra: Any) -> tuple[Poin
         r | {"controls": {"own": {"value": own, "cv": own}}, "value": own + gain, **extra}
         for r, own, gain in zip(rows(0.0), OWN, gained, strict=True)
     ]
-    points = summarise(results_frame(records), shares=True)
+    points = summarise(read_records(records), shares=True)
     assert points == read_points(write_points(points))
     (of,) = [p for p in points if p.metric == ERROR_REMOVED]
     return of, judge(points, gates, {of.place: Validation(True, "shown")})
