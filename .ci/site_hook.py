@@ -12,6 +12,7 @@ from mkdocs.structure.files import File, Files
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from site_gallery import make_gallery
 from site_pages import pages
 
 _LOADS = re.compile(
@@ -24,7 +25,7 @@ _LOADS = re.compile(
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the generated pages."""
-    for path, text in pages().items():
+    for path, text in (pages() | make_gallery()).items():
         files.append(File.generated(config, path, content=text))
     return files
 
@@ -32,7 +33,7 @@ def on_files(files: Files, config: Any) -> Files:
 def on_config(config: Any) -> Any:
     """Leave pages out of the navigation that are not written yet."""
     docs = Path(config["docs_dir"])
-    made = set(pages())
+    made = {*pages(), "gallery.md"}
 
     def kept(items: list[Any]) -> list[Any]:
         out = []

@@ -84,7 +84,7 @@ def answers(summary: Mapping[str, Any], dataset: str = "") -> dict[str, str]:
     """The answers of the first screen by question; of the first data set if none is named."""
     found = first_screen.answer(summary)
     named = found[dataset or next(iter(found))]
-    return {fact.term: fact.text for fact in (*named, *found[""])}
+    return {a.question: " ".join(a.lines) for a in (*named, *found[""])}
 
 
 def claims(summary: Mapping[str, Any]) -> dict[tuple[str, str, float | None], str]:

@@ -26,6 +26,12 @@ def tables(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_the_readme_is_short_and_shows_two_pictures(root: Path) -> None:
+    text = (root / "README.md").read_text(encoding="utf-8")
+    assert len(text.split()) <= 900
+    assert len(re.findall(r"^!\[", text, re.M)) == 2
+
+
 def test_scenario_of_the_readme_plans(root: Path, tables: Path) -> None:
     text = (root / "README.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```toml\n(.*?)```", text, re.S)

@@ -97,7 +97,7 @@ def test_sentences_and_codes_agree(drawn: list[tuple[Summary, Report]]) -> None:
     for summary, report in drawn:
         assert report.claims == summary.claims
         mean = leaking(summary, Quantity.LEAKAGE, Quantity.REVERSED)
-        said = {f.term: f.text for f in answer(summary)["toy"]}
+        said = {a.question: " ".join(a.lines) for a in answer(summary)["toy"]}
         assert said[LEAKS].startswith("Yes") == bool(mean)
         if "Without a defense, this system leaks" in scope(summary):
             assert any(training.is_undefended for training, _ in mean)

@@ -66,4 +66,4 @@ def test_pooled_tables_that_teach_nothing_are_doubted(value: Estimate, doubted: 
 
 def test_doubts_come_before_the_answers() -> None:
     found = answer(summary(NOTE, points=(replace(POOLED, value=Estimate(mean=0.9)),)))
-    assert [fact.term for fact in found["t"]] == [DOUBT, LEAKS]
+    assert [a.question for a in found["t"]] == [DOUBT, LEAKS]

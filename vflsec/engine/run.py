@@ -192,11 +192,9 @@ def _worked() -> float:
 def _refuse(store: Store, plan: Plan) -> None:
     by_key = {c.key: c for g in plan.groups for c in g.cells}
     for refused in plan.refused:
-        measure = Measure(
-            phase="", split="", metric="", value=None, attack=refused.attack.label,
-            adversary="+".join(refused.attack.adversary), attack_key=refused.attack.key,
-            target=refused.target, victim="+".join(refused.victims), status=refused.status,
-            reason=refused.reason,
+        measure = Measure.missing(
+            refused.attack, refused.status, refused.reason, target=refused.target,
+            victim="+".join(refused.victims),
         )  # fmt: skip
         store.refuse([by_key[k] for k in refused.cells if k in by_key], measure)
 

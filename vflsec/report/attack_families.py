@@ -73,7 +73,7 @@ FAMILIES = (
            "Siddiqi 2006, the definition solved for a bin's labels", ("woe",), _LABELS),
     Family("Features of another party",
            "Luo et al. 2021 (arXiv:2010.10152); He et al. 2019; Zhu et al. 2025 (arXiv:2310.10483)",
-           ("embedding", "masked"), _COLUMNS),
+           ("embedding", "masked", "partition", "histogram"), _COLUMNS),
     Family("Attributes that were not shared",
            "Song and Shmatikov 2020", ("embedding",), (*_LABELS, "wp29-singling")),
     Family("Shares of an attribute at another party",

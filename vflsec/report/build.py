@@ -20,7 +20,17 @@ from vflsec.report.sanitize import clean_tree
 from vflsec.report.summary import Summary
 from vflsec.report.tables import build_tables
 from vflsec.report.threat_model import build_placing, build_threats
-from vflsec.report.tree import Block, Bullets, Facts, Paragraph, Report, Section, Steps, Tone, View
+from vflsec.report.tree import (
+    Answers,
+    Block,
+    Bullets,
+    Paragraph,
+    Report,
+    Section,
+    Steps,
+    Tone,
+    View,
+)
 from vflsec.report.ungated_leaks import beyond, find_tone
 from vflsec.report.verdicts import beside_verdicts, bounds, build_gates, headline
 
@@ -122,24 +132,23 @@ def _build_verdict(summary: Summary) -> Section:
 
 
 def _build_answers(summary: Summary) -> Section:
-    """One sentence for each question, the same for every reader."""
+    """A few lines for each question, the same for every reader."""
     of = first_screen.answer(summary)
     every = of.pop("")
-    made = [Section(name, (Facts(facts), *build_curve(summary, name)))
-            for name, facts in of.items()]  # fmt: skip
-    return Section("", (*made, Facts(every)), key="answers")
+    made = [Section(name, (Answers(said), *build_curve(summary, name)))
+            for name, said in of.items()]  # fmt: skip
+    return Section("", (*made, Answers(every)), key="answers")
 
 
 def _build_leakage(summary: Summary) -> Section:
-    found, claims = build_leakage(summary), build_claims(summary)
-    blocks = found or (Paragraph("Nothing was measured.", views=_PAGE),)
-    more = (claims,) if claims else ()
-    return Section("Leakage and utility", (*blocks, *more), key="leakage", nav="Leakage")
+    blocks = build_leakage(summary) or (Paragraph("Nothing was measured.", views=_PAGE),)
+    every = (*blocks, *build_claims(summary))
+    return Section("Leakage and utility", every, key="leakage", nav="Leakage")
 
 
 def _build_claims(summary: Summary) -> Section:
     none = "No defense claims a guarantee; noise without an accountant is no differential privacy."
-    return Section("Claims", (build_claims(summary) or Paragraph(none),), key="claims")
+    return Section("Claims", build_claims(summary) or (Paragraph(none),), key="claims")
 
 
 def _build_unmeasured(summary: Summary) -> Section:

@@ -103,12 +103,14 @@ def _print_folded(block: tree.Folded, console: Console) -> None:
 
 def _print_facts(block: tree.Facts, console: Console) -> None:
     for fact in block.facts:
-        body = Text(" ".join(filter(None, (fact.text, fact.code))))
-        if fact.term.endswith("?"):
-            console.print(Text(fact.term, style="bold"))
-            console.print(hang("  ", body))
-        else:
-            console.print(hang(f"{fact.term}: ", body))
+        console.print(hang(f"{fact.term}: ", Text(" ".join(filter(None, (fact.text, fact.code))))))
+
+
+def _print_answers(block: tree.Answers, console: Console) -> None:
+    for answer in block.answers:
+        console.print(Text(answer.question, style="bold"))
+        for line in answer.lines:
+            console.print(hang("  - " if len(answer.lines) > 1 else "  ", Text(line)))
 
 
 def _print_table(block: tree.Table, console: Console) -> None:
@@ -187,7 +189,7 @@ def _least_width(
 _PRINT: dict[type, Callable[[Any, Console], None]] = {
     tree.Section: _print_section, tree.Paragraph: _print_paragraph, tree.Bullets: _print_bullets,
     tree.Steps: _print_steps, tree.Gates: _print_gates, tree.Folded: _print_folded,
-    tree.Facts: _print_facts, tree.Table: _print_table,
+    tree.Facts: _print_facts, tree.Answers: _print_answers, tree.Table: _print_table,
 }  # fmt: skip
 
 

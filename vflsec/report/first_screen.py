@@ -1,4 +1,4 @@
-"""The first screen: the verdict with its condition, then one sentence for each question.
+"""The first screen: the verdict with its condition, then short lines for each question.
 
 Does it leak, how much and to whom, who is exposed, what stops it at what cost, what was not tested.
 """
@@ -20,7 +20,7 @@ from vflsec.report.doubts import find_doubts
 from vflsec.report.numbers import number
 from vflsec.report.sanitize import clean
 from vflsec.report.summary import Summary
-from vflsec.report.tree import Fact
+from vflsec.report.tree import Answer
 from vflsec.report.unasked import find_unasked
 from vflsec.report.ungated_leaks import deployed, parts, unstopped
 from vflsec.report.verdicts import counted, deployment, find_judged, headline, place, some, weighed
@@ -32,6 +32,9 @@ LEAKS, MUCH, WHO, COST, GAPS, DOUBT = (
     "What was not tested?", "Can the tables be trusted?",
 )  # fmt: skip
 """The questions, in order."""
+
+_MOST = 4
+"""How many of those who learn nothing significant are named."""
 
 
 def attacker(summary: Summary) -> str:
@@ -50,27 +53,27 @@ def attacker(summary: Summary) -> str:
     )
 
 
-def answer(summary: Summary) -> dict[str, tuple[Fact, ...]]:
+def answer(summary: Summary) -> dict[str, tuple[Answer, ...]]:
     """The answers by data set; what was not tested is said of all of them, under ''."""
     names = dict.fromkeys(p.dataset for p in summary.points)
     found = {name: tuple(_answer_for(name, summary)) for name in names}
-    return {**found, "": (Fact(GAPS, _untested(summary)),)}
+    return {**found, "": (Answer(GAPS, (_untested(summary),)),)}
 
 
-def _answer_for(dataset: str, summary: Summary) -> Iterator[Fact]:
+def _answer_for(dataset: str, summary: Summary) -> Iterator[Answer]:
     claims = [c for c in summary.claims if c.dataset == dataset]
     exposed = _exposed(claims, summary)
     mean = [c for c in claims if c.quantity is not Quantity.EXPOSED and c.advantage is not None]
     doubts = find_doubts(dataset, summary)
     if doubts:
-        yield Fact(DOUBT, " ".join(doubts))
-    yield Fact(LEAKS, _whether(mean, exposed))
+        yield Answer(DOUBT, tuple(doubts))
+    yield Answer(LEAKS, (_whether(mean, exposed),))
     if mean:
-        yield Fact(MUCH, " ".join(_how_much(mean)))
-        yield Fact(WHO, " ".join(_who(exposed, claims, summary)))
-    cost = [*cheapest(summary, dataset), *unstopped(summary, dataset)]
+        yield Answer(MUCH, tuple(_how_much(mean)))
+        yield Answer(WHO, tuple(_who(exposed, claims, summary)))
+    cost = (*cheapest(summary, dataset), *unstopped(summary, dataset))
     if cost:
-        yield Fact(COST, " ".join(cost))
+        yield Answer(COST, cost)
 
 
 def _whether(mean: Sequence[LeakageClaim], exposed: Sequence[LeakageClaim]) -> str:
@@ -108,14 +111,15 @@ def _how_much(mean: Sequence[LeakageClaim]) -> Iterator[str]:
             yield (f"{c.adversary} infers the {format_secret(c)}{where}: {_gain(c)} over "
                    f"its baseline ({c.named}{of}).")  # fmt: skip
         elif c.about not in direct:
-            yield (f"{c.named} ranks the {format_secret(c)} in reverse{where}: with labels "
-                   f"flipped, {c.adversary} gains {_gain(c)}.")  # fmt: skip
+            yield (f"{c.adversary} infers the {format_secret(c)}{where} with labels flipped: "
+                   f"{_gain(c)} ({c.named}).")  # fmt: skip
     answered = {c.about for c in leaks}
     rest = [c for c in bare if c.about not in answered and c.quantity is Quantity.LEAKAGE]
-    if rest:
-        most = max(rest, key=rank)
-        yield (f"Not significant: {format_secret(most)} to {most.adversary}, "
-               f"{_gain(most)} over its baseline ({most.named}).")  # fmt: skip
+    for c in sorted(rest, key=rank, reverse=True)[:_MOST]:
+        yield (f"Not significant: {format_secret(c)} to {c.adversary}, {_gain(c)} over its "
+               f"baseline ({c.named}).")  # fmt: skip
+    if len(rest) > _MOST:
+        yield f"Not significant: {len(rest) - _MOST} more."
 
 
 def _gain(c: LeakageClaim) -> str:
@@ -152,8 +156,9 @@ def _who(
     several = len({c.algorithm for c in claims}) > 1
     for i, c in enumerate(exposed):
         p = points[c.identity]
-        said = _name_people(c, p, p.n < scored.get(p.answer, p.n), several)
-        yield said if i else said + _name_worst(p)
+        yield _name_people(c, p, p.n < scored.get(p.answer, p.n), several)
+        if i == 0:
+            yield from _name_worst(p)
 
 
 def _name_people(c: LeakageClaim, p: Point, is_part: bool, several: bool) -> str:
@@ -170,18 +175,15 @@ def _name_people(c: LeakageClaim, p: Point, is_part: bool, several: bool) -> str
     )
 
 
-def _name_worst(p: Point) -> str:
+def _name_worst(p: Point) -> Iterator[str]:
     """The surest tenth of rows, and the worst class, where they say more than the mean."""
-    of, text = p.exposed, ""
+    of = p.exposed
     assert of is not None
     if of.sure > of.own_sure:
-        text += (
-            f" Of the tenth of rows about which it is surest, {of.sure:.0%} are right; of its "
-            f"baseline's, {of.own_sure:.0%}."
-        )
+        yield (f"Of its surest tenth of rows, {of.sure:.0%} are right; of its baseline's, "
+               f"{of.own_sure:.0%}.")  # fmt: skip
     if of.worst is not None and of.worst.share - of.worst.own > of.share:
-        text += f" Worst class: {of.worst.label}, {_many(of.worst.share - of.worst.own)} of 1,000."
-    return text
+        yield f"Worst class: {of.worst.label}, {_many(of.worst.share - of.worst.own)} of 1,000."
 
 
 def _many(share: float) -> str:
@@ -246,8 +248,9 @@ def _sensitivity(found: str, asked: Sequence[Verdict]) -> list[str]:
     """What warns of a PASS, or else the least leak that would have been found."""
     warned = [v for v in asked if v.warning]
     if warned and found == "PASS":
-        more = f" (and {len(warned) - 1} more)" if len(warned) > 1 else ""
-        return [f"But {warned[0].warning}{more}"]
+        more = sum(len(v.warnings) for v in warned) - 1
+        also = f" (and {counted(more, 'more warning')})" if more > 0 else ""
+        return [f"But {warned[0].warning.partition('; ')[0]}{also}"]
     least = [(x, v) for v in asked for x in v.detectable.values()]
     if not least:
         return []

@@ -94,15 +94,20 @@ def _grid(heads: Iterable[tuple[str, Kind]], rows: Iterable[Iterable[str]]) -> s
 
 
 def _render_facts(block: tree.Facts) -> str:
+    return "\n".join(f"- {esc(f.term)}: {esc(f'{f.text} {f.code}'.strip())}" for f in block.facts)
+
+
+def _render_answers(block: tree.Answers) -> str:
+    """Each question with its answer beside it, or below it where it has several lines."""
     return "\n".join(
-        f"- {'**' + esc(f.term) + '**' if f.term.endswith('?') else esc(f.term) + ':'} "
-        f"{esc(f'{f.text} {f.code}'.strip())}"
-        for f in block.facts
-    )
+        "\n  - ".join([f"- **{esc(a.question)}**", *map(esc, a.lines)]) if len(a.lines) > 1
+        else f"- **{esc(a.question)}** {esc(*a.lines)}"
+        for a in block.answers
+    )  # fmt: skip
 
 
 _RENDER: dict[type, Callable[[Any], str]] = {
     tree.Paragraph: _render_paragraph, tree.Bullets: _render_bullets, tree.Steps: _render_steps,
     tree.Gates: _render_gates, tree.Table: _render_table,
-    tree.Facts: _render_facts,
+    tree.Facts: _render_facts, tree.Answers: _render_answers,
 }  # fmt: skip

@@ -194,6 +194,22 @@ class Facts(Block):
 
 
 @dataclass(frozen=True)
+class Answer:
+    """A question of the first screen, and its answer in short lines, one for each thing said."""
+
+    question: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Answers(Block):
+    """Questions with their answers."""
+
+    kind: ClassVar[str] = "answers"
+    answers: tuple[Answer, ...]
+
+
+@dataclass(frozen=True)
 class Folded(Block):
     """Blocks below a title that a page can fold."""
 

@@ -1,0 +1,107 @@
+"""Audits of which nothing was run, one for each way a first screen can come out.
+
+The approved screens and the gallery of the documentation are made from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from generated import expose, make_point, make_summary
+
+from vflsec.audit.evaluation import DatasetFacts
+from vflsec.audit.gate import Gate
+from vflsec.audit.point import Training
+from vflsec.report.summary import Summary
+
+NONE, ISO = Training("loans", "splitnn", "none"), Training("loans", "splitnn", "iso", 5.0)
+OFF = replace(ISO, strength=0.0)
+LIMIT = Gate(max=0.1)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a reader must know: the verdict, the rules behind it, who learns what where."""
+
+    verdict: str
+    rules: tuple[str, ...]
+    leaks: tuple[str, ...] = ()
+    tone: str = ""
+
+
+def passes_at_a_strength() -> Summary:
+    bare = make_point(OFF, "norm", "label", 0.3)
+    points = [bare, expose(bare, 235.0), make_point(ISO, "norm", "label", 0.01)]
+    return make_summary(points, [Gate(max=0.1, strength=5.0)])
+
+
+def passes_undefended() -> Summary:
+    return make_summary([make_point(NONE, "norm", "label", 0.01)], [LIMIT])
+
+
+def fails() -> Summary:
+    points = [make_point(NONE, "norm", "label", 0.3), make_point(NONE, "cluster", "label", 0.1)]
+    return make_summary(points, [LIMIT])
+
+
+def is_undecided() -> Summary:
+    return make_summary([make_point(NONE, "norm", "label", 0.08, 0.06)], [LIMIT])
+
+
+def has_one_seed() -> Summary:
+    return make_summary([make_point(NONE, "norm", "label", 0.3, seeds=1)], [LIMIT])
+
+
+def is_not_validated() -> Summary:
+    return make_summary([make_point(NONE, "norm", "label", 0.01)], [LIMIT], validated=False)
+
+
+def ranks_in_reverse() -> Summary:
+    return make_summary([make_point(NONE, "norm", "label", -0.5)], [LIMIT])
+
+
+def gives_an_error() -> Summary:
+    failed = make_point(NONE, "norm", "label", 0.0)
+    failed = replace(failed, status="error", leakage=None, failed=5, reason="it ran out of memory")
+    return make_summary([failed], [LIMIT])
+
+
+def has_several_parties() -> Summary:
+    points = [
+        make_point(NONE, "norm", "label", 0.3),
+        make_point(NONE, "norm", "label", 0.02, 0.05, adversary="telco"),
+        make_point(NONE, "grn", "feature", 0.4, metric="r2", adversary="bank", victim="telco"),
+        make_point(NONE, "norm", "label", 0.35, adversary="shop+telco"),
+    ]
+    facts = DatasetFacts(("bank", "shop", "telco"), 2, seeds=(0, 1, 2, 3, 4))
+    return make_summary(points, [Gate(max=0.1, target="label")], parties={"loans": facts})
+
+
+def has_trees() -> Summary:
+    at = Training("loans", "secureboost", "none")
+    points = [make_point(at, "leaf_labels", "label", 0.25)]
+    return make_summary(points, [LIMIT])
+
+
+def is_a_trace() -> Summary:
+    points = [make_point(NONE, "norm", "label", 0.01)]
+    return make_summary(points, [LIMIT], scenario="", scenario_file="", data={"run 1": "ab12"})
+
+
+LABELS, OPEN = (f"{where}: labels of bank to shop" for where in ("none", "iso 0"))
+CASES: dict[Callable[[], Summary], Answer] = {
+    passes_at_a_strength: Answer("PASS", ("within",), (OPEN, f"{OPEN}, single people"), "warning"),
+    passes_undefended: Answer("PASS", ("within",), tone="good"),
+    fails: Answer("FAIL", ("exceeded",), (LABELS,), "leak"),
+    is_undecided: Answer("INCONCLUSIVE", ("undecided",), (LABELS,), "warning"),
+    has_one_seed: Answer("INCONCLUSIVE", ("single_seed",), tone="warning"),
+    is_not_validated: Answer("INCONCLUSIVE", ("not_validated",), tone="warning"),
+    ranks_in_reverse: Answer("INCONCLUSIVE", ("reversed_ranking",),
+                             (f"{LABELS}, labels flipped",), "warning"),
+    gives_an_error: Answer("INCONCLUSIVE", ("nothing_measured",), tone="warning"),
+    has_several_parties: Answer("FAIL", ("exceeded",), (
+        LABELS, "none: labels of bank to shop+telco", "none: columns of telco to bank"), "leak"),
+    has_trees: Answer("FAIL", ("exceeded",), (LABELS,), "leak"),
+    is_a_trace: Answer("PASS", ("within",), tone="good"),
+}  # fmt: skip
