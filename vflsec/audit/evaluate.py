@@ -48,7 +48,7 @@ def evaluate(
     every = leakage.read_records(_records(record, results, ("audit", "reference")))
     own, timed, dosed = _by_moment(every)
     planted = leakage.read_records(_records(record, results, ("control",)))
-    points = _with_gaps(record, results, leakage.summarise(own, confidence))
+    points = _with_gaps(record, results, leakage.summarise(own, confidence, shares=True))
     validated = find_validated(
         points, leakage.summarise(planted, confidence) or None, confidence,
         _active(record, results), record.grants, record.classes, record.planted_as,

@@ -155,6 +155,15 @@ class Claim:
         return str(self.stored.get("says") or self.stored.get("covers", ""))
 
     @property
+    def hits(self) -> dict[int, Sequence[float]]:
+        """The largest shares of hits at `RATES` of false alarms, by the rows it is about: one, and
+        the largest group; empty where no epsilon is claimed.
+        """
+        found = {int(self.stored.get("group", 1)): self.stored.get("group_hits", ())}
+        found[1] = self.stored.get("hits", ())
+        return {rows: of for rows, of in sorted(found.items()) if of}
+
+    @property
     def is_called(self) -> bool | None:
         """Whether the hook that it counts was called; None of one that counts none."""
         return self.stored.get("called")

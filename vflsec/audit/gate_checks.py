@@ -161,7 +161,7 @@ def _find_no_loss(gate: Gate, there: Sequence[Planned]) -> list[Unanswerable]:
 def _find_unmeasured(gate: Gate, there: Sequence[Planned]) -> list[Unanswerable]:
     """A metric that does not fit what is guessed, such as R^2 of classes."""
     asked, rows = gate.of or gate.metric, _asked_about(gate, there)
-    if not _is_about_attacks(gate) or asked not in METRICS:
+    if not _is_about_attacks(gate) or asked not in METRICS or METRICS[asked].measure is None:
         return []
     if any(r.metrics is None for r in rows):
         return []

@@ -7,6 +7,7 @@ attack: the privacy-utility curve and its CAP).
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
@@ -19,7 +20,7 @@ from vflsec.audit import controls as ctl
 from vflsec.audit import defense_label, intervals, reversed_ranking
 from vflsec.audit.controls import Leakage, Paired
 from vflsec.audit.exposed import EXPOSED, Counts, Exposed, read_classes
-from vflsec.audit.metrics import METRICS, reach
+from vflsec.audit.metrics import ERROR_REMOVED, METRICS, reach
 from vflsec.audit.point import (
     IDENTITY,
     UNDEFENDED,
@@ -301,7 +302,9 @@ class _Utility:
         return found
 
 
-def summarise(rows: Sequence[ResultRow], confidence: float = 0.95) -> list[Point]:
+def summarise(
+    rows: Sequence[ResultRow], confidence: float = 0.95, *, shares: bool = False
+) -> list[Point]:
     """One point for each identity: means over seeds with t intervals, and the utility beside them.
 
     Metrics of the main task are points too, without an attack.
@@ -310,11 +313,16 @@ def summarise(rows: Sequence[ResultRow], confidence: float = 0.95) -> list[Point
         rows: of :func:`read_records`.
         confidence: of the two-sided (`low`, `high`) and of the one-sided (`lower`, `upper`)
             bounds; missing where there are fewer than two seeds.
+        shares: whether each attack's primary point has another one in :data:`ERROR_REMOVED`; these
+            come last.
     """
     points: dict[Identity, list[ResultRow]] = defaultdict(list)
     for r in rows:
         points[r.identity].append(r)
-    return _Summary(rows, confidence).points(points)
+    made = _Summary(rows, confidence)
+    found = [made.point(at, of) for at, of in points.items()]
+    pairs = zip(found, points.values(), strict=True) if shares else ()
+    return [*found, *(p for pair in pairs if (p := made.share_remaining(*pair)) is not None)]
 
 
 class _Summary:
@@ -332,11 +340,26 @@ class _Summary:
             if not r.attack and r.status == "error":
                 self.lost[training].add(seed)
 
-    def points(self, groups: Mapping[Identity, Sequence[ResultRow]]) -> list[Point]:
-        """The point of each identity, from its rows."""
-        return [self._point(at, of) for at, of in groups.items()]
+    def share_remaining(self, point: Point, rows: Sequence[ResultRow]) -> Point | None:
+        """An attack's primary point as a share of the error that its controls leave."""
+        most = reach(point.metric)[1]
+        if not point.is_main or ctl.signed(point.metric) < 0 or math.isinf(most):
+            return None
+        ok = [r for r in rows if r.status == "ok"]
+        gained, own = advantages(ok)
+        shares = ctl.as_shares(gained, own, most)
+        leak = self._leakage(ok, shares, own)
+        if leak is None:
+            return None
+        return replace(
+            point, metric=ERROR_REMOVED, chance=0.0, leakage=leak,
+            value=self._mean(shares[leak.least.name], ERROR_REMOVED),
+            advantage=_advantage(leak, self.confidence, ERROR_REMOVED),
+            worst_seed=ctl.worst(shares), turned=Estimate(), mirrored=Estimate(),
+        )  # fmt: skip
 
-    def _point(self, at: Identity, rows: Sequence[ResultRow]) -> Point:
+    def point(self, at: Identity, rows: Sequence[ResultRow]) -> Point:
+        """The point of an identity, from its rows."""
         ok = [r for r in rows if r.status == "ok"]
         values = _by_seed(ok, "value")
         gained, own = advantages(ok) if at.attack else ({}, {})
