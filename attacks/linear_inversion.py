@@ -109,7 +109,7 @@ class LinearInversion(Attack):
     def _joint(self, view: View) -> tuple[Tensor, Tensor, dict[str, object]]:
         z, weights = view.received("activation", "all"), view.received("weights", "all")
         w = weights.tensor.double()
-        place = _at(weights.step, z.step)
+        place = _places(weights.step, z.step)
         last = int(z.epoch.max())
         rows, h = self._by_batch(view, None)
         now = (z.epoch == last).nonzero().squeeze(1)
@@ -181,20 +181,14 @@ def _choose_ridge(systems: list[Tensor], answers: list[Tensor]) -> float | None:
 def from_output(z: Table, weights: Table) -> Tensor:
     """Smallest embeddings (n, m) that explain the activations, by the weights of their steps."""
     used = z.step.unique()
-    w = weights.tensor[_at(weights.step, used)].double()  # (s, m + 1, o)
+    w = weights.tensor[_places(weights.step, used)].double()  # (s, m + 1, o)
     inverse = torch.linalg.pinv(w[:, :-1], rtol=TOLERANCE)  # (s, o, m)
     place = torch.searchsorted(used, z.step)
     rest = (z.tensor.double() - w[place, -1]).unsqueeze(1)
     return (rest @ inverse[place]).squeeze(1)
 
 
-def _at(steps: Tensor, wanted: Tensor) -> Tensor:
-    """Where each wanted step stands in `steps`, which names every step once."""
-    order = torch.argsort(steps)
-    return order[torch.searchsorted(steps[order], wanted)]
-
-
-def _places(rows: Tensor, wanted: Tensor) -> Tensor:
-    """Where each wanted row id stands in `rows`."""
-    order = torch.argsort(rows)
-    return order[torch.searchsorted(rows[order], wanted)]
+def _places(held: Tensor, wanted: Tensor) -> Tensor:
+    """Where each wanted row id, or step, stands in `held`, which names every one once."""
+    order = torch.argsort(held)
+    return order[torch.searchsorted(held[order], wanted)]

@@ -84,7 +84,8 @@ class Spectral(Attack):
         theory = 0.0 if self.score == "signed" and self.orient == "known" else 1.0
         known = view.require_known() if self.orient == "known" else view.known
         score = orientation(score, found.rows, known, theory) * score
-        return Guess(self.target, found.rows, score, notes={"share_of_variance": _share(x, a)})
+        share = float(a.square().sum() / x.square().sum().clamp_min(1e-300))
+        return Guess(self.target, found.rows, score, notes={"share_of_variance": round(share, 4)})
 
     def _rare(self, view: View) -> bool:
         """True if class 1 is the rare one."""
@@ -97,7 +98,3 @@ class Spectral(Attack):
         low = lower_cluster(a)
         high_is_small = int((~low).sum()) <= int(low.sum())
         return a if high_is_small == self._rare(view) else -a
-
-
-def _share(x: Tensor, a: Tensor) -> float:
-    return round(float(a.square().sum() / x.square().sum().clamp_min(1e-300)), 4)

@@ -254,14 +254,3 @@ class Marvell(Policy):
             shaped = coefficient.unsqueeze(1) * unit
             shaped = shaped + lam2.sqrt().unsqueeze(1) * across[r].double()
             noise[r] = shaped.to(x.dtype)
-
-
-def error_bound(sum_kl: float) -> float:
-    """The balanced error that no detector of one noised row falls below (theorem 1, Pinsker).
-
-    Raises:
-        ConfigError: `sum_kl` is negative.
-    """
-    if not sum_kl >= 0:
-        raise ConfigError(f"marvell: sum_kl must be >= 0, got {sum_kl!r}.")
-    return max(0.0, 0.5 - math.sqrt(sum_kl) / 4)

@@ -11,7 +11,7 @@ Three ways, all without importing torch before an audit runs:
 
 An inconclusive gate fails, for it did not show what was asked, or with
 ``--vflsec-inconclusive=skip`` is skipped; a scenario without a gate fails. Under pytest-xdist one
-worker audits and the others read what it found (:mod:`vflsec.engine.shared_run`).
+worker audits and the others read what it found (:func:`vflsec.engine.evaluate_store.audit_once`).
 """
 
 from __future__ import annotations
@@ -156,8 +156,8 @@ def _run(config: pytest.Config, scenario: str, options: dict[str, Any]) -> Audit
     audits = config.stash[_AUDITS]
     key = repr((scenario, sorted(options.items())))
     if key not in audits:
+        from vflsec.engine.evaluate_store import audit_once
         from vflsec.engine.run import run_audit
-        from vflsec.engine.shared_run import audit_once
         from vflsec.errors import VflsecError
 
         given = dict(options)

@@ -292,6 +292,17 @@ class Measure:
     reason: str = ""
     notes: Mapping[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def missing(
+        cls, of: AttackSpec, status: str, reason: str, *, phase: str = "", target: str = "",
+        victim: str = "",
+    ) -> Measure:  # fmt: skip
+        """The row of an attack that has no figure, and why."""
+        return cls(
+            phase, "", "", None, adversary="+".join(of.adversary), attack=of.label,
+            attack_key=of.key, target=target, victim=victim, status=status, reason=reason,
+        )  # fmt: skip
+
 
 @dataclass(frozen=True)
 class LedgerRow:

@@ -12,7 +12,7 @@ from scipy import stats
 from vflsec.audit.controls import Against, Leakage, strongest
 from vflsec.audit.gate import Gate
 from vflsec.audit.judge import judge
-from vflsec.audit.leakage import results_frame, summarise
+from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.result_row import ResultRow, advantages
 from vflsec.audit.validated import Validation
 
@@ -133,7 +133,7 @@ def audits(count: int, true: float, rng: np.random.Generator) -> list[dict[str, 
 def rates(true: float, seed: int) -> tuple[float, float, float]:
     """Shares of FAIL and of PASS at a limit of 0.1, and of FAIL by the named control alone."""
     count = 150
-    summary = summarise(results_frame(audits(count, true, np.random.default_rng(seed))))
+    summary = summarise(read_records(audits(count, true, np.random.default_rng(seed))))
     shown = {r.place: Validation(True, "") for r in summary}
     found = [v.verdict for v in judge(summary, [Gate(max=0.1, of="auc")], shown)]
     one = 0

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from vflsec.core.message_kinds import KINDS
+from vflsec.core.recorder_stores import All
 from vflsec.core.view import Facts
 from vflsec.errors import PolicyError, ThreatModelError
 from vflsec.plugin import Learner, Message, Own, Policy, Rounds, Wire
@@ -156,3 +157,23 @@ def test_labels_after_a_policy_are_what_is_trained_on() -> None:
     assert not torch.equal(got[0][key].tensor, got[1][key].tensor)
     rows = stack.tasks[0].sets["labelled"]
     assert torch.equal(got[0][key].tensor[: len(rows)], stack.tasks[0].y[rows])
+
+
+def test_the_last_word_of_an_epoch_about_a_row_is_kept() -> None:
+    """Of messages that refine each other, for each name and each set of replicas by itself."""
+    store = All(refines=True)
+    told = [
+        (0, "", [0, 1, 2, 3], [1, 2, 1, 2]), (0, "", [3, 1], [5, 6]), (0, "", [9], [7]),
+        (1, "", [0, 1], [1, 1]), (1, "1", [0, 1], [2, 2]), (1, "1", [0, 1], [4, 4]),
+    ]  # fmt: skip
+    for epoch, name, rows, nodes in told:
+        spread = [torch.tensor(v).expand(2, -1) for v in (nodes, rows)]
+        store.add(
+            Message("partition", "a", "b", spread[0], spread[1], epoch=epoch, name=name), None
+        )
+    table = store.table(1)
+    found = list(zip(table.epoch.tolist(), table.rows.tolist(), table.tensor.tolist(), strict=True))
+    assert found == [
+        (0, 0, 1), (0, 2, 1), (0, 3, 5), (0, 1, 6), (0, 9, 7), (1, 0, 1), (1, 1, 1), (1, 0, 4),
+        (1, 1, 4),
+    ]  # fmt: skip

@@ -10,7 +10,7 @@ from bench import alone_as_in_company, message, owner, rows_of_gradients
 
 from vflsec.core.federation import Federation
 from vflsec.core.privacy_usage import RunFacts
-from vflsec.defenses.marvell import error_bound, least_power, solve
+from vflsec.defenses.marvell import least_power, solve
 from vflsec.errors import ConfigError, PolicyError
 from vflsec.plugins import registry
 from vflsec.testing import small_stack
@@ -135,14 +135,6 @@ def test_bad_numbers(change: dict[str, float], named: str) -> None:
     good = {"u": 1, "v": 1, "d": 4, "g": 1, "p": 0.5, "power": 1}
     with pytest.raises(ConfigError, match=rf"marvell.solve: {named} must be"):
         solve(**{**good, **change})  # type: ignore[arg-type]
-
-
-def test_bound_on_every_detector() -> None:
-    assert error_bound(0.0) == 0.5
-    assert error_bound(0.64) == pytest.approx(0.3)
-    assert error_bound(100.0) == 0.0
-    with pytest.raises(ConfigError, match="sum_kl"):
-        error_bound(-1.0)
 
 
 def test_hook_adds_noise_of_the_solved_covariance() -> None:

@@ -138,8 +138,8 @@ def test_workers_share_one_audit(out: list[str], tmp_path: Path) -> None:
 def test_an_audit_is_made_once_in_a_run_and_again_in_the_next(tmp_path: Path) -> None:
     from audited import Planted
 
+    from vflsec.engine.evaluate_store import audit_once
     from vflsec.engine.run import run_audit
-    from vflsec.engine.shared_run import audit_once
     from vflsec.errors import ConfigError
 
     planted, made = Planted({"norm": 0.3, "model_completion": 0.2}), []

@@ -163,3 +163,19 @@ def test_a_label_holder_without_columns_has_an_intercept() -> None:
     of = fit("two", (0, 5))
     assert of.weights["p0"].shape == (1, 1)
     assert ((of.predict(np.arange(300)).argmax(1) == of.y).mean()) > 0.8
+
+
+@pytest.mark.parametrize("kind", ["two", "counts"])
+def test_on_shares_training_is_the_same_and_nothing_is_read(kind: str) -> None:
+    """Names of rows and ciphers cross; no count, no gradient, no score of a predicted row."""
+    wire = Kept(np.arange(300))
+    shared, read = (
+        fit(kind, (4,), wire=w, protocol=p, epochs=3)
+        for w, p in ((wire, "shares"), (None, "coordinator"))
+    )
+    assert np.array_equal(stack(shared), stack(read))
+    shared.predict(np.arange(7))
+    assert {m[0] for m in wire.sent} == {"ids", "ciphertext"}
+    assert {m[0] for m in wire.sent} == {s[0] for s in shared.settings.sends}
+    assert not any(m[4].any() for m in wire.sent if m[0] == "ciphertext")
+    assert shared.settings.servers == ()

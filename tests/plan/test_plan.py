@@ -15,6 +15,7 @@ from engine_fakes import SCENARIO, source
 
 from vflsec import load_scenario
 from vflsec.audit.point import Grants
+from vflsec.cli.main import main
 from vflsec.config.problems import ScenarioError
 from vflsec.data import prepare
 from vflsec.engine.audit_record import record_of
@@ -394,14 +395,14 @@ def test_what_is_read_trained_and_looked_up_does_not_grow_with_the_grid(
 
     for owner, name in [
         (Registry, "_claims"), (Registry, "create"), (planner, "load_source"),
-        (train_cohort, "first_step"), (prepare, "make_task"), (entry_points, "entry_points"),
+        (train_cohort, "first_step"), (prepare, "make_task"), (entry_points, "distributions"),
     ]:  # fmt: skip
         counted(owner, name)
     made(2)  # fills what is looked up once a process
     few, many = made(2), made(60)
     assert few == many
     assert few["first_step"] == 1
-    assert "entry_points" not in few
+    assert "distributions" not in few
 
 
 @pytest.mark.parametrize(
@@ -431,3 +432,20 @@ def test_an_epsilon_of_rows_is_none_of_persons(
     found = [n for n in notes if "of one group" in n]
     assert len(found) == bool(said)
     assert all(said in n and "up to 3 times that" in n for n in found)
+
+
+@pytest.mark.parametrize(("algorithm", "defense", "fits"), [
+    ("secureboost", "iso", False), ("vertical_glm", "marvell", False), ("splitnn", "iso", True),
+    ("secureboost", "k_anonymous", True), ("vertical_glm", "min_batch", True),
+])  # fmt: skip
+def test_a_defense_that_no_algorithm_calls_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], algorithm: str, defense: str, fits: bool
+) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text(
+        f'[data]\nname = "leaky"\n[algorithm]\nname = "{algorithm}"\n[[defense]]\nname = '
+        f'"{defense}"\nstrength = [0, 1]\n[audit]\nseeds = 2\n', encoding="utf-8",
+    )  # fmt: skip
+    assert main(["check", str(path)]) == (0 if fits else 2)
+    said = capsys.readouterr().err
+    assert fits or f"{defense}: does nothing under {algorithm}" in said

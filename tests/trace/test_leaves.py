@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from planted_trees import boost, find_leaves
-from typer.testing import CliRunner
 
-from vflsec.cli.main import app
+from vflsec.cli.main import main
 from vflsec.engine.trace_attacks import infer, score
 from vflsec.errors import ConfigError
 from vflsec.trace.leaves import Beside, import_leaves
@@ -112,13 +111,23 @@ def test_bad_files_are_one_error_with_a_remedy(
         import_leaves(files["leaves"], tmp_path / "trace", beside)
     assert words.format(row=row, tree=tree) in str(found.value)
     assert str(files[which]) in str(found.value)
-    result = CliRunner().invoke(
-        app, ["trace", "import-leaves", str(files["leaves"]), "--known", str(files["known"]),
-              "--columns", str(files["columns"]), "--truth", str(files["truth"]),
-              "--out", str(tmp_path / "other")],
-    )  # fmt: skip
-    assert result.exit_code != 0
+    code = main([
+        "trace", "import-leaves", str(files["leaves"]), "--known", str(files["known"]), "--columns",
+        str(files["columns"]), "--truth", str(files["truth"]), "--out", str(tmp_path / "other"),
+    ])  # fmt: skip
+    assert code == 2
     assert not (tmp_path / "other" / "seal.json").exists()
+
+
+def test_a_system_that_is_none_is_one_error(
+    files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["trace", "import-leaves", str(files["leaves"]), "--profile", "fate-1"]
+    assert main([*asked, "--out", str(tmp_path / "other")]) == 2
+    said = capsys.readouterr().err
+    assert "fate-1" in said
+    assert "xgboost-open" in said
+    assert not (tmp_path / "other").exists()
 
 
 def test_digits_that_are_no_numbers_are_texts(tmp_path: Path) -> None:

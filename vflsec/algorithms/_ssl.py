@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
@@ -179,11 +179,6 @@ class SelfSupervised(SplitNN):
         """How a party makes views of its rows."""
         raise NotImplementedError("abstract")
 
-    @property
-    def queue_size(self) -> int:
-        """MoCo's keys for each direction."""
-        return int(getattr(self, "queue", 0))
-
     def width_of(self, party: str) -> int:
         """Width of one encoder of a party."""
         return int(self.parties.get(party, {}).get("cut", self.cut))
@@ -217,10 +212,7 @@ class SelfSupervised(SplitNN):
     def phases(self, fed: Federation) -> list[Phase]:
         out = [self.pretraining(fed)] if self.pretrain_iterations else []
         crosses = bool(out) and self.has_cross
-        fed.phase = "pretrain" if crosses else "finetune"
-        for party in self.passive(fed):
-            ids = fed.stack.rows("aligned")
-            fed.send("ids", fed.active.name, party.name, ids, ids, name="intersection")
+        self.intersect(fed, "pretrain" if crosses else "finetune")
         rows = fed.stack.rows("labelled")
         finetune = Phase(
             "finetune", rows, self.batch_size, self.epochs, lambda batch: self.step(fed, batch),
@@ -339,7 +331,8 @@ def _add_heads(
     cut, out = algorithm.width_of(name), algorithm.projector_out
     if spares:
         other = "cross" if algorithm.fused_towers == "local" else "local"
-        fed.add(name, f"{other}_tower", partial(_next_alone, other, iter(spares)))
+        encoders, none = iter(spares), {"cross": None, "local": None}
+        fed.add(name, f"{other}_tower", lambda: Towers(other, **none | {other: next(encoders)}))
     for tower, there in (("cross", algorithm.has_cross), ("local", algorithm.has_local)):
         if there:
             hidden = algorithm.projector_hidden
@@ -393,7 +386,7 @@ def _build_member(algorithm: SelfSupervised, fed: Federation, name: str) -> Memb
             made.target = Tower(local.encoder.take(every), local.projector.take(every), None)
         if algorithm.ssl == "moco":
             rng = Streams(fed.seeds, "queue", name, device=fed.stack.device, dtype=fed.stack.dtype)
-            size, out = algorithm.queue_size, algorithm.projector_out
+            size, out = int(getattr(algorithm, "queue", 0)), algorithm.projector_out
             made.queues = (Queue(size, out, rng), Queue(size, out, rng))
     return made
 
@@ -405,14 +398,6 @@ def _tower(party: Party, kind: str) -> Tower:
     encoder = stack.sub(f"{found}.{kind}" if found else kind)
     modules = party.modules
     return Tower(encoder, modules[f"{kind}_projector"], modules.get(f"{kind}_predictor"))
-
-
-def _alone(kind: str, encoder: nn.Module) -> Towers:
-    return Towers(kind, **{"cross": None, "local": None, kind: encoder})
-
-
-def _next_alone(kind: str, encoders: Iterator[nn.Module]) -> Towers:
-    return _alone(kind, next(encoders))
 
 
 def _with_top(bottom: nn.Module, middle: int, cut: int) -> nn.Sequential:

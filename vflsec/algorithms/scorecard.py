@@ -49,10 +49,13 @@ class Scorecard(VerticalGlm):
     min_iv: check.NonNegative = 0.02
 
     quantities: ClassVar[bool] = False
-    sends: ClassVar[frozenset[tuple[str, str, str]]] = VerticalGlm.sends | {
-        ("histogram", "passive", "active"), ("woe", "active", "passive"),
-        ("woe_value", "active", "passive"),
-    }  # fmt: skip
+
+    @property
+    def sends(self) -> frozenset[tuple[str, str, str]]:  # type: ignore[override]
+        return super().sends | {
+            ("histogram", "passive", "active"), ("woe", "active", "passive"),
+            ("woe_value", "active", "passive"),
+        }  # fmt: skip
 
     def check_label(self, classes: int) -> None:
         super().check_label(classes)

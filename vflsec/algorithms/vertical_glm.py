@@ -1,4 +1,4 @@
-"""Vertical GLM: logistic, linear or Poisson regression with a coordinator who holds the key.
+"""Vertical GLM: logistic, linear or Poisson regression, with a coordinator or on shares.
 
 Party k has columns X_k and coefficients w_k, which start at 0; the active party has a column of
 ones beside its own. With the score f = sum_k X_k w_k of each of the b rows of a batch, and d the
@@ -15,13 +15,17 @@ add up (``taylor``): f / 4 + 1/2 - y of two classes. Of a quantity d = f - y, of
 Batches are drawn once. The coefficients are those of pooled training.
 
 So the coordinator reads every party's gradient in every batch, each party its own, and the active
-party the scores of rows that it has predicted. Ciphers are emulated: sizes in the ledger are those
-of the numbers before encryption.
+party the scores of rows that it has predicted. With ``protocol = "shares"`` (FATE's SSHE,
+SecretFlow's HESS) there is no coordinator: scores, derivatives, gradients and coefficients are
+shares or ciphers of two parties, the training is the same to the last bit, and the active party
+gets the answers alone. Ciphers are emulated: sizes in the ledger are those of the numbers before
+encryption.
 
 Source: Hardy et al., "Private federated learning on vertically partitioned data via entity
 resolution and additively homomorphic encryption", arXiv:1711.10677 (2017); Yang, Fan, Chen, Shi,
 Yang, "A quasi-Newton method based vertical federated learning framework for logistic regression",
-arXiv:1912.00513 (2019); FATE 2.x, hetero LR, which sends gradients to its arbiter without masks.
+arXiv:1912.00513 (2019); FATE 2.x, hetero LR, which sends gradients to its arbiter without masks;
+Chen et al., "When homomorphic encryption marries secret sharing", KDD 2021, arXiv:2008.08753.
 """
 
 from __future__ import annotations
@@ -60,6 +64,7 @@ class VerticalGlm(Rounds):
         rate: step length.
         l2: penalty on coefficients; the intercept has none.
         derivative: of the loss of classes: ``taylor``, or ``exact``.
+        protocol: who reads what: with a ``coordinator``, or on ``shares``.
     """
 
     epochs: check.Count = 20
@@ -67,18 +72,25 @@ class VerticalGlm(Rounds):
     rate: check.Positive = 0.15
     l2: check.NonNegative = 0.01
     derivative: Literal["taylor", "exact"] = "taylor"
+    protocol: Literal["coordinator", "shares"] = "coordinator"
 
     quantities: ClassVar[bool] = True
-    servers: ClassVar[tuple[str, ...]] = (COORDINATOR,)
     label_holder: ClassVar[bool] = True
-    sends: ClassVar[frozenset[tuple[str, str, str]]] = frozenset({
-        ("ids", "active", "passive"), ("ciphertext", "active", "passive"),
-        ("ciphertext", "passive", "active"),
-        *(("signal", "active", to) for to in ("passive", COORDINATOR)),
-        *(("model_gradient", of, COORDINATOR) for of in ("active", "passive")),
-        *(("model_gradient", COORDINATOR, of) for of in ("active", "passive")),
-        ("score", "passive", "active"),
-    })  # fmt: skip
+
+    @property
+    def servers(self) -> tuple[str, ...]:  # type: ignore[override]
+        return (COORDINATOR,) if self.protocol == "coordinator" else ()
+
+    @property
+    def sends(self) -> frozenset[tuple[str, str, str]]:  # type: ignore[override]
+        both = ("active", "passive")
+        shared = {("ids", *both), ("ciphertext", *both), ("ciphertext", *both[::-1])}
+        if not self.servers:
+            return frozenset(shared)
+        asked = {("model_gradient", *way) for p in both for way in ((p, COORDINATOR),
+                                                                  (COORDINATOR, p))}  # fmt: skip
+        told = {("signal", "active", to) for to in ("passive", COORDINATOR)}
+        return frozenset(shared | asked | told | {("score", *both[::-1])})
 
     @property
     def rounds(self) -> int:
@@ -127,7 +139,7 @@ class Regression:
         k = self.label.trees
         self.weights = {p: np.zeros((x.shape[1], k)) for p, x in self.x.items()}
         self.batches, self.round = self._draw_batches(), 0
-        if self.y.ndim == 1:
+        if self.y.ndim == 1 and self.settings.servers:
             for receiver in (*self.hosts, COORDINATOR):
                 counts = np.bincount(self.y, minlength=self.label.outputs)
                 self.wire.send("signal", self.active, receiver, counts, name="label_count")
@@ -169,7 +181,15 @@ class Regression:
             self.weights[party] -= self.settings.rate * (g + penalty)
 
     def _exchange(self, party: str, g: Floats, step: int) -> None:
-        """A party's gradient goes to the coordinator and comes back decrypted."""
+        """A party's gradient goes to the coordinator and comes back decrypted, or stays shared."""
+        if not self.settings.servers:
+            for host in self.hosts if party == self.active else (party,):
+                ends = (self.active, host)
+                for sender, receiver in (ends, ends[::-1]):
+                    self.wire.send(
+                        "ciphertext", sender, receiver, 0 * g, name="gradient", step=step
+                    )
+            return
         masked = self.wire.mask(party, g, step)
         if masked is None:
             self.wire.send("model_gradient", party, COORDINATOR, g, step=step)
@@ -183,7 +203,12 @@ class Regression:
         """Answers (b, outputs) for sample ids (b,); passive parties send the scores of rows."""
         parts = {p: x[rows] @ self.weights[p] for p, x in self.x.items()}
         for host in self.hosts:
-            self.wire.send("score", host, self.active, parts[host], rows, phase="predict")
+            if self.settings.servers:
+                self.wire.send("score", host, self.active, parts[host], rows, phase="predict")
+            else:
+                self.wire.send(
+                    "ciphertext", host, self.active, 0 * parts[host], name="score", phase="predict"
+                )
         return self.label.form_answers(add(parts))
 
 

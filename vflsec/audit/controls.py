@@ -300,6 +300,28 @@ def worst(gained: Mapping[str, Mapping[int, float]]) -> float | None:
     return max((min(of[s] for of in gained.values() if s in of) for s in seeds), default=None)
 
 
+def as_shares(gained: Paired, own: Paired, most: float) -> Paired:
+    """Advantages as shares of the error that each control leaves; none where one leaves no error.
+
+    The share is a ratio of means over seeds. Seeds spread about it as its linear expansion does,
+    r + (d - r e) / mean e with d the advantage and e the error left, so that t bounds are those of
+    a ratio (Cochran, "Sampling techniques", 1977, section 6.4).
+
+    Args:
+        gained, own: advantages and figures by control and seed.
+        most: the figure without any error.
+    """
+    out: Paired = {}
+    for name, by_seed in gained.items():
+        left = {s: most - own[name][s] for s in by_seed}
+        size = intervals.mean_of(list(left.values()))
+        if size <= 0:
+            return {}
+        share = intervals.mean_of(list(by_seed.values())) / size
+        out[name] = {s: share + (d - share * left[s]) / size for s, d in by_seed.items()}
+    return out
+
+
 def signed(metric: str) -> int:
     """-1 for a metric of which less is better for the attacker."""
     return -1 if metric in METRICS and not METRICS[metric].larger_is_better else 1

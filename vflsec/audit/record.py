@@ -149,7 +149,7 @@ class AuditRecord:
         tables: what is known of the tables, by data set.
         refused: attacks that did not run, with the reason.
         notes: sentences about the plan.
-        visibility: what stays visible under each defense, see `vflsec.plan.protocols`.
+        visibility: what stays visible under each defense, see `vflsec.plan.planner`.
         device, versions: that it ran on.
         attacker: whose settings attacks have, see `vflsec.engine.strong_attacker.choose_attacker`.
         shard: which part of an audit this is; "" for all of it.

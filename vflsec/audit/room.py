@@ -3,7 +3,9 @@
 A control that ranks the labels with an AUC of 0.97 leaves 0.03 to gain: a maximum of 0.1 decides
 nothing there, whatever leaks. Such an attack is judged by the people that it exposes
 (:mod:`vflsec.audit.exposed`), under the same limit, if that figure has room. If none has, the gate
-stays open and names what would decide it. A control that knows all there is leaves nothing to leak.
+stays open and names what would decide it. Where people were not counted, or leave no room either,
+it is judged by the share of the error that its controls leave (:mod:`vflsec.audit.metrics`), which
+always has some. A control that knows all there is leaves nothing to leak.
 """
 
 from __future__ import annotations
@@ -15,11 +17,12 @@ from dataclasses import dataclass, replace
 from vflsec.audit.controls import Leakage, signed
 from vflsec.audit.gate import Gate
 from vflsec.audit.gate_candidate import Candidate, NoRoom
-from vflsec.audit.metrics import METRICS, reach
+from vflsec.audit.metrics import ERROR_REMOVED, METRICS, reach
 from vflsec.audit.point import Point
 
 DECIDES = "exposed"
-"""The metric by which an attack is judged where its own has no room."""
+STANDING_IN = (DECIDES, ERROR_REMOVED)
+"""The metrics by which an attack is judged where its own has no room: the first that has some."""
 
 _COUNTED = ("label", "attribute")
 """Targets of attacks whose exposed people an audit counts."""
@@ -32,11 +35,11 @@ class Figures:
 
     Attributes:
         primary: in the primary one; None where there is none.
-        exposed: in exposed people; None where they were not counted.
+        others: in those of :data:`STANDING_IN` that it has, in their order.
     """
 
     primary: Point | None = None
-    exposed: Point | None = None
+    others: tuple[Point, ...] = ()
 
 
 def find_room(point: Point, leak: Leakage) -> float:
@@ -72,10 +75,11 @@ def choose_figure(
     if _is_enough(room, gate) or is_full(c.point, c.leak):
         return c
     why = NoRoom(c.point.metric, c.leak.least.name, max(room, 0.0), _name_decider(c, gate, figures))
-    other = None if figures.exposed is None else weigh(figures.exposed)
-    if other is None or not _is_enough(find_room(other.point, other.leak), gate):
-        return replace(c, no_room=why)
-    return replace(other, instead_of=why)
+    for point in figures.others if c.point.exposed is None else ():
+        other = weigh(point)
+        if other is not None and _is_enough(find_room(other.point, other.leak), gate):
+            return replace(other, instead_of=why)
+    return replace(c, no_room=why)
 
 
 def _is_enough(room: float, gate: Gate) -> bool:
@@ -90,4 +94,5 @@ def _name_decider(c: Candidate, gate: Gate, figures: Figures) -> str:
         return main.metric
     of_class = metric in METRICS and "label" in METRICS[metric].targets
     counted = of_class and c.point.target in _COUNTED
-    return DECIDES if counted and figures.exposed is None and metric != DECIDES else ""
+    known = {metric, *(p.metric for p in figures.others)}
+    return DECIDES if counted and DECIDES not in known else ""

@@ -102,12 +102,8 @@ def unscored(of: Prepared, phase: str, parties: Sequence[str], status: str, why:
         status, why: why there is none.
     """
     spec, target = of.spec, of.attack.target
-    return Measure(
-        phase=phase, split="", metric="", value=None, adversary="+".join(spec.adversary),
-        attack=spec.label, attack_key=spec.key, target=str(target),
-        victim="+".join(victims(target, spec.adversary, parties, spec.victim)), status=status,
-        reason=why,
-    )  # fmt: skip
+    whose = "+".join(victims(target, spec.adversary, parties, spec.victim))
+    return Measure.missing(spec, status, why, phase=phase, target=str(target), victim=whose)
 
 
 def scored(answer: Answer, task: Task, embeddings: Table | None = None) -> Iterator[Measure]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -85,18 +85,14 @@ def gate(
     if update_baseline and baseline is None:
         raise VflsecError("gate: --update-baseline needs --baseline FILE, the file to write.")
     also = []
-    narrowed = {
-        "metric": metric != "advantage", "attack": attack != "*", "adversary": adversary != "*",
-        "split": split != "*", "target": target != "*", "dataset": dataset != "*",
-        "defense": defense != "*", "of": bool(of), "strength": strength is not None,
+    said: dict[str, Any] = {
+        "metric": metric, "attack": attack, "adversary": adversary, "split": split,
+        "target": target, "dataset": dataset, "defense": defense, "of": of, "strength": strength,
     }  # fmt: skip
-    _about_a_limit([k for k, v in narrowed.items() if v], max_, min_, scenario)
+    usual = {f.name: f.default for f in fields(Gate)}
+    _about_a_limit([k for k, v in said.items() if v != usual[k]], max_, min_, scenario)
     if max_ is not None or min_ is not None:
-        also = [
-            Gate(metric=metric, max=max_, min=min_, attack=attack, adversary=adversary,
-                 split=split, target=target, dataset=dataset, defense=defense,
-                 strength=strength, of=of, detect=detect)
-        ]  # fmt: skip
+        also = [Gate(max=max_, min=min_, detect=detect, **said)]
     console = console_for()
     before = None if update_baseline or baseline is None else read_any(baseline)
     with Store(folder, readonly=True) as store:
@@ -183,12 +179,13 @@ def _judged(
     """
     from vflsec.audit import gate as gates
     from vflsec.audit.gate_checks import list_measured, unanswerable
+    from vflsec.audit.result_row import read_rows
     from vflsec.engine.audit_record import edited, edited_tables
     from vflsec.engine.evaluate_store import judge
     from vflsec.report.console import judged_line
 
     result = judge(store, record, export=False, also=also, only=bool(also), before=before)
-    rows = list_measured(result.results)
+    rows = list_measured(read_rows(result.results))
     asked = also or ([gates.Gate(**g) for g in record.gates] if scenario is not None else [])
     for given in asked if result.summary["complete"] else ():
         for wrong in unanswerable(given, rows):

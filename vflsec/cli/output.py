@@ -92,18 +92,13 @@ def heard() -> Iterator[Lost]:
         sys.stdout, sys.stderr = before
 
 
-def _plain() -> bool:
-    """Whether the user asked for text without colours; then no escape sequence is written."""
-    return bool(os.environ.get("NO_COLOR"))
-
-
 def console_for() -> Console:
     """Where people read; as wide as the terminal, up to a limit."""
     from vflsec.report.console import WIDTH
 
     console = Console(
         soft_wrap=False, highlight=False, markup=False, emoji=False,
-        force_terminal=False if _plain() else None,
+        force_terminal=False if os.environ.get("NO_COLOR") else None,  # no escape sequence then
     )  # fmt: skip
     if not console.is_terminal or console.width > WIDTH:
         console.width = WIDTH

@@ -64,7 +64,8 @@ def _assign(tree: Written, names: list[str], value: Plain) -> str:
     for i, name in enumerate(names):
         key: Any = name
         if isinstance(spot.value, list):
-            if not _is_index(name) or int(name) >= len(spot.value):
+            plain = name.isascii() and name.isdecimal() and len(name) < 10
+            if not plain or int(name) >= len(spot.value):
                 shown = name if len(name) < 40 else f"{name[:40]}..."
                 where, count = ".".join(names[:i]), len(spot.value)
                 most = f"from 0 to {count - 1}" if count else "but it is empty"
@@ -80,7 +81,3 @@ def _assign(tree: Written, names: list[str], value: Plain) -> str:
         else:
             spot = spot.value[key]
     return ""
-
-
-def _is_index(name: str) -> bool:
-    return name.isascii() and name.isdecimal() and len(name) < 10

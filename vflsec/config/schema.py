@@ -13,7 +13,6 @@ from typing import Any
 from pydantic import BaseModel
 
 from vflsec.config import sections
-from vflsec.runtime.plain_values import Plain
 
 SCHEMA_FILE = Path(__file__).resolve().parent / "scenario.schema.json"
 """Comes with the package; `make schema` writes it again."""
@@ -95,15 +94,13 @@ def list_fields(section: str) -> list[dict[str, str]]:
         {
             "name": name,
             "type": _words(schema[name]),
-            "default": "" if info.is_required() else _default(info.default),
+            "default": ""
+            if info.is_required() or info.default in (None, "", [], {})
+            else json.dumps(info.default),
             "meaning": info.description or "",
         }
         for name, info in SECTIONS[section].model_fields.items()
     ]
-
-
-def _default(value: Plain) -> str:
-    return "" if value is None or value in ("", [], {}) else json.dumps(value)
 
 
 def _words(schema: dict[str, Any]) -> str:

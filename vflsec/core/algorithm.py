@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from vflsec.core.federation import Federation, Phase
+    from vflsec.core.policy import Policy
     from vflsec.core.task import Task
     from vflsec.core.view import Facts
 
@@ -62,6 +63,11 @@ class Algorithm:
                 f"Take splitnn, local, fedbcd, secureboost or vertical_glm, or "
                 f"{label.format_remedy('train on')}.",
             )  # fmt: skip
+
+    @classmethod
+    def explain_unfit(cls, policy: Policy) -> str:
+        """'' if it calls a hook of a policy, else which hooks it calls and a remedy, in words."""
+        return ""
 
     def check_columns(self, task: Task) -> None:
         """Refuse an active party without columns where it takes part with its own.

@@ -143,7 +143,8 @@ class Recorder:
                     dense = bare != "all" and message.rows is not None
                     most = self.expected.get((message.phase, way, message.kind, peer), 0)
                     self.stores[key] = (
-                        All(most) if not dense else Centred(self.replicas, self.n)
+                        All(most, refines=KINDS[message.kind].refines) if not dense
+                        else Centred(self.replicas, self.n)
                         if bare == "centred" else Dense(bare, self.replicas, self.n)
                     )  # fmt: skip
                 self.stores[key].add(message, alive)

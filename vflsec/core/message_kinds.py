@@ -26,6 +26,7 @@ class MessageKind:
             attack that needs the kind.
         has_one_width: all of its rows have one shape, so that they make a table.
         comes_again: a step may send it twice about one row; the second is then told from the first.
+        refines: one says all that earlier ones of its epoch and name said of its rows.
         is_readable: attacks read it by itself; not names, marks and what is hidden.
         is_encrypted: all there is for whoever holds it, is its size.
         made_of: kinds of messages that a party works it out of. Such a kind never crosses.
@@ -39,6 +40,7 @@ class MessageKind:
     has_every_row: bool = False
     has_one_width: bool = False
     comes_again: bool = False
+    refines: bool = False
     is_readable: bool = True
     is_encrypted: bool = False
     made_of: tuple[str, ...] = ()
@@ -70,7 +72,7 @@ KINDS: Mapping[str, MessageKind] = MappingProxyType({
     "gradient_pair": MessageKind("gradient pairs", has_rows=True, has_one_width=True),
     "histogram": MessageKind("sums of gradient pairs", opened_by="receiver"),
     "partition": MessageKind(
-        "nodes of rows", has_rows=True, has_every_row=True, has_one_width=True
+        "nodes of rows", has_rows=True, has_every_row=True, has_one_width=True, refines=True
     ),
     "tree": MessageKind("nodes of trees"),
     # linear models: the gradient of a party's own coefficients, encrypted to the coordinator and

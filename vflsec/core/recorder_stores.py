@@ -221,10 +221,11 @@ class All:
 
     Args:
         most: how many rows will pass at most, where that is known; 0 if it is not.
+        refines: whether a message replaces what earlier ones of its epoch and name say of its rows.
     """
 
-    def __init__(self, most: int = 0) -> None:
-        self.most = most
+    def __init__(self, most: int = 0, *, refines: bool = False) -> None:
+        self.most, self.refines = most, refines
         self.block: _Block | None = None
         self.kept: list[tuple[Message, Tensor | None]] = []
 
@@ -234,8 +235,25 @@ class All:
             self.block = self.block or _Block(message, self.most)
             if message.tensor.is_floating_point() and self.block.add(message):
                 return
+        if self.refines and message.tensor.stride(0) == 0 and message.tensor.shape[1]:
+            self._drop_older(message, alive)
         # The receiver may ask for gradients of what it got: those are not the observer's.
         self.kept.append((replace(message, tensor=message.tensor.detach()), alive))
+
+    def _drop_older(self, message: Message, alive: Tensor | None) -> None:
+        """Drop what earlier messages of this epoch and name say of the rows of this one."""
+        assert message.rows is not None
+        told = message.rows[0]
+        stays = torch.ones(1 + int(told.max()), dtype=torch.bool, device=told.device)
+        stays[told] = False
+        for k in reversed(range(len(self.kept))):
+            m, when = self.kept[k]
+            if when is not alive or (m.epoch, m.name) != (message.epoch, message.name):
+                return
+            assert m.rows is not None
+            at = stays[m.rows[0].clamp(max=len(stays) - 1)] | (m.rows[0] >= len(stays))
+            x, rows = (t[0][at].expand(len(t), -1, *t.shape[2:]) for t in (m.tensor, m.rows))
+            self.kept[k] = replace(m, tensor=x, rows=rows), alive
 
     def table(self, r: int) -> Table:
         """What replica `r` got, message after message.

@@ -31,6 +31,11 @@ from vflsec.errors import PolicyError
 if TYPE_CHECKING:
     from vflsec.core.federation import Federation
     from vflsec.core.message_kinds import Kind
+    from vflsec.core.policy import Policy
+
+
+HOOKS = ("columns", "labels", "shows", "sums", "mask", "least_rows")
+"""Those of policies that are called here."""
 
 
 class Learner(Protocol):
@@ -132,6 +137,19 @@ class Wire:
             return b.policy.mask(values, self.rng("mask", party, *names), b.own)
         return None
 
+    def change_sums(
+        self, party: str, values: NDArray[np.float64], *names: object
+    ) -> NDArray[np.float64]:
+        """Sums of `party` by node, column and bin, as its policies let them leave.
+
+        Args:
+            party, values, names: as in :meth:`mask`.
+        """
+        for b in self._bound(party, "sums"):
+            b.acted = True
+            values = b.policy.sums(values, self.rng("sums", party, *names), b.own)
+        return values
+
     def find_least_rows(self, columns: int) -> int:
         """How many rows a sum must be over that is read by a party with so many columns.
 
@@ -184,7 +202,7 @@ class Wire:
 class Rounds(Algorithm):
     """An algorithm without networks. Subclasses are frozen dataclasses, as of any algorithm.
 
-    Of the hooks of policies it calls `columns`, `labels`, `shows`, `mask` and `least_rows`.
+    Of the hooks of policies it calls :data:`HOOKS`.
     """
 
     @property
@@ -201,6 +219,15 @@ class Rounds(Algorithm):
             for b in party.bindings:
                 self._refuse(b)
         fed.extra["learners"] = {}
+
+    @classmethod
+    def explain_unfit(cls, policy: Policy) -> str:
+        if any(policy.overrides(hook) for hook in HOOKS):
+            return ""
+        return (
+            f"{policy.name}: does nothing under {cls.name}, which is no network. Take a defense "
+            f"with one of the hooks {', '.join(HOOKS)} (docs/defenses.md)."
+        )
 
     def _refuse(self, b: Binding) -> None:
         """Refuse a policy that is made for the batches of a network.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from vflsec.audit.record import AuditRecord
 from vflsec.report.notebook import Audit
-from vflsec.storage.results_folder import withdraw
+from vflsec.storage.results_folder import claim, withdraw
 from vflsec.storage.store import Store
 
 
@@ -33,6 +35,7 @@ def judge(
         how: see `vflsec.audit.evaluate.evaluate`.
     """
     from vflsec.audit.evaluate import evaluate
+    from vflsec.audit.result_row import results_table
     from vflsec.report.exports import here, summary_of, write_exports
     from vflsec.report.outputs import write_reports
 
@@ -47,10 +50,36 @@ def judge(
     summary = summary_of(record, evaluation, results, seconds, worked)
     summary |= {"complete": complete, "exit_code": code, "shard": record.shard}
     summary["command"] = here(summary, store.folder)
+    frame = results_table(evaluation.rows).assign(role=[r.role for r in evaluation.rows])
     if export:
         if not partial:  # killed in between, no report stands beside another one's summary
             withdraw(store.folder)
-        write_exports(store.folder, record.scenario_toml, evaluation.frame, summary)
+        write_exports(store.folder, record.scenario_toml, frame, summary)
         if not partial:
             write_reports(store.folder, summary)
-    return Audit(store.folder, evaluation.frame, summary, evaluation.verdicts, code)
+    return Audit(store.folder, frame, summary, evaluation.verdicts, code)
+
+
+def audit_once(folder: Path, run: str, audit: Callable[[], Audit]) -> Audit:
+    """What `audit` returns; in a `run` in which it was made before, its results read back.
+
+    Whoever audits holds the folder (:func:`vflsec.storage.results_folder.claim`), the others wait,
+    as workers of pytest do. Nothing is trained twice, and no file is written twice.
+
+    Args:
+        folder: the results directory that `audit` writes.
+        run: names what the callers have in common, for example one call of pytest; empty if
+            nothing: then every caller audits, one after the other.
+        audit: makes the audit; an error of it is raised, and the next caller tries again.
+
+    Raises:
+        ConfigError: `folder` cannot be written.
+    """
+    # a process that dies lets go at once
+    with claim(folder, patience=24 * 3600.0) as lock:
+        if lock.was_done(run):
+            with Store(folder, readonly=True) as store:
+                return judge(store, export=False)
+        found = audit()
+        lock.done(run)
+        return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -185,18 +186,17 @@ def _run(
 
 def _worked() -> float:
     """Seconds that processors worked on this process and on its children that have ended."""
-    gc.collect()  # a training may hold processes of its own, which end with it
+    if multiprocessing.active_children():
+        gc.collect()  # a training that ended may hold some, which end with it
     return time.process_time() + sum(os.times()[2:4])
 
 
 def _refuse(store: Store, plan: Plan) -> None:
     by_key = {c.key: c for g in plan.groups for c in g.cells}
     for refused in plan.refused:
-        measure = Measure(
-            phase="", split="", metric="", value=None, attack=refused.attack.label,
-            adversary="+".join(refused.attack.adversary), attack_key=refused.attack.key,
-            target=refused.target, victim="+".join(refused.victims), status=refused.status,
-            reason=refused.reason,
+        measure = Measure.missing(
+            refused.attack, refused.status, refused.reason, target=refused.target,
+            victim="+".join(refused.victims),
         )  # fmt: skip
         store.refuse([by_key[k] for k in refused.cells if k in by_key], measure)
 

@@ -43,7 +43,9 @@ def remedies(
         _more_seeds(found, leak, drop, seeds),
         _other_range(defense, found, meets, cheap, rounds),
         _within(cheap, drop),
-        *_others(defense, best if not meets else _in_the_way(cheap, best), reads),
+        *_others(
+            defense, min(cheap, key=lambda t: t.leak_high, default=best) if meets else best, reads
+        ),
     ]
     return tuple(s for s in said if s)
 
@@ -108,10 +110,6 @@ def _within(cheap: Sequence[Trial], drop: float) -> str:
         f"For a loss of at most {drop:g} of utility the lowest bound is {t.leak_high:+.3f} "
         f"({t.attack}) at strength {t.strength:g}: a limit above that can be met (--leak)."
     )
-
-
-def _in_the_way(cheap: Sequence[Trial], best: Trial) -> Trial:
-    return min(cheap, key=lambda t: t.leak_high, default=best)
 
 
 def _others(defense: str, at: Trial, reads: Mapping[str, Collection[str]]) -> list[str]:

@@ -61,10 +61,7 @@ def run_until_decided(
             scenario, out, seeds=chosen[:count], set=set, fresh=fresh and i == 0,
             looks=len(plan), progress=progress(), **options,
         )  # fmt: skip
-        if audit.exit_code != 3 or not _seeds_would_help(audit):
+        open_ = any(v.verdict == "INCONCLUSIVE" and v.more_seeds for v in audit.verdicts)
+        if audit.exit_code != 3 or not open_:
             return audit
     return audit
-
-
-def _seeds_would_help(audit: Audit) -> bool:
-    return any(v.verdict == "INCONCLUSIVE" and v.more_seeds for v in audit.verdicts)

@@ -202,7 +202,8 @@ def _run_cells(
     except ConfigError as error:
         if work.main:
             raise
-        results = [_failed(c, work.attacks, str(error)) for c in work.cells]
+        failed = [Measure.missing(a, "error", str(error)) for a in work.attacks]  # by an attacker
+        results = [CellResult(c.key, c, [*failed]) for c in work.cells]
     return Done(results, notes)
 
 
@@ -233,19 +234,6 @@ def attack_views(
             )  # fmt: skip
 
     return in_halves(work.cells, attacked, what, note)
-
-
-def _failed(cell: CellSpec, attacks: Sequence[AttackSpec], why: str) -> CellResult:
-    """What is left of a cell whose active attacker broke its training."""
-    out = CellResult(cell.key, cell)
-    for spec in attacks:
-        out.measures.append(
-            Measure(
-                phase="", split="", metric="", value=None, adversary="+".join(spec.adversary),
-                attack=spec.label, attack_key=spec.key, status="error", reason=why,
-            )
-        )  # fmt: skip
-    return out
 
 
 def in_halves(

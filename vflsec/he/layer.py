@@ -3,15 +3,16 @@
 Two backends with one meaning. `Emulated` computes the same numbers in the clear, with the same
 draws for masks, flooding, shares and noise, and states the sizes the ciphertexts would have; `Real`
 runs the two roles of `interactive` for every replica, in this process or in processes of their own.
-Answers are numbered by replica; a number names the stream of the answer's flooding.
+Answers are numbered by replica; a number names the stream of an emulated answer's flooding.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -22,6 +23,7 @@ from vflsec.errors import ConfigError
 from vflsec.he import cost
 from vflsec.he.blocks import layout
 from vflsec.he.ckks import Parameters
+from vflsec.he.envelope import unpack_array
 from vflsec.he.flood import FLOOD_BITS, MASK_BITS, Flood
 from vflsec.he.interactive import (
     SPREAD,
@@ -78,6 +80,11 @@ class Layer:
     weight: Tensor
     bias: Tensor
     share: Tensor | None = None
+
+    @property
+    def parts(self) -> list[Tensor]:
+        """All that there is, (R, ...) each."""
+        return [self.weight, self.bias] + ([] if self.share is None else [self.share])
 
     @property
     def whole(self) -> Tensor:
@@ -211,24 +218,20 @@ class Real:
         if r not in self.roles:
             s = self.settings
             mine: dict[str, Any] = {
-                "seed": self.seeds[r],
-                "party": self.names[r],
-                "threads": s.threads,
+                "seed": self.seeds[r], "party": self.names[r], "threads": s.threads,
                 "mask_bits": s.mask_bits,
-            }
-            keys: dict[str, Any] = {
-                "parameters": s.parameters, "shared": s.shared, "spread": s.spread,
-                "flood_bits": s.flood_bits,
             }  # fmt: skip
+            make_passive: Any = PassiveRole
+            make_active: Any = ActiveRole
             if s.processes:
                 from vflsec.he.process import Remote
 
-                passive: Any = Remote("passive", **mine, **keys)
-                active: Any = Remote("active", public=passive.public(), **mine)
-            else:
-                passive = PassiveRole(**mine, **keys)
-                active = ActiveRole(public=passive.public(), **mine)
-            self.roles[r] = (active, passive)
+                make_passive, make_active = (partial(Remote, of) for of in ("passive", "active"))
+            passive = make_passive(
+                parameters=s.parameters, shared=s.shared, spread=s.spread,
+                flood_bits=s.flood_bits, **mine,
+            )  # fmt: skip
+            self.roles[r] = (make_active(public=passive.public(), **mine), passive)
         return self.roles[r]
 
     def close(self) -> None:
@@ -251,63 +254,65 @@ class Real:
             mine["transfer"] = mine.get("transfer", 0.0) + wall - computed
         return out
 
+    def _compute_each(
+        self, compute: Callable[[int], Any], given: Sequence[Tensor], answers: Sequence[int] = ()
+    ) -> list[Any]:
+        """What `compute` gives for each replica, once for equal seeds, `given` and answers."""
+        outs: list[Any] = []
+        for r, seed in enumerate(self.seeds):
+            twin = self.seeds.index(seed)
+            same = twin < r and all(torch.equal(t[r], t[twin]) for t in given)
+            same = same and (not answers or answers[r] == answers[twin])
+            outs.append(outs[twin] if same else compute(r))
+        return outs
+
     def share(self, layer: Layer, answers: Sequence[int]) -> Layer:
         """As :meth:`Emulated.share`, by one run of the forward protocol on the rotation."""
-        weights: list[Any] = []
-        shares: list[Any] = []
-        for r in range(len(self.seeds)):
-            twin = self.seeds.index(self.seeds[r])
-            if twin < r and torch.equal(layer.weight[r], layer.weight[twin]):
-                weights.append(weights[twin])
-                shares.append(shares[twin])
-                continue
+
+        def compute(r: int) -> tuple[Any, Any]:
             active, passive = self._pair(r)
             u = _numpy(layer.weight[r]).T
             active.load(u, np.zeros(u.shape[1]))
-            passive.number(answers[r])
             product = active.forward(passive.rotate(u.shape[0]))
-            weights.append(active.unmask(passive.open_rotated(product)).T)
-            shares.append(passive.own_share().T)
+            return active.unmask(passive.open_rotated(product)).T, passive.own_share().T
+
+        weights, shares = zip(*self._compute_each(compute, [layer.weight]), strict=True)
         like = layer.weight
         return Layer(_stack(weights, like), layer.bias, _stack(shares, like))
 
     def forward(self, h: Tensor, layer: Layer, answers: Sequence[int]) -> Forward:
         """As :meth:`Emulated.forward`, in batches of at most `Parameters.rows` rows."""
-        outs: list[Any] = []
-        for r in range(len(self.seeds)):
-            twin = self.seeds.index(self.seeds[r])
-            same = twin < r and torch.equal(h[r], h[twin]) and _same(layer, r, twin)
-            same = same and answers[r] == answers[twin]
-            outs.append(outs[twin] if same else self._forward(r, h[r], layer, answers[r]))
-            (self.computed.discard if same else self.computed.add)(r)
+        self.computed.clear()
+
+        def compute(r: int) -> tuple[Any, Any, int, int]:
+            self.computed.add(r)
+            return self._forward(r, h[r], layer)
+
+        outs = self._compute_each(compute, [h, *layer.parts], answers)
         out = _stack([o[0] for o in outs], h)
         masked = _stack([o[1] for o in outs], h, torch.float64)
         return Forward(out, masked, (max(o[2] for o in outs), max(o[3] for o in outs)))
 
-    def _forward(self, r: int, h: Tensor, layer: Layer, answer: int) -> tuple[Any, Any, int, int]:
+    def _forward(self, r: int, h: Tensor, layer: Layer) -> tuple[Any, Any, int, int]:
         active, passive = self._pair(r)
         active.load(_numpy(layer.weight[r]).T, _numpy(layer.bias[r]))
         share = None if layer.share is None else _numpy(layer.share[r]).T
         passive.load(share, self.settings.lr)
-        passive.number(answer)
         sealed = self._timed(r, "encrypt", passive, "embed", _numpy(h))
         product = self._timed(r, "multiply", active, "forward", sealed)
         masked = self._timed(r, "decrypt", passive, "open", product)
         out = active.unmask(masked)
-        from vflsec.he.envelope import unpack_array
-
         return out, unpack_array(masked, "masked"), len(sealed), len(product)
 
     def back(self, h: Tensor, g: Tensor, layer: Layer, answers: Sequence[int]) -> Return:
         """As :meth:`Emulated.back`; follows :meth:`forward` on the same embeddings."""
-        outs: list[Any] = []
-        for r in range(len(self.seeds)):
-            twin = self.seeds.index(self.seeds[r])
-            same = twin < r and torch.equal(h[r], h[twin]) and _same(layer, r, twin)
-            same = same and torch.equal(g[r], g[twin]) and answers[r] == answers[twin]
-            if not same and r not in self.computed:  # its roles have not seen these embeddings
-                self._forward(r, h[r], layer, answers[r])
-            outs.append(outs[twin] if same else self._back(r, g[r], layer, answers[r]))
+
+        def compute(r: int) -> Any:
+            if r not in self.computed:  # its roles have not seen these embeddings
+                self._forward(r, h[r], layer)
+            return self._back(r, g[r], layer)
+
+        outs = self._compute_each(compute, [h, g, *layer.parts], answers)
         weight = _stack([o[0] for o in outs], h)
         noise = None if outs[0][1] is None else _stack([o[1] for o in outs], h)
         embedding = _stack([o[2] for o in outs], h)
@@ -315,9 +320,7 @@ class Real:
         sizes = tuple(max(o[4][i] for o in outs) for i in range(len(outs[0][4])))
         return Return(weight, noise, embedding, masked, sizes)
 
-    def _back(self, r: int, g: Tensor, layer: Layer, answer: int) -> Any:
-        from vflsec.he.envelope import unpack_array
-
+    def _back(self, r: int, g: Tensor, layer: Layer) -> Any:
         active, passive = self._pair(r)
         mine = _numpy(g)
         blocks = self._timed(r, "encrypt", passive, "embed_blocks")
@@ -331,7 +334,6 @@ class Real:
             sealed = self._timed(r, "multiply", active, "embedding_gradient", share, mine)
             embedding = self._timed(r, "decrypt", passive, "open_embedding_gradient", sealed)
             sizes += [len(share), len(sealed)]
-        passive.number(answer)
         masked = self._timed(r, "decrypt", passive, "open_gradient", product)
         noise = None
         if before is not None:
@@ -347,12 +349,6 @@ def _numpy(x: Tensor) -> Any:
 def _stack(parts: Sequence[Any], like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     out = torch.from_numpy(np.ascontiguousarray(np.stack(parts)))
     return out.to(device=like.device, dtype=dtype or like.dtype)
-
-
-def _same(layer: Layer, r: int, twin: int) -> bool:
-    """True if two replicas hold equal layers."""
-    parts = [layer.weight, layer.bias] + ([] if layer.share is None else [layer.share])
-    return all(torch.equal(p[r], p[twin]) for p in parts)
 
 
 def backend(

@@ -51,6 +51,27 @@ class Leaves:
         return Leaves(self.rows, self.nodes[:, :most], self.trees[:most])
 
 
+def list_sides(leaves: Leaves) -> Tensor:
+    """Which way each row went at each split on its way, (n, splits): -1 left, 1 right, 0 not there.
+
+    The splits of all trees stand beside each other, by tree and node.
+    """
+    wide = int(leaves.nodes.max()) + 1
+    at, keys, sides = [], [], []
+    child = leaves.nodes.clone()
+    while bool((child > 0).any()):
+        row, tree = (child > 0).nonzero(as_tuple=True)
+        here = child[row, tree]
+        at.append(row)
+        keys.append(tree * wide + (here - 1).div(2, rounding_mode="floor"))
+        sides.append(1.0 - 2.0 * (here % 2).double())
+        child = (child - 1).div(2, rounding_mode="floor").clamp_min(0)
+    splits, column = torch.cat(keys).unique(return_inverse=True)
+    out = torch.zeros(len(leaves.rows), len(splits), dtype=torch.float64, device=child.device)
+    out[torch.cat(at), column] = torch.cat(sides)
+    return out
+
+
 def find_leaves(view: View) -> Leaves:
     """What a view tells of the leaves of training rows: nodes received, and sides of own splits.
 

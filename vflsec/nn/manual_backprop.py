@@ -91,12 +91,9 @@ def scaled(x: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
     """(x - mean) / sd with constants that broadcast, noted if `x` is."""
     if not noted(x):
         return (x - mean) / sd
-    return _note(_scaled_quietly(x, mean, sd), lambda slope, _: [(x, slope / sd)], (x,))
-
-
-@torch.no_grad()
-def _scaled_quietly(x: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
-    return (x - mean) / sd
+    with torch.no_grad():
+        out = (x - mean) / sd
+    return _note(out, lambda slope, _: [(x, slope / sd)], (x,))
 
 
 def _versions(layers: Sequence[Layer], rows: Tensor, out: Tensor) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -110,15 +110,14 @@ class Replicas:
         trained = {k: v for k, v in self.params.items() if named[0][k].requires_grad}
         if trained:
             self.params |= Flat(trained).leaves
+        stacks = {k: torch.stack([n[k].detach() for n in buffered]) for k in buffered[0]}
         self.buffers = {
-            k: self._cast(torch.stack([n[k].detach() for n in buffered])) for k in buffered[0]
+            k: v.to(self.device, dtype if v.is_floating_point() else v.dtype)
+            for k, v in stacks.items()
         }
         self.path = self._choose()
         self._plain: list[Layer] | bool | None = False
         self._before: list[tuple[str, nn.Module]] = []
-
-    def _cast(self, t: Tensor) -> Tensor:
-        return t.to(self.device, self.dtype if t.is_floating_point() else t.dtype)
 
     def _choose(self) -> str:
         if self._has_rules(self.template):
@@ -160,18 +159,11 @@ class Replicas:
     def _layers(self) -> list[Layer] | None:
         if self.path != "stacked" or type(self.template) is not nn.Sequential:
             return None
-        layers: list[Layer] = []
-        before: list[tuple[str, nn.Module]] = []
-        for name, child in self.template.named_children():
-            if type(child) is nn.Linear:
-                layers.append(_layer(self, f"{name}."))
-            elif type(child) is nn.ReLU and layers and not layers[-1].relu:
-                layers[-1] = layers[-1]._replace(relu=True)
-            elif not layers and _passes(child):
-                before.append((f"{name}.", child))
-            else:
-                return None
-        self._before = before
+        *before, layers = [*_list_runs(self, "", self.template)] or [[]]
+        found = [one for one in before if not isinstance(one, list) and _passes(one[1])]
+        if not isinstance(layers, list) or len(found) < len(before):
+            return None
+        self._before = found
         return [layer.at_hand() for layer in layers] or None
 
     def flattened(self, x: Tensor) -> Tensor:
@@ -308,25 +300,32 @@ def _passes(module: nn.Module) -> bool:
 
 @stacked(nn.Sequential)
 def _sequential(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool) -> Tensor:
+    for one in _list_runs(s, prefix, module):
+        x = dense(one, x) if isinstance(one, list) else apply(s, *one, x, train)
+    return x
+
+
+def _list_runs(
+    s: Replicas, prefix: str, module: nn.Module
+) -> Iterator[list[Layer] | tuple[str, nn.Module]]:
     """Its children in turn; linear layers that follow each other, with ReLU between, as one."""
     layers: list[Layer] = []
     for name, child in module.named_children():
         if type(child) is nn.Linear:
             layers.append(_layer(s, f"{prefix}{name}."))
-            continue
-        if type(child) is nn.ReLU and layers and not layers[-1].relu:
+        elif type(child) is nn.ReLU and layers and not layers[-1].relu:
             layers[-1] = layers[-1]._replace(relu=True)
-            continue
-        if layers:
-            x = dense(layers, x)
-            layers = []
-        x = apply(s, f"{prefix}{name}.", child, x, train)
-    return dense(layers, x) if layers else x
+        else:
+            if layers:
+                yield layers
+                layers = []
+            yield f"{prefix}{name}.", child
+    if layers:
+        yield layers
 
 
-def _layer(s: Replicas, prefix: str, relu: bool = False) -> Layer:
-    weight, bias = s.params[f"{prefix}weight"], s.params.get(f"{prefix}bias")
-    return Layer(weight, bias, relu, s.products)
+def _layer(s: Replicas, prefix: str) -> Layer:
+    return Layer(s.params[f"{prefix}weight"], s.params.get(f"{prefix}bias"), False, s.products)
 
 
 @stacked(nn.Linear)

@@ -50,9 +50,12 @@ def unknown_parties(scenario: Scenario, infos: Sequence[DataInfo]) -> Iterator[P
 
 
 def unfit_defenses(scenario: Scenario, infos: Sequence[DataInfo]) -> Iterator[Problem]:
-    """Defenses that cannot protect a data set, as they say themselves."""
+    """Defenses that cannot protect a data set, or that no algorithm calls."""
     for i, section in enumerate(scenario.root.defense):
         policy = registry.defenses.create(section.name, natural_strengths(section)[1])
+        algorithms = [registry.algorithms.get(a.name) for a in scenario.root.algorithm]
+        if all(why := [a.explain_unfit(policy) for a in algorithms]):  # type: ignore[attr-defined]
+            yield scenario.error(("defense", i), f"has no effect: {why[0]}", section.name)
         for info in infos:
             try:
                 policy.check_label(info.classes)

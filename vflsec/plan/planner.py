@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vflsec.audit.alignment import alignment
+from vflsec.audit.exposure import Protocol
 from vflsec.audit.gate import Gate
+from vflsec.audit.leakage import defense_point
 from vflsec.config.components import flat_params
 from vflsec.config.problems import Problem, ScenarioError
 from vflsec.config.sections import Algorithm, Data
 from vflsec.data.load import load_source
 from vflsec.data.table_warnings import count_missing, list_warnings
 from vflsec.plan.cells import REFERENCES, Cells
-from vflsec.plan.estimate import estimate
+from vflsec.plan.estimate import estimate, read_settings
 from vflsec.plan.feasible import undrawable, unfit_defenses, unknown_columns, unknown_parties
 from vflsec.plan.gates import unanswered
 from vflsec.plan.observe import (
@@ -28,7 +30,6 @@ from vflsec.plan.observe import (
     warn_of_few_tested,
     warn_of_membership,
 )
-from vflsec.plan.protocols import list_protocols
 from vflsec.plan.room import warn_of_room
 from vflsec.plan.strong import SEEDS, STRONG, Chosen, alternatives, note, world
 from vflsec.plan.values import TUNING, DataInfo, Group, Plan, Refused, Setting
@@ -95,9 +96,30 @@ def make_plan(
         notes=tuple(dict.fromkeys(planner.notes)),
         cost=estimate(groups),
         base=scenario.base,
-        visibility=list_protocols(groups),
+        visibility=_list_protocols(groups),
         tried=tuple(planner.tried),
     )
+
+
+def _list_protocols(groups: Sequence[Group]) -> tuple[Protocol, ...]:
+    """Who will hold what: an entry for each algorithm and stack of defenses that says it itself."""
+    found: dict[tuple[str, str], Protocol] = {}
+    for group in groups:
+        cell = group.cells[0]
+        label, _ = defense_point(cell.defenses)
+        if group.role != "audit" or (group.title, label) in found:
+            continue
+        for d in cell.defenses:
+            policy = registry.defenses.create(d.name, d.params)
+            lines = policy.visibility()
+            if not lines:
+                continue
+            hides, leaves = policy.bought(read_settings(group))
+            names = tuple(d.name for d in cell.defenses)
+            found[group.title, label] = Protocol(
+                group.title, label, names, tuple(lines), hides, leaves
+            )
+    return tuple(found.values())
 
 
 class _Planner:
@@ -118,7 +140,8 @@ class _Planner:
 
     def groups(self) -> Iterator[Group]:
         loaded = [self._info(d) for d in self.root.data]
-        infos = _distinct([info for info, _ in loaded])
+        names = [info.name for info, _ in loaded]  # settings tell those apart that share one
+        infos = [i if names.count(i.name) == 1 else _with_settings(i) for i, _ in loaded]
         self.sources = {i.name: source for i, (_, source) in zip(infos, loaded, strict=True)}
         self.problems += unknown_parties(self.scenario, infos)
         self.problems += unfit_defenses(self.scenario, infos)
@@ -191,19 +214,15 @@ class _Planner:
         for members in _by_cohort(cells, self.seen, role):
             made = registry.algorithms.create(members[0].algorithm, members[0].params)
             self.notes += filter(None, [made.settled() if role == "audit" else ""])
-            passive, apart = [], []
+            passive: list[AttackSpec] = []
+            apart: list[AttackSpec] = []
             for spec in self._attacks(info, like, title):
                 attack = _made(spec)
                 refusal = find_refusal(attack, spec, info, members[0])
-                if (
-                    role == "audit"
-                    and not refusal
-                    and (few := warn_of_few_left(attack, spec, info))
-                ):
-                    self.notes.append(few)
                 if role == "audit" and not refusal:
-                    for said in warn_of_membership(attack, self.sources[info.name], info, members):
-                        self.notes += [said] if said not in self.notes else []
+                    self.notes += filter(None, [warn_of_few_left(attack, spec, info)])
+                    source = self.sources[info.name]
+                    self.notes += warn_of_membership(attack, source, info, members)
                 if refusal:
                     keys = tuple(c.key for c in members)
                     whose = victims(attack.target, spec.adversary, info.parties, spec.victim)
@@ -211,10 +230,8 @@ class _Planner:
                         Refused(role, info.name, title, spec, refusal.status, refusal.reason,
                                 attack.target, whose, keys)
                     )  # fmt: skip
-                elif not attack.needs_own_training:
-                    passive.append(spec)
                 else:
-                    apart.append(spec)
+                    (apart if attack.needs_own_training else passive).append(spec)
             yield Group(role, info, members, tuple(passive), title=title)
             for spec in apart:
                 yield Group(role, info, members, (spec,), main=False, title=title)
@@ -234,29 +251,23 @@ class _Planner:
         """Attacks as they are written, with the numbers of their sections."""
         for i, section in enumerate(self.root.attack):
             kind: Any = registry.attacks.get(section.name)
+            entry = registry.attacks.entry(section.name)
+            own: dict[str, Any] = {}  # on the control any other party is the victim
+            if info is like:
+                own = {
+                    "victim": section.victim if section.victim in info.parties else "",
+                    "over_time": section.over_time, "pictures": section.pictures,
+                    "dosing": tuple(sorted(section.dosing)),
+                }  # fmt: skip
             whom = _adversaries(section.adversary, info, like)
-            for adversary, label in itertools.product(
-                whom, kind.each_label(info.labels, info.classes)
-            ):
-                yield (
-                    i,
-                    AttackSpec(
-                        name=registry.attacks.entry(section.name).name,
-                        params=flat_params(section),
-                        adversary=adversary,
-                        known_rows=section.known_rows,
-                        prior=section.prior,
-                        aux_rows=section.aux_rows,
-                        peer_model=section.peer_model,
-                        victim=_victim(section.victim, info, like),
-                        over_time=section.over_time and info is like,
-                        code=registry.attacks.entry(section.name).code,
-                        timeout=self.root.audit.timeout,
-                        dosing=tuple(sorted(section.dosing)) if info is like else (),
-                        pictures=section.pictures if info is like else 0,
-                        of_label=label,
-                    ),
-                )
+            labels = kind.each_label(info.labels, info.classes)
+            for adversary, label in itertools.product(whom, labels):
+                yield i, AttackSpec(
+                    name=entry.name, params=flat_params(section), adversary=adversary,
+                    known_rows=section.known_rows, prior=section.prior, aux_rows=section.aux_rows,
+                    peer_model=section.peer_model, code=entry.code,
+                    timeout=self.root.audit.timeout, of_label=label, **own,
+                )  # fmt: skip
 
     def _added(self, section: int, title: str, dataset: str) -> list[Params]:
         """Settings chosen for an attack; on the control, where `dataset` is '', those of all."""
@@ -380,13 +391,8 @@ def _made(spec: AttackSpec) -> Attack:
     return attack
 
 
-def _distinct(infos: Sequence[DataInfo]) -> list[DataInfo]:
-    """The same, with the settings added to names that several data sections share."""
-    names = [i.name for i in infos]
-    return [i if names.count(i.name) == 1 else _with_settings(i) for i in infos]
-
-
 def _with_settings(info: DataInfo) -> DataInfo:
+    """The same, with its settings added to its name."""
     settings: dict[str, object] = {
         k: v for k, v in info.section.items() if k not in ("name", "params")
     }
@@ -430,8 +436,3 @@ def _adversaries(
             parties += [info.active] if word == like.active else info.passive[:1]
     coalition = tuple(dict.fromkeys(parties))
     return [coalition] if coalition else []
-
-
-def _victim(given: str, info: DataInfo, like: DataInfo) -> str:
-    """The victim on a data set; on the control (`info` differs from `like`) any other party."""
-    return given if info is like and given in info.parties else ""

@@ -164,7 +164,7 @@ class Plan:
         notes: anything else a reader should know before starting.
         cost: an estimate: ``trainings``, ``steps``, ``attacks``, ``seconds``, ``encryption``.
         base: folder that relative paths start from.
-        visibility: what stays visible under each stack of defenses, see `vflsec.plan.protocols`.
+        visibility: what stays visible under each stack of defenses, see `vflsec.plan.planner`.
         tried: settings that are tried beforehand, in the groups of role ``tuning``.
     """
 
@@ -201,7 +201,12 @@ class Plan:
                     "algorithm": g.title,
                     "params": dict(g.cells[0].params),
                     "defenses": [asdict(d) | {"strength": None} for d in g.cells[0].defenses],
-                    "strengths": sorted({_strengths(c) for c in g.cells}),
+                    "strengths": sorted(
+                        {
+                            tuple(d.strength for d in c.defenses if d.strength is not None)
+                            for c in g.cells
+                        }
+                    ),
                     "seeds": sorted({c.seed for c in g.cells}),
                     "cells": [c.key for c in g.cells],
                     "attacks": [asdict(a) | {"key": a.key} for a in g.attacks],
@@ -214,10 +219,6 @@ class Plan:
             "cost": dict(self.cost),
             "visibility": write_plain(self.visibility),
         }
-
-
-def _strengths(cell: CellSpec) -> tuple[float, ...]:
-    return tuple(d.strength for d in cell.defenses if d.strength is not None)
 
 
 @dataclass(frozen=True)

@@ -94,15 +94,12 @@ class Entry:
         return _load(self.kind, self.name, self.module, str(self.path))
 
 
-def _is_import_error(error: BaseException) -> bool:
-    return isinstance(error, SyntaxError | ImportError)
-
-
 @cache
 def _load(kind: str, name: str, module: str, path: str) -> type:
     hash_source([module])  # from here on it is known as code from elsewhere
     try:
-        with contain(f"importing {kind} {name!r}", _is_import_error):
+        passing = (SyntaxError, ImportError)
+        with contain(f"importing {kind} {name!r}", lambda error: isinstance(error, passing)):
             loaded = importlib.import_module(module)
     except VflsecError:
         raise

@@ -112,7 +112,7 @@ def summary_of(
             },
             "gates": evaluation.verdicts,
             "findings": evaluation.findings,
-            "visibility": outcomes(record.visibility, evaluation.frame, float(level)),
+            "visibility": outcomes(record.visibility, evaluation.rows, float(level)),
             "cost": {
                 "training_seconds": sum(r.seconds for r in results),
                 "cpu_seconds": _cpu(results, worked),

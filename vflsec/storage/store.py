@@ -122,7 +122,8 @@ class Store(SealedFile):
             by_attack.pop(MAIN, None)
         for attack in attacks:
             if not by_attack[attack.key]:
-                by_attack[attack.key] = [_absent(attack)]
+                why = "the engine returned no measure for this attack"
+                by_attack[attack.key] = [Measure.missing(attack, "error", why)]
         with self._transaction():
             self._put_cell(result, replace=main and MAIN not in self._done(result.key))
             done = self._done(result.key)
@@ -275,14 +276,6 @@ def _differ(
         f"what was taken into {here.parent} before. The same training gives the same figures, so "
         "one of the folders was altered, or ran on another kind of machine. Leave one out."
     )
-
-
-def _absent(attack: AttackSpec) -> Measure:
-    return Measure(
-        phase="", split="", metric="", value=None, adversary="+".join(attack.adversary),
-        attack=attack.label, attack_key=attack.key, status="error",
-        reason="the engine returned no measure for this attack",
-    )  # fmt: skip
 
 
 def _row(measure: Measure) -> list[Any]:

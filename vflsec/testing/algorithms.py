@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,13 +21,15 @@ from vflsec.train.loop import predict, run_phases
 from vflsec.train.views import make_view
 
 
-def _algorithm(name: str) -> tuple[Algorithm, dict[str, Any]]:
+def _algorithm(name: str, without: Sequence[str] = (), **how: Any) -> tuple[Algorithm, Any]:
+    """The algorithm as its own settings `without` some, and these, have it; and its world."""
     cls: Any = registry.algorithms.get(name)
     settings = dict(cls.world)
     world = settings.pop("task", {})
     known = registry.list_parameters(cls)
-    quick = {"epochs": 3, "batch_size": 32}
-    return cls(**{k: v for k, v in quick.items() if k in known} | settings), world
+    own = {k: v for k, v in settings.items() if k not in without}
+    quick = {"epochs": 3, "batch_size": 32, **how}
+    return cls(**{k: v for k, v in quick.items() if k in known} | own), world
 
 
 def algorithm_cuts_the_graph(name: str) -> None:
@@ -97,14 +100,8 @@ def algorithm_declares_what_it_sends(name: str) -> None:
 
 def algorithm_learns(name: str) -> None:
     """Test accuracy on an easy world is clearly above chance, with logits (R, n, C)."""
-    cls: Any = registry.algorithms.get(name)
-    settings = dict(cls.world)
-    world = {"signal": 4.0, **settings.pop("task", {})}
-    settings = {k: v for k, v in settings.items() if k not in ("epochs", "pretrain_epochs")}
-    quick = {"epochs": 25, "batch_size": 32, "lr": 1e-2}
-    known = registry.list_parameters(cls)
-    algorithm = cls(**{k: v for k, v in quick.items() if k in known} | settings)
-    trained = train(algorithm, small_stack([0, 1], **world), [0, 1])
+    algorithm, world = _algorithm(name, ("epochs", "pretrain_epochs"), epochs=25, lr=1e-2)
+    trained = train(algorithm, small_stack([0, 1], **{"signal": 4.0, **world}), [0, 1])
     rows = trained.fed.stack.rows("test")
     logits = predict(algorithm, trained.fed, rows)
     assert logits.shape == (2, rows.shape[1], trained.fed.classes)

@@ -20,6 +20,7 @@ from vflsec.core import check
 from vflsec.errors import ConfigError
 from vflsec.trace.record_api import record
 from vflsec.trace.truth import write_truth
+from vflsec.trees.profiles import PROFILES
 
 COLUMNS = ("tree", "row", "leaf")
 UNKNOWN = ("", "-1")
@@ -54,11 +55,14 @@ def import_leaves(
         beside: further files.
         party: the name of the party that saw the leaves.
         dataset, profile, defense, seed: what was trained, for reports; runs that differ in the seed
-            only are repetitions.
+            only are repetitions. The profile is one of
+            :data:`vflsec.trees.profiles.PROFILES`, or "".
 
     Raises:
-        ConfigError: a file cannot be read as that; names file, row, tree and remedy.
+        ConfigError: a file cannot be read as that; names file, row, tree and remedy. Or there is no
+            such profile.
     """
+    check.one_of("--profile", profile, ("", *PROFILES))
     tree, row, leaf = read_texts(leaves, COLUMNS)
     ids, at = _order(row)
     trees, of = _order(tree)

@@ -75,6 +75,9 @@ class Sender(Protocol):
     def rng(self, *names: object) -> np.random.Generator:
         """A stream of random numbers."""
 
+    def change_sums(self, party: str, values: Floats, *names: object) -> Floats:
+        """A party's sums as they leave."""
+
     def send(
         self, kind: Kind, sender: str, receiver: str, payload: ArrayLike,
         rows: NDArray[np.int64] | None = None, *, name: str = "", step: int = 0, phase: str = "",
@@ -244,6 +247,7 @@ class _Growth:
         """`pairs`: g, h and 1 of each row, (n, 3); zeros for rows that GOSS leaves out."""
         self.of, self.pairs = of, pairs
         self.number = len(of.trees)
+        self.name = str(self.number % of.label.trees) if of.label.trees > 1 else ""
         self.total = of._classes.sum(axis=0)
         used = of._classes[pairs[:, 2] > 0].sum(axis=0)  # GOSS names these rows
         may = bool(self._ask(np.stack([self.total, used])).all())
@@ -351,6 +355,7 @@ class _Growth:
         codes, bins = of._own[host][:, at], of.rules.bins + 1
         sums = add_up(codes, slot, self.pairs[at], int(shared.sum()), bins)
         if not of.profile.gradients:
+            sums = of.sender.change_sums(host, sums, self.number, level)
             self._send("histogram", host, self._prepare(sums, host, level), level, up=True)
         found = self._find(k, at, slot, total[shared], sums)
         if of.profile.gradients:
@@ -392,7 +397,7 @@ class _Growth:
                 self._send("signal", host, tree.column[mine] * of.rules.bins + tree.cut[mine],
                            level, name="split")  # fmt: skip
                 self._send("partition", host, self.node[here].astype(np.int16), level,
-                           rows=of.rows[here], up=True)  # fmt: skip
+                           rows=of.rows[here], name=self.name, up=True)  # fmt: skip
         children = np.concatenate([2 * split + 1, 2 * split + 2])
         counts = add_up_nodes(self.node, of._classes, len(tree.owner))[children]
         both = self._ask(counts).reshape(2, -1).all(axis=0)  # each is what is left of the other
@@ -413,9 +418,10 @@ class _Growth:
                 searched[children] = self.shared[children] & (sizes[children] > 1)
             told = searched[self.node]
         if told.any():
-            payload, ids = self.node[told].astype(np.int16), of.rows[told]
+            payload = self.node[told].astype(np.int16)
+            ids = of.rows if told.all() else of.rows[told]  # shared by all messages about all rows
             for host in of.hosts:
-                self._send("partition", host, payload, level, rows=ids)
+                self._send("partition", host, payload, level, rows=ids, name=self.name)
 
     def _show_nodes(self, nodes: Ints, level: int) -> None:
         """What a profile shows of nodes, as rows of :data:`FIELDS`; NaN for what it does not."""

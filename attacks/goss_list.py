@@ -1,0 +1,53 @@
+"""Reads labels off the lists of rows on which trees are grown: large gradients are named first.
+
+GOSS grows a tree on the rows of the largest |g| and on a few of the others, and every party is told
+which rows these are. With g = p - y and a public first score, p0 < 1/2, the first tree has |g| =
+1 - p0 for class 1 and p0 for class 0: as long as there are no more of them than rows of class 1,
+the largest are of class 1 alone. Later p stays nearer to the more frequent class, so that rows of
+the rarer one are named more often. Score of a row: the share of trees that named it, turned by the
+class shares.
+
+Attacker: any passive party of boosted trees with sampled rows. Needs the class shares, to know
+which class is rarer, and no known row.
+Known failure cases: lists that name every row (no sampling), or rows drawn without regard to
+gradients; classes of equal shares; a first score of 1/2, where the first list tells nothing.
+
+Source: Ke et al., "LightGBM", NeurIPS 2017, section 3, for the lists; what they tell: this
+package's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from vflsec.inference.leaf_groups import find_trees
+from vflsec.plugin import Attack, Guess, View, registry
+
+ALIASES = ("sampled_rows",)
+FAMILY = "Labels from the leaves of training rows"
+
+
+@registry.attack
+@dataclass(frozen=True)
+class GossList(Attack):
+    """No hyper-parameters."""
+
+    needs = frozenset({"ids:all", "prior"})
+    binary_only = True
+    world = {"algorithm": "secureboost", "trees": 20, "top": 0.2, "other": 0.1, "base": "prior"}
+
+    def declines(self, view: View) -> str:
+        table = view.received("ids", "all")
+        lists = find_trees(view, table).unique(return_counts=True)[1]
+        whole = bool((lists == len(table.rows.unique())).all())
+        whole = whole and bool(torch.isin(view.targets["train"], table.rows).all())
+        return "every list names every row: rows are not sampled (GOSS)." if whole else ""
+
+    def infer(self, view: View, rng: torch.Generator) -> Guess:
+        named, rows = view.received("ids", "all").rows, view.targets["train"]
+        size = 1 + int(torch.cat([named, rows]).max())
+        times = torch.bincount(named, minlength=size)[rows].double()
+        rare = float(view.require_prior()[1]) <= 0.5
+        return Guess(self.target, rows, times if rare else -times)
