@@ -20,7 +20,7 @@ from torch import Tensor
 
 from vflsec.audit.gate import FAIL, INCONCLUSIVE, Verdict
 from vflsec.audit.intervals import clopper_pearson
-from vflsec.audit.leakage import results_frame
+from vflsec.audit.leakage import read_records
 from vflsec.core import poisson_sampling
 from vflsec.core.rng import Streams
 from vflsec.engine.cohort import run_cohort
@@ -231,13 +231,10 @@ def judge(spec: Spec, first: int = 0) -> Verdict | None:
     at = {"dataset": "w", "algorithm": "splitnn", "defense": name, "strength": strength}
     found = [m for r in results for m in r.measures if m.metric == "epsilon_lower"]
     rows = [
-        {**at, "cell": str(s), "seed": s, "metric": m.metric, "value": m.value}
+        {**at, "cell": str(s), "seed": s, "metric": m.metric, "value": m.value,
+         "notes": {**m.notes, "defense": name}}
         for s, m in enumerate(found)
-    ]
-    notes = {k: [m.notes.get(k) for m in found] for k in ("looks", "noise", "released")}
-    frame = results_frame(rows).assign(  # type: ignore[arg-type]
-        claimant=name, sure=[m.notes["confidence"] for m in found], **notes,
-    )  # fmt: skip
+    ]  # fmt: skip
     promised = [g for r in results for g in r.guarantees]
     if any(g["epsilon"] is None for g in promised):
         return None
@@ -245,7 +242,7 @@ def judge(spec: Spec, first: int = 0) -> Verdict | None:
         **at, epsilon=max(g["epsilon"] for g in promised), by=name,
         delta=max(g["delta"] for g in promised),
     )  # fmt: skip
-    (verdict,) = contradictions(frame, [claim])
+    (verdict,) = contradictions(read_records(rows), [claim])
     return verdict
 
 

@@ -19,7 +19,7 @@ import torch
 
 from vflsec.audit.gate import EPSILON, FAIL
 from vflsec.audit.intervals import clopper_pearson
-from vflsec.audit.leakage import results_frame
+from vflsec.audit.leakage import read_records
 from vflsec.epsilon import canary_bounds
 from vflsec.epsilon.claimed_vs_measured import Claimed, contradictions
 from vflsec.epsilon.measured_claims import CONFIDENCE
@@ -72,12 +72,11 @@ def _failed(guesser: Guesser, audits: int, claim: dict[str, Any]) -> str:
                 canary_bounds.judged(score, coin, claimed=claim["epsilon"], confidence=CONFIDENCE)
             )
         rows: list[dict[str, Any]] = [
-            point | {"cell": str(s), "seed": s, "metric": EPSILON, "value": m.epsilon}
+            point | {"cell": str(s), "seed": s, "metric": EPSILON, "value": m.epsilon,
+                     "notes": {"defense": "x", "looks": m.looks, "confidence": CONFIDENCE}}
             for s, m in enumerate(found)
-        ]
-        looks: list[Any] = [m.looks for m in found]
-        frame = results_frame(rows).assign(claimant="x", looks=looks, sure=CONFIDENCE)
-        (verdict,) = contradictions(frame, [Claimed(**point, **claim, by="x")])
+        ]  # fmt: skip
+        (verdict,) = contradictions(read_records(rows), [Claimed(**point, **claim, by="x")])
         failed += verdict.verdict == FAIL
     of = clopper_pearson(failed, audits, 0.95)
     return f"{100 * failed / audits:.3g} % [{100 * (of.low or 0):.3g}, {100 * (of.high or 1):.3g}]"

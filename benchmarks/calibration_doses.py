@@ -27,7 +27,7 @@ from torch import Tensor
 
 from vflsec.audit import dosing
 from vflsec.audit.intervals import clopper_pearson
-from vflsec.audit.leakage import records, results_frame, summarise
+from vflsec.audit.leakage import read_records, records, summarise
 from vflsec.core.message import Message
 from vflsec.core.policy import Own, Policy
 from vflsec.data.load import load_source
@@ -105,15 +105,15 @@ def audits(count: int, shares: Sequence[float], doses: Sequence[float]) -> Itera
 
 def planted(count: int) -> list[dict[str, Any]]:
     """What was found of each dose in audits of a training that tells nothing."""
-    frame = results_frame(list(audits(count, (0.0,), SHARES)))
-    laid = frame[frame.phase.str.contains(dosing.MARK, regex=False)]
+    every = read_records(audits(count, (0.0,), SHARES))
+    laid = [r for r in every if dosing.MARK in r.phase]
     return write_plain(dosing.curve(summarise(laid, CONFIDENCE), CONFIDENCE))
 
 
 def trained(count: int) -> list[dict[str, Any]]:
     """The same of trainings that forget as many rows."""
     out = []
-    for p in summarise(results_frame(list(audits(count, (0.0, *SHARES), ()))), CONFIDENCE):
+    for p in summarise(read_records(list(audits(count, (0.0, *SHARES), ()))), CONFIDENCE):
         leak = p.leakage
         if leak is not None and p.is_main:
             out.append({

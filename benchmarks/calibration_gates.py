@@ -29,7 +29,7 @@ from scipy import special
 from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.intervals import clopper_pearson, conditional_holm
 from vflsec.audit.judge import judge
-from vflsec.audit.leakage import records, results_frame, summarise
+from vflsec.audit.leakage import read_records, records, summarise
 from vflsec.audit.metrics import score
 from vflsec.audit.point import points_frame
 from vflsec.audit.validated import Validation
@@ -192,7 +192,7 @@ def _auc(scores: np.ndarray, truth: Truth, ids: np.ndarray) -> float:
 
 def verdicts(made: Sequence[dict[str, Any]], gate: Gate) -> list[Verdict]:
     """One verdict for every audit; every attack counts as shown to work."""
-    summary = summarise(results_frame(made))
+    summary = summarise(read_records(made))
     alive = {r.place: Validation(True, "planted") for r in summary}
     return judge(summary, [gate], alive)
 
@@ -299,7 +299,7 @@ def add_trained(add: Callable[[str, str, Gate, Sequence[Verdict]], None], audits
         add("Trained systems", "sealed, 3 attacks", gate, verdicts(real, gate))
     real = trained("leaky", max(audits // 3, 1), shuffle=False)
     add("Trained systems", "leaky, 3 attacks", TENTH, verdicts(real, TENTH))
-    gain = points_frame(summarise(results_frame(real)))
+    gain = points_frame(summarise(read_records(real)))
     gain = gain[gain["metric"] == gain["primary"]].groupby(["attack", "split"])["advantage"].mean()
     return ", ".join(f"{a} {v:+.2f} ({s} rows)" for (a, s), v in gain.items() if a)
 

@@ -211,7 +211,7 @@ def run(
         for (strength, _), result in zip(cohort, results, strict=True):
             for r in leakage.records(result):
                 found.append(r | {"known_rows": 20, "defense": name, "strength": strength})
-    points = leakage.summarise(leakage.results_frame(found), 0.95)
+    points = leakage.summarise(leakage.read_records(found), 0.95)
     points = [p for p in points if p.split == "train" and p.metric == p.primary]
     caps = {c.attack: c.cap for c in privacy(points) if c.cap is not None}
     labels = {spec.label: c for c, spec in columns.items()}

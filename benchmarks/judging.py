@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from vflsec.audit.leakage import results_frame, summarise
+from vflsec.audit.leakage import read_records, summarise
 
 SEEDS, CONTROLS = 5, 6
 CHANCES = {"auc": 0.5, "accuracy": 0.5}
@@ -43,13 +43,13 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cells", type=int, nargs="+", default=[100, 1000, 10_000])
-    print("cells, points: us a row of results_frame, us a point of summarise; MB at most")
+    print("cells, points: us a row of read_records, us a point of summarise; MB at most")
     for cells in parser.parse_args().cells:
         made = list(records(cells))
         start = time.process_time()
-        frame = results_frame(made)
+        rows = read_records(made)
         framed = time.process_time()
-        points = summarise(frame)
+        points = summarise(rows)
         done = time.process_time()
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(f"{cells:6d}, {len(points):5d}: {(framed - start) / len(made) * 1e6:6.0f}, "

@@ -155,10 +155,11 @@ class DPSGD(Policy):
             over = f"{uses.sentence('steps')} at each party, without amplification"
         if made is None:
             return Guarantee(reason="Poisson batches may be cut too often at this epsilon")
+        made = made.widen(lost)
         return Guarantee(
-            protects="row", epsilon=made.epsilon, delta=accountants.widen_delta(self.delta, lost),
-            releases=releases,
-            accountant=made.accountant, what="a training row, columns of all parties and label,",
+            protects="row", epsilon=made.epsilon, delta=made.delta, releases=releases,
+            accountant=made.accountant,
+            profile=made.profile, what="a training row, columns of all parties and label,",
             neighbours="zeroing it out", against="whoever gets the weights of all parties",
             over=f"{over}, {len(everyone)} {'party' if len(everyone) == 1 else 'parties'}",
             given=(
@@ -195,4 +196,6 @@ class DPSGD(Policy):
             return None, ""
         made = accountants.subsampled_gaussians(history, self.delta - lost, self.accountant)
         said = "; ".join(f"{steps} batches at rate {rate:.4g}" for _, rate, steps in history)
-        return replace(made, delta=self.delta), f"Poisson samples ({said})"
+        others = tuple((e, min(1.0, d + cut * (1 + math.exp(min(e, 700.0)))))
+                       for e, d in made.profile)  # fmt: skip
+        return replace(made, delta=self.delta, profile=others), f"Poisson samples ({said})"

@@ -91,7 +91,8 @@ class EmbeddingNoise(Policy):
         more = f", {self.predictions} more after training" if self.predictions else ""
         return Guarantee(
             protects="row", epsilon=made.epsilon, delta=made.delta, releases=releases,
-            accountant=made.accountant, what="a row's features at one party in its own embeddings",
+            accountant=made.accountant,
+            profile=made.profile, what="a row's features at one party in its own embeddings",
             neighbours="their replacement", against="whoever receives them",
             over=uses.sentence("embedding messages") + more,
             given="the bottom's weights, the other rows and how columns were prepared",

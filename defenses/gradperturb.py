@@ -78,7 +78,8 @@ class GradPerturb(Policy):
         made = accountants.laplace(0.5 / strength, 2 * uses.most, self.delta)
         return Guarantee(
             protects="label", epsilon=made.epsilon, delta=made.delta, releases=uses.most,
-            accountant=made.accountant, what="the label of a training or validation row",
+            accountant=made.accountant,
+            profile=made.profile, what="the label of a training or validation row",
             neighbours="its replacement by another class",
             against="whoever sees messages or weights",
             over=f"{uses.sentence('losses')}, {1 / strength:.4g} each with fresh noise",

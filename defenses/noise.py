@@ -96,7 +96,8 @@ class Noise(Policy):
         neighbours, given = describe_label_claim(facts)
         return Guarantee(
             protects="label", epsilon=made.epsilon, delta=made.delta, releases=uses.most,
-            accountant=made.accountant, what="the label of a row in its own gradient messages",
+            accountant=made.accountant,
+            profile=made.profile, what="the label of a row in its own gradient messages",
             neighbours=neighbours, against="the receivers of gradients",
             over=uses.sentence("gradient messages"),
             given=f"{given} the models and the other messages",
@@ -121,7 +122,7 @@ def moved_by_two(distribution: str, strength: float, releases: int, delta: float
         made = accountants.gaussian(strength / 2, releases, delta)
         if lost >= delta:
             return replace(made, epsilon=math.inf)
-        return replace(made, delta=accountants.widen_delta(delta, lost))
+        return made.widen(lost)
     lost = accountants.beyond_laplace(2 / strength, releases)
     made = accountants.laplace(2 / strength, releases, delta)
     return made if lost <= RARE else replace(made, epsilon=math.inf)

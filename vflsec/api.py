@@ -17,6 +17,7 @@ import pandas as pd
 
 from vflsec.audit import leakage
 from vflsec.audit.point import points_frame
+from vflsec.audit.result_row import read_rows
 from vflsec.audit.scoring import main_task, scored
 from vflsec.audit_tables import check_arguments, open_tables
 from vflsec.cli.draft import Wishes
@@ -279,7 +280,7 @@ def measure(
     frame = _frame(results, {p.spec.key: p.spec.of_label for p in made})
     if by_seed:
         return frame
-    found = points_frame(leakage.summarise(frame, confidence))
+    found = points_frame(leakage.summarise(read_rows(frame), confidence))
     return found[[c for c in _SHOWN if c in found.columns]]
 
 

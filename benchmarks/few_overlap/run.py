@@ -15,8 +15,9 @@ import pandas as pd
 from few_overlap.parts import KNOWN, Part, Probe, Row
 from few_overlap.worlds import BUILD, World, tasks_of
 from vflsec._version import __version__
-from vflsec.audit.leakage import records, results_frame, summarise
+from vflsec.audit.leakage import read_records, records, summarise
 from vflsec.audit.point import points_frame
+from vflsec.audit.result_row import results_table
 from vflsec.core.task import Task
 from vflsec.engine.cohort import run_cohort
 from vflsec.specs import AttackSpec, CellResult, CellSpec
@@ -133,7 +134,8 @@ def leaks(part: Part, world: World, found: Mapping[str, Found]) -> pd.DataFrame:
         points, means over seeds, of everything that was measured.
     """
     every = [{**r, "known_rows": KNOWN} for f in found.values() for r in f.made]
-    frame = results_frame(every)
+    rows = read_records(every)
+    frame = results_table(rows)
     for probe in part.probes:
         wanted = probe.metrics or (world.metric,)
         mine = frame[
@@ -147,7 +149,7 @@ def leaks(part: Part, world: World, found: Mapping[str, Found]) -> pd.DataFrame:
             found[str(title)].leaks[probe.title] = (
                 list(chosen.value), list(chosen.advantage),
             )  # fmt: skip
-    return points_frame(summarise(frame))
+    return points_frame(summarise(rows))
 
 
 class Store:

@@ -12,14 +12,13 @@ from by_hand import assert_same, federation, largest_difference, models, tapped,
 from torch import Tensor, nn
 from worlds import few_aligned, small_task, stack
 
-from vflsec.algorithms.fedcvt import FedCVT, _Estimate
+from vflsec.algorithms.fedcvt import FedCVT, _Estimate, attend, weights
 from vflsec.algorithms.splitnn import SplitNN
 from vflsec.core.channel import Recorder
 from vflsec.core.federation import Federation
 from vflsec.core.rng import generator
 from vflsec.core.task import Stack
 from vflsec.errors import ConfigError
-from vflsec.nn.attention import attend, weights
 from vflsec.nn.models import Twin
 from vflsec.nn.replicas import LEAST, Replicas
 

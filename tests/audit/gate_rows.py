@@ -8,7 +8,7 @@ from scipy import stats
 
 from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.judge import judge
-from vflsec.audit.leakage import results_frame, summarise
+from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.point import Place
 from vflsec.audit.validated import Validation
 
@@ -45,7 +45,7 @@ def at(summary: Any, live: Any) -> dict[Place, Validation]:
 
 
 def verdicts_of(records: list[dict[str, Any]], gate: Gate, live: Any = LIVE) -> list[Verdict]:
-    summary = summarise(results_frame(records))
+    summary = summarise(read_records(records))
     return judge(summary, [gate], at(summary, live))
 
 

@@ -11,14 +11,14 @@ from scipy import stats
 
 from vflsec.audit.gate import Gate
 from vflsec.audit.judge import judge
-from vflsec.audit.leakage import results_frame, summarise
+from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.point import Grants
 from vflsec.audit.validated import Validation, find_validated, titles
 
 
 def shown(records: list[dict[str, Any]], *control: dict[str, Any], **kw: Any) -> Any:
-    planted = summarise(results_frame(control)) if control else None
-    return find_validated(summarise(results_frame(records)), planted, **kw)
+    planted = summarise(read_records(control)) if control else None
+    return find_validated(summarise(read_records(records)), planted, **kw)
 
 
 def told(found: Any) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def test_alive_is_told_of_one_place_and_never_pooled() -> None:
         records = [*loud, *rows(0.0, attack_key="b")]
         places = shown(records)
         assert [v.validated for v in places.values()] == [True, False]
-        summary = summarise(results_frame(records))
+        summary = summarise(read_records(records))
         bare = summary[-1]
         quiet = [p for p in summary if p.attack_key == "b"]
         (verdict,) = judge(quiet, [gate], places)

@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from scipy import stats
@@ -16,7 +15,7 @@ from torch import nn
 
 from vflsec.audit.controls import Against, Leakage
 from vflsec.audit.dosing import MARK, Dose, _chance, curve, least_found, planted
-from vflsec.audit.leakage import records, results_frame, summarise
+from vflsec.audit.leakage import read_records, records, summarise
 from vflsec.audit.planted_leak import dosed
 from vflsec.core.guess import Truth
 from vflsec.core.view import Facts, Known, Schema, Table, View
@@ -129,10 +128,9 @@ def test_trained_worlds_find_a_large_dose_and_not_a_small_one() -> None:
     made: list[dict[str, Any]] = []
     for result in run_cohort(cells, attacks, tasks, device="cpu"):
         made += list(records(result))
-    frame = results_frame(made)
-    doses = frame[frame["phase"].str.contains(MARK, regex=False)]
-    assert set(doses["phase"]) == {"train@dose=0.01", "train@dose=0.6"}
-    assert pd.notna(doses["advantage"]).all()
+    doses = [r for r in read_records(made) if MARK in r.phase]
+    assert {r.phase for r in doses} == {"train@dose=0.01", "train@dose=0.6"}
+    assert all(r.advantage is not None for r in doses)
     small, large = curve(summarise(doses))
     assert (small.share, large.share) == (0.01, 0.6)
     assert not small.found
@@ -141,7 +139,7 @@ def test_trained_worlds_find_a_large_dose_and_not_a_small_one() -> None:
     assert gain is not None
     assert little is not None
     assert gain > little + 0.1
-    points = summarise(doses[doses["metric"] == doses["primary"]])
+    points = summarise([r for r in doses if r.metric == r.primary])
     (own,) = [
         p.control_value.mean for p in points if p.phase == large.phase + MARK + "0.6"
     ]  # fmt: skip

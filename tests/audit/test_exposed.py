@@ -18,7 +18,7 @@ from vflsec.audit.dosing import place
 from vflsec.audit.exposed import Counts, Exposed, WorstClass, count_by_class
 from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.judge import judge
-from vflsec.audit.leakage import results_frame, summarise
+from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.metrics import Score, score
 from vflsec.audit.point import Point, points_frame, read_points, write_points
 from vflsec.audit.validated import Validation
@@ -178,13 +178,13 @@ def records(draw: Draw, seeds: int, attack: str = "direction", seed: int = 0, **
 
 
 def judge_all(found: Sequence[dict[str, Any]], *gates: Gate) -> tuple[list[Point], list[Verdict]]:
-    points = summarise(results_frame(found))
+    points = summarise(read_records(found))
     shown = {p.place: Validation(True, "shown") for p in points}
     return points, judge(points, gates, shown)
 
 
 def test_a_planted_leak_of_auc_says_nothing_of_exposed_people() -> None:
-    points = summarise(results_frame(records(marked(0.0), 5)))
+    points = summarise(read_records(records(marked(0.0), 5)))
     shown = {p.place: Validation(True, "shown") for p in points}
     doses = {place(p): 0.001 for p in points if p.metric == "auc"}
     gates = Gate(max=0.1, detect=0.002), Gate(max=0.05, of="exposed", detect=0.002)

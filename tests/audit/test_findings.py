@@ -8,7 +8,7 @@ import pytest
 from vflsec.audit.findings import Finding, build_findings
 from vflsec.audit.gate import Gate
 from vflsec.audit.judge import judge
-from vflsec.audit.leakage import results_frame, summarise
+from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.validated import Validation
 
 NOISE = (-0.01, 0.0, 0.01, 0.0, 0.0)
@@ -38,7 +38,7 @@ def told(records: list[dict[str, Any]], *gates: Gate) -> list[str]:
 
 
 def found(records: list[dict[str, Any]], *gates: Gate) -> list[Finding]:
-    summary = summarise(results_frame(records))
+    summary = summarise(read_records(records))
     shown = {p.place: Validation(True, "") for p in summary if p.attack}
     verdicts = judge(summary, gates, shown)
     return build_findings(summary, verdicts)

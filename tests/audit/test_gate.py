@@ -11,7 +11,7 @@ from scipy import stats
 from vflsec.audit.gate import Gate, Rule, Verdict, exit_code
 from vflsec.audit.intervals import t_interval
 from vflsec.audit.judge import judge
-from vflsec.audit.leakage import results_frame, summarise
+from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.point import Training
 from vflsec.audit.validated import Validation
 from vflsec.errors import ConfigError
@@ -65,7 +65,7 @@ def test_absolute_metrics_and_utility() -> None:
     records = [*rows(0.2), *task(0.9), *task(0.85, defense="iso", strength=5.0)]
     assert one(records, Gate("auc", max=0.75)).verdict == "PASS"
     assert one(records, Gate("auc", max=0.65)).verdict == "FAIL"
-    summary = summarise(results_frame(records))
+    summary = summarise(read_records(records))
     kept = judge(summary, [Gate("utility", min=0.84)], {})
     assert [(v.defense, v.verdict) for v in kept] == [("none", "PASS"), ("iso", "PASS")]
     kept = judge(summary, [Gate("utility", min=0.88)], {})
@@ -156,7 +156,7 @@ def test_what_seeds_cannot_decide_says_why() -> None:
 
 def test_what_was_not_measured_is_inconclusive_never_passed() -> None:
     gate = Gate(max=0.05, attack="direction")
-    nothing = judge(summarise(results_frame([])), [gate], LIVE)
+    nothing = judge(summarise(read_records([])), [gate], LIVE)
     assert [(v.verdict, v.rule) for v in nothing] == [("INCONCLUSIVE", "nothing_selected")]
     blind = rows(0, status="not-observable", reason="no gradient is sent to bank")
     found = one(blind, gate)

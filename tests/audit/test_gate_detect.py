@@ -12,7 +12,7 @@ from scipy import stats
 from vflsec.audit.dosing import place
 from vflsec.audit.gate import Gate, Verdict, exit_code
 from vflsec.audit.judge import judge
-from vflsec.audit.leakage import results_frame, summarise
+from vflsec.audit.leakage import read_records, summarise
 
 
 def test_a_pass_says_what_it_would_have_found() -> None:
@@ -88,7 +88,7 @@ def test_a_gate_that_asks_what_would_be_found_does_not_pass_blindly() -> None:
 
 def test_planted_leaks_are_asked_before_the_spread() -> None:
     """An attack that finds planted leaks only from 0.3 on is blind, however steady its figures."""
-    summary = summarise(results_frame(rows(0.0)))
+    summary = summarise(read_records(rows(0.0)))
     key = place(summary[0])
     said = {}
     for size in (0.05, 0.3, None):
@@ -109,12 +109,12 @@ def test_a_dose_speaks_of_its_own_section_alone() -> None:
     """
     dosed = rows(0.0, attack_key="a")
     records = [*dosed, *rows(0.0, WIDE, attack_key="b")]
-    summary = summarise(results_frame(records))
+    summary = summarise(read_records(records))
     key = place(next(p for p in summary if p.attack_key == "a"))
     gate = Gate(max=0.1, detect=0.05)
     (found,) = judge(summary, [gate], at(summary, LIVE), {key: 0.01})
     assert (found.verdict, found.dosed, found.rule) == ("INCONCLUSIVE", {}, "insensitive")
     assert "0.11 (direction)" in found.reason
-    alone = summarise(results_frame(dosed))
+    alone = summarise(read_records(dosed))
     (found,) = judge(alone, [gate], at(alone, LIVE), {key: 0.01})
     assert (found.verdict, found.dosed) == ("PASS", {"direction": 0.01})

@@ -10,7 +10,7 @@ from scipy import stats
 
 from vflsec.audit.gate import Gate
 from vflsec.audit.judge import judge
-from vflsec.audit.leakage import results_frame, summarise
+from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.metrics import score
 from vflsec.core.guess import Guess, Truth
 
@@ -59,7 +59,7 @@ def test_sealed_world_from_guesses_to_verdicts() -> None:
                     "seed": s, "value": attack, "controls": {"own": {"value": control, "cv": 0.5}},
                 }
             ]  # fmt: skip
-    summary = summarise(results_frame(records))
+    summary = summarise(read_records(records))
     wrong = sum(v.verdict == "FAIL" for v in judge(summary, [Gate(max=0.0)], at(summary, LIVE)))
     assert wrong <= stats.binom.ppf(1 - 1e-3, audits, 0.05)
     bounds = [(p.advantage.low, p.advantage.high) for p in summary]

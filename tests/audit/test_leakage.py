@@ -11,12 +11,13 @@ from vflsec.audit.gate_selection import stacked
 from vflsec.audit.intervals import t_interval
 from vflsec.audit.leakage import (
     defense_point,
+    read_records,
     records,
     results_frame,
     summarise,
 )
 from vflsec.audit.point import Training
-from vflsec.audit.result_row import COLUMNS
+from vflsec.audit.result_row import COLUMNS, read_rows, results_table
 from vflsec.audit.tradeoff_curves import curves
 from vflsec.errors import ConfigError
 from vflsec.specs import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure
@@ -53,10 +54,13 @@ def test_frame_has_the_agreed_columns_and_types() -> None:
 
 
 def test_results_survive_parquet(tmp_path: Any) -> None:
-    frame = results_frame([record(0, 0.9), record(1, None, status="error", reason="diverged")])
+    rows = read_records([record(0, 0.9), record(1, None, status="error", reason="diverged")])
+    frame = results_table(rows)
     frame.to_parquet(tmp_path / "r.parquet")
-    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "r.parquet"), frame)
-    assert summarise(pd.read_parquet(tmp_path / "r.parquet")) == summarise(frame)
+    there = pd.read_parquet(tmp_path / "r.parquet")
+    pd.testing.assert_frame_equal(there, frame)
+    assert read_rows(there) == rows
+    assert summarise(read_rows(there)) == summarise(rows)
 
 
 def both(own: float, own_cv: float, ssl: float, ssl_cv: float) -> dict[str, Any]:
@@ -77,7 +81,7 @@ def test_the_control_that_leaves_least_is_shown_and_one_is_named_beforehand() ->
     assert set(frame["control"]) == {"own encoder"}
     assert frame["control_value"].tolist() == [0.75, 0.76, 0.77]
     assert frame["advantage"].to_numpy() == pytest.approx([0.15, 0.14, 0.13])
-    point = summarise(frame)[0]
+    point = summarise(read_rows(frame))[0]
     assert (point.control, point.named) == ("own encoder", "own columns")  # cv .717 > .687
     assert point.leakage is not None
     assert [a.name for a in point.leakage.against] == [
@@ -102,7 +106,7 @@ def test_the_lower_bound_is_the_least_over_controls_not_that_of_the_least_mean()
         record(s, 0.8, controls={"a": {"value": a, "cv": 0.6}, "b": {"value": b, "cv": 0.5}})
         for s, (a, b) in enumerate(zip(steady, wavers, strict=True))
     ]
-    point = summarise(results_frame(rows))[0]
+    point = summarise(read_records(rows))[0]
     assert point.control == "a"
     assert point.advantage.mean == pytest.approx(0.2)
     far = t_interval(0.8 - np.array(wavers), 0.95, "lower").low
@@ -117,7 +121,7 @@ def test_one_name_for_all_seeds_strengths_and_defenses() -> None:
     ]
 
     def named(of: list[dict[str, Any]], **where: Any) -> set[str]:
-        points = summarise(results_frame(of))
+        points = summarise(read_records(of))
         return {p.named for p in points if all(getattr(p, k) == v for k, v in where.items())}
 
     assert named(rows) == {"own columns"}
@@ -134,7 +138,7 @@ def test_attacks_with_the_same_budget_share_one_name() -> None:
         for a, cv in (("direction", 0.9), ("norm", 0.6))
         for s in range(3)
     ]
-    assert {p.named for p in summarise(results_frame(rows))} == {"own columns"}
+    assert {p.named for p in summarise(read_records(rows))} == {"own columns"}
 
 
 def test_chance_stands_in_where_there_is_no_control() -> None:
@@ -162,7 +166,7 @@ def test_stores_of_earlier_versions_are_judged_over_all_their_controls() -> None
     """They chose one control, but kept the figures of all."""
     frame = results_frame([record(s, 0.9, controls=both(0.6, 0.8, 0.7, 0.6)) for s in range(3)])
     old = frame.assign(control="own columns", control_value=0.6, advantage=0.3)
-    point = summarise(old)[0]
+    point = summarise(read_rows(old))[0]
     assert (point.control, point.advantage.mean) == ("own encoder", pytest.approx(0.2))
 
 
@@ -172,7 +176,7 @@ def test_an_error_never_becomes_a_number() -> None:
     )
     assert np.isnan(frame["value"][2])
     assert np.isnan(frame["advantage"][2])
-    point = summarise(frame)[0]
+    point = summarise(read_rows(frame))[0]
     assert (point.seeds, point.failed, point.reason) == (2, 1, "diverged")
     assert point.value.mean == pytest.approx(0.8)
 
@@ -184,7 +188,7 @@ def test_summary_is_paired_by_seed() -> None:
         record(s, control[s] + gain[s], controls={"own": {"value": control[s], "cv": 0.6}})
         for s in range(6)
     ]
-    point = summarise(results_frame(rows[::-1]), confidence=0.9)[0]
+    point = summarise(read_records(rows[::-1]), confidence=0.9)[0]
     assert point.advantage.mean == pytest.approx(0.1)
     assert (point.advantage.low, point.advantage.high) == pytest.approx(t_interval(gain, 0.9))
     assert point.advantage.lower == pytest.approx(t_interval(gain, 0.9, "lower").low)
@@ -194,7 +198,7 @@ def test_summary_is_paired_by_seed() -> None:
 
 
 def test_one_seed_has_a_value_and_no_interval() -> None:
-    point = summarise(results_frame([record(0, 0.9)]))[0]
+    point = summarise(read_records([record(0, 0.9)]))[0]
     assert point.value.mean == 0.9
     assert (point.value.sd, point.value.low, point.value.high) == (None, None, None)
     assert point.advantage.lower is None
@@ -209,7 +213,7 @@ def test_utility_is_joined_and_its_drop_is_paired() -> None:
             record(s, 0.6, defense="iso", strength=5.0, phase="pretrain"),
             task(s, base - 0.05, defense="iso", strength=5.0),
         ]
-    summary = summarise(results_frame(rows))
+    summary = summarise(read_records(rows))
     (iso,) = [p for p in summary if p.defense == "iso" and p.attack]
     assert iso.utility.mean == pytest.approx(0.87)
     assert iso.utility_drop.mean == pytest.approx(0.05)
@@ -223,7 +227,7 @@ def test_strength_zero_is_the_undefended_reference() -> None:
     rows = [
         task(s, u, defense="iso", strength=k) for s in range(2) for k, u in ((0, 0.9), (5, 0.7))
     ]
-    summary = summarise(results_frame(rows))
+    summary = summarise(read_records(rows))
     assert [p.utility_drop.mean for p in summary] == pytest.approx([0, 0.2])
 
 
@@ -233,13 +237,13 @@ def test_a_reversed_ranking_is_no_protection_in_cap_and_dcs() -> None:
         rows += [record(s, 0.9), task(s, 0.8)]
         rows += [record(s, 0.04, defense="coae", strength=1.0),
                  task(s, 0.8, defense="coae", strength=1.0)]  # fmt: skip
-    found = curves(summarise(results_frame(rows)))
+    found = curves(summarise(read_records(rows)))
     (coae,) = [c for c in found if c.defense == "coae"]
     assert coae.values == pytest.approx([0.04])
     assert coae.cap == pytest.approx(0.8 * 0.04)  # was 0.8 * 0.96
     assert coae.dcs == pytest.approx([dcs(0.96, 0.8, 0.8)])  # was nearly 1
     many = [r | {"metric": "accuracy", "chance": 0.25} for r in rows]
-    found = curves(summarise(results_frame(many)))
+    found = curves(summarise(read_records(many)))
     (coae,) = [c for c in found if c.defense == "coae"]
     assert coae.cap == pytest.approx(0.8 * 0.96)
 
@@ -257,7 +261,7 @@ def test_curve_reproduces_table_xi_to_table_xii(metric: str, chance: float) -> N
                 task(s, u + shift, defense="iso", strength=k, metric=metric, chance=chance),
             ]
         rows += [record(s, 0.9, metric=metric, chance=chance), task(s, 0.7, metric=metric)]
-    found = curves(summarise(results_frame(rows)))
+    found = curves(summarise(read_records(rows)))
     (iso,) = [c for c in found if c.defense == "iso"]
     assert iso.strengths == (1, 5, 25)
     assert iso.cap == pytest.approx(cap(main, attack))
@@ -274,12 +278,12 @@ def test_cap_leaves_strength_zero_out_unless_asked_and_is_missing_rather_than_wr
     rows = []
     for k, a, u in ((0.0, 1.0, 0.9), (1.0, 0.5, 0.8)):
         rows += [record(0, a, defense="iso", strength=k), task(0, u, defense="iso", strength=k)]
-    summary = summarise(results_frame(rows))
+    summary = summarise(read_records(rows))
     (curve,) = curves(summary)
     assert curve.cap == pytest.approx(0.4)
     assert curve.cap_strengths == (1.0,)
     assert [c.cap for c in curves(summary, include_zero=True)] == pytest.approx([0.2])
-    no_task = summarise(results_frame([r for r in rows if r["attack"]]))
+    no_task = summarise(read_records([r for r in rows if r["attack"]]))
     assert [(c.cap, c.dcs) for c in curves(no_task)] == [(None, (None, None))]
     assert curve.dcs == pytest.approx([dcs(1, 0.9, 0.9), dcs(0.5, 0.8, 0.9)])
 
@@ -318,7 +322,7 @@ def test_a_finished_cell_becomes_records() -> None:
 
 def test_nothing_gives_nothing() -> None:
     assert len(results_frame([])) == 0
-    assert len(curves(summarise(results_frame([])))) == 0
+    assert len(curves(summarise(read_records([])))) == 0
 
 
 def test_no_party_is_called_like_a_defense_that_is_off() -> None:

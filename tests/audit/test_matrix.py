@@ -17,7 +17,7 @@ from rich.console import Console
 from scipy import stats
 
 from vflsec import run_audit
-from vflsec.audit.leakage import records, results_frame, rows_of, summarise
+from vflsec.audit.leakage import read_records, records, results_frame, rows_of, summarise
 from vflsec.audit.leakage_claims import (
     LeakageClaim,
     correct,
@@ -86,7 +86,7 @@ def claims_of(points: Sequence[Point]) -> list[LeakageClaim]:
 
 
 def found_in(*points: dict[str, Any]) -> list[LeakageClaim]:
-    return find_leaks(claims_of(summarise(results_frame(points))))
+    return find_leaks(claims_of(summarise(read_records(points))))
 
 
 def test_the_strongest_attack_stands_for_a_cell() -> None:
@@ -121,7 +121,7 @@ def test_the_interval_of_the_strongest_pays_for_having_chosen_it() -> None:
         for (a, of), who in zip(gains.items(), ("shop", "telco", "shop"), strict=True)
         for s, g in enumerate(of)
     ]
-    rows = summarise(results_frame(points))
+    rows = summarise(read_records(points))
     (best,) = find_strongest(claims_of(rows))
     v = gains["norm"]
     low, high = stats.t.interval(1 - 0.05 / 2, 4, v.mean(), v.std(ddof=1) / 5**0.5)
@@ -132,7 +132,7 @@ def test_the_interval_of_the_strongest_pays_for_having_chosen_it() -> None:
     by = {c.adversary: c for c in find_leaks(claims_of(rows))}
     assert (by["shop"].tried, by["telco"].tried) == (2, 1)
     assert (by["shop"].low, by["shop"].high) == (best.low, best.high)
-    (alone,) = find_strongest(claims_of(summarise(results_frame([point()]))))
+    (alone,) = find_strongest(claims_of(summarise(read_records([point()]))))
     assert (alone.low, alone.high, alone.p) == (None, None, None)
 
 

@@ -12,7 +12,7 @@ from vflsec.audit.baseline import advantages, regressions
 from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.gate_selection import named, stacked
 from vflsec.audit.judge import judge
-from vflsec.audit.leakage import results_frame, summarise
+from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.point import write_points
 from vflsec.audit.validated import Validation
 from vflsec.runtime.typed_values import write_plain
@@ -78,12 +78,12 @@ def of_columns(gain: float) -> list[dict[str, Any]]:
 
 
 def summary_of(records: list[dict[str, Any]], verdicts: list[Verdict]) -> dict[str, Any]:
-    points = write_points(summarise(results_frame(records)))
+    points = write_points(summarise(read_records(records)))
     return {"points": points, "gates": write_plain(verdicts)}
 
 
 def judged(records: list[dict[str, Any]], gate: Gate) -> Verdict:
-    summary = summarise(results_frame(records))
+    summary = summarise(read_records(records))
     (found,) = judge(summary, [gate], at(summary, {**LIVE, "hints": Validation(True, "planted")}))
     return found
 
@@ -120,10 +120,10 @@ def test_a_gate_on_another_metric_of_the_same_answer_judges_it() -> None:
 def test_a_baseline_judges_what_it_compares_alone() -> None:
     """Beside one attack that is compared every other at that point counted as judged."""
     old, new = rows(0.1), rows(0.3, attack="norm", attack_key="n")
-    before = advantages(results_frame(old))
-    frame = results_frame([*old, *new])
-    alive = {r.place: Validation(True, "") for r in summarise(frame)}
-    (v,) = regressions(frame, before, alive)
+    before = advantages(read_records(old))
+    now = read_records([*old, *new])
+    alive = {r.place: Validation(True, "") for r in summarise(now)}
+    (v,) = regressions(now, before, alive)
     assert v.verdict == "PASS"
     found = summary_of([*old, *new], [v])
     assert beyond(found) == ["toy: the labels to bank, +0.30 without a defense (norm, judged)"]

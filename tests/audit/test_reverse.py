@@ -12,7 +12,7 @@ from scipy import stats
 from vflsec.audit.baseline import advantages, regressions
 from vflsec.audit.findings import build_findings
 from vflsec.audit.gate import Gate
-from vflsec.audit.leakage import results_frame, summarise
+from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.metrics import score
 from vflsec.audit.pareto_front import trials
 from vflsec.audit.validated import Validation
@@ -150,24 +150,24 @@ def test_a_strength_that_turns_classes_round_meets_no_target() -> None:
     """It was advised: its worst upper bound is below chance."""
     open_ = of_classes(0, defense="coae", strength=0.0)
     records = [*open_, *of_classes(-1, defense="coae", strength=1.0)]
-    found = {t.strength: t for t in trials(results_frame(records))}
+    found = {t.strength: t for t in trials(read_records(records))}
     assert found[1.0].leak_high < 0
     assert not found[1.0].meets(0.05)
     assert found[1.0].failed.startswith("direction ranks in reverse (labels flipped +0.")
     assert found[0.0].failed == ""
-    said = build_findings(summarise(results_frame(records)), ())
+    said = build_findings(summarise(read_records(records)), ())
     kinds = {f.place.strength: f.kind for f in said if f.attack == "direction"}
     assert kinds == {0.0: "leak", 1.0: "reversed_ranking"}
 
 
 def test_no_baseline_passes_on_classes_in_reverse() -> None:
     """It looked like a fall by 0.9."""
-    before = advantages(results_frame(of_classes(0)))
-    now = results_frame(of_classes(-1))
+    before = advantages(read_records(of_classes(0)))
+    now = read_records(of_classes(-1))
     alive = {r.place: Validation(True, "planted") for r in summarise(now)}
     (v,) = regressions(now, before, alive)
     assert v.verdict == "PASS"  # the rise is measured against a leak of all labels
-    harmless = advantages(results_frame(of_classes(None)))
+    harmless = advantages(read_records(of_classes(None)))
     (v,) = regressions(now, harmless, alive)
     assert (v.verdict, v.rule) == ("INCONCLUSIVE", "reversed_ranking")
 

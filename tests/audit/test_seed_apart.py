@@ -9,7 +9,7 @@ from scipy import stats
 
 from vflsec.audit.controls import stands_apart
 from vflsec.audit.gate import Gate, Warn
-from vflsec.audit.leakage import results_frame, summarise
+from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.point import read_points, write_points
 
 APART = (0.09, 0.0, 0.002, -0.002, 0.001)
@@ -45,6 +45,6 @@ def test_every_verdict_carries_the_code(
 
 
 def test_it_is_kept_in_the_summary() -> None:
-    points = summarise(results_frame([*rows(0.1, APART), *rows(0.1, EVEN, attack="norm")]))
+    points = summarise(read_records([*rows(0.1, APART), *rows(0.1, EVEN, attack="norm")]))
     kept = read_points(write_points(points))
     assert [p.leakage.least.apart for p in kept if p.leakage] == [True, False]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +12,11 @@ import pandas as pd
 import pytest
 
 from vflsec.cli import main
-from vflsec.data.odd_values import describe_far_values
+from vflsec.data.odd_values import describe_odd_values
 from vflsec.data.table_spec import TableSpec
 from vflsec.data.table_warnings import find_weaknesses
 from vflsec.data.tables import load_tables
+from vflsec.errors import ConfigError, DataError
 
 N = 120
 COLUMNS = {"a": ["z"], "b": ["x"]}
@@ -30,12 +34,15 @@ def column(seed: int = 0) -> np.ndarray:
         ([-999], "1 value (-999)"),
         ([1e30, 1e29], "2 values (1e+29, 1e+30)"),
         ([-99999, 99999], "2 values (-99999, 99999)"),
+        ([1e30, 2e30, 3e30, 4e30], "4 values (1e+30, 2e+30, 3e+30, ...) far beyond all others"),
+        ([-1, -1], "2 values (-1) apart from all others"),
+        ([99, 99], "2 values (99) apart from all others"),
     ],
 )
 def test_values_far_beyond_all_others_are_said(values: list[float], said: str) -> None:
     x = column()
     x[: len(values)] = values
-    assert describe_far_values(x).startswith(said)
+    assert describe_odd_values("x", x).startswith(said)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +54,58 @@ def test_values_far_beyond_all_others_are_said(values: list[float], said: str) -
     ],
 )  # fmt: skip
 def test_usual_values_are_not(values: np.ndarray) -> None:
-    assert describe_far_values(np.asarray(values, dtype=float)) == ""
+    assert describe_odd_values("x", np.asarray(values, dtype=float)) == ""
+
+
+def test_99_among_ages_is_said_if_as_common_as_an_age() -> None:
+    """An old person is one; a code for "not asked" stands in many rows, apart from all others."""
+    ages = np.random.default_rng(0).integers(18, 91, 400).astype(float)
+    few, many = ages.copy(), ages.copy()
+    few[0], many[:12] = 99, 99
+    assert describe_odd_values("age", few) == ""
+    assert describe_odd_values("age", many).startswith("12 values (99) apart from all others")
+    low, code = ages.clip(0), ages.copy()
+    low[:12], code[:12] = 0, -9
+    assert describe_odd_values("age", low) == ""
+    assert describe_odd_values("age", code).startswith("12 values (-9)")
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_the_line_that_is_proposed_leaves_codes_empty(kind: str, tmp_path: Path) -> None:
+    """What `init` and `check` say is pasted; then nothing is doubted, and the gaps are counted."""
+    x = column().round(1)
+    x[:9], path = -999, tmp_path / f"t.{kind}"
+    table = pd.DataFrame({"x y": x, "z": np.arange(N) % 7, "w": "a", "y": np.arange(N) % 2})
+    table.loc[3:5, "w"] = "unknown"
+    getattr(table, f"to_{kind}")(path, index=False)
+    out = str(tmp_path / "s.toml")
+    init = ["init", str(path), "--label", "y", "--out", out]
+    assert main.main(init) == 0
+    spec = TableSpec(label="y", columns={"a": ["z"], "b": ["x y"]})
+    (why,) = load_tables(path, spec).facts["notes"]
+    (asked,) = re.findall(r"`vflsec init (.+?)`", why)
+    assert shlex.split(asked) == ["--missing", "x y=-999"]
+    (line,) = re.findall(r"(missing = .+?) under", why)
+    missing = tomllib.loads(line)["missing"] | {"b.w": ["unknown"]}
+    spec = TableSpec(label="y", columns={"a": ["z"], "b": ["x y", "w"]}, missing=missing)
+    source = load_tables(path, spec)
+    assert source.facts["notes"] == []
+    values = source.parties["b"].values
+    assert np.isnan(values).sum(0).tolist() == [9, 3]
+    assert values[9:, 0].tolist() == x[9:].tolist()
+    assert main.main([*init, "--force", *shlex.split(asked), "--missing", "w=unknown"]) == 0
+    written = tomllib.loads(Path(out).read_text())["data"]
+    assert written["missing"] == {"x y": ["-999"], "w": ["unknown"]}
+
+
+@pytest.mark.parametrize("missing", [{"q": ["1"]}, {"x": ["-998"]}])
+def test_what_is_said_to_be_missing_must_be_there(
+    missing: dict[str, list[str]], tmp_path: Path
+) -> None:
+    path = tmp_path / "t.csv"
+    pd.DataFrame({"x": column(), "z": np.arange(N) % 7, "y": np.arange(N) % 2}).to_csv(path)
+    with pytest.raises((ConfigError, DataError)):
+        load_tables(path, TableSpec(label="y", columns=COLUMNS, missing=missing))
 
 
 def test_a_huge_value_is_a_note_and_changes_no_number(tmp_path: Path) -> None:

@@ -163,3 +163,56 @@ def test_what_noise_of_53_bits_never_reaches_is_in_delta() -> None:
     assert dpsgd.guarantee(1.0, RunFacts(uses=Uses(counted=1))).epsilon == pytest.approx(
         4.377, abs=1e-3
     )
+
+
+@pytest.mark.parametrize(("noise", "rows"), [(2.0, 1), (0.7, 1), (2.0, 3), (5.0, 4)])
+def test_the_trade_off_of_a_gaussian_is_that_of_its_closed_form(noise: float, rows: int) -> None:
+    """Hits are Phi(Phi^-1(a) + k / noise) for a group of k rows (Dong et al. 2022): never less."""
+    from scipy.stats import norm
+
+    made = accountants.gaussian(noise, 1, 1e-5)
+    pairs = ((made.epsilon, made.delta), *made.profile)
+    for rate in accountants.RATES:
+        truth = norm.cdf(norm.ppf(rate) + rows / noise)
+        assert truth - 1e-12 <= accountants.bound_hits(pairs, rate, rows) <= 1.06 * truth
+
+
+def test_the_trade_off_of_randomised_response_is_exact_at_its_corner() -> None:
+    """Keeping a label with chance k: at 1 - k false alarms k hits, and e^(2 epsilon) for two."""
+    for epsilon in (0.3, 1.0, 4.0):
+        keep = math.exp(epsilon) / (1 + math.exp(epsilon))
+        assert accountants.bound_hits(((epsilon, 0.0),), 1 - keep) == pytest.approx(keep)
+        assert accountants.bound_hits(((epsilon, 0.0),), 1e-6, 2) == pytest.approx(
+            1e-6 * math.exp(2 * epsilon)
+        )
+    assert accountants.bound_hits(((0.0, 0.0),), 0.05) == pytest.approx(0.05)
+
+
+def test_a_group_of_rows_has_the_epsilon_of_all_of_them() -> None:
+    epsilon, delta = accountants.bound_group(((1.0, 1e-6),), 3, 1e-6)
+    assert (epsilon, delta) == (3.0, pytest.approx(1e-6 * (math.exp(3) - 1) / (math.e - 1)))
+    assert accountants.bound_group(((0.5, 0.0),), 4, 0.0) == (2.0, 0.0)
+    made = accountants.gaussian(2.0, 1, 1e-5)
+    epsilon, delta = accountants.bound_group(((made.epsilon, 1e-5), *made.profile), 3, 1e-5)
+    assert accountants.gaussian(2 / 3, 1, 1e-5).epsilon <= epsilon < 9
+    assert delta <= 1e-5
+    assert accountants.bound_group(((800.0, 1e-6),), 2, 0.0)[1] == 1.0
+
+
+@pytest.mark.parametrize(("group", "said"), [(1, ""), (3, "Of up to 3 rows of one group together")])
+def test_a_claim_counts_the_rows_of_one_person(group: int, said: str) -> None:
+    from vflsec.audit.evaluation import Claim
+    from vflsec.core.privacy_usage import RunFacts, Uses
+    from vflsec.plugins import registry
+    from vflsec.train.mechanism_counts import check_guarantee
+
+    policy = registry.defenses.create("noise", {"clip": 1.0, "distribution": "gaussian"})
+    facts = RunFacts(labelled=100, group=group, uses=Uses(counted=1))
+    made = check_guarantee(policy, 4.0, facts)
+    claim = Claim(made.fields())
+    assert ("rows of one group together" in claim.says) == bool(said)
+    assert said in claim.says
+    assert list(claim.hits) == sorted({1, group})
+    assert all(a <= b for a, b in zip(claim.hits[1], claim.hits[group], strict=True))
+    assert "profile" not in claim.stored
+    assert Claim({"says": "", "epsilon": None}).hits == {}

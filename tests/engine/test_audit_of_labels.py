@@ -19,7 +19,7 @@ from gate_rows import STEADY, at, rows
 import vflsec
 from vflsec.audit.gate import Gate
 from vflsec.audit.judge import judge
-from vflsec.audit.leakage import results_frame, summarise
+from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.multilabel import build_label_findings, by_label
 from vflsec.audit.record import AttackFacts
 from vflsec.audit.validated import Validation
@@ -172,12 +172,12 @@ def ten(leak: float, **extra: Any) -> tuple[list[dict[str, Any]], dict[str, Atta
 
 def test_a_gate_sees_the_one_label_that_leaks_and_a_mean_does_not() -> None:
     records, attacks = ten(0.5)
-    frame = results_frame(records)
-    summary = summarise(frame)
+    rows = read_records(records)
+    summary = summarise(rows)
     live = {f"norm(label={x})": Validation(True, "planted leak found") for x in TEN}
     (verdict,) = judge(summary, [Gate(max=0.1)], at(summary, live))
     assert (verdict.verdict, verdict.attack) == ("FAIL", "norm(label=d3)")
-    ((row),) = by_label(frame, attacks, 0.95)
+    ((row),) = by_label(rows, attacks, 0.95)
     assert row.advantage == pytest.approx(0.05)
     assert row.value == pytest.approx(0.55)
     assert (row.most, row.most_advantage) == ("d3", pytest.approx(0.5))
@@ -188,7 +188,7 @@ def test_a_gate_sees_the_one_label_that_leaks_and_a_mean_does_not() -> None:
     numbers = [float(n) for n in re.findall(r"[0-9]+[.][0-9]+", said.text)]
     assert numbers == [0.55, 0.5, 1.0, 0.5]
     none, _ = ten(0.0)
-    quiet = summarise(results_frame(none))
+    quiet = summarise(read_records(none))
     (verdict,) = judge(quiet, [Gate(max=0.1)], at(quiet, live))
     assert verdict.verdict == "PASS"
 
@@ -196,12 +196,12 @@ def test_a_gate_sees_the_one_label_that_leaks_and_a_mean_does_not() -> None:
 def test_a_label_without_a_figure_is_left_out_of_the_mean_and_said() -> None:
     records, attacks = ten(0.2)
     lost = [r | {"value": None, "controls": {}} if r["attack_key"] == "d7" else r for r in records]
-    (row,) = by_label(results_frame(lost), attacks, 0.95)
+    (row,) = by_label(read_records(lost), attacks, 0.95)
     assert (row.labels, row.left_out) == (9, ("d7",))
     assert row.advantage == pytest.approx(0.2 / 9)
     assert "d7" in build_label_findings([row])[0].text
     live = {f"norm(label={x})": Validation(True, "planted leak found") for x in TEN}
-    summary = summarise(results_frame(lost))
+    summary = summarise(read_records(lost))
     (verdict,) = judge(summary, [Gate(max=0.5)], at(summary, live))
     assert verdict.verdict == "INCONCLUSIVE"
 
@@ -216,7 +216,7 @@ def test_every_label_has_a_control_of_its_own_named_beforehand() -> None:
         }
         records += rows(0.25, attack=f"norm(label={label})", attack_key=label, of_label=label,
                         known_rows=20, controls=controls)  # fmt: skip
-    points = summarise(results_frame(records))
+    points = summarise(read_records(records))
     assert {p.of_label: p.named for p in points} == {"a": "trees", "b": "logistic"}
     assert max(p.advantage.upper or 1.0 for p in points) < 0.1
 
@@ -231,7 +231,7 @@ def test_harmless_labels_do_not_fail_more_often_for_being_many() -> None:
         records: list[dict[str, Any]] = []
         for label in TEN:
             records += rows(0.1, noise, attack=f"norm(label={label})", attack_key=label)
-        summary = summarise(results_frame(records))
+        summary = summarise(read_records(records))
         (verdict,) = judge(summary, [Gate(max=0.1)], at(summary, live))
         failed += verdict.verdict == "FAIL"
     assert failed / times <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / times)

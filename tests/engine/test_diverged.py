@@ -10,7 +10,7 @@ import torch
 
 from vflsec.audit.gate import Gate
 from vflsec.audit.judge import judge
-from vflsec.audit.leakage import results_frame, summarise
+from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.pareto_front import trials
 from vflsec.audit.tradeoff_curves import curves
 from vflsec.engine import tune_search as module
@@ -96,7 +96,7 @@ def some_lost() -> list[dict[str, Any]]:
 
 
 def test_what_survivors_cost_is_not_the_cost() -> None:
-    summary = summarise(results_frame(some_lost()))
+    summary = summarise(read_records(some_lost()))
     (point,) = [p for p in summary if p.attack == "norm" and p.strength == 1]
     assert (point.utility.mean, point.failed_trainings) == (pytest.approx(0.902), 2)
     (verdict,) = judge(summary, [Gate("utility_drop", max=0.1, defense="iso")], {})
@@ -113,7 +113,7 @@ def test_a_drop_against_some_seeds_alone_does_not_pass() -> None:
              {"defense": "none", "strength": 0.0})
         for r in some_lost()
     ]  # fmt: skip
-    summary = summarise(results_frame(turned))
+    summary = summarise(read_records(turned))
     (verdict,) = judge(summary, [Gate("utility_drop", max=0.1, defense="iso")], {})
     assert (verdict.verdict, verdict.detail) == ("INCONCLUSIVE", "missing_seeds")
     assert "utility_drop has a figure on 3 of 5 seeds" in verdict.reason
@@ -121,7 +121,7 @@ def test_a_drop_against_some_seeds_alone_does_not_pass() -> None:
 
 
 def test_no_strength_is_chosen_at_which_something_failed() -> None:
-    found = {t.strength: t for t in trials(results_frame(some_lost()))}
+    found = {t.strength: t for t in trials(read_records(some_lost()))}
     assert found[1.0].leak_high < 0.01
     assert found[1.0].failed == "the training failed on 2 seeds (diverged)"
     assert found[0.0].failed == ""
@@ -134,7 +134,7 @@ def test_an_attack_that_failed_everywhere_is_no_gap_in_the_trials() -> None:
     lost = [
         record(s, "norm", None, defense="iso", strength=2.0, metric="", split="") for s in range(5)
     ]
-    found = {t.strength: t for t in trials(results_frame([*some_lost(), *lost]))}
+    found = {t.strength: t for t in trials(read_records([*some_lost(), *lost]))}
     assert found[2.0].failed == "norm failed on 5 seeds (diverged)"
     assert not found[2.0].meets(0.4)
     assert found[0.0].meets(0.4)

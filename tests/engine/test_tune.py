@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from vflsec.audit.leakage import results_frame
+from vflsec.audit.leakage import read_records
 from vflsec.audit.pareto_front import Trial, pareto, trials
 from vflsec.engine import tune_search as module
 from vflsec.engine.tune_advice import remedies
@@ -221,6 +221,8 @@ def test_search_halves_on_a_log_scale(monkeypatch: pytest.MonkeyPatch, tmp_path:
         grids.append(grid)
         return type("A", (), {"results": grid})
 
+    monkeypatch.setattr(module, "read_rows", lambda grid: grid)
+
     monkeypatch.setattr(module, "run_audit", audit)
     monkeypatch.setattr(
         module, "trials", lambda grid: [trial(s, 0.0 if s >= 7 else 0.3, 0.0) for s in grid]
@@ -250,6 +252,7 @@ def test_a_stronger_setting_that_leaks_is_said(
 ) -> None:
     """Of a plug-in, say, whose larger strength is the weaker one."""
     results = {"results": [0.0, 1.0, 100.0]}
+    monkeypatch.setattr(module, "read_rows", lambda grid: grid)
     monkeypatch.setattr(module, "run_audit", lambda *_, **__: type("A", (), results))
     monkeypatch.setattr(
         module, "trials",
@@ -274,6 +277,8 @@ def test_the_choice_is_judged_on_seeds_that_had_no_part_in_it(
         runs.append((folder, seeds))
         grid = scenario.resolved()["defense"][0]["strength"]
         return type("A", (), {"results": (grid, folder.name == "confirm" and not holds)})
+
+    monkeypatch.setattr(module, "read_rows", lambda grid: grid)
 
     monkeypatch.setattr(module, "run_audit", audit)
     monkeypatch.setattr(
@@ -312,6 +317,8 @@ def test_both_epsilons_of_a_claiming_defense(
                         rule=Rule.WITHIN)  # fmt: skip
         made = [verdict(s) for s in grid if s]
         return type("A", (), {"results": grid, "verdicts": [other, *made]})
+
+    monkeypatch.setattr(module, "read_rows", lambda grid: grid)
 
     monkeypatch.setattr(module, "run_audit", audit)
     monkeypatch.setattr(
@@ -359,7 +366,7 @@ def test_a_strength_that_turns_the_ranking_round_meets_no_target() -> None:
     records = [*at(0.9)]
     for strength, value in ((1.0, 0.01), (2.0, 0.5)):
         records += at(value, defense="coae", strength=strength)
-    found = {t.strength: t for t in trials(results_frame(records))}
+    found = {t.strength: t for t in trials(read_records(records))}
     assert found[1.0].leak < -0.4
     assert found[1.0].leak_high > 0.48
     assert [found[s].turned for s in (0.0, 1.0, 2.0)] == [False, True, False]
@@ -384,7 +391,7 @@ def test_the_loss_of_utility_is_that_of_the_training_that_loses_most() -> None:
 
     records = [*at("small", 0.0, 0.9, 0.95), *at("small", 5.0, 0.52, 0.94)]
     records += [*at("large", 0.0, 0.8, 0.95), *at("large", 5.0, 0.5, 0.6)]
-    bare, found = trials(results_frame(records))
+    bare, found = trials(read_records(records))
     assert (bare.strength, bare.drop) == (0.0, 0.0)
     assert (found.drop, found.utility) == (pytest.approx(0.35), pytest.approx(0.6))
     assert found.leak == pytest.approx(0.02)  # of the other one
@@ -409,7 +416,7 @@ def test_a_strength_is_not_advised_on_less_than_a_gate_passes_on(
         for s in range(seeds)
         for a, v in (("norm", auc), ("", 0.9))
     ]  # fmt: skip
-    bare, found = trials(results_frame(records))
+    bare, found = trials(read_records(records))
     assert (bare.failed, found.failed) == (said, said)
     assert found.leak_high < 0.02
     assert module._choose([bare, found], 0.05, 0.03)[0] == (None if said else 5.0)
@@ -433,7 +440,7 @@ def test_an_attack_that_broke_its_training_counts_under_a_target() -> None:
         for r in records
         if r["attack"] == "norm" and r["strength"] == 5
     ]  # fmt: skip
-    bare, found = trials(module._on(results_frame([*records, *broken]), "label"))
+    bare, found = trials(module._on(read_records([*records, *broken]), "label"))
     assert (bare.failed, bare.attack, found.attack) == ("", "norm", "norm")
     assert found.failed == "swap_probe failed on 5 seeds (it broke)"
     assert not found.meets(0.05)
@@ -451,6 +458,8 @@ def test_beside_an_attack_that_is_not_shown_to_work_nothing_is_confirmed(
     def audit(scenario: Any, folder: Path, **_: Any) -> Any:
         grid = scenario.resolved()["defense"][0]["strength"]
         return type("A", (), {"results": grid, "summary": summary})
+
+    monkeypatch.setattr(module, "read_rows", lambda grid: grid)
 
     monkeypatch.setattr(module, "run_audit", audit)
     monkeypatch.setattr(module, "trials", lambda grid: [trial(s, 0.0, 0.0) for s in grid])

@@ -256,7 +256,7 @@ def test_trainings_side_by_side_are_one_audit() -> None:
 
 def verdicts(epsilon: float, seeds: int, joint: bool, audits: int = 60) -> list[str]:
     """Of audits of a claim of 1, each of so many seeds of 120 canaries."""
-    from vflsec.audit.leakage import results_frame
+    from vflsec.audit.leakage import read_records
     from vflsec.epsilon.claimed_vs_measured import Claimed, contradictions
 
     rng, point = np.random.default_rng(seeds), {"dataset": "d", "algorithm": "a", "defense": "x"}
@@ -265,14 +265,12 @@ def verdicts(epsilon: float, seeds: int, joint: bool, audits: int = 60) -> list[
         found = [guessed(epsilon, 120, rng) for _ in range(seeds)]
         rows = [
             point | {"cell": str(s), "strength": 1.0, "seed": s, "metric": "epsilon_lower",
-                     "value": m.epsilon}
+                     "value": m.epsilon, "notes": {"defense": "x"} | (
+                         {"looks": m.looks, "confidence": 0.99} if joint else {})}
             for s, m in enumerate(found)
         ]  # fmt: skip
-        frame = results_frame(rows).assign(claimant="x")
-        if joint:
-            frame = frame.assign(looks=[m.looks for m in found], sure=0.99)
         claim = Claimed(**point, strength=1.0, epsilon=1.0, by="x")
-        out += [v.verdict for v in contradictions(frame, [claim])]
+        out += [v.verdict for v in contradictions(read_records(rows), [claim])]
     return out
 
 
@@ -289,17 +287,23 @@ def test_seeds_together_find_what_each_alone_is_too_small_for(seeds: int) -> Non
 
 def test_bounds_are_judged_at_their_own_confidence() -> None:
     """Canaries bound at 99 %; they were judged as if at the audit's 95 %, or at its 99.9 %."""
-    from vflsec.audit.leakage import results_frame
+    from vflsec.audit.leakage import read_records
+    from vflsec.audit.result_row import ResultRow
     from vflsec.epsilon.claimed_vs_measured import Claimed, contradictions
 
-    point = {"dataset": "d", "algorithm": "a", "defense": "x", "strength": 1.0}
+    point: dict[str, Any] = {"dataset": "d", "algorithm": "a", "defense": "x", "strength": 1.0}
     values = [1.5, 0.5, 0.5]
-    rows = [point | {"cell": str(s), "seed": s, "metric": "epsilon_lower", "value": v}
-            for s, v in enumerate(values)]  # fmt: skip
-    frame = results_frame(rows).assign(claimant="x")
+
+    def rows(**notes: float) -> list[ResultRow]:
+        return read_records(
+            point | {"cell": str(s), "seed": s, "metric": "epsilon_lower", "value": v,
+                     "notes": {"defense": "x", **notes}}
+            for s, v in enumerate(values)
+        )  # fmt: skip
+
     claim = Claimed(**point, epsilon=1.0, by="x")
-    (before,) = contradictions(frame, [claim])
-    (now,) = contradictions(frame.assign(sure=0.99), [claim])
+    (before,) = contradictions(rows(), [claim])
+    (now,) = contradictions(rows(confidence=0.99), [claim])
     assert (before.verdict, now.verdict) == ("INCONCLUSIVE", "FAIL")  # 0.14 and 0.03
-    (strict,) = contradictions(frame.assign(sure=0.99), [claim], 0.999)
+    (strict,) = contradictions(rows(confidence=0.99), [claim], 0.999)
     assert strict.verdict == "INCONCLUSIVE"

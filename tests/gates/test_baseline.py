@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from audited import Planted, audited
 from scipy import stats
@@ -23,8 +22,9 @@ from vflsec.audit.baseline import (
     regressions,
 )
 from vflsec.audit.change import change
-from vflsec.audit.leakage import results_frame, summarise
+from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.record import AttackFacts
+from vflsec.audit.result_row import ResultRow, read_rows
 from vflsec.audit.validated import Place, Validation
 from vflsec.cli import main as cli
 from vflsec.engine.read_results import compare_folders, read_any, read_audit
@@ -45,9 +45,9 @@ def live(
 LIVE = live("a0", "a1", "a2")
 
 
-def frame(values: dict[str, list[float]], first: int = 0, **extra: Any) -> pd.DataFrame:
+def rows(values: dict[str, list[float]], first: int = 0, **extra: Any) -> list[ResultRow]:
     """Results whose advantages by attack and seed are `values`."""
-    return results_frame(
+    return read_records(
         {
             "cell": f"{s}", "dataset": "toy", "algorithm": "splitnn", "seed": first + s,
             "split": "test", "adversary": "bank", "attack": a, "target": "label", "metric": "auc",
@@ -61,7 +61,7 @@ def frame(values: dict[str, list[float]], first: int = 0, **extra: Any) -> pd.Da
 
 def stored(values: dict[str, list[float]], tmp_path: Path) -> Any:
     path = tmp_path / "baseline.json"
-    path.write_text(json.dumps(baseline_of(frame(values), "hash", "0.1.0")))
+    path.write_text(json.dumps(baseline_of(rows(values), "hash", "0.1.0")))
     return read_baseline(path)
 
 
@@ -71,18 +71,18 @@ OLD = [0.10, 0.12, 0.08, 0.11, 0.09]
 def test_paired_changes_by_hand(tmp_path: Path) -> None:
     before = stored({"a0": OLD}, tmp_path)
     new = [v + d for v, d in zip(OLD, (0.05, 0.06, 0.04, 0.05, 0.05), strict=True)]
-    (v,) = regressions(frame({"a0": new}), before, LIVE)
+    (v,) = regressions(rows({"a0": new}), before, LIVE)
     assert (v.verdict, v.rule, v.origin) == ("FAIL", "regression", "baseline")
     assert v.value == pytest.approx(0.05)
     half = stats.t.ppf(0.95, 4) * np.std([0.05, 0.06, 0.04, 0.05, 0.05], ddof=1) / np.sqrt(5)
     assert (v.low, v.high) == (pytest.approx(0.05 - half), pytest.approx(0.05 + half))
     assert v.threshold == pytest.approx(0.03)
     assert v.attack == "a0"
-    (v,) = regressions(frame({"a0": [x + 0.029 for x in OLD]}), before, LIVE)
+    (v,) = regressions(rows({"a0": [x + 0.029 for x in OLD]}), before, LIVE)
     assert v.verdict == "PASS"
-    (v,) = regressions(frame({"a0": [x - 0.1 for x in OLD]}), before, LIVE)
+    (v,) = regressions(rows({"a0": [x - 0.1 for x in OLD]}), before, LIVE)
     assert v.verdict == "PASS"
-    (v,) = regressions(frame({"a0": [x - 0.5 for x in OLD]}), before, LIVE)
+    (v,) = regressions(rows({"a0": [x - 0.5 for x in OLD]}), before, LIVE)
     assert (v.verdict, v.rule) == ("INCONCLUSIVE", "reversed_ranking")
     assert "with labels flipped it would be 0.400" in v.reason
 
@@ -90,9 +90,9 @@ def test_paired_changes_by_hand(tmp_path: Path) -> None:
 def test_a_rise_holds_against_every_control_or_it_is_none(tmp_path: Path) -> None:
     """The named control fell by itself; against the other nothing changed."""
 
-    def made(own: float, trees: float) -> pd.DataFrame:
+    def made(own: float, trees: float) -> list[ResultRow]:
         beside = {"own": {"value": own, "cv": 0.9}, "trees": {"value": trees, "cv": 0.6}}
-        return frame({"a0": OLD}, controls=beside)
+        return rows({"a0": OLD}, controls=beside)
 
     path = tmp_path / "baseline.json"
     path.write_text(json.dumps(baseline_of(made(0.55, 0.58), "", "")))
@@ -110,7 +110,7 @@ def test_a_noisy_baseline_tolerates_more(tmp_path: Path) -> None:
     before = stored({"a0": old}, tmp_path)
     allowed = 2.5 * np.std(old, ddof=1) / np.sqrt(5)
     for rise, verdict in ((allowed - 0.001, "PASS"), (allowed + 0.001, "FAIL")):
-        (v,) = regressions(frame({"a0": [x + rise for x in old]}), before, LIVE)
+        (v,) = regressions(rows({"a0": [x + rise for x in old]}), before, LIVE)
         assert v.threshold == pytest.approx(allowed)
         assert v.verdict == verdict
 
@@ -118,7 +118,7 @@ def test_a_noisy_baseline_tolerates_more(tmp_path: Path) -> None:
 def test_a_baseline_that_tolerates_any_rise_passes_nothing(tmp_path: Path) -> None:
     """Three seeds far apart tolerated a rise from 0 to 0.45, of 0.5 that an AUC can reach."""
     before = stored({"a0": [-0.4, 0.4, 0.0]}, tmp_path)
-    (v,) = regressions(frame({"a0": [0.45, 0.46, 0.44]}), before, LIVE)
+    (v,) = regressions(rows({"a0": [0.45, 0.46, 0.44]}), before, LIVE)
     assert v.threshold == pytest.approx(2.5 * 0.4 / np.sqrt(3))
     assert (v.verdict, v.value) == ("INCONCLUSIVE", pytest.approx(0.45))
     assert (v.rule, v.detail) == ("underpowered", "any_rise_tolerated")
@@ -127,7 +127,7 @@ def test_a_baseline_that_tolerates_any_rise_passes_nothing(tmp_path: Path) -> No
 def test_other_seeds_are_compared_unpaired(tmp_path: Path) -> None:
     before = stored({"a0": OLD}, tmp_path)
     new = [0.2, 0.22, 0.19, 0.21, 0.2]
-    (v,) = regressions(frame({"a0": new}, first=100), before, LIVE)
+    (v,) = regressions(rows({"a0": new}, first=100), before, LIVE)
     p = stats.ttest_ind(new, OLD, equal_var=False, alternative="greater")
     low = p.confidence_interval(0.95).low
     assert v.verdict == "FAIL"
@@ -137,7 +137,7 @@ def test_other_seeds_are_compared_unpaired(tmp_path: Path) -> None:
 def test_a_rise_that_is_not_sure_is_inconclusive_and_says_how_many_seeds(tmp_path: Path) -> None:
     before = stored({"a0": OLD}, tmp_path)
     new = [v + d for v, d in zip(OLD, (0.3, -0.2, 0.25, -0.15, 0.1), strict=True)]
-    (v,) = regressions(frame({"a0": new}), before, LIVE)
+    (v,) = regressions(rows({"a0": new}), before, LIVE)
     assert v.verdict == "INCONCLUSIVE"
     assert v.more_seeds is not None
     assert v.rule == "undecided"
@@ -148,39 +148,39 @@ def test_a_rise_that_is_not_sure_is_inconclusive_and_says_how_many_seeds(tmp_pat
 
 def test_what_is_gone_or_dead_never_passes(tmp_path: Path) -> None:
     before = stored({"a0": OLD, "a1": OLD}, tmp_path)
-    found = regressions(frame({"a0": OLD}), before, LIVE)
+    found = regressions(rows({"a0": OLD}), before, LIVE)
     assert [(v.attack, v.verdict) for v in found] == [("a0", "PASS"), ("a1", "INCONCLUSIVE")]
     assert [v.rule for v in found] == ["within", "no_longer_measured"]
     assert "--update-baseline" in found[1].reason
     dead = live("a0", shown=Validation(False, "advantage +0.001"))
-    (v, _) = regressions(frame({"a0": [0.0] * 5}), before, dead)
+    (v, _) = regressions(rows({"a0": [0.0] * 5}), before, dead)
     assert (v.verdict, v.rule) == ("INCONCLUSIVE", "not_validated")
 
 
 def test_a_pass_takes_the_evidence_that_a_gate_takes(tmp_path: Path) -> None:
     """An attack that fails on four of five seeds hides whatever rose there."""
     before = stored({"a0": OLD}, tmp_path)
-    new = frame({"a0": [x + 0.3 for x in OLD]})
-    new.loc[0, "value"] = 0.61
-    new.loc[0, "advantage"] = 0.11
-    new.loc[1:, ["status", "value"]] = ["error", float("nan")]
+    new = rows({"a0": [x + 0.3 for x in OLD]})
+    new = [
+        replace(new[0], value=0.61, advantage=0.11),
+        *(replace(r, status="error", value=None) for r in new[1:]),
+    ]
     (v,) = regressions(new, before, LIVE)
     assert (v.verdict, v.value) == ("INCONCLUSIVE", pytest.approx(0.01))
     assert (v.rule, v.detail) == ("underpowered", "missing_seeds")
     assert "1 of 5 seeds" in v.reason
-    (v,) = regressions(frame({"a0": OLD[:2]}), before, LIVE)
+    (v,) = regressions(rows({"a0": OLD[:2]}), before, LIVE)
     assert (v.verdict, v.detail) == ("INCONCLUSIVE", "few_seeds")
-    (v,) = regressions(frame({"a0": OLD}, n=19), before, LIVE)
+    (v,) = regressions(rows({"a0": OLD}, n=19), before, LIVE)
     assert (v.verdict, v.detail) == ("INCONCLUSIVE", "few_rows")
 
 
 def test_attacks_that_only_grants_tell_apart_are_compared_apart(tmp_path: Path) -> None:
     """One that rose by 0.2 beside one that fell by 0.2: their mean has not changed."""
 
-    def both(first: float, second: float, keys: tuple[str, str] = ("a", "b")) -> pd.DataFrame:
+    def both(first: float, second: float, keys: tuple[str, str] = ("a", "b")) -> list[ResultRow]:
         moved = {key: [x + by for x in OLD] for key, by in zip(keys, (first, second), strict=True)}
-        parts = [frame({"a0": of}, attack_key=key) for key, of in moved.items()]
-        return pd.concat(parts, ignore_index=True)
+        return [r for key, of in moved.items() for r in rows({"a0": of}, attack_key=key)]
 
     path = tmp_path / "baseline.json"
     path.write_text(json.dumps(baseline_of(both(0.0, 0.0), "", "")))
@@ -209,13 +209,13 @@ def test_noise_does_not_fail_many_points(tmp_path: Path) -> None:
         old = {f"p{i}": list(rng.normal(0.1, 0.05, 5)) for i in range(10)}
         new = {f"p{i}": list(rng.normal(0.1, 0.05, 5)) for i in range(10)}
         before = stored(old, tmp_path)
-        wrong += any(v.verdict == "FAIL" for v in regressions(frame(new), before, shown))
+        wrong += any(v.verdict == "FAIL" for v in regressions(rows(new), before, shown))
     assert wrong <= stats.binom.ppf(1 - 1e-3, audits, 0.05)
 
 
 def test_a_baseline_of_nothing_is_refused() -> None:
     with pytest.raises(ConfigError, match="hold no advantage"):
-        baseline_of(frame({}), "", "")
+        baseline_of(rows({}), "", "")
 
 
 CLAIM = Claimed("toy", "splitnn", "label_dp", 1.0)
@@ -233,9 +233,12 @@ CLAIM = Claimed("toy", "splitnn", "label_dp", 1.0)
     ],
 )
 def test_claimed_epsilons(values: list[float], claimed: float, verdict: str, rule: str) -> None:
-    made = frame({"canary": values}, metric="epsilon_lower", chance=None, controls={},
-                 defense="label_dp", strength=1.0)  # fmt: skip
-    made["value"] = values
+    made = [
+        replace(r, value=r.value - 0.5)
+        for r in rows({"canary": values}, metric="epsilon_lower", chance=None, controls={},
+                       defense="label_dp", strength=1.0)
+        if r.value is not None
+    ]  # fmt: skip
     (v,) = contradictions(made, [replace(CLAIM, epsilon=claimed)])
     assert (v.verdict, v.rule, v.origin) == (verdict, rule, "claim")
     assert v.threshold == claimed
@@ -248,20 +251,25 @@ def test_claimed_epsilons(values: list[float], claimed: float, verdict: str, rul
 def test_of_two_defenses_each_claim_meets_its_own_measure() -> None:
     """What canaries find of a row says nothing against the smaller epsilon of a label."""
     both = replace(CLAIM, defense="label_dp + embedding_noise")
-    made = frame({"": [0.5, 3.0, 0.6, 2.5]}, metric="epsilon_lower", chance=None, controls={},
-                 defense=both.defense, strength=1.0)  # fmt: skip
-    made["value"] = [0.5, 3.0, 0.6, 2.5]
     claims = [
         replace(both, epsilon=1.0, by="label_dp"),
         replace(both, epsilon=10.0, by="embedding_noise"),
     ]
-    of = ["label_dp", "embedding_noise"] * 2
-    found = contradictions(made.assign(claimant=of), claims)
+
+    def made(*whose: str) -> list[ResultRow]:
+        values = (0.0, 2.5, 0.1, 2.0)
+        return [r for s, v in enumerate(values) for r in rows(
+            {"": [v]}, first=s, metric="epsilon_lower", chance=None, controls={},
+            defense=both.defense, strength=1.0, notes={"defense": whose[s % 2]},
+        )]  # fmt: skip
+
+    of = ("label_dp", "embedding_noise")
+    found = contradictions(made(*of), claims)
     assert [(v.verdict, v.threshold, v.value) for v in found] == [
         ("PASS", 1.0, 0.6), ("PASS", 10.0, 3.0),
     ]  # fmt: skip
     assert pairs(found) == {(both.defense, 1.0): (1.0, 0.6)}
-    turned = contradictions(made.assign(claimant=of[::-1]), claims)
+    turned = contradictions(made(*of[::-1]), claims)
     assert sorted(v.verdict for v in turned) == ["FAIL", "PASS"]
 
 
@@ -292,12 +300,11 @@ def test_compare_pairs_cells(tmp_path: Path) -> None:
 def test_what_failed_beside_a_figure_passes_no_baseline(tmp_path: Path) -> None:
     """Trainings that diverged were attacked, in vain: their figures looked like a fall."""
     before = stored({"a0": OLD}, tmp_path)
-    fine = frame({"a0": [v - 0.1 for v in OLD]})
+    fine = rows({"a0": [v - 0.1 for v in OLD]})
     assert [v.verdict for v in regressions(fine, before, LIVE)] == ["PASS"]
-    bad = fine[fine["seed"].isin([1, 3])].assign(
-        status="error", reason="the training diverged", value=np.nan, split="", metric=""
-    )
-    (v,) = regressions(pd.concat([fine, bad], ignore_index=True), before, LIVE)
+    lost = {"status": "error", "reason": "the training diverged", "value": None}
+    bad = [replace(r, **lost, split="", metric="") for r in fine if r.seed in (1, 3)]
+    (v,) = regressions([*fine, *bad], before, LIVE)
     assert (v.verdict, v.rule, v.detail) == ("INCONCLUSIVE", "underpowered", "failed_seeds")
     assert v.reason.endswith("it failed on 2 seeds: the training diverged.")
 
@@ -308,10 +315,9 @@ def test_a_fall_in_a_system_that_learned_nothing_warns(
 ) -> None:
     """Tables that were joined wrongly: no leak, for there is nothing to learn."""
     before = stored({"a0": OLD}, tmp_path)
-    main = frame({"": [utility - 0.502 + 0.001 * s for s in range(5)]}, target="", adversary="",
+    main = rows({"": [utility - 0.502 + 0.001 * s for s in range(5)]}, target="", adversary="",
                  controls={})  # fmt: skip
-    now = pd.concat([frame({"a0": [v - 0.1 for v in OLD]}), main], ignore_index=True)
-    now["primary"] = "auc"
+    now = [replace(r, primary="auc") for r in [*rows({"a0": [v - 0.1 for v in OLD]}), *main]]
     (v,) = regressions(now, before, LIVE, 0.95, summarise(now))
     assert v.verdict == "PASS"
     assert v.warnings == ("model_at_chance",) * warns
@@ -333,9 +339,9 @@ def test_the_same_figures_are_no_change_where_one_audit_has_more_seeds() -> None
 SPEC = AttackFacts(prior=True)
 
 
-def of_grants(values: list[float], key: str, **spec: Any) -> pd.DataFrame:
+def of_grants(values: list[float], key: str, **spec: Any) -> list[ResultRow]:
     columns = {"target": "feature", "victim": "shop", "attack_key": key}
-    return granted(frame({"a0": values}, **columns), {key: replace(SPEC, **spec)})
+    return granted(rows({"a0": values}, **columns), {key: replace(SPEC, **spec)})
 
 
 def test_an_attack_with_other_grants_is_not_the_one_of_the_baseline(tmp_path: Path) -> None:
@@ -351,7 +357,7 @@ def test_an_attack_with_other_grants_is_not_the_one_of_the_baseline(tmp_path: Pa
     assert "on test rows (60 auxiliary rows, against shop)" in v.gate.label
     (v,) = regressions(of_grants(weak, "b", aux_rows=60), before, shown)
     assert v.verdict == "PASS"  # the key of an attack changes with its source, too
-    both = pd.concat([of_grants(weak, key, aux_rows=60) for key in ("a", "b")])
+    both = [r for key in ("a", "b") for r in of_grants(weak, key, aux_rows=60)]
     kept, gone = regressions(of_grants(weak, "a", aux_rows=60), advantages(both), shown)
     assert (kept.verdict, gone.verdict) == ("PASS", "INCONCLUSIVE")
     assert gone.rule == "no_longer_measured"
@@ -420,16 +426,19 @@ def test_an_audit_of_which_an_attack_failed_is_no_baseline(
     said = " ".join(capsys.readouterr().err.split())
     assert said.count("model_completion by shop failed on every seed at [") == 2
     assert not file.exists()
-    frame_of = read_audit(old).results  # seeds that are missing are told when they are compared
-    some = frame_of["seed"].isin([0]) & (frame_of["attack"] == "model_completion")
-    frame_of.loc[some, ["status", "value"]] = "ok", 0.5
-    refuse_failed(old, frame_of)
+    # seeds that are missing are told when they are compared
+    some = [
+        replace(r, status="ok", value=0.5)
+        if r.seed == 0 and r.attack == "model_completion" else r
+        for r in read_rows(read_audit(old).results)
+    ]  # fmt: skip
+    refuse_failed(old, some)
 
 
 def test_a_baseline_that_says_two_things_of_one_point_is_refused(tmp_path: Path) -> None:
     """As after a merge by hand: the last one counted, and a rise to it passed."""
     path = tmp_path / "baseline.json"
-    low, high = (baseline_of(frame({"a0": of}), "", "") for of in (OLD, [0.4] * 5))
+    low, high = (baseline_of(rows({"a0": of}), "", "") for of in (OLD, [0.4] * 5))
     path.write_text(json.dumps(low | {"points": low["points"] + high["points"]}))
     with pytest.raises(ConfigError, match="a point of this baseline is malformed"):
         read_baseline(path)
@@ -441,18 +450,18 @@ def test_a_baseline_that_says_two_things_of_one_point_is_refused(tmp_path: Path)
 def test_a_baseline_of_two_seeds_passes_nothing(tmp_path: Path) -> None:
     """Their spread tolerated a rise by 0.3."""
     before = stored({"a0": [0.1, 0.34]}, tmp_path)
-    (v,) = regressions(frame({"a0": [x + 0.3 for x in OLD]}), before, LIVE)
+    (v,) = regressions(rows({"a0": [x + 0.3 for x in OLD]}), before, LIVE)
     assert v.threshold == pytest.approx(2.5 * 0.24 / 2)
     assert (v.verdict, v.detail) == ("INCONCLUSIVE", "baseline_few_seeds")
 
 
 def test_phases_of_one_training_are_called_otherwise(tmp_path: Path) -> None:
     """A FAIL after one phase and a PASS after another were one case to a CI server."""
-    both = pd.concat([frame({"a0": OLD}, phase=p) for p in ("pretrain", "tune")])
+    both = [r for p in ("pretrain", "tune") for r in rows({"a0": OLD}, phase=p)]
     path = tmp_path / "baseline.json"
     path.write_text(json.dumps(baseline_of(both, "", "")))
-    up = pd.concat([frame({"a0": [x + by for x in OLD]}, phase=p)
-                    for p, by in (("pretrain", 0.2), ("tune", 0.0))])  # fmt: skip
+    rises = (("pretrain", 0.2), ("tune", 0.0))
+    up = [r for p, by in rises for r in rows({"a0": [x + by for x in OLD]}, phase=p)]
     first, second = regressions(up, read_baseline(path), LIVE)
     assert (first.verdict, second.verdict) == ("FAIL", "PASS")
     assert "on test rows after pretrain does not rise" in first.gate.label

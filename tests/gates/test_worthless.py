@@ -9,7 +9,7 @@ from printed import next_steps
 
 from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.judge import judge
-from vflsec.audit.leakage import results_frame, summarise
+from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.validated import Place, Validation
 from vflsec.engine.run import run_audit
 
@@ -29,7 +29,7 @@ def verdict(utility: tuple[float, ...], gate: Gate, chance: float = 0.5) -> Verd
                "value": 0.51 + 0.001 * s, "controls": {"majority": {"value": 0.5, "cv": None}}},
         ]  # fmt: skip
     place = Place("toy", "splitnn", "bank", "norm", None)
-    (found,) = judge(summarise(results_frame(rows)), [gate], {place: Validation(True, "shown")})
+    (found,) = judge(summarise(read_records(rows)), [gate], {place: Validation(True, "shown")})
     return found
 
 
@@ -104,7 +104,7 @@ def test_a_measured_epsilon_within_a_limit_is_no_bound(limit: float, found: str)
          "value": 2.4 + 0.01 * s, "n": 100}
         for s in range(3)
     ]  # fmt: skip
-    (v,) = judge(summarise(results_frame(rows)), [Gate("epsilon_lower", max=limit)], {})
+    (v,) = judge(summarise(read_records(rows)), [Gate("epsilon_lower", max=limit)], {})
     assert v.verdict == found
     assert v.gate.label == f"epsilon_lower <= {limit:g}"
     assert v.reason.startswith("Epsilon_lower is 2.410 over 3 seeds")
@@ -125,9 +125,7 @@ def test_an_attack_beside_a_measured_epsilon_and_no_main_task_is_judged() -> Non
                       "controls": {"majority": {"value": 0.5, "cv": None}}},
         ]  # fmt: skip
     place = Place("toy", "splitnn", "bank", "norm", None)
-    (v,) = judge(
-        summarise(results_frame(rows)), [Gate(max=0.1)], {place: Validation(True, "shown")}
-    )
+    (v,) = judge(summarise(read_records(rows)), [Gate(max=0.1)], {place: Validation(True, "shown")})
     assert (v.verdict, v.warning) == ("PASS", ""), v.reason
 
 
@@ -150,7 +148,7 @@ def test_at_few_positives_accuracy_cannot_rise_by_the_limit(
     ]  # fmt: skip
     place = Place("toy", "splitnn", "bank", "norm", None)
     gate = Gate(max=limit, of=of)
-    (v,) = judge(summarise(results_frame(rows)), [gate], {place: Validation(True, "shown")})
+    (v,) = judge(summarise(read_records(rows)), [gate], {place: Validation(True, "shown")})
     found = ("INCONCLUSIVE", "no_room", "auc") if said else ("PASS", "within", "")
     assert (v.verdict, v.rule, v.detail) == found
     assert said in v.reason
@@ -169,7 +167,7 @@ def test_where_a_control_ranks_the_labels_no_metric_has_room() -> None:
     ]  # fmt: skip
     place = Place("toy", "splitnn", "bank", "norm", None)
     gate = Gate(max=0.1, of="accuracy")
-    (v,) = judge(summarise(results_frame(rows)), [gate], {place: Validation(True, "shown")})
+    (v,) = judge(summarise(read_records(rows)), [gate], {place: Validation(True, "shown")})
     assert (v.verdict, v.rule, v.detail) == ("INCONCLUSIVE", "no_room", "exposed")
     assert "at most 0.070 of accuracy to gain" in v.reason
 
@@ -184,6 +182,6 @@ def test_where_nothing_was_learned_a_defense_costs_nothing(utility: float, warns
         for s in range(3)
         for strength in (0.0, 5.0)
     ]  # fmt: skip
-    summary = summarise(results_frame(rows))
+    summary = summarise(read_records(rows))
     (v,) = judge(summary, [Gate("utility_drop", max=0.1, strength=5.0)], {})
     assert (v.verdict, v.warnings) == ("PASS", ("nothing_to_lose",) * warns)

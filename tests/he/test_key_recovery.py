@@ -157,9 +157,10 @@ def test_the_bits_that_are_stated() -> None:
     assert advantage(p, 19, 10**9) > 2 * advantage(p, 12, 10**9)
 
 
-def test_flooding_is_gaussian_on_a_grid_and_fresh() -> None:
+@pytest.mark.parametrize("seed", [0, None])
+def test_flooding_is_gaussian_on_a_grid_and_fresh(seed: int | None) -> None:
     """The divergence is of a Gaussian: its size, and nothing finer than the grid leaves."""
-    flood = Flood(0, "p", 12)
+    flood = Flood(seed, "p", 12)
     x = RNG.normal(size=(2048, 8)) * 2.0**16
     noise = (flood.answer(x, 0) - x) * 2.0**12
     k = noise.size
@@ -170,3 +171,5 @@ def test_flooding_is_gaussian_on_a_grid_and_fresh() -> None:
     assert (steps == np.rint(steps)).all()
     other = (flood.answer(x, 1) - x) * 2.0**12
     assert abs(np.mean(noise * other)) < 4 / np.sqrt(k)
+    again = Flood(seed, "p", 12).answer(x, 0)  # a seed repeats it, the operating system never does
+    assert np.array_equal(again, flood.answer(x, 0)) == (seed is not None)

@@ -70,7 +70,7 @@ def test_measured_seconds_are_added_up() -> None:
     spent: dict[str, float] = {"encrypt": 1.0}
     pair: Any = SummedGradient(0, "p", Settings())
     g, x = rng.normal(size=(6, 2)), rng.normal(size=(6, 3))
-    total, _ = pair.run(g, x, 0, spent)
+    total, _ = pair.run(g, x, spent)
     assert 1e-5 < np.abs(total[:-1] - x.T @ g).max() < 5 * 2.0**-12
     assert spent["encrypt"] > 1.0
     assert min(spent["multiply"], spent["decrypt"]) > 0

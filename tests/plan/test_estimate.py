@@ -12,7 +12,7 @@ from engine_fakes import SCENARIO, source
 
 import vflsec
 from vflsec.engine import dry_run
-from vflsec.engine import machine_speed as calibration
+from vflsec.engine import dry_run as calibration
 from vflsec.engine.dry_run import make_plan
 from vflsec.plan.estimate import Machine, Tried, estimate
 from vflsec.plan.values import Plan

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from vflsec.cli.draft_text import scenario_text
 from vflsec.config.scenario import load_scenario
+from vflsec.data.load import load_source
 from vflsec.engine.dry_run import make_plan
 
 
@@ -27,6 +31,7 @@ def said(gate: dict[str, Any], data: dict[str, Any] | None = None) -> list[str]:
     [
         ({"max": 0.1}, ["own columns of passive rank the labels with AUC 0.9"]),
         ({"max": 0.1, "of": "exposed"}, []),
+        ({"max": 0.25, "of": "error_removed"}, []),
         ({"max": 0.005}, []),
         ({"metric": "auc", "max": 0.99}, []),
         ({"max": 0.1, "adversary": "passive"}, ["would be judged by exposed people"]),
@@ -45,3 +50,14 @@ def test_it_says_which_gates_an_audit_may_not_decide(
 def test_nothing_is_said_where_own_columns_tell_little() -> None:
     weak = {"name": "control_gaussian", "params": {"rows": 900, "test_rows": 300}}
     assert said({"max": 0.1}, weak) == []
+
+
+def test_a_draft_limits_the_remaining_error_where_own_columns_leave_no_room() -> None:
+    for name, given in (("breast_cancer", {}), ("control_gaussian", {"params": {"rows": 300}})):
+        section = {"name": name, **given}
+        source = load_source(section, 0, Path())
+        text = scenario_text({**section, "label": "y"}, source)
+        gates = [g for g in tomllib.loads(text)["gate"] if g.get("of", "") != "exposed"]
+        room = name != "breast_cancer"
+        assert ({"error_removed"} if not room else set()) == {g["of"] for g in gates if "of" in g}
+        assert [g["max"] for g in gates if g["metric"] == "advantage"] == [0.1 if room else 0.25]

@@ -300,10 +300,11 @@ def test_threats_of_a_coalition_and_of_an_active_attacker(summary: dict[str, Any
 
 def test_figures_take_results_means_and_summaries(summary: dict[str, Any], tmp_path: Path) -> None:
     from vflsec.audit.leakage import summarise
+    from vflsec.audit.result_row import read_rows
 
     planted = Planted(LEAKY, SEALED)
     results = audited(tmp_path, planted).results
-    means = summarise(results)
+    means = summarise(read_rows(results))
     wanted = [0.3, 0.0]
     for data in (results, means, summary):
         ax = figures.advantage_by_strength(data)

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 
 import vflsec
 from vflsec.engine.trace_attacks import infer, score
-from vflsec.errors import TraceError
+from vflsec.errors import ConfigError, TraceError
 from vflsec.measure.guess_files import thaw
 from vflsec.trace.limits import TRUSTED
+from vflsec.trace.reader import Trace
 from vflsec.trace.record_api import Recording
 from vflsec.trace.truth import write_truth
 from vflsec.trace.validate import join
@@ -129,9 +130,11 @@ def test_attacks_on_other_rows_have_controls_of_their_own(tmp_path: Path) -> Non
 PARTIES = {"lab": "active", "bank": "passive", "shop": "passive"}
 
 
-def side(folder: Path, party: str, known: Any, labels: Any) -> Path:
+def side(
+    folder: Path, party: str, known: Any, labels: Any, parties: dict[str, str] = PARTIES
+) -> Path:
     with vflsec.record(
-        folder / party, party=party, role="passive", peer="lab", parties=PARTIES, rows=N, classes=2,
+        folder / party, party=party, role="passive", peer="lab", parties=parties, rows=N, classes=2,
         loss_reduction="sum", known=(known, labels), grad_scale=1,
         prior=(0.6, 0.4) if party == "shop" else None,
     ) as rec:  # fmt: skip
@@ -154,6 +157,25 @@ def test_parties_together_know_what_each_was_granted(tmp_path: Path) -> None:
     (together,) = [a.of.spec for a in of if len(a.of.spec.adversary) == 2]
     assert together.known_rows == 40
     assert together.prior
+
+
+def test_parties_that_know_of_the_label_owner_only_are_joined(tmp_path: Path) -> None:
+    """Each node of a simulation names itself and the label owner: the three were refused."""
+    sides = [
+        side(tmp_path, p, KNOWN, Y[KNOWN], {"lab": "active", p: "passive"})
+        for p in ("bank0", "bank1", "bank2")
+    ]
+    with pytest.raises(ConfigError, match=r"vflsec trace join .*bank0 .*bank2 --out"):
+        infer(sides, tmp_path / "g", limits=TRUSTED)
+    both = Trace.open(join(sides, tmp_path / "j"))
+    assert both.manifest.names == ("lab", "bank0", "bank1", "bank2")
+    infer([both.folder], tmp_path / "g", attacks=("direction",), limits=TRUSTED)
+    (of,) = thaw(tmp_path / "g").answers
+    assert {a.of.spec.adversary for a in of} == {("bank0",), ("bank1",), ("bank2",)}
+    other = side(tmp_path / "o", "bank0", KNOWN, Y[KNOWN], {"lab": "active", "bank0": "passive",
+                                                            "bank1": "server"})  # fmt: skip
+    with pytest.raises(ConfigError, match="bank1 is"):
+        join([other, sides[1]], tmp_path / "k")
 
 
 def test_labels_that_two_parties_were_granted_must_agree(tmp_path: Path) -> None:

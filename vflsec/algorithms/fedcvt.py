@@ -22,6 +22,7 @@ pseudo-label is ever selected; here they are plain linear.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -35,7 +36,6 @@ from vflsec.core.federation import Federation, Phase
 from vflsec.core.rng import Streams
 from vflsec.core.view import Facts
 from vflsec.errors import ConfigError, PolicyError
-from vflsec.nn.attention import attend
 from vflsec.nn.models import Twin, mlp
 from vflsec.plugins import registry
 from vflsec.specs import Params
@@ -378,3 +378,20 @@ def _minus(rows: Tensor, other: Tensor) -> Tensor:
     """Row ids (R, n) without those of (R, m), all of which are among them, (R, n - m)."""
     keep = torch.stack([~torch.isin(a, b) for a, b in zip(rows, other, strict=True)])
     return rows[keep].reshape(len(rows), rows.shape[1] - other.shape[1])
+
+
+def weights(queries: Tensor, keys: Tensor, temperature: float = 1.0) -> Tensor:
+    """Sharpened attention weights (R, q, k) of queries (R, q, d) on keys (R, k, d), row by row:
+
+        sharp_T(softmax(Q K' / sqrt(d))), sharp_T(p)_j = p_j^(1/T) / sum_i p_i^(1/T).
+
+    Sharpening a softmax is the softmax of the scores divided by T, which is how it is computed
+    here; T = 1 leaves it as it is and T -> 0 picks the nearest key.
+    """
+    scores = queries @ keys.transpose(1, 2) / math.sqrt(keys.shape[2])
+    return torch.softmax(scores / temperature, dim=2)
+
+
+def attend(queries: Tensor, keys: Tensor, values: Tensor, temperature: float = 1.0) -> Tensor:
+    """Weighted means (R, q, v) of values (R, k, v); every row lies in their convex hull."""
+    return weights(queries, keys, temperature) @ values

@@ -56,14 +56,11 @@ class OneShot(LocalWork):
 
     def phases(self, fed: Federation) -> list[Phase]:
         self.intersect(fed, "exchange")
-        return [self._exchange_phase(fed), self._local_phase(fed, "local"), *self._ending(fed)]
-
-    def _exchange_phase(self, fed: Federation) -> Phase:
         rows = fed.stack.rows("labelled")
-        return Phase(
-            "exchange", rows, rows.shape[1], 1, lambda batch: self.exchange(fed, batch),
-            predicts=False,
-        )  # fmt: skip
+        exchange = Phase(
+            "exchange", rows, rows.shape[1], 1, partial(self.exchange, fed), predicts=False
+        )
+        return [exchange, self._local_phase(fed, "local"), *self._ending(fed)]
 
     def _local_phase(self, fed: Federation, name: str) -> Phase:
         rows, held = self._home(fed)

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
-import pandas as pd
 
 from vflsec.audit import intervals, result_row, verdict_text
 from vflsec.audit.change import Change, Seeds, change, least
@@ -112,19 +111,22 @@ class Baseline(dict[Key, Mapping[str, Seeds]]):
 
 
 def baseline_of(
-    frame: pd.DataFrame, scenario_hash: str, version: str, data: Mapping[str, str] | None = None
+    rows: Iterable[ResultRow],
+    scenario_hash: str,
+    version: str,
+    data: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """What ``baseline.json`` holds: the advantage of every attack, by point and seed.
 
     Args:
-        frame: of :func:`vflsec.audit.leakage.results_frame`, with :func:`granted` if that is known.
+        rows: of :func:`vflsec.audit.leakage.read_records`, with :func:`granted` if that is known.
         scenario_hash, version: to say in a report what the baseline was made from.
         data: hashes by data set, to say where a later audit is of other data.
 
     Raises:
         ConfigError: no attack has an advantage.
     """
-    values = advantages(frame)
+    values = advantages(rows)
     if not values:
         raise ConfigError("baseline: these results hold no advantage to compare with later.")
     points = [
@@ -141,15 +143,14 @@ def baseline_of(
     }
 
 
-def granted(frame: pd.DataFrame, attacks: Mapping[str, AttackFacts]) -> pd.DataFrame:
-    """Results with what each attack was granted beside known rows, in words (``grants``).
+def granted(rows: Iterable[ResultRow], attacks: Mapping[str, AttackFacts]) -> list[ResultRow]:
+    """The rows with what each attack was granted beside known rows, in words (``grants``).
 
     Args:
-        frame: of :func:`vflsec.audit.leakage.results_frame`.
+        rows: of :func:`vflsec.audit.leakage.read_records`.
         attacks: what attacks are, by key; of others nothing is known (None).
     """
-    words = [_grants(r, attacks.get(r.attack_key)) for r in read_rows(frame)]
-    return frame.assign(grants=pd.Series(words, index=frame.index, dtype=object))
+    return [replace(r, grants=_grants(r, attacks.get(r.attack_key))) for r in rows]
 
 
 def _grants(row: ResultRow, spec: AttackFacts | None) -> str | None:
@@ -162,9 +163,9 @@ def _grants(row: ResultRow, spec: AttackFacts | None) -> str | None:
     return ", ".join([*words, *([f"against {row.victim}"] if aimed else [])])
 
 
-def advantages(frame: pd.DataFrame) -> dict[Key, dict[str, dict[int, float]]]:
+def advantages(rows: Iterable[ResultRow]) -> dict[Key, dict[str, dict[int, float]]]:
     """The advantage of every attack by point, control and seed, in its primary metric."""
-    return _advantages(_main_rows(_audited(frame)))
+    return _advantages(_main_rows(_audited(rows)))
 
 
 def _advantages(rows: Mapping[Key, Sequence[ResultRow]]) -> dict[Key, dict[str, dict[int, float]]]:
@@ -191,8 +192,8 @@ def _rankings(rows: Iterable[ResultRow]) -> dict[Identity, float]:
     return {at: float(np.mean(of)) for at, of in found.items()}
 
 
-def _audited(frame: pd.DataFrame) -> list[ResultRow]:
-    return [r for r in read_rows(frame) if r.role != "control"]
+def _audited(rows: Iterable[ResultRow]) -> list[ResultRow]:
+    return [r for r in rows if r.role != "control"]
 
 
 def _same(now: Iterable[Key], before: Iterable[Key]) -> dict[Key, Key]:
@@ -271,13 +272,13 @@ def _read_point(p: Mapping[str, Any]) -> tuple[Key, dict[str, dict[int, float]]]
     return key, of
 
 
-def refuse_failed(where: Path | None, frame: pd.DataFrame) -> None:
+def refuse_failed(where: Path | None, rows: Iterable[ResultRow]) -> None:
     """Refuse as a baseline what lacks an attack that was run, for its rise would go unseen.
 
     Raises:
         ConfigError: an attack has no figure at a place where it, or its training, failed.
     """
-    ran = [r for r in _audited(frame) if r.attack]
+    ran = [r for r in _audited(rows) if r.attack]
     measured = {
         _run_of(r).without("phase") for r in ran if r.status != "error" and r.value is not None
     }
@@ -315,15 +316,15 @@ def write_baseline(path: Path, audit: Audit) -> None:
     if path.exists():
         read_baseline(path)  # nothing else is overwritten
     version = audit.summary["versions"]["vflsec"]
-    frame = granted(audit.results, read_attacks(audit))
-    refuse_failed(audit.folder, frame)
-    found = baseline_of(frame, audit.summary["scenario_hash"], version, audit.summary["data"])
+    rows = granted(read_rows(audit.results), read_attacks(audit))
+    refuse_failed(audit.folder, rows)
+    found = baseline_of(rows, audit.summary["scenario_hash"], version, audit.summary["data"])
     text = json_text(found)
     write_atomic(path, lambda p: p.write_text(text, encoding="utf-8"))
 
 
 def regressions(
-    frame: pd.DataFrame,
+    results: Iterable[ResultRow],
     before: Values,
     validated: Validated,
     confidence: float = 0.95,
@@ -333,15 +334,15 @@ def regressions(
     """One verdict for every point of the baseline.
 
     Args:
-        frame: results as they are now, of :func:`vflsec.audit.leakage.results_frame`, with
+        results: as they are now, of :func:`vflsec.audit.leakage.read_records`, with
             :func:`granted` if that is known.
         before: of :func:`read_baseline`.
         validated: of :func:`vflsec.audit.validated.find_validated`.
         confidence: of the one-sided bounds.
-        points: summary of `frame`; with it a PASS warns where the system learned nothing.
+        points: summary of `results`; with it a PASS warns where the system learned nothing.
         others: of :meth:`Baseline.others`; a PASS warns there.
     """
-    every = _audited(frame)
+    every = _audited(results)
     rows = _main_rows(every)
     now = _advantages(rows)
     planned: dict[Training, set[int]] = defaultdict(set)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
-import pandas as pd
 
 from vflsec.audit.change import Seeds, change
 from vflsec.audit.point import Identity
@@ -78,7 +77,7 @@ def compare(old: Audit, new: Audit) -> Comparison:
     Two-sided t intervals have the confidence of `new`.
     """
     level = float(new.summary["confidence"])
-    a, b = _values(old.results), _values(new.results)
+    a, b = (_values(read_rows(x.results)) for x in (old, new))
     same = _same(a, b)
     return Comparison(
         str(old.folder), str(new.folder), level,
@@ -114,9 +113,9 @@ def _quantity(at: Identity) -> str:
     return "advantage" if at.attack else "utility"
 
 
-def _values(frame: pd.DataFrame) -> Values:
+def _values(rows: Iterable[ResultRow]) -> Values:
     found: dict[Identity, list[ResultRow]] = defaultdict(list)
-    for r in read_rows(frame):
+    for r in rows:
         here = r.role != "control" and r.metric == r.primary
         if here and r.status == "ok" and r.value is not None:
             found[r.without(*_UNSAID)].append(r)

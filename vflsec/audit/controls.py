@@ -121,32 +121,13 @@ class Leakage:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Leakage | None:
-        """Of a point of :func:`vflsec.audit.leakage.summarise`; None where there is no advantage.
-
-        A point of an earlier version, which kept one control, is that control's.
-        """
-        found = row.get("controls")
-        if found:
-            every = [
-                Against(
-                    k,
-                    v["control"],
-                    v["advantage"],
-                    v["sd"],
-                    v["seeds"],
-                    Counts.read(v.get("counts")),
-                    bool(v.get("apart")),
-                )
-                for k, v in found.items()
-            ]
-            return cls(_ordered(every), str(row["named"]))
-        mean, sd = row.get("advantage"), row.get("advantage_sd")
-        if mean is None or mean != mean:
-            return None
-        sd = None if sd is None or sd != sd else float(sd)
-        name = str(row.get("control", ""))
-        n = int(row.get("advantage_seeds") or 0)
-        return cls((Against(name, row.get("control_value"), float(mean), sd, n),), name)
+        """Of a point of :func:`vflsec.audit.leakage.summarise`, where there is an advantage."""
+        every = [
+            Against(k, v["control"], v["advantage"], v["sd"], v["seeds"],
+                    Counts.read(v.get("counts")), bool(v.get("apart")))
+            for k, v in (row.get("controls") or {}).items()
+        ]  # fmt: skip
+        return cls(_ordered(every), str(row["named"])) if every else None
 
     @classmethod
     def between(
@@ -298,6 +279,28 @@ def worst(gained: Mapping[str, Mapping[int, float]]) -> float | None:
     """
     seeds = {s for of in gained.values() for s in of}
     return max((min(of[s] for of in gained.values() if s in of) for s in seeds), default=None)
+
+
+def as_shares(gained: Paired, own: Paired, most: float) -> Paired:
+    """Advantages as shares of the error that each control leaves; none where one leaves no error.
+
+    The share is a ratio of means over seeds. Seeds spread about it as its linear expansion does,
+    r + (d - r e) / mean e with d the advantage and e the error left, so that t bounds are those of
+    a ratio (Cochran, "Sampling techniques", 1977, section 6.4).
+
+    Args:
+        gained, own: advantages and figures by control and seed.
+        most: the figure without any error.
+    """
+    out: Paired = {}
+    for name, by_seed in gained.items():
+        left = {s: most - own[name][s] for s in by_seed}
+        size = intervals.mean_of(list(left.values()))
+        if size <= 0:
+            return {}
+        share = intervals.mean_of(list(by_seed.values())) / size
+        out[name] = {s: share + (d - share * left[s]) / size for s, d in by_seed.items()}
+    return out
 
 
 def signed(metric: str) -> int:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
-
-import pandas as pd
 
 from vflsec.audit import dosing, leakage
 from vflsec.audit import gate as gates
@@ -17,6 +15,7 @@ from vflsec.audit.judge import judge
 from vflsec.audit.multilabel import build_label_findings, by_label
 from vflsec.audit.point import Point, Training
 from vflsec.audit.record import AuditRecord
+from vflsec.audit.result_row import ResultRow
 from vflsec.audit.strength_grid import grid
 from vflsec.audit.tradeoff_curves import curves
 from vflsec.audit.validated import find_validated
@@ -46,11 +45,10 @@ def evaluate(
             :func:`vflsec.audit.baseline.read_baseline`.
     """
     confidence, looks = record.confidence, record.looks
-    made = list(_records(record, results, ("audit", "reference")))
-    every = leakage.results_frame(made)
+    every = leakage.read_records(_records(record, results, ("audit", "reference")))
     own, timed, dosed = _by_moment(every)
-    planted = leakage.results_frame(_records(record, results, ("control",)))
-    points = _with_gaps(record, results, leakage.summarise(own, confidence))
+    planted = leakage.read_records(_records(record, results, ("control",)))
+    points = _with_gaps(record, results, leakage.summarise(own, confidence, shares=True))
     validated = find_validated(
         points, leakage.summarise(planted, confidence) or None, confidence,
         _active(record, results), record.grants, record.classes, record.planted_as,
@@ -62,9 +60,7 @@ def evaluate(
     audited = _gated(record, results, points)
     others: list[gates.Verdict] = []
     if not partial and not only:
-        measured = _with_claimants(own, made)
-        claims = _claims(record, results)
-        others += contradictions(measured, claims, confidence, looks)
+        others += contradictions(own, _claims(record, results), confidence, looks)
     if before is not None:
         now, changed = granted(own, record.attacks), before.others(record.data)
         strict = 1 - (1 - confidence) / looks
@@ -80,7 +76,7 @@ def evaluate(
     found = [] if partial or not points else build_findings(points, verdicts, confidence)
     found = [*build_label_findings(labels), *found, *_idle(record, results)]
     return Evaluation(
-        frame=_with_roles(record, every, planted),
+        rows=_with_roles(record, every, planted),
         points=points,
         over_time=leakage.summarise(timed, confidence),
         curves=curves(points),
@@ -95,23 +91,16 @@ def evaluate(
     )
 
 
-def _by_moment(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+def _by_moment(
+    rows: Iterable[ResultRow],
+) -> tuple[list[ResultRow], list[ResultRow], list[ResultRow]]:
     """What was measured after each phase, after each of its epochs, and of planted doses."""
-    phase = frame["phase"].astype(str)
-    moments, doses = phase.str.contains("@"), phase.str.contains(dosing.MARK, regex=False)
-    return frame[~moments], frame[moments & ~doses], frame[doses]
-
-
-def _with_claimants(own: pd.DataFrame, made: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """The results with whose claim each row measures, and how, for canaries."""
-    notes = [made[i]["notes"] for i in own.index]
-    return own.assign(
-        claimant=[str(n.get("defense", "")) for n in notes],
-        looks=[n.get("looks") for n in notes],
-        sure=[n.get("confidence") for n in notes],
-        noise=[n.get("noise") for n in notes],
-        released=[n.get("released") for n in notes],
-    )
+    own: list[ResultRow] = []
+    timed: list[ResultRow] = []
+    dosed: list[ResultRow] = []
+    for r in rows:
+        (dosed if dosing.MARK in r.phase else timed if "@" in r.phase else own).append(r)
+    return own, timed, dosed
 
 
 def _with_gaps(
@@ -173,14 +162,13 @@ def _active(record: AuditRecord, results: Sequence[CellResult]) -> dict[str, str
     return out
 
 
-def _with_roles(record: AuditRecord, own: pd.DataFrame, planted: pd.DataFrame) -> pd.DataFrame:
-    """Both frames in one; a cell that is both audited and a control is shown once."""
-    here = own.assign(
-        role=["audit" if f"audit:{c}" in record.datasets else "reference" for c in own["cell"]]
-    )
-    there = planted[~planted["cell"].isin(set(own["cell"]))].assign(role="control")
-    both = [f for f in (here, there) if len(f)]
-    return pd.concat(both, ignore_index=True) if both else here
+def _with_roles(
+    record: AuditRecord, own: Sequence[ResultRow], planted: Iterable[ResultRow]
+) -> list[ResultRow]:
+    """All rows; a cell that is both audited and a control is shown once."""
+    shown = {r.cell for r in own}
+    out = [r if f"audit:{r.cell}" in record.datasets else replace(r, role="reference") for r in own]
+    return out + [replace(r, role="control") for r in planted if r.cell not in shown]
 
 
 def _gate(section: Mapping[str, Any], confidence: float, looks: int = 1) -> gates.Gate:

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
 from vflsec.audit.point import Training
 from vflsec.runtime.typed_values import read_as
 from vflsec.specs import CellResult
@@ -20,6 +18,7 @@ if TYPE_CHECKING:
     from vflsec.audit.multilabel import LabelRow
     from vflsec.audit.point import Point
     from vflsec.audit.record import AuditRecord
+    from vflsec.audit.result_row import ResultRow
     from vflsec.audit.strength_grid import GridRow
     from vflsec.audit.tradeoff_curves import Curve
     from vflsec.audit.validated import Validated
@@ -30,7 +29,7 @@ class Evaluation:
     """What the stored figures say.
 
     Attributes:
-        frame: one row for each measure, with ``role`` (``audit``, ``reference``, ``control``).
+        rows: one for each measure.
         points: means over seeds with intervals.
         curves: of each defense and attack, with CAP.
         validated: what is shown to work at every place, and the evidence.
@@ -44,7 +43,7 @@ class Evaluation:
         grid: every training under every gate.
     """
 
-    frame: pd.DataFrame
+    rows: Sequence[ResultRow]
     points: Sequence[Point]
     curves: Sequence[Curve]
     validated: Validated = field(default_factory=dict)
@@ -154,6 +153,15 @@ class Claim:
     def says(self) -> str:
         """The promise in words."""
         return str(self.stored.get("says") or self.stored.get("covers", ""))
+
+    @property
+    def hits(self) -> dict[int, Sequence[float]]:
+        """The largest shares of hits at `RATES` of false alarms, by the rows it is about: one, and
+        the largest group; empty where no epsilon is claimed.
+        """
+        found = {int(self.stored.get("group", 1)): self.stored.get("group_hits", ())}
+        found[1] = self.stored.get("hits", ())
+        return {rows: of for rows, of in sorted(found.items()) if of}
 
     @property
     def is_called(self) -> bool | None:

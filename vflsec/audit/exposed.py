@@ -148,6 +148,24 @@ def _find_luck(q: float, seeds: int, mean: float) -> int:
     return max(0, math.ceil(found - _SURE)) if math.isfinite(found) else 0
 
 
+@lru_cache(1 << 16)  # every gate, claim and p-value asks for the same few
+def _bound_share(
+    named: float, rows: int, luck: float, seeds: int, alpha: float
+) -> tuple[float, float]:
+    """Bounds of the share of rows that is named by more than luck, each at level `alpha`."""
+    share = (named - luck) / rows
+    if abs(named - luck) < _SURE * max(1.0, luck):  # equal scores: no luck in it
+        return share, share
+    sure = 1 - alpha / 2
+    least = max(0, math.floor(named + _SURE) - _find_luck(sure, seeds, luck))
+    most = max(0, math.ceil(named - _SURE) - _find_luck(alpha / 2, seeds, luck))
+    low = intervals.clopper_pearson(least, rows, sure, "lower").low
+    high = intervals.clopper_pearson(min(most, rows), rows, sure, "upper").high
+    assert low is not None
+    assert high is not None
+    return min(low, share), max(high, share)
+
+
 @dataclass(frozen=True)
 class Counts:
     """Rows that an attack and a control name, over all seeds that have both.
@@ -191,7 +209,9 @@ class Counts:
 
     def bound(self, side: str, alpha: float) -> float:
         """One-sided bound of :attr:`share` at level `alpha`."""
-        mine, its = self._ends(self.named, alpha), self._ends(self.own, alpha)
+        mine, its = (
+            _bound_share(n, self.rows, self.luck, self.seeds, alpha) for n in (self.named, self.own)
+        )
         a, c = ((x - self.luck) / self.rows for x in (self.named, self.own))
         if side == "upper":
             return self.share + math.hypot(mine[1] - a, c - its[0])
@@ -207,20 +227,6 @@ class Counts:
             bound = self.bound("lower" if sign > 0 else "upper", at)
             low, high = (low, at) if sign * (bound - limit) > 0 else (at, high)
         return high
-
-    def _ends(self, named: float, alpha: float) -> tuple[float, float]:
-        """Bounds of the share that is named by more than luck, each at level `alpha`."""
-        share = (named - self.luck) / self.rows
-        if abs(named - self.luck) < _SURE * max(1.0, self.luck):  # equal scores: no luck in it
-            return share, share
-        sure = 1 - alpha / 2
-        least = max(0, math.floor(named + _SURE) - _find_luck(sure, self.seeds, self.luck))
-        most = max(0, math.ceil(named - _SURE) - _find_luck(alpha / 2, self.seeds, self.luck))
-        low = intervals.clopper_pearson(least, self.rows, sure, "lower").low
-        high = intervals.clopper_pearson(min(most, self.rows), self.rows, sure, "upper").high
-        assert low is not None
-        assert high is not None
-        return min(low, share), max(high, share)
 
 
 @dataclass(frozen=True)

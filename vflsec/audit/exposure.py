@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from vflsec.audit.findings import metric_name
 from vflsec.audit.intervals import t_interval
 from vflsec.audit.point import UNDEFENDED
-from vflsec.audit.result_row import ResultRow, read_rows
+from vflsec.audit.result_row import ResultRow
 from vflsec.core.visibility import Line
 
 _SPLITS = ("test", "validation", "train")
@@ -91,16 +90,16 @@ class Outcome(Protocol):
     sentences: tuple[tuple[str, str], ...] = ()
 
 
-def outcomes(entries: Sequence[Protocol], frame: pd.DataFrame, level: float) -> list[Outcome]:
+def outcomes(entries: Sequence[Protocol], rows: Iterable[ResultRow], level: float) -> list[Outcome]:
     """The protocols of an audit with one sentence for each data set, and what was not seen.
 
     Args:
         entries: of the audit.
-        frame: one row for each measure, see `vflsec.audit.result_row.COLUMNS`.
+        rows: one for each measure.
         level: of the intervals.
     """
     by_point: dict[tuple[str, str, str], list[ResultRow]] = defaultdict(list)
-    for r in read_rows(frame):
+    for r in rows:
         if r.attack and r.role == "audit":
             by_point[r.algorithm, r.defense, r.dataset].append(r)
     out = []

@@ -10,13 +10,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-import pandas as pd
-
 from vflsec.audit.gate import EPSILON, TASK, Gate
 from vflsec.audit.gate_selection import Planned, selected
 from vflsec.audit.metrics import METRICS, reach
 from vflsec.audit.point import IDENTITY, UNDEFENDED
-from vflsec.audit.result_row import read_rows
+from vflsec.audit.result_row import ResultRow
 from vflsec.audit.rounding import show_exact
 from vflsec.core import check
 
@@ -57,16 +55,16 @@ class Unanswerable:
     rule: str
 
 
-def list_measured(results: pd.DataFrame) -> list[Planned]:
+def list_measured(results: Iterable[ResultRow]) -> list[Planned]:
     """What was measured, by which a gate is checked; without positive controls.
 
     Args:
-        results: one row for each measure, see :data:`vflsec.audit.result_row.COLUMNS`.
+        results: one row for each measure.
     """
     return [
         Planned(**{k: getattr(r, k) for k in IDENTITY}, primary=r.primary,
                 metrics=(r.metric,) if r.metric else ())
-        for r in read_rows(results) if r.role != "control"
+        for r in results if r.role != "control"
     ]  # fmt: skip
 
 
@@ -163,7 +161,7 @@ def _find_no_loss(gate: Gate, there: Sequence[Planned]) -> list[Unanswerable]:
 def _find_unmeasured(gate: Gate, there: Sequence[Planned]) -> list[Unanswerable]:
     """A metric that does not fit what is guessed, such as R^2 of classes."""
     asked, rows = gate.of or gate.metric, _asked_about(gate, there)
-    if not _is_about_attacks(gate) or asked not in METRICS:
+    if not _is_about_attacks(gate) or asked not in METRICS or METRICS[asked].measure is None:
         return []
     if any(r.metrics is None for r in rows):
         return []

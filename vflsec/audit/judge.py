@@ -29,10 +29,10 @@ from vflsec.audit.gate import (
 from vflsec.audit.gate_candidate import Candidate, as_against, as_leakage
 from vflsec.audit.gate_rules import Weighed, decide
 from vflsec.audit.gate_selection import left_out, named, selected
-from vflsec.audit.metrics import reach
+from vflsec.audit.metrics import ERROR_REMOVED, reach
 from vflsec.audit.point import Estimate, Identity, Point, Training
 from vflsec.audit.reversed_ranking import ranking
-from vflsec.audit.room import DECIDES, Figures, choose_figure
+from vflsec.audit.room import STANDING_IN, choose_figure
 from vflsec.audit.underpowered import Unanswered, explain_unanswered, set_aside
 from vflsec.audit.validated import NO_EVIDENCE, Validated
 from vflsec.specs import QUESTIONS
@@ -45,8 +45,9 @@ class _Audit:
     Attributes:
         points: all of them.
         validated, doses: of :func:`judge`.
-        primary, exposed, rankings: by answer, its point in the primary metric, the one in exposed
-            people, and the one by which it is looked at with its labels flipped.
+        primary, rankings: by answer, its point in the primary metric, and the one by which it is
+            looked at with its labels flipped.
+        standing_in: by answer, its points in metrics that stand in for others, in their order.
         guessing: what guessing reaches in the main task, by data set and algorithm.
     """
 
@@ -54,7 +55,7 @@ class _Audit:
     validated: Validated
     doses: Doses
     primary: Mapping[Identity, Point]
-    exposed: Mapping[Identity, Point]
+    standing_in: Mapping[Identity, Sequence[Point]]
     rankings: Mapping[Identity, Point]
     guessing: Mapping[Training, verdict_text.Guessing]
 
@@ -63,13 +64,17 @@ class _Audit:
         attacks = [p for p in points if p.attack]
         primary = {p.answer: p for p in attacks if p.metric == p.primary}
         rankings = {p.answer: p for p in attacks if ranking(p)}
-        exposed = {p.answer: p for p in attacks if p.metric == DECIDES}
+        standing_in: dict[Identity, list[Point]] = defaultdict(list)
+        for p in attacks:
+            if p.metric in STANDING_IN:
+                standing_in[p.answer].append(p)
         guessing = verdict_text.Guessing.by_algorithm(points)
-        return cls(points, validated, doses, primary, exposed, rankings, guessing)
+        return cls(points, validated, doses, primary, standing_in, rankings, guessing)
 
-    def figures(self, point: Point) -> Figures:
-        """Points of the same answer in other metrics."""
-        return Figures(self.primary.get(point.answer), self.exposed.get(point.answer))
+    def figures(self, point: Point) -> list[Point]:
+        """The primary point of the same answer, and those that may stand in for it."""
+        main = self.primary.get(point.answer)
+        return [*([] if main is None else [main]), *self.standing_in.get(point.answer, ())]
 
 
 def judge(
@@ -169,14 +174,17 @@ def _candidate(point: Point, gate: Gate, audit: _Audit) -> Candidate | None:
         sign=1 if gate.max is not None else -1,
         limit=gate.threshold,
         not_validated=unproven,
-        shortfall=_find_shortfall(point, leak, gate),
+        shortfall=_find_shortfall(point, leak, gate, audit),
         reversed=reversed_,
         reversed_metric=metric,
     )
 
 
-def _find_shortfall(point: Point, leak: Leakage, gate: Gate) -> Reason | None:
+def _find_shortfall(point: Point, leak: Leakage, gate: Gate, audit: _Audit) -> Reason | None:
     if gate.needs_validated:
+        main = audit.primary.get(point.answer)
+        if point.metric == ERROR_REMOVED and main is not None and main.leakage is not None:
+            return verdict_text.find_shortfall(main, main.leakage)  # equal figures, ties
         return verdict_text.find_shortfall(point, leak)
     n, planned = leak.least.n, point.planned
     if n >= planned or gate.metric not in (*TASK, EPSILON):

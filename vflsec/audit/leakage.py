@@ -1,12 +1,13 @@
 """From the measures of cells to what is leaked: the advantage over all controls, with its interval.
 
-``records`` → ``results_frame`` (one row for each measure) → ``summarise`` (one point for each
+``records`` → ``read_records`` (one row for each measure) → ``summarise`` (one point for each
 identity: mean over seeds, t intervals, utility beside it) → ``curves`` (one for each defense and
 attack: the privacy-utility curve and its CAP).
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
@@ -19,7 +20,7 @@ from vflsec.audit import controls as ctl
 from vflsec.audit import defense_label, intervals, reversed_ranking
 from vflsec.audit.controls import Leakage, Paired
 from vflsec.audit.exposed import EXPOSED, Counts, Exposed, read_classes
-from vflsec.audit.metrics import METRICS, reach
+from vflsec.audit.metrics import ERROR_REMOVED, METRICS, reach
 from vflsec.audit.point import (
     IDENTITY,
     UNDEFENDED,
@@ -33,15 +34,14 @@ from vflsec.audit.result_row import (
     ResultRow,
     advantages,
     name_controls,
-    read_rows,
     results_table,
 )
 from vflsec.core import check
 from vflsec.label import PRIMARY
 from vflsec.specs import BY_CLASS, QUESTIONS, TURNED, CellResult, DefenseSpec, Measure
 
-__all__ = ["UNDEFENDED", "clean", "defense_point", "records", "results_frame", "rows_of",
-           "summarise"]  # fmt: skip
+__all__ = ["UNDEFENDED", "clean", "defense_point", "read_records", "records",
+           "results_frame", "rows_of", "summarise"]  # fmt: skip
 
 _FIELDS = {f.name for f in fields(ResultRow)}
 _SPLITS = ("test", "validation", "train")
@@ -77,7 +77,7 @@ def _plain(value: Any) -> Any:
 
 
 def records(result: CellResult) -> Iterator[dict[str, Any]]:
-    """The measures of a finished cell as records for :func:`results_frame`."""
+    """The measures of a finished cell as records for :func:`read_records`."""
     defense, strength = defense_point(result.spec.defenses)
     sent = [row for row in result.ledger if row.phase != "predict"]
     for m in result.measures:
@@ -103,7 +103,12 @@ def _chosen(m: Measure) -> str:
 
 
 def results_frame(records: Iterable[Mapping[str, object]]) -> pd.DataFrame:
-    """One tidy row for each measure, with the control that leaves least and the advantage over it.
+    """The rows of :func:`read_records` as a tidy table, see :func:`results_table`."""
+    return results_table(read_records(records))
+
+
+def read_records(records: Iterable[Mapping[str, object]]) -> list[ResultRow]:
+    """One row for each measure, with the control that leaves least and the advantage over it.
 
     That is, at each point, the control with the least mean advantage over its seeds; the figures of
     all controls are in ``controls``.
@@ -113,21 +118,16 @@ def results_frame(records: Iterable[Mapping[str, object]]) -> pd.DataFrame:
             dataset, seed, metric, value. Optional beside the rest: ``known_rows``, and ``primary``
             (the metric that verdicts rest on; told from the levels of chance if not given).
 
-    Returns:
-        columns :data:`vflsec.audit.result_row.COLUMNS`.
-
     Raises:
         ConfigError: a record lacks a needed field.
     """
-    return results_table(_with_primary(_with_controls([_read_record(r) for r in records])))
+    return _with_primary(_with_controls([_read_record(r) for r in records]))
 
 
 def _read_record(record: Mapping[str, object]) -> ResultRow:
     lost = [k for k in ("cell", "dataset", "seed", "metric", "value") if k not in record]
     if lost:
-        raise check.fail(
-            "results_frame: a record", f"complete with {', '.join(lost)}", dict(record)
-        )
+        raise check.fail("read_records: a record", f"complete with {', '.join(lost)}", dict(record))
     row = {k: clean(v) for k, v in record.items() if k in _FIELDS}
     row = {"algorithm": "", "defense": UNDEFENDED, "strength": None} | row
     if row.get("status", "ok") != "ok":  # an exception never becomes a number
@@ -147,18 +147,16 @@ def _with_controls(rows: Sequence[ResultRow]) -> list[ResultRow]:
     for at, of in points.items():
         if found := Leakage.between(*advantages(of), named=""):
             least[at] = found.least.name
-    return [
-        _over(r, least[r.identity]) if r.status == "ok" and r.identity in least else r
-        for r in rows
-    ]  # fmt: skip
+    return [_over(r, least.get(r.identity, "") if r.status == "ok" else "") for r in rows]
 
 
 def _over(row: ResultRow, control: str) -> ResultRow:
-    """The row with its advantage over this control."""
+    """The row with its advantage over this control, if there is one; controls by name."""
     own, gain = row.figures.get(control), None
     if row.value is not None and own is not None:
         gain = ctl.signed(row.metric) * (row.value - own)
-    return replace(row, control=control, control_value=own, advantage=gain)
+    found = dict(sorted(row.controls.items()))
+    return replace(row, control=control, control_value=own, advantage=gain, controls=found)
 
 
 def _with_primary(rows: Sequence[ResultRow]) -> list[ResultRow]:
@@ -304,21 +302,27 @@ class _Utility:
         return found
 
 
-def summarise(frame: pd.DataFrame, confidence: float = 0.95) -> list[Point]:
+def summarise(
+    rows: Sequence[ResultRow], confidence: float = 0.95, *, shares: bool = False
+) -> list[Point]:
     """One point for each identity: means over seeds with t intervals, and the utility beside them.
 
     Metrics of the main task are points too, without an attack.
 
     Args:
-        frame: of :func:`results_frame`.
+        rows: of :func:`read_records`.
         confidence: of the two-sided (`low`, `high`) and of the one-sided (`lower`, `upper`)
             bounds; missing where there are fewer than two seeds.
+        shares: whether each attack's primary point has another one in :data:`ERROR_REMOVED`; these
+            come last.
     """
-    rows = read_rows(frame)
     points: dict[Identity, list[ResultRow]] = defaultdict(list)
     for r in rows:
         points[r.identity].append(r)
-    return _Summary(rows, confidence).points(points)
+    made = _Summary(rows, confidence)
+    found = [made.point(at, of) for at, of in points.items()]
+    pairs = zip(found, points.values(), strict=True) if shares else ()
+    return [*found, *(p for pair in pairs if (p := made.share_remaining(*pair)) is not None)]
 
 
 class _Summary:
@@ -336,11 +340,26 @@ class _Summary:
             if not r.attack and r.status == "error":
                 self.lost[training].add(seed)
 
-    def points(self, groups: Mapping[Identity, Sequence[ResultRow]]) -> list[Point]:
-        """The point of each identity, from its rows."""
-        return [self._point(at, of) for at, of in groups.items()]
+    def share_remaining(self, point: Point, rows: Sequence[ResultRow]) -> Point | None:
+        """An attack's primary point as a share of the error that its controls leave."""
+        most = reach(point.metric)[1]
+        if not point.is_main or ctl.signed(point.metric) < 0 or math.isinf(most):
+            return None
+        ok = [r for r in rows if r.status == "ok"]
+        gained, own = advantages(ok)
+        shares = ctl.as_shares(gained, own, most)
+        leak = self._leakage(ok, shares, own)
+        if leak is None:
+            return None
+        return replace(
+            point, metric=ERROR_REMOVED, chance=0.0, leakage=leak,
+            value=self._mean(shares[leak.least.name], ERROR_REMOVED),
+            advantage=_advantage(leak, self.confidence, ERROR_REMOVED),
+            worst_seed=ctl.worst(shares), turned=Estimate(), mirrored=Estimate(),
+        )  # fmt: skip
 
-    def _point(self, at: Identity, rows: Sequence[ResultRow]) -> Point:
+    def point(self, at: Identity, rows: Sequence[ResultRow]) -> Point:
+        """The point of an identity, from its rows."""
         ok = [r for r in rows if r.status == "ok"]
         values = _by_seed(ok, "value")
         gained, own = advantages(ok) if at.attack else ({}, {})

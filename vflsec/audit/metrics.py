@@ -27,6 +27,9 @@ from vflsec.label import find_label
 if TYPE_CHECKING:
     from vflsec.core.guess import Guess, Truth
 
+ERROR_REMOVED = "error_removed"
+"""The one metric that is of an attack and its controls together, and not of one answer."""
+
 
 @dataclass(frozen=True)
 class Score:
@@ -88,7 +91,7 @@ class Metric:
 
     Attributes:
         summary: one line.
-        measure: (value, low, high) of a case.
+        measure: (value, low, high) of a case; None where no answer has one by itself.
         chance: of a case, from its classes, its prior (C,) and how many rows of a class there are.
         larger_is_better: for the attacker, or for the main task.
         binary_only: True if it has no meaning beyond two classes.
@@ -101,7 +104,7 @@ class Metric:
 
     name: str
     summary: str
-    measure: Callable[[_Case], Figure]
+    measure: Callable[[_Case], Figure] | None
     chance: Callable[[_Case], float]
     larger_is_better: bool = True
     binary_only: bool = False
@@ -395,6 +398,9 @@ _LIST = (
     Metric("macro_accuracy", "mean over several labels of the share of rows labelled rightly",
            _macro_accuracy, lambda k: float(np.maximum(k.prior, 1 - k.prior).mean()),
            targets=("labels",)),
+    Metric(ERROR_REMOVED, "share of the error that the best control leaves in the metric that "
+           "verdicts rest on, which the attack removes; of means over seeds", None, lambda k: 0.0,
+           targets=("label", "labels", "value", "count", "feature"), reach=(-math.inf, 1.0)),
     Metric("mae", "mean absolute error, in standard deviations of the training labels", _mae,
            lambda k: 0.8, larger_is_better=False, targets=("value",), reach=(0.0, math.inf)),
 )  # fmt: skip
@@ -496,6 +502,8 @@ def score(
 
 def _one(name: str, case: _Case, target: str) -> Score:
     metric = METRICS[check.one_of("score: metrics", name, METRICS)]
+    if metric.measure is None:
+        raise check.fail("score: metrics", "one that an answer has without its controls", name)
     if target not in metric.targets:
         raise check.fail("score: metrics", f"of target {target!r}", name)
     if metric.binary_only and case.classes != 2:

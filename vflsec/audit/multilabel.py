@@ -11,13 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pandas as pd
 
 from vflsec.audit import intervals
 from vflsec.audit.findings import Finding, FindingKind, Location
 from vflsec.audit.point import Identity
 from vflsec.audit.record import AttackFacts
-from vflsec.audit.result_row import ResultRow, read_rows
+from vflsec.audit.result_row import ResultRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +47,17 @@ class LabelRow(Identity):
 
 
 def by_label(
-    frame: pd.DataFrame, attacks: Mapping[str, AttackFacts], confidence: float
+    rows: Iterable[ResultRow], attacks: Mapping[str, AttackFacts], confidence: float
 ) -> list[LabelRow]:
     """One row for each attack on several labels, at each point and split.
 
     Args:
-        frame: of :func:`vflsec.audit.leakage.results_frame`, of an audit.
+        rows: of :func:`vflsec.audit.leakage.read_records`, of an audit.
         attacks: what they are by key; those on one of several labels have a name without it.
         confidence: of the two-sided t interval over seeds.
     """
     groups: dict[tuple[Identity, str], dict[str, dict[int, ResultRow]]] = defaultdict(dict)
-    for r in read_rows(frame):
+    for r in rows:
         spec = attacks.get(r.attack_key, AttackFacts())
         if r.of_label and spec.every_label and r.metric == r.primary and "@" not in r.phase:
             at = r.without("attack", "attack_key", "of_label", "target", "victim")

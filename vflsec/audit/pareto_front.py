@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-
-import pandas as pd
 
 from vflsec.audit import leakage
 from vflsec.audit.controls import leaks
 from vflsec.audit.point import Point
+from vflsec.audit.result_row import ResultRow
 from vflsec.audit.reversed_ranking import ranking
 from vflsec.audit.verdict_text import find_shortfall
 from vflsec.errors import ConfigError
@@ -63,14 +62,13 @@ class Trial:
         return f" It claims epsilon {self.claimed:.4g}; at least {self.measured:.3g} is measured."
 
 
-def trials(results: pd.DataFrame) -> list[Trial]:
+def trials(results: Iterable[ResultRow]) -> list[Trial]:
     """One trial for each defense and strength of an audit's results.
 
     Raises:
         ConfigError: no attack gave a figure.
     """
-    frame = results[results["role"] == "audit"] if "role" in results else results
-    points = leakage.summarise(frame)
+    points = leakage.summarise([r for r in results if r.role == "audit"])
     if not any(p.is_main for p in points):
         raise ConfigError("tune: no attack of the scenario gave a figure. See `vflsec check`.")
     by: dict[tuple[str, float], list[Point]] = defaultdict(list)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -126,7 +127,7 @@ class Identity(Training):
     @property
     def identity(self) -> Identity:
         """The identity alone."""
-        return Identity(*(getattr(self, name) for name in IDENTITY))
+        return Identity(*_read_identity(self))
 
     @property
     def place(self) -> Place:
@@ -155,6 +156,7 @@ _EMPTY: dict[str, Any] = {f.name: "" for f in fields(Identity)} | {
 }  # fmt: skip
 IDENTITY = tuple(_EMPTY)
 """Names of the fields of an identity, which are columns of results."""
+_read_identity = attrgetter(*IDENTITY)
 
 
 @dataclass(frozen=True, slots=True)

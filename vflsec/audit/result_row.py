@@ -48,6 +48,7 @@ class ResultRow(Identity):
         role: ``audit``, ``reference`` or ``control`` (a planted leak).
         grants: what the attack was granted beside known rows, in words; None where that is not
             known.
+        notes: of its measure; not in tables.
     """
 
     cell: str = ""
@@ -71,6 +72,7 @@ class ResultRow(Identity):
     by_class: tuple[ClassCount, ...] = ()
     role: str = "audit"
     grants: str | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def is_main(self) -> bool:

@@ -93,9 +93,12 @@ def format_failed(failed: Sequence[Point], blocked: Sequence[Point]) -> str:
     return f"Cannot pass: {'; '.join(said)}."
 
 
+_STANDING_IN = {"exposed": "exposed people", "error_removed": "shares of the remaining error"}
+
+
 def _figure(c: Candidate, gate: Gate) -> str:
     what = f"the {gate.metric} of {c.name}" if c.point.attack else gate.metric
-    what += " in exposed people" if c.instead_of else ""
+    what += f" in {_STANDING_IN[c.point.metric]}" if c.instead_of else ""
     return f"{what} is {show(c.leak.least.mean, gate.threshold)} over {c.n} seeds"
 
 
@@ -119,7 +122,8 @@ def _format_instead(lead: Candidate, gate: Gate) -> str:
     why = lead.instead_of
     if why is None:
         return ""
-    return f"; judged by exposed people, for {_format_room(lead, why)}, not {gate.threshold:g}"
+    by = _STANDING_IN[lead.point.metric]
+    return f"; judged by {by}, for {_format_room(lead, why)}, not {gate.threshold:g}"
 
 
 def _format_full(found: Sequence[Candidate], gate: Gate) -> str:

@@ -35,6 +35,11 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override one value, e.g. audit.seeds=3."),
 ]
+FreshOption = Annotated[
+    bool, typer.Option("--fresh", help="Remove an earlier audit's files from --out first.")
+]
+SeedsOption = Annotated[int | None, typer.Option(min=1, help="Number of seeds.")]
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or cuda+graphs.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="Text for people, or JSON.")]
 
 

@@ -26,6 +26,7 @@ from vflsec.data import guess_roles
 from vflsec.data.classes import is_quantity
 from vflsec.data.layout import Reader
 from vflsec.data.load import load_source
+from vflsec.data.odd_values import leave_empty
 from vflsec.data.profile import count_values
 from vflsec.data.read_table import format_list
 from vflsec.data.split import LEAST, present_rows, row_sets
@@ -57,8 +58,8 @@ class Wishes:
         regression: whether to predict the label as a number even if it could be classes.
         numeric, categorical: columns that hold numbers, or text, as ``column`` or
             ``party.column``.
-        id_match, duplicates, aggregate: see :class:`vflsec.data.table_spec.TableSpec`; the last
-            one as ``COLUMN=WAY``.
+        id_match, duplicates, aggregate, missing: see :class:`vflsec.data.table_spec.TableSpec`; the
+            last two as ``COLUMN=WAY`` and ``COLUMN=VALUE``.
         group: column whose equal values stay on one side of a split.
         algorithm: how the parties train, one of :data:`vflsec.cli.draft_systems.SYSTEMS`.
         called: the name of the data in reports; '' for that of the file, or of the parties.
@@ -81,6 +82,7 @@ class Wishes:
     id_match: Sequence[str] = field(default=(), kw_only=True)
     duplicates: str = field(default="", kw_only=True)
     aggregate: Sequence[str] = field(default=(), kw_only=True)
+    missing: Sequence[str] = field(default=(), kw_only=True)
     algorithm: str = field(default="splitnn", kw_only=True)
 
     @property
@@ -147,6 +149,7 @@ def draft_scenario(
     if not wishes.labels:
         raise _ask_for_label(frames, wishes)
     active = _find_holder(frames, wishes)
+    frames = leave_empty(frames, _read_missing(wishes))
     notes: list[str] = []
     id_, sure = _find_ids(frames, wishes, parties)
     frame = frames[active]
@@ -252,7 +255,19 @@ def _read_rows(wishes: Wishes) -> dict[str, Plain]:
         "id_match": list(wishes.id_match),
         "duplicates": wishes.duplicates,
         "aggregate": dict(_read_way(wishes, text) for text in wishes.aggregate),
+        "missing": _read_missing(wishes),
     }
+
+
+def _read_missing(wishes: Wishes) -> dict[str, list[str]]:
+    """By column its values that mean none, from ``COLUMN=VALUE``."""
+    out: dict[str, list[str]] = {}
+    for text in wishes.missing:
+        column, equals, value = text.rpartition("=")
+        if not equals:
+            raise check.fail(wishes.name("missing"), "COLUMN=VALUE", text)
+        out.setdefault(column, []).append(value)
+    return out
 
 
 def _read_way(wishes: Wishes, text: str) -> tuple[str, str]:

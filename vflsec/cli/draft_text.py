@@ -15,6 +15,7 @@ from vflsec.cli.draft_systems import SYSTEMS
 from vflsec.config.schema import SCHEMA_FILE
 from vflsec.config.toml_text import pair
 from vflsec.data.split import rarest, row_sets
+from vflsec.plan.room import leaves_no_room
 from vflsec.runtime.plain_values import Plain, Table
 from vflsec.specs import WHICHEVER
 
@@ -36,6 +37,9 @@ _WHOLE_ROWS = 50_000
 beyond, they are written as a comment."""
 _LIMITS = (0.01, 0.02, 0.05, 0.1)
 """Limits on exposed people that are drafted, the least that a PASS is in reach of."""
+_ADVANTAGE, _SHARE = 0.1, 0.25
+"""The limit on an attack's advantage; that on the share of the remaining error, where own columns
+leave less to gain."""
 
 
 def scenario_text(
@@ -76,6 +80,7 @@ def scenario_text(
         questions=[{**grants, **v, "column": WHICHEVER} for v in victims],
         shares=[{**grants, **v, **c} for v, c in zip(victims, named, strict=True)],
         exposed=_exposed(source.y[rows], known) if one else None,
+        no_room=leaves_no_room(source, _ADVANTAGE), advantage=_ADVANTAGE, share=_SHARE,
         label=source.label.describe(source.y),
     )  # fmt: skip
     return text

@@ -179,12 +179,13 @@ def _judged(
     """
     from vflsec.audit import gate as gates
     from vflsec.audit.gate_checks import list_measured, unanswerable
+    from vflsec.audit.result_row import read_rows
     from vflsec.engine.audit_record import edited, edited_tables
     from vflsec.engine.evaluate_store import judge
     from vflsec.report.console import judged_line
 
     result = judge(store, record, export=False, also=also, only=bool(also), before=before)
-    rows = list_measured(result.results)
+    rows = list_measured(read_rows(result.results))
     asked = also or ([gates.Gate(**g) for g in record.gates] if scenario is not None else [])
     for given in asked if result.summary["complete"] else ():
         for wrong in unanswerable(given, rows):

@@ -49,6 +49,13 @@ def init(
             help="Several rows of one id become one: mean, sum, min, max, count, first or last.",
         ),
     ] = None,
+    missing: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[PARTY.]COLUMN=VALUE",
+            help="The value means none there, such as -999. Repeat it for several.",
+        ),
+    ] = None,
     rare: Annotated[
         str, typer.Option(help="Classes of too few rows: drop or merge.", metavar="drop | merge")
     ] = "",
@@ -113,7 +120,7 @@ def init(
         tuple(decimal or ()), tuple(encoding or ()), rare, bins, regression, name,
         numeric=tuple(numeric or ()), categorical=tuple(categorical or ()),
         algorithm=algorithm, group=group,
-        duplicates=duplicates, aggregate=tuple(aggregate or ()),
+        duplicates=duplicates, aggregate=tuple(aggregate or ()), missing=tuple(missing or ()),
         id_match=tuple(n.strip() for n in id_match.split(",") if n.strip()),
     )  # fmt: skip
     if not out.parent.is_dir():

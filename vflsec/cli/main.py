@@ -19,11 +19,14 @@ import typer
 
 from vflsec._version import __version__
 from vflsec.cli.arguments import (
+    DeviceOption,
     FolderArg,
     Format,
     FormatOption,
+    FreshOption,
     Kind,
     ScenarioArg,
+    SeedsOption,
     SetOption,
     folder_name,
 )
@@ -91,20 +94,18 @@ def audit(
         Path | None,
         typer.Option(help="Results directory.", show_default="out/NAME", parser=folder_name),
     ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds.")] = None,
+    seeds: SeedsOption = None,
     attacker: Annotated[
         str | None,
         typer.Option(help="default, or strong: settings are searched on drawn worlds first."),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or cuda+graphs.")] = "auto",
+    device: DeviceOption = "auto",
     jobs: Annotated[int, typer.Option(min=1, help="Worker processes, one thread each.")] = 1,
     replicas: Annotated[
         int, typer.Option(min=1, help="Most cells trained as one model; bounds the memory.")
     ] = 32,
     set_: SetOption = None,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Remove an earlier audit's files from --out first.")
-    ] = False,
+    fresh: FreshOption = False,
     until_decided: Annotated[
         int | None,
         typer.Option(min=1, metavar="SEEDS", help="Add seeds, up to this many, while one is open."),

@@ -7,16 +7,14 @@ from typing import Annotated
 
 import typer
 
-from vflsec.cli.arguments import folder_name
+from vflsec.cli.arguments import FreshOption, folder_name
 from vflsec.cli.output import print_audit
 
 
 def merge(
     folders: Annotated[list[Path], typer.Argument(help="Results directories of all shards.")],
     out: Annotated[Path, typer.Option(help="Where the whole audit goes.", parser=folder_name)],
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Remove an earlier audit's files from --out first.")
-    ] = False,
+    fresh: FreshOption = False,
 ) -> None:
     """Put the shards of an audit together, judge and report; nothing is trained.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vflsec.cli.arguments import folder_name, noted
+from vflsec.cli.arguments import DeviceOption, SetOption, folder_name, noted
 from vflsec.cli.output import print_audit, print_json, say
 
 if TYPE_CHECKING:
@@ -67,11 +67,9 @@ def record(
         "traces"
     ),
     party: Annotated[str, typer.Option(help="Only what this party saw.")] = "",
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one value.")
-    ] = None,
+    set_: SetOption = None,
     known_rows: Annotated[int, typer.Option(min=0, help="Labelled rows granted at least.")] = 20,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or cuda+graphs.")] = "auto",
+    device: DeviceOption = "auto",
     max_bytes: Annotated[
         int | None, typer.Option(min=1, help="Stop recording an observer beyond.")
     ] = None,

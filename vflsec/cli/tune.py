@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from vflsec.cli.arguments import Format, FormatOption, ScenarioArg, folder_name
+from vflsec.cli.arguments import (
+    DeviceOption,
+    Format,
+    FormatOption,
+    ScenarioArg,
+    SeedsOption,
+    folder_name,
+)
 from vflsec.cli.output import print_json, say
 
 
@@ -25,8 +32,8 @@ def tune(
         Path | None,
         typer.Option(help="Results directory.", show_default="out/tune", parser=folder_name),
     ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or cuda+graphs.")] = "auto",
+    seeds: SeedsOption = None,
+    device: DeviceOption = "auto",
     format_: FormatOption = Format.text,
 ) -> None:
     """Find the least strength of a defense that meets a leakage target at a utility floor.

@@ -55,6 +55,8 @@ class Data(_Section):
     aggregate: dict[str, Aggregate] = {}
     """How several rows of one id become one, by `column` or `party.column`: `mean`, `sum`, `min`,
     `max`, `count`, `first` or `last`. Other columns of such a table are left out."""
+    missing: dict[str, Names] = {}
+    """Values that mean "none", such as `-999` or `unknown`, by `column` or `party.column`."""
     label: str | Names = ""
     """The column to predict; a list with `task = "multilabel"`. The party whose table has it is the
     active party."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -64,13 +64,63 @@ def round_to_grid(value: Tensor, noise: Tensor, scale: Tensor | float = 1.0) -> 
     return (torch.trunc(value.double() / grid) + torch.round(size * noise.double() / grid)) * grid
 
 
+Profile = tuple[tuple[float, float], ...]
+"""Pairs of epsilon and delta, each of which holds."""
+RATES = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5)
+"""Rates of false alarms at which a trade-off curve is told."""
+_BEYOND = (0.1, 0.02, 1e-3)
+"""Other deltas of a profile whose every pair takes a sum of its own."""
+
+
 @dataclass(frozen=True)
 class Account:
-    """An epsilon, its delta, and who computed it."""
+    """An epsilon, its delta, and who computed it.
+
+    Attributes:
+        profile: other pairs that hold.
+    """
 
     epsilon: float
     delta: float
     accountant: str
+    profile: Profile = ()
+
+    def widen(self, lost: float) -> Account:
+        """The same where every delta is so much more."""
+        wide = tuple((e, min(1.0, d + lost)) for e, d in self.profile)
+        return replace(self, delta=widen_delta(self.delta, lost), profile=wide)
+
+
+def bound_hits(profile: Profile, rate: float, rows: int = 1) -> float:
+    """The largest share of hits, at this rate of false alarms, of any test of a row's secret.
+
+    1 - f of the trade-off function f that all pairs together leave: at each (epsilon, delta) hits
+    are at most e^epsilon rate + delta and 1 - e^-epsilon (1 - rate - delta). For a group of rows
+    the bound is applied to itself.
+
+    Source: Dong, Roth, Su, "Gaussian differential privacy", Journal of the Royal Statistical
+    Society B 2022, proposition 2.12 and theorem 2.14.
+    """
+    for _ in range(rows):
+        ends = [(math.exp(min(e, 700.0)) * rate + d, 1 - math.exp(-e) * (1 - rate - d))
+                for e, d in profile]  # fmt: skip
+        rate = min(1.0, *(x for pair in ends for x in pair))
+    return rate
+
+
+def bound_group(profile: Profile, rows: int, delta: float) -> tuple[float, float]:
+    """(epsilon, delta) of a group of so many rows: (k e, d (e^(k e) - 1) / (e^e - 1)).
+
+    Of the pairs whose delta stays within `delta` the least, else the one with the least delta.
+
+    Source: Vadhan, "The complexity of differential privacy", 2017, lemma 2.2.
+    """
+    made = []
+    for e, d in profile:
+        terms = special.logsumexp(e * np.arange(rows))
+        made.append((rows * e, math.exp(min(0.0, math.log(d) + terms)) if d else 0.0))
+    fit = [pair for pair in made if pair[1] <= delta]
+    return min(fit) if fit else min(made, key=lambda pair: pair[1])
 
 
 def check_delta(name: str, delta: Any) -> float:
@@ -101,12 +151,12 @@ def gaussian(noise: float, releases: int, delta: float) -> Account:
         far = epsilon + special.log_ndtr(-m / 2 - epsilon / m)
         return float(near + math.log1p(-min(math.exp(min(far - near, 0.0)), 1 - 1e-16)))
 
-    target = math.log(delta)
-    if excess(0.0) <= target:
-        return Account(0.0, delta, "analytic Gaussian mechanism")
-    high = m * m / 2 + m * math.sqrt(2 * math.log(1 / delta)) + 1e-9
-    epsilon = float(optimize.brentq(lambda e: excess(e) - target, 0.0, high, xtol=1e-12))
-    return Account(epsilon, delta, "analytic Gaussian mechanism")
+    target, epsilon = math.log(delta), 0.0
+    if excess(0.0) > target:
+        high = m * m / 2 + m * math.sqrt(2 * math.log(1 / delta)) + 1e-9
+        epsilon = float(optimize.brentq(lambda e: excess(e) - target, 0.0, high, xtol=1e-12))
+    profile = tuple((e, math.exp(excess(e))) for e in np.linspace(0.0, 4 * epsilon, 33).tolist())
+    return Account(epsilon, delta, "analytic Gaussian mechanism", profile)
 
 
 def laplace(shift: float, releases: int, delta: float = 0.0) -> Account:
@@ -131,7 +181,9 @@ def laplace(shift: float, releases: int, delta: float = 0.0) -> Account:
     least = _sum_laplace(shift, releases, delta) if shift <= FINEST else pure
     if least > 0.99 * pure:
         return Account(pure, 0.0, "pure composition")
-    return Account(least, delta, "privacy loss distribution of Laplace noise")
+    others = tuple((_sum_laplace(shift, releases, d), d) for d in _BEYOND)
+    told = "privacy loss distribution of Laplace noise"
+    return Account(least, delta, told, ((pure, 0.0), *others))
 
 
 @cache
@@ -213,4 +265,5 @@ def _subsampled(
         epsilon = float(made.get_epsilon(delta=delta))
         if accountant == "prv" and epsilon < 1:  # its numerical error is 0.01 unless told
             epsilon = float(made.get_epsilon(delta=delta, eps_error=max(1e-4, 0.01 * epsilon)))
-    return Account(epsilon, delta, f"Opacus {accountant.upper()}")
+        profile = tuple((float(made.get_epsilon(delta=d)), d) for d in _BEYOND)
+    return Account(epsilon, delta, f"Opacus {accountant.upper()}", profile)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vflsec.core import check
-from vflsec.core.accountants import FINEST
+from vflsec.core.accountants import FINEST, RATES, Profile, bound_group, bound_hits
 from vflsec.core.privacy_usage import Counter, RunFacts, Uses
 from vflsec.core.rng import Streams
 from vflsec.errors import PolicyError
@@ -89,6 +89,8 @@ class Guarantee:
         leaves: what is not covered.
         reason: why nothing is claimed; ``""`` where an epsilon is.
         covers: whole sentences instead of the above, for a policy that protects without an epsilon.
+        profile: other pairs of epsilon and delta that hold as well.
+        group: the most rows of one group, as of a person.
     """
 
     protects: str = "none"
@@ -105,6 +107,8 @@ class Guarantee:
     leaves: str = ""
     reason: str = "it is noise without an accountant"
     covers: str = ""
+    profile: Profile = ()
+    group: int = 1
 
     def sentence(self) -> str:
         """The claim, or why there is none, as reports print it."""
@@ -119,12 +123,33 @@ class Guarantee:
         return (
             f"Epsilon {self.epsilon:.4g}{delta} of {self.what} under {self.neighbours}, against "
             f"{self.against}, composed over {self.over}{given}{provided} ({self.accountant})."
-            f"{leaves}"
+            f"{self._format_group()}{leaves}"
         )
 
+    def _format_group(self) -> str:
+        """What is left of it for all rows of one group together; '' where each row is one."""
+        if self.group == 1:
+            return ""
+        epsilon, delta = bound_group(self._pairs, self.group, self.delta)
+        told = f"epsilon {epsilon:.4g}" + (f", delta {delta:.2g}" if delta else "")
+        told = told if delta < 1 else "none"
+        return f" Of up to {self.group} rows of one group together: {told}."
+
+    @property
+    def _pairs(self) -> Profile:
+        return () if self.epsilon is None else ((self.epsilon, self.delta), *self.profile)
+
     def fields(self) -> dict[str, Any]:
-        """The values with the sentence under ``says``, as they are stored."""
-        return {**asdict(self), "says": self.sentence()}
+        """The values with the sentence under ``says``, as they are stored.
+
+        Of an epsilon also ``hits``: what :func:`vflsec.core.accountants.bound_hits` leaves at each
+        of `RATES`, and ``group_hits`` of all rows of the largest group.
+        """
+        out = {**asdict(self), "says": self.sentence()}
+        del out["profile"]
+        for name, rows in (("hits", 1), ("group_hits", self.group)) if self._pairs else ():
+            out[name] = [bound_hits(self._pairs, rate, rows) for rate in RATES]
+        return out
 
 
 OFF = Guarantee(reason="it is switched off")

@@ -83,6 +83,7 @@ class RunFacts:
         dtype: of the training.
         weights: files of weights that it started from.
         profile: of trees, whose protocol they follow; "" elsewhere.
+        group: the most rows of one group, as of a person; 1 where rows are in none.
         uses: what was counted; nothing before the training.
     """
 
@@ -93,6 +94,7 @@ class RunFacts:
     dtype: str = ""
     weights: tuple[str, ...] = ()
     profile: str = ""
+    group: int = 1
     uses: Uses = field(default_factory=Uses)
 
 

@@ -47,6 +47,7 @@ class Task:
         asks: the yes/no question about a quantity (:mod:`vflsec.core.quantity_questions`) that `y`
             answers, or ''.
         behind: (N,) float64 the quantity that it is about, as `values`, else None.
+        largest_group: the most rows of one group, as of a person; 1 where rows are in none.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Task:
     values: Tensor | None = None
     asks: str = ""
     behind: Tensor | None = None
+    largest_group: int = 1
 
     @property
     def classes(self) -> int:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from vflsec.data.classes import in_order
 from vflsec.data.number_formats import NumberFormat, number_of
-from vflsec.data.odd_values import describe_far_values
+from vflsec.data.odd_values import describe_odd_values
 from vflsec.data.read_table import Frame, Numbers, as_texts, dates, format_list
 
 MOST_CATEGORIES = 10_000
@@ -138,17 +138,17 @@ def _read_column(frame: Frame, name: str, categorical: bool, numeric: bool) -> _
         return _Column("category", found, some if array.null_count < frame.rows else "")
     if pa.types.is_temporal(array.type):
         return _Column("date", found)
-    return _Column("number", found, "" if numeric else _doubt_number(array, found))
+    return _Column("number", found, "" if numeric else _doubt_number(name, array, found))
 
 
-def _doubt_number(array: pa.Array, found: Numbers) -> str:
+def _doubt_number(name: str, array: pa.Array, found: Numbers) -> str:
     """That numbers look like codes or ids, or that few hide all others, in words."""
     text = pa.types.is_string(array.type)
     if text and pc.any(pc.match_substring_regex(array[:_SOME], _CODE)).as_py():
         return "numbers that begin with 0, such as codes do; declare it categorical if so"
     if not (found.written and found.written.unit) and _counts(array, found.values):
         return _COUNTER
-    return describe_far_values(found.values)
+    return describe_odd_values(name, found.values)
 
 
 def _dated(frame: Frame, name: str, found: Numbers, declared: bool) -> _Column:

@@ -1,53 +1,121 @@
-"""Values that can hardly be meant: one far beyond all others, or the same one everywhere."""
+"""Values that can hardly be meant: far beyond all others, codes, or the same one everywhere."""
 
 from __future__ import annotations
 
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from vflsec.data.number_formats import number_of
+from vflsec.data.read_table import Frame, as_texts, change_tables, split_by_party
 from vflsec.data.source import PartyData
 
 FAR = 10.0
 """Ranges of the other values from which on a value is far away."""
 
+_SCALE = 1e6  # ranges of the middle half, from which on any number of values is far away
 _SAMPLE = 2000  # values that are looked at first
 _LEAST = 20
 _CORE = 3  # different values that the others must have
 _MOST = 3  # different values at either end that may be far away
 
 
-def describe_far_values(values: NDArray[np.float64]) -> str:
-    """That few values, such as 999999 or 1e30, lie far beyond all others, in words; or ''.
+def describe_odd_values(name: str, values: NDArray[np.float64]) -> str:
+    """That few values can hardly be meant, in words with what leaves them empty; or ''.
 
-    Columns are scaled by mean and standard deviation, so such values flatten all others.
+    They lie far beyond all others, such as 999999 or 1e30, and flatten these, since columns are
+    scaled by mean and standard deviation; or they look like the codes of missing values, such as
+    99 in a column of ages.
 
     Args:
-        values: (n,) a column, NaN = missing.
+        name: of the column.
+        values: (n,) its values, NaN = missing.
     """
     there = values[~np.isnan(values)]
-    if len(there) < _LEAST:
+    if len(there) < _LEAST or np.isinf(there).any():
         return ""
-    sample = there[:: -(-len(there) // _SAMPLE)]
-    if not any(_count_far(np.unique(np.append(sample, [there.min(), there.max()])))):
+    ends = np.array([there.min(), there.max()])
+    sample = np.unique(np.append(there[:: -(-len(there) // _SAMPLE)], ends))
+    if not any(_count_far(sample)) and not any(_is_code(v) for v in ends):
         return ""
     distinct, rows = np.unique(there, return_counts=True)
     low, high = _count_far(distinct)
-    if not low + high:
-        return ""
     core = slice(low, len(distinct) - high)
-    far = np.delete(distinct, core)
-    count, shown = int(np.delete(rows, core).sum()), ", ".join(f"{v:g}" for v in far)
+    codes = _find_codes(distinct[core], rows[core])
+    odd = np.concatenate([distinct[:low], codes, distinct[len(distinct) - high :]])
+    if not len(odd):
+        return ""
+    count, shown = int(rows[np.isin(distinct, odd)].sum()), [_write(v) for v in odd[:_MOST]]
+    rest = distinct[~np.isin(distinct, odd)]
+    where = "far beyond" if low + high else "apart from"
+    more = ", ..." * (len(odd) > _MOST)
+    options = " ".join(f"--missing {shlex.quote(f'{name}={text}')}" for text in shown)
     return (
-        f"{count} value{'s' * (count > 1)} ({shown}) far beyond all others "
-        f"({distinct[core][0]:g} to {distinct[core][-1]:g}), which flatten these: placeholders for "
-        "missing values, or errors? Leave them empty"
+        f"{count} value{'s' * (count > 1)} ({', '.join(shown)}{more}) {where} all others "
+        f"({rest[0]:g} to {rest[-1]:g}){', which flatten these' * bool(low + high)}: placeholders "
+        f"for missing values, or errors? Leave them empty: missing = {{ {json.dumps(name)} = "
+        f"{json.dumps(shown)} }} under [data] (`vflsec init {options}`)"
     )
 
 
+def leave_empty(
+    frames: Mapping[str, Frame], missing: Mapping[str, Sequence[str]]
+) -> dict[str, Frame]:
+    """The tables by party without the values that are said to mean none.
+
+    Args:
+        frames: by party; parties may share one.
+        missing: by ``column`` or ``party.column`` what means "no value"; a number is found however
+            it is written.
+
+    Raises:
+        ConfigError: no table has the column.
+        DataError: the column has no such value.
+    """
+    of_party = split_by_party("missing", missing, frames)
+
+    def change(frame: Frame, parties: Sequence[str]) -> Frame:
+        said = {c: texts for p in parties for c, texts in of_party.get(p, {}).items()}
+        emptied = {c: _without(frame, c, texts) for c, texts in said.items()}
+        return replace(frame, columns=frame.columns | emptied)
+
+    return change_tables(frames, change)
+
+
+def _without(frame: Frame, name: str, texts: Sequence[str]) -> pa.Array:
+    array, values = frame.columns[name], frame.read_numbers(name).values
+    gone = np.zeros(frame.rows, bool)
+    for text in texts:
+        number = number_of(text, frame.dialect.decimal)
+        found = pc.equal(as_texts(array), text).fill_null(False).to_numpy(zero_copy_only=False)
+        found = found | (False if number is None else values == number)
+        if not found.any():
+            raise frame.refuse(
+                f"column {name!r}", "hold what `missing` says", f"no {text!r} in it",
+                "Write the value as it stands in the table, or leave it out of `missing`.",
+            )  # fmt: skip
+        gone |= found
+    return pc.if_else(pa.array(gone), pa.scalar(None, array.type), array)
+
+
 def _count_far(distinct: NDArray[np.float64]) -> tuple[int, int]:
-    """How many of the sorted values lie far below and far above all others, at most three each."""
+    """How many of the sorted values lie far below and far above all others.
+
+    By the range of the others at most three each; by that of their middle half any number.
+    """
+    with np.errstate(all="ignore"):
+        first, third = np.quantile(distinct, (0.25, 0.75))
+        reach = _SCALE * (third - first)
+        low, high = (distinct < first - reach).sum(), (distinct > third + reach).sum()
+    if low + high:
+        return int(low), int(high)
     counts = [(low, high) for low in range(_MOST + 1) for high in range(_MOST + 1)]
     for low, high in sorted(counts, key=sum)[1:]:
         core = distinct[low : len(distinct) - high]
@@ -60,6 +128,34 @@ def _count_far(distinct: NDArray[np.float64]) -> tuple[int, int]:
         if below and above:
             return low, high
     return 0, 0
+
+
+def _is_code(value: float) -> bool:
+    """Whether a number is one that stands for missing values: -1, or nothing but nines."""
+    return value == -1 or set(_write(abs(value))) == {"9"}
+
+
+def _find_codes(distinct: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Of the sorted values the first and last one if it is a code of missing values.
+
+    It is as common as a usual value, and stands apart: by twice the widest gap between others, or
+    as the only negative value.
+    """
+    found = []
+    for end, inner in ((0, slice(1, None)), (-1, slice(None, -1))):
+        others = distinct[inner]
+        if len(others) <= _CORE or not _is_code(distinct[end]) or rows[end] < 2:
+            continue
+        gaps, gap = np.diff(others), np.abs(distinct[end] - others[end])
+        apart = gap > 2 * gaps.max() or distinct[end] < 0 <= others[0]
+        if apart and rows[end] >= np.median(rows[inner]):
+            found.append(distinct[end])
+    return np.array(found)
+
+
+def _write(value: float) -> str:
+    """A value as a table would hold it."""
+    return f"{value:.0f}" if value % 1 == 0 and abs(value) < 1e15 else f"{value:g}"
 
 
 def has_only_constants(data: PartyData) -> bool:

@@ -83,6 +83,7 @@ def make_task(
         ids=source.ids, class_names=tuple(source.class_names),
         given=None if given is None else torch.from_numpy(given),
         values=None if source.values is None else torch.from_numpy(truth),
+        largest_group=source.largest_group,
     )  # fmt: skip
 
 

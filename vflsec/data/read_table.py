@@ -17,9 +17,10 @@ import shlex
 import unicodedata
 import zlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +35,8 @@ from vflsec.data.limits import Limits, check_size, gunzip, parquet_table, too_mu
 from vflsec.data.number_formats import POINT_GROUPS, NumberFormat, read_column
 from vflsec.data.office_tables import OFFICE, read_office
 from vflsec.errors import DataError
+
+T = TypeVar("T")
 
 MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null")
 """Texts that mean "no value" (after trimming)."""
@@ -153,6 +156,45 @@ class Frame:
         """What to call a data row in a message (the header is row 1)."""
         at = index if self.first_rows is None else int(self.first_rows[index])
         return f"row {at + 2}"
+
+
+def split_by_party(
+    key: str, named: Mapping[str, T], frames: Mapping[str, Frame]
+) -> dict[str, dict[str, T]]:
+    """What is said of columns, by party: of ``party.column``, else of each that has the column.
+
+    Args:
+        key: of the ``[data]`` section that says it, for the message.
+        named: what is said, by column.
+        frames: the table of each party.
+
+    Raises:
+        ConfigError: no table has a column.
+    """
+    out: dict[str, dict[str, T]] = {}
+    for name, said in named.items():
+        party, _, column = name.partition(".")
+        holders = {p: name for p, frame in frames.items() if name in frame.columns}
+        if not holders and party in frames and column in frames[party].columns:
+            holders = {party: column}
+        if not holders:
+            known = sorted({c for frame in frames.values() for c in frame.columns})
+            rule = f"a column of a table, as COLUMN or PARTY.COLUMN ({format_list(known)})"
+            raise check.fail(f"data: {key}", rule, name, check.nearest(name, known))
+        for p, c in holders.items():
+            out.setdefault(p, {})[c] = said
+    return out
+
+
+def change_tables(
+    frames: Mapping[str, Frame], change: Callable[[Frame, Sequence[str]], Frame]
+) -> dict[str, Frame]:
+    """Each table changed once, however many parties share it: by the table and these parties."""
+    made: dict[int, Frame] = {}
+    for frame in frames.values():
+        if id(frame) not in made:
+            made[id(frame)] = change(frame, [p for p in frames if frames[p] is frame])
+    return {p: made[id(frame)] for p, frame in frames.items()}
 
 
 def refuse_ambiguous(found: Iterable[tuple[Path, str, tuple[str, float, float]]]) -> None:

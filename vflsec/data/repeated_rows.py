@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from vflsec.core import check
-from vflsec.data.read_table import Frame, as_texts, format_list
+from vflsec.data.read_table import Frame, as_texts
 from vflsec.data.table_spec import Aggregate
 
 _NUMBERS = {"sum": np.add, "min": np.minimum, "max": np.maximum}
@@ -96,26 +95,3 @@ def _put_together(
     if way == "mean":
         out = out / np.maximum(count, 1)
     return pa.array(np.where(count > 0, out, np.nan), from_pandas=True)
-
-
-def split_aggregate(
-    aggregate: Mapping[str, Aggregate], frames: Mapping[str, Frame]
-) -> dict[str, dict[str, Aggregate]]:
-    """How columns are put together, by party: of ``party.column``, else of each that has it.
-
-    Raises:
-        ConfigError: no table has the column.
-    """
-    out: dict[str, dict[str, Aggregate]] = {}
-    for name, way in aggregate.items():
-        party, _, column = name.partition(".")
-        holders = {p: name for p, frame in frames.items() if name in frame.columns}
-        if not holders and party in frames and column in frames[party].columns:
-            holders = {party: column}
-        if not holders:
-            known = sorted({c for frame in frames.values() for c in frame.columns})
-            rule = f"a column of a table, as COLUMN or PARTY.COLUMN ({format_list(known)})"
-            raise check.fail("data: aggregate", rule, name, check.nearest(name, known))
-        for p, c in holders.items():
-            out.setdefault(p, {})[c] = way
-    return out

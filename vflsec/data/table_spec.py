@@ -32,6 +32,7 @@ class TableSpec:
         duplicates: ``first`` keeps the first of several rows that are equal in every column.
         aggregate: how several rows of one id become one, by ``column`` or ``party.column``; the
             other columns of such a table are left out.
+        missing: by ``column`` or ``party.column`` values that mean "none", such as ``-999``.
         active: the party with the labels. Default: the party whose table has the label column;
             with one table, the party called ``active``, else the first of `columns`.
         columns: feature columns by party. Optional with several files, where the default is all
@@ -73,6 +74,7 @@ class TableSpec:
     id_match: Sequence[IdMatch] = ()
     duplicates: Literal["", "first"] = ""
     aggregate: Mapping[str, Aggregate] = field(default_factory=dict)
+    missing: Mapping[str, Sequence[str]] = field(default_factory=dict)
     name: str = ""
 
     @property
@@ -125,7 +127,11 @@ def read_table_spec(section: Table) -> TableSpec:
 
 
 _NUMBERS = ("max_bytes", "max_cells", "max_columns")
-_TABLES = {"columns": "columns for each party", "merge_classes": "old classes for each new class"}
+_TABLES = {
+    "columns": "columns for each party",
+    "merge_classes": "old classes for each new class",
+    "missing": "texts for each column",
+}
 _LISTS = ("categorical", "numeric", "drop", "drop_classes", "id_match")
 _BY_PARTY = ("id", "separator", "decimal", "encoding")
 """Keys by the form of their value; that of all others is a text."""

@@ -30,6 +30,7 @@ from vflsec.data.layout import (
 )
 from vflsec.data.limits import Limits
 from vflsec.data.names import label_rule, unshowable
+from vflsec.data.odd_values import leave_empty
 from vflsec.data.profile import (
     Described,
     count_holders,
@@ -39,12 +40,14 @@ from vflsec.data.profile import (
 from vflsec.data.read_table import (
     Frame,
     as_texts,
+    change_tables,
     data_error,
     format_list,
     refuse_ambiguous,
     refuse_doubtful,
+    split_by_party,
 )
-from vflsec.data.repeated_rows import join_rows, split_aggregate
+from vflsec.data.repeated_rows import join_rows
 from vflsec.data.source import PartyData, Source
 from vflsec.data.table_spec import TableSpec
 from vflsec.label import TaskName, make_named_label
@@ -74,7 +77,7 @@ def load_tables(files: Mapping[str, str | Path] | str | Path, spec: TableSpec) -
     _check_change(spec, change)
     asked = _describe_spec(spec, change)
     frames, active = _read_frames(files, spec, roles)
-    frames = _join_repeated(frames, roles, spec)
+    frames = _join_repeated(leave_empty(frames, spec.missing), roles, spec)
     check_parties(list(frames), active, spec.columns)
     name = spec.name or frames[active].path.name.split(".")[0]
     if why := unshowable(name):
@@ -156,16 +159,18 @@ def _read_frames(
     return common_table(files, roles, spec.columns, spec.active, reader)
 
 
-def _join_repeated(frames: dict[str, Frame], roles: Roles, spec: TableSpec) -> dict[str, Frame]:
+def _join_repeated(frames: Mapping[str, Frame], roles: Roles, spec: TableSpec) -> dict[str, Frame]:
     """The tables with one row for each id, where that was asked for."""
-    of_party = split_aggregate(spec.aggregate, frames)
-    made: dict[int, Frame] = {}
-    for p, frame in frames.items():
-        sharing = [q for q in frames if frames[q] is frame]
-        aggregate = {c: way for q in sharing for c, way in of_party.get(q, {}).items()}
-        if id(frame) not in made and roles.id_of(p) and (aggregate or spec.duplicates):
-            made[id(frame)] = join_rows(frame, roles.id_of(p), [*roles.taken(p)], aggregate)
-    return {p: made.get(id(frame), frame) for p, frame in frames.items()}
+    of_party = split_by_party("aggregate", spec.aggregate, frames)
+
+    def change(frame: Frame, parties: Sequence[str]) -> Frame:
+        aggregate = {c: way for p in parties for c, way in of_party.get(p, {}).items()}
+        for p in parties:
+            if roles.id_of(p) and (aggregate or spec.duplicates):
+                return join_rows(frame, roles.id_of(p), [*roles.taken(p)], aggregate)
+        return frame
+
+    return change_tables(frames, change)
 
 
 def _read_label(
@@ -198,7 +203,8 @@ def _describe_spec(spec: TableSpec, change: Relabel) -> Table:
     if spec.task != "classification":
         out["task"] = spec.task
     once = {"id_match": sorted(spec.id_match), "duplicates": spec.duplicates,
-            "aggregate": dict(spec.aggregate)}  # fmt: skip
+            "aggregate": dict(spec.aggregate),
+            "missing": {c: list(texts) for c, texts in spec.missing.items()}}  # fmt: skip
     out |= {key: value for key, value in once.items() if value}
     if change:
         out["classes"] = [

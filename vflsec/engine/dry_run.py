@@ -7,15 +7,14 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from vflsec.config.problems import Problem
-from vflsec.engine.machine_speed import machine
 from vflsec.errors import VflsecError
 from vflsec.nn.batch_invariance import warning
 from vflsec.plan import planner
-from vflsec.plan.estimate import Timed, Tried, estimate
+from vflsec.plan.estimate import Machine, Timed, Tried, estimate
 from vflsec.plugins import registry
 from vflsec.specs import told_apart
 
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
     from vflsec.plan.planner import Phases
     from vflsec.plan.values import Group, Plan
     from vflsec.specs import CellSpec
+
+_REFERENCE = 0.020  # processor seconds of `_work` on the machine of the estimates
 
 Trained = Callable[["CellSpec"], tuple[str, ...]]
 
@@ -165,3 +166,38 @@ def _obstacle(
             for name, made in found
         ],
     )
+
+
+def machine(work: Callable[[], None] | None = None) -> Machine:
+    """This machine, by a calibration of a tenth of a second.
+
+    Nothing depends on it but the estimates of `vflsec check`.
+
+    Args:
+        work: what is timed, for tests.
+    """
+    if work is None:
+        return _this()
+    times = []
+    for _ in range(3):
+        start = time.process_time()
+        work()
+        times.append(time.process_time() - start)
+    return Machine(min(100.0, max(0.01, min(times) / _REFERENCE)))
+
+
+@cache
+def _this() -> Machine:
+    return machine(_work)
+
+
+def _work() -> None:
+    """Small products, as training makes them, and calls of Python between them."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    x = torch.ones(8, 64, 64)
+    for _ in range(200):
+        x = torch.bmm(x, x).mul_(1 / 64)
+    torch.set_num_threads(before)

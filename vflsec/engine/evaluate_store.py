@@ -35,6 +35,7 @@ def judge(
         how: see `vflsec.audit.evaluate.evaluate`.
     """
     from vflsec.audit.evaluate import evaluate
+    from vflsec.audit.result_row import results_table
     from vflsec.report.exports import here, summary_of, write_exports
     from vflsec.report.outputs import write_reports
 
@@ -49,13 +50,14 @@ def judge(
     summary = summary_of(record, evaluation, results, seconds, worked)
     summary |= {"complete": complete, "exit_code": code, "shard": record.shard}
     summary["command"] = here(summary, store.folder)
+    frame = results_table(evaluation.rows).assign(role=[r.role for r in evaluation.rows])
     if export:
         if not partial:  # killed in between, no report stands beside another one's summary
             withdraw(store.folder)
-        write_exports(store.folder, record.scenario_toml, evaluation.frame, summary)
+        write_exports(store.folder, record.scenario_toml, frame, summary)
         if not partial:
             write_reports(store.folder, summary)
-    return Audit(store.folder, evaluation.frame, summary, evaluation.verdicts, code)
+    return Audit(store.folder, frame, summary, evaluation.verdicts, code)
 
 
 def audit_once(folder: Path, run: str, audit: Callable[[], Audit]) -> Audit:

@@ -15,6 +15,7 @@ from vflsec.audit.baseline import (
     refuse_failed,
 )
 from vflsec.audit.compare import Comparison, compare
+from vflsec.audit.result_row import read_rows
 from vflsec.engine.evaluate_store import judge
 from vflsec.errors import ConfigError
 from vflsec.report.notebook import Audit
@@ -81,9 +82,9 @@ def read_any(path: Path) -> Baseline:
             f"{path}: {f'holds shard {shard}' if shard else 'not all that was planned is measured'}"
             f", so this is no baseline: a rise of what it lacks would go unseen. {cure}"
         )
-    refuse_failed(path, audit.results)
-    found = advantages(granted(audit.results, read_attacks(audit)))
-    return Baseline(found, audit.summary["data"])
+    rows = read_rows(audit.results)
+    refuse_failed(path, rows)
+    return Baseline(advantages(granted(rows, read_attacks(audit))), audit.summary["data"])
 
 
 def compare_folders(before: Path, after: Path) -> Comparison:

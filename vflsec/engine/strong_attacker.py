@@ -23,7 +23,6 @@ import numpy as np
 from vflsec.audit import leakage
 from vflsec.audit.controls import LEAST
 from vflsec.audit.record import Attacker, Choice
-from vflsec.audit.result_row import read_rows
 from vflsec.engine.dry_run import make_plan
 from vflsec.plan.strong import SEEDS, STRONG, Chosen
 from vflsec.plan.values import TUNING, Plan, Setting
@@ -123,8 +122,8 @@ Place = tuple[str, float | None, str]
 
 def _list_advantages(results: Sequence[CellResult]) -> dict[Place, dict[str, dict[int, float]]]:
     """Advantages by seed of each attack's key, after the last phase, in its primary metric."""
-    frame = leakage.results_frame(row for r in results for row in leakage.records(r))
-    rows = [r for r in read_rows(frame) if r.is_main and r.advantage is not None]
+    every = leakage.read_records(row for r in results for row in leakage.records(r))
+    rows = [r for r in every if r.is_main and r.advantage is not None]
     out: dict[Place, dict[str, dict[int, float]]] = {}
     for r in rows:
         if r.phase == rows[-1].phase:

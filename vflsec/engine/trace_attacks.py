@@ -7,6 +7,7 @@ for whoever holds the labels. Between them stand frozen guesses.
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -257,7 +258,8 @@ def _check_system(traces: Sequence[Trace]) -> None:
             raise ConfigError(
                 f"{trace.folder}: has the parties {', '.join(m.names)} and {m.classes} classes, "
                 f"{traces[0].folder} has {', '.join(first.names)} and {first.classes}. Audit one "
-                "system at a time."
+                "system at a time; first join what parties recorded of one run (vflsec trace join "
+                f"{shlex.join(map(str, [t.folder for t in traces]))} --out joined)."
             )
         key = (m.run.dataset, m.run.algorithm, m.run.defense, m.run.strength, m.run.seed)
         if key in seen:

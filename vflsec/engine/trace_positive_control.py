@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflsec.audit.leakage import UNDEFENDED, results_frame, summarise
+from vflsec.audit.leakage import UNDEFENDED, read_records, summarise
 from vflsec.audit.planted_leak import dosed
 from vflsec.audit.validated import find_validated
 from vflsec.core.attack import Attack
@@ -165,10 +165,10 @@ def find_shown(
         if any(n.kind == "gradient" and not n.sent for n in of)
         and not any(n.what == "model" for n in of)
     }  # fmt: skip
-    frame = results_frame(r for r in records if r["attack_key"] in alone)
-    if not len(frame):
+    rows = read_records(r for r in records if r["attack_key"] in alone)
+    if not rows:
         return set()
-    shown = find_validated(summarise(frame, confidence), confidence=1 - (1 - confidence) / 2)
+    shown = find_validated(summarise(rows, confidence), confidence=1 - (1 - confidence) / 2)
     works = [place for place, found in shown.items() if found.validated]
     found = {(p.adversary, (p.dataset, p.algorithm)) for p in works}
     systems = {(r["dataset"], r["algorithm"]) for r in records}

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vflsec.audit.gate import Gate
 from vflsec.audit.gate_checks import list_measured, unanswerable
-from vflsec.audit.leakage import UNDEFENDED, defense_point, records, results_frame
+from vflsec.audit.leakage import UNDEFENDED, defense_point, read_records, records
 from vflsec.audit.point import Grants
 from vflsec.audit.record import AuditRecord
 from vflsec.audit.scoring import scored, unscored
@@ -169,7 +169,7 @@ def _read_planted(truth: Truth, m: Manifest, classes: int) -> NDArray[Any]:
 
 def _check_gates(rows: Sequence[Mapping[str, Any]], gates: Sequence[Mapping[str, Any]]) -> None:
     """Refuse a gate that no result answers, before anything is written."""
-    points, keys = list_measured(results_frame(rows)), [f.name for f in fields(Gate)]
+    points, keys = list_measured(read_records(rows)), [f.name for f in fields(Gate)]
     for section in gates:
         for key in section:
             check.one_of("gate: key", key, keys)

@@ -22,6 +22,7 @@ from typing import Any
 
 from vflsec.audit.gate import MIN_SEEDS
 from vflsec.audit.pareto_front import Trial, trials
+from vflsec.audit.result_row import ResultRow, read_rows
 from vflsec.audit.rounding import show, show_exact
 from vflsec.config.scenario import Scenario, load_scenario
 from vflsec.config.sections import Gate
@@ -229,7 +230,7 @@ class _Search:
             t.strength: replace(t, claimed=both[t.strength][0], measured=both[t.strength][1])
             if t.strength in both
             else t
-            for t in trials(_on(audit.results, self.target))
+            for t in trials(_on(read_rows(audit.results), self.target))
         }
 
     def _is_free(self, gate: Gate) -> bool:
@@ -291,11 +292,9 @@ def _targeted(loaded: Scenario, target: str) -> str:
     return target
 
 
-def _on(results: Any, target: str) -> Any:
+def _on(rows: Sequence[ResultRow], target: str) -> list[ResultRow]:
     """Rows of the main task, of attacks on `target`, and of those that broke and name none."""
-    if target == "*":
-        return results
-    return results[results["target"].isin([target, ""])]
+    return [r for r in rows if target == "*" or r.target in (target, "")]
 
 
 def _fresh(given: int | Sequence[int] | None, listed: Sequence[int]) -> list[int]:

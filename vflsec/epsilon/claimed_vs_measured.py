@@ -19,15 +19,13 @@ could not have found half the noise is left open.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
-
 from vflsec.audit.gate import EPSILON, FAIL, INCONCLUSIVE, PASS, Gate, Origin, Rule, Verdict
-from vflsec.audit.leakage import rows_of
-from vflsec.audit.point import Identity, Training, clean
+from vflsec.audit.point import Identity, Training
+from vflsec.audit.result_row import ResultRow
 from vflsec.audit.rounding import show_both
 from vflsec.audit.special_functions import binomial_tail
 from vflsec.audit.validated import Evidence
@@ -39,9 +37,6 @@ STRICT = 5
 HALF = 0.5
 """The share of the noise that an audit must be able to find too little, or it says nothing."""
 _AT = ("dataset", "algorithm", "defense", "strength", "attack", "adversary", "phase", "split")
-
-Row = Mapping[str, Any]
-"""What was measured of one seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,22 +58,22 @@ class Claimed(Training):
 
 
 def contradictions(
-    frame: pd.DataFrame, claims: Iterable[Claimed], confidence: float = 0.95, looks: int = 1,
+    rows: Iterable[ResultRow], claims: Iterable[Claimed], confidence: float = 0.95, looks: int = 1,
 ) -> list[Verdict]:  # fmt: skip
     """One verdict for every claim that was measured.
 
     Args:
-        frame: of :func:`vflsec.audit.leakage.results_frame`, with rows of the metric
-            ``epsilon_lower``; a column ``claimant`` says whose claim a row measures, where a point
-            has several; the others hold what its notes do (:mod:`vflsec.epsilon.measured_claims`).
+        rows: of :func:`vflsec.audit.leakage.read_records`, those of the metric ``epsilon_lower``
+            among them; the notes of these say whose claim it measures (``defense``), where a point
+            has several, and how (:mod:`vflsec.epsilon.measured_claims`).
         claims: one for each training and claimant.
         confidence: at which each measured lower bound holds.
         looks: how often the claims are judged while seeds are added; they share the error.
     """
     claims = list(claims)
     made = [c for c in claims if c.epsilon is not None]
-    found = _by_place(frame)
-    awake = {_place(r) for of in found.values() for r in of if _finds_something(r)}
+    found = _by_place(rows)
+    awake = {_place(r) for of in found.values() for r in of if (r.value or 0.0) > 0}
     tested = [
         (at, of, c) for (at, whose), of in found.items() for c in made
         if c.training == at.training and whose in ("", c.by or whose)
@@ -93,24 +88,23 @@ def contradictions(
     return out
 
 
-def _by_place(frame: pd.DataFrame) -> dict[tuple[Identity, str], list[Row]]:
+def _by_place(rows: Iterable[ResultRow]) -> dict[tuple[Identity, str], list[ResultRow]]:
     """What was measured, by point, attack and claimant."""
-    measured = frame[(frame["metric"] == EPSILON) & (frame["status"] == "ok")]
-    found: dict[tuple[Identity, str], list[Row]] = defaultdict(list)
-    for r in rows_of(measured):
-        if r["value"] == r["value"]:
-            at = Identity(**{k: clean(r.get(k, "")) for k in _AT})
-            found[at, r.get("claimant", "")].append(r)
+    found: dict[tuple[Identity, str], list[ResultRow]] = defaultdict(list)
+    for r in rows:
+        if r.metric == EPSILON and r.status == "ok" and r.value is not None:
+            at = Identity(**{k: getattr(r, k) for k in _AT})
+            found[at, _claimant(r)].append(r)
     return found
 
 
-def _finds_something(row: Row) -> bool:
-    return bool(row["value"] > 0)
+def _claimant(row: ResultRow) -> str:
+    return str(row.notes.get("defense", ""))
 
 
-def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+def _place(row: ResultRow) -> tuple[str, ...]:
     """Where a guesser that finds something is validated."""
-    return row["dataset"], row["algorithm"], row["attack"], row.get("claimant", "")
+    return row.dataset, row.algorithm, row.attack, _claimant(row)
 
 
 def pairs(verdicts: Iterable[Verdict]) -> dict[tuple[str, float | None], tuple[float, float]]:
@@ -176,23 +170,23 @@ class _Weighed:
         return f"{self.who} measures epsilon of at least {measured}, {known} is claimed"
 
 
-def _confidence(rows: Sequence[Row], usual: float) -> float:
+def _confidence(rows: Sequence[ResultRow], usual: float) -> float:
     """That of the bounds: the least that is told, if it is told of all."""
-    told = [r["sure"] for r in rows if r.get("sure") == r.get("sure") is not None]
+    told = [float(sure) for r in rows if (sure := r.notes.get("confidence")) is not None]
     return min(told, default=usual) if len(told) == len(rows) else usual
 
 
 def _weigh(
-    rows: Sequence[Row], claim: Claimed, alpha: float, confidence: float, awake: bool
+    rows: Sequence[ResultRow], claim: Claimed, alpha: float, confidence: float, awake: bool
 ) -> _Weighed:
     """The tests of a claim, each at `alpha` over their number."""
     claimed = claim.epsilon or 0.0
     sure = _confidence(rows, confidence)
-    values = [float(r["value"]) for r in rows]
+    values = [float(r.value or 0.0) for r in rows]
     beyond = sum(v > claimed for v in values)
     p, together, guesses = _test_guesses(rows, claimed, claim.delta, sure)
     p["seeds"] = float(binomial_tail(beyond, len(values), 1 - sure))
-    heard = [Heard.read(r["noise"]) for r in rows if isinstance(r.get("noise"), Mapping)]
+    heard = [Heard.read(of) for of in _read_notes(rows, "noise")]
     faults = combine(heard)
     fault = min(faults, key=lambda f: faults[f], default=None)
     if fault is not None:
@@ -207,24 +201,27 @@ def _weigh(
         claimed, values, beyond, together,
         frozenset(test for test, value in p.items() if value < each),
         awake or bool(heard) or "released" in p,
-        rows[0]["attack"] or "a canary audit", fault, power,
+        rows[0].attack or "a canary audit", fault, power,
     )  # fmt: skip
 
 
+def _read_notes(rows: Iterable[ResultRow], name: str) -> list[Any]:
+    """One note of the rows that have it."""
+    return [found for r in rows if (found := r.notes.get(name)) is not None]
+
+
 def _test_guesses(
-    rows: Sequence[Row], claimed: float, delta: float, sure: float
+    rows: Sequence[ResultRow], claimed: float, delta: float, sure: float
 ) -> tuple[dict[str, float], float, int]:
     """p-values by all guesses together, the bound of these, and how many at most there are."""
     p: dict[str, float] = {}
     together = 0.0
-    looks = [r["looks"] for r in rows if isinstance(r.get("looks"), list | tuple)]
+    looks = _read_notes(rows, "looks")
     if len(looks) == len(rows) > 1:
         together = coins.together(looks, delta, sure)
         p["together"] = coins.refuted(looks, claimed, delta)
     guesses = sum(of[0][0] for of in looks)
-    released = [
-        (tuple(r["released"]),) for r in rows if isinstance(r.get("released"), list | tuple)
-    ]
+    released = [(tuple(of),) for of in _read_notes(rows, "released")]
     if released and sum(of[0][0] for of in released):
         guesses = sum(of[0][0] for of in released)
         p["released"] = coins.refuted(released, claimed, delta)

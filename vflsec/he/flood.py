@@ -30,9 +30,11 @@ Dachman-Soled, Ducas, Gong and Rossi, "LWE with side information", CRYPTO 2020 (
 from __future__ import annotations
 
 import math
+import os
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from vflsec.core import check
 from vflsec.core.rng import numpy_generator
@@ -107,26 +109,34 @@ def check_answers(parameters: Parameters, mask_bits: int, flood_bits: int) -> No
         )  # fmt: skip
 
 
+def draw_normal(*shape: int) -> Array:
+    """Normal numbers out of the operating system's randomness, by inversion of 53 bits each."""
+    bits = np.frombuffer(os.urandom(8 * math.prod(shape)), np.uint64) >> np.uint64(64 - EXACT - 1)
+    return np.asarray(special.ndtri((bits + 0.5) * 2.0 ** -(EXACT + 1))).reshape(shape)
+
+
 class Flood:
     """Answers of one key holder.
 
-    Every answer has a stream of its own, named by its number, so that a repeated audit repeats it;
-    a deployment must use the operating system's randomness.
+    Emulated answers have a stream each, named by its number, so that a repeated audit repeats them.
+    Answers of a real key must not: who knows the seed would take the flooding off.
 
     Args:
-        seed, party: name the streams.
+        seed, party: name the streams; a seed of None takes the operating system's randomness.
         bits: the noise has standard deviation 2 ** -bits.
     """
 
-    def __init__(self, seed: int, party: str, bits: int = FLOOD_BITS) -> None:
+    def __init__(self, seed: int | None, party: str, bits: int = FLOOD_BITS) -> None:
         self.seed, self.party, self.bits = seed, party, bits
 
     def noise(self, answer: int, *shape: int) -> Array:
         """F for the numbers of one answer."""
+        if self.seed is None:
+            return draw_normal(*shape) * 2.0**-self.bits
         rng = numpy_generator(self.seed, "he", self.party, "flood", answer)
         return rng.standard_normal(shape) * 2.0**-self.bits
 
-    def answer(self, x: Array, answer: int) -> Array:
+    def answer(self, x: Array, answer: int = 0) -> Array:
         """`x` as it may leave: x + F on the grid."""
         return self.snap(x + self.noise(answer, *x.shape))
 

@@ -191,8 +191,7 @@ class PassiveRole:
         self.parameters = parameters or Parameters()
         check_answers(self.parameters, mask_bits, flood_bits)
         self.keys = KeyPair(self.parameters, threads)
-        self.flood = Flood(seed, party, flood_bits)
-        self.answer = 0
+        self.flood = Flood(None, party, flood_bits)
         self.draws = PassiveDraws(seed, party, spread)
         self.shared = shared
         self.share: Array | None = None
@@ -206,10 +205,6 @@ class PassiveRole:
     def load(self, share: Array | None, lr: float) -> None:
         """Set the own share and the learning rate."""
         self.share, self.lr = share, lr
-
-    def number(self, answer: int) -> None:
-        """Name the next answer, whose flooding has a stream of its own; never twice the same."""
-        self.answer = answer
 
     def embed(self, h: Array) -> bytes:
         """h (b, m) -> Enc(h).
@@ -234,7 +229,7 @@ class PassiveRole:
         out = self._decrypt(product)
         if self.share is not None:
             out = out + self._h @ self.share
-        return self._masked(self.flood.answer(out, self.answer))
+        return self._masked(self.flood.answer(out))
 
     def _decrypt(self, product: bytes) -> Array:
         out = self.keys.decrypt(product)
@@ -255,7 +250,7 @@ class PassiveRole:
                 f"a weight gradient must have {self._h.shape[1]} rows, got {len(out)}."
             )
         if self.share is None:
-            return self._masked(self.flood.answer(out, self.answer))
+            return self._masked(self.flood.answer(out))
         noise = self.draws.noise(*out.shape)
         self.share = self.share + self.lr * noise
         return self._masked(self.flood.snap(out + noise))
@@ -277,7 +272,7 @@ class PassiveRole:
         """Enc(Q U + R) -> Q U + R + F - S, and keep S as the share."""
         out = self._decrypt(product)
         self.share = self.draws.share(*out.shape)
-        return self._masked(self.flood.answer(out - self.share, self.answer))
+        return self._masked(self.flood.answer(out - self.share))
 
     def own_share(self) -> Array | None:
         """The share as it stands, for the own records."""

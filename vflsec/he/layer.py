@@ -3,7 +3,7 @@
 Two backends with one meaning. `Emulated` computes the same numbers in the clear, with the same
 draws for masks, flooding, shares and noise, and states the sizes the ciphertexts would have; `Real`
 runs the two roles of `interactive` for every replica, in this process or in processes of their own.
-Answers are numbered by replica; a number names the stream of the answer's flooding.
+Answers are numbered by replica; a number names the stream of an emulated answer's flooding.
 """
 
 from __future__ import annotations
@@ -273,7 +273,6 @@ class Real:
             active, passive = self._pair(r)
             u = _numpy(layer.weight[r]).T
             active.load(u, np.zeros(u.shape[1]))
-            passive.number(answers[r])
             product = active.forward(passive.rotate(u.shape[0]))
             return active.unmask(passive.open_rotated(product)).T, passive.own_share().T
 
@@ -287,19 +286,18 @@ class Real:
 
         def compute(r: int) -> tuple[Any, Any, int, int]:
             self.computed.add(r)
-            return self._forward(r, h[r], layer, answers[r])
+            return self._forward(r, h[r], layer)
 
         outs = self._compute_each(compute, [h, *layer.parts], answers)
         out = _stack([o[0] for o in outs], h)
         masked = _stack([o[1] for o in outs], h, torch.float64)
         return Forward(out, masked, (max(o[2] for o in outs), max(o[3] for o in outs)))
 
-    def _forward(self, r: int, h: Tensor, layer: Layer, answer: int) -> tuple[Any, Any, int, int]:
+    def _forward(self, r: int, h: Tensor, layer: Layer) -> tuple[Any, Any, int, int]:
         active, passive = self._pair(r)
         active.load(_numpy(layer.weight[r]).T, _numpy(layer.bias[r]))
         share = None if layer.share is None else _numpy(layer.share[r]).T
         passive.load(share, self.settings.lr)
-        passive.number(answer)
         sealed = self._timed(r, "encrypt", passive, "embed", _numpy(h))
         product = self._timed(r, "multiply", active, "forward", sealed)
         masked = self._timed(r, "decrypt", passive, "open", product)
@@ -311,8 +309,8 @@ class Real:
 
         def compute(r: int) -> Any:
             if r not in self.computed:  # its roles have not seen these embeddings
-                self._forward(r, h[r], layer, answers[r])
-            return self._back(r, g[r], layer, answers[r])
+                self._forward(r, h[r], layer)
+            return self._back(r, g[r], layer)
 
         outs = self._compute_each(compute, [h, g, *layer.parts], answers)
         weight = _stack([o[0] for o in outs], h)
@@ -322,7 +320,7 @@ class Real:
         sizes = tuple(max(o[4][i] for o in outs) for i in range(len(outs[0][4])))
         return Return(weight, noise, embedding, masked, sizes)
 
-    def _back(self, r: int, g: Tensor, layer: Layer, answer: int) -> Any:
+    def _back(self, r: int, g: Tensor, layer: Layer) -> Any:
         active, passive = self._pair(r)
         mine = _numpy(g)
         blocks = self._timed(r, "encrypt", passive, "embed_blocks")
@@ -336,7 +334,6 @@ class Real:
             sealed = self._timed(r, "multiply", active, "embedding_gradient", share, mine)
             embedding = self._timed(r, "decrypt", passive, "open_embedding_gradient", sealed)
             sizes += [len(share), len(sealed)]
-        passive.number(answer)
         masked = self._timed(r, "decrypt", passive, "open_gradient", product)
         noise = None
         if before is not None:

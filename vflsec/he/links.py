@@ -290,7 +290,7 @@ class SummedGradientLink(PlainLink):
         if self.mode == "real":
             if penalty is not None:
                 raise PolicyError("he_gradient: mode 'real' takes no penalty at the passive party.")
-            sums, sizes = self._real(fed, gradient.detach(), rows, answers)
+            sums, sizes = self._real(fed, gradient.detach(), rows)
         else:
             sums = self._flooded(sums, answers)
             sizes = self._sizes(b, o, sum(p[0].numel() for p in params))
@@ -327,7 +327,7 @@ class SummedGradientLink(PlainLink):
         return c.blocks, c.gradient
 
     def _real(
-        self, fed: Federation, g: Tensor, rows: Tensor, answers: list[int]
+        self, fed: Federation, g: Tensor, rows: Tensor
     ) -> tuple[list[Tensor], tuple[int, int]]:
         """Parameter gradients in the order of the party's parameters, and bytes both ways."""
         from vflsec.he.summed import SummedGradient
@@ -343,7 +343,7 @@ class SummedGradientLink(PlainLink):
             assert isinstance(pair, SummedGradient)
             design = x[r][:, columns].double().cpu().numpy()
             mine = g[r].double().cpu().numpy()
-            total, sizes = pair.run(mine, design, answers[r], seconds_spent(fed)[r])
+            total, sizes = pair.run(mine, design, seconds_spent(fed)[r])
             out.append(torch.from_numpy(total).to(g))
         stacked = torch.stack(out)  # (R, d + 1, o)
         return [stacked[:, :-1].transpose(1, 2), stacked[:, -1]], sizes

@@ -21,7 +21,7 @@ from vflsec.errors import CiphertextError, ConfigError, MissingDependencyError, 
 ALLOWED = {
     "active": ("load", "forward", "gradient", "unmask", "embedding_gradient", "holds_secret"),
     "passive": (
-        "public", "load", "number", "embed", "embed_blocks", "open", "open_gradient",
+        "public", "load", "embed", "embed_blocks", "open", "open_gradient",
         "encrypt_share", "open_embedding_gradient", "rotate", "open_rotated", "own_share",
         "holds_secret",
     ),

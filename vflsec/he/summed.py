@@ -41,20 +41,19 @@ class SummedGradient:
 
     def __init__(self, seed: int, party: str, settings: Settings) -> None:
         check_answers(settings.parameters, settings.mask_bits, settings.flood_bits)
-        self.flood = Flood(seed, f"{party}/sum", settings.flood_bits)  # active party
+        self.flood = Flood(None, f"{party}/sum", settings.flood_bits)  # active party
         self.keys = KeyPair(settings.parameters, settings.threads)  # active party
         self.public = PublicKey(self.keys.public_bytes, settings.threads)  # passive party
         self.draws = ActiveDraws(seed, f"{party}/sum", settings.mask_bits)
 
     def run(
-        self, g: Array, x: Array, answer: int = 0, spent: dict[str, float] | None = None
+        self, g: Array, x: Array, spent: dict[str, float] | None = None
     ) -> tuple[Array, tuple[int, int]]:
         """Sum of the parameter gradients of a linear bottom, and bytes both ways.
 
         Args:
             g: dL/dz (b, o) at the active party.
             x: columns (b, d) at the passive party.
-            answer: its number, which names the stream of flooding.
             spent: seconds by operation, to which those of this step are added.
 
         Returns:
@@ -69,7 +68,7 @@ class SummedGradient:
         mask = self.draws.mask(design.shape[1], k * o)
         product = transposed_product(self.public, sealed, design, mask)
         moments.append(time.perf_counter())
-        masked = self.flood.answer(block_sum(self.keys, product), answer)  # (o, d + 1)
+        masked = self.flood.answer(block_sum(self.keys, product))  # (o, d + 1)
         moments.append(time.perf_counter())
         if spent is not None:
             for what, seconds in zip(("encrypt", "multiply", "decrypt"), np.diff(moments)):

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from vflsec.audit.exposed import EXPOSED, LUCKY, count_nameable
 from vflsec.audit.gate import MIN_ROWS, Gate
-from vflsec.audit.metrics import reach
+from vflsec.audit.metrics import ERROR_REMOVED, reach
 from vflsec.audit.rounding import show_exact
 from vflsec.errors import VflsecError
 
 if TYPE_CHECKING:
+    from vflsec.core.task import Task
     from vflsec.data.source import Source
     from vflsec.plan.values import DataInfo
 
@@ -36,20 +37,38 @@ def warn_of_room(gates: Iterable[Gate], info: DataInfo, source: Source) -> list[
         return []  # training says why
 
 
-def _warn(asked: Iterable[Gate], info: DataInfo, source: Source) -> Iterator[str]:
+def _prepare(source: Source, split: Mapping[str, Any]) -> Task | None:
+    """The rows as they are trained on; None where there are too many for a quick look."""
     from vflsec.data.prepare import make_task
 
-    small = info.rows <= 25 * _MOST_ROWS
-    task = make_task(source, 0, **info.split) if small else None
-    ranks: dict[str, float] = {}
-    if task is not None and info.classes == 2:
-        rows = task.sets["labelled"][:_MOST_ROWS]
-        y = task.y[rows].numpy()
-        for party in info.passive:
-            schema = task.schema[party]
-            x = schema.design(task.x[party][rows]).double().numpy() if not schema.empty else None
-            if x is not None and x.shape[1] <= _MOST_COLUMNS:
-                ranks[party] = _cross_validate(x, y)
+    return make_task(source, 0, **split) if len(source.y) <= 25 * _MOST_ROWS else None
+
+
+def rank_by_own_columns(task: Task | None) -> dict[str, float]:
+    """AUC of each passive party's own columns, where labels are of two classes."""
+    if task is None or task.classes != 2:
+        return {}
+    rows, ranks = task.sets["labelled"][:_MOST_ROWS], {}
+    for party in task.parties[1:]:
+        schema = task.schema[party]
+        x = schema.design(task.x[party][rows]).double().numpy() if not schema.empty else None
+        if x is not None and x.shape[1] <= _MOST_COLUMNS:
+            ranks[party] = _cross_validate(x, task.y[rows].numpy())
+    return ranks
+
+
+def leaves_no_room(source: Source, limit: float) -> bool:
+    """Whether own columns of a passive party leave less than a limit of AUC to gain."""
+    try:
+        ranks = rank_by_own_columns(_prepare(source, {}))
+    except VflsecError:
+        return False  # training says why
+    return any(reach("auc")[1] - auc < limit for auc in ranks.values())
+
+
+def _warn(asked: Iterable[Gate], info: DataInfo, source: Source) -> Iterator[str]:
+    task = _prepare(source, info.split)
+    ranks = rank_by_own_columns(task)
     for gate in asked:
         if gate.of in EXPOSED:
             y = source.y if task is None else task.y[task.sets["labelled"]].numpy()
@@ -78,7 +97,8 @@ def _warn_of_own_columns(gate: Gate, info: DataInfo, ranks: Mapping[str, float])
                 f"{info.name}: own columns of {party} rank the labels with AUC {auc:.2f} (a line "
                 f"fitted to all training rows, cross-validated), so no attack may gain "
                 f"{show_exact(gate.threshold)}: the gate '{gate.label}' would be judged by exposed "
-                'people. A gate with of = "exposed" sets a limit for them.'
+                'people. A gate with of = "exposed" sets a limit for them, one with of = '
+                f'"{ERROR_REMOVED}" for the share of the remaining error.'
             )
 
 

@@ -141,15 +141,14 @@ def _build_answers(summary: Summary) -> Section:
 
 
 def _build_leakage(summary: Summary) -> Section:
-    found, claims = build_leakage(summary), build_claims(summary)
-    blocks = found or (Paragraph("Nothing was measured.", views=_PAGE),)
-    more = (claims,) if claims else ()
-    return Section("Leakage and utility", (*blocks, *more), key="leakage", nav="Leakage")
+    blocks = build_leakage(summary) or (Paragraph("Nothing was measured.", views=_PAGE),)
+    every = (*blocks, *build_claims(summary))
+    return Section("Leakage and utility", every, key="leakage", nav="Leakage")
 
 
 def _build_claims(summary: Summary) -> Section:
     none = "No defense claims a guarantee; noise without an accountant is no differential privacy."
-    return Section("Claims", (build_claims(summary) or Paragraph(none),), key="claims")
+    return Section("Claims", build_claims(summary) or (Paragraph(none),), key="claims")
 
 
 def _build_unmeasured(summary: Summary) -> Section:

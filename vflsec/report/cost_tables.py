@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vflsec.audit.evaluation import PointCost, Sent
+from vflsec.core.accountants import RATES
 from vflsec.report.numbers import format_bytes
 from vflsec.report.summary import Summary
 from vflsec.report.tree import Block, Folded, Table, View, make_columns
@@ -83,18 +84,30 @@ def _message_row(t: Sent) -> tuple[str, ...]:
             format_bytes(t.bytes), f"{t.rounds:.0f}")  # fmt: skip
 
 
-def build_claims(summary: Summary) -> Table | None:
-    """What defenses claim by their accountants, each claim once."""
+def build_claims(summary: Summary) -> tuple[Table, ...]:
+    """What defenses claim by their accountants, each claim once, and what each lets one tell."""
     rows: dict[tuple[str, ...], None] = {}
+    hits: dict[tuple[str, ...], None] = {}
     for c in summary.cost.points:
         for g in c.guarantees:
             if g.epsilon is not None or g.is_called is not None or g.is_idle:
                 epsilon = "none" if g.epsilon is None else f"{g.epsilon:.4g}"
                 rows[place(g), c.dataset, epsilon, f"{g.delta:g}", g.accountant, g.says] = None
+            for many, shares in g.hits.items():
+                whom = "a row" if many == 1 else f"{many} rows of a group"
+                hits[place(g), c.dataset, whom, *(f"{100 * x:.3g} %" for x in shares)] = None
     if not rows:
-        return None
+        return ()
     heads = make_columns("Defense", "Data", "Epsilon", "Delta", "Accountant", "What is claimed",
                          name="Defense", numbers=("Epsilon", "Delta"),
                          prose=("What is claimed",))  # fmt: skip
-    return Table("What defenses promise, by their accountant", heads, tuple(rows),
-                 views=frozenset({View.PAGE, View.STATEMENT}))  # fmt: skip
+    seen = frozenset({View.PAGE, View.STATEMENT})
+    made = Table("What defenses promise, by their accountant", heads, tuple(rows), views=seen)
+    at = [f"at {100 * rate:g} %" for rate in RATES]
+    curve = Table(
+        "Trade-off of each promise (f-DP): the share of true secrets that any test of one, told "
+        "all but it, finds at most at so many false alarms",
+        make_columns("Defense", "Data", "Of", *at, name="Defense", numbers=at), tuple(hits),
+        "Trade-off of each promise", views=frozenset({View.PAGE}),
+    )  # fmt: skip
+    return (made, curve) if hits else (made,)

@@ -121,7 +121,7 @@ def summary_of(
             "findings": evaluation.findings,
             "refused": record.refused,
             "notes": record.notes,
-            "visibility": outcomes(record.visibility, evaluation.frame, float(level)),
+            "visibility": outcomes(record.visibility, evaluation.rows, float(level)),
             "cost": {
                 "training_seconds": sum(r.seconds for r in results),
                 "cpu_seconds": _cpu(results, worked),

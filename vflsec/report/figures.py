@@ -28,6 +28,7 @@ from vflsec.audit.leakage_claims import (
     select_shown,
 )
 from vflsec.audit.point import Estimate, Identity, Point, Training, read_points
+from vflsec.audit.result_row import read_rows
 from vflsec.core import check
 from vflsec.errors import ConfigError
 from vflsec.report.curve import order_of
@@ -77,7 +78,7 @@ def _points(data: Data) -> Sequence[Point]:
     if isinstance(data, pd.DataFrame):
         if "seed" not in data.columns:
             return read_points(rows_of(data))
-        return summarise(data[data["role"] != "control"] if "role" in data.columns else data)
+        return summarise([r for r in read_rows(data) if r.role != "control"])
     if isinstance(data, Mapping | Summary):
         return _summary(data).points
     return data

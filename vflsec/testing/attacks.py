@@ -40,7 +40,7 @@ def _attack(name: str) -> Attack:
 
 
 @cache
-def _world(dataset: str, null: bool, params: tuple[tuple[str, Any], ...], name: str) -> Trained:
+def _train_in(dataset: str, null: bool, params: tuple[tuple[str, Any], ...], name: str) -> Trained:
     attack = _attack(name)
     made = registry.datasets.create(dataset)
     sources = {s: made.load(s) for s in SEEDS}
@@ -62,6 +62,12 @@ def _world(dataset: str, null: bool, params: tuple[tuple[str, Any], ...], name: 
     return trained
 
 
+def _world(name: str, dataset: str = "leaky", null: bool = False) -> Trained:
+    """A training to attack, once for each of an attack's settings of it."""
+    cls: Any = registry.attacks.get(name)
+    return _train_in(dataset, null, tuple(sorted(cls.world.items())), name)
+
+
 def as_quantity(source: Source, seed: int) -> Source:
     """The same data with class index + N(0, 0.3²) for a label."""
     noise = numpy_generator(seed, "conformance", "quantity").standard_normal(len(source.y))
@@ -79,17 +85,11 @@ def views_of(name: str, dataset: str = "leaky", *, null: bool = False) -> list[V
         dataset: ``leaky`` or ``sealed``.
         null: the active party is given permuted labels, so that nothing about the truth crosses.
     """
-    cls: Any = registry.attacks.get(name)
-    world = _world(dataset, null, tuple(sorted(cls.world.items())), name)
+    world = _world(name, dataset, null)
     spec = AttackSpec(name, adversary=(world.fed.passive[0].name,))
     return [
         make_view(world.algorithm, world.fed, world.initial, spec, r) for r in range(len(SEEDS))
     ]
-
-
-def _truths(name: str, dataset: str, null: bool) -> list[Task]:
-    cls: Any = registry.attacks.get(name)
-    return list(_world(dataset, null, tuple(sorted(cls.world.items())), name).fed.stack.tasks)
 
 
 def _rngs() -> list[torch.Generator]:
@@ -116,7 +116,8 @@ def _values(
     views = views_of(name, dataset, null=null)
     guesses = guesses or _guesses(name, dataset, null)
     out: list[float] = []
-    for view, guess, task in zip(views, guesses, _truths(name, dataset, null), strict=True):
+    tasks = _world(name, dataset, null).fed.stack.tasks
+    for view, guess, task in zip(views, guesses, tasks, strict=True):
         rows = view.targets[_attack(name).splits[0]].numpy()
         truth = label_truth(task)
         y = truth.values.copy()
@@ -138,7 +139,7 @@ def attack_finds_the_leak(name: str) -> None:
     values = _values(name, "leaky", False)
     assert np.mean(values) >= 0.65, f"{name}: AUC {values} in the leaky world"
     values = _values(name, "leaky", False, permuted=True)
-    error = _error(_truths(name, "leaky", False)[0], len(values))
+    error = _error(_world(name).fed.stack.first, len(values))
     assert abs(np.mean(values) - 0.5) <= 4 * error, f"{name}: AUC {values} against permuted truth"
 
 
@@ -157,7 +158,7 @@ def _error(task: Task, worlds: int) -> float:
 def attack_is_calm(name: str) -> None:
     """Where nothing about the truth crosses, mean AUC stays within 4 standard errors of 0.5."""
     values = _values(name, "sealed", True)
-    error = _error(_truths(name, "sealed", True)[0], len(values))
+    error = _error(_world(name, "sealed", True).fed.stack.first, len(values))
     assert abs(np.mean(values) - 0.5) <= 4 * error, f"{name}: AUC {values} where nothing leaks"
 
 
@@ -183,8 +184,7 @@ def attack_repeats(name: str) -> None:
 @contextmanager
 def _spoiled(name: str, view: View) -> Iterator[None]:
     """Meanwhile every label tensor of the world holds -1 at the rows to be guessed."""
-    cls: Any = registry.attacks.get(name)
-    fed = _world("leaky", False, tuple(sorted(cls.world.items())), name).fed
+    fed = _world(name).fed
     labels = fed.labels if fed.labels.dim() == 2 else fed.labels.squeeze(2)
     told = [of for t in fed.stack.tasks for of in (t.y, t.given, t.values) if of is not None]
     held = [labels, *told]

@@ -189,6 +189,7 @@ def join(folders: Sequence[str | Path], out: str | Path, limits: Limits | None =
     """Copy the observers of several sealed traces of one run into one; never a truth.
 
     Row *k* must be the same sample in all of them: the parties agree on it as they did in training.
+    A party may know fewer of the others than there are: those of all traces are put together.
 
     Args:
         folders: traces of the same run, of different observers.
@@ -203,15 +204,22 @@ def join(folders: Sequence[str | Path], out: str | Path, limits: Limits | None =
     if len(traces) < 2:
         raise ConfigError("trace join: give the traces of at least two observers.")
     first, held = traces[0].manifest, dict[str, Path]()
+    parties = {p.name: p for t in traces for p in t.manifest.parties}
     for trace in traces:
         if not trace.sealed:
             raise TraceError(f"{trace.folder}: is not sealed; run 'vflsec trace seal' on it first.")
-        for what in ("names", "active", "rows", "classes", "run"):
+        for what in ("active", "rows", "classes", "run"):
             mine, other = getattr(trace.manifest, what), getattr(first, what)
             if mine != other:
                 raise ConfigError(
                     f"{trace.folder}: {what} {mine} differ from {other} of {traces[0].folder}. "
                     "Join traces of one run."
+                )
+        for party in trace.manifest.parties:
+            if parties[party.name] != party:
+                raise ConfigError(
+                    f"{trace.folder}: {party.name} is {party.role}, and in another trace "
+                    f"{parties[party.name].role}. Join traces of one run."
                 )
         for name in trace.observers:
             if name in held:
@@ -223,7 +231,9 @@ def join(folders: Sequence[str | Path], out: str | Path, limits: Limits | None =
     for name, folder in held.items():
         shutil.copytree(folder / "view" / name, out / "view" / name)
     partial = any(t.manifest.status == "partial" for t in traces)
-    joined: Manifest = first.model_copy(update={"status": "partial" if partial else "sealed"})
+    joined: Manifest = first.model_copy(
+        update={"status": "partial" if partial else "sealed", "parties": list(parties.values())}
+    )
     (out / "manifest.json").write_bytes(dump(joined))
     write_seal(out, limits or Limits())
     return out

@@ -224,7 +224,7 @@ class Training:
         return RunFacts(
             task.classes, len(task.sets["labelled"]), getattr(of, "epochs", 0),
             getattr(of, "batch_size", 0), first.dtype, tuple(files_of(first.params)),
-            getattr(of, "profile", ""),
+            getattr(of, "profile", ""), task.largest_group,
         )  # fmt: skip
 
     def ledger(self, r: int) -> list[LedgerRow]:

@@ -57,7 +57,7 @@ def check_guarantee(policy: Policy, strength: float, facts: RunFacts) -> Guarant
         learned = f"the weights that were started from ({files}) know none of these rows"
         also = f"{made.provided} and {learned}" if made.provided else learned
         made = replace(made, provided=also)
-    return made
+    return replace(made, group=facts.group)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,87 @@
+"""The share of the remaining error: bounded as the truth asks, and judged where it is needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gate_rows import rows
+from scipy import stats
+
+from vflsec.audit.controls import Leakage, as_shares
+from vflsec.audit.gate import Gate, Verdict
+from vflsec.audit.judge import judge
+from vflsec.audit.leakage import read_records, summarise
+from vflsec.audit.metrics import ERROR_REMOVED, score
+from vflsec.audit.point import Point, read_points, write_points
+from vflsec.audit.validated import Validation
+from vflsec.core.guess import Guess, Truth
+from vflsec.errors import ConfigError
+
+OWN = (0.95, 0.96, 0.97, 0.98, 0.96)
+NAMED = Gate(max=0.25, of=ERROR_REMOVED)
+
+
+def audited(gained: tuple[float, ...], *gates: Gate, **extra: Any) -> tuple[Point, list[Verdict]]:
+    """The point in shares of an attack that gains so much over `OWN`, and verdicts."""
+    records = [
+        r | {"controls": {"own": {"value": own, "cv": own}}, "value": own + gain, **extra}
+        for r, own, gain in zip(rows(0.0), OWN, gained, strict=True)
+    ]
+    points = summarise(read_records(records), shares=True)
+    assert points == read_points(write_points(points))
+    (of,) = [p for p in points if p.metric == ERROR_REMOVED]
+    return of, judge(points, gates, {of.place: Validation(True, "shown")})
+
+
+def test_an_attack_that_knows_everything_removes_all_of_it() -> None:
+    """No attack can gain 0.1 of AUC there, and nobody counted people."""
+    left = tuple(1 - own for own in OWN)
+    point, (wide, named) = audited(left, Gate(max=0.1), NAMED)
+    assert point.value.mean == pytest.approx(1.0)
+    assert point.advantage.lower == pytest.approx(1.0)
+    assert (wide.verdict, wide.rule, wide.judged_by) == ("FAIL", "exceeded", ERROR_REMOVED)
+    assert (named.verdict, named.rule, named.judged_by) == ("FAIL", "exceeded", "")
+    assert "no_room" not in {wide.rule, named.rule}
+
+
+def test_an_attack_that_adds_nothing_removes_nothing() -> None:
+    point, (wide, named) = audited((0.001, -0.001, 0.0, 0.0005, -0.0005), Gate(max=0.1), NAMED)
+    assert point.value.mean == pytest.approx(0.0, abs=1e-9)
+    assert [v.verdict for v in (wide, named)] == ["PASS", "PASS"]
+    worse, (v,) = audited((-0.4,) * 5, NAMED)
+    assert worse.value.mean == pytest.approx(-0.4 / 0.036)  # below -1 too
+    assert v.verdict == "INCONCLUSIVE"  # with its labels flipped it is not shown to be within
+
+
+def test_it_is_a_ratio_of_means_and_ties_are_those_of_the_ranking() -> None:
+    gained = (0.01, 0.02, 0.0, 0.01, 0.02)
+    point, _ = audited(gained)
+    assert point.value.mean == pytest.approx(sum(gained) / sum(1 - own for own in OWN))
+    tied = tuple(0.5 - own for own in OWN)
+    _, (v,) = audited(tied, NAMED)
+    assert (v.verdict, v.rule, v.detail) == ("INCONCLUSIVE", "underpowered", "all_tied")
+
+
+@pytest.mark.parametrize("least", [0.9, 0.98])
+def test_its_bounds_hold_the_truth_as_often_as_they_say(least: float) -> None:
+    """A true share of 0.1 of what a control that varies leaves: FAIL at 0.1 in 5 % at most."""
+    rng, failed = np.random.default_rng(3), np.zeros(2)
+    for _ in range(1500):
+        left = (1 - least) * rng.uniform(0.7, 1.3, 5)
+        gain = 0.1 * left + 0.1 * (1 - least) * rng.standard_normal(5)
+        paired = ({"own": dict(enumerate(x.tolist()))} for x in (gain, 1 - left))
+        mine, own = paired
+        leak = Leakage.between(as_shares(mine, own, 1.0), own, "own")
+        assert leak is not None
+        failed += [leak.p_above(0.1) < 0.05, leak.p_below(0.1) < 0.05]
+    assert (failed <= stats.binom.ppf(0.999, 1500, 0.05)).all(), failed
+
+
+def test_a_control_that_leaves_nothing_has_no_share() -> None:
+    assert as_shares({"a": {0: 0.0}, "b": {0: 0.1}}, {"a": {0: 1.0}, "b": {0: 0.9}}, 1.0) == {}
+    ids = np.arange(4)
+    guess, truth = Guess("label", ids, ids.astype(float)), Truth("label", ids, ids % 2)
+    with pytest.raises(ConfigError, match="without its controls"):
+        score(guess, truth, ids, classes=2, prior=[0.5, 0.5], metrics=[ERROR_REMOVED])
