@@ -126,7 +126,8 @@ def test_a_pass_does_not_hide_what_no_gate_judges(tmp_path: Path) -> None:
     found = one.summary
     assert headline(found)[0] == "PASS"
     (line,) = beyond(found)
-    low = max(p["advantage"] for p in found["points"] if p["attack"] == "norm")
+    low = max(p["advantage"] for p in found["points"]
+              if p["attack"] == "norm" and p["metric"] == p["primary"])  # fmt: skip
     assert line == (
         f"breast_cancer: the labels of bank to shop, {low:+.2f} without a defense (norm)"
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from vflsec.audit.findings import metric_name
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity, format_secret
 from vflsec.audit.point import Point, Training
-from vflsec.report.numbers import number
+from vflsec.report.numbers import interval, number
 from vflsec.report.scores import find_scored
 from vflsec.report.summary import Summary
 from vflsec.report.tree import Block, Cell, Column, Kind, Paragraph, Table, Tone, View
@@ -80,7 +80,13 @@ def _build_rows(
     several = len({t.algorithm for t in attacked}) > 1
     for t in sorted(made, key=lambda t: t not in attacked):
         name = _training(t, several) if t in attacked else _reference(t)
-        yield name, *(build_gain(of.get(t)) for of in gains), number(made[t].utility.mean)
+        yield name, *(build_gain(of.get(t)) for of in gains), _utility(made[t])
+
+
+def _utility(p: Point) -> Cell:
+    """The mean; a page shows its interval, and what the defense costs, on demand."""
+    drop = "" if p.is_undefended else f", drop {interval(p.utility_drop)}"
+    return Cell(number(p.utility.mean), hint=f"{interval(p.utility)}{drop}")
 
 
 def _head(name: str, of: Gains) -> str:

@@ -8,11 +8,10 @@ from dataclasses import replace
 from vflsec.audit.controls import leaks
 from vflsec.audit.dosing import Dose
 from vflsec.audit.multilabel import LabelRow
-from vflsec.audit.point import Point, Training
+from vflsec.audit.point import Point
 from vflsec.report.curve import order_of
 from vflsec.report.figure_blocks import build_figures
-from vflsec.report.figures import trade_offs
-from vflsec.report.numbers import bounded, format_bytes, interval, number
+from vflsec.report.numbers import bounded, interval, number
 from vflsec.report.scores import after, build_scores
 from vflsec.report.summary import Summary
 from vflsec.report.tables import MATCHING, matched
@@ -56,7 +55,6 @@ def _build_dataset(summary: Summary, name: str, prefix: str) -> Section:
         _build_dosing(name, summary.dosing),
         _build_labels(name, summary.labels),
         _build_phases(name, points),
-        _build_utility(name, points, summary),
         build_scores(name, summary),
     )
     return Section(name, tuple(b for b in blocks if b is not None))
@@ -181,38 +179,4 @@ def _build_phases(name: str, points: Sequence[Point]) -> Table | None:
             for p in rows
         ),
         f"Leakage over phases on {name}", views=_PAGE,
-    )  # fmt: skip
-
-
-def _build_utility(name: str, points: Sequence[Point], summary: Summary) -> Table | None:
-    """One line for each training: its utility, what it sends, and the most that an attack gains."""
-    attacked = any(p.attack and p.status == "ok" for p in points)
-    worst = {p.training: p for p in (trade_offs(summary.points, name) if attacked else [])}
-    seen: dict[Training, Point] = {}
-    for p in points:
-        seen.setdefault(p.training, p)
-    if not seen:
-        return None
-    return Table(
-        "Utility, traffic and the largest advantage of each training",
-        (Column("Training", Kind.NAME, _PAGE), Column("Defense", views=_PAGE),
-         Column("Training", Kind.NAME, _PRINTED), Column("Metric"),
-         Column("Utility", Kind.NUMBER), Column("Drop against undefended", Kind.NUMBER, _PAGE),
-         Column("Seeds", Kind.NUMBER), Column("Sent in training", Kind.NUMBER, _PAGE),
-         Column("Largest advantage", Kind.NUMBER, _PAGE)),
-        tuple(_utility_row(p, worst.get(t)) for t, p in seen.items()),
-        f"Utility, cost and leakage on {name}", views=_PAGE | _PRINTED,
-    )  # fmt: skip
-
-
-def _utility_row(p: Point, most: Point | None) -> tuple[Cell | str, ...]:
-    gain = Cell("-")
-    if most is not None:
-        by = f"{most.attack} by {most.adversary}"
-        gain = Cell(interval(most.advantage, sign=True), note=by)
-    whole = p.algorithm if p.defense == "none" else f"{p.algorithm}, {place(p)}"
-    return (
-        p.algorithm, place(p), whole, p.utility_metric, interval(p.utility),
-        "-" if p.is_undefended else interval(p.utility_drop), str(p.utility.seeds),
-        "-" if p.bytes is None else format_bytes(p.bytes), gain,
     )  # fmt: skip
