@@ -50,7 +50,7 @@ test-lowest: ## run the tests with the oldest dependencies allowed (downloads gi
 test-foreign: ## run what records Flower and NVFlare beside them, in an environment of its own
 	$(PYTHON) -m venv build/foreign
 	build/foreign/bin/python -m pip install --quiet --disable-pip-version-check \
-		-e '.[test,flower,nvflare]' 'flwr[simulation]' flwr-datasets torchvision
+		-e '.[test,flower,nvflare]' 'flwr[simulation]'
 	$(TESTING) build/foreign/bin/python -m pytest tests/external tests/foreign tests/trace/test_flower.py \
 		tests/trace/test_nvflare.py $(PYTEST_ARGS)
 
