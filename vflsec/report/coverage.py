@@ -307,8 +307,8 @@ def build_coverage(summary: Summary) -> tree.Section:
     page, statement = frozenset({View.PAGE}), frozenset({View.STATEMENT})
     read = tree.Table(
         "The messages sent, and the attacks that read them",
-        (Column("Message", Kind.NAME), Column("From"), Column("To"), Column("State", Kind.STATE),
-         Column("Read by"), Column("Not run")),
+        tree.make_columns("Message", "From", "To", "State", "Read by", "Not run", name="Message",
+                          states=("State",)),
         tuple((m.words, m.sender, m.receiver, _state_cell(m.state), _join(m.tried),
                _join(m.others)) for m in crossed),
     )  # fmt: skip
