@@ -7,7 +7,6 @@ docstrings and from the tags of families, so that it is written in one place. Te
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,6 @@ from vflsec.report.taxonomies import TAGS, TAXONOMIES
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 MARK = "<!-- What follows is written by .ci/docs_pages.py: edit what it is made from. -->\n\n"
 
-_HEADS = {"Attacker": "Who", "Needs": "Needs", "Does not": "Where not",
-          "Known failure cases": "Fails"}  # fmt: skip
 _TARGETS = {
     "label": "labels of the active party",
     "feature": "columns of another party",
@@ -40,32 +37,16 @@ _HOOKS = [
 ]  # fmt: skip
 
 
-def read_sections(doc: str) -> dict[str, str]:
-    """The parts of an attack's docstring: ``formula``, those of the fixed heads, and ``source``."""
-    body = doc.strip().split("\n\n", 1)[1]
-    body, _, source = body.partition("\nSource:")
-    out: dict[str, list[str]] = {"formula": []}
-    current = "formula"
-    for line in body.splitlines():
-        head = next((h for h in _HEADS if line.startswith(h)), None)
-        if head is not None:
-            current = head
-            line = line.removeprefix(f"{head}:").strip() if line.startswith(f"{head}:") else line
-        out.setdefault(current, []).append(line)
-    found = {k: "\n".join(v).strip() for k, v in out.items()}
-    return found | {"source": " ".join(source.split())}
-
-
 def _table(heads: str, rows: Iterable[str]) -> str:
     names = heads.split(" | ")
     return "\n".join([f"| {heads} |", "|---" * len(names) + "|", *(f"| {r} |" for r in rows)])
 
 
 def write_attacks() -> str:
-    """The table of attacks, and a section for each."""
+    """The table of attacks."""
     entries = [e for e in registry.attacks.entries().values() if e.module.startswith("vflsec.")]
     heads = "attack | aims at | needs | deviates | CPU s | in one sentence"
-    return "\n\n".join([_table(heads, map(_attack_row, entries)), *map(_attack_section, entries)])
+    return _table(heads, map(_attack_row, entries))
 
 
 def _attack_row(entry: Entry) -> str:
@@ -75,31 +56,20 @@ def _attack_row(entry: Entry) -> str:
         needs += f"; of {', '.join(f'`{n}`' for n in sorted(attack.optional))} what comes"
     active = "yes" if attack.policy() else "asks" if attack.needs_own_training else "no"
     target = _TARGETS.get(attack.target, attack.target)
-    name, said = f"[{entry.name}](#{entry.name})", entry.summary.replace("|", "\\|")
+    name, said = _link("attacks", entry), entry.summary.replace("|", "\\|")
     return f"{name} | {target} | {needs} | {active} | {attack.seconds:g} | {said}"
 
 
-def _attack_section(entry: Entry) -> str:
-    parts, attack = read_sections(entry.doc), registry.attacks.create(entry.name)
-    also = f" Also called {', '.join(f'`{a}`' for a in entry.aliases)}." if entry.aliases else ""
-    classes = " Two classes only." if attack.binary_only else ""
-    each = " Takes several labels one by one." if attack.labelwise else ""
-    lines = [f"## {entry.name}", "", f"{entry.summary}{classes}{each}{also}", ""]
-    if parts["formula"]:
-        formula = re.sub(r"\n{3,}", "\n\n", parts["formula"])
-        lines += ["```text", formula, "```", ""]
-    lines += [
-        f"- **{title}.** {' '.join(parts[head].split())}"
-        for head, title in _HEADS.items() if head in parts
-    ]  # fmt: skip
-    return "\n".join([*lines, f"- **Source.** {parts['source']}"])
+def _link(kind: str, entry: Entry) -> str:
+    """The name of a component, with a link to all that is written of it."""
+    return f"[{entry.name}](reference/{kind}.md#{entry.name})"
 
 
 def write_defenses() -> str:
-    """The table of defenses, and a section for each."""
+    """The table of defenses."""
     entries = registry.defenses.entries().values()
-    heads = "defense | owner | hooks | strength | natural parameter | epsilon"
-    return "\n\n".join([_table(heads, map(_defense_row, entries)), *map(_defense_section, entries)])
+    heads = "defense | owner | changes | strength | natural parameter | epsilon | in one sentence"
+    return _table(heads, map(_defense_row, entries))
 
 
 def _defense_row(entry: Entry) -> str:
@@ -109,22 +79,9 @@ def _defense_row(entry: Entry) -> str:
     natural = ", ".join(f"`{n}`" for n in cls.natural) or "-"
     made = policy.guarantee(1.0, RunFacts(uses=Uses(counted=1)))
     epsilon = "none" if made.epsilon is None else f"{made.protects}; {made.accountant}"
-    name = f"[{entry.name}](#{entry.name})"
-    return f"{name} | {policy.owner} | {hooks} | {cls.strengths or 'none'} | {natural} | {epsilon}"
-
-
-def _defense_section(entry: Entry) -> str:
-    """Docstring and hyper-parameters of one defense."""
-    doc = re.sub(r"``([^`]+)``", r"`\1`", entry.doc.strip())
-    lines = (f"    {x.strip()}" if x.startswith("  ") else x for x in doc.split("\n"))
-    parts = [f"## {entry.name}", "\n".join(lines)]
-    if entry.aliases:
-        parts.append("Also called " + ", ".join(f"`{a}`" for a in entry.aliases) + ".")
-    known = registry.list_parameters(entry.load())
-    if known:
-        rows = (f"- `{key}` = `{of.default!r}`" for key, of in known.items())
-        parts += ["Parameters:", "\n".join(rows)]
-    return "\n\n".join(parts)
+    name, said = _link("defenses", entry), entry.summary.replace("|", "\\|")
+    strengths = cls.strengths or "none"
+    return f"{name} | {policy.owner} | {hooks} | {strengths} | {natural} | {epsilon} | {said}"
 
 
 def write_taxonomies() -> str:

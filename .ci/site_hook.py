@@ -12,7 +12,7 @@ from mkdocs.structure.files import File, Files
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from site_gallery import make_gallery
+from site_gallery import ROOT, make_gallery
 from site_pages import pages
 
 _LOADS = re.compile(
@@ -25,7 +25,8 @@ _LOADS = re.compile(
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the generated pages."""
-    for path, text in (pages() | make_gallery()).items():
+    script = (ROOT / "vflsec" / "report" / "tables.js.j2").read_text(encoding="utf-8")
+    for path, text in (pages() | make_gallery() | {"assets/tables.js": script}).items():
         files.append(File.generated(config, path, content=text))
     return files
 

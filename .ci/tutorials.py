@@ -72,6 +72,25 @@ TUTORIALS = {
          ("The audit:", "vflsec audit applications.toml")),
         "`init` writes attacks that exist for several classes; those for two are left out.",
     ),
+    "scorecard": Tutorial(
+        "A bank's scorecard, from tables to a passing gate",
+        "A bank (`applicants.csv`) knows who defaulted; a credit bureau (`bureau.csv`) has the "
+        "records of the same people, a tenth of them missing. Together they fit a scorecard: bins, "
+        "weights of evidence, a logistic regression. Three commands.",
+        (("Both tables, and a scenario with the bank's labels randomised at an epsilon of 2 and 1:",
+          "vflsec init applicants.csv bureau.csv --label defaulted --algorithm scorecard "
+          "--out scorecard.toml"),
+         ("The audit, with a bureau that knows how 400 of these people paid. By its own records it "
+          "predicts the others nearly as well as by what the bank returns:",
+          "vflsec audit scorecard.toml --set attack.0.known_rows=400 "
+          "--set attack.1.known_rows=400"),
+         ("Strength 1, where drafts begin, costs more utility than the limit allows. An epsilon of "
+          "2 (strength 0.5) does not:",
+          "vflsec gate out/scorecard --defense label_dp --strength 0.5 --max 0.1 --target label")),
+        "A bureau that knows 20 labels leaves the gate open: its baseline is then so uncertain "
+        "that no number of seeds decides. What a weight of evidence tells, and the regression "
+        "behind it: [Regressions](../howto/regressions.md#scorecards).",
+    ),
     "vehicles": Tutorial(
         "Two Parquet files, four classes, rows missing on one side",
         "Two cameras describe the same vehicles; one table has a tenth fewer. Two commands.",

@@ -44,8 +44,9 @@ Floats = NDArray[np.float64]
 class BinSums(Attack):
     """No hyper-parameters."""
 
-    needs = frozenset({"histogram:all", "sent.partition:all", "labels", "aux_rows"})
-    optional = frozenset({"partition:all"})
+    needs = frozenset(
+        {"histogram:all", "partition:all", "sent.partition:all", "labels", "aux_rows"}
+    )
     target: ClassVar[str] = "feature"
     world = {"algorithm": "secureboost", "depth": 5}
     seconds: ClassVar[float] = 0.5

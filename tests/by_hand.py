@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from vflsec.audit.intervals import mean_auc
 from vflsec.core.algorithm import Algorithm
 from vflsec.core.federation import Federation
 from vflsec.core.message import Message
@@ -20,6 +22,11 @@ from vflsec.nn.models import Twin, bottom
 from vflsec.train.loop import run_phases
 
 State = dict[str, dict[str, dict[str, Tensor]]]
+
+
+def rank_rows(scores: np.ndarray, positive: np.ndarray) -> float:
+    """AUC of scores (n,) against positive (n,) bool."""
+    return mean_auc([(np.arange(len(scores)), scores, positive)])[0].value
 
 
 def federation(

@@ -91,7 +91,31 @@ def bank(folder: Path, rng: np.random.Generator) -> None:
     telco.sample(frac=0.9, random_state=3).to_csv(folder / "telco.csv", sep="\t", index=False)
 
 
-MAKERS = {"loans": credit, "applications": nursery, "vehicles": vehicle, "customers": bank}
+def scorecard(folder: Path, rng: np.random.Generator) -> None:
+    """A bank's applicants and a bureau's records of the same people, a tenth of them missing."""
+    n = 4000
+    ids = [f"A{i:06d}" for i in rng.permutation(n)]
+    income, tenure = rng.lognormal(8.0, 0.5, n), rng.exponential(6.0, n)
+    used, asked, late = rng.beta(2, 3, n), rng.poisson(1.5, n), rng.poisson(0.4, n)
+    risk = 2.5 * used + 0.9 * late + 0.3 * asked - 0.0003 * income - 0.05 * tenure
+    risk += rng.normal(0, 1.2, n)
+    applicants = pd.DataFrame(
+        {"applicant": ids, "income": np.round(income, 2), "years_at_address": np.round(tenure, 1),
+         "age": rng.integers(19, 80, n), "home": rng.choice(["own", "rent", "family"], n),
+         "defaulted": np.where(risk > np.quantile(risk, 0.8), "yes", "no")}
+    )  # fmt: skip
+    records = pd.DataFrame(
+        {"applicant": ids, "used_share": np.round(used, 3), "inquiries": asked, "late": late,
+         "accounts": rng.poisson(7, n), "oldest_account": np.round(rng.gamma(3.0, 3.0, n), 1)}
+    )  # fmt: skip
+    applicants.to_csv(folder / "applicants.csv", index=False)
+    records.sample(frac=0.9, random_state=4).to_csv(folder / "bureau.csv", index=False)
+
+
+MAKERS = {
+    "loans": credit, "applications": nursery, "vehicles": vehicle, "customers": bank,
+    "scorecard": scorecard,
+}  # fmt: skip
 
 
 def make(folder: Path, names: tuple[str, ...] = tuple(MAKERS)) -> None:

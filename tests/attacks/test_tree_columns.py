@@ -38,7 +38,7 @@ def look(
         owners = {"all": ("active", "passive1"), "passive": ("passive1",)}[policy.owner]
         on = {p: [(policy, torch.tensor([strength], dtype=torch.float64))] for p in owners}
     trained = train(algorithm, Stack.build({0: task}, [0]), [0], on, wanted=FORMS)
-    name = "leaf_columns" if aux else "goss_list"
+    name = "leaf_columns" if aux else "sample_list"
     spec = AttackSpec(name, adversary=(who,), aux_rows=aux, known_rows=0)
     return make_view(algorithm, trained.fed, {}, spec, 0)
 
@@ -135,7 +135,7 @@ def test_the_first_list_of_a_prior_start_names_positives_alone() -> None:
     share = float(y.double().mean())
     for top, right in ((share - 0.05, None), (share, 1.0)):
         view = look(task, "passive1", aux=0, base="prior", top=top, other=0.0, trees=1)
-        guess = attack(view, "goss_list")
+        guess = attack(view, "sample_list")
         named = guess.scores > 0
         truth = task.y[torch.from_numpy(guess.rows)].numpy()
         assert (truth[named] == 1).all()
@@ -147,7 +147,7 @@ def test_the_first_list_of_a_prior_start_names_positives_alone() -> None:
 
 def test_later_lists_name_the_rarer_class_more_often() -> None:
     task = rare()
-    guess = attack(look(task, "passive1", aux=0, top=0.2, other=0.1, trees=20), "goss_list")
+    guess = attack(look(task, "passive1", aux=0, top=0.2, other=0.1, trees=20), "sample_list")
     truth = task.y[torch.from_numpy(guess.rows)].numpy()
     assert roc_auc_score(truth, guess.scores) > 0.65
     rng = np.random.default_rng(0)
@@ -156,5 +156,5 @@ def test_later_lists_name_the_rarer_class_more_often() -> None:
 
 
 def test_lists_of_all_rows_tell_nothing() -> None:
-    made = registry.attacks.create("goss_list")
+    made = registry.attacks.create("sample_list")
     assert "not sampled" in made.declines(look(rare(), "passive1", aux=0))

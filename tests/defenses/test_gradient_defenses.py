@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 from bench import alone_as_in_company, message, owner, rows_of_gradients
+from by_hand import rank_rows
 from torch import Tensor
 
-from vflsec.audit.intervals import delong
 from vflsec.core.privacy_usage import RunFacts, Uses
 from vflsec.defenses.ppdl import accepted
 from vflsec.errors import ConfigError, PolicyError
@@ -28,7 +28,7 @@ def send(policy: Any, strengths: list[float], x: Tensor, **rest: Any) -> Tensor:
 
 
 def auc(scores: Tensor, y: Tensor) -> float:
-    return delong(scores.numpy(), y.numpy() == 1).value
+    return rank_rows(scores.numpy(), y.numpy() == 1)
 
 
 ALL = ["max_norm", "noise", "compression", "discrete", "ppdl", "gradient_average"]

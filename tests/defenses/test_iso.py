@@ -123,15 +123,15 @@ def test_no_guarantee() -> None:
 
 def test_does_not_stop_a_direction_at_strength_one_nor_averaging_over_epochs() -> None:
     """One row's cosine to the class direction still separates; averaging does too."""
-    from vflsec.audit.intervals import delong
+    from by_hand import rank_rows
 
     x, y = rows_of_gradients(b=200, m=32)
     direction = torch.ones(32, dtype=torch.float64)
     own = owner(iso(), [1.0])
     once = iso().outgoing(message(x), own)[0] @ direction
-    assert delong(once.numpy(), y[0].numpy() == 1).value > 0.95
+    assert rank_rows(once.numpy(), y[0].numpy() == 1) > 0.95
     strong = owner(iso(), [10.0])
     one = iso().outgoing(message(x), strong)[0] @ direction
     many = sum(iso().outgoing(message(x), strong)[0] @ direction for _ in range(50))
-    first = delong(one.numpy(), y[0].numpy() == 1).value
-    assert delong(many.numpy(), y[0].numpy() == 1).value > max(0.95, first + 0.1)
+    first = rank_rows(one.numpy(), y[0].numpy() == 1)
+    assert rank_rows(many.numpy(), y[0].numpy() == 1) > max(0.95, first + 0.1)

@@ -225,7 +225,7 @@ def test_no_guarantee() -> None:
 
 def test_stops_one_release_but_not_sixty_of_them() -> None:
     """At P = 4 g the mean direction separates one release badly, and sixty averaged ones well."""
-    from vflsec.audit.intervals import delong
+    from by_hand import rank_rows
 
     x, y = rows_of_gradients(b=300, m=16)
     own = owner(MARVELL, [4.0])
@@ -235,7 +235,7 @@ def test_stops_one_release_but_not_sixty_of_them() -> None:
         own.labels = y
         return MARVELL.outgoing(message(x), own)[0] @ direction
 
-    once = delong(release().numpy(), y[0].numpy() == 1).value
+    once = rank_rows(release().numpy(), y[0].numpy() == 1)
     often = sum(release() for _ in range(60))
     assert once < 0.75
-    assert delong(often.numpy(), y[0].numpy() == 1).value > 0.98  # type: ignore[union-attr]
+    assert rank_rows(often.numpy(), y[0].numpy() == 1) > 0.98  # type: ignore[union-attr]

@@ -395,14 +395,14 @@ def test_what_is_read_trained_and_looked_up_does_not_grow_with_the_grid(
 
     for owner, name in [
         (Registry, "_claims"), (Registry, "create"), (planner, "load_source"),
-        (train_cohort, "first_step"), (prepare, "make_task"), (entry_points, "entry_points"),
+        (train_cohort, "first_step"), (prepare, "make_task"), (entry_points, "distributions"),
     ]:  # fmt: skip
         counted(owner, name)
     made(2)  # fills what is looked up once a process
     few, many = made(2), made(60)
     assert few == many
     assert few["first_step"] == 1
-    assert "entry_points" not in few
+    assert "distributions" not in few
 
 
 @pytest.mark.parametrize(

@@ -274,7 +274,7 @@ def test_a_copied_folder_is_the_one_that_commands_name(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("vflsec.report.html.svg", lambda *_: "")
+    monkeypatch.setattr("vflsec.report.html.draw", lambda *_: "")
     shutil.copytree(folder, "elsewhere")
     for words in (
         ["report", "elsewhere", "--to", "public"],
@@ -328,7 +328,7 @@ def test_a_pass_with_a_warning_says_so_everywhere(
     (line,) = workflow_commands(found)
     assert line.startswith("::notice title=vflsec PASS (within insensitive),file=")
     assert warning[1:] in line
-    monkeypatch.setattr("vflsec.report.html.svg", lambda *_: "")
+    monkeypatch.setattr("vflsec.report.html.draw", lambda *_: "")
     for text in (html(found), statement(found), markdown_summary(found)):
         assert "leak of 0.17" in text
     assert sarif(quiet)["runs"][0]["results"] == []

@@ -121,32 +121,13 @@ class Leakage:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Leakage | None:
-        """Of a point of :func:`vflsec.audit.leakage.summarise`; None where there is no advantage.
-
-        A point of an earlier version, which kept one control, is that control's.
-        """
-        found = row.get("controls")
-        if found:
-            every = [
-                Against(
-                    k,
-                    v["control"],
-                    v["advantage"],
-                    v["sd"],
-                    v["seeds"],
-                    Counts.read(v.get("counts")),
-                    bool(v.get("apart")),
-                )
-                for k, v in found.items()
-            ]
-            return cls(_ordered(every), str(row["named"]))
-        mean, sd = row.get("advantage"), row.get("advantage_sd")
-        if mean is None or mean != mean:
-            return None
-        sd = None if sd is None or sd != sd else float(sd)
-        name = str(row.get("control", ""))
-        n = int(row.get("advantage_seeds") or 0)
-        return cls((Against(name, row.get("control_value"), float(mean), sd, n),), name)
+        """Of a point of :func:`vflsec.audit.leakage.summarise`, where there is an advantage."""
+        every = [
+            Against(k, v["control"], v["advantage"], v["sd"], v["seeds"],
+                    Counts.read(v.get("counts")), bool(v.get("apart")))
+            for k, v in (row.get("controls") or {}).items()
+        ]  # fmt: skip
+        return cls(_ordered(every), str(row["named"])) if every else None
 
     @classmethod
     def between(

@@ -123,22 +123,13 @@ def _about(count: int, centre: float, overall: float) -> tuple[float, float]:
     return (overall, 1.0) if count == 1 else (centre, math.sqrt(count * (count - 1)))
 
 
-def delong(scores: ArrayLike, positive: ArrayLike) -> Auc:
-    """AUC of scores (n,) against positive (n,) bool, with DeLong's standard error.
-
-    Source: DeLong, DeLong and Clarke-Pearson 1988; by midranks as in Sun and Xu 2014.
-
-    Raises:
-        ConfigError: lengths differ or one class is missing.
-    """
-    return mean_auc([(np.arange(len(np.asarray(scores))), scores, positive)])[0]
-
-
 def mean_auc(
     parts: Sequence[tuple[ArrayLike, ArrayLike, ArrayLike]],
     orders: Sequence[Ints | None] | None = None,
 ) -> tuple[Auc, int]:
-    """Mean of several AUCs, the variance clustered by row id.
+    """Mean of several AUCs with DeLong's standard error, the variance clustered by row id.
+
+    Source: DeLong, DeLong and Clarke-Pearson 1988; by midranks as in Sun and Xu 2014.
 
     Args:
         parts: (rows, scores, positive) of each batch, or of each class one-versus-rest; a row may

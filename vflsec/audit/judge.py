@@ -32,7 +32,7 @@ from vflsec.audit.gate_selection import left_out, named, selected
 from vflsec.audit.metrics import ERROR_REMOVED, reach
 from vflsec.audit.point import Estimate, Identity, Point, Training
 from vflsec.audit.reversed_ranking import ranking
-from vflsec.audit.room import STANDING_IN, Figures, choose_figure
+from vflsec.audit.room import STANDING_IN, choose_figure
 from vflsec.audit.underpowered import Unanswered, explain_unanswered, set_aside
 from vflsec.audit.validated import NO_EVIDENCE, Validated
 from vflsec.specs import QUESTIONS
@@ -47,7 +47,7 @@ class _Audit:
         validated, doses: of :func:`judge`.
         primary, rankings: by answer, its point in the primary metric, and the one by which it is
             looked at with its labels flipped.
-        others: by answer and metric, its points in metrics that stand in for others.
+        standing_in: by answer, its points in metrics that stand in for others, in their order.
         guessing: what guessing reaches in the main task, by data set and algorithm.
     """
 
@@ -55,7 +55,7 @@ class _Audit:
     validated: Validated
     doses: Doses
     primary: Mapping[Identity, Point]
-    others: Mapping[tuple[Identity, str], Point]
+    standing_in: Mapping[Identity, Sequence[Point]]
     rankings: Mapping[Identity, Point]
     guessing: Mapping[Training, verdict_text.Guessing]
 
@@ -64,14 +64,17 @@ class _Audit:
         attacks = [p for p in points if p.attack]
         primary = {p.answer: p for p in attacks if p.metric == p.primary}
         rankings = {p.answer: p for p in attacks if ranking(p)}
-        others = {(p.answer, p.metric): p for p in attacks if p.metric in STANDING_IN}
+        standing_in: dict[Identity, list[Point]] = defaultdict(list)
+        for p in attacks:
+            if p.metric in STANDING_IN:
+                standing_in[p.answer].append(p)
         guessing = verdict_text.Guessing.by_algorithm(points)
-        return cls(points, validated, doses, primary, others, rankings, guessing)
+        return cls(points, validated, doses, primary, standing_in, rankings, guessing)
 
-    def figures(self, point: Point) -> Figures:
-        """Points of the same answer in other metrics."""
-        found = (self.others.get((point.answer, metric)) for metric in STANDING_IN)
-        return Figures(self.primary.get(point.answer), tuple(p for p in found if p is not None))
+    def figures(self, point: Point) -> list[Point]:
+        """The primary point of the same answer, and those that may stand in for it."""
+        main = self.primary.get(point.answer)
+        return [*([] if main is None else [main]), *self.standing_in.get(point.answer, ())]
 
 
 def judge(

@@ -11,8 +11,8 @@ always has some. A control that knows all there is leaves nothing to leak.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from vflsec.audit.controls import Leakage, signed
 from vflsec.audit.gate import Gate
@@ -27,19 +27,6 @@ STANDING_IN = (DECIDES, ERROR_REMOVED)
 _COUNTED = ("label", "attribute")
 """Targets of attacks whose exposed people an audit counts."""
 _ROUNDING = 1e-9
-
-
-@dataclass(frozen=True)
-class Figures:
-    """Points of one answer in other metrics.
-
-    Attributes:
-        primary: in the primary one; None where there is none.
-        others: in those of :data:`STANDING_IN` that it has, in their order.
-    """
-
-    primary: Point | None = None
-    others: tuple[Point, ...] = ()
 
 
 def find_room(point: Point, leak: Leakage) -> float:
@@ -59,14 +46,14 @@ def is_full(point: Point, leak: Leakage) -> bool:
 
 
 def choose_figure(
-    c: Candidate, gate: Gate, figures: Figures, weigh: Callable[[Point], Candidate | None]
+    c: Candidate, gate: Gate, figures: Sequence[Point], weigh: Callable[[Point], Candidate | None]
 ) -> Candidate:
     """The candidate itself where its limit can be exceeded; else the one to judge it by.
 
     Args:
         c: an attack's figure.
         gate: what was asked.
-        figures: of the same answer.
+        figures: points of the same answer, the primary one and those of :data:`STANDING_IN`.
         weigh: makes a candidate of a point.
     """
     if not gate.limits_leaks or signed(c.point.metric) < 0:
@@ -75,7 +62,8 @@ def choose_figure(
     if _is_enough(room, gate) or is_full(c.point, c.leak):
         return c
     why = NoRoom(c.point.metric, c.leak.least.name, max(room, 0.0), _name_decider(c, gate, figures))
-    for point in figures.others if c.point.exposed is None else ():
+    others = [p for p in figures if p.metric in STANDING_IN]
+    for point in others if c.point.exposed is None else ():
         other = weigh(point)
         if other is not None and _is_enough(find_room(other.point, other.leak), gate):
             return replace(other, instead_of=why)
@@ -86,13 +74,13 @@ def _is_enough(room: float, gate: Gate) -> bool:
     return room >= gate.threshold - _ROUNDING
 
 
-def _name_decider(c: Candidate, gate: Gate, figures: Figures) -> str:
+def _name_decider(c: Candidate, gate: Gate, figures: Sequence[Point]) -> str:
     """The metric that would decide at this limit; '' where only a lower limit would."""
-    main, metric = figures.primary, c.point.metric
-    leak = None if main is None or main.metric == metric else main.leakage
-    if main is not None and leak is not None and _is_enough(find_room(main, leak), gate):
-        return main.metric
+    metric = c.point.metric
+    for main in (p for p in figures if p.metric == p.primary != metric):
+        if main.leakage is not None and _is_enough(find_room(main, main.leakage), gate):
+            return main.metric
     of_class = metric in METRICS and "label" in METRICS[metric].targets
     counted = of_class and c.point.target in _COUNTED
-    known = {metric, *(p.metric for p in figures.others)}
+    known = {metric, *(p.metric for p in figures)}
     return DECIDES if counted and DECIDES not in known else ""

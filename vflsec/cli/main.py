@@ -233,7 +233,9 @@ def _given(set_: Sequence[str] | None) -> list[str]:
 
 
 def report(
-    folder: FolderArg,
+    folders: Annotated[
+        list[Path], typer.Argument(help="A results directory; several with --index.")
+    ],
     to: Annotated[
         Path | None,
         typer.Option(help="Write HTML, Markdown, JUnit and SARIF there again.", parser=folder_name),
@@ -241,11 +243,26 @@ def report(
     mlflow: Annotated[
         str, typer.Option(metavar="EXPERIMENT", help="Log the audit as a run of MLflow, too.")
     ] = "",
+    pdf: Annotated[
+        bool, typer.Option("--pdf", help="Print report and statement as PDF, by a browser.")
+    ] = False,
+    index: Annotated[
+        bool, typer.Option("--index", help="One page over all audits in and below the folders.")
+    ] = False,
 ) -> None:
     """Print stored results again; write their reports again.
 
     Example: vflsec report out/quickstart --to public
     """
+    if index:
+        _index(folders, to or folders[0])
+        return
+    folder, *more = folders
+    if more:
+        raise VflsecError(
+            f"report: takes one results directory, got {len(folders)}. One page over all: add "
+            "--index."
+        )
     from vflsec.engine.read_results import refuse_damaged
     from vflsec.report.build import build_printed
     from vflsec.report.console import print_last, print_report, print_results
@@ -272,9 +289,31 @@ def report(
         from vflsec.report.tracking import log_audit
 
         typer.echo(f"MLflow run: {log_audit(folder, read_summary(summary), mlflow)}")
+    if pdf:
+        from vflsec.report.pdf import print_pages
+
+        for path in print_pages((to or folder) / f"{n}.html" for n in ("report", "statement")):
+            say(f"PDF: {path}")
     if to is not None:
         print_results(to, console_for())
     print_last(shown, console_for())
+
+
+def _index(folders: Sequence[Path], to: Path) -> None:
+    """Write and print the page over several audits."""
+    from vflsec.report.console import print_report
+    from vflsec.report.html import render_page
+    from vflsec.report.index import PAGE, build_index, find_audits
+    from vflsec.runtime.atomic_files import make_folder, write_atomic
+    from vflsec.storage.results_folder import only_our_file
+
+    found = build_index(find_audits(folders, to))
+    make_folder(to)
+    only_our_file(to / PAGE)
+    text = render_page(found, "Privacy audits").encode("utf-8")
+    write_atomic(to / PAGE, lambda path: path.write_bytes(text))
+    print_report(found, console_for())
+    say(f"Index: {to / PAGE}")
 
 
 def compare(

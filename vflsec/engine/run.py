@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -185,7 +186,8 @@ def _run(
 
 def _worked() -> float:
     """Seconds that processors worked on this process and on its children that have ended."""
-    gc.collect()  # a training may hold processes of its own, which end with it
+    if multiprocessing.active_children():
+        gc.collect()  # a training that ended may hold some, which end with it
     return time.process_time() + sum(os.times()[2:4])
 
 

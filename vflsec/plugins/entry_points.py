@@ -8,9 +8,8 @@ import re
 import sys
 from contextlib import suppress
 from functools import lru_cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, distributions
 from pathlib import Path
-from typing import Any
 
 from vflsec.errors import ConfigError
 
@@ -25,7 +24,7 @@ def find_modules(group: str) -> list[tuple[str, str, Path, str]]:
     """
     out: list[tuple[str, str, Path, str]] = []
     packages: dict[int, str] = {}
-    for point in sorted(_read_points(_installed()).select(group=group), key=lambda e: e.name):
+    for point in sorted(_list_points(group), key=lambda e: e.name):
         stem = point.value.partition(":")[0].strip().rpartition(".")[2]
         spec = None
         if not point.name.isidentifier() or not _MODULE.fullmatch(point.value):
@@ -55,18 +54,22 @@ def find_modules(group: str) -> list[tuple[str, str, Path, str]]:
     return out
 
 
-def _installed() -> tuple[tuple[str, int], ...]:
-    """Where packages are, and when one was last installed there or removed."""
-    out = []
+def _list_points(group: str) -> list[EntryPoint]:
+    """Entry points of a group; of two packages of one name the first on the path counts."""
+    found: dict[str, tuple[EntryPoint, ...]] = {}
     for folder in sys.path:
-        try:
-            out.append((folder, os.stat(folder or ".").st_mtime_ns))
-        except OSError:
-            out.append((folder, 0))
-    return tuple(out)
+        with suppress(OSError):
+            for name, points in _read_folder(folder, os.stat(folder or ".").st_mtime_ns):
+                found.setdefault(name, points)
+    return [p for points in found.values() for p in points if p.group == group]
 
 
-@lru_cache(maxsize=4)
-def _read_points(installed: tuple[tuple[str, int], ...]) -> Any:
-    """Entry points of all groups; reads the metadata of every package, so they are kept."""
-    return entry_points()
+@lru_cache(maxsize=64)
+def _read_folder(folder: str, changed: int) -> list[tuple[str, tuple[EntryPoint, ...]]]:
+    """Packages in a folder by name, with their entry points; reads the metadata of each, so they
+    are kept until one is installed there or removed.
+    """
+    return [
+        (re.sub(r"[-_.]+", "-", d.name or "").lower(), tuple(d.entry_points))
+        for d in distributions(path=[folder])
+    ]

@@ -20,7 +20,8 @@ import sysconfig
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import TracebackType
@@ -138,7 +139,8 @@ def _follow(module: str, files: dict[str, Path]) -> None:
         files[name] = origin
         todo.append(name.rpartition(".")[0])
         package = name if spec.submodule_search_locations is not None else name.rpartition(".")[0]
-        todo += _imports(origin, package)
+        with suppress(OSError):  # importing it says why
+            todo += _imports(origin.read_bytes(), package)
 
 
 def _folder(spec: ModuleSpec) -> Path | None:
@@ -184,12 +186,13 @@ def parse_source(source: str | bytes, name: str = "<unknown>") -> ast.Module:
         return ast.parse(source, name)
 
 
-def _imports(path: Path, package: str) -> list[str]:
+@lru_cache(512)
+def _imports(source: bytes, package: str) -> tuple[str, ...]:
     """Everything that a source file may import, absolute; more than it does, never less."""
     try:
-        tree = parse_source(path.read_bytes())
-    except (SyntaxError, ValueError, RecursionError, OSError):
-        return []  # importing it says why
+        tree = parse_source(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return ()  # importing it says why
     out: list[str] = []
     for node in _statements(tree):
         if isinstance(node, ast.Import):
@@ -201,7 +204,7 @@ def _imports(path: Path, package: str) -> list[str]:
                 above = above[: len(above) - node.level + 1]
                 base = ".".join([*above, *([node.module] if node.module else [])])
             out += [base, *(f"{base}.{a.name}" for a in node.names if a.name != "*")]
-    return out
+    return tuple(out)
 
 
 def _statements(tree: ast.Module) -> Iterator[ast.AST]:

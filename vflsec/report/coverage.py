@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from vflsec.audit.record import AttackFacts
 from vflsec.core.visibility import looked_at
+from vflsec.plugins import registry
 from vflsec.report import tree
 from vflsec.report.attack_families import FAMILIES, OTHERS, members, reads
 from vflsec.report.summary import Summary
@@ -177,10 +178,21 @@ def messages(summary: Summary) -> list[MessageState]:
         for kind in f.reads:
             kinds[kind].update(of[f.name])
     unkept = {(k, n) for c in summary.cost.points if c.role == "audit" for k, n in c.unread}
+    crossed = _crossed(summary, kinds, unkept)
+    there = {m.kind for m in crossed}
+    able = {k: {n for n in names if _can_read(n, there)} for k, names in kinds.items()}
     return [
-        _state_of(m, kinds, summary, unread=bool(m.phase) or (m.kind, m.name) in unkept)
-        for m in _crossed(summary, kinds, unkept)
+        _state_of(m, able, summary, unread=bool(m.phase) or (m.kind, m.name) in unkept)
+        for m in crossed
     ]
+
+
+def _can_read(attack: str, kinds: set[str]) -> bool:
+    """Whether every message that an attack needs by default is of one of these kinds."""
+    if attack not in registry.attacks.names():
+        return True
+    each = [reads([need]) for need in registry.attacks.create(attack).needs]
+    return all(of & kinds for of in each if of)
 
 
 def _state_of(
@@ -295,8 +307,8 @@ def build_coverage(summary: Summary) -> tree.Section:
     page, statement = frozenset({View.PAGE}), frozenset({View.STATEMENT})
     read = tree.Table(
         "The messages sent, and the attacks that read them",
-        (Column("Message", Kind.NAME), Column("From"), Column("To"), Column("State", Kind.STATE),
-         Column("Read by"), Column("Not run")),
+        tree.make_columns("Message", "From", "To", "State", "Read by", "Not run", name="Message",
+                          states=("State",)),
         tuple((m.words, m.sender, m.receiver, _state_cell(m.state), _join(m.tried),
                _join(m.others)) for m in crossed),
     )  # fmt: skip

@@ -26,6 +26,11 @@ from vflsec.runtime.typed_values import write_plain
 from vflsec.specs import CellResult, digest
 
 SUMMARY_VERSION = 2
+_RECORDED = (
+    "name", "scenario_hash", "data", "tables", "when", "who", "command", "scenario_file",
+    "attacker", "attacks", "families", "defenses", "treats", "refused", "notes",
+)  # fmt: skip
+"""What a summary takes from the record of an audit as it is."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -81,27 +86,15 @@ def summary_of(
     summary: dict[str, Any] = write_plain(
         {
             "schema_version": SUMMARY_VERSION,
-            "name": record.name,
-            "scenario_hash": record.scenario_hash,
-            "data": record.data,
-            "tables": record.tables,
+            **{key: getattr(record, key) for key in _RECORDED},
             "versions": {
                 name: _several(r.facts["versions"].get(name, now) for r in trained) or now
                 for name, now in record.versions.items()
             },
             "made_before": made_before((r.facts["versions"] for r in trained), record.versions),
             "device": _several(r.device for r in trained) or record.device,
-            "when": record.when,
-            "who": record.who,
-            "command": record.command,
-            "scenario_file": record.scenario_file,
             "scenario": record.scenario_toml,
             "parties": describe_datasets(record, results),
-            "attacker": record.attacker,
-            "attacks": record.attacks,
-            "families": record.families,
-            "defenses": record.defenses,
-            "treats": record.treats,
             "confidence": level,
             "cells": {"planned": len(record.wanted), "finished": len(results)},
             "curves": evaluation.curves,
@@ -119,8 +112,6 @@ def summary_of(
             },
             "gates": evaluation.verdicts,
             "findings": evaluation.findings,
-            "refused": record.refused,
-            "notes": record.notes,
             "visibility": outcomes(record.visibility, evaluation.rows, float(level)),
             "cost": {
                 "training_seconds": sum(r.seconds for r in results),

@@ -34,7 +34,7 @@ def build_figures(summary: Summary, name: str, prefix: str) -> Figures | None:
     ]
     if len({(r.defense, r.strength) for r in rows}) > 1:
         wanted += [
-            ("Privacy against utility", figures.privacy_utility, _trade_off(rows)),
+            ("Privacy against utility", figures.privacy_utility, _gains(rows)),
             ("Every attack against every defense", figures.attack_by_defense, _gains(rows)),
         ]
     wanted += _costs(summary, name)
@@ -89,19 +89,6 @@ def _gains(rows: Sequence[Point]) -> str:
         ends = [line[0]] if len(line) == 1 else [line[0], line[-1]]
         of = (f"{number(p.advantage.mean, True)} ({place(p)})" for p in ends)
         said.append(f"{label}: advantage {' to '.join(of)}")
-    return "; ".join(said) + "."
-
-
-def _trade_off(rows: Sequence[Point]) -> str:
-    """The first and the last value of each line with its utility, in words."""
-    if len({r.primary for r in rows}) > 1:
-        return _gains(rows)
-    said = []
-    for label, line in figures.series(figures.drawn(rows)).items():
-        a, b = line[0], line[-1]
-        text = f"{label}: {number(a.value.mean)} at a utility of {number(a.utility.mean)}"
-        text += f", {number(b.value.mean)} at {number(b.utility.mean)}" if b is not a else ""
-        said.append(text)
     return "; ".join(said) + "."
 
 

@@ -14,7 +14,7 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pandas as pd
@@ -164,23 +164,16 @@ def _measured(rows: Sequence[Point]) -> str:
     return ", ".join(metric_name(m) for m in dict.fromkeys(p.primary for p in rows))
 
 
-@dataclass(frozen=True)
-class _Line:
-    """What is drawn of some estimates: their means, and how far the bounds are from these."""
+def _errors(of: Sequence[Estimate]) -> list[list[float]]:
+    """How far the bounds of estimates are from their means, 0 where they are not known."""
+    return [
+        [0.0 if (x := getattr(e, end)) is None else abs((e.mean or 0.0) - x) for e in of]
+        for end in ("low", "high")
+    ]
 
-    means: list[float]
-    errors: list[list[float]]
 
-
-def _line(of: Sequence[Estimate]) -> _Line:
-    means = [e.mean or 0.0 for e in of]
-    ends = [(e.low, e.high, e.mean) for e in of]
-    known = [None not in end for end in ends]
-    errors = [
-        [abs(m - e[k]) if ok else 0.0 for e, m, ok in zip(ends, means, known, strict=True)]  # type: ignore[operator]
-        for k in (0, 1)
-    ]  # fmt: skip
-    return _Line(means, errors)
+def _means(of: Sequence[Estimate]) -> list[float]:
+    return [e.mean or 0.0 for e in of]
 
 
 def _level(p: Point) -> float:
@@ -212,10 +205,11 @@ def advantage_by_strength(
     for i, (label, of) in enumerate(lines.items()):
         seen = [p for p in of if p.advantage.mean is not None]
         offset = shift * (i - (len(lines) - 1) / 2)
-        y = _line([p.advantage for p in seen])
+        y = [p.advantage for p in seen]
         ax.errorbar(
-            [place[_level(p)] + offset for p in seen], y.means, yerr=y.errors, label=short(label),
-            markersize=5, linewidth=1.6, capsize=3, elinewidth=1.0, **_style(i),
+            [place[_level(p)] + offset for p in seen], _means(y), yerr=_errors(y),
+            label=short(label), markersize=5, linewidth=1.6, capsize=3, elinewidth=1.0,
+            **_style(i),
         )  # fmt: skip
     ax.axhline(0, linestyle="--", linewidth=1.2, color="#808080", label="strongest control")
     ax.set_xticks(list(place.values()), ["none" if s == 0 else f"{s:g}" for s in grid])
@@ -326,13 +320,13 @@ def _against_utility(
     marks = []
     for i, (label, of) in enumerate(lines.items()):
         seen = [(p, e) for p in of if (e := p.advantage if gained else p.value).mean is not None]
-        x, y = _line([p.utility for p, _ in seen]), _line([e for _, e in seen])
+        x, y = [p.utility for p, _ in seen], [e for _, e in seen]
         style = _style(i)
         ax.errorbar(
-            x.means, y.means, xerr=x.errors, yerr=y.errors, label=short(label), markersize=5,
-            linewidth=1.4, capsize=2, elinewidth=0.8, **style,
+            _means(x), _means(y), xerr=_errors(x), yerr=_errors(y), label=short(label),
+            markersize=5, linewidth=1.4, capsize=2, elinewidth=0.8, **style,
         )  # fmt: skip
-        at = zip(seen, x.means, y.means, strict=True)
+        at = zip(seen, _means(x), _means(y), strict=True)
         marks += [(f"{_level(p):g}", u, v, style["color"]) for (p, _), u, v in at]
     for (label, value), dashes in zip(levels, itertools.cycle(("--", ":", "-."))):
         ax.axhline(value, linestyle=dashes, linewidth=1.1, color="#808080", label=label)
@@ -371,17 +365,17 @@ def cost_utility_leakage(data: Data, *, dataset: str | None = None, ax: Axes | N
     ax = axes(ax, (6.4, 4.2))
     several, marks = len({(p.defense, p.strength) for p in rows}) > 1, []
     for i, p in enumerate(rows):
-        sent, y = (p.bytes or 0.0) / 1e6, _line([p.utility])
+        sent, y = (p.bytes or 0.0) / 1e6, [p.utility]
         label = p.algorithm
         if several and p.defense != "none":
             label += f", {p.defense} {_level(p):g}"
         style = _style(i)
         ax.errorbar(
-            [sent], y.means, yerr=y.errors, **style, linestyle="",
+            [sent], _means(y), yerr=_errors(y), **style, linestyle="",
             markersize=4 + 16 * max(0.0, _gain(p)) ** 0.5, capsize=2, elinewidth=0.8,
         )  # fmt: skip
         ax.plot([], [], linestyle="", markersize=5, label=short(label, 60), **style)
-        marks.append((f"{_gain(p):+.2f}", sent, y.means[0], None))
+        marks.append((f"{_gain(p):+.2f}", sent, _means(y)[0], None))
     if not rows:
         return dress(ax)
     every = [x for _, x, _, _ in marks]

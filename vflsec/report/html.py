@@ -1,16 +1,19 @@
-"""A report as HTML: no script, no network, figures inside; as a page, to sign, or in a notebook.
+"""A report as HTML: no network, figures inside; as a page, to sign, or in a notebook.
 
-The same report gives the same bytes. Names that users gave are escaped by jinja2.
+The one script of a page sorts and filters its tables, and no other may run. The same report gives
+the same bytes. Names that users gave are escaped by jinja2.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import io
 import re
 import warnings
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vflsec.report.sanitize import clean
 from vflsec.report.tree import TONES, Figure, Report, View
@@ -27,19 +30,38 @@ _STYLE: Any = {
 }  # fmt: skip
 
 
-def render_page(report: Report) -> str:
+class _Script(NamedTuple):
+    """What sorts and filters tables, and by which hash a page allows it."""
+
+    text: Any
+    allowed: str
+
+
+@cache
+def _script() -> _Script:
+    from markupsafe import Markup
+
+    text = Path(__file__).with_name("tables.js.j2").read_text(encoding="utf-8")
+    seal = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return _Script(Markup(text), f"sha256-{seal}")
+
+
+def render_page(report: Report, title: str = "Privacy audit") -> str:
     """The whole report as one file."""
     made = f"Made by vflsec {report.made_by}. This file is complete in itself and loads nothing."
     return _render(
-        report, View.PAGE, title="Privacy audit", head=report.verdict, links=True, made=made
-    )
+        report, View.PAGE, title=title, head=report.verdict, links=True, made=made,
+        script=_script(),
+    )  # fmt: skip
 
 
 def render_statement(report: Report) -> str:
     """The page to sign as one file."""
     made = f"Made by vflsec {report.made_by} from summary.json. Details: report.html."
     title, head = "Statement of a privacy audit", f"Statement, {report.verdict}"
-    return _render(report, View.STATEMENT, title=title, head=head, links=False, made=made)
+    return _render(
+        report, View.STATEMENT, title=title, head=head, links=False, made=made, script=None
+    )
 
 
 def render_fragment(report: Report) -> str:
@@ -66,24 +88,14 @@ def _template() -> Template:
 
 
 def draw(figure: Figure) -> Any:
-    """A figure as markup to put inside a page."""
-    return svg(figure.chart, figure.prefix)
-
-
-def svg(chart: Any, prefix: str) -> Any:
-    """A figure as markup to put inside a page; byte-stable.
-
-    Args:
-        chart: called, it draws and returns axes.
-        prefix: put before every id, so that several figures can share a page.
-    """
+    """A figure as markup to put inside a page, byte-stable; its prefix is put before every id."""
     import matplotlib as mpl
     from markupsafe import Markup
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     with mpl.rc_context(_STYLE), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # glyphs the page has and matplotlib has not; tight labels
-        canvas = FigureCanvasSVG(chart().figure)
+        canvas = FigureCanvasSVG(figure.chart().figure)
         out = io.StringIO()
         none = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         canvas.print_svg(out, metadata=none)  # draws once; savefig draws a second time for layout
@@ -91,9 +103,9 @@ def svg(chart: Any, prefix: str) -> Any:
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r'<svg [^>]*?viewBox="([^"]+)"[^>]*>', _open, text, count=1)
-    text = re.sub(r'\bid="', f'id="{prefix}-', text)
-    text = re.sub(r"url\(#", f"url(#{prefix}-", text)
-    text = text.replace('xlink:href="#', f'href="#{prefix}-').replace(_INK, "currentColor")
+    text = re.sub(r'\bid="', f'id="{figure.prefix}-', text)
+    text = re.sub(r"url\(#", f"url(#{figure.prefix}-", text)
+    text = text.replace('xlink:href="#', f'href="#{figure.prefix}-').replace(_INK, "currentColor")
     return Markup("\n".join(clean(line).rstrip() for line in text.split("\n")))
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from vflsec.audit.controls import leaks
 from vflsec.audit.dosing import Dose
-from vflsec.audit.leakage_claims import Quantity, format_secret
 from vflsec.audit.multilabel import LabelRow
 from vflsec.audit.point import Point, Training
 from vflsec.report.curve import order_of
@@ -52,7 +51,6 @@ def _build_dataset(summary: Summary, name: str, prefix: str) -> Section:
     blocks = (
         _build_matching(summary, name),
         figures,
-        _build_claims(summary, name),
         _build_attacks(name, [p for p in points if p.is_main], several, level),
         replace(build_unmeasured(lost), views=_PRINTED) if lost else None,
         _build_dosing(name, summary.dosing),
@@ -73,25 +71,6 @@ def _gain_cell(value: float | None, low: float | None, high: float | None) -> Ce
     """An advantage that is a leak, that is none, or of which neither is shown."""
     tone = Tone.GOOD if high is not None and high <= 0 else Tone.PLAIN
     return Cell(bounded(value, low, high, sign=True), Tone.LEAK if leaks(value, low) else tone)
-
-
-def _build_claims(summary: Summary, name: str) -> Table | None:
-    """Who leaks to whom: the strongest attack of each attacker on each target, by training."""
-    found = [c for c in summary.claims if c.dataset == name and c.quantity is Quantity.LEAKAGE]
-    if not found:
-        return None
-    return Table(
-        f"Who leaks to whom: the strongest attack ({100 * summary.confidence:g} % intervals, "
-        "corrected for the tests)",
-        make_columns("Target", "Attacker", "Defense", "Attack", "Advantage", "Tests", "Training",
-                     name="Target", numbers=("Advantage", "Tests")),
-        tuple(
-            (format_secret(c), c.adversary, place(c), c.named,
-             _gain_cell(c.advantage, c.low, c.high), str(c.tried), c.algorithm)
-            for c in found
-        ),
-        f"Who leaks to whom on {name}", "summary.json", views=_PRINTED | _SHORT,
-    )  # fmt: skip
 
 
 def _build_attacks(name: str, rows: Sequence[Point], several: bool, level: float) -> Table | None:

@@ -55,6 +55,13 @@ def format_short(value: float | None, low: float | None = None, high: float | No
     return text if "-" in (text, *ends) else f"{text} [{', '.join(ends)}]"
 
 
+def format_duration(seconds: float) -> str:
+    """``75 s``, ``12 min``, ``2.5 h``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
 def format_bytes(count: float) -> str:
     """``12.8 kB``: in the unit that leaves three digits before the point."""
     for unit in ("B", "kB", "MB"):

@@ -12,6 +12,7 @@ from vflsec.audit.exposure import Protocol
 from vflsec.core.visibility import claim
 from vflsec.plan.values import DataInfo, Group, Plan
 from vflsec.report.console import print_blocks
+from vflsec.report.numbers import format_bytes, format_duration
 from vflsec.report.provenance import build_visible_table
 from vflsec.report.sanitize import clean_tree
 from vflsec.report.summary import UserTables
@@ -95,28 +96,21 @@ def _build_visibility(entries: Iterable[Protocol]) -> list[Section]:
 
 def _build_cost(cost: Price) -> Iterable[Block]:
     """The estimate of time, memory, kept views and encryption."""
+    seconds, controls = (format_duration(max(cost[k], 1)) for k in ("seconds", "control_seconds"))
     yield Paragraph(
         f"{cost['trainings']:,.0f} trainings, {cost['attacks']:,.0f} attacks, about "
-        f"{cost['steps']:,.0f} steps: roughly {_duration(cost['seconds'])} on one CPU thread, "
-        f"{_duration(cost['control_seconds'])} of it for controls, in about "
-        f"{_size(cost['memory_bytes'])} of memory (an estimate)."
+        f"{cost['steps']:,.0f} steps: roughly {seconds} on one CPU "
+        f"thread, {controls} of it for controls, in about "
+        f"{format_bytes(cost['memory_bytes'])} of memory (an estimate)."
     )
     if cost.get("views_bytes"):
         yield Paragraph(
-            f"With --keep-views, about {_size(cost['views_bytes'])} of views are kept "
+            f"With --keep-views, about {format_bytes(cost['views_bytes'])} of views are kept "
             "(an estimate; --views-mb bounds them)."
         )
     if cost.get("ciphertext_bytes"):
         lines = tuple(map(_encryption, cost["encryption"]))
         yield Section("What encryption costs, by estimate", (Bullets(lines),))
-        steps = max(cost["steps"], 1)
-        sealed = cost["encryption_seconds"]
-        spent = f"{sealed / steps:.2g} s a step and {_duration(sealed)} in all"
-        yield Paragraph(
-            f"Encryption: about {cost['ciphertext_bytes'] / steps / 1e6:.3g} MB of ciphertexts a "
-            f"step (mean over all trainings), {cost['ciphertext_bytes'] / 1e9:.3g} GB in all; "
-            f"{spent if sealed else 'emulated, so they are counted and not computed'}."
-        )
 
 
 def _encryption(e: Price) -> str:
@@ -124,18 +118,14 @@ def _encryption(e: Price) -> str:
     seconds = sum(e["seconds"].values())
     parts = ", ".join(f"{k} {v:.2g} s" for k, v in e["seconds"].items())
     more = [
-        f"{what} {_duration(seconds * e[n])} and {_size(e['bytes'] * e[n])}"
+        f"{what} {format_duration(seconds * e[n])} and {format_bytes(e['bytes'] * e[n])}"
         for what, n in (("an epoch", "per_epoch"), ("the whole run", "in_all"))
     ]
     real = "" if e["computed"] else ", if it were real"
     return (
         f"{e['algorithm']} with {e['defense']} on {e['dataset']}{real}: a batch {seconds:.2g} s "
-        f"({parts}) and {_size(e['bytes'])}; {'; '.join(more)}."
+        f"({parts}) and {format_bytes(e['bytes'])}; {'; '.join(more)}."
     )
-
-
-def _size(count: float) -> str:
-    return f"{count / 1e6:.3g} MB" if count < 1e9 else f"{count / 1e9:.3g} GB"
 
 
 def _stack(group: Group) -> str:
@@ -171,9 +161,3 @@ def _distinguish(group: Group, others: Sequence[Group]) -> str:
     if all(o.role != group.role for o in others):
         return group.role
     return f"{group.role} of {group.data.name} by {group.title}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{max(seconds, 1):.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

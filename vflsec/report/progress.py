@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from vflsec.report.numbers import format_duration
 from vflsec.report.sanitize import clean
 from vflsec.runtime.progress_protocol import Reporter
 
@@ -81,7 +82,7 @@ class Lines(Reporter):
         )
 
     def note(self, text: str) -> None:
-        self.console.print(clean(text), highlight=False, markup=False, soft_wrap=True)
+        self._say(text)
 
     def close(self) -> None:
         self._stop.set()
@@ -100,7 +101,7 @@ class Lines(Reporter):
         if not 0 < share < 1:
             return ""
         left = (time.monotonic() - self.start) * (1 - share) / share
-        return f"; about {_duration(left)} to go"
+        return f"; about {format_duration(left)} to go"
 
     def _beat(self) -> None:
         while not self._stop.wait(min(1.0, self.pause / 4)):
@@ -108,15 +109,9 @@ class Lines(Reporter):
                 now, seconds = self.now, time.monotonic() - self.start
                 at = f", at {now[0].title}: {now[1]}".rstrip(": ") if now else ""
                 self._say(
-                    f"[{self.done}/{self.total}] running for {_duration(seconds)}"
+                    f"[{self.done}/{self.total}] running for {format_duration(seconds)}"
                     f"{self._remains()}{at}"
                 )
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 class Terminal(Reporter):

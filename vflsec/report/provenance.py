@@ -11,17 +11,16 @@ from vflsec.report.summary import Summary
 from vflsec.report.tree import (
     Block,
     Bullets,
-    Column,
     Fact,
     Facts,
     Folded,
-    Kind,
     Paragraph,
     Section,
     Table,
     Tone,
     Verbatim,
     View,
+    make_columns,
 )
 from vflsec.report.verdicts import unfinished
 
@@ -51,21 +50,15 @@ def _build_protocol(e: Outcome) -> Section:
     blocks: list[Block] = [Paragraph(text, views=_PAGE) for _, text in e.sentences]
     blocks.append(build_visible_table(e))
     if e.measured:
-        heads = ("Data", "Attack", "By", "Metric")
         figures = ("Measured", "Control", "Unencrypted", "Change")
-        blocks.append(
-            Table(
-                f"Attacks under {e.defense}, and the same unencrypted",
-                (*(Column(h, Kind.NAME if h == "Attack" else Kind.TEXT) for h in heads),
-                 *(Column(h, Kind.NUMBER) for h in figures)),
-                tuple(map(_measured_row, e.measured)), views=_PAGE,
-            )
-        )  # fmt: skip
+        heads = make_columns("Data", "Attack", "By", "Metric", *figures, name="Attack",
+                             numbers=figures)  # fmt: skip
+        title = f"Attacks under {e.defense}, and the same unencrypted"
+        blocks.append(Table(title, heads, tuple(map(_measured_row, e.measured)), views=_PAGE))
     if e.unseen:
-        columns = (Column("Attack", Kind.NAME), Column("By"), Column("State"),
-                   Column("Why", Kind.PROSE))  # fmt: skip
+        heads = make_columns("Attack", "By", "State", "Why", name="Attack", prose=("Why",))
         title = f"Attacks not possible under {e.defense}"
-        blocks.append(Table(title, columns, e.unseen, views=_PAGE))
+        blocks.append(Table(title, heads, e.unseen, views=_PAGE))
     return Section(e.defense, tuple(blocks), views=_SHORT)
 
 
@@ -78,8 +71,9 @@ def _measured_row(m: Measured) -> tuple[str, ...]:
 
 def build_visible_table(e: Protocol) -> Table:
     """Who holds what under one protocol."""
-    heads = (Column(h.capitalize(), Kind.TEXT if i else Kind.NAME) for i, h in enumerate(HEADS))
-    return Table(f"Who holds what under {e.defense}", tuple(heads), tuple(map(cells, e.lines)))
+    heads = [h.capitalize() for h in HEADS]
+    columns = make_columns(*heads, name=heads[0])
+    return Table(f"Who holds what under {e.defense}", columns, tuple(map(cells, e.lines)))
 
 
 def build_record(summary: Summary) -> Section:
@@ -103,9 +97,7 @@ def build_record(summary: Summary) -> Section:
     )  # fmt: skip
     lines = tuple(summary.scenario.splitlines())
     resolved = (Folded("The resolved scenario", (Verbatim(lines),), views=_PAGE),)
-    blocks = (
-        Facts(facts), *(resolved if lines else ()),
-    )  # fmt: skip
+    blocks = (Facts(facts), *(resolved if lines else ()))
     return Section("Record", blocks, key="record", nav="Record")
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from vflsec.report.sanitize import clean_tree
 from vflsec.report.summary import ColumnFacts, Overlap, Summary, UserTable, UserTables
-from vflsec.report.tree import Block, Column, Kind, Paragraph, Section, Table, Tone, View
+from vflsec.report.tree import Block, Paragraph, Section, Table, Tone, View, make_columns
 
 _MOST = 60
 _PLURAL = {"number": "numbers", "category": "categories", "date": "dates"}
@@ -35,9 +35,8 @@ def build_tables(summary: Summary) -> Section:
 
 def _build_tables(name: str, facts: UserTables) -> list[Block]:
     right = ("Distinct", "Missing")
-    heads = ("Party", "Role", "Kind", *right, "Doubtful")
-    columns = (Column("Column", Kind.NAME),
-               *(Column(h, Kind.NUMBER if h in right else Kind.TEXT) for h in heads))  # fmt: skip
+    columns = make_columns("Column", "Party", "Role", "Kind", *right, "Doubtful", name="Column",
+                           numbers=right)  # fmt: skip
     out: list[Block] = [
         Table(
             _title_of(t), columns,
@@ -64,7 +63,7 @@ def _build_overlap(name: str, overlap: Mapping[str, Overlap]) -> Table:
     )
     return Table(
         f"Which rows the parties{of} share",
-        tuple(Column(h, Kind.NUMBER if i else Kind.NAME) for i, h in enumerate(heads)),
+        make_columns(*heads, name="Party", numbers=heads),
         tuple(rows),
     )
 
@@ -107,7 +106,7 @@ def _build_columns(table: UserTable) -> list[Block]:
     right = ("distinct", "missing")
     listed = Table(
         _short_title(table),
-        tuple(Column(n, Kind.NUMBER if n in right else Kind.TEXT) for n in names),
+        make_columns(*names, numbers=right),
         tuple(
             (c.name, *((c.party,) if several else ()), c.role, _kind(c), str(c.distinct),
              str(c.missing or ""))

@@ -171,10 +171,8 @@ def build_threats(summary: Summary) -> Section:
     blocks: list[Block] = []
     found = threats(summary)
     if found:
-        heads: tuple[Column, ...] = (
-            Column("Attack", Kind.NAME), Column("Attacker", Kind.PROSE),
-            Column("How", Kind.PROSE, _PAGE), Column("Source", Kind.PROSE, _PAGE),
-        )  # fmt: skip
+        heads = (*make_columns("Attack", "Attacker", name="Attack", prose=("Attacker",)),
+                 *(Column(h, Kind.PROSE, _PAGE) for h in ("How", "Source")))  # fmt: skip
         rows = tuple(
             (*t, spec.summary, spec.source)
             for t, spec in zip(found, summary.attacks.values(), strict=True)
@@ -207,13 +205,12 @@ def _build_choices(attacker: Attacker) -> list[Block]:
     choices = attacker.choices
     if not choices:
         return []
-    heads = ("Data", "Training", "Defense", "By", "Rows", "Written", "Advantage", "Taken",
-             "Advantage")  # fmt: skip
-    kinds = {"Written": Kind.NAME, "Advantage": Kind.NUMBER}
+    heads = make_columns("Data", "Training", "Defense", "By", "Rows", "Written", "Advantage",
+                         "Taken", "Advantage", name="Written", numbers=("Advantage",))  # fmt: skip
     table = Table(
         f"Written and best setting, mean advantage over {len(attacker.seeds)} worlds; a better "
         "one joins where it leads by more than it varies",
-        tuple(Column(h, kinds.get(h, Kind.TEXT)) for h in heads),
+        heads,
         tuple(
             (r.dataset, r.algorithm, place(r), r.adversary, r.split,
              r.written or "what is written cannot run", number(r.written_advantage),
@@ -229,9 +226,8 @@ def _build_choices(attacker: Attacker) -> list[Block]:
 
 def build_placing(summary: Summary) -> Section:
     """What the findings mean beside all the means that somebody could use."""
-    heads = (Column("Means", Kind.NAME), Column("Assumed here", Kind.PROSE),
-             Column("Not tried; likely in your case?", Kind.PROSE))  # fmt: skip
-    rows = tuple(assumed(summary))
+    names = ("Means", "Assumed here", "Not tried; likely in your case?")
+    heads, rows = make_columns(*names, name="Means", prose=names), tuple(assumed(summary))
     caption = "The attacker's means: assumed here, and all the means reasonably likely to be used"
     return Section(
         "Placing the findings",

@@ -112,22 +112,28 @@ class Column:
 
 
 def make_columns(
-    *heads: str, name: str = "", numbers: Collection[str] = (), prose: Collection[str] = ()
-) -> tuple[Column, ...]:
-    """Columns by their heads: one names each row, some hold numbers or prose, the others texts."""
+    *heads: str, name: str = "", numbers: Collection[str] = (), prose: Collection[str] = (),
+    states: Collection[str] = (),
+) -> tuple[Column, ...]:  # fmt: skip
+    """Columns by their heads: one names each row, some hold numbers, prose or states, the others
+    texts.
+    """
     kinds = dict.fromkeys(numbers, Kind.NUMBER) | dict.fromkeys(prose, Kind.PROSE)
-    kinds[name] = Kind.NAME
+    kinds |= dict.fromkeys(states, Kind.STATE) | {name: Kind.NAME}
     return tuple(Column(head, kinds.get(head, Kind.TEXT)) for head in heads)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell: its text, what it means, a remark beside it, and one that a page shows on demand."""
+    """A cell: its text, what it means, a remark beside it, one that a page shows on demand, and
+    what a page links it to.
+    """
 
     text: str
     tone: Tone = Tone.PLAIN
     note: str = ""
     hint: str = ""
+    link: str = ""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from vflsec.report import tree
 from vflsec.report.numbers import number
 from vflsec.report.sanitize import clean
 from vflsec.report.summary import Summary
-from vflsec.report.tree import Cell, Column, Kind, Paragraph, Tone, View
+from vflsec.report.tree import Paragraph, Tone, View
 
 BOUNDS = (
     "[a, b] is a two-sided {level:g} % interval over seeds. A gate passes if the upper one-sided "
@@ -161,12 +161,10 @@ def build_gates(summary: Summary) -> tree.Section:
         blocks = [tree.Gates(lines, "Every gate at every point it selects")]
     blocks.append(Paragraph(bounds(summary), Tone.SOFT, views=pages))
     if summary.alive:
-        heads = (Column("Attack", Kind.NAME), Column("Validated"),
-                 Column("Evidence", Kind.PROSE))  # fmt: skip
-        rows: tuple[tuple[Cell | str, ...], ...] = tuple(
-            (name, "yes" if a.validated else "no", a.text) for name, a in summary.alive.items()
-        )
-        blocks.append(tree.Table("Is each attack validated?", heads, rows, views=page))
+        heads = tree.make_columns("Attack", "Validated", "Evidence", name="Attack",
+                                  prose=("Evidence",))  # fmt: skip
+        rows = ((k, "yes" if a.validated else "no", a.text) for k, a in summary.alive.items())
+        blocks.append(tree.Table("Is each attack validated?", heads, tuple(rows), views=page))
     return tree.Section("Gates", tuple(blocks), key="gates", nav="Gates")
 
 

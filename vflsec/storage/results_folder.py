@@ -22,7 +22,10 @@ from vflsec.storage.view_folder import clear_views, tidy_views
 
 LOCK_NAME = "results.lock"
 
-REPORTS = ("report.html", "statement.html", "summary.md", "junit.xml", "results.sarif")
+REPORTS = (
+    "report.html", "statement.html", "report.pdf", "statement.pdf", "summary.md", "junit.xml",
+    "results.sarif",
+)  # fmt: skip
 
 OUR_FILES = (
     STORE_NAME, f"{STORE_NAME}-wal", f"{STORE_NAME}-shm", "results.parquet", "results.csv",
@@ -199,9 +202,18 @@ def only_ours(folder: Path) -> None:
             raise _foreign(store, "is no result store of vflsec")
         return  # what an audit wrote into its own folder
     for name in OUR_FILES:
-        path = folder / name
-        if name != LOCK_NAME and path.exists() and not _is_ours(path):
-            raise _foreign(path, "was not written by vflsec")
+        if name != LOCK_NAME:
+            only_our_file(folder / name)
+
+
+def only_our_file(path: Path) -> None:
+    """Refuse to overwrite a file that is not ours.
+
+    Raises:
+        ConfigError: it is there.
+    """
+    if path.exists() and not _is_ours(path):
+        raise _foreign(path, "was not written by vflsec")
 
 
 def for_reports(to: Path, of: Path) -> None:
@@ -222,7 +234,7 @@ def for_reports(to: Path, of: Path) -> None:
 
 def _foreign(path: Path, what: str) -> ConfigError:
     return ConfigError(
-        f"{path}: {what}, and an audit would overwrite it. Choose another --out, or move it away."
+        f"{path}: {what}, and would be overwritten. Choose another folder, or move it away."
     )
 
 

@@ -25,13 +25,13 @@ import torch
 from vflsec.inference.leaf_groups import find_trees
 from vflsec.plugin import Attack, Guess, View, registry
 
-ALIASES = ("sampled_rows",)
+ALIASES = ("goss_list", "sampled_rows")
 FAMILY = "Labels from the leaves of training rows"
 
 
 @registry.attack
 @dataclass(frozen=True)
-class GossList(Attack):
+class SampleList(Attack):
     """No hyper-parameters."""
 
     needs = frozenset({"ids:all", "prior"})
