@@ -51,7 +51,7 @@ test-foreign: ## run what records Flower and NVFlare beside them, in an environm
 	$(PYTHON) -m venv build/foreign
 	build/foreign/bin/python -m pip install --quiet --disable-pip-version-check \
 		-e '.[test,flower,nvflare]' 'flwr[simulation]'
-	$(TESTING) build/foreign/bin/python -m pytest tests/external tests/trace/test_flower.py \
+	$(TESTING) build/foreign/bin/python -m pytest tests/external tests/foreign tests/trace/test_flower.py \
 		tests/trace/test_nvflare.py $(PYTEST_ARGS)
 
 lint: $(STAMP)/dev ## style, layers and circles of imports, complexity, forbidden calls

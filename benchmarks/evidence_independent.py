@@ -233,8 +233,10 @@ LEFT_OUT = {
     "dictionary": "it is this package's own; its tests are compared with scipy's.",
     "glm_gradient, woe_inversion": "they read messages of regressions; their closed forms are "
     "tests.",
-    "gradient_pair, leaf_graph, leaf_vote, leaf_weight": "they read messages of trees, which these "
-    "trainings of networks do not send; their closed forms are tests.",
+    "bin_sums, gradient_pair, leaf_columns, leaf_graph, leaf_vote, leaf_weight, sample_list": (
+        "they read messages of trees, which these trainings of networks do not send; their closed "
+        "forms are tests."
+    ),
     "gradient_replacement, replay, villain": "their figure is the share of predictions that an act "
     "in training or at inference turns, so there are no recorded rows to score; the labels that "
     "villain uses are those of swap_probe.",

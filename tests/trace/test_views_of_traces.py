@@ -125,7 +125,10 @@ def test_the_same_guesses_bit_for_bit(world: tuple[Path, Live, list[AttackSpec]]
     assert not [n for n in trace.notes if "carries no pass" in n or "no attack looked" in n]
 
 
-OF_TREES = {"gradient_pair", "leaf_graph", "leaf_vote", "leaf_weight"}  # tests/trace/test_leaves.py
+OF_TREES = {  # tests/trace/test_leaves.py, tests/attacks/test_tree_columns.py
+    "bin_sums", "gradient_pair", "leaf_columns", "leaf_graph", "leaf_vote", "leaf_weight",
+    "sample_list",
+}  # fmt: skip
 OF_REGRESSIONS = {"glm_gradient", "woe_inversion"}
 
 

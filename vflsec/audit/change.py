@@ -16,12 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from vflsec.audit import intervals
+from vflsec.audit.controls import Against, Leakage
 
 Seeds = Mapping[int, float]
 """A figure by seed."""
-
-_MOST_SEEDS = 1000
 
 
 @dataclass(frozen=True)
@@ -54,10 +52,8 @@ class Step:
         spread = self.error * math.sqrt(self.seeds)
         if spread == 0 or self.mean <= 0:
             return None if self.seeds > 1 else 1
-        for n in range(max(self.seeds, 2), _MOST_SEEDS + 1):
-            if (intervals.t_half_width(n, 1 - alpha, "upper") or math.inf) * spread < self.mean:
-                return max(n - self.seeds, 1)
-        return None
+        found = Leakage((Against("", None, self.mean, spread, self.seeds),), "")
+        return found.seeds_until(0.0, alpha, alpha)
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ class Guarantee:
         leaves: what is not covered.
         reason: why nothing is claimed; ``""`` where an epsilon is.
         covers: whole sentences instead of the above, for a policy that protects without an epsilon.
-        profile: other pairs of epsilon and delta that hold as well.
+        profile: other pairs of epsilon and delta that hold as well; of what was counted all.
         group: the most rows of one group, as of a person.
     """
 
@@ -130,14 +130,10 @@ class Guarantee:
         """What is left of it for all rows of one group together; '' where each row is one."""
         if self.group == 1:
             return ""
-        epsilon, delta = bound_group(self._pairs, self.group, self.delta)
+        epsilon, delta = bound_group(self.profile, self.group, self.delta)
         told = f"epsilon {epsilon:.4g}" + (f", delta {delta:.2g}" if delta else "")
         told = told if delta < 1 else "none"
         return f" Of up to {self.group} rows of one group together: {told}."
-
-    @property
-    def _pairs(self) -> Profile:
-        return () if self.epsilon is None else ((self.epsilon, self.delta), *self.profile)
 
     def fields(self) -> dict[str, Any]:
         """The values with the sentence under ``says``, as they are stored.
@@ -147,8 +143,8 @@ class Guarantee:
         """
         out = {**asdict(self), "says": self.sentence()}
         del out["profile"]
-        for name, rows in (("hits", 1), ("group_hits", self.group)) if self._pairs else ():
-            out[name] = [bound_hits(self._pairs, rate, rows) for rate in RATES]
+        for name, rows in (("hits", 1), ("group_hits", self.group)) if self.profile else ():
+            out[name] = [bound_hits(self.profile, rate, rows) for rate in RATES]
         return out
 
 

@@ -44,7 +44,7 @@ def check_guarantee(policy: Policy, strength: float, facts: RunFacts) -> Guarant
         return Guarantee(
             reason=f"it composes over {made.releases} uses of a row, and {uses.most} were counted"
         )
-    rows = facts.labelled
+    rows, pairs = facts.labelled, ((made.epsilon, made.delta), *made.profile)
     if made.delta * rows >= 1:
         return Guarantee(
             reason=(
@@ -57,7 +57,7 @@ def check_guarantee(policy: Policy, strength: float, facts: RunFacts) -> Guarant
         learned = f"the weights that were started from ({files}) know none of these rows"
         also = f"{made.provided} and {learned}" if made.provided else learned
         made = replace(made, provided=also)
-    return replace(made, group=facts.group)
+    return replace(made, group=facts.group, profile=pairs)
 
 
 @dataclass(frozen=True)
