@@ -54,7 +54,7 @@ def test_of_many_attacks_each_line_is_the_strongest_on_one_secret(summary: dict[
     assert line.get_label() == "labels of bank"
     at = {p["strength"]: [] for p in many["points"] if p["attack"]}  # type: ignore[var-annotated]
     for p in many["points"]:
-        if p["attack"]:
+        if p["attack"] and p["metric"] == p["primary"]:
             at[p["strength"]].append(p["advantage"])
     assert list(line[0].get_ydata()) == [max(at[s]) for s in (0.0, 5.0)]
     page = html(many)
@@ -70,7 +70,8 @@ def test_figures_of_several_metrics_do_not_share_an_axis_of_one(summary: dict[st
     assert ax.get_ylabel() == "advantage in AUC, R²"
     assert figures.advantage_by_strength(both).get_ylabel() == "advantage in AUC, R²"
     drawn = {c.get_label(): list(c[0].get_ydata()) for c in ax.containers}
-    gained = {p["strength"]: p["advantage"] for p in both["points"] if p["attack"] == "norm"}
+    gained = {p["strength"]: p["advantage"] for p in both["points"]
+              if p["attack"] == "norm" and p["metric"] == p["primary"]}  # fmt: skip
     assert drawn["norm by shop"] == [gained[0.0], gained[5.0]]
     assert max(max(y) for y in drawn.values()) < 0.5
     assert figures.privacy_utility(summary).get_ylabel() == "attack: AUC"
