@@ -1,0 +1,98 @@
+"""The tutorial on frameworks: one application on Flower and NVFlare prints the page's figures."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vflsec.cli.main import main
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "tutorials" / "frameworks.md"
+CODE = PAGE.with_suffix("")
+TEXT = PAGE.read_text(encoding="utf-8") if PAGE.is_file() else ""
+FENCES = re.findall(r"^```(\w+)\n(.*?)^```", TEXT, re.M | re.S)
+COMMANDS = [line for kind, body in FENCES if kind == "console" for line in body.splitlines()]
+NEEDED = {"flower": ("flwr", "ray"), "nvflare": ("nvflare",)}
+
+
+def test_quoted_lines_stand_in_the_files() -> None:
+    files = {p.name: p.read_text(encoding="utf-8") for p in CODE.glob("*.py")}
+    assert set(files) == {"application.py", "run_flower.py", "run_nvflare.py"}
+    held = {line.strip() for text in files.values() for line in text.splitlines()}
+    quoted = [line for kind, body in FENCES if kind == "python" for line in body.splitlines()]
+    assert len(quoted) > 10
+    assert [line for line in quoted if line.strip() not in held] == []
+    for name, text in files.items():
+        said = [c for c in COMMANDS if c == f"python {name}"]
+        assert said, f"the page runs {name}"
+        assert said[0] in text, f"{name} says how it is run"
+
+
+def test_both_sides_draw_the_same_batches() -> None:
+    spec = importlib.util.spec_from_file_location("application", CODE / "application.py")
+    assert spec is not None
+    assert spec.loader is not None
+    app = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(app)
+    epoch = [i for step in range(app.STEPS // app.EPOCHS) for i in app.rows_of(step)]
+    assert sorted(epoch) == list(range(app.ROWS))
+    shop, bank = app.Shop(0), app.Bank(0, 0)
+    gradient = bank.answer(0, shop.embed(0).detach())
+    assert gradient.shape == (app.BATCH, app.WIDTH)
+    before = shop.network.weight.clone()
+    shop.learn(0, gradient)
+    assert (shop.network.weight != before).any()
+
+
+def shown() -> dict[tuple[str, str], float]:
+    """AUC by (defense, attack), as the page's table says it."""
+    rows = re.findall(r"^\| (none|noise) \| `(\w+)` \| ([\d.]+) \|", TEXT, re.M)
+    return {(defense, attack): float(value) for defense, attack, value in rows}
+
+
+def matching(word: str) -> list[str]:
+    """What a shell makes of a word."""
+    return sorted(map(str, Path().glob(word))) if "*" in word else [word]
+
+
+def utilities(text: str) -> dict[str, float]:
+    """The network's AUC by training."""
+    found = re.findall(r"(seed \d, noise \d+): .* ([\d.]+)$", text, re.M)
+    return {training: float(auc) for training, auc in found}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", NEEDED)
+def test_a_framework_gives_the_figures(
+    framework: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in NEEDED[framework]:
+        pytest.importorskip(module, reason=f"{module} is not installed")
+    monkeypatch.chdir(tmp_path)
+    paths = os.pathsep.join([str(CODE), os.environ.get("PYTHONPATH", "")])
+    env = os.environ | {"PYTHONPATH": paths, "RAY_DISABLE_DOCKER_CPU_WARNING": "1"}
+    env.pop("NVFLARE_SIMULATOR_WORKSPACE_ROOT", None)
+    for name in (f"run_{framework}.py", "application.py"):
+        done = subprocess.run(
+            [sys.executable, str(CODE / name)], check=True, timeout=900, env=env, text=True,
+            stdout=subprocess.PIPE,
+        )  # fmt: skip
+        if name.startswith("run"):
+            assert utilities(done.stdout) == pytest.approx(utilities(TEXT), abs=0.005)
+    codes = []
+    for command in COMMANDS:
+        if command.startswith("vflsec"):
+            words = shlex.split(command.replace("flower", framework))
+            codes.append(main([w for word in words[1:] for w in matching(word)]))
+    assert codes == [0] * 7 + [1, 0]
+    points = json.loads(Path("verdict", framework, "noise", "summary.json").read_text())["points"]
+    found = {(p["defense"], p["attack"]): p["value"] for p in points if p["metric"] == "auc"}
+    assert {k: found[k] for k in shown()} == pytest.approx(shown(), abs=0.01)
