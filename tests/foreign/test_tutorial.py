@@ -52,10 +52,14 @@ def test_both_sides_draw_the_same_batches() -> None:
     assert (shop.network.weight != before).any()
 
 
-def shown() -> dict[tuple[str, str], float]:
-    """AUC by (defense, attack), as the page's table says it."""
-    rows = re.findall(r"^\| (none|noise) \| `(\w+)` \| ([\d.]+) \|", TEXT, re.M)
-    return {(defense, attack): float(value) for defense, attack, value in rows}
+def shown() -> dict[tuple[str, str, str], float]:
+    """Figures by (defense, attack, metric), as the page's table says them."""
+    rows = re.findall(r"^\| (none|noise) \| `(\w+)` \| ([\d.]+) \| ([\d.]+) \|", TEXT, re.M)
+    return {
+        (defense, attack, metric): float(value)
+        for defense, attack, *values in rows
+        for metric, value in zip(("auc", "exposed"), values)
+    }
 
 
 def matching(word: str) -> list[str]:
@@ -72,7 +76,10 @@ def utilities(text: str) -> dict[str, float]:
 @pytest.mark.slow
 @pytest.mark.parametrize("framework", NEEDED)
 def test_a_framework_gives_the_figures(
-    framework: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    framework: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     for module in NEEDED[framework]:
         pytest.importorskip(module, reason=f"{module} is not installed")
@@ -86,6 +93,7 @@ def test_a_framework_gives_the_figures(
             stdout=subprocess.PIPE,
         )  # fmt: skip
         if name.startswith("run"):
+            assert len(utilities(TEXT)) == 6
             assert utilities(done.stdout) == pytest.approx(utilities(TEXT), abs=0.005)
     codes = []
     for command in COMMANDS:
@@ -94,5 +102,11 @@ def test_a_framework_gives_the_figures(
             codes.append(main([w for word in words[1:] for w in matching(word)]))
     assert codes == [0] * 7 + [1, 0]
     points = json.loads(Path("verdict", framework, "noise", "summary.json").read_text())["points"]
-    found = {(p["defense"], p["attack"]): p["value"] for p in points if p["metric"] == "auc"}
-    assert {k: found[k] for k in shown()} == pytest.approx(shown(), abs=0.01)
+    found = {(p["defense"], p["attack"], p["metric"]): p["value"] for p in points}
+    wanted = shown()
+    assert len(wanted) == 8
+    assert {k: found[k] for k in wanted} == pytest.approx(wanted, abs=0.01)
+    said = capsys.readouterr().out
+    verdicts = re.findall(r"^(?:FAIL|PASS) with [^.]+", TEXT, re.M)
+    assert len(verdicts) == 2
+    assert [verdict for verdict in verdicts if verdict not in said] == []

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from sklearn.metrics import roc_auc_score
 from torch import nn
 
 TRAININGS = [(seed, noise) for noise in (0, 16) for seed in (0, 1, 2)]
@@ -96,6 +95,8 @@ class Bank:
 
     def report(self):
         """Print how well the network ranks all rows, each as it stood before its last batch."""
+        from sklearn.metrics import roc_auc_score
+
         auc = roc_auc_score(self.labels, self.scores)
         sys.stdout.write(f"seed {self.seed}, noise {self.noise}: the network's AUC {auc:.3f}\n")
         sys.stdout.flush()

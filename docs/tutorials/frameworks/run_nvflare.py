@@ -58,5 +58,5 @@ def main():
 
 
 if __name__ == "__main__":
-    recipe = CollabRecipe(job_name="split", min_clients=1, sync_task_timeout=60)
+    recipe = CollabRecipe(job_name="split", min_clients=1, sync_task_timeout=600)
     recipe.execute(SimEnv(num_clients=1, workspace_root="workspace", log_config="ERROR"))
