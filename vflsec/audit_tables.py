@@ -39,7 +39,9 @@ def audit(
     attacks: str | Sequence[str | Mapping[str, Any]] | None = None, seeds: int | Sequence[int] = 5,
     max: float | None = None, out: str | Path | None = None, rare: str = "", bins: int = 0,
     regression: bool = False, numeric: Sequence[str] = (), categorical: Sequence[str] = (),
-    group: str = "", id_match: Sequence[str] = (), **params: Any,
+    group: str = "", id_match: Sequence[str] = (), duplicates: str = "",
+    aggregate: Mapping[str, str] | None = None,
+    missing: Mapping[str, str | Sequence[str]] | None = None, **params: Any,
 ) -> Audit:  # fmt: skip
     """Does training on these tables leak the label, how much, and to whom?
 
@@ -69,6 +71,9 @@ def audit(
         group: column whose equal values stay on one side of a split, such as a person.
         id_match: what ids may differ in and still match: ``strip`` (blanks and hidden marks),
             ``punctuation``, ``casefold``, ``zeros`` (at the front).
+        duplicates: ``first`` keeps the first of rows that are equal in every column.
+        aggregate: by column how several rows of one id become one, such as ``mean``.
+        missing: by column the values that mean "none", such as ``"-999"``.
         params: ``device``, ``jobs``, ``fresh``, ``progress``, ``attacker`` as for
             :func:`vflsec.run_audit`; all others are hyper-parameters of the algorithm.
 
@@ -84,7 +89,12 @@ def audit(
     kinds = ([of] if isinstance(of, str) else of for of in (numeric, categorical))
     wishes = Wishes(
         "", (), (), (), (), rare, bins, regression, "", "audit", *kinds, group=group,
-        id_match=[id_match] if isinstance(id_match, str) else id_match,
+        id_match=[id_match] if isinstance(id_match, str) else id_match, duplicates=duplicates,
+        aggregate=[f"{c}={way}" for c, way in (aggregate or {}).items()],
+        missing=[
+            f"{c}={text}" for c, given in (missing or {}).items()
+            for text in ([given] if isinstance(given, str) else given)
+        ],
     )  # fmt: skip
     with open_tables(tables, label, id, wishes) as (scenario, notes, base):
         scenario["algorithm"] = {"name": algorithm, **params}
