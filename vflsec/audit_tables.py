@@ -61,8 +61,9 @@ def audit(
         attacks: names, or mappings with ``name``, grants and hyper-parameters; None takes those
             that `vflsec init` writes for so many classes.
         seeds: their number, or the seeds.
-        max: the advantage that passes, 0.1 if not given. Where `defenses` are given it is asked at
-            every strength of theirs; else where `vflsec init` asks it, beside a limit on the cost.
+        max: the advantage that passes; if not given, the limit that `vflsec init` writes. Where
+            `defenses` are given it is asked at every strength of theirs; else where `vflsec init`
+            asks it, beside a limit on the cost.
         out: results directory; default ``out/NAME``, after the active party's table.
         rare: what to do with classes of too few rows: ``drop`` or ``merge``.
         bins: classes to cut a label into that is a quantity; else it is predicted as a number.
@@ -228,7 +229,8 @@ def _list_sections(what: str, given: Any) -> list[dict[str, Any]]:
 def _set_gates(scenario: dict[str, Any], defenses: Any, limit: float | None) -> None:
     """The defenses that were named, and the gates on them."""
     gates = scenario["gate"]
-    if limit is not None:
+    if limit is not None:  # of the advantage, whatever the draft limits in its place
+        gates[0] = {k: v for k, v in gates[0].items() if k != "of"}
         gates[0]["max"] = check.finite("audit: max", limit)
     if defenses is None:
         return
@@ -244,4 +246,5 @@ def _set_gates(scenario: dict[str, Any], defenses: Any, limit: float | None) -> 
     else:
         scenario["defense"] = _list_sections("defenses", defenses)
     where = "defended" if scenario["defense"] else "none"
-    scenario["gate"] = [{"metric": "advantage", "max": gates[0]["max"], "defense": where}]
+    asked = {k: gates[0][k] for k in ("metric", "of", "max") if k in gates[0]}
+    scenario["gate"] = [asked | {"defense": where}]
