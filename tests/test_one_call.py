@@ -57,7 +57,8 @@ def test_it_trains_attacks_and_judges(audited: vflsec.Audit) -> None:
     assert sorted(set(attack.seed)) == [0, 1, 2]
     assert attack.value.mean() > 0.75  # rare positives have long gradients
     (verdict,) = audited.summary["gates"]
-    assert (verdict["gate"]["max"], verdict["defense"]) == (0.1, "none")
+    asked = verdict["gate"]  # own columns leave no room for a limit on the advantage itself
+    assert (asked["of"], asked["max"], verdict["defense"]) == ("error_removed", 0.25, "none")
     assert audited.verdict == verdict["verdict"]
     assert audited.findings == [f["text"] for f in audited.summary["findings"]]
     assert audited.findings
@@ -125,6 +126,34 @@ def test_run_audit_takes_dataframes_and_agrees(audited: vflsec.Audit, tmp_path: 
     keys = ["seed", "split", "metric"]
     both = [f[f.attack == "norm"].set_index(keys).value.sort_index() for f in (mine, first)]
     pd.testing.assert_series_equal(both[0], both[1])
+
+
+def test_rows_and_codes_are_said_as_in_a_scenario(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vflsec import audit_tables
+
+    seen: list[dict[str, Any]] = []
+
+    def stop(scenario: Any, *_: Any, **__: Any) -> None:
+        seen.append(scenario.resolved()["data"][0])
+        raise VflsecError("enough")
+
+    monkeypatch.setattr(audit_tables, "run_audit", stop)
+    bank, shop = people().values()
+    bank.loc[:20, "age"] = -999.0
+    twice = pd.concat([shop, shop.iloc[:30]])
+    visits = pd.concat([shop, shop.iloc[:30].assign(c0=9.0)])
+    for tables, change in (
+        ({"bank": bank, "shop": twice}, {"duplicates": "first"}),
+        ({"bank": bank, "shop": visits},
+         {"aggregate": {"c0": "mean", "c1": "max"}, "missing": {"age": "-999"}}),
+    ):  # fmt: skip
+        with pytest.raises(VflsecError, match="enough"):
+            call(tables, tmp_path / "out", **change)
+    assert seen[0]["duplicates"] == "first"
+    assert seen[1]["aggregate"] == {"c0": "mean", "c1": "max"}
+    assert seen[1]["missing"] == {"age": ["-999"]}
 
 
 def test_other_ways_to_name_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

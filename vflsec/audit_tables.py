@@ -39,7 +39,9 @@ def audit(
     attacks: str | Sequence[str | Mapping[str, Any]] | None = None, seeds: int | Sequence[int] = 5,
     max: float | None = None, out: str | Path | None = None, rare: str = "", bins: int = 0,
     regression: bool = False, numeric: Sequence[str] = (), categorical: Sequence[str] = (),
-    group: str = "", id_match: Sequence[str] = (), **params: Any,
+    group: str = "", id_match: Sequence[str] = (), duplicates: str = "",
+    aggregate: Mapping[str, str] | None = None,
+    missing: Mapping[str, str | Sequence[str]] | None = None, **params: Any,
 ) -> Audit:  # fmt: skip
     """Does training on these tables leak the label, how much, and to whom?
 
@@ -59,8 +61,9 @@ def audit(
         attacks: names, or mappings with ``name``, grants and hyper-parameters; None takes those
             that `vflsec init` writes for so many classes.
         seeds: their number, or the seeds.
-        max: the advantage that passes, 0.1 if not given. Where `defenses` are given it is asked at
-            every strength of theirs; else where `vflsec init` asks it, beside a limit on the cost.
+        max: the advantage that passes; if not given, the limit that `vflsec init` writes. Where
+            `defenses` are given it is asked at every strength of theirs; else where `vflsec init`
+            asks it, beside a limit on the cost.
         out: results directory; default ``out/NAME``, after the active party's table.
         rare: what to do with classes of too few rows: ``drop`` or ``merge``.
         bins: classes to cut a label into that is a quantity; else it is predicted as a number.
@@ -69,6 +72,9 @@ def audit(
         group: column whose equal values stay on one side of a split, such as a person.
         id_match: what ids may differ in and still match: ``strip`` (blanks and hidden marks),
             ``punctuation``, ``casefold``, ``zeros`` (at the front).
+        duplicates: ``first`` keeps the first of rows that are equal in every column.
+        aggregate: by column how several rows of one id become one, such as ``mean``.
+        missing: by column the values that mean "none", such as ``"-999"``.
         params: ``device``, ``jobs``, ``fresh``, ``progress``, ``attacker`` as for
             :func:`vflsec.run_audit`; all others are hyper-parameters of the algorithm.
 
@@ -84,7 +90,12 @@ def audit(
     kinds = ([of] if isinstance(of, str) else of for of in (numeric, categorical))
     wishes = Wishes(
         "", (), (), (), (), rare, bins, regression, "", "audit", *kinds, group=group,
-        id_match=[id_match] if isinstance(id_match, str) else id_match,
+        id_match=[id_match] if isinstance(id_match, str) else id_match, duplicates=duplicates,
+        aggregate=[f"{c}={way}" for c, way in (aggregate or {}).items()],
+        missing=[
+            f"{c}={text}" for c, given in (missing or {}).items()
+            for text in ([given] if isinstance(given, str) else given)
+        ],
     )  # fmt: skip
     with open_tables(tables, label, id, wishes) as (scenario, notes, base):
         scenario["algorithm"] = {"name": algorithm, **params}
@@ -218,7 +229,8 @@ def _list_sections(what: str, given: Any) -> list[dict[str, Any]]:
 def _set_gates(scenario: dict[str, Any], defenses: Any, limit: float | None) -> None:
     """The defenses that were named, and the gates on them."""
     gates = scenario["gate"]
-    if limit is not None:
+    if limit is not None:  # of the advantage, whatever the draft limits in its place
+        gates[0] = {k: v for k, v in gates[0].items() if k != "of"}
         gates[0]["max"] = check.finite("audit: max", limit)
     if defenses is None:
         return
@@ -234,4 +246,5 @@ def _set_gates(scenario: dict[str, Any], defenses: Any, limit: float | None) -> 
     else:
         scenario["defense"] = _list_sections("defenses", defenses)
     where = "defended" if scenario["defense"] else "none"
-    scenario["gate"] = [{"metric": "advantage", "max": gates[0]["max"], "defense": where}]
+    asked = {k: gates[0][k] for k in ("metric", "of", "max") if k in gates[0]}
+    scenario["gate"] = [asked | {"defense": where}]

@@ -237,6 +237,8 @@ class CellSpec:
         return digest({k: v for k, v in spec.items() if k not in ("seed", "defenses", "code")})
 
 
+RATES = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5)
+"""Rates of false alarms at which a trade-off curve is given."""
 TURNED = "turned"
 """Key of a measure's notes: its figure of the answer turned round, where the value tells it not."""
 

@@ -8,6 +8,7 @@ import pytest
 
 from vflsec.core import accountants
 from vflsec.errors import ConfigError
+from vflsec.specs import RATES
 
 
 @pytest.mark.parametrize(
@@ -172,7 +173,7 @@ def test_the_trade_off_of_a_gaussian_is_that_of_its_closed_form(noise: float, ro
 
     made = accountants.gaussian(noise, 1, 1e-5)
     pairs = ((made.epsilon, made.delta), *made.profile)
-    for rate in accountants.RATES:
+    for rate in RATES:
         truth = norm.cdf(norm.ppf(rate) + rows / noise)
         assert truth - 1e-12 <= accountants.bound_hits(pairs, rate, rows) <= 1.06 * truth
 

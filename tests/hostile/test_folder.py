@@ -299,7 +299,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         from vflsec.report import html
 
-        patch.setattr(html, "svg", lambda *_: "")
+        patch.setattr(html, "draw", lambda *_: "")
         assert run_audit(path, folder / "out", backend=Planted(LEAKS).backend()).exit_code == 1
     with Store(folder / "out") as store:
         store._db.execute("pragma wal_checkpoint(truncate)")

@@ -146,7 +146,10 @@ def test_the_next_step_leads_to_a_defense_of_what_is_read(told: dict[str, Any]) 
 
 def test_lines_name_each_secret_once_and_judged_points_first(told: dict[str, Any]) -> None:
     columns, labels = beyond(told)
-    of = {p["strength"]: p["advantage"] for p in told["points"] if p["target"] == "attribute"}
+    of = {
+        p["strength"]: p["advantage"] for p in told["points"]
+        if p["target"] == "attribute" and p["metric"] == p["primary"]
+    }  # fmt: skip
     assert columns == (
         f"breast_cancer: {SECRET}, {of[5.0]:+.2f} with iso 5 (attribute(column=a), judged), "
         f"{of[0.0]:+.2f} without a defense (attribute(column=a))"

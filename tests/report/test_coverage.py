@@ -10,8 +10,6 @@ import pytest
 from audited import LEAKY, SEALED, Planted, audited, gate
 from printed import coverage, html, junit_xml, workflow_commands
 
-from vflsec.report.coverage import _can_read
-
 
 @pytest.fixture(scope="module")
 def summary(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
@@ -157,15 +155,3 @@ def test_a_pipeline_is_told_of_messages_that_no_attack_reads(
         assert junit_xml(of).count("Messages that no attack read: state from") == count
         assert len(coverage.unread(of)) == count
     assert found[0].startswith("::notice title=vflsec::No verdict speaks of this. Messages that")
-
-
-@pytest.mark.parametrize(("attack", "kinds", "able"), [
-    ("bin_sums", {"histogram"}, False), ("bin_sums", {"histogram", "partition"}, True),
-    ("gradient_pair", {"partition", "tree"}, False), ("leaf_vote", {"partition"}, True),
-    ("embedding_inversion", {"partition"}, False), ("sample_list", {"partition"}, True),
-    ("of a plug-in that is gone", set(), True),
-])  # fmt: skip
-def test_an_attack_is_named_where_all_that_it_needs_crossed(
-    attack: str, kinds: set[str], able: bool
-) -> None:
-    assert _can_read(attack, kinds) == able

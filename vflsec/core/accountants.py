@@ -66,8 +66,6 @@ def round_to_grid(value: Tensor, noise: Tensor, scale: Tensor | float = 1.0) -> 
 
 Profile = tuple[tuple[float, float], ...]
 """Pairs of epsilon and delta, each of which holds."""
-RATES = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5)
-"""Rates of false alarms at which a trade-off curve is told."""
 _BEYOND = (0.1, 0.02, 1e-3)
 """Other deltas of a profile whose every pair takes a sum of its own."""
 

@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vflsec.core import check
-from vflsec.core.accountants import FINEST, RATES, Profile, bound_group, bound_hits
+from vflsec.core.accountants import FINEST, Profile, bound_group, bound_hits
 from vflsec.core.privacy_usage import Counter, RunFacts, Uses
 from vflsec.core.rng import Streams
 from vflsec.errors import PolicyError
 from vflsec.label import make_label
+from vflsec.specs import RATES
 
 if TYPE_CHECKING:
     from vflsec.core.link import Link

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vflsec.audit.evaluation import PointCost, Sent
-from vflsec.core.accountants import RATES
 from vflsec.report.numbers import format_bytes
 from vflsec.report.summary import Summary
 from vflsec.report.tree import Block, Folded, Table, View, make_columns
 from vflsec.report.verdicts import place
+from vflsec.specs import RATES
 
 _OPERATIONS = ("encrypt", "multiply", "decrypt", "transfer")
 
@@ -105,8 +105,8 @@ def build_claims(summary: Summary) -> tuple[Table, ...]:
     made = Table("What defenses promise, by their accountant", heads, tuple(rows), views=seen)
     at = [f"at {100 * rate:g} %" for rate in RATES]
     curve = Table(
-        "Trade-off of each promise (f-DP): the share of true secrets that any test of one, told "
-        "all but it, finds at most at so many false alarms",
+        "Trade-off of each promise (f-DP): the largest share of secrets that a test of one finds, "
+        "knowing all others, at so many false alarms",
         make_columns("Defense", "Data", "Of", *at, name="Defense", numbers=at), tuple(hits),
         "Trade-off of each promise", views=frozenset({View.PAGE}),
     )  # fmt: skip

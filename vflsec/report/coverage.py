@@ -9,7 +9,6 @@ from enum import StrEnum
 
 from vflsec.audit.record import AttackFacts
 from vflsec.core.visibility import looked_at
-from vflsec.plugins import registry
 from vflsec.report import tree
 from vflsec.report.attack_families import FAMILIES, OTHERS, members, reads
 from vflsec.report.summary import Summary
@@ -178,21 +177,10 @@ def messages(summary: Summary) -> list[MessageState]:
         for kind in f.reads:
             kinds[kind].update(of[f.name])
     unkept = {(k, n) for c in summary.cost.points if c.role == "audit" for k, n in c.unread}
-    crossed = _crossed(summary, kinds, unkept)
-    there = {m.kind for m in crossed}
-    able = {k: {n for n in names if _can_read(n, there)} for k, names in kinds.items()}
     return [
-        _state_of(m, able, summary, unread=bool(m.phase) or (m.kind, m.name) in unkept)
-        for m in crossed
+        _state_of(m, kinds, summary, unread=bool(m.phase) or (m.kind, m.name) in unkept)
+        for m in _crossed(summary, kinds, unkept)
     ]
-
-
-def _can_read(attack: str, kinds: set[str]) -> bool:
-    """Whether every message that an attack needs by default is of one of these kinds."""
-    if attack not in registry.attacks.names():
-        return True
-    each = [reads([need]) for need in registry.attacks.create(attack).needs]
-    return all(of & kinds for of in each if of)
 
 
 def _state_of(
