@@ -36,8 +36,11 @@ def print_pages(pages: Iterable[Path]) -> list[Path]:
             words = [browser, "--headless", "--disable-gpu", "--no-pdf-header-footer", *root,
                      f"--user-data-dir={profile}", f"--print-to-pdf={out}",
                      page.resolve().as_uri()]  # fmt: skip
-            done = subprocess.run(words, capture_output=True, check=False, timeout=_SECONDS)
-        if done.returncode or not out.is_file():
+            try:
+                failed = subprocess.run(words, capture_output=True, timeout=_SECONDS).returncode
+            except subprocess.TimeoutExpired:
+                failed = 1
+        if failed or not out.is_file():
             raise VflsecError(f"--pdf: {browser} could not print {page}.")
         made.append(out)
     return made
