@@ -423,24 +423,14 @@ def main() -> None:
     """Audit, print, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="parts of names of worlds; nothing is written")
-    parser.add_argument(
-        "--nulls",
-        type=int,
-        nargs="?",
-        const=AUDITS,
-        default=0,
-        metavar="N",
-        help=f"audit N trained systems without a leak; {AUDITS} are written",
-    )
-    parser.add_argument(
-        "--completions",
-        type=int,
-        nargs="?",
-        const=TABLES,
-        default=0,
-        metavar="N",
-        help=f"completions on N tables of each kind; {TABLES} are written",
-    )
+    for name, many, what in (
+        ("--nulls", AUDITS, "audit N trained systems without a leak"),
+        ("--completions", TABLES, "completions on N tables of each kind"),
+    ):
+        parser.add_argument(
+            name, type=int, nargs="?", const=many, default=0, metavar="N",
+            help=f"{what}; {many} are written",
+        )  # fmt: skip
     given = parser.parse_args()
     names = given.names
     logging.disable(logging.WARNING)
