@@ -35,6 +35,8 @@ _POINTERS = (
     "Compare the means above with those a partner or an outsider would have.",
     "EDPB Opinion 28/2024 on AI models asks for documented tests against attacks at the state of "
     "the art. The lists here say which families were tested.",
+    "IEEE 2986-2023 asks for the risk under a defense and its cost, IEEE 3187-2024 for a balance "
+    "with performance and efficiency: leakage, utility and bytes sent at each strength.",
 )
 """Where a reviewer may read on; not legal advice."""
 
