@@ -142,7 +142,7 @@ def build_price(summary: Summary) -> Section:
 def _price(rows: Sequence[GridRow], unit: str | None) -> str:
     best = [r for r in rows if r.cheapest]
     if all(r.is_undefended for r in rows) and not best:
-        return "no protection was compared"
+        return "no costs were compared"
     if len(best) < len({r.algorithm for r in rows}):
         return "nothing that was tried is shown to meet every limit at a known cost"
     if all(r.is_undefended for r in best):
