@@ -19,7 +19,8 @@ from vflsec.report.tree import Bullets, Cell, Table, View
 
 STATISTICS = re.compile(
     r"\b(AUC|R²|accuracy|advantage|baseline|bounds?|confidence|control|corrected|error|interval|"
-    r"(?<!NO )gates?|mean|metric|p-value|percentile|sd|seeds?|significant|standard|strength|utility|95 ?%|"
+    r"(?<!NO )gates?|mean|metric|p-value|percentile|sd|seeds?|significant|standard|strength|"
+    r"utility|95 ?%|"
     + "|".join(METRICS) + r")\b|\[[-+\d]", re.IGNORECASE,
 )  # fmt: skip
 
