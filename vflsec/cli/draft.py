@@ -346,10 +346,11 @@ def _find_ids(
     matched = guess_roles.find_ids(frames, wishes.labels)
     if matched:
         return matched, True
+    nearest = guess_roles.describe_nearest_id(frames, wishes.labels)
+    named = f" Add {_format_ids(frames, wishes)}."
     raise ConfigError(
         f"{wishes.who}: needs {wishes.flag('id')}: no column is unique in every table."
-        f"{guess_roles.describe_nearest_id(frames, wishes.labels)} Add "
-        f"{_format_ids(frames, wishes)}."
+        f"{nearest or named}"
     )
 
 
