@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pandas as pd
 import pytest
 
 from vflsec import load_scenario
 from vflsec.cli import main
+from vflsec.config.schema import SCHEMA_FILE
 from vflsec.plan.values import DataInfo, Group
 from vflsec.report import plan_table
 from vflsec.specs import AttackSpec
@@ -65,8 +68,8 @@ def test_without_a_label_the_columns_are_listed(
     assert code == 2
     assert err == (
         "error: init: --label must be the column to predict, got none. bank.csv has 'customer', "
-        "'age', 'sex', 'late this month'. shop.csv has 'customer', 'basket'. Of two values, as "
-        "many labels are: 'sex', 'late this month'.\n"
+        "'age', 'sex', 'late this month'. shop.csv has 'customer', 'basket'. Of two values: "
+        "'sex', 'late this month'.\n"
     )
 
 
@@ -91,6 +94,23 @@ def test_the_scenario_has_a_name_by_default_and_is_not_replaced(
     assert "scenario.toml: exists already" in err
 
 
+def test_the_editor_schema_is_named_relative_to_the_draft(
+    tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tables / "drafts").mkdir()
+    words = ("init", "bank.csv", "shop.csv", "--label", "late this month")
+    assert run(capsys, *words, "--out", "drafts/own.toml")[0] == 0
+    draft = (tables / "drafts").rename(tables / "moved") / "own.toml"
+    text = draft.read_text(encoding="utf-8")
+    assert str(tables) not in text
+    assert "://" not in text
+    found = re.match(r"#:schema (\S+)\n", text)
+    assert found
+    schema = json.loads((draft.parent / found[1]).read_text(encoding="utf-8"))
+    assert schema == json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
+    jsonschema.validate(tomllib.loads(text), schema)
+
+
 def test_check_says_each_thing_once_and_what_comes_next(
     tables: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,7 +121,7 @@ def test_check_says_each_thing_once_and_what_comes_next(
     assert out.count("message_completion") == 1
     assert "  numbers: age; categories: sex\n" in out
     assert "  id: customer; label: late this month (2 classes)\n" in out
-    assert "control: a leak that is planted, on which each attack has to show" in out
+    assert "control: a planted leak" in out
     assert out.splitlines()[-1] == "Next: vflsec audit scenario.toml --set audit.seeds=3"
     assert len(out.splitlines()) < 40
 
@@ -129,9 +149,7 @@ def test_a_table_in_place_of_a_scenario_is_called_one(
     """It was invalid TOML: "Expected '=' after a key"."""
     code, _, err = run(capsys, verb, "bank.csv")
     assert code == 2
-    assert err == (
-        "error: bank.csv: is a table, not a scenario. `vflsec init` with all tables writes one.\n"
-    )
+    assert err == ("error: bank.csv: is a table, not a scenario. Run `vflsec init`.\n")
 
 
 def test_a_row_number_of_an_export_is_doubted(

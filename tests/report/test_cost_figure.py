@@ -1,4 +1,4 @@
-"""Cost, utility and leakage together: columns of the results, one table, one figure."""
+"""Cost, utility and leakage: columns of the results, one table, one figure."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_the_figure_places_trainings_by_bytes_and_utility(two: dict[str, Any]) -
 
 @pytest.mark.figures
 def test_the_report_shows_it_where_trainings_differ_in_cost(two: dict[str, Any]) -> None:
-    title = "Cost, utility and leakage together"
+    title = "Cost, utility and leakage"
     page = html(two)
     assert page.count(f"<figcaption>{title}</figcaption>") == 1
     (alt,) = [p for p in page.split('aria-label="') if p.startswith(title)]
@@ -97,11 +97,11 @@ def test_the_report_shows_it_where_trainings_differ_in_cost(two: dict[str, Any])
 
 
 def test_neither_equal_costs_nor_an_older_summary_are_drawn(one: dict[str, Any]) -> None:
-    assert "Cost, utility and leakage together" not in html(one)
+    assert "Cost, utility and leakage" not in html(one)
     old = copy.deepcopy(one)
     for p in old["points"]:
         del p["bytes"], p["messages"]
-    assert "Cost, utility and leakage together" not in html(old)
+    assert "Cost, utility and leakage" not in html(old)
 
 
 def test_markdown_names_the_training(one: dict[str, Any], two: dict[str, Any]) -> None:
