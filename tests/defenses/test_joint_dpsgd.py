@@ -399,7 +399,7 @@ def test_both_protected_are_not_contradicted(signs: Tensor | None) -> None:
     assert found.epsilon < 0.5
 
 
-@pytest.mark.parametrize("dtype", ["tf32", "bf16"])
+@pytest.mark.parametrize("dtype", ["bf16", pytest.param("tf32", marks=pytest.mark.slow)])
 def test_rounded_products_are_no_coupling(dtype: str) -> None:
     """Rows and batches round on their own; a module that mixes rows by a tenth still ends it."""
     small = {"hidden": [16], "batch_size": 4}
