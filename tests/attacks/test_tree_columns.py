@@ -23,7 +23,7 @@ from vflsec.trees.bins import cut_columns
 KINDS = (("active", "received"), ("active", "sent"), ("passive1", "received"), ("passive1", "sent"))
 FORMS = [
     *((p, way, "partition", "all") for p, way in KINDS),
-    ("active", "received", "histogram", "all"), ("passive1", "received", "ids", "all"),
+    ("active", "received", "histogram", "all"), ("passive1", "received", "sample_list", "all"),
 ]  # fmt: skip
 
 
@@ -155,6 +155,8 @@ def test_later_lists_name_the_rarer_class_more_often() -> None:
     assert abs(np.mean(null) - 0.5) < 0.03
 
 
-def test_lists_of_all_rows_tell_nothing() -> None:
-    made = registry.attacks.create("sample_list")
-    assert "not sampled" in made.declines(look(rare(), "passive1", aux=0))
+def test_a_list_is_a_message_about_labels_where_rows_are_sampled_alone() -> None:
+    assert not [k for k in look(rare(), "passive1", aux=0).tables if k[1] == "sample_list"]
+    for top, kind in ((1.0, "ids"), (0.2, "sample_list")):
+        sends = registry.algorithms.create("secureboost", {"top": top}).sends
+        assert {k for k, *_ in sends} & {"ids", "sample_list"} == {kind}

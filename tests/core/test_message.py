@@ -17,7 +17,7 @@ def test_the_kinds() -> None:
     assert (*KINDS,) == (
         "embedding", "gradient", "state", "prediction", "ids", "signal", "ciphertext",
         "masked", "masked_sum", "activation", "weight_gradient", "output_gradient", "weights",
-        "gradient_pair", "histogram", "partition", "tree", "model_gradient", "score",
+        "gradient_pair", "histogram", "partition", "tree", "sample_list", "model_gradient", "score",
         "woe", "woe_value",
     )  # fmt: skip
     assert get_args(Kind) == (*KINDS,)

@@ -118,7 +118,7 @@ def test_the_rows_that_a_tree_is_grown_on_are_a_row_set() -> None:
     y[task.x["active"][:, 1] > -0.5] = 0
     task = replace(task, y=y)
     params = {"profile": "paper", "base": "prior", "top": 0.05, "other": 0.0, "trees": 1}
-    forms = [("passive1", "received", "ids", "all")]
+    forms = [("passive1", "received", "sample_list", "all")]
     got = []
     for strength in (0.0, 20.0):
         on = (registry.defenses.create("id_lmid"), torch.tensor([strength], dtype=torch.float64))

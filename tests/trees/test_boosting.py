@@ -196,7 +196,7 @@ def test_goss_grows_on_the_rows_that_it_names() -> None:
     x, y = make_table()
     kept = Kept()
     boost(x, y, (4,), sender=kept, top=0.2, other=0.1, rounds=3)
-    lists = [m[3] for m in kept.sent if m[0] == "ids"]
+    lists = [m[3] for m in kept.sent if m[0] == "sample_list"]
     assert [len(of) for of in lists] == [180, 180, 180]
     # with p = 1/2 all gradients are as large, and the first a n rows are taken in order; then not
     assert not np.array_equal(lists[0], lists[1])

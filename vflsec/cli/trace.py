@@ -169,7 +169,10 @@ def import_leaves(
     party: Annotated[str, typer.Option(help="The party that saw the leaves.")] = "host",
     dataset: Annotated[str, typer.Option(help="What the data are called in reports.")] = "",
     profile: Annotated[str, typer.Option(help="The system: fate-2, secretflow, ...")] = "",
-    defense: Annotated[str, typer.Option(help="What protected this run.")] = "none",
+    defense: Annotated[
+        str, typer.Option(help="What protected this run: a registered defense, none, or other.")
+    ] = "none",
+    strength: Annotated[float | None, typer.Option(help="Of that defense.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of this run; others are repetitions.")] = 0,
 ) -> None:
     """Make a trace from the leaf of every row in every tree, as FATE or XGBoost show it.
@@ -183,7 +186,7 @@ def import_leaves(
 
     folder = made(
         leaves, out, Beside(known, columns, truth), party=party, dataset=dataset, profile=profile,
-        defense=defense, seed=seed,
+        defense=defense, strength=strength, seed=seed,
     )  # fmt: skip
     say(f"Wrote {folder}")
     say(f"Next: {shlex.join(['vflsec', 'trace', 'audit', str(folder)])}")

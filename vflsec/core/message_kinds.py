@@ -10,7 +10,7 @@ from typing import Literal
 Kind = Literal[
     "embedding", "gradient", "state", "prediction", "ids", "signal", "ciphertext",
     "masked", "masked_sum", "activation", "weight_gradient", "output_gradient", "weights",
-    "gradient_pair", "histogram", "partition", "tree", "model_gradient", "score",
+    "gradient_pair", "histogram", "partition", "tree", "sample_list", "model_gradient", "score",
     "woe", "woe_value",
 ]  # fmt: skip
 
@@ -68,13 +68,14 @@ KINDS: Mapping[str, MessageKind] = MappingProxyType({
     "output_gradient": MessageKind(),
     "weights": MessageKind(made_of=("masked",)),
     # trees: first and second derivative of each row's loss; their sums by node, column and bin;
-    # the node of each row after a level; nodes as far as they are shown
+    # the node of each row after a level; nodes as far as they are shown; which rows were sampled
     "gradient_pair": MessageKind("gradient pairs", has_rows=True, has_one_width=True),
     "histogram": MessageKind("sums of gradient pairs", opened_by="receiver"),
     "partition": MessageKind(
         "nodes of rows", has_rows=True, has_every_row=True, has_one_width=True, refines=True
     ),
     "tree": MessageKind("nodes of trees"),
+    "sample_list": MessageKind("lists of sampled rows"),
     # linear models: the gradient of a party's own coefficients, encrypted to the coordinator and
     # decrypted back; what a party's columns add to a row's answer
     "model_gradient": MessageKind("gradients of its coefficients", opened_by="receiver"),

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from vflsec.core import check
 from vflsec.errors import ConfigError
+from vflsec.plugins import registry
 from vflsec.trace.record_api import record
 from vflsec.trace.truth import write_truth
 from vflsec.trees.profiles import PROFILES
@@ -25,6 +26,8 @@ from vflsec.trees.profiles import PROFILES
 COLUMNS = ("tree", "row", "leaf")
 UNKNOWN = ("", "-1")
 """Leaves that the party was not told."""
+UNREGISTERED = ("none", "other")
+"""What protected a run that no registered defense did: nothing, or something else."""
 
 Texts = NDArray[np.str_]
 
@@ -45,7 +48,7 @@ class Beside(NamedTuple):
 
 def import_leaves(
     leaves: Path, out: Path, beside: Beside, *, party: str = "host", dataset: str = "",
-    profile: str = "", defense: str = "none", seed: int = 0,
+    profile: str = "", defense: str = "none", strength: float | None = None, seed: int = 0,
 ) -> Path:  # fmt: skip
     """Write a trace to `out`, with a truth if there is one; returns the trace's folder.
 
@@ -54,15 +57,17 @@ def import_leaves(
         out: a new folder.
         beside: further files.
         party: the name of the party that saw the leaves.
-        dataset, profile, defense, seed: what was trained, for reports; runs that differ in the seed
-            only are repetitions. The profile is one of
-            :data:`vflsec.trees.profiles.PROFILES`, or "".
+        dataset, profile, defense, strength, seed: what was trained, for reports; runs that differ
+            in the seed only are repetitions. The profile is one of
+            :data:`vflsec.trees.profiles.PROFILES`, or ""; the defense one that is registered,
+            ``none``, or ``other`` for one that is not.
 
     Raises:
         ConfigError: a file cannot be read as that; names file, row, tree and remedy. Or there is no
-            such profile.
+            such profile or defense, or it has no such strength.
     """
     check.one_of("--profile", profile, ("", *PROFILES))
+    defense = _name_defense(defense, strength)
     tree, row, leaf = read_texts(leaves, COLUMNS)
     ids, at = _order(row)
     trees, of = _order(tree)
@@ -76,7 +81,7 @@ def import_leaves(
         columns=None if beside.columns is None else _read_columns(beside.columns, ids),
         prior=None if share is None else share.tolist(),
         run={"dataset": dataset or leaves.stem, "algorithm": f"trees {profile}".strip(),
-             "defense": defense, "seed": seed},
+             "defense": defense, "strength": strength, "seed": seed},
     ) as recording:  # fmt: skip
         for t in range(len(trees)):
             told = np.flatnonzero(codes[t])
@@ -88,6 +93,27 @@ def import_leaves(
     if truth is not None:
         write_truth(out, *truth)
     return out
+
+
+def _name_defense(name: str, strength: float | None) -> str:
+    """The registered name of a defense, or `name` where it is one of :data:`UNREGISTERED`.
+
+    Raises:
+        ConfigError: there is none of that name, or none with this strength.
+    """
+    if name in UNREGISTERED:
+        if strength is not None:
+            raise check.fail("--strength", f"left out beside --defense {name}", strength)
+        return name
+    try:
+        made = registry.defenses.create(name)
+    except ConfigError as why:
+        raise ConfigError(f"--defense: {why} Write 'other' for one that is none of them.") from None
+    if strength is not None:
+        if not made.strengths:
+            raise check.fail("--strength", f"left out: {made.name} has none", strength)
+        made.check_strength(strength)
+    return str(made.name)
 
 
 def read_texts(path: Path, columns: tuple[str, ...]) -> list[Texts]:

@@ -61,6 +61,11 @@ class Rules:
     other: float = 0.0
     half: bool = True
 
+    @property
+    def is_sampled(self) -> bool:
+        """Whether a tree is grown on some of the rows."""
+        return self.top < 1
+
 
 class Sender(Protocol):
     """What the trees need of a cell: a way to send, and who may be shown what."""
@@ -191,7 +196,7 @@ class Boosting:
     def _sample(self, g: Floats) -> Floats:
         """GOSS: the weight of each row in this round, 0 for rows that are left out, (n,)."""
         n, rules = len(g), self.rules
-        if rules.top >= 1:
+        if not rules.is_sampled:
             return np.ones(n)
         order = np.argsort(-np.abs(g).sum(axis=1), kind="stable")
         top, other = int(np.ceil(rules.top * n)), int(np.ceil(rules.other * n))
@@ -291,7 +296,7 @@ class _Growth:
         of, used = self.of, self.pairs[:, 2] > 0
         ids = of.rows[used]
         for host in of.hosts:
-            self._send("ids", host, ids, 0, rows=ids, name="sample")
+            self._send("sample_list" if of.rules.is_sampled else "ids", host, ids, 0, rows=ids)
             if of.profile.gradients:
                 self._send("gradient_pair", host, self.pairs[used, :2], 0, rows=ids)
             else:  # both derivatives packed into one cipher

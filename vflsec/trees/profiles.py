@@ -37,7 +37,7 @@ class Profile:
 
     @property
     def sends(self) -> frozenset[tuple[str, str, str]]:
-        """(kind, sender role, receiver role) of all messages of training."""
+        """(kind, sender role, receiver role) of all messages of training on all rows."""
         down = {"ids", "partition", "signal", "gradient_pair" if self.gradients else "ciphertext"}
         up = {"partition", "tree" if self.gradients else "histogram"}
         down |= {"tree"} if self.tree else set()
