@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -436,11 +437,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+@cache  # it takes longer than most commands that refuse their input
+def _build_parser() -> Any:
+    return typer.main.get_command(app)
+
+
 def _run(args: list[str], show_traceback: bool) -> int:
-    command = typer.main.get_command(app)
     completes = "_VFLSEC_COMPLETE" in os.environ or args[:1] in _COMPLETION
     try:
-        code = command.main(args=args, prog_name="vflsec", standalone_mode=False)
+        code = _build_parser().main(args=args, prog_name="vflsec", standalone_mode=False)
         if code == _INTERRUPTED:  # the parser caught it, and said nothing
             return fail("Interrupted.", code, False)
         return code if isinstance(code, int) else 0
