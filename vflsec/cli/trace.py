@@ -170,9 +170,8 @@ def import_leaves(
     dataset: Annotated[str, typer.Option(help="What the data are called in reports.")] = "",
     profile: Annotated[str, typer.Option(help="The system: fate-2, secretflow, ...")] = "",
     defense: Annotated[
-        str, typer.Option(help="What protected this run: a registered defense, none, or other.")
+        str, typer.Option(help="What protected this run: a defense (NAME=STRENGTH), none or other.")
     ] = "none",
-    strength: Annotated[float | None, typer.Option(help="Of that defense.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of this run; others are repetitions.")] = 0,
 ) -> None:
     """Make a trace from the leaf of every row in every tree, as FATE or XGBoost show it.
@@ -186,7 +185,7 @@ def import_leaves(
 
     folder = made(
         leaves, out, Beside(known, columns, truth), party=party, dataset=dataset, profile=profile,
-        defense=defense, strength=strength, seed=seed,
+        defense=defense, seed=seed,
     )  # fmt: skip
     say(f"Wrote {folder}")
     say(f"Next: {shlex.join(['vflsec', 'trace', 'audit', str(folder)])}")

@@ -48,7 +48,7 @@ class Beside(NamedTuple):
 
 def import_leaves(
     leaves: Path, out: Path, beside: Beside, *, party: str = "host", dataset: str = "",
-    profile: str = "", defense: str = "none", strength: float | None = None, seed: int = 0,
+    profile: str = "", defense: str = "none", seed: int = 0,
 ) -> Path:  # fmt: skip
     """Write a trace to `out`, with a truth if there is one; returns the trace's folder.
 
@@ -57,17 +57,17 @@ def import_leaves(
         out: a new folder.
         beside: further files.
         party: the name of the party that saw the leaves.
-        dataset, profile, defense, strength, seed: what was trained, for reports; runs that differ
-            in the seed only are repetitions. The profile is one of
-            :data:`vflsec.trees.profiles.PROFILES`, or ""; the defense one that is registered,
-            ``none``, or ``other`` for one that is not.
+        dataset, profile, defense, seed: what was trained, for reports; runs that differ in the seed
+            only are repetitions. The profile is one of :data:`vflsec.trees.profiles.PROFILES`, or
+            ""; the defense ``NAME`` or ``NAME=STRENGTH`` of one that is registered, or one of
+            :data:`UNREGISTERED`.
 
     Raises:
         ConfigError: a file cannot be read as that; names file, row, tree and remedy. Or there is no
             such profile or defense, or it has no such strength.
     """
     check.one_of("--profile", profile, ("", *PROFILES))
-    defense = _name_defense(defense, strength)
+    name, strength = _read_defense(defense)
     tree, row, leaf = read_texts(leaves, COLUMNS)
     ids, at = _order(row)
     trees, of = _order(tree)
@@ -81,7 +81,7 @@ def import_leaves(
         columns=None if beside.columns is None else _read_columns(beside.columns, ids),
         prior=None if share is None else share.tolist(),
         run={"dataset": dataset or leaves.stem, "algorithm": f"trees {profile}".strip(),
-             "defense": defense, "strength": strength, "seed": seed},
+             "defense": name, "strength": strength, "seed": seed},
     ) as recording:  # fmt: skip
         for t in range(len(trees)):
             told = np.flatnonzero(codes[t])
@@ -95,25 +95,29 @@ def import_leaves(
     return out
 
 
-def _name_defense(name: str, strength: float | None) -> str:
-    """The registered name of a defense, or `name` where it is one of :data:`UNREGISTERED`.
+def _read_defense(text: str) -> tuple[str, float | None]:
+    """The registered name of a defense, or one of :data:`UNREGISTERED`, and its strength.
 
     Raises:
         ConfigError: there is none of that name, or none with this strength.
     """
-    if name in UNREGISTERED:
-        if strength is not None:
-            raise check.fail("--strength", f"left out beside --defense {name}", strength)
-        return name
+    name, _, number = text.partition("=")
+    if text in UNREGISTERED:
+        return name, None
     try:
         made = registry.defenses.create(name)
     except ConfigError as why:
         raise ConfigError(f"--defense: {why} Write 'other' for one that is none of them.") from None
-    if strength is not None:
-        if not made.strengths:
-            raise check.fail("--strength", f"left out: {made.name} has none", strength)
-        made.check_strength(strength)
-    return str(made.name)
+    if not number:
+        return str(made.name), None
+    try:
+        strength = float(number)
+    except ValueError:
+        raise check.fail("--defense: strength", "a number", number) from None
+    if not made.strengths:
+        raise check.fail("--defense", f"{made.name}, which has no strength", text)
+    made.check_strength(strength)
+    return str(made.name), strength
 
 
 def read_texts(path: Path, columns: tuple[str, ...]) -> list[Texts]:
