@@ -125,6 +125,9 @@ def audit(
         ),
     ] = "",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Audit again when the scenario or a table changes.")
+    ] = False,
 ) -> None:
     """Train, attack, score, judge and report. Interrupted, the same command resumes.
 
@@ -136,14 +139,22 @@ def audit(
         "set": set_ or (), "fresh": fresh, "replicas": replicas, "keep_views": keep_views,
         "views_mb": views_mb, "shard": shard, "cluster": cluster,
     }  # fmt: skip
-    early: AbstractContextManager[None] = nullcontext()
-    if jobs > 1:  # they import what they need while this process does
-        from vflsec.engine.worker_pools import warming
 
-        early = warming(out or Path("out") / Path(scenario).stem, jobs, cluster, fresh)
-    with early:
-        result = _audited(scenario, out, until_decided, quiet, how)
-    raise print_audit(result)
+    def audit_once() -> typer.Exit:
+        early: AbstractContextManager[None] = nullcontext()
+        if jobs > 1:  # they import what they need while this process does
+            from vflsec.engine.worker_pools import warming
+
+            early = warming(out or Path("out") / Path(scenario).stem, jobs, cluster, fresh)
+        with early:
+            result = _audited(scenario, out, until_decided, quiet, how)
+        return print_audit(result)
+
+    if watch:
+        from vflsec.cli.watch import watch_files
+
+        watch_files(scenario, set_ or (), audit_once)
+    raise audit_once()
 
 
 def _audited(
