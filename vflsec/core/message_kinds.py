@@ -10,8 +10,8 @@ from typing import Literal
 Kind = Literal[
     "embedding", "gradient", "state", "prediction", "ids", "signal", "ciphertext",
     "masked", "masked_sum", "activation", "weight_gradient", "output_gradient", "weights",
-    "gradient_pair", "histogram", "partition", "tree", "sample_list", "model_gradient", "score",
-    "woe", "woe_value",
+    "gradient_pair", "histogram", "partition", "tree", "sample_list", "own_pair",
+    "model_gradient", "score", "woe", "woe_value",
 ]  # fmt: skip
 
 
@@ -76,6 +76,10 @@ KINDS: Mapping[str, MessageKind] = MappingProxyType({
     ),
     "tree": MessageKind("nodes of trees"),
     "sample_list": MessageKind("lists of sampled rows"),
+    # the pairs that an active party knows to be in the sums that it decrypts
+    "own_pair": MessageKind(
+        "gradient pairs of its own", has_rows=True, has_one_width=True, made_of=("histogram",)
+    ),
     # linear models: the gradient of a party's own coefficients, encrypted to the coordinator and
     # decrypted back; what a party's columns add to a row's answer
     "model_gradient": MessageKind("gradients of its coefficients", opened_by="receiver"),

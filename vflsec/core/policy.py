@@ -407,6 +407,14 @@ class Policy:
         """
         return None
 
+    def pairs(self, values: NDArray[np.float64], own: Own) -> NDArray[np.float64]:
+        """Gradient pairs of a tree, g, h and 1 of each row (n, 3), zeros for rows left out.
+
+        The active party's as it encrypts them, a passive party's as far as it takes them for valid.
+        ``own.context["replica"]`` says in which replica.
+        """
+        return values
+
     def sums(
         self, values: NDArray[np.float64], rng: np.random.Generator, own: Own
     ) -> NDArray[np.float64]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from vflsec.core.policy import Policy
 
 
-HOOKS = ("columns", "labels", "shows", "sums", "mask", "least_rows")
+HOOKS = ("columns", "labels", "shows", "pairs", "sums", "mask", "least_rows")
 """Those of policies that are called here."""
 
 
@@ -136,6 +136,13 @@ class Wire:
             b.acted = True
             return b.policy.mask(values, self.rng("mask", party, *names), b.own)
         return None
+
+    def change_pairs(self, party: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Gradient pairs of a tree (n, 3) as `party` encrypts or accepts them."""
+        for b in self._bound(party, "pairs"):
+            b.acted = True
+            values = b.policy.pairs(values, b.own)
+        return values
 
     def change_sums(
         self, party: str, values: NDArray[np.float64], *names: object

@@ -80,8 +80,17 @@ class Sender(Protocol):
     def rng(self, *names: object) -> np.random.Generator:
         """A stream of random numbers."""
 
+    def change_pairs(self, party: str, values: Floats) -> Floats:
+        """Gradient pairs (n, 3) as a party encrypts or accepts them."""
+
     def change_sums(self, party: str, values: Floats, *names: object) -> Floats:
         """A party's sums as they leave."""
+
+    def derive(
+        self, kind: Kind, sender: str, receiver: str, payload: ArrayLike,
+        rows: NDArray[np.int64] | None = None, *, step: int = 0,
+    ) -> None:  # fmt: skip
+        """Record what a receiver works out by itself."""
 
     def send(
         self, kind: Kind, sender: str, receiver: str, payload: ArrayLike,
@@ -251,6 +260,8 @@ class _Growth:
     def __init__(self, of: Boosting, pairs: Floats) -> None:
         """`pairs`: g, h and 1 of each row, (n, 3); zeros for rows that GOSS leaves out."""
         self.of, self.pairs = of, pairs
+        self.sent: dict[str, Floats] = {}
+        self.is_probe = False
         self.number = len(of.trees)
         self.name = str(self.number % of.label.trees) if of.label.trees > 1 else ""
         self.total = of._classes.sum(axis=0)
@@ -292,16 +303,24 @@ class _Growth:
         return tree, self.node
 
     def _send_pairs(self) -> None:
-        """Gradient pairs of the rows that the tree is grown on."""
+        """Gradient pairs of the rows that the tree is grown on.
+
+        Where the active party sends others than its own, it takes no split that follows from them.
+        """
         of, used = self.of, self.pairs[:, 2] > 0
-        ids = of.rows[used]
+        ids, first = of.rows[used], self.number * self.of.rules.depth
+        pairs = of.sender.change_pairs(of.guest, self.pairs)
+        self.is_probe = pairs is not self.pairs
         for host in of.hosts:
             self._send("sample_list" if of.rules.is_sampled else "ids", host, ids, 0, rows=ids)
+            self.sent[host] = of.sender.change_pairs(host, pairs)
+            told = self.sent[host][used, :2]
             if of.profile.gradients:
-                self._send("gradient_pair", host, self.pairs[used, :2], 0, rows=ids)
+                self._send("gradient_pair", host, told, 0, rows=ids)
             else:  # both derivatives packed into one cipher
                 cipher = np.zeros(len(ids), dtype=np.int64)
                 self._send("ciphertext", host, cipher, 0, name="gradient_pair")
+                of.sender.derive("own_pair", host, of.guest, told, ids, step=first)
 
     def _split(self, nodes: Ints, level: int) -> bool:
         """Split what can be split of the nodes of a level; False if none can."""
@@ -358,10 +377,12 @@ class _Growth:
         rows = shared[slot]
         at, slot = at[rows], place[slot[rows]]
         codes, bins = of._own[host][:, at], of.rules.bins + 1
-        sums = add_up(codes, slot, self.pairs[at], int(shared.sum()), bins)
+        sums = add_up(codes, slot, self.sent[host][at], int(shared.sum()), bins)
         if not of.profile.gradients:
             sums = of.sender.change_sums(host, sums, self.number, level)
             self._send("histogram", host, self._prepare(sums, host, level), level, up=True)
+        if self.is_probe:
+            return out
         found = self._find(k, at, slot, total[shared], sums)
         if of.profile.gradients:
             asked = self._describe(nodes[shared], k, found)
@@ -374,13 +395,13 @@ class _Growth:
         return out
 
     def _prepare(self, sums: Floats, host: str, level: int) -> Floats:
-        """Sums as a host sends them, (S, d, B + 1, 2 or 3)."""
+        """Sums as a host sends them, (S, d, B + 1, 2 or 3): those up to a bin, if shuffled."""
         out = sums if self.of.profile.counts else sums[..., :2]
         if not self.of.profile.shuffled:
             return out
         rng = self.of.sender.rng("shuffle", host, self.number, level)
         order = rng.permuted(np.broadcast_to(np.arange(out.shape[2]), out.shape[:3]), axis=2)
-        return np.take_along_axis(out, order[..., None], axis=2)
+        return np.take_along_axis(out.cumsum(axis=2), order[..., None], axis=2)
 
     @staticmethod
     def _describe(nodes: Ints, owner: int, best: Best) -> Floats:
