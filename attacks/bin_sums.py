@@ -108,7 +108,7 @@ class Marks(Policy):
     count: int
 
     def pairs(self, values: Floats, own: Own) -> Floats:
-        used, key = np.flatnonzero(values[:, 2]), ("trees", own.context["replica"])
+        used, key = np.flatnonzero(values[:, 2]), f"trees of {own.context['replica']}"
         tree = own.memory[key] = own.memory.get(key, -1) + 1
         at = np.roll(used, -tree * self.count)[: self.count]
         out = values.copy()
