@@ -104,7 +104,7 @@ class SecureBoost(Rounds):
         )
         return Boosting(
             task.parties, codes, task.label, wire.labels, wire.rows, rules, PROFILES[self.profile],
-            wire,
+            wire, wire.regrown,
         )  # fmt: skip
 
     def planned_facts(self, active: str, parties: tuple[str, ...], classes: int) -> Facts:

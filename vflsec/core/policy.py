@@ -337,6 +337,13 @@ class Policy:
         """
         return y
 
+    def regrow(self, own: Own) -> Tensor | None:
+        """Own labels (R, n) by which branches of a tree that are all the owner's are grown anew.
+
+        For policies of the active party that grow trees on other labels. None leaves trees alone.
+        """
+        return None
+
     def model(self, module: nn.Module, part: str, own: Own) -> nn.Module:
         """One own module (``part`` is ``"bottom"``, ``"top"``, ...) before it is stacked."""
         return module

@@ -14,7 +14,7 @@ framework", arXiv:1901.08755; Chen and Guestrin, "XGBoost", KDD 2016, section 3.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -153,8 +153,11 @@ class Boosting:
         rows: (n,) sample ids of the training rows.
         rules, profile: how, and who is shown what.
         sender: the way to send.
-        trees: grown so far.
-        scores: (n, trees a round) of the training rows.
+        own_y: labels by which the active party regrows branches that have no split of another
+            party, and weighs leaves; None if `y` is what it has.
+        trees: grown so far, and regrown.
+        scores: (n, trees a round) of the training rows, of trees as they were grown, on which
+            alone depends what others are shown.
     """
 
     parties: Sequence[str]
@@ -165,12 +168,14 @@ class Boosting:
     rules: Rules
     profile: Profile
     sender: Sender
+    own_y: Floats | Ints | None = None
     trees: list[Tree] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         k = self.label.trees
         self.start = np.zeros(k) if self.rules.half else self.label.compute_start(self.y)
         self.scores = np.tile(self.start, (len(self.rows), 1))
+        self.own_scores = self.scores.copy()
         self._own = {p: np.ascontiguousarray(c[:, self.rows]) for p, c in self.codes.items()}
         self._classes = self._count_classes()
 
@@ -196,11 +201,30 @@ class Boosting:
         """Grow one tree for each score."""
         g, h = self.label.compute_newton(self.scores, self.y)
         weight = self._sample(g)
+        own = self.own_y
+        mine = None if own is None else self.label.compute_newton(self.own_scores, own)
         for k in range(self.label.trees):
             pairs = np.stack([g[:, k] * weight, h[:, k] * weight, (weight > 0) * 1.0], axis=1)
             tree, node = _Growth(self, pairs).grow()
-            self.trees.append(tree)
             self.scores[:, k] += tree.weight[node]
+            if mine is not None:
+                tree = self._regrow(
+                    tree, np.stack([x[:, k] for x in (*mine, np.ones_like(g))], axis=1)
+                )
+            self.trees.append(tree)
+
+    def _regrow(self, tree: Tree, pairs: Floats) -> Tree:
+        """A tree with the branches below the last splits of other parties grown on pairs (n, 3)."""
+        holds = tree.owner > 0
+        for node in range(len(holds) - 1, 0, -1):
+            holds[(node - 1) // 2] |= holds[node]
+        cut = replace(tree, owner=np.where(holds, tree.owner, NONE), is_shared=False)
+        growth = _Growth(self, pairs, cut)
+        grown, node = growth.grow()
+        self.own_scores[:, len(self.trees) % self.label.trees] += grown.weight[node]
+        if tree.is_shared:
+            growth.tell_all()
+        return grown
 
     def _sample(self, g: Floats) -> Floats:
         """GOSS: the weight of each row in this round, 0 for rows that are left out, (n,)."""
@@ -257,8 +281,11 @@ class Boosting:
 class _Growth:
     """One tree while it grows."""
 
-    def __init__(self, of: Boosting, pairs: Floats) -> None:
-        """`pairs`: g, h and 1 of each row, (n, 3); zeros for rows that GOSS leaves out."""
+    def __init__(self, of: Boosting, pairs: Floats, start: Tree | None = None) -> None:
+        """`pairs`: g, h and 1 of each row, (n, 3); zeros for rows that GOSS leaves out.
+
+        `start`: a tree to grow on, by the active party alone.
+        """
         self.of, self.pairs = of, pairs
         self.sent: dict[str, Floats] = {}
         self.is_probe = False
@@ -267,7 +294,7 @@ class _Growth:
         self.total = of._classes.sum(axis=0)
         used = of._classes[pairs[:, 2] > 0].sum(axis=0)  # GOSS names these rows
         may = bool(self._ask(np.stack([self.total, used])).all())
-        self.tree = Tree.plant(of.rules.depth, may and len(of.hosts) > 0)
+        self.tree = start or Tree.plant(of.rules.depth, may and len(of.hosts) > 0)
         self.shared = np.zeros(len(self.tree.owner), dtype=bool)
         self.shared[0] = self.tree.is_shared
         self.node = np.zeros(len(of.rows), dtype=np.int64)
@@ -293,8 +320,12 @@ class _Growth:
             nodes = np.arange(first, 2 * first + 1)
             alive = np.bincount(self.node, minlength=len(tree.owner))[nodes] > 1
             nodes = nodes[alive & ((level == 0) | (tree.owner[(nodes - 1) // 2] != NONE))]
-            if not len(nodes) or not self._split(nodes, level):
+            free = nodes[tree.owner[nodes] == NONE]
+            if len(free) and self._split(free, level):
+                continue
+            if len(free) == len(nodes):
                 break
+            of.move(tree, self.node, of._own)
         sums = add_up_nodes(self.node, self.pairs, len(tree.owner))
         weight = -of.rules.rate * sums[:, 0] / (sums[:, 1] + of.rules.limits.l2 + 1e-15)
         tree.weight = np.where(sums[:, 2] > 0, weight, 0.0)
@@ -448,6 +479,13 @@ class _Growth:
             ids = of.rows if told.all() else of.rows[told]  # shared by all messages about all rows
             for host in of.hosts:
                 self._send("partition", host, payload, level, rows=ids, name=self.name)
+
+    def tell_all(self) -> None:
+        """What passive parties are told of a tree that is regrown."""
+        of, level = self.of, self.of.rules.depth - 1
+        self._tell(np.empty(0, dtype=np.int64), level)
+        if "weight" in of.profile.tree:
+            self._show_nodes(np.unique(self.node), level)
 
     def _show_nodes(self, nodes: Ints, level: int) -> None:
         """What a profile shows of nodes, as rows of :data:`FIELDS`; NaN for what it does not."""
