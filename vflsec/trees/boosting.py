@@ -216,8 +216,8 @@ class Boosting:
     def _regrow(self, tree: Tree, pairs: Floats) -> Tree:
         """A tree with the branches below the last splits of other parties grown on pairs (n, 3)."""
         holds = tree.owner > 0
-        for node in range(len(holds) - 1, 0, -1):
-            holds[(node - 1) // 2] |= holds[node]
+        for child in range(len(holds) - 1, 0, -1):
+            holds[(child - 1) // 2] |= holds[child]
         cut = replace(tree, owner=np.where(holds, tree.owner, NONE), is_shared=False)
         growth = _Growth(self, pairs, cut)
         grown, node = growth.grow()
