@@ -75,12 +75,12 @@ class BinSums(Attack):
     def applicable(self, facts: Facts) -> str:
         profile = PROFILES.get(str(facts.extra.get("profile", "")))
         if profile is None or profile.gradients:
-            return "bin_sums needs encrypted gradients of trees, whose sums come back."
+            return "bin_sums needs encrypted gradients of trees."
         return "" if len(facts.parties) == 2 else "bin_sums needs one passive party."
 
     def declines(self, view: View) -> str:
         coded = [p for p in view.victims if view.schema[p].categorical]
-        return f"bin_sums needs numeric columns; {coded[0]} has categories." if coded else ""
+        return f"{self.name} needs numeric columns, unlike {coded[0]}'s." if coded else ""
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         aux, values = view.require_aux()

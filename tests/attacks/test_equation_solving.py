@@ -65,8 +65,8 @@ def test_where_it_has_no_meaning_it_says_so() -> None:
     view, _ = linear_world(4, 5)
     facts = replace(view.facts, extra={"hidden": ()})
     assert solving().applicable(facts) == ""
-    assert "hidden layers (64,)" in solving().applicable(replace(facts, extra={"hidden": (64,)}))
-    assert "trainable top" in solving().applicable(replace(facts, top=True))
+    assert "hidden = []" in solving().applicable(replace(facts, extra={"hidden": (64,)}))
+    assert "top = []" in solving().applicable(replace(facts, top=True))
     with pytest.raises(ThreatModelError, match="peer_model"):
         solving().infer(replace(view, models={"active": view.models["active"]}), rng())
 
