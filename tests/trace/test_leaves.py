@@ -15,6 +15,7 @@ from vflsec.cli.main import main
 from vflsec.engine.trace_attacks import infer, score
 from vflsec.errors import ConfigError
 from vflsec.trace.leaves import Beside, import_leaves
+from vflsec.trace.validate import info
 
 N = 300
 
@@ -128,6 +129,36 @@ def test_a_system_that_is_none_is_one_error(
     assert "fate-1" in said
     assert "xgboost-open" in said
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("local_tree", ["local_trees", "other"]),
+        ("local_trees=0.5", ["local_trees", "0.5"]),
+        ("local_trees=many", ["--defense", "many"]),
+        ("masked_gradient=1", ["--defense", "masked_gradient"]),
+        ("none=1", ["--defense", "none"]),
+    ],
+)
+def test_a_defense_that_is_none_is_one_error(
+    files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    given: str, words: list[str],
+) -> None:  # fmt: skip
+    out = tmp_path / "other"
+    asked = ["trace", "import-leaves", str(files["leaves"]), "--defense", given]
+    assert main([*asked, "--out", str(out)]) == 2
+    said = capsys.readouterr().err
+    assert all(w in said for w in words)
+    assert not out.exists()
+
+
+def test_a_defense_by_another_name_is_that_one(files: dict[str, Path], tmp_path: Path) -> None:
+    of = {"complete_secure=1": ("local_trees", 1.0), "other": ("other", None)}
+    for given, told in of.items():
+        folder = import_leaves(files["leaves"], tmp_path / given, Beside(), defense=given)
+        run = info(folder)["run"]
+        assert (run["defense"], run["strength"]) == told
 
 
 def test_digits_that_are_no_numbers_are_texts(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from vflsec.core import check
 from vflsec.errors import ConfigError
+from vflsec.plugins import registry
 from vflsec.trace.record_api import record
 from vflsec.trace.truth import write_truth
 from vflsec.trees.profiles import PROFILES
@@ -25,6 +26,8 @@ from vflsec.trees.profiles import PROFILES
 COLUMNS = ("tree", "row", "leaf")
 UNKNOWN = ("", "-1")
 """Leaves that the party was not told."""
+UNREGISTERED = ("none", "other")
+"""What protected a run that no registered defense did: nothing, or something else."""
 
 Texts = NDArray[np.str_]
 
@@ -55,14 +58,16 @@ def import_leaves(
         beside: further files.
         party: the name of the party that saw the leaves.
         dataset, profile, defense, seed: what was trained, for reports; runs that differ in the seed
-            only are repetitions. The profile is one of
-            :data:`vflsec.trees.profiles.PROFILES`, or "".
+            only are repetitions. The profile is one of :data:`vflsec.trees.profiles.PROFILES`, or
+            ""; the defense ``NAME`` or ``NAME=STRENGTH`` of one that is registered, or one of
+            :data:`UNREGISTERED`.
 
     Raises:
         ConfigError: a file cannot be read as that; names file, row, tree and remedy. Or there is no
-            such profile.
+            such profile or defense, or it has no such strength.
     """
     check.one_of("--profile", profile, ("", *PROFILES))
+    name, strength = _read_defense(defense)
     tree, row, leaf = read_texts(leaves, COLUMNS)
     ids, at = _order(row)
     trees, of = _order(tree)
@@ -76,7 +81,7 @@ def import_leaves(
         columns=None if beside.columns is None else _read_columns(beside.columns, ids),
         prior=None if share is None else share.tolist(),
         run={"dataset": dataset or leaves.stem, "algorithm": f"trees {profile}".strip(),
-             "defense": defense, "seed": seed},
+             "defense": name, "strength": strength, "seed": seed},
     ) as recording:  # fmt: skip
         for t in range(len(trees)):
             told = np.flatnonzero(codes[t])
@@ -88,6 +93,31 @@ def import_leaves(
     if truth is not None:
         write_truth(out, *truth)
     return out
+
+
+def _read_defense(text: str) -> tuple[str, float | None]:
+    """The registered name of a defense, or one of :data:`UNREGISTERED`, and its strength.
+
+    Raises:
+        ConfigError: there is none of that name, or none with this strength.
+    """
+    name, _, number = text.partition("=")
+    if text in UNREGISTERED:
+        return name, None
+    try:
+        made = registry.defenses.create(name)
+    except ConfigError as why:
+        raise ConfigError(f"--defense: {why} Write 'other' for one that is none of them.") from None
+    if not number:
+        return str(made.name), None
+    try:
+        strength = float(number)
+    except ValueError:
+        raise check.fail("--defense: strength", "a number", number) from None
+    if not made.strengths:
+        raise check.fail("--defense", f"{made.name}, which has no strength", text)
+    made.check_strength(strength)
+    return str(made.name), strength
 
 
 def read_texts(path: Path, columns: tuple[str, ...]) -> list[Texts]:
