@@ -6,8 +6,6 @@ traceback and exits with 2. Anything else is a defect of vflsec and exits with 4
 
 from __future__ import annotations
 
-from __future__ import annotations
-
 from typing import Self
 
 

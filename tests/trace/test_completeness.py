@@ -136,17 +136,17 @@ def in_parts(rec: Recording, told: Told) -> None:
 
 GAPS: dict[str, tuple[Loop, dict[str, Any], str]] = {
     "every second epoch": (
-        later, {"every_n_epochs": 2}, "that all embedding and gradient messages of phase 'train'",
+        later, {"every_n_epochs": 2}, "not all embedding and gradient messages of phase 'train'",
     ),
     "stopped": (later, {"max_bytes": 15_000}, "recording stopped before the run did"),
     "rows without names": (nameless, {}, "8 of 16 gradient messages that it received name no rows"),
-    "past the cut": (past, {}, "that all gradient messages of phase 'train' were recorded"),
+    "past the cut": (past, {}, "not all gradient messages of phase 'train'"),
     "another phase": (warmed_up, {}, "gradient messages of phase 'warmup' came to bank"),
     "twelve times in a step": (timeless, {}, "gradient messages that came for a row 9 times"),
     "rows without gradients": (
-        unanswered, {}, "rows that it sent never got a gradient although others of their batches",
+        unanswered, {}, "rows that it sent never got a gradient",
     ),
-    "not finite": (not_finite, {}, "16 gradient messages some rows are not finite"),
+    "not finite": (not_finite, {}, "16 gradient messages only some rows are not finite"),
 }  # fmt: skip
 WHOLE: dict[str, Loop] = {
     "honest": honest, "overflows": overflows, "evaluates": evaluates, "in parts": in_parts,

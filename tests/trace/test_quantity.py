@@ -149,8 +149,8 @@ def test_hashes_of_grants_tell_values_that_differ_little() -> None:
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "shares": ({"prior": [1.0]}, "has no shares"),
-    "gaps": ({"known": ([0, 1], [1.5, float("nan")])}, "hold NaN"),
+    "shares": ({"prior": [1.0]}, "has none"),
+    "gaps": ({"known": ([0, 1], [1.5, float("nan")])}, "must be finite"),
     "text": ({"known": ([0, 1], ["1.5", "x"])}, "numbers, NaN where"),
     "infinite": ({"known": ([0, 1], [1.5, float("inf")])}, "infinity"),
     "twice": ({"known": ([0, 0], [1.5, 1.5])}, "a row twice"),
@@ -184,5 +184,5 @@ def test_grants_of_the_other_kind_are_refused(tmp_path: Path) -> None:
     path = trace / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"classes": 2}))
     write_seal(trace, vflsec.trace.limits.Limits())
-    with pytest.raises(TraceError, match=r"known-values.parquet: the manifest says 2 classes"):
+    with pytest.raises(TraceError, match=r"known-values.parquet, got 2"):
         Trace.open(trace).observer("bank").known()

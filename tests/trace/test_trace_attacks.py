@@ -243,7 +243,7 @@ def test_without_own_columns_the_majority_is_the_only_control(tmp_path: Path) ->
             z.backward((torch.from_numpy(y)[rows] * 2.0 - 1).unsqueeze(1).expand(-1, 3))
     guesses = infer([tmp_path / "t"], tmp_path / "g", limits=TRUSTED)
     frozen = thaw(guesses)
-    assert any("the only control is the class majority" in n for n in frozen.notes)
+    assert any("the only baseline is the class majority" in n for n in frozen.notes)
     found = {a.of.spec.name: a for a in frozen.answers[0]}
     assert [c.name for c in found["direction"].controls()] == ["majority"]
     assert not [a.reason for a in frozen.answers[0] if a.status == "error" and "Key" in a.reason]
@@ -312,7 +312,7 @@ def test_a_joined_trace_tells_what_parties_know_together(
     capsys.readouterr()
     assert max(v for (who, _), v in auc.items() if who == "east+west") > 0.9
     for bad, words in (
-        (["join", sides[0], sides[0], "--out", str(tmp_path / "n")], "both hold what east saw"),
+        (["join", sides[0], sides[0], "--out", str(tmp_path / "n")], "are both of east"),
         (["join", sides[0], "--out", str(tmp_path / "n")], "at least two observers"),
         (["join", *sides, "--out", both], "is not empty"),
         (["audit", both, "--together", "east+shop", "--out", str(tmp_path / "m")], "together must"),
@@ -412,7 +412,7 @@ def test_the_number_of_classes_can_be_said_at_the_audit(
     assert [of["classes"] for of in part.summary["parties"].values()] == [3]
     assert part.results.query("metric == 'accuracy'").iloc[0]["n"] == len(some) - 8
     assert main([*words, str(tmp_path / "c"), "--classes", "2"]) == 2
-    assert "one share for each of the 2 classes" in capsys.readouterr().err
+    assert "be 2 shares" in capsys.readouterr().err
     with vflsec.record(tmp_path / "told", classes=3, **how) as rec:
         rec.cut(torch.zeros(n, 2), torch.arange(n))
     words[2] = str(tmp_path / "told")

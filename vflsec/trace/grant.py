@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vflsec.core import check
-from vflsec.errors import ConfigError, TraceError
+from vflsec.errors import ConfigError
 from vflsec.trace.leaves import read_texts
 from vflsec.trace.limits import Limits, replace_file
 from vflsec.trace.manifest import LaterGrant, LaterName, dump, say_now

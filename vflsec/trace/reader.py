@@ -454,7 +454,7 @@ class Trace:
         data = read_bytes(folder, "manifest.json", limits.manifest_bytes)
         manifest = load(data, Manifest, "manifest.json")
         trace = cls(folder, manifest, files, "seal.json" in files, limits)
-        trace = cls(folder, manifest, files, "seal.json" in files, limits)
+        trace._places()
         trace._public()
         truth = [f for f in files if f.startswith("truth/")]
         trace.files = {f: s for f, s in files.items() if f not in truth}
@@ -464,7 +464,7 @@ class Trace:
             trace.payloads = tuple(f.sha256 for f in seal.files if "/tensors-" in f.path and f.rows)
         else:
             trace.notes.append(
-                "not sealed, so damage would not show. Run 'vflsec trace seal' where it was recorded."
+                "not sealed, so damage would not show. Run 'vflsec trace seal' at its recorder's."
             )
         trace.notes += [f"{later.words}." for later in manifest.later]
         if manifest.status == "partial":

@@ -100,6 +100,8 @@ class Ids:
 
 def _kinds(values: NDArray[Any]) -> str:
     """Of which types ids are."""
+    if values.dtype != object:
+        return str(values.dtype)
     return ", ".join(sorted({type(v).__name__ for v in values}))
 
 
@@ -111,8 +113,6 @@ def check_once(name: str, ids: NDArray[np.int64]) -> None:
     """
     if len(np.unique(ids)) < len(ids):
         raise ConfigError(f"{name} must name every row once.")
-        return str(values.dtype)
-    return ", ".join(sorted({type(v).__name__ for v in values}))
 
 
 def _array(x: Any) -> NDArray[Any]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from vflsec.core import check
 from vflsec.core.guess import Truth
 from vflsec.core.view import Schema
-from vflsec.errors import ConfigError, TraceError
+from vflsec.errors import TraceError
 from vflsec.label import Classes, Quantity
 from vflsec.trace.limits import NAME, Limits, files_of, read_bytes
 from vflsec.trace.manifest import Layout, TruthInfo, dump, load

@@ -542,7 +542,7 @@ def _find_elsewhere(info: ObserverInfo) -> list[str]:
         and not looked_at(h.kind, h.phase, phases)
     }  # fmt: skip
     return [
-        f"{kind} messages of phase {phase!r} came to {info.party}: unseen by attacks, which look at "
+        f"{kind} messages of phase {phase!r} came to {info.party}: unseen by attacks on "
         f"phase {' and '.join(map(repr, phases))}. Record them under that name, or in another trace"
         for kind, phase in sorted(found)
     ]
