@@ -37,6 +37,12 @@ class DataError(VflsecError, ValueError):
     """A table or a data set is not usable."""
 
 
+def data_error(where: object, name: str, rule: str, got: str, remedy: str = "") -> DataError:
+    """The error for something in a table: ``WHERE: NAME must RULE, got GOT. REMEDY``."""
+    place = str(where) if str(where).isprintable() else repr(str(where))
+    return DataError.must(f"{place}: {name}", rule, got, remedy)
+
+
 class ShapeError(VflsecError, ValueError):
     """A tensor does not have the shape that was agreed."""
 

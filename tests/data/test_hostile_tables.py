@@ -31,8 +31,8 @@ def named(line: str) -> str:
     return changed("[data]\n", f"[data]\n{line}\n")
 
 
-ROLE = "not be a word that names others"
-FORMULA = "must begin with a letter or a digit (spreadsheets"
+ROLE = "not be one that names others"
+FORMULA = "must begin with a letter or a digit, got"
 DEEP = "must nest tables and lists at most 20 deep"
 INTEGER = "must hold integers of at most 64 bits"
 
@@ -113,7 +113,7 @@ TEXTS: dict[str, tuple[bytes, list[str]]] = {
     ),
     "5000 digits as label": ((TABLE + f"99,1,2,{HUGE}\n").encode(), ["label column 'y'", "finite"]),
     "a header of 200 kB": (TABLE.replace("id,", "id," + "x" * 200_000 + ",").encode(), ["field"]),
-    "a quote never closed": ((TABLE + '99,"1,2,0\n').encode(), ["Row #62", "Quote fields"]),
+    "a quote never closed": ((TABLE + '99,"1,2,0\n').encode(), ["Row #62", "Quote such fields"]),
     "utf-32": (TABLE.encode("utf-32"), ["t.csv", "UTF-32", "encoding"]),
     "utf-16": (TABLE.encode("utf-16"), ["t.csv", "UTF-16", "encoding"]),
     "values behind the last name": (
@@ -170,7 +170,7 @@ PARQUETS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     "escape in ids": (parquet(id=[f"\x1b{i}" for i in range(N)]), ["'id'", "printable", "row 2"]),
     "nul in a name": (parquet(**{"a\x00b": [1] * N}), ["column 5", "printable"]),
     "infinite": (parquet(x1=[float("inf")] * N), ["'x1'", "finite", "row 2"]),
-    "no label": (parquet(y=pa.nulls(N)), ["'y'", "no value"]),
+    "no label": (parquet(y=pa.nulls(N)), ["'y'", "got none"]),
     "dates as label": (parquet(y=pd.date_range("2020", periods=N)), ["at least 5 rows"]),
     "no columns": (lambda p: pq.write_table(pa.table({}), p), ["a header only"]),
     "one name twice": (twice, ["'a' twice"]),
@@ -275,7 +275,7 @@ def test_a_column_that_is_called_like_any_column(
     """`attribute` with column = "*" chose it and ended in an error, on some seeds only."""
     (tmp_path / "t.csv").write_text(TABLE.replace("x2", "*"))
     (tmp_path / "case.toml").write_text(changed('["x2"]', '["*"]'))
-    refused(capsys, tmp_path, ["t.csv", "column '*'", "stands for any column", "drop"])
+    refused(capsys, tmp_path, ["t.csv", "column '*'", "means any column", "drop"])
 
 
 def test_a_label_that_is_called_like_a_question(

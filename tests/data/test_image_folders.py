@@ -169,7 +169,7 @@ def test_large_files_are_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_patches_that_are_not_there(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"bhi: folder .* must be an existing folder"):
+    with pytest.raises(DataError, match=r"bhi: folder .* must exist"):
         load("bhi", tmp_path / "none")
     with pytest.raises(DataError, match=r"got 0 patients with 0 pairs\. Download and unpack them"):
         load("bhi", tmp_path)
@@ -180,7 +180,7 @@ def test_patches_that_are_not_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("params", "text"),
-    [({"views": 10}, "modelnet: views must be a multiple of parties = 4, got 10"),
+    [({"views": 10}, "modelnet: views must be a multiple of 4 parties, got 10"),
      ({"classes": 1}, "modelnet: classes must be 0"),
      ({"side": 4}, "modelnet: side must be an integer >= 8, got 4"),
      ({"parties": 1}, "modelnet: parties must be an integer >= 2, got 1")],

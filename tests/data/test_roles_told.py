@@ -138,7 +138,7 @@ def test_classes_that_differ_in_spelling_are_said(tmp_path: Path, one: str, othe
     ("ids", "parts"),
     [
         ({"bank": "customer_id"}, ["none for 'shop'", 'shop = "COLUMN"']),
-        (IDS | {"shp": "x"}, ["'shp', which is none of them", "Did you mean 'shop'"]),
+        (IDS | {"shp": "x"}, ["got 'shp'", "Did you mean 'shop'"]),
         (IDS | {"shop": "Customer"}, ["shop.csv", "id column 'Customer'", "'Customer ID'"]),
         ("customer_id", ["shop.csv", "id column 'customer_id'", "'Customer ID'"]),
         (IDS | {"bank": "y"}, ["different columns", "'y' twice"]),
@@ -304,8 +304,8 @@ def told_of(folder: Path, ids: list[str], y: np.ndarray, order: np.ndarray) -> s
     return " ".join(list_warnings(load_tables(files, TableSpec(id="id", label="y"))))
 
 
-SAID_OF_IDS = "Sorted, the ids set rows of one class of the label behind each other."
-SAID_OF_ROWS = "Rows of one class of the label stand behind each other in shop.csv."
+SAID_OF_IDS = "Sorted, the ids set rows of one class of the label behind each other"
+SAID_OF_ROWS = "Rows of one class of the label stand behind each other in shop.csv"
 
 
 @pytest.mark.parametrize(

@@ -220,7 +220,7 @@ def test_alike_has_the_columns_and_classes_that_are_asked_for():
     assert made.parties["active"].values[:, 1:].std(0) == pytest.approx([1, 1], abs=0.15)
     images = load("alike", images={"passive": [3, 8, 8]}).parties["passive"]
     assert images.values.shape == (300, 3, 8, 8)
-    with pytest.raises(ConfigError, match="classes must add up to the 300 labelled rows"):
+    with pytest.raises(ConfigError, match="classes must add up to 300 labelled rows"):
         load("alike", classes=[1, 2])
 
 

@@ -123,5 +123,5 @@ def test_one_party_is_refused_in_one_line(
     )
     assert main(["audit", str(scenario), "--out", str(tmp_path / "out"), "--quiet"]) == 2
     said = capsys.readouterr().err.strip()
-    assert "must list the feature columns of at least two parties, got 'active'" in said
+    assert "must list features of at least two parties, got 'active'" in said
     assert len(said.splitlines()) == 1

@@ -233,7 +233,7 @@ SCENARIOS: dict[str, tuple[str | bytes, str]] = {
         changed('label = "y"', 'label = "y"\nencoding = "zip"'), "encoding"
     ),
     "the id as label": (changed('label = "y"', 'label = "id"'), "twice"),
-    "the label as a column": (changed('["x1"]', '["x1", "y"]'), "which is the label column"),
+    "the label as a column": (changed('["x1"]', '["x1", "y"]'), "the label column"),
     "unknown data set": ('[data]\nname = "nothing"\n' + GOOD[GOOD.index("[algo"):], "nothing"),
 }  # fmt: skip
 

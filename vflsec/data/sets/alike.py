@@ -61,10 +61,8 @@ class Alike:
         check.non_negative("alike: noise", self.noise)
         labelled = sum(r[0] for r in self.rows if r[3])
         if labelled != sum(self.classes):
-            raise ConfigError(
-                f"alike: classes must add up to the {labelled} labelled rows of rows, got "
-                f"{sum(self.classes)}."
-            )
+            got = sum(self.classes)
+            raise ConfigError.must("alike: classes", f"add up to {labelled} labelled rows", got)
 
     def load(self, seed: int) -> Source:
         """Draw the world of `seed`."""
