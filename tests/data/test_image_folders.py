@@ -146,7 +146,7 @@ def few_classes(folder: Path) -> dict[str, Any]:
     ("make", "text"),
     [(broken, "xbox_0001_060_000_001.png: the image must be a whole PNG or JPEG file"),
      (huge, "the image must have at most 16,777,216 pixels, got 5000 x 5000"),
-     (few_views, "airplane/train: the folder must hold 12 views of at least 1 objects, called "
+     (few_views, "airplane/train: the folder must hold 12 views of 1 objects, "
                  "airplane_NUMBER...VIEW.png, got 0 such objects among 6. Lower `views`"),
      (few_classes, "must hold a folder with train and test for each of 10 classes, got "
                    "'airplane', 'night_stand', 'xbox'"),

@@ -165,11 +165,9 @@ class Attack:
                 isinstance(self.splits, tuple | list) and len(self.splits) > 0
                 and all(isinstance(s, str) for s in self.splits),
             ),
-            "tries": ("a tuple of tables of hyper-parameters", are_settings(self.tries)),
-            "other_kinds": (
-                "a tuple of tables of hyper-parameters", are_settings(self.other_kinds),
-            ),
-            "any_scale": ("a table of hyper-parameters", are_settings((self.any_scale,))),
+            "tries": ("a tuple of tables", are_settings(self.tries)),
+            "other_kinds": ("a tuple of tables", are_settings(self.other_kinds)),
+            "any_scale": ("a table", are_settings((self.any_scale,))),
             "absent": ("true or false", isinstance(self.absent, bool)),
             "seconds": (
                 "a finite number >= 0",
@@ -185,7 +183,7 @@ class Attack:
     def applicable(self, facts: Facts) -> str:
         """'' if the attack has a meaning under these public facts, else the reason it has none."""
         if self.binary_only and facts.classes != 2:
-            return f"{self.name} has a meaning for two classes only; there are {facts.classes}."
+            return f"{self.name} needs two classes; there are {facts.classes}."
         return ""
 
     def declines(self, view: View) -> str:
