@@ -326,7 +326,7 @@ def test_it_needs_two_parties() -> None:
     for widths in ((4, 6, 5), (4,)):
         task = small_task(0, widths=widths)
         stacked = Stack.build({0: task}, [0], dtype=torch.float64)
-        words = f"the number of parties must be 2, got {len(widths)}. Leave parties out"
+        words = f"the number of parties must be 2, got {len(widths)}. Use vflhlp"
         with pytest.raises(ConfigError, match=words):
             federation(FedCVT(**SMALL), stacked)
 

@@ -54,15 +54,15 @@ SECTIONS: dict[str, tuple[str, list[str]]] = {
     "5000 digits": (changed("epochs = 1", f"epochs = {HUGE}"), ["case.toml:11", INTEGER]),
     "5000 digits in a list": (changed("= 2", f"= [{HUGE}]"), ["case.toml:15", INTEGER]),
     "5000 hex digits": (changed("epochs = 1", "epochs = 0x" + "f" * 5000), ["64 bits"]),
-    "a name of 5000 characters": (changed("t.csv", "x" * 5000 + ".csv"), ["too long", "path"]),
+    "a name of 5000 characters": (changed("t.csv", "x" * 5000 + ".csv"), ["too long"]),
     "nul in a file name": (changed("t.csv", "a\\u0000.csv"), ["a\\x00.csv", "existing file"]),
     "active is passive": (
         changed('active = "a"', 'active = "b"').replace('a = ["x1"]', 'active = ["x1"]'),
-        ["party name", ROLE, "'active'", "Rename the party"],
+        ["party name", ROLE, "'active'"],
     ),
     "passive is active": (
         changed('active = "a"', 'active = "passive"').replace('a = ["x1"]', 'passive = ["x1"]'),
-        ["party name", ROLE, "'passive'", "Rename the party"],
+        ["party name", ROLE, "'passive'"],
     ),
     "passive among several": (
         changed('b = ["x2"]', 'passive = ["x2"]\nc = ["id2"]'), [ROLE, "'passive'"],

@@ -147,7 +147,7 @@ def few_classes(folder: Path) -> dict[str, Any]:
     [(broken, "xbox_0001_060_000_001.png: the image must be a whole PNG or JPEG file"),
      (huge, "the image must have at most 16,777,216 pixels, got 5000 x 5000"),
      (few_views, "airplane/train: the folder must hold 12 views of 1 objects, "
-                 "airplane_NUMBER...VIEW.png, got 0 such objects among 6. Lower `views`"),
+                 "airplane_NUMBER...VIEW.png, got 0 of 6 objects. Lower `views`"),
      (few_classes, "must hold a folder with train and test for each of 10 classes, got "
                    "'airplane', 'night_stand', 'xbox'"),
      (lambda f: {}, "must hold a folder with train and test for each of 10 classes, got none")],
@@ -171,7 +171,7 @@ def test_large_files_are_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_patches_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"bhi: folder .* must exist"):
         load("bhi", tmp_path / "none")
-    with pytest.raises(DataError, match=r"got 0 patients with 0 pairs\. Download and unpack them"):
+    with pytest.raises(DataError, match=r"got 0 with 0 pairs\. Download it"):
         load("bhi", tmp_path)
     bhi(tmp_path, 2)
     with pytest.raises(DataError, match=r"hold at least rows = 99 pairs, got 12\. Lower"):

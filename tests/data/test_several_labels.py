@@ -90,7 +90,7 @@ def test_a_row_with_some_labels_is_refused_with_its_place(tmp_path: Path) -> Non
         ({}, {"label": ["flu", "b"]}, "columns of one table"),
         ({}, {"task": "classification"}, 'need task = "multilabel"'),
         ({}, {"task": "regression"}, 'need task = "multilabel"'),
-        ({}, {"label": ["flu", "a\x1b[2J"]}, "printable characters"),
+        ({}, {"label": ["flu", "a\x1b[2J"]}, "printable"),
         ({}, {"drop_classes": ["no"]}, "stand without"),
     ],
 )

@@ -315,7 +315,7 @@ BAD_TABLES = {
     "party without columns": (
         {"shop.csv": "id\n1\n2\n"}, {}, ["shop.csv", "party 'shop'", "a feature column"],
     ),
-    "all dropped": ({}, {"drop": ["balance", "job"]}, ["bank.csv", "party 'bank'", "at least one"]),
+    "all dropped": ({}, {"drop": ["balance", "job"]}, ["bank.csv", "party 'bank'", "a feature"]),
     "no id option": ({}, {"id": None}, ["id", "joins the tables"]),
     "unknown split column": ({}, {"split": "part"}, ["bank.csv", "split column 'part'"]),
     "bad split value": (
@@ -356,7 +356,7 @@ def test_a_bad_table_gives_one_clear_error(folder, case):
 
 BAD_FILES = {
     "folder": ("dir.csv", None, ["dir.csv", "a folder"]),
-    "pickle": ("t.pkl", b"\x80\x04N.", ["t.pkl", "'.pkl'", "pickles"]),
+    "pickle": ("t.pkl", b"\x80\x04N.", ["t.pkl", "'.pkl'", "Parquet"]),
     "no suffix": ("table", "id,y\n1,2\n", ["table", "CSV or Parquet"]),
     "not gzip": ("t.csv.gz", "id,y\n1,2\n", ["t.csv.gz", "gzip"]),
     "cut gzip": ("t.csv.gz", gzip.compress(b"id,y\n" * 99)[:-9], ["t.csv.gz", "gzip"]),
@@ -443,7 +443,7 @@ def test_section_with_relative_paths(folder):
 
 
 BAD_SECTIONS = [
-    ({}, "registered data set: alike, avazu, bhi, breast_cancer"),
+    ({}, "one of alike, avazu, bhi, breast_cancer"),
     ({"name": "brest_cancer"}, "Did you mean 'breast_cancer'"),
     ({"name": "digits", "params": {"partys": 2}}, "no parameter 'partys'"),
     ({"name": "digits", "label": "y"}, "'label' is for tables"),

@@ -106,7 +106,7 @@ def test_what_mixes_rows_later_in_a_phase_ends_it_too(start: int, couples: bool)
 def test_every_party_that_trains_has_to_run_it() -> None:
     alone = claim(training(party="active"))
     assert alone.epsilon is None
-    assert "passive1 trains without it" in alone.reason
+    assert "passive1 without it" in alone.reason
     assert "given the other parties' models" in alone.reason
     assert claim(training(party="passive")).epsilon is None
     both = claim(training(party="all"))
@@ -301,7 +301,7 @@ def test_a_row_that_was_not_drawn_changes_nothing() -> None:
 
 
 def test_poisson_batches_need_every_party() -> None:
-    with pytest.raises(PolicyError, match=r"passive1 trains without\. Set party"):
+    with pytest.raises(PolicyError, match=r"passive1 without\. Set party"):
         training(party="active", accountant="prv")
 
 

@@ -305,7 +305,7 @@ NUMBERED: tuple[Numbered, ...] = (
     Numbered(6, "gate after an edit", 0, 0, "was edited since; these are the gates before",
              _edited_gates()),
     Numbered(6, "gate of the edited scenario", 2, 1, "FAIL", _edited_gates("--scenario", "{}")),
-    Numbered(7, "a defense is noise at strength 0", 0, 2, "at strength 0, which counts as undef",
+    Numbered(7, "a defense is noise at strength 0", 0, 2, "at strength 0",
              _defense("return message.tensor + 1e-6")),
     Numbered(8, "an attack raises KeyError", 4, 3, "KeyError: 'lost'", _attack('{}["lost"]')),
     Numbered(8, "an attack raises TypeError", 4, 3, "TypeError", _attack('1 + "x"')),

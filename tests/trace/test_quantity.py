@@ -153,7 +153,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "gaps": ({"known": ([0, 1], [1.5, float("nan")])}, "must be finite"),
     "text": ({"known": ([0, 1], ["1.5", "x"])}, "numbers, NaN where"),
     "infinite": ({"known": ([0, 1], [1.5, float("inf")])}, "infinity"),
-    "twice": ({"known": ([0, 0], [1.5, 1.5])}, "a row twice"),
+    "twice": ({"known": ([0, 0], [1.5, 1.5])}, "every row once"),
     "too few": ({"known": ([0, 1], [1.5])}, "2 numbers"),
     "of classes": ({"known": ([0, 1], [1.5, 0]), "classes": None}, "classes=1 says"),
 }

@@ -88,12 +88,9 @@ def separate_tables(
         for p in [*roles.id, *files]:
             if p not in files or not roles.id.get(p):
                 rule = f"name a column for each of {format_list(files)}"
-                got, near = (
-                    (f"none for {p!r}", "")
-                    if p in files
-                    else (repr(p), check.nearest(p, list(files)))
-                )
-                raise data_error("data", "id", rule, got, near)
+                if p in files:
+                    raise data_error("data", "id", rule, f"none for {p!r}", f'Add {p} = "COLUMN".')
+                raise data_error("data", "id", rule, repr(p), check.nearest(p, list(files)))
     reader.check_parties(list(files))
     frames = {p: reader.read(path, p) for p, path in files.items()}
     holders = [_holder(frames, label) for label in roles.labels]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflsec.data.source import PartyData
-from vflsec.errors import data_error, first_line
+from vflsec.errors import DataError, data_error, first_line
 
 ENDINGS = (".png", ".jpg", ".jpeg")
 MOST_BYTES, MOST_PIXELS = 8 << 20, 1 << 24
@@ -70,15 +70,14 @@ def _picture(path: Path, side: int) -> NDArray[np.uint8]:
     try:
         with Image.open(path, formats=("PNG", "JPEG")) as opened:
             if opened.width * opened.height > MOST_PIXELS:
-                rule, got = (
-                    f"have at most {MOST_PIXELS:,} pixels",
-                    f"{opened.width} x {opened.height}",
-                )
-                raise data_error(path, "the image", rule, got)
+                got = f"{opened.width} x {opened.height}"
+                raise data_error(path, "the image", f"have at most {MOST_PIXELS:,} pixels", got)
             plain = opened.convert("RGB")
             if plain.size != (side, side):
                 plain = plain.resize((side, side), Image.Resampling.BILINEAR)
             return np.asarray(plain, dtype=np.uint8).transpose(2, 0, 1)
+    except DataError:
+        raise
     except (
         UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError
     ) as error:  # fmt: skip
