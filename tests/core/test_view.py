@@ -132,8 +132,8 @@ def test_received_and_sent_are_apart() -> None:
     with pytest.raises(ThreatModelError) as caught:
         v.received("gradient", "all")
     assert str(caught.value) == (
-        "'gradient' in form 'all' received by 'bank' is not in this view, which has gradient (mean) "
-        "received by bank, embedding (last) sent by bank. Declare the need in the attack."
+        "'gradient' in form 'all' received by 'bank' is not in this view, which has gradient "
+        "(mean) received by bank, embedding (last) sent by bank. Declare the need in the attack."
     )
     with pytest.raises(ThreatModelError, match="sent by 'bank' is not in this view"):
         v.sent("gradient", "mean")

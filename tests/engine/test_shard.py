@@ -278,7 +278,7 @@ def test_merge_overwrites_nothing_unasked(made: Path, tmp_path: Path) -> None:
         vflsec.merge([made / "one"], made / "whole")
     with pytest.raises(ConfigError, match="is one of the shards"):
         vflsec.merge([made / "one"], made / "two" / ".." / "one", fresh=True)
-    with pytest.raises(ConfigError, match="has no results.sqlite"):
+    with pytest.raises(ConfigError, match=r"has no results\.sqlite"):
         vflsec.merge([made / "one", tmp_path / "nowhere"], tmp_path / "merged")
     with pytest.raises(ConfigError, match="got none"):
         vflsec.merge([], tmp_path / "merged")
