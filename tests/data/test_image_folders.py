@@ -174,7 +174,7 @@ def test_patches_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"got 0 with 0 pairs\. Download it"):
         load("bhi", tmp_path)
     bhi(tmp_path, 2)
-    with pytest.raises(DataError, match=r"hold at least rows = 99 pairs, got 12\. Lower"):
+    with pytest.raises(DataError, match=r"hold at least rows = 99 pairs, got 12\."):
         load("bhi", tmp_path, rows=99)
 
 

@@ -153,7 +153,7 @@ def test_what_the_modulus_holds() -> None:
 
 def test_a_wrong_key_is_an_error(keys: Any) -> None:
     other = KeyPair()
-    with pytest.raises(CiphertextError, match=f"must be under key {other.key}, got key {keys.key}"):
+    with pytest.raises(CiphertextError, match=f"must be under key {other.key}, got {keys.key}"):
         other.decrypt(keys.encrypt(H))
 
 

@@ -141,7 +141,7 @@ def test_an_unknown_version_is_refused(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         store.set_meta("schema_version", 99)
     for readonly in (False, True):
-        with pytest.raises(ConfigError, match="schema version 99"):
+        with pytest.raises(ConfigError, match="schema version must be 1, got 99"):
             Store(tmp_path, readonly=readonly)
 
 

@@ -58,7 +58,8 @@ class Parameters:
         total, most = sum(self.bits), MAX_BITS[self.degree]
         if total > most:
             rule = f"at most {most} bits in all for N = {self.degree} (128-bit security)"
-            raise check.fail("ckks.bits", rule, total)
+            sums = ", ".join(f"{n}: {b}" for n, b in MAX_BITS.items())
+            raise check.fail("ckks.bits", rule, total, f"Largest sums: {sums}.")
         if len(self.bits) < 3:
             raise check.fail("ckks.bits", "at least three primes", self.bits)
         if any(b != self.scale_bits for b in self.bits[1:-1]):
