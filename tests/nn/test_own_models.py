@@ -140,8 +140,8 @@ ERRATIC = {
     "graph": "answers otherwise where gradients are recorded",
     "mode": "gives all rows one answer in evaluation",
     "one row": "fails on a batch of 1 row of shape",
-    "idle": r"answers without its parameters more\.weight, more\.bias\\. Use",
-    "detached": r"answers without its parameters last\.weight, last\.bias\\. Use",
+    "idle": r"answers without its parameters more\.weight, more\.bias\. Use",
+    "detached": r"answers without its parameters last\.weight, last\.bias\. Use",
 }
 
 
