@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from vflsec.core import check
 from vflsec.data.read_table import Frame, as_texts, format_list
-from vflsec.errors import data_error
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -61,9 +60,8 @@ def labels(
     """
     change = change or Relabel()
     array = frame.column(name, "label")
-    what = f"label column {name!r}"
     if array.null_count == len(array):
-        raise frame.refuse(what, "have a value in some row", "none")
+        raise frame.refuse_column("label", name, "have a value in some row", "none")
     if change.edges:
         return _cut(frame, name, change)
     coded = as_texts(array).dictionary_encode()
@@ -73,12 +71,16 @@ def labels(
     become = _renamed(frame, name, found, change)
     left = list(dict.fromkeys(v for v in become.values() if v is not None))
     if len(left) == 1:
-        raise frame.refuse(what, "have at least two classes", f"only {left[0]!r}")
+        raise frame.refuse_column("label", name, "have at least two classes", f"only {left[0]!r}")
     if not left:
-        raise data_error(frame.path, what, "keep at least two classes", "none after `drop_classes`")
+        raise frame.refuse_column(
+            "label", name, "keep at least two classes", "none after `drop_classes`"
+        )
     if len(left) > MOST_CLASSES:
         got = f"{len(left)}, such as {format_list(left[:3])}"
-        raise frame.refuse(what, f"have at most {MOST_CLASSES} classes", got, "Merge classes.")
+        raise frame.refuse_column(
+            "label", name, f"have at most {MOST_CLASSES} classes", got, "Merge classes."
+        )
     names = in_order(left)
     place: dict[str | None, int] = {n: i for i, n in enumerate(names)}
     lookup = np.array([place.get(become[n], -1) for n in found] + [-1], dtype=np.int64)
@@ -92,12 +94,11 @@ def quantity(frame: Frame, name: str) -> NDArray[np.float64]:
         DataError: not a number, not finite, or the same everywhere.
     """
     frame.column(name, "label")
-    what = f"label column {name!r}"
     values = _read_finite(frame, name, 'task = "regression"', "Correct it, or leave it empty.")
     there = values[~np.isnan(values)]
     if not len(there) or there.min() == there.max():
         found = f"only {there[0]:g}" if len(there) else "none"
-        raise data_error(frame.path, what, "have different values", found)
+        raise frame.refuse_column("label", name, "have different values", found)
     return values
 
 
@@ -107,7 +108,7 @@ def _read_finite(frame: Frame, name: str, why: str, remedy: str) -> Floats:
     wrong = [*bad.tolist(), *np.flatnonzero(np.isinf(values)).tolist()]
     if wrong:
         found = f"{frame.columns[name][wrong[0]].as_py()!r} in {frame.row(wrong[0])}"
-        raise frame.refuse(f"label column {name!r}", f"hold finite numbers ({why})", found, remedy)
+        raise frame.refuse_column("label", name, f"hold finite numbers ({why})", found, remedy)
     return values
 
 
@@ -125,21 +126,21 @@ def several(frame: Frame, names: Sequence[str]) -> NDArray[np.float64]:
         if len(values) > 2:
             got = f"{len(values)}, such as {format_list(in_order(values)[:3])}"
             remedy = "Audit this label alone."
-            raise frame.refuse(
-                f"label column {name!r}", "have two classes beside others", got, remedy
-            )
+            raise frame.refuse_column("label", name, "have two classes beside others", got, remedy)
         y, _ = labels(frame, name)
         out[y >= 0, k] = y[y >= 0]
     lost = np.isnan(out)
     some = np.flatnonzero(lost.any(axis=1) & ~lost.all(axis=1))
     if len(some):
         row = int(some[0])
-        what = f"label column {names[int(lost[row].argmax())]!r}"
+        name = names[int(lost[row].argmax())]
         got, remedy = (
             f"none in {frame.row(row)} ({len(some)} such rows)",
             "Fill or empty all labels.",
         )
-        raise frame.refuse(what, "have a value where other labels have one", got, remedy)
+        raise frame.refuse_column(
+            "label", name, "have a value where other labels have one", got, remedy
+        )
     return out
 
 
@@ -164,8 +165,10 @@ def _read_counts(frame: Frame, names: Sequence[str], change: Relabel) -> Read:
     odd = np.flatnonzero((y == 0) & ((values < 0) | (values != np.round(values))))
     if len(odd):
         got = f"{values[odd[0]]:g} in {frame.row(int(odd[0]))}"
-        what, rule = f"label column {names[0]!r}", 'hold whole numbers from 0 (task = "counts")'
-        raise frame.refuse(what, rule, got, 'Correct it, or say task = "regression".')
+        name, rule = names[0], 'hold whole numbers from 0 (task = "counts")'
+        raise frame.refuse_column(
+            "label", name, rule, got, 'Correct it, or say task = "regression".'
+        )
     return y, names, values
 
 
@@ -196,7 +199,6 @@ def is_quantity(frame: Frame, name: str) -> bool:
 
 def _check_kind(frame: Frame, name: str, found: Sequence[str]) -> None:
     """Refuse a quantity, and numbers that are not finite."""
-    what = f"label column {name!r}"
     read = frame.read_numbers(pa.array(found))
     values = read.values
     if read.ambiguous and len(found) > MOST_FRACTIONAL_CLASSES:
@@ -205,11 +207,11 @@ def _check_kind(frame: Frame, name: str, found: Sequence[str]) -> None:
         return
     if np.isinf(values).any():
         got = f"{found[int(np.isinf(values).argmax())][:40]!r}"
-        raise frame.refuse(what, "hold finite numbers or names", got)
+        raise frame.refuse_column("label", name, "hold finite numbers or names", got)
     if len(found) > MOST_FRACTIONAL_CLASSES and (values != np.round(values)).any():
         middle = float(np.median(values))
-        raise frame.refuse(
-            what, "hold classes", f"{len(found)} numbers such as {format_list(found[:3])}",
+        raise frame.refuse_column(
+            "label", name, "hold classes", f"{len(found)} numbers such as {format_list(found[:3])}",
             'Say task = "regression" under [data] (`vflsec init --regression`), or cut it: '
             f"label_edges = [{middle:g}] (`vflsec init --bins 2`).",
         )  # fmt: skip

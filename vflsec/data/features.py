@@ -219,17 +219,17 @@ def read_ids(frame: Frame, name: str) -> pd.Index:
     missing = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
     if len(missing):
         got = f"none in {frame.row(int(missing[0]))} ({len(missing)} in all)"
-        raise frame.refuse(f"id column {name!r}", "have a value in every row", got)
+        raise frame.refuse_column("id", name, "have a value in every row", got)
     control = pc.match_substring_regex(array, r"[\x00-\x1f\x7f]")
     if pc.any(control).as_py():
         at = pc.index(control, True).as_py()
         got = f"{array[at].as_py()[:60]!r} in {frame.row(at)}"
-        raise frame.refuse(f"id column {name!r}", "hold printable characters", got)
+        raise frame.refuse_column("id", name, "hold printable characters", got)
     index = pd.Index(array.to_numpy(zero_copy_only=False), dtype=object)
     if not _rises(array) and not index.is_unique:
         twice = [i for i, k in Counter(index.tolist()).items() if k > 1]
-        raise frame.refuse(
-            f"id column {name!r}", "have each id once",
+        raise frame.refuse_column(
+            "id", name, "have each id once",
             f"{len(twice)} ids more than once: {format_list(twice, 5)}",
             'Keep one row of each: duplicates = "first" under [data] (equal rows), or aggregate = '
             '{ COLUMN = "mean" } (`vflsec init --duplicates first`, `--aggregate COLUMN=mean`).',
@@ -250,7 +250,7 @@ def _check_exact(frame: Frame, name: str) -> None:
         at = pc.index(large, True).as_py()
         got = f"{array[at].as_py():.0f} of the type {array.type} in {frame.row(at)}"
         rule = f"hold integers or text, or numbers below 2^{bits}"
-        raise frame.refuse(f"id column {name!r}", rule, got, "Write ids as text.")
+        raise frame.refuse_column("id", name, rule, got, "Write ids as text.")
 
 
 def _rises(array: pa.Array) -> bool:

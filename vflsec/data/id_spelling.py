@@ -100,7 +100,7 @@ def match_ids(frame: Frame, column: str, ids: pd.Index, names: Sequence[str]) ->
         same = ids[twice & (found == found[twice][0])]
         rule = f"have ids that differ in more than id_match = {format_list(names)}"
         got = f"{int(twice.sum())} that do not, as {format_list(same, 3)}"
-        raise frame.refuse(f"id column {column!r}", rule, got)
+        raise frame.refuse_column("id", column, rule, got)
     return found
 
 

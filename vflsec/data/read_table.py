@@ -139,6 +139,12 @@ class Frame:
         """The error for something in this table, see :func:`data_error`."""
         return data_error(self.path, name, rule, got, remedy)
 
+    def refuse_column(
+        self, role: str, name: str, rule: str, got: str, remedy: str = ""
+    ) -> DataError:
+        """The error for a column, such as the label."""
+        return self.refuse(f"{role} column {name!r}", rule, got, remedy)
+
     def row(self, index: int) -> str:
         """What to call a data row in a message (the header is row 1)."""
         at = index if self.first_rows is None else int(self.first_rows[index])

@@ -563,23 +563,23 @@ def _has_model(view: View) -> bool:
 
 _UNSEEN, _UNGRANTED = "not-observable", "not-applicable"
 _LACKS: dict[str, tuple[Callable[[View], bool], str, str]] = {
-    "model": (_has_model, _UNSEEN, "needs {who}'s own model and columns; {lost}."),
+    "model": (_has_model, _UNSEEN, "{who}'s own model and columns"),
     "parameter_gradient": (
-        lambda v: bool(v.updates), _UNSEEN, "needs own optimisation steps; none were recorded.",
+        lambda v: bool(v.updates), _UNSEEN, "own optimisation steps",
     ),
     "labels": (
-        lambda v: v.labels is not None, _UNSEEN, "needs labels of its own; a trace holds none.",
+        lambda v: v.labels is not None, _UNSEEN, "labels of its own",
     ),
     "known_rows": (
-        lambda v: v.known is not None, _UNGRANTED, "needs known_rows; none are granted.",
+        lambda v: v.known is not None, _UNGRANTED, "known_rows",
     ),
     "prior": (
-        lambda v: v.prior is not None, _UNGRANTED, "needs the class prior; it is not granted.",
+        lambda v: v.prior is not None, _UNGRANTED, "the class prior",
     ),
-    "aux_rows": (lambda v: v.aux is not None, _UNGRANTED, "needs aux_rows; none are granted."),
+    "aux_rows": (lambda v: v.aux is not None, _UNGRANTED, "aux_rows"),
     "peer_model": (
         lambda v: any(v.models.get(p) for p in v.victims), _UNGRANTED,
-        "needs the victim's model; it is not granted.",
+        "the victim's model",
     ),
 }  # fmt: skip
 """By what an attack needs: whether a view has it, and status and reason where it has not."""
@@ -597,10 +597,11 @@ def find_lack(evidence: Evidence, spec: AttackSpec, attack: Attack, view: View) 
         if need.kind and (way, need.kind) not in seen:
             where = f"that {who} {way} in phase {evidence.phase!r}"
             return _UNSEEN, f"{spec.name} needs {need.kind!r} messages {where}; there are none."
-        has, status, reason = _LACKS.get(need.what, (bool, "", ""))
-        if reason and not has(view):
-            lost = _describe_lost(evidence)
-            return status, f"{spec.name} {reason.format(who=who, lost=lost)}"
+        has, status, what = _LACKS.get(need.what, (bool, "", ""))
+        if what and not has(view):
+            why = "not granted" if status == _UNGRANTED else "not recorded"
+            why = _describe_lost(evidence) if need.what == "model" else why
+            return status, f"{spec.name} needs {what.format(who=who)}: {why}."
     if evidence.trace.manifest.classes is None and attack.target == "label":
         remedy = "Record with classes=N, or say it here (--classes N)."
         return _UNGRANTED, f"{spec.name} needs the number of classes. {remedy}"
