@@ -337,7 +337,7 @@ NUMBERED: tuple[Numbered, ...] = (
     Numbered(11, "an absolute name", 0, 2, "must be a plain name", _corpus("name is absolute")),
     Numbered(11, "an empty --out", 0, 2, "must have a name", _corpus("command: out is empty")),
     Numbered(11, "a results.csv of the user", 0, 2, "results.csv: was not written by", _foreign),
-    Numbered(12, "a formula as the name of data", 0, 2, "formulas",
+    Numbered(12, "a formula as the name of data", 0, 2, "begin with a letter",
              _plan(changed('label = "y"', 'label = "y"\nname = "=cmd|x!A0"'))),
     Numbered(12, "a null character in an id", 4, 2, "",
              _plan(GOOD, TABLE.replace("\n8,", "\n8\0,"))),

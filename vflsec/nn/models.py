@@ -129,8 +129,8 @@ def _fits(widths: Sequence[int]) -> None:
     if needed > there:
         shown = ", ".join(map(str, widths))
         raise ConfigError(
-            f"layers of widths {shown}: training takes about {needed / 2**30:,.0f} GiB of the "
-            f"{there / 2**30:,.0f} there are. Choose smaller hidden or cut."
+            f"layers of widths {shown}: training takes about {needed / 2**30:,.0f} GiB of memory, "
+            f"there are {there / 2**30:,.0f}. Choose smaller hidden or cut."
         )
 
 
