@@ -183,5 +183,5 @@ def test_files_of_another_shape_are_refused(make: Any, text: str, tmp_path: Path
 
 
 def test_counts_are_checked(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cifar10: rows must be an integer >= 0, got -1"):
+    with pytest.raises(ConfigError, match=r"cifar10\.rows must be an integer >= 0, got -1"):
         load(tmp_path, rows=-1)

@@ -180,10 +180,10 @@ def test_patches_that_are_not_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("params", "text"),
-    [({"views": 10}, "modelnet: views must be a multiple of 4 parties, got 10"),
-     ({"classes": 1}, "modelnet: classes must be 0"),
-     ({"side": 4}, "modelnet: side must be an integer >= 8, got 4"),
-     ({"parties": 1}, "modelnet: parties must be an integer >= 2, got 1")],
+    [({"views": 10}, "modelnet.views must be a multiple of 4 parties, got 10"),
+     ({"classes": 1}, "modelnet.classes must be 0"),
+     ({"side": 4}, "modelnet.side must be an integer >= 8, got 4"),
+     ({"parties": 1}, "modelnet.parties must be an integer >= 2, got 1")],
 )  # fmt: skip
 def test_options_out_of_range(params: dict[str, Any], text: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=text.replace("(", r"\(")):

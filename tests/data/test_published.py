@@ -137,7 +137,7 @@ def test_nuswide_options(tmp_path: Path) -> None:
     assert few.class_names == ("person", "zebra")
     assert len(few.y) == 14
     assert set(few.y) == {0, 1}
-    with pytest.raises(ConfigError, match="nuswide: concepts must be at least two, each once"):
+    with pytest.raises(ConfigError, match=r"nuswide\.concepts must be at least two, each once"):
         load("nuswide", tmp_path, concepts=["sky", "sky"])
 
 

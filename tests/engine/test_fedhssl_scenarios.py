@@ -95,7 +95,7 @@ pretrain_batch_size = 128
         ('algorithm.0={name="fedhssl",ssl="moco",queue=100}',
          "fedhssl.queue must be a multiple of pretrain_batch_size = 128, got 100"),
         ("algorithm.0.cut=-1", "fedhssl.cut must be an integer >= 1, got -1"),
-        ("data.0.params.parties=1", "digits: parties must be one of 2, 4, 8, got 1"),
+        ("data.0.params.parties=1", "digits.parties must be one of 2, 4, 8, got 1"),
     ],
     ids=["aligned", "tops", "queue", "cut", "parties"],
 )  # fmt: skip

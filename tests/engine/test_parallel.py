@@ -245,7 +245,7 @@ def test_processes_that_are_stopped_leave_no_broken_thread(
      "dask://a b:1", "dask://host", "local:-1"],
 )  # fmt: skip
 def test_a_wrong_cluster_is_one_clear_error(where: str) -> None:
-    with pytest.raises(ConfigError, match=r"--cluster: must be dask://HOST:PORT"):
+    with pytest.raises(ConfigError, match=r"--cluster must be dask://HOST:PORT"):
         worker_pools.cluster(where)
 
 

@@ -23,6 +23,7 @@ import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
@@ -50,12 +51,11 @@ class Bhi:
     """
 
     folder: str
-    side: int = 32
-    rows: int = 0
+    side: Annotated[int, check.at_least(8)] = 32
+    rows: check.Whole = 0
 
     def __post_init__(self) -> None:
-        check.integer("bhi: side", self.side, low=8)
-        check.integer("bhi: rows", self.rows, low=0)
+        check.fields(self)
 
     def load(self, seed: int) -> Source:
         """The pairs as a Source, grouped by patient.

@@ -66,13 +66,12 @@ class Cifar10:
 
     folder: str
     file: str = ""
-    rows: int = 0
-    test_rows: int = 0
+    rows: check.Whole = 0
+    test_rows: check.Whole = 0
     server: bool = False
 
     def __post_init__(self) -> None:
-        check.integer("cifar10: rows", self.rows, low=0)
-        check.integer("cifar10: test_rows", self.test_rows, low=0)
+        check.fields(self)
 
     def load(self, seed: int) -> Source:
         """The images as a Source with the official split.

@@ -25,6 +25,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
@@ -57,22 +58,19 @@ class ModelNet:
     """
 
     folder: str
-    parties: int = 4
+    parties: Annotated[int, check.at_least(2)] = 4
     views: int = 12
-    classes: int = 10
-    side: int = 32
-    objects: int = 0
+    classes: check.Whole = 10
+    side: Annotated[int, check.at_least(8)] = 32
+    objects: check.Whole = 0
 
     def __post_init__(self) -> None:
-        check.integer("modelnet: parties", self.parties, low=2)
-        check.integer("modelnet: views", self.views, low=self.parties)
-        check.integer("modelnet: classes", self.classes, low=0)
-        check.integer("modelnet: side", self.side, low=8)
-        check.integer("modelnet: objects", self.objects, low=0)
+        check.fields(self)
+        check.integer("modelnet.views", self.views, low=self.parties)
         if self.classes == 1:
-            raise check.fail("modelnet: classes", "0 (all) or at least 2", 1)
+            raise check.fail("modelnet.classes", "0 (all) or at least 2", 1)
         if self.views % self.parties:
-            raise check.fail("modelnet: views", f"a multiple of {self.parties} parties", self.views)
+            raise check.fail("modelnet.views", f"a multiple of {self.parties} parties", self.views)
 
     def load(self, seed: int) -> Source:
         """The views as a Source with the published split.

@@ -63,12 +63,12 @@ class NusWide:
 
     folder: str
     concepts: tuple[str, ...] = TEN
-    rows: int = 0
+    rows: check.Whole = 0
 
     def __post_init__(self) -> None:
-        check.integer("nuswide: rows", self.rows, low=0)
+        check.fields(self)
         if len(set(self.concepts)) < 2 or len(set(self.concepts)) != len(self.concepts):
-            raise check.fail("nuswide: concepts", "at least two, each once", self.concepts)
+            raise check.fail("nuswide.concepts", "at least two, each once", self.concepts)
 
     def load(self, seed: int) -> Source:
         """The rows with exactly one concept as a Source with the official split.
