@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("vflsec", "privacy audits")
     group.addoption(
         "--vflsec", action="append", default=[], metavar="SCENARIO",
-        help="Audit a scenario and collect one test for every gate verdict (may be repeated).",
+        help="Audit a scenario, one test for each gate (may be repeated).",
     )  # fmt: skip
     group.addoption(
         "--vflsec-inconclusive", choices=("fail", "skip"), default="fail",
@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )  # fmt: skip
     group.addoption(
         "--vflsec-out", metavar="DIR", default=None,
-        help="Folder for results, one folder for each scenario (default: a temporary one).",
+        help="Folder for results (default: a temporary one).",
     )  # fmt: skip
 
 

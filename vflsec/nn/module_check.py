@@ -82,7 +82,7 @@ def _function(made: nn.Module, rows: Tensor, first: Tensor, what: str) -> None:
     if drawn or not _same(first, second):
         raise ConfigError(
             f"{what} answers the same rows otherwise each time in evaluation (module.eval()). Draw "
-            "in training alone (if self.training: ...), or take a defense such as embedding_noise."
+            "in training alone (if self.training: ...)."
         )
     if not all(_same(a, b) for a, b in zip((first[:1], first[1:]), apart, strict=True)):
         raise ConfigError(

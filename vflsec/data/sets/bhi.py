@@ -109,7 +109,6 @@ def _source(
         digest=content.hexdigest(),
         group=patients,
         facts={"notes": [
-            "two patches are a row because they have one label: matching rows reveals that they "
-            "agree."
+            "both patches of a row have one label, so matching reveals that they agree."
         ]},
     )  # fmt: skip
