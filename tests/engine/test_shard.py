@@ -280,13 +280,13 @@ def test_merge_overwrites_nothing_unasked(made: Path, tmp_path: Path) -> None:
         vflsec.merge([made / "one"], made / "two" / ".." / "one", fresh=True)
     with pytest.raises(ConfigError, match=r"has no results\.sqlite"):
         vflsec.merge([made / "one", tmp_path / "nowhere"], tmp_path / "merged")
-    with pytest.raises(ConfigError, match="got none"):
+    with pytest.raises(ConfigError, match="name the results"):
         vflsec.merge([], tmp_path / "merged")
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "1/0", "a/b", "-1/2", "1/2/3", "1.5/2", " "])
 def test_a_wrong_shard_is_one_clear_error(text: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--shard: must be I/N with 1 <= I <= N, as in 2/8"):
+    with pytest.raises(ConfigError, match=r"--shard must be I/N with 1 <= I <= N, as in 2/8"):
         audit(tmp_path, shard=text)
 
 
