@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,13 @@ from vflsec.data.load import load_source
 from vflsec.data.table_warnings import count_missing, list_warnings
 from vflsec.plan.cells import REFERENCES, Cells
 from vflsec.plan.estimate import estimate, read_settings
-from vflsec.plan.feasible import undrawable, unfit_defenses, unknown_columns, unknown_parties
+from vflsec.plan.feasible import (
+    list_servers,
+    undrawable,
+    unfit_defenses,
+    unknown_columns,
+    unknown_parties,
+)
 from vflsec.plan.gates import unanswered
 from vflsec.plan.observe import (
     check_divisible,
@@ -179,8 +185,7 @@ class _Planner:
         section.setdefault("name", file.name.split(".")[0])
         if data.shuffle_labels:
             self.notes.append(
-                f"{section['name']}: shuffle_labels trains on permuted labels, so that nothing can "
-                "leak; what passes there says nothing of these data."
+                f"{section['name']}: shuffle_labels: nothing can leak from permuted labels."
             )
         return self._of_section(section)
 
@@ -217,6 +222,8 @@ class _Planner:
             passive: list[AttackSpec] = []
             apart: list[AttackSpec] = []
             for spec in self._attacks(info, like, title):
+                if not {*spec.adversary} <= {*info.parties, *made.servers}:
+                    continue  # no such server here
                 attack = _made(spec)
                 refusal = find_refusal(attack, spec, info, members[0])
                 if role == "audit" and not refusal:
@@ -249,6 +256,7 @@ class _Planner:
 
     def _written(self, info: DataInfo, like: DataInfo) -> Iterator[tuple[int, AttackSpec]]:
         """Attacks as they are written, with the numbers of their sections."""
+        servers = list_servers(self.root)
         for i, section in enumerate(self.root.attack):
             kind: Any = registry.attacks.get(section.name)
             entry = registry.attacks.entry(section.name)
@@ -259,7 +267,7 @@ class _Planner:
                     "over_time": section.over_time, "pictures": section.pictures,
                     "dosing": tuple(sorted(section.dosing)),
                 }  # fmt: skip
-            whom = _adversaries(section.adversary, info, like)
+            whom = _adversaries(section.adversary, info, like, servers)
             labels = kind.each_label(info.labels, info.classes)
             for adversary, label in itertools.product(whom, labels):
                 yield i, AttackSpec(
@@ -287,8 +295,7 @@ class _Planner:
             made, why = world(info, self.sources[info.name], self.load, self.scenario.base)
             if made is None:
                 self.notes.append(
-                    f"attacker strong: no world of the shape of {info.name} can be drawn, so its "
-                    f"attacks run as they are written: {why}"
+                    f"attacker strong: no world of the shape of {info.name} can be drawn: {why}"
                 )
                 continue
             for algorithm, title in titled:
@@ -346,17 +353,16 @@ class _Planner:
         names = dict.fromkeys(n for stack in self.grid for n in self.cells.claimants(stack))
         if names and self.root.audit.canaries:
             self.notes.append(
-                f"what {', '.join(names)} may claim is tested: such trainings are made again on a "
-                "copy of the data with canaries ([audit] canaries = false leaves that out)."
+                f"claims of {', '.join(names)} are tested by trainings with canaries ([audit] "
+                "canaries = false leaves that out)."
             )
         elif names:
             self.notes.append(
-                f"what {', '.join(names)} may claim stays untested: [audit] canaries = false."
+                f"claims of {', '.join(names)} stay untested: [audit] canaries = false."
             )
         self.notes += [
-            f"{name}: up to {many} rows are of one group, and an epsilon that "
-            f"{', '.join(names)} may claim is of one row: of a whole group it is up to {many} "
-            "times that, and delta more than so."
+            f"{name}: claims of {', '.join(names)} are of one row; of a group (up to {many} rows) "
+            f"epsilon is up to {many} times that, and delta more."
             for name, source in self.sources.items()
             if names and (many := source.largest_group) > 1
         ]
@@ -415,7 +421,7 @@ def _by_cohort(
 
 
 def _adversaries(
-    given: str | Sequence[str], info: DataInfo, like: DataInfo
+    given: str | Sequence[str], info: DataInfo, like: DataInfo, servers: Collection[str] = ()
 ) -> list[tuple[str, ...]]:
     """Coalitions that a scenario's `adversary` means on a data set.
 
@@ -430,7 +436,7 @@ def _adversaries(
             parties.append(info.active)
         elif word == "passive":
             parties += info.passive
-        elif word in info.parties:
+        elif word in info.parties or word in servers:
             parties.append(word)
         elif info is not like and word in like.parties:
             parties += [info.active] if word == like.active else info.passive[:1]
