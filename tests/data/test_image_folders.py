@@ -113,7 +113,7 @@ def test_a_row_is_two_patches_of_one_patient_and_label(tmp_path: Path, inner: st
     task = make_task(source, 1, test=0.25, validation=0.2)
     kept = {k: set(source.group[task.sets[k].numpy()]) for k in ("labelled", "validation", "test")}
     assert not kept["test"] & (kept["labelled"] | kept["validation"])
-    assert "two patches are a row because they have one label" in list_warnings(source)[0]
+    assert "both patches of a row have one label" in list_warnings(source)[0]
     some = load("bhi", tmp_path, side=16, rows=20)
     assert len(some.y) == 20
     assert len(some.parties["active"].values) == 20

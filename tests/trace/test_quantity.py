@@ -97,7 +97,7 @@ def test_a_truth_of_other_rows_or_of_another_kind_is_refused(tmp_path: Path) -> 
     with pytest.raises(TraceError, match="have the 30 labels"):
         score(tmp_path / "g", [tmp_path / "rolled"], tmp_path / "o")
     write_truth(tmp_path / "classes", np.arange(N), (Y.mean() < Y).astype(int))
-    with pytest.raises(TraceError, match="is a quantity, the truth's classes"):
+    with pytest.raises(TraceError, match=r"be a quantity .* got classes"):
         score(tmp_path / "g", [tmp_path / "classes"], tmp_path / "o")
     gaps = Y.copy()
     gaps[100:] = np.nan
