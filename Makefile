@@ -21,7 +21,7 @@ TESTING := $(ONE_THREAD) PYTHONDONTWRITEBYTECODE=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: hooks bench docs schema notebooks-pair test-lowest test-slow test-gpu test-foreign help audit test lint format types notebooks check clean
+.PHONY: hooks bench docs schema notebooks-pair notebooks-pages test-lowest test-slow test-gpu test-foreign help audit test lint format types notebooks check clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1|/' | \
@@ -50,7 +50,7 @@ test-lowest: ## run the tests with the oldest dependencies allowed (downloads gi
 test-foreign: ## run what records Flower and NVFlare beside them (tests/foreign/README.md)
 	$(PYTHON) -m venv build/foreign
 	build/foreign/bin/python -m pip install --quiet --disable-pip-version-check \
-		-e '.[test,flower,nvflare]' 'flwr[simulation]' torchvision tensorboard 'openmined-psi>=2.0.5' \
+		-e '.[test,flower,nvflare]' 'flwr[simulation]' flwr-datasets torchvision tensorboard 'openmined-psi>=2.0.5' \
 		'grpcio-health-checking<1.74'  # the newest that shares a protobuf with openmined-psi
 	$(TESTING) build/foreign/bin/python -m pytest tests/external tests/foreign tests/trace/test_flower.py \
 		tests/trace/test_nvflare.py $(PYTEST_ARGS)
@@ -82,6 +82,10 @@ notebooks: $(STAMP)/notebooks ## execute notebooks, two at a time (NOTEBOOKS=not
 		echo "executing {}"; \
 		$(BIN)/python -m jupytext --quiet --to ipynb --set-kernel python3 --execute \
 			--output "$(NOTEBOOK_OUT)/$$(basename "{}" .py).ipynb" "{}"'
+
+notebooks-pages: notebooks ## execute notebooks, and write them as pages into docs/notebooks
+	$(BIN)/python .ci/notebook_pages.py \
+		$(patsubst notebooks/%.py,$(NOTEBOOK_OUT)/%.ipynb,$(wildcard $(NOTEBOOKS)))
 
 bench: $(STAMP)/run ## time both sides of some ratios; warns if one fell (benchmarks/history.jsonl)
 	$(ONE_THREAD) $(BIN)/python benchmarks/history.py

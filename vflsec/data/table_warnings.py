@@ -93,14 +93,15 @@ def find_weaknesses(source: Source) -> list[str]:
             "Then figures are too high. Keep one row of each, or name the person's column "
             "(data.group)."
         )
-    for (party, label), names in find_groups(source).items():
+    groups = find_groups(source)
+    for (party, label), names in groups.items():
         what = label or "the label"
         out.append(
             f"Each value of {_listed(names)} of {party} goes with one value of {what} in several "
             f"rows: rows of one person? Then figures are too high. Keep them together: group = "
             f'"{names[0]}" under [data] (`vflsec init --group {shlex.quote(names[0])}`).'
         )
-    for (party, label), found in find_telling_columns(source).items():
+    for (party, label), found in find_telling_columns(source, groups).items():
         which = _listed([f"{c} (AUC {v:.3f})" for c, v in found.items()])
         what, of = (label, f"of {label} ") if label else ("the label", "")
         so = (
