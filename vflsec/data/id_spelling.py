@@ -98,12 +98,9 @@ def match_ids(frame: Frame, column: str, ids: pd.Index, names: Sequence[str]) ->
     twice = found.duplicated(keep=False)
     if twice.any():
         same = ids[twice & (found == found[twice][0])]
-        raise frame.refuse(
-            f"id column {column!r}",
-            f"have ids that differ in more than id_match = {format_list(names)}",
-            f"{int(twice.sum())} that do not, as {format_list(same, 3)}",
-            "Correct the ids, or match fewer ways of writing.",
-        )
+        rule = f"have ids that differ in more than id_match = {format_list(names)}"
+        got = f"{int(twice.sum())} that do not, as {format_list(same, 3)}"
+        raise frame.refuse_column("id", column, rule, got)
     return found
 
 
@@ -227,7 +224,7 @@ def _masked(text: str) -> str:
 
 
 _WORDS = {
-    "strip": "blanks, hidden marks or how letters are encoded",
+    "strip": "blanks or encoding",
     "punctuation": "punctuation",
     "casefold": "case",
     "zeros": "leading zeros",
@@ -238,30 +235,25 @@ def describe_respelled(found: Respelled) -> str:
     """How ids differ, and what the user can do, in two sentences."""
     one, other = found.parties
     example = " and ".join(ascii(text) for text in found.example)
-    as_in = f"as {example} would (9 and x are any digits and letters)"
+    as_in = f"as {example} (9 and x: any digit and letter)"
     if found.can_match:
         names = ",".join(found.how)
         listed = ", ".join(f'"{n}"' for n in found.how)
         words = [_WORDS[n] for n in found.how]
         ways = " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
         return (
-            f"{found.alike} ids of {one} and {other} differ only in {ways}, {as_in}. They are not "
+            f"{found.alike} ids of {one} and {other} differ only in {ways}, {as_in}, and are not "
             f"joined. If they are of the same rows: id_match = [{listed}] under [data] "
             f"(`vflsec init --id-match {names}`)."
         )
     if found.how == ("rounded",):  # whose pattern shows nothing
-        return (
-            f"{found.alike} ids of {one} and {other} match only after rounding. Spreadsheets and "
-            "number columns round long ids. Export them as text."
-        )
+        how = "match only after rounding. Export them as text"
+        return f"{found.alike} ids of {one} and {other} {how}."
     how, remedy = {
-        "date": ("are the same days, written in two ways", "Write them alike in both tables."),
-        "prefix": ("differ only in how all of them begin", "Write them alike in both tables."),
+        "date": ("are the same days", "Write them alike."),
+        "prefix": ("differ only in how all begin", "Write them alike."),
     }.get(
         found.how[0],
-        (
-            f"are {found.how[0].upper()} values of each other's text",
-            "Hash the ids of both tables, in the same way.",
-        ),
+        (f"are {found.how[0].upper()} values of each other's text", "Hash both in the same way."),
     )
     return f"{found.alike} ids of {one} and {other} {how}, {as_in}. {remedy}"

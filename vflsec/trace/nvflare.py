@@ -127,9 +127,9 @@ class Recorder:
         if {"embedding": not sent, "gradient": sent}.get(
             kind, self.wire.active
         ) != self.wire.active:
+            way, remedy = "sends" if sent else "takes", "Exchange takes and gives, or the role."
             raise ConfigError(
-                f"nvflare: {self.wire.party} {'sends' if sent else 'takes'} {kind}s, which is the "
-                "other role's part. Exchange takes and gives, or give the other role."
+                f"nvflare: {self.wire.party} {way} {kind}s, unlike its role. {remedy}"
             )
         pair = None
         if kind == "gradient" and step is None:
