@@ -17,8 +17,10 @@ from audited import SCENARIO, Planted, gate
 
 from vflsec.audit.gate import Gate
 from vflsec.cli import main
+from vflsec.config.scenario import load_scenario
 from vflsec.engine import run as engine
 from vflsec.engine import until_decided
+from vflsec.engine.audit_record import _seen_from_build
 from vflsec.storage.store import Store
 
 LEAKS = {"norm": 0.3, "model_completion": 0.2}
@@ -177,7 +179,7 @@ def test_a_signal_ends_with_130(tmp_path: Path) -> None:
     child.send_signal(signal.SIGINT)
     _, err = child.communicate(timeout=300)
     assert child.returncode == 130, err
-    assert "The same command goes on from there" in err
+    assert "Resume: vflsec" in err
     assert "Traceback" not in err
     (tmp_path / "again").touch()
     done = subprocess.run(
@@ -220,31 +222,30 @@ def test_until_decided_stops_where_seeds_are_not_what_is_missing(tmp_path: Path)
 
 
 UNANSWERABLE = {
-    "attack": (gate(max=0.1, attack="nrom"), "names no attack of this audit, got 'nrom'. Did you"),
+    "attack": (gate(max=0.1, attack="nrom"), "names no attack, got 'nrom'. Did you"),
     "adversary": (gate(max=0.1, adversary="bank"), "There are: shop."),
     "dataset": (gate(max=0.1, dataset="breast"), "There are: breast_cancer."),
     "algorithm": (gate(max=0.1, algorithm="splitn"), "Did you mean 'splitnn'?"),
     "defense": (gate(max=0.1, defense="isso"), "Did you mean 'iso'? There are: iso, none."),
-    "strength": (gate(max=0.1, defense="iso", strength=3.0), "There are: 0, 5."),
+    "strength": (gate(max=0.1, defense="iso", strength=3.0), "one of 0, 5, got 3"),
     "phase": (gate(max=0.1, phase="trian"), "Did you mean 'train'?"),
     "split": (gate(max=0.1, split="tset"), "Did you mean 'test'?"),
-    "together": (gate(max=0.1, attack="norm", split="test"), "nothing is all of that"),
+    "together": (gate(max=0.1, attack="norm", split="test"), "no point has together"),
     "utility of a lost attack": (gate(metric="utility", min=0.5, attack="x"), "names no attack"),
-    "limit": (gate(max=1.0), "the gate cannot fail"),
-    "limit of an AUC": (gate(max=0.5), "must be below 0.5, which is as far as the advantage in"),
-    "floor": (gate(metric="utility", min=0.0), "the gate cannot fail"),
-    "drop": (gate(metric="utility_drop", max=1.0), "the gate cannot fail"),
+    "limit": (gate(max=1.0), "can reach"),
+    "limit of an AUC": (gate(max=0.5), "must be below 0.5, the most that auc can"),
+    "floor": (gate(metric="utility", min=0.0), "can reach"),
+    "drop": (gate(metric="utility_drop", max=1.0), "can reach"),
     "auc": (gate(metric="auc", max=1.5), "must be below 1"),
     "r2 of classes": (
         gate(max=0.1, of="r2"),
-        "is measured of no attack that is asked about, got "
-        "'r2'. There are: auc, accuracy, balanced_accuracy, f1, tpr_at_1pct_fpr",
+        "must be one of auc, accuracy, balanced_accuracy, f1, tpr_at_1pct_fpr",
     ),
     "epsilon of noise that claims none": (
         gate(metric="epsilon_lower", max=3.0),
-        "is measured where a defense claims an epsilon",
+        "needs a defense that claims an epsilon",
     ),
-    "hits nobody counts": (gate(metric="tpr_at_01pct_fpr", max=0.1), "is measured of no attack"),
+    "hits nobody counts": (gate(metric="tpr_at_01pct_fpr", max=0.1), "got 'tpr_at_01pct_fpr'"),
 }
 
 
@@ -268,12 +269,12 @@ def test_a_gate_that_nothing_can_answer_or_fail_is_an_error_before_training(
 @pytest.mark.parametrize(
     ("metric", "grid", "canaries", "words"),
     [
-        ("utility_drop", "[1, 5]", "true", "gate.0.metric is taken from a run without a defense"),
+        ("utility_drop", "[1, 5]", "true", "gate.0.metric needs an undefended run"),
         ("utility_drop", "[0, 5]", "true", ""),
-        ("utility_drop", "[0]", "true", "nothing that is asked about has one: it would be 0"),
-        ("epsilon_lower", "[1, 5]", "false", "or [audit] canaries = false leaves the test out."),
+        ("utility_drop", "[0]", "true", "needs a defense. Add one"),
+        ("epsilon_lower", "[1, 5]", "false", "[audit] canaries = true"),
         ("epsilon_lower", "[1, 5]", "true", ""),
-        ("epsilon_lower", "[0]", "true", "is measured where a defense claims an epsilon"),
+        ("epsilon_lower", "[0]", "true", "needs a defense that claims an epsilon"),
     ],
 )
 def test_a_gate_asks_for_what_the_grid_and_the_canaries_measure(
@@ -306,11 +307,11 @@ def test_gate_of_a_folder_refuses_what_is_not_there(
     assert main.main(["gate", str(tmp_path / "out"), "--max", "0.1", *options]) == 2
     assert words in capsys.readouterr().err
     assert main.main(["gate", str(tmp_path / "out"), "--max", "1"]) == 2
-    assert "the gate cannot fail" in capsys.readouterr().err
+    assert "can reach" in capsys.readouterr().err
     assert main.main(["gate", str(tmp_path / "out"), "--max", "0.6", "--metric", "mae"]) == 2
-    assert "is measured of no attack that is asked about, got 'mae'" in capsys.readouterr().err
+    assert "got 'mae'" in capsys.readouterr().err
     assert main.main(["gate", str(tmp_path / "out"), "--max", "0.6"]) == 2
-    assert "as far as the advantage in auc can reach" in capsys.readouterr().err
+    assert "the most that auc can reach" in capsys.readouterr().err
 
 
 NARROWING = ("--metric", "--attack", "--adversary", "--split", "--target", "--dataset",
@@ -339,8 +340,8 @@ def test_options_about_no_limit_are_refused_not_passed_over(
     capsys.readouterr()
     assert main.main(["gate", out, *options]) == 2  # not the PASS of the scenario's own gate
     said = capsys.readouterr()
-    assert all(name in said.err.split(": says")[0] for name in options if name in NARROWING)
-    assert "--max or --min is about" in said.err
+    assert all(name in said.err.split(": needs")[0] for name in options if name in NARROWING)
+    assert "needs --max or --min" in said.err
     assert "PASS" not in said.out
 
 
@@ -353,7 +354,7 @@ def test_a_limit_does_not_silence_the_gates_of_an_edited_scenario(
     out = str(tmp_path / "out")
     both = ["--max", "0.2", "--defense", "defended", "--scenario", str(edited)]
     assert main.main(["gate", out, *both]) == 2
-    assert "Give one of the two" in capsys.readouterr().err
+    assert "exclude each other" in capsys.readouterr().err
 
 
 def test_a_gate_of_an_extended_file_is_annotated_where_the_scenario_names_that_file(
@@ -376,3 +377,34 @@ def test_a_gate_of_an_extended_file_is_annotated_where_the_scenario_names_that_f
     (tmp_path / "case.toml").write_text(own, encoding="utf-8")
     assert main.main(["gate", "out", "--scenario", "case.toml"]) == 1
     assert "file=case.toml,line=4::" in capsys.readouterr().out
+
+
+def test_a_scenario_elsewhere_is_never_taken_for_a_file_of_the_checkout(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bare name pointed at a file of that name in the folder of the build, or at none."""
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setattr(engine, "default_backend", Planted(LEAKS).backend)
+    case, job = tmp_path / "a case.toml", tmp_path / "checkout" / "job"
+    job.mkdir(parents=True)
+    case.write_text(SCENARIO.lstrip() + gate(max=0.1, defense="none"), encoding="utf-8")
+    line = 1 + case.read_text(encoding="utf-8").splitlines().index("[[gate]]")
+    monkeypatch.chdir(job)
+
+    def places() -> tuple[str, int, str]:
+        log = json.loads((job / "out" / "results.sarif").read_text(encoding="utf-8"))
+        at = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
+        (said,) = [x for x in capsys.readouterr().out.splitlines() if x.startswith("::error")]
+        return at["artifactLocation"]["uri"], at["region"]["startLine"], said
+
+    for workspace in ("", str(job.parent), str(tmp_path)):  # a job may run below the checkout
+        monkeypatch.setenv("GITHUB_WORKSPACE", workspace)
+        assert main.main(["audit", "../../a case.toml", "--out", "out", "-q"]) == 1
+        uri, at, said = places()
+        below = workspace == str(tmp_path)
+        assert uri == ("a%20case.toml" if below else case.resolve().as_uri())
+        assert at == line
+        assert ("file=a case.toml," in said, "file=" in said) == (below, below)
+    assert str(tmp_path) not in (job / "out" / "report.html").read_text(encoding="utf-8")
+    packaged = load_scenario("quickstart")
+    assert _seen_from_build(packaged) == "", "the package is no part of a checkout"
