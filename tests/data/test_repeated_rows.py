@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from vflsec.cli.draft import Wishes, draft_scenario
 from vflsec.data.source import Source
 from vflsec.data.table_spec import TableSpec
 from vflsec.data.tables import load_tables
@@ -105,3 +106,16 @@ def test_one_table_puts_the_columns_of_all_parties_together(tmp_path: Path) -> N
     a, b = (source.parties[p].values[:, 0] for p in ("active", "passive"))
     assert np.array_equal(a, np.arange(N) + N / 2)
     assert np.array_equal(b, 2 * (np.arange(N) + N))
+
+
+def test_the_column_that_repeats_is_named_by_init(tmp_path: Path) -> None:
+    """Three orders for each customer: no column was named, and no way to join them."""
+    bank, shop = tmp_path / "bank.csv", tmp_path / "shop.csv"
+    bank.write_text("id,x,y\n" + "".join(f"{i},{i % 7},{i % 2}\n" for i in range(N)))
+    shop.write_text("id,v\n" + "".join(f"{i % N},{i * i % 5}\n" for i in range(3 * N)))
+    with pytest.raises(ConfigError, match=r"'id' is nearly that, but .*shop.csv has '0' in 3 rows"):
+        draft_scenario([bank, shop], Wishes("y"), tmp_path)
+    with pytest.raises(DataError, match=r"--duplicates first`, `--aggregate COLUMN=mean"):
+        draft_scenario([bank, shop], Wishes("y", ["id"]), tmp_path)
+    asked = Wishes("y", ["id"], aggregate=["v=mean"])
+    assert draft_scenario([bank, shop], asked, tmp_path).facts["overlap"]["shop"]["common"] == N

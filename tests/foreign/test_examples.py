@@ -1,7 +1,7 @@
 """The frameworks' own examples, unmodified but for data and the lines of the page on frameworks.
 
-FOREIGN_EXAMPLES names a folder with checkouts called `nvflare` and `aijack` (README.md here says
-which); skipped without it. Data are drawn.
+FOREIGN_EXAMPLES names a folder with checkouts called `flower`, `nvflare` and `aijack` (README.md
+here says which); skipped without it. Data are drawn, or digits that scikit-learn ships.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import os
 import pickle
 import shutil
+import struct
 import subprocess
 import sys
 import types
@@ -28,12 +29,31 @@ from vflsec.trace.truth import write_truth
 pytestmark = pytest.mark.slow
 HERE = Path(__file__).resolve().parent
 GIVEN = os.environ.get("FOREIGN_EXAMPLES", "")
-SHOWN = ["value", "n"]
+SHOWN = ["value", "low", "high", "n"]
+ROUNDS, NODES = 12, 3
+QUIET = {
+    "HF_HUB_OFFLINE": "1", "FLWR_TELEMETRY_ENABLED": "0", "RAY_DISABLE_DOCKER_CPU_WARNING": "1",
+}  # fmt: skip
+
+FLOWER = """
+import os
+import numpy as np
+from vflsec.trace import flower
+
+labels = np.load("labels.npy")
+known = np.concatenate([np.flatnonzero(labels == c)[:10] for c in (0, 1)])
+tap = flower.recorder(
+    os.environ["TRACE"], party="party", rows=len(labels), ids="all", loss_reduction="mean",
+    classes=2, known=(known, labels[known]), prior=np.bincount(labels) / len(labels),
+)
+app = ClientApp(mods=[tap])
+"""
 
 NVFLARE = """
 import os
 import numpy as np
 from vflsec.trace import nvflare
+from vflsec.trace.adapter_base import in_order
 
 labels = np.load(os.environ["LABELS"])
 known = np.concatenate([np.flatnonzero(labels == c)[:10] for c in range(10)])
@@ -41,6 +61,7 @@ rec = nvflare.recorder(
     os.environ["TRACE"], party="site-1", role="passive", rows=2 * len(labels), classes=10,
     loss_reduction="mean", known=(known, labels[known]), prior=[0.1] * 10,
 )
+places = in_order(len(labels), 64)
 
 """
 BACKWARD = '@rec(takes={"gradients": "gradient"})'
@@ -65,7 +86,7 @@ def add(file: Path, *lines: tuple[str, str]) -> None:
 
 
 def run(*command: object, cwd: Path, **env: object) -> None:
-    told = os.environ | {k: str(v) for k, v in env.items()}
+    told = os.environ | QUIET | {k: str(v) for k, v in env.items()}
     words = [sys.executable, *map(str, command)]
     subprocess.run(words, check=True, timeout=1200, cwd=cwd, env=told)
 
@@ -76,10 +97,10 @@ def with_site() -> str:
 
 
 def read(out: Path) -> pd.DataFrame:
-    """AUC by adversary and attack."""
-    points = pd.DataFrame(json.loads((out / "summary.json").read_text())["points"])
-    points = points.query("metric == 'auc' and status == 'ok' and split == 'train'")
-    return points.set_index(["adversary", "attack"]).sort_index()
+    """AUC with its interval over rows, by adversary and attack."""
+    frame = pd.read_csv(out / "results.csv")
+    frame = frame.query("metric == 'auc' and status == 'ok' and split == 'train'")
+    return frame.set_index(["adversary", "attack"]).sort_index()
 
 
 def audit(traces: list[Path], labels: np.ndarray, *attacks: str) -> pd.DataFrame:
@@ -97,6 +118,95 @@ def seal(trace: Path) -> list[str]:
     assert main(["trace", "seal", str(trace), "--ended"]) == 0
     (seen,) = Trace.open(trace).observers
     return [m.kind for m in Trace.open(trace).observer(seen).messages()]
+
+
+def draw_titanic(folder: Path, n: int = 600) -> np.ndarray:
+    """A table with the columns of the set that the example loads, where it looks for it."""
+    g = np.random.default_rng(0)
+    female, pclass = g.random(n) < 0.35, g.integers(1, 4, n)
+    y = (g.random(n) < 1 / (1 + np.exp(1.2 - 2.4 * female + 0.8 * (pclass - 2)))).astype(int)
+    path = folder / "julien-c" / "titanic-survival"
+    path.mkdir(parents=True)
+    pd.DataFrame({
+        "Survived": y, "Pclass": pclass, "Name": np.where(female, "Mrs. A", "Mr. Bell"),
+        "Sex": np.where(female, "female", "male"), "Age": g.uniform(1, 75, n).round(1),
+        "Siblings/Spouses Aboard": g.poisson(0.5, n),
+        "Parents/Children Aboard": g.poisson(0.4, n),
+        "Fare": (g.lognormal(3, 1, n) / pclass).round(4),
+    }).to_csv(path / "titanic.csv", index=False)  # fmt: skip
+    np.save(folder / "labels.npy", y)
+    return y
+
+
+def test_three_flower_nodes_are_audited_like_the_training_itself(tmp_path: Path) -> None:
+    """Three nodes are three parties; the audit of each is that of the same training alone."""
+    app = example("flower/examples/vertical-fl", tmp_path, "flwr", "ray", "flwr_datasets")
+    y = draw_titanic(app)
+    add(app / "vertical_fl" / "client_app.py", ("app = ClientApp()\n", FLOWER))
+    run(HERE / "flower_run.py", NODES, f"num-server-rounds={ROUNDS}", cwd=app, TRACE=app / "trace")
+    run(HERE / "flower_alone.py", NODES, ROUNDS, "alone.npz", cwd=app)
+    traces = [app / "trace" / f"party{i}" for i in range(NODES)]
+    alone = dict(np.load(app / "alone.npz", allow_pickle=False))
+    for i, trace in enumerate(traces):
+        kinds = seal(trace)
+        assert kinds.count("embedding") == ROUNDS
+        assert ROUNDS - 1 <= kinds.count("gradient") <= ROUNDS
+        messages = list(Trace.open(trace).observer(f"party{i}").messages())
+        for kind in ("embedding", "gradient"):
+            got = np.array([m.values for m in messages if m.kind == kind])
+            assert np.allclose(got, alone[f"{kind}s"][i][: len(got)], rtol=1e-3, atol=1e-7)
+    joined = tmp_path / "joined"
+    assert main(["trace", "join", *map(str, traces), "--out", str(joined)]) == 0
+    attacks = ("direction", "norm", "cluster")
+    found = audit([joined], y, *attacks)
+    assert set(found.index.unique(0)) == {f"party{i}" for i in range(NODES)}
+    known = np.concatenate([np.flatnonzero(y == c)[:10] for c in (0, 1)])
+    for i in range(NODES):
+        seen = vflsec.Messages(
+            gradients=alone["gradients"][i], embeddings=alone["embeddings"][i],
+            loss_reduction="mean",
+        )  # fmt: skip
+        live = tmp_path / f"live{i}"
+        vflsec.audit_messages(seen, y, known=known.tolist(), attacks=attacks, out=live)
+        expected, recorded = read(live).loc["passive"], found.loc[f"party{i}"]
+        sys.stdout.write(f"{recorded[SHOWN]}\n{expected[SHOWN]}\n")
+        assert set(recorded.index) == set(expected.index) >= set(attacks)
+        assert (recorded["n"] == len(y) - 20).all()
+        assert recorded["value"].between(expected["low"], expected["high"]).all()
+        assert expected["value"].between(recorded["low"], recorded["high"]).all()
+        assert recorded["value"]["direction"] > 0.95
+
+
+def test_nvflare_simple_split_learning(tmp_path: Path) -> None:
+    """Ids do not cross; the step says them, for batches are taken in the order of the file."""
+    from sklearn.datasets import load_digits
+
+    base = example("nvflare/examples/advanced/collab", tmp_path, "nvflare", "torchvision")
+    x, y = (part[:1280] for part in load_digits(return_X_y=True))
+    images = np.kron(x.reshape(-1, 8, 8), np.ones((3, 3))).clip(0, 15.9) * 16
+    images = np.pad(images, ((0, 0), (2, 2), (2, 2))).astype(np.uint8)
+    raw, labels, trace = tmp_path / "raw", tmp_path / "labels.npy", tmp_path / "trace"
+    raw.mkdir()
+    for part in ("train", "t10k"):
+        head = struct.pack(">IIII", 2051, *images.shape)
+        (raw / f"{part}-images-idx3-ubyte").write_bytes(head + images.tobytes())
+        head = struct.pack(">II", 2049, len(y))
+        (raw / f"{part}-labels-idx1-ubyte").write_bytes(head + y.astype(np.uint8).tobytes())
+    np.save(labels, y)
+    forward = '@rec(gives="embedding", ids=lambda at: places(at["step"]))'
+    add(
+        base / "simple_split_learning" / "simple_split_learning.py",
+        ("from nvflare.recipe import SimEnv\n", f"from nvflare.recipe import SimEnv\n{NVFLARE}"),
+        ("@collab.publish\ndef forward", f"@collab.publish\n{forward}\ndef forward"),
+        ("@collab.publish\ndef backward", f"@collab.publish\n{BACKWARD}\ndef backward"),
+    )
+    env = {"PYTHONPATH": with_site(), "MNIST": raw, "LABELS": labels, "TRACE": trace}
+    run("-m", "collab.simple_split_learning.simple_split_learning", cwd=tmp_path, **env)
+    assert seal(trace) == ["embedding", "gradient"] * 200
+    found = audit([trace], np.append(y, np.full(len(y), -1)), "similarity", "lea").loc["site-1"]
+    sys.stdout.write(f"{found[SHOWN]}\n")
+    assert (found["n"] == len(y) - 100).all()
+    assert (found["value"][["similarity", "lea"]] > 0.95).all()
 
 
 def draw_cifar(folder: Path, n: int = 300) -> np.ndarray:

@@ -17,8 +17,10 @@ from audited import SCENARIO, Planted, gate
 
 from vflsec.audit.gate import Gate
 from vflsec.cli import main
+from vflsec.config.scenario import load_scenario
 from vflsec.engine import run as engine
 from vflsec.engine import until_decided
+from vflsec.engine.audit_record import _seen_from_build
 from vflsec.storage.store import Store
 
 LEAKS = {"norm": 0.3, "model_completion": 0.2}
@@ -376,3 +378,34 @@ def test_a_gate_of_an_extended_file_is_annotated_where_the_scenario_names_that_f
     (tmp_path / "case.toml").write_text(own, encoding="utf-8")
     assert main.main(["gate", "out", "--scenario", "case.toml"]) == 1
     assert "file=case.toml,line=4::" in capsys.readouterr().out
+
+
+def test_a_scenario_elsewhere_is_never_taken_for_a_file_of_the_checkout(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bare name pointed at a file of that name in the folder of the build, or at none."""
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setattr(engine, "default_backend", Planted(LEAKS).backend)
+    case, job = tmp_path / "a case.toml", tmp_path / "checkout" / "job"
+    job.mkdir(parents=True)
+    case.write_text(SCENARIO.lstrip() + gate(max=0.1, defense="none"), encoding="utf-8")
+    line = 1 + case.read_text(encoding="utf-8").splitlines().index("[[gate]]")
+    monkeypatch.chdir(job)
+
+    def places() -> tuple[str, int, str]:
+        log = json.loads((job / "out" / "results.sarif").read_text(encoding="utf-8"))
+        at = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
+        (said,) = [x for x in capsys.readouterr().out.splitlines() if x.startswith("::error")]
+        return at["artifactLocation"]["uri"], at["region"]["startLine"], said
+
+    for workspace in ("", str(job.parent), str(tmp_path)):  # a job may run below the checkout
+        monkeypatch.setenv("GITHUB_WORKSPACE", workspace)
+        assert main.main(["audit", "../../a case.toml", "--out", "out", "-q"]) == 1
+        uri, at, said = places()
+        below = workspace == str(tmp_path)
+        assert uri == ("a%20case.toml" if below else case.resolve().as_uri())
+        assert at == line
+        assert ("file=a case.toml," in said, "file=" in said) == (below, below)
+    assert str(tmp_path) not in (job / "out" / "report.html").read_text(encoding="utf-8")
+    packaged = load_scenario("quickstart")
+    assert _seen_from_build(packaged) == "", "the package is no part of a checkout"

@@ -326,7 +326,7 @@ def test_a_pass_with_a_warning_says_so_everywhere(
     assert warning[1:] in result["message"]["text"]
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     (line,) = workflow_commands(found)
-    assert line.startswith("::notice title=vflsec PASS (within insensitive),file=")
+    assert line.startswith("::notice title=vflsec PASS (within insensitive)::")
     assert warning[1:] in line
     monkeypatch.setattr("vflsec.report.html.draw", lambda *_: "")
     for text in (html(found), statement(found), markdown_summary(found)):

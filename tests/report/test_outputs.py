@@ -305,9 +305,10 @@ def test_annotations_cannot_be_forged(
 ) -> None:
     assert list(workflow_commands(summary)) == []
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    lines = list(workflow_commands(summary))
+    assert "file=" not in "".join(workflow_commands(summary)), "the scenario is elsewhere"
+    lines = list(workflow_commands(summary | {"scenario_file": "case.toml"}))
     assert [line.split()[0] for line in lines] == ["::error", "::warning"]
-    assert "line=17" in lines[0]
+    assert "file=case.toml,line=17" in lines[0]
     none = [line for line in workflow_commands({**summary, "gates": []}) if "warning" in line]
     assert none == [
         "::warning title=vflsec NO GATE::The scenario sets no limit, so nothing was judged."

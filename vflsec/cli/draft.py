@@ -351,11 +351,11 @@ def _find_ids(
     matched = guess_roles.find_ids(frames, wishes.labels)
     if matched:
         return matched, True
+    nearest = guess_roles.describe_nearest_id(frames, wishes.labels)
+    named = f" Where it is called otherwise in each: {_format_ids(frames, wishes)}."
     raise ConfigError(
         f"{wishes.who}: several tables need {wishes.flag('id')}, the column that links their rows; "
-        "no column is in every table with unique values."
-        f"{guess_roles.describe_nearest_id(frames, wishes.labels)} Where it is called otherwise "
-        f"in each: {_format_ids(frames, wishes)}."
+        f"no column is in every table with unique values.{nearest or named}"
     )
 
 

@@ -130,28 +130,35 @@ def _is_fractional(found: pa.Array) -> bool:
 
 
 def describe_nearest_id(frames: Mapping[str, Frame], labels: Sequence[str]) -> str:
-    """Which column would be the id but for some rows, and which these are, in a sentence or ''."""
+    """Which column would be the id but for some rows, and which these are, in a sentence or ''.
+
+    In one table each value may come in many rows, if those of another are unique and the same.
+    """
     first, *others = frames.values()
     for name in first.columns:
         if name in labels or not all(name in f.columns for f in others):
             continue
+        counts = [
+            Counter(v for v in as_texts(f.columns[name]).to_pylist() if v is not None)
+            for f in frames.values()
+        ]
+        linked = 2 * len(set.intersection(*map(set, counts))) >= max(1, *map(len, counts))
+        unique = linked and any(_unique(f, name) for f in frames.values())
+        if not unique and any(2 * len(c) < f.rows for c, f in zip(counts, frames.values())):
+            continue
         faults = []
-        for frame in frames.values():
-            values = [v for v in as_texts(frame.columns[name]).to_pylist() if v is not None]
-            value, count = Counter(values).most_common(1)[0] if values else ("", 0)
-            if len(set(values)) < frame.rows / 2:
-                break
-            if count > 1:
-                faults.append(f"{frame.path} has {value!r} in {count} rows")
-            elif len(values) < frame.rows:
-                faults.append(f"{frame.path} has none in {frame.rows - len(values)} rows")
-        else:
-            if not faults:
-                return ""
-            return (
-                f" {name!r} is nearly that, but {', '.join(faults)}: correct these, or name it and "
-                "say what becomes of them (duplicates, aggregate)."
-            )
+        for frame, count in zip(frames.values(), counts, strict=True):
+            value, most = count.most_common(1)[0] if count else ("", 0)
+            if most > 1:
+                faults.append(f"{frame.path} has {value!r} in {most} rows")
+            elif count.total() < frame.rows:
+                faults.append(f"{frame.path} has none in {frame.rows - count.total()} rows")
+        if not faults:
+            return ""
+        return (
+            f" {name!r} is nearly that, but {', '.join(faults)}: correct these, or name it and "
+            "say what becomes of them (duplicates, aggregate)."
+        )
     return ""
 
 

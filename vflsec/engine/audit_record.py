@@ -67,7 +67,7 @@ def record_of(scenario: Scenario, plan: Plan, device: str, looks: int, folder: P
         families=families({g.data.classes for g in plan.groups if g.role == "audit"}),
         defenses=_defenses(plan),
         treats=treating(),
-        scenario_file=_shown(scenario.origin.place.file),
+        scenario_file=_seen_from_build(scenario),
         scenario_source=_source(scenario, folder),
         looks=looks,
         gate_lines=_gate_lines(scenario),
@@ -215,7 +215,7 @@ def regated(record: AuditRecord, scenario: str) -> AuditRecord:
         gate_lines=_gate_lines(loaded),
         scenario_toml=loaded.to_toml(),
         scenario_hash=loaded.hash,
-        scenario_file=_shown(scenario),
+        scenario_file=_seen_from_build(loaded),
     )
 
 
@@ -224,13 +224,20 @@ def _listed(value: Any) -> Any:
     return value if isinstance(value, list) or value is None else [value]
 
 
-def _shown(file: str) -> str:
-    """A scenario's path as a build sees it: relative to where the audit runs, if it is below."""
-    path = Path(file)
-    if not path.is_absolute():
-        return path.as_posix()
-    below = path.is_relative_to(Path.cwd())
-    return (path.relative_to(Path.cwd()) if below else Path(path.name)).as_posix()
+def _seen_from_build(scenario: Scenario) -> str:
+    """A scenario's file as a build sees it; "" if it was made in memory or named from the package.
+
+    Relative to the checkout of a GitHub job, else to where the audit runs, if it lies below; else
+    absolute, since a relative path would name another file.
+    """
+    given = Path(scenario.origin.place.file)
+    if not given.is_file() or given.resolve().parent != scenario.base:
+        return ""
+    path = given.parent.resolve() / given.name
+    for folder in (os.environ.get("GITHUB_WORKSPACE"), Path.cwd()):
+        if folder and path.is_relative_to(base := Path(folder).resolve()):
+            return path.relative_to(base).as_posix()
+    return path.as_posix()
 
 
 def _threats(plan: Plan) -> dict[str, AttackFacts]:

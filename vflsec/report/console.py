@@ -12,7 +12,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from vflsec.report import tree
-from vflsec.report.sanitize import clean
+from vflsec.report.sanitize import clean, scenario_name
 from vflsec.report.tree import TONES, Kind, Report, Tone, View
 
 WIDTH = 100
@@ -209,7 +209,7 @@ def print_last(report: Report, console: Console) -> None:
 
 def judged_line(record: Mapping[str, object], edited: Path | None, folder: Path) -> str:
     """Whose gates are judged, and how to judge those of a file that was edited since."""
-    file = clean(record.get("scenario_file") or record["name"])
+    file = scenario_name(record.get("scenario_file") or record["name"])
     when = f", audited {record['when']} UTC" if record.get("when") else ""
     text = f"Gates of {file}{when} (scenario {str(record['scenario_hash'])[:8]})."
     if edited is None:

@@ -57,8 +57,8 @@ def workflow_commands(summary: Summary) -> Iterator[str]:
         if command:
             codes = f" ({annotation(_codes(v), field=True)})" if v.rule else ""
             where = f"title=vflsec {v.verdict}{codes}"
-            file = clean(summary.scenario_file or "")
-            if file:
+            file = clean(summary.scenario_file)
+            if file and not Path(file).is_absolute():  # an absolute one is not in the checkout
                 where += f",file={annotation(file, field=True)},line={int(v.line or 1)}"
             yield f"::{command} {where}::{annotation(title(v))}. {annotation(v.reason)}"
     found, said = headline(summary)

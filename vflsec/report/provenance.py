@@ -7,6 +7,7 @@ from vflsec.core.visibility import HEADS, cells
 from vflsec.report import advice, first_screen
 from vflsec.report.coverage import older
 from vflsec.report.numbers import format_short
+from vflsec.report.sanitize import scenario_name
 from vflsec.report.summary import Summary
 from vflsec.report.tree import (
     Block,
@@ -80,7 +81,7 @@ def build_record(summary: Summary) -> Section:
     """What was audited, with what, when and by whom."""
     versions = ", ".join(f"{k} {v}" for k, v in summary.versions.items())
     before = f". Kept from before: {summary.made_before}" if summary.made_before else ""
-    file = summary.scenario_file or summary.name
+    file = scenario_name(summary.scenario_file or summary.name)
     level = f"{100 * summary.confidence:g} %"
     facts = (
         Fact("Run by", summary.who or "not recorded (VFLSEC_AUDITOR names it)"),

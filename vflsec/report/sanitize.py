@@ -6,6 +6,7 @@ import re
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from vflsec.data.names import UNSEEN
@@ -36,6 +37,12 @@ def _cleaned(text: str) -> str:
     if text.isascii() and text.isprintable() and "##" not in text:  # as most are
         return text
     return _ANYWHERE.sub(f"#{_JOINER}#", _HARMFUL.sub("", _BREAK.sub(" ", text)))
+
+
+def scenario_name(file: object) -> str:
+    """A scenario's path as people read it: of one outside the working folder its name."""
+    path = Path(clean(file))
+    return path.name if path.is_absolute() else clean(file)
 
 
 def inert(text: str) -> str:

@@ -8,6 +8,7 @@ whose gates all passed has no result.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -111,8 +112,16 @@ def _properties(v: Verdict) -> Json:
     }  # fmt: skip
 
 
+def _uri(file: str) -> str:
+    """Relative to the checkout; absolute of a file outside it; of none, what stands in the results.
+
+    A code host shows no file for an absolute one, where a relative one might name another.
+    """
+    path = Path(file or "scenario.resolved.toml")
+    return path.as_uri() if path.is_absolute() else quote(path.as_posix(), safe="/.-_~")
+
+
 def _result(v: Verdict, name: str, index: int, summary: Summary) -> Json:
-    file = summary.scenario_file or "scenario.resolved.toml"
     return {
         "ruleId": f"vflsec/{v.gate.metric}",
         "ruleIndex": index,
@@ -121,8 +130,8 @@ def _result(v: Verdict, name: str, index: int, summary: Summary) -> Json:
         "locations": [
             {
                 "physicalLocation": {
-                    "artifactLocation": {"uri": quote(clean(file), safe="/.-_~")},
-                    "region": {"startLine": max(int(v.line or 1), 1)},
+                    "artifactLocation": {"uri": _uri(clean(summary.scenario_file))},
+                    "region": {"startLine": max(int(v.line if summary.scenario_file else 1), 1)},
                 }
             }
         ],
