@@ -149,10 +149,9 @@ def _parameters(found: Mapping[str, Any]) -> list[str]:
 def _sections() -> str:
     lines = ["# Sections of a scenario", ""]
     lines += [
-        "`vflsec show data` prints the first of these tables on a terminal. Editors that know"
-    ]
-    lines += [
-        "JSON schemas complete and check these keys: `vflsec init` writes the line they need.",
+        "`vflsec show data` prints the first of these tables on a terminal. Editors that know JSON",
+        "schemas complete and check these keys: `vflsec init` writes the schema beside a draft,",
+        "whose first line names it.",
         "",
     ]
     for name in SECTION_NAMES:

@@ -104,6 +104,21 @@ def _grown_once() -> None:
         setattr(own_classifiers, name, partial(grown, getattr(own_classifiers, name)))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_power_cut() -> None:
+    """A store of this process waits for no disk: its files go with the test, and no power fails."""
+    from vflsec.storage.sqlite_file import SealedFile
+
+    opened = SealedFile._open
+
+    def open_fast(self: SealedFile) -> Any:
+        db = opened(self)
+        db.execute("pragma synchronous=off")
+        return db
+
+    SealedFile._open = open_fast  # type: ignore[method-assign]
+
+
 @pytest.fixture(autouse=True)
 def _own_path() -> Iterator[None]:
     """Commands put the folder they run in on the path of imports; no later test looks there."""

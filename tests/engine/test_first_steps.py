@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pandas as pd
 import pytest
 
 from vflsec import load_scenario
 from vflsec.cli import main
+from vflsec.config.schema import SCHEMA_FILE
 from vflsec.plan.values import DataInfo, Group
 from vflsec.report import plan_table
 from vflsec.specs import AttackSpec
@@ -89,6 +92,23 @@ def test_the_scenario_has_a_name_by_default_and_is_not_replaced(
     code, _, err = run(capsys, *words)
     assert code == 2
     assert "scenario.toml: exists already" in err
+
+
+def test_the_editor_schema_is_named_relative_to_the_draft(
+    tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tables / "drafts").mkdir()
+    words = ("init", "bank.csv", "shop.csv", "--label", "late this month")
+    assert run(capsys, *words, "--out", "drafts/own.toml")[0] == 0
+    draft = (tables / "drafts").rename(tables / "moved") / "own.toml"
+    text = draft.read_text(encoding="utf-8")
+    assert str(tables) not in text
+    assert "://" not in text
+    found = re.match(r"#:schema (\S+)\n", text)
+    assert found
+    schema = json.loads((draft.parent / found[1]).read_text(encoding="utf-8"))
+    assert schema == json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
+    jsonschema.validate(tomllib.loads(text), schema)
 
 
 def test_check_says_each_thing_once_and_what_comes_next(

@@ -40,6 +40,10 @@ def passes_undefended() -> Summary:
     return make_summary([make_point(NONE, "norm", "label", 0.01)], [LIMIT])
 
 
+def passes_with_a_warning() -> Summary:
+    return make_summary([make_point(NONE, "norm", "label", 0.01, 0.075)], [LIMIT])
+
+
 def fails() -> Summary:
     points = [make_point(NONE, "norm", "label", 0.3), make_point(NONE, "cluster", "label", 0.1)]
     return make_summary(points, [LIMIT])
@@ -93,6 +97,7 @@ LABELS, OPEN = (f"{where}: labels of bank to shop" for where in ("none", "iso 0"
 CASES: dict[Callable[[], Summary], Answer] = {
     passes_at_a_strength: Answer("PASS", ("within",), (OPEN, f"{OPEN}, single people"), "warning"),
     passes_undefended: Answer("PASS", ("within",), tone="good"),
+    passes_with_a_warning: Answer("PASS", ("within",), tone="warning"),
     fails: Answer("FAIL", ("exceeded",), (LABELS,), "leak"),
     is_undecided: Answer("INCONCLUSIVE", ("undecided",), (LABELS,), "warning"),
     has_one_seed: Answer("INCONCLUSIVE", ("single_seed",), tone="warning"),

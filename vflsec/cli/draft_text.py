@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from vflsec.audit.exposed import LUCKY, count_nameable
 from vflsec.audit.gate import MIN_ROWS
 from vflsec.cli.draft_systems import SYSTEMS
-from vflsec.config.schema import SCHEMA_FILE
 from vflsec.config.toml_text import pair
 from vflsec.data.split import rarest, row_sets
 from vflsec.plan.room import leaves_no_room
@@ -22,6 +21,8 @@ from vflsec.specs import WHICHEVER
 if TYPE_CHECKING:
     from vflsec.data.source import Source
 
+EDITOR_SCHEMA = "vflsec.schema.json"
+"""The file beside a draft that its first line names, so that folder and editor may move."""
 _BINARY = ("model_completion", "norm", "direction", "similarity")
 _MANY = ("model_completion", "similarity", "cluster")
 _NUMERIC = ("value_completion", "residual")
@@ -68,7 +69,7 @@ def scenario_text(
     victims: list[dict[str, Plain]] = [{"victim": p} if len(others) > 1 else {} for p in others]
     named = [{"column": c} if (c := _one_column(source, p)) else {} for p in others]
     text: str = env.get_template("scenario.toml.j2").render(
-        schema=SCHEMA_FILE.as_uri(), data=data, comments=_explain(data, source, found_id),
+        schema=EDITOR_SCHEMA, data=data, comments=_explain(data, source, found_id),
         columns=[(p, _short(own.names)) for p, own in source.parties.items()],
         algorithm=algorithm, system=system,
         sweep=system.sweep if one else system.otherwise or system.sweep,

@@ -108,6 +108,8 @@ def init(
     Example: vflsec init bank.csv bureau.csv --label default
     """
     from vflsec.cli.draft import Wishes, draft_scenario
+    from vflsec.cli.draft_text import EDITOR_SCHEMA
+    from vflsec.config.schema import SCHEMA_FILE
     from vflsec.errors import ConfigError
     from vflsec.report.console import print_blocks
     from vflsec.report.summary import UserTables, read_as
@@ -127,6 +129,7 @@ def init(
         raise ConfigError(f"{out}: cannot be written: there is no folder {out.parent}. Make it.")
     draft = draft_scenario(tables, wishes, out.parent)
     write_new(out, draft.text, force=force)
+    write_new(out.with_name(EDITOR_SCHEMA), SCHEMA_FILE.read_text(encoding="utf-8"), force=True)
     print_blocks([build_profile(read_as(UserTables, draft.facts))], console_for())
     for note in draft.notes:
         say(f"note: {note}")

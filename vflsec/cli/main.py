@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -124,6 +125,9 @@ def audit(
         ),
     ] = "",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Audit again when the scenario or a table changes.")
+    ] = False,
 ) -> None:
     """Train, attack, score, judge and report. Interrupted, the same command resumes.
 
@@ -135,14 +139,22 @@ def audit(
         "set": set_ or (), "fresh": fresh, "replicas": replicas, "keep_views": keep_views,
         "views_mb": views_mb, "shard": shard, "cluster": cluster,
     }  # fmt: skip
-    early: AbstractContextManager[None] = nullcontext()
-    if jobs > 1:  # they import what they need while this process does
-        from vflsec.engine.worker_pools import warming
 
-        early = warming(out or Path("out") / Path(scenario).stem, jobs, cluster, fresh)
-    with early:
-        result = _audited(scenario, out, until_decided, quiet, how)
-    raise print_audit(result)
+    def audit_once() -> typer.Exit:
+        early: AbstractContextManager[None] = nullcontext()
+        if jobs > 1:  # they import what they need while this process does
+            from vflsec.engine.worker_pools import warming
+
+            early = warming(out or Path("out") / Path(scenario).stem, jobs, cluster, fresh)
+        with early:
+            result = _audited(scenario, out, until_decided, quiet, how)
+        return print_audit(result)
+
+    if watch:
+        from vflsec.cli.watch import watch_files
+
+        watch_files(scenario, set_ or (), audit_once)
+    raise audit_once()
 
 
 def _audited(
@@ -436,11 +448,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+@cache  # it takes longer than most commands that refuse their input
+def _build_parser() -> Any:
+    return typer.main.get_command(app)
+
+
 def _run(args: list[str], show_traceback: bool) -> int:
-    command = typer.main.get_command(app)
     completes = "_VFLSEC_COMPLETE" in os.environ or args[:1] in _COMPLETION
     try:
-        code = command.main(args=args, prog_name="vflsec", standalone_mode=False)
+        code = _build_parser().main(args=args, prog_name="vflsec", standalone_mode=False)
         if code == _INTERRUPTED:  # the parser caught it, and said nothing
             return fail("Interrupted.", code, False)
         return code if isinstance(code, int) else 0

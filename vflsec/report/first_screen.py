@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from vflsec.audit.controls import CHANCE, FALLBACK
 from vflsec.audit.findings import format_gain
-from vflsec.audit.gate import TASK, Verdict
+from vflsec.audit.gate import TASK, Verdict, Warn
 from vflsec.audit.gate_selection import bare
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity, format_secret, rank
+from vflsec.audit.metrics import reach
 from vflsec.audit.point import Point, Training
 from vflsec.audit.rounding import show
 from vflsec.audit.strength_grid import GridRow
@@ -32,6 +33,21 @@ LEAKS, MUCH, WHO, COST, GAPS, DOUBT = (
     "What was not tested?", "Can the tables be trusted?",
 )  # fmt: skip
 """The questions, in order."""
+
+_WARNED = {
+    Warn.MODEL_AT_CHANCE: "the model is no better than guessing",
+    Warn.NOTHING_TO_LOSE: "the undefended model is no better than guessing",
+    Warn.LIMIT_AT_CHANCE: "guessing alone meets the limit of utility",
+    Warn.LIMITS_NO_LEAK: "a maximum of an error limits no leak",
+    Warn.LOWER_BOUND_ONLY: "a lower bound of epsilon limits nothing",
+    Warn.OTHER_DATA: "the baseline was made of other data",
+    Warn.INSENSITIVE: "a leak above the limit could be missed",
+    Warn.OTHER_METRIC: "some attacks lack the metric and were not judged",
+    Warn.QUESTION_NOT_VALIDATED: "no attack is validated for some questions",
+    Warn.QUESTION_UNDERPOWERED: "some questions have too few seeds or rows",
+    Warn.SEED_APART: "one seed stands apart and the bounds are less sure",
+}
+"""What the first screen says of each warning of a PASS, the gravest first."""
 
 _MOST = 4
 """How many of those who learn nothing significant are named."""
@@ -246,15 +262,17 @@ def _tested(asked: Sequence[Verdict], summary: Summary) -> str:
 
 def _sensitivity(found: str, asked: Sequence[Verdict]) -> list[str]:
     """What warns of a PASS, or else the least leak that would have been found."""
-    warned = [v for v in asked if v.warning]
+    warned = [w for v in asked for w in v.warnings]
     if warned and found == "PASS":
-        more = sum(len(v.warnings) for v in warned) - 1
-        also = f" (and {counted(more, 'more warning')})" if more > 0 else ""
-        return [f"But {warned[0].warning.partition('; ')[0]}{also}"]
+        more = len(warned) - 1
+        also = f" (and {counted(more, 'more warning')})" if more else ""
+        return [f"But {_WARNED[min(warned, key=list(_WARNED).index)]}{also}"]
     least = [(x, v) for v in asked for x in v.detectable.values()]
     if not least:
         return []
     most, v = max(least, key=lambda of: of[0])
+    if most >= reach(v.gate.metric, v.gate.of)[1]:
+        return ["No leak that is possible could have been detected"]
     shown = show(most, v.gate.detect or v.threshold, ".2g")
     return [f"Smallest detectable leak: {shown}, of the kind these attacks look for"]
 
