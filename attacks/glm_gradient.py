@@ -14,10 +14,16 @@ columns that was fitted to all labels of the batch. With e(f) the answer at scor
 of which the party knows its own part X w of f, with w from its gradients so far where it is told
 the rate, and leaves out the others'. The first pass over the rows is read.
 
-Attacker: any passive party of a regression with a coordinator (FATE's hetero LR), or several.
-Needs no known row and no training.
+The coordinator has no column, but one is known to all: the active party's intercept is a column of
+ones, whose gradient is the mean of d. So where it is told which rows a batch has
+(``coordinator_knows = "rows"``) it learns the mean label of each batch by itself, and each label of
+a batch of one row. Together with a passive party it opens Enc(d), and d is exact in any batch.
+
+Attacker: any passive party of a regression with a coordinator (FATE's hetero LR), or several; the
+coordinator, alone or with them. Needs no known row and no training.
 Known failure cases: columns that say nothing of the label in batches that are much larger than
-their number. Masks against the coordinator do not stop it: the owner takes its own mask off.
+their number; the coordinator alone where batches are large. Masks (masked_gradient) stop the
+coordinator alone, and no passive party: an owner takes its own mask off, and d has none.
 
 Source: the protocol itself, Hardy et al., arXiv:1711.10677 (2017), as FATE 2.x runs it; least norm:
 this package's own.
@@ -33,6 +39,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vflsec.inference.coordinator import find_block, find_server
 from vflsec.plugin import Attack, Guess, View, registry
 
 ALIASES = ("own_gradient", "hetero_lr_gradient")
@@ -47,14 +54,19 @@ class GlmGradient(Attack):
     """No hyper-parameters."""
 
     needs = frozenset({"model_gradient:all", "ids:all"})
-    optional = frozenset({"woe_value:all"})
+    optional = frozenset({"woe_value:all", "derivative:all"})
     quantities: ClassVar[bool] = True
     labelwise: ClassVar[bool] = True
     world = {"algorithm": "vertical_glm"}
 
+    def declines(self, view: View) -> str:
+        alone = view.adversary == (find_server(view),)
+        if alone and find_block(view, view.facts.active) is None:
+            return "glm_gradient needs the gradient of the active party, which masks it."
+        return ""
+
     def infer(self, view: View, rng: torch.Generator) -> Guess:
-        parties = [p for p in view.adversary if p != view.facts.active]
-        batches = list(_read_batches(view, parties))
+        batches = list(_read_batches(view))
         solved = torch.cat(list(_find_labels(view, batches)))
         rows = torch.cat([b.rows for b in batches])
         order = rows.argsort()
@@ -66,24 +78,35 @@ class GlmGradient(Attack):
 
 
 class _Batch(NamedTuple):
-    """Rows (b,), own columns (b, p) and own gradient (p, k) of one batch."""
+    """Rows (b,), known columns (b, p), their gradient (p, k) and, if it is opened, d (b, k)."""
 
     rows: Tensor
     x: Tensor
     g: Tensor
+    d: Tensor | None
 
 
-def _read_batches(view: View, parties: list[str]) -> Iterator[_Batch]:
-    """Batches of the first pass, in their order, with the columns of all these parties."""
-    ids = view.received("ids", "all", parties[0])
+def _read_batches(view: View) -> Iterator[_Batch]:
+    """Batches of the first pass, in their order, with all columns that the adversary knows."""
+    server, active = find_server(view), view.facts.active
+    parties = [p for p in view.adversary if p not in (active, server)]
+    ids = view.received("ids", "all", parties[0] if parties else server)
     got = [view.received("model_gradient", "all", p) for p in parties]
+    ones = None if parties else find_block(view, active)
+    opened = view.tables.get(("received", "derivative", "all", parties[0] if parties else ""))
     for step in ids.step.unique(sorted=True):
         rows = ids.rows[ids.step == step]
         x = [_take_columns(view, p, rows) for p in parties]
-        g = torch.cat([t.tensor[t.step == step][0].double() for t in got])
+        each = [t.tensor[t.step == step][0].double() for t in got]
+        if ones is not None:
+            x.append(torch.ones(len(rows), 1, dtype=torch.float64, device=rows.device))
+            each.append(ones(int(step))[-1:])
+        g = torch.cat(each)
+        d = None if opened is None else opened.tensor[opened.step == step].double()
         if "of_label" in view.facts.extra:
-            g = g[:, [int(view.facts.extra["of_label"])]]
-        yield _Batch(rows, torch.cat(x, dim=1), g)
+            k = int(view.facts.extra["of_label"])
+            g, d = g[:, [k]], None if d is None else d[:, [k]]
+        yield _Batch(rows, torch.cat(x, dim=1), g, d)
 
 
 def _take_columns(view: View, party: str, rows: Tensor) -> Tensor:
@@ -99,8 +122,10 @@ def _take_columns(view: View, party: str, rows: Tensor) -> Tensor:
 def _find_labels(view: View, batches: Iterable[_Batch]) -> Iterator[Tensor]:
     """Labels (b, k) of each batch but for a constant."""
     extra, w = view.facts.extra, torch.zeros((), dtype=torch.float64)
-    for _, x, g in batches:
-        d = len(x) * torch.linalg.pinv(x.T, rtol=TOLERANCE) @ g
+    for _, x, g, opened in batches:
+        d = opened
+        if d is None:
+            d = len(x) * torch.linalg.pinv(x.T, rtol=TOLERANCE) @ g
         w = w.expand_as(g)
         yield _answer(view, x @ w) - d
         w = w - extra.get("rate", 0.0) * (g + extra.get("l2", 0.0) * w)

@@ -11,7 +11,8 @@ in a ring that is wide enough for it.
 
 Hook: mask. Owner: every party.
 Guarantee: no epsilon; what the coordinator decrypts does not depend on the gradient. Does not stop:
-the party itself, which takes its mask off and has its gradient in plain as ever (glm_gradient).
+the party itself, which takes its mask off and has its gradient in plain as ever (glm_gradient); the
+coordinator with a party that hands it the encrypted derivatives, to which it has the key.
 
 Source: Hardy et al., "Private federated learning on vertically partitioned data via entity
 resolution and additively homomorphic encryption", arXiv:1711.10677 (2017); Yang, Liu, Chen, Tong,
@@ -68,7 +69,8 @@ class MaskedGradient(Policy):
         both = ("active", "passive")
         return (
             Line("sample ids of the batch", "ids", both, when="the first time"),
-            Line("score and derivative of each row", "", opaque=both, when="every batch"),
+            Line("score and derivative of each row (key: coordinator)", "", opaque=both,
+                 when="every batch"),
             Line("gradient of the own coefficients", KIND, both, masked=(COORDINATOR,),
                  when="every batch", drawn="R of its owner"),
         )  # fmt: skip
@@ -82,5 +84,6 @@ class MaskedGradient(Policy):
     def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         return Guarantee(
             covers="No epsilon. What the coordinator decrypts is uniform whatever the gradient is. "
-            "Not covered: what each party reads from its own gradient, which it has in plain."
+            "Not covered: what each party reads from its own gradient, which it has in plain, and "
+            "derivatives of rows, which the coordinator opens for a party that gets them."
         )

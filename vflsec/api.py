@@ -91,7 +91,8 @@ class Trained:
         """What a party, or a coalition of parties, legitimately has in one of the trainings.
 
         Args:
-            adversary: a party's name, ``active``, ``passive`` (the first one), or several names.
+            adversary: the name of a party or of a server such as ``coordinator``, ``active``,
+                ``passive`` (the first one), or several names.
             seed: of the training; None takes the first.
             strength: of its first swept defense; None takes the first.
             grants: ``known_rows`` (20), ``prior`` (True), ``aux_rows``, ``peer_model``,
@@ -133,7 +134,8 @@ class Trained:
 
     def _party(self, adversary: str | Sequence[str]) -> tuple[str, ...]:
         task = self._moment.training.stack.first
-        roles = {"active": task.active, "passive": task.passive[0]}
+        servers = {p: p for p in self._moment.training.algorithm.servers}
+        roles = {**servers, "active": task.active, "passive": task.passive[0]}
         names = [adversary] if isinstance(adversary, str) else list(adversary)
         parties = [
             roles.get(n) or check.one_of("adversary", n, (*task.parties, *roles)) for n in names

@@ -12,6 +12,7 @@ import torch
 from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import roc_auc_score
 
+from vflsec.algorithms.vertical_glm import COORDINATOR
 from vflsec.core.task import Stack, Task
 from vflsec.core.view import View
 from vflsec.label import Counts, Quantity
@@ -20,7 +21,7 @@ from vflsec.specs import AttackSpec
 from vflsec.testing import small_task, train
 from vflsec.train.views import make_view
 
-NEEDED = ("model_gradient", "ids")
+NEEDED = ("model_gradient", "ids", "derivative")
 
 
 @cache
@@ -157,3 +158,42 @@ def test_a_number_is_read_but_for_a_constant(label: Any, shift: float) -> None:
     task = replace(task, label=label, values=values.double(), y=torch.zeros_like(task.y))
     guess = attack(look(task, batch_size=6, rate=1e-9))
     assert np.allclose(guess.scores + shift, values[torch.from_numpy(guess.rows)], atol=1e-5)
+
+
+def by_batch(task: Task, view: View) -> dict[int, np.ndarray]:
+    """Labels of the rows of each batch."""
+    ids = view.received("ids", "all", view.adversary[0])
+    return {int(s): task.y[ids.rows[ids.step == s]].numpy() for s in ids.step.unique()}
+
+
+@pytest.mark.parametrize("batch", [1, 2, 16])
+def test_the_coordinator_alone_learns_the_mean_label_of_each_batch(batch: int) -> None:
+    """Of rows by themselves their labels; of more, an AUC that is counted out here."""
+    task = small_task(0)
+    view = look(task, COORDINATOR, batch_size=batch, rate=1e-9, coordinator_knows="rows")
+    assert view.columns[COORDINATOR].shape == (len(task.y), 0)
+    guess = attack(view)
+    ids = view.received("ids", "all", COORDINATOR)
+    share = {
+        int(i): y.mean() - 0.5
+        for s, y in by_batch(task, view).items() for i in ids.rows[ids.step == s]
+    }  # fmt: skip
+    assert np.allclose(guess.scores, [share[i] for i in guess.rows], atol=1e-6)
+    auc = roc_auc_score(task.y[torch.from_numpy(guess.rows)], guess.scores.round(6))
+    assert auc == 1.0 if batch == 1 else 0.5 < auc < 1.0
+
+
+@pytest.mark.parametrize("batch", [64, 0])
+def test_with_the_coordinators_key_a_party_reads_every_label(batch: int) -> None:
+    """Of batches of any size, in which its own columns alone name 97 or 98 in 100."""
+    task, settings = cancer(), {"batch_size": batch, "rate": 1e-6}
+    both = attack(look(task, COORDINATOR, "passive1", **settings))
+    y = task.y[torch.from_numpy(both.rows)].numpy()
+    assert np.abs(both.scores - (y - 0.5)).max() < 1e-3
+    alone = look(task, "passive1", **settings)
+    assert ("received", "derivative", "all", "passive1") not in alone.tables
+    assert share_right(attack(alone), task) < 1.0
+
+
+def test_without_rows_the_coordinator_alone_is_not_asked() -> None:
+    assert ("received", "ids", "all", COORDINATOR) not in look(cancer(), COORDINATOR).tables

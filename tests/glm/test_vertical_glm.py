@@ -40,8 +40,10 @@ class Kept:
              name: str = "", step: int = 0, phase: str = "") -> None:  # fmt: skip
         self.sent.append((kind, sender, receiver, name, np.array(payload), step))
 
-    def derive(self, kind: str, sender: str, receiver: str, payload: Any, *, step: int = 0) -> None:
-        self.derived.append((receiver, np.array(payload)))
+    def derive(self, kind: str, sender: str, receiver: str, payload: Any, rows: Any = None, *,
+               step: int = 0) -> None:  # fmt: skip
+        if kind != "derivative":  # which only the coordinator's key opens
+            self.derived.append((receiver, np.array(payload)))
 
 
 def make_labels(kind: str, x: np.ndarray) -> tuple[Label, np.ndarray]:

@@ -109,6 +109,30 @@ def test_every_passive_party_attacks_unless_it_is_said_otherwise() -> None:
     assert [a.adversary for a in specs] == [("passive2",), PASSIVE]  # the third is the second
 
 
+def test_a_server_attacks_where_there_is_one() -> None:
+    """A coalition with the key reads derivatives; neither of the two does alone."""
+    name = "reverse_multiplication"
+    both = {"name": name, "adversary": ["coordinator", "passive1"]}
+    sections = {
+        "algorithm": [{"name": "splitnn"}, {"name": "vertical_glm"}],
+        "attack": [both, {"name": name, "adversary": "coordinator"}, {"name": name},
+                   {"name": "glm_gradient", "adversary": "coordinator"}],
+        "defense": [], "gate": [],
+    }  # fmt: skip
+    found = plan(sections)
+    made = {g.cells[0].algorithm: [a.adversary for a in g.attacks] for g in found.groups[:2]}
+    assert made == {"splitnn": [], "vertical_glm": [("coordinator", "passive1")]}
+    why = {(r.attack.name, r.attack.adversary): r for r in found.refused
+           if r.cells[0] in {c.key for c in found.groups[1].cells}}  # fmt: skip
+    assert {of.status for of in why.values()} == {"not-observable"}
+    alone = why[name, ("coordinator",)].reason
+    assert "'derivative' messages; coordinator never receives" in alone
+    assert "'ids' messages" in why["glm_gradient", ("coordinator",)].reason
+    named = sections | {"algorithm": [{"name": "splitnn"}]}
+    with pytest.raises(ScenarioError, match="must name a party"):
+        plan(named)
+
+
 def test_aliases_and_defaults_do_not_make_another_attack() -> None:
     attack = [{"name": "norm"}, {"name": "ns"}]
     assert len(plan({"attack": attack}).groups[0].attacks) == 2  # one for each passive party

@@ -15,11 +15,13 @@ add up (``taylor``): f / 4 + 1/2 - y of two classes. Of a quantity d = f - y, of
 Batches are drawn once. The coefficients are those of pooled training.
 
 So the coordinator reads every party's gradient in every batch, each party its own, and the active
-party the scores of rows that it has predicted. With ``protocol = "shares"`` (FATE's SSHE,
-SecretFlow's HESS) there is no coordinator: scores, derivatives, gradients and coefficients are
-shares or ciphers of two parties, the training is the same to the last bit, and the active party
-gets the answers alone. Ciphers are emulated: sizes in the ledger are those of the numbers before
-encryption.
+party the scores of rows that it has predicted. It holds the key: together with a party that gets
+Enc(d) it has d, the derivative of each row's loss. It is told of a batch how many rows it has
+(FATE), or which (Hardy et al., where it runs over the batches). With ``protocol = "shares"``
+(FATE's SSHE, SecretFlow's HESS) there is no coordinator: scores, derivatives, gradients and
+coefficients are shares or ciphers of two parties, the training is the same to the last bit, and the
+active party gets the answers alone. Ciphers are emulated: sizes in the ledger are those of the
+numbers before encryption.
 
 Source: Hardy et al., "Private federated learning on vertically partitioned data via entity
 resolution and additively homomorphic encryption", arXiv:1711.10677 (2017); Yang, Fan, Chen, Shi,
@@ -31,9 +33,9 @@ Chen et al., "When homomorphic encryption marries secret sharing", KDD 2021, arX
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -44,6 +46,9 @@ from vflsec.core.rounds import Learner, Rounds, Wire
 from vflsec.core.view import Facts
 from vflsec.label import Label
 from vflsec.plugins import registry
+
+if TYPE_CHECKING:
+    from vflsec.core.federation import Federation
 
 ALIASES = ("hetero_lr", "coordinated_lr", "vertical_logistic")
 COORDINATOR = "coordinator"
@@ -65,6 +70,7 @@ class VerticalGlm(Rounds):
         l2: penalty on coefficients; the intercept has none.
         derivative: of the loss of classes: ``taylor``, or ``exact``.
         protocol: who reads what: with a ``coordinator``, or on ``shares``.
+        coordinator_knows: of a batch, its ``size`` or its ``rows``.
     """
 
     epochs: check.Count = 20
@@ -73,6 +79,7 @@ class VerticalGlm(Rounds):
     l2: check.NonNegative = 0.01
     derivative: Literal["taylor", "exact"] = "taylor"
     protocol: Literal["coordinator", "shares"] = "coordinator"
+    coordinator_knows: Literal["size", "rows"] = "size"
 
     quantities: ClassVar[bool] = True
     label_holder: ClassVar[bool] = True
@@ -90,11 +97,23 @@ class VerticalGlm(Rounds):
         asked = {("model_gradient", *way) for p in both for way in ((p, COORDINATOR),
                                                                   (COORDINATOR, p))}  # fmt: skip
         told = {("signal", "active", to) for to in ("passive", COORDINATOR)}
+        told |= {("derivative", *way) for way in (both, both[::-1])}
+        if self.coordinator_knows == "rows":
+            told.add(("ids", "active", COORDINATOR))
         return frozenset(shared | asked | told | {("score", *both[::-1])})
 
     @property
     def rounds(self) -> int:
         return self.epochs
+
+    def facts(self, fed: Federation) -> Facts:
+        """With the numbers of outputs and of each party's columns, the shape of its gradient."""
+        found = super().facts(fed)
+        widths = {tuple(x.shape[1] for x in of.x.values()) for of in fed.extra["learners"].values()}
+        if len(widths) != 1:
+            return found
+        shape = {"outputs": fed.stack.first.label.trees, "columns": widths.pop()}
+        return replace(found, extra={**found.extra, **shape})
 
     def start(self, wire: Wire) -> Learner:
         task = wire.task
@@ -166,12 +185,15 @@ class Regression:
         parts = {p: x[ids] @ self.weights[p] for p, x in self.x.items()}
         taylor = self.settings.derivative == "taylor"
         d = self.label.compute_derivative(add(parts), self.y[at], taylor=taylor)
+        knows = self.settings.servers if self.settings.coordinator_knows == "rows" else ()
+        for receiver in [*self.hosts, *knows] if self.round == 0 else ():
+            send("ids", self.active, receiver, ids, ids, step=step)
         for host in self.hosts:
-            if self.round == 0:
-                send("ids", self.active, host, ids, ids, step=step)
             hidden = np.zeros(d.shape)  # all there is for whoever holds it, is its size
             send("ciphertext", host, self.active, hidden, name="score", step=step)
             send("ciphertext", self.active, host, hidden, name="derivative", step=step)
+            for ends in ((self.active, host), (host, self.active)) if self.settings.servers else ():
+                self.wire.derive("derivative", *ends, d, ids, step=step)
         for party, x in self.x.items():
             g = x[ids].T @ d / len(ids)
             self._exchange(party, g, step)

@@ -162,7 +162,8 @@ class Attack(_Section):
     name: str = Field(min_length=1)
     """A registered attack (`vflsec list attacks`)."""
     adversary: str | Names = "passive"
-    """`passive` (each passive party in turn), `active`, one party, or parties that collude."""
+    """`passive` (each passive party in turn), `active`, one party, `coordinator` (who holds the key
+    of a regression), or several that collude."""
     known_rows: Annotated[int, Field(ge=0)] = 20
     """Labelled rows the attacker was given; its controls get the same, and they are not scored."""
     prior: bool = True

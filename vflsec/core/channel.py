@@ -206,20 +206,33 @@ class Recorder:
             if at == phase and party in parties
         }  # fmt: skip
 
-    def tables(self, r: int, parties: Sequence[str], phase: str) -> dict[Key, Table]:
+    def _hear(
+        self, r: int, parties: Sequence[str], phase: str, *, has_key: bool
+    ) -> dict[tuple[str, ...], list[tuple[str, Table]]]:
+        """Replica `r`'s tables of one phase by (phase, party, way, kind, form, peer), with names.
+
+        What only the key opens is in none of parties without it.
+        """
+        heard: dict[tuple[str, ...], list[tuple[str, Table]]] = {}
+        for (at, party, way, kind, form, end), store in self.stores.items():
+            locked = KINDS[kind].opened_by == "key" and not has_key
+            if at in (phase, "predict") and party in parties and not locked:
+                peer, _, name = end.partition("/")
+                key = (at, party, way, kind, form, peer)
+                heard.setdefault(key, []).append((name, store.table(r)))
+        return heard
+
+    def tables(
+        self, r: int, parties: Sequence[str], phase: str, servers: Collection[str] = ()
+    ) -> dict[Key, Table]:
         """Replica `r`'s tables of one phase for an adversary: (way, kind, form, party) -> Table.
 
         What came from several peers stands side by side, in the order in which they first spoke.
         Predictions that were returned to it belong to every phase. Where a form with a plus was
         asked for, ``last#2`` is the second exchange of each peer by itself (the first of those that
-        have no second), and so on.
+        have no second), and so on. `servers` are those who hold the key.
         """
-        heard: dict[tuple[str, ...], list[tuple[str, Table]]] = {}
-        for (at, party, way, kind, form, end), store in self.stores.items():
-            if at in (phase, "predict") and party in parties:
-                peer, _, name = end.partition("/")
-                key = (at, party, way, kind, form, peer)
-                heard.setdefault(key, []).append((name, store.table(r)))
+        heard = self._hear(r, parties, phase, has_key=bool(set(servers) & set(parties)))
         found: dict[tuple[bool, Key], list[Table]] = {}
         apart: dict[tuple[bool, Key], list[list[Table]]] = {}
         for (at, party, way, kind, form, _), said in heard.items():
@@ -239,12 +252,18 @@ class Recorder:
                 found[late, (way, kind, f"{bare}#{k + 1}", party)] = at_k
         out: dict[Key, Table] = {}
         for late, key_of in sorted(found, key=lambda of: of[0]):
-            t = found[late, key_of]
-            whole = t[0] if len(t) == 1 else join_side_by_side(t)
+            whole = _join_peers(key_of[1], found[late, key_of])
             out[key_of] = (
                 append_predicted(out[key_of], whole, key_of[2]) if key_of in out else whole
             )
         return out
+
+
+def _join_peers(kind: str, tables: list[Table]) -> Table:
+    """What came from several peers side by side; of no single rows, from those who sent some."""
+    if not KINDS[kind].has_rows:
+        tables = [t for t in tables if len(t)] or tables[:1]
+    return tables[0] if len(tables) == 1 else join_side_by_side(tables)
 
 
 class _Passed(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Literal
 Kind = Literal[
     "embedding", "gradient", "state", "prediction", "ids", "signal", "ciphertext",
     "masked", "masked_sum", "activation", "weight_gradient", "output_gradient", "weights",
-    "gradient_pair", "histogram", "partition", "tree", "model_gradient", "score",
+    "gradient_pair", "histogram", "partition", "tree", "model_gradient", "derivative", "score",
     "woe", "woe_value",
 ]  # fmt: skip
 
@@ -31,8 +31,9 @@ class MessageKind:
         is_encrypted: all there is for whoever holds it, is its size.
         made_of: kinds of messages that a party works it out of. Such a kind never crosses.
         opened_by: who can read it: ``both`` ends, or the ``receiver`` alone, whose key it is
-            encrypted with although the sender worked it out. What nobody but the sender can read
-            crosses as a ``ciphertext``.
+            encrypted with although the sender worked it out; or with ``key`` the receiver of its
+            ``ciphertext`` and whoever holds the key of it, together. What nobody but the sender can
+            read crosses as a ``ciphertext``.
     """
 
     words: str = ""
@@ -44,7 +45,7 @@ class MessageKind:
     is_readable: bool = True
     is_encrypted: bool = False
     made_of: tuple[str, ...] = ()
-    opened_by: Literal["both", "receiver"] = "both"
+    opened_by: Literal["both", "receiver", "key"] = "both"
 
 
 KINDS: Mapping[str, MessageKind] = MappingProxyType({
@@ -78,6 +79,10 @@ KINDS: Mapping[str, MessageKind] = MappingProxyType({
     # linear models: the gradient of a party's own coefficients, encrypted to the coordinator and
     # decrypted back; what a party's columns add to a row's answer
     "model_gradient": MessageKind("gradients of its coefficients", opened_by="receiver"),
+    "derivative": MessageKind(
+        "derivatives of rows, with the coordinator's key", has_rows=True, has_one_width=True,
+        opened_by="key",
+    ),
     "score": MessageKind("scores of rows", has_rows=True, has_one_width=True),
     # scorecards: weights of evidence by column and bin, and what a party makes of them of its rows
     "woe": MessageKind("weights of evidence"),

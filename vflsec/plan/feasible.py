@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from vflsec.config.components import natural_strengths
+from vflsec.config.components import flat_params, natural_strengths
 from vflsec.config.problems import Problem
 from vflsec.core.check import nearest
 from vflsec.errors import ConfigError
@@ -14,10 +14,17 @@ from vflsec.specs import WHICHEVER
 
 if TYPE_CHECKING:
     from vflsec.config.scenario import Scenario
+    from vflsec.config.sections import Root
     from vflsec.data.source import Source
     from vflsec.plan.values import DataInfo
 
 _MOST_NAMED = 30
+
+
+def list_servers(root: Root) -> set[str]:
+    """Names of the servers of a scenario's algorithms, which may attack."""
+    made = (registry.algorithms.create(a.name, flat_params(a)) for a in root.algorithm)
+    return {p for algorithm in made for p in algorithm.servers}
 
 
 def unknown_parties(scenario: Scenario, infos: Sequence[DataInfo]) -> Iterator[Problem]:
@@ -25,12 +32,13 @@ def unknown_parties(scenario: Scenario, infos: Sequence[DataInfo]) -> Iterator[P
     root = scenario.root
     every = {p for i in infos for p in i.parties}
     listed = ", ".join(sorted(every))
+    known = {"passive", "active", *list_servers(root)}
     named: list[tuple[tuple[str | int, ...], str]] = [(("parties", p), p) for p in root.parties]
     for i, attack in enumerate(root.attack):
         words = [attack.adversary] if isinstance(attack.adversary, str) else attack.adversary
         if attack.victim:
             named.append((("attack", i, "victim"), attack.victim))
-        named += [(("attack", i, "adversary"), w) for w in words if w not in ("passive", "active")]
+        named += [(("attack", i, "adversary"), w) for w in words if w not in known]
     for i, defense in enumerate(root.defense):
         if defense.party not in ("", "passive", "active", "all"):
             named.append((("defense", i, "party"), defense.party))

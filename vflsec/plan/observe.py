@@ -79,8 +79,9 @@ class _Question:
 
     @cached_property
     def roles(self) -> set[str]:
-        """Of the adversary's parties."""
-        return {"active" if p == self.info.active else "passive" for p in self.spec.adversary}
+        """Of the adversary's parties; a server is a role of its own."""
+        of = {self.info.active: "active", **{p: p for p in self.algorithm.servers}}
+        return {of.get(p, "passive") for p in self.spec.adversary}
 
 
 def find_refusal(
@@ -136,6 +137,8 @@ def _find_message_not_held(asked: _Question, need: Need) -> str:
     end = 1 if need.sent else 2
     kind = KINDS.get(need.kind)
     opened = not need.sent or kind is None or kind.opened_by == "both"
+    if kind is not None and kind.opened_by == "key":
+        opened = bool(asked.roles & {*asked.algorithm.servers})
     if opened and any(s[0] == need.kind and s[end] in asked.roles for s in asked.sends):
         return ""
     verb = "sends" if need.sent else "receives"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,13 @@ from vflsec.data.load import load_source
 from vflsec.data.table_warnings import count_missing, list_warnings
 from vflsec.plan.cells import REFERENCES, Cells
 from vflsec.plan.estimate import estimate, read_settings
-from vflsec.plan.feasible import undrawable, unfit_defenses, unknown_columns, unknown_parties
+from vflsec.plan.feasible import (
+    list_servers,
+    undrawable,
+    unfit_defenses,
+    unknown_columns,
+    unknown_parties,
+)
 from vflsec.plan.gates import unanswered
 from vflsec.plan.observe import (
     check_divisible,
@@ -217,6 +223,8 @@ class _Planner:
             passive: list[AttackSpec] = []
             apart: list[AttackSpec] = []
             for spec in self._attacks(info, like, title):
+                if not {*spec.adversary} <= {*info.parties, *made.servers}:
+                    continue  # no such server here
                 attack = _made(spec)
                 refusal = find_refusal(attack, spec, info, members[0])
                 if role == "audit" and not refusal:
@@ -249,6 +257,7 @@ class _Planner:
 
     def _written(self, info: DataInfo, like: DataInfo) -> Iterator[tuple[int, AttackSpec]]:
         """Attacks as they are written, with the numbers of their sections."""
+        servers = list_servers(self.root)
         for i, section in enumerate(self.root.attack):
             kind: Any = registry.attacks.get(section.name)
             entry = registry.attacks.entry(section.name)
@@ -259,7 +268,7 @@ class _Planner:
                     "over_time": section.over_time, "pictures": section.pictures,
                     "dosing": tuple(sorted(section.dosing)),
                 }  # fmt: skip
-            whom = _adversaries(section.adversary, info, like)
+            whom = _adversaries(section.adversary, info, like, servers)
             labels = kind.each_label(info.labels, info.classes)
             for adversary, label in itertools.product(whom, labels):
                 yield i, AttackSpec(
@@ -415,7 +424,7 @@ def _by_cohort(
 
 
 def _adversaries(
-    given: str | Sequence[str], info: DataInfo, like: DataInfo
+    given: str | Sequence[str], info: DataInfo, like: DataInfo, servers: Collection[str] = ()
 ) -> list[tuple[str, ...]]:
     """Coalitions that a scenario's `adversary` means on a data set.
 
@@ -430,7 +439,7 @@ def _adversaries(
             parties.append(info.active)
         elif word == "passive":
             parties += info.passive
-        elif word in info.parties:
+        elif word in info.parties or word in servers:
             parties.append(word)
         elif info is not like and word in like.parties:
             parties += [info.active] if word == like.active else info.passive[:1]

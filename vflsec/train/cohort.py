@@ -408,7 +408,9 @@ class Training:
         for i, spec in enumerate(self.cells[0].defenses):
             policy: Policy = registry.defenses.create(spec.name, spec.params)
             strengths = [c.defenses[i].strength or 0.0 for c in self.cells]
-            if policy.strengths:
+            if not policy.strengths:  # it is there, so it is on
+                strengths = [1.0] * len(self.cells)
+            else:
                 for s in strengths:
                     policy.check_strength(s)
             strength = torch.tensor(strengths, dtype=torch.float64)

@@ -104,7 +104,7 @@ class Export:
             amp=False, shuffle="by seed", run=run,
         )  # fmt: skip
         begin(self.folder, self.manifest)
-        every = dict.fromkeys(p for a in self.attacks for p in a.adversary)
+        every = dict.fromkeys(p for a in self.attacks for p in a.adversary if p in task.parties)
         names = [p for p in every if not task.schema[p].empty]
         self.writers = {p: Writer(self.folder, p, max_bytes=max_bytes) for p in names}
         self.infos = {p: self._describe(p) for p in names}
@@ -127,6 +127,8 @@ class Export:
             return
         if message.phase == "predict" and message.kind != "prediction":
             return  # as a live recorder, which keeps of inference the predictions only
+        if KINDS[message.kind].opened_by == "key":
+            return  # an observer's folder holds what it reads by itself
         ends = {"received": message.receiver, "sent": message.sender}
         for way in ways:
             writer = self.writers.get(ends[way])

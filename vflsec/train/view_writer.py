@@ -159,6 +159,8 @@ class Keeper:
             if labels is not None:
                 rows = torch.arange(len(labels))
                 write_truth(export.folder.parent, rows, labels, at=f"labels-{phase.name}")
+        for server in t.algorithm.servers:
+            self.weak[server] = f"of {server}, which has no columns, nothing is written"
         for party in t.stack.first.parties:
             why = self._weakness(party, facts)
             if why:

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from vflsec.core.algorithm import Algorithm
+from vflsec.core.attack import Attack
 from vflsec.core.federation import Federation
 from vflsec.core.quantity_questions import turns, unclear
 from vflsec.core.rng import generator
 from vflsec.core.task import Task
-from vflsec.core.view import Known, Table, View
+from vflsec.core.view import Known, Schema, Table, View
 from vflsec.plugins import registry
 from vflsec.specs import OF_THE_LABELS, AttackSpec
 from vflsec.specs import victims as whose
@@ -101,8 +102,9 @@ def make_view(
     """
     task = fed.stack.tasks[int(fed.stack.of[r])].of_label(spec.of_label)
     mine = spec.adversary
-    models = {p: {k: m.one(r) for k, m in fed.parties[p].modules.items()} for p in mine}
-    for p in mine:
+    own = [p for p in mine if p in task.parties]
+    models = {p: {k: m.one(r) for k, m in fed.parties[p].modules.items()} for p in own}
+    for p in own:
         if p in initial:
             models[p]["initial"] = fed.parties[p].modules["bottom"].one(r, initial[p])
     if spec.peer_model:
@@ -113,12 +115,12 @@ def make_view(
                 top = fed.parties[p].modules["top"]
                 models[p]["initial_top"] = top.one(r, initial[f"{p}.top"])
     encoders = {}
-    for p in mine:
+    for p in own:
         encoder = algorithm.encoder(fed, p, models[p])
         if encoder is not None:
             encoders[p] = encoder
     recorder = fed.channel.recorder
-    tables = recorder.tables(r, mine, fed.phase)
+    tables = recorder.tables(r, mine, fed.phase, algorithm.servers)
     facts = replace(algorithm.facts(fed), classes=task.classes)
     if task.behind is not None:
         asked = {"question": task.asks, "unclear": unclear(task.asks, task.behind)}
@@ -144,14 +146,19 @@ def _of_label(table: Table, k: int) -> Table:
     return replace(table, tensor=torch.stack([1 - p, p], dim=1))
 
 
+def _find_target(spec: AttackSpec) -> str:
+    """What the attack guesses; '' where no attack of the name is registered."""
+    if spec.name not in registry.attacks.names():
+        return ""
+    attack: Attack = registry.attacks.create(spec.name, spec.params)
+    return attack.target
+
+
 def _own_labels(task: Task, spec: AttackSpec, device: torch.device) -> Tensor | None:
     """The label party's own labels but those of test rows, where it guesses something else."""
     if task.active not in spec.adversary:
         return None
-    if spec.name and (
-        spec.name not in registry.attacks.names()
-        or registry.attacks.create(spec.name, spec.params).target in OF_THE_LABELS
-    ):
+    if spec.name and _find_target(spec) in ("", *OF_THE_LABELS):
         return None
     labels = task.training_labels.clone()
     labels[task.sets["test"]] = task.label.missing
@@ -165,7 +172,7 @@ def assemble(
 
     Args:
         task, seed: of the replica.
-        spec: whose view it is.
+        spec: whose view it is; a server in it has no column and no row.
         device, dtype: of the columns.
         seen: ``tables``, ``models``, ``facts``, ``encoders`` and ``updates`` of the View.
     """
@@ -181,12 +188,14 @@ def assemble(
         rows = draw_aux_rows(task, seed, spec.aux_rows, known)
         labelled = labelled[~torch.isin(labelled, rows)]
         aux = {p: (rows.to(device), task.x[p][rows].to(device, dtype)) for p in others}
-    shown = (*mine, *others) if spec.aux_rows or spec.peer_model else mine
+    told = spec.aux_rows or spec.peer_model or _find_target(spec) == "feature"
+    shown = (*mine, *others) if told else mine
+    bare, nowhere = torch.zeros(len(task.y), 0), torch.zeros(len(task.y), dtype=torch.bool)
     return View(
         adversary=mine,
-        columns={p: task.x[p].to(device, dtype, copy=True) for p in mine},
-        present={p: task.present[p].clone() for p in mine},
-        schema={p: task.schema[p] for p in shown},
+        columns={p: task.x.get(p, bare).to(device, dtype, copy=True) for p in mine},
+        present={p: task.present.get(p, nowhere).clone() for p in mine},
+        schema={p: task.schema.get(p) or Schema.numbers((0,)) for p in shown},
         targets={k: of.to(device, copy=True) for k, of in (("train", labelled), ("test", test))},
         known=known,
         prior=task.prior.clone() if spec.prior else None,
