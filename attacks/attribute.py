@@ -76,7 +76,7 @@ class Attribute(Attack):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.column == WHICHEVER and (self.ask or self.category):
-            rule = 'a column\'s name beside ask or category: "*" chooses these too'
+            rule = "a column's name beside ask or category"
             raise check.fail("attribute.column", rule, self.column)
 
     def resolved(self, guess: Guess) -> Attribute:
@@ -122,7 +122,7 @@ def no_columns(view: View, name: str) -> str:
     """That there is no column to ask about, in words, or ''."""
     for p in view.victims[:1]:
         if not view.schema[p].cardinalities:
-            return f"{name} asks about a column of a table; {p} has images."
+            return f"{name} needs a table; {p} has images."
     return ""
 
 
@@ -143,8 +143,8 @@ def told_best(view: View) -> tuple[str, str, int]:
     kept = [i for i, y in enumerate(found) if LEAST <= int(y.sum()) <= len(aux) - LEAST]
     if not kept:
         raise ThreatModelError(
-            f"attribute: of no column of {party} the {len(aux)} auxiliary rows have {LEAST} with a "
-            f"yes and {LEAST} with a no to any question. Raise aux_rows."
+            f"attribute: no question about {party} has {LEAST} rows of each answer among "
+            f"{len(aux)} auxiliary rows. Raise aux_rows."
         )
     y, q = torch.stack([found[i] for i in kept], dim=1).double(), len(aux)
     yes = y.sum(0)

@@ -49,7 +49,7 @@ from vflsec.inference.gradient_equations import System, linear_system, zero_sum_
 from vflsec.inference.kalman_filter import Rows
 from vflsec.inference.score_orientation import read
 from vflsec.nn import optim
-from vflsec.plugin import Attack, Facts, Guess, ThreatModelError, View, check, registry
+from vflsec.plugin import Attack, Facts, Guess, View, check, registry
 
 ALIASES = ("bli", "batch_label_inference")
 FAMILY = "Labels from batch averages, also under encryption"
@@ -81,21 +81,12 @@ class BatchInference(Attack):
     seconds: ClassVar[float] = 1.2
 
     def applicable(self, facts: Facts) -> str:
-        if facts.top or facts.aggregation == "concat":
-            return (
-                "batch_inference reads labels off the gradient of summed logits; here a trainable "
-                "top model stands in between. It applies with top = [], linear_top = false and "
-                'aggregation = "sum".'
-            )
-        return ""
+        return self.explain_top(facts)
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         updates = view.updates.get(view.party, ())
         if not updates:
-            raise ThreatModelError(
-                f"batch_inference needs the gradients of {view.party}'s own parameters; none were "
-                "recorded in this phase."
-            )
+            raise self.lacks("gradients of its own parameters", "none", "")
         kept = Spread.of(updates)
         if self.method != "search" and any(u.epoch > updates[0].epoch for _, u in kept):
             rows, shares, notes = self._filter(view, kept)

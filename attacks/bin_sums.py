@@ -54,16 +54,14 @@ class BinSums(Attack):
     def applicable(self, facts: Facts) -> str:
         profile = PROFILES.get(str(facts.extra.get("profile", "")))
         if profile is None or profile.shuffled or profile.gradients:
-            return (
-                "bin_sums needs sums with counts and bins in their order, as in the profile fate-2."
-            )
+            return "bin_sums needs sums with counts in order, as in profile fate-2."
         if len(facts.parties) != 2 or facts.classes != 2 or facts.extra["base"] != "half":
-            return "bin_sums needs one passive party, two classes and a first score of 1/2."
+            return "bin_sums needs one passive party, two classes and base = 1/2."
         return ""
 
     def declines(self, view: View) -> str:
         coded = [p for p in view.victims if view.schema[p].categorical]
-        return f"bin_sums needs numeric columns; {coded[0]} has categories." if coded else ""
+        return f"{self.name} needs numeric columns, unlike {coded[0]}'s." if coded else ""
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         aux, values = view.require_aux()

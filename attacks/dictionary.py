@@ -52,7 +52,7 @@ from numpy.typing import NDArray
 from vflsec.inference import row_functions as functions
 from vflsec.inference.batch_order import differ
 from vflsec.inference.row_functions import FAMILIES, Family, Messages, Visit
-from vflsec.plugin import Attack, Guess, Plain, ThreatModelError, View, registry
+from vflsec.plugin import Attack, Guess, Plain, View, registry
 from vflsec.specs import ORIENTED_BY
 
 ALIASES = ("simple_functions",)
@@ -123,7 +123,7 @@ class Dictionary(Attack):
         """That no message of a row came, or ''."""
         if bool((view.received(self.kind, "all+").rows >= 0).any()):
             return ""
-        return f"no {self.kind} message that was received is of a row."
+        return f"no {self.kind} message is of a row."
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         granted, classes = view.require_known(), view.facts.classes
@@ -132,10 +132,7 @@ class Dictionary(Attack):
         there = np.isin(known, messages.rows)
         labels = granted.labels.cpu().numpy()[there]
         if len(np.unique(labels)) < 2:
-            raise ThreatModelError(
-                "dictionary needs known rows of two classes among those whose messages were "
-                f"received, was granted {len(np.unique(labels))}. Raise known_rows."
-            )
+            raise self.lacks("known rows of two classes with messages", len(np.unique(labels)))
         at = np.searchsorted(messages.rows, known[there])
         some = torch.randperm(len(messages.rows), generator=rng)[:SAMPLE].numpy()
         with np.errstate(all="ignore"):  # messages may hold anything

@@ -55,13 +55,7 @@ class Direct(Attack):
         return frozenset({f"gradient:{self.recorded_form}"})
 
     def applicable(self, facts: Facts) -> str:
-        if facts.top or facts.aggregation == "concat":
-            return (
-                "direct reads labels from gradients of summed logits; here a trainable top model "
-                "stands in between. It applies with top = [], linear_top = false and "
-                'aggregation = "sum".'
-            )
-        return ""
+        return self.explain_top(facts)
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         tables = [view.received("gradient", self.recorded_form, p) for p in view.adversary]

@@ -29,7 +29,6 @@ from vflsec.plugin import (
     Accumulate,
     Attack,
     Guess,
-    ThreatModelError,
     View,
     check,
     registry,
@@ -72,10 +71,7 @@ class Direction(Attack):
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         hints = view.require_known().of_class(1)[: self.positives]
         if len(hints) < self.positives:
-            raise ThreatModelError(
-                f"direction needs {self.positives} known positives, was granted {len(hints)}. "
-                "Raise known_rows or lower positives."
-            )
+            raise self.lacks(f"{self.positives} known positives", len(hints))
         table = view.received("gradient", self.recorded_form)
         known = view.require_known().of_class(0)
         known = known[torch.isin(known, table.rows)]

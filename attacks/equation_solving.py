@@ -49,25 +49,14 @@ class EquationSolving(Attack):
     }  # fmt: skip
 
     def applicable(self, facts: Facts) -> str:
-        if facts.top or facts.aggregation == "concat":
-            return (
-                "equation_solving needs logits that are the sum of linear models; here a trainable "
-                "top model stands in between. It applies with hidden = [], top = [], "
-                'linear_top = false and aggregation = "sum".'
-            )
         if facts.extra.get("hidden"):
-            return (
-                "equation_solving needs linear bottoms; here they have hidden layers "
-                f"{tuple(facts.extra['hidden'])}. Set hidden = []."
-            )
-        return ""
+            return f"{self.name} needs linear bottoms. Set hidden = []."
+        return self.explain_top(facts)
 
     def declines(self, view: View) -> str:
         """That a victim has categories, or ''."""
         coded = [p for p in view.victims if view.schema[p].categorical]
-        return (
-            f"equation_solving needs numeric columns; {coded[0]} has categories." if coded else ""
-        )
+        return f"{self.name} needs numeric columns, unlike {coded[0]}'s." if coded else ""
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         each = by_embedding(self, [view], [rng])
@@ -101,8 +90,6 @@ def _linear_layer(view: View, party: str) -> nn.Linear:
     found = [m for m in view.models[party]["bottom"].modules() if isinstance(m, nn.Linear)]
     if len(found) != 1 or view.schema[party].categorical:
         raise ThreatModelError(
-            f"equation_solving needs a linear bottom on numeric columns; that of {party} has "
-            f"{len(found)} linear layers and {len(view.schema[party].categorical)} categorical "
-            "columns."
+            f"equation_solving needs a linear bottom on numeric columns at {party}."
         )
     return found[0]

@@ -97,7 +97,7 @@ class Fsha(Attack):
 
     def applicable(self, facts: Facts) -> str:
         if facts.label.floating and "labels" in self.needs:
-            return f"fsha's critic looks at classes, and {facts.label.sentence}: labelled = false."
+            return f"fsha needs classes; {facts.label.sentence}. Set labelled = false."
         return ""
 
     def policy(self) -> Policy:
@@ -116,7 +116,7 @@ class Fsha(Attack):
         z = view.received("embedding", "last", facts.active).of_rows(rows).flatten(1)
         widths = {p: d for p, d in facts.widths.items() if p != facts.active}
         if sum(widths.values()) != z.shape[1]:
-            raise ThreatModelError("fsha cannot assign the parts of the embeddings to parties.")
+            raise ThreatModelError("fsha cannot assign embeddings to parties.")
         parts = dict(zip(widths, z.split(list(widths.values()), dim=1), strict=True))
         labels = view.require_labels() if self.labelled else torch.zeros(0)
         classes = facts.classes if self.labelled else 0

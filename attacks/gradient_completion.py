@@ -57,7 +57,6 @@ from vflsec.plugin import (
     Guess,
     Known,
     Plain,
-    ThreatModelError,
     View,
     check,
     registry,
@@ -106,10 +105,7 @@ class GradientCompletion(Attack):
 
     def applicable(self, facts: Facts) -> str:
         if self.epsilon and facts.classes > 2:
-            return (
-                f"{self.name} with epsilon has a meaning for two classes only; there are "
-                f"{facts.classes}. Leave epsilon out."
-            )
+            return f"{self.name} with epsilon needs two classes. Leave epsilon out."
         return ""
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
@@ -126,10 +122,7 @@ class GradientCompletion(Attack):
         classes = view.facts.classes
         counts = torch.bincount(grant.labels, minlength=classes)
         if int(counts.min()) < 1:
-            raise ThreatModelError(
-                "gradient_completion needs a known training row of every class, was granted "
-                f"{counts.tolist()} of classes 0 to {classes - 1}. Raise known_rows."
-            )
+            raise self.lacks("a known row of every class", counts.tolist())
         z = view.embed(rows).flatten(1).double()
         x = view.design(rows).double()
         fit = self._head(history, z, x, fixed, grant, classes)

@@ -28,12 +28,9 @@ from vflsec.attacks.replay import keep, kept_mean
 from vflsec.core.exchange_order import exchange
 from vflsec.plugin import (
     Attack,
-    Guess,
     Message,
     Own,
     Policy,
-    ThreatModelError,
-    View,
     check,
     registry,
 )
@@ -66,11 +63,6 @@ class GradientReplacement(Attack):
 
     def policy(self) -> Policy:
         return Trigger(self.goal, self.share, self.columns, self.value, self.gamma)
-
-    def infer(self, view: View, rng: torch.Generator) -> Guess:
-        raise ThreatModelError(
-            "gradient_replacement guesses nothing: it is judged by what predictions become."
-        )
 
 
 @dataclass(frozen=True)

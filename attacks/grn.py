@@ -128,7 +128,7 @@ def not_numbers(view: View, name: str) -> str:
     """Which victim has columns that an attack cannot differentiate by, in words, or ''."""
     for p in view.victims:
         if view.schema[p].categorical or not view.schema[p].cardinalities:
-            return f"{name} needs a table of numbers; {p} has categories or images."
+            return f"{name} needs numeric columns, unlike {p}'s."
     return ""
 
 
@@ -138,10 +138,7 @@ def check_victims(view: View, name: str) -> None:
     Raises:
         ThreatModelError: a model is missing, or a victim's columns are not all numbers.
     """
-    for p in view.victims:
-        if "bottom" not in view.models.get(p, {}):
-            raise ThreatModelError(f"{name} needs the model of {p} (peer_model = true).")
+    if not view.victims or any("bottom" not in view.models.get(p, {}) for p in view.victims):
+        raise ThreatModelError(f"{name} needs the victims' models (peer_model = true).")
     if why := not_numbers(view, name):
         raise ThreatModelError(why)
-    if not view.victims:
-        raise ThreatModelError(f"{name} needs the victims' models (peer_model = true).")

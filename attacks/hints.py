@@ -29,7 +29,6 @@ from vflsec.plugin import (
     Accumulate,
     Attack,
     Guess,
-    ThreatModelError,
     View,
     check,
     registry,
@@ -71,10 +70,7 @@ class Hints(Attack):
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         hints = view.require_known().of_class(1)[: self.hints]
         if len(hints) < self.hints:
-            raise ThreatModelError(
-                f"hints needs {self.hints} known positives, was granted {len(hints)}. "
-                "Raise known_rows or lower hints."
-            )
+            raise self.lacks(f"{self.hints} known positives", len(hints))
         found = points(view, "gradient", self.recorded_form)
         against = view.require_known().of_class(0)
         against = against[torch.isin(against, found.rows)][: self.hints if self.negatives else 0]

@@ -52,7 +52,6 @@ from vflsec.plugin import (
     Guess,
     Known,
     Table,
-    ThreatModelError,
     View,
     check,
     registry,
@@ -85,25 +84,22 @@ class JointCompletion(Attack):
     def applicable(self, facts: Facts) -> str:
         heard = {k for k, _, to in facts.sends if to != facts.active}
         if facts.sends and not heard & {*ROWWISE, "prediction"}:
-            return f"{self.name} reads messages of rows, and no passive party receives any."
+            return f"{self.name} reads messages of rows; no passive party gets any."
         return ""
 
     def declines(self, view: View) -> str:
         """That no message of rows came, or ''."""
         if any(True for _ in _tables(view)):
             return ""
-        return "no message of rows was received, so there is nothing to put beside own columns."
+        return "no message of rows was received."
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         known, classes = view.require_known(), view.facts.classes
         lacking = classes - len(known.labels.unique())
         if lacking:
-            raise ThreatModelError(
-                f"joint_completion needs a known training row of every class, {lacking} of "
-                f"{classes} have none. Raise known_rows."
-            )
+            raise self.lacks("a known row of every class", f"{classes - lacking} of {classes}")
         if not view.holders:
-            raise ThreatModelError("joint_completion needs own columns; this party has none.")
+            raise self.lacks("own columns", "none", "")
         found = dict(_readings(view))
         rows = torch.cat([view.target_rows, known.rows]).unique()
         at = torch.searchsorted(rows, known.rows)

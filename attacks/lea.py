@@ -75,16 +75,14 @@ class Lea(Attack):
                 if {a, b} & known:
                     continue
                 if view.prior is None:
-                    why = "no class shares are granted"
+                    why = "no shares are granted"
                 elif (gap := abs(float(view.prior[a] - view.prior[b]))) <= 2 / math.sqrt(n):
                     why = f"their shares differ by {gap:.3f}, within 2 / sqrt({n})"
                 else:
                     continue
                 return (
                     f"lea cannot separate class {b} from class {a}: {why}, and no row of either is "
-                    "known. Under a top model of unknown start every map from clusters to classes "
-                    "explains the gradients equally well. Grant known_rows, shares that differ, or "
-                    "peer_model."
+                    "known. Grant known_rows, shares that differ, or peer_model."
                 )
         return ""
 

@@ -63,7 +63,7 @@ class LeafGraph(Attack):
     seconds: ClassVar[float] = 2.0
 
     def applicable(self, facts: Facts) -> str:
-        return "leaf_graph has a meaning for classes." if facts.label.numeric else ""
+        return "leaf_graph needs classes." if facts.label.numeric else ""
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         prior, leaves = view.require_prior().cpu().numpy(), find_leaves(view)

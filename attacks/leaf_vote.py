@@ -64,7 +64,7 @@ class LeafVote(Attack):
 
     def applicable(self, facts: Facts) -> str:
         if self.by == "model" and facts.label.numeric:
-            return "leaf_vote(by=model) has a meaning for classes; take by = 'vote'."
+            return "leaf_vote(by=model) needs classes; take by = 'vote'."
         return ""
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:

@@ -65,7 +65,7 @@ class LinearInversion(Attack):
 
     def applicable(self, facts: Facts) -> str:
         if len(facts.parties) != 2:
-            return "it reads one passive party's layer; there are several."
+            return "it needs one passive party."
         return super().applicable(facts)
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:

@@ -79,10 +79,7 @@ class Membership(Attack):
         known = view.require_known()
         target = view.targets["train"]
         if not torch.equal(known.rows, target):
-            raise ThreatModelError(
-                "membership needs answers about records whose labels it has; ask for it in an "
-                "audit, where the trained system can be asked."
-            )
+            raise self.lacks("labels of the records asked about", len(known), "")
         table = view.received(
             "prediction", "all" if self.signal == "trajectory" else "last", view.party
         )
@@ -94,7 +91,7 @@ class Membership(Attack):
             return Guess(self.target, target, value, notes=notes)
         made = view.references
         if made is None or not torch.equal(made.rows, target):
-            raise ThreatModelError("membership has no references for the records it asks about.")
+            raise ThreatModelError("membership has no references for these records.")
         seen = torch.stack(
             [self._signal(a.double(), known.labels, ratio=True) for a in made.answers]
         )

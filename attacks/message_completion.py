@@ -85,7 +85,7 @@ class MessageCompletion(Attack):
         """That no message of a row came, or ''."""
         if bool((view.received(self.kind, "all+").rows >= 0).any()):
             return ""
-        return f"no {self.kind} message that was received is of a row."
+        return f"no {self.kind} message is of a row."
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         known, classes = view.require_known(), view.facts.classes
@@ -94,13 +94,10 @@ class MessageCompletion(Attack):
         there = torch.isin(known.rows, table.rows)
         grant = Known(known.rows[there], known.labels[there])
         if len(grant.labels.unique()) < 2:
-            raise ThreatModelError(
-                "message_completion needs known rows of two classes among those whose messages "
-                f"were received, was granted {len(grant.labels.unique())}. Raise known_rows."
-            )
+            raise self.lacks("known rows of two classes with messages", len(grant.labels.unique()))
         rows, found = figures(table, mean=number or "question" in view.facts.extra)
         if not found:
-            raise ThreatModelError("message_completion: all rows got the same messages.")
+            raise ThreatModelError("message_completion: all messages are equal.")
         at = torch.searchsorted(rows, grant.rows)
         best: Fit | Regression
         if number:

@@ -109,8 +109,8 @@ class ModelCompletion(Attack):
         fitted = [f for v in self.variants if (f := self._fit(v, ground, rngs)) is not None]
         if not fitted:
             raise ThreatModelError(
-                f"none of the variants {', '.join(self.variants)} can run: the own embedding comes "
-                "from more than one module, which cannot be fine-tuned here. Add logistic or mlp."
+                f"{', '.join(self.variants)}: the own embedding is of several modules, which "
+                "cannot be fine-tuned. Add logistic or mlp."
             )
         chosen = [_simplest(fitted, r, k.labels) for r, k in enumerate(ground.knowns)]
         guesses: dict[int, Guess] = {}

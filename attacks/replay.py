@@ -25,12 +25,10 @@ from torch import Tensor
 from vflsec.core.exchange_order import Exchanged, exchange
 from vflsec.plugin import (
     Attack,
-    Guess,
     Message,
     Own,
     Policy,
     ThreatModelError,
-    View,
     check,
     registry,
 )
@@ -55,9 +53,6 @@ class Replay(Attack):
 
     def policy(self) -> Policy:
         return ReplayedEmbedding(self.goal)
-
-    def infer(self, view: View, rng: torch.Generator) -> Guess:
-        raise ThreatModelError("replay guesses nothing: it is judged by what predictions become.")
 
 
 @dataclass(frozen=True)

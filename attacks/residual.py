@@ -56,7 +56,7 @@ class Residual(Attack):
 
     def applicable(self, facts: Facts) -> str:
         if not facts.label.numeric:
-            return "residual has a meaning for a quantity; take direction or norm."
+            return "residual needs a quantity; take direction."
         return ""
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:

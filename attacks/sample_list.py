@@ -43,7 +43,7 @@ class SampleList(Attack):
         lists = find_trees(view, table).unique(return_counts=True)[1]
         whole = bool((lists == len(table.rows.unique())).all())
         whole = whole and bool(torch.isin(view.targets["train"], table.rows).all())
-        return "every list names every row: rows are not sampled (GOSS)." if whole else ""
+        return "every list names every row." if whole else ""
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         named, rows = view.received("ids", "all").rows, view.targets["train"]

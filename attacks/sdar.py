@@ -81,7 +81,7 @@ class Sdar(Attack):
 
     def applicable(self, facts: Facts) -> str:
         if facts.label.floating:
-            return f"sdar simulates behind a top model of classes; here {facts.label.sentence}."
+            return f"sdar needs classes; {facts.label.sentence}."
         return ""
 
     def infer_many(self, views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Guess]:

@@ -35,7 +35,6 @@ from vflsec.plugin import (
     Accumulate,
     Attack,
     Guess,
-    ThreatModelError,
     View,
     check,
     registry,
@@ -83,10 +82,7 @@ class Similarity(Attack):
         known, classes = view.require_known(), view.facts.classes
         missing = sorted(set(range(classes)) - set(known.labels.tolist()))
         if missing:
-            raise ThreatModelError(
-                f"similarity needs a known row of every class; none is known of {missing}. "
-                "Raise known_rows."
-            )
+            raise self.lacks("a known row of every class", f"none of {missing}")
         found = points(view, self.on, self.recorded_form)
         spaces = {how: space(found, how) for how in {v.partition("_")[2] for v in self.variants}}
         fold = folds_of(known.labels)

@@ -72,15 +72,9 @@ class Unsplit(Attack):
 
     def applicable(self, facts: Facts) -> str:
         if not facts.top:
-            return (
-                "unsplit clones the linear layer of the label party; here there is none, and the "
-                "attack direct reads labels without a clone."
-            )
+            return "unsplit needs a top model; without one take direct."
         if facts.extra.get("top"):
-            return (
-                "unsplit clones one linear layer; here the top model has hidden layers "
-                f"{tuple(facts.extra['top'])}. It applies with top = [], and under ushaped."
-            )
+            return "unsplit needs one linear top layer: top = [], or ushaped."
         return ""
 
     def infer_many(self, views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Guess]:

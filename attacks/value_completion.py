@@ -50,7 +50,7 @@ class ValueCompletion(Attack):
 
     def applicable(self, facts: Facts) -> str:
         if not facts.label.numeric:
-            return "value_completion has a meaning for a quantity; take model_completion."
+            return "value_completion needs a quantity; take model_completion."
         return ""
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:

@@ -44,12 +44,10 @@ from vflsec.attacks.swap_probe import centres, donors, standing, swapped, withou
 from vflsec.core.exchange_order import Exchanged, exchange
 from vflsec.plugin import (
     Attack,
-    Guess,
     Message,
     Own,
     Policy,
     ThreatModelError,
-    View,
     check,
     registry,
 )
@@ -99,9 +97,6 @@ class Villain(Attack):
             self.goal, self.start, self.period, self.share, self.size, self.beta, self.dropout,
             tuple(self.shift), self.carrier == "other", self.signs == "gradient",
         )  # fmt: skip
-
-    def infer(self, view: View, rng: torch.Generator) -> Guess:
-        raise ThreatModelError("villain guesses nothing: it is judged by what predictions become.")
 
 
 @dataclass(frozen=True)

@@ -106,15 +106,8 @@ class ZeroPattern(Attack):
         if name:
             return ""
         if not varies:
-            return (
-                "every row is dense, of one size, and comes once an epoch, its mean place as in "
-                f"random order{_find_alternation(self._table(view))}: there are no zeros, signs or "
-                "visits to read."
-            )
-        return (
-            f"{' and '.join(varies)} {'varies' if len(varies) == 1 else 'vary'}, but nothing says "
-            "which class that means; known rows of both classes would."
-        )
+            return f"no zeros, signs or visits to read{_find_alternation(self._table(view))}"
+        return f"{' and '.join(varies)} vary, but no known rows say which class that means."
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         rows, scores, name, varies = _read(view, self._table(view))
@@ -132,7 +125,7 @@ def _find_alternation(table: Table) -> str:
     rows, place = table.rows.unique(return_inverse=True)
     if not batch_order.is_alternating(table, place, len(rows)):
         return ""
-    return ", but not odd and even places (`dictionary` reads those)"
+    return "; `dictionary` reads odd and even places"
 
 
 def _read(view: View, table: Table) -> tuple[Tensor, Tensor, str, list[str]]:

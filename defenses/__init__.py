@@ -1,6 +1,4 @@
 """One defense per file; the file's name is the registered name. Import as ``vflsec.defenses``."""
 
 if __name__ != "vflsec.defenses":
-    raise ImportError(
-        "import 'vflsec.defenses', not 'defenses': a second copy of every class would be made"
-    )
+    raise ImportError("import 'vflsec.defenses', not 'defenses'")

@@ -26,7 +26,7 @@ from torch import Tensor
 from vflsec.core import accountants
 from vflsec.defenses.label_dp import released
 from vflsec.nn.loss import cross_entropy
-from vflsec.plugin import Guarantee, Own, Policy, PolicyError, RunFacts, registry
+from vflsec.plugin import Guarantee, Own, Policy, RunFacts, registry
 
 
 @registry.defense
@@ -41,8 +41,7 @@ class Alibi(Policy):
 
     def labels(self, y: Tensor, own: Own) -> Tensor:
         """The noisy vectors (R, n, C); zeros where the label is unknown."""
-        if y.dim() != 2:
-            raise PolicyError(f"{self.name}: treats class labels (R, n), got {tuple(y.shape)}.")
+        self.check_classes(y)
         hot = one_hot(y, own.classes, torch.float64)
         noise = own.rng.laplace(hot.shape[1:], active=own.active, dtype=torch.float64)
         noisy = accountants.round_to_grid(hot, noise.to(y.device), 2.0 * own.column(hot))
@@ -59,7 +58,7 @@ class Alibi(Policy):
         return cross_entropy(logits, target)
 
     def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
-        return released(strength, facts, "closed form of the Laplace mechanism (L1 sensitivity 2)")
+        return released(strength, facts, "Laplace mechanism (L1 sensitivity 2)")
 
 
 def one_hot(y: Tensor, classes: int, dtype: torch.dtype) -> Tensor:

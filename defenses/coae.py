@@ -51,14 +51,13 @@ class CoAE(Policy):
 
     steps: check.Count = 250
     lr: check.Positive = 2e-3
-    strengths: ClassVar[str] = "weight of the entropy term (0 = off; 1e-9 = published weight 0)"
+    strengths: ClassVar[str] = "entropy weight (0 = off; 1e-9 = published 0)"
 
     by_row = True
 
     def labels(self, y: Tensor, own: Own) -> Tensor:
         """Soft labels (R, n, C); zeros where the label is unknown."""
-        if y.dim() != 2:
-            raise PolicyError(f"{self.name}: encodes class labels (R, n), got {tuple(y.shape)}.")
+        self.check_classes(y)
         hot = one_hot(y, own.classes, own.rng.dtype)
         if not any(own.active):
             return hot
@@ -72,8 +71,7 @@ class CoAE(Policy):
         wrong = (decoded != torch.arange(own.classes, device=hot.device)).any(1)  # (R,)
         if any(bool(w) and on for w, on in zip(wrong, own.active, strict=True)):
             raise PolicyError(
-                f"{self.name}: the decoder does not recover every class after {self.steps} steps, "
-                "so the task could not be learnt. Raise steps."
+                f"{self.name}: {self.steps} steps do not recover every class. Raise steps."
             )
         return own.choose(torch.bmm(hot, codes), hot)
 

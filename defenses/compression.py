@@ -70,7 +70,7 @@ class Compression(Policy):
     def _held(self, message: Message, own: Own, g: Tensor) -> Tensor:
         """What is held back for each sample id so far, (R, N, m); grows with the ids seen."""
         if message.rows is None:
-            raise self.refuse(message, "residuals are kept by sample id, and it has no ids.")
+            raise self.refuse(message, "it has no ids for residuals.")
         key = f"{message.receiver}/{message.phase}/{message.name}"
         kept = own.memory.get(key)
         n = int(message.rows.max()) + 1

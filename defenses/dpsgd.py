@@ -70,7 +70,7 @@ class DPSGD(Policy):
     delta: check.OpenUnit = 1e-5
     accountant: Literal["shuffled", "prv", "rdp"] = "shuffled"
     quantities: ClassVar[bool] = True
-    strengths: ClassVar[str] = "noise multiplier: noise standard deviation / clipping length"
+    strengths: ClassVar[str] = "noise deviation / clipping length"
 
     counted = "gradients"
 
@@ -93,7 +93,7 @@ class DPSGD(Policy):
             near = 1e-2 if own.facts.dtype == "bf16" else 1e-3  # of rounding alone
             bad = torch.linalg.vector_norm(gap, dim=1) > near * norm.sum(1)
             own.uses.passed(
-                "rows do not add up to the gradient: something couples the rows of a batch",
+                "rows of a batch are coupled",
                 [a and c for a, c in zip(own.active, bad.tolist(), strict=True)],
             )
         factor = self.clip_norm / norm.clamp_min(self.clip_norm)  # (R, b)
@@ -136,43 +136,29 @@ class DPSGD(Policy):
         bare = sorted(name for name, peer in uses.peers.items() if peer is None)
         if bare:
             return Guarantee(
-                reason=(
-                    f"{', '.join(bare)} trains without it and carries a row into the gradients of "
-                    "other rows; given the other parties' models, this party's own steps have "
-                    f"noise multiplier {strength:g}"
-                )
+                reason=f"{', '.join(bare)} trains without it; with the other models given, own "
+                f"steps have noise multiplier {strength:g}"
             )
         everyone = [(strength, uses), *(p for p in uses.peers.values() if p is not None)]
         releases = max(uses.most, sum(b.steps * b.uses for b in uses.batches))
         lost = sum(accountants.beyond_normal(s, max(releases, of.most)) for s, of in everyone)
         if lost >= self.delta:
-            return Guarantee(reason="noise of 53 bits ends where steps still are at this delta")
+            return Guarantee(reason="noise of 53 bits is too short for this delta")
         if uses.batches:
             made, over = self._sampled(everyone)
         else:
             spent = sum(of.most / s**2 for s, of in everyone)
             made = accountants.gaussian(1 / math.sqrt(spent), 1, self.delta)
-            over = f"{uses.sentence('steps')} at each party, without amplification"
+            over = f"{uses.sentence('steps')} at each party"
         if made is None:
-            return Guarantee(reason="Poisson batches may be cut too often at this epsilon")
-        made = made.widen(lost)
-        return Guarantee(
-            protects="row", epsilon=made.epsilon, delta=made.delta, releases=releases,
-            accountant=made.accountant,
-            profile=made.profile, what="a training row, columns of all parties and label,",
-            neighbours="zeroing it out", against="whoever gets the weights of all parties",
+            return Guarantee(reason="Poisson batches may be cut too often")
+        return Guarantee.claim(
+            made.widen(lost), releases, protects="row", what="a training row (all columns, label)",
+            neighbours="zeroing it out", against="whoever gets all weights",
             over=f"{over}, {len(everyone)} {'party' if len(everyone) == 1 else 'parties'}",
-            given=(
-                f"how columns{' and values' * make_label(facts.classes).scaled} were "
-                "prepared (the row had its part in means and codes)"
-            ),
-            provided="nobody sees embeddings or gradients of single rows"
-            + (" or which rows a batch has" if uses.batches else ""),
-            leaves=(
-                "messages in training, predictions for the row itself, validation rows, "
-                f"{AGAIN_ROWS}"
-            ),
-            reason="",
+            given=f"means and codes of columns{' and values' * make_label(facts.classes).scaled}",
+            provided=f"nobody sees single rows' messages{' or batches' * bool(uses.batches)}",
+            leaves=f"messages in training, predictions for the row, validation rows, {AGAIN_ROWS}",
         )  # fmt: skip
 
     def _sampled(self, everyone: Sequence[tuple[float, Uses]]) -> tuple[Account | None, str]:
@@ -195,7 +181,7 @@ class DPSGD(Policy):
         if lost > self.delta / 2:
             return None, ""
         made = accountants.subsampled_gaussians(history, self.delta - lost, self.accountant)
-        said = "; ".join(f"{steps} batches at rate {rate:.4g}" for _, rate, steps in history)
+        said = "; ".join(f"{steps} at rate {rate:.4g}" for _, rate, steps in history)
         others = tuple((e, min(1.0, d + cut * (1 + math.exp(min(e, 700.0)))))
                        for e, d in made.profile)  # fmt: skip
         return replace(made, delta=self.delta, profile=others), f"Poisson samples ({said})"

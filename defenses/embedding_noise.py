@@ -56,9 +56,7 @@ class EmbeddingNoise(Policy):
     delta: check.OpenUnit = 1e-5
     predictions: check.Whole = 0
     quantities: ClassVar[bool] = True
-    strengths: ClassVar[str] = (
-        "noise standard deviation (Gaussian) or scale (Laplace) / clipping length"
-    )
+    strengths: ClassVar[str] = "noise scale / clipping length"
     covers = frozenset({"embedding"})
     reveals = frozenset({"gradient"})
     counted = "outgoing"
@@ -88,19 +86,12 @@ class EmbeddingNoise(Policy):
         none = find_no_claim(uses, "outgoing", each.epsilon, made.epsilon)
         if none is not None:
             return none
-        more = f", {self.predictions} more after training" if self.predictions else ""
-        return Guarantee(
-            protects="row", epsilon=made.epsilon, delta=made.delta, releases=releases,
-            accountant=made.accountant,
-            profile=made.profile, what="a row's features at one party in its own embeddings",
+        more = f", {self.predictions} after training" if self.predictions else ""
+        return Guarantee.claim(
+            made, releases, protects="row", what="a party's features of a row in its embeddings",
             neighbours="their replacement", against="whoever receives them",
-            over=uses.sentence("embedding messages") + more,
+            over=uses.sentence("embeddings") + more,
             given="the bottom's weights, the other rows and how columns were prepared",
-            leaves=(
-                "those weights depend on the training rows (protect them with dpsgd), what similar "
-                "rows reveal, labels (gradients are as they were), more predictions than stated, "
-                "what the row does to other rows' embeddings where a bottom normalises over the "
-                f"batch, {AGAIN_ROWS}"
-            ),
-            reason="",
+            leaves="those weights (see dpsgd), what similar rows reveal, labels, further "
+            f"predictions, other rows' embeddings under batch norm, {AGAIN_ROWS}",
         )  # fmt: skip

@@ -30,8 +30,9 @@ import torch
 from torch import Tensor
 
 from vflsec.core import accountants
-from vflsec.core.policy import AGAIN, OFF, SPLIT, find_no_claim
+from vflsec.core.policy import OFF, find_no_claim
 from vflsec.defenses.alibi import one_hot
+from vflsec.defenses.label_dp import claim_label
 from vflsec.nn.loss import cross_entropy
 from vflsec.plugin import Guarantee, NamedNoise, Own, Policy, RunFacts, check, registry
 
@@ -76,13 +77,5 @@ class GradPerturb(Policy):
             return none
         # replacing a label moves two coordinates by 1, at noise scale 2 x strength
         made = accountants.laplace(0.5 / strength, 2 * uses.most, self.delta)
-        return Guarantee(
-            protects="label", epsilon=made.epsilon, delta=made.delta, releases=uses.most,
-            accountant=made.accountant,
-            profile=made.profile, what="the label of a training or validation row",
-            neighbours="its replacement by another class",
-            against="whoever sees messages or weights",
-            over=f"{uses.sentence('losses')}, {1 / strength:.4g} each with fresh noise",
-            given=SPLIT.rstrip(","), leaves=f"what the features predict about the label, {AGAIN}",
-            reason="",
-        )  # fmt: skip
+        over = f"{uses.sentence('losses')}, epsilon {1 / strength:.4g} each"
+        return claim_label(made, uses, over, "whoever sees messages or weights")

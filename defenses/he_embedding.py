@@ -33,7 +33,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vflsec.core.policy import StepCost
-from vflsec.errors import ConfigError
 from vflsec.plugin import Guarantee, Own, Policy, RunFacts, check, registry
 
 if TYPE_CHECKING:
@@ -78,10 +77,7 @@ class HeEmbedding(Policy):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.mode == "clear" and self.weights == "shared":
-            raise ConfigError(
-                "he_embedding: weights must be 'plain' in mode 'clear', got 'shared'. "
-                "Shares need encryption."
-            )
+            raise check.fail("he_embedding: weights", "plain in mode clear", self.weights)
         from vflsec.he.ckks import Parameters
         from vflsec.he.flood import check_answers
 
@@ -147,33 +143,23 @@ class HeEmbedding(Policy):
         if self.mode == "clear":
             return "", leaves
         if self.weights == "shared":
-            hides = "the embeddings from the active party's linear algebra"
+            hides = "embeddings from linear algebra"
         elif self.out < cut:
-            hides = (
-                f"the part of the embeddings that {self.out} of {cut} output columns do not carry"
-            )
+            hides = f"the part of embeddings that {self.out} of {cut} output columns lack"
         else:
-            hides = (
-                "the embeddings on the wire and from nobody else, for the active party solves "
-                f"{self.out} equations for {cut} unknowns"
-            )
+            hides = f"embeddings on the wire alone ({self.out} equations for {cut} unknowns)"
         return hides, f"the active party z, which a decoder may invert, and {leaves}"
 
     def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         if self.mode == "clear":
-            return Guarantee(covers="None: embeddings cross in the clear, for comparison.")
-        hidden = (
-            "its embeddings are hidden in transit, but the active party can solve for them "
-            "where the layer is wide enough"
-            if self.weights == "plain"
-            else "its embeddings are hidden in transit and behind weights nobody holds; a decoder "
-            "fitted to auxiliary rows still inverts the layer's output"
-        )
-        label = "" if self.mode == "real" else " Emulated: no ciphertext was computed."
+            return Guarantee(covers="None: embeddings are sent in plain.")
+        left = ("linear algebra, where the layer is wide enough" if self.weights == "plain"
+                else "a decoder of the layer's output, fitted to auxiliary rows")  # fmt: skip
         return Guarantee(
             protects="example",
-            covers=f"No epsilon. For the passive party: {hidden}. Its key is kept from an honest "
-            f"active party by flooding (noise of 2^-{self.flood_bits} on every answer), which is "
-            "no privacy mechanism for embeddings. Not covered: labels, and what the gradients that "
-            f"the passive party receives say about them.{label}",
+            covers="No epsilon. Embeddings are hidden in transit; flooding (noise of "
+            f"2^-{self.flood_bits}) keeps the key from an honest active party. Not covered: "
+            f"{left}; labels, and what gradients reveal of them."
+            + " Emulated: no ciphertext was computed."
+            * (self.mode != "real"),
         )

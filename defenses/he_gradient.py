@@ -124,22 +124,17 @@ class HeGradient(Policy):
             return "", f"the passive party the gradient of each row and {own}"
         return (
             "the gradient of each row from the passive party",
-            "that party the sum over each batch, from which rows can be solved where the batch is "
-            f"small beside its model, and {own}",
+            f"that party the sum over each batch (rows of a small batch can be solved), and {own}",
         )
 
     def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         if self.mode == "clear":
-            return Guarantee(covers="None: gradients cross in the clear, for comparison.")
-        label = (
-            ""
-            if self.mode == "real"
-            else " Emulated: for a deep bottom no deployed protocol computes this."
-        )
+            return Guarantee(covers="None: gradients are sent in plain.")
         return Guarantee(
             protects="label",
-            covers="No epsilon. The passive party sees batch sums of its parameter gradients, not "
-            "rows. The active party's key is kept from an honest passive party by flooding (noise "
-            f"of 2^-{self.flood_bits} on every answer). Not covered: what the sums say about the "
-            f"labels of a batch.{label}",
+            covers="No epsilon. The passive party sees sums over batches, not rows; flooding "
+            f"(noise of 2^-{self.flood_bits}) keeps the key from it if it is honest. Not covered: "
+            "what sums say about labels."
+            + " Emulated: no deployed protocol computes this for deep bottoms."
+            * (self.mode != "real"),
         )

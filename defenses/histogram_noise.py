@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflsec.core.accountants import check_delta, gaussian
+from vflsec.core.policy import OFF
 from vflsec.plugin import Guarantee, Own, Policy, RunFacts, check, registry
 
 ALIASES = ("noisy_histogram",)
@@ -47,7 +48,7 @@ class HistogramNoise(Policy):
 
     levels: check.Count = 30
     delta: float = 1e-5
-    strengths: ClassVar[str] = "standard deviation of noise in units of the sensitivity (0 = off)"
+    strengths: ClassVar[str] = "noise deviation / sensitivity (0 = off)"
     trial: ClassVar[tuple[float, float, float]] = (0.0, 0.5, 4.0)
     owner: ClassVar[str] = "passive"  # type: ignore[misc]
     world: ClassVar[dict[str, Any]] = {"algorithm": "secureboost"}
@@ -70,9 +71,8 @@ class HistogramNoise(Policy):
 
     def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         if strength <= 0:
-            return Guarantee(reason="it is switched off")
+            return OFF
         return Guarantee(
-            reason=f"the sums of {self.levels} levels alone would have epsilon "
-            f"{self.account(strength):.4g} at delta {self.delta:g}, but the sides of rows at the "
-            "party's own splits cross in plain"
+            reason=f"the sums of {self.levels} levels would have epsilon "
+            f"{self.account(strength):.4g} at delta {self.delta:g}, but the sides of rows are sent"
         )

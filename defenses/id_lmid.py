@@ -39,7 +39,7 @@ ALIASES = ("lmid", "mutual_information_limit")
 class IdLmid(Policy):
     """No hyper-parameters."""
 
-    strengths: ClassVar[str] = "1 / xi, xi the largest divergence of a row set (0 = off)"
+    strengths: ClassVar[str] = "1 / largest divergence of a row set (0 = off)"
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"xi": lambda xi: 1.0 / xi}
     trial: ClassVar[tuple[float, float, float]] = (0.0, 10.0, 200.0)
     world: ClassVar[dict[str, Any]] = {"algorithm": "secureboost", "profile": "paper"}
@@ -53,7 +53,7 @@ class IdLmid(Policy):
         return found
 
     def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
-        return Guarantee(reason=describe_view(facts, "a limit on each row set is none on many"))
+        return Guarantee(reason=describe_view(facts, "row sets add up over trees"))
 
 
 def measure_divergence(counts: NDArray[np.float64], prior: NDArray[np.float64]) -> NDArray[Any]:

@@ -50,7 +50,7 @@ class Iso(Policy):
     phase: str = ""
     spare: tuple[str, ...] = ("buffers",)
     quantities: ClassVar[bool] = True
-    strengths: ClassVar[str] = "noise norm / largest row norm of the batch (>= 0)"
+    strengths: ClassVar[str] = "noise norm / largest row norm of the batch"
 
     @property
     def covers(self) -> frozenset[str]:  # type: ignore[override]
@@ -65,7 +65,7 @@ class Iso(Policy):
             return message.tensor
         d = message.tensor  # (R, b, m), or (R, ...) for parameters
         if not d.is_floating_point():
-            raise self.refuse(message, "it is not a floating-point tensor.")
+            raise self.refuse(message, "it is not floating point.")
         r = d.shape[0]
         rows = d if d.dim() == 3 else d.reshape(r, d.shape[1] if d.dim() > 1 else 1, -1)
         largest = torch.linalg.vector_norm(rows, dim=2, keepdim=True).amax(dim=1, keepdim=True)

@@ -31,9 +31,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from vflsec.core.accountants import Account
 from vflsec.core.policy import AGAIN, OFF, SPLIT, find_no_claim
+from vflsec.core.privacy_usage import Uses
 from vflsec.nn.loss import cross_entropy
-from vflsec.plugin import Guarantee, Own, Policy, PolicyError, RunFacts, registry
+from vflsec.plugin import Guarantee, Own, Policy, RunFacts, registry
 
 ALIASES = ("rr", "randomised_response", "randomized_response")
 
@@ -60,11 +62,7 @@ class LabelDP(Policy):
     by_row = True
 
     def labels(self, y: Tensor, own: Own) -> Tensor:
-        if y.dim() != 2:
-            raise PolicyError(
-                f"{self.name}: randomises class labels (R, n), got {tuple(y.shape)}. Put it before "
-                "defenses that turn labels into class shares."
-            )
+        self.check_classes(y)
         n, c = y.shape[1], own.classes
         on = own.strength > 0
         epsilon = torch.where(on, 1.0 / own.strength.clamp_min(1e-12), torch.inf)
@@ -89,17 +87,18 @@ class LabelDP(Policy):
     def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         gain = math.tanh(0.5 / strength) if strength > 0 else 1.0
         return released(
-            strength, facts, "closed form of randomised response",
-            leaves=(
-                "what the features predict about the label (the gain over the best features-only "
-                f"guess of a binary label is at most {gain:.3f}), features, labels outside the run"
-            ),
+            strength, facts, "randomised response",
+            leaves=f"{PREDICTED} (a binary guess gains at most {gain:.3f}), features, labels "
+            "outside the run",
         )  # fmt: skip
+
+
+PREDICTED = "what the features predict about the label"
 
 
 def released(
     strength: float, facts: RunFacts, accountant: str, *, delta: float = 0.0,
-    given: str = "", leaves: str = "what the features predict about the label",
+    given: str = "", leaves: str = PREDICTED,
 ) -> Guarantee:  # fmt: skip
     """The claim of a policy that answers once for every label and remembers its answer.
 
@@ -116,16 +115,19 @@ def released(
     none = find_no_claim(uses, "labels", epsilon)
     if none is not None:
         return none
-    return Guarantee(
-        protects="label", epsilon=epsilon * uses.most, delta=delta * uses.most,
-        accountant=accountant, releases=uses.most,
-        what="the label of a training or validation row",
-        neighbours="its replacement by another class",
-        against="whoever sees anything that is computed from the labels",
-        over=(
-            "1 answer for every label, which is remembered, however often it is used"
-            if uses.most == 1 else f"{uses.most} different answers for one label"
-        ),
+    made = Account(epsilon * uses.most, delta * uses.most, accountant)
+    over = f"{uses.most} remembered answer{'s' * (uses.most > 1)} for each label"
+    return claim_label(
+        made, uses, over, "whoever sees anything computed from labels", given, leaves
+    )
+
+
+def claim_label(
+    made: Account, uses: Uses, over: str, against: str, given: str = "", leaves: str = PREDICTED
+) -> Guarantee:
+    """The claim of a policy that replaces labels by themselves."""
+    return Guarantee.claim(
+        made, uses.most, protects="label", what="the label of a training or validation row",
+        neighbours="its replacement by another class", against=against, over=over,
         given=f"{SPLIT} and {given}" if given else SPLIT.rstrip(","), leaves=f"{leaves}, {AGAIN}",
-        reason="",
     )  # fmt: skip

@@ -52,7 +52,7 @@ from vflsec.core import accountants
 from vflsec.defenses.alibi import one_hot
 from vflsec.defenses.label_dp import keep_probability, released
 from vflsec.defenses.rr_prior import draw
-from vflsec.plugin import Guarantee, Own, Policy, PolicyError, RunFacts, check, registry
+from vflsec.plugin import Guarantee, Own, Policy, RunFacts, check, registry
 
 ALIASES = ("private_prior",)
 
@@ -78,8 +78,7 @@ class LearnedPrior(Policy):
 
     def labels(self, y: Tensor, own: Own) -> Tensor:
         """Class shares (R, n, C); zeros where the label is unknown."""
-        if y.dim() != 2:
-            raise PolicyError(f"{self.name}: treats class labels (R, n), got {tuple(y.shape)}.")
+        self.check_classes(y)
         n, c = y.shape[1], own.classes
         rows = own.context.get("labelled")
         rows = torch.arange(n).expand(len(y), -1) if rows is None else rows.cpu()
@@ -108,10 +107,7 @@ class LearnedPrior(Policy):
         return own.choose(out, hot).to(y.device, own.rng.dtype)
 
     def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
-        return released(
-            strength, facts,
-            "a noisy sum of bounded rows and randomised response, added up",
-        )  # fmt: skip
+        return released(strength, facts, "noisy sum and randomised response")
 
 
 def response(epsilon: float, classes: int) -> Tensor:

@@ -31,7 +31,7 @@ ALIASES = ("complete_secure", "completely_secureboost")
 class LocalTrees(Policy):
     """No hyper-parameters."""
 
-    strengths: ClassVar[str] = "how many trees are grown alone, a whole number (0 = none)"
+    strengths: ClassVar[str] = "trees grown alone (0 = none)"
     trial: ClassVar[tuple[float, float, float]] = (0.0, 1.0, 3.0)
     quantities: ClassVar[bool] = True
     world: ClassVar[dict[str, Any]] = {"algorithm": "secureboost"}
@@ -46,4 +46,4 @@ class LocalTrees(Policy):
         return np.full(sets.counts.shape[:-1], sets.tree >= alone)
 
     def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
-        return Guarantee(reason="it hides the first trees and says nothing of the others")
+        return Guarantee(reason="it hides the first trees alone")

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from vflsec.defenses.label_dp import released
 from vflsec.defenses.rr_prior import draw, matrix
-from vflsec.plugin import Guarantee, Own, Policy, PolicyError, RunFacts, check, registry
+from vflsec.plugin import Guarantee, Own, Policy, RunFacts, check, registry
 
 ALIASES = ("lp_2st", "lp2st", "lpmst")
 
@@ -62,8 +62,7 @@ class LPMST(Policy):
         return self.stages
 
     def labels(self, y: Tensor, own: Own) -> Tensor:
-        if y.dim() != 2:
-            raise PolicyError(f"{self.name}: treats class labels (R, n), got {tuple(y.shape)}.")
+        self.check_classes(y)
         rows = own.context.get("labelled")
         if rows is None:
             rows = torch.arange(y.shape[1], device=y.device).expand(y.shape[0], -1)
@@ -113,10 +112,7 @@ class LPMST(Policy):
         return out
 
     def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
-        return released(
-            strength, facts,
-            "closed form of randomised response with prior, parallel composition",
-        )  # fmt: skip
+        return released(strength, facts, "randomised response with prior, in parallel")
 
 
 def _matrix(prior: Tensor, strength: float) -> Tensor:

@@ -174,7 +174,7 @@ class Marvell(Policy):
     """
 
     mode: Literal["power", "sum_kl"] = "power"
-    strengths: ClassVar[str] = "noise power / squared distance of class means, or 1 / sumKL"
+    strengths: ClassVar[str] = "noise power / squared class distance, or 1 / sumKL"
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"sum_kl": lambda x: 1.0 / x}
     covers = frozenset({"gradient"})
 
@@ -186,19 +186,18 @@ class Marvell(Policy):
         """
         if classes != 2:
             raise ConfigError(
-                f"{self.name}: works on two classes only, got {classes}. Any number is protected "
-                "by iso, noise or label_dp."
+                f"{self.name}: needs two classes, got {classes}. Use iso, noise or label_dp."
             )
 
     def outgoing(self, message: Message, own: Own) -> Tensor:
         x = read_batch(self, message)  # (R, b, m)
         y = own.labels
         if own.classes != 2:
-            raise self.refuse(message, f"it works on two classes only, got {own.classes}.")
+            raise self.refuse(message, f"it needs two classes, got {own.classes}.")
         if y is None:
-            raise self.refuse(message, "it needs the class of every row, and these have no label.")
+            raise self.refuse(message, "rows have no label.")
         if y.dim() != 2:
-            raise self.refuse(message, "it needs the class of every row, and shares are no class.")
+            raise self.refuse(message, "shares are no class.")
         if not any(own.active):
             return message.tensor
         along = own.rng.normal(x.shape[1:2], active=own.active)  # (R, b)

@@ -78,12 +78,12 @@ class MaskedGradient(Policy):
     def bought(self, params: Mapping[str, Any]) -> tuple[str, str]:
         return (
             "every party's gradients from the coordinator",
-            "each passive party its own gradient of every batch, from which labels can be solved",
+            "each passive party its gradient of every batch, which labels can be solved from",
         )
 
     def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         return Guarantee(
-            covers="No epsilon. What the coordinator decrypts is uniform whatever the gradient is. "
-            "Not covered: what each party reads from its own gradient, which it has in plain, and "
-            "derivatives of rows, which the coordinator opens for a party that gets them."
+            covers="No epsilon. The coordinator decrypts uniform numbers. Not covered: what each "
+            "party reads from its own gradient, in plain, and derivatives of rows that the "
+            "coordinator opens for it."
         )

@@ -111,7 +111,7 @@ class MID(Policy):
 
     by_row = True
     quantities: ClassVar[bool] = True
-    strengths: ClassVar[str] = "weight of the divergence (0 = no bottleneck)"
+    strengths: ClassVar[str] = "divergence weight (0 = none)"
 
     def model(self, module: nn.Module, part: str, own: Own) -> nn.Module:
         if part != "top":
@@ -131,9 +131,8 @@ class MID(Policy):
         shared = own.memory.get("shared")
         if shared is None or shared.divergence is None:
             raise PolicyError(
-                f"{self.name}: needs a top model to stand before in every step of the active "
-                "party; this algorithm has none, or trains without it. Set linear_top = true, use "
-                "splitnn, or leave the defense out."
+                f"{self.name}: needs a top model in every step of the active party. Set "
+                "linear_top = true, use splitnn, or leave the defense out."
             )
         return own.column(shared.divergence) * shared.divergence
 
@@ -141,5 +140,5 @@ class MID(Policy):
 def _width(module: nn.Module) -> int:
     first = next((m for m in module.modules() if isinstance(m, nn.Linear)), None)
     if first is None:
-        raise PolicyError("mid: the top model must begin with a linear layer, to know its width.")
+        raise PolicyError("mid: the top model must begin with a linear layer.")
     return first.in_features

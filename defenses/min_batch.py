@@ -33,9 +33,7 @@ ALIASES = ("minimum_batch",)
 class MinBatch(Policy):
     """No hyper-parameters."""
 
-    strengths: ClassVar[str] = (
-        "rows of a batch for each column of the widest passive party (0 = off)"
-    )
+    strengths: ClassVar[str] = "rows of a batch / widest passive columns (0 = off)"
     trial: ClassVar[tuple[float, float, float]] = (0.0, 0.5, 4.0)
     quantities: ClassVar[bool] = True
     world: ClassVar[dict[str, Any]] = {"algorithm": "vertical_glm", "batch_size": 4}
@@ -44,4 +42,4 @@ class MinBatch(Policy):
         return math.ceil(float(own.strength[own.context["replica"]]) * columns)
 
     def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
-        return Guarantee(reason="more rows than columns leave many solutions, and none is hidden")
+        return Guarantee(reason="many solutions are left, and none is hidden")

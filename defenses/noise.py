@@ -58,9 +58,7 @@ class Noise(Policy):
     clip: check.NonNegative = 0.0
     delta: check.OpenUnit = 1e-5
     quantities: ClassVar[bool] = True
-    strengths: ClassVar[str] = (
-        "noise scale: absolute, or in units of the clipping length if clipped"
-    )
+    strengths: ClassVar[str] = "noise scale (/ clipping length if clipped)"
     covers = frozenset({"gradient"})
     counted = "outgoing"
     by_row = True
@@ -86,29 +84,25 @@ class Noise(Policy):
         if strength <= 0:
             return OFF
         if not self.clip:
-            return Guarantee(reason="rows are not clipped, so this is noise without an accountant")
+            return Guarantee(reason="rows are not clipped")
         uses = facts.uses
         each = moved_by_two(self.distribution, strength, 1, self.delta)
         made = moved_by_two(self.distribution, strength, max(1, uses.most), self.delta)
         none = find_no_claim(uses, "outgoing", each.epsilon, made.epsilon)
         if none is not None:
             return none
-        neighbours, given = describe_label_claim(facts)
-        return Guarantee(
-            protects="label", epsilon=made.epsilon, delta=made.delta, releases=uses.most,
-            accountant=made.accountant,
-            profile=made.profile, what="the label of a row in its own gradient messages",
-            neighbours=neighbours, against="the receivers of gradients",
-            over=uses.sentence("gradient messages"),
-            given=f"{given} the models and the other messages",
-            leaves=(
-                "the top model is trained on true labels, so its weights (and through them other "
-                "rows' gradients and all predictions) are a second way out; what a loss over the "
-                "batch carries into other rows' gradients; validation labels used for early "
-                f"stopping, {AGAIN}"
-            ),
-            reason="",
-        )  # fmt: skip
+        return claim_gradients(made, facts, describe_label_claim(facts)[0])
+
+
+def claim_gradients(made: Account, facts: RunFacts, neighbours: str) -> Guarantee:
+    """The claim of a policy that treats each row of the gradient messages by itself."""
+    return Guarantee.claim(
+        made, facts.uses.most, protects="label", what="a row's label in its own gradients",
+        neighbours=neighbours, against="their receivers", over=facts.uses.sentence("gradients"),
+        given=f"{describe_label_claim(facts)[1]} the models and the other messages",
+        leaves="what the top model's weights reveal (predictions, other rows' gradients), losses "
+        f"over the batch, validation labels, {AGAIN}",
+    )  # fmt: skip
 
 
 def moved_by_two(distribution: str, strength: float, releases: int, delta: float) -> Account:

@@ -32,7 +32,8 @@ import torch
 from torch import Tensor
 
 from vflsec.core import accountants
-from vflsec.core.policy import AGAIN, OFF, describe_label_claim, find_no_claim, read_batch
+from vflsec.core.policy import OFF, find_no_claim, read_batch
+from vflsec.defenses.noise import claim_gradients
 from vflsec.plugin import Guarantee, Message, Own, Policy, RunFacts, check, registry
 
 
@@ -99,23 +100,13 @@ class PPDL(Policy):
         if strength <= 0:
             return OFF
         if self.sensitivity and self.sensitivity < 2 * self.limit:
-            return Guarantee(reason="the sensitivity is less than twice the clipping limit")
+            return Guarantee(reason="sensitivity < 2 * limit")
         uses = facts.uses
         none = find_no_claim(uses, "outgoing", 1 / strength)
         if none is not None:
             return none
-        return Guarantee(
-            protects="label", epsilon=uses.most / strength, delta=0.0, releases=uses.most,
-            accountant="sparse vector, pure composition", what="the label of a row",
-            neighbours="any change of the row's gradients", against="the receivers of gradients",
-            over=uses.sentence("gradient messages"),
-            given=f"{describe_label_claim(facts)[1]} the models and the other messages",
-            leaves=(
-                "the top model is trained on true labels and its weights are a second way out; "
-                f"predictions; validation labels used for early stopping, {AGAIN}"
-            ),
-            reason="",
-        )  # fmt: skip
+        made = accountants.Account(uses.most / strength, 0.0, "sparse vector, pure composition")
+        return claim_gradients(made, facts, "any change of its gradients")
 
 
 def accepted(query: np.ndarray, bars: np.ndarray, most: int) -> list[int]:

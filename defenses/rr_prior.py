@@ -27,7 +27,7 @@ from torch import Tensor
 
 from vflsec.core import accountants
 from vflsec.defenses.label_dp import released
-from vflsec.plugin import Guarantee, Own, Policy, PolicyError, RunFacts, check, registry
+from vflsec.plugin import Guarantee, Own, Policy, RunFacts, check, registry
 
 ALIASES = ("rrwithprior", "rr_with_prior")
 
@@ -67,8 +67,7 @@ class RRPrior(Policy):
             raise check.fail(f"{self.name}.prior", f"a list of {classes} shares", self.prior)
 
     def labels(self, y: Tensor, own: Own) -> Tensor:
-        if y.dim() != 2:
-            raise PolicyError(f"{self.name}: randomises labels (R, n), got {tuple(y.shape)}.")
+        self.check_classes(y)
         priors = self._given(own) if self.prior else self._bought(y, own)
         made = [
             matrix(prior, self.spent / s) if s > 0 else torch.eye(own.classes, dtype=torch.float64)
@@ -102,10 +101,8 @@ class RRPrior(Policy):
 
     def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         return released(
-            strength, facts, "closed form of randomised response with prior",
-            given=(
-                "that the stated prior was not computed from these labels" if self.prior else ""
-            ),
+            strength, facts, "randomised response with prior",
+            given="a prior that is not of these labels" if self.prior else "",
         )  # fmt: skip
 
 

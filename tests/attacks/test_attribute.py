@@ -443,7 +443,7 @@ def test_whichever_is_judged_as_the_question_that_it_chose() -> None:
 
 
 def test_whichever_chooses_the_question_too() -> None:
-    with pytest.raises(ConfigError, match="chooses these too"):
+    with pytest.raises(ConfigError, match="beside ask or category"):
         registry.attacks.create("attribute", {"column": "*", "ask": "largest tenth"})
     with pytest.raises(ConfigError, match=r"property\.column"):
         registry.attacks.create("property", {"column": "*"})
@@ -460,4 +460,4 @@ def test_images_are_declined_and_no_failure(name: str) -> None:
     assert registry.attacks.create(name, {}).declines(view) == ""
     images = {**view.schema, view.victims[0]: Schema((), (), (1, 2, 2))}
     why = registry.attacks.create(name, {}).declines(replace(view, schema=images))
-    assert why == f"{name} asks about a column of a table; {view.victims[0]} has images."
+    assert why == f"{name} needs a table; {view.victims[0]} has images."

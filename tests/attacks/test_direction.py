@@ -94,7 +94,7 @@ def test_known_rows_beyond_the_reference_change_nothing() -> None:
 
 def test_too_few_positives_are_refused_with_both_numbers() -> None:
     g, y = binary_gradients(100, 4)
-    with pytest.raises(ThreatModelError, match="needs 5 known positives, was granted 2"):
+    with pytest.raises(ThreatModelError, match="needs 5 known positives, got 2"):
         direction(positives=5).infer(make_view(y, gradients=g, known=4), rng())
 
 

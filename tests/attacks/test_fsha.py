@@ -323,7 +323,7 @@ def test_it_needs_no_classes_where_it_looks_at_none(made: str) -> None:
     assert found["fsha"].value is not None
     assert found["fsha"].value > 0.3
     assert found["fsha(labelled=False, use=critic)"].status == "ok"
-    assert "looks at classes" in found["fsha(use=critic)"].reason
+    assert "fsha needs classes" in found["fsha(use=critic)"].reason
 
 
 def test_each_embedding_of_a_step_has_a_pilot_as_wide_as_it_is() -> None:

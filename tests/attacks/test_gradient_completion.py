@@ -289,7 +289,7 @@ def test_classes_without_a_known_row_and_epsilon_beyond_two_are_refused() -> Non
     assert completion().applicable(ten) == ""
     known = view.require_known()
     of_one = replace(view, known=replace(known, rows=known.rows[:1], labels=known.labels[:1]))
-    with pytest.raises(ThreatModelError, match="of every class, was granted"):
+    with pytest.raises(ThreatModelError, match="of every class, got"):
         completion().infer(of_one, rng())
     with pytest.raises(ThreatModelError, match="known_rows"):
         completion().infer(replace(view, known=None), rng())

@@ -66,7 +66,7 @@ def test_gradients_without_a_label_in_them_stay_at_chance(measured_by: str) -> N
 
 def test_too_few_positives_are_refused() -> None:
     g, y = binary_gradients(100, 4)
-    with pytest.raises(ThreatModelError, match="needs 5 known positives, was granted 2"):
+    with pytest.raises(ThreatModelError, match="needs 5 known positives, got 2"):
         hints().infer(make_view(y, gradients=g, known=4), rng())
 
 

@@ -193,7 +193,7 @@ def test_what_no_message_reaches_is_declined_and_bad_grants_are_refused() -> Non
     silent = make_view(y, columns=x, known=20)
     assert "no message of rows" in joint().declines(silent)
     facts = replace(silent.facts, sends=frozenset({("ids", "active", PARTY)}))
-    assert "no passive party receives any" in joint().applicable(facts)
+    assert "no passive party gets any" in joint().applicable(facts)
     sends = frozenset({("state", "active", PARTY)})
     assert joint().applicable(replace(facts, sends=sends)) == ""
     view = view_of("state", 0, 1.0)
@@ -201,7 +201,7 @@ def test_what_no_message_reaches_is_declined_and_bad_grants_are_refused() -> Non
     with pytest.raises(ThreatModelError, match="known_rows"):
         joint().infer(replace(view, known=None), rng())
     known = view.require_known()
-    with pytest.raises(ThreatModelError, match="of every class, 1 of 2 have none"):
+    with pytest.raises(ThreatModelError, match="of every class, got 1 of 2"):
         joint().infer(replace(view, known=Known(known.rows[:1], known.labels[:1])), rng())
     with pytest.raises(ConfigError, match="steps"):
         joint(steps=0)

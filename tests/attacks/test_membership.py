@@ -128,7 +128,7 @@ def test_what_it_may_not_see_and_bad_parameters() -> None:
     v = view(answers(torch.zeros(2).double(), y), y)
     with pytest.raises(ThreatModelError, match="no references"):
         infer(Membership(references=4), v)
-    with pytest.raises(ThreatModelError, match="whose labels it has"):
+    with pytest.raises(ThreatModelError, match="labels of the records"):
         infer(Membership(), replace(v, known=Known(torch.tensor([0]), y[:1])))
     with pytest.raises(ThreatModelError):
         infer(Membership(), replace(v, tables=MappingProxyType({})))
@@ -323,8 +323,8 @@ def test_a_split_by_a_column_and_changed_labels_are_said(
         "audit": {"seeds": 2, "references": []},
     }  # fmt: skip
     notes = make_plan(load_scenario(sections, []), try_out=False).notes
-    assert len([n for n in notes if "which leave out the rows asked about" in n]) == said
-    assert len([n for n in notes if "label_dp changes labels before training" in n]) == 1
+    assert len([n for n in notes if "a split column" in n]) == said
+    assert len([n for n in notes if "label_dp changes labels" in n]) == 1
 
 
 @pytest.mark.parametrize("count", [2, 3, 6, 7, 11, 13, 40])

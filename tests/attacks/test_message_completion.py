@@ -195,11 +195,11 @@ def test_messages_of_another_kind_are_read_on_request() -> None:
 def test_it_says_what_it_misses() -> None:
     y = torch.arange(40) % 2
     attack = registry.attacks.create("message_completion", {})
-    with pytest.raises(ThreatModelError, match=r"known rows of two classes .* was granted 1"):
+    with pytest.raises(ThreatModelError, match=r"known rows of two classes .* got 1"):
         attack.infer(make_view(y, gradients=torch.randn(40, 3, generator=rng()), known=1), rng())
-    with pytest.raises(ThreatModelError, match="all rows got the same messages"):
+    with pytest.raises(ThreatModelError, match="all messages are equal"):
         attack.infer(make_view(y, gradients=torch.ones(40, 3), known=8), rng())
     empty = Table(torch.ones(2, 3), torch.full((2,), -1), torch.zeros(2).long(), torch.arange(2))
     view = make_view(y, known=8, extra={("received", "gradient", "all", PARTY): empty})
-    with pytest.raises(ThreatModelError, match="was granted 0"):
+    with pytest.raises(ThreatModelError, match="got 0"):
         attack.infer(view, rng())

@@ -190,7 +190,7 @@ def test_replays_of_columns_take_the_embedding_that_the_model_reads(
             assert {m.notes["exchange"] for m in found} == {2 if first else 1}
         else:
             assert {m.status for m in found} == {"error"}
-            assert f"{name}: 2 of the embeddings that came in a step are as wide" in found[0].reason
+            assert f"{name}: 2 embeddings of a step are as wide" in found[0].reason
 
 
 def test_where_none_is_as_wide_as_the_model_reads_it_is_one_clear_error(
@@ -200,7 +200,7 @@ def test_where_none_is_as_wide_as_the_model_reads_it_is_one_clear_error(
     wide_noise(monkeypatch, 8, True)
     for m in told_columns("unsplit_input", {"rounds": 1}, {"peer_model": True}):
         assert m.status == "error"
-        assert "unsplit_input: the model reads 5 numbers of a row, and of the embed" in m.reason
+        assert "unsplit_input: no embedding of all rows has 5 numbers" in m.reason
 
 
 def _narrow(plain: Callable[..., Any]) -> Callable[..., Any]:

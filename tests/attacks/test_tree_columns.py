@@ -157,4 +157,4 @@ def test_later_lists_name_the_rarer_class_more_often() -> None:
 
 def test_lists_of_all_rows_tell_nothing() -> None:
     made = registry.attacks.create("sample_list")
-    assert "not sampled" in made.declines(look(rare(), "passive1", aux=0))
+    assert "every list names every row" in made.declines(look(rare(), "passive1", aux=0))

@@ -83,5 +83,5 @@ def test_a_control_that_leaves_nothing_has_no_share() -> None:
     assert as_shares({"a": {0: 0.0}, "b": {0: 0.1}}, {"a": {0: 1.0}, "b": {0: 0.9}}, 1.0) == {}
     ids = np.arange(4)
     guess, truth = Guess("label", ids, ids.astype(float)), Truth("label", ids, ids % 2)
-    with pytest.raises(ConfigError, match="without its controls"):
+    with pytest.raises(ConfigError, match="without controls"):
         score(guess, truth, ids, classes=2, prior=[0.5, 0.5], metrics=[ERROR_REMOVED])

@@ -112,7 +112,7 @@ def test_empty_edges() -> None:
 @pytest.mark.parametrize("rows", [[3, 1, 1, 2], [0, 1, 1, 2]])
 def test_repeated_ids_are_still_refused(rows: list[int]) -> None:
     truth = Truth("label", np.arange(5), np.array([0, 1, 0, 1, 0]))
-    with pytest.raises(ShapeError, match="some row ids repeat"):
+    with pytest.raises(ShapeError, match="must not repeat"):
         fast.join(Guess("label", rows, np.zeros(4)), truth, [1, 2])
 
 

@@ -235,7 +235,7 @@ def test_several_attacks_are_judged_by_the_largest_with_holm() -> None:
     ]
     found = one(pair, Gate(max=0.05))
     assert found.verdict == "FAIL"
-    assert "and 1 more beyond it" in found.reason
+    assert "and 1 more" in found.reason
 
 
 def test_every_deployed_point_is_judged_by_itself() -> None:
@@ -277,7 +277,7 @@ def test_a_perfect_leak_in_reverse_is_never_a_pass() -> None:
     assert found.verdict == "INCONCLUSIVE"
     assert found.value == pytest.approx(-0.62, abs=1e-3)
     assert found.rule == "reversed_ranking"
-    assert "with labels flipped it would be 0.379" in found.reason
+    assert "with labels flipped 0.379" in found.reason
     exact = one(rows(-0.5, (0.0,) * 5, controls=own), Gate(max=0.1))
     assert (exact.verdict, exact.rule) == ("INCONCLUSIVE", "reversed_ranking")
     assert one(records, Gate("auc", max=0.7)).verdict == "INCONCLUSIVE"
@@ -289,7 +289,7 @@ def test_a_perfect_leak_in_reverse_is_never_a_pass() -> None:
     for gate in (Gate("tpr_at_1pct_fpr", max=0.1), Gate(max=0.1, of="tpr_at_1pct_fpr")):
         found = one([*records, *few], gate)
         assert (found.verdict, found.rule) == ("INCONCLUSIVE", "reversed_ranking")
-        flipped = "with labels flipped its advantage in auc is 0.379, and its tpr_at_1pct_fpr"
+        flipped = "with labels flipped 0.379 in auc; its tpr_at_1pct_fpr"
         assert flipped in found.reason
         assert one([*rows(-0.003), *few], gate).verdict == "PASS"  # no more than chance does
     many = rows(-0.5, chance=0.9, metric="accuracy", primary="accuracy")
@@ -307,7 +307,7 @@ def test_a_pass_takes_seeds_rows_and_figures_that_differ() -> None:
     groups = [r | {"n": n} for r, n in zip(rows(0.0), (900, 6, 900, 900, 900), strict=True)]
     one_few = one(groups, gate)  # as where a group of rows stays on one side of the split
     assert (one_few.verdict, one_few.detail) == ("INCONCLUSIVE", "few_rows")
-    assert "6 rows on a seed" in one_few.reason
+    assert "6 rows" in one_few.reason
     none = [r | {"n": 0} if r["seed"] == 1 else r for r in groups]
     assert one(none, gate).detail == "few_rows"
     tied = one(rows(0.0, (0.0,) * 5), gate)
@@ -350,7 +350,7 @@ def test_where_own_columns_tell_every_label_equal_figures_are_no_riddle() -> Non
     own = {"majority": {"value": 0.5, "cv": None}, "logistic": {"value": 1.0, "cv": 1.0}}
     full = one(rows(0.5, (0.0,) * 5, controls=own), Gate(max=0.1))
     assert full.verdict == "PASS"
-    assert "the baseline of direction reaches 1.000, so nothing could be gained" in full.reason
+    assert "the baseline of direction reaches 1.000" in full.reason
     error = {"mean": {"value": 0.0, "cv": 0.0}}
     inverted = {"metric": "relative_error", "primary": "relative_error", "chance": 1.0}
     exact = rows(-0.5, (0.0,) * 5, controls=error, **inverted)
@@ -373,7 +373,7 @@ def test_equal_figures_are_no_accident_where_no_message_changed_an_answer() -> N
     gate = Gate(max=0.1)
     without = one(beside((0.56,) * 5), gate)
     assert (without.verdict, without.value) == ("PASS", pytest.approx(-0.01))
-    assert "no message changed the answer of direction" in without.reason
+    assert "no message changed direction" in without.reason
     once = one(beside((0.56,) * 4 + (0.55,)), gate)
     assert (once.verdict, once.detail) == ("INCONCLUSIVE", "equal_figures")
     lost = one(beside((0.56,) * 4 + (None,)), gate)  # type: ignore[arg-type]
@@ -467,20 +467,20 @@ def test_exit_codes() -> None:
 @pytest.mark.parametrize(
     ("kw", "match"),
     [
-        ({}, "one and not both"),
-        ({"max": 0.1, "min": 0.0}, "one and not both"),
+        ({}, "exactly one"),
+        ({"max": 0.1, "min": 0.0}, "exactly one"),
         ({"max": float("nan")}, "finite"),
         ({"max": 0.1, "detect": 0.0}, "detect"),
-        ({"min": 0.1, "detect": 0.1}, "only beside a max"),
-        ({"metric": "auc", "max": 0.6, "detect": 0.1}, "only beside a max"),
+        ({"min": 0.1, "detect": 0.1}, "given with a max"),
+        ({"metric": "auc", "max": 0.6, "detect": 0.1}, "given with a max"),
         ({"metric": "advntage", "max": 0.1}, "Did you mean 'advantage'"),
         ({"max": 0.1, "confidence": 1.0}, "confidence"),
         ({"max": 0.1, "confidence": 0.79}, "at least 0.8"),
-        ({"max": 1.0}, "Beyond that the gate cannot fail"),
+        ({"max": 1.0}, "can reach"),
         ({"max": 0.5, "of": "auc"}, "below 0.5"),
-        ({"metric": "auc", "max": 1.0}, "cannot fail"),
-        ({"metric": "utility", "min": 0.0}, "cannot fail"),
-        ({"metric": "utility_drop", "max": 1.0}, "cannot fail"),
+        ({"metric": "auc", "max": 1.0}, "can reach"),
+        ({"metric": "utility", "min": 0.0}, "can reach"),
+        ({"metric": "utility_drop", "max": 1.0}, "can reach"),
     ],
 )
 def test_gates_refuse_nonsense(kw: dict[str, Any], match: str) -> None:

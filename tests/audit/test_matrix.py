@@ -66,7 +66,7 @@ def test_every_measure_names_its_victim() -> None:
     }
     refused = [m for m in result.measures if m.attack == "direct"]
     assert [(m.status, m.value) for m in refused] == [("not-applicable", None)]
-    assert "trainable top" in refused[0].reason
+    assert "summed logits" in refused[0].reason
     frame = results_frame(records(result))
     assert set(frame["victim"]) == {"", "active", "passive2"}
 

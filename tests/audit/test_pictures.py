@@ -104,8 +104,8 @@ def test_an_audit_of_images_keeps_and_shows_them(audit: Audit) -> None:
         assert (np.min(p["truth"]), np.max(p["truth"])) == (0, 255)
     assert drawn[0]["truth"] == drawn[1]["truth"] != drawn[0]["guess"]
     text = html(audit.summary)
-    assert "Images, and what was made of them" in text
-    assert "3 images of passive and what embedding_inversion by active made of them" in text
+    assert "Images and reconstructions" in text
+    assert "3 images of passive by embedding_inversion of active" in text
     assert "data:image/png;base64," in text
 
 
@@ -127,7 +127,7 @@ def test_the_figure_holds_every_image(audit: Audit) -> None:
 
 def test_pictures_of_an_attack_on_labels_are_refused() -> None:
     given = {**SCENARIO, "attack": [{"name": "norm", "pictures": 2}]}
-    with pytest.raises(ScenarioError, match=r"pictures must be 0: norm guesses no columns"):
+    with pytest.raises(ScenarioError, match=r"pictures must be 0: norm guesses"):
         make_plan(load_scenario(given), try_out=False)
     with pytest.raises(ConfigError, match="pictures"):
         load_scenario({**SCENARIO, "attack": [{"name": "norm", "pictures": 13}]})
@@ -138,4 +138,4 @@ def test_a_table_has_no_pictures(tmp_path: Path) -> None:
              "algorithm": {"name": "splitnn", "epochs": 1}}  # fmt: skip
     audit = run_audit(found, tmp_path, seeds=1, device="cpu")
     assert audit.summary["pictures"] == []
-    assert "Images, and what" not in html(audit.summary)
+    assert "Images and" not in html(audit.summary)

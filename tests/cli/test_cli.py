@@ -86,9 +86,9 @@ def test_an_audit_prints_what_was_found(vflsec: Cli, scenario: Path, tmp_path: P
     assert max(len(line) for line in vflsec.out.splitlines() if str(tmp_path) not in line) <= 100
     assert "\x1b" not in vflsec.out
     assert vflsec("audit", scenario, "--out", tmp_path / "out", "--quiet") == 0
-    assert "nothing to train" not in vflsec.out
+    assert "trainings are in" not in vflsec.out
     assert vflsec("audit", scenario, "--out", tmp_path / "out") == 0
-    assert "nothing to train" in vflsec.out
+    assert "trainings are in" in vflsec.out
     assert vflsec("report", tmp_path / "out") == 0
     for text in ("scratch", "advantage", "CAP"):
         assert text in vflsec.out
@@ -219,7 +219,7 @@ def test_an_interrupted_audit_is_130_and_says_how_to_go_on(
     trainer.before = stop
     assert vflsec("audit", scenario, "--out", tmp_path / "out") == 130
     assert "0 of 9 trainings are stored" in vflsec.err
-    assert f"The same command goes on from there: vflsec audit {scenario}\n" in vflsec.err
+    assert f"Resume: vflsec audit {scenario}\n" in vflsec.err
 
 
 def test_an_interrupt_while_planning_is_said_too(
@@ -342,7 +342,7 @@ def test_check_prints_the_plan_and_trains_nothing(
 ) -> None:
     assert vflsec("check", "quickstart", "--set", "audit.seeds=2") == 0
     assert "breast_cancer" in vflsec.out
-    assert "(an estimate)" in vflsec.out
+    assert "roughly" in vflsec.out
     assert vflsec("check", "quickstart", "--format", "json", "--set", "audit.seeds=2") == 0
     (item,) = json.loads(vflsec.out)
     assert item["name"] == "quickstart"

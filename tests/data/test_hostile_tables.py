@@ -33,8 +33,8 @@ def named(line: str) -> str:
 
 ROLE = "not be a word that names others"
 FORMULA = "must begin with a letter or a digit (spreadsheets"
-DEEP = "must nest tables and lists at most 20 deep"
-INTEGER = "must hold integers of at most 64 bits"
+DEEP = "must not be nested deeper than 20"
+INTEGER = "must be an integer of 64 bits"
 
 # scenario over the good table: what the message must hold
 SECTIONS: dict[str, tuple[str, list[str]]] = {

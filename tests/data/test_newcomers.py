@@ -104,8 +104,8 @@ def test_a_table_without_a_line_of_names_is_told(told) -> None:  # type: ignore[
 def test_a_small_class_says_of_how_many_rows(told) -> None:  # type: ignore[no-untyped-def]
     """Five rows in common of 80, and of all-different labels one each: the counts say which."""
     late = table("id", "b1", rows=[(i + 75, i % 5) for i in ROWS])
-    assert "got 3 of 5 such rows, and so few of 1 more." in told(b=late)
+    assert "got 3 of 5, and 1 more." in told(b=late)
     other = table("id", "a1", "y", rows=[(i, i % 7, f"k{i}") for i in ROWS])
-    assert "got 1 of 80 such rows, and so few of 79 more." in told(a=other)
+    assert "got 1 of 80, and 79 more." in told(a=other)
     assert "'0' 3, '1' 2. Add" in told(b=late, command="init")
-    assert "at least 5 rows of the 5 that all tables hold" in told(b=late, command="init")
+    assert "at least 5 rows of the 5 shared" in told(b=late, command="init")

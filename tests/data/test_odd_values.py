@@ -156,7 +156,7 @@ def test_measurements_are_no_ids(
     files = [str(tmp_path / f"{name}.parquet") for name in ("bank", "shop")]
     out = str(tmp_path / "s.toml")
     assert main.main(["init", *files, "--label", "y", "--out", out]) == 2
-    assert "several tables need --id" in capsys.readouterr().err
+    assert "needs --id" in capsys.readouterr().err
     assert main.main(["init", *files, "--label", "y", "--id", "key", "--out", out]) == 0
 
 

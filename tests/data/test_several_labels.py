@@ -103,7 +103,7 @@ def test_what_are_no_several_labels_is_refused(
 
 def test_a_label_that_is_almost_nowhere_is_refused(tmp_path: Path) -> None:
     source = load(tables(tmp_path, asthma=[1, *[0] * (N - 1)]))
-    with pytest.raises(DataError, match=r"'asthma' must have both values.*Leave it out"):
+    with pytest.raises(DataError, match=r"'asthma' must have two values.*Leave it out"):
         make_task(source, 0)
 
 
@@ -154,7 +154,7 @@ def test_a_seed_without_a_label_is_refused_before_anything_is_trained(tmp_path: 
         return make_plan(load_scenario(given, base=tmp_path), try_out=False)
 
     assert len(plan(1).groups[0].cells) == 1
-    with pytest.raises(DataError, match=r"'ms' must have both values in at least \d rows of row s"):
+    with pytest.raises(DataError, match=r"'ms' must have two values in at least \d rows of row s"):
         plan(60)
 
 

@@ -298,9 +298,9 @@ def test_claims_whose_formulas_count_classes_are_refused_where_there_are_none(na
         said[classes] = made.sentence()
         assert made.epsilon == policy.guarantee(1.0, RunFacts(uses=Uses(1))).epsilon is not None
     assert said[2] == policy.guarantee(1.0, RunFacts(uses=Uses(1))).sentence()
-    assert ("spread by which values are scaled" in said[1]) == (name in ("noise", "ppdl"))
+    assert ("scale of the values" in said[1]) == (name in ("noise", "ppdl"))
     assert ("another value" in said[1]) == ("other labels" in said[0]) == (name == "noise")
-    assert ("columns and values were prepared" in said[1]) == (name == "dpsgd")
+    assert ("columns and values" in said[1]) == (name == "dpsgd")
 
 
 # Messages of other rows of the batch

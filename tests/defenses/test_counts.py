@@ -265,6 +265,4 @@ def test_a_count_beyond_the_plan_withdraws_the_claim() -> None:
     assert (kept["epsilon"], kept["planned"]) == (2.0, 7)
     (gone,) = check_planned([row], {"noise": 6})
     assert gone["epsilon"] is None
-    assert gone["says"] == (
-        "No epsilon is claimed: 7 uses of a row were counted, and 6 were planned."
-    )
+    assert gone["says"] == ("No epsilon is claimed: 7 uses of a row, 6 planned.")

@@ -142,7 +142,7 @@ def test_noise_promises_only_what_it_clips() -> None:
     )
     laplace = make("noise", clip=1.0).guarantee(4.0, RunFacts(uses=Uses(10)))
     assert (laplace.epsilon, laplace.delta, laplace.releases) == (pytest.approx(5.0), 0.0, 10)
-    assert "top model is trained on true labels" in laplace.sentence()
+    assert "top model's weights" in laplace.sentence()
 
 
 @pytest.mark.parametrize(

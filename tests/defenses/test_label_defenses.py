@@ -403,7 +403,7 @@ def test_coae_swaps_two_classes_so_argmax_reads_what_argmin_read() -> None:
 
 def test_coae_refuses_to_start_without_an_exact_decoder() -> None:
     policy = make("coae", steps=1)
-    with pytest.raises(PolicyError, match="does not recover every class after 1 steps"):
+    with pytest.raises(PolicyError, match="1 steps do not recover every class"):
         policy.labels(torch.arange(5).unsqueeze(0), owner(policy, [1.0], classes=5))
 
 

@@ -123,7 +123,7 @@ def test_the_corrected_loss_is_plain_cross_entropy_where_it_is_off() -> None:
 
 
 def test_refuses_class_shares() -> None:
-    with pytest.raises(PolicyError, match="class labels"):
+    with pytest.raises(PolicyError, match="needs classes"):
         DP.labels(torch.rand(1, 5, 3), owner(DP, [1.0], classes=3))
 
 

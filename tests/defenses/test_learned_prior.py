@@ -174,7 +174,7 @@ def test_its_claim_and_its_limits() -> None:
     assert (made.epsilon, made.delta, made.protects, made.releases) == (0.5, 0.0, "label", 1)
     assert "features predict" in made.sentence()
     assert PRIOR.guarantee(2.0, RunFacts()).epsilon is None
-    with pytest.raises(PolicyError, match="class labels"):
+    with pytest.raises(PolicyError, match="needs classes"):
         PRIOR.labels(torch.rand(1, 5, 2), owner(PRIOR, [1.0]))
     for share in (0.0, 1.0, -0.1):
         with pytest.raises(ConfigError, match=r"learned_prior\.share"):

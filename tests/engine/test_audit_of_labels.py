@@ -98,7 +98,7 @@ def test_from_files_to_verdicts_and_exit_codes(
     path, out = scenario(tmp_path, labels, SWEEP), tmp_path / "out"
     code, text = run(capsys, "audit", path, "--out", out, "--device", "cpu")
     assert code == 0, text
-    assert "cluster is not made for several labels at once" in text
+    assert "cluster needs one label" in text
     for label in labels:
         code, text = run(capsys, "gate", out, "--max", 0.1, "--defense", "iso", "--strength", 0,
                          "--attack", f"similarity(label={label})")  # fmt: skip
@@ -260,7 +260,7 @@ def test_what_has_classes_only_says_so(tmp_path: Path, capsys: pytest.CaptureFix
     code, text = run(capsys, "check", path)
     assert code == 0
     assert "pooled_logistic learns classes" in text
-    assert "drawn worlds have one label, and it has several" in text
+    assert "it has several labels" in text
     code, text = run(capsys, "audit", path, "--out", tmp_path / "o", "--keep-views")
     assert code == 2
     assert "holds labels as classes, and there are several labels here" in text
@@ -302,8 +302,8 @@ def test_init_drafts_several_labels(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert made["data"]["drop"] == ["said"]
     assert made["data"]["active"] == "clinic"
     written = (tmp_path / "o.toml").read_text(encoding="utf-8")
-    assert "3 yes/no labels: utility is the mean of their AUCs" in written
-    assert "every value goes with one d0 or d1 or d2 only" in written
+    assert "3 yes/no labels: utility is their mean AUC" in written
+    assert "copies of d0 or d1 or d2" in written
     code, text = run(capsys, "check", tmp_path / "o.toml")
     assert code == 0
     assert "several_gaussian(labels=" in text
@@ -354,8 +354,8 @@ def test_a_call_takes_several_labels(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--label", "d0", "--label", "b1"], "several must be different columns of one table"),
-        (["--label", "d0", "--label", "d0"], "several must be different columns of one table"),
+        (["--label", "d0", "--label", "b1"], "must be different columns of one table"),
+        (["--label", "d0", "--label", "d0"], "must be different columns of one table"),
         (["--label", "d0", "--label", "dd1"], "Did you mean 'd1'"),
         (["--label", "d0", "--label", "a1"], "label column 'a1' must have two classes"),
         (["--label", "d0", "--label", "d1", "--bins", "2"], "--bins is for one label, got 2"),

@@ -223,7 +223,7 @@ def test_weights_that_were_started_from_may_know_the_rows() -> None:
         assert said in made.provided
         assert said in made.sentence()
         assert said not in check_guarantee(policy, 2.0, plain).sentence()
-    assert check_guarantee(DPSGD(), 2.0, given).provided.startswith("nobody sees embeddings")
+    assert check_guarantee(DPSGD(), 2.0, given).provided.startswith("nobody sees single rows")
     assert check_guarantee(EmbeddingNoise(), 2.0, given) == check_guarantee(
         EmbeddingNoise(), 2.0, plain
     )

@@ -17,7 +17,7 @@ from vflsec.engine import tune_search as module
 from vflsec.engine.run import run_audit
 from vflsec.epsilon.inserted_rows import _evidence, _Look
 
-DIVERGED = "the training diverged: weights, predictions or every validation loss are not finite"
+DIVERGED = "the training diverged (not finite)"
 SMALL = {"rows": 200, "test_rows": 100, "validation_rows": 50, "d_passive": 10, "d_active": 4}
 
 
@@ -116,7 +116,7 @@ def test_a_drop_against_some_seeds_alone_does_not_pass() -> None:
     summary = summarise(read_records(turned))
     (verdict,) = judge(summary, [Gate("utility_drop", max=0.1, defense="iso")], {})
     assert (verdict.verdict, verdict.detail) == ("INCONCLUSIVE", "missing_seeds")
-    assert "utility_drop has a figure on 3 of 5 seeds" in verdict.reason
+    assert "utility_drop has 3 of 5 seeds" in verdict.reason
     assert [c.dcs for c in curves(summary) if c.defense == "iso"] == [(None,)]
 
 

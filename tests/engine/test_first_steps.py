@@ -68,8 +68,8 @@ def test_without_a_label_the_columns_are_listed(
     assert code == 2
     assert err == (
         "error: init: --label must be the column to predict, got none. bank.csv has 'customer', "
-        "'age', 'sex', 'late this month'. shop.csv has 'customer', 'basket'. Of two values, as "
-        "many labels are: 'sex', 'late this month'.\n"
+        "'age', 'sex', 'late this month'. shop.csv has 'customer', 'basket'. Of two values: "
+        "'sex', 'late this month'.\n"
     )
 
 
@@ -121,7 +121,7 @@ def test_check_says_each_thing_once_and_what_comes_next(
     assert out.count("message_completion") == 1
     assert "  numbers: age; categories: sex\n" in out
     assert "  id: customer; label: late this month (2 classes)\n" in out
-    assert "control: a leak that is planted, on which each attack has to show" in out
+    assert "control: a planted leak" in out
     assert out.splitlines()[-1] == "Next: vflsec audit scenario.toml --set audit.seeds=3"
     assert len(out.splitlines()) < 40
 
@@ -149,9 +149,7 @@ def test_a_table_in_place_of_a_scenario_is_called_one(
     """It was invalid TOML: "Expected '=' after a key"."""
     code, _, err = run(capsys, verb, "bank.csv")
     assert code == 2
-    assert err == (
-        "error: bank.csv: is a table, not a scenario. `vflsec init` with all tables writes one.\n"
-    )
+    assert err == ("error: bank.csv: is a table, not a scenario. Run `vflsec init`.\n")
 
 
 def test_a_row_number_of_an_export_is_doubted(

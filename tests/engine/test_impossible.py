@@ -17,17 +17,17 @@ from vflsec.testing import small_task
 SUMMED: dict[str, Any] = {"top": [], "linear_top": False, "aggregation": "sum"}
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str, str]] = {
     "norm on ten classes": (
-        "digits", {}, {"name": "norm"}, "not-applicable", "two classes only; there are 10",
+        "digits", {}, {"name": "norm"}, "not-applicable", "two classes, got 10",
     ),
     "direct behind a trainable top": (
-        "leaky", {}, {"name": "direct"}, "not-applicable", "trainable top model stands in between",
+        "leaky", {}, {"name": "direct"}, "not-applicable", "summed logits",
     ),
     "batch inference without parameter gradients": (
         "leaky", {"name": "local", **SUMMED}, {"name": "batch_inference"}, "not-observable",
         "passive trains none under local",
     ),
     "batch inference behind a top": (
-        "leaky", {}, {"name": "batch_inference"}, "not-applicable", "trainable top model",
+        "leaky", {}, {"name": "batch_inference"}, "not-applicable", "summed logits",
     ),
     "more known rows than exist": (
         "leaky", {}, {"name": "model_completion", "known_rows": 100_000}, "not-applicable",
@@ -42,10 +42,10 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str, str]] = {
         "not-applicable", "known_rows + aux_rows must be < ",
     ),
     "unsplit behind hidden layers": (
-        "leaky", {"top": [8]}, {"name": "unsplit"}, "not-applicable", "hidden layers (8,)",
+        "leaky", {"top": [8]}, {"name": "unsplit"}, "not-applicable", "one linear top layer",
     ),
     "output where none is returned": (
-        "leaky", {}, {"name": "output"}, "not-observable", "never receives one",
+        "leaky", {}, {"name": "output"}, "not-observable", "receives none",
     ),
 }  # fmt: skip
 

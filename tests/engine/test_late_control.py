@@ -53,7 +53,7 @@ def test_a_control_that_takes_too_long_is_not_left_out(
     of = found[found.attack == "spectral"]
     assert set(of.status) == {"error"}
     assert of.reason.str.contains(
-        "the control before training of attack 'spectral'.*took longer than its timeout of 3 s"
+        "the untrained control of 'spectral'.*took longer than its timeout of 3 s"
     ).all()
     assert calls == ["spectral"]
     assert set(found[found.attack == "direction"].status) == {"ok"}

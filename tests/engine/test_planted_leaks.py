@@ -126,7 +126,7 @@ def test_a_distance_or_a_tail_that_is_told_plainly_fails_the_gate(
         assert verdict["verdict"] == "FAIL"
         assert verdict["attack"] == f"message_completion(question={question})"
         said = (tmp_path / "out" / "summary.md").read_text(encoding="utf-8").splitlines()[2]
-        assert f"it reveals whether a value is {'in the ' * (told == 'upper')}{question}" in said
+        assert f"reveals whether a value is {'in the ' * (told == 'upper')}{question}" in said
     else:
         assert verdict["verdict"] == "PASS"
         assert verdict["attack"] == "message_completion"

@@ -126,9 +126,9 @@ def test_versions_and_device_are_those_that_trained(
     made = f"torch {real['torch']} (9.9.9 now), other code of vflsec"
     assert again["made_before"] == made
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    kept = f"Judged with trainings made with {made}; --fresh trains them again."
+    kept = f"Trainings of {made}; --fresh trains again."
     assert kept in junit_xml(again)
-    assert any("::notice title=vflsec::Judged with trainings made with torch" in c
+    assert any("::notice title=vflsec::Trainings of torch" in c
                for c in workflow_commands(again))  # fmt: skip
     assert "Kept from before: torch" in (tmp_path / "report.html").read_text()
     assert "other code of vflsec; --fresh" in (tmp_path / "summary.md").read_text()

@@ -327,7 +327,7 @@ def test_both_epsilons_of_a_claiming_defense(
     found = tune("quickstart", "label_dp", between=(1, 10), rounds=0, confirm=False, out=tmp_path)
     assert found.strength == 10
     assert found.reason.endswith(
-        "It claims epsilon 0.1; at least 0.04 is measured. That epsilon is of one training: "
+        "Claimed epsilon 0.1, measured at least 0.04. That epsilon is of one training: "
         "choosing among 3 strengths by trainings on the same rows reveals more, which it does not "
         "cover."
     )
@@ -400,8 +400,8 @@ def test_the_loss_of_utility_is_that_of_the_training_that_loses_most() -> None:
 
 @pytest.mark.parametrize(
     ("seeds", "n", "said"),
-    [(2, 500, "norm has 2 seeds, a PASS needs 3"),
-     (3, 19, "norm was scored on 19 rows, a PASS needs 20"), (3, 20, "")],
+    [(2, 500, "norm has 2 seeds, not 3"),
+     (3, 19, "norm has 19 rows, not 20"), (3, 20, "")],
 )  # fmt: skip
 def test_a_strength_is_not_advised_on_less_than_a_gate_passes_on(
     seeds: int, n: int, said: str

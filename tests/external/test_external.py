@@ -98,7 +98,7 @@ def test_guesses_without_labels_then_verdicts_at_their_owner(
     out = folder / "blind"
     assert main(["trace", "audit", *map(str, found), "--out", str(out), *chosen]) == 0
     said = capsys.readouterr().out
-    assert "No truth was opened" in said
+    assert "Next, at the label owner" in said
     made = re.search(r"7 attacks made guesses: (.+)\.\n", said)
     assert made is not None
     assert set(made[1].split(", ")) == {*ATTACKS, *SCALED}
@@ -236,7 +236,7 @@ def test_errors_are_one_sentence(
         (["audit", str(found[0]), str(found[0]), "--out", str(tmp_path / "a")], "the same run"),
         (["audit", str(found[0]), "--out", str(tmp_path / "b"), "--attack", "nrom"], "norm"),
         (["audit", str(found[0]), "--out", str(tmp_path / "c"), "--model", "x"], "--model must be"),
-        (["score", str(tmp_path), "--truth", str(tmp_path)], "holds no guesses"),
+        (["score", str(tmp_path), "--truth", str(tmp_path)], "answers.json is missing"),
         (["seal", str(found[0])], "is sealed already"),
     ]
     for args, words in cases:
@@ -251,5 +251,5 @@ def test_errors_are_one_sentence(
         target.write_bytes(whole[:-1] + b"!")
         args = ["trace", "score", str(guesses), "--truth", str(folder / "labels-0")]
         assert main([*args, "--out", str(tmp_path / "d")]) == 2
-        assert "changed since the guesses were frozen" in capsys.readouterr().err
+        assert "was changed" in capsys.readouterr().err
         target.write_bytes(whole)

@@ -84,7 +84,7 @@ def test_paired_changes_by_hand(tmp_path: Path) -> None:
     assert v.verdict == "PASS"
     (v,) = regressions(rows({"a0": [x - 0.5 for x in OLD]}), before, LIVE)
     assert (v.verdict, v.rule) == ("INCONCLUSIVE", "reversed_ranking")
-    assert "with labels flipped it would be 0.400" in v.reason
+    assert "with labels flipped 0.400" in v.reason
 
 
 def test_a_rise_holds_against_every_control_or_it_is_none(tmp_path: Path) -> None:
@@ -424,7 +424,7 @@ def test_an_audit_of_which_an_attack_failed_is_no_baseline(
     assert cli.main(["gate", str(now), "--baseline", str(old)]) == 2
     assert cli.main(["gate", str(old), "--baseline", str(file), "--update-baseline"]) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert said.count("model_completion by shop failed on every seed at [") == 2
+    assert said.count("model_completion by shop failed at [") == 2
     assert not file.exists()
     # seeds that are missing are told when they are compared
     some = [

@@ -15,7 +15,7 @@ from vflsec.cli import main
 from vflsec.data.source import Source
 
 LEAKS = {"norm": 0.3, "model_completion": 0.2}
-SAID = "the baseline was made of other data called breast_cancer"
+SAID = "the baseline is of other data called breast_cancer"
 
 
 class Elsewhere(Planted):
@@ -46,7 +46,11 @@ def test_a_pass_against_a_baseline_of_other_data_says_so(
         levels = [
             r["level"] for r in json.loads((to / "results.sarif").read_text())["runs"][0]["results"]
         ]
-        assert (SAID in junit) == (SAID in seen) == ("::notice title=vflsec PASS" in seen)
+        assert (
+            (SAID in junit)
+            == (SAID in " ".join(seen.split()))
+            == ("::notice title=vflsec PASS" in seen)
+        )
         return code, levels, " ".join(seen.split())
 
     for against in (file, old):

@@ -113,9 +113,9 @@ def test_one_sentence() -> None:
     def said(params: dict[str, Any], cut: int = 16) -> str:
         return claim("It", *registry.defenses.create("he_embedding", params).bought({"cut": cut}))
 
-    assert "solves 32 equations for 16 unknowns" in said({"out": 32})
-    assert "8 of 16 output columns do not carry" in said({"out": 8})
-    assert "solves 8 equations for 8 unknowns" in said({"out": 8}, cut=8)
+    assert "(32 equations for 16 unknowns)" in said({"out": 32})
+    assert "8 of 16 output columns lack" in said({"out": 8})
+    assert "(8 equations for 8 unknowns)" in said({"out": 8}, cut=8)
     assert "linear algebra; it leaves the active party z" in said({"weights": "shared"})
     assert said({"mode": "clear"}).startswith("It hides nothing; it leaves the passive party")
     table = markdown(visibility([DefenseSpec("he_embedding")])).splitlines()
@@ -174,12 +174,12 @@ def test_reports_say_what_encryption_hides(audited: Path) -> None:
     assert inside == (change["verdict"] == "change within its interval")
     [[dataset, text]] = plain["sentences"]
     assert dataset == "control_gaussian"
-    assert "solves 6 equations for 4 unknowns" in text
-    assert "not observable (not the same as safe): embedding_inversion" in text
+    assert "(6 equations for 4 unknowns)" in text
+    assert "not observable, not safe: embedding_inversion" in text
     assert text.count(". ") == 0  # one sentence
     for name in ("report.html", "summary.md"):
         page = (folder / name).read_text()
-        assert "solves 6 equations for 4 unknowns" in page
+        assert "(6 equations for 4 unknowns)" in page
         assert "opaque for" in page.lower()
         for line in plain["lines"]:
             assert line["what"].replace("'", "&#39;") in page or line["what"] in page

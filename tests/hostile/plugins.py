@@ -60,9 +60,9 @@ BODIES: dict[str, tuple[str, str]] = {
     "returns_text": ('return "label"', "returned str"),
     "returns_tuple": ("return rows, scores", "returned tuple"),
     "returns_class": ("return Guess", "returned type"),
-    "wrong_target": ('return Guess("feature", rows, scores)', "a guess of 'feature'"),
-    "unknown_target": ('return Guess("secret", rows, scores)', "a guess of 'secret'"),
-    "half_the_rows": ("return Guess('label', rows[:5], scores[:5])", "rows"),
+    "wrong_target": ('return Guess("feature", rows, scores)', "got 'feature'"),
+    "unknown_target": ('return Guess("secret", rows, scores)', "got 'secret'"),
+    "half_the_rows": ("return Guess('label', rows[:5], scores[:5])", "every scored row"),
     "foreign_rows": ("rows = rows + 10**6", "row"),
     "negative_rows": ("rows = -1 - rows", "row"),
     "repeated_rows": ("rows = torch.zeros_like(rows)", "row"),
@@ -91,27 +91,27 @@ BODIES: dict[str, tuple[str, str]] = {
         "returned G, no Guess",
     ),
     "notes_objects": (
-        "return Guess('label', rows, scores, notes={'a': object()})", "cannot be kept"
+        "return Guess('label', rows, scores, notes={'a': object()})", "plain values"
     ),
-    "notes_bytes": ("return Guess('label', rows, scores, notes={'a': b'x'})", "cannot be kept"),
+    "notes_bytes": ("return Guess('label', rows, scores, notes={'a': b'x'})", "plain values"),
     "notes_in_a_circle": (
-        "d = {}; d['a'] = d; return Guess('label', rows, scores, notes=d)", "cannot be kept"
+        "d = {}; d['a'] = d; return Guess('label', rows, scores, notes=d)", "plain values"
     ),
-    "notes_by_number": ("return Guess('label', rows, scores, notes={1: 2})", "cannot be kept"),
+    "notes_by_number": ("return Guess('label', rows, scores, notes={1: 2})", "plain values"),
     "notes_too_long": (
-        "return Guess('label', rows, scores, notes={'a': 'x' * 10**7})", "cannot be kept"
+        "return Guess('label', rows, scores, notes={'a': 'x' * 10**7})", "plain values"
     ),
     "notes_without_end": (
-        "return Guess('label', rows, scores, notes={'a': iter(int, 1)})", "cannot be kept"
+        "return Guess('label', rows, scores, notes={'a': iter(int, 1)})", "plain values"
     ),
     "notes_of_half_letters": (
-        "return Guess('label', rows, scores, notes={'a': '\\udcff'})", "cannot be kept"
+        "return Guess('label', rows, scores, notes={'a': '\\udcff'})", "plain values"
     ),
     "changes_columns": ("[c.neg_() for c in view.columns.values()]", "changes its View in place"),
     "changes_by_numpy": (
         "x = view.columns['passive'].numpy(); x -= x.mean(0)", "changes its View in place"
     ),
-    "changes_known": ("view.known.labels.copy_(1 - view.known.labels)", "It must work on copies"),
+    "changes_known": ("view.known.labels.copy_(1 - view.known.labels)", "Work on copies"),
     "changes_prior": ("view.prior.fill_(0.5)", "changes its View in place"),
     "changes_targets": ("rows[:5] = view.known.rows[:5]", "changes its View in place"),
     "changes_party": ("object.__setattr__(view, 'adversary', ())", "changes its View in place"),
@@ -121,7 +121,7 @@ BODIES: dict[str, tuple[str, str]] = {
         "torch.manual_seed(0); np.random.seed(0)", "global random numbers of torch and numpy"
     ),
     "a_layer_of_its_own": ("torch.nn.Linear(2, 2)", "within vflsec.core.rng.as_global(rng)"),
-    "notes_of_text": ("return Guess('label', rows, scores, notes='x')", "no dictionary"),
+    "notes_of_text": ("return Guess('label', rows, scores, notes='x')", "as a dictionary"),
 }  # fmt: skip
 
 # name: (lines of the class beside `infer`, words in the reason)
@@ -130,8 +130,8 @@ CLASSES: dict[str, tuple[str, str]] = {
     "many_too_few": ("def infer_many(self, views, rngs): return []", "0 guesses for"),
     "many_numbers": ("def infer_many(self, views, rngs): return [1] * len(views)", "returned int"),
     "declines_raises": ("def declines(self, view): return [][1]", "IndexError"),
-    "declines_number": ("def declines(self, view): return 3", "in words why it declines, got 3"),
-    "declines_truth": ("def declines(self, view): return True", "in words why it declines"),
+    "declines_number": ("def declines(self, view): return 3", "must decline by a text, got 3"),
+    "declines_truth": ("def declines(self, view): return True", "must decline by a text"),
     "unknown_split": ('splits = ("nowhere",)', "KeyError"),
 }
 

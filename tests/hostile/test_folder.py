@@ -278,7 +278,7 @@ def test_gate_says_whose_gates_it_judges_and_offers_the_edited_ones(
     path.write_text(SCENARIO + STRICT)
     assert go(Planted(LEAKS), "gate", out) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "was edited since; these are the gates before" in said
+    assert "was edited since" in said
     assert f"vflsec gate {out} --scenario" in said
     assert go(Planted(LEAKS), "gate", out, "--scenario", path) == 1
     path.write_text(SCENARIO + gate(max=0.1, attack="nrom"))
@@ -344,7 +344,7 @@ def test_a_damaged_store_is_told(
     if found == 2:
         told(seen.err, out)
     else:
-        assert "Not all that was planned is measured" in seen.out
+        assert "Not everything planned" in seen.out
 
 
 @pytest.mark.parametrize("sealed", [True, False], ids=["sealed", "unsealed"])

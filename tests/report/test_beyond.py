@@ -133,7 +133,7 @@ def test_what_is_left_within_the_limits_of_other_gates_was_stopped(tmp_path: Pat
 def test_the_next_step_leads_to_a_defense_of_what_is_read(told: dict[str, Any]) -> None:
     step = next(s for s in advice.next_steps(told) if s.text.startswith("No gate limits"))
     assert 'target = "attribute"' in step.text
-    assert "a defense of what is read (embedding)" in step.text
+    assert "a defense of embedding:" in step.text
     words = step.command.split()
     assert words[:2] == ["vflsec", "tune"]
     assert words[3:] == [

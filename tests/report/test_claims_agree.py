@@ -86,7 +86,7 @@ def test_every_table_marks_the_same_leaks(drawn: list[tuple[Summary, Report]]) -
         }  # fmt: skip
         for kind, (text, row, cell) in texts.items():
             for name, leaks in starred(summary).items():
-                table = text.split("Gain of the strongest attack", 1)[1]
+                table = text.split("Strongest advantage", 1)[1]
                 cells = re.search(row.format(name=re.escape(name)), table, re.MULTILINE)
                 assert cells is not None
                 found = [bool(x) for x in re.findall(cell, cells[1])]

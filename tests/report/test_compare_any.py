@@ -53,11 +53,11 @@ def test_the_last_line_says_what_leaks_more(
     assert "norm by shop train" in said
     assert "model_completion by shop train" not in said
     assert said.endswith(
-        "5 of 7 figures did not change. Beyond its 95 % interval leakage rose in 2 figures, most "
+        "5 of 7 figures are equal. Beyond its 95 % interval leakage rose in 2 figures, most "
         "by +0.200 (norm by shop, splitnn, iso 0, train rows)."
     )
     assert main.main(["compare", *reversed(folders)]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "leakage fell in 2 figures, most by -0.200" in said
     assert main.main(["compare", folders[0], folders[0]]) == 0
-    assert capsys.readouterr().out.split("\n")[-2] == "7 of 7 figures did not change."
+    assert capsys.readouterr().out.split("\n")[-2] == "7 of 7 figures are equal."

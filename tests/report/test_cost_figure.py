@@ -88,7 +88,7 @@ def test_the_figure_places_trainings_by_bytes_and_utility(two: dict[str, Any]) -
 def test_the_report_shows_it_where_trainings_differ_in_cost(
     one: dict[str, Any], two: dict[str, Any]
 ) -> None:
-    title = "Cost, utility and leakage together"
+    title = "Cost, utility and leakage"
     assert title not in html(one)
     page = html(two)
     assert page.count(f"<figcaption>{title}</figcaption>") == 1
@@ -104,7 +104,7 @@ def test_a_summary_of_an_older_version_still_makes_a_report(one: dict[str, Any])
     old = copy.deepcopy(one)
     for p in old["points"]:
         del p["bytes"], p["messages"]
-    assert "Cost, utility and leakage together" not in html(old)
+    assert "Cost, utility and leakage" not in html(old)
 
 
 def test_markdown_names_the_training(one: dict[str, Any], two: dict[str, Any]) -> None:

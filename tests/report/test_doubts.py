@@ -37,7 +37,7 @@ def test_a_category_of_nearly_every_row_is_doubted_unless_declared() -> None:
 def test_a_party_of_constants_is_named() -> None:
     flat, gone = replace(NUMBER, distinct=1), replace(NUMBER, distinct=0, missing=100)
     (said,) = find_doubts("t", summary(flat, gone))
-    assert "no column of shop" in said
+    assert "columns of shop" in said
     gap = replace(NUMBER, kind="category", distinct=1, missing=5)
     for other in (NUMBER, gap, replace(NUMBER, party="bank")):
         assert len(find_doubts("t", summary(flat, other))) == (other.party == "bank")

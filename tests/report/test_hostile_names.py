@@ -152,7 +152,7 @@ def test_only_what_keeps_a_gate_open_is_called_dead(summary: dict[str, Any]) -> 
     }  # fmt: skip
     steps = advice.next_steps(open_)
     assert steps[0].command == "vflsec show model_completion"
-    assert "here: model_completion. Check" in steps[0].text
+    assert ": model_completion. Check" in steps[0].text
     assert not any("Seeds do not decide" in step.text for step in steps)
 
 

@@ -92,9 +92,7 @@ def test_tables_have_every_row_that_a_gate_judges(summary: dict[str, Any]) -> No
     for words in (page, text):
         assert f"{train['advantage']:+.3f} [" in words
         assert f"{test['advantage']:+.3f}" in words
-    assert (
-        "+0.29" in page.split("<caption><span>Gain of the strongest attack")[1].split("</table>")[0]
-    )
+    assert "+0.29" in page.split("<caption><span>Strongest advantage")[1].split("</table>")[0]
     cells = figures.points(two)
     assert {p.split for p in cells if p.attack == "norm"} == {"train"}
     assert sum(p.is_main for p in read_points(two["points"])) == len(cells) + 2

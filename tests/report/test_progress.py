@@ -59,7 +59,7 @@ def test_a_search_before_the_audit_is_announced_and_counted_by_itself() -> None:
     lines.plan(PLAN, Path("out"), [one, two])
     lines.finish(two)
     said = out.getvalue().splitlines()
-    assert said[0] == "First 2 trainings on drawn worlds, to find the strong attacker's settings."
+    assert said[0] == "First 2 trainings on drawn worlds."
     assert said[1].startswith("[1/1] one")
     assert said[2] == "4 trainings into out."
     assert said[3].startswith("[1/2] two")

@@ -65,8 +65,8 @@ def test_a_trace_of_both_parties_of_two_gives_the_figures_of_the_audit(tmp_path:
     seal = hashlib.sha256((trace / "seal.json").read_bytes()).hexdigest()
     assert other["data"] == {"control_gaussian, defense none, seed 0": seal}
     said = (tmp_path / "o" / "statement.html").read_text()
-    assert "It was recorded 1 time" in said
-    assert "Traces that were recorded of trainings" in said
+    assert "recorded 1 time" in said
+    assert "what was not recorded was not audited" in said
     assert "random splits" not in said
     assert "No table of a user" not in said
     unread = {m.kind: m.state for m in coverage.messages(other)}

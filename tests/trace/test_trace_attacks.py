@@ -144,7 +144,7 @@ def test_nothing_is_passed_unjudged_or_overwritten(
     guesses = infer([trace], tmp_path / "g", attacks=("norm",), limits=TRUSTED)
     with pytest.raises(ConfigError, match="Did you mean 'norm'"):
         score(guesses, [trace], out, gates=[{"max": 0.05, "attack": "nrom"}])
-    with pytest.raises(ConfigError, match="as far as the advantage in auc can reach, got 0"):
+    with pytest.raises(ConfigError, match="the most that auc can reach, got 0"):
         score(guesses, [trace], out, gates=[{"max": 0.6}])
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "results.csv").write_text("mine")
@@ -155,10 +155,10 @@ def test_nothing_is_passed_unjudged_or_overwritten(
     (tmp_path / "mine.py").write_text("import os\nos._exit(0)\n")
     monkeypatch.chdir(tmp_path)
     for options, words in (
-        (["--blind", "--max", "0.05"], "nothing can be judged"),
+        (["--blind", "--max", "0.05"], "need the truth of every trace"),
         (["--gates", "gates.toml"], "must hold [[gate]] sections"),
-        (["--max", "1"], "cannot fail"),
-        (["--metric", "auc"], "says what --max limits"),
+        (["--max", "1"], "can reach"),
+        (["--metric", "auc"], "--metric: needs --max"),
         (["--model", "passive1=mine:Net"], "os._exit(0)"),
         (["--model", "passive1=os:_exit:x"], "cannot be imported"),
     ):

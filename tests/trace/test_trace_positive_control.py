@@ -108,15 +108,15 @@ def test_the_reference_does_not_fail_what_is_deployed(
     words = ["trace", "score", str(tmp_path / "g"), "--truth", str(tmp_path / "y"), "--max", "0.2"]
     assert main.main([*words, "--out", str(tmp_path / "a")]) == 1
     said = " ".join(capsys.readouterr().out.split())
-    assert "--defense defended." in said
+    assert "(--defense defended)" in said
     assert "6 recordings, nothing was trained" in said
     assert main.main([*words, "--out", str(tmp_path / "b"), "--defense", "defended"]) == 0
     assert main.main([*words[:-2], "--out", str(tmp_path / "c"), "--defense", "defended"]) == 2
-    assert "give --max too" in capsys.readouterr().err
+    assert "needs --max" in capsys.readouterr().err
     words = ["trace", "audit", *(str(tmp_path / f"noise-{s}") for s in range(3)), "--max", "0.2"]
     words += ["--truth", str(tmp_path / "y"), "--attack", "direction", "--out", str(tmp_path / "d")]
     assert main.main(words) == 3
-    assert "Record the system without a defense too" in " ".join(capsys.readouterr().out.split())
+    assert "traces without a defense" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.slow

@@ -101,9 +101,9 @@ EDITS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "a party of no trace": (asked(adversary=["eve"]), "adversary must be parties"),
     "known rows in words": (asked(known_rows="x"), "known_rows must be a whole number"),
     "a field of later versions": (asked(more=1), "unexpected keyword"),
-    "a table without a hash": (unlisted, "is not among its files"),
+    "a table without a hash": (unlisted, "is not listed"),
     "rows beyond memory": (many_rows, "at most 1000000000 are read"),
-    "a control that is too good": (controls, "is not infinite"),
+    "a control that is too good": (controls, "is infinite"),
     "notes that are none": (lambda i: i.update(notes=5), "notes are sentences"),
 }  # fmt: skip
 

@@ -175,18 +175,14 @@ def _figure(scores: Floats, positive: NDArray[np.bool_], confidence: float) -> _
 
 def _says(found: _Pair, source: Source) -> str:
     party, about, n, common = found.party, found.about, found.rows, found.common
-    text = f"{party} learns of each of its {n} rows whether {about} has it: {common} are there"
-    text += f", {n - common} are not." if common < n else ", which is all of them."
+    text = f"{party} learns which of its {n} rows {about} has: {common} of {n}."
     if found.columns is not None and found.control is not None:
         tells = found.columns.low > 0.5 and found.columns.low > found.control.auc
-        what = "reveal who is there" if tells else "do not significantly reveal who is there"
-        text += f" Its own columns {what}: AUC {found.columns}, permuted {found.control}."
-        if tells:
-            text += f" So a model of {about}'s customers speaks of people who were never matched."
+        what = "significant" if tells else "not significant"
+        text += f" From own columns: AUC {found.columns}, permuted {found.control}, {what}."
     elif min(common, n - common) < LEAST:
-        text += f" Too few on one side ({LEAST} needed) to measure whether its columns do."
+        text += f" Too few rows to measure own columns ({LEAST} needed)."
     if found.label is not None and not found.label.low <= 0.5 <= found.label.high:
         more = source.class_names[1 if found.label.auc > 0.5 else 0]
-        text += f" Membership reveals the label: rows there are more often {more!r}, "
-        text += f"AUC {found.label}."
+        text += f" Shared rows are more often {more!r}: AUC {found.label}."
     return text

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 
 BASELINE_VERSION = 2
 _ADVICE = "Make one with: vflsec gate DIR --baseline FILE --update-baseline"
+_RENEW = "If that is meant: --update-baseline."
 LEAST = 0.03
 SPREAD = 2.5
 _WRITTEN = ("dataset", "algorithm", "defense", "strength", "phase", "adversary", "attack",
@@ -102,8 +103,7 @@ class Baseline(dict[Key, Mapping[str, Seeds]]):
         return {
             name: Reason(
                 Warn.OTHER_DATA,
-                f"the baseline was made of other data called {name}, so how much was tolerated "
-                "there says little here; renew it with --update-baseline if the change is meant",
+                f"the baseline is of other data called {name} (--update-baseline renews it)",
             )
             for name, made in self.data.items()
             if data.get(name, made) != made
@@ -286,8 +286,8 @@ def refuse_failed(where: Path | None, rows: Iterable[ResultRow]) -> None:
         if r.status == "error" and _run_of(r).without("phase") not in measured:
             at = ", ".join(str(x) for x in astuple(r.training) if x is not None)
             raise ConfigError(
-                f"{where}: {r.attack} by {r.adversary} failed on every seed at [{at}] "
-                f"({r.reason}), so this is no baseline. Mend that or leave it out, and audit again."
+                f"{where}: is no baseline: {r.attack} by {r.adversary} failed at [{at}] "
+                f"({r.reason}). Mend it or leave it out, and audit again."
             )
 
 
@@ -310,8 +310,7 @@ def write_baseline(path: Path, audit: Audit) -> None:
     """
     if not audit.summary["complete"]:
         raise ConfigError(
-            f"{audit.folder}: not all that was planned is measured, so this is no baseline. "
-            "Run the audit again first."
+            f"{audit.folder}: is no baseline: it is not complete. Run the audit again."
         )
     if path.exists():
         read_baseline(path)  # nothing else is overwritten
@@ -372,7 +371,7 @@ def regressions(
         for k in before if k not in same
     ]  # fmt: skip
     if not before:
-        reason = "The baseline holds no point, so nothing was compared."
+        reason = "The baseline holds no point."
         gone = [
             Verdict.about(Training(), _gate(LEAST), Rule.NOTHING_SELECTED, reason,
                           origin=Origin.BASELINE)
@@ -416,10 +415,7 @@ def _allowed(before: Mapping[str, Seeds]) -> float:
 def _find_any_rise_tolerated(key: Key, allowed: float) -> Reason | None:
     """That no rise could be beyond what the baseline's spread tolerates; None if one could be."""
     far = reach("advantage", key.metric)[1]
-    text = (
-        f"the baseline's seeds differ so much that any rise is tolerated (at most {far:g} in "
-        f"{key.metric}); make one of more seeds"
-    )
+    text = f"the baseline tolerates any rise (at most {far:g} in {key.metric}); add seeds to it"
     return None if allowed < far else Reason(Shortfall.ANY_RISE_TOLERATED, text)
 
 
@@ -429,15 +425,14 @@ def _find_shortfall(rows: Sequence[ResultRow], planned: int, before: int) -> Rea
     A baseline of two seeds tolerates whatever their spread happens to be.
     """
     seeds, fewest = len({r.seed for r in rows if r.value is not None}), min(r.n for r in rows)
-    takes = f"a PASS needs {MIN_SEEDS}"
     rules = (
         (Shortfall.MISSING_SEEDS, seeds < planned,
-         f"it has a figure on {seeds} of {planned} seeds"),
-        (Shortfall.FEW_SEEDS, seeds < MIN_SEEDS, f"it has {seeds} seeds, {takes}"),
+         f"it has {seeds} of {planned} seeds"),
+        (Shortfall.FEW_SEEDS, seeds < MIN_SEEDS, f"it has {seeds} seeds, not {MIN_SEEDS}"),
         (Shortfall.BASELINE_FEW_SEEDS, before < MIN_SEEDS,
-         f"the baseline has {before} seeds of it, {takes}"),
+         f"the baseline has {before} seeds, not {MIN_SEEDS}"),
         (Shortfall.FEW_ROWS, fewest < MIN_ROWS,
-         f"it was scored on {fewest} rows, not {MIN_ROWS} at least"),
+         f"it has {fewest} rows, not {MIN_ROWS}"),
     )  # fmt: skip
     return next((Reason(code, text) for code, holds, text in rules if holds), None)
 
@@ -497,11 +492,11 @@ def _decide(w: _Weighed) -> _Ruling:
         return _Ruling(FAIL, Rule.REGRESSION, f"{w.said}; {most} is tolerated.")
     if rose:
         more = w.change.more_seeds(w.alpha)
-        cure = f"about {more} more seeds would decide it" if more else "more seeds are needed"
-        beyond = f"beyond the tolerated {most} but not significantly above 0"
+        cure = verdict_text.format_seeds(more) if more else "more seeds needed"
+        beyond = f"beyond the tolerated {most}, not significant"
         return _Ruling(INCONCLUSIVE, Rule.UNDECIDED, f"{w.said}, {beyond}; {cure}.", more)
     if w.reversed > max(w.change.before, 0.0) + w.allowed:
-        flipped = f"but it ranks in reverse: with labels flipped it would be {w.reversed:.3f}"
+        flipped = f"but with labels flipped {w.reversed:.3f}"
         return _Ruling(INCONCLUSIVE, Rule.REVERSED_RANKING, f"{w.said}, {flipped}.")
     why = w.validation
     if not why.validated:
@@ -532,14 +527,8 @@ def _gone(key: Key, now: Iterable[Key]) -> str:
     other = [grants for grants in like if grants not in (None, key.grants)]
     if key.grants is not None and other:
         here, there = other[0] or "nothing", key.grants or "nothing"
-        return (
-            f"{key.attack} was granted {there} in the baseline and {here} now. If that is meant: "
-            "--update-baseline."
-        )
-    return (
-        f"{key.attack} has a figure in the baseline and none here. If that is meant: "
-        "--update-baseline."
-    )
+        return f"{key.attack} was granted {there}, and {here} now. {_RENEW}"
+    return f"{key.attack} has a figure in the baseline and none here. {_RENEW}"
 
 
 def _gate(allowed: float, who: str = "") -> Gate:

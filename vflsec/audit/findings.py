@@ -103,11 +103,11 @@ class Finding:
 
 _NAMES = {
     "auc": "AUC", "leak_auc": "leak AUC", "f1": "F1", "r2": "R²", "accuracy": "accuracy",
-    "r2_column": "R² of the column revealed best",
+    "r2_column": "R² of the best column",
     "balanced_accuracy": "balanced accuracy", "tpr_at_1pct_fpr": "hits at 1 % false alarms",
     "tpr_at_01pct_fpr": "hits at 0.1 % false alarms",
     "macro_auc": "macro AUC", "macro_accuracy": "macro accuracy", "log_loss": "log loss",
-    "share_error": "error of the share", "error_removed": "the remaining error",
+    "share_error": "share error", "error_removed": "the remaining error",
 }  # fmt: skip
 _HITS = {"tpr_at_1pct_fpr": "1 %", "tpr_at_01pct_fpr": "0.1 %"}
 _SPLITS = ("test", "validation", "train")
@@ -243,10 +243,8 @@ def _is_reversed(r: Point, style: _Style) -> bool:
 def _format_reversed(r: Point, style: _Style) -> str:
     r = style.ranked.get(r.answer, r)
     flipped = r.mirrored
-    return (
-        f"{_who(r)} ranks in reverse ({metric_name(r.metric)} {_plain(r.value.mean)}): with "
-        f"labels flipped, {format_gain(r.metric, flipped.mean, flipped.low, flipped.high)}."
-    )
+    gain = format_gain(r.metric, flipped.mean, flipped.low, flipped.high)
+    return f"{_who(r)} leaks with labels flipped: {gain}."
 
 
 def _membership(rows: Sequence[Point], style: _Style) -> list[Finding]:
@@ -268,8 +266,8 @@ def _membership(rows: Sequence[Point], style: _Style) -> list[Finding]:
     if not parts:
         return []
     text = (
-        f"{_place(rows[0], style)}: {_who(rows[0])} names {'; '.join(parts)} of the training "
-        f"rows; guessing would name {guessed}."
+        f"{_place(rows[0], style)}: {_who(rows[0])} names {'; '.join(parts)} of training rows "
+        f"(guessing {guessed})."
     )
     return [Finding.of(FindingKind.MEMBERSHIP, rows[0], text)]
 
@@ -298,7 +296,7 @@ def _place(r: Point, style: _Style) -> str:
 _Says = Callable[[Point, _Style], str]
 _UNDEFENDED: tuple[tuple[FindingKind, Callable[[Point, _Style], bool], _Says], ...] = (
     (FindingKind.NOT_SCORED, lambda r, style: r.value.mean is None,
-     lambda r, style: f"{_who(r)} has no {metric_name(r.metric)}; rows of one class give none."),
+     lambda r, style: f"{_who(r)} has no {metric_name(r.metric)}: one class."),
     (FindingKind.NO_BASELINE, lambda r, style: r.advantage.mean is None,
      lambda r, style: f"{_who(r)} reaches {metric_name(r.metric)} {_plain(r.value.mean)}, "
      "without a baseline."),
@@ -310,11 +308,9 @@ _UNDEFENDED: tuple[tuple[FindingKind, Callable[[Point, _Style], bool], _Says], .
      lambda r, style: _format_reversed(r, style)),
     (FindingKind.BASELINE_PREDICTS,
      lambda r, style: _is_ahead(r, r.control_value) and r.control not in (CHANCE, FALLBACK),
-     lambda r, style: f"the baseline {_control(r)} already reaches {metric_name(r.metric)} "
-     f"{_plain(r.control_value.mean)}; {_who(r)}: {_gained(r)}, {_beside(r)}."),
+     lambda r, style: f"{_who(r)} reaches {_against(r)}: {_gained(r)}, {_beside(r)}."),
     (FindingKind.AT_CHANCE, lambda r, style: not _is_ahead(r, r.value),
-     lambda r, style: f"{_who(r)} is not significantly better than guessing "
-     f"({_plain(r.value.mean)}): {_gained(r)}."),
+     lambda r, style: f"{_who(r)} is at chance ({_plain(r.value.mean)}): {_gained(r)}."),
     (FindingKind.NO_LEAK_SHOWN, lambda r, style: True,
      lambda r, style: f"{_who(r)} reaches {_against(r)}: {_gained(r)}, not significant."),
 )  # fmt: skip
@@ -323,7 +319,7 @@ _UNDEFENDED: tuple[tuple[FindingKind, Callable[[Point, _Style], bool], _Says], .
 
 def _undefended(r: Point, style: _Style) -> Finding:
     kind, says = next((kind, says) for kind, holds, says in _UNDEFENDED if holds(r, style))
-    chosen = f" Chosen by auxiliary rows: {r.asked}." if r.asked else ""
+    chosen = f" Chosen: {r.asked}." if r.asked else ""
     return Finding.of(kind, r, f"{_place(r, style)}: {says(r, style)}{chosen}")
 
 
@@ -403,7 +399,7 @@ def _cost(r: Point) -> str:
     of, name, lost = r.utility_drop, metric_name(r.utility_metric), r.failed_trainings
     if of.mean is None:
         kept = "" if r.utility.mean is None else f"; utility {_plain(r.utility.mean)} ({name})"
-        text = f"Its cost was not measured{kept}"
+        text = f"Cost not measured{kept}"
     elif of.low is None or of.high is None:
         text = f"It costs {_plain(of.mean)} of utility ({name}; one seed, no interval)"
     else:

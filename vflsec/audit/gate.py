@@ -151,20 +151,14 @@ class Gate:
 
     def __post_init__(self) -> None:
         if self.metric in REPORTED:
-            raise check.fail(
-                "gate: metric", "one that does not depend on the grid", self.metric,
-                "CAP and DCS are reported, never gated; gate the advantage and the utility.",
-            )  # fmt: skip
+            raise check.fail("gate: metric", "advantage or utility", self.metric)
         check.one_of("gate: metric", self.metric, ("advantage", *TASK, *METRICS, EPSILON))
         if (self.max is None) == (self.min is None):
-            raise check.fail("gate: max, min", "given one and not both", (self.max, self.min))
+            raise check.fail("gate: max, min", "exactly one", (self.max, self.min))
         check.finite("gate: threshold", self.threshold)
         check.in_unit("gate: confidence", self.confidence, high_open=True)
         if self.confidence < LEAST_CONFIDENCE:
-            raise check.fail(
-                "gate: confidence", f"at least {LEAST_CONFIDENCE:g}", self.confidence,
-                "Bounds that are wrong more often than that decide nothing.",
-            )  # fmt: skip
+            raise check.fail("gate: confidence", f"at least {LEAST_CONFIDENCE:g}", self.confidence)
         if self.of:
             check.one_of("gate: of", self.of, METRICS)
         check.one_of("gate: target", self.target, ("*", *TARGETS))
@@ -176,14 +170,11 @@ class Gate:
             rule = f"below {high:g}" if self.max is not None else f"above {low:g}"
             raise check.fail(
                 f"gate: {'min' if self.max is None else 'max'}",
-                f"{rule}, which is as far as {what} can reach", self.threshold,
-                "Beyond that the gate cannot fail: no result could fail it.",
+                f"{rule}, the most that {what} can reach", self.threshold,
             )  # fmt: skip
         if self.detect is not None:
             if not self.limits_leaks:
-                raise check.fail(
-                    "gate: detect", 'given only beside a max of metric = "advantage"', self.detect
-                )
+                raise check.fail("gate: detect", "given with a max of advantage", self.detect)
             check.positive("gate: detect", self.detect)
 
     @classmethod

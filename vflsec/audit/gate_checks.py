@@ -86,7 +86,7 @@ def _is_about_attacks(gate: Gate) -> bool:
 def _find_no_attack(gate: Gate, there: Sequence[Planned]) -> list[Unanswerable]:
     if there or not _is_about_attacks(gate):
         return []
-    rule = "is about attacks, but the audit makes none. Take utility, or add an [[attack]]."
+    rule = "needs an attack. Take utility, or add an [[attack]]."
     return [Unanswerable(Problem.NO_ATTACK, "metric", gate.metric, rule)]
 
 
@@ -98,7 +98,7 @@ def _find_unknown_names(gate: Gate, there: Sequence[Planned]) -> list[Unanswerab
         if wanted != "*" and not any(selected(r, asked) for r in named):
             names = _names(key, named)
             what = _WHAT.get(key, key)
-            rule = f"names no {what} of this audit, got {wanted!r}. {check.nearest(wanted, names)} "
+            rule = f"names no {what}, got {wanted!r}. {check.nearest(wanted, names)} "
             rule = f"{rule}There are: {_listed(names)}.".replace("  ", " ")
             found.append(Unanswerable(Problem.UNKNOWN_NAME, key, wanted, rule))
     return found
@@ -111,8 +111,7 @@ def _find_unknown_strength(gate: Gate, there: Sequence[Planned]) -> list[Unanswe
     grid = sorted({r.strength for r in there if r.strength is not None and selected(r, asked)})
     if gate.strength in grid:
         return []
-    rule = f"is no strength of this audit, got {show_exact(gate.strength)}. There are: "
-    rule += f"{_listed(map(show_exact, grid))}."
+    rule = f"must be one of {_listed(map(show_exact, grid))}, got {show_exact(gate.strength)}."
     return [Unanswerable(Problem.UNKNOWN_STRENGTH, "strength", gate.strength, rule)]
 
 
@@ -122,7 +121,7 @@ def _find_no_such_point(gate: Gate, there: Sequence[Planned]) -> list[Unanswerab
     keys = [k for k in (*_OF_TRAININGS, *_OF_ATTACKS) if getattr(gate, k) != "*"]
     keys += ["strength"] if gate.strength is not None else []
     said = ", ".join(f"{k} = {getattr(gate, k)!r}" for k in keys)
-    rule = f"asks for {said}: each is there, but nothing is all of that."
+    rule = f"asks for {said}, which no point has together."
     return [Unanswerable(Problem.NO_SUCH_POINT, "", None, rule)]
 
 
@@ -130,10 +129,7 @@ def _find_no_claim(gate: Gate, there: Sequence[Planned]) -> list[Unanswerable]:
     """An epsilon that is not tested."""
     if gate.metric != EPSILON or any(r.claims for r in _asked_about(gate, there)):
         return []
-    rule = (
-        "is measured where a defense claims an epsilon and is tested: no defense that is asked "
-        "about does, or [audit] canaries = false leaves the test out."
-    )
+    rule = "needs a defense that claims an epsilon, and [audit] canaries = true."
     return [Unanswerable(Problem.NO_CLAIM, "metric", gate.metric, rule)]
 
 
@@ -144,16 +140,10 @@ def _find_no_loss(gate: Gate, there: Sequence[Planned]) -> list[Unanswerable]:
     asked = _asked_about(gate, there)
     defended = {(r.dataset, r.algorithm) for r in asked if not r.is_undefended}
     if asked and not defended:
-        rule = (
-            "is the loss against a run without a defense, and nothing that is asked about has one: "
-            "it would be 0 whatever happens. Add a defense, or gate the utility itself."
-        )
+        rule = "needs a defense. Add one, or gate the utility."
         return [Unanswerable(Problem.NO_DEFENSE, "metric", gate.metric, rule)]
     if not defended & {(r.dataset, r.algorithm) for r in there if r.is_undefended}:
-        rule = (
-            "is taken from a run without a defense, and none is made: add strength 0 to the grid "
-            "of the defense."
-        )
+        rule = "needs an undefended run. Add strength 0 to the grid."
         return [Unanswerable(Problem.NO_UNDEFENDED_RUN, "metric", gate.metric, rule)]
     return []
 
@@ -168,9 +158,8 @@ def _find_unmeasured(gate: Gate, there: Sequence[Planned]) -> list[Unanswerable]
     names = dict.fromkeys(name for r in rows for name in r.metrics or ())
     if asked in names or not names:
         return []
-    rule = f"is measured of no attack that is asked about, got {asked!r}. There are: "
-    key = "of" if gate.of else "metric"
-    return [Unanswerable(Problem.METRIC_NOT_MEASURED, key, asked, f"{rule}{_listed(names)}.")]
+    rule = f"must be one of {_listed(names)}, got {asked!r}."
+    return [Unanswerable(Problem.METRIC_NOT_MEASURED, "of" if gate.of else "metric", asked, rule)]
 
 
 def _find_out_of_reach(gate: Gate, there: Sequence[Planned]) -> list[Unanswerable]:
@@ -182,11 +171,8 @@ def _find_out_of_reach(gate: Gate, there: Sequence[Planned]) -> list[Unanswerabl
     most = max(ends.values())
     if gate.threshold < most:
         return []
-    rule = (
-        f"must be below {most:g}, which is as far as the advantage in {' or '.join(ends)} can "
-        f"reach, got {show_exact(gate.threshold)}. Beyond that the gate cannot fail: no result "
-        "could fail it."
-    )
+    rule = (f"must be below {most:g}, the most that {' or '.join(ends)} can reach, got "
+            f"{show_exact(gate.threshold)}.")  # fmt: skip
     return [Unanswerable(Problem.LIMIT_OUT_OF_REACH, "max", gate.threshold, rule)]
 
 

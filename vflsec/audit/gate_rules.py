@@ -117,7 +117,7 @@ def _single_seed(w: Weighed) -> Ruling | None:
     if w.high is not None:
         return None
     lead = min(w.found, key=lambda c: c.n)
-    reason = f"{lead.name} has {lead.n} seed; an interval needs 2, better 5."
+    reason = f"{lead.name} has {lead.n} seed; an interval needs 2."
     return Ruling(INCONCLUSIVE, Rule.SINGLE_SEED, lead, reason, _SEEDS_ADVISED - lead.n)
 
 
@@ -135,7 +135,8 @@ def _reversed_ranking(w: Weighed) -> Ruling | None:
     lead = max(leaking, key=_reversed_value)
     far = lead.reversed_metric or lead.reversed_value > lead.limit
     more = None if far else verdict_text.seeds_to_add(leaking, w.alpha, w.level)
-    reason = verdict_text.format_reversed(lead, more, w.gate)
+    cure = "" if more is None else f"; {verdict_text.format_seeds(more)}"
+    reason = verdict_text.format_flipped(lead, cure, w.gate)
     return Ruling(INCONCLUSIVE, Rule.REVERSED_RANKING, lead, reason, more)
 
 
@@ -168,7 +169,8 @@ def _either_direction(w: Weighed) -> Ruling | None:
         return None
     more = verdict_text.seeds_to_add(w.reversed_open, w.alpha, w.level)
     lead = max(w.reversed_open, key=_reversed_value)
-    reason = verdict_text.format_either_direction(lead, more, w.gate)
+    cure = f"; {verdict_text.format_seeds(more)}"
+    reason = verdict_text.format_flipped(lead, cure, w.gate)
     return Ruling(INCONCLUSIVE, Rule.EITHER_DIRECTION, lead, reason, more)
 
 

@@ -112,7 +112,7 @@ def _judge_gate(gate: Gate, audit: _Audit) -> list[Verdict]:
         if selected(p, gate):
             points[p.training].append(p)
     if not points:
-        reason = f"Nothing that was measured answers the gate '{gate.label}'."
+        reason = f"Nothing measured answers '{gate.label}'."
         return [Verdict.about(Training(), gate, Rule.NOTHING_SELECTED, reason)]
     unasked = left_out((p for p in audit.points if p.attack), gate)
     return [_judge_point(at, of, gate, audit, unasked.get(at, ())) for at, of in points.items()]
@@ -189,7 +189,7 @@ def _find_shortfall(point: Point, leak: Leakage, gate: Gate, audit: _Audit) -> R
     n, planned = leak.least.n, point.planned
     if n >= planned or gate.metric not in (*TASK, EPSILON):
         return None
-    text = f"{gate.metric} has a figure on {n} of {planned} seeds"
+    text = f"{gate.metric} has {n} of {planned} seeds"
     return Reason(Shortfall.MISSING_SEEDS, text)
 
 

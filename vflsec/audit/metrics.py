@@ -264,10 +264,9 @@ def _exposed_by_luck(case: _Case, rate: float) -> float:
 
 def _list_exposed() -> Iterator[Metric]:
     for name, rate in EXPOSED.items():
-        alarms = "one false alarm in a thousand" if rate else "no false alarm"
+        alarms = "0.1 % false alarms" if rate else "no false alarm"
         yield Metric(
-            name, f"share of rows whose class is named at {alarms}, from either end; no class of "
-            "more than 4 rows in 5", partial(_exposed, rate=rate),
+            name, f"share of rows whose class is named at {alarms}", partial(_exposed, rate=rate),
             partial(_exposed_by_luck, rate=rate),
             turned=partial(_exposed, rate=rate, turned=True),
             by_class=partial(_by_class, rate=rate),
@@ -352,56 +351,54 @@ _LIST = (
         lambda k: 1 / k.classes,
     ),
     Metric(
-        "auc", "area under the ROC curve; macro one-versus-rest beyond two classes", _auc,
+        "auc", "area under the ROC curve (macro)", _auc,
         lambda k: 0.5,
     ),
     Metric(
-        "leak_auc", "AUC within a batch, averaged over batches with both classes (Li et al. 2022)",
+        "leak_auc", "mean AUC within batches (Li et al. 2022)",
         _leak_auc, lambda k: 0.5, binary_only=True,
     ),
     Metric(
-        "f1", "F1 of class 1; chance calls every row positive", _f1,
+        "f1", "F1 of class 1", _f1,
         lambda k: float(2 * k.prior[1] / (1 + k.prior[1])), binary_only=True,
     ),
     Metric(
-        "tpr_at_1pct_fpr", "share of positives found at one false alarm in a hundred", _tpr,
+        "tpr_at_1pct_fpr", "hits at 1 % false alarms", _tpr,
         _hits_by_chance, binary_only=True, turned=partial(_tpr, turned=True),
     ),
     Metric(
-        "tpr_at_01pct_fpr", "share of positives found at one false alarm in a thousand",
+        "tpr_at_01pct_fpr", "hits at 0.1 % false alarms",
         partial(_tpr, rate=0.001), partial(_hits_by_chance, rate=0.001), binary_only=True,
         turned=partial(_tpr, rate=0.001, turned=True),
     ),
     *_list_exposed(),
     Metric(
-        "log_loss", "mean −log probability of the truth (nats), from probabilities or logits",
+        "log_loss", "mean −log probability of the truth (nats)",
         _log_loss, lambda k: entropy(k.prior), larger_is_better=False, reach=(0.0, math.inf),
     ),
-    Metric("r2", "1 − squared error / variance, mean over columns; all codes of a category are one",
+    Metric("r2", "1 − squared error / variance, mean over columns",
            _r2, lambda k: 0.0,
            targets=("feature", "value", "count"), reach=(-math.inf, 1.0)),
-    Metric("r2_column", "the same of the one column that the attack names beforehand, from what it "
-           "was granted, as the one revealed best", _r2, lambda k: 0.0,
+    Metric("r2_column", "r2 of the column that the attack names as best", _r2, lambda k: 0.0,
            targets=("feature",), reach=(-math.inf, 1.0)),
-    Metric("relative_error", "norm of the error / norm of the truth; guessing 0 has 1",
+    Metric("relative_error", "norm of the error / norm of the truth",
            _relative_error, lambda k: 1.0, larger_is_better=False, targets=("feature",),
            reach=(0.0, math.inf)),
-    Metric("share_error", "distance of the estimated share of rows from the true one; chance says "
-           "one half", _share_error, lambda k: abs(0.5 - float(k.prior[1])), larger_is_better=False,
+    Metric("share_error", "error of the estimated share of rows", _share_error,
+           lambda k: abs(0.5 - float(k.prior[1])), larger_is_better=False,
            targets=("property",)),
-    Metric("concordance", "share of pairs ranked rightly; the AUC of a quantity (Harrell 1982)",
+    Metric("concordance", "share of pairs ranked rightly (Harrell 1982)",
            _concordance, lambda k: 0.5, targets=("value", "count")),
-    Metric("deviance", "mean Poisson deviance of counts; chance answers their mean", _deviance,
+    Metric("deviance", "mean Poisson deviance of counts", _deviance,
            _deviance_of_mean, larger_is_better=False, targets=("count",), reach=(0.0, math.inf)),
-    Metric("macro_auc", "mean over several labels of the AUC of each", _macro_auc,
+    Metric("macro_auc", "mean AUC over labels", _macro_auc,
            lambda k: 0.5, targets=("labels",)),
-    Metric("macro_accuracy", "mean over several labels of the share of rows labelled rightly",
+    Metric("macro_accuracy", "mean accuracy over labels",
            _macro_accuracy, lambda k: float(np.maximum(k.prior, 1 - k.prior).mean()),
            targets=("labels",)),
-    Metric(ERROR_REMOVED, "share of the error that the best control leaves in the metric that "
-           "verdicts rest on, which the attack removes; of means over seeds", None, lambda k: 0.0,
+    Metric(ERROR_REMOVED, "share of the baseline's error removed", None, lambda k: 0.0,
            targets=("label", "labels", "value", "count", "feature"), reach=(-math.inf, 1.0)),
-    Metric("mae", "mean absolute error, in standard deviations of the training labels", _mae,
+    Metric("mae", "mean absolute error, in standard deviations", _mae,
            lambda k: 0.8, larger_is_better=False, targets=("value",), reach=(0.0, math.inf)),
 )  # fmt: skip
 
@@ -503,7 +500,7 @@ def score(
 def _one(name: str, case: _Case, target: str) -> Score:
     metric = METRICS[check.one_of("score: metrics", name, METRICS)]
     if metric.measure is None:
-        raise check.fail("score: metrics", "one that an answer has without its controls", name)
+        raise check.fail("score: metrics", "one without controls", name)
     if target not in metric.targets:
         raise check.fail("score: metrics", f"of target {target!r}", name)
     if metric.binary_only and case.classes != 2:

@@ -105,9 +105,9 @@ def build_label_findings(rows: Iterable[LabelRow]) -> list[Finding]:
             continue
         left = f" ({', '.join(r.left_out)} left out)" if r.left_out else ""
         text = (
-            f"{r.dataset}: over {r.labels} labels{left}, {r.attack} by {r.adversary} reaches a "
-            f"mean AUC of {r.value:.2f}, baseline {r.control_value:.2f}; the largest, of {r.most}, "
-            f"is {r.most_value:.2f}, baseline {r.most_control:.2f}."
+            f"{r.dataset}: {r.attack} by {r.adversary}, mean AUC of {r.labels} labels{left} "
+            f"{r.value:.2f}, baseline {r.control_value:.2f}; {r.most} {r.most_value:.2f}, baseline "
+            f"{r.most_control:.2f}."
         )
         values = {"value": r.value, "control_value": r.control_value, "advantage": r.advantage}
         out.append(

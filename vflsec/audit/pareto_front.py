@@ -58,8 +58,8 @@ class Trial:
         if self.claimed is None:
             return ""
         if self.measured is None:
-            return f" It claims epsilon {self.claimed:.4g}, which was not tested."
-        return f" It claims epsilon {self.claimed:.4g}; at least {self.measured:.3g} is measured."
+            return f" Claimed epsilon {self.claimed:.4g} (not tested)."
+        return f" Claimed epsilon {self.claimed:.4g}, measured at least {self.measured:.3g}."
 
 
 def trials(results: Iterable[ResultRow]) -> list[Trial]:
@@ -70,7 +70,7 @@ def trials(results: Iterable[ResultRow]) -> list[Trial]:
     """
     points = leakage.summarise([r for r in results if r.role == "audit"])
     if not any(p.is_main for p in points):
-        raise ConfigError("tune: no attack of the scenario gave a figure. See `vflsec check`.")
+        raise ConfigError("tune: no attack gave a figure. See `vflsec check`.")
     by: dict[tuple[str, float], list[Point]] = defaultdict(list)
     for p in points:
         if p.strength is not None:
@@ -136,7 +136,7 @@ def _reversed(p: Point) -> str:
         return ""
     if not leaks(p.mirrored.mean, p.mirrored.low):
         return ""
-    return f"{p.attack} ranks in reverse (labels flipped {p.mirrored.mean:+.3f} of {p.metric})"
+    return f"{p.attack} leaks with labels flipped ({p.mirrored.mean:+.3f} of {p.metric})"
 
 
 def _too_little(p: Point) -> str:

@@ -30,7 +30,7 @@ from vflsec.core.view import Table
 from vflsec.measure.attack import Answer, Prepared
 from vflsec.specs import BY_CLASS, NAMED, ORIENTED_BY, TURNED, Measure, victims
 
-DIVERGED = "the training diverged: weights, predictions or every validation loss are not finite"
+DIVERGED = "the training diverged (not finite)"
 """Why such a training has no figure of the main task, and passes no gate."""
 
 
@@ -126,7 +126,7 @@ def scored(answer: Answer, task: Task, embeddings: Table | None = None) -> Itera
     status, why = answer.status, answer.reason
     if guess is not None and attack.target not in (*SCORED, "embedding"):
         status = "not-applicable"
-        why = f"no truth about {attack.target!r} is kept to compare an answer with."
+        why = f"no truth about {attack.target!r} is kept."
     if guess is None or why:
         yield Measure(split="", metric="", value=None, status=status, reason=why, **base)
     elif attack.target == "embedding":

@@ -51,15 +51,13 @@ def join(guess: Guess, truth: Truth, rows: Iterable[int] | ArrayLike) -> Joined:
             finite, or guess and truth speak of different targets.
     """
     if guess.target != truth.target:
-        raise ShapeError(
-            f"score: guess.target must be {truth.target!r} like the truth's, got {guess.target!r}."
-        )
+        raise ShapeError(f"score: guess.target must be {truth.target!r}, got {guess.target!r}.")
     wanted = np.asarray(rows, np.int64).reshape(-1)
     if not rising(wanted):
         wanted = np.sort(wanted)
         _unique("rows", wanted)
     if len(wanted) == 0:
-        raise ShapeError("score: rows must name at least one row, got none.")
+        raise ShapeError("score: rows must not be empty.")
     values = truth.values[_lookup("truth", truth.rows, wanted)]
     if guess.group is None and guess.abstain is None:
         return _plain(guess, wanted, values)
@@ -125,20 +123,19 @@ def _small(ids: Ints) -> bool:
     return len(ids) > 0 and int(ids.min()) >= 0 and int(ids.max()) < 8 * len(ids)
 
 
-_REPEATED = "score: a row may appear once within a group; some row ids repeat."
+_REPEATED = "score: row ids must not repeat within a group."
 
 
 def _finite(scores: Floats) -> None:
     if not np.isfinite(scores).all():
         raise ShapeError(
-            f"score: {int((~np.isfinite(scores)).sum())} scores are not finite. An attack that "
-            "cannot answer a row abstains on it; one that diverged has failed."
+            f"score: {int((~np.isfinite(scores)).sum())} scores are not finite. Abstain instead."
         )
 
 
 def _unique(what: str, ordered: Ints) -> None:
     if (ordered[1:] == ordered[:-1]).any():
-        raise ShapeError(f"score: {what} must name every row once; some row ids repeat.")
+        raise ShapeError(f"score: {what} must not repeat row ids.")
 
 
 def _lookup(what: str, known: Ints, wanted: Ints) -> Ints:
@@ -166,8 +163,7 @@ def _lookup(what: str, known: Ints, wanted: Ints) -> Ints:
         lost = wanted[~found]
         raise ShapeError(
             f"score: the {what} must cover every scored row; {len(lost)} of {len(wanted)} are "
-            f"missing (first: {', '.join(map(str, lost[:5]))}). Abstaining must be said, not done "
-            "by leaving rows out."
+            f"missing (first: {', '.join(map(str, lost[:5]))}). Abstain instead."
         )
     return place if order is None else order[place]
 

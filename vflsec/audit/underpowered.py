@@ -105,8 +105,8 @@ def explain_unanswered(left: Sequence[Unanswered]) -> list[Reason]:
         *dict.fromkeys(
             Reason(
                 Warn.QUESTION_NOT_VALIDATED,
-                f"{u.attack} is not validated for whether a value is {asked(u.question)} "
-                f"({u.not_validated.text}), so finding no leak there proves nothing",
+                f"{u.attack} is not validated for values {asked(u.question)} "
+                f"({u.not_validated.text})",
             )
             for u in left
             if u.not_validated is not None
@@ -116,11 +116,10 @@ def explain_unanswered(left: Sequence[Unanswered]) -> list[Reason]:
 
 def _explain_few(few: Sequence[Unanswered]) -> Reason:
     takes = [u.takes for u in few]
-    enough = "" if None in takes else f"{max(k for k in takes if k)} seeds or "
+    enough = "" if None in takes else f"seeds ({max(k for k in takes if k)}) or "
     text = (
-        f"{few[0].seeds} seeds of {min(u.rows for u in few)} rows do not answer whether a "
-        f"value is {_listed(few)}, which could have failed the gate only; {enough}more rows "
-        "would do"
+        f"{few[0].seeds} seeds of {min(u.rows for u in few)} rows do not suffice for values "
+        f"{_listed(few)}; add {enough}rows"
     )
     return Reason(Warn.QUESTION_UNDERPOWERED, text)
 

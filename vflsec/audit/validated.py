@@ -60,10 +60,8 @@ class Validation:
 Validated = Mapping[Place, Validation]
 """What is shown of the attack at every place."""
 
-NO_EVIDENCE = Validation(False, "no evidence was given", Evidence.NONE)
-_NEVER = Validation(
-    False, "it was never measured without a defense on two seeds or more", Evidence.NEVER_UNDEFENDED
-)
+NO_EVIDENCE = Validation(False, "no evidence", Evidence.NONE)
+_NEVER = Validation(False, "never undefended on two seeds", Evidence.NEVER_UNDEFENDED)
 
 
 def find_validated(
@@ -163,7 +161,7 @@ def _title(place: Place, places: Sequence[Place], grants: Granted) -> str:
 
 
 _GRANTED = {
-    "victim": "against {}", "aux_rows": "with {} auxiliary rows",
+    "victim": "against {}", "aux_rows": "with {} aux_rows",
     "peer_model": "with the others' models", "prior": "without class shares",
 }  # fmt: skip
 

@@ -27,20 +27,18 @@ _ROUNDING = 1e-12  # spreads this small beside their mean are those of equal fig
 def find_shortfall(row: Point, leak: Leakage) -> Reason | None:
     """What is missing from the least evidence for a PASS; None if nothing is."""
     n, ahead, scored, name = leak.least.n, leak.ahead, row.n_least, row.attack
-    planned, takes = row.planned or n, "a PASS needs"
-    on_a_seed = "" if scored == row.n else " on a seed"
+    planned = row.planned or n
     rules = (
         (Shortfall.INCOMPLETE_RECORD, bool(row.gap), row.gap),
-        (Shortfall.MISSING_SEEDS, n < planned, f"{name} has a figure on {n} of {planned} seeds"),
+        (Shortfall.MISSING_SEEDS, n < planned, f"{name} has {n} of {planned} seeds"),
         (Shortfall.BASELINE_MISSING_SEEDS, ahead.n < planned,
-         f"{ahead.name}, the baseline of {name}, has a figure on {ahead.n} of {planned} seeds"),
-        (Shortfall.FEW_SEEDS, n < MIN_SEEDS, f"{name} has {n} seeds, {takes} {MIN_SEEDS}"),
-        (Shortfall.FEW_ROWS, scored < MIN_ROWS,
-         f"{name} was scored on {scored} rows{on_a_seed}, {takes} {MIN_ROWS}"),
+         f"{ahead.name} has {ahead.n} of {planned} seeds"),
+        (Shortfall.FEW_SEEDS, n < MIN_SEEDS, f"{name} has {n} seeds, not {MIN_SEEDS}"),
+        (Shortfall.FEW_ROWS, scored < MIN_ROWS, f"{name} has {scored} rows, not {MIN_ROWS}"),
         (Shortfall.EQUAL_FIGURES, _has_equal_figures(row, leak, planned),
-         f"{name} has the same figure on all {n} seeds"),
+         f"{name} has one figure on all {n} seeds"),
         (Shortfall.ALL_TIED, _is_tied(row) and not _is_silent(row),
-         f"{name} separates no two rows on any of {n} seeds"),
+         f"{name} separates no rows on {n} seeds"),
     )  # fmt: skip
     return next((Reason(code, text) for code, holds, text in rules if holds), None)
 
@@ -132,16 +130,16 @@ def _format_full(found: Sequence[Candidate], gate: Gate) -> str:
     if not full:
         return ""
     reached = full[0].leak.ahead.control
-    return f"; the baseline of {full[0].name} reaches {reached:.3f}, so nothing could be gained"
+    return f"; the baseline of {full[0].name} reaches {reached:.3f}, all there is"
 
 
 def format_exceeded(lead: Candidate, beyond: Sequence[Candidate], gate: Gate) -> str:
     """What is beyond the threshold, and how surely."""
     others = len({c.name for c in beyond}) - 1
-    rest = f", and {others} more beyond it" if others else ""
+    rest = f", and {others} more" if others else ""
     where = "above" if gate.max is not None else "below"
     if lead.point.of_label in QUESTIONS and gate.metric == "advantage":
-        rest += f": it reveals whether a value is {asked(lead.point.of_label)}"
+        rest += f": reveals whether a value is {asked(lead.point.of_label)}"
     rest += _format_instead(lead, gate)
     text = f"{_figure(lead, gate)}, {where} {gate.threshold:g} at {100 * gate.confidence:g}%{rest}."
     return text[0].upper() + text[1:]
@@ -172,10 +170,10 @@ def _unmoved(found: Sequence[Candidate]) -> str:
     names = dict.fromkeys(c.name for c in found if c.point.attack and c.leak.without(c.n))
     if not names:
         return ""
-    return f"; no message changed the answer of {', '.join(names)}"
+    return f"; no message changed {', '.join(names)}"
 
 
-_BOUNDS_NOTHING = "a measured epsilon is a lower bound; only a claim bounds it from above"
+_BOUNDS_NOTHING = "a measured epsilon is a lower bound"
 
 
 @dataclass(frozen=True)
@@ -204,8 +202,8 @@ class Guessing:
         if bound is None or bound > self.reaches:
             return None
         return (
-            f"is not significantly better than guessing ({metric} {row.utility.mean or 0:.2f}, "
-            f"guessing {self.reaches:.2f})"
+            f"is not significantly above guessing ({metric} {row.utility.mean or 0:.2f}, guessing "
+            f"{self.reaches:.2f})"
         )
 
 
@@ -225,17 +223,17 @@ def find_worthless(row: Point, gate: Gate, guessing: Guessing | None) -> Reason 
         return _find_limit_at_chance(row, gate, guessing.reaches)
     if gate.metric == "utility_drop":
         said = next(filter(None, map(guessing.unbeaten, guessing.bare)), None)
-        text = f"the system without a defense {said}, so there is nothing to lose"
+        text = f"the undefended system {said}: nothing to lose"
         return None if said is None else Reason(Warn.NOTHING_TO_LOSE, text)
     said = guessing.unbeaten(row)
-    text = f"the system {said}, so this says nothing of one that is"
+    text = f"the system {said}"
     return None if said is None else Reason(Warn.MODEL_AT_CHANCE, text)
 
 
 def _find_limit_at_chance(row: Point, gate: Gate, reached: float | None) -> Reason | None:
     if gate.min is None or reached is None or gate.min > reached:
         return None
-    text = f"guessing reaches {row.utility_metric} {reached:.3g}, so the limit asks for nothing"
+    text = f"guessing reaches {row.utility_metric} {reached:.3g}"
     return Reason(Warn.LIMIT_AT_CHANCE, text)
 
 
@@ -245,19 +243,14 @@ def find_other_metric(names: Sequence[str], gate: Gate) -> Reason | None:
         return None
     shown = ", ".join(names[:_MOST_NAMED])
     shown += f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    has, it = ("has", "it was") if len(names) == 1 else ("have", "they were")
-    text = f"{shown} {has} no {gate.of or gate.metric}, so {it} not judged"
-    return Reason(Warn.OTHER_METRIC, text)
+    return Reason(Warn.OTHER_METRIC, f"{shown} not judged: no {gate.of or gate.metric}")
 
 
 def find_seed_apart(lead: Candidate) -> list[Reason]:
     """That bounds over seeds are wrong more often here, for one seed stands apart."""
     if not (lead.leak.least.apart or lead.leak.ahead.apart):
         return []
-    text = (
-        f"one of the {lead.n} seeds of {lead.name} stands apart from the others (Grubbs, 1 %), so "
-        "the bounds are less sure than they say; add seeds"
-    )
+    text = f"one of {lead.n} seeds of {lead.name} is an outlier (Grubbs, 1 %); add seeds"
     return [Reason(Warn.SEED_APART, text)]
 
 
@@ -266,7 +259,7 @@ def find_limits_no_leak(gate: Gate) -> Reason | None:
     metric = METRICS.get(gate.metric)
     if metric is None or metric.larger_is_better or gate.max is None:
         return None
-    text = f"less {gate.metric} is better for an attack, so only a minimum limits a leak"
+    text = f"less {gate.metric} is better for an attack: set a min"
     return Reason(Warn.LIMITS_NO_LEAK, text)
 
 
@@ -284,7 +277,7 @@ def _of_one_seed(found: Sequence[Candidate], gate: Gate) -> str:
     top = max(beyond, key=lambda c: c.point.worst_seed or 0.0)
     which = f" of {top.name}" if len({c.name for c in found}) > 1 else ""
     shown = show(top.point.worst_seed or 0.0, gate.threshold)
-    return f"; the largest{which} in a single seed is {shown}, above the limit"
+    return f"; one seed{which} reaches {shown}"
 
 
 def seeds_to_add(open_: Sequence[Candidate], alpha: float, level: float) -> int | None:
@@ -305,30 +298,13 @@ def seeds_to_add(open_: Sequence[Candidate], alpha: float, level: float) -> int 
     return max(found) if len(found) == len(more) else None
 
 
-def format_either_direction(lead: Candidate, more: int | None, gate: Gate) -> str:
+def format_flipped(lead: Candidate, cure: str, gate: Gate) -> str:
     """That an answer with its labels flipped is not shown to be within the limit, nor to leak."""
-    cure = "even 1000 seeds would not do" if more is None else f"about {_seeds(more)} would do"
-    turned = show(lead.reversed_value, gate.threshold)
-    text = (
-        f"{_figure(lead, gate)}, and with labels flipped {turned}, not significantly within "
-        f"{gate.threshold:g}; {cure}."
-    )
-    return text[0].upper() + text[1:]
-
-
-def format_reversed(lead: Candidate, more: int | None, gate: Gate) -> str:
-    """Why an answer that ranks in reverse cannot pass, or not yet."""
-    cure = "" if more is None else f" (about {_seeds(more)} would do)"
-    text = (
-        f"{_figure(lead, gate)}, but it ranks in reverse: with labels flipped it would be "
-        f"{lead.reversed_value:.3f}, not significantly within {gate.threshold:g}{cure}."
-    )
+    why = f", not significantly within {gate.threshold:g}"
     if lead.reversed_metric:
-        text = (
-            f"{_figure(lead, gate)}, but it ranks in reverse: with labels flipped its advantage "
-            f"in {lead.reversed_metric} is {lead.reversed_value:.3f}, and its {lead.point.metric} "
-            "was not measured."
-        )
+        why = f" in {lead.reversed_metric}; its {lead.point.metric} was not measured"
+    turned = show(lead.reversed_value, gate.threshold)
+    text = f"{_figure(lead, gate)}, and with labels flipped {turned}{why}{cure}."
     return text[0].upper() + text[1:]
 
 
@@ -413,7 +389,7 @@ class Insensitive:
         limit = "the limit" if gate.detect is None else "its detect ="
         above = f"above {limit} {asked:g}"
         more = None if worst in laid else _seeds_to_detect(found, asked, gate)
-        cure = "add seeds or labelled rows" if more is None else f"about {_seeds(more)} would do"
+        cure = "add seeds or labelled rows" if more is None else format_seeds(more)
         shown = _sizes({worst: size}, gate)
         says = f"the smallest detectable leak is {shown}, {above}"
         sentence = f" That of {worst} is {above}; {cure}."
@@ -431,8 +407,11 @@ def _seeds_to_detect(found: Sequence[Candidate], size: float, gate: Gate) -> int
     return None if any(m is None for m in more) else max(m for m in more if m is not None)
 
 
-def _seeds(more: int) -> str:
-    return f"{more} more seed{'s' if more > 1 else ''}"
+def format_seeds(more: int | None) -> str:
+    """The seeds that would decide it."""
+    if more is None:
+        return "over 1000 more seeds needed"
+    return f"about {more} more seed{'s' * (more > 1)} needed"
 
 
 def _sizes(of: Mapping[str, float], gate: Gate) -> str:
@@ -452,15 +431,9 @@ def format_undecided(lead: Candidate, more: int | None, gate: Gate, level: float
     """What is open, and what would decide it."""
     named = lead.leak.ahead
     if more is None and lead.value <= lead.most < lead.sign * named.mean:
-        cure = (
-            f"seeds do not decide it, as against {named.name} it is {named.mean:.3f}: "
-            f"{_better(lead, gate)}"
-        )
-    elif more is None:
-        cure = "even 1000 seeds would not decide it"
+        cure = f"against {named.name} it is {named.mean:.3f}: {_better(lead, gate)}"
     else:
-        cure = f"about {_seeds(more)} would decide it"
-        cure += _rows_instead(lead, level)
+        cure = format_seeds(more) + ("" if more is None else _rows_instead(lead, level))
     text = f"{_figure(lead, gate)}, and its interval holds {gate.threshold:g}; {cure}."
     return text[0].upper() + text[1:]
 
@@ -469,11 +442,11 @@ def _better(lead: Candidate, gate: Gate) -> str:
     """What may decide a gate that the control named beforehand keeps open."""
     room = find_room(lead.point, lead.leak) if gate.limits_leaks else gate.threshold
     if room >= gate.threshold:
-        return "more labelled rows may"
+        return "raise known_rows"
     least = lead.leak.least
     return (
-        f"{least.name} reaches {_find_control_figure(lead.point):.3f}, which leaves "
-        f"{max(room, 0.0):.3f} to gain; gate another metric (of)"
+        f"{least.name} reaches {_find_control_figure(lead.point):.3f} and leaves "
+        f"{max(room, 0.0):.3f}; gate another metric (of)"
     )
 
 
@@ -491,4 +464,4 @@ def _rows_instead(c: Candidate, alpha: float) -> str:
     if rows < 1 or not nearest.sd or not factor or nearest.sd > 1.2 * 0.58 / math.sqrt(rows):
         return ""
     wanted = math.ceil(rows * (factor * nearest.sd / gap) ** 2)
-    return f", or about {wanted} target rows instead of {rows}" if wanted > rows else ""
+    return f", or about {wanted} target rows, not {rows}" if wanted > rows else ""

@@ -30,17 +30,15 @@ class Kind(StrEnum):
     scenarios = "scenarios"
 
 
-ScenarioArg = Annotated[str, typer.Argument(help="A scenario file, or the name of a packaged one.")]
+ScenarioArg = Annotated[str, typer.Argument(help="A scenario file or a packaged name.")]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override one value, e.g. audit.seeds=3."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a value, e.g. audit.seeds=3."),
 ]
-FreshOption = Annotated[
-    bool, typer.Option("--fresh", help="Remove an earlier audit's files from --out first.")
-]
+FreshOption = Annotated[bool, typer.Option("--fresh", help="Replace an earlier audit.")]
 SeedsOption = Annotated[int | None, typer.Option(min=1, help="Number of seeds.")]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or cuda+graphs.")]
-FormatOption = Annotated[Format, typer.Option("--format", help="Text for people, or JSON.")]
+FormatOption = Annotated[Format, typer.Option("--format", help="Text or JSON.")]
 
 
 def noted(text: str, share: float) -> None:
@@ -56,10 +54,8 @@ def folder_name(text: str | Path) -> Path:
         VflsecError: the name is empty.
     """
     if not str(text).strip():
-        raise VflsecError(
-            "the folder to write must have a name, got ''. Leave the option out, or name one."
-        )
+        raise VflsecError("a folder must have a name, got ''.")
     return Path(text)
 
 
-FolderArg = Annotated[Path, typer.Argument(help="A results directory that `vflsec audit` wrote.")]
+FolderArg = Annotated[Path, typer.Argument(help="Results of `vflsec audit`.")]

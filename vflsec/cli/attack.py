@@ -15,14 +15,12 @@ def attack(
     name: Annotated[str, typer.Argument(help="A registered attack.")],
     set_: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="A key of its section, e.g. known_rows=50."
-        ),
+        typer.Option("--set", metavar="KEY=VALUE", help="A key, e.g. known_rows=50."),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     format_: FormatOption = Format.text,
 ) -> None:
-    """Try one attack on a finished audit with kept views; trains and writes nothing.
+    """Try one more attack on an audit with kept views.
 
     Example: vflsec attack out/quickstart norm --set accumulate=false
     """

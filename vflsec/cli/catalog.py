@@ -90,7 +90,7 @@ def lookup(name: str) -> list[dict[str, Any]]:
             found.append({"kind": "scenario", **item, "doc": text})
     if not found:
         raise ConfigError(
-            f"nothing is called {name!r}. {check.nearest(name, every)} "
+            f"unknown name {name!r}. {check.nearest(name, every)} "
             f"See `vflsec list {'|'.join(KINDS)}`.".replace("  ", " ")
         )
     return found

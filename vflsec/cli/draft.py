@@ -212,22 +212,21 @@ def _find_copies(frame: Frame, wishes: Wishes, data: Table, roles: Sequence[str]
 def _note_id(id_: str | Mapping[str, str]) -> str:
     """That the id was found, in a sentence."""
     if isinstance(id_, str):
-        return f"{id_} is taken as the id: its values are unique."
+        return f"id: {id_}, its values are unique."
     said = ", ".join(f"{column} in {party}" for party, column in id_.items())
-    return f"{said} are taken as the ids: their values are unique and match."
+    return f"id: {said}, their values are unique and match."
 
 
 def _name_parties(paths: Sequence[Path] | Mapping[str, Path]) -> dict[Path, str]:
     if isinstance(paths, Mapping):
         named = {p: party for party, p in paths.items()}
         if len(named) != len(paths):
-            raise ConfigError("audit: tables must be another one for each party, got one twice.")
+            raise ConfigError("audit: tables must differ by party, got one twice.")
         return named
     names = {p: re.sub(r"\W+", "_", p.name.split(".")[0]) for p in paths}
     if len(set(names.values())) != len(paths):
         raise ConfigError(
-            f"init: tables must have different names, got {', '.join(map(str, paths))}. "
-            "A party is called by its file; rename one."
+            f"init: tables must have different names, got {', '.join(map(str, paths))}. Rename one."
         )
     return names
 
@@ -242,7 +241,7 @@ def _read_by_party(key: str, wishes: Wishes, parties: Mapping[Path, str]) -> str
         if equals and party in names:
             pairs[party] = value
         elif len(texts) > 1:
-            rule = f"PARTY=TEXT with a party among {', '.join(names)} where it is given twice"
+            rule = f"PARTY=TEXT with a party of {', '.join(names)}"
             raise check.fail(wishes.name(key), rule, text, check.nearest(party, names))
     if pairs and len(names) == 1:
         return next(iter(pairs.values()))
@@ -274,7 +273,7 @@ def _read_way(wishes: Wishes, text: str) -> tuple[str, str]:
     """Column and way of ``COLUMN=WAY``."""
     column, equals, way = text.rpartition("=")
     if not equals or way not in get_args(Aggregate):
-        rule = f"COLUMN=WAY with a way among {', '.join(get_args(Aggregate))}"
+        rule = f"COLUMN=WAY with a way of {', '.join(get_args(Aggregate))}"
         raise check.fail(
             wishes.name("aggregate"), rule, text, check.nearest(way, get_args(Aggregate))
         )
@@ -287,7 +286,7 @@ def _ask_for_label(frames: Mapping[str, Frame], wishes: Wishes) -> ConfigError:
     for frame in frames.values():
         said.append(f"{frame.path} has {format_list(frame.columns, _LISTED)}.")
         two += [c for c, array in frame.columns.items() if count_values(array) == 2]
-    hint = f" Of two values, as many labels are: {format_list(two)}." if two else ""
+    hint = f" Of two values: {format_list(two)}." if two else ""
     return ConfigError(
         f"{wishes.name('label')} must be the column to predict, got none. {' '.join(said)}{hint}"
     )
@@ -301,22 +300,18 @@ def _find_holder(frames: Mapping[str, Frame], wishes: Wishes) -> str:
         holders = [p for p, f in frames.items() if label in f.columns]
         if len(holders) != 1:
             where = " and ".join(str(frames[p].path) for p in holders) or "no table"
-            how = (
-                "Rename it in the tables of those who do not hold the labels; if it is a copy of "
-                "them, leave it out there."
-            )
+            how = "Rename it in the others, or leave a copy out."
             if not holders:
                 how = check.nearest(label, every) or f"There are: {format_list(every)}."
             raise ConfigError(
-                f"{wishes.name('label')} must be a column of exactly one table, got {label!r}, "
-                f"which is in {where}. {how}".rstrip()
+                f"{wishes.name('label')} must be a column of one table, got {label!r} in {where}. "
+                f"{how}"
             )
         of[label] = holders[0]
     if len(set(of.values())) > 1 or len(of) < len(wishes.labels):
         where = ", ".join(f"{label!r} in {frames[of[label]].path}" for label in wishes.labels)
         raise ConfigError(
-            f"{wishes.name('label')}: several must be different columns of one table, got {where}. "
-            "One party holds the labels; name those of one."
+            f"{wishes.name('label')} must be different columns of one table, got {where}."
         )
     return next(iter(of.values()))
 
@@ -338,10 +333,10 @@ def _find_ids(
         column = given if isinstance(given, str) else given[p]
         if column and column not in frame.columns:
             hint = check.nearest(column, list(frame.columns))
-            other = f" Where it is called otherwise, say so: {_format_ids(frames, wishes)}."
+            other = f" Or: {_format_ids(frames, wishes)}."
             raise ConfigError(
-                f"{wishes.name('id')} must be a column of every table, got {column!r}, which "
-                f"{frame.path} lacks. {hint}{other if several else ''}".replace("  ", " ").rstrip()
+                f"{wishes.name('id')} must be a column of {frame.path}, got {column!r}. "
+                f"{hint}{other if several else ''}".replace("  ", " ").rstrip()
             )
     if given:
         return given, False
@@ -352,10 +347,10 @@ def _find_ids(
     if matched:
         return matched, True
     nearest = guess_roles.describe_nearest_id(frames, wishes.labels)
-    named = f" Where it is called otherwise in each: {_format_ids(frames, wishes)}."
+    named = f" Add {_format_ids(frames, wishes)}."
     raise ConfigError(
-        f"{wishes.who}: several tables need {wishes.flag('id')}, the column that links their rows; "
-        f"no column is in every table with unique values.{nearest or named}"
+        f"{wishes.who}: needs {wishes.flag('id')}: no column is unique in every table."
+        f"{nearest or named}"
     )
 
 
@@ -386,7 +381,7 @@ def _relative(path: Path, base: Path) -> str:
 
 def _split_columns(frame: Frame, features: Sequence[str]) -> dict[str, list[str]]:
     if len(features) < 2:
-        raise ConfigError(f"{frame.path} needs two feature columns or more to be split vertically.")
+        raise ConfigError(f"{frame.path} needs two feature columns or more.")
     half = (len(features) + 1) // 2
     return {"active": list(features[:half]), "passive": list(features[half:])}
 
@@ -402,22 +397,22 @@ def _settle_label(frame: Frame, wishes: Wishes, notes: list[str]) -> dict[str, P
         for key in ("regression", "bins", "rare"):
             if getattr(wishes, key):
                 raise ConfigError(
-                    f"{wishes.who}: {wishes.flag(key)} is for one label, got {len(wishes.label)}; "
-                    "of several each is a yes or a no. Leave it out, or name one label."
+                    f"{wishes.who}: {wishes.flag(key)} is for one label, got {len(wishes.label)}. "
+                    "Leave it out, or name one label."
                 )
         return {"task": "multilabel"}
     label = wishes.label
     if wishes.regression and wishes.bins:
         raise ConfigError(
             f"{wishes.who}: {wishes.flag('regression')} and {wishes.flag('bins')} exclude each "
-            "other: the label is a number, or it is cut into classes. Leave one out."
+            "other. Leave one out."
         )
     if not wishes.bins:
         if wishes.regression or is_quantity(frame, label):
             values = frame.numbers(label)[0]
             notes.append(
-                f"{label} is a quantity ({np.nanmin(values):g} to {np.nanmax(values):g}), "
-                f"predicted as a number; {wishes.option('bins', 2)} cuts it into classes."
+                f"{label} is a quantity ({np.nanmin(values):g} to {np.nanmax(values):g}); "
+                f"{wishes.option('bins', 2)} cuts it into classes."
             )
             return {"task": "regression"}
         return {}
@@ -425,20 +420,17 @@ def _settle_label(frame: Frame, wishes: Wishes, notes: list[str]) -> dict[str, P
     values, bad = frame.numbers(label)
     if len(bad):
         raise DataError(
-            f"{frame.path}: label column {label!r} must hold numbers to be cut by "
-            f"{wishes.flag('bins')}, got {frame.columns[label][int(bad[0])].as_py()!r}. "
-            f"Leave {wishes.flag('bins')} out."
+            f"{frame.path}: label {label!r} must hold numbers, got "
+            f"{frame.columns[label][int(bad[0])].as_py()!r}. Leave {wishes.flag('bins')} out."
         )
     there = values[~np.isnan(values)]
     shares = np.arange(1, wishes.bins) / wishes.bins
     edges = sorted({float(f"{q:.4g}") for q in np.quantile(there, shares)} - {float(there.min())})
     edges = [e for e in edges if there.min() < e <= there.max()]
     if not edges:
-        raise DataError(
-            f"{frame.path}: label column {label!r} must have more than one value to be cut."
-        )
+        raise DataError(f"{frame.path}: label {label!r} must have more than one value.")
     shown = ", ".join(f"{e:g}" for e in edges)
-    notes.append(f"{label} is a quantity, cut into classes of about equal size at {shown}.")
+    notes.append(f"{label} is a quantity, cut into classes at {shown}.")
     return {"label_edges": edges}
 
 
@@ -457,7 +449,7 @@ def _settle_classes(source: Source, wishes: Wishes, notes: list[str]) -> dict[st
     enough = [c for c in size if c not in rare]
     what = ", ".join(f"{c!r} {size[c]}" for c in rare[:8]) + (" ..." if len(rare) > 8 else "")
     if not wishes.rare:
-        held = "" if bool(everyone.all()) else f" of the {everyone.sum()} that all tables hold"
+        held = "" if bool(everyone.all()) else f" of the {everyone.sum()} shared"
         raise _ask_for_rare(wishes, held, what, len(size))
     check.one_of(wishes.name("rare"), wishes.rare, ("drop", "merge"))
     if wishes.rare == "merge":
@@ -465,8 +457,8 @@ def _settle_classes(source: Source, wishes: Wishes, notes: list[str]) -> dict[st
     left = len(enough) + (wishes.rare == "merge")
     if left < 2:
         raise DataError(
-            f"{wishes.who}: at least two classes must be left, got {left} after "
-            f"{wishes.option('rare', wishes.rare)} ({what}). Add rows, or name another label."
+            f"{wishes.who}: two classes must be left after {wishes.option('rare', wishes.rare)}, "
+            f"got {left} ({what}). Name another label."
         )
     if wishes.rare == "drop":
         notes.append(f"Classes of fewer than {_ENOUGH} rows are left out: {what}.")
@@ -475,21 +467,17 @@ def _settle_classes(source: Source, wishes: Wishes, notes: list[str]) -> dict[st
     while name in enough:
         name += "_"
     joined = ", ".join(f"{c!r} {size[c]}" for c in rare if size[c] >= _ENOUGH)
-    joined = f"; too few together, so {joined} joins them" if joined else ""
+    joined = f", with {joined}" if joined else ""
     notes.append(f"Classes of fewer than {_ENOUGH} rows become one, {name!r}: {what}{joined}.")
     return {"merge_classes": {name: rare}}
 
 
 def _ask_for_rare(wishes: Wishes, held: str, what: str, classes: int) -> DataError:
     """The error where nobody said what to do with classes of too few rows."""
-    quantity = (
-        f"; or, if the label is a quantity, {wishes.flag('regression')} (it is predicted as a "
-        f"number) or {wishes.option('bins', 2)}"
-    )
+    quantity = f", {wishes.flag('regression')} or {wishes.option('bins', 2)}"
     return DataError(
         f"{wishes.who}: each class must have at least {_ENOUGH} rows{held}, got {what}. Add "
-        f"{wishes.option('rare', 'merge')} (they become one class), "
-        f"{wishes.option('rare', 'drop')} (their rows count as rows without a label)"
+        f"{wishes.option('rare', 'merge')} or {wishes.option('rare', 'drop')}"
         f"{quantity if classes > 20 else ''}."
     )
 

@@ -47,8 +47,7 @@ class System:
 
 _RANDOMISED = Sweep(
     "label_dp",
-    ("Labels are randomised before training, by 1 / epsilon; each strength is a training,",
-     "0 is the undefended system."),
+    ("Randomised labels, by 1 / epsilon; 0 is undefended.",),
     (0, 0.5, 1), 1,
 )  # fmt: skip
 
@@ -57,19 +56,18 @@ SYSTEMS: Mapping[str, System] = {
         ("# epochs = 30", "# batch_size = 128"),
         Sweep(
             "iso",
-            ("Noise on the gradients; each strength is a training, 0 is the undefended system.",),
+            ("Noise on the gradients; 0 is undefended.",),
             (0, 1, 5, 25), 5,
         ),
     ),
     "secureboost": System(
         (
-            '# Which system shows what to whom: "paper", "fate-2", "secretflow" or "xgboost-open".',
+            '# "paper", "fate-2", "secretflow" or "xgboost-open".',
             'profile = "fate-2"', "# trees = 10", "# depth = 3",
         ),
         Sweep(
             "local_trees",
-            ("How many of the first trees the active party grows alone (complete_secure in FATE);",
-             "each number is a training, 0 is the undefended system."),
+            ("First trees that the active party grows alone; 0 is undefended.",),
             (0, 1, 5), 5,
         ),
         attacks=(
@@ -82,8 +80,7 @@ SYSTEMS: Mapping[str, System] = {
         _RANDOMISED,
         Sweep(
             "min_batch",
-            ("How many rows a batch has at least for each column of the widest passive party; each",
-             "number is a training, 0 is the undefended system."),
+            ("Rows of a batch for each column of the widest passive party; 0 is undefended.",),
             (0, 2), 2,
         ),
         attacks=(("glm_gradient", {}),),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -102,21 +102,14 @@ def _explain(data: Table, source: Source, found_id: bool) -> dict[str, str]:
     label = _shown(" or ".join(source.labels or [str(data["label"])]))
     said = {
         "task": source.label.remark,
-        "label_edges": "The label is a quantity; these are the borders of its classes.",
-        "merge_classes": "These classes have too few rows to be trained on and tested alone.",
-        "drop_classes": "Rows of these classes, which are too few, count as rows without a label.",
-        "drop": f"Left out: every value goes with one {label} only, as its twin would.",
+        "label_edges": "Borders of the label's classes.",
+        "merge_classes": "Classes of too few rows.",
+        "drop_classes": "Classes of too few rows.",
+        "drop": f"Left out: copies of {label}.",
     }
     if not found_id:
         return said
-    which = data["id"]
-    if isinstance(which, Mapping):
-        text = (
-            f"{', '.join(map(str, which.values()))} are taken as the ids: their values are unique."
-        )
-    else:
-        text = f"{which} is taken as the id: its values are unique."
-    return said | {"id": _shown(text)}
+    return said | {"id": "Found: its values are unique."}
 
 
 def _known(sides: int, spare: int, of_rarest: int) -> int:

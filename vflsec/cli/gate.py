@@ -27,50 +27,34 @@ if TYPE_CHECKING:
 
 def gate(
     folder: FolderArg,
-    metric: Annotated[
-        str, typer.Option(help="What --max and --min limit: advantage, utility_drop, auc, ...")
-    ] = "advantage",
+    metric: Annotated[str, typer.Option(help="advantage, utility_drop, auc, ...")] = "advantage",
     max_: Annotated[
-        float | None, typer.Option("--max", help="Judge this maximum instead of the scenario's.")
+        float | None, typer.Option("--max", help="Maximum, for the scenario's gates.")
     ] = None,
     min_: Annotated[
-        float | None, typer.Option("--min", help="Judge this minimum instead of the scenario's.")
+        float | None, typer.Option("--min", help="Minimum, for the scenario's gates.")
     ] = None,
     attack: Annotated[str, typer.Option(help="Only this attack.")] = "*",
     adversary: Annotated[str, typer.Option(help="Only this adversary.")] = "*",
-    split: Annotated[str, typer.Option(help="Only these rows: train, validation, test.")] = "*",
-    target: Annotated[
-        str, typer.Option(help="Only attacks on this: label, feature, attribute, ...")
-    ] = "*",
+    split: Annotated[str, typer.Option(help="Only train, validation or test rows.")] = "*",
+    target: Annotated[str, typer.Option(help="Only label, feature, ...")] = "*",
     dataset: Annotated[str, typer.Option(help="Only this data set.")] = "*",
-    defense: Annotated[
-        str, typer.Option(help="Only this defense; 'defended' for all but none.")
-    ] = "*",
-    of: Annotated[str, typer.Option(help="Whose advantage is meant, if not the primary's.")] = "",
+    defense: Annotated[str, typer.Option(help="Only this, or 'defended'.")] = "*",
+    of: Annotated[str, typer.Option(help="Metric of the advantage.")] = "",
     strength: Annotated[float | None, typer.Option(help="Only this strength.")] = None,
-    detect: Annotated[
-        float | None,
-        typer.Option(help="Pass only if a leak of this size could have been detected."),
-    ] = None,
-    baseline: Annotated[
-        Path | None,
-        typer.Option(help="Also fail where advantage rose against this file or folder."),
-    ] = None,
+    detect: Annotated[float | None, typer.Option(help="Leak that must be detectable.")] = None,
+    baseline: Annotated[Path | None, typer.Option(help="Also fail where advantage rose.")] = None,
     update_baseline: Annotated[
-        bool, typer.Option("--update-baseline", help="Write --baseline from these results.")
+        bool, typer.Option("--update-baseline", help="Write --baseline.")
     ] = False,
     scenario: Annotated[
-        str | None,
-        typer.Option("--scenario", help="Judge the gates of this edited scenario instead."),
+        str | None, typer.Option("--scenario", help="Judge the gates of this scenario.")
     ] = None,
     report_to: Annotated[
-        Path | None,
-        typer.Option(
-            "--report", help="Write the reports of this judgement there.", parser=folder_name
-        ),
+        Path | None, typer.Option("--report", help="Write reports there.", parser=folder_name)
     ] = None,
 ) -> None:
-    """Judge stored results again, against the scenario's gates or other thresholds.
+    """Judge stored results again, or against a baseline.
 
     Example: vflsec gate out/quickstart --max 0.05 --attack direction
     """
@@ -83,7 +67,7 @@ def gate(
     from vflsec.storage.store import Store
 
     if update_baseline and baseline is None:
-        raise VflsecError("gate: --update-baseline needs --baseline FILE, the file to write.")
+        raise VflsecError("gate: --update-baseline needs --baseline FILE.")
     also = []
     said: dict[str, Any] = {
         "metric": metric, "attack": attack, "adversary": adversary, "split": split,
@@ -100,7 +84,7 @@ def gate(
         result = _judged(store, record, also, before, scenario, console)
         if not result.verdicts and baseline is None:
             raise VflsecError(
-                f"{folder}: the scenario has no gate. Give one: "
+                f"{folder}: has no gate. Give one: "
                 + shlex.join(["vflsec", "gate", str(folder), "--max", "0.1"])
             )
         shown = _print(result, console)
@@ -131,14 +115,11 @@ def _about_a_limit(
     given = max_ is not None or min_ is not None
     if narrowed and not given:
         raise VflsecError(
-            f"gate: {', '.join(f'--{name}' for name in narrowed)}: says what --max or --min is "
-            "about, and neither is given. Give one; without it the scenario's own gates are judged "
-            "as they stand."
+            f"gate: {', '.join(f'--{name}' for name in narrowed)}: needs --max or --min."
         )
     if given and scenario is not None:
         raise VflsecError(
-            f"gate: --max and --min are judged instead of a scenario's gates, and --scenario asks "
-            f"for those of {scenario}. Give one of the two."
+            "gate: --max or --min, and --scenario, exclude each other. Leave one out."
         )
 
 
@@ -154,17 +135,14 @@ def _asked(store: Store, scenario: str | None, detect: float | None) -> AuditRec
     record = store.record() if scenario is None else regated(store.record(), scenario)
     if record.shard:
         raise VflsecError(
-            f"{store.folder}: holds shard {record.shard} of an audit, on which nothing can be "
-            "judged. Put all shards together first: vflsec merge DIR... --out DIR"
+            f"{store.folder}: is shard {record.shard}. First: vflsec merge DIR... --out DIR"
         )
     if detect is None:
         return record
     every = record.gates
     more = [{"detect": detect} if Gate(**g).limits_leaks else {} for g in every]
     if not any(more):
-        raise VflsecError(
-            "gate: --detect: no gate of the scenario limits an advantage. Give one: --max 0.1"
-        )
+        raise VflsecError("gate: --detect: no gate limits an advantage. Add --max 0.1")
     return replace(record, gates=[{**g, **m} for g, m in zip(every, more, strict=True)])
 
 
@@ -196,8 +174,7 @@ def _judged(
         console.print(judged_line(result.summary, newer, store.folder), soft_wrap=True)
     for table in edited_tables(record, store.folder):
         say(
-            f"warning: {table} was changed since this audit: the results are those of the table "
-            "before. Run the audit again to judge it as it is.", err=True,
+            f"warning: {table} was changed since this audit. Run the audit again.", err=True,
         )  # fmt: skip
     return result
 
@@ -207,11 +184,10 @@ def _print(result: Audit, console: Console) -> Report:
     from vflsec.report.build import build_printed
     from vflsec.report.console import print_gates
     from vflsec.report.summary import read_summary
+    from vflsec.report.verdicts import unfinished
 
     shown = build_printed(read_summary(result.summary))
     print_gates(shown, console)
     if not result.summary["complete"]:
-        console.print(
-            "Not all that was planned is measured, so nothing passes; run the audit again."
-        )
+        console.print(unfinished(read_summary(result.summary)))
     return shown

@@ -14,90 +14,61 @@ _EACH = "TEXT | PARTY=TEXT"
 
 
 def init(
-    tables: Annotated[list[Path], typer.Argument(help="One table, or one for each party.")],
+    tables: Annotated[list[Path], typer.Argument(help="One table for each party.")],
     label: Annotated[
         list[str] | None,
-        typer.Option(
-            help="The column to predict; its table is active. Repeat it for several yes/no labels. "
-            "Without it the columns are listed.",
-            metavar="COLUMN",
-        ),
+        typer.Option(help="The column to predict; repeat it for yes/no labels.", metavar="COLUMN"),
     ] = None,
     out: Annotated[Path, typer.Option(help="The scenario to write.")] = Path("scenario.toml"),
     id_: Annotated[
         list[str] | None,
-        typer.Option(
-            "--id",
-            metavar="COLUMN | PARTY=COLUMN",
-            help="Links rows; found if not given. Repeat it where it differs.",
-        ),
+        typer.Option("--id", metavar="COLUMN | PARTY=COLUMN", help="Links rows; else found."),
     ] = None,
     id_match: Annotated[
-        str,
-        typer.Option(
-            metavar="WAYS",
-            help="What ids may differ in and still match: strip, punctuation, casefold, zeros.",
-        ),
+        str, typer.Option(metavar="WAYS", help="strip, punctuation, casefold, zeros.")
     ] = "",
-    duplicates: Annotated[
-        str, typer.Option(help="first: of equal rows the first stays.", metavar="first")
-    ] = "",
+    duplicates: Annotated[str, typer.Option(help="first: keep the first.", metavar="first")] = "",
     aggregate: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="[PARTY.]COLUMN=WAY",
-            help="Several rows of one id become one: mean, sum, min, max, count, first or last.",
+            metavar="[PARTY.]COLUMN=WAY", help="mean, sum, min, max, count, first or last."
         ),
     ] = None,
     missing: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="[PARTY.]COLUMN=VALUE",
-            help="The value means none there, such as -999. Repeat it for several.",
-        ),
+        typer.Option(metavar="[PARTY.]COLUMN=VALUE", help="Means none, such as -999."),
     ] = None,
-    rare: Annotated[
-        str, typer.Option(help="Classes of too few rows: drop or merge.", metavar="drop | merge")
-    ] = "",
-    bins: Annotated[int, typer.Option(help="Cut a quantity into so many classes.")] = 0,
+    rare: Annotated[str, typer.Option(help="Small classes.", metavar="drop | merge")] = "",
+    bins: Annotated[int, typer.Option(help="Cut a quantity into classes.")] = 0,
     regression: Annotated[
-        bool, typer.Option("--regression", help="The label is a number, not a class.")
+        bool, typer.Option("--regression", help="The label is a number.")
     ] = False,
     separator: Annotated[
-        list[str] | None,
-        typer.Option(metavar=_EACH, help="Between fields; found if not given."),
+        list[str] | None, typer.Option(metavar=_EACH, help="Between fields; else found.")
     ] = None,
     decimal: Annotated[
-        list[str] | None, typer.Option(metavar=_EACH, help="Decimal mark; found if not given.")
+        list[str] | None, typer.Option(metavar=_EACH, help="Decimal mark; else found.")
     ] = None,
     encoding: Annotated[
         list[str] | None, typer.Option(metavar=_EACH, help="Of text tables; else UTF-8.")
     ] = None,
     numeric: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COLUMN | PARTY.COLUMN",
-            help="It holds numbers, whatever they look like. Repeat it for several.",
-        ),
+        list[str] | None, typer.Option(metavar="COLUMN | PARTY.COLUMN", help="Holds numbers.")
     ] = None,
     categorical: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN | PARTY.COLUMN", help="It holds text, or codes in digits."),
+        list[str] | None, typer.Option(metavar="COLUMN | PARTY.COLUMN", help="Holds categories.")
     ] = None,
     group: Annotated[
-        str,
-        typer.Option(metavar="COLUMN", help="Rows of one value stay together, as of one person."),
+        str, typer.Option(metavar="COLUMN", help="Keeps rows of a person together.")
     ] = "",
     algorithm: Annotated[
         str,
         typer.Option(
-            help="How the parties train; attacks and gates follow.",
+            help="How the parties train.",
             metavar="splitnn | secureboost | vertical_glm | scorecard",
         ),
     ] = "splitnn",
-    name: Annotated[
-        str, typer.Option(help="What reports call the data.", show_default="the tables")
-    ] = "",
+    name: Annotated[str, typer.Option(help="Name of the data.", show_default="the tables")] = "",
     force: Annotated[bool, typer.Option("--force", help="Replace --out if it exists.")] = False,
 ) -> None:
     """Write a commented scenario for your own tables, and print what is in them.
@@ -126,7 +97,7 @@ def init(
         id_match=tuple(n.strip() for n in id_match.split(",") if n.strip()),
     )  # fmt: skip
     if not out.parent.is_dir():
-        raise ConfigError(f"{out}: cannot be written: there is no folder {out.parent}. Make it.")
+        raise ConfigError(f"{out}: no folder {out.parent}. Make it.")
     draft = draft_scenario(tables, wishes, out.parent)
     write_new(out, draft.text, force=force)
     write_new(out.with_name(EDITOR_SCHEMA), SCHEMA_FILE.read_text(encoding="utf-8"), force=True)

@@ -64,10 +64,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Does this vertical federated learning system leak, how much, to whom, and what does it "
-    "cost to stop it?\n\nExample: vflsec audit quickstart",
-    epilog="Your own tables: vflsec init bank.csv shop.csv --label COLUMN, then check and audit "
-    "what it wrote.",
+    help="Audit what vertical federated learning leaks.\n\nExample: vflsec audit quickstart",
+    epilog="Your own tables: vflsec init bank.csv shop.csv --label COLUMN",
 )
 
 
@@ -82,9 +80,7 @@ def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
-    show_traceback: Annotated[
-        bool, typer.Option("--traceback", help="Show the traceback of an internal error.")
-    ] = False,
+    show_traceback: Annotated[bool, typer.Option("--traceback", help="Show tracebacks.")] = False,
 ) -> None:
     pass
 
@@ -97,39 +93,32 @@ def audit(
     ] = None,
     seeds: SeedsOption = None,
     attacker: Annotated[
-        str | None,
-        typer.Option(help="default, or strong: settings are searched on drawn worlds first."),
+        str | None, typer.Option(help="default, or strong: settings are searched.")
     ] = None,
     device: DeviceOption = "auto",
-    jobs: Annotated[int, typer.Option(min=1, help="Worker processes, one thread each.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
     replicas: Annotated[
-        int, typer.Option(min=1, help="Most cells trained as one model; bounds the memory.")
+        int, typer.Option(min=1, help="Most trainings at once; bounds memory.")
     ] = 32,
     set_: SetOption = None,
     fresh: FreshOption = False,
     until_decided: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="SEEDS", help="Add seeds, up to this many, while one is open."),
+        int | None, typer.Option(min=1, metavar="SEEDS", help="Add seeds up to this many.")
     ] = None,
     keep_views: Annotated[
-        bool, typer.Option("--keep-views", help="Keep what attackers saw: attack again untrained.")
+        bool, typer.Option("--keep-views", help="Keep what attackers saw.")
     ] = False,
-    views_mb: Annotated[int, typer.Option(min=1, help="Most megabytes of kept views.")] = 4096,
-    shard: Annotated[
-        str, typer.Option(metavar="I/N", help="Do one of N parts; `vflsec merge` judges them.")
-    ] = "",
+    views_mb: Annotated[int, typer.Option(min=1, help="Most megabytes of views.")] = 4096,
+    shard: Annotated[str, typer.Option(metavar="I/N", help="One of N parts, for merge.")] = "",
     cluster: Annotated[
-        str,
-        typer.Option(
-            metavar="WHERE", help="Work there: dask://HOST:PORT, local:N, ray://HOST:PORT."
-        ),
+        str, typer.Option(metavar="WHERE", help="dask://HOST:PORT, local:N, ray://HOST:PORT.")
     ] = "",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")] = False,
     watch: Annotated[
         bool, typer.Option("--watch", help="Audit again when the scenario or a table changes.")
     ] = False,
 ) -> None:
-    """Train, attack, score, judge and report. Interrupted, the same command resumes.
+    """Train, attack, judge and report. Interrupted, it resumes.
 
     Example: vflsec audit quickstart --seeds 3 --out out/first
     """
@@ -183,8 +172,7 @@ def _audited(
     except Interrupted as stop:
         again = shlex.join(["vflsec", *[a for a in sys.argv[1:] if a != "--fresh"]])
         raise _Stopped(
-            f"Interrupted: {stop.done} of {stop.total} trainings are stored in {stop.folder}. "
-            f"The same command goes on from there: {again}"
+            f"Interrupted: {stop.done} of {stop.total} trainings are stored. Resume: {again}"
         ) from None
 
 
@@ -205,13 +193,11 @@ def _end_in_order() -> None:
 
 
 def check_(
-    scenarios: Annotated[
-        list[str], typer.Argument(help="Scenario files, or names of packaged ones.")
-    ],
+    scenarios: Annotated[list[str], typer.Argument(help="Scenarios.")],
     set_: SetOption = None,
     format_: FormatOption = Format.text,
 ) -> None:
-    """Validate a scenario, print what would run, what cannot and why, and an estimate.
+    """Say what would run, what cannot, and about how long it takes.
 
     Example: vflsec check quickstart --set audit.seeds=3
     """
@@ -245,24 +231,16 @@ def _given(set_: Sequence[str] | None) -> list[str]:
 
 
 def report(
-    folders: Annotated[
-        list[Path], typer.Argument(help="A results directory; several with --index.")
-    ],
+    folders: Annotated[list[Path], typer.Argument(help="Results; several with --index.")],
     to: Annotated[
         Path | None,
-        typer.Option(help="Write HTML, Markdown, JUnit and SARIF there again.", parser=folder_name),
+        typer.Option(help="Write HTML, Markdown, JUnit and SARIF there.", parser=folder_name),
     ] = None,
-    mlflow: Annotated[
-        str, typer.Option(metavar="EXPERIMENT", help="Log the audit as a run of MLflow, too.")
-    ] = "",
-    pdf: Annotated[
-        bool, typer.Option("--pdf", help="Print report and statement as PDF, by a browser.")
-    ] = False,
-    index: Annotated[
-        bool, typer.Option("--index", help="One page over all audits in and below the folders.")
-    ] = False,
+    mlflow: Annotated[str, typer.Option(metavar="EXPERIMENT", help="Log a run of MLflow.")] = "",
+    pdf: Annotated[bool, typer.Option("--pdf", help="Print PDFs by a browser.")] = False,
+    index: Annotated[bool, typer.Option("--index", help="One page over all audits below.")] = False,
 ) -> None:
-    """Print stored results again; write their reports again.
+    """Print every figure of an audit; write its reports again.
 
     Example: vflsec report out/quickstart --to public
     """
@@ -272,8 +250,7 @@ def report(
     folder, *more = folders
     if more:
         raise VflsecError(
-            f"report: takes one results directory, got {len(folders)}. One page over all: add "
-            "--index."
+            f"report: takes one folder, got {len(folders)}. One page over all: --index."
         )
     from vflsec.engine.read_results import refuse_damaged
     from vflsec.report.build import build_printed
@@ -284,8 +261,7 @@ def report(
 
     if (folder / STORE_NAME).is_file() and not (folder / "summary.json").exists():
         raise VflsecError(
-            f"{folder}: its audit has not ended, or is a shard, so there is nothing to report. Run "
-            "the same `vflsec audit` again, which goes on from what is stored, or merge the shards."
+            f"{folder}: its audit has not ended, or is a shard. Run `vflsec audit` again, or merge."
         )
     summary = load_summary(folder)
     refuse_damaged(folder, summary)
@@ -330,10 +306,10 @@ def _index(folders: Sequence[Path], to: Path) -> None:
 
 def compare(
     before: FolderArg,
-    after: Annotated[Path, typer.Argument(help="The results directory to compare with it.")],
+    after: Annotated[Path, typer.Argument(help="Results to compare with.")],
     format_: FormatOption = Format.text,
 ) -> None:
-    """What changed between two audits, paired by cell, with intervals.
+    """Say what changed between two audits.
 
     Example: vflsec compare out/before out/after
     """
@@ -352,7 +328,7 @@ def list_(
     kind: Annotated[Kind, typer.Argument(help="What to list.")],
     format_: FormatOption = Format.text,
 ) -> None:
-    """List what can be named in a scenario.
+    """List attacks, defenses, algorithms, datasets or scenarios.
 
     Example: vflsec list attacks --format json
     """
@@ -368,12 +344,10 @@ def list_(
 
 
 def show(
-    name: Annotated[
-        str, typer.Argument(help="A registered name, an alias, a scenario, or a section of one.")
-    ],
+    name: Annotated[str, typer.Argument(help="A name, an alias, a scenario or a section.")],
     format_: FormatOption = Format.text,
 ) -> None:
-    """Show what something does, its parameters, its needs and its source.
+    """Explain an attack, a defense or a section of a scenario.
 
     Sections of a scenario: data, parties, algorithm, defense, attack, audit, gate.
 
@@ -409,25 +383,15 @@ def _words(source: str) -> str:
 
 
 _COMMANDS = (
-    ("init", init, "Write a scenario for your own tables."),
-    ("check", check_, "Say what would run, what cannot, and about how long it takes."),
-    ("audit", audit, "Train, attack, judge and report."),
-    ("report", report, "Print every figure of an audit; write its reports again."),
-    ("gate", gate, "Judge stored results again, or against a baseline."),
-    ("tune", tune, "Find the least strength of a defense that is enough."),
-    ("compare", compare, "Say what changed between two audits."),
-    ("attack", attack, "Try one more attack on an audit with kept views."),
-    ("merge", merge, "Put the shards of a divided audit together."),
-    ("list", list_, "List attacks, defenses, algorithms, datasets or scenarios."),
-    ("show", show, "Explain an attack, a defense or a section of a scenario."),
-)
+    ("init", init), ("check", check_), ("audit", audit), ("report", report), ("gate", gate),
+    ("tune", tune), ("compare", compare), ("attack", attack), ("merge", merge), ("list", list_),
+    ("show", show),
+)  # fmt: skip
 """In the order in which they are used, which is that of the help."""
-for _name, _command, _short in _COMMANDS:
-    app.command(_name, short_help=_short)(_command)
-app.add_typer(new_app, name="new", short_help="Write the file of a new attack or defense.")
-app.add_typer(
-    trace_app, name="trace", short_help="Record and audit what one party of another system saw."
-)
+for _name, _command in _COMMANDS:
+    app.command(_name)(_command)
+app.add_typer(new_app, name="new")
+app.add_typer(trace_app, name="trace")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -441,7 +405,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with heard() as lost:
         code = _run(args, show_traceback)
     if lost.why and args[:1] not in (["audit"], ["gate"]):  # their verdict stands, heard or not
-        code = fail(f"error: the output cannot be written: {lost.why}.", 2, False)
+        code = fail(f"error: output cannot be written: {lost.why}.", 2, False)
     if argv is None:
         seal_exit(code)
         leaving()
@@ -471,8 +435,7 @@ def _run(args: list[str], show_traceback: bool) -> int:
             return stop.code if isinstance(stop.code, int) else 0
         where = find_last_place(stop)
         return fail(
-            f"error: {where}: sys.exit({stop.code!r}) was called, which would have ended vflsec "
-            "without a result. Code that it runs must return, or raise an error.",
+            f"error: {where}: sys.exit({stop.code!r}) was called. Return, or raise an error.",
             2, show_traceback,
         )  # fmt: skip
     except OSError as error:

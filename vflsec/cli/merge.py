@@ -12,11 +12,11 @@ from vflsec.cli.output import print_audit
 
 
 def merge(
-    folders: Annotated[list[Path], typer.Argument(help="Results directories of all shards.")],
-    out: Annotated[Path, typer.Option(help="Where the whole audit goes.", parser=folder_name)],
+    folders: Annotated[list[Path], typer.Argument(help="All shards.")],
+    out: Annotated[Path, typer.Option(help="The whole audit.", parser=folder_name)],
     fresh: FreshOption = False,
 ) -> None:
-    """Put the shards of an audit together, judge and report; nothing is trained.
+    """Put the shards of an audit together, judge and report.
 
     Exits like audit: with 3 while something is missing, which `vflsec audit SCENARIO --out DIR`
     then finishes.

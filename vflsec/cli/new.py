@@ -10,8 +10,7 @@ import typer
 new_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Write the file of a new attack or defense, to fill in.\n\n"
-    "Example: vflsec new attack tail_score",
+    help="Write the file of a new attack or defense.\n\nExample: vflsec new attack tail_score",
 )
 
 
@@ -19,21 +18,20 @@ def _new(kind: str, name: str) -> None:
     from vflsec.cli.templates import is_registered, project_text, write_component
 
     path = write_component(kind, name, Path.cwd())
-    typer.echo(f"Wrote {path}. It runs as it is; change what it says and does.")
+    typer.echo(f"Wrote {path}.")
     if is_registered(kind, path):
         typer.echo(f"Next: vflsec show {name}")
         return
     here = path.parent
     if (here / "pyproject.toml").exists() or (here / "__init__.py").exists():
         typer.echo(
-            "To register it, name its module in your package's pyproject.toml, and run "
-            "`pip install -e .` there again:\n"
+            "To register it, add to pyproject.toml, and run `pip install -e .`:\n"
             f'  [project.entry-points."vflsec.{kind}s"]\n  {name} = "YOUR_PACKAGE.{name}"'
         )
         return
     typer.echo(
-        "To register it, write these lines to pyproject.toml beside it, run `pip install -e .`, "
-        f"and `vflsec show {name}` knows it:\n\n{project_text(kind, name)}"
+        "To register it, write this pyproject.toml, and run `pip install -e .`:\n\n"
+        + project_text(kind, name)
     )
 
 

@@ -161,8 +161,7 @@ def defect(error: Exception, show_traceback: bool) -> int:
     """Say that vflsec itself is wrong; returns the exit code."""
     text = (
         f"internal error: {type(error).__name__}: {error}\n"
-        "This is a defect of vflsec. Please report it with the command, the scenario and the "
-        "output of the same command with --traceback."
+        "Please report this defect with the command, the scenario and --traceback."
     )
     return fail(text, 4, show_traceback)
 

@@ -19,60 +19,39 @@ if TYPE_CHECKING:
 trace_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Record, check and audit traces: what one party saw of a training, as files.\n\n"
+    help="Record and audit what one party of another system saw.\n\n"
     "Example: vflsec trace validate trace/",
 )
 
 _UNDECIDED = 3  # the exit code where nothing was found out
 _NO_GUESS = "No attack made a guess"
 
-TraceArg = Annotated[Path, typer.Argument(help="The folder of a trace.")]
-TracesArg = Annotated[
-    list[Path], typer.Argument(help="Folders of traces; those of other seeds are repetitions.")
-]
+TraceArg = Annotated[Path, typer.Argument(help="A trace.")]
+TracesArg = Annotated[list[Path], typer.Argument(help="Traces; other seeds are repetitions.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 NonfiniteOption = Annotated[
-    bool, typer.Option("--allow-nonfinite", help="Leave rows out that hold NaN or infinity.")
+    bool, typer.Option("--allow-nonfinite", help="Leave out rows that are not finite.")
 ]
-OutOption = Annotated[Path, typer.Option(help="A new folder for the results.", parser=folder_name)]
-MaxOption = Annotated[
-    float | None, typer.Option("--max", help="Gate: largest accepted --metric of any attack.")
-]
-MetricOption = Annotated[str, typer.Option(help="What --max limits: advantage, auc, accuracy, ...")]
-DefenseOption = Annotated[
-    str,
-    typer.Option(
-        help="Whose recordings --max is about: a name, or 'defended': those without one are then "
-        "the reference."
-    ),
-]
-GatesOption = Annotated[
-    Path | None, typer.Option("--gates", help="A TOML file with [[gate]] sections.")
-]
+OutOption = Annotated[Path, typer.Option(help="A new folder.", parser=folder_name)]
+MaxOption = Annotated[float | None, typer.Option("--max", help="Largest accepted --metric.")]
+MetricOption = Annotated[str, typer.Option(help="advantage, auc, accuracy, ...")]
+DefenseOption = Annotated[str, typer.Option(help="What --max judges: a defense, or 'defended'.")]
+GatesOption = Annotated[Path | None, typer.Option("--gates", help="TOML with [[gate]] sections.")]
 ConfidenceOption = Annotated[float, typer.Option(help="Of the intervals.")]
-ClaimOption = Annotated[
-    float | None,
-    typer.Option(min=0, help="Epsilon of the labels that is claimed; checked by their own chance."),
-]
+ClaimOption = Annotated[float | None, typer.Option(min=0, help="Claimed epsilon of the labels.")]
 DeltaOption = Annotated[float, typer.Option(min=0, max=1, help="Of the claim.")]
-TauOption = Annotated[
-    float, typer.Option(min=0, help="Log odds by which the truth's class shares may be off.")
-]
+TauOption = Annotated[float, typer.Option(min=0, help="Log odds by which class shares may be off.")]
 
 
-@trace_app.command(short_help="Train what a scenario audits and write traces.")
+@trace_app.command()
 def record(
-    scenario: Annotated[str, typer.Argument(help="A scenario file, or a packaged one's name.")],
-    out: Annotated[Path, typer.Option(help="A folder for the traces.", parser=folder_name)] = Path(
-        "traces"
-    ),
-    party: Annotated[str, typer.Option(help="Only what this party saw.")] = "",
+    scenario: Annotated[str, typer.Argument(help="A scenario.")],
+    out: Annotated[Path, typer.Option(help="A folder.", parser=folder_name)] = Path("traces"),
+    party: Annotated[str, typer.Option(help="Only this party.")] = "",
     set_: SetOption = None,
-    known_rows: Annotated[int, typer.Option(min=0, help="Labelled rows granted at least.")] = 20,
+    known_rows: Annotated[int, typer.Option(min=0, help="Fewest labelled rows.")] = 20,
     device: DeviceOption = "auto",
-    max_bytes: Annotated[
-        int | None, typer.Option(min=1, help="Stop recording an observer beyond.")
-    ] = None,
+    max_bytes: Annotated[int | None, typer.Option(min=1, help="Most bytes of an observer.")] = None,
 ) -> None:
     """Train what a scenario audits and write a trace of each training.
 
@@ -90,15 +69,12 @@ def record(
         say(f"Wrote {folder}")
 
 
-@trace_app.command(short_help="Seal what a killed recorder left.")
+@trace_app.command()
 def seal(
     folder: TraceArg,
-    ended: Annotated[
-        bool,
-        typer.Option("--ended", help="The run came to its end; its processes were stopped then."),
-    ] = False,
+    ended: Annotated[bool, typer.Option("--ended", help="The run came to its end.")] = False,
 ) -> None:
-    """Seal what a killed recorder left, up to its last whole message.
+    """Seal what a killed recorder left.
 
     Also what several processes recorded side by side, none of which knows when all have ended.
 
@@ -112,19 +88,15 @@ def seal(
     say(f"Sealed {folder}{' (partial)' if notes else ''}.")
 
 
-@trace_app.command(short_help="Add labelled rows, class shares or classes to a trace.")
+@trace_app.command()
 def grant(
     folder: TraceArg,
-    known: Annotated[
-        Path | None, typer.Option(help="CSV with row, label: numbers from 0, as in the trace.")
-    ] = None,
-    prior: Annotated[
-        str, typer.Option(metavar="P,Q,...", help="Class shares, in the order of the classes.")
-    ] = "",
-    classes: Annotated[int | None, typer.Option(min=1, help="Number; 1 of a quantity.")] = None,
-    party: Annotated[str, typer.Option(help="Who is granted them, if several recorded.")] = "",
+    known: Annotated[Path | None, typer.Option(help="CSV with row, label.")] = None,
+    prior: Annotated[str, typer.Option(metavar="P,Q,...", help="Class shares.")] = "",
+    classes: Annotated[int | None, typer.Option(min=1, help="Classes; 1 of a quantity.")] = None,
+    party: Annotated[str, typer.Option(help="Who is granted them.")] = "",
 ) -> None:
-    """Add what the label owner grants after the recording, and seal the trace again.
+    """Add what the label owner grants, and seal the trace again.
 
     What a trace has is never replaced; the manifest keeps when it was added, and the seal before.
 
@@ -136,13 +108,13 @@ def grant(
     try:
         shares = [float(text) for text in prior.split(",")] if prior else None
     except ValueError:
-        raise check.fail("--prior", "numbers with commas between", prior) from None
+        raise check.fail("--prior", "numbers and commas", prior) from None
     say(f"{folder}: {add(folder, party, known=known, prior=shares, classes=classes).words}.")
 
 
-@trace_app.command(short_help="Put the traces of several parties into one.")
+@trace_app.command()
 def join(folders: TracesArg, out: OutOption = Path("out/joined")) -> None:
-    """Put the traces of several parties of one run into one, to audit what they know together.
+    """Put the traces of several parties of one run into one.
 
     Row k must be the same sample in all of them.
 
@@ -153,26 +125,22 @@ def join(folders: TracesArg, out: OutOption = Path("out/joined")) -> None:
     say(f"Wrote {joined(folders, out)}")
 
 
-@trace_app.command("import-leaves", short_help="Make a trace of boosted trees from a table.")
+@trace_app.command("import-leaves")
 def import_leaves(
-    leaves: Annotated[Path, typer.Argument(help="CSV with the columns tree, row, leaf.")],
+    leaves: Annotated[Path, typer.Argument(help="CSV with tree, row, leaf.")],
     out: OutOption = Path("out/leaves"),
     known: Annotated[
-        Path | None, typer.Option(help="CSV with row, label: labels that the party was given.")
+        Path | None, typer.Option(help="CSV with row, label: known to the party.")
     ] = None,
-    columns: Annotated[
-        Path | None, typer.Option(help="CSV with row and the party's own columns, numbers.")
-    ] = None,
-    truth: Annotated[
-        Path | None, typer.Option(help="CSV with row, label: all labels, where they may be used.")
-    ] = None,
-    party: Annotated[str, typer.Option(help="The party that saw the leaves.")] = "host",
-    dataset: Annotated[str, typer.Option(help="What the data are called in reports.")] = "",
+    columns: Annotated[Path | None, typer.Option(help="CSV with row and own columns.")] = None,
+    truth: Annotated[Path | None, typer.Option(help="CSV with row, label: all.")] = None,
+    party: Annotated[str, typer.Option(help="Who saw the leaves.")] = "host",
+    dataset: Annotated[str, typer.Option(help="Name of the data.")] = "",
     profile: Annotated[str, typer.Option(help="The system: fate-2, secretflow, ...")] = "",
-    defense: Annotated[str, typer.Option(help="What protected this run.")] = "none",
-    seed: Annotated[int, typer.Option(min=0, help="Of this run; others are repetitions.")] = 0,
+    defense: Annotated[str, typer.Option(help="Defense of this run.")] = "none",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of this run.")] = 0,
 ) -> None:
-    """Make a trace from the leaf of every row in every tree, as FATE or XGBoost show it.
+    """Make a trace of boosted trees from a table.
 
     A leaf of -1: the party was not sent it. See docs/howto/trees.md.
 
@@ -189,9 +157,9 @@ def import_leaves(
     say(f"Next: {shlex.join(['vflsec', 'trace', 'audit', str(folder)])}")
 
 
-@trace_app.command(short_help="Show what a trace says about itself.")
+@trace_app.command()
 def info(folder: TraceArg, as_json: JsonOption = False) -> None:
-    """Show what a trace says about itself; reads no tables.
+    """Show what a trace says about itself.
 
     Example: vflsec trace info trace/
     """
@@ -213,7 +181,7 @@ def info(folder: TraceArg, as_json: JsonOption = False) -> None:
     for name, has in found["observers"].items():
         say(f"{name}: {'whole' if has['complete'] else 'not whole'}, own columns {has['own']}")
         say(
-            f"  granted: {has['known_rows']} labelled rows, prior {'yes' if has['prior'] else 'no'}"
+            f"  granted: {has['known_rows']} labels, prior {'yes' if has['prior'] else 'no'}"
             f"; models: {', '.join(has['models']) or 'none'}"
         )
         for h in has["have"]:
@@ -227,7 +195,7 @@ def info(folder: TraceArg, as_json: JsonOption = False) -> None:
         say(f"note: {note}")
 
 
-@trace_app.command(short_help="Check a trace to the last row.")
+@trace_app.command()
 def validate(
     folder: TraceArg, allow_nonfinite: NonfiniteOption = False, as_json: JsonOption = False
 ) -> None:
@@ -252,31 +220,23 @@ def validate(
     say(f"{folder} is valid.")
 
 
-@trace_app.command(short_help="Make every attack that traces allow.")
+@trace_app.command()
 def audit(
     folders: TracesArg,
     out: OutOption = Path("out/trace"),
-    attack: Annotated[list[str] | None, typer.Option(help="Only this attack; repeatable.")] = None,
+    attack: Annotated[list[str] | None, typer.Option(help="Only this attack.")] = None,
     known_rows: Annotated[
         int | None, typer.Option(min=0, help="Most labelled rows to use.")
     ] = None,
-    classes: Annotated[
-        int | None, typer.Option(min=2, help="Number of classes, of traces that do not say it.")
-    ] = None,
+    classes: Annotated[int | None, typer.Option(min=2, help="Number of classes.")] = None,
     together: Annotated[
-        list[str] | None,
-        typer.Option(metavar="A+B", help="Observers that put together what they know."),
+        list[str] | None, typer.Option(metavar="A+B", help="Observers who collude.")
     ] = None,
-    truth: Annotated[
-        list[Path] | None,
-        typer.Option(help="The truth's folder, for each trace; found beside the trace if there."),
-    ] = None,
-    blind: Annotated[
-        bool, typer.Option("--blind", help="Open no truth even if it lies there.")
-    ] = False,
+    truth: Annotated[list[Path] | None, typer.Option(help="The truth, for each trace.")] = None,
+    blind: Annotated[bool, typer.Option("--blind", help="Open no truth.")] = False,
     model: Annotated[
         list[str] | None,
-        typer.Option(metavar="PARTY=PACKAGE.MODULE:NAME", help="Class of a party's own model."),
+        typer.Option(metavar="PARTY=PACKAGE.MODULE:NAME", help="A party's model class."),
     ] = None,
     max_: MaxOption = None,
     metric: MetricOption = "advantage",
@@ -288,7 +248,7 @@ def audit(
     tau: TauOption = 0.0,
     allow_nonfinite: NonfiniteOption = False,
 ) -> None:
-    """Make every attack that the traces allow, with its controls; score if the truth is there.
+    """Make every attack that traces allow; score if the truth is there.
 
     Without a truth the guesses are written to OUT/guesses; `vflsec trace score` turns them into
     verdicts at the label owner's.
@@ -304,8 +264,8 @@ def audit(
         truths = truths if len(truths) == len(folders) else []
     if asked and (blind or not truths):
         raise ConfigError(
-            "--max, --gates: nothing can be judged without the truth of every trace. Name it with "
-            "--truth, or leave them out here and give them to `vflsec trace score`."
+            "--max, --gates: need the truth of every trace. Add --truth, or give them to `vflsec "
+            "trace score`."
         )
     guesses = infer(
         folders, out / "guesses", attacks=attack or (), known_rows=known_rows,
@@ -317,21 +277,18 @@ def audit(
         if not found:
             raise typer.Exit(_UNDECIDED)
         say(
-            f"No truth was opened. The guesses are in {guesses}; the label owner turns them into "
-            f"verdicts: {shlex.join(['vflsec', 'trace', 'score', str(guesses)])} --truth FOLDER "
-            "--out RESULTS"
+            f"Next, at the label owner: {shlex.join(['vflsec', 'trace', 'score', str(guesses)])} "
+            "--truth FOLDER --out RESULTS"
         )
         return
     claim = None if claimed_epsilon is None else (claimed_epsilon, claimed_delta)
     _score(guesses, truths, out, asked, confidence, claim, tau)
 
 
-@trace_app.command(short_help="Compare guesses with the truth and judge.")
+@trace_app.command()
 def score(
-    guesses: Annotated[Path, typer.Argument(help="Guesses that `vflsec trace audit` wrote.")],
-    truth: Annotated[
-        list[Path], typer.Option(help="The truth's folder; one, or one for each trace.")
-    ],
+    guesses: Annotated[Path, typer.Argument(help="Guesses of `vflsec trace audit`.")],
+    truth: Annotated[list[Path], typer.Option(help="The truth; one, or for each trace.")],
     out: OutOption = Path("out/trace"),
     max_: MaxOption = None,
     metric: MetricOption = "advantage",
@@ -373,10 +330,7 @@ def _told(guesses: Path) -> bool:
     if ran:
         say(f"{len(ran)} attacks made guesses: {', '.join(sorted({k[0] for k in ran}))}.")
     else:
-        say(
-            f"{_NO_GUESS}, which says nothing of safety; each line says what is missing. Label "
-            "attacks need classes, most known labels and prior: `vflsec trace grant` adds them."
-        )
+        say(f"{_NO_GUESS}. `vflsec trace grant` adds known labels, classes and prior.")
     for (label, who), why in lines.items():
         if (label, who) not in ran:
             say(f"  {label} by {who}: {why}")
@@ -418,9 +372,9 @@ def _gates(
     if most is not None:
         raw = [{"metric": metric, "max": most, "defense": defense}]
     elif defense != "*":
-        raise ConfigError("--defense: says whose recordings --max is about; give --max too.")
+        raise ConfigError("--defense: needs --max.")
     elif metric != "advantage":
-        raise ConfigError("--metric: says what --max limits; give --max too.")
+        raise ConfigError("--metric: needs --max.")
     if file is not None:
         try:
             found = tomllib.loads(read_text(file))
@@ -429,8 +383,7 @@ def _gates(
         own = found.get("gate")
         if not isinstance(own, list) or not own:
             raise ConfigError(
-                f"{file}: must hold [[gate]] sections, as a scenario does, got "
-                f"{', '.join(found)[:200] or 'nothing'}."
+                f"{file}: must hold [[gate]] sections, got {', '.join(found)[:200] or 'nothing'}."
             )
         raw = [*own, *raw]
     out = []

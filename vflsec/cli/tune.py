@@ -20,14 +20,14 @@ from vflsec.cli.output import print_json, say
 
 def tune(
     scenario: ScenarioArg,
-    defense: Annotated[list[str], typer.Option(help="A defense with a strength; repeatable.")],
-    leak: Annotated[float, typer.Option(help="Largest accepted upper bound of advantage.")] = 0.05,
-    drop: Annotated[float, typer.Option(help="Largest accepted loss of utility.")] = 0.03,
-    low: Annotated[float, typer.Option(help="Weakest strength to try.")] = 0.1,
-    high: Annotated[float, typer.Option(help="Strongest strength to try.")] = 100.0,
+    defense: Annotated[list[str], typer.Option(help="A defense.")],
+    leak: Annotated[float, typer.Option(help="Largest advantage.")] = 0.05,
+    drop: Annotated[float, typer.Option(help="Largest loss of utility.")] = 0.03,
+    low: Annotated[float, typer.Option(help="Weakest strength.")] = 0.1,
+    high: Annotated[float, typer.Option(help="Strongest strength.")] = 100.0,
     rounds: Annotated[int, typer.Option(min=0, help="Halvings of the interval.")] = 5,
-    confirm: Annotated[bool, typer.Option(help="Judge the choice on fresh seeds too.")] = True,
-    target: Annotated[str, typer.Option(help="Only attacks on this: label, feature, ...")] = "*",
+    confirm: Annotated[bool, typer.Option(help="Judge on fresh seeds.")] = True,
+    target: Annotated[str, typer.Option(help="Only label, feature, ...")] = "*",
     out: Annotated[
         Path | None,
         typer.Option(help="Results directory.", show_default="out/tune", parser=folder_name),
@@ -36,7 +36,7 @@ def tune(
     device: DeviceOption = "auto",
     format_: FormatOption = Format.text,
 ) -> None:
-    """Find the least strength of a defense that meets a leakage target at a utility floor.
+    """Find the least strength of a defense that is enough.
 
     The choice is judged once more on seeds that had no part in it. Exits with 3 if some defense
     has no such strength, fresh seeds do not confirm it, or an attack is not shown to work.

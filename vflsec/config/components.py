@@ -90,11 +90,7 @@ def _check_gates(tree: Written, normal: Table) -> list[Problem]:
     for i, section in list_tables(normal, "gate"):
         name = section.get("name")
         if isinstance(name, str) and name and name in named:
-            rule = (
-                "must be no other gate's: a CI server shows two cases of one name as one. Give "
-                "each gate its own."
-            )
-            out.append(tree.problem(("gate", i, "name"), rule, name))
+            out.append(tree.problem(("gate", i, "name"), "must be no other gate's.", name))
         named.add(str(name))
         found = _check_gate(tree, ("gate", i), section, default)
         out += [p for p in found if p not in out]
@@ -171,7 +167,7 @@ def _check_component(
             rule = unknown_key(key, value, [*own, *parameters])
         out.append(here.problem(path, rule, value))
     if known.kind == "algorithm" and params.get("epochs") == 0:
-        rule = "must be >= 1, got 0: what is not trained leaks nothing and would pass every gate."
+        rule = "must be >= 1, got 0."
         out.append(here.problem(given["epochs"].path, rule, 0))
     if wrong:
         return out
@@ -199,7 +195,7 @@ def _check_natural(
         path, found = given.pop(key)
         both = [k for k in (*named, "strength") if k in section and k != key]
         if both:
-            rule = f"must be left out where {both[0]} is given: both say how strong to be."
+            rule = f"must be left out where {both[0]} is given."
             out.append(here.problem(path, rule, found))
             continue
         for value in found if isinstance(found, list) else [found]:
@@ -223,7 +219,7 @@ def _check_strength(here: Written, known: registry.Registry, section: Table) -> 
         return []  # reported with the name or the parameter
     grid = section["strength"]
     if not policy.strengths:
-        rule = f"must be left out: {section['name']} has nothing to sweep."
+        rule = f"must be left out: {section['name']} has none."
         return [here.problem(("strength",), rule, grid)]
     out = []
     for j, strength in enumerate(grid if isinstance(grid, list) else ()):

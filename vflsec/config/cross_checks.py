@@ -21,19 +21,16 @@ def check_across(tree: Written, normal: Table) -> list[Problem]:
         out += _check_shown(here.below("name"), data.get("name")) + _check_data(here, data)
     for i, gate in list_tables(normal, "gate"):
         if (gate.get("max") is None) == (gate.get("min") is None):
-            has = "neither" if gate.get("max") is None else "both"
-            out.append(
-                tree.problem(("gate", i), f"needs one of max = ... and min = ..., it has {has}.")
-            )
+            out.append(tree.problem(("gate", i), "needs one of max = ... and min = ..."))
     audit = normal.get("audit")
     seeds = audit.get("seeds") if isinstance(audit, dict) else None
     if isinstance(seeds, list):
         for i, seed in enumerate(seeds):
             if seed in seeds[:i]:
-                rule = f"must differ from the other seeds, got {seed!r} twice."
+                rule = f"must not repeat, got {seed!r} twice."
                 out.append(tree.problem(("audit", "seeds", i), rule, seed))
     elif isinstance(seeds, int) and check.is_number(seeds):
-        rule = f"must be an integer from 1 to 10000 or a list of seeds, got {seeds!r}."
+        rule = f"must be 1 to 10000 or a list of seeds, got {seeds!r}."
         out.append(tree.problem(("audit", "seeds"), rule, seeds))
     for i, attack in list_tables(normal, "attack"):
         parties = attack.get("adversary")
@@ -57,9 +54,9 @@ def naming(tree: Written, name: str, default: str) -> list[Problem]:
     plain = shown.isprintable() and shown.strip(" .") and not set(shown) & set("/\\:")
     if plain and len(shown) <= _NAME:
         return []
-    rule = f"must be a plain name of at most {_NAME} characters without / \\ : and line breaks"
+    rule = f"must be a plain name of at most {_NAME} characters without / \\ :"
     if not name:
-        rule = f'is missing, and the file\'s own name is none. Add name = "...": it {rule}'
+        rule = f'is missing. Add name = "...": it {rule}'
     return [tree.problem(("name",), f"{rule}, got {shown[:_NAME]!r}.", name or None)]
 
 
@@ -70,23 +67,23 @@ def _check_data(here: Written, data: Table) -> list[Problem]:
     if not has and not data.get("name"):
         if any(k not in Data.model_fields for k in data):
             return []  # the unknown key is reported, and may be the misspelt name
-        rule = 'needs name = "..." (a registered data set), file = "..." or files = {...}.'
+        rule = 'needs name = "...", file = "..." or files = {...}.'
         return [here.problem((), rule)]
     if not has:
-        rule = "is for your own tables (file or files) only."
+        rule = "needs file or files."
         return [here.problem((k,), rule, data[k]) for k in _TABLE_KEYS if k in data]
     out = []
     if data.get("params"):
-        rule = "is for registered data sets only; this section has own tables."
+        rule = "is for registered data sets only."
         out.append(here.problem(("params",), rule, data["params"]))
     if not data.get("label"):
-        out.append(here.problem((), f"with {has[0]} needs label = ..., the column to predict."))
+        out.append(here.problem((), "needs label = ..., the column to predict."))
     elif rule := label_rule(data["label"], str(data.get("task"))):
         out.append(here.problem(("label",), f"must {rule}.", data["label"]))
     if has == ["files"] and not data.get("id"):
-        rule = "with files needs id = ..., the column that links rows (by party where it differs)."
+        rule = "needs id = ..., the column that links rows."
         out.append(here.problem((), rule))
     if has == ["file"] and not data.get("columns"):
-        rule = "with one file needs [data.columns]: which party holds which columns."
+        rule = "needs [data.columns]: which party holds which."
         out.append(here.problem((), rule))
     return out

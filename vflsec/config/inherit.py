@@ -49,26 +49,22 @@ def apply_extends(
         return tree
     name = extends.value
     if not isinstance(name, str) or not name:
-        raise extends.refuse(
-            f"must be a path or the name of a packaged scenario in quotes, got {extends.plain()!r}."
-        )
+        raise extends.refuse(f"must be a path or a packaged name, got {extends.plain()!r}.")
     path = folder / name
     if not path.is_file():
         path = packaged.get(name, path)
     if not path.is_file():
         rule = (
-            f"must be the path of a scenario, from {folder}, or a packaged name, got {name!r}. "
+            f"must be a path from {folder} or a packaged name, got {name!r}. "
             f"{check.nearest(name, packaged)} Packaged: {', '.join(packaged) or 'none'}."
         )
         raise extends.refuse(rule.replace("  ", " "))
     path = path.resolve()
     if path in chain:
         circle = " -> ".join(p.name for p in (*chain[chain.index(path) :], path))
-        raise extends.refuse(f"must not lead back to a file that extends this one, got {circle}.")
+        raise extends.refuse(f"must not lead in a circle, got {circle}.")
     if len(chain) > MOST_FILES:
-        raise extends.refuse(
-            f"must not lead through more than {MOST_FILES} files. Put some of them together."
-        )
+        raise extends.refuse(f"must not lead through more than {MOST_FILES} files.")
     base = apply_extends(read(path, name), path.parent, packaged, read, (*chain, path))
     base.value.pop("name", None)  # a name says which file this is
     return tree.over(base)
@@ -87,7 +83,7 @@ def apply_form(tree: Written, asked: str | None = None) -> Written:
         raise forms.refuse("must be tables of keys: [forms.NAME].")
     name = asked if asked is not None else DEFAULT_FORM if form is None else form.value
     if not isinstance(name, str):
-        raise form.refuse(f"must be the name of a form in quotes, got {form.plain()!r}.")
+        raise form.refuse(f"must be a form in quotes, got {form.plain()!r}.")
     plain = Written(keys, tree.place)
     if name in known:
         return Written(known[name].over(plain).value, tree.place)
@@ -120,7 +116,7 @@ def expand(tree: Written, problems: list[Problem]) -> Written:
         axes = _find_axes(sections, grid.get(name), problems)
         count = sum(math.prod(len(axis) for axis in of) for of in axes)
         if count > MOST_SECTIONS:
-            rule = f"must make at most {MOST_SECTIONS} sections, got {count}. Sweep fewer values."
+            rule = f"must make at most {MOST_SECTIONS} sections, got {count}."
             problems.append(grid[name].problem((), rule))
             continue
         made = []
@@ -187,11 +183,9 @@ def _find_axes(
             wrong = []
             for i in chosen:
                 if _is_set(sections[i], inner):
-                    wrong.append(
-                        f"is set in [[{name}]] number {i} too ({path_text(inner)}). Keep one."
-                    )
+                    wrong.append(f"is also set in [[{name}]] {i} ({path_text(inner)}). Keep one.")
                 if any(inner == other[0].inner for other in out[i]):
-                    wrong.append(f"is swept twice for [[{name}]] number {i}. Keep one.")
+                    wrong.append(f"is swept twice for [[{name}]] {i}.")
                 out[i].append([Point(inner, v) for v in values.value])
             problems += [values.problem((), rule, values.plain()) for rule in wrong]
     return out
@@ -206,10 +200,8 @@ def _choose(
     if not chosen:
         known = [str(own) for own in names if own is not None]
         listed = ", ".join(dict.fromkeys(known)) or "the names"
-        rule = (
-            f'matches no [[{name}]]: must be "*", an index from 0 to {len(sections) - 1}, or '
-            f"one of {listed}. {check.nearest(which, known)}"
-        )
+        rule = f'must be "*", an index below {len(sections)}, or one of {listed}. '
+        rule += check.nearest(which, known)
         problems.append(table.problem((), rule.rstrip(), which))
     return chosen
 
@@ -218,11 +210,11 @@ def _is_swept(values: Written, problems: list[Problem]) -> bool:
     """Whether these are values to try."""
     plain = values.plain()
     if not isinstance(plain, list) or not plain:
-        rule = f"must be a list of the values to try, got {plain!r}."
+        rule = f"must be a list of values, got {plain!r}."
         problems.append(values.problem((), rule, plain))
         return False
     if any(v in plain[:k] for k, v in enumerate(plain)):
-        rule = f"must not list a value twice, got {plain!r}."
+        rule = f"must not repeat values, got {plain!r}."
         problems.append(values.problem((), rule, plain))
     return True
 

@@ -16,8 +16,8 @@ DEEPEST = 20
 def beyond(error: Exception) -> str:
     """Why a text that may be TOML is not read: Python has limits that TOML has not."""
     if isinstance(error, RecursionError):
-        return f"must nest tables and lists at most {DEEPEST} deep, got more. Flatten it."
-    return "must hold integers of at most 64 bits, got one of thousands of digits. Correct it."
+        return f"must not be nested deeper than {DEEPEST}."
+    return "must be an integer of 64 bits."
 
 
 def find_deep_key(raw: Table) -> str:
@@ -39,15 +39,13 @@ def find_bad_values(tree: Written, value: Plain, path: Path = ()) -> list[Proble
     """Numbers that are not finite or too large for TOML, and dates, wherever they stand."""
     if isinstance(value, Mapping | list):
         if len(path) > DEEPEST:
-            rule = f"must not be nested deeper than {DEEPEST}."
-            return [tree.problem(path[:4], rule, "...")]
+            return [tree.problem(path[:4], beyond(RecursionError()), "...")]
         inner = value.items() if isinstance(value, Mapping) else enumerate(value)
         return [p for k, v in inner for p in find_bad_values(tree, v, (*path, k))]
     if isinstance(value, float) and not math.isfinite(value):
         return [tree.problem(path, f"must be a finite number, got {value!r}.", value)]
     if isinstance(value, int) and abs(value) >= 2**63:
-        shown = f"an integer of {len(str(abs(value)))} digits" if abs(value) < 10**4000 else "more"
-        return [tree.problem(path, f"must be an integer of 64 bits, got {shown}.", 0)]
+        return [tree.problem(path, beyond(ValueError()), 0)]
     if isinstance(value, datetime.date | datetime.time):
         return [tree.problem(path, f"must not be a date, got {value!s}.", str(value))]
     return []

@@ -26,8 +26,8 @@ def override(tree: Written, texts: Iterable[str], problems: list[Problem]) -> No
         key, equals, written = text.partition("=")
         names = _split_key(key)
         if not equals or not names or "\n" in text:
-            rule = "must be KEY.PATH=VALUE, for example audit.seeds=3 or defense.0.strength=[0, 1]"
-            problems.append(Problem("--set", 0, repr(text), text, f"{rule}."))
+            rule = "must be KEY.PATH=VALUE, for example audit.seeds=3."
+            problems.append(Problem("--set", 0, repr(text), text, rule))
             continue
         value: Plain = None
         try:
@@ -68,11 +68,10 @@ def _assign(tree: Written, names: list[str], value: Plain) -> str:
             if not plain or int(name) >= len(spot.value):
                 shown = name if len(name) < 40 else f"{name[:40]}..."
                 where, count = ".".join(names[:i]), len(spot.value)
-                most = f"from 0 to {count - 1}" if count else "but it is empty"
-                return f"needs an index: {where} is a list of {count}, {most}, got {shown!r}."
+                return f"needs an index below {count} of {where}, got {shown!r}."
             key = int(name)
         elif not isinstance(spot.value, dict):
-            return f"goes into {'.'.join(names[:i])}, which is a value and has no keys."
+            return f"goes into {'.'.join(names[:i])}, which has no keys."
         path = (*path, key)
         if i == len(names) - 1:
             spot.value[key] = build_tree(value, locate("--set", {}), path)

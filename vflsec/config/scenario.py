@@ -110,10 +110,10 @@ def find_scenario(name: str | Path) -> Path:
     try:
         if path.is_file():
             if shown.lower().endswith(_TABLES):
-                said = "is a table, not a scenario. `vflsec init` with all tables writes one."
+                said = "is a table, not a scenario. Run `vflsec init`."
                 raise ScenarioError([Problem(shown, 0, "", None, said)])
             return path
-        what = "is a folder, not a scenario file" if path.is_dir() else "is not a file"
+        what = "is a folder" if path.is_dir() else "is not a file"
     except OSError as error:  # for example a name that is too long
         what = f"is not a file ({error.strerror})"
     packaged = packaged_scenarios()
@@ -121,7 +121,7 @@ def find_scenario(name: str | Path) -> Path:
         return packaged[shown]
     hint = check.nearest(name, [*packaged, *_list_scenarios(path)])
     shown = shown if len(shown) < 200 else f"{shown[:200]}..."
-    rule = f"{what}, and no scenario of that name comes with vflsec. {hint} "
+    rule = f"{what}. {hint} "
     rule += f"Packaged: {', '.join(packaged) or 'none'}."
     raise ScenarioError([Problem(shown, 0, "", None, rule.replace("  ", " "))])
 
@@ -209,9 +209,9 @@ def _read_plain(source: Table) -> Table:
 
 
 _HINTS = (
-    (r"=\s*[-+]?(\.[0-9]|[0-9]+\.(\D|$))", "A number has a digit before and after its point: 0.5."),
-    (r"=\s*[-+]?[0-9]+,[0-9]+\s*(#|$)", "A number has a point, not a comma: 0.5."),
-    (r"=\s*(?i:true|false)\s*(#|$)", "Write true and false in small letters."),
+    (r"=\s*[-+]?(\.[0-9]|[0-9]+\.(\D|$))", "Write 0.5."),
+    (r"=\s*[-+]?[0-9]+,[0-9]+\s*(#|$)", "Write 0.5, with a point."),
+    (r"=\s*(?i:true|false)\s*(#|$)", "Write true or false."),
     ("", "Strings need quotes; lists need [ ]."),
 )
 """What is usually wrong with a line that looks so."""
@@ -224,10 +224,7 @@ def _read(path: Path, file: str) -> Written:
         raw = tomllib.loads(text)
         return _build(raw, file, {} if find_deep_key(raw) else key_lines(text))
     except UnicodeDecodeError as error:
-        line, rule = (
-            0,
-            f"must be UTF-8 text, but byte {error.start} is not. Save the file as UTF-8.",
-        )
+        rule = f"must be UTF-8, got byte {error.start}. Save it as UTF-8."
     except tomllib.TOMLDecodeError as error:
         found = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
         line = int(found.group(1)) if found else text.count("\n") + 1

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vflsec.core import check
+from vflsec.errors import ThreatModelError
 from vflsec.label import make_label
 from vflsec.specs import OF_THE_LABELS, Params
 
@@ -138,7 +139,7 @@ class Attack:
         if not self.suits(facts.classes):
             return facts.label.explain_unsuited(self.name)
         if facts.label.by_part and self.target in OF_THE_LABELS:
-            return f"{self.name} attacks one of several labels at a time; name it (of_label)."
+            return f"{self.name} needs one label (of_label)."
         return str(facts.extra.get("unclear", "")) or self.applicable(facts)
 
     def check_declared(self) -> None:
@@ -185,8 +186,19 @@ class Attack:
     def applicable(self, facts: Facts) -> str:
         """'' if the attack has a meaning under these public facts, else the reason it has none."""
         if self.binary_only and facts.classes != 2:
-            return f"{self.name} has a meaning for two classes only; there are {facts.classes}."
+            return f"{self.name} needs two classes, got {facts.classes}."
         return ""
+
+    def explain_top(self, facts: Facts) -> str:
+        """'' if logits are the sum of what parties send, else what to set."""
+        if facts.top or facts.aggregation == "concat":
+            return (f"{self.name} needs summed logits. Set top = [], linear_top = false and "
+                    'aggregation = "sum".')  # fmt: skip
+        return ""
+
+    def lacks(self, what: str, got: object, remedy: str = "Raise known_rows.") -> ThreatModelError:
+        """The error to raise where the grant or the messages are not enough."""
+        return ThreatModelError(f"{self.name} needs {what}, got {got}. {remedy}".rstrip())
 
     def declines(self, view: View) -> str:
         """'' if this view is enough to answer, else why any answer would be arbitrary.
@@ -200,7 +212,12 @@ class Attack:
 
         The view stays as it is: an answer that changes columns, grants or the rows to guess in
         place is an error, for controls are made of them.
+
+        Raises:
+            ThreatModelError: it attacks predictions, and guesses nothing.
         """
+        if self.target == "integrity":
+            raise ThreatModelError(f"{self.name} guesses nothing, it changes predictions.")
         return self.infer_many([view], [rng])[0]
 
     def infer_many(self, views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Guess]:

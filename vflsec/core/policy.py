@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vflsec.core import check
-from vflsec.core.accountants import FINEST, Profile, bound_group, bound_hits
+from vflsec.core.accountants import FINEST, Account, Profile, bound_group, bound_hits
 from vflsec.core.privacy_usage import Counter, RunFacts, Uses
 from vflsec.core.rng import Streams
 from vflsec.errors import PolicyError
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from vflsec.core.row_sets import RowSets
     from vflsec.core.visibility import Line
 
-SPLIT = "the split of the rows, which is stratified by label,"
+SPLIT = "the split (stratified by label),"
 """Given in every claim about labels: whoever knows all other labels reads the last off it."""
-AGAIN = "further trainings on these labels and figures that are scored with them"
+AGAIN = "further trainings on these labels, and scores"
 """Not covered by any claim about labels."""
 AGAIN_ROWS = "further trainings on these rows"
 """Not covered by any claim about rows: more seeds, and those by which a strength is chosen."""
 
-SCALED = "the mean and the spread by which values are scaled,"
+SCALED = "the scale of the values,"
 """Given besides in claims about a quantity: whoever knows all other values reads the last off them.
 """
 
@@ -110,6 +110,12 @@ class Guarantee:
     covers: str = ""
     profile: Profile = ()
     group: int = 1
+
+    @classmethod
+    def claim(cls, made: Account, releases: int, **words: Any) -> Guarantee:
+        """What an account allows to claim over so many uses of one row, in these words."""
+        return cls(epsilon=made.epsilon, delta=made.delta, accountant=made.accountant,
+                   profile=made.profile, releases=releases, reason="", **words)  # fmt: skip
 
     def sentence(self) -> str:
         """The claim, or why there is none, as reports print it."""
@@ -479,6 +485,16 @@ class Policy:
             raise check.fail(where, f"a value that gives a strength >= 0 ({cls.strengths})", value)
         return strength
 
+    def check_classes(self, y: Tensor) -> None:
+        """Refuse labels that are no classes (R, n).
+
+        Raises:
+            PolicyError: another defense made shares of them.
+        """
+        if y.dim() != 2:
+            raise PolicyError(f"{self.name}: needs classes (R, n), got {tuple(y.shape)}. Put it "
+                              "before defenses that make class shares.")  # fmt: skip
+
     def check_strength(self, strength: float) -> None:
         """Refuse a strength that has no meaning.
 
@@ -561,7 +577,7 @@ def read_batch(policy: Policy, message: Message) -> Tensor:
     """
     x = message.tensor
     if not x.is_floating_point():
-        raise policy.refuse(message, "it is not a floating-point tensor.")
+        raise policy.refuse(message, "it is not floating point.")
     if x.dim() < 3:
         raise policy.refuse(message, "it has no rows of numbers (R, b, m).")
     return x.flatten(2)

@@ -72,7 +72,7 @@ class Measured:
             return f"{bound}; no epsilon is claimed."
         if self.contradicts:
             return f"{bound}: contradicts the claimed epsilon {claimed}."
-        return f"{bound}; does not contradict the claimed {claimed}, and proves nothing."
+        return f"{bound}; does not contradict the claimed {claimed}."
 
 
 def summarised(looks: Sequence[Tensor], coins: Tensor) -> Tensor:

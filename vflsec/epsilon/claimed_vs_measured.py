@@ -126,7 +126,7 @@ def pairs(verdicts: Iterable[Verdict]) -> dict[tuple[str, float | None], tuple[f
 def _idle(claim: Claimed) -> Verdict:
     name = claim.idle
     gate = Gate(metric=EPSILON, max=0.0, name=f"{name} does what it claims")
-    reason = f"{name} is there to protect, and its hook was never called: it protects nothing here."
+    reason = f"{name} protects nothing here: its hook was never called."
     return Verdict.about(claim.training, gate, Rule.DEFENSE_IDLE, reason, FAIL, origin=Origin.CLAIM)
 
 
@@ -167,7 +167,7 @@ class _Weighed:
     def said(self) -> str:
         """What is measured beside what is claimed."""
         measured, known = show_both(self.top, self.claimed, ".3g", ".4g")
-        return f"{self.who} measures epsilon of at least {measured}, {known} is claimed"
+        return f"{self.who} measures epsilon >= {measured}, claimed {known}"
 
 
 def _confidence(rows: Sequence[ResultRow], usual: float) -> float:
@@ -248,19 +248,15 @@ def _decide(w: _Weighed) -> _Ruling:
         (w.together > w.claimed, f"{seeds} together"),
     )  # fmt: skip
     if which := next((text for holds, text in open_ if holds), ""):
-        reason = f"{w.said}; {which}, which chance may do. Run more seeds."
+        reason = f"{w.said}; {which}, not significant. Add seeds."
         return INCONCLUSIVE, Rule.UNDECIDED, reason
     if not (w.awake or w.together):
-        reason = f"Not validated here: {w.who} measures nothing above 0 here."
+        reason = f"Not validated here: {w.who} measures 0."
         return INCONCLUSIVE, Rule.NOT_VALIDATED, reason
-    found = "" if w.power is None else f"{100 * w.power:.0f} % of the noise it takes"
+    found = "" if w.power is None else f" Detectable: {100 * w.power:.0f} % of the noise needed."
     if w.power is not None and w.power < HALF:
-        reason = f"{w.said}; too few canaries, or too large a claim: half the noise it takes "
-        reason += f"would not have been found (at most {found} would)."
-        return INCONCLUSIVE, Rule.UNDERPOWERED, reason
-    reason = f"{w.said}: no contradiction over {seeds}, which proves no claim."
-    reason += f" {found} would have been found too little." if found else ""
-    return PASS, Rule.WITHIN, reason
+        return INCONCLUSIVE, Rule.UNDERPOWERED, f"{w.said}; too few canaries.{found}"
+    return PASS, Rule.WITHIN, f"{w.said}: no contradiction over {seeds}, no proof.{found}"
 
 
 def _verdict(w: _Weighed, at: Identity, whose: str) -> Verdict:

@@ -302,7 +302,7 @@ def check_planned(
             continue
         more = {**row, "planned": most}
         if row["releases"] > most:
-            why = f"{row['releases']} uses of a row were counted, and {most} were planned"
+            why = f"{row['releases']} uses of a row, {most} planned"
             more |= Guarantee(reason=why).fields()
         out.append(more)
     return out
@@ -325,8 +325,7 @@ def add_untested(result: CellResult, found: Sequence[Measure]) -> list[Mapping[s
             more |= {"untested": why, "says": f"{row['says']} Not tested: {why}."}
         elif (beside := done.get(name, {}).get("answers")) is not None:
             more["says"] += (
-                " What the trained system answers, which this does not cover, reveals labels of "
-                f"its rows at an epsilon of {beside:.3g} or more (canaries)."
+                f" Not covered: answers reveal labels at epsilon >= {beside:.3g} (canaries)."
             )
         out.append(more)
     return out

@@ -143,8 +143,7 @@ def by_embedding(
         found = attack.infer_many(list(some.values()), [rng.clone_state() for _ in some])
         if len(found) > 1 and any("misfit" not in guess.notes for guess in found):
             raise ThreatModelError(
-                f"{attack.name}: {len(found)} of the embeddings that came in a step are as wide as "
-                "the one that the model reads, and it cannot infer which."
+                f"{attack.name}: {len(found)} embeddings of a step are as wide as the model's."
             )
         which = range(len(found))
         best = min(which, key=lambda k: _note(found[k], "misfit")) if len(found) > 1 else 0
@@ -165,8 +164,8 @@ def _cuts(attack: Attack, view: View) -> dict[int, View]:
             out[k] = replace(view, tables={**apart, **one})
     if not out:
         raise ThreatModelError(
-            f"{attack.name}: the model reads {width} numbers of a row, and of the embeddings that "
-            "came in a step none is of all rows and as wide. embedding_inversion reads any width."
+            f"{attack.name}: no embedding of all rows has {width} numbers. embedding_inversion "
+            "reads any width."
         )
     return out
 

@@ -188,7 +188,7 @@ class Classes(Label):
         """How many, and how large the largest is."""
         counts = np.bincount(y[y >= 0], minlength=self.count)
         largest = counts.max() / counts.sum()
-        return f"{self.count} classes, the largest has {largest:.0%} of the rows"
+        return f"{self.count} classes, the largest has {largest:.0%}"
 
     def find_unasked(self, questions: bool, limit: float | None) -> str:
         """One class of many."""
@@ -196,9 +196,8 @@ class Classes(Label):
         if many < 3 or limit is None or limit < 1 / many:
             return ""
         return (
-            f"Not tested: whether one class of {many} is revealed. That adds about "
-            f"{1 / many:.2g}, within a limit of {limit:g} (merge_classes sets it "
-            "against the rest)."
+            f"Not tested: whether one class of {many} is revealed ({1 / many:.2g}, limit "
+            f"{limit:g}); set merge_classes."
         )
 
 
@@ -209,9 +208,9 @@ def scarce_classes(
     counts = np.bincount(y, minlength=len(class_names))
     rare = np.flatnonzero(counts < least)
     for c in rare:
-        others = f", and so few of {len(rare) - 1} more" if len(rare) > 1 else ""
+        others = f", and {len(rare) - 1} more" if len(rare) > 1 else ""
         yield (
             f"class {class_names[int(c)]!r} must have at least {least} rows in",
-            f"{counts[c]} of {counts.sum()} such rows{others}",
-            "Merge or drop rare classes (merge_classes, drop_classes under [data])",
+            f"{counts[c]} of {counts.sum()}{others}",
+            "Set merge_classes or drop_classes",
         )

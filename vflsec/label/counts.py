@@ -30,7 +30,7 @@ class Counts(Number):
     noun: ClassVar[str] = "a count"
     sentence: ClassVar[str] = "the label is a count"
     column: ClassVar[str] = "counts"
-    remark: ClassVar[str] = "The label is a count; label_edges would make classes."
+    remark: ClassVar[str] = "A count; label_edges makes classes."
     measures: ClassVar[tuple[str, ...]] = ("concordance", "r2", "deviance")
 
     @cached_property

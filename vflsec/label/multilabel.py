@@ -38,9 +38,7 @@ class MultiLabel(Label):
     noun: ClassVar[str] = "several labels"
     sentence: ClassVar[str] = "there are several labels"
     column: ClassVar[str] = "2 classes, one label of several"
-    remark: ClassVar[str] = (
-        "Several yes/no labels of each row; attacks and gates take them one by one."
-    )
+    remark: ClassVar[str] = "Several yes/no labels of each row."
     remedy: ClassVar[str] = "{} one label"
     neighbour: ClassVar[str] = "other labels"
 
@@ -100,10 +98,7 @@ class MultiLabel(Label):
 
     def explain_unsuited(self, attack: str) -> str:
         """That it takes all labels together."""
-        return (
-            f"{attack} is not made for several labels at once; norm, direction and "
-            "model_completion take them one by one."
-        )
+        return f"{attack} needs one label. Take norm, direction or model_completion."
 
     def list_parts(
         self, quantities: bool, labelwise: bool, questions: Sequence[str]
@@ -167,20 +162,17 @@ class MultiLabel(Label):
         for name, one in zip(self.names, given.sum(axis=0), strict=True):
             if min(one, len(given) - one) < least:
                 yield (
-                    f"label {name!r} must have both values in at least {least} rows of",
+                    f"label {name!r} must have two values in at least {least} rows of",
                     f"{one:.0f} ones of {len(given)}",
                     "Leave it out of `label`",
                 )
 
     def describe(self, y: Ints) -> str:
         """How many."""
-        return f"{len(self.names)} yes/no labels: utility is the mean of their AUCs"
+        return f"{len(self.names)} yes/no labels: utility is their mean AUC"
 
     def find_unasked(self, questions: bool, limit: float | None) -> str:
         """What goes with two of them."""
         if len(self.names) < 2:
             return ""
-        return (
-            "Was not asked: what goes with several labels together (one but not another, how "
-            "many a row has); each is attacked alone."
-        )
+        return "Not tested: several labels together."

@@ -57,10 +57,7 @@ class Number(Label):
 
     def explain_unsuited(self, attack: str) -> str:
         """That it guesses classes."""
-        return (
-            f"{attack} has a meaning for classes only; {self.sentence}. "
-            "residual, value_completion and message_completion are made for those."
-        )
+        return f"{attack} needs classes; {self.sentence}. Take residual or value_completion."
 
     def list_parts(
         self, quantities: bool, labelwise: bool, questions: Sequence[str]
@@ -95,4 +92,4 @@ class Number(Label):
 
     def describe(self, y: Ints) -> str:
         """What it is."""
-        return f"{self.noun}: utility is the share of pairs that are ranked rightly"
+        return f"{self.noun}: utility is the concordance"

@@ -28,9 +28,7 @@ class Quantity(Number):
     noun: ClassVar[str] = "a quantity"
     sentence: ClassVar[str] = "the label is a quantity"
     column: ClassVar[str] = "quantity"
-    remark: ClassVar[str] = (
-        "The label is a quantity, predicted as a number; label_edges would make classes."
-    )
+    remark: ClassVar[str] = "A quantity; label_edges makes classes."
     scaled: ClassVar[bool] = True
     measures: ClassVar[tuple[str, ...]] = ("concordance", "r2", "mae")
 
@@ -68,8 +66,4 @@ class Quantity(Number):
         """Its questions."""
         if questions:
             return ""
-        return (
-            "Was not asked: whether a value is far from the median, or among the largest; "
-            "attacks infer the order of values (message_completion asks, and label_edges cuts "
-            "them into classes)."
-        )
+        return "Not tested: questions about values (message_completion asks)."

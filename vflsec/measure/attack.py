@@ -223,9 +223,7 @@ class Bench:
         )  # fmt: skip
         odd = next((d for d in declined or () if not isinstance(d, str)), None)
         if declined is None or odd is not None:
-            broke = broke or (
-                f"{asked.what} must say in words why it declines, got {check.shown(odd)}."
-            )
+            broke = broke or f"{asked.what} must decline by a text, got {check.shown(odd)}."
             return (), broke
         both = zip(unseen, declined, strict=True)
         return [("not-observable", u) if u else ("not-applicable", d) for u, d in both], ""
@@ -281,7 +279,7 @@ class Bench:
             before = partial(
                 untrained, of.attack, [fresh[k] for k in fit], [rngs[k] for k in fit]
             )  # fmt: skip
-            what = f"the control before training of attack {of.spec.label!r}"
+            what = f"the untrained control of {of.spec.label!r}"
             # without room it is made elsewhere, or what it belongs to has no figure
             found, why = attempt_call(before, what, of.spec.timeout * len(fit), out_of_memory)
             if TIMEOUT in why:  # so has what depends on how busy a machine is; it is asked for once
@@ -295,8 +293,7 @@ class Bench:
                       of_seeds: Sequence[int]) -> list[list[Control]]:  # fmt: skip
             if self._reassigned is None:
                 raise ThreatModelError(
-                    f"{of.spec.name} asks for a control that the federation trains on another "
-                    "task, for which there is no training here; set reassigned = false."
+                    f"{of.spec.name} needs a control training. Set reassigned = false."
                 )
             bottoms = [self._reassigned(seed, of.spec.adversary) for seed in of_seeds]
             return reassigned(of.attack, fresh, rngs, bottoms)
@@ -426,17 +423,11 @@ def _unfit(guess: Any, of: Prepared) -> str:
         (of.attack.target, "label") if of.attack.target == "attribute" else (of.attack.target,)
     )
     if guess.target not in targets:
-        return (
-            f"attack {of.spec.label!r} returned a guess of {guess.target!r}, but says that its "
-            f"target is {of.attack.target!r}."
-        )
+        return f"attack {of.spec.label!r} must guess {of.attack.target!r}, got {guess.target!r}."
     if not isinstance(guess.notes, dict):
-        return f"attack {of.spec.label!r} returned notes that are no dictionary."
+        return f"attack {of.spec.label!r} must return notes as a dictionary."
     if not can_be_kept(guess.notes):
-        return (
-            f"attack {of.spec.label!r} returned notes that cannot be kept: they must be numbers, "
-            f"texts, and lists and tables of them, {_NOTES:,} at most."
-        )
+        return f"attack {of.spec.label!r} must return notes of at most {_NOTES:,} plain values."
     if not np.isfinite(guess.scores).all():
         return "the attack diverged: scores are not finite."
     return ""
@@ -447,9 +438,8 @@ def _drew(stand: Globals, what: str) -> str:
     if not (whose := stand.drawn()):
         return ""
     return (
-        f"{what} draws from, or seeds, the global random numbers of {whose}, so that its answer "
-        "depends on what ran before it. It must draw from rng alone; code that takes no generator "
-        "runs within vflsec.core.rng.as_global(rng)."
+        f"{what} draws from, or seeds, the global random numbers of {whose}. Draw from rng alone, "
+        "or within vflsec.core.rng.as_global(rng)."
     )
 
 
@@ -458,9 +448,8 @@ def _changed(view: View, made: str, what: str) -> str:
     if made_of(view) == made:
         return ""
     return (
-        f"{what} changes its View in place (own columns, grants or the rows to guess), by which it "
-        "is scored and its controls are made. It must work on copies (x = x.clone(), x - m and not "
-        "x -= m)."
+        f"{what} changes its View in place (own columns, grants or the rows to guess). Work on "
+        "copies (x = x.clone())."
     )
 
 

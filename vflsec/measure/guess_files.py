@@ -161,7 +161,7 @@ def freeze(
     """
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"{folder}: holds something already. Give a new folder for the guesses.")
+        raise ConfigError(f"{folder}: is not empty. Give a new folder.")
     folder.mkdir(parents=True, exist_ok=True)
     out = _Out(folder)
     entries = []
@@ -223,7 +223,7 @@ class _In:
         self.folder, self.limits = folder, limits
         files = files_of(folder, limits)
         if "answers.json" not in files:
-            raise TraceError(f"{folder}: holds no guesses (answers.json is missing).")
+            raise TraceError(f"{folder}: answers.json is missing.")
         data = read_bytes(folder, "answers.json", 16 * limits.manifest_bytes)
         try:
             self.index: dict[str, Any] = json.loads(data)
@@ -235,10 +235,10 @@ class _In:
             raise TraceError(f"answers.json: {form} {version} is not read here; 1.x is.")
         for name, digest in digests.items():
             if name not in files:
-                raise TraceError(f"{name}: is missing. Copy the whole folder again.")
+                raise TraceError(f"{name}: is missing.")
             found = hashlib.sha256(read_bytes(folder, name, limits.file_bytes)).hexdigest()
             if found != digest:
-                raise TraceError(f"{name}: changed since the guesses were frozen.")
+                raise TraceError(f"{name}: was changed.")
         self._rows: dict[str, NDArray[np.int64]] = {}
 
         self.digests = digests
@@ -246,7 +246,7 @@ class _In:
     def listed(self, name: str) -> None:
         """Refuse a table whose hash is not on record."""
         if name not in self.digests:
-            raise TraceError(f"answers.json: {name[:80]} is not among its files.")
+            raise TraceError(f"answers.json: {name[:80]} is not listed.")
 
     def rows(self, name: str) -> NDArray[np.int64]:
         if name not in self._rows:
@@ -282,7 +282,7 @@ class _In:
         if np.unique(np.stack(both), axis=1).shape[1] < len(ids):
             raise TraceError(f"{name}: guesses a row twice.")
         if not np.isfinite(x).all():
-            raise TraceError(f"{name}: holds scores that are not finite.")
+            raise TraceError(f"{name}: scores are not finite.")
         return Guess(str(entry["target"]), column["row"].to_numpy(), scores, **kept, notes=notes)
 
 
@@ -377,7 +377,7 @@ def _ledger_row(row: Sequence[Any]) -> LedgerRow:
     """
     phase, kind, name, sender, receiver, *counts = row
     if len(counts) != 4 or any(type(c) is not int or c < 0 for c in counts):
-        raise ValueError("a ledger counts messages, elements, bytes and rounds")
+        raise ValueError("a ledger row is malformed")
     return LedgerRow(str(phase), str(kind), str(name), str(sender), str(receiver), *counts)
 
 
@@ -419,7 +419,7 @@ def _spec(entry: dict[str, Any], manifest: Manifest) -> AttackSpec:
     if classes is not None and entry["guess"] and entry["classes"] != classes:
         raise ValueError(f"classes {entry['classes']!r:.40}; the trace has {classes}")
     if any(math.isinf(float(c["cv"])) for c in entry["controls"]):  # NaN where there is none
-        raise ValueError("the score of a control on known rows is not infinite")
+        raise ValueError("a control's cv is infinite")
     return AttackSpec(**{**fields, "adversary": tuple(who)})
 
 

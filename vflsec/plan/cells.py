@@ -86,7 +86,7 @@ class Cells:
             if swept:
                 strengths = list(dict.fromkeys(grid or [0.0]))
                 if grid is None:
-                    self.notes.append(f"defense {name} has no strength grid, so it runs at 0: off.")
+                    self.notes.append(f"defense {name} has no strength: off.")
             spec = DefenseSpec(name, params, section.party)
             axis = axes.setdefault(section.choice or f"#{len(axes)}", [])
             axis += [replace(spec, strength=s) for s in strengths]
@@ -95,8 +95,8 @@ class Cells:
         count = math.prod((*many, *(len(axis) for axis in axes.values())))
         if count > MOST_CELLS:
             raise ConfigError(
-                f"the scenario must make at most {MOST_CELLS:,} trainings, got {count:,} (data x "
-                "algorithms x strengths x seeds). Sweep less, or divide it into several."
+                f"the scenario must make at most {MOST_CELLS:,} trainings, got {count:,}. Sweep "
+                "less."
             )
         return [tuple(combination) for combination in itertools.product(*axes.values())]
 

@@ -50,7 +50,7 @@ def unknown_parties(scenario: Scenario, infos: Sequence[DataInfo]) -> Iterator[P
             or ("passive" in info.passive and len(info.passive) > 1),
         }
         for word in (w for w, wrong in ambiguous.items() if wrong):
-            rule = f"must not call a party {word!r}: in a scenario that word stands for a role."
+            rule = f"must not call a party {word!r}: a role."
             yield scenario.error(("data", i), rule, info.name)
     for path, party in named:
         if party not in every:
@@ -94,5 +94,5 @@ def undrawable(scenario: Scenario) -> Iterator[Problem]:
     for i, section in enumerate(scenario.root.attack):
         target = registry.attacks.get(section.name).target  # type: ignore[attr-defined]
         if section.pictures and target != "feature":
-            rule = f"must be 0: {section.name} guesses no columns (its target is {target!r})."
+            rule = f"must be 0: {section.name} guesses {target!r}."
             yield scenario.error(("attack", i, "pictures"), rule, section.pictures)

@@ -113,7 +113,7 @@ def _find_victim_without_columns(asked: _Question) -> str:
         return ""
     if victims(target, spec.adversary, info.parties, spec.victim) != (info.active,):
         return ""
-    return f"{spec.name} is after columns, and {info.active} has none."
+    return f"{spec.name} needs columns; {info.active} has none."
 
 
 def _find_grant_missing(asked: _Question, need: Need) -> str:
@@ -124,11 +124,9 @@ def _find_grant_missing(asked: _Question, need: Need) -> str:
 
 
 _GRANTS = {
-    "known_rows": "known_rows; the scenario grants none.",
-    "prior": "the class prior; it is not granted.",
-    "aux_rows": "aux_rows; the scenario grants none.",
-    "peer_model": "the victim's model (peer_model = true); the scenario does not grant it.",
-}
+    "known_rows": "known_rows.", "prior": "the class prior.", "aux_rows": "aux_rows.",
+    "peer_model": "the victim's model (peer_model = true).",
+}  # fmt: skip
 
 
 def _find_message_not_held(asked: _Question, need: Need) -> str:
@@ -143,16 +141,13 @@ def _find_message_not_held(asked: _Question, need: Need) -> str:
         return ""
     verb = "sends" if need.sent else "receives"
     under = " with ".join([asked.cell.algorithm, *(d.name for d in asked.cell.defenses)])
-    return (
-        f"{asked.spec.name} needs {need.kind!r} messages; "
-        f"{asked.adversary} never {verb} one under {under}."
-    )
+    return f"{asked.spec.name} needs {need.kind!r}; {asked.adversary} {verb} none under {under}."
 
 
 def _find_labels_not_held(asked: _Question, need: Need) -> str:
     if need.what != "labels" or "active" in asked.roles:
         return ""
-    return f"{asked.spec.name} needs labels of its own; {asked.adversary} has none."
+    return f"{asked.spec.name} needs own labels; {asked.adversary} has none."
 
 
 def _find_model_not_held(asked: _Question, need: Need) -> str:
@@ -220,15 +215,11 @@ def warn_of_few_left(attack: Attack, spec: AttackSpec, info: DataInfo) -> str:
     on_train = attack.target == "label" and "train" in attack.splits
     if not info.rarest or not spec.known_rows or not on_train or left >= FEW_LEFT:
         return ""
-    so = "on these rest the figures on training rows"
-    if not left:
-        so = "on training rows " + ("there is no figure" if sides == 2 else "it is not guessed")
     fewer = max(1, info.rarest // 2) * sides
-    cure = f"Grant fewer (known_rows = {fewer}) or have" if fewer < spec.known_rows else "Have"
+    cure = f"known_rows = {fewer}, or more rows" if fewer < spec.known_rows else "more rows"
     return (
-        f"{info.name}: known_rows = {spec.known_rows} are drawn from each class in turn, so that "
-        f"of the {info.rarest} training rows of the rarest class {left or 'none'} "
-        f"{'is' if left < 2 else 'are'} left to guess: {so}. {cure} more rows of it."
+        f"{info.name}: known_rows = {spec.known_rows} leave {left or 'none'} of {info.rarest} "
+        f"training rows of the rarest class to guess. Needs {cure}."
     )
 
 
@@ -246,16 +237,13 @@ def warn_of_membership(
     found = []
     if source.split is not None and not attack.trains and not info.section.get("split"):
         found.append(
-            f"{info.name}: which rows are for training is fixed. Where the others differ from "
-            f"them (later, harder), {attack.name} separates them whether or not training leaks: "
-            "give references, which compare each row with itself."
+            f"{info.name}: a fixed split may be separable without a leak. Give {attack.name} "
+            "references."
         )
     elif source.split is not None and not attack.trains:
         found.append(
-            f"{info.name}: a column says which rows are for training. Where the others differ from "
-            f"them (later, harder), {attack.name} separates them whether or not training leaks, "
-            "so each training has a few more, which leave out the rows asked about: what is "
-            "inferred there is no membership (control left out)."
+            f"{info.name}: a split column may be separable without a leak. {attack.name} has a "
+            "control for it (left out)."
         )
     changed = dict.fromkeys(
         d.name for c in cells for d in c.defenses
@@ -263,9 +251,8 @@ def warn_of_membership(
     )  # fmt: skip
     if changed:
         found.append(
-            f"{info.name}: {' and '.join(changed)} changes labels before training, and rows are "
-            "asked about with their true ones: a signal that reads the label may miss what one "
-            f"that does not would find (`vflsec show {attack.name}`)."
+            f"{info.name}: {' and '.join(changed)} changes labels, so a signal that reads them may "
+            f"miss a leak (`vflsec show {attack.name}`)."
         )
     return found
 
@@ -284,11 +271,7 @@ def warn_of_few_tested(source: Source, name: str, split: Params) -> str:
     if not 0 < rare < FEW_LEFT:
         return ""
     of = "the rarest class of any label" if source.labels else "the rarest class"
-    return (
-        f"{name}: of the {len(rows)} test rows {rare} {'is' if rare == 1 else 'are'} of {of}: on "
-        "these rest the AUC of the model and the figures of attacks on test rows. Have more rows "
-        "of it, or test on a larger share of rows ([data] test)."
-    )
+    return f"{name}: only {rare} of {len(rows)} test rows are of {of}. Raise [data] test."
 
 
 def check_divisible(source: Source, split: Params, seeds: Iterable[int]) -> None:

@@ -185,8 +185,7 @@ class _Planner:
         section.setdefault("name", file.name.split(".")[0])
         if data.shuffle_labels:
             self.notes.append(
-                f"{section['name']}: shuffle_labels trains on permuted labels, so that nothing can "
-                "leak; what passes there says nothing of these data."
+                f"{section['name']}: shuffle_labels: nothing can leak from permuted labels."
             )
         return self._of_section(section)
 
@@ -296,8 +295,7 @@ class _Planner:
             made, why = world(info, self.sources[info.name], self.load, self.scenario.base)
             if made is None:
                 self.notes.append(
-                    f"attacker strong: no world of the shape of {info.name} can be drawn, so its "
-                    f"attacks run as they are written: {why}"
+                    f"attacker strong: no world of the shape of {info.name} can be drawn: {why}"
                 )
                 continue
             for algorithm, title in titled:
@@ -355,17 +353,16 @@ class _Planner:
         names = dict.fromkeys(n for stack in self.grid for n in self.cells.claimants(stack))
         if names and self.root.audit.canaries:
             self.notes.append(
-                f"what {', '.join(names)} may claim is tested: such trainings are made again on a "
-                "copy of the data with canaries ([audit] canaries = false leaves that out)."
+                f"claims of {', '.join(names)} are tested by trainings with canaries ([audit] "
+                "canaries = false leaves that out)."
             )
         elif names:
             self.notes.append(
-                f"what {', '.join(names)} may claim stays untested: [audit] canaries = false."
+                f"claims of {', '.join(names)} stay untested: [audit] canaries = false."
             )
         self.notes += [
-            f"{name}: up to {many} rows are of one group, and an epsilon that "
-            f"{', '.join(names)} may claim is of one row: of a whole group it is up to {many} "
-            "times that, and delta more than so."
+            f"{name}: claims of {', '.join(names)} are of one row; of a group (up to {many} rows) "
+            f"epsilon is up to {many} times that, and delta more."
             for name, source in self.sources.items()
             if names and (many := source.largest_group) > 1
         ]

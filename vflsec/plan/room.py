@@ -84,8 +84,7 @@ def _warn_of_luck(gate: Gate, info: DataInfo, y: NDArray[np.int64]) -> Iterator[
         return
     yield (
         f"{info.name}: the gate '{gate.label}' allows {show_exact(gate.threshold)} of {rows} "
-        f"training rows that can be named, of which luck alone names about {luck:.1f}: more rows "
-        "or a larger limit may be needed to pass it."
+        f"training rows, and luck alone names about {luck:.1f}. Have more rows or raise the limit."
     )
 
 

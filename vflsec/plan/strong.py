@@ -77,7 +77,7 @@ def world(
         base: folder that relative paths start from.
     """
     if source.labels:
-        return None, "drawn worlds have one label, and it has several."
+        return None, "it has several labels."
     split = {k: v for k, v in info.split.items() if k != "shuffle_labels"}
     shape = describe_shape(source)
     bare = {**shape, "columns": dict.fromkeys(shape["columns"], ()), "images": {}}
@@ -96,11 +96,10 @@ def world(
 def note(tried: Sequence[Setting], trainings: int) -> str:
     """What a reader of the plan should know of it."""
     if not tried:
-        return "attacker strong: no attack of the scenario has other settings to try."
+        return "attacker strong: no attack has other settings."
     names = dict.fromkeys(t.spec.name for t in tried)
     settings = {t.spec.label for t in tried}
     return (
         f"attacker strong: {len(settings)} settings of {', '.join(names)} are tried on {WORLDS} "
-        f"drawn worlds of the same shape, {trainings} trainings more; what does better there than "
-        "the setting that is written joins it."
+        f"drawn worlds ({trainings} trainings); better ones join."
     )

@@ -72,17 +72,17 @@ def next_steps(summary: Summary) -> list[Step]:
 def _no_gate(summary: Summary) -> Step:
     if not summary.attacks:
         return Step(
-            "Nothing was attacked: add an [[attack]], and a [[gate]].", "vflsec list attacks",
+            "Add an [[attack]] and a [[gate]].", "vflsec list attacks",
         )  # fmt: skip
     return Step(
-        'Set a limit: add [[gate]] with metric = "advantage" and max = 0.1; or try one.',
+        "Set a limit in a [[gate]], or try one:",
         command(summary, "gate", "--max", "0.1"),
     )
 
 
 def _unfinished(summary: Summary) -> Step:
     return Step(
-        "Run the same audit again: it resumes, and tries again what failed.",
+        "Run the audit again: it resumes.",
         command(summary, "audit"),
     )
 
@@ -101,13 +101,10 @@ def _not_validated(open_: Open, summary: Summary) -> Step | None:
         return None
     never = any(a.code == "never_undefended" for a in found.values())
     if never and not command(summary, "audit"):
-        return Step(
-            "Record the system without a defense too (run={'defense': 'none'}), as often, and "
-            "give those traces to the same audit."
-        )
+        return Step("Add as many traces without a defense (run={'defense': 'none'}) to the audit.")
     return Step(
-        f"Not validated here: {clean(', '.join(found))}. Check the settings, grant more "
-        "(known_rows, aux_rows), or name the attacks that count in a gate.",
+        f"Not validated: {clean(', '.join(found))}. Check settings, grant more (known_rows, "
+        "aux_rows), or name the attacks of a gate.",
         _show(next(iter(found.values())).place.attack),
     )
 
@@ -119,10 +116,7 @@ def _more_seeds(open_: Open, summary: Summary) -> Step | None:
         return None
     budget = str(max(v.n for v in open_) + max(more, 5))
     again = command(summary, "audit", "--until-decided", budget)
-    how = (
-        "nothing stored is trained again" if again else "give records of further runs to one audit"
-    )
-    return Step(f"More seeds decide what is open: {how}.", again)
+    return Step("Add seeds." if again else "Add records of further runs.", again)
 
 
 def _stuck(open_: Open, summary: Summary) -> Step | None:
@@ -131,8 +125,8 @@ def _stuck(open_: Open, summary: Summary) -> Step | None:
     if v is None:
         return None
     return Step(
-        f"Seeds do not decide '{clean(v.label)}'. More labelled rows (known_rows), another "
-        "strength or another limit may.", "vflsec show attack",
+        f"Seeds do not decide '{clean(v.label)}'. Raise known_rows, or try another strength or "
+        "limit.", "vflsec show attack",
     )  # fmt: skip
 
 
@@ -143,9 +137,9 @@ def _no_room(open_: Open, summary: Summary) -> Step | None:
         return None
     text = clean(v.reason)
     if not v.detail:
-        return Step(f"{text} Lower it, or leave the gate out.", "vflsec show gate")
+        return Step(f"{text} Lower it.", "vflsec show gate")
     if v.detail in EXPOSED:  # it decides where it was not counted
-        return Step(f"{text} Audit again to count them.", command(summary, "audit", "--fresh"))
+        return Step(f"{text} Audit again.", command(summary, "audit", "--fresh"))
     words = [*_limit(replace(v.gate, of=v.detail)), "--dataset", v.dataset]
     words += ["--defense", v.gate.defense] if v.gate.defense != "*" else []
     words += [] if v.gate.strength is None else ["--strength", show_exact(v.gate.strength)]
@@ -164,7 +158,7 @@ def _insensitive(summary: Summary) -> Step | None:
     more = max(v.more_seeds or 0 for v in found)
     seeds = ["--seeds", str(max(v.n for v in found) + more)]
     return Step(
-        "A leak above a gate's limit may be undetected. Add seeds, or detect to a [[gate]].",
+        "A leak may be undetected. Add seeds, or set detect in a [[gate]].",
         command(summary, "audit", *seeds) if more else "vflsec show gate",
     )
 
@@ -175,8 +169,8 @@ def _uncovered(summary: Summary) -> Step | None:
     if not gaps:
         return None
     return Step(
-        f"Not tested, although the messages they need were sent: {', '.join(gaps)}. Add an "
-        "[[attack]] for those that a partner could make:", shlex.join(["vflsec", "show", gaps[0]]),
+        f"Not tested, although their messages were sent: {', '.join(gaps)}. Add an [[attack]]:",
+        shlex.join(["vflsec", "show", gaps[0]]),
     )  # fmt: skip
 
 
@@ -188,17 +182,14 @@ def _limits(summary: Summary) -> Step | None:
     p = found[0]
     kinds = reads(summary.attacks[p.attack_key].needs if p.attack_key in summary.attacks else ())
     treats = [n for k in kinds for n in summary.treats.get(k, ())]
-    text = (
-        f"No gate limits {parts(found)} at {place(p)}: "
-        f'add a [[gate]] with target = "{clean(p.target)}"'
-    )
+    text = f'No gate limits {parts(found)} at {place(p)}: add one with target = "{clean(p.target)}"'
     if not treats:
-        return Step(f"{text}, and look for a defense.", "vflsec list defenses")
+        return Step(f"{text}, or a defense.", "vflsec list defenses")
     asked = [w for w in _sought(p.dataset, summary) if w.startswith("--") and w != "--target"]
     words = ["--defense", treats[0], *asked, "--target", clean(p.target)]
     read = " and ".join(sorted(kinds))
     return Step(
-        f"{text}, and a defense of what is read ({read}), as strong as needed:",
+        f"{text}, or a defense of {read}:",
         command(summary, "tune", *words),
     )
 
@@ -210,7 +201,7 @@ def _failed(open_: Open, summary: Summary) -> Step | None:
         return None
     text = f"'{clean(v.label)}' stays open. {clean(v.reason)}"
     if any(p.failed for p in summary.points):
-        return Step(f"{text} Mend that, and run the same audit again.", command(summary, "audit"))
+        return Step(f"{text} Mend that, and audit again.", command(summary, "audit"))
     return Step(f"{text} Take another attack.", "vflsec list attacks")
 
 
@@ -220,8 +211,8 @@ def _reversed_ranking(open_: Open, summary: Summary) -> Step | None:
     if v is None:
         return None
     return Step(
-        f"{clean(v.attack)} ranks in reverse at {place(v)}: with labels flipped it leaks. Grant "
-        "labelled rows (known_rows), and look for a strength that leaves nothing either way.",
+        f"{clean(v.attack)} leaks at {place(v)} with labels flipped. Grant known_rows, and look "
+        "for another strength.",
         _search(v.dataset, summary) or _show(v.attack),
     )
 
@@ -286,8 +277,8 @@ def _use(best: GridRow, strength: str, summary: Summary) -> Step:
     more = ["--dataset", dataset, "--defense", best.defense, "--strength", strength,
             *_limit(asked)]  # fmt: skip
     return Step(
-        f"On {_data(dataset)} use {_to_write(best)} with {clean(best.algorithm)}: it passes "
-        f"every gate and costs {price(best)}. Judge it alone:",
+        f"On {_data(dataset)} use {_to_write(best)} with {clean(best.algorithm)}: every gate "
+        f"passes, at {price(best)}:",
         command(summary, "gate", *more),
     )
 
@@ -296,15 +287,10 @@ def _deploy(good: Sequence[GridRow], summary: Summary) -> Step:
     """How to name points that pass every gate, of which the cost is not known."""
     where = _data(good[0].dataset)
     if not command(summary, "audit"):
-        return Step(
-            f"On {where} every gate passes at {spots(good)}. If that is deployed, say so: "
-            "--defense defended."
-        )
-    return Step(
-        f"On {where} every gate passes at {', '.join(map(_to_write, good))}, so set the strength "
-        "to one of these in the scenario and its gates.",
-        command(summary, "audit"),
-    )
+        return Step(f"On {where} every gate passes at {spots(good)} (--defense defended).")
+    spots_ = ", ".join(map(_to_write, good))
+    text = f"On {where} every gate passes at {spots_}: set one in the scenario and its gates."
+    return Step(text, command(summary, "audit"))
 
 
 def _try_more(dataset: str, summary: Summary) -> Step:
@@ -312,13 +298,13 @@ def _try_more(dataset: str, summary: Summary) -> Step:
     text = f"On {_data(dataset)} no tested strength passes every gate."
     if not command(summary, "audit"):
         return Step(
-            f"{text} Share less, or protect what leaks, and add recordings of that "
+            f"{text} Share less, or record with a defense "
             "(run={'defense': NAME, 'strength': S, 'seed': ...})."
         )
     found = _search(dataset, summary)
     if not found:
         return Step(f"{text} Add a [[defense]], or share less.", "vflsec list defenses")
-    return Step(f"{text} Look for one, try another defense, or share less.", found)
+    return Step(f"{text} Look for one, or share less.", found)
 
 
 def _data(dataset: str) -> str:

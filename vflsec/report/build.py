@@ -38,7 +38,7 @@ Build = Callable[[Summary], Section]
 
 _PAGE = frozenset({View.PAGE})
 
-_ENCRYPTED = ("visible", "What encryption hides, and what not")
+_ENCRYPTED = ("visible", "What encryption hides")
 OUTLINES: dict[View, tuple[tuple[str, str], ...]] = {
     View.PAGE: (
         ("verdict", ""), ("steps", "Recommended next steps"), ("gates", ""), ("beyond", ""),
@@ -49,9 +49,9 @@ OUTLINES: dict[View, tuple[tuple[str, str], ...]] = {
     View.STATEMENT: (
         ("tested", "1. What was tested"), ("receivers", "2. What was found about people"),
         ("conditions", "3. When this holds"), ("left", "4. What was not tested"),
-        ("changes", "5. What would change this"), ("signatures", "6. Signatures"),
+        ("signatures", "5. Signatures"),
         ("systems", "Appendix A. System"), ("tables", "Appendix B. Tables"),
-        ("threats", "Appendix C. Adversaries and what they were granted"),
+        ("threats", "Appendix C. Adversaries"),
         ("gates", "Appendix D. Limits and verdicts"), ("answers", "Appendix E. Findings"),
         ("claims", "Appendix F. Claims"), ("coverage", "Appendix G. Coverage"),
         ("record", "Appendix H. Record"),
@@ -147,7 +147,7 @@ def _build_leakage(summary: Summary) -> Section:
 
 
 def _build_claims(summary: Summary) -> Section:
-    none = "No defense claims a guarantee; noise without an accountant is no differential privacy."
+    none = "No defense claims a guarantee."
     return Section("Claims", build_claims(summary) or (Paragraph(none),), key="claims")
 
 
@@ -157,16 +157,14 @@ def _build_unmeasured(summary: Summary) -> Section:
     for name in dict.fromkeys(p.dataset for p in summary.points):
         points = [p for p in summary.points if p.dataset == name]
         rows += [(name, *of) for of in find_unmeasured(points)]
-    blocks: list[Block] = [Paragraph("Every attack of the scenario gave a figure.")]
-    if rows:
-        blocks = [Paragraph("What was not measured is not known to be safe."),
-                  build_unmeasured(rows, "Data")]  # fmt: skip
-    blocks.append(_build_notes(summary))
-    return Section("What was not observable", tuple(blocks), key="unseen", nav="Not observable")
+    made: Block = (build_unmeasured(rows, "Data") if rows
+                   else Paragraph("Every attack gave a figure."))  # fmt: skip
+    blocks = (made, _build_notes(summary))
+    return Section("Not observable", blocks, key="unseen", nav="Not observable")
 
 
 def _build_notes(summary: Summary) -> Section:
-    return _list("Notes on the data and the plan", summary.notes, "notes")
+    return _list("Notes", summary.notes, "notes")
 
 
 def _untitled(key: str, build: Callable[[Summary], Block | tuple[Block, ...]]) -> Build:
@@ -203,7 +201,6 @@ _SECTIONS: dict[str, Build] = {
     "receivers": statement.build_receivers,
     "conditions": statement.build_conditions,
     "left": statement.build_left,
-    "changes": statement.build_changes,
     "systems": statement.build_systems,
     "claims": _build_claims,
     "signatures": lambda s: statement.build_signatures(),

@@ -43,7 +43,7 @@ def _build_changes(found: Comparison) -> Iterator[tree.Block]:
     if not found.rows:
         yield tree.Paragraph("No point is in both.")
     if same:
-        yield tree.Paragraph(f"{len(same)} of {len(found.rows)} figures did not change.")
+        yield tree.Paragraph(f"{len(same)} of {len(found.rows)} figures are equal.")
     if moved:
         yield tree.Paragraph(_conclusion(moved, found.confidence))
 
@@ -59,7 +59,7 @@ def _change_row(r: Compared) -> tuple[Cell | str, ...]:
 def _conclusion(moved: Sequence[Compared], level: float) -> str:
     """In how many figures leakage or utility changed beyond its interval, and where most."""
     if all(r.low is None for r in moved):
-        return "Of one seed there are no intervals: whether it is more than chance is not said."
+        return "One seed gives no interval."
     said = []
     for quantity, attacked, more, less in (
         ("leakage", True, "rose", "fell"),

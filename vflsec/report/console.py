@@ -215,6 +215,4 @@ def judged_line(record: Mapping[str, object], edited: Path | None, folder: Path)
     if edited is None:
         return text
     again = shlex.join(["vflsec", "gate", str(folder), "--scenario", str(edited)])
-    return clean(
-        f"{text} {edited} was edited since; these are the gates before. To judge it: {again}"
-    )
+    return clean(f"{text} {edited} was edited since. To judge it: {again}")

@@ -19,7 +19,7 @@ def build_cost(summary: Summary) -> tuple[Block, ...]:
     points = summary.cost.points
     numbers = ("Defense", "Runs", "Seconds", "Traffic", "Rounds")
     costs = Table(
-        "Mean over seeds of one training with its attacks",
+        "One training with its attacks (mean over seeds)",
         make_columns("For", "Data", "Training", *numbers, name="Training", numbers=numbers),
         tuple(map(_cost_row, points)),
     )
@@ -42,8 +42,7 @@ def _build_encryption(points: Sequence[PointCost]) -> Table | None:
     numbers = ("Steps", *map(str.capitalize, _OPERATIONS), "Seconds a step", "Ciphertexts",
                "A step")  # fmt: skip
     return Table(
-        "What encryption costs in one training: seconds measured where ciphertexts were computed, "
-        "bytes also where they were only counted",
+        "What encryption costs in one training",
         make_columns("Defense", "Data", *numbers, name="Defense", numbers=numbers), rows,
     )  # fmt: skip
 
@@ -71,10 +70,10 @@ def _build_messages(points: Sequence[PointCost]) -> list[Folded]:
     out = []
     for c in first.values():
         title = f"{c.dataset}, {c.algorithm}, {place(c)}"
-        table = Table("The messages sent", heads, tuple(map(_message_row, c.traffic)),
-                      f"Messages of {title}")  # fmt: skip
-        only = len(first) == 1
-        out.append(Folded(f"Messages of one training: {title}", (table,), open=only))
+        table = Table(
+            "Messages", heads, tuple(map(_message_row, c.traffic)), f"Messages of {title}"
+        )
+        out.append(Folded(f"Messages of one training: {title}", (table,), open=len(first) == 1))
     return out
 
 
@@ -98,16 +97,15 @@ def build_claims(summary: Summary) -> tuple[Table, ...]:
                 hits[place(g), c.dataset, whom, *(f"{100 * x:.3g} %" for x in shares)] = None
     if not rows:
         return ()
-    heads = make_columns("Defense", "Data", "Epsilon", "Delta", "Accountant", "What is claimed",
+    heads = make_columns("Defense", "Data", "Epsilon", "Delta", "Accountant", "Claim",
                          name="Defense", numbers=("Epsilon", "Delta"),
-                         prose=("What is claimed",))  # fmt: skip
+                         prose=("Claim",))  # fmt: skip
     seen = frozenset({View.PAGE, View.STATEMENT})
-    made = Table("What defenses promise, by their accountant", heads, tuple(rows), views=seen)
+    made = Table("What defenses claim", heads, tuple(rows), views=seen)
     at = [f"at {100 * rate:g} %" for rate in RATES]
     curve = Table(
-        "Trade-off of each promise (f-DP): the largest share of secrets that a test of one finds, "
-        "knowing all others, at so many false alarms",
+        "Largest share of secrets found (f-DP), at so many false alarms",
         make_columns("Defense", "Data", "Of", *at, name="Defense", numbers=at), tuple(hits),
-        "Trade-off of each promise", views=frozenset({View.PAGE}),
+        "f-DP", views=frozenset({View.PAGE}),
     )  # fmt: skip
     return (made, curve) if hits else (made,)

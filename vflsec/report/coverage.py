@@ -37,16 +37,17 @@ class State(StrEnum):
 _WORDS = {
     State.TESTED: "tested",
     State.NOT_TESTED: "not tested",
-    State.NOT_MADE: "not possible with these grants or this setup",
-    State.NOT_SENT: "the messages they read were not sent",
+    State.NOT_MADE: "not possible in this setup",
+    State.NOT_SENT: "messages not sent",
     State.NO_ATTACK: "no attack exists here",
 }
 
 OUTSIDE = (
     "side channels such as timing",
-    "a party that departs from the protocol in other ways than the attacks do",
+    "other departures from the protocol",
 )
 """What no attack here tries."""
+NO_PROOF = "An audit cannot show that no attack exists."
 
 
 @dataclass(frozen=True)
@@ -269,7 +270,7 @@ def older(summary: Summary) -> list[str]:
     made = summary.made_before
     if not made:
         return []
-    return [f"Judged with trainings made with {made}; --fresh trains them again."]
+    return [f"Trainings of {made}; --fresh trains again."]
 
 
 def _undeclared(summary: Summary) -> list[str]:
@@ -279,9 +280,7 @@ def _undeclared(summary: Summary) -> list[str]:
         for kind, sender, receiver in c.undeclared if c.role == "audit" else ():
             found[c.algorithm][f"{kind} from {sender} to {receiver}"] = None
     return [
-        f"Sent but missing from `sends` of {algorithm}, so attacks that need it did not run: "
-        f"{_list(said)}."
-        for algorithm, said in found.items()
+        f"Missing from `sends` of {algorithm}: {_list(said)}." for algorithm, said in found.items()
     ]
 
 
@@ -292,9 +291,9 @@ def _list(parts: Iterable[str]) -> str:
 def build_coverage(summary: Summary) -> tree.Section:
     """What could have been tested, and what was."""
     crossed, unsaid = messages(summary), tuple(_find_unsaid(summary))
-    page, statement = frozenset({View.PAGE}), frozenset({View.STATEMENT})
+    page = frozenset({View.PAGE})
     read = tree.Table(
-        "The messages sent, and the attacks that read them",
+        "Messages, and the attacks that read them",
         tree.make_columns("Message", "From", "To", "State", "Read by", "Not run", name="Message",
                           states=("State",)),
         tuple((m.words, m.sender, m.receiver, _state_cell(m.state), _join(m.tried),
@@ -306,12 +305,7 @@ def build_coverage(summary: Summary) -> tree.Section:
          Column("Published", Kind.PROSE, page)),
         tuple(map(_family_row, families(summary))),
     )  # fmt: skip
-    intro = "What was not tested is not known to be safe."
-    blocks = (
-        tree.Paragraph(intro, views=page), *((tree.Bullets(unsaid),) if unsaid else ()),
-        tried, *((read,) if crossed else ()),
-        tree.Paragraph(f"Not audited here: {'; '.join(OUTSIDE)}.", views=statement),
-    )  # fmt: skip
+    blocks = (*((tree.Bullets(unsaid),) if unsaid else ()), tried, *((read,) if crossed else ()))
     return tree.Section("Coverage", blocks, key="coverage", nav="Coverage")
 
 

@@ -28,10 +28,8 @@ def build_curve(summary: Summary, dataset: str) -> tuple[Block, ...]:
     A terminal says why attacks have no figure, too.
     """
     here = sorted((p for p in summary.points if p.dataset == dataset), key=order_of)
-    caption = (
-        "Gain of the strongest attack over its baseline; * is significant "
-        f"({100 * summary.confidence:g} %, corrected for the tests)"
-    )
+    level = f"{100 * summary.confidence:g} %"
+    caption = f"Strongest advantage; * is significant ({level}, corrected)"
     gains = _by_target(c for c in summary.claims if c.dataset == dataset)
     metric = metric_name(next((p.utility_metric for p in here if p.utility_metric), ""))
     heads = (*(_head(name, of) for name, of in gains.items()), f"utility ({metric})")
@@ -56,7 +54,7 @@ def _caps(summary: Summary, dataset: str) -> str:
         for (training, defense, grid), c in least.items()
     ]
     text = ", ".join(said)
-    return f"CAP, mean of utility x (1 - attack), at its least: {text}" if said else ""
+    return f"  Least CAP, mean of utility x (1 - attack): {text}" if said else ""
 
 
 Gains = dict[Training, LeakageClaim]

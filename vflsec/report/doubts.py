@@ -25,13 +25,13 @@ def _doubt_table(table: UserTable) -> Iterator[str]:
     odd = [c.name for c in features if _is_odd_category(c, table.rows)]
     if odd:
         yield (
-            f"{some(odd, ', ')} of {table.file} has nearly unique texts: an id, free text, or "
-            "numbers read as text? Leave it out (drop)."
+            f"{some(odd, ', ')} of {table.file} has nearly unique texts: an id? Leave it out "
+            "(drop)."
         )
     for party in table.parties:
         own = [c for c in features if c.party == party]
         if own and not any(map(_varies, own)):
-            yield f"no column of {party} has two different values."
+            yield f"all columns of {party} are constant."
 
 
 def _is_odd_category(c: ColumnFacts, rows: int) -> bool:
@@ -57,8 +57,7 @@ def _doubt_utility(dataset: str, summary: Summary) -> Iterator[str]:
     best = max(pooled, key=lambda p: p.value.mean or 0.0)
     yield (
         f"no model of all columns beats guessing ({best.algorithm}: {best.metric} "
-        f"{best.value.mean:.3f}, guessing {best.chance:.3f}). Are the columns read as meant "
-        "(`vflsec check`)?"
+        f"{best.value.mean:.3f}, guessing {best.chance:.3f}). See `vflsec check`."
     )
 
 

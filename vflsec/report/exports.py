@@ -152,14 +152,11 @@ def load_summary(folder: Path) -> dict[str, Any]:
     version = found.get("schema_version") if isinstance(found, dict) else None
     if version != SUMMARY_VERSION:
         raise ConfigError(
-            f"{path}: has schema version {version!r}, this vflsec reads "
-            f"{SUMMARY_VERSION}. Run `vflsec audit` again."
+            f"{path}: schema_version must be {SUMMARY_VERSION}, got {version!r}. Run `vflsec "
+            "audit` again."
         )
     if found.pop("seal", None) != digest(found):
-        raise ConfigError(
-            f"{path}: is not what vflsec wrote: {EDITED}. Run the same `vflsec audit` again: "
-            "what is stored is not trained twice, and the summary is written anew."
-        )
+        raise ConfigError(f"{path}: is not what vflsec wrote: {EDITED}. Run `vflsec audit` again.")
     return found | {"command": here(found, folder)}
 
 

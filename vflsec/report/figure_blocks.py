@@ -30,7 +30,7 @@ def build_figures(summary: Summary, name: str, prefix: str) -> Figures | None:
         return None
     rows = figures.points(summary, name)
     wanted: list[tuple[str, Draw, str]] = [
-        ("What attacks gain as the defense grows", figures.advantage_by_strength, _gains(rows))
+        ("Leakage by strength", figures.advantage_by_strength, _gains(rows))
     ]
     if len({(r.defense, r.strength) for r in rows}) > 1:
         wanted += [
@@ -42,7 +42,7 @@ def build_figures(summary: Summary, name: str, prefix: str) -> Figures | None:
         wanted.append(("Leakage over the epochs", figures.leakage_over_epochs, _gains(rows)))
     drawn = [p for p in summary.pictures if p.dataset == name]
     if drawn:
-        title = "Images, and what was made of them"
+        title = "Images and reconstructions"
         wanted.append((title, figures.reconstructions, _pictures(drawn)))
     return Figures(
         tuple(
@@ -79,7 +79,7 @@ def _costs(summary: Summary, name: str) -> list[tuple[str, Draw, str]]:
         f"{number(p.utility.mean)}, largest advantage {number(p.advantage.mean, True)}"
         for p in sides
     )  # fmt: skip
-    return [("Cost, utility and leakage together", figures.cost_utility_leakage, f"{words}.")]
+    return [("Cost, utility and leakage", figures.cost_utility_leakage, f"{words}.")]
 
 
 def _gains(rows: Sequence[Point]) -> str:
@@ -95,7 +95,7 @@ def _gains(rows: Sequence[Point]) -> str:
 def _pictures(drawn: Sequence[Picture]) -> str:
     """Which images the figure holds."""
     return "; ".join(
-        f"{len(p.rows)} images of {p.party} and what {p.attack} by {p.adversary} made "
-        f"of them ({place(p)}), seed {p.seed}"
+        f"{len(p.rows)} images of {p.party} by {p.attack} of {p.adversary} ({place(p)}), "
+        f"seed {p.seed}"
         for p in drawn
     ) + "."  # fmt: skip

@@ -229,7 +229,7 @@ def leakage_over_epochs(data: Whole, *, dataset: str | None = None, ax: Axes | N
             if p.metric == p.primary and p.advantage.mean is not None]  # fmt: skip
     rows = [p for p in rows if p.dataset == (dataset or rows[0].dataset)]
     if not rows:
-        raise ConfigError("no attack was looked at over time. Set over_time = true in [[attack]].")
+        raise ConfigError("no attack has over_time. Set over_time = true in [[attack]].")
     lines: dict[str, list[Point]] = defaultdict(list)
     for p in sorted(rows, key=_epoch):
         strength = "" if not p.strength else f", {p.defense} {p.strength:g}"
@@ -333,7 +333,7 @@ def _against_utility(
     mark(ax, marks, 4.0)
     if not rows:
         return dress(ax)
-    ax.set_xlabel(f"utility: {metric_name(rows[0].utility_metric)} of the main task")
+    ax.set_xlabel(f"utility: {metric_name(rows[0].utility_metric)}")
     ax.set_ylabel(f"{'advantage in' if gained else 'attack:'} {_measured(rows)}")
     return _finish(ax, rows[0].dataset, len(lines))
 
@@ -383,8 +383,8 @@ def cost_utility_leakage(data: Data, *, dataset: str | None = None, ax: Axes | N
         ax.set_xscale("log")
     ax.margins(x=0.12, y=0.12)
     mark(ax, marks, 9.0)
-    ax.set_xlabel("sent in training, MB (number and size of a marker: largest advantage)")
-    ax.set_ylabel(f"utility: {metric_name(rows[0].utility_metric)} of the main task")
+    ax.set_xlabel("sent in training, MB (marker: largest advantage)")
+    ax.set_ylabel(f"utility: {metric_name(rows[0].utility_metric)}")
     return _finish(ax, rows[0].dataset, 4)
 
 

@@ -48,7 +48,7 @@ def _script() -> _Script:
 
 def render_page(report: Report, title: str = "Privacy audit") -> str:
     """The whole report as one file."""
-    made = f"Made by vflsec {report.made_by}. This file is complete in itself and loads nothing."
+    made = f"Made by vflsec {report.made_by}. This file loads nothing."
     return _render(
         report, View.PAGE, title=title, head=report.verdict, links=True, made=made,
         script=_script(),

@@ -50,8 +50,7 @@ def find_audits(folders: Iterable[Path], page: Path) -> list[Audited]:
     found = dict.fromkeys(p.parent.resolve() for p in files)
     if not found:
         raise ConfigError(
-            "--index: no audit is in or below these folders. Name folders that `vflsec audit` "
-            "wrote, or one that holds them."
+            "--index: no audit is in or below these folders. Name those of `vflsec audit`."
         )
     audits = []
     for folder in found:
@@ -68,7 +67,7 @@ def build_index(audits: Sequence[Audited]) -> Report:
     said = ", ".join(f"{verdicts.count(v)} {v}" for v in dict.fromkeys(verdicts))
     sections = (
         Section("Audits", (_build_audits(audits),), key="audits", nav="Audits"),
-        Section("What changed since the last audit", tuple(_build_changes(audits)),
+        Section("Changes since the last audit", tuple(_build_changes(audits)),
                 key="changes", nav="Changes"),
         Section("Side by side", (_build_beside(audits),), key="beside", nav="Side by side"),
     )  # fmt: skip
@@ -106,8 +105,8 @@ def _build_changes(audits: Sequence[Audited]) -> Iterator[Block]:
     if not again:
         yield Paragraph("No scenario was audited twice.")
     states = ("Before", "Now")
-    heads = columns("Gate", "Where", *states, "Value before", "Value now", name="Gate",
-                    states=states, numbers=("Value before", "Value now"))  # fmt: skip
+    values = ("Value before", "Value now")
+    heads = columns("Gate", "Where", *states, *values, name="Gate", states=states, numbers=values)
     for old, new in again:
         before, now = ({identity(v): v for v in a.summary.gates} for a in (old, new))
         both = sorted(
@@ -139,7 +138,7 @@ def _build_beside(audits: Sequence[Audited]) -> Table:
         for at in dict.fromkeys(key for found in of for key in found)
     )  # fmt: skip
     return Table(
-        "Gain of the strongest attack over its baseline; * is significant (corrected)",
+        "Strongest advantage; * is significant (corrected)",
         columns("Training", "What, to whom", *names, name="Training", numbers=names), tuple(rows),
-        "Leaks side by side", PAGE,
+        "Leaks", PAGE,
     )  # fmt: skip

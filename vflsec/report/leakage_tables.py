@@ -148,7 +148,7 @@ def _build_labels(name: str, labels: Sequence[LabelRow]) -> Table | None:
     if not rows:
         return None
     return Table(
-        "Several labels: their mean, and the largest (a gate judges each)",
+        "Several labels: their mean, and the largest",
         make_columns("Defense", "Attack", "By", "Rows", "Labels", "Mean AUC", "Baseline",
                      "Largest", "Its AUC", "Training", name="Attack",
                      numbers=("Mean AUC", "Baseline", "Its AUC")),
@@ -171,7 +171,7 @@ def _build_phases(name: str, points: Sequence[Point]) -> Table | None:
     if len({p.phase for p in rows}) < 2:
         return None
     return Table(
-        "Leakage as the training goes on, undefended",
+        "Leakage over phases, undefended",
         make_columns("After phase", "Training", "Attack", "By", "Rows", "Advantage",
                      name="Attack", numbers=("Advantage",)),
         tuple(

@@ -25,8 +25,7 @@ def print_pages(pages: Iterable[Path]) -> list[Path]:
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
         raise MissingDependencyError(
-            "--pdf: needs Chromium, Chrome or Edge on the path. Install one, or open the page in "
-            "any browser and print it."
+            "--pdf: needs Chromium, Chrome or Edge. Install one, or print the page in any browser."
         )
     root = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
     made = []

@@ -99,18 +99,16 @@ def _build_cost(cost: Price) -> Iterable[Block]:
     seconds, controls = (format_duration(max(cost[k], 1)) for k in ("seconds", "control_seconds"))
     yield Paragraph(
         f"{cost['trainings']:,.0f} trainings, {cost['attacks']:,.0f} attacks, about "
-        f"{cost['steps']:,.0f} steps: roughly {seconds} on one CPU "
-        f"thread, {controls} of it for controls, in about "
-        f"{format_bytes(cost['memory_bytes'])} of memory (an estimate)."
+        f"{cost['steps']:,.0f} steps: roughly {seconds} on one CPU thread ({controls} for "
+        f"controls), {format_bytes(cost['memory_bytes'])} of memory."
     )
     if cost.get("views_bytes"):
         yield Paragraph(
-            f"With --keep-views, about {format_bytes(cost['views_bytes'])} of views are kept "
-            "(an estimate; --views-mb bounds them)."
+            f"Kept views: about {format_bytes(cost['views_bytes'])} (--views-mb bounds them)."
         )
     if cost.get("ciphertext_bytes"):
         lines = tuple(map(_encryption, cost["encryption"]))
-        yield Section("What encryption costs, by estimate", (Bullets(lines),))
+        yield Section("What encryption costs (estimate)", (Bullets(lines),))
 
 
 def _encryption(e: Price) -> str:
@@ -134,10 +132,9 @@ def _stack(group: Group) -> str:
 
 
 _ROLES = {
-    "reference": "reference: what is reached without the federation, or with all columns in one "
-    "place; nobody attacks it.",
-    "control": "control: a leak that is planted, on which each attack has to show that it works.",
-    "tuning": "tuning: drawn worlds on which settings of a strong attacker are tried.",
+    "reference": "reference: no federation, or all columns in one place; not attacked.",
+    "control": "control: a planted leak, to validate attacks.",
+    "tuning": "tuning: drawn worlds, to try settings.",
 }
 
 

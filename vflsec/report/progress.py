@@ -32,11 +32,11 @@ def _opening(plan: Plan, folder: Path, works: Sequence[Work]) -> str:
     todo = len({c.key for w in works for c in w.cells})
     total = len(plan.cells)
     if works and set(plan.cells.values()) == {"tuning"}:
-        return f"First {todo} trainings on drawn worlds, to find the strong attacker's settings."
+        return f"First {todo} trainings on drawn worlds."
     if not works:
-        return f"All {total} trainings are in {folder} already; nothing to train."
+        return f"All {total} trainings are in {folder}."
     if all(w.kept for w in works):
-        return f"All {total} trainings are in {folder} already; their kept views are attacked."
+        return f"All {total} trainings are in {folder}; attacking kept views."
     if todo < total:
         return f"Resuming in {folder}: {total - todo} of {total} trainings are done."
     return f"{total} trainings into {folder}."

@@ -39,11 +39,8 @@ def build_visibility(summary: Summary) -> Section:
     if not entries:
         return Section(title, (), key="visible")
     said = tuple(text for e in entries for _, text in e.sentences)
-    intro = Paragraph(
-        "What encryption hides and what not, and who holds which message.", views=_PAGE,
-    )  # fmt: skip
     listed = (Bullets(said, views=_LISTED),) if said else ()
-    blocks = (intro, *listed, *map(_build_protocol, entries))
+    blocks = (*listed, *map(_build_protocol, entries))
     return Section(title, blocks, key="visible", nav=title)
 
 
@@ -54,7 +51,7 @@ def _build_protocol(e: Outcome) -> Section:
         figures = ("Measured", "Control", "Unencrypted", "Change")
         heads = make_columns("Data", "Attack", "By", "Metric", *figures, name="Attack",
                              numbers=figures)  # fmt: skip
-        title = f"Attacks under {e.defense}, and the same unencrypted"
+        title = f"Attacks under {e.defense}"
         blocks.append(Table(title, heads, tuple(map(_measured_row, e.measured)), views=_PAGE))
     if e.unseen:
         heads = make_columns("Attack", "By", "State", "Why", name="Attack", prose=("Why",))
@@ -84,7 +81,7 @@ def build_record(summary: Summary) -> Section:
     file = scenario_name(summary.scenario_file or summary.name)
     level = f"{100 * summary.confidence:g} %"
     facts = (
-        Fact("Run by", summary.who or "not recorded (VFLSEC_AUDITOR names it)"),
+        Fact("Run by", summary.who or "not recorded (VFLSEC_AUDITOR)"),
         Fact("Scenario", f"{file}, hash", summary.scenario_hash),
         *(Fact(f"Data: {name}", "hash", code) for name, code in summary.data.items()),
         *(Fact(f"Seeds on {name}", _join(of.seeds))
@@ -112,7 +109,7 @@ def _searched(summary: Summary) -> str:
     if not found.choices:
         return ""
     return (
-        f", settings from worlds of the seeds {_join(found.seeds)} ({found.trainings} trainings, "
+        f", worlds of seeds {_join(found.seeds)} ({found.trainings} trainings, "
         f"{found.seconds:.0f} s)"
     )
 

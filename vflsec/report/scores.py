@@ -10,12 +10,10 @@ from vflsec.report.summary import Summary
 from vflsec.report.tree import Folded, Paragraph, Table, Tone, View, make_columns
 
 CAP_MEANS = (
-    "CAP (He et al. 2022): mean over the strengths of utility times (1 - attack). Larger is "
-    "better; compare it only on one data set and grid."
+    "CAP (He et al. 2022): mean of utility x (1 - attack) over the strengths, of one grid alone."
 )
 DCS_MEANS = (
-    "DCS (Zou et al. 2024): 1 / (1 + the root mean square of the attack's value and the utility "
-    "lost). 1 leaves the attack nothing at no cost; a coin flip of two classes scores 0.74."
+    "DCS (Zou et al. 2024): 1 / (1 + root mean square of attack and utility lost); 1 is best."
 )
 _FILES = frozenset({View.PAGE, View.SUMMARY})
 
@@ -30,10 +28,10 @@ def build_scores(name: str, summary: Summary) -> Folded | None:
     rows = tuple(_rows(name, summary))
     if not rows:
         return None
-    numbers = ("Strengths", "CAP", "DCS at each strength")
-    heads = make_columns("Defense", "Strengths", "Attack", "By", "CAP", "DCS at each strength",
+    numbers = ("Strengths", "CAP", "DCS")
+    heads = make_columns("Defense", "Strengths", "Attack", "By", "CAP", "DCS",
                          "Rows", "Metric", "Training", name="Attack", numbers=numbers)  # fmt: skip
-    table = Table("CAP and DCS of each defense", heads, rows, f"CAP and DCS on {name}",
+    table = Table("CAP and DCS", heads, rows, f"CAP and DCS on {name}",
                   "summary.json")  # fmt: skip
     means = (Paragraph(text, Tone.SOFT, views=_FILES) for text in (CAP_MEANS, DCS_MEANS))
     title = "CAP and DCS (reported, never gated)"

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity, Significance, format_secret
 from vflsec.audit.point import Training
 from vflsec.label import make_label
-from vflsec.report.coverage import OUTSIDE, State, families, messages
+from vflsec.report.coverage import NO_PROOF, OUTSIDE, State, families, messages
 from vflsec.report.summary import Summary
 from vflsec.report.tree import (
     Bullets,
@@ -27,15 +27,15 @@ from vflsec.report.ungated_leaks import deployed
 from vflsec.report.verdicts import counted, find_judged, headline, place
 
 _MEANS = {
-    "PASS": "Every limit that was set holds for what was tested",
-    "FAIL": "At least one limit that was set does not hold",
+    "PASS": "Every limit holds for what was tested",
+    "FAIL": "At least one limit does not hold",
     "INCONCLUSIVE": "No limit is shown to be broken, and not all are shown to hold",
-    "NO GATE": "No limit was set, so nothing was judged",
-    "UNFINISHED": "Not everything planned was measured, so nothing was judged",
+    "NO GATE": "No limit was set",
+    "UNFINISHED": "Not everything planned was measured",
 }
 _INFERS = "Can infer it"
 _SINGLE = "Can infer it about single people"
-_FLIPPED = "Can infer it, once it knows which label is which"
+_FLIPPED = "Can infer it with labels flipped"
 _NOT_SHOWN = "Not shown"
 _UNKNOWN = "Unknown"
 _UNTESTED = "Not tested"
@@ -48,15 +48,15 @@ def build_tested(summary: Summary) -> Section:
     seeds = max((len(p.seeds) for p in summary.parties.values()), default=0)
     how = "repeated" if summary.scenario else "recorded"
     text = (
-        f"The training on {', '.join(summary.parties) or 'no data'} was audited{when}. It was "
-        f"{how} {counted(seeds, 'time')}. Parties tried to infer what others hold from the "
-        "messages they receive. Each was compared with what it already knew."
+        f"The training on {', '.join(summary.parties) or 'no data'} was audited{when}, {how} "
+        f"{counted(seeds, 'time')}. Parties tried to infer what others hold from the messages they "
+        "receive, beyond what they already knew."
     )
     limits = f"{_MEANS[found]}."
     if found == "PASS" and _judged(summary) and _leaks_bare(summary):
-        limits += " This holds with the protection of Appendix D. Without it, the system leaks."
+        limits += " Without the protection of Appendix D, the system leaks."
     if deployed(summary):
-        limits += " Where limits were judged, something leaks for which no limit was set."
+        limits += " Something leaks there for which no limit was set."
     return Section("What was tested", (
         Paragraph(text), Paragraph(f": {limits}", strong=found, tone=Tone.LEAD)
     ), key="tested")  # fmt: skip
@@ -78,7 +78,7 @@ def build_receivers(summary: Summary) -> Section:
              *(["With the protection"] if judged else []))  # fmt: skip
     tables = tuple(
         Table(
-            f"{name}: what each receiver can infer, above what it knew",
+            f"{name}: what each receiver can infer",
             make_columns(*heads, name="Receiver"), tuple(_receivers(name, judged, summary)),
         )
         for name in summary.parties
@@ -116,11 +116,12 @@ def _infers(claims: Sequence[LeakageClaim]) -> Cell | str:
 
 
 def build_conditions(summary: Summary) -> Section:
-    """Under which conditions the findings hold."""
+    """Under which conditions the findings hold, so that a change asks for another audit."""
     items = (
-        "This training, this data and these versions of the software (Appendix H).",
-        "Parties that know no more about the people than Appendix C says.",
-        *(["The protection at the strength that Appendix D names."] if _judged(summary) else []),
+        "For these people, columns, training and software (Appendix H).",
+        "For receivers that know no more than Appendix C says, and share nothing.",
+        *(["With the protection at the strength of Appendix D."] if _judged(summary) else []),
+        "Until a new attack is published.",
     )  # fmt: skip
     return Section("When this holds", (Bullets(items),), key="conditions")
 
@@ -131,23 +132,11 @@ def build_left(summary: Summary) -> Section:
     left = sum(f.state is not State.TESTED for f in every)
     unread = sum(m.state is not State.TESTED for m in sent)
     text = (
-        f"Of {len(every)} published families of attacks, {left} were not tested. Of "
-        f"{counted(len(sent), 'kind')} of messages, {unread} were read by no attack (Appendix G). "
-        f"Outside of any audit here: {'; '.join(OUTSIDE)}. What was not tested is not known to be "
-        "safe."
+        f"{left} of {len(every)} published families of attacks, {unread} of "
+        f"{counted(len(sent), 'kind')} of messages (Appendix G); {'; '.join(OUTSIDE)}. What was "
+        "not tested is not known to be safe."
     )
     return Section("What was not tested", (Paragraph(text),), key="left")
-
-
-def build_changes(summary: Summary) -> Section:
-    """What would change the findings, so that the audit has to be repeated."""
-    items = (
-        "Other people, other columns, another training or a new version: audit again.",
-        "A weaker protection: audit again.",
-        "A receiver that gets more data on the same people, or shares what it receives.",
-        "A new attack that is published.",
-    )
-    return Section("What would change this", (Bullets(items),), key="changes")
 
 
 def build_systems(summary: Summary) -> Section:
@@ -163,7 +152,7 @@ def build_systems(summary: Summary) -> Section:
             Fact("Holds the labels", first_),
             Fact("Hold further columns", ", ".join(parties[1:]) or "nobody"),
             Fact("Trained by", "; ".join(dict.fromkeys(p.algorithm for p in here))
-                 or "nothing that was attacked"),
+                 or "nothing"),
             Fact("Defenses", ", ".join(dict.fromkeys(map(place, here)))),
             Fact("Rows", rows),
             Fact("Seeds", ", ".join(map(str, of.seeds))),
@@ -176,8 +165,7 @@ def build_signatures() -> Section:
     """Where to sign, and what that confirms."""
     who = ("Who ran the audit", "Data-protection officer", "For the controller")
     confirms = Paragraph(
-        "An audit cannot show that no attack exists. Who signs confirms to have read this page, "
-        "not that the system is anonymous.", Tone.SOFT,
+        f"{NO_PROOF} Who signs has read this page, and does not confirm anonymity.", Tone.SOFT,
     )  # fmt: skip
     lines = Signatures(tuple(f"{name}: name, date, signature" for name in who))
     return Section("Signatures", (confirms, lines), key="together")

@@ -13,11 +13,8 @@ _MOST = 60
 _PLURAL = {"number": "numbers", "category": "categories", "date": "dates"}
 _STATEMENT = frozenset({View.STATEMENT})
 
-MATCHING = "What matching the rows reveals"
-PSI = (
-    "A private set intersection changes nothing of this: it hides unmatched ids only, and a party "
-    "that adds invented ids learns of those, too."
-)
+MATCHING = "What matching rows reveals"
+PSI = "A private set intersection hides unmatched ids alone, and not from invented ids."
 
 
 def build_tables(summary: Summary) -> Section:
@@ -25,9 +22,9 @@ def build_tables(summary: Summary) -> Section:
     blocks = [b for name, of in summary.tables.items() for b in _build_tables(name, of)]
     if not blocks:
         none = (
-            "No table of a user: the data come with vflsec or a plug-in."
+            "No table of a user."
             if summary.scenario
-            else "Traces that were recorded of trainings. What was not recorded was not audited."
+            else "Traces; what was not recorded was not audited."
         )
         return Section("Tables", (Paragraph(none, views=_STATEMENT),), key="tables")
     return Section("Tables", tuple(blocks), key="tables", nav="Tables")

@@ -8,7 +8,7 @@ from vflsec.audit.record import Attacker, AttackFacts
 from vflsec.core.message_kinds import KINDS
 from vflsec.label import make_label
 from vflsec.report import first_screen
-from vflsec.report.coverage import OUTSIDE
+from vflsec.report.coverage import NO_PROOF, OUTSIDE
 from vflsec.report.numbers import number
 from vflsec.report.summary import Summary
 from vflsec.report.tree import (
@@ -22,7 +22,6 @@ from vflsec.report.tree import (
     Paragraph,
     Section,
     Table,
-    Tone,
     View,
     make_columns,
 )
@@ -31,18 +30,16 @@ from vflsec.report.verdicts import place
 _PAGE = frozenset({View.PAGE})
 
 _POINTERS = (
-    "GDPR, recital 26: identifiability depends on all the means reasonably likely to be used. "
-    "Compare the means above with those a partner or an outsider would have.",
-    "EDPB Opinion 28/2024 on AI models asks for documented tests against attacks at the state of "
-    "the art. The lists here say which families were tested.",
+    "GDPR, recital 26: compare these with all the means reasonably likely to be used.",
+    "EDPB Opinion 28/2024 on AI models: document tests against state-of-the-art attacks.",
 )
 """Where a reviewer may read on; not legal advice."""
 
 _SEES = {
     **{name: f"the {kind.words} it receives" for name, kind in KINDS.items() if kind.words},
     **{f"sent.{name}": f"the {kind.words} it sends" for name, kind in KINDS.items() if kind.words},
-    "model": "its own trained model",
-    "parameter_gradient": "the gradients of its own model's parameters",
+    "model": "its own model",
+    "parameter_gradient": "its own model's gradients",
 }
 _WANTS = {
     "label": "the labels",
@@ -71,7 +68,7 @@ def _threat(spec: AttackFacts, known: Sequence[str]) -> str:
     verb = "may change its own training" if spec.active else f"keep{s} to the protocol"
     return (
         f"{who}{together} want{s} {_WANTS.get(spec.target, spec.target)}, {verb}, use{s} {seen} "
-        f"and was granted {_list(known) or 'no knowledge beyond its own columns'}."
+        f"and was granted {_list(known) or 'nothing'}."
     )
 
 
@@ -82,7 +79,7 @@ def _sees(what: str) -> str:
 def _known(spec: AttackFacts, summary: Summary, holder: bool) -> list[str]:
     """What the attacker was granted; who holds the labels was told none."""
     if spec.target == "membership":
-        return ["the columns and labels of the records it asks about"]
+        return ["the records it asks about"]
     return ([] if holder else _labels(spec, summary)) + _columns(spec)
 
 
@@ -111,17 +108,13 @@ def _list(parts: Sequence[str]) -> str:
 
 
 WORDS = {
-    "baseline": "the best that the same attacker infers without the federation, from its own "
-    "columns and the labelled rows it is assumed to have",
+    "baseline": "the best that the same attacker infers without the federation",
     "advantage": "the attack's value less its baseline's, on the same rows",
-    "AUC": "how well scores rank: 0.5 is guessing, 1 is without error; of a quantity the "
-    "concordance, of several labels their mean",
-    "R²": "share of a column's variance that is inferred: 1 is the column itself",
-    "significant": "the whole interval is above 0, corrected for the number of tests",
-    "family": "published attacks on one target by one means",
+    "AUC": "how well scores rank: 0.5 is guessing, 1 is without error",
+    "R²": "share of a column's variance that is inferred",
+    "significant": "the interval is above 0, corrected for the number of tests",
     "utility": "how well the trained system does its own task",
-    "strength": "how strong a defense is set; 0 is no defense",
-    "seed": "one whole run with its own split of the rows, training and labelled rows",
+    "seed": "one run with its own split, training and labelled rows",
 }
 """Words of the report that a reader may not know."""
 
@@ -135,14 +128,8 @@ def assumed(summary: Summary) -> list[tuple[str, str, str]]:
     if not specs:
         return []
     together = max(len(s.adversary) for s in specs)
-    joined = "nobody: every party acts alone"
-    larger = "coalitions, and outsiders who join"
-    if together > 1:
-        joined, larger = f"up to {together} parties", "larger coalitions"
+    joined = f"up to {together} parties" if together > 1 else "nobody"
     active = ", ".join(sorted({s.label for s in specs if s.active}))
-    behaves, other = "keeps to the protocol", "any departure from it"
-    if active:
-        behaves, other = f"departs from the protocol in {active}", "other departures from it"
     every = AttackFacts(
         known_rows=max(s.known_rows for s in specs), prior=any(s.prior for s in specs),
         aux_rows=max(s.aux_rows for s in specs), peer_model=any(s.peer_model for s in specs),
@@ -150,14 +137,12 @@ def assumed(summary: Summary) -> list[tuple[str, str, str]]:
     )  # fmt: skip
     seen = _list(sorted({*map(_sees, _uses(every))}))
     return [
-        ("labels known beforehand, at most", _list(_labels(every, summary)) or "none",
-         "more rows, from an earlier project or a leak"),
-        ("what is seen", seen or "nothing that is received",
-         "anything that another party stores or logs"),
-        ("behaviour", behaves, other),
-        ("joining forces", joined, larger),
-        ("further knowledge, at most", _list(["its own columns", *_columns(every)]),
-         "other data on the same people, bought or public"),
+        ("known labels", _list(_labels(every, summary)) or "none", "more, from a leak"),
+        ("what is seen", seen or "nothing", "what other parties store or log"),
+        ("departures from the protocol", active or "none", "others"),
+        ("joining forces", joined, "larger coalitions"),
+        ("further knowledge", _list(["its own columns", *_columns(every)]),
+         "other data on the same people"),
     ]  # fmt: skip
 
 
@@ -177,27 +162,20 @@ def build_threats(summary: Summary) -> Section:
             (*t, spec.summary, spec.source)
             for t, spec in zip(found, summary.attacks.values(), strict=True)
         )
-        caption = "Who attacks, wanting what, seeing what, knowing what"
+        caption = "Who attacks"
         blocks.append(Table(caption, heads, rows))
     else:
         blocks.append(Paragraph("The scenario has no attack."))
     blocks.append(Paragraph(first_screen.attacker(summary)))
     blocks += _build_choices(summary.attacker)
-    blocks.append(
-        Paragraph(
-            "Each attack is compared with its baseline: the same attacker with the same labelled "
-            "rows, without the federation. A leak is significant against every baseline (all are "
-            "in the hints of the tables and in results.csv).", Tone.SOFT, views=_PAGE,
-        )
-    )  # fmt: skip
     if summary.defenses:
         heads = make_columns("Defense", "What it does", "Source", name="Defense",
                              prose=("What it does", "Source"))  # fmt: skip
         words = tuple((n, d.summary, d.source) for n, d in summary.defenses.items())
         blocks.append(Table("Defenses in words", heads, words, views=_PAGE))
     terms = Facts(tuple(Fact(word, meaning) for word, meaning in WORDS.items()))
-    blocks.append(Folded("Words used in this report", (terms,), views=_PAGE))
-    return Section("Threat model in words", tuple(blocks), key="threats", nav="Threat model")
+    blocks.append(Folded("Words", (terms,), views=_PAGE))
+    return Section("Threat model", tuple(blocks), key="threats", nav="Threat model")
 
 
 def _build_choices(attacker: Attacker) -> list[Block]:
@@ -208,31 +186,30 @@ def _build_choices(attacker: Attacker) -> list[Block]:
     heads = make_columns("Data", "Training", "Defense", "By", "Rows", "Written", "Advantage",
                          "Taken", "Advantage", name="Written", numbers=("Advantage",))  # fmt: skip
     table = Table(
-        f"Written and best setting, mean advantage over {len(attacker.seeds)} worlds; a better "
-        "one joins where it leads by more than it varies",
+        f"Mean advantage over {len(attacker.seeds)} worlds; a clearly better setting joins",
         heads,
         tuple(
             (r.dataset, r.algorithm, place(r), r.adversary, r.split,
-             r.written or "what is written cannot run", number(r.written_advantage),
+             r.written or "cannot run", number(r.written_advantage),
              r.chosen if r.joins else "as written", number(r.advantage))
             for r in choices
         ),
-        "Settings tried on drawn worlds",
+        "Settings tried",
     )  # fmt: skip
     tried = "; ".join(", ".join(labels) for labels in attacker.tried.values())
-    title = "What each setting reached on the drawn worlds"
+    title = "Settings tried on drawn worlds"
     return [Folded(title, (table, Paragraph(f"Tried: {tried}.")), views=_PAGE)]
 
 
 def build_placing(summary: Summary) -> Section:
     """What the findings mean beside all the means that somebody could use."""
-    names = ("Means", "Assumed here", "Not tried; likely in your case?")
+    names = ("Means", "Assumed here", "Not tried; likely for you?")
     heads, rows = make_columns(*names, name="Means", prose=names), tuple(assumed(summary))
-    caption = "The attacker's means: assumed here, and all the means reasonably likely to be used"
+    caption = "The attacker's means"
     return Section(
         "Placing the findings",
         (
-            Paragraph("An audit cannot show that no attack exists."),
+            Paragraph(NO_PROOF),
             *((Table(caption, heads, rows),) if rows else ()),
             Paragraph("Not audited here:"),
             Bullets(OUTSIDE),

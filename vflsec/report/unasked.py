@@ -47,7 +47,7 @@ def _find_no_coalition(facts: DatasetFacts, ran: Ran) -> Iterator[str]:
     """That no parties attack together."""
     passive = facts.parties[1:]
     if len(passive) > 1 and ran and all(len(s.adversary) < 2 for s in ran.values()):
-        yield (f"Not tested: attacks by parties together ({', '.join(passive)}).")
+        yield (f"Not tested: coalitions ({', '.join(passive)}).")
 
 
 def _labels(facts: DatasetFacts, ran: Ran, summary: Summary) -> Iterator[str]:
@@ -82,8 +82,8 @@ def _mean_of_columns(
     best = any(v.gate.of == "r2_column" for v in summary.gates)
     if most > 1 and limit >= 1 / most and not best:
         yield (
-            f"Not tested: whether one column of {most} is revealed, which adds {1 / most:.2g} to "
-            f'the mean R² (limit {limit:g}); of = "r2_column" in a gate asks.'
+            f"Not tested: whether one column of {most} is revealed ({1 / most:.2g} of the mean R², "
+            f'limit {limit:g}); set of = "r2_column".'
         )
 
 
@@ -98,8 +98,8 @@ def _other_columns(
     left = sum(d for p, d in facts.columns.items() if p in looked - every)
     if alone and left > len(single):
         tails = any(of.get("ask") or of.get("category") for of in alone.values())
-        what = "" if tails else ", on tails or one category (ask, category)"
+        what = "" if tails else ", on tails or categories (ask, category)"
         yield (
             f"Not tested: attribute attacks on the other {left - len(single)} of {left} "
-            f'columns{what}; column = "*" asks about any.'
+            f'columns{what}; set column = "*".'
         )

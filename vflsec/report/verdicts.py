@@ -16,11 +16,11 @@ from vflsec.report.summary import Summary
 from vflsec.report.tree import Paragraph, Tone, View
 
 BOUNDS = (
-    "[a, b] is a two-sided {level:g} % interval over seeds. A gate passes if the upper one-sided "
+    "[a, b]: two-sided {level:g} % interval over seeds. A gate passes if the upper one-sided "
     "{level:g} % bound is within the limit, and fails if the lower bound exceeds it."
 )
 """What every pair of bounds means, said once in each report."""
-_OTHER_LEVEL = " A line that names another level is judged at that."
+_OTHER_LEVEL = " A line may name another level."
 
 
 class _Deployed(Protocol):
@@ -110,7 +110,7 @@ def headline(summary: Summary) -> tuple[str, str]:
     if not summary.complete and not n["FAIL"]:
         return "UNFINISHED", unfinished(summary)
     if not verdicts:
-        return "NO GATE", "The scenario sets no limit, so nothing was judged."
+        return "NO GATE", "The scenario sets no limit."
     first, *rest = [(k, f"{n[k]}", w) for k, w in _WORDS if n[k]]
     said = [f"{first[1]} of {counted(len(verdicts), 'gate')} {first[2]}"]
     return first[0], f"{', '.join([*said, *(f'{m} {w}' for _, m, w in rest if w != 'passed')])}."
@@ -120,7 +120,7 @@ def unfinished(summary: Summary) -> str:
     """Why an audit that is not complete has no verdict, one sentence."""
     if summary.shard:
         return f"Shard {summary.shard}: nothing is judged before `vflsec merge`."
-    return "Not everything planned was measured, so nothing passes."
+    return "Not everything planned was measured."
 
 
 _WORDS = (("FAIL", "failed"), ("INCONCLUSIVE", "inconclusive"), ("PASS", "passed"))
@@ -158,13 +158,13 @@ def build_gates(summary: Summary) -> tree.Section:
     if verdicts:
         several = len({v.algorithm for v in verdicts if v.algorithm}) > 1
         lines = tuple(_gate_line(v, several) for v in verdicts)
-        blocks = [tree.Gates(lines, "Every gate at every point it selects")]
+        blocks = [tree.Gates(lines, "Every gate at every point")]
     blocks.append(Paragraph(bounds(summary), Tone.SOFT, views=pages))
     if summary.alive:
         heads = tree.make_columns("Attack", "Validated", "Evidence", name="Attack",
                                   prose=("Evidence",))  # fmt: skip
         rows = ((k, "yes" if a.validated else "no", a.text) for k, a in summary.alive.items())
-        blocks.append(tree.Table("Is each attack validated?", heads, tuple(rows), views=page))
+        blocks.append(tree.Table("Validation of attacks", heads, tuple(rows), views=page))
     return tree.Section("Gates", tuple(blocks), key="gates", nav="Gates")
 
 

@@ -5,17 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 PLACEHOLDERS = {
-    "ONE SENTENCE": "what it does, in plain words, as the first line of the docstring",
-    "AUTHORS": "who published it, in the Source paragraph",
-    '"TITLE"': "the title of the publication, in the Source paragraph",
-    "VENUE YEAR": "where and when it was published, in the Source paragraph",
-    "arXiv:NUMBER": "the number of the preprint, or nothing, in the Source paragraph",
-    "section N": "the section or equation that the file implements, in the Source paragraph",
-    "becomes ...": "the formula, with shapes",
-    "r_i = ...": "the formula, with shapes",
-    "stop: ...": "a case that it does not stop",
-    "work: ...": "a case in which it does not work",
-}
+    "ONE SENTENCE": "a summary", "AUTHORS": "authors", '"TITLE"': "a title",
+    "VENUE YEAR": "a venue", "arXiv:NUMBER": "a preprint, or nothing",
+    "section N": "a section", "becomes ...": "a formula", "r_i = ...": "a formula",
+    "stop: ...": "what it does not stop", "work: ...": "where it fails",
+}  # fmt: skip
 """Marks of the templates, and what belongs in their place."""
 
 
