@@ -118,7 +118,7 @@ def test_chance_is_not_told(tmp_path: Path) -> None:
     pd.DataFrame(table).to_csv(path, index=False)
     half = {"a": [f"c{i}" for i in range(150)], "b": [f"c{i}" for i in range(150, 300)]}
     source = load_tables(path, TableSpec(columns=half, active="a", label="y"))
-    assert not find_telling_columns(source)
+    assert not find_telling_columns(source, {})
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,7 @@ def test_reports_say_what_encryption_hides(audited: Path) -> None:
     [[dataset, text]] = plain["sentences"]
     assert dataset == "control_gaussian"
     assert "(6 equations for 4 unknowns)" in text
-    assert "not observable, not safe: embedding_inversion" in text
+    assert "not observable, so not tested: embedding_inversion" in text
     assert text.count(". ") == 0  # one sentence
     for name in ("report.html", "summary.md"):
         page = (folder / name).read_text()

@@ -10,7 +10,9 @@ import pytest
 from vflsec.cli import main
 from vflsec.config.problems import ScenarioError
 from vflsec.config.scenario import load_scenario
+from vflsec.data.table_warnings import list_warnings
 from vflsec.engine.dry_run import make_plan
+from vflsec.plugins import registry
 
 PART: dict[str, Any] = {"name": "breast_cancer", "aligned": 60}
 SMALL: dict[str, Any] = {"epochs": 1, "hidden": [6], "cut": 4}
@@ -155,3 +157,9 @@ def test_a_wrong_number_is_one_error_with_its_line(
     assert err.count("error:") == 1
     assert why in err
     assert "wrong.toml:6: algorithm." in err
+
+
+@pytest.mark.parametrize("name", ["control", "count", "quantity", "several"])
+def test_nothing_has_to_be_said_of_the_data_of_a_positive_control(name: str) -> None:
+    """So a plan does not look for it."""
+    assert list_warnings(registry.datasets.create(f"{name}_gaussian").load(0)) == []

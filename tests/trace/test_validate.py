@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from hostile import HOSTILE, record
+from sampled import sampled
 
 from vflsec.errors import TraceError, VflsecError
 from vflsec.trace.limits import Limits
@@ -102,11 +103,14 @@ def test_random_damage_without_a_seal_is_refused_or_harmless(good: Path) -> None
             validate_in_subprocess(good)
 
 
-def test_random_damage_to_a_segment_is_refused_or_harmless(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("step", "least"), sampled([(37, 30), (11, 100)]))
+def test_random_damage_to_a_segment_is_refused_or_harmless(
+    step: int, least: int, tmp_path: Path
+) -> None:
     record(tmp_path / "trace", sealed=False)
     path = tmp_path / "trace/view/bank/raw-0000-d4-f4.arrows"
-    refused, died = _flip_all(tmp_path / "trace", path, 11, 0x81)
-    assert refused > 100
+    refused, died = _flip_all(tmp_path / "trace", path, step, 0x81)
+    assert refused > least
     assert died == []
 
 

@@ -428,11 +428,11 @@ def _find_shortfall(rows: Sequence[ResultRow], planned: int, before: int) -> Rea
     rules = (
         (Shortfall.MISSING_SEEDS, seeds < planned,
          f"it has {seeds} of {planned} seeds"),
-        (Shortfall.FEW_SEEDS, seeds < MIN_SEEDS, f"it has {seeds} seeds, not {MIN_SEEDS}"),
+        (Shortfall.FEW_SEEDS, seeds < MIN_SEEDS, f"it has {seeds} seeds and needs {MIN_SEEDS}"),
         (Shortfall.BASELINE_FEW_SEEDS, before < MIN_SEEDS,
-         f"the baseline has {before} seeds, not {MIN_SEEDS}"),
+         f"the baseline has {before} seeds and needs {MIN_SEEDS}"),
         (Shortfall.FEW_ROWS, fewest < MIN_ROWS,
-         f"it has {fewest} rows, not {MIN_ROWS}"),
+         f"it has {fewest} rows and needs {MIN_ROWS}"),
     )  # fmt: skip
     return next((Reason(code, text) for code, holds, text in rules if holds), None)
 

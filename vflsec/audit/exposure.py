@@ -148,7 +148,7 @@ def _sentence(
     unseen = list(dict.fromkeys(r.attack for r in gone if r.status == "not-observable"))
     first = f"On {dataset}, {entry.algorithm} with {entry.defense} hides {entry.hides}"
     first += f" ({'; '.join(said[False])})" if said[False] else ""
-    first += f"; not observable, not safe: {', '.join(unseen)}" if unseen else ""
+    first += f"; not observable, so not tested: {', '.join(unseen)}" if unseen else ""
     second = f"it leaves {entry.leaves}"
     second += f" ({'; '.join(said[True])})" if said[True] else ""
     return f"{first}; {second}."

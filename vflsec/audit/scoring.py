@@ -30,7 +30,7 @@ from vflsec.core.view import Table
 from vflsec.measure.attack import Answer, Prepared
 from vflsec.specs import BY_CLASS, NAMED, ORIENTED_BY, TURNED, Measure, victims
 
-DIVERGED = "the training diverged (not finite)"
+DIVERGED = "the training diverged: its numbers are not finite"
 """Why such a training has no figure of the main task, and passes no gate."""
 
 

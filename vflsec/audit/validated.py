@@ -61,7 +61,7 @@ Validated = Mapping[Place, Validation]
 """What is shown of the attack at every place."""
 
 NO_EVIDENCE = Validation(False, "no evidence", Evidence.NONE)
-_NEVER = Validation(False, "never undefended on two seeds", Evidence.NEVER_UNDEFENDED)
+_NEVER = Validation(False, "not measured undefended on two seeds", Evidence.NEVER_UNDEFENDED)
 
 
 def find_validated(

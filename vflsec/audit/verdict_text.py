@@ -33,12 +33,12 @@ def find_shortfall(row: Point, leak: Leakage) -> Reason | None:
         (Shortfall.MISSING_SEEDS, n < planned, f"{name} has {n} of {planned} seeds"),
         (Shortfall.BASELINE_MISSING_SEEDS, ahead.n < planned,
          f"{ahead.name} has {ahead.n} of {planned} seeds"),
-        (Shortfall.FEW_SEEDS, n < MIN_SEEDS, f"{name} has {n} seeds, not {MIN_SEEDS}"),
-        (Shortfall.FEW_ROWS, scored < MIN_ROWS, f"{name} has {scored} rows, not {MIN_ROWS}"),
+        (Shortfall.FEW_SEEDS, n < MIN_SEEDS, f"{name} has {n} seeds and needs {MIN_SEEDS}"),
+        (Shortfall.FEW_ROWS, scored < MIN_ROWS, f"{name} has {scored} rows and needs {MIN_ROWS}"),
         (Shortfall.EQUAL_FIGURES, _has_equal_figures(row, leak, planned),
-         f"{name} has one figure on all {n} seeds"),
+         f"{name} has the same value on all {n} seeds"),
         (Shortfall.ALL_TIED, _is_tied(row) and not _is_silent(row),
-         f"{name} separates no rows on {n} seeds"),
+         f"{name} scores all rows alike on {n} seeds"),
     )  # fmt: skip
     return next((Reason(code, text) for code, holds, text in rules if holds), None)
 

@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 
 def gate(
     folder: FolderArg,
-    metric: Annotated[str, typer.Option(help="advantage, utility_drop, auc, ...")] = "advantage",
-    max_: Annotated[
-        float | None, typer.Option("--max", help="Maximum, for the scenario's gates.")
-    ] = None,
-    min_: Annotated[
-        float | None, typer.Option("--min", help="Minimum, for the scenario's gates.")
-    ] = None,
+    metric: Annotated[
+        str, typer.Option(help="What --max limits: advantage, auc, ...")
+    ] = "advantage",
+    max_: Annotated[float | None, typer.Option("--max", help="Judge this maximum instead.")] = None,
+    min_: Annotated[float | None, typer.Option("--min", help="Judge this minimum instead.")] = None,
     attack: Annotated[str, typer.Option(help="Only this attack.")] = "*",
     adversary: Annotated[str, typer.Option(help="Only this adversary.")] = "*",
     split: Annotated[str, typer.Option(help="Only train, validation or test rows.")] = "*",
-    target: Annotated[str, typer.Option(help="Only label, feature, ...")] = "*",
+    target: Annotated[str, typer.Option(help="Only attacks on label, feature, ...")] = "*",
     dataset: Annotated[str, typer.Option(help="Only this data set.")] = "*",
-    defense: Annotated[str, typer.Option(help="Only this, or 'defended'.")] = "*",
+    defense: Annotated[str, typer.Option(help="Only this defense, or 'defended'.")] = "*",
     of: Annotated[str, typer.Option(help="Metric of the advantage.")] = "",
     strength: Annotated[float | None, typer.Option(help="Only this strength.")] = None,
-    detect: Annotated[float | None, typer.Option(help="Leak that must be detectable.")] = None,
+    detect: Annotated[
+        float | None, typer.Option(help="Pass only if such a leak was detectable.")
+    ] = None,
     baseline: Annotated[Path | None, typer.Option(help="Also fail where advantage rose.")] = None,
     update_baseline: Annotated[
         bool, typer.Option("--update-baseline", help="Write --baseline.")

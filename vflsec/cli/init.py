@@ -22,41 +22,53 @@ def init(
     out: Annotated[Path, typer.Option(help="The scenario to write.")] = Path("scenario.toml"),
     id_: Annotated[
         list[str] | None,
-        typer.Option("--id", metavar="COLUMN | PARTY=COLUMN", help="Links rows; else found."),
+        typer.Option(
+            "--id", metavar="COLUMN | PARTY=COLUMN", help="The column that links rows; else found."
+        ),
     ] = None,
     id_match: Annotated[
-        str, typer.Option(metavar="WAYS", help="strip, punctuation, casefold, zeros.")
+        str,
+        typer.Option(metavar="WAYS", help="Ids may differ by strip, punctuation, casefold, zeros."),
     ] = "",
-    duplicates: Annotated[str, typer.Option(help="first: keep the first.", metavar="first")] = "",
+    duplicates: Annotated[
+        str, typer.Option(help="first: of equal rows keep the first.", metavar="first")
+    ] = "",
     aggregate: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="[PARTY.]COLUMN=WAY", help="mean, sum, min, max, count, first or last."
+            metavar="[PARTY.]COLUMN=WAY",
+            help="One row for each id: mean, sum, min, max, count, first, last.",
         ),
     ] = None,
     missing: Annotated[
         list[str] | None,
-        typer.Option(metavar="[PARTY.]COLUMN=VALUE", help="Means none, such as -999."),
+        typer.Option(
+            metavar="[PARTY.]COLUMN=VALUE", help="This value means missing, such as -999."
+        ),
     ] = None,
-    rare: Annotated[str, typer.Option(help="Small classes.", metavar="drop | merge")] = "",
+    rare: Annotated[
+        str, typer.Option(help="Classes of too few rows: drop or merge.", metavar="drop | merge")
+    ] = "",
     bins: Annotated[int, typer.Option(help="Cut a quantity into classes.")] = 0,
     regression: Annotated[
         bool, typer.Option("--regression", help="The label is a number.")
     ] = False,
     separator: Annotated[
-        list[str] | None, typer.Option(metavar=_EACH, help="Between fields; else found.")
+        list[str] | None, typer.Option(metavar=_EACH, help="Separator of fields; else found.")
     ] = None,
     decimal: Annotated[
         list[str] | None, typer.Option(metavar=_EACH, help="Decimal mark; else found.")
     ] = None,
     encoding: Annotated[
-        list[str] | None, typer.Option(metavar=_EACH, help="Of text tables; else UTF-8.")
+        list[str] | None, typer.Option(metavar=_EACH, help="Encoding of text tables; else UTF-8.")
     ] = None,
     numeric: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN | PARTY.COLUMN", help="Holds numbers.")
+        list[str] | None,
+        typer.Option(metavar="COLUMN | PARTY.COLUMN", help="This column holds numbers."),
     ] = None,
     categorical: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN | PARTY.COLUMN", help="Holds categories.")
+        list[str] | None,
+        typer.Option(metavar="COLUMN | PARTY.COLUMN", help="This column holds categories."),
     ] = None,
     group: Annotated[
         str, typer.Option(metavar="COLUMN", help="Keeps rows of a person together.")

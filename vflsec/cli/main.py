@@ -93,7 +93,7 @@ def audit(
     ] = None,
     seeds: SeedsOption = None,
     attacker: Annotated[
-        str | None, typer.Option(help="default, or strong: settings are searched.")
+        str | None, typer.Option(help="default, or strong: settings are searched first.")
     ] = None,
     device: DeviceOption = "auto",
     jobs: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
@@ -103,15 +103,17 @@ def audit(
     set_: SetOption = None,
     fresh: FreshOption = False,
     until_decided: Annotated[
-        int | None, typer.Option(min=1, metavar="SEEDS", help="Add seeds up to this many.")
+        int | None,
+        typer.Option(min=1, metavar="SEEDS", help="Add seeds until decided, up to this many."),
     ] = None,
     keep_views: Annotated[
-        bool, typer.Option("--keep-views", help="Keep what attackers saw.")
+        bool, typer.Option("--keep-views", help="Keep what attackers saw, to attack again.")
     ] = False,
     views_mb: Annotated[int, typer.Option(min=1, help="Most megabytes of views.")] = 4096,
     shard: Annotated[str, typer.Option(metavar="I/N", help="One of N parts, for merge.")] = "",
     cluster: Annotated[
-        str, typer.Option(metavar="WHERE", help="dask://HOST:PORT, local:N, ray://HOST:PORT.")
+        str,
+        typer.Option(metavar="WHERE", help="Work at dask://HOST:PORT, local:N, ray://HOST:PORT."),
     ] = "",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")] = False,
     watch: Annotated[

@@ -10,8 +10,8 @@ from typing import Literal
 Kind = Literal[
     "embedding", "gradient", "state", "prediction", "ids", "signal", "ciphertext",
     "masked", "masked_sum", "activation", "weight_gradient", "output_gradient", "weights",
-    "gradient_pair", "histogram", "partition", "tree", "model_gradient", "derivative", "score",
-    "woe", "woe_value",
+    "gradient_pair", "histogram", "partition", "tree", "sample_list", "own_pair",
+    "model_gradient", "derivative", "score", "woe", "woe_value",
 ]  # fmt: skip
 
 
@@ -69,13 +69,18 @@ KINDS: Mapping[str, MessageKind] = MappingProxyType({
     "output_gradient": MessageKind(),
     "weights": MessageKind(made_of=("masked",)),
     # trees: first and second derivative of each row's loss; their sums by node, column and bin;
-    # the node of each row after a level; nodes as far as they are shown
+    # the node of each row after a level; nodes as far as they are shown; which rows were sampled
     "gradient_pair": MessageKind("gradient pairs", has_rows=True, has_one_width=True),
     "histogram": MessageKind("sums of gradient pairs", opened_by="receiver"),
     "partition": MessageKind(
         "nodes of rows", has_rows=True, has_every_row=True, has_one_width=True, refines=True
     ),
     "tree": MessageKind("nodes of trees"),
+    "sample_list": MessageKind("lists of sampled rows"),
+    # the pairs that an active party knows to be in the sums that it decrypts
+    "own_pair": MessageKind(
+        "gradient pairs of its own", has_rows=True, has_one_width=True, made_of=("histogram",)
+    ),
     # linear models: the gradient of a party's own coefficients, encrypted to the coordinator and
     # decrypted back; what a party's columns add to a row's answer
     "model_gradient": MessageKind("gradients of its coefficients", opened_by="receiver"),

@@ -343,6 +343,13 @@ class Policy:
         """
         return y
 
+    def regrow(self, own: Own) -> Tensor | None:
+        """Own labels (R, n) by which branches of a tree that are all the owner's are grown anew.
+
+        For policies of the active party that grow trees on other labels. None leaves trees alone.
+        """
+        return None
+
     def model(self, module: nn.Module, part: str, own: Own) -> nn.Module:
         """One own module (``part`` is ``"bottom"``, ``"top"``, ...) before it is stacked."""
         return module
@@ -412,6 +419,14 @@ class Policy:
         For policies of parties whose sums somebody else decrypts; `rng` is another one each time.
         """
         return None
+
+    def pairs(self, values: NDArray[np.float64], own: Own) -> NDArray[np.float64]:
+        """Gradient pairs of a tree, g, h and 1 of each row (n, 3), zeros for rows left out.
+
+        The active party's as it encrypts them, a passive party's as far as it takes them for valid.
+        ``own.context["replica"]`` says in which replica.
+        """
+        return values
 
     def sums(
         self, values: NDArray[np.float64], rng: np.random.Generator, own: Own

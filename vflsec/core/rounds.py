@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from vflsec.core.policy import Policy
 
 
-HOOKS = ("columns", "labels", "shows", "sums", "mask", "least_rows")
+HOOKS = ("columns", "labels", "regrow", "shows", "pairs", "sums", "mask", "least_rows")
 """Those of policies that are called here."""
 
 
@@ -73,6 +73,16 @@ class Wire:
         """Labels of `rows` as the active party trains on them: classes (n,) or numbers (n, k)."""
         found: NDArray[Any] = self.fed.labels[self.replicas[0]].cpu().numpy()[self.rows]
         return found if found.ndim == 1 else found.astype(np.float64)
+
+    @cached_property
+    def regrown(self) -> NDArray[Any] | None:
+        """Labels of `rows` by which the active party regrows branches; None if it does not."""
+        for b in self._bound(self.task.active, "regrow"):
+            found = b.policy.regrow(b.own)
+            if found is not None:
+                b.acted = True
+                return found[self.replicas[0]].cpu().numpy()[self.rows]
+        return None
 
     def columns(self, party: str) -> NDArray[np.float64]:
         """Own columns of a party for all N sample ids, (N, d), after its column policies."""
@@ -136,6 +146,13 @@ class Wire:
             b.acted = True
             return b.policy.mask(values, self.rng("mask", party, *names), b.own)
         return None
+
+    def change_pairs(self, party: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Gradient pairs of a tree (n, 3) as `party` encrypts or accepts them."""
+        for b in self._bound(party, "pairs"):
+            b.acted = True
+            values = b.policy.pairs(values, b.own)
+        return values
 
     def change_sums(
         self, party: str, values: NDArray[np.float64], *names: object

@@ -96,7 +96,8 @@ def find_weaknesses(source: Source) -> list[str]:
             "other makes all figures too high. Keep one row of each, or name the column that holds "
             "the person (data.group)."
         )
-    for (party, label), names in find_groups(source).items():
+    groups = find_groups(source)
+    for (party, label), names in groups.items():
         what = label or "the label"
         out.append(
             f"Each value of {_listed(names)} of {party} comes in several rows and goes with one "
@@ -104,7 +105,7 @@ def find_weaknesses(source: Source) -> list[str]:
             f'figures too high. Keep them together: group = "{names[0]}" under [data] '
             f"(`vflsec init --group {shlex.quote(names[0])}`)."
         )
-    for (party, label), found in find_telling_columns(source).items():
+    for (party, label), found in find_telling_columns(source, groups).items():
         which = _listed([f"{c} (AUC {v:.3f})" for c, v in found.items()])
         what, of = (label, f"of {label} ") if label else ("the label", "")
         so = (
