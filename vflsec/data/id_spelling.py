@@ -98,12 +98,9 @@ def match_ids(frame: Frame, column: str, ids: pd.Index, names: Sequence[str]) ->
     twice = found.duplicated(keep=False)
     if twice.any():
         same = ids[twice & (found == found[twice][0])]
-        raise frame.refuse(
-            f"id column {column!r}",
-            f"have ids that differ in more than id_match = {format_list(names)}",
-            f"{int(twice.sum())} that do not, as {format_list(same, 3)}",
-            "Correct the ids, or match fewer ways of writing.",
-        )
+        rule = f"have ids that differ in more than id_match = {format_list(names)}"
+        got = f"{int(twice.sum())} that do not, as {format_list(same, 3)}"
+        raise frame.refuse_column("id", column, rule, got)
     return found
 
 
@@ -227,7 +224,7 @@ def _masked(text: str) -> str:
 
 
 _WORDS = {
-    "strip": "blanks, hidden marks or how letters are encoded",
+    "strip": "blanks or encoding",
     "punctuation": "punctuation",
     "casefold": "case",
     "zeros": "leading zeros",
@@ -245,11 +242,10 @@ def describe_difference(found: Respelled) -> str:
         ways = " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
         how = f"differ only in {ways}"
     else:
-        how = {
-            "date": "are the same days, written in two ways",
-            "prefix": "differ only in how all of them begin",
-        }.get(found.how[0], f"are {found.how[0].upper()} values of each other's text")
-    return f"{said} {how}, as {example} would (9 and x are any digits and letters)."
+        how = {"date": "are the same days", "prefix": "differ only in how all begin"}.get(
+            found.how[0], f"are {found.how[0].upper()} values of each other's text"
+        )
+    return f"{said} {how}, as {example} (9 and x: any digit and letter)."
 
 
 def describe_respelled(found: Respelled) -> str:
@@ -261,9 +257,7 @@ def describe_respelled(found: Respelled) -> str:
             f"[data] (`vflsec init --id-match {','.join(found.how)}`)."
         )
     else:
-        remedy = {
-            "rounded": "Spreadsheets and number columns round long ids. Export them as text.",
-            "date": "Write them alike in both tables.",
-            "prefix": "Write them alike in both tables.",
-        }.get(found.how[0], "Hash the ids of both tables, in the same way.")
+        alike = dict.fromkeys(("date", "prefix"), "Write them alike.")
+        remedies = {"rounded": "Export them as text."} | alike
+        remedy = remedies.get(found.how[0], "Hash both in the same way.")
     return f"{describe_difference(found)} {remedy}"

@@ -38,9 +38,7 @@ def version_of(package: str, extra: str = "") -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         how = f"pip install 'vflsec[{extra}]'" if extra else f"pip install {package}"
-        raise ConfigError(
-            f"this adapter needs {package}, which is not installed ({how})."
-        ) from None
+        raise ConfigError(f"this adapter needs {package}: {how}.") from None
 
 
 def in_order(rows: int, batch: int) -> Callable[[int], Any]:

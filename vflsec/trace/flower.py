@@ -217,10 +217,8 @@ class ServerTap:
             if self._tap.carries(message, "gradient"):
                 node = message.metadata.dst_node_id
                 if node not in self._names:
-                    raise ConfigError(
-                        f"flower: a gradient goes to node {node}, which never sent an embedding, "
-                        "so its party has no name yet. Wrap the grid before the first query."
-                    )
+                    remedy = "Wrap the grid before the first query."
+                    raise ConfigError(f"flower: node {node} never sent an embedding. {remedy}")
                 peer = self._names[node]
                 self._tap.passed(self._wire, "gradient", message, None, sent=True, peer=peer)
         return held

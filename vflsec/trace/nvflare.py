@@ -133,10 +133,8 @@ class Recorder:
         site = _site()
         wire = self._wires[site] = self._make(site)
         if {"embedding": not sent, "gradient": sent}.get(kind, wire.active) != wire.active:
-            raise ConfigError(
-                f"nvflare: {wire.party} {'sends' if sent else 'takes'} {kind}s, which is the "
-                "other role's part. Exchange takes and gives, or give the other role."
-            )
+            way, remedy = "sends" if sent else "takes", "Exchange takes and gives, or the role."
+            raise ConfigError(f"nvflare: {wire.party} {way} {kind}s, unlike its role. {remedy}")
         pair = None
         if kind == "gradient" and step is None:
             with self._lock:
