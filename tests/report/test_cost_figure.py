@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import struct
 from typing import Any
 
 import pandas as pd
@@ -13,6 +14,7 @@ from printed import html, markdown_summary
 
 from vflsec.audit.leakage import records
 from vflsec.report import figures
+from vflsec.report.figure_axes import axes
 from vflsec.specs import CellResult, CellSpec, LedgerRow, Measure
 
 LEAKY = {"norm": 0.3, "model_completion": 0.2}
@@ -115,3 +117,12 @@ def test_markdown_names_the_training(one: dict[str, Any], two: dict[str, Any]) -
     lines = [line for line in table.splitlines() if "| oneshot |" in line]
     assert len(lines) == 4
     assert {line.count("|") for line in lines} == {9}
+
+
+def test_a_notebook_shows_a_figure_without_pyplot() -> None:
+    """IPython asks an object for its picture; a figure in no window had none."""
+    figure = axes(None, (2.0, 1.0)).figure
+    png = figure._repr_png_()  # type: ignore[union-attr]
+    width, height = struct.unpack(">II", png[16:24])
+    assert png.startswith(b"\x89PNG")
+    assert (width, height) == (200, 100)

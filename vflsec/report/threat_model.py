@@ -32,6 +32,7 @@ _PAGE = frozenset({View.PAGE})
 _POINTERS = (
     "GDPR, recital 26: compare these with all the means reasonably likely to be used.",
     "EDPB Opinion 28/2024 on AI models: document tests against state-of-the-art attacks.",
+    "IEEE 2986-2023 and 3187-2024: see leakage, utility and bytes sent at each strength.",
 )
 """Where a reviewer may read on; not legal advice."""
 
