@@ -87,7 +87,7 @@ def test_with_tensor_stamps_and_keeps_the_rest() -> None:
 
 def test_with_tensor_checks_the_new_payload() -> None:
     message = Message("gradient", "a", "b", torch.ones(1, 2, 3), torch.tensor([[4, 5]]))
-    with pytest.raises(ShapeError, match="do not match"):
+    with pytest.raises(ShapeError, match="rows and payload must"):
         message.with_tensor(torch.ones(1, 3, 3), "bad")
 
 

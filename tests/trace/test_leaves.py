@@ -81,21 +81,21 @@ def test_leaves_that_were_not_told_are_left_out(files: dict[str, Path], tmp_path
 Change = Callable[[str], str]
 BAD: list[tuple[str, Change, str]] = [
     ("leaves", lambda s: s.replace("tree,row,leaf", "tree,row,node"),
-     "must have the columns tree, row, leaf, has tree, row, node. Name the column 'leaf'"),
+     "must have the column 'leaf', got tree, row, node"),
     ("leaves", lambda s: s.replace("tree,row,leaf", "leaf,row,leaf"),
-     "has the column 'leaf' twice. Name each column once."),
+     "has the column 'leaf' twice"),
     ("leaves", lambda s: s + s.splitlines()[1] + "\n",
-     "comes 2 times in tree {tree}. Keep one line for each row and tree."),
+     "comes 2 times in tree {tree}. Keep one line"),
     ("leaves", lambda s: "\n".join([s.splitlines()[0], *s.splitlines()[2:]]),
-     "row {row} is missing in tree {tree}. Write a line for it, with the leaf -1"),
+     "row {row} is missing in tree {tree}. Write a line, with the leaf -1"),
     ("leaves", lambda s: s.splitlines()[0] + "\n", "holds no row"),
-    ("leaves", lambda s: s + "1,2\n", "cannot be read as a CSV file"),
+    ("leaves", lambda s: s + "1,2\n", "must be a CSV file"),
     ("known", lambda s: s + "c999,good\n", "row c999 is in no tree of the leaves. Leave it out"),
     ("known", lambda s: s + "c3,\n", "row c3 has no label. Fill it in"),
     ("truth", lambda s: s + "c3,good\n", "row c3 comes twice. Keep one line."),
     ("columns", lambda s: s.rpartition("c299")[0], "row c299 is missing. Write a line for every"),
     ("columns", lambda s: s.replace("row,a,b,c", "row,a,b,c").rpartition(",")[0] + ",tall\n",
-     "column 'c' holds 'tall' in row c299, which is no number."),
+     "column 'c', row c299 must be a number, got 'tall'"),
 ]  # fmt: skip
 
 

@@ -167,11 +167,9 @@ class Attack:
                 isinstance(self.splits, tuple | list) and len(self.splits) > 0
                 and all(isinstance(s, str) for s in self.splits),
             ),
-            "tries": ("a tuple of tables of hyper-parameters", are_settings(self.tries)),
-            "other_kinds": (
-                "a tuple of tables of hyper-parameters", are_settings(self.other_kinds),
-            ),
-            "any_scale": ("a table of hyper-parameters", are_settings((self.any_scale,))),
+            "tries": ("a tuple of tables", are_settings(self.tries)),
+            "other_kinds": ("a tuple of tables", are_settings(self.other_kinds)),
+            "any_scale": ("a table", are_settings((self.any_scale,))),
             "absent": ("true or false", isinstance(self.absent, bool)),
             "seconds": (
                 "a finite number >= 0",

@@ -17,7 +17,7 @@ import pyarrow.csv as pc
 from numpy.typing import NDArray
 
 from vflsec.core import check
-from vflsec.errors import ConfigError
+from vflsec.errors import ConfigError, first_line
 from vflsec.trace.record_api import record
 from vflsec.trace.truth import write_truth
 from vflsec.trees.profiles import PROFILES
@@ -99,13 +99,11 @@ def read_texts(path: Path, columns: tuple[str, ...]) -> list[Texts]:
     table = _read_table(path)
     missing = [c for c in columns if c not in table.column_names]
     if missing:
-        raise ConfigError(
-            f"{path}: must have the columns {', '.join(columns)}, has "
-            f"{', '.join(table.column_names[:20])}. Name the column {missing[0]!r} in its first "
-            "line."
-        )
+        there = ", ".join(table.column_names[:20])
+        remedy = "Name it in the first line."
+        raise ConfigError.must(path, f"have the column {missing[0]!r}", there, remedy)
     if not len(table):
-        raise ConfigError(f"{path}: holds no row below its names. Write one line for each.")
+        raise ConfigError(f"{path}: holds no row below its names.")
     texts = [np.array(table[c].to_pylist(), dtype=np.str_) for c in columns]
     return [np.char.strip(t) for t in texts]
 
@@ -120,15 +118,12 @@ def _read_table(path: Path) -> pa.Table:
         )
         table = pc.read_csv(path, convert_options=options)
     except (OSError, UnicodeError, pa.ArrowInvalid) as why:
-        first = str(why).splitlines()[0] if str(why) else type(why).__name__
-        raise ConfigError(
-            f"{path}: cannot be read as a CSV file ({first}). Write columns with commas between, "
-            "names in the first line, in UTF-8."
-        ) from None
+        remedy = "Write columns with commas between, names in the first line, in UTF-8."
+        raise ConfigError.must(path, "be a CSV file", first_line(why), remedy) from None
     names = [n.strip() for n in table.column_names]
     twice = next((n for n in names if names.count(n) > 1), None)
     if twice is not None:
-        raise ConfigError(f"{path}: has the column {twice!r} twice. Name each column once.")
+        raise ConfigError(f"{path}: has the column {twice!r} twice.")
     return table.rename_columns(names)
 
 
@@ -153,9 +148,8 @@ def _fill(
     (trees, ids), (of, row) = names, at
     counts = np.bincount(of * len(ids) + row, minlength=len(trees) * len(ids))
     for wrong, what, remedy in (
-        (counts > 1, "comes {n} times in", "Keep one line for each row and tree."),
-        (counts == 0, "is missing in",
-         "Write a line for it, with the leaf -1 if the party does not know it."),
+        (counts > 1, "comes {n} times in", "Keep one line."),
+        (counts == 0, "is missing in", "Write a line, with the leaf -1 if it is not known."),
     ):  # fmt: skip
         if wrong.any():
             t, i = divmod(int(np.flatnonzero(wrong)[0]), len(ids))
@@ -179,10 +173,7 @@ def _find(path: Path, row: Texts, ids: Texts) -> NDArray[np.int64]:
     places = {name: k for k, name in enumerate(ids)}
     unknown = next((r for r in row if r not in places), None)
     if unknown is not None:
-        raise ConfigError(
-            f"{path}: row {unknown} is in no tree of the leaves. Leave it out, or write its leaf "
-            "of every tree."
-        )
+        raise ConfigError(f"{path}: row {unknown} is in no tree of the leaves. Leave it out.")
     values, count = np.unique(row, return_counts=True)
     if (count > 1).any():
         raise ConfigError(f"{path}: row {values[count > 1][0]} comes twice. Keep one line.")
@@ -200,9 +191,8 @@ def _read_labels(beside: Beside, ids: Texts) -> tuple[Labels | None, Labels | No
     for path in filter(None, (beside.known, beside.truth)):
         row, label = read_texts(path, ("row", "label"))
         if (label == "").any():
-            raise ConfigError(
-                f"{path}: row {row[label == ''][0]} has no label. Fill it in, or leave the row out."
-            )
+            where, remedy = f"{path}: row {row[label == ''][0]}", "Fill it in, or leave it out."
+            raise ConfigError(f"{where} has no label. {remedy}")
         rows.append(_find(path, row, ids))
         labels.append(label)
     names, codes = _order(np.concatenate([np.empty(0, np.str_), *labels]))
@@ -231,10 +221,9 @@ def _read_columns(path: Path, ids: Texts) -> NDArray[np.float64]:
             import pandas as pd
 
             odd = int(pd.to_numeric(pd.Series(texts), errors="coerce").isna().argmax())
-            raise ConfigError(
-                f"{path}: column {names[j]!r} holds {str(texts[odd])[:40]!r} in row {row[odd]}, "
-                "which is no number. Number its categories, or leave the column out."
-            ) from None
+            where = f"{path}: column {names[j]!r}, row {row[odd]}"
+            got, remedy = str(texts[odd])[:40], "Number its categories, or leave the column out."
+            raise check.fail(where, "a number", got, remedy) from None
     if not np.isfinite(out).all():
         i, j = np.argwhere(~np.isfinite(out))[0]
         raise check.fail(f"{path}: column {names[j]!r}, row {ids[i]}", "a finite number", out[i, j])
