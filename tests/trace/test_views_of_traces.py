@@ -129,12 +129,13 @@ OF_TREES = {  # tests/trace/test_leaves.py, tests/attacks/test_tree_columns.py
     "bin_sums", "gradient_pair", "leaf_columns", "leaf_graph", "leaf_vote", "leaf_weight",
     "sample_list",
 }  # fmt: skip
+OF_LISTS = {"psi_membership"}
 OF_REGRESSIONS = {"glm_gradient", "reverse_multiplication", "woe_inversion"}
 
 
 def test_every_attack_that_needs_no_retraining_is_here() -> None:
     tried = {s.name for specs, _ in WORLDS.values() for s in specs}
-    others = RETRAINING | QUANTITIES | LABELLED | OF_TREES | OF_REGRESSIONS
+    others = RETRAINING | QUANTITIES | LABELLED | OF_TREES | OF_REGRESSIONS | OF_LISTS
     assert tried == set(registry.attacks.names()) - others
 
 

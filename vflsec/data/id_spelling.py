@@ -231,29 +231,33 @@ _WORDS = {
 }
 
 
-def describe_respelled(found: Respelled) -> str:
-    """How ids differ, and what the user can do, in two sentences."""
-    one, other = found.parties
+def describe_difference(found: Respelled) -> str:
+    """How ids differ, in a sentence."""
+    said = f"{found.alike} ids of {' and '.join(found.parties)}"
+    if found.how == ("rounded",):  # whose pattern shows nothing
+        return f"{said} match only after rounding."
     example = " and ".join(ascii(text) for text in found.example)
-    as_in = f"as {example} (9 and x: any digit and letter)"
     if found.can_match:
-        names = ",".join(found.how)
-        listed = ", ".join(f'"{n}"' for n in found.how)
         words = [_WORDS[n] for n in found.how]
         ways = " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
-        return (
-            f"{found.alike} ids of {one} and {other} differ only in {ways}, {as_in}, and are not "
-            f"joined. If they are of the same rows: id_match = [{listed}] under [data] "
-            f"(`vflsec init --id-match {names}`)."
+        how = f"differ only in {ways}"
+    else:
+        how = {"date": "are the same days", "prefix": "differ only in how all begin"}.get(
+            found.how[0], f"are {found.how[0].upper()} values of each other's text"
         )
-    if found.how == ("rounded",):  # whose pattern shows nothing
-        how = "match only after rounding. Export them as text"
-        return f"{found.alike} ids of {one} and {other} {how}."
-    how, remedy = {
-        "date": ("are the same days", "Write them alike."),
-        "prefix": ("differ only in how all begin", "Write them alike."),
-    }.get(
-        found.how[0],
-        (f"are {found.how[0].upper()} values of each other's text", "Hash both in the same way."),
-    )
-    return f"{found.alike} ids of {one} and {other} {how}, {as_in}. {remedy}"
+    return f"{said} {how}, as {example} (9 and x: any digit and letter)."
+
+
+def describe_respelled(found: Respelled) -> str:
+    """How ids of tables differ, and what the user can do."""
+    if found.can_match:
+        listed = ", ".join(f'"{n}"' for n in found.how)
+        remedy = (
+            f"They are not joined. If they are of the same rows: id_match = [{listed}] under "
+            f"[data] (`vflsec init --id-match {','.join(found.how)}`)."
+        )
+    else:
+        alike = dict.fromkeys(("date", "prefix"), "Write them alike.")
+        remedies = {"rounded": "Export them as text."} | alike
+        remedy = remedies.get(found.how[0], "Hash both in the same way.")
+    return f"{describe_difference(found)} {remedy}"

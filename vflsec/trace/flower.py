@@ -122,7 +122,8 @@ class Recorder:
         if not shared and (node := _simulated_node(context)):
             own["party"], shared = f"{own['party']}{node}", True
         folder = own.pop("folder", self.folder / own["party"] if shared else self.folder)
-        return self.tap.wire(folder, {"role": "passive"} | self.how | own)
+        node = str(getattr(context, "node_id", None) or "")
+        return self.tap.wire(folder, {"role": "passive", "node": node} | self.how | own)
 
     def __call__(
         self, message: Any, context: Any, call_next: Callable[[Any, Any], Any]

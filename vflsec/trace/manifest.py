@@ -103,6 +103,7 @@ class Manifest(Strict):
     created: Text = ""
     framework: Software = Software()
     adapter: Software = Software()
+    node: Text = ""
     tap: Literal["boundary", "before_defense", "after_defense", "unknown"] = "unknown"
     parties: Annotated[list[PartyInfo], Field(min_length=1, max_length=256)]
     rows: Annotated[int, Field(ge=1)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,6 +16,9 @@ from vflsec.core.view import Known, Schema
 from vflsec.errors import ConfigError, ShapeError
 from vflsec.label import make_label
 from vflsec.trace.manifest import Claim
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Ids:
@@ -49,19 +52,21 @@ class Ids:
     def __len__(self) -> int:
         return self.n
 
-    def places(self, ids: Any) -> NDArray[np.int64]:
-        """Trace row ids of the party's own ids.
+    def places(self, ids: Any, of: str = "a batch") -> NDArray[np.int64]:
+        """Trace row ids of the party's own ids; `of` says where they stand.
 
         Raises:
             ConfigError: an id is not among `rows`.
         """
         values = _array(ids)
         if values.ndim != 1:
-            raise ShapeError.must("record: ids of a batch", "have shape (b,)", values.shape)
+            raise ShapeError.must(f"record: ids of {of}", "have shape (b,)", values.shape)
         if not len(values):
             return np.empty(0, np.int64)
         if values.dtype.kind not in "iu" and self.sorted is None:
-            raise check.fail("record: ids", f"whole numbers from 0 to {self.n - 1}", values.dtype)
+            remedy = "If ids are others, give record() as rows all of them, not their number."
+            rule = f"whole numbers from 0 to {self.n - 1}"
+            raise check.fail("record: ids", rule, values.dtype, remedy)
         if self.sorted is None:
             found = values.astype(np.int64)  # a copy: a loop may use its ids' memory again
             large = found.view(np.uint64)  # negative ones are very large there
@@ -74,20 +79,38 @@ class Ids:
                 at = np.searchsorted(self.sorted, values).clip(max=self.n - 1)
                 bad = self.sorted[at] != values
             except TypeError:
-                rule = f"of the type of rows ({_kinds(self.sorted)})"
-                raise check.fail("record: ids of a batch", rule, _kinds(values)) from None
+                raise self._of_another_type(values, of) from None
             found = self.order[at]
         if bad.any():
-            remedy = "Give record() all rows, those of evaluation too."
-            raise check.fail(
-                f"record: ids of a batch that are none of the {self.n} rows", "0", int(bad.sum()),
-                remedy,
-            )  # fmt: skip
+            raise self._unnamed(values, bad, of)
         return np.asarray(found, np.int64)
 
-    def _exact(self, values: NDArray[Any]) -> None:
-        """Refuse ids in a float type that has one number for several of them."""
+    def _of_another_type(self, values: NDArray[Any], of: str) -> ConfigError:
         assert self.sorted is not None
+        rule = f"of the type of rows ({_kinds(self.sorted)})"
+        return check.fail(f"record: ids of {of}", rule, _kinds(values))
+
+    def _unnamed(self, values: NDArray[Any], bad: NDArray[np.bool_], of: str) -> ConfigError:
+        """Why ids are not among those of rows, as far as both show it."""
+        why = "Give record() all rows, those of evaluation too."
+        if self.sorted is not None:
+            from vflsec.data.id_spelling import describe_difference, find_respelled
+
+            ids = {of: _texts(values[bad]), "rows": _texts(self.sorted)}
+            if ids[of].isin(ids["rows"]).any():
+                return self._of_another_type(values, of)
+            if alike := find_respelled(ids, [*ids]):
+                why = f"{describe_difference(alike[0])} Write them alike."
+            elif values.dtype.kind in "iu" and values.min() >= 0 and values.max() < self.n:
+                why = f"They are from 0 to {self.n - 1}, as places are: give the ids at them."
+        what = f"record: ids of {of} that are none of the {self.n} rows"
+        return check.fail(what, "0", int(bad.sum()), why)
+
+    def _exact(self, values: NDArray[Any]) -> None:
+        """Refuse a mask, and ids in a float type that has one number for several of them."""
+        assert self.sorted is not None
+        if values.dtype.kind == "b" != self.sorted.dtype.kind:
+            raise ConfigError("record: ids are true and false, a mask. Give the ids of its rows.")
         both = (values.dtype, self.sorted.dtype)
         floats = [d for d in both if d.kind == "f"]
         if not floats or both[0] == both[1] or both[1].kind not in "iuf":
@@ -103,6 +126,16 @@ def _kinds(values: NDArray[Any]) -> str:
     if values.dtype != object:
         return str(values.dtype)
     return ", ".join(sorted({type(v).__name__ for v in values}))
+
+
+def _texts(values: NDArray[Any]) -> pd.Index:
+    """Ids as text, each once; a whole number without a point."""
+    import pandas as pd
+
+    if values.dtype.kind == "f":
+        values = np.array([int(v) if v == np.floor(v) else v for v in values.tolist()], object)
+    text = (v.decode(errors="replace") if isinstance(v, bytes) else str(v) for v in values.tolist())
+    return pd.Index(list(text)).unique()
 
 
 def check_once(name: str, ids: NDArray[np.int64]) -> None:
@@ -223,7 +256,7 @@ def aux_columns(
     out = {}
     for other, (rows, x) in aux.items():
         check.one_of("record: aux", other, [n for n in roles if n != party])
-        places = torch.from_numpy(ids.places(rows))
+        places = torch.from_numpy(ids.places(rows, f"columns of {other}"))
         out[other] = (places, *own_columns(x, None, len(places)))
     return out
 
@@ -237,7 +270,7 @@ def known_rows(known: tuple[Any, Any] | None, ids: Ids, classes: int | None = No
     """
     if known is None:
         return None
-    rows = ids.places(known[0])
+    rows = ids.places(known[0], "known rows")
     check_once("record: known rows", rows)
     if make_label(classes or 2).numeric:
         values = amounts("record: values of known rows", known[1], len(rows))

@@ -26,16 +26,23 @@ _TYPE = {"e": "float16", "f": "float32", "d": "float64"}
 _JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 
 
+class AnotherNode(ConfigError):
+    """The folder holds what another node recorded, as the same party."""
+
+
 def begin(folder: Path, manifest: Manifest) -> None:
     """Make a trace's folder and its manifest; one that describes the same run is left as it is.
 
     Raises:
+        AnotherNode: it is of another node of the run.
         ConfigError: something else is there.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "manifest.json"
     if path.exists():
         there = load(path.read_bytes(), Manifest, str(path))
+        if there.node != manifest.node:
+            raise AnotherNode(f"{folder}: holds the trace of another node. Give each a folder.")
         if (there.parties, there.rows, there.run) != (
             manifest.parties,
             manifest.rows,
