@@ -301,7 +301,7 @@ def test_a_row_that_was_not_drawn_changes_nothing() -> None:
 
 
 def test_poisson_batches_need_every_party() -> None:
-    with pytest.raises(PolicyError, match=r"passive1 trains without\. Set party"):
+    with pytest.raises(PolicyError, match=r"passive1 without\. Set party"):
         training(party="active", accountant="prv")
 
 

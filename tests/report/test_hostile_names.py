@@ -125,7 +125,7 @@ def test_names_that_look_the_same_are_two() -> None:
     for mark in ("\u3164", "\u2800", "\u034f"):
         assert mark.isprintable()
         assert clean(f"a{mark}") == "a"
-        assert unshowable(f"a{mark}") == "be made of printable characters"
+        assert unshowable(f"a{mark}") == "be printable"
 
 
 def test_json_holds_the_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
@@ -253,7 +253,7 @@ def test_views_are_not_kept_of_a_party_with_an_accent(
     assert main.main(["init", "bank.csv", "Übersicht.csv", "--label", "y"]) == 0
     for args in (["audit", "--keep-views"], ["trace", "record"]):
         assert main.main([*args, "scenario.toml", "--out", "out"]) == 2
-        assert "got 'Übersicht'. A folder is called so" in capsys.readouterr().err
+        assert "got 'Übersicht'" in capsys.readouterr().err
         assert not (tmp_path / "out").exists()
 
 

@@ -288,5 +288,5 @@ def test_weights_before_training_keep_the_names_that_the_model_gives_them(
 
 
 def test_a_model_takes_columns(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="give columns too"):
+    with pytest.raises(ConfigError, match="Give columns too"):
         vflsec.record(tmp_path, party="bank", role="passive", rows=N, model=Bottom())

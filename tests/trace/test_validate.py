@@ -99,7 +99,7 @@ def test_random_damage_without_a_seal_is_refused_or_harmless(good: Path) -> None
         changed = bytearray(data)
         changed[at] ^= 0x55
         path.write_bytes(bytes(changed))
-        with pytest.raises(TraceError, match="ends the process"):
+        with pytest.raises(TraceError, match="ended with exit code"):
             validate_in_subprocess(good)
 
 
@@ -117,5 +117,5 @@ def test_random_damage_to_a_segment_is_refused_or_harmless(
 def test_apart_says_the_same(good: Path) -> None:
     assert validate_in_subprocess(good).messages == {"bank": 10}
     HOSTILE["a row outside"][0](good)
-    with pytest.raises(TraceError, match=r"rows 0\.\.39"):
+    with pytest.raises(TraceError, match=r"be 0 to 39"):
         validate_in_subprocess(good)

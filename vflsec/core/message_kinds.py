@@ -11,7 +11,8 @@ Kind = Literal[
     "embedding", "gradient", "state", "prediction", "ids", "signal", "ciphertext",
     "masked", "masked_sum", "activation", "weight_gradient", "output_gradient", "weights",
     "gradient_pair", "histogram", "partition", "tree", "sample_list", "own_pair",
-    "model_gradient", "derivative", "score", "woe", "woe_value",
+    "model_gradient", "derivative", "score", "woe", "woe_value", "match",
+    "match_count",
 ]  # fmt: skip
 
 
@@ -94,6 +95,9 @@ KINDS: Mapping[str, MessageKind] = MappingProxyType({
     "woe_value": MessageKind(
         "weights of evidence of rows", has_rows=True, has_one_width=True, made_of=("woe",)
     ),
+    # matching of lists: the ids that matched; how many did, in a run whose newest id it is about
+    "match": MessageKind("ids that matched", has_rows=True, has_one_width=True),
+    "match_count": MessageKind("counts of ids that matched", has_rows=True, has_one_width=True),
 })  # fmt: skip
 """Every kind of message. To add one: a line here and its name in :data:`Kind`."""
 

@@ -177,10 +177,8 @@ class Wire:
         for b in self._bound(self.task.active, "least_rows"):
             asked = b.policy.least_rows(columns, b.own)
             if asked > len(self.rows):
-                raise PolicyError(
-                    f"{b.policy.name}: it asks for batches of {asked} rows, and there are "
-                    f"{len(self.rows)} to train on. Take a smaller strength."
-                )
+                what, rule = f"{b.policy.name}: batches", f"be at most the {len(self.rows)} rows"
+                raise PolicyError.must(what, rule, asked, "Take a smaller strength.")
             b.acted |= asked > 1
             least = max(least, asked)
         return least
@@ -242,8 +240,8 @@ class Rounds(Algorithm):
         if any(policy.overrides(hook) for hook in HOOKS):
             return ""
         return (
-            f"{policy.name}: does nothing under {cls.name}, which is no network. Take a defense "
-            f"with one of the hooks {', '.join(HOOKS)} (docs/defenses.md)."
+            f"{policy.name}: does nothing under {cls.name}, which is no network. Take one with a "
+            f"hook of {', '.join(HOOKS)} (docs/defenses.md)."
         )
 
     def _refuse(self, b: Binding) -> None:
@@ -258,8 +256,8 @@ class Rounds(Algorithm):
         of_batches = policy.poisson or policy.overrides("link") or policy.overrides("carries")
         if any(b.own.active) and (covers or of_batches):
             raise PolicyError(
-                f"{policy.name}: works on batches of a network, and {self.name} has none. Take a "
-                "defense with the hook shows or labels (docs/defenses.md)."
+                f"{policy.name}: needs batches of a network, {self.name} has none. Take a defense "
+                "with the hook shows or labels (docs/defenses.md)."
             )
 
     def phases(self, fed: Federation) -> list[Phase]:

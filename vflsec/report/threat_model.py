@@ -49,6 +49,7 @@ _WANTS = {
     "integrity": "a prediction of its choice",
     "membership": "which rows were trained on",
     "property": "the share of rows with an attribute",
+    "presence": "which of its rows all other parties have",
 }
 
 
