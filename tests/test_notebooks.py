@@ -27,7 +27,6 @@ PENDING = (
     "02_fedhssl_privacy",
     "05_what_protection_costs",
     "07_audit_a_foreign_system",
-    "09_what_trees_tell",
 )
 """They have no page yet: `make notebooks-pages NOTEBOOKS=...` makes it."""
 PAGED = [p for p in NOTEBOOKS if p.stem not in PENDING]
