@@ -22,10 +22,9 @@ import notebook_pages  # noqa: E402
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
 
+
 PENDING = (
-    "01_model_completion",
     "02_fedhssl_privacy",
-    "03_oneshot_leaks_by_design",
     "05_what_protection_costs",
     "07_audit_a_foreign_system",
     "09_what_trees_tell",
