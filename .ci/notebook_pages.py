@@ -60,7 +60,7 @@ def make_page(name: str, text: str, executed: dict[str, Any]) -> tuple[str, dict
     for is_code, content in cells:
         if not is_code:
             heading = (re.findall(r"^#+ (.+)$", content, flags=re.M) or [heading])[-1]
-            parts.append(content)
+            parts.append(content.replace("](../docs/", "](../"))
             continue
         parts.append(f"```python\n{content.replace('  # fmt: skip', '')}\n```")
         for output in _join_printed(outputs.pop(0)["outputs"]):
