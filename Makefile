@@ -21,7 +21,7 @@ TESTING := $(ONE_THREAD) PYTHONDONTWRITEBYTECODE=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: hooks bench docs schema notebooks-pair test-lowest test-slow test-gpu test-foreign help audit test lint format types notebooks check clean
+.PHONY: hooks bench docs schema notebooks-pair notebooks-pages test-lowest test-slow test-gpu test-foreign help audit test lint format types notebooks check clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1|/' | \
@@ -82,6 +82,10 @@ notebooks: $(STAMP)/notebooks ## execute notebooks, two at a time (NOTEBOOKS=not
 		echo "executing {}"; \
 		$(BIN)/python -m jupytext --quiet --to ipynb --set-kernel python3 --execute \
 			--output "$(NOTEBOOK_OUT)/$$(basename "{}" .py).ipynb" "{}"'
+
+notebooks-pages: notebooks ## execute notebooks, and write them as pages into docs/notebooks
+	$(BIN)/python .ci/notebook_pages.py \
+		$(patsubst notebooks/%.py,$(NOTEBOOK_OUT)/%.ipynb,$(wildcard $(NOTEBOOKS)))
 
 bench: $(STAMP)/run ## time both sides of some ratios; warns if one fell (benchmarks/history.jsonl)
 	$(ONE_THREAD) $(BIN)/python benchmarks/history.py

@@ -105,13 +105,14 @@ def main() -> int:
         print(f"mypy checked {checked} files of the wheel, the tree has {expected}")
         return 1
 
-    for folder in ("attacks", "defenses"):
-        planted = site / "vflsec" / folder / "planted.py"
-        planted.write_text("number: int = 'text'\n", encoding="utf-8")
-        found = mypy(site)
-        planted.unlink()
-        if found.returncode == 0 or "planted.py" not in found.stdout:
-            print(f"mypy does not see vflsec.{folder}: a planted error was not found")
+    planted = [site / "vflsec" / folder / "planted.py" for folder in ("attacks", "defenses")]
+    for path in planted:
+        path.write_text("number: int = 'text'\n", encoding="utf-8")
+    found = mypy(site)
+    for path in planted:
+        path.unlink()
+        if f"{path.parent.name}/planted.py" not in found.stdout:
+            print(f"mypy does not see vflsec.{path.parent.name}: a planted error was not found")
             return 1
     if not check_script(site):
         return 1

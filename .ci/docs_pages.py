@@ -29,6 +29,7 @@ _TARGETS = {
     "integrity": "predictions",
     "membership": "which rows were trained on",
     "property": "a share of rows at another party",
+    "presence": "which rows the others have too",
 }
 _NO_HOOKS = ("carries", "check_strength", "guarantee", "noise", "overrides", "refuse")
 _HOOKS = [

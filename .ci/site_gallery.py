@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -16,9 +17,19 @@ from vflsec.report.tree import View  # noqa: E402
 
 _ABOUT = """# Gallery
 
-Every way a first screen can come out, as a terminal shows it, with its report and its statement.
-Their figures were written by hand: nothing was trained for them.
+Every way a first screen can come out: as a terminal shows it, the first picture of its report, and
+links to the report and the statement. The build makes them from figures that were written down:
+nothing was trained for them.
 """
+
+
+def _first_picture(page: str, name: str) -> str:
+    """The first figure of a report, for a page of its own ids; "" if it has none."""
+    found = re.search(r"<svg.*?</svg>", page, flags=re.DOTALL)
+    if not found:
+        return ""
+    picture = re.sub(r"\bd(\d+f\d+-)", rf"{name}-\1", found[0])
+    return f"<figure>{' '.join(picture.split())}</figure>"
 
 
 def make_gallery() -> dict[str, str]:
@@ -28,12 +39,12 @@ def make_gallery() -> dict[str, str]:
         name = case.__name__
         screen = (ROOT / "tests" / "report" / "screens" / f"{name}.txt").read_text(encoding="utf-8")
         report = build_report(case(), View.PAGE, View.STATEMENT)
-        out[f"gallery/{name}.html"] = render_page(report)
+        page = out[f"gallery/{name}.html"] = render_page(report)
         out[f"gallery/{name}_statement.html"] = render_statement(report)
         title = name.replace("_", " ").capitalize()
         links = (
             f'<a href="gallery/{name}.html">report</a>, <a href="gallery/{name}_statement.html">'
         )
         parts += [f"## {title} {{ #{name} }}", f"{links}statement</a>",
-                  f"```text\n{screen.strip()}\n```"]  # fmt: skip
+                  f"```text\n{screen.strip()}\n```", _first_picture(page, name)]  # fmt: skip
     return {"gallery.md": "\n\n".join(parts) + "\n", **out}

@@ -24,11 +24,19 @@ _LOADS = re.compile(
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the generated pages."""
+    """Add the generated pages, and the sources of notebooks."""
     script = (ROOT / "vflsec" / "report" / "tables.js.j2").read_text(encoding="utf-8")
     for path, text in (pages() | make_gallery() | {"assets/tables.js": script}).items():
         files.append(File.generated(config, path, content=text))
+    for source in sorted((ROOT / "notebooks").glob("*.py")):
+        text = source.read_text(encoding="utf-8")
+        files.append(File.generated(config, f"notebooks/{source.name}", content=text))
     return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Let a page of a notebook link to its source within the site."""
+    return markdown.replace("](../../notebooks/", "](")
 
 
 def on_config(config: Any) -> Any:

@@ -77,7 +77,7 @@ class BatchInference(Attack):
     lr: check.Positive = 0.05
     starts: check.Count = 8
     needs = frozenset({"parameter_gradient:spread"})
-    world = {"top": (), "linear_top": False, "aggregation": "sum"}
+    world = {"top": (), "linear_top": False, "aggregation": "sum", "epochs": 4}
     seconds: ClassVar[float] = 1.2
 
     def applicable(self, facts: Facts) -> str:

@@ -6,10 +6,17 @@ s_B the attacker knows differences of it,
 C - 1 equations for each row; from the received embedding itself it knows all C. Score: the solution
 of smallest norm, x = A^+ a, which is exact if A has rank d, so if d <= C - 1 (or C).
 
-Attacker: the active party, white box (``peer_model = true``), after training. Needs the received
-embeddings of training rows, from which it computes the predictions; no auxiliary row.
-Does not apply: with hidden layers or a trainable top model, or on categorical columns, whose
-embedding is not linear in their code.
+A regression needs no inversion: the victim sends z = W x itself, in plain, with each row that is
+predicted (``equations = "score"``). Auxiliary rows tell the way back,
+    x = M z,    M^T = Z^+ X    for their scores Z and columns X,
+which is exact for a column that W fixes, so if d <= rank W, and checked on rows beyond that rank.
+Other columns are regressed on scores and own columns, if cross-validation finds that better.
+
+Attacker: the active party, after training. White box (``peer_model = true``) with the received
+embeddings of training rows, from which it computes the predictions, and no auxiliary row; for
+scores with ``aux_rows`` and no model.
+Does not apply: with hidden layers or a trainable top model; but for scores, on categorical columns,
+whose embedding is not linear in their code.
 Known failure cases: more columns than equations leave all but C - 1 directions unknown; early
 stopping goes back to weights under which the recorded embeddings were not computed.
 
@@ -26,10 +33,13 @@ import torch
 from torch import Tensor, nn
 
 from vflsec.inference.gradient_replay import by_embedding
+from vflsec.inference.ridge_regression import best_of, of_columns, ridges
 from vflsec.plugin import Attack, Facts, Guess, ThreatModelError, View, registry
 
 ALIASES = ("esa", "equality_solving")
 FAMILY = "Features of another party"
+TOLERANCE = 1e-9
+"""Singular values of scores below this share of the largest, and such misfits, count as zero."""
 
 
 @registry.attack
@@ -38,27 +48,40 @@ class EquationSolving(Attack):
     """Hyper-parameters.
 
     Attributes:
-        equations: ``prediction`` (C - 1 differences, as published) or ``embedding`` (all C).
+        equations: ``prediction`` (C - 1 differences, as published), ``embedding`` (all C), or
+            ``score`` (what a party of a regression sends).
     """
 
-    equations: Literal["prediction", "embedding"] = "prediction"
-    needs = frozenset({"embedding:last+", "peer_model"})
+    equations: Literal["prediction", "embedding", "score"] = "prediction"
+    other_kinds = ({"equations": "score"},)
     target: ClassVar[str] = "feature"
     world = {
         "hidden": (), "top": (), "linear_top": False, "aggregation": "sum",
     }  # fmt: skip
 
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        if self.equations == "score":
+            return frozenset({"score:last", "aux_rows"})
+        return frozenset({"embedding:last+", "peer_model"})
+
     def applicable(self, facts: Facts) -> str:
+        if self.equations == "score":
+            return ""
         if facts.extra.get("hidden"):
             return f"{self.name} needs linear bottoms. Set hidden = []."
         return self.explain_top(facts)
 
     def declines(self, view: View) -> str:
         """That a victim has categories, or ''."""
+        if self.equations == "score":
+            return ""
         coded = [p for p in view.victims if view.schema[p].categorical]
         return f"{self.name} needs numeric columns, unlike {coded[0]}'s." if coded else ""
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
+        if self.equations == "score":
+            return self._solve_scores(view)
         each = by_embedding(self, [view], [rng])
         if each is not None:
             return each[0]
@@ -76,6 +99,27 @@ class EquationSolving(Attack):
             w = differences(w.T).T
         x = z @ torch.linalg.pinv(w).T  # (n, d)
         return Guess(self.target, rows, x, notes={"victim": "+".join(view.victims)})
+
+    def _solve_scores(self, view: View) -> Guess:
+        """The columns of training rows by their scores, and which of them are solved exactly."""
+        (aux, values), rows = view.require_aux(), view.targets["train"]
+        values, of = values.double(), view.aux_columns
+        table = view.received("score", "last")
+        z, asked = (table.of_rows(i).double().flatten(1) for i in (aux, rows))
+        own, beside = view.own(aux).double(), view.own(rows).double()
+        fits = ridges("own", own, values, beside) if own.shape[1] else []
+        fits += ridges("scores", torch.cat([z, own], 1), values, torch.cat([asked, beside], 1))
+        x = best_of(of_columns(fits, values, of), values, of)[0].values.clone()
+        back = torch.linalg.pinv(z, rtol=TOLERANCE) @ values  # (C, d)
+        off = (z @ back - values).abs().amax(0)
+        solved = (off < TOLERANCE * (1 + values.abs().amax(0))) & (_rank(z) < len(aux))
+        x[:, solved] = (asked @ back)[:, solved]
+        notes = {"victim": "+".join(view.victims), "solved": int(solved.sum())}
+        return Guess(self.target, rows, x, notes=notes)
+
+
+def _rank(z: Tensor) -> int:
+    return int(torch.linalg.matrix_rank(z, rtol=TOLERANCE))
 
 
 def differences(s: Tensor) -> Tensor:

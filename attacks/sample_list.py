@@ -7,10 +7,10 @@ the largest are of class 1 alone. Later p stays nearer to the more frequent clas
 the rarer one are named more often. Score of a row: the share of trees that named it, turned by the
 class shares.
 
-Attacker: any passive party of boosted trees with sampled rows. Needs the class shares, to know
-which class is rarer, and no known row.
-Known failure cases: lists that name every row (no sampling), or rows drawn without regard to
-gradients; classes of equal shares; a first score of 1/2, where the first list tells nothing.
+Attacker: any passive party of boosted trees with sampled rows; where all are used, no such list is
+sent. Needs the class shares, to know which class is rarer, and no known row.
+Known failure cases: rows drawn without regard to gradients; classes of equal shares; a first score
+of 1/2, where the first list tells nothing.
 
 Source: Ke et al., "LightGBM", NeurIPS 2017, section 3, for the lists; what they tell: this
 package's own.
@@ -22,7 +22,6 @@ from dataclasses import dataclass
 
 import torch
 
-from vflsec.inference.leaf_groups import find_trees
 from vflsec.plugin import Attack, Guess, View, registry
 
 ALIASES = ("goss_list", "sampled_rows")
@@ -34,19 +33,12 @@ FAMILY = "Labels from the leaves of training rows"
 class SampleList(Attack):
     """No hyper-parameters."""
 
-    needs = frozenset({"ids:all", "prior"})
+    needs = frozenset({"sample_list:all", "prior"})
     binary_only = True
     world = {"algorithm": "secureboost", "trees": 20, "top": 0.2, "other": 0.1, "base": "prior"}
 
-    def declines(self, view: View) -> str:
-        table = view.received("ids", "all")
-        lists = find_trees(view, table).unique(return_counts=True)[1]
-        whole = bool((lists == len(table.rows.unique())).all())
-        whole = whole and bool(torch.isin(view.targets["train"], table.rows).all())
-        return "every list names every row." if whole else ""
-
     def infer(self, view: View, rng: torch.Generator) -> Guess:
-        named, rows = view.received("ids", "all").rows, view.targets["train"]
+        named, rows = view.received("sample_list", "all").rows, view.targets["train"]
         size = 1 + int(torch.cat([named, rows]).max())
         times = torch.bincount(named, minlength=size)[rows].double()
         rare = float(view.require_prior()[1]) <= 0.5

@@ -64,6 +64,7 @@ class Unsplit(Attack):
     steps: check.Count = 100
     lr: check.Positive = 0.03
     world = {"top": ()}
+    quick = {"rounds": 3, "steps": 40}
     seconds: ClassVar[float] = 1
 
     @property

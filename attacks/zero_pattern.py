@@ -106,7 +106,7 @@ class ZeroPattern(Attack):
         if name:
             return ""
         if not varies:
-            return f"no zeros, signs or visits to read{_find_alternation(self._table(view))}"
+            return f"no zeros, signs or visits to read{_find_alternation(self._table(view))}."
         return f"{' and '.join(varies)} vary, but no known rows say which class that means."
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:

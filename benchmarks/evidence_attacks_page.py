@@ -158,7 +158,7 @@ def page(
     text += [RULE, *compared, "", _explained(told, wanted), "## Below their control", *below, "",
              _explained(told, more), "## Remarks", ""]  # fmt: skip
     remarks = {k.split(", ", 1)[1]: t for k, t in told.items() if k.startswith("remark, ")}
-    text += [_item(k, t) for k, t in remarks.items()]
+    text += ["| on | remark |", "|---|---|", *(f"| {k} | {_line(t)} |" for k, t in remarks.items())]
     return "\n".join(text) + "\n", [k for k in (*wanted, *more) if k not in told]
 
 
@@ -292,9 +292,11 @@ def _sections(comments: str) -> dict[str, str]:
 
 
 def _explained(told: Mapping[str, str], wanted: Sequence[str]) -> str:
-    return "\n".join([*(_item(k, told.get(k, "UNEXPLAINED.")) for k in wanted), ""])
+    rows = [
+        f"| {k.removeprefix('below, ')} | {_line(told.get(k, 'UNEXPLAINED.'))} |" for k in wanted
+    ]
+    return "\n".join(["| cells | why |", "|---|---|", *rows, ""] if rows else [])
 
 
-def _item(key: str, text: str) -> str:
-    return textwrap.fill(f"- **{key}**: {text}", 100, subsequent_indent="  ",
-                         break_long_words=False, break_on_hyphens=False)  # fmt: skip
+def _line(text: str) -> str:
+    return " ".join(text.split())

@@ -233,6 +233,7 @@ LEFT_OUT = {
     "dictionary": "it is this package's own; its tests are compared with scipy's.",
     "glm_gradient, reverse_multiplication, woe_inversion": "they read messages of regressions; "
     "their closed forms are tests.",
+    "psi_membership": "it reads what matching of lists says; its answer is the definition.",
     "bin_sums, gradient_pair, leaf_columns, leaf_graph, leaf_vote, leaf_weight, sample_list": (
         "they read messages of trees, which these trainings of networks do not send; their closed "
         "forms are tests."

@@ -25,13 +25,21 @@ PROFILES = ("paper", "fate-2", "xgboost-open")
 DEFENSES: list[dict[str, Any]] = [
     {"name": "local_trees", "strength": [0, 1, 5], "choice": "protection"},
     {"name": "label_dp", "epsilon": [1], "choice": "protection"},
+    {"name": "grafting", "epsilon": [1], "choice": "protection"},
     {"name": "id_lmid", "xi": [0.02, 0.005], "choice": "protection"},
     {"name": "purity_limit", "strength": [0.5], "choice": "protection"},
+    {"name": "k_anonymous", "strength": [5], "choice": "protection"},
+    {"name": "histogram_noise", "strength": [0.5], "choice": "protection"},
+    {"name": "range_check", "strength": [2.0**-20, 2.0**-4], "choice": "protection"},
 ]
+COLUMNS: list[dict[str, Any]] = [
+    {"name": "leaf_columns"}, {"name": "bin_sums"}, {"name": "bin_sums", "marks": 50},
+]  # fmt: skip
 ATTACKS: list[dict[str, Any]] = [
     {"name": "leaf_vote", "known_rows": 20}, {"name": "leaf_vote", "by": "model", "known_rows": 20},
     {"name": "leaf_graph", "known_rows": 0}, {"name": "gradient_pair", "known_rows": 0},
     {"name": "leaf_weight", "known_rows": 0},
+    *({"adversary": "active", "known_rows": 0, "aux_rows": 40, **attack} for attack in COLUMNS),
 ]  # fmt: skip
 SCENARIO: dict[str, Any] = {
     "name": "trees",
@@ -58,10 +66,12 @@ employer with the label and a registry; and `two_views`, drawn. SecureBoost grow
 seeds. *Above baseline* is the AUC over the best that the host reaches by its own columns with the
 same known rows; *change* is the AUC over that without a defense in the same profile. Both are
 paired by seed, with a 95 % t interval. *Utility* is the AUC of the system on test rows. `leaf_vote`
-knows the labels of 20 rows, 10 of each class; the other attacks know none. Behind a defense stands
-its strength: of `local_trees` the trees that the bank grows alone, of `label_dp` and `id_lmid` the
-inverse of epsilon and xi. Under `label_dp` the baseline may also learn from the randomised labels
-of all rows, which its epsilon allows.
+knows the labels of 20 rows, 10 of each class; the other attacks on labels know none. `leaf_columns`
+and `bin_sums` are the bank's, on the host's columns, of which it knows 40 rows: R² stands in the
+place of the AUC, and `bin_sums` reads tables of numbers alone. Behind a defense stands its
+strength: of `local_trees` the trees that the bank grows alone, of `label_dp`, `grafting` and
+`id_lmid` the inverse of epsilon and xi. Under `label_dp` the baseline may also learn from the
+randomised labels of all rows, which its epsilon allows.
 
 `secretflow` shows row sets as `paper` does. A line is missing where the profile does not send what
 the attack reads, or where the defense shows no row set at all; one seed says that on the others
@@ -85,7 +95,7 @@ def main() -> None:
 def page(audit: Audit) -> str:
     """The page as Markdown."""
     head = HEAD.format(cells=audit.summary["cells"]["finished"], seeds=SEEDS)
-    columns = ("table", "profile", "defense", "utility", "attack", "AUC", "baseline",
+    columns = ("table", "profile", "defense", "utility", "attack", "AUC or R²", "baseline",
                "above baseline", "change")  # fmt: skip
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     return "\n".join([head, *lines, *list_lines(audit.results), ""])
@@ -94,8 +104,12 @@ def page(audit: Audit) -> str:
 def list_lines(results: pd.DataFrame) -> Iterator[str]:
     """One line for each profile, defense with strength, and attack."""
     of = results[results.algorithm.str.startswith("secureboost") & (results.role == "audit")]
-    of = of[(of.metric == "auc") & (of.status == "ok")]
-    utility = of[(of.attack == "") & (of.split == "test")].groupby(KEYS).value.mean()
+    of = of[of.metric.isin(["auc", "r2"]) & (of.status == "ok")]
+    utility = (
+        of[(of.attack == "") & (of.metric == "auc") & (of.split == "test")]
+        .groupby(KEYS)
+        .value.mean()
+    )
     guessed = of[(of.attack != "") & (of.split == "train")]
     undefended = guessed[guessed.strength == 0].set_index([*KEYS[:2], "attack", "seed"]).value
     for (table, algorithm, defense, strength, attack), rows in guessed.groupby([*KEYS, "attack"]):

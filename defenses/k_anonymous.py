@@ -13,7 +13,7 @@ Guarantee: none. Holds for each sum of bins in the profiles ``paper``, ``fate-2`
 ``secretflow``: none is over fewer rows than k, or than the node has. Holds for row sets in
 ``paper`` and ``secretflow``. Does not stop: row sets in ``fate-2`` and ``xgboost-open``, which show
 the active party's own splits too; votes in leaves of k rows and more; differences of sums of a node
-and its children, whose bins were merged elsewhere.
+and its children, whose bins were merged elsewhere; marks in the place of gradients (bin_sums).
 
 Source: Sweeney, "k-anonymity: a model for protecting privacy", International Journal of
 Uncertainty, Fuzziness and Knowledge-Based Systems 10 (2002); for bins and leaves: this package's

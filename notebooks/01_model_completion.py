@@ -135,10 +135,10 @@ attacked = wanted[wanted.attack != ""].groupby("strength")
 print(attacked[["value", "control_value", "advantage"]].mean().round(3).to_string())
 
 # %%
-figures.advantage_by_strength(results)
+figures.advantage_by_strength(results).figure
 
 # %%
-figures.privacy_utility(results)
+figures.privacy_utility(results).figure
 
 # %% [markdown]
 # Noise of strength 1 hardly helps. Strength 25 stops most of the attack, and you can read from the second

@@ -16,7 +16,7 @@
 #
 # In split learning the passive party receives, for every row of every batch, the gradient of the
 # loss with respect to what it sent. For cross entropy that gradient is
-# $g_i = (p_i - y_i)\,\partial s_i/\partial z_i$: the label sits in it with a sign.
+# gᵢ = (pᵢ − yᵢ) · ∂sᵢ/∂zᵢ: the label sits in it with a sign.
 #
 # We look at one training through the eyes of the passive party, and ask four questions: what does
 # the *length* of a gradient say, what does its *direction* say, what does *patience* buy, and what
@@ -142,7 +142,7 @@ main.groupby("strength").value.mean().round(3)
 #
 # Label differential privacy changes what there is to find: the gradient tells the *noisy* label
 # perfectly, and the true one only as far as the noisy one does. It does not help to be patient, for
-# the flip is drawn once. With $\epsilon = 1$ a binary label is kept with probability 0.73.
+# the flip is drawn once. With ε = 1 a binary label is kept with probability 0.73.
 
 # %%
 private = train({"label_dp": [0.0, 0.5, 1.0, 2.0]})

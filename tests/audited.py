@@ -8,6 +8,7 @@ from typing import Any
 
 import engine_fakes
 import numpy as np
+import pytest
 
 from vflsec.audit.result import Audit
 from vflsec.data.source import PartyData, Source
@@ -113,8 +114,10 @@ class Planted:
 
 
 def audited(folder: Path, planted: Planted, text: str = "", **options: Any) -> Audit:
-    """An audit of :data:`SCENARIO` with further sections."""
+    """An audit of :data:`SCENARIO` with further sections; its reports have no figures."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "case.toml"
     path.write_text(SCENARIO + text, encoding="utf-8")
-    return run_audit(path, folder / "out", backend=planted.backend(), **options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vflsec.report.html.draw", lambda _: "")
+        return run_audit(path, folder / "out", backend=planted.backend(), **options)

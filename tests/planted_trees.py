@@ -31,6 +31,12 @@ class Kept:
             return np.ones(sets.counts.shape[:-1], dtype=bool)
         return np.asarray(self.rule(sets))
 
+    def change_pairs(self, party: str, values: np.ndarray) -> np.ndarray:
+        return values
+
+    def derive(self, *args: Any, **about: Any) -> None:
+        pass
+
     def change_sums(self, party: str, values: np.ndarray, *names: object) -> np.ndarray:
         return values
 

@@ -205,7 +205,8 @@ def train(
         for stack in _stacks(defenses)
         for seed in chosen
     ]
-    demands = _demands(tasks[chosen[0]].parties, attacks, record)
+    servers = registry.algorithms.create(algorithm, params).servers
+    demands = _demands((*tasks[chosen[0]].parties, *servers), attacks, record)
     training = Training(cells, demands, tasks, pick_device(device), graphs=asks_graphs(device))
     phases: list[str] = []
     last: Moment | None = None

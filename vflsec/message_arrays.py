@@ -98,17 +98,15 @@ def audit_messages(
     check.integer("audit_messages: trainings", len(trainings))
     y, out = np.asarray(labels), Path(out)
     if y.ndim != 1 or y.dtype.kind not in "iufb":
-        raise ShapeError(f"audit_messages: labels must be numbers (N,), got {y.dtype} {y.shape}.")
+        raise ShapeError.must("audit_messages: labels", "be numbers (N,)", f"{y.dtype} {y.shape}")
     quantity = y.dtype.kind == "f"
     y = y if quantity else y.astype(np.int64)
-    if not quantity and (len(y) == 0 or y.min() < 0):
-        raise ConfigError("audit_messages: labels must be class numbers from 0, for every row.")
-    if not quantity and y.max() == 0:
-        raise ConfigError("audit_messages: labels must be of two classes or more; all are 0.")
+    if not quantity and (len(y) == 0 or y.min() < 0 or y.max() == 0):
+        raise ConfigError("audit_messages: labels must be class numbers from 0, of two or more.")
     told = _draw_known(y, known, seed, quantity)
     steps = [list(_read_steps(m, len(y))) for m in trainings]
     if (out / "traces").exists():
-        raise ConfigError(f"audit_messages: out: {out} holds an audit; name a new folder.")
+        raise ConfigError(f"audit_messages: {out} holds an audit. Name a new folder.")
     for i, (m, of) in enumerate(zip(trainings, steps, strict=True)):
         _record(out / "traces" / str(i), m, of, y, told, i)
     truth = write_truth(out, np.arange(len(y)), y, quantity=quantity)
@@ -134,27 +132,21 @@ def _read_steps(m: Messages, size: int) -> Iterator[_Step]:
         if of is not None
     }
     if not kinds:
-        raise ConfigError("audit_messages: give gradients, embeddings or predictions; got none.")
+        raise ConfigError("audit_messages: give gradients, embeddings or predictions.")
     counts = {kind: len(of) for kind, of in kinds.items()}
     n = next(iter(counts.values()))
     ids = [np.arange(size)] * n if m.ids is None else [np.asarray(x) for x in m.ids]
     if {*counts.values(), len(ids)} != {n}:
-        raise ShapeError(
-            f"audit_messages: every kind and ids must have one entry a step, got {counts} and "
-            f"{len(ids)} of ids."
-        )
+        got = f"{counts} and {len(ids)} ids"
+        raise ShapeError.must("audit_messages: kinds and ids", "have one entry a step", got)
     seen, epoch = np.zeros(size, bool), 0
     for k, rows in enumerate(ids):
         if rows.dtype.kind not in "iu" or rows.ndim != 1 or not _is_within(rows, size):
-            raise ShapeError(
-                f"audit_messages: ids of step {k}: must be rows 0 to {size - 1}, (b,)."
-            )
+            raise ShapeError(f"audit_messages: ids of step {k} must be rows 0 to {size - 1}, (b,).")
         for kind, of in kinds.items():
             if of[k].ndim < 2 or len(of[k]) != len(rows):
-                raise ShapeError(
-                    f"audit_messages: {kind} of step {k}: must be ({len(rows)}, width), one row "
-                    f"for each of its ids, got {tuple(of[k].shape)}."
-                )
+                what, rule = f"audit_messages: {kind} of step {k}", f"be ({len(rows)}, width)"
+                raise ShapeError.must(what, rule, tuple(of[k].shape))
         if seen[rows].any():
             seen, epoch = np.zeros(size, bool), epoch + 1
         seen[rows] = True

@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("vflsec", "privacy audits")
     group.addoption(
         "--vflsec", action="append", default=[], metavar="SCENARIO",
-        help="Audit a scenario and collect one test for every gate verdict (may be repeated).",
+        help="Audit a scenario, one test for each gate (may be repeated).",
     )  # fmt: skip
     group.addoption(
         "--vflsec-inconclusive", choices=("fail", "skip"), default="fail",
@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )  # fmt: skip
     group.addoption(
         "--vflsec-out", metavar="DIR", default=None,
-        help="Folder for results, one folder for each scenario (default: a temporary one).",
+        help="Folder for results (default: a temporary one).",
     )  # fmt: skip
 
 
@@ -51,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "vflsec(scenario, **options): run this audit and fail the test unless every gate passes; "
-        "options are those of vflsec.run_audit (seeds, device, jobs, set, ...)",
+        "options are those of vflsec.run_audit",
     )
     config.stash[_AUDITS] = {}
 
@@ -212,8 +212,7 @@ def _of_mark(config: pytest.Config, mark: pytest.Mark) -> Audit:
     named = [*mark.args, *([options.pop("scenario")] if "scenario" in options else [])]
     if len(named) != 1:  # a second one would be passed over, and its leaks with it
         raise pytest.UsageError(
-            f'vflsec: the mark takes one scenario, got {len(named)}: vflsec(scenario="..."). '
-            "Give a mark for each; all of them are judged."
+            f"vflsec: the mark takes one scenario, got {len(named)}. Use a mark for each."
         )
     return _run(config, str(named[0]), options)
 

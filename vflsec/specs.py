@@ -179,7 +179,7 @@ def exhausted(spec: AttackSpec, labelled: int) -> str:
     of = "known_rows" if not spec.aux_rows else "known_rows + aux_rows"
     return (
         f"{spec.name}: {of} must be < {labelled}, the number of labelled training rows, got "
-        f"{granted}: no row would be left to guess. Grant fewer."
+        f"{granted}."
     )
 
 

@@ -253,7 +253,7 @@ def test_wrong_settings_give_one_clear_error() -> None:
     fed = Federation.create(Stack.build({0: task}, [0]), [0])
     with pytest.raises(ConfigError, match="aligned rows must be at least 2, got 0"):
         make("fedcssl").build(fed)
-    with pytest.raises(ConfigError, match=r"'top' must be of one shape .*same last hidden width"):
+    with pytest.raises(ConfigError, match=r"'top' must be of one shape .*last hidden width"):
         start(make("fedhssl", parties={"passive1": {"hidden": [8]}}))
     with pytest.raises(ConfigError, match="'top' must be of one shape"):
         start(make("fedhssl", parties={"active": {"cut": 8}}))
@@ -262,7 +262,7 @@ def test_wrong_settings_give_one_clear_error() -> None:
         make("fedhssl", ssl="moco", queue=100)
     with pytest.raises(ConfigError, match="pretrain_batch_size must be at most 174, the rows of"):
         start(make("fedhssl", ssl="moco", pretrain_batch_size=256, queue=1024))
-    with pytest.raises(ConfigError, match="linear_top must be true"):
+    with pytest.raises(ConfigError, match="needs linear_top = true"):
         make("fedhssl", linear_top=False, aggregation="sum")
 
 

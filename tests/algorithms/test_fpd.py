@@ -215,7 +215,7 @@ def test_kl_is_the_divergence() -> None:
         ({"beta": -1.0}, "fpd.beta"),
         ({"own_batch_size": -1}, "fpd.own_batch_size"),
         ({"student_epochs": -1}, "fpd.student_epochs"),
-        ({"top": (), "linear_top": False, "aggregation": "sum"}, "must have a head"),
+        ({"top": (), "linear_top": False, "aggregation": "sum"}, "needs linear_top"),
     ],
 )
 def test_wrong_settings_are_refused(settings: dict[str, Any], text: str) -> None:

@@ -74,7 +74,7 @@ def test_a_cell_does_not_depend_on_its_company(name: str, tasks: dict[int, Task]
 @pytest.mark.parametrize("name", ["splitnn", "oneshot", "fedbcd", "vflhlp"])
 def test_tables_cannot_be_convolved(name: str) -> None:
     algorithm = registry.algorithms.create(name, {"encoder_kind": "conv"})
-    with pytest.raises(ConfigError, match=rf"{name}: encoder_kind 'conv' needs a party whose rows"):
+    with pytest.raises(ConfigError, match=rf"{name}: encoder_kind 'conv' must have rows of"):
         federation(algorithm, small_stack([0], unaligned=20))
 
 

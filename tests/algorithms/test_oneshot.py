@@ -224,7 +224,7 @@ def test_finetune_of_no_batches_changes_nothing_and_of_some_does() -> None:
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"top": (), "linear_top": False, "aggregation": "sum"}, "must have a classifier"),
+        ({"top": (), "linear_top": False, "aggregation": "sum"}, "needs linear_top"),
         ({"threshold": 1.5}, "oneshot.threshold"),
         ({"replaced": -0.1}, "oneshot.replaced"),
         ({"sigma": -1.0}, "oneshot.sigma"),

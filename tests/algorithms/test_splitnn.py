@@ -367,5 +367,5 @@ def test_wrong_settings_say_what_is_allowed(settings: dict[str, Any], words: str
 
 def test_adding_embeddings_needs_one_width() -> None:
     algorithm = SplitNN(aggregation="sum", parties={"passive1": {"cut": 5}})
-    with pytest.raises(ConfigError, match=r"needs one width for all parties, got \[32, 5\]"):
+    with pytest.raises(ConfigError, match=r"must be one for all parties, got \[32, 5\]"):
         federation(algorithm, stack([0]))

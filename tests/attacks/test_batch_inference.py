@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from attack_views import PARTY, make_view, measure, rng
+from sampled import sampled
 from torch import Tensor, nn
 
 from vflsec.attacks.batch_inference import System, linear_system, zero_sum_basis
@@ -292,8 +293,7 @@ def test_noise_that_is_drawn_anew_averages_out(loud: float, most: float, least: 
     assert measure(bli().infer(view, rng()), y) > least
 
 
-@pytest.mark.parametrize("quiet", [0, 3])
-@pytest.mark.parametrize("hidden", [0, 32])
+@pytest.mark.parametrize(("quiet", "hidden"), sampled([(0, 32), (3, 0), (0, 0), (3, 32)], 2))
 def test_an_epoch_without_noise_is_heard_among_loud_ones(quiet: int, hidden: int) -> None:
     """Solved rows stand; of what is not determined, a loud epoch takes next to nothing."""
     loud = [20.0] * 6
@@ -315,7 +315,7 @@ def test_a_factor_of_all_epochs_hides_no_label(factor: float) -> None:
     assert measure(bli().infer(other, rng()), y) > 0.92
 
 
-@pytest.mark.parametrize("hidden", [0, 32])
+@pytest.mark.parametrize("hidden", sampled([0, 32]))
 def test_ten_epochs_of_noise_say_nothing(hidden: int) -> None:
     view, y = epochs_of(30, [1e6] * 10, rows=900, hidden=hidden)
     assert abs(measure(bli().infer(view, rng()), y) - 0.5) < 4 * 0.5774 / 900**0.5
@@ -365,8 +365,9 @@ def granted(view: View, y: Tensor, known: int) -> View:
     return replace(view, known=make_view(y, known=known).known)
 
 
-@pytest.mark.parametrize("epochs", [1, 10])
-@pytest.mark.parametrize("known", [1, 2, 20])
+@pytest.mark.parametrize(
+    ("epochs", "known"), sampled([(1, 1), (1, 20), (10, 1), (1, 2), (10, 2), (10, 20)], 3)
+)
 def test_an_answer_the_wrong_way_round_is_turned_where_a_row_is_known(
     epochs: int, known: int
 ) -> None:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from attack_views import PARTY, feature_view, rng
 from torch import nn
 
 from vflsec.core.attack import Attack
+from vflsec.core.guess import Guess
+from vflsec.core.task import Stack, Task
 from vflsec.core.view import View
 from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ThreatModelError
+from vflsec.label import Classes
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellSpec
-from vflsec.testing import small_task
+from vflsec.testing import small_task, train
+from vflsec.train.views import make_view
 
 
 def solving(**params: object) -> Attack:
@@ -59,10 +65,55 @@ def test_where_it_has_no_meaning_it_says_so() -> None:
     view, _ = linear_world(4, 5)
     facts = replace(view.facts, extra={"hidden": ()})
     assert solving().applicable(facts) == ""
-    assert "hidden layers (64,)" in solving().applicable(replace(facts, extra={"hidden": (64,)}))
-    assert "trainable top" in solving().applicable(replace(facts, top=True))
+    assert "hidden = []" in solving().applicable(replace(facts, extra={"hidden": (64,)}))
+    assert "top = []" in solving().applicable(replace(facts, top=True))
     with pytest.raises(ThreatModelError, match="peer_model"):
         solving().infer(replace(view, models={"active": view.models["active"]}), rng())
+
+
+def read_scores(task: Task, aux: int = 20, **params: Any) -> tuple[Guess, Any]:
+    """What the active party makes of a regression's scores, and the true columns."""
+    algorithm = registry.algorithms.create("vertical_glm", {"epochs": 3, **params})
+    wanted = [("active", "received", "score", "last")]
+    trained = train(algorithm, Stack.build({0: task}, [0]), [0], wanted=wanted)
+    made = {"equations": "score"}
+    spec = AttackSpec("equation_solving", made, ("active",), aux_rows=aux, known_rows=0)
+    guess = solving(**made).infer(make_view(algorithm, trained.fed, {}, spec, 0), rng())
+    return guess, task.x["passive1"][guess.rows].double().numpy()
+
+
+@pytest.mark.parametrize(("classes", "columns"), [(2, 1), (5, 4), (11, 10)])
+def test_scores_of_a_regression_are_solved_exactly(classes: int, columns: int) -> None:
+    """As many columns as classes less one: mean squared error below 1e-20; rows in another order
+    say nothing."""
+    task = small_task(0, n=600, widths=(3, columns))
+    y = torch.randint(0, classes, (600,), generator=rng())
+    task = replace(task, y=y, label=Classes(classes))
+    guess, truth = read_scores(task)
+    assert guess.notes["solved"] == columns
+    assert ((guess.scores - truth) ** 2).mean() < 1e-20
+    mixed = np.random.default_rng(0).permutation(truth)
+    assert ((guess.scores - mixed) ** 2).mean() > truth.var()
+
+
+def test_two_auxiliary_rows_are_enough_for_one_column() -> None:
+    """The second shows that the first was right."""
+    task = small_task(0, widths=(3, 1))
+    assert read_scores(task, aux=2)[0].notes["solved"] == 1
+
+
+def test_of_more_columns_scores_tell_the_one_direction() -> None:
+    """Nothing is solved; what the score is made of is known, and it is little of six columns."""
+    task = small_task(0, n=600, widths=(3, 6))
+    guess, truth = read_scores(task, aux=60)
+    assert guess.notes["solved"] == 0
+    gain = 1 - ((guess.scores - truth) ** 2).mean(0) / truth.var(0)
+    assert 0.05 < gain.mean() < 0.6
+
+
+def test_on_shares_no_score_is_sent() -> None:
+    with pytest.raises(ThreatModelError, match="score"):
+        read_scores(small_task(0), protocol="shares")
 
 
 def test_in_a_cohort_of_linear_models_it_is_exact() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from vflsec.attacks.bin_sums import climb, pin_bins
+from vflsec.attacks.bin_sums import climb, list_nodes, pin_bins
 from vflsec.core.task import Stack, Task
 from vflsec.core.view import View
 from vflsec.inference.leaf_groups import Leaves, list_sides
@@ -23,20 +23,28 @@ from vflsec.trees.bins import cut_columns
 KINDS = (("active", "received"), ("active", "sent"), ("passive1", "received"), ("passive1", "sent"))
 FORMS = [
     *((p, way, "partition", "all") for p, way in KINDS),
-    ("active", "received", "histogram", "all"), ("passive1", "received", "ids", "all"),
+    ("active", "received", "own_pair", "all"), ("active", "received", "histogram", "all"),
+    ("passive1", "received", "sample_list", "all"),
 ]  # fmt: skip
 
 
 def look(
-    task: Task, who: str, defense: str = "", strength: float = 1.0, aux: int = 40, **params: Any
-) -> View:
-    """What a party has of one training with a defense at all of its owners."""
+    task: Task, who: str, defense: str = "", strength: float = 1.0, aux: int = 40, marks: int = 0,
+    **params: Any,
+) -> View:  # fmt: skip
+    """What a party has of one training with a defense at all of its owners.
+
+    `marks`: of an active party that deviates.
+    """
     algorithm = registry.algorithms.create("secureboost", params)
-    on = {}
+    on: dict[str, list[Any]] = {}
     if defense:
         policy = registry.defenses.create(defense)
         owners = {"all": ("active", "passive1"), "passive": ("passive1",)}[policy.owner]
         on = {p: [(policy, torch.tensor([strength], dtype=torch.float64))] for p in owners}
+    if marks:
+        policy = registry.attacks.create("bin_sums", {"marks": marks}).policy()
+        on["active"] = [*on.get("active", ()), (policy, torch.ones(1, dtype=torch.float64))]
     trained = train(algorithm, Stack.build({0: task}, [0]), [0], on, wanted=FORMS)
     name = "leaf_columns" if aux else "sample_list"
     spec = AttackSpec(name, adversary=(who,), aux_rows=aux, known_rows=0)
@@ -88,16 +96,22 @@ def test_a_host_that_is_told_every_node_reads_the_label_owners_columns() -> None
     assert r2(told, swapped, "active") > 0.75
 
 
-def test_a_bin_of_one_row_is_that_rows_bin() -> None:
-    """Whatever is pinned is right; the further trees grow, the more."""
+def find_bins(task: Task, ids: np.ndarray) -> np.ndarray:
+    """The true bins (n, d) of the passive party's columns."""
+    return cut_columns(task.x["passive1"].double().numpy(), ids, 32)[0].T[ids]
+
+
+@pytest.mark.parametrize("profile", ["fate-2", "paper", "secretflow"])
+def test_a_bin_of_one_row_is_that_rows_bin(profile: str) -> None:
+    """Whatever is pinned is right; the further trees grow, the more. Nor counts nor the order of
+    bins are needed."""
     task = small_task(0, n=600, widths=(3, 4))
     share = []
     for trees in (4, 20):
-        view = look(task, "active", trees=trees, depth=5)
+        view = look(task, "active", trees=trees, depth=5, profile=profile)
         ids, found = pin_bins(view)
-        codes, _ = cut_columns(task.x["passive1"].double().numpy(), ids, 32)
         told = found >= 0
-        assert np.array_equal(found[told], codes.T[ids][told])
+        assert np.array_equal(found[told], find_bins(task, ids)[told])
         share.append(told.mean())
     assert 0.02 < share[0] < share[1]
     assert share[1] > 0.2
@@ -118,10 +132,69 @@ def test_sums_that_are_guarded_pin_nothing_and_sides_tell_as_much(
     assert r2(attack(alone, "leaf_columns"), one_column(), "passive1") > 0.6
 
 
-@pytest.mark.parametrize("profile", ["paper", "secretflow", "xgboost-open"])
-def test_bins_are_read_where_they_come_in_order(profile: str) -> None:
-    view = look(small_task(0), "active", profile=profile)
-    assert "in their order" in registry.attacks.create("bin_sums").applicable(view.facts)
+def test_a_sum_of_several_rows_is_never_that_of_one() -> None:
+    """H > |G| (1 - |G|), whatever the labels are."""
+    rng = np.random.default_rng(0)
+    for n in (2, 3, 5):
+        p = 0.001 + 0.998 * rng.beta(0.3, 0.3, (4000, n))
+        g = (p - (rng.random((4000, n)) < 0.5)).sum(1)
+        assert ((p * (1 - p)).sum(1) > np.abs(g) * (1 - np.abs(g))).all()
+
+
+@pytest.mark.parametrize("profile", ["paper", "secretflow"])
+def test_the_sums_of_h_give_the_order_of_bins_back(profile: str) -> None:
+    """Shuffled sums, sorted, are those of the bins in order, of every node of every tree."""
+    task = small_task(0, n=600, widths=(3, 4))
+    view, open_ = (look(task, "active", profile=p, depth=1) for p in (profile, "fate-2"))
+    ids = view.received("own_pair", "all").rows.unique().numpy()
+    for mixed, told in zip(*(list_nodes(v, ids) for v in (view, open_)), strict=True):
+        assert np.allclose(mixed.sums, told.sums[..., :2], atol=1e-9)
+        raw = view.received("histogram", "all").tensor[0].reshape(4, -1, 2)
+        assert not np.allclose(np.diff(raw, axis=1, prepend=0), told.sums[..., :2])
+
+
+@pytest.mark.parametrize("profile", ["fate-2", "paper"])
+@pytest.mark.parametrize("marks", [20, 50])
+def test_marks_name_the_bin_of_each_marked_row(profile: str, marks: int) -> None:
+    """1,200 and 3,000 cells of 15 trees and 4 columns; scored on other rows it tells nothing."""
+    task = small_task(0, n=2000, widths=(3, 4))
+    view = look(task, "active", marks=marks, trees=15, profile=profile)
+    ids, found = pin_bins(view, marked=True)
+    told = found >= 0
+    assert told.sum() == 15 * 4 * marks
+    assert np.array_equal(found[told], find_bins(task, ids)[told])
+    guess = registry.attacks.create("bin_sums", {"marks": marks}).infer(view, torch.Generator())
+    order = np.random.default_rng(0).permutation(len(guess.rows))
+    assert r2(guess, task, "passive1") > r2(guess, task, "passive1", order) + 0.1
+
+
+def test_an_honest_party_and_no_marks_are_the_same() -> None:
+    made = registry.attacks.create("bin_sums")
+    assert made.policy() is None
+    assert not made.needs_own_training
+    assert registry.attacks.create("bin_sums", {"marks": 1}).needs_own_training
+
+
+def test_a_grid_of_gradients_leaves_room_for_few_marks() -> None:
+    """1 + log2(1 / s) rows a tree, which are read as before; k_anonymous is no bar to marks."""
+    task = small_task(0, n=2000, widths=(3, 4))
+    for strength, left in ((2.0**-4, 5), (1.0, 1)):
+        view = look(task, "active", "range_check", strength, marks=50)
+        ids, found = pin_bins(view, marked=True)
+        assert (found >= 0).sum() == 10 * 4 * left
+        assert np.array_equal(found[found >= 0], find_bins(task, ids)[found >= 0])
+    ids, found = pin_bins(look(task, "active", "k_anonymous", 40.0, marks=50), marked=True)
+    off = (found - find_bins(task, ids))[found >= 0]
+    assert (found >= 0).sum() >= 10 * 4 * 45
+    assert off.min() >= 0
+    assert off.mean() < 2
+    view = look(task, "active", "histogram_noise", 0.1, marks=50)
+    assert (pin_bins(view, marked=True)[1] >= 0).sum() == 0
+
+
+def test_gradients_in_the_open_have_no_sums() -> None:
+    view = look(small_task(0), "active", profile="xgboost-open")
+    assert registry.attacks.create("bin_sums").applicable(view.facts)
 
 
 def rare() -> Task:
@@ -155,6 +228,8 @@ def test_later_lists_name_the_rarer_class_more_often() -> None:
     assert abs(np.mean(null) - 0.5) < 0.03
 
 
-def test_lists_of_all_rows_tell_nothing() -> None:
-    made = registry.attacks.create("sample_list")
-    assert "every list names every row" in made.declines(look(rare(), "passive1", aux=0))
+def test_a_list_is_a_message_about_labels_where_rows_are_sampled_alone() -> None:
+    assert not [k for k in look(rare(), "passive1", aux=0).tables if k[1] == "sample_list"]
+    for top, kind in ((1.0, "ids"), (0.2, "sample_list")):
+        sends = registry.algorithms.create("secureboost", {"top": top}).sends
+        assert {k for k, *_ in sends} & {"ids", "sample_list"} == {kind}

@@ -12,7 +12,7 @@ from scipy import stats
 from vflsec.audit.baseline import advantages, regressions
 from vflsec.audit.findings import build_findings
 from vflsec.audit.gate import Gate
-from vflsec.audit.leakage import read_records, summarise
+from vflsec.audit.leakage import read_records, results_frame, summarise
 from vflsec.audit.metrics import score
 from vflsec.audit.pareto_front import trials
 from vflsec.audit.validated import Validation
@@ -227,3 +227,12 @@ def test_a_reversal_that_is_sure_and_small_asks_for_seeds_and_a_large_one_does_n
     assert large.rule == "reversed_ranking"
     assert "with labels flipped 0.250" in large.reason
     assert large.more_seeds is None
+
+
+def test_the_trials_of_a_frame_are_those_of_its_rows() -> None:
+    """`trials(audit.results)`, which notebook 05 calls, failed on the names of columns."""
+    records = [*of_classes(0, defense="coae", strength=0.0, role="audit"),
+               *of_classes(-1, defense="coae", strength=1.0, role="audit")]  # fmt: skip
+    rows, frame = read_records(records), results_frame(records).assign(role="audit")
+    assert len(trials(frame)) == 2
+    assert trials(frame) == trials(rows)

@@ -128,7 +128,7 @@ def test_scenario_errors_are_two_without_a_traceback(vflsec: Cli, scenario: Path
         (["list", "atacks"], "Invalid value for 'kind': 'atacks' is not one of 'attacks'"),
         (["show", "nrom"], "Did you mean 'norm'?"),
         (["report", "nowhere"], "Name a folder that `vflsec audit` wrote"),
-        (["gate", "nowhere"], "no results here"),
+        (["gate", "nowhere"], "has no results.sqlite"),
         (["new", "attack", "norm"], "is taken by"),
         (["new", "attack", "Bad-Name"], "must be a module name"),
         (["init", "nowhere.csv", "--label", "y", "--out", "x.toml"], "nowhere.csv"),

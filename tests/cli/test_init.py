@@ -472,7 +472,7 @@ def test_ids_of_other_names_are_found_where_they_cannot_be_counters(
             assert '--id bank=Kunde --id shop="Customer ID"' in said.err
             continue
         assert code == 0
-        assert "note: id: Kunde in bank, Customer ID in shop," in said.out
+        assert "note: Kunde in bank, Customer ID in shop are the ids" in said.out
         data = load_scenario(tmp_path / "text.toml").root.data[0]
         assert data.id == {"bank": "Kunde", "shop": "Customer ID"}
         assert data.name == "bank_shop"
@@ -494,4 +494,4 @@ def test_what_joins_a_rare_class_is_said(
     assert main.main(words) == 0
     said = capsys.readouterr().out
     assert "become one, 'other': 'x' 2, with 'y' 98." in said
-    assert "id: LoanId, its values are unique." in said
+    assert "LoanId is the id: its values are unique." in said

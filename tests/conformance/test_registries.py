@@ -33,4 +33,6 @@ TRAINED = [n for n in registry.algorithms.names() if not n.startswith("pooled")]
 
 @pytest.mark.parametrize(("name", "check"), _cases(TRAINED, testing.algorithm_checks()))
 def test_algorithm(name: str, check: Check) -> None:
+    if (name, check.__name__) == ("psi", "algorithm_learns"):
+        pytest.skip("it matches lists and trains nothing")
     check(name)

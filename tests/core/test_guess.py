@@ -50,7 +50,7 @@ def test_lists_are_accepted_and_matrices_of_scores() -> None:
     [((3,), (2,)), ((3,), (2, 4)), ((3, 1), (3,)), ((3,), (3, 2, 1)), ((1,), ())],
 )
 def test_shapes_that_do_not_fit(rows: tuple[int, ...], scores: tuple[int, ...]) -> None:
-    with pytest.raises(ShapeError, match=r"a Guess has rows \(n,\)"):
+    with pytest.raises(ShapeError, match=r"a Guess must have rows \(n,\)"):
         Guess("label", np.zeros(rows), np.zeros(scores))
 
 

@@ -17,8 +17,8 @@ def test_the_kinds() -> None:
     assert (*KINDS,) == (
         "embedding", "gradient", "state", "prediction", "ids", "signal", "ciphertext",
         "masked", "masked_sum", "activation", "weight_gradient", "output_gradient", "weights",
-        "gradient_pair", "histogram", "partition", "tree", "model_gradient",
-        "derivative", "score", "woe", "woe_value",
+        "gradient_pair", "histogram", "partition", "tree", "sample_list", "own_pair",
+        "model_gradient", "derivative", "score", "woe", "woe_value", "match", "match_count",
     )  # fmt: skip
     assert get_args(Kind) == (*KINDS,)
 
@@ -27,7 +27,7 @@ def test_what_follows_from_a_kind() -> None:
     assert find_kinds(lambda kind: kind.has_every_row) == ("embedding", "gradient", "partition")
     assert find_kinds(lambda kind: kind.comes_again) == ("embedding", "gradient", "state")
     trees = ("gradient_pair", "partition")
-    of_rows = ("derivative", "score", "woe_value")
+    of_rows = ("own_pair", "derivative", "score", "woe_value", "match", "match_count")
     wide = ("embedding", "gradient", "prediction", *trees, *of_rows)
     assert find_kinds(lambda kind: kind.has_one_width) == wide
     rows = ("embedding", "gradient", "state", "prediction", *trees, *of_rows)
@@ -87,7 +87,7 @@ def test_with_tensor_stamps_and_keeps_the_rest() -> None:
 
 def test_with_tensor_checks_the_new_payload() -> None:
     message = Message("gradient", "a", "b", torch.ones(1, 2, 3), torch.tensor([[4, 5]]))
-    with pytest.raises(ShapeError, match="do not match"):
+    with pytest.raises(ShapeError, match="rows and payload must"):
         message.with_tensor(torch.ones(1, 3, 3), "bad")
 
 

@@ -116,7 +116,7 @@ def test_who_cannot_open_a_message_has_it_not() -> None:
 
 def test_a_policy_made_for_batches_is_refused() -> None:
     on = [(Covering(), torch.ones(2, dtype=torch.float64))]
-    with pytest.raises(PolicyError, match="cover: works on batches of a network, and toy has none"):
+    with pytest.raises(PolicyError, match="cover: needs batches of a network, toy has none"):
         train(Toy(), small_stack([0, 0]), [0, 0], {"active": on})
 
 
@@ -124,7 +124,7 @@ def test_a_policy_made_for_batches_is_refused() -> None:
 def test_half_a_policy_is_refused(name: str) -> None:
     on = [(registry.defenses.create(name), torch.full((2,), 0.5, dtype=torch.float64))]
     algorithm = registry.algorithms.create("secureboost", {"trees": 1})
-    with pytest.raises(PolicyError, match=f"{name}: works on batches of a network"):
+    with pytest.raises(PolicyError, match=f"{name}: needs batches of a network"):
         train(algorithm, small_stack([0, 0]), [0, 0], {"passive1": on})
 
 

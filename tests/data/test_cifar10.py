@@ -172,7 +172,7 @@ def too_many(folder: Path) -> dict[str, Any]:
         (grey, r"image must be bytes of shape \(n, 32, 32, 3\), got uint8 \(120, 32, 32\)"),
         (fewer, "image must have 120 entries for 120 labels, got 7"),
         (no_jpeg, "image 0 must be a JPEG file"),
-        (lambda f: {}, r"hold the 6 files of the published set, got no data_batch_1.bin"),
+        (lambda f: {}, r"hold the 6 published files, got no data_batch_1.bin"),
         (too_many, "at least rows = 101 training images, got 100"),
     ],
 )
@@ -183,5 +183,5 @@ def test_files_of_another_shape_are_refused(make: Any, text: str, tmp_path: Path
 
 
 def test_counts_are_checked(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cifar10: rows must be an integer >= 0, got -1"):
+    with pytest.raises(ConfigError, match=r"cifar10\.rows must be an integer >= 0, got -1"):
         load(tmp_path, rows=-1)

@@ -34,9 +34,9 @@ def test_the_person_is_found_and_no_copy_of_the_label(visits: int) -> None:
     who = np.repeat(np.arange(PATIENTS), visits).astype(float)
     source = table(who, np.repeat(OF_PATIENT, visits))
     assert find_groups(source) == {("shop", ""): ["who"]}
-    assert find_telling_columns(source) == {}
+    assert find_telling_columns(source, find_groups(source)) == {}
     (said,) = [text for text in find_weaknesses(source) if "one person?" in text]
-    assert "Each value of who of shop comes in several rows" in said
+    assert "Each value of who of shop goes with one value" in said
     assert "`vflsec init --group who`" in said
     assert find_groups(replace(source, group=PATIENT)) == {}
 

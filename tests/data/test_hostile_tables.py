@@ -31,8 +31,8 @@ def named(line: str) -> str:
     return changed("[data]\n", f"[data]\n{line}\n")
 
 
-ROLE = "not be a word that names others"
-FORMULA = "must begin with a letter or a digit (spreadsheets"
+ROLE = "not be one that names others"
+FORMULA = "must begin with a letter or a digit, got"
 DEEP = "must not be nested deeper than 20"
 INTEGER = "must be an integer of 64 bits"
 
@@ -54,15 +54,15 @@ SECTIONS: dict[str, tuple[str, list[str]]] = {
     "5000 digits": (changed("epochs = 1", f"epochs = {HUGE}"), ["case.toml:11", INTEGER]),
     "5000 digits in a list": (changed("= 2", f"= [{HUGE}]"), ["case.toml:15", INTEGER]),
     "5000 hex digits": (changed("epochs = 1", "epochs = 0x" + "f" * 5000), ["64 bits"]),
-    "a name of 5000 characters": (changed("t.csv", "x" * 5000 + ".csv"), ["too long", "path"]),
+    "a name of 5000 characters": (changed("t.csv", "x" * 5000 + ".csv"), ["too long"]),
     "nul in a file name": (changed("t.csv", "a\\u0000.csv"), ["a\\x00.csv", "existing file"]),
     "active is passive": (
         changed('active = "a"', 'active = "b"').replace('a = ["x1"]', 'active = ["x1"]'),
-        ["party name", ROLE, "'active'", "Rename the party"],
+        ["party name", ROLE, "'active'"],
     ),
     "passive is active": (
         changed('active = "a"', 'active = "passive"').replace('a = ["x1"]', 'passive = ["x1"]'),
-        ["party name", ROLE, "'passive'", "Rename the party"],
+        ["party name", ROLE, "'passive'"],
     ),
     "passive among several": (
         changed('b = ["x2"]', 'passive = ["x2"]\nc = ["id2"]'), [ROLE, "'passive'"],
@@ -113,7 +113,7 @@ TEXTS: dict[str, tuple[bytes, list[str]]] = {
     ),
     "5000 digits as label": ((TABLE + f"99,1,2,{HUGE}\n").encode(), ["label column 'y'", "finite"]),
     "a header of 200 kB": (TABLE.replace("id,", "id," + "x" * 200_000 + ",").encode(), ["field"]),
-    "a quote never closed": ((TABLE + '99,"1,2,0\n').encode(), ["Row #62", "Quote fields"]),
+    "a quote never closed": ((TABLE + '99,"1,2,0\n').encode(), ["Row #62", "Quote such fields"]),
     "utf-32": (TABLE.encode("utf-32"), ["t.csv", "UTF-32", "encoding"]),
     "utf-16": (TABLE.encode("utf-16"), ["t.csv", "UTF-16", "encoding"]),
     "values behind the last name": (
@@ -170,7 +170,7 @@ PARQUETS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     "escape in ids": (parquet(id=[f"\x1b{i}" for i in range(N)]), ["'id'", "printable", "row 2"]),
     "nul in a name": (parquet(**{"a\x00b": [1] * N}), ["column 5", "printable"]),
     "infinite": (parquet(x1=[float("inf")] * N), ["'x1'", "finite", "row 2"]),
-    "no label": (parquet(y=pa.nulls(N)), ["'y'", "no value"]),
+    "no label": (parquet(y=pa.nulls(N)), ["'y'", "got none"]),
     "dates as label": (parquet(y=pd.date_range("2020", periods=N)), ["at least 5 rows"]),
     "no columns": (lambda p: pq.write_table(pa.table({}), p), ["a header only"]),
     "one name twice": (twice, ["'a' twice"]),
@@ -275,7 +275,7 @@ def test_a_column_that_is_called_like_any_column(
     """`attribute` with column = "*" chose it and ended in an error, on some seeds only."""
     (tmp_path / "t.csv").write_text(TABLE.replace("x2", "*"))
     (tmp_path / "case.toml").write_text(changed('["x2"]', '["*"]'))
-    refused(capsys, tmp_path, ["t.csv", "column '*'", "stands for any column", "drop"])
+    refused(capsys, tmp_path, ["t.csv", "column '*'", "means any column", "drop"])
 
 
 def test_a_label_that_is_called_like_a_question(

@@ -113,7 +113,7 @@ def test_a_row_is_two_patches_of_one_patient_and_label(tmp_path: Path, inner: st
     task = make_task(source, 1, test=0.25, validation=0.2)
     kept = {k: set(source.group[task.sets[k].numpy()]) for k in ("labelled", "validation", "test")}
     assert not kept["test"] & (kept["labelled"] | kept["validation"])
-    assert "two patches are a row because they have one label" in list_warnings(source)[0]
+    assert "both patches of a row have one label" in list_warnings(source)[0]
     some = load("bhi", tmp_path, side=16, rows=20)
     assert len(some.y) == 20
     assert len(some.parties["active"].values) == 20
@@ -146,8 +146,8 @@ def few_classes(folder: Path) -> dict[str, Any]:
     ("make", "text"),
     [(broken, "xbox_0001_060_000_001.png: the image must be a whole PNG or JPEG file"),
      (huge, "the image must have at most 16,777,216 pixels, got 5000 x 5000"),
-     (few_views, "airplane/train: the folder must hold 12 views of at least 1 objects, called "
-                 "airplane_NUMBER...VIEW.png, got 0 such objects among 6. Lower `views`"),
+     (few_views, "airplane/train: the folder must hold 12 views of 1 objects, "
+                 "airplane_NUMBER...VIEW.png, got 0 of 6 objects. Lower `views`"),
      (few_classes, "must hold a folder with train and test for each of 10 classes, got "
                    "'airplane', 'night_stand', 'xbox'"),
      (lambda f: {}, "must hold a folder with train and test for each of 10 classes, got none")],
@@ -169,21 +169,21 @@ def test_large_files_are_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_patches_that_are_not_there(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"bhi: folder .* must be an existing folder"):
+    with pytest.raises(DataError, match=r"bhi: folder .* must exist"):
         load("bhi", tmp_path / "none")
-    with pytest.raises(DataError, match=r"got 0 patients with 0 pairs\. Download and unpack them"):
+    with pytest.raises(DataError, match=r"got 0 with 0 pairs\. Download it"):
         load("bhi", tmp_path)
     bhi(tmp_path, 2)
-    with pytest.raises(DataError, match=r"hold at least rows = 99 pairs, got 12\. Lower"):
+    with pytest.raises(DataError, match=r"hold at least rows = 99 pairs, got 12\."):
         load("bhi", tmp_path, rows=99)
 
 
 @pytest.mark.parametrize(
     ("params", "text"),
-    [({"views": 10}, "modelnet: views must be a multiple of parties = 4, got 10"),
-     ({"classes": 1}, "modelnet: classes must be 0"),
-     ({"side": 4}, "modelnet: side must be an integer >= 8, got 4"),
-     ({"parties": 1}, "modelnet: parties must be an integer >= 2, got 1")],
+    [({"views": 10}, "modelnet.views must be a multiple of 4 parties, got 10"),
+     ({"classes": 1}, "modelnet.classes must be 0"),
+     ({"side": 4}, "modelnet.side must be an integer >= 8, got 4"),
+     ({"parties": 1}, "modelnet.parties must be an integer >= 2, got 1")],
 )  # fmt: skip
 def test_options_out_of_range(params: dict[str, Any], text: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=text.replace("(", r"\(")):

@@ -247,7 +247,7 @@ def test_groups_stay_on_one_side_with_equal_sizes():
 
 def test_group_on_both_sides_of_a_fixed_split_is_refused():
     side = np.array(["train", "test"] * 100)
-    with pytest.raises(DataError, match="100 groups have rows on two sides"):
+    with pytest.raises(DataError, match="100 groups on two"):
         make_task(source(split=side, group=np.arange(200) // 2), 0)
 
 

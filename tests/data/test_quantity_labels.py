@@ -69,7 +69,7 @@ def test_what_is_no_quantity_is_refused(tmp_path: Path, values: object, said: st
 
 
 def test_edges_and_a_quantity_exclude_each_other(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="leave out one or the other"):
+    with pytest.raises(DataError, match="stand without"):
         load(tables(tmp_path), label_edges=[1.0])
 
 

@@ -85,7 +85,7 @@ def test_a_column_that_tells_the_label_alone_is_said(kind: str, tmp_path: Path) 
         return
     (one,) = said
     assert re.match(r"told \(AUC (1\.000|0\.99\d)\) of shop reveals the label alone", one)
-    assert "none to shop can be found" in one
+    assert "no leak to shop can be found" in one
 
 
 def test_of_several_labels_the_one_that_is_told_is_named(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_of_several_labels_the_one_that_is_told_is_named(tmp_path: Path) -> None
     )
     (one,) = (n for n in list_warnings(source) if "alone" in n)
     assert one.startswith("told (AUC 1.000) of b reveals cold alone: a copy of it")
-    assert "none of cold to b can be found" in one
+    assert "no leak of cold to b can be found" in one
 
 
 def test_chance_is_not_told(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_chance_is_not_told(tmp_path: Path) -> None:
     pd.DataFrame(table).to_csv(path, index=False)
     half = {"a": [f"c{i}" for i in range(150)], "b": [f"c{i}" for i in range(150, 300)]}
     source = load_tables(path, TableSpec(columns=half, active="a", label="y"))
-    assert not find_telling_columns(source)
+    assert not find_telling_columns(source, {})
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_classes_that_differ_in_spelling_are_said(tmp_path: Path, one: str, othe
     ("ids", "parts"),
     [
         ({"bank": "customer_id"}, ["none for 'shop'", 'shop = "COLUMN"']),
-        (IDS | {"shp": "x"}, ["'shp', which is none of them", "Did you mean 'shop'"]),
+        (IDS | {"shp": "x"}, ["got 'shp'", "Did you mean 'shop'"]),
         (IDS | {"shop": "Customer"}, ["shop.csv", "id column 'Customer'", "'Customer ID'"]),
         ("customer_id", ["shop.csv", "id column 'customer_id'", "'Customer ID'"]),
         (IDS | {"bank": "y"}, ["different columns", "'y' twice"]),
@@ -273,7 +273,7 @@ def test_classes_are_merged_dropped_and_cut(tmp_path: Path) -> None:
         ({"drop_classes": ["a", "b", "c"]}, "at least two classes, got only 'd'"),
         ({"drop_classes": ["a", "b", "c", "d"]}, "keep at least two classes"),
         ({"label_edges": [1.0]}, "must hold finite numbers (label_edges cut it), got 'a' in row 2"),
-        ({"label_edges": [2.0, 1.0]}, "label_edges must rise strictly"),
+        ({"label_edges": [2.0, 1.0]}, "label_edges must rise, got"),
     ],
 )
 def test_changes_of_classes_that_make_no_sense(
@@ -286,7 +286,7 @@ def test_changes_of_classes_that_make_no_sense(
 
 def test_an_edge_that_leaves_a_class_empty(tmp_path: Path) -> None:
     text = "x,z,y\n" + "".join(f"{i},1,{i / 10}\n" for i in range(40))
-    with pytest.raises(DataError, match=r"none in '>= 9'.*goes from 0 to 3\.9"):
+    with pytest.raises(DataError, match=r"none in '>= 9' of 0 to 3\.9"):
         classes(tmp_path, text, label_edges=[9])
 
 
@@ -304,8 +304,8 @@ def told_of(folder: Path, ids: list[str], y: np.ndarray, order: np.ndarray) -> s
     return " ".join(list_warnings(load_tables(files, TableSpec(id="id", label="y"))))
 
 
-SAID_OF_IDS = "Sorted, the ids set rows of one class of the label behind each other."
-SAID_OF_ROWS = "Rows of one class of the label stand behind each other in shop.csv."
+SAID_OF_IDS = "Sorted, the ids set rows of one class of the label behind each other"
+SAID_OF_ROWS = "Rows of one class of the label stand behind each other in shop.csv"
 
 
 @pytest.mark.parametrize(

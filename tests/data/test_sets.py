@@ -178,12 +178,12 @@ def test_control_gaussian_needs_the_federation():
 @pytest.mark.parametrize(
     ("name", "params", "text"),
     [
-        ("digits", {"parties": 3}, "digits: parties must be one of 2, 4, 8, got 3"),
-        ("breast_cancer", {"parties": 1}, "breast_cancer: parties must be an integer in [2, 14]"),
+        ("digits", {"parties": 3}, "digits.parties must be one of 2, 4, 8, got 3"),
+        ("breast_cancer", {"parties": 1}, "breast_cancer.parties must be an integer in [2, 14]"),
         ("breast_cancer", {"split": "thirds"}, "must be one of 'halves', 'all', got 'thirds'"),
-        ("leaky", {"rows": 10}, "leaky: rows must be an integer >= 100, got 10"),
-        ("sealed", {"positive_rate": 1.0}, "sealed: positive_rate must be a number in (0, 1)"),
-        ("control_gaussian", {"flips": -0.1}, "control_gaussian: flips must be a number in [0, 1)"),
+        ("leaky", {"rows": 10}, "leaky.rows must be an integer >= 100, got 10"),
+        ("sealed", {"positive_rate": 1.0}, "sealed.positive_rate must be a number in (0, 1)"),
+        ("control_gaussian", {"flips": -0.1}, "control_gaussian.flips must be a number in [0, 1)"),
     ],
 )
 def test_bad_parameters_are_refused(name, params, text):
@@ -220,7 +220,7 @@ def test_alike_has_the_columns_and_classes_that_are_asked_for():
     assert made.parties["active"].values[:, 1:].std(0) == pytest.approx([1, 1], abs=0.15)
     images = load("alike", images={"passive": [3, 8, 8]}).parties["passive"]
     assert images.values.shape == (300, 3, 8, 8)
-    with pytest.raises(ConfigError, match="classes must add up to the 300 labelled rows"):
+    with pytest.raises(ConfigError, match="classes must add up to 300 labelled rows"):
         load("alike", classes=[1, 2])
 
 

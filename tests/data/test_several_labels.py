@@ -83,15 +83,15 @@ def test_a_row_with_some_labels_is_refused_with_its_place(tmp_path: Path) -> Non
     [
         ({"asthma": [0, 1, 2] * (N // 3)}, {}, "'asthma' must have two classes"),
         ({"asthma": [1] * N}, {}, "at least two classes"),
-        ({}, {"label": "flu"}, "a list of at least two columns"),
-        ({}, {"label": ["flu"]}, "a list of at least two columns"),
+        ({}, {"label": "flu"}, "a list of two columns or more"),
+        ({}, {"label": ["flu"]}, "a list of two columns or more"),
         ({}, {"label": ["flu", "flu"]}, "'flu' twice"),
         ({}, {"label": ["flu", "asthme"]}, "Did you mean 'asthma'"),
         ({}, {"label": ["flu", "b"]}, "columns of one table"),
         ({}, {"task": "classification"}, 'need task = "multilabel"'),
         ({}, {"task": "regression"}, 'need task = "multilabel"'),
-        ({}, {"label": ["flu", "a\x1b[2J"]}, "printable characters"),
-        ({}, {"drop_classes": ["no"]}, "leave out one or the other"),
+        ({}, {"label": ["flu", "a\x1b[2J"]}, "printable"),
+        ({}, {"drop_classes": ["no"]}, "stand without"),
     ],
 )
 def test_what_are_no_several_labels_is_refused(

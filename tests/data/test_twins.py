@@ -74,6 +74,6 @@ def test_parties_in_another_order_and_rows_of_one_alone() -> None:
 
 def test_init_and_check_tell_them() -> None:
     (said,) = [n for n in find_weaknesses(table(20)) if "two ids" in n]
-    assert said.startswith("40 of 400 rows equal another one in every column of every party")
+    assert said.startswith("40 of 400 rows equal another one in every column")
     assert "data.group" in said
     assert not [n for n in find_weaknesses(table(0)) if "two ids" in n]

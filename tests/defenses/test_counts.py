@@ -208,7 +208,7 @@ def test_pooled_references_key_models_by_replica_and_refuse_hooks_that_nobody_ca
         assert right() == [own[0], own[0]]
     for name in ("gradperturb", "noise", "dpsgd", "lp_mst"):
         one = CellSpec({"name": "small"}, "pooled_logistic", {}, (DefenseSpec(name, strength=1.0),))
-        with pytest.raises(PolicyError, match=f"^{name}: pooled_logistic fits all columns"):
+        with pytest.raises(PolicyError, match=f"^{name}: does nothing under pooled_logistic"):
             list(Training([one, one], (), {0: task}, torch.device("cpu")).run())
 
 

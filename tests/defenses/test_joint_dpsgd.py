@@ -301,7 +301,7 @@ def test_a_row_that_was_not_drawn_changes_nothing() -> None:
 
 
 def test_poisson_batches_need_every_party() -> None:
-    with pytest.raises(PolicyError, match=r"passive1 trains without\. Set party"):
+    with pytest.raises(PolicyError, match=r"passive1 without\. Set party"):
         training(party="active", accountant="prv")
 
 
@@ -330,7 +330,9 @@ class TwoWalks(SplitNN):
         return [replace(phase, passes=tuple(walks))]
 
 
-@pytest.mark.parametrize("sizes", [(16, 72), (72, 16), (16, 144), (16, 16)])
+@pytest.mark.parametrize("sizes", [
+    (16, 72), *(pytest.param(s, marks=pytest.mark.slow) for s in ((72, 16), (16, 144), (16, 16))),
+])  # fmt: skip
 def test_walks_of_one_phase_are_composed_each_at_its_own_rate(sizes: tuple[int, int]) -> None:
     """Of two walks the first one's rate and batches were taken for all: of batches of 16 and of 72
     rows epsilon 2.37 was claimed, and it is 5.42.
@@ -397,7 +399,7 @@ def test_both_protected_are_not_contradicted(signs: Tensor | None) -> None:
     assert found.epsilon < 0.5
 
 
-@pytest.mark.parametrize("dtype", ["tf32", "bf16"])
+@pytest.mark.parametrize("dtype", ["bf16", pytest.param("tf32", marks=pytest.mark.slow)])
 def test_rounded_products_are_no_coupling(dtype: str) -> None:
     """Rows and batches round on their own; a module that mixes rows by a tenth still ends it."""
     small = {"hidden": [16], "batch_size": 4}

@@ -124,5 +124,5 @@ def test_a_minimum_batch_does_not_hide_what_they_say() -> None:
 
 
 def test_more_rows_than_there_are_is_refused() -> None:
-    with pytest.raises(PolicyError, match="min_batch: it asks for batches of 600 rows, and there"):
+    with pytest.raises(PolicyError, match="min_batch: batches must be at most the"):
         defended(small_task(0), at_least(100.0))

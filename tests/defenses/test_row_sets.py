@@ -10,7 +10,7 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from vflsec.core.privacy_usage import RunFacts
+from vflsec.core.privacy_usage import RunFacts, Uses
 from vflsec.core.task import Stack, Task
 from vflsec.core.view import View
 from vflsec.defenses.id_lmid import measure_divergence
@@ -118,7 +118,7 @@ def test_the_rows_that_a_tree_is_grown_on_are_a_row_set() -> None:
     y[task.x["active"][:, 1] > -0.5] = 0
     task = replace(task, y=y)
     params = {"profile": "paper", "base": "prior", "top": 0.05, "other": 0.0, "trees": 1}
-    forms = [("passive1", "received", "ids", "all")]
+    forms = [("passive1", "received", "sample_list", "all")]
     got = []
     for strength in (0.0, 20.0):
         on = (registry.defenses.create("id_lmid"), torch.tensor([strength], dtype=torch.float64))
@@ -185,3 +185,32 @@ def test_claims_name_the_profile(profile: str, words: str) -> None:
         found = registry.defenses.create(name).guarantee(1.0, RunFacts(profile=profile))
         assert found.epsilon is None
         assert words in found.sentence()
+
+
+def test_grafts_are_hidden_where_own_branches_are_and_told_in_the_view_of_all_nodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At an epsilon of 0.1 labels are coins: a copy of the true ones tells itself by grafts alone.
+
+    In the paper's view not a bit depends on them, and in FATE's no epsilon is claimed.
+    """
+    task, test = with_copy(), small_task(0, n=800).sets["test"]
+    votes, right = {}, {}
+    for profile in ("paper", "fate-2"):
+        trained = defended(task, "grafting", 10.0, profile=profile)
+        votes[profile] = vote(trained)
+        answers = trained.algorithm.predict(trained.fed, test.expand(2, -1))[1]
+        right[profile] = float((answers.argmax(1) == task.y[test]).double().mean())
+        told = registry.defenses.create("grafting").guarantee(
+            10.0, RunFacts(uses=Uses(counted=1), profile=profile)
+        )
+        assert (told.epsilon is None) == (profile == "fate-2")
+        with monkeypatch.context() as bare:
+            bare.setattr(registry.defenses.get("grafting"), "regrow", lambda self, own: None)
+            same = look(defended(task, "grafting", 10.0, profile=profile))
+        tables = look(trained).tables
+        assert same.tables.keys() == tables.keys()
+        equal = [torch.equal(tables[k].tensor, same.tables[k].tensor) for k in tables]
+        assert all(equal) == (profile == "paper")
+    assert votes["fate-2"] > max(0.9, votes["paper"] + 0.1)
+    assert right["paper"] == right["fate-2"] > 0.9

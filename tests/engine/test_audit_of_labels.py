@@ -263,7 +263,7 @@ def test_what_has_classes_only_says_so(tmp_path: Path, capsys: pytest.CaptureFix
     assert "it has several labels" in text
     code, text = run(capsys, "audit", path, "--out", tmp_path / "o", "--keep-views")
     assert code == 2
-    assert "holds labels as classes, and there are several labels here" in text
+    assert "holds classes, and there are several labels here" in text
     code, text = run(capsys, "trace", "record", path, "--out", tmp_path / "t")
     assert code == 2
     assert "clinic: there are several labels; traces are recorded of one label" in text

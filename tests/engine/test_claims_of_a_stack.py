@@ -83,4 +83,4 @@ defense = [{{name = "lp_mst", strength = [0.25]}}, {{name = "{later}", strength 
     )
     assert main.main(["check", str(path)]) == 2
     err = " ".join(capsys.readouterr().err.split())
-    assert f"lp_mst: releases classes before each training, and {later} after it" in err
+    assert f"lp_mst: releases classes, and {later} makes shares" in err

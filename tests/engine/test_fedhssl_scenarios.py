@@ -95,7 +95,7 @@ pretrain_batch_size = 128
         ('algorithm.0={name="fedhssl",ssl="moco",queue=100}',
          "fedhssl.queue must be a multiple of pretrain_batch_size = 128, got 100"),
         ("algorithm.0.cut=-1", "fedhssl.cut must be an integer >= 1, got -1"),
-        ("data.0.params.parties=1", "digits: parties must be one of 2, 4, 8, got 1"),
+        ("data.0.params.parties=1", "digits.parties must be one of 2, 4, 8, got 1"),
     ],
     ids=["aligned", "tops", "queue", "cut", "parties"],
 )  # fmt: skip
@@ -123,5 +123,5 @@ def test_one_party_is_refused_in_one_line(
     )
     assert main(["audit", str(scenario), "--out", str(tmp_path / "out"), "--quiet"]) == 2
     said = capsys.readouterr().err.strip()
-    assert "must list the feature columns of at least two parties, got 'active'" in said
+    assert "must list features of at least two parties, got 'active'" in said
     assert len(said.splitlines()) == 1

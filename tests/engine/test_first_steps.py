@@ -160,7 +160,7 @@ def test_a_row_number_of_an_export_is_doubted(
     shop.assign(some=[*range(119), 118]).to_parquet("shop.parquet")
     code, out, _ = run(capsys, "init", "bank.csv", "shop.parquet", "--label", "late this month")
     assert code == 0
-    said = "another whole number in every row: an id, or a row number of the export?"
+    said = "another whole number in every row: an id?"
     assert out.count(said) == 1
     assert f"__index_level_0__: {said} Leave it out with drop." in " ".join(out.split())
 

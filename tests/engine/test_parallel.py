@@ -126,7 +126,7 @@ def test_lost_workers_change_nothing(
 
 def test_workers_that_always_die_are_given_up(tmp_path: Path, on: Any) -> None:
     pool = on(Threads(10**6))
-    with pytest.raises(VflsecError, match="workers died 3 times in a row without finishing"):
+    with pytest.raises(VflsecError, match="workers died 3 times in a row"):
         audit(tmp_path, cluster="local:2")
     assert (pool.rounds, pool.closed) == (3, True)
 
@@ -144,8 +144,8 @@ def test_an_error_of_the_work_is_no_lost_worker(tmp_path: Path, on: Any) -> None
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("torch", "has torch .*, the audit runs with 0.0"),
-        ("vflsec", "has vflsec .*, the audit runs with 0.0"),
+        ("torch", "torch must be 0.0, got"),
+        ("vflsec", "vflsec must be 0.0, got"),
     ],
 )
 def test_a_worker_of_another_version_refuses(
@@ -163,7 +163,7 @@ def test_a_worker_with_other_plugins_refuses(
 ) -> None:
     monkeypatch.setattr(executor, "code_of", lambda *_: "f00")
     on(Threads())
-    with pytest.raises(ConfigError, match=r"the source that breast_cancer · .* runs differs"):
+    with pytest.raises(ConfigError, match=r"the source of breast_cancer · .* differs"):
         audit(tmp_path, cluster="local:2")
 
 
@@ -182,7 +182,7 @@ def test_a_worker_with_another_table_refuses(tmp_path: Path, on: Any) -> None:
     work = Work(group.data, group.cells, group.attacks, main=True)
     (tmp_path / "b.csv").write_text("id,z,w\n" + "\n".join(f"{i},1,1" for i in range(60)) + "\n")
     order = executor.Order([work], tmp_path, "cpu", None, executor.versions())
-    with pytest.raises(ConfigError, match=r"its tables on .* are not those that the audit began"):
+    with pytest.raises(ConfigError, match=r"its tables on .* changed"):
         executor.do_order(order)
 
 
@@ -245,7 +245,7 @@ def test_processes_that_are_stopped_leave_no_broken_thread(
      "dask://a b:1", "dask://host", "local:-1"],
 )  # fmt: skip
 def test_a_wrong_cluster_is_one_clear_error(where: str) -> None:
-    with pytest.raises(ConfigError, match=r"--cluster: must be dask://HOST:PORT"):
+    with pytest.raises(ConfigError, match=r"--cluster must be dask://HOST:PORT"):
         worker_pools.cluster(where)
 
 
@@ -259,7 +259,7 @@ def test_what_is_not_installed_is_named(
 
 
 def test_views_are_not_kept_elsewhere(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--cluster and --keep-views cannot be used together"):
+    with pytest.raises(ConfigError, match="--cluster: cannot be used with --keep-views"):
         audit(tmp_path, cluster="local:2", keep_views=True)
 
 

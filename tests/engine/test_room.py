@@ -76,7 +76,7 @@ def test_halves_give_what_the_whole_gives(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(parts, whole)
     halved = [s for s in told.said if "in halves" in s]
     assert len(halved) == 3
-    assert "6 trainings do not fit the memory together" in halved[0]
+    assert "6 trainings do not fit the memory" in halved[0]
     assert "--replicas 3 " in halved[0]
 
 
@@ -103,7 +103,9 @@ def test_a_full_memory_of_the_host_is_halved_too(error: Exception) -> None:
 def test_one_that_does_not_fit_alone_says_what_helps(tmp_path: Path) -> None:
     tried: list[int] = []
     error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 90 GiB. Of 78 free")
-    with pytest.raises(ConfigError, match=r"alone does not fit .*CUDA out of memory.*batch_size"):
+    with pytest.raises(
+        ConfigError, match=r"one training does not fit .*CUDA out of memory.*batch_size"
+    ):
         vflsec.run_audit(SCENARIO, tmp_path, device="cpu", backend=small(0, error, tried))
     assert tried == [6, 3, 1]
 

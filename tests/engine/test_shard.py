@@ -246,7 +246,7 @@ def test_folders_of_other_audits_are_refused(
 ) -> None:
     with Store(made / "two") as store:
         store.keep(replace(store.record(), **{key: value}))
-    with pytest.raises(ConfigError, match=rf"two has {why}.*Only parts of one audit"):
+    with pytest.raises(ConfigError, match=rf"two has {why}.*Merge parts of one audit"):
         vflsec.merge([made / "one", made / "two"], tmp_path / "merged")
     assert not (tmp_path / "merged").exists()
 
@@ -274,23 +274,23 @@ def test_two_truths_about_one_cell_are_refused(made: Path, tmp_path: Path, chang
 
 
 def test_merge_overwrites_nothing_unasked(made: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="holds results already"):
+    with pytest.raises(ConfigError, match="holds results"):
         vflsec.merge([made / "one"], made / "whole")
     with pytest.raises(ConfigError, match="is one of the shards"):
         vflsec.merge([made / "one"], made / "two" / ".." / "one", fresh=True)
-    with pytest.raises(ConfigError, match="no results here"):
+    with pytest.raises(ConfigError, match=r"has no results\.sqlite"):
         vflsec.merge([made / "one", tmp_path / "nowhere"], tmp_path / "merged")
-    with pytest.raises(ConfigError, match="got none"):
+    with pytest.raises(ConfigError, match="name the results"):
         vflsec.merge([], tmp_path / "merged")
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "1/0", "a/b", "-1/2", "1/2/3", "1.5/2", " "])
 def test_a_wrong_shard_is_one_clear_error(text: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--shard: must be I/N with 1 <= I <= N, as in 2/8"):
+    with pytest.raises(ConfigError, match=r"--shard must be I/N with 1 <= I <= N, as in 2/8"):
         audit(tmp_path, shard=text)
 
 
 def test_a_shard_knows_no_verdict_to_wait_for(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--shard and --until-decided cannot be used together"):
+    with pytest.raises(ConfigError, match="--shard: cannot be used with --until-decided"):
         audit(tmp_path, shard="1/2", looks=2)
     assert Shard.parse("02/8") == Shard(2, 8)

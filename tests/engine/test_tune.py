@@ -50,14 +50,13 @@ def next_of(found: list[Trial], defense: str = "iso", **how: Any) -> list[str]:
 def test_what_to_try_where_nothing_stops_the_leak() -> None:
     weak = next_of([trial(0, 0.4, 0), trial(1, 0.3, 0.0), trial(8, 0.2, 0.005)])
     assert weak[0] == (
-        "The bound still falls at the strongest that was tried, which costs at most 0.025 of "
-        "utility: --high 80."
+        "The bound still falls at the strongest, which costs at most 0.025 of utility: --high 80."
     )
     assert weak[1] == (
-        "For a loss of at most 0.03 of utility the lowest bound is +0.220 (a) at strength 8: a "
-        "limit above that can be met (--leak)."
+        "For a loss of at most 0.03 of utility the lowest bound is +0.220 (a) at strength 8: "
+        "raise --leak."
     )
-    assert weak[2].startswith("a reads gradient messages, which other defenses treat too: ")
+    assert weak[2].startswith("a reads gradient messages, treated also by: ")
     assert "--defense compression --defense discrete" in weak[2]
     assert "iso" not in weak[2]
     assert len(weak) == 3
@@ -65,8 +64,7 @@ def test_what_to_try_where_nothing_stops_the_leak() -> None:
     assert not any("--high" in line for line in next_of(share, "mixup"))
     flat = next_of([trial(0, 0.4, 0), trial(1, 0.5, 0.1), trial(8, 0.6, 0.2)])
     assert flat[0] == (
-        "For a loss of at most 0.03 of utility nothing that was tried has a lower bound than no "
-        "defense (+0.420, a)."
+        "For a loss of at most 0.03 of utility no bound is lower than undefended (+0.420, a)."
     )
     assert not any("--high" in line for line in flat)
 
@@ -74,9 +72,7 @@ def test_what_to_try_where_nothing_stops_the_leak() -> None:
 def test_what_to_try_where_it_costs_too_much() -> None:
     dear = [trial(0, 0.4, 0), trial(1, 0.2, 0.001), trial(8, 0.0, 0.2), trial(64, 0.0, 0.3)]
     lines = next_of(dear)
-    assert lines[0] == (
-        "Between strength 1, which is cheap enough, and 8 none was tried: --rounds 7."
-    )
+    assert lines[0] == ("None was tried between strengths 1 and 8: --rounds 7.")
     assert "lowest bound is +0.220 (a) at strength 1:" in lines[1]
     between = next_of([*dear[:2], trial(4, 0.1, 0.1), *dear[2:]])
     assert not any("--rounds" in line for line in between)  # 4 was tried, and 4 to 8 costs more
@@ -89,7 +85,7 @@ def test_what_to_try_where_only_the_bounds_are_beyond() -> None:
     near = [trial(0, 0.4, 0), trial(8, 0.04, 0.02)]
     line = next_of(near)[0]
     assert line.startswith("At strength 8 the means are within both limits (advantage +0.040, loss")
-    assert line.endswith("which more seeds narrow: --seeds 10.")
+    assert line.endswith("the bounds are not: --seeds 10.")
     turned = [near[0], replace(near[1], turned=True)]
     assert not any("--seeds" in line for line in next_of(turned))
 
@@ -97,10 +93,10 @@ def test_what_to_try_where_only_the_bounds_are_beyond() -> None:
 def test_a_defense_that_treats_other_messages_is_said_to_miss_the_attack() -> None:
     found = [trial(0, 0.4, 0), trial(8, 0.4, 0.0)]
     lines = next_of(found, "embedding_noise")
-    assert "a reads gradient messages, and embedding_noise treats embedding messages only." in lines
+    assert "a reads gradient messages, embedding_noise treats embedding." in lines
     assert "--defense iso" in lines[-1]
     alone = next_of(found, "embedding_noise", reads={"a": {"embedding"}})
-    assert alone[-1] == "No other defense with a strength treats embedding messages."
+    assert alone[-1] == "No other defense treats embedding messages."
     assert not any("messages" in line for line in next_of(found, reads={}))
 
 
@@ -157,8 +153,8 @@ def test_gates_at_a_strength_do_not_stand_in_the_way(
         + gate(max=0.1, defense="discrete + iso(strength=1.0)", strength=2)
     )
     assert found.deploy == (
-        "add [[defense]] iso with strength = [0, 1] behind discrete, which was left out of the "
-        "search; in its gates defense = 'discrete + iso(strength=1.0)', and strength is that of "
+        "add [[defense]] iso with strength = [0, 1] behind discrete, which the search left "
+        "out; in its gates defense = 'discrete + iso(strength=1.0)', and strength is that of "
         "discrete."
     )
     judged = engine.run_audit(both, tmp_path / "both", backend=safe.backend())
@@ -208,7 +204,7 @@ def test_the_command_says_what_to_try_next(
     words = ["tune", str(path), "--defense", "iso", "--low", "1", "--high", "8", "--rounds", "0"]
     assert main([*words, "--out", str(tmp_path / "out")]) == 3
     said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  Next: ")]
-    assert said[-1].startswith("  Next: norm reads gradient messages, which other defenses treat")
+    assert said[-1].startswith("  Next: norm reads gradient messages, treated also by")
     assert len(said) > 1
 
 
@@ -242,7 +238,7 @@ def test_search_halves_on_a_log_scale(monkeypatch: pytest.MonkeyPatch, tmp_path:
     [
         (
             lambda s: s > 50,
-            "Not every stronger setting is within: at strength 100 the worst upper bound is",
+            "A stronger setting leaks: at strength 100 the worst upper bound is",
         ),
         (lambda s: not s, ""),
     ],
@@ -261,7 +257,7 @@ def test_a_stronger_setting_that_leaks_is_said(
     found = tune("quickstart", "iso", between=(1, 100), confirm=False, out=tmp_path)
     assert found.strength == 1
     assert said in found.reason
-    assert ("Not every stronger" in found.reason) == bool(said)
+    assert ("A stronger setting leaks" in found.reason) == bool(said)
 
 
 @pytest.mark.parametrize(
@@ -327,9 +323,8 @@ def test_both_epsilons_of_a_claiming_defense(
     found = tune("quickstart", "label_dp", between=(1, 10), rounds=0, confirm=False, out=tmp_path)
     assert found.strength == 10
     assert found.reason.endswith(
-        "Claimed epsilon 0.1, measured at least 0.04. That epsilon is of one training: "
-        "choosing among 3 strengths by trainings on the same rows reveals more, which it does not "
-        "cover."
+        "Claimed epsilon 0.1, measured at least 0.04. That epsilon is of one training; it does "
+        "not cover choosing among 3 strengths."
     )
     assert [(t.claimed, t.measured) for t in found.trials] == [(None, None), (1, 0.4), (0.1, 0.04)]
 

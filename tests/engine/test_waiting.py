@@ -86,8 +86,7 @@ def test_a_scheduler_of_dask_without_workers_and_one_that_goes(
         assert pool.waits() == ""
         pool._client.retire_workers()
         assert _until(pool.waits) == (
-            "--cluster: the scheduler has no workers, and the audit waits for one. "
-            f"Start some: `dask worker {address} --nthreads 1`."
+            f"--cluster: the audit waits for a worker. Start `dask worker {address} --nthreads 1`."
         )
         cluster.close()
         assert _until(lambda: pool._client.status != "running")

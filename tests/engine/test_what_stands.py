@@ -126,7 +126,7 @@ def test_an_audit_whose_folder_was_taken_from_it_writes_no_verdict_there(
     assert codes == [1]
     err = capsys.readouterr().err
     assert str(out) in err
-    assert "while this audit ran" in err
+    assert "during this audit" in err
     assert json.loads((out / "summary.json").read_text())["exit_code"] == 1
     assert b"<failure" in (out / "junit.xml").read_bytes()
     assert go(Planted(LEAKS), "audit", strict, "--out", out, "-q") == 1
@@ -137,10 +137,10 @@ def test_a_lock_knows_whether_it_still_holds(tmp_path: Path) -> None:
         lock.forget()
         lock.held()
         (tmp_path / LOCK_NAME).rename(tmp_path / "aside")
-        with pytest.raises(ConfigError, match="was removed or replaced while this audit ran"):
+        with pytest.raises(ConfigError, match="was removed or replaced during this audit"):
             lock.held()
         (tmp_path / LOCK_NAME).write_bytes(b"")
-        with pytest.raises(ConfigError, match="was removed or replaced while this audit ran"):
+        with pytest.raises(ConfigError, match="was removed or replaced during this audit"):
             lock.held()
 
 

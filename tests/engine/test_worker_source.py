@@ -34,7 +34,7 @@ def test_a_process_beside_reads_the_source_that_was_planned_or_stops(
 
     monkeypatch.setattr(executor, "code_of", told)
     order = executor.Order(works, tmp_path, "cpu", backend(Trainer()), {}, tmp_path)
-    with pytest.raises(ConfigError, match=r"breast_cancer · .* runs was changed after the audit"):
+    with pytest.raises(ConfigError, match=r"breast_cancer · .* its source changed"):
         executor.do_order(order)
     assert len(executor.do_order(order)) == 1
     monkeypatch.setattr(executor, "code_of", lambda *_: "edited again")

@@ -232,7 +232,7 @@ def test_errors_are_one_sentence(
     folder, found = traces
     cases = [
         (["validate", str(tmp_path)], "no manifest.json"),
-        (["info", str(tmp_path / "none")], "a trace is a folder"),
+        (["info", str(tmp_path / "none")], "is no folder"),
         (["audit", str(found[0]), str(found[0]), "--out", str(tmp_path / "a")], "the same run"),
         (["audit", str(found[0]), "--out", str(tmp_path / "b"), "--attack", "nrom"], "norm"),
         (["audit", str(found[0]), "--out", str(tmp_path / "c"), "--model", "x"], "--model must be"),

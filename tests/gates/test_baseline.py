@@ -404,9 +404,9 @@ def test_a_folder_that_lacks_what_was_planned_is_no_baseline(
     now = audited(tmp_path / "b", Planted(many), set=two).folder
     capsys.readouterr()
     assert cli.main(["gate", str(now), "--baseline", str(old)]) == 2
-    assert "not all that was planned is measured, so this is no baseline" in capsys.readouterr().err
+    assert "a baseline must be a whole audit, got a part" in capsys.readouterr().err
     part = audited(tmp_path / "c", Planted(few), set=two, shard="1/2").folder
-    with pytest.raises(ConfigError, match=r"holds shard 1/2, so this is no baseline"):
+    with pytest.raises(ConfigError, match=r"a baseline must be a whole audit, got shard 1/2"):
         read_any(part)
 
 

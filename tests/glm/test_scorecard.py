@@ -111,5 +111,5 @@ def test_gradients_of_weights_are_solved_like_others() -> None:
 
 
 def test_a_label_of_three_classes_is_refused() -> None:
-    with pytest.raises(ConfigError, match="scorecard: the label must be one of two classes, got"):
+    with pytest.raises(ConfigError, match="scorecard: the number of classes must be 2, got"):
         registry.algorithms.create("scorecard").check_label(3)

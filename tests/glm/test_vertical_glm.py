@@ -144,6 +144,7 @@ def test_what_crosses_is_counted_as_the_protocol_says() -> None:
     told = [m for m in wire.sent if m[0] == "signal"]
     assert [m[2] for m in told] == ["p1", "p2", COORDINATOR]
     assert all(m[4].tolist() == np.bincount(of.y).tolist() for m in told)
+    assert count("score", "p1", "p0") == (1, 3 * 300)  # of the training rows, after the last batch
     before = len(wire.sent)
     of.predict(np.arange(7))
     (a, b) = wire.sent[before:]

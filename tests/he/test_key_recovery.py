@@ -118,9 +118,9 @@ def test_half_the_slots_are_answered_at_most() -> None:
     active = ActiveRole(passive.public(), 0, "p")
     active.load(np.ones((1, 2)), np.zeros(2))
     other = KeyPair.encrypt(passive.keys, np.zeros((4096, 1)))
-    with pytest.raises(CiphertextError, match="8 rows of the last batch, got 4096"):
+    with pytest.raises(CiphertextError, match="8 rows of the batch, got 4096"):
         passive.open(active.forward(other))
-    with pytest.raises(ShapeError, match="at most 2048 numbers wide, got 2049"):
+    with pytest.raises(ShapeError, match="at most 2048 numbers, got 2049"):
         layout(1, 2049, 4096)
 
 

@@ -66,10 +66,10 @@ BODIES: dict[str, tuple[str, str]] = {
     "foreign_rows": ("rows = rows + 10**6", "row"),
     "negative_rows": ("rows = -1 - rows", "row"),
     "repeated_rows": ("rows = torch.zeros_like(rows)", "row"),
-    "too_few_scores": ("scores = scores[:3]", "a Guess has rows" ),
+    "too_few_scores": ("scores = scores[:3]", "a Guess must have rows" ),
     "three_classes": ("scores = scores.unsqueeze(1).repeat(1, 3)", "scores"),
-    "cube_of_scores": ("scores = scores.reshape(-1, 1, 1)", "a Guess has rows"),
-    "square_rows": ("rows = rows.unsqueeze(1)", "a Guess has rows"),
+    "cube_of_scores": ("scores = scores.reshape(-1, 1, 1)", "a Guess must have rows"),
+    "square_rows": ("rows = rows.unsqueeze(1)", "a Guess must have rows"),
     "nan_scores": ("scores = scores * float('nan')", "not finite"),
     "infinite_scores": ("scores = scores / 0.0", "not finite"),
     "text_scores": ('scores = ["a"] * len(rows)', "ValueError"),
@@ -220,7 +220,7 @@ class Faulty(Policy):
 
 # name: (statement in `outgoing`, words of the error); the audit ends with 2 and says where
 DEFENSES: dict[str, tuple[str, str]] = {
-    "d_none": ("return None", "must return a tensor, returned NoneType"),
+    "d_none": ("return None", "must return a tensor, got NoneType"),
     "d_shape": ("return message.tensor[..., :1]", "must keep shape"),
     "d_dtype": ("return message.tensor.half()", "must keep shape, dtype"),
     "d_raises": ('return {}["lost"]', "KeyError: 'lost'"),
@@ -228,7 +228,7 @@ DEFENSES: dict[str, tuple[str, str]] = {
     "d_really_exits": ("os._exit(0)", "os._exit(0)"),
     "d_noisy_at_zero": (
         "return message.tensor + 1e-6",
-        "at strength 0, which counts as undefended",
+        "at strength 0",
     ),
     "d_draws_from_torch": (
         "import torch\n        return own.choose(message.tensor + torch.randn(()), message.tensor)",
@@ -240,7 +240,7 @@ DEFENSES: dict[str, tuple[str, str]] = {
     ),
     "d_in_place_unseen": (
         "message.tensor.data.add_(1e-6)\n        return message.tensor",
-        "at strength 0, which counts as undefended",
+        "at strength 0",
     ),
     "d_one_buffer": (
         "import torch\n"

@@ -122,7 +122,7 @@ def test_a_cell_without_a_value_is_counted_and_no_error(
     path.write_text(GOOD)
     assert main.main(["check", str(path)]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "t: missing values at a, of 60 rows: x1 1; a missing number becomes" in said
+    assert "t: missing values at a, of 60 rows: x1 1; a number becomes" in said
     assert "t: missing values at b, of 60 rows: x2 1;" in said
     assert main.main(["check", str(path), "--format", "json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)

@@ -52,7 +52,7 @@ BODIES: dict[str, tuple[str, str]] = {
     "d_classes": ("classes = (0, 1)", "must give class_names as a tuple of texts, got (0, 1)"),
     "d_float_labels": ("y = y * 1.0", "must give y as whole numbers (N,)"),
     "d_no_rows": ("y = y[:0]", "must give y as whole numbers (N,)"),
-    "d_far_class": ("y = y + 7", "must give y as class indices 0 to 1, or -1"),
+    "d_far_class": ("y = y + 7", "must give y as 0 to 1, or -1"),
     "d_quantity": (
         "y = y * 0; more['values'] = y[:5] * 1.0",
         "must give values (200,), got float64 (5,)",
@@ -63,7 +63,7 @@ BODIES: dict[str, tuple[str, str]] = {
     "d_active": ("active = 'z'", "must give the active party, 'z', among parties"),
     "d_list": ("return Source('x', {'a': [1]}, 'a', y, classes)", "as a PartyData, got list"),
     "d_flat": ("values['b'] = values['b'][:, 0]", "must give values as floats (n, d)"),
-    "d_text": ("values['b'] = values['b'].astype(str)", "values as floats (n, d), or images"),
+    "d_text": ("values['b'] = values['b'].astype(str)", "values as floats (n, d) or (n, c, h, w)"),
     "d_infinite": ("values['b'][3] = np.inf", "got infinity, of party 'b'"),
     "d_few_values": ("values['b'] = values['b'][:20]", "must give rows as whole numbers (20,)"),
     "d_far_rows": ("rows['b'] = rows['b'] + 9", "must give rows from 0 to 199, got 9 to 208"),

@@ -286,7 +286,7 @@ def test_gate_says_whose_gates_it_judges_and_offers_the_edited_ones(
     assert "Did you mean 'norm'?" in capsys.readouterr().err
     path.write_text(SCENARIO.replace("known_rows = 20", "known_rows = 30") + STRICT)
     assert go(Planted(LEAKS), "gate", out, "--scenario", path) == 2
-    assert "also attack" in capsys.readouterr().err
+    assert "attack differ from the audit" in capsys.readouterr().err
 
 
 # damage ------------------------------------------------------------------------------------------

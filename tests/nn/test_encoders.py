@@ -132,7 +132,7 @@ def test_pooling(pooling: str) -> None:
 
 
 def test_resnet_refuses_tables_and_odd_widths() -> None:
-    with pytest.raises(ConfigError, match="encoder_kind must be 'mlp' for rows"):
+    with pytest.raises(ConfigError, match="encoder_kind must be 'mlp' or 'auto' for rows"):
         resnet_encoder(TABLE, 16)
     with pytest.raises(ConfigError, match="cut must be a multiple of 8"):
         resnet_encoder(IMAGE, 20)

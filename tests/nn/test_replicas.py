@@ -175,7 +175,7 @@ def test_own_module_by_path() -> None:
         from_path("nothing", SCHEMA, 2)
     with pytest.raises(ConfigError, match="cannot be imported"):
         from_path("no_such_module:Thing", SCHEMA, 2)
-    with pytest.raises(ConfigError, match=r"must map a batch to \(b, 2\), got \(3, 3\)"):
+    with pytest.raises(ConfigError, match=r"must map a batch of 3 to \(3, 2\), got \(3, 3\)"):
         from_path("torch.nn:Identity", SCHEMA, 2)
 
 

@@ -10,7 +10,9 @@ import pytest
 from vflsec.cli import main
 from vflsec.config.problems import ScenarioError
 from vflsec.config.scenario import load_scenario
+from vflsec.data.table_warnings import list_warnings
 from vflsec.engine.dry_run import make_plan
+from vflsec.plugins import registry
 
 PART: dict[str, Any] = {"name": "breast_cancer", "aligned": 60}
 SMALL: dict[str, Any] = {"epochs": 1, "hidden": [6], "cut": 4}
@@ -62,16 +64,16 @@ def test_natural_pairs_start(algorithm: dict[str, Any], defense: dict[str, Any])
     ("algorithm", "defense", "why"),
     [
         (bcd(proximal=1.0), NOISE, "cannot be split into rows"),
-        (bcd(), SUMS, "needs gradients by row for its local updates, and gets their sum only"),
+        (bcd(), SUMS, "needs gradients by row"),
         (of("vflhlp"), NOISE, "the constraint is no sum over rows"),
-        (of("vflhlp"), NOISE | {"party": "passive"}, "the loss of SCARF couples the rows"),
-        (of("vflhlp"), {"name": "mid", "strength": [1.0]}, "the first layer of the head, which"),
+        (of("vflhlp"), NOISE | {"party": "passive"}, "SCARF couples the rows"),
+        (of("vflhlp"), {"name": "mid", "strength": [1.0]}, "the head's first layer"),
         (CVT, NOISE, "cannot be split into rows"),
         (CVT, NOISE | {"party": "passive"}, "cannot be split into rows"),
         (CVT, LAYER, "embedding messages must pass encrypted"),
         (CVT, SUMS, "gradient messages must pass encrypted"),
         (CVT, {"name": "marvell", "strength": [1.0]}, "rows have no label"),
-        (CVT, {"name": "mid", "strength": [1.0]}, "would press on the last use only"),
+        (CVT, {"name": "mid", "strength": [1.0]}, "would press on the last use"),
         (ONE, NOISE, "cannot be split into rows"),
         (ONE, NOISE | {"party": "passive"}, "cannot be split into rows"),
         (ONE, LAYER, "embedding messages must pass encrypted"),
@@ -95,12 +97,12 @@ def test_other_pairs_are_refused_with_the_reason(
     [
         (CVT, {"params": {"parties": 3}}, "fedcvt: the number of parties must be 2, got 3"),
         (of("jpl"), {"params": {"parties": 3}}, "jpl: the number of parties must be 2, got 3"),
-        (CVT, {"aligned": 1.0}, "fedcvt: needs unaligned rows of 'passive', there are none"),
+        (CVT, {"aligned": 1.0}, "fedcvt: needs unaligned rows of 'passive'"),
         (of("fewshot"), {"aligned": 1.0}, "fewshot: needs unaligned rows"),
         (of("fpd"), {"aligned": 1.0}, "fpd: needs labelled rows of the active party"),
         (of("jpl"), {"aligned": 1.0}, "jpl: needs labelled rows of the active party"),
         (of("jpl"), {"name": "digits"}, "jpl: the number of classes must be 2, got 10"),
-        (ONE | {"encoder_kind": "conv"}, {}, "'conv' needs a party whose rows are images"),
+        (ONE | {"encoder_kind": "conv"}, {}, "'conv' must have rows of images"),
     ],
 )
 def test_wrong_data_is_refused(algorithm: dict[str, Any], data: dict[str, Any], why: str) -> None:
@@ -155,3 +157,9 @@ def test_a_wrong_number_is_one_error_with_its_line(
     assert err.count("error:") == 1
     assert why in err
     assert "wrong.toml:6: algorithm." in err
+
+
+@pytest.mark.parametrize("name", ["control", "count", "quantity", "several"])
+def test_nothing_has_to_be_said_of_the_data_of_a_positive_control(name: str) -> None:
+    """So a plan does not look for it."""
+    assert list_warnings(registry.datasets.create(f"{name}_gaussian").load(0)) == []

@@ -27,7 +27,7 @@ from vflsec.report.summary import Summary
 from vflsec.report.tree import Report, Section, Table, View
 from vflsec.report.ungated_leaks import find_ungated
 
-COUNT = 50
+COUNT = 20
 LEAKING = {FindingKind.LEAK, FindingKind.NOT_STOPPED}
 
 

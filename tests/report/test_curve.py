@@ -13,8 +13,6 @@ from audited import LEAKY, SEALED, Planted, audited, gate
 from printed import html, markdown_summary, print_curves, print_summary, statement
 from rich.console import Console
 
-pytestmark = pytest.mark.figures
-
 
 @pytest.fixture(scope="module")
 def summary(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:

@@ -29,8 +29,6 @@ from vflsec.report.tree import Cell
 from vflsec.runtime.atomic_files import json_text
 from vflsec.train.export import check_writable
 
-pytestmark = pytest.mark.figures
-
 ESCAPE = "\x1b[2J\x1b]0;x\x07"
 FORGED = "PASS         advantage in accuracy of any attack <= 0.1"
 HIDDEN = "\u202e\u200b\u2066\ufeff\u00ad\u3164\U000e0041"
@@ -116,6 +114,7 @@ def test_text_that_is_inert_reads_as_it_did() -> None:
     assert commands(clean("x##[error]y")) == []
 
 
+@pytest.mark.figures
 def test_names_that_look_the_same_are_two() -> None:
     texts = clean_tree(("a", "a\u200b", Cell("c\n", hint="\x1b"), {"e": 0.5}))
     assert texts == ("a", "a", Cell("c "), {"e": 0.5})
@@ -126,7 +125,7 @@ def test_names_that_look_the_same_are_two() -> None:
     for mark in ("\u3164", "\u2800", "\u034f"):
         assert mark.isprintable()
         assert clean(f"a{mark}") == "a"
-        assert unshowable(f"a{mark}") == "be made of printable characters"
+        assert unshowable(f"a{mark}") == "be printable"
 
 
 def test_json_holds_the_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
@@ -254,7 +253,7 @@ def test_views_are_not_kept_of_a_party_with_an_accent(
     assert main.main(["init", "bank.csv", "Übersicht.csv", "--label", "y"]) == 0
     for args in (["audit", "--keep-views"], ["trace", "record"]):
         assert main.main([*args, "scenario.toml", "--out", "out"]) == 2
-        assert "got 'Übersicht'. A folder is called so" in capsys.readouterr().err
+        assert "got 'Übersicht'" in capsys.readouterr().err
         assert not (tmp_path / "out").exists()
 
 

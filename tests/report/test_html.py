@@ -19,8 +19,6 @@ from vflsec.report import figures
 from vflsec.report.attack_families import FAMILIES
 from vflsec.report.threat_model import WORDS
 
-pytestmark = pytest.mark.figures
-
 LEAKY = {"norm": 0.3, "model_completion": 0.2}
 SEALED = {"norm": 0.0, "model_completion": 0.02}
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -69,6 +67,7 @@ class Reader(HTMLParser):
         return [a for t, a in self.found if t == tag]
 
 
+@pytest.mark.figures
 def test_nothing_is_loaded_from_elsewhere(page: str) -> None:
     read = Reader(page)
     for tag, attrs in read.found:
@@ -84,11 +83,13 @@ def test_nothing_is_loaded_from_elsewhere(page: str) -> None:
     assert read.of("script") == [{}]  # our own, which the policy allows by its hash
 
 
+@pytest.mark.figures
 def test_the_same_summary_gives_the_same_bytes(summary: dict[str, Any], page: str) -> None:
     assert html(copy.deepcopy(summary)) == page
     assert len(page) < 400_000
 
 
+@pytest.mark.figures
 def test_the_verdict_comes_first_and_every_part_is_there(page: str) -> None:
     words = " ".join(" ".join(Reader(page).words).split())
     assert words.index("FAIL") < words.index("Gates")
@@ -107,6 +108,7 @@ def test_the_verdict_comes_first_and_every_part_is_there(page: str) -> None:
     assert page.count("<svg ") == 4
 
 
+@pytest.mark.figures
 def test_the_first_screen_has_a_picture_with_the_limits(summary: dict[str, Any], page: str) -> None:
     hero = page.split('<section class="hero')[1].split("</section>")[0]
     assert hero.count("<svg ") == 1
@@ -145,6 +147,7 @@ def test_a_pass_does_not_hide_what_no_gate_judges(tmp_path: Path) -> None:
         assert more.endswith("judged)"), judges
 
 
+@pytest.mark.figures
 def test_what_an_attack_tries_is_not_said_to_be_audited_by_none(page: str) -> None:
     """Every page to sign said that no attack hijacks an encoder, as `fsha` does."""
     for name in ("feature-space hijacking", "steer a client"):
@@ -153,6 +156,7 @@ def test_what_an_attack_tries_is_not_said_to_be_audited_by_none(page: str) -> No
     assert "other departures from the protocol" in page
 
 
+@pytest.mark.figures
 def test_the_attackers_means_stand_beside_what_was_not_tried(
     summary: dict[str, Any], page: str
 ) -> None:
@@ -175,6 +179,7 @@ def test_the_attackers_means_stand_beside_what_was_not_tried(
     assert assumed(summary | {"attacks": {}}) == []
 
 
+@pytest.mark.figures
 def test_accessible(page: str) -> None:
     read = Reader(page)
     assert read.of("html")[0]["lang"] == "en"
@@ -206,6 +211,7 @@ def contrast(a: str, b: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
+@pytest.mark.figures
 def test_contrast_in_light_and_dark(page: str) -> None:
     blocks = re.findall(r":root \{([^}]+)\}", page)
     assert len(blocks) == 3
@@ -223,6 +229,7 @@ def test_contrast_in_light_and_dark(page: str) -> None:
 HOSTILE = "</title><script>alert(1)</script>\x1b[1m\u202e$\\frac{x}$\"'>&"
 
 
+@pytest.mark.figures
 def test_hostile_names_stay_text(summary: dict[str, Any]) -> None:
     def bad(value: Any, key: str = "") -> Any:
         if isinstance(value, dict):

@@ -13,8 +13,6 @@ from printed import html, markdown_summary
 from vflsec.audit.point import read_points
 from vflsec.report import figures
 
-pytestmark = pytest.mark.figures
-
 
 @pytest.fixture(scope="module")
 def summary(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:

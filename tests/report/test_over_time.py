@@ -11,8 +11,6 @@ import vflsec
 from vflsec.errors import ConfigError
 from vflsec.report import figures
 
-pytestmark = pytest.mark.figures
-
 
 def test_a_curve_over_epochs(tmp_path: Path) -> None:
     scenario = {

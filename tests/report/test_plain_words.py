@@ -26,9 +26,9 @@ SCREENS = sorted((ROOT / "tests" / "report" / "screens").glob("*.txt"))
 
 def printed(path: Path) -> Iterator[str]:
     """The texts of a module that are no docstring, of three words or more."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    said = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Expr)}
-    texts = (n for n in ast.walk(tree) if isinstance(n, ast.Constant) and id(n) not in said)
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    said = {id(n.value) for n in nodes if isinstance(n, ast.Expr)}
+    texts = (n for n in nodes if isinstance(n, ast.Constant) and id(n) not in said)
     yield from (n.value for n in texts if isinstance(n.value, str) and len(n.value.split()) > 2)
 
 

@@ -136,17 +136,17 @@ def in_parts(rec: Recording, told: Told) -> None:
 
 GAPS: dict[str, tuple[Loop, dict[str, Any], str]] = {
     "every second epoch": (
-        later, {"every_n_epochs": 2}, "that all embedding and gradient messages of phase 'train'",
+        later, {"every_n_epochs": 2}, "not all embedding and gradient messages of phase 'train'",
     ),
     "stopped": (later, {"max_bytes": 15_000}, "recording stopped before the run did"),
     "rows without names": (nameless, {}, "8 of 16 gradient messages that it received name no rows"),
-    "past the cut": (past, {}, "that all gradient messages of phase 'train' were recorded"),
+    "past the cut": (past, {}, "not all gradient messages of phase 'train'"),
     "another phase": (warmed_up, {}, "gradient messages of phase 'warmup' came to bank"),
     "twelve times in a step": (timeless, {}, "gradient messages that came for a row 9 times"),
     "rows without gradients": (
-        unanswered, {}, "rows that it sent never got a gradient although others of their batches",
+        unanswered, {}, "rows that it sent never got a gradient",
     ),
-    "not finite": (not_finite, {}, "16 gradient messages some rows are not finite"),
+    "not finite": (not_finite, {}, "16 gradient messages only some rows are not finite"),
 }  # fmt: skip
 WHOLE: dict[str, Loop] = {
     "honest": honest, "overflows": overflows, "evaluates": evaluates, "in parts": in_parts,
@@ -247,7 +247,7 @@ def test_what_no_attack_read_passes_nothing(
     kind: str, named: bool, gap: bool, tmp_path: Path
 ) -> None:
     """Of all attacks none read it; where some were chosen, a note says so."""
-    (words, found) = f"{kind} messages came to bank and no attack that made a guess reads", []
+    (words, found) = f"{kind} messages came to bank, read by no attack", []
     trace = recorded(tmp_path / "t", beside(kind, named), leaks=True, run={}, of=1)
     for attacks in ((), ("direction",)):
         found.append(
@@ -288,4 +288,4 @@ def test_one_training_under_three_seeds_passes_nothing(
     verdict, notes = judged(tmp_path, undefended, longer, leaks=False, of=lambda s: 10)
     assert verdict.verdict == "INCONCLUSIVE"
     assert "16 of 16 messages are those of seed 0" in verdict.reason
-    assert len([n for n in notes if "one training and no repetition" in n]) == 3
+    assert len([n for n in notes if "no repetition" in n]) == 3

@@ -58,9 +58,9 @@ def renamed(field: str, name: str) -> Callable[[Path], None]:
 
 EDITS: dict[str, tuple[Callable[[Path], None] | None, str]] = {
     "untouched": (None, ""),
-    "messages dropped": (dropped, "gradient from active to bank in train: declared 24 messages, 8"),
-    "an earlier moment": (looked_at_before, "32 messages of phase 'train' came after the moment"),
-    "phases renamed": (renamed("phase", "other"), "in other: declared 0 messages, 16 are there"),
+    "messages dropped": (dropped, "gradient from active to bank in train: declared 24 messages"),
+    "an earlier moment": (looked_at_before, "32 messages came after phase 'train'"),
+    "phases renamed": (renamed("phase", "other"), "in other: declared 0 messages, got 16"),
     "kinds renamed": (renamed("kind", "ids"), "ids from active to bank in train: declared 0"),
 }  # fmt: skip
 

@@ -255,18 +255,18 @@ def test_rows_that_nobody_knows(tmp_path: Path, layers: Any) -> None:
 
 def test_errors_are_one_sentence(tmp_path: Path, layers: Any) -> None:
     guest, hosts = system(layers)
-    with pytest.raises(ConfigError, match="SSHE has not the methods"):
+    with pytest.raises(ConfigError, match="not under SSHE, got SSHE"):
         fate.attach(SSHE(), tmp_path / "t", party="bank", rows=N)
     with pytest.raises(ConfigError, match="hosts must be the names of the hosts"):
         fate.attach(guest, tmp_path / "t", party="shop", rows=N)
     with pytest.raises(ConfigError, match="ids must be one of"):
         fate.attach(hosts[0], tmp_path / "t", party="bank", rows=N, ids="some")
     fate.attach(guest, tmp_path / "t", party="shop", hosts=("bank",), rows=N)
-    with pytest.raises(ConfigError, match=r"2 hosts take part and 1 were named \(bank\)"):
+    with pytest.raises(ConfigError, match=r"name all 2, got bank"):
         steps(guest, hosts, 1)
 
     class Newer(layers.AggLayerHost):  # type: ignore[misc, name-defined]
         def _send_fw_to_guest(self, x: Any, compress: bool = False) -> None: ...
 
-    with pytest.raises(ConfigError, match="Newer has not the methods"):
+    with pytest.raises(ConfigError, match="got Newer"):
         fate.attach(Newer(), tmp_path / "t", party="bank", rows=N)

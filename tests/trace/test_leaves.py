@@ -15,6 +15,7 @@ from vflsec.cli.main import main
 from vflsec.engine.trace_attacks import infer, score
 from vflsec.errors import ConfigError
 from vflsec.trace.leaves import Beside, import_leaves
+from vflsec.trace.validate import info
 
 N = 300
 
@@ -81,21 +82,21 @@ def test_leaves_that_were_not_told_are_left_out(files: dict[str, Path], tmp_path
 Change = Callable[[str], str]
 BAD: list[tuple[str, Change, str]] = [
     ("leaves", lambda s: s.replace("tree,row,leaf", "tree,row,node"),
-     "must have the columns tree, row, leaf, has tree, row, node. Name the column 'leaf'"),
+     "must have the column 'leaf', got tree, row, node"),
     ("leaves", lambda s: s.replace("tree,row,leaf", "leaf,row,leaf"),
-     "has the column 'leaf' twice. Name each column once."),
+     "has the column 'leaf' twice"),
     ("leaves", lambda s: s + s.splitlines()[1] + "\n",
-     "comes 2 times in tree {tree}. Keep one line for each row and tree."),
+     "comes 2 times in tree {tree}. Keep one line"),
     ("leaves", lambda s: "\n".join([s.splitlines()[0], *s.splitlines()[2:]]),
-     "row {row} is missing in tree {tree}. Write a line for it, with the leaf -1"),
+     "row {row} is missing in tree {tree}. Write a line, with the leaf -1"),
     ("leaves", lambda s: s.splitlines()[0] + "\n", "holds no row"),
-    ("leaves", lambda s: s + "1,2\n", "cannot be read as a CSV file"),
+    ("leaves", lambda s: s + "1,2\n", "must be a CSV file"),
     ("known", lambda s: s + "c999,good\n", "row c999 is in no tree of the leaves. Leave it out"),
     ("known", lambda s: s + "c3,\n", "row c3 has no label. Fill it in"),
     ("truth", lambda s: s + "c3,good\n", "row c3 comes twice. Keep one line."),
     ("columns", lambda s: s.rpartition("c299")[0], "row c299 is missing. Write a line for every"),
     ("columns", lambda s: s.replace("row,a,b,c", "row,a,b,c").rpartition(",")[0] + ",tall\n",
-     "column 'c' holds 'tall' in row c299, which is no number."),
+     "column 'c', row c299 must be a number, got 'tall'"),
 ]  # fmt: skip
 
 
@@ -128,6 +129,36 @@ def test_a_system_that_is_none_is_one_error(
     assert "fate-1" in said
     assert "xgboost-open" in said
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("local_tree", ["local_trees", "other"]),
+        ("local_trees=0.5", ["local_trees", "0.5"]),
+        ("local_trees=many", ["--defense", "many"]),
+        ("masked_gradient=1", ["--defense", "masked_gradient"]),
+        ("none=1", ["--defense", "none"]),
+    ],
+)
+def test_a_defense_that_is_none_is_one_error(
+    files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    given: str, words: list[str],
+) -> None:  # fmt: skip
+    out = tmp_path / "other"
+    asked = ["trace", "import-leaves", str(files["leaves"]), "--defense", given]
+    assert main([*asked, "--out", str(out)]) == 2
+    said = capsys.readouterr().err
+    assert all(w in said for w in words)
+    assert not out.exists()
+
+
+def test_a_defense_by_another_name_is_that_one(files: dict[str, Path], tmp_path: Path) -> None:
+    of = {"complete_secure=1": ("local_trees", 1.0), "other": ("other", None)}
+    for given, told in of.items():
+        folder = import_leaves(files["leaves"], tmp_path / given, Beside(), defense=given)
+        run = info(folder)["run"]
+        assert (run["defense"], run["strength"]) == told
 
 
 def test_digits_that_are_no_numbers_are_texts(tmp_path: Path) -> None:

@@ -34,6 +34,20 @@ def found(folder: Path, party: str = "site-1") -> list[Any]:
     return list(Trace.open(folder / "trace").observer(party).messages())
 
 
+def test_a_second_site_is_a_party_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All sites import one file, whose recorder names one party and one folder."""
+    rec = recorder(tmp_path)
+    forward = rec(gives="embedding", ids="ids")(lambda ids: np.full((len(ids), 2), at[0]))
+    for at in ((1, "site-1"), (2, "site-2"), (1, "site-1")):
+        monkeypatch.setattr(nvflare, "_site", lambda at=at: at[1])
+        forward(np.arange(4))
+    assert [set(m.values.ravel()) for m in found(tmp_path)] == [{1}, {1}]
+    other = Trace.open(tmp_path / "trace-site-2").observer("site-1-site-2").messages()
+    assert [set(m.values.ravel()) for m in other] == [{2}]
+
+
 def test_both_ways_of_a_batch_with_repeated_rows(tmp_path: Path) -> None:
     rec = recorder(tmp_path)
 
@@ -142,6 +156,6 @@ def test_errors_are_one_sentence(tmp_path: Path) -> None:
     @rec(takes={"z": "embedding"})
     def compute_loss(z: Any) -> None: ...
 
-    with pytest.raises(ConfigError, match="site-1 takes embeddings, which is the other role's"):
+    with pytest.raises(ConfigError, match="site-1 takes embeddings"):
         compute_loss(np.ones((1, 1)))
     assert not (tmp_path / "trace").exists()

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from sampled import sampled
 
 import vflsec
 from vflsec.errors import ConfigError, TraceError
@@ -150,7 +151,7 @@ with vflsec.record(sys.argv[1], rows=32, party="bank", role="passive", classes=2
 """
 
 
-@pytest.mark.parametrize("fails", ["fails", "ends"])
+@pytest.mark.parametrize("fails", sampled(["fails", "ends"]))
 def test_ranks_of_one_run_share_a_folder(fails: str, tmp_path: Path) -> None:
     """Two processes record at the same time; the last one seals, and the first one's is there."""
     folder = tmp_path / "t"

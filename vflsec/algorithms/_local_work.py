@@ -21,7 +21,6 @@ from vflsec.core import check
 from vflsec.core.federation import Federation
 from vflsec.core.party import Party
 from vflsec.core.rng import Streams
-from vflsec.errors import ConfigError
 from vflsec.nn.fixmatch import ImageViews, TabularViews, Views, column_centres
 from vflsec.nn.loss import cross_entropy
 
@@ -78,16 +77,10 @@ class LocalWork(SplitNN):
     def __post_init__(self) -> None:
         super().__post_init__()
         check.integer(f"{self.name}.epochs", self.epochs)
-        if not self.has_top:
-            raise ConfigError(
-                f"{self.name}: must have a classifier that can be trained without the clients, got "
-                "top = [] and linear_top = false. Leave linear_top at true."
-            )
+        self.need_head()
         if self.local_ema and self.local_held_out:
-            raise check.fail(
-                f"{self.name}.local_held_out", "0 with local_ema, which is for a fixed length",
-                self.local_held_out,
-            )  # fmt: skip
+            rule = "0 with local_ema, which is for a fixed length"
+            raise check.fail(f"{self.name}.local_held_out", rule, self.local_held_out)
 
     def clients(self, fed: Federation) -> list[Party]:
         """All parties with columns, the active one first if it has any."""

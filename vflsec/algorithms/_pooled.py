@@ -69,8 +69,7 @@ class Pooled(Algorithm):
                     not b.policy.overrides("labels") or b.policy.trainings > 1
                 ):
                     raise PolicyError(
-                        f"{b.policy.name}: {self.name} fits all columns in one place and calls "
-                        "none of its hooks, so it would protect nothing. Leave it out there."
+                        f"{b.policy.name}: does nothing under {self.name}. Leave it out."
                     )
 
     def phases(self, fed: Federation) -> list[Phase]:

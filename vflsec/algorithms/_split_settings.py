@@ -83,17 +83,24 @@ class SplitSettings(Algorithm):
             object.__setattr__(self, "sends", type(self).sends | told)
         check.one_of(f"{self.name}.encoder_kind", self.encoder_kind, self.encoder_kinds)
         if self.embedding_rows == 1:
-            raise check.fail(
-                f"{self.name}.embedding_rows", "0 or at least 2: one is for missing values", 1
-            )
+            raise check.fail(f"{self.name}.embedding_rows", "0 or at least 2", 1)
         self._check_top()
         self._check_parties()
+
+    def need_head(self) -> None:
+        """Refuse settings without a head of the active party's own.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        if not self.has_top:
+            raise ConfigError(f"{self.name}: needs linear_top = true, or a top.")
 
     def _check_top(self) -> None:
         if not self.has_top and self.aggregation == "concat":
             raise ConfigError(
-                f"{self.name}: without a top model (top = [] and linear_top = false) the "
-                'embeddings are the logits and must be added: set aggregation = "sum" or "mean".'
+                f"{self.name}: without a top model embeddings are the logits: set "
+                'aggregation = "sum" or "mean".'
             )
         if self.top and not self.linear_top:
             raise ConfigError(f"{self.name}: top hidden layers need linear_top = true.")
@@ -102,9 +109,9 @@ class SplitSettings(Algorithm):
         if self.top_module and (self.top or not self.has_top):
             raise ConfigError(f"{self.name}: top_module stands instead of top and linear_top.")
         if self.top_args and not self.top_module:
-            raise ConfigError(f"{self.name}: top_args are for a top_module, which is not given.")
+            raise ConfigError(f"{self.name}: top_args need a top_module.")
         if self.top_weights and not (self.own_top and self.has_top):
-            raise ConfigError(f"{self.name}: top_weights are for one top model, which it has not.")
+            raise ConfigError(f"{self.name}: top_weights need one top model.")
 
     def _check_parties(self) -> None:
         for party, settings in self.parties.items():
@@ -112,9 +119,7 @@ class SplitSettings(Algorithm):
             for key in settings:
                 check.one_of(where, key, ("hidden", "cut", "module", "args", "weights"))
             if settings.get("args") and not settings.get("module"):
-                raise ConfigError(
-                    f"{self.name}.parties.{party}: args are for a module, which is not given."
-                )
+                raise ConfigError(f"{self.name}.parties.{party}: args need a module.")
 
     @property
     def smallest(self) -> int:

@@ -131,16 +131,10 @@ class SelfSupervised(SplitNN):
         if not self.projector_out:
             object.__setattr__(self, "projector_out", _OUT.get((self.sizes, self.ssl), self.cut))
         super().__post_init__()
-        if not self.has_top:
-            raise ConfigError(
-                f"{self.name}.linear_top must be true or top not empty: fine-tuning needs a "
-                "classifier on the representations."
-            )
+        self.need_head()
         if self.embedding_rows:
-            raise check.fail(
-                f"{self.name}.embedding_rows", "0: corrupted fields need a code of their own",
-                self.embedding_rows,
-            )  # fmt: skip
+            rule = "0: corrupted fields need a code of their own"
+            raise check.fail(f"{self.name}.embedding_rows", rule, self.embedding_rows)
 
     def settled(self) -> str:
         other = "paper" if self.sizes == "table" else "table"
@@ -285,36 +279,33 @@ def _check_data(algorithm: SelfSupervised, fed: Federation) -> None:
         if len(members) < 2:
             raise check.fail(
                 f"{algorithm.name}: the number of parties", "at least 2", len(members),
-                "Cross-party pre-training needs a partner; use fedlocal_ssl for one party.",
+                "Use fedlocal_ssl for one party.",
             )  # fmt: skip
         aligned = fed.stack.rows("aligned").shape[1]
         if aligned < 2:
             raise check.fail(
                 f"{algorithm.name}: the number of aligned rows", "at least 2", aligned,
-                "Raise `aligned` in [data], or use fedlocal_ssl, which needs none.",
+                "Raise `aligned` in [data], or use fedlocal_ssl.",
             )  # fmt: skip
     if algorithm.has_local and algorithm.ssl == "moco":
         for name in members:
             rows = fed.stack.rows(f"local:{name}").shape[1]
             if rows < algorithm.pretrain_batch_size:
-                raise check.fail(
-                    f"{algorithm.name}.pretrain_batch_size",
-                    f"at most {rows}, the rows of {name!r}, with ssl = 'moco'",
-                    algorithm.pretrain_batch_size,
-                )
+                rule = f"at most {rows}, the rows of {name!r}, with ssl = 'moco'"
+                where = f"{algorithm.name}.pretrain_batch_size"
+                raise check.fail(where, rule, algorithm.pretrain_batch_size)
     shared = algorithm.recipe().average
     if "top" in shared:
         with as_global(generator(0, "shapes")):
             tops = {n: _build_encoder(algorithm, fed, n)().get_submodule("top") for n in members}
         shapes = {n: [tuple(p.shape) for p in m.parameters()] for n, m in tops.items()}
         if any(s != shapes[members[0]] for s in shapes.values()):
-            raise check.fail(
+            where, got = (
                 f"{algorithm.name}.average: the layers of 'top'",
-                "of one shape for all parties",
                 {n: s[0] for n, s in shapes.items()},
-                "Give all parties the same cut and the same last hidden width, or leave 'top' "
-                "out of average.",
             )
+            remedy = "Give all parties the same cut and last hidden width, or leave 'top' out."
+            raise check.fail(where, "of one shape for all parties", got, remedy)
 
 
 def _add_heads(
@@ -360,9 +351,7 @@ def _build_encoder(
             make = starting_at(own["weights"], f"weights of {party}", make)
         return lambda: _with_top(make(), middle, cut)
     if own.get("weights"):
-        raise ConfigError(
-            f"{algorithm.name}.parties.{party}: weights are for a module, which is not given."
-        )
+        raise ConfigError(f"{algorithm.name}.parties.{party}: weights need a module.")
     kind = algorithm.encoder_kind
     if kind == "auto":
         kind = "resnet18" if len(schema.shape) == 3 else "mlp"

@@ -45,9 +45,8 @@ class LocalViews(SelfSupervised):
         super().__post_init__()
         batch = self.pretrain_batch_size
         if self.ssl == "moco" and self.queue % batch:
-            raise check.fail(
-                f"{self.name}.queue", f"a multiple of pretrain_batch_size = {batch}", self.queue
-            )
+            rule = f"a multiple of pretrain_batch_size = {batch}"
+            raise check.fail(f"{self.name}.queue", rule, self.queue)
 
     def views_of(self, fed: Federation, party: str) -> Corruption | ImageViews:
         schema = fed.stack.first.schema[party]

@@ -92,10 +92,7 @@ class FedBCD(SplitNN):
         z = party.run("bottom", x, self)
         penalty = fed.penalty(party.name, x, {party.name: z}, None)
         if party.name not in batch.gradients:
-            raise PolicyError(
-                f"{self.name}: {party.name} needs gradients by row for its local updates, and gets "
-                "their sum only. Use splitnn."
-            )
+            raise PolicyError(f"{self.name}: {party.name} needs gradients by row. Use splitnn.")
         gradient = batch.gradients[party.name]
         if self.proximal:
             party.continue_backward(z, gradient, penalty, pull)

@@ -92,10 +92,8 @@ class FedCVT(SplitNN):
     def build(self, fed: Federation) -> None:
         task = fed.stack.first
         if len(task.parties) != 2:
-            raise check.fail(
-                f"{self.name}: the number of parties", "2", len(task.parties),
-                "Leave parties out in [data], or use vflhlp, which takes any number.",
-            )  # fmt: skip
+            where = f"{self.name}: the number of parties"
+            raise check.fail(where, "2", len(task.parties), "Use vflhlp for more.")
         guest, host = task.parties
         widths = [self.width(p, fed.classes) for p in task.parties]
         if widths[0] != widths[1]:
@@ -103,9 +101,8 @@ class FedCVT(SplitNN):
         for b in fed.active.bindings:
             if self.side_heads and b.policy.overrides("model") and b.policy.overrides("penalty"):
                 raise PolicyError(
-                    f"{self.name}: uses its top model several times in a step, and {b.policy.name} "
-                    "would press on the last use only. Set side_heads = false, or leave the "
-                    "defense out."
+                    f"{self.name}: {b.policy.name} would press on the last use of the top model "
+                    "only. Set side_heads = false, or leave the defense out."
                 )
         fed.extra["draws"] = self._draws(fed, guest, host)
         super().build(fed)
@@ -126,8 +123,8 @@ class FedCVT(SplitNN):
         every, alone = stack.rows(f"local:{host}"), stack.unaligned(host)
         if not alone.shape[1]:
             raise ConfigError(
-                f"{self.name}: needs unaligned rows of {host!r}, there are none. Set `aligned` in "
-                "[data] below the number of rows both parties hold, or use splitnn."
+                f"{self.name}: needs unaligned rows of {host!r}. Lower `aligned` in [data], or use "
+                "splitnn."
             )
         sets = {
             "ul": (_minus(stack.rows("aligned"), stack.rows("labelled")), self.nl_batch_size),
@@ -138,8 +135,8 @@ class FedCVT(SplitNN):
             sets["guest"] = (stack.unaligned_labelled(), self.nl_batch_size)
             if not sets["guest"][0].shape[1]:
                 raise ConfigError(
-                    f"{self.name}: nl_labels needs labelled unaligned rows of {guest!r}, there are "
-                    "none. Set nl_labels = false, or leave `labelled` out in [data]."
+                    f"{self.name}: nl_labels needs labelled unaligned rows of {guest!r}. Set "
+                    "nl_labels = false, or leave `labelled` out."
                 )
         return {
             name: _Draw(

@@ -62,8 +62,7 @@ class FewShot(OneShot):
     def build(self, fed: Federation) -> None:
         if all(fed.stack.unaligned(p.name).shape[1] == 0 for p in self.clients(fed)):
             raise ConfigError(
-                f"{self.name}: needs unaligned rows, but every training row is aligned. Set "
-                "data.aligned to a share or number of rows, or use oneshot."
+                f"{self.name}: needs unaligned rows. Set data.aligned, or use oneshot."
             )
         super().build(fed)
         for party in self.clients(fed):

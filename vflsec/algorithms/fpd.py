@@ -70,11 +70,7 @@ class FPD(SplitNN):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.has_top:
-            raise ConfigError(
-                f"{self.name}: must have a head that works without the passive parties, got "
-                "top = [] and linear_top = false. Leave linear_top at true."
-            )
+        self.need_head()
 
     @property
     def uses_own(self) -> bool:
@@ -92,8 +88,7 @@ class FPD(SplitNN):
         if self.uses_own and fed.stack.unaligned_labelled().shape[1] == 0:
             raise ConfigError(
                 f"{self.name}: needs labelled rows of the active party without a partner (or "
-                "beta = 0), got none. Set data.aligned to a share or number of rows, and leave "
-                "data.labelled out: it takes the labels of all other rows away."
+                "beta = 0). Set data.aligned, and leave data.labelled out."
             )
         super().build(fed)
 

@@ -98,7 +98,7 @@ class JPL(FPD):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not any(getattr(self, name) for name in _WEIGHTS):
-            raise ConfigError(f"jpl: at least one weight of {', '.join(_WEIGHTS)} must be above 0.")
+            raise ConfigError(f"jpl: at least one of {', '.join(_WEIGHTS)} must be above 0.")
 
     def build(self, fed: Federation) -> None:
         parties = len(fed.parties)
@@ -110,8 +110,8 @@ class JPL(FPD):
         table = bool(fed.stack.first.schema[active].cardinalities)
         if self.shared_embedding and ("module" in self.parties.get(active, {}) or not table):
             raise ConfigError(
-                f"jpl: shared_embedding needs a table and the built-in bottom at {active!r}, "
-                'got images or a module of your own. Set shared_embedding = false.".'
+                f"jpl: shared_embedding needs a table and the built-in bottom at {active!r}. Set "
+                "shared_embedding = false."
             )
         super().build(fed)
 

@@ -57,8 +57,6 @@ def own_labelled(fed: Federation) -> Tensor:
     """
     found = [t.active_labelled for t in fed.stack.tasks]
     if len({len(rows) for rows in found}) > 1:
-        raise DataError(
-            f"{fed.stack.first.name}: the active party's labelled rows are "
-            f"{sorted({len(rows) for rows in found})} for different seeds; splits must keep sizes."
-        )
+        what, got = f"{fed.stack.first.name}: labelled rows", sorted({len(rows) for rows in found})
+        raise DataError.must(what, "have one size for all seeds", got)
     return torch.stack(found).to(fed.stack.device)[fed.stack.of]

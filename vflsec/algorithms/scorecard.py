@@ -60,10 +60,8 @@ class Scorecard(VerticalGlm):
     def check_label(self, classes: int) -> None:
         super().check_label(classes)
         if classes != 2:
-            raise check.fail(
-                "scorecard: the label", "one of two classes", f"{classes} classes",
-                "Take vertical_glm, or merge classes (merge_classes under [data]).",
-            )  # fmt: skip
+            remedy = "Take vertical_glm, or merge classes (merge_classes under [data])."
+            raise check.fail("scorecard: the number of classes", "2", classes, remedy)
 
     def start(self, wire: Wire) -> Learner:
         y = wire.labels

@@ -83,7 +83,10 @@ class SecureBoost(Rounds):
 
     @property
     def sends(self) -> frozenset[tuple[str, str, str]]:  # type: ignore[override]
-        return PROFILES[self.profile].sends
+        found = PROFILES[self.profile].sends
+        if self.top >= 1:
+            return found
+        return frozenset(("sample_list", *s[1:]) if s[0] == "ids" else s for s in found)
 
     @property
     def rounds(self) -> int:
@@ -101,7 +104,7 @@ class SecureBoost(Rounds):
         )
         return Boosting(
             task.parties, codes, task.label, wire.labels, wire.rows, rules, PROFILES[self.profile],
-            wire,
+            wire, wire.regrown,
         )  # fmt: skip
 
     def planned_facts(self, active: str, parties: tuple[str, ...], classes: int) -> Facts:

@@ -91,15 +91,15 @@ class SplitNN(SplitSettings):
             check.one_of(f"{self.name}.parties: the party", name, task.parties)
         names = [p.name for p in self.holders(fed)]
         if self.encoder_kind in BOTTOMS and all(len(task.schema[p].shape) != 3 for p in names):
-            raise ConfigError(
-                f"{self.name}: encoder_kind {self.encoder_kind!r} needs a party whose rows are "
-                "images (c, h, w), "
-                f"got {', '.join(f'{p} {task.schema[p].shape}' for p in names)}. Use 'mlp'."
+            got = ", ".join(f"{p} {task.schema[p].shape}" for p in names)
+            where, rule = (
+                f"{self.name}: encoder_kind {self.encoder_kind!r}",
+                "have rows of images (c, h, w)",
             )
+            raise ConfigError.must(where, rule, got, "Use 'mlp'.")
         if self.select and self.select_by == "auc" and fed.classes != 2:
-            raise check.fail(
-                f"{self.name}.select_by", "'loss' for more than two classes", self.select_by
-            )
+            where = f"{self.name}.select_by"
+            raise check.fail(where, "'loss' for more than two classes", self.select_by)
         widths = [self.width(p, fed.outputs) for p in names]
         for name, width in zip(names, widths, strict=True):
             fed.add(name, "bottom", self._bottom(fed, name, width))
@@ -108,10 +108,8 @@ class SplitNN(SplitSettings):
                 fed.link(name).build(fed, widths[i])
                 widths[i] = fed.link(name).width(widths[i])
         if self.aggregation != "concat" and len(set(widths)) > 1:
-            raise ConfigError(
-                f"{self.name}: aggregation {self.aggregation!r} needs one width for all "
-                f"parties, got {widths}."
-            )
+            where = f"{self.name}: widths under aggregation {self.aggregation!r}"
+            raise check.fail(where, "one for all parties", widths)
         if self.has_top:
             fused = sum(widths) if self.aggregation == "concat" else widths[0]
             fed.add(
@@ -252,8 +250,8 @@ class SplitNN(SplitSettings):
             coupled = policy.overrides("loss") and not policy.by_row
             if coupled or policy.overrides("penalty"):
                 raise PolicyError(
-                    f"{policy.name}: changes the loss of a batch, so gradients of single rows "
-                    "cannot be limited beside it. Leave one of the two defenses out."
+                    f"{policy.name}: changes the loss of a batch, so gradients of rows cannot be "
+                    "limited. Leave one of the two defenses out."
                 )
         got = {p: split_rows(h.detach()) for p, h in batch.got.items()}
         x, (r, b) = split_rows(batch.x[active.name]), batch.rows.shape

@@ -28,10 +28,10 @@ import torch
 from torch import Tensor
 
 from vflsec.algorithms.splitnn import SplitNN
+from vflsec.core import check
 from vflsec.core.federation import Federation
 from vflsec.core.party import Party
 from vflsec.core.view import Facts
-from vflsec.errors import ConfigError
 from vflsec.nn.models import mlp
 from vflsec.plugins import registry
 from vflsec.specs import Params
@@ -62,10 +62,7 @@ class UShaped(SplitNN):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.top:
-            raise ConfigError(
-                f"{self.name}.top must be widths of at least one hidden layer, got []. Without one "
-                "nothing is left for the middle: use splitnn."
-            )
+            raise check.fail(f"{self.name}.top", "one hidden layer or more", [], "Use splitnn.")
 
     def build(self, fed: Federation) -> None:
         """Bottoms at both; the middle at the passive party, the last layer at the active one.
@@ -75,16 +72,12 @@ class UShaped(SplitNN):
         """
         task = fed.stack.first
         if len(task.passive) != 1:
-            raise ConfigError(
-                f"{self.name}: needs exactly one passive party, which holds the middle, got "
-                f"{', '.join(task.passive) or 'none'}. Leave the others out of [data]."
-            )
+            where, got = f"{self.name}: passive parties", ", ".join(task.passive) or "none"
+            raise check.fail(where, "one", got)
         widths = {p: self.width(p, fed.classes) for p in task.parties}
         if self.aggregation != "concat" and len(set(widths.values())) > 1:
-            raise ConfigError(
-                f"{self.name}: aggregation {self.aggregation!r} needs one width for both parties, "
-                f"got {list(widths.values())}."
-            )
+            where = f"{self.name}: widths under aggregation {self.aggregation!r}"
+            raise check.fail(where, "one for all parties", list(widths.values()))
         concat = self.aggregation == "concat"
         fused, (middle,) = sum(widths.values()) if concat else min(widths.values()), task.passive
         for name, width in widths.items():

@@ -15,13 +15,14 @@ add up (``taylor``): f / 4 + 1/2 - y of two classes. Of a quantity d = f - y, of
 Batches are drawn once. The coefficients are those of pooled training.
 
 So the coordinator reads every party's gradient in every batch, each party its own, and the active
-party the scores of rows that it has predicted. It holds the key: together with a party that gets
-Enc(d) it has d, the derivative of each row's loss. It is told of a batch how many rows it has
-(FATE), or which (Hardy et al., where it runs over the batches). With ``protocol = "shares"``
-(FATE's SSHE, SecretFlow's HESS) there is no coordinator: scores, derivatives, gradients and
-coefficients are shares or ciphers of two parties, the training is the same to the last bit, and the
-active party gets the answers alone. Ciphers are emulated: sizes in the ledger are those of the
-numbers before encryption.
+party the scores X_k w_k of rows that it has predicted: of the training rows too, after the last
+batch, as in FATE. The coordinator holds the key: together with a party that gets Enc(d) it has d,
+the derivative of each row's loss. It is told of a batch how many rows it has (FATE), or which
+(Hardy et al., where it runs over the batches). With ``protocol = "shares"`` (FATE's SSHE,
+SecretFlow's HESS) there is no coordinator: scores, derivatives, gradients and coefficients are
+shares or ciphers of two parties, the training is the same to the last bit, and the active party
+gets the answers alone. Ciphers are emulated: sizes in the ledger are those of the numbers before
+encryption.
 
 Source: Hardy et al., "Private federated learning on vertically partitioned data via entity
 resolution and additively homomorphic encryption", arXiv:1711.10677 (2017); Yang, Fan, Chen, Shi,
@@ -178,6 +179,8 @@ class Regression:
         for i, at in enumerate(self.batches):
             self._take_step(at, self.round * len(self.batches) + i)
         self.round += 1
+        if self.round == self.settings.epochs and self.settings.servers:
+            self._score(self.wire.rows, self.round * len(self.batches))
 
     def _take_step(self, at: Ints, step: int) -> None:
         """One step on the batch at these places of the rows."""
@@ -223,15 +226,19 @@ class Regression:
 
     def predict(self, rows: Ints) -> Floats:
         """Answers (b, outputs) for sample ids (b,); passive parties send the scores of rows."""
+        return self.label.form_answers(add(self._score(rows, phase="predict")))
+
+    def _score(self, rows: Ints, step: int = 0, phase: str = "") -> dict[str, Floats]:
+        """What each party's columns add to the scores of rows; passive parties send theirs."""
         parts = {p: x[rows] @ self.weights[p] for p, x in self.x.items()}
+        send = self.wire.send
         for host in self.hosts:
             if self.settings.servers:
-                self.wire.send("score", host, self.active, parts[host], rows, phase="predict")
+                send("score", host, self.active, parts[host], rows, step=step, phase=phase)
             else:
-                self.wire.send(
-                    "ciphertext", host, self.active, 0 * parts[host], name="score", phase="predict"
-                )
-        return self.label.form_answers(add(parts))
+                hidden = 0 * parts[host]
+                send("ciphertext", host, self.active, hidden, name="score", phase=phase)
+        return parts
 
 
 def add(parts: Mapping[str, Floats]) -> Floats:

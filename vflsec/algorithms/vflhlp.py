@@ -119,9 +119,7 @@ class VFLHLP(SplitNN):
     def _projector(self, fed: Federation, party: Party) -> None:
         schema = fed.stack.first.schema[party.name]
         if not schema.cardinalities:
-            raise check.fail(
-                f"{self.name}.scarf", f"false, for the rows of {party.name!r} are no tables", True
-            )
+            raise check.fail(f"{self.name}.scarf", f"false: {party.name!r} has no table", True)
         width = self.width(party.name, fed.classes)
         fed.add(party.name, "projector", lambda: mlp([width, *self.projector]))
 
@@ -142,9 +140,8 @@ class VFLHLP(SplitNN):
         for b in party.bindings:
             if b.policy.overrides("gradients"):
                 raise PolicyError(
-                    f"{b.policy.name}: the loss of SCARF couples the rows of a batch, so gradients "
-                    f"of single rows of {party.name!r} cannot be limited. Set scarf = false, or "
-                    "leave the defense out."
+                    f"{b.policy.name}: SCARF couples the rows of a batch, so gradients of rows of "
+                    f"{party.name!r} cannot be limited. Set scarf = false, or leave it out."
                 )
         rows = fed.stack.rows(f"local:{party.name}")
         corrupt = self._corruption(fed, party, "scarf")
@@ -211,8 +208,8 @@ class VFLHLP(SplitNN):
         top, reference = mine["top"].params, stage1["top"].params
         if "0.weight" not in top or "0.weight" not in reference:
             raise PolicyError(
-                f"{self.name}: the constraint holds the first layer of the head, which a defense "
-                "of the active party has replaced. Set constrain = false, or leave the defense out."
+                f"{self.name}: a defense replaced the head's first layer, which is constrained. "
+                "Set constrain = false, or leave the defense out."
             )
         own = reference["0.weight"].shape[2]
         return [
@@ -232,8 +229,8 @@ class VFLHLP(SplitNN):
     def own_rows(self, fed: Federation, batch: Exchange) -> list[Tensor]:
         if fed.extra["theta"]:
             raise PolicyError(
-                f"{self.name}: the constraint is no sum over rows, so gradients of single rows "
-                "cannot be limited beside it. Set constrain = false, or leave the defense out."
+                f"{self.name}: the constraint is no sum over rows, so gradients of rows cannot be "
+                "limited. Set constrain = false, or leave the defense out."
             )
         return super().own_rows(fed, batch)
 

@@ -107,7 +107,7 @@ _NAMES = {
     "balanced_accuracy": "balanced accuracy", "tpr_at_1pct_fpr": "hits at 1 % false alarms",
     "tpr_at_01pct_fpr": "hits at 0.1 % false alarms",
     "macro_auc": "macro AUC", "macro_accuracy": "macro accuracy", "log_loss": "log loss",
-    "share_error": "share error", "error_removed": "the remaining error",
+    "share_error": "error of the share", "error_removed": "the remaining error",
 }  # fmt: skip
 _HITS = {"tpr_at_1pct_fpr": "1 %", "tpr_at_01pct_fpr": "0.1 %"}
 _SPLITS = ("test", "validation", "train")

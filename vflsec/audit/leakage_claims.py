@@ -25,7 +25,7 @@ _SPLITS = ("test", "validation", "train")
 _SECRETS = {
     "label": "labels", "feature": "columns", "attribute": "values of one column",
     "embedding": "embeddings", "integrity": "predictions (forced)", "membership": "training rows",
-    "property": "attribute share",
+    "property": "attribute share", "presence": "lists of ids",
 }  # fmt: skip
 _ATTACK = ("dataset", "algorithm", "adversary", "attack", "attack_key", "target")
 _DEPLOYED = (*_ATTACK, "defense", "strength")

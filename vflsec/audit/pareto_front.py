@@ -7,10 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import pandas as pd
+
 from vflsec.audit import leakage
 from vflsec.audit.controls import leaks
 from vflsec.audit.point import Point
-from vflsec.audit.result_row import ResultRow
+from vflsec.audit.result_row import ResultRow, read_rows
 from vflsec.audit.reversed_ranking import ranking
 from vflsec.audit.verdict_text import find_shortfall
 from vflsec.errors import ConfigError
@@ -62,13 +64,14 @@ class Trial:
         return f" Claimed epsilon {self.claimed:.4g}, measured at least {self.measured:.3g}."
 
 
-def trials(results: Iterable[ResultRow]) -> list[Trial]:
+def trials(results: Iterable[ResultRow] | pd.DataFrame) -> list[Trial]:
     """One trial for each defense and strength of an audit's results.
 
     Raises:
         ConfigError: no attack gave a figure.
     """
-    points = leakage.summarise([r for r in results if r.role == "audit"])
+    rows = read_rows(results) if isinstance(results, pd.DataFrame) else results
+    points = leakage.summarise([r for r in rows if r.role == "audit"])
     if not any(p.is_main for p in points):
         raise ConfigError("tune: no attack gave a figure. See `vflsec check`.")
     by: dict[tuple[str, float], list[Point]] = defaultdict(list)

@@ -15,7 +15,7 @@ from vflsec.core.guess import Truth
 from vflsec.core.task import Task
 from vflsec.specs import AttackSpec, victims
 
-SCORED = ("label", "feature", "attribute", "membership", "property")
+SCORED = ("label", "feature", "attribute", "membership", "property", "presence")
 """Targets of attacks whose answers are compared with a truth."""
 
 ONE_COLUMN = ("attribute", "property")
@@ -29,10 +29,10 @@ MEMBERSHIP = ("auc", "balanced_accuracy", "tpr_at_1pct_fpr", "tpr_at_01pct_fpr")
 class Goal:
     """The truth of one attack on one task, and what chance knows.
 
-    `truth.target` is ``label`` (also for an attribute, whose classes it holds, and for membership:
-    1 if the row was trained on), ``value`` for a label that is a quantity, ``labels`` for several,
-    ``feature``, or ``property``, whose mean is the share. `metrics` are those of the target, None
-    for all.
+    `truth.target` is ``label`` (also for an attribute, whose classes it holds, for membership: 1 if
+    the row was trained on, and for presence: 1 if all parties have the row), ``value`` for a label
+    that is a quantity, ``labels`` for several, ``feature``, or ``property``, whose mean is the
+    share. `metrics` are those of the target, None for all.
     """
 
     truth: Truth
@@ -66,6 +66,10 @@ def goal_of(attack: Attack, spec: AttackSpec, task: Task) -> Goal:
         return Goal(Truth("label", rows, codes), classes, (train / train.sum()).numpy())
     if attack.target == "membership":
         inside = np.isin(rows, task.sets["labelled"].numpy()).astype(np.int64)
+        return Goal(Truth("label", rows, inside), 2, np.array([0.5, 0.5]), MEMBERSHIP)
+    if attack.target == "presence":
+        shared = [task.sets[k].numpy() for k in ("aligned", "validation", "test")]
+        inside = np.isin(rows, np.concatenate(shared)).astype(np.int64)
         return Goal(Truth("label", rows, inside), 2, np.array([0.5, 0.5]), MEMBERSHIP)
     return Goal(label_truth(task), task.classes, task.prior.numpy())
 

@@ -212,9 +212,9 @@ def _find_copies(frame: Frame, wishes: Wishes, data: Table, roles: Sequence[str]
 def _note_id(id_: str | Mapping[str, str]) -> str:
     """That the id was found, in a sentence."""
     if isinstance(id_, str):
-        return f"id: {id_}, its values are unique."
+        return f"{id_} is the id: its values are unique."
     said = ", ".join(f"{column} in {party}" for party, column in id_.items())
-    return f"id: {said}, their values are unique and match."
+    return f"{said} are the ids: their values are unique and match."
 
 
 def _name_parties(paths: Sequence[Path] | Mapping[str, Path]) -> dict[Path, str]:

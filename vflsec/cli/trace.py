@@ -34,12 +34,12 @@ NonfiniteOption = Annotated[
 ]
 OutOption = Annotated[Path, typer.Option(help="A new folder.", parser=folder_name)]
 MaxOption = Annotated[float | None, typer.Option("--max", help="Largest accepted --metric.")]
-MetricOption = Annotated[str, typer.Option(help="What --max limits: advantage, auc, ...")]
+MetricOption = Annotated[str, typer.Option(help="advantage, auc, accuracy, ...")]
 DefenseOption = Annotated[str, typer.Option(help="What --max judges: a defense, or 'defended'.")]
 GatesOption = Annotated[Path | None, typer.Option("--gates", help="TOML with [[gate]] sections.")]
-ConfidenceOption = Annotated[float, typer.Option(help="Confidence of the intervals.")]
+ConfidenceOption = Annotated[float, typer.Option(help="Of the intervals.")]
 ClaimOption = Annotated[float | None, typer.Option(min=0, help="Claimed epsilon of the labels.")]
-DeltaOption = Annotated[float, typer.Option(min=0, max=1, help="Delta of the claim.")]
+DeltaOption = Annotated[float, typer.Option(min=0, max=1, help="Of the claim.")]
 TauOption = Annotated[float, typer.Option(min=0, help="Log odds by which class shares may be off.")]
 
 
@@ -133,11 +133,11 @@ def import_leaves(
         Path | None, typer.Option(help="CSV with row, label: known to the party.")
     ] = None,
     columns: Annotated[Path | None, typer.Option(help="CSV with row and own columns.")] = None,
-    truth: Annotated[Path | None, typer.Option(help="CSV with row, label: the truth.")] = None,
+    truth: Annotated[Path | None, typer.Option(help="CSV with row, label: all.")] = None,
     party: Annotated[str, typer.Option(help="Who saw the leaves.")] = "host",
     dataset: Annotated[str, typer.Option(help="Name of the data.")] = "",
     profile: Annotated[str, typer.Option(help="The system: fate-2, secretflow, ...")] = "",
-    defense: Annotated[str, typer.Option(help="Defense of this run.")] = "none",
+    defense: Annotated[str, typer.Option(help="NAME=STRENGTH, none or other.")] = "none",
     seed: Annotated[int, typer.Option(min=0, help="Seed of this run.")] = 0,
 ) -> None:
     """Make a trace of boosted trees from a table.

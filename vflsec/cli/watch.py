@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from vflsec.cli.output import fail, say
 from vflsec.config.scenario import find_scenario, load_scenario
 from vflsec.errors import VflsecError
-
-Stamps = dict[Path, tuple[int, int] | None]
-"""Time of change and size by file; None where there is no such file."""
-_PAUSE = 1.0
 
 
 def watch_files(
@@ -34,7 +30,10 @@ def watch_files(
         except VflsecError as error:
             fail(f"error: {error}", 2, False)
         say(f"Watching {', '.join(path.name for path in files)}. Ctrl-C ends.")
-        _await_change(stamps, sleep)
+        before = now = stamps
+        while now == stamps or now != before:  # nothing changed, or it is being written
+            sleep(1.0)
+            before, now = now, _stamp(files)
 
 
 def _list_files(scenario: str, overrides: Sequence[str]) -> list[Path]:
@@ -44,23 +43,7 @@ def _list_files(scenario: str, overrides: Sequence[str]) -> list[Path]:
     return [find_scenario(scenario), *(loaded.base / t for t in dict.fromkeys(tables))]
 
 
-def _stamp(files: Iterable[Path]) -> Stamps:
-    out: Stamps = {}
-    for path in files:
-        try:
-            found = path.stat()
-            out[path] = (found.st_mtime_ns, found.st_size)
-        except OSError:
-            out[path] = None
-    return out
-
-
-def _await_change(stamps: Stamps, sleep: Callable[[float], None]) -> None:
-    """Return when a file has changed and none was being written for one pause."""
-    before = stamps
-    while True:
-        sleep(_PAUSE)
-        now = _stamp(stamps)
-        if now != stamps and now == before:
-            return
-        before = now
+def _stamp(files: Sequence[Path]) -> list[tuple[int, int]]:
+    """Time of change and size of each file; (0, 0) where there is none."""
+    found = [path.stat() if path.exists() else None for path in files]
+    return [(of.st_mtime_ns, of.st_size) if of else (0, 0) for of in found]

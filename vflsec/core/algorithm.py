@@ -58,11 +58,8 @@ class Algorithm:
         """
         label = make_label(classes)
         if not label.fits(self.quantities):
-            raise check.fail(
-                f"{self.name}: the label", "a class", label.noun,
-                f"Take splitnn, local, fedbcd, secureboost or vertical_glm, or "
-                f"{label.format_remedy('train on')}.",
-            )  # fmt: skip
+            remedy = f"Take another algorithm, or {label.format_remedy('train on')}."
+            raise check.fail(f"{self.name}: the label", "a class", label.noun, remedy)
 
     @classmethod
     def explain_unfit(cls, policy: Policy) -> str:
@@ -76,12 +73,8 @@ class Algorithm:
             ConfigError: it has none.
         """
         if task.schema[task.active].empty and not self.label_holder:
-            raise check.fail(
-                f"{self.name}: the active party", "one with columns",
-                f"{task.active}, which holds labels only",
-                "Take splitnn, fedbcd, oneshot, fewshot, secureboost or vertical_glm, or give it "
-                "columns.",
-            )  # fmt: skip
+            got, remedy = f"{task.active} without", "Take splitnn, fedbcd or secureboost."
+            raise check.fail(f"{self.name}: the active party", "one with columns", got, remedy)
 
     def build(self, fed: Federation) -> None:
         """Give every party its modules with :meth:`Federation.add`."""

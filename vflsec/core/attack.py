@@ -25,7 +25,7 @@ OTHER_FORMS: tuple[Params, ...] = (
 """Forms of gradients other than the mean over epochs, as settings to try."""
 
 TARGETS = (
-    "label", "feature", "attribute", "integrity", "embedding", "membership", "property",
+    "label", "feature", "attribute", "integrity", "embedding", "membership", "property", "presence",
 )  # fmt: skip
 
 
@@ -56,8 +56,9 @@ class Attack:
         optional: messages in the same words that are kept for it if they pass, and that it can do
             without.
         target: what is guessed: ``"label"``, ``"feature"``, ``"attribute"``, ``"integrity"``,
-            ``"membership"`` (of records in the training; it asks the trained system), or
-            ``"property"`` (the share of rows with an attribute).
+            ``"membership"`` (of records in the training; it asks the trained system),
+            ``"property"`` (the share of rows with an attribute), or ``"presence"`` (of own rows at
+            all other parties).
         binary_only: True if it has no meaning beyond two classes.
         splits: which rows it can answer for: ``train`` (rows whose messages passed), ``test``.
         absent: True if it answers for training rows of which no message came, too, since that says
@@ -166,11 +167,9 @@ class Attack:
                 isinstance(self.splits, tuple | list) and len(self.splits) > 0
                 and all(isinstance(s, str) for s in self.splits),
             ),
-            "tries": ("a tuple of tables of hyper-parameters", are_settings(self.tries)),
-            "other_kinds": (
-                "a tuple of tables of hyper-parameters", are_settings(self.other_kinds),
-            ),
-            "any_scale": ("a table of hyper-parameters", are_settings((self.any_scale,))),
+            "tries": ("a tuple of tables", are_settings(self.tries)),
+            "other_kinds": ("a tuple of tables", are_settings(self.other_kinds)),
+            "any_scale": ("a table", are_settings((self.any_scale,))),
             "absent": ("true or false", isinstance(self.absent, bool)),
             "seconds": (
                 "a finite number >= 0",

@@ -381,11 +381,8 @@ class Channel:
             why = "lies in the memory of the one before"
         if before is not None and why:
             by = ", ".join(before.policies) or "the algorithm"
-            raise PolicyError(
-                f"{by}: a message ({message.kind} from {message.sender} to {message.receiver}) "
-                f"{why}. Return a new tensor for each message: a buffer that is filled again "
-                "changes what is on record."
-            )
+            what = f"{by}: a message ({message.kind} from {message.sender} to {message.receiver})"
+            raise PolicyError(f"{what} {why}. Return a new tensor for each message.")
         self._last[key] = _Passed(message.tensor, message.tensor._version, message.policies)
 
     def treat(self, message: Message, labels: Tensor | None = None, **context: Any) -> Message:
@@ -458,11 +455,8 @@ def _call_outgoing(binding: Binding, message: Message) -> Tensor:
 
 def _check_same_form(name: str, before: Tensor, after: Any) -> Tensor:
     if not isinstance(after, Tensor):
-        raise PolicyError(f"{name}: must return a tensor, returned {type(after).__name__}.")
+        raise PolicyError.must(name, "return a tensor", type(after).__name__)
     if (before.shape, before.dtype, before.device) != (after.shape, after.dtype, after.device):
-        raise PolicyError(
-            f"{name}: must keep shape, dtype and device of a message, turned "
-            f"{tuple(before.shape)} {before.dtype} {before.device} into "
-            f"{tuple(after.shape)} {after.dtype} {after.device}."
-        )
+        rule, got = (f"{tuple(x.shape)} {x.dtype} {x.device}" for x in (before, after))
+        raise PolicyError.must(name, f"keep shape, dtype and device {rule}", got)
     return after.detach()

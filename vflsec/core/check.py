@@ -17,8 +17,7 @@ from vflsec.errors import ConfigError
 
 def fail(name: str, rule: str, value: Any, remedy: str = "") -> ConfigError:
     """The error to raise when `name` breaks `rule`."""
-    tail = f" {remedy}" if remedy else ""
-    return ConfigError(f"{name} must be {rule}, got {shown(value)}.{tail}")
+    return ConfigError.must(name, f"be {rule}", shown(value), remedy)
 
 
 def shown(value: Any) -> str:

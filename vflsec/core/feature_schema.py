@@ -100,9 +100,8 @@ class Schema:
         if (ask and most) or (category and not 0 < category < most):
             kind = f"categories 1 to {most - 1}" if most else "numbers"
             wrong = f"ask = {ask!r}" if ask else f"category = {category}"
-            raise ThreatModelError(
-                f"{self.names[i]!r} holds {kind}, of which {wrong} is no question."
-            )
+            what = f"{self.names[i]!r} holds {kind}"
+            raise ThreatModelError(f"{what}, of which {wrong} is no question.")
         if ask:
             return answers(ask, codes.double(), (x if cut is None else cut)[:, i].double()), 2
         if most:
@@ -131,9 +130,8 @@ class Schema:
         else:
             i = -1
         if i < 0 or not self.cardinalities:
-            raise ThreatModelError(
-                f"there is no column {column!r} to infer; there are: {', '.join(self.names)}."
-            )
+            listed = f"be one of {', '.join(self.names)}"
+            raise ThreatModelError.must("the column to infer", listed, repr(column))
         return i
 
 

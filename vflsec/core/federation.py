@@ -402,11 +402,8 @@ class Federation:
         for party in (message.sender, message.receiver):
             known = party != active and party in self.parties  # a server need not be a party
             if known and message.kind in self.link(party).replaces:
-                raise PolicyError(
-                    f"{party}: {message.kind} messages must pass encrypted, but the algorithm "
-                    "sends one in the clear: it does not train through Federation.link. Use "
-                    "splitnn."
-                )
+                what = f"{party}: {message.kind} messages"
+                raise PolicyError.must(what, "pass encrypted", "one in the clear", "Use splitnn.")
         return self.channel.send(message, **context)
 
     def derive(
@@ -452,10 +449,8 @@ class Federation:
                     b.acted = True
                     made.append((b.policy.name, link))
             if len(made) > 1:
-                raise PolicyError(
-                    f"{party}: one policy may replace the way of its embeddings, got "
-                    f"{' and '.join(name for name, _ in made)}. Keep one of them."
-                )
+                names = " and ".join(name for name, _ in made)
+                raise PolicyError.must(f"{party}: replacements of embeddings", "be one", names)
             self._links[party] = made[0][1] if made else PlainLink(party)
         return self._links[party]
 

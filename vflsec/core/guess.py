@@ -62,16 +62,14 @@ class Guess:
         object.__setattr__(self, "scores", _numpy(self.scores, np.float64))
         n = len(self.rows)
         if self.rows.ndim != 1 or self.scores.ndim not in (1, 2) or len(self.scores) != n:
-            raise ShapeError(
-                f"a Guess has rows (n,) and scores (n,) or (n, c); got rows {self.rows.shape} "
-                f"and scores {self.scores.shape}."
-            )
+            got = f"{self.rows.shape} and {self.scores.shape}"
+            raise ShapeError.must("a Guess", "have rows (n,) and scores (n,) or (n, c)", got)
         for name, dtype in (("group", np.int64), ("abstain", np.bool_)):
             value = getattr(self, name)
             if value is not None:
                 value = _numpy(value, dtype)
                 if value.shape != (n,):
-                    raise ShapeError(f"Guess.{name} must have shape ({n},), got {value.shape}.")
+                    raise ShapeError.must(f"Guess.{name}", f"have shape ({n},)", value.shape)
                 object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
@@ -116,15 +114,11 @@ class Truth:
         if self.columns is not None:
             object.__setattr__(self, "columns", _numpy(self.columns, np.int64, own=False))
             if self.values.ndim != 2 or self.columns.shape != self.values.shape[1:]:
-                raise ShapeError(
-                    f"a Truth's columns (d,) go with values (n, d), got {self.columns.shape} and "
-                    f"{self.values.shape}."
-                )
+                got = f"{self.columns.shape} and {self.values.shape}"
+                raise ShapeError.must("a Truth", "have columns (d,) and values (n, d)", got)
         if self.rows.ndim != 1 or len(self.values) != len(self.rows):
-            raise ShapeError(
-                f"a Truth has rows (n,) and n values; got {self.rows.shape} and "
-                f"{self.values.shape}."
-            )
+            got = f"{self.rows.shape} and {self.values.shape}"
+            raise ShapeError.must("a Truth", "have rows (n,) and n values", got)
         rises = bool((self.rows[1:] > self.rows[:-1]).all())
         if not rises and len(np.unique(self.rows)) != len(self.rows):
-            raise ShapeError("a Truth names every row once; some row ids repeat.")
+            raise ShapeError("a Truth must name every row once.")

@@ -45,16 +45,13 @@ class Message:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise ShapeError(f"message kind must be one of {', '.join(KINDS)}, got {self.kind!r}.")
+            raise ShapeError.must("message kind", f"be one of {', '.join(KINDS)}", repr(self.kind))
         if self.sender == self.receiver:
-            raise ShapeError(
-                f"{self.sender!r} sends a message to itself; local work is no message."
-            )
+            raise ShapeError(f"{self.sender!r} sends a message to itself.")
         if self.rows is not None and self.rows.shape != self.tensor.shape[:2]:
-            raise ShapeError(
-                f"{self.kind} from {self.sender}: rows {tuple(self.rows.shape)} do not match "
-                f"the payload {tuple(self.tensor.shape)}; both start with (replicas, batch)."
-            )
+            got = f"{tuple(self.rows.shape)} and {tuple(self.tensor.shape)}"
+            what = f"{self.kind} from {self.sender}: rows and payload"
+            raise ShapeError.must(what, "both start with (replicas, batch)", got)
 
     def with_tensor(self, tensor: Tensor, policy: str) -> Message:
         """The same message with another payload, stamped with the policy that changed it."""

@@ -10,8 +10,9 @@ from typing import Literal
 Kind = Literal[
     "embedding", "gradient", "state", "prediction", "ids", "signal", "ciphertext",
     "masked", "masked_sum", "activation", "weight_gradient", "output_gradient", "weights",
-    "gradient_pair", "histogram", "partition", "tree", "model_gradient", "derivative", "score",
-    "woe", "woe_value",
+    "gradient_pair", "histogram", "partition", "tree", "sample_list", "own_pair",
+    "model_gradient", "derivative", "score", "woe", "woe_value", "match",
+    "match_count",
 ]  # fmt: skip
 
 
@@ -69,13 +70,18 @@ KINDS: Mapping[str, MessageKind] = MappingProxyType({
     "output_gradient": MessageKind(),
     "weights": MessageKind(made_of=("masked",)),
     # trees: first and second derivative of each row's loss; their sums by node, column and bin;
-    # the node of each row after a level; nodes as far as they are shown
+    # the node of each row after a level; nodes as far as they are shown; which rows were sampled
     "gradient_pair": MessageKind("gradient pairs", has_rows=True, has_one_width=True),
     "histogram": MessageKind("sums of gradient pairs", opened_by="receiver"),
     "partition": MessageKind(
         "nodes of rows", has_rows=True, has_every_row=True, has_one_width=True, refines=True
     ),
     "tree": MessageKind("nodes of trees"),
+    "sample_list": MessageKind("lists of sampled rows"),
+    # the pairs that an active party knows to be in the sums that it decrypts
+    "own_pair": MessageKind(
+        "gradient pairs of its own", has_rows=True, has_one_width=True, made_of=("histogram",)
+    ),
     # linear models: the gradient of a party's own coefficients, encrypted to the coordinator and
     # decrypted back; what a party's columns add to a row's answer
     "model_gradient": MessageKind("gradients of its coefficients", opened_by="receiver"),
@@ -89,6 +95,9 @@ KINDS: Mapping[str, MessageKind] = MappingProxyType({
     "woe_value": MessageKind(
         "weights of evidence of rows", has_rows=True, has_one_width=True, made_of=("woe",)
     ),
+    # matching of lists: the ids that matched; how many did, in a run whose newest id it is about
+    "match": MessageKind("ids that matched", has_rows=True, has_one_width=True),
+    "match_count": MessageKind("counts of ids that matched", has_rows=True, has_one_width=True),
 })  # fmt: skip
 """Every kind of message. To add one: a line here and its name in :data:`Kind`."""
 

@@ -43,9 +43,8 @@ class Need:
         what, _, form = text.partition(":")
         forms = STEPS if what == "parameter_gradient" else FORMS
         if form and form.removesuffix("+" if forms is FORMS else "") not in forms:
-            raise ThreatModelError(
-                f"need {text!r}: form must be one of {', '.join(forms)}, got {form!r}."
-            )
+            listed = f"be one of {', '.join(forms)}"
+            raise ThreatModelError.must(f"need {text!r}: form", listed, repr(form))
         return cls(what, form)
 
     @property

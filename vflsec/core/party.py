@@ -167,9 +167,8 @@ class Party:
         policy, own = binding.policy, binding.own
         if rows is None:
             raise PolicyError(
-                f"{policy.name}: {self.name} takes a step whose gradients cannot be "
-                "split into rows, so it cannot be protected. Use splitnn without own "
-                "penalties, or leave the defense out."
+                f"{policy.name}: gradients of {self.name} cannot be split into rows. Use splitnn "
+                "without own penalties, or leave the defense out."
             )
         if own.uses is not None and ids is None:
             own.uses.passed(f"{self.name} takes steps on undisclosed rows")

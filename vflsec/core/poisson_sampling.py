@@ -32,11 +32,9 @@ def find_sampled_policies(parties: Iterable[Party]) -> list[Binding]:
         there = {b.own.party for b in found}
         bare = [p.name for p in parties if p.modules and p.parameters() and p.name not in there]
         if bare:
-            raise PolicyError(
-                f"{found[0].policy.name}: Poisson batches need it at every party that trains, and "
-                f'{", ".join(bare)} trains without. Set party = "all", or accountant = '
-                '"shuffled".'
-            )
+            what, remedy = found[0].policy.name, 'Set party = "all", or accountant = "shuffled".'
+            got = f"{', '.join(bare)} without"
+            raise PolicyError.must(f"{what}: Poisson batches", "be at every party", got, remedy)
     return found
 
 

@@ -343,6 +343,13 @@ class Policy:
         """
         return y
 
+    def regrow(self, own: Own) -> Tensor | None:
+        """Own labels (R, n) by which branches of a tree that are all the owner's are grown anew.
+
+        For policies of the active party that grow trees on other labels. None leaves trees alone.
+        """
+        return None
+
     def model(self, module: nn.Module, part: str, own: Own) -> nn.Module:
         """One own module (``part`` is ``"bottom"``, ``"top"``, ...) before it is stacked."""
         return module
@@ -413,6 +420,14 @@ class Policy:
         """
         return None
 
+    def pairs(self, values: NDArray[np.float64], own: Own) -> NDArray[np.float64]:
+        """Gradient pairs of a tree, g, h and 1 of each row (n, 3), zeros for rows left out.
+
+        The active party's as it encrypts them, a passive party's as far as it takes them for valid.
+        ``own.context["replica"]`` says in which replica.
+        """
+        return values
+
     def sums(
         self, values: NDArray[np.float64], rng: np.random.Generator, own: Own
     ) -> NDArray[np.float64]:
@@ -479,10 +494,10 @@ class Policy:
         """
         check.one_of(f"{cls.name}: the natural parameter", parameter, cls.natural)
         where = f"{cls.name}: {parameter}"
-        check.positive(where, value, "Strength 0 or no defense at all switches it off.")
+        check.positive(where, value, "Strength 0 switches it off.")
         strength = float(cls.natural[parameter](value))
         if not math.isfinite(strength) or strength < 0:
-            raise check.fail(where, f"a value that gives a strength >= 0 ({cls.strengths})", value)
+            raise check.fail(where, f"a value of strength >= 0 ({cls.strengths})", value)
         return strength
 
     def check_classes(self, y: Tensor) -> None:
@@ -503,9 +518,8 @@ class Policy:
         """
         check.non_negative(f"{self.name}: strength", strength)
         if strength > self.largest:
-            raise check.fail(
-                f"{self.name}: strength", f"a number in [0, {self.largest:g}]", strength
-            )
+            rule = f"a number in [0, {self.largest:g}]"
+            raise check.fail(f"{self.name}: strength", rule, strength)
 
     def check_label(self, classes: int) -> None:
         """Refuse labels that it cannot work on: a quantity (1 class), several labels (0), or others
@@ -516,10 +530,8 @@ class Policy:
         """
         label = make_label(classes)
         if not label.fits(self.quantities):
-            raise check.fail(
-                f"{self.name}: the label", "a class", label.noun,
-                f"Leave the defense out, or {label.format_remedy('audit')}.",
-            )  # fmt: skip
+            remedy = f"Leave the defense out, or {label.format_remedy('audit')}."
+            raise check.fail(f"{self.name}: the label", "a class", label.noun, remedy)
         self.check_task(classes)
 
     def check_task(self, classes: int) -> None:

@@ -55,10 +55,8 @@ class Binding:
         before = given.clone() if looks else given
         changed = change()
         if given._version != version:
-            raise PolicyError(
-                f"{self.policy.name}: changes {what} in place, which its owner still uses and "
-                "which hides what the policy does at strength 0. Return a new tensor."
-            )
+            text = f"{self.policy.name}: changes {what} in place. Return a new tensor."
+            raise PolicyError(text)
         self.check_off(what, before, changed, *when)
         self.acted = self.acted or changed is not given
         return changed
@@ -101,7 +99,6 @@ class Binding:
         left, right = (x[off].contiguous().view(torch.uint8) for x in (before, after))
         if not torch.equal(left, right):
             raise PolicyError(
-                f"{self.policy.name}: changes {what} at strength 0, which counts as undefended. "
-                "Where own.strength is 0 it must return what it was given, bit for bit; "
-                "own.choose(changed, original) does that."
+                f"{self.policy.name}: changes {what} at strength 0. Return it as given, as by "
+                "own.choose(changed, original)."
             )

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from vflsec.core.policy import Policy
 
 
-HOOKS = ("columns", "labels", "shows", "sums", "mask", "least_rows")
+HOOKS = ("columns", "labels", "regrow", "shows", "pairs", "sums", "mask", "least_rows")
 """Those of policies that are called here."""
 
 
@@ -73,6 +73,16 @@ class Wire:
         """Labels of `rows` as the active party trains on them: classes (n,) or numbers (n, k)."""
         found: NDArray[Any] = self.fed.labels[self.replicas[0]].cpu().numpy()[self.rows]
         return found if found.ndim == 1 else found.astype(np.float64)
+
+    @cached_property
+    def regrown(self) -> NDArray[Any] | None:
+        """Labels of `rows` by which the active party regrows branches; None if it does not."""
+        for b in self._bound(self.task.active, "regrow"):
+            found = b.policy.regrow(b.own)
+            if found is not None:
+                b.acted = True
+                return found[self.replicas[0]].cpu().numpy()[self.rows]
+        return None
 
     def columns(self, party: str) -> NDArray[np.float64]:
         """Own columns of a party for all N sample ids, (N, d), after its column policies."""
@@ -137,6 +147,13 @@ class Wire:
             return b.policy.mask(values, self.rng("mask", party, *names), b.own)
         return None
 
+    def change_pairs(self, party: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Gradient pairs of a tree (n, 3) as `party` encrypts or accepts them."""
+        for b in self._bound(party, "pairs"):
+            b.acted = True
+            values = b.policy.pairs(values, b.own)
+        return values
+
     def change_sums(
         self, party: str, values: NDArray[np.float64], *names: object
     ) -> NDArray[np.float64]:
@@ -160,10 +177,8 @@ class Wire:
         for b in self._bound(self.task.active, "least_rows"):
             asked = b.policy.least_rows(columns, b.own)
             if asked > len(self.rows):
-                raise PolicyError(
-                    f"{b.policy.name}: it asks for batches of {asked} rows, and there are "
-                    f"{len(self.rows)} to train on. Take a smaller strength."
-                )
+                what, rule = f"{b.policy.name}: batches", f"be at most the {len(self.rows)} rows"
+                raise PolicyError.must(what, rule, asked, "Take a smaller strength.")
             b.acted |= asked > 1
             least = max(least, asked)
         return least
@@ -225,8 +240,8 @@ class Rounds(Algorithm):
         if any(policy.overrides(hook) for hook in HOOKS):
             return ""
         return (
-            f"{policy.name}: does nothing under {cls.name}, which is no network. Take a defense "
-            f"with one of the hooks {', '.join(HOOKS)} (docs/defenses.md)."
+            f"{policy.name}: does nothing under {cls.name}, which is no network. Take one with a "
+            f"hook of {', '.join(HOOKS)} (docs/defenses.md)."
         )
 
     def _refuse(self, b: Binding) -> None:
@@ -241,8 +256,8 @@ class Rounds(Algorithm):
         of_batches = policy.poisson or policy.overrides("link") or policy.overrides("carries")
         if any(b.own.active) and (covers or of_batches):
             raise PolicyError(
-                f"{policy.name}: works on batches of a network, and {self.name} has none. Take a "
-                "defense with the hook shows or labels (docs/defenses.md)."
+                f"{policy.name}: needs batches of a network, {self.name} has none. Take a defense "
+                "with the hook shows or labels (docs/defenses.md)."
             )
 
     def phases(self, fed: Federation) -> list[Phase]:

@@ -14,6 +14,11 @@ from vflsec.errors import DataError
 from vflsec.label import Classes, Label
 
 
+def _uneven(name: str, rows: str, sizes: tuple[int, int]) -> DataError:
+    """The error for row sets whose sizes differ between seeds."""
+    return DataError.must(f"{name}: row set {rows!r}", "have one size for all seeds", sizes)
+
+
 @dataclass(frozen=True)
 class Task:
     """One vertical learning problem, split for one seed.
@@ -176,10 +181,8 @@ class Stack:
         for task in chosen[1:]:
             for name, rows in first.sets.items():
                 if len(task.sets.get(name, ())) != len(rows):
-                    raise DataError(
-                        f"{first.name}: row set {name!r} has {len(rows)} rows for one seed and "
-                        f"{len(task.sets.get(name, ()))} for another; splits must keep sizes."
-                    )
+                    sizes = (len(rows), len(task.sets.get(name, ())))
+                    raise _uneven(first.name, name, sizes)
         of = torch.tensor([place[s] for s in seeds], dtype=torch.int64)
         return cls(chosen, of.to(device), torch.device(device), dtype, products)
 
@@ -224,10 +227,8 @@ class Stack:
         """Sample ids of a row set, (R, n)."""
         if name not in self._rows:
             if name not in self.first.sets:
-                raise DataError(
-                    f"{self.first.name}: no row set {name!r}; there are "
-                    f"{', '.join(sorted(self.first.sets))}."
-                )
+                listed = f"be one of {', '.join(sorted(self.first.sets))}"
+                raise DataError.must(f"{self.first.name}: a row set", listed, repr(name))
             stacked = torch.stack([t.sets[name] for t in self.tasks]).to(self.device)
             self._rows[name] = stacked[self.of]
         return self._rows[name]
@@ -255,10 +256,7 @@ class Stack:
             left = [r[~torch.isin(r, t.sets["aligned"])] for r, t in zip(rows, self.tasks)]
             sizes = sorted({len(r) for r in left})
             if len(sizes) > 1:
-                raise DataError(
-                    f"{self.first.name}: row set {name!r} has {sizes[0]} rows for one seed and "
-                    f"{sizes[-1]} for another; splits must keep sizes."
-                )
+                raise _uneven(self.first.name, name, (sizes[0], sizes[-1]))
             self._rows[name] = torch.stack(left).to(self.device)[self.of]
         return self._rows[name]
 

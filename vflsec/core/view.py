@@ -168,11 +168,11 @@ class Table:
         times = torch.searchsorted(held, rows, right=True) - first
         if bool((times == 0).any()):
             missing = int((times == 0).sum())
-            raise ThreatModelError(f"{missing} sample ids never passed in the recorded messages.")
+            raise ThreatModelError(f"{missing} sample ids are in no recorded message.")
         if bool((times > 1).any()):
             raise ThreatModelError(
-                "sample ids passed more than once, so one payload row is not theirs alone. "
-                "Ask for the form 'mean', 'first' or 'last', or take one epoch."
+                "sample ids passed more than once. Ask for the form 'mean', 'first' or 'last', or "
+                "take one epoch."
             )
         return self.tensor[order[first]]
 
@@ -231,6 +231,10 @@ class References:
     rows: Tensor
     answers: Tensor
     trained: Tensor
+
+
+def _lacks(what: str) -> ThreatModelError:
+    return ThreatModelError(f"this attack needs {what}, not granted here.")
 
 
 @dataclass(frozen=True)
@@ -337,8 +341,8 @@ class View:
         except KeyError:
             there = ", ".join(f"{k} ({f}) {w} by {p}" for w, k, f, p in sorted(self.tables))
             raise ThreatModelError(
-                f"{kind!r} in form {form!r} {way} by {party!r} is not in this view. "
-                f"It has: {there or 'no recorded messages'}. Declare the need in the attack."
+                f"{kind!r} in form {form!r} {way} by {party!r} is not in this view, which has "
+                f"{there or 'no messages'}. Declare the need in the attack."
             ) from None
 
     def exchanges(self, kind: str) -> list[Table]:
@@ -359,7 +363,7 @@ class View:
             ThreatModelError: none were granted.
         """
         if self.known is None or len(self.known) == 0:
-            raise ThreatModelError("this attack needs known_rows; the scenario grants none.")
+            raise _lacks("known_rows")
         return self.known
 
     @property
@@ -374,7 +378,7 @@ class View:
             ThreatModelError: none were granted.
         """
         if not self.aux:
-            raise ThreatModelError("this attack needs aux_rows; the scenario grants none.")
+            raise _lacks("aux_rows")
         rows = next(iter(self.aux.values()))[0]
         parts = [self.schema[p].design(x) for p, (_, x) in self.aux.items()]
         return rows, torch.cat(parts, dim=1)
@@ -392,10 +396,7 @@ class View:
             ThreatModelError: it has none.
         """
         if self.labels is None or self.labels.is_floating_point():
-            raise ThreatModelError(
-                "this attack needs labels of its own, which only the label party of a "
-                "classification has, and no trace."
-            )
+            raise _lacks("labels of its own")
         return self.labels
 
     def require_prior(self) -> Tensor:
@@ -405,7 +406,7 @@ class View:
             ThreatModelError: they were not granted.
         """
         if self.prior is None:
-            raise ThreatModelError("this attack needs the class prior; the scenario grants none.")
+            raise _lacks("the class prior")
         return self.prior
 
     def model(self, part: str = "bottom", party: str | None = None) -> nn.Module:
@@ -419,7 +420,7 @@ class View:
         try:
             return self.models[name][outer].get_submodule(inner)
         except (KeyError, AttributeError):
-            raise ThreatModelError(f"{name!r} has no own {part!r} model in this view.") from None
+            raise ThreatModelError(f"{name!r} has no own {part!r} model here.") from None
 
     def embed(self, rows: Tensor, party: str | None = None, *, part: str = "bottom") -> Tensor:
         """Own embedding of own rows (n, d), by the trained own model in eval mode, no gradient.

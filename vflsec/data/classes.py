@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from vflsec.core import check
-from vflsec.data.read_table import Frame, as_texts, data_error, format_list
+from vflsec.data.read_table import Frame, as_texts, format_list
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -60,11 +60,8 @@ def labels(
     """
     change = change or Relabel()
     array = frame.column(name, "label")
-    what = f"label column {name!r}"
     if array.null_count == len(array):
-        raise frame.refuse(
-            what, "have a value in some row", "no value in any", "Name another column."
-        )
+        raise frame.refuse_column("label", name, "have a value in some row", "none")
     if change.edges:
         return _cut(frame, name, change)
     coded = as_texts(array).dictionary_encode()
@@ -74,17 +71,16 @@ def labels(
     become = _renamed(frame, name, found, change)
     left = list(dict.fromkeys(v for v in become.values() if v is not None))
     if len(left) == 1:
-        raise frame.refuse(
-            what, "have at least two classes", f"only {left[0]!r}", "Check the column."
-        )
+        raise frame.refuse_column("label", name, "have at least two classes", f"only {left[0]!r}")
     if not left:
-        raise data_error(frame.path, what, "keep at least two classes", "none after `drop_classes`")
+        raise frame.refuse_column(
+            "label", name, "keep at least two classes", "none after `drop_classes`"
+        )
     if len(left) > MOST_CLASSES:
-        raise frame.refuse(
-            what, f"have at most {MOST_CLASSES} classes",
-            f"{len(left)}, such as {format_list(left[:3])}",
-            "Name the label column, or merge classes.",
-        )  # fmt: skip
+        got = f"{len(left)}, such as {format_list(left[:3])}"
+        raise frame.refuse_column(
+            "label", name, f"have at most {MOST_CLASSES} classes", got, "Merge classes."
+        )
     names = in_order(left)
     place: dict[str | None, int] = {n: i for i, n in enumerate(names)}
     lookup = np.array([place.get(become[n], -1) for n in found] + [-1], dtype=np.int64)
@@ -98,15 +94,11 @@ def quantity(frame: Frame, name: str) -> NDArray[np.float64]:
         DataError: not a number, not finite, or the same everywhere.
     """
     frame.column(name, "label")
-    what = f"label column {name!r}"
-    values = _read_finite(
-        frame, name, 'task = "regression"',
-        "Correct it, leave it empty, or leave out `task` where the label names classes.",
-    )  # fmt: skip
+    values = _read_finite(frame, name, 'task = "regression"', "Correct it, or leave it empty.")
     there = values[~np.isnan(values)]
     if not len(there) or there.min() == there.max():
-        found = f"only {there[0]:g}" if len(there) else "no value in any row"
-        raise data_error(frame.path, what, "have different values", found, "Check the column.")
+        found = f"only {there[0]:g}" if len(there) else "none"
+        raise frame.refuse_column("label", name, "have different values", found)
     return values
 
 
@@ -116,7 +108,7 @@ def _read_finite(frame: Frame, name: str, why: str, remedy: str) -> Floats:
     wrong = [*bad.tolist(), *np.flatnonzero(np.isinf(values)).tolist()]
     if wrong:
         found = f"{frame.columns[name][wrong[0]].as_py()!r} in {frame.row(wrong[0])}"
-        raise frame.refuse(f"label column {name!r}", f"hold finite numbers ({why})", found, remedy)
+        raise frame.refuse_column("label", name, f"hold finite numbers ({why})", found, remedy)
     return values
 
 
@@ -132,23 +124,23 @@ def several(frame: Frame, names: Sequence[str]) -> NDArray[np.float64]:
     for k, name in enumerate(names):
         values = as_texts(frame.column(name, "label")).unique().drop_null().to_pylist()
         if len(values) > 2:
-            raise frame.refuse(
-                f"label column {name!r}", "have two classes (several labels)",
-                f"{len(values)}, such as {format_list(in_order(values)[:3])}",
-                "Each of several labels is a yes or a no; audit this one alone.",
-            )  # fmt: skip
+            got = f"{len(values)}, such as {format_list(in_order(values)[:3])}"
+            remedy = "Audit this label alone."
+            raise frame.refuse_column("label", name, "have two classes beside others", got, remedy)
         y, _ = labels(frame, name)
         out[y >= 0, k] = y[y >= 0]
     lost = np.isnan(out)
     some = np.flatnonzero(lost.any(axis=1) & ~lost.all(axis=1))
     if len(some):
         row = int(some[0])
-        raise frame.refuse(
-            f"label column {names[int(lost[row].argmax())]!r}",
-            "have a value in every row that has one in another label column",
-            f"none in {frame.row(row)} ({len(some)} such rows in all)",
-            "Fill it in, or empty all labels of the row: then it counts as a row without labels.",
-        )  # fmt: skip
+        name = names[int(lost[row].argmax())]
+        got, remedy = (
+            f"none in {frame.row(row)} ({len(some)} such rows)",
+            "Fill or empty all labels.",
+        )
+        raise frame.refuse_column(
+            "label", name, "have a value where other labels have one", got, remedy
+        )
     return out
 
 
@@ -172,11 +164,11 @@ def _read_counts(frame: Frame, names: Sequence[str], change: Relabel) -> Read:
     assert values is not None
     odd = np.flatnonzero((y == 0) & ((values < 0) | (values != np.round(values))))
     if len(odd):
-        raise frame.refuse(
-            f"label column {names[0]!r}", 'hold whole numbers from 0 (task = "counts")',
-            f"{values[odd[0]]:g} in {frame.row(int(odd[0]))}",
-            'Correct it, leave it empty, or say task = "regression".',
-        )  # fmt: skip
+        got = f"{values[odd[0]]:g} in {frame.row(int(odd[0]))}"
+        name, rule = names[0], 'hold whole numbers from 0 (task = "counts")'
+        raise frame.refuse_column(
+            "label", name, rule, got, 'Correct it, or say task = "regression".'
+        )
     return y, names, values
 
 
@@ -207,7 +199,6 @@ def is_quantity(frame: Frame, name: str) -> bool:
 
 def _check_kind(frame: Frame, name: str, found: Sequence[str]) -> None:
     """Refuse a quantity, and numbers that are not finite."""
-    what = f"label column {name!r}"
     read = frame.read_numbers(pa.array(found))
     values = read.values
     if read.ambiguous and len(found) > MOST_FRACTIONAL_CLASSES:
@@ -215,20 +206,15 @@ def _check_kind(frame: Frame, name: str, found: Sequence[str]) -> None:
     if len(read.bad):
         return
     if np.isinf(values).any():
-        raise frame.refuse(
-            what, "hold finite numbers or names",
-            f"{found[int(np.isinf(values).argmax())][:40]!r}", "Correct it, or leave it empty.",
-        )  # fmt: skip
+        got = f"{found[int(np.isinf(values).argmax())][:40]!r}"
+        raise frame.refuse_column("label", name, "hold finite numbers or names", got)
     if len(found) > MOST_FRACTIONAL_CLASSES and (values != np.round(values)).any():
         middle = float(np.median(values))
-        raise frame.refuse(
-            what,
-            "hold classes",
-            f"{len(found)} different numbers such as {format_list(found[:3])}",
-            'It looks like a quantity: say task = "regression" under [data] (`vflsec init '
-            "--regression`), or cut it into classes, for example "
+        raise frame.refuse_column(
+            "label", name, "hold classes", f"{len(found)} numbers such as {format_list(found[:3])}",
+            'Say task = "regression" under [data] (`vflsec init --regression`), or cut it: '
             f"label_edges = [{middle:g}] (`vflsec init --bins 2`).",
-        )
+        )  # fmt: skip
 
 
 def _renamed(
@@ -240,16 +226,12 @@ def _renamed(
     named += [(v, "") for v in change.drop]
     for old, new in named:
         if old not in out:
-            key = "merge_classes" if new else "drop_classes"
-            raise frame.refuse(
-                key, f"name classes of {name!r}: {format_list(found)}", repr(old),
-                check.nearest(old, found),
-            )  # fmt: skip
+            key, rule = "merge_classes" if new else "drop_classes", f"name classes of {name!r}"
+            found_list = f"{old!r}, none of {format_list(found)}"
+            raise frame.refuse(key, rule, found_list, check.nearest(old, found))
         if [v for v, _ in named].count(old) > 1:
-            raise frame.refuse(
-                "merge_classes and drop_classes", "name each class once",
-                f"{old!r} twice", "Remove one mention.",
-            )  # fmt: skip
+            what = "merge_classes and drop_classes"
+            raise frame.refuse(what, "name each class once", f"{old!r} twice")
         out[old] = new or None
     return out
 
@@ -257,12 +239,9 @@ def _renamed(
 def _cut(frame: Frame, name: str, change: Relabel) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     edges = [float(e) for e in change.edges]
     if sorted(set(edges)) != edges:
-        raise frame.refuse("label_edges", "rise strictly", repr(list(change.edges)), "Sort them.")
+        raise frame.refuse("label_edges", "rise", repr(list(change.edges)))
     if change.merge or change.drop:
-        raise frame.refuse(
-            "label_edges", "stand without merge_classes and drop_classes", "both",
-            "Choose other edges instead.",
-        )  # fmt: skip
+        raise frame.refuse("label_edges", "stand without merge_classes and drop_classes", "both")
     values = _read_finite(frame, name, "label_edges cut it", "Leave `label_edges` out.")
     shown = [f"{e:g}" for e in edges]
     names = [f"< {shown[0]}", *(f"{a} to < {b}" for a, b in itertools.pairwise(shown))]
@@ -271,10 +250,8 @@ def _cut(frame: Frame, name: str, change: Relabel) -> tuple[NDArray[np.int64], t
     for i, n in enumerate(names):
         if not (y == i).any():
             there = values[~np.isnan(values)]
-            raise frame.refuse(
-                "label_edges", "leave rows in every class", f"none in {n!r}",
-                f"The label goes from {there.min():g} to {there.max():g}.",
-            )  # fmt: skip
+            got = f"none in {n!r} of {there.min():g} to {there.max():g}"
+            raise frame.refuse("label_edges", "leave rows in every class", got)
     return y.astype(np.int64), tuple(names)
 
 

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from vflsec.core import check
 from vflsec.data.number_formats import COMMA_NUMBER, GROUPS
-from vflsec.errors import DataError
+from vflsec.errors import DataError, data_error
 
 SEPARATORS = (",", ";", "\t", "|")
 _SAMPLE_CHARS, _SAMPLE_RECORDS = 1 << 18, 100
@@ -44,7 +44,7 @@ class Dialect:
     def __post_init__(self) -> None:
         wrong = len(self.separator) != 1 or self.separator in '"\r\n\0'
         if self.separator and (wrong or not self.separator.isascii()):
-            rule = "one ASCII character, such as ',' ';' '|' or a tab"
+            rule = "one ASCII character, such as ','"
             raise check.fail("data: separator", rule, self.separator)
         if self.decimal not in ("", ".", ","):
             raise check.fail("data: decimal", "'.' or ','", self.decimal)
@@ -54,7 +54,7 @@ class Dialect:
             except (LookupError, ValueError):
                 known = None
             if known is None or not getattr(known, "_is_text_encoding", True):
-                rule = "a text encoding, such as 'utf-8', 'latin-1' or 'utf-16'"
+                rule = "a text encoding, such as 'utf-8'"
                 raise check.fail("data: encoding", rule, self.encoding)
 
     @property
@@ -83,34 +83,32 @@ def decode(path: Path, raw: bytes, dialect: Dialect) -> tuple[str, Dialect]:
     except UnicodeDecodeError as error:
         raise _not_utf8(path, raw, error, dialect.encoding) from None
     except UnicodeError as error:
-        raise DataError(
-            f"{path}: table must be text in the encoding {dialect.encoding!r}, got {error}. "
-            "Correct `encoding`, or leave it out for UTF-8."
-        ) from None
+        raise _wrong_encoding(path, dialect.encoding, str(error)) from None
     at = text.find("\0")
     if at >= 0:
         line = text.count("\n", 0, at) + 1
-        raise DataError(
-            f"{path}: table must be text, got a NUL byte in line {line}. {_nul_hint(raw)}"
-        )
+        raise data_error(path, "table", "be text", f"a NUL byte in line {line}", _nul_hint(raw))
     return text, replace(dialect, encoding=dialect.encoding or "utf-8")
 
 
 def _nul_hint(raw: bytes) -> str:
     if raw[:400].count(b"\0") * 3 >= len(raw[:400]):
-        return 'If it is UTF-16 (Excel\'s "Unicode text"), add encoding = "utf-16" under [data].'
-    return "Remove it, or export the table again."
+        return 'If it is UTF-16, add encoding = "utf-16" under [data].'
+    return "Export the table again."
+
+
+def _wrong_encoding(path: Path, given: str, got: str) -> DataError:
+    return data_error(
+        path, "table", f"be text in the encoding {given!r}", got, "Leave it out for UTF-8."
+    )
 
 
 def _not_utf8(path: Path, raw: bytes, error: UnicodeDecodeError, given: str) -> DataError:
     line = raw[: error.start].count(b"\n") + 1
     byte = raw[error.start : error.start + 1]
-    got = f"byte {byte[0]:#04x} in line {line}" if byte else f"an incomplete end in line {line}"
+    got = f"byte {byte[0]:#04x} in line {line}" if byte else f"its end in line {line}"
     if given:
-        return DataError(
-            f"{path}: table must be text in the encoding {given!r}, got {got}. "
-            "Correct `encoding`, or leave it out for UTF-8."
-        )
+        return _wrong_encoding(path, given, got)
     if raw.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         hint, name = "It begins like UTF-32", "utf-32"
     elif raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -120,10 +118,10 @@ def _not_utf8(path: Path, raw: bytes, error: UnicodeDecodeError, given: str) -> 
         hint, name = f"In Windows-1252 it is {shown!r}", "windows-1252"
     else:
         hint, name = f"In Latin-1 it is {byte.decode('latin-1')!r}", "latin-1"
-    return DataError(
-        f"{path}: table must be UTF-8 text, got {got}. {hint}: if that is right, add encoding = "
-        f'"{name}" under [data] (`vflsec init --encoding {name}`), else save it again as UTF-8.'
-    )
+    return data_error(
+        path, "table", "be UTF-8 text", got, f"{hint}: if that is right, add encoding = "
+        f'"{name}" under [data] (`vflsec init --encoding {name}`), else save it again.',
+    )  # fmt: skip
 
 
 def detect_dialect(text: str, dialect: Dialect) -> tuple[str, Dialect]:

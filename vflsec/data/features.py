@@ -54,10 +54,7 @@ class Features:
     unsure: dict[str, str]
 
 
-_COUNTER = (
-    "another whole number in every row: an id, or a row number of the export? Leave it out with "
-    "drop"
-)
+_COUNTER = "another whole number in every row: an id? Leave it out with drop"
 
 
 class _Column(NamedTuple):
@@ -121,7 +118,7 @@ def _doubt_category(distinct: int, there: int) -> str:
     """That nearly every row has another text, in words."""
     if not is_nearly_unique(distinct, there):
         return ""
-    return f"{distinct} different texts in {there} rows: an id or free text? Leave it out with drop"
+    return f"{distinct} different texts in {there} rows: an id? Leave it out with drop"
 
 
 def _read_column(frame: Frame, name: str, categorical: bool, numeric: bool) -> _Column:
@@ -134,7 +131,7 @@ def _read_column(frame: Frame, name: str, categorical: bool, numeric: bool) -> _
         return _dated(frame, name, found, numeric)
     is_text = pa.types.is_string(array.type)
     if frame.typed and is_text and not (numeric or found.written):
-        some = "numbers that the file types as text; declare it numeric if they are"
+        some = "numbers that the file types as text; declare it numeric if so"
         return _Column("category", found, some if array.null_count < frame.rows else "")
     if pa.types.is_temporal(array.type):
         return _Column("date", found)
@@ -145,7 +142,7 @@ def _doubt_number(name: str, array: pa.Array, found: Numbers) -> str:
     """That numbers look like codes or ids, or that few hide all others, in words."""
     text = pa.types.is_string(array.type)
     if text and pc.any(pc.match_substring_regex(array[:_SOME], _CODE)).as_py():
-        return "numbers that begin with 0, such as codes do; declare it categorical if so"
+        return "numbers that begin with 0; declare it categorical if they are codes"
     if not (found.written and found.written.unit) and _counts(array, found.values):
         return _COUNTER
     return describe_odd_values(name, found.values)
@@ -165,15 +162,13 @@ def _dated(frame: Frame, name: str, found: Numbers, declared: bool) -> _Column:
     if declared:
         comma = number_of(wrong, ",") is not None
         raise frame.refuse(
-            f"column {name!r}",
-            "hold numbers (it is declared numeric)",
-            f"{wrong!r} in {frame.row(int(bad[0]))}",
-            "Correct the value, leave it empty, or declare the column categorical."
-            + (' If the comma is a decimal mark, add decimal = "," under [data].' if comma else "")
+            f"column {name!r}", "hold numbers (it is declared numeric)",
+            f"{wrong!r} in {frame.row(int(bad[0]))}", "Correct it, or declare it categorical."
+            + (' For a decimal comma add decimal = "," under [data].' if comma else "")
             + (f" It holds {found.doubt}." if found.doubt and not comma else ""),
-        )
+        )  # fmt: skip
     if why:
-        doubt = f"dates of which {why}; write them as YYYY-MM-DD to have numbers"
+        doubt = f"dates of which {why}; write YYYY-MM-DD to have numbers"
     elif len(bad) < 0.1 * (frame.rows - array.null_count):
         shown = f"{len(bad)} values, such as {wrong!r}"
         doubt = f"{shown}, that are no numbers; correct them and declare it numeric"
@@ -192,11 +187,8 @@ def _counts(array: pa.Array, found: NDArray[np.float64]) -> bool:
 def _check_finite(frame: Frame, name: str, values: NDArray[np.float64]) -> None:
     bad = np.flatnonzero(np.isinf(values))
     if len(bad):
-        raise frame.refuse(
-            f"column {name!r}", "hold finite numbers",
-            f"{values[bad[0]]} in {frame.row(int(bad[0]))}",
-            "Correct it, or leave it empty if it is missing.",
-        )  # fmt: skip
+        got = f"{values[bad[0]]} in {frame.row(int(bad[0]))}"
+        raise frame.refuse(f"column {name!r}", "hold finite numbers", got)
 
 
 def _coded(array: pa.Array) -> tuple[NDArray[np.float64], tuple[str, ...], int]:
@@ -226,27 +218,21 @@ def read_ids(frame: Frame, name: str) -> pd.Index:
     array = as_texts(frame.column(name, "id"))
     missing = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
     if len(missing):
-        raise frame.refuse(
-            f"id column {name!r}", "have a value in every row",
-            f"no value in {frame.row(int(missing[0]))} ({len(missing)} in all)",
-            "Fill in or remove the rows without an id.",
-        )  # fmt: skip
+        got = f"none in {frame.row(int(missing[0]))} ({len(missing)} in all)"
+        raise frame.refuse_column("id", name, "have a value in every row", got)
     control = pc.match_substring_regex(array, r"[\x00-\x1f\x7f]")
     if pc.any(control).as_py():
         at = pc.index(control, True).as_py()
-        raise frame.refuse(
-            f"id column {name!r}", "hold printable characters",
-            f"{array[at].as_py()[:60]!r} in {frame.row(at)}", "Correct the id.",
-        )  # fmt: skip
+        got = f"{array[at].as_py()[:60]!r} in {frame.row(at)}"
+        raise frame.refuse_column("id", name, "hold printable characters", got)
     index = pd.Index(array.to_numpy(zero_copy_only=False), dtype=object)
     if not _rises(array) and not index.is_unique:
         twice = [i for i, k in Counter(index.tolist()).items() if k > 1]
-        raise frame.refuse(
-            f"id column {name!r}", "have each id once",
+        raise frame.refuse_column(
+            "id", name, "have each id once",
             f"{len(twice)} ids more than once: {format_list(twice, 5)}",
-            'Keep one row for each id: duplicates = "first" under [data] drops equal rows, '
-            'aggregate = { COLUMN = "mean" } puts others together (`vflsec init --duplicates '
-            "first`, `--aggregate COLUMN=mean`).",
+            'Keep one row of each: duplicates = "first" under [data] (equal rows), or aggregate = '
+            '{ COLUMN = "mean" } (`vflsec init --duplicates first`, `--aggregate COLUMN=mean`).',
         )  # fmt: skip
     return index
 
@@ -262,13 +248,9 @@ def _check_exact(frame: Frame, name: str) -> None:
     large = pc.greater_equal(pc.abs(array), 2.0**bits) if bits else None
     if large is not None and pc.any(large).as_py():
         at = pc.index(large, True).as_py()
-        raise frame.refuse(
-            f"id column {name!r}",
-            f"hold integers or text, or numbers below 2^{bits}",
-            f"{array[at].as_py():.0f} of the type {array.type} in {frame.row(at)}",
-            "From there on ids that differ become the same number: write the table again from its "
-            "source with ids as text.",
-        )
+        got = f"{array[at].as_py():.0f} of the type {array.type} in {frame.row(at)}"
+        rule = f"hold integers or text, or numbers below 2^{bits}"
+        raise frame.refuse_column("id", name, rule, got, "Write ids as text.")
 
 
 def _rises(array: pa.Array) -> bool:

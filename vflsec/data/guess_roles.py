@@ -156,8 +156,8 @@ def describe_nearest_id(frames: Mapping[str, Frame], labels: Sequence[str]) -> s
         if not faults:
             return ""
         return (
-            f" {name!r} is nearly that, but {', '.join(faults)}: correct these, or name it and "
-            "say what becomes of them (duplicates, aggregate)."
+            f" {name!r} is nearly that, but {', '.join(faults)}: correct these, or name it "
+            "with duplicates or aggregate."
         )
     return ""
 

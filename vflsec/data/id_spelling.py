@@ -98,12 +98,9 @@ def match_ids(frame: Frame, column: str, ids: pd.Index, names: Sequence[str]) ->
     twice = found.duplicated(keep=False)
     if twice.any():
         same = ids[twice & (found == found[twice][0])]
-        raise frame.refuse(
-            f"id column {column!r}",
-            f"have ids that differ in more than id_match = {format_list(names)}",
-            f"{int(twice.sum())} that do not, as {format_list(same, 3)}",
-            "Correct the ids, or match fewer ways of writing.",
-        )
+        rule = f"have ids that differ in more than id_match = {format_list(names)}"
+        got = f"{int(twice.sum())} that do not, as {format_list(same, 3)}"
+        raise frame.refuse_column("id", column, rule, got)
     return found
 
 
@@ -227,41 +224,40 @@ def _masked(text: str) -> str:
 
 
 _WORDS = {
-    "strip": "blanks, hidden marks or how letters are encoded",
+    "strip": "blanks or encoding",
     "punctuation": "punctuation",
     "casefold": "case",
     "zeros": "leading zeros",
 }
 
 
-def describe_respelled(found: Respelled) -> str:
-    """How ids differ, and what the user can do, in two sentences."""
-    one, other = found.parties
+def describe_difference(found: Respelled) -> str:
+    """How ids differ, in a sentence."""
+    said = f"{found.alike} ids of {' and '.join(found.parties)}"
+    if found.how == ("rounded",):  # whose pattern shows nothing
+        return f"{said} match only after rounding."
     example = " and ".join(ascii(text) for text in found.example)
-    as_in = f"as {example} would (9 and x are any digits and letters)"
     if found.can_match:
-        names = ",".join(found.how)
-        listed = ", ".join(f'"{n}"' for n in found.how)
         words = [_WORDS[n] for n in found.how]
         ways = " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
-        return (
-            f"{found.alike} ids of {one} and {other} differ only in {ways}, {as_in}. They are not "
-            f"joined. If they are of the same rows: id_match = [{listed}] under [data] "
-            f"(`vflsec init --id-match {names}`)."
+        how = f"differ only in {ways}"
+    else:
+        how = {"date": "are the same days", "prefix": "differ only in how all begin"}.get(
+            found.how[0], f"are {found.how[0].upper()} values of each other's text"
         )
-    if found.how == ("rounded",):  # whose pattern shows nothing
-        return (
-            f"{found.alike} ids of {one} and {other} match only after rounding. Spreadsheets and "
-            "number columns round long ids. Export them as text."
+    return f"{said} {how}, as {example} (9 and x: any digit and letter)."
+
+
+def describe_respelled(found: Respelled) -> str:
+    """How ids of tables differ, and what the user can do."""
+    if found.can_match:
+        listed = ", ".join(f'"{n}"' for n in found.how)
+        remedy = (
+            f"They are not joined. If they are of the same rows: id_match = [{listed}] under "
+            f"[data] (`vflsec init --id-match {','.join(found.how)}`)."
         )
-    how, remedy = {
-        "date": ("are the same days, written in two ways", "Write them alike in both tables."),
-        "prefix": ("differ only in how all of them begin", "Write them alike in both tables."),
-    }.get(
-        found.how[0],
-        (
-            f"are {found.how[0].upper()} values of each other's text",
-            "Hash the ids of both tables, in the same way.",
-        ),
-    )
-    return f"{found.alike} ids of {one} and {other} {how}, {as_in}. {remedy}"
+    else:
+        alike = dict.fromkeys(("date", "prefix"), "Write them alike.")
+        remedies = {"rounded": "Export them as text."} | alike
+        remedy = remedies.get(found.how[0], "Hash both in the same way.")
+    return f"{describe_difference(found)} {remedy}"

@@ -14,8 +14,8 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from vflsec.data.read_table import data_error, format_list
-from vflsec.errors import VflsecError
+from vflsec.data.read_table import format_list
+from vflsec.errors import VflsecError, data_error
 from vflsec.plugins.loading import allow_imports
 
 
@@ -57,17 +57,13 @@ def write_frame(frame: pd.DataFrame, name: str, folder: Path) -> str:
     if named:
         twice = [str(n) for n in named if n in frame.columns]
         if twice:
-            raise data_error(
-                name, "index", "have another name than the columns", format_list(twice),
-                "Rename it, or drop it with reset_index(drop=True).",
-            )  # fmt: skip
+            got, remedy = format_list(twice), "Drop it with reset_index(drop=True)."
+            raise data_error(name, "index", "have another name than the columns", got, remedy)
         frame = frame.reset_index()
     strange = [c for c in frame.columns if not isinstance(c, str)]
     if strange:
-        raise data_error(
-            name, "column names", "be texts", format_list(strange, 4),
-            "Rename them: df.rename(columns=str).",
-        )  # fmt: skip
+        got, remedy = format_list(strange, 4), "df.rename(columns=str) makes them so."
+        raise data_error(name, "column names", "be texts", got, remedy)
     if len(set(frame.columns)) != len(frame.columns):
         twice = sorted({c for c in frame.columns if list(frame.columns).count(c) > 1})
         raise data_error(name, "each column name", "appear once", f"{format_list(twice)} twice")
@@ -80,10 +76,8 @@ def write_frame(frame: pd.DataFrame, name: str, folder: Path) -> str:
         column = re.search(r"column (\S+) with type", str(error))
         what = f"column {column.group(1)!r}" if column else "table"
         first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise data_error(
-            name, what, "hold one kind of value that Parquet knows", first.strip("()'\" .")[:120],
-            "Convert it, for example with astype(str).",
-        ) from None  # fmt: skip
+        rule, got = "hold one kind of value", first.strip("()'\" .")[:120]
+        raise data_error(name, what, rule, got, "astype(str) makes it so.") from None
     return file
 
 

@@ -8,6 +8,8 @@ that; a reader has to be told before training.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,13 +21,14 @@ _RARE = 10  # a class of fewer rows is not looked at
 _RUNS = 0.1  # of the runs that chance makes
 
 
-def find_telling_columns(source: Source) -> dict[tuple[str, str], dict[str, float]]:
+def find_telling_columns(
+    source: Source, groups: Mapping[tuple[str, str], Sequence[str]]
+) -> dict[tuple[str, str], dict[str, float]]:
     """{(party, label): {column: AUC}} of columns whose AUC, the least over classes, is >= 0.99.
 
     The label is '' where a row has one. A quantity has no classes, and none is named. Of large
-    tables every k-th row is looked at. Columns of :func:`find_groups` are left to that.
+    tables every k-th row is looked at. Columns in `groups`, see :func:`find_groups`, are left out.
     """
-    groups = find_groups(source)
     out: dict[tuple[str, str], dict[str, float]] = {}
     for label, y in source.label.split_classes(source.y, source.values):
         for party, data in source.parties.items():

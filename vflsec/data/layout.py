@@ -10,8 +10,9 @@ from vflsec.core import check
 from vflsec.data.dialect import Dialect
 from vflsec.data.limits import Limits
 from vflsec.data.names import unshowable
-from vflsec.data.read_table import Frame, data_error, format_list, read_frame
+from vflsec.data.read_table import Frame, format_list, read_frame
 from vflsec.data.table_spec import TableSpec
+from vflsec.errors import data_error
 from vflsec.specs import WHICHEVER
 
 
@@ -69,10 +70,8 @@ class Reader:
         for key, value in self._given.items():
             for p in value if isinstance(value, Mapping) else ():
                 if p not in parties:
-                    raise data_error(
-                        "data", key, f"name parties among {format_list(parties)}", repr(p),
-                        check.nearest(p, parties),
-                    )  # fmt: skip
+                    rule = f"name parties among {format_list(parties)}"
+                    raise data_error("data", key, rule, repr(p), check.nearest(p, parties))
 
 
 def separate_tables(
@@ -80,40 +79,28 @@ def separate_tables(
 ) -> tuple[dict[str, Frame], str]:
     """Read the table of each party; also the name of the party whose table has the label."""
     if len(files) < 2:
-        raise data_error(
-            "data", "files", "name the tables of at least two parties",
-            format_list(files) or "none",
-            "For one table with the columns of all parties use `file`.",
-        )  # fmt: skip
+        rule, got = "name the tables of at least two parties", format_list(files) or "none"
+        raise data_error("data", "files", rule, got, "For one table use `file`.")
     if not roles.id:
-        raise data_error(
-            "data", "id", "name the column that joins the tables", "none",
-            "Add id = \"COLUMN\", or id = { PARTY = \"COLUMN\", ... } where it differs.",
-        )  # fmt: skip
+        remedy = 'Add id = "COLUMN", or id = { PARTY = "COLUMN", ... }.'
+        raise data_error("data", "id", "name the column that joins the tables", "none", remedy)
     if not isinstance(roles.id, str):
         for p in [*roles.id, *files]:
             if p not in files or not roles.id.get(p):
-                got = f"{p!r}, which is none of them" if p not in files else f"none for {p!r}"
-                raise data_error(
-                    "data", "id", f"name a column for each of the parties {format_list(files)}",
-                    got,
-                    check.nearest(p, list(files)) if p not in files else f'Add {p} = "COLUMN".',
-                )  # fmt: skip
+                rule = f"name a column for each of {format_list(files)}"
+                if p in files:
+                    raise data_error("data", "id", rule, f"none for {p!r}", f'Add {p} = "COLUMN".')
+                raise data_error("data", "id", rule, repr(p), check.nearest(p, list(files)))
     reader.check_parties(list(files))
     frames = {p: reader.read(path, p) for p, path in files.items()}
     holders = [_holder(frames, label) for label in roles.labels]
     for label, holder in zip(roles.labels, holders, strict=True):
         if holder != holders[0]:
-            raise data_error(
-                "data", "label", "name columns of one table, that of the active party",
-                f"{roles.labels[0]!r} of {holders[0]} and {label!r} of {holder}",
-                "Audit the labels of each party on their own.",
-            )  # fmt: skip
+            got = f"{roles.labels[0]!r} of {holders[0]} and {label!r} of {holder}"
+            raise data_error("data", "label", "name columns of one table", got)
         if active is not None and active != holder:
-            raise data_error(
-                "data", "active", f"be {holder!r}, whose table has the label column {label!r}",
-                repr(active), "Correct it or leave it out.",
-            )  # fmt: skip
+            rule = f"be {holder!r}, whose table has the label column {label!r}"
+            raise data_error("data", "active", rule, repr(active))
     return frames, holders[0]
 
 
@@ -123,16 +110,11 @@ def _holder(frames: Mapping[str, Frame], label: str) -> str:
     if not holders:
         have = "; ".join(f"{f.path}: {format_list(f.columns)}" for f in frames.values())
         names = [c for f in frames.values() for c in f.columns]
-        raise data_error(
-            "data", f"label column {label!r}", "be in one of the tables", have,
-            check.nearest(label, names),
-        )  # fmt: skip
+        near = check.nearest(label, names)
+        raise data_error("data", f"label column {label!r}", "be in one of the tables", have, near)
     if len(holders) > 1:
-        raise data_error(
-            "data", f"label column {label!r}", "be in one table only",
-            " and ".join(str(frames[p].path) for p in holders),
-            "Only the active party holds labels: remove the column from the other tables.",
-        )  # fmt: skip
+        got = " and ".join(str(frames[p].path) for p in holders)
+        raise data_error("data", f"label column {label!r}", "be in one table only", got)
     return holders[0]
 
 
@@ -144,23 +126,17 @@ def common_table(
     for key, value in (("id", roles.id), ("separator", reader.separator),
                        ("decimal", reader.decimal), ("encoding", reader.encoding)):  # fmt: skip
         if not isinstance(value, str):
-            raise data_error(
-                "data", key, "be one text with `file`, which is one table", repr(dict(value)),
-                "Name one, or give each party its own table with `files`.",
-            )  # fmt: skip
+            remedy = "For a table of each party use `files`."
+            raise data_error("data", key, "be one text with `file`", repr(dict(value)), remedy)
     frame = reader.read(file)
     if columns is None or len(columns) < 2:
-        raise frame.refuse(
-            "columns", "list the feature columns of at least two parties",
-            format_list(columns or ()) or "none", f"The table has {format_list(frame.columns)}.",
-        )  # fmt: skip
+        rule, got = "list features of at least two parties", format_list(columns or ()) or "none"
+        raise frame.refuse("columns", rule, got, f"There are {format_list(frame.columns)}.")
     if active is None:
         active = "active" if "active" in columns else next(iter(columns))
     if active not in columns:
-        raise frame.refuse(
-            "active", f"be one of {format_list(columns)}", repr(active),
-            check.nearest(active, list(columns)),
-        )  # fmt: skip
+        near = check.nearest(active, list(columns))
+        raise frame.refuse("active", f"be one of {format_list(columns)}", repr(active), near)
     return dict.fromkeys(columns, frame), active
 
 
@@ -170,10 +146,8 @@ def check_roles(roles: Roles) -> None:
     named = [c for c in (*ids, *roles.labels, roles.split, roles.group) if c]
     twice = [c for c in named if named.count(c) > 1]
     if twice:
-        raise data_error(
-            "data", "id, label, split and group", "name different columns", f"{twice[0]!r} twice",
-            "Correct one of them.",
-        )  # fmt: skip
+        what, rule = "id, label, split and group", "name different columns"
+        raise data_error("data", what, rule, f"{twice[0]!r} twice")
 
 
 def check_parties(
@@ -182,27 +156,17 @@ def check_parties(
     """Refuse party names that would clash with how coalitions, roles and row sets are written."""
     for p in parties:
         if not p or set(p) & set("+:/. *") or unshowable(p):
-            raise data_error(
-                "data", "party name",
-                "be a word without '+', ':', '/', '.', '*' or spaces that begins with a letter or "
-                "digit",
-                repr(p), "Rename the party.",
-            )  # fmt: skip
+            rule = "be a word without '+', ':', '/', '.', '*' or spaces"
+            raise data_error("data", "party name", rule, repr(p))
         role = "active" if p == active else "passive"
         several = p == "passive" and len(parties) > 2
         if p == "all" or (p in ("active", "passive") and p != role) or several:
-            means = {"all": "every party", "active": "the party with the labels",
-                     "passive": "every party without labels"}[p]  # fmt: skip
-            raise data_error(
-                "data", "party name", "not be a word that names others in a scenario",
-                f"{p!r} (it means {means}) for a party of the role {role}", "Rename the party.",
-            )  # fmt: skip
+            rule = "not be one that names others in a scenario"
+            raise data_error("data", "party name", rule, f"{p!r} for a party of the role {role}")
     for p in columns or ():
         if p not in parties:
-            raise data_error(
-                "data", "columns", f"name parties among {format_list(parties)}", repr(p),
-                check.nearest(p, parties),
-            )  # fmt: skip
+            rule = f"name parties among {format_list(parties)}"
+            raise data_error("data", "columns", rule, repr(p), check.nearest(p, parties))
 
 
 def assign_columns(
@@ -212,11 +176,9 @@ def assign_columns(
     everything = list(dict.fromkeys(c for f in frames.values() for c in f.columns))
     for c in spec.drop:
         if c not in everything:
-            raise data_error(
-                next(iter(frames.values())).path if single else "data", "drop",
-                f"name columns among {format_list(everything)}", repr(c),
-                check.nearest(c, everything),
-            )  # fmt: skip
+            where = next(iter(frames.values())).path if single else "data"
+            rule = f"name columns among {format_list(everything)}"
+            raise data_error(where, "drop", rule, repr(c), check.nearest(c, everything))
     used: dict[str, list[str]] = {}
     owner: dict[str, str] = {}
     for p, frame in frames.items():
@@ -227,17 +189,14 @@ def assign_columns(
             _check_feature(frame, p, c, taken)
             key = c if single else f"{p}\x1f{c}"
             if key in owner:
-                whose = "listed twice" if owner[key] == p else f"also a column of {owner[key]!r}"
+                whose = "twice" if owner[key] == p else f"also in {owner[key]!r}"
                 raise frame.refuse(
-                    f"column {c!r} of party {p!r}", "belong to one party, once", whose,
-                    "Remove one mention.",
-                )  # fmt: skip
+                    f"column {c!r} of party {p!r}", "belong to one party, once", whose
+                )
             owner[key] = p
         if not used[p] and (there or p != active):
-            raise frame.refuse(
-                f"party {p!r}", "have at least one feature column", "none",
-                f"The table has {format_list(frame.columns)}.",
-            )  # fmt: skip
+            remedy = f"There are {format_list(frame.columns)}."
+            raise frame.refuse(f"party {p!r}", "have a feature column", "none", remedy)
     return used
 
 
@@ -245,15 +204,11 @@ def _check_feature(frame: Frame, party: str, column: str, taken: Mapping[str, st
     """Refuse a column that is not there, has another role, or is called like any column."""
     frame.column(column, f"columns of party {party!r}:")
     if column in taken:
-        raise frame.refuse(
-            f"columns of party {party!r}", "be features",
-            f"{column!r}, which is the {taken[column]} column", "Remove it from the list.",
-        )  # fmt: skip
+        got = f"{column!r}, the {taken[column]} column"
+        raise frame.refuse(f"columns of party {party!r}", "be features", got)
     if column == WHICHEVER:
-        raise frame.refuse(
-            f"column {column!r}", "have another name",
-            "one that stands for any column in scenarios", "Rename it, or leave it out (drop).",
-        )  # fmt: skip
+        got = "one that means any column"
+        raise frame.refuse(f"column {column!r}", "have another name", got, "Rename or drop it.")
 
 
 def declare_kinds(
@@ -267,17 +222,12 @@ def declare_kinds(
         for n in getattr(spec, kind):
             hits = [(p, c) for p, c in pairs if n in (c, f"{p}.{c}")]
             if not hits:
-                every = f"Feature columns: {format_list(c for _, c in pairs)}."
-                raise data_error(
-                    "data", kind, "name feature columns of some party", repr(n),
-                    check.nearest(n, known) or every,
-                )  # fmt: skip
+                near = check.nearest(n, known) or f"There are {format_list(c for _, c in pairs)}."
+                raise data_error("data", kind, "name feature columns", repr(n), near)
             for p, c in hits:
                 out[p][place].add(c)
     for p, (cat, num) in out.items():
         if cat & num:
-            raise frames[p].refuse(
-                f"column {min(cat & num)!r}", "be categorical or numeric", "both",
-                "Remove it from one list.",
-            )  # fmt: skip
+            what = f"column {min(cat & num)!r}"
+            raise frames[p].refuse(what, "be categorical or numeric", "both")
     return out

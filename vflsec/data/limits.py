@@ -39,10 +39,10 @@ class Limits:
 
 def too_much(path: object, what: str, got: str, most: int, key: str) -> DataError:
     """The error for a file that is larger than a limit."""
-    return DataError(
-        f"{path}: table must {what} at most {most:,} {key.removeprefix('max_')}, got {got}. If the "
-        f"file is what it should be, raise the limit: {key} = NUMBER under [data]."
-    )
+    return DataError.must(
+        f"{path}: table", f"{what} at most {most:,} {key.removeprefix('max_')}", got,
+        f"If that is right: {key} = NUMBER under [data].",
+    )  # fmt: skip
 
 
 def check_size(path: object, rows: int, columns: int, limits: Limits, about: str = "") -> None:

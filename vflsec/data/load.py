@@ -45,27 +45,23 @@ def load_source(section: Table, seed: int, base: Path) -> Source:
     known = (*OTHER_KEYS, *TABLE_KEYS, *SPLIT_KEYS)
     for key in given:
         if key not in known:
-            raise check.fail("data", f"made of the keys {', '.join(known)}", key,
-                             check.nearest(key, known))  # fmt: skip
+            raise check.fail(
+                "data: key", f"one of {', '.join(known)}", key, check.nearest(key, known)
+            )
     own = [k for k in FILE_KEYS if k in given]
     if len(own) == 2:
         raise ConfigError(
-            "data: give either `file` (one table for all parties) or `files` (a table for each "
-            "party), got both. Remove one."
+            "data: give `file` (one table) or `files` (one for each party), not both."
         )
     if own:
         return _kept.load(given, base)
     if "name" not in given:
-        raise ConfigError(
-            "data: must have `name` (a registered data set: "
-            f"{', '.join(registry.datasets.names())}), `files` or `file`, got none of them."
-        )
+        listed = ", ".join(registry.datasets.names())
+        raise ConfigError(f"data: give `name` (one of {listed}), `files` or `file`.")
     extra = [k for k in TABLE_KEYS if k in given]
     if extra:
-        raise ConfigError(
-            f"data: {extra[0]!r} describes own tables, but {given['name']!r} is a registered data "
-            "set. Set its options under `params`, or name your tables with `file` or `files`."
-        )
+        remedy = "Set its options under `params`."
+        raise ConfigError(f"data: {extra[0]!r} is for tables, not {given['name']!r}. {remedy}")
     params = dict(given.get("params") or {})
     if isinstance(params.get("folder"), str):
         params["folder"] = str(base / params["folder"])
@@ -82,9 +78,8 @@ def _registered(name: str, params: Table, seed: int) -> Source:
     check_parties(list(source.parties), source.active, None)
     if whose := stand.drawn():
         raise ConfigError(
-            f"data set {name}: draws from, or seeds, the global random numbers of {whose}, so that "
-            "its data depend on what ran before. It must draw from a generator of its own that "
-            "`seed` gives: vflsec.core.rng.numpy_generator(seed, NAME)."
+            f"data set {name}: draws from the global random numbers of {whose}. Draw from "
+            "vflsec.core.rng.numpy_generator(seed, NAME)."
         )
     if not source.digest and registry.datasets.entry(name).package:
         return replace(source, digest=hash_content(source))

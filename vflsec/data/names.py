@@ -16,9 +16,9 @@ _MOST = 200
 def unshowable(name: str) -> str:
     """What a name would have to do to be shown, in words; '' if it may be shown as it is."""
     if name[:1] in tuple(FORMULA):
-        return "begin with a letter or a digit (spreadsheets read results.csv as formulas)"
+        return "begin with a letter or a digit"
     if not name.isprintable() or set(name) & set(UNSEEN):
-        return "be made of printable characters"
+        return "be printable"
     if len(name) > _MOST:
         return f"have at most {_MOST} characters"
     return ""
@@ -28,7 +28,7 @@ def label_rule(label: Any, task: str | None) -> str:
     """What a label must be for this task where it is something else, else ''."""
     several = isinstance(label, list | tuple)
     if task == "multilabel" and (not several or len(label) < 2):
-        return 'be a list of at least two columns (task = "multilabel")'
+        return 'be a list of two columns or more (task = "multilabel")'
     if task != "multilabel" and several:
-        return 'be one column; several yes/no labels of one row need task = "multilabel"'
+        return 'be one column; several need task = "multilabel"'
     return ""

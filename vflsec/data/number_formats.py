@@ -198,9 +198,7 @@ def _doubt_some(wrong: Sequence[str], texts: int) -> str:
         return ""
     if any(map(_CODE.search, wrong)):
         return ""
-    return (
-        f"numbers but for texts such as {wrong[0][:_LONGEST]!r}; leave these empty to have numbers"
-    )
+    return f"numbers but for texts such as {wrong[0][:_LONGEST]!r}; leave these empty"
 
 
 def _read_plain(spelled: Sequence[str], decimal: str) -> list[float | None]:
@@ -310,7 +308,7 @@ def _doubt_bare(written: NumberFormat, numbers: Sequence[_Number], sure: bool, k
     """
     bodies = [number.body for number in numbers]
     if not known and written[1:] == (",", "") and len(bodies) <= _FEW:
-        return 'numbers with commas; add decimal = "," under [data] if they are decimal marks'
+        return 'numbers with commas; if decimal marks, add decimal = "," under [data]'
     if sure or written.thousands not in (" ", ".") or written.decimal in "".join(bodies):
         return ""
     lengths = {sum(map(str.isdigit, body)) for body in bodies}
@@ -318,7 +316,7 @@ def _doubt_bare(written: NumberFormat, numbers: Sequence[_Number], sure: bool, k
     dialled = written.thousands == " " and "+" in {number.sign for number in numbers}
     if not (alike or dialled):
         return ""
-    return "digits in groups, as phone numbers have; declare it numeric if it is a number"
+    return "digits in groups, as in phone numbers; declare it numeric if it is a number"
 
 
 def _say_units(units: Counter[str], texts: int) -> str:
@@ -327,7 +325,7 @@ def _say_units(units: Counter[str], texts: int) -> str:
         return ""
     said = ", ".join(f"{unit or 'none'} {count}" for unit, count in units.most_common())
     if 2 <= len(units) <= _MOST_UNITS and texts > 2 * len(units):
-        return f"numbers in several units ({said}); write them in one to have numbers"
+        return f"numbers in several units ({said}); write them in one"
     if len(units) == 1 and max(units):
         return f"numbers in {said.rpartition(' ')[0]} that are not written alike"
     return ""

@@ -59,9 +59,8 @@ def describe_odd_values(name: str, values: NDArray[np.float64]) -> str:
     options = " ".join(f"--missing {shlex.quote(f'{name}={text}')}" for text in shown)
     return (
         f"{count} value{'s' * (count > 1)} ({', '.join(shown)}{more}) {where} all others "
-        f"({rest[0]:g} to {rest[-1]:g}){', which flatten these' * bool(low + high)}: placeholders "
-        f"for missing values, or errors? Leave them empty: missing = {{ {json.dumps(name)} = "
-        f"{json.dumps(shown)} }} under [data] (`vflsec init {options}`)"
+        f"({rest[0]:g} to {rest[-1]:g}): missing values or errors? Leave them empty: missing = "
+        f"{{ {json.dumps(name)} = {json.dumps(shown)} }} under [data] (`vflsec init {options}`)"
     )
 
 
@@ -97,10 +96,8 @@ def _without(frame: Frame, name: str, texts: Sequence[str]) -> pa.Array:
         found = pc.equal(as_texts(array), text).fill_null(False).to_numpy(zero_copy_only=False)
         found = found | (False if number is None else values == number)
         if not found.any():
-            raise frame.refuse(
-                f"column {name!r}", "hold what `missing` says", f"no {text!r} in it",
-                "Write the value as it stands in the table, or leave it out of `missing`.",
-            )  # fmt: skip
+            got = f"no {text!r} in it"
+            raise frame.refuse(f"column {name!r}", "hold what `missing` says", got)
         gone |= found
     return pc.if_else(pa.array(gone), pa.scalar(None, array.type), array)
 

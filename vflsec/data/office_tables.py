@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from vflsec.data.limits import Limits, check_size, too_much
-from vflsec.errors import DataError, MissingDependencyError
+from vflsec.errors import DataError, MissingDependencyError, data_error
 
 OFFICE = {".xlsx": "Excel", ".dta": "Stata", ".sav": "SPSS"}
 """Whose files these are, by their ending."""
@@ -37,18 +37,14 @@ def read_office(path: Path, raw: bytes, kind: str, limits: Limits) -> pa.Table |
         frame = frame.astype(dict.fromkeys(texts, "string[pyarrow]"))
         return pa.Table.from_pandas(frame, preserve_index=False)
     except ImportError as why:
-        raise MissingDependencyError(
-            f"{path}: files of {OFFICE[kind]} are read by a package that is not installed ({why}). "
-            "Run: pip install 'vflsec[tables]', or export the table as CSV."
-        ) from why
+        remedy = "Run: pip install 'vflsec[tables]'"
+        raise MissingDependencyError(f"{path}: {OFFICE[kind]} ({why}). {remedy}") from why
     except DataError:
         raise
     except Exception as why:  # these readers raise whatever they meet
         said = (str(why).splitlines() or [type(why).__name__])[0][:200]
-        raise DataError(
-            f"{path}: table must be a file of {OFFICE[kind]}, got one that cannot be read: {said}. "
-            "Export it as CSV."
-        ) from None
+        rule = f"be a file of {OFFICE[kind]}"
+        raise data_error(path, "table", rule, said, "Export it as CSV.") from None
 
 
 def _check_packed(path: Path, raw: bytes, limits: Limits) -> None:

@@ -53,8 +53,7 @@ def overlap_sentence(facts: Mapping[str, Mapping[str, int]]) -> str:
     parts = ", ".join(f"{p} {k} of {facts[p]['rows']}" for p, k in lacking.items())
     return (
         f"{common} rows are held by all parties; rows without a partner everywhere: {parts}. Only "
-        "the common rows are validated, tested and trained on together; the others serve "
-        "algorithms that train on rows without a partner, and nothing else."
+        "algorithms that train on such rows use them."
     )
 
 

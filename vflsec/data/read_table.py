@@ -34,7 +34,7 @@ from vflsec.data.dialect import Dialect, decode, detect_dialect, find_decimal, f
 from vflsec.data.limits import Limits, check_size, gunzip, parquet_table, too_much
 from vflsec.data.number_formats import POINT_GROUPS, NumberFormat, read_column
 from vflsec.data.office_tables import OFFICE, read_office
-from vflsec.errors import DataError
+from vflsec.errors import DataError, data_error, first_line
 
 T = TypeVar("T")
 
@@ -47,12 +47,6 @@ _EXAMPLES = 6  # that a message shows
 _FIRST = 200  # rows that are looked at before all others
 
 FORMATS = (".csv", ".csv.gz", ".parquet", ".pq", *OFFICE)
-
-
-def data_error(where: object, name: str, rule: str, got: str, remedy: str = "") -> DataError:
-    """The one phrasing of table errors: ``where: name must be rule, got value. remedy``."""
-    place = str(where) if str(where).isprintable() else repr(str(where))
-    return DataError(f"{place}: {name} must {rule}, got {got}.{' ' + remedy if remedy else ''}")
 
 
 @dataclass(frozen=True)
@@ -125,13 +119,9 @@ class Frame:
         found = self.read_numbers(name)
         if found.ambiguous:
             text, point, comma = found.ambiguous
-            raise self.refuse(
-                f"column {name!r}",
-                "show which mark is decimal",
-                f"{text!r} ({point:.12g} or {comma:.12g}?)",
-                f'For {point:.12g} say decimal = "." under [data] (`vflsec init --decimal .`), for '
-                f'{comma:.12g} decimal = ",".',
-            )
+            what, got = f"column {name!r}", f"{text!r} ({point:.12g} or {comma:.12g}?)"
+            remedy = 'Say decimal = "." or "," under [data] (`vflsec init --decimal .`).'
+            raise self.refuse(what, "show which mark is decimal", got, remedy)
         return found.values, found.bad
 
     def column(self, name: str, role: str) -> pa.Array:
@@ -141,16 +131,19 @@ class Frame:
             DataError: it is not; the message names the nearest.
         """
         if name not in self.columns:
-            raise self.refuse(
-                f"{role} column {name!r}", "be in the table",
-                f"the columns {format_list(self.columns)}",
-                check.nearest(name, list(self.columns)) or "Correct the name or add the column.",
-            )  # fmt: skip
+            near, got = check.nearest(name, list(self.columns)), format_list(self.columns)
+            raise self.refuse(f"{role} column {name!r}", "be in the table", got, near)
         return self.columns[name]
 
     def refuse(self, name: str, rule: str, got: str, remedy: str = "") -> DataError:
         """The error for something in this table, see :func:`data_error`."""
         return data_error(self.path, name, rule, got, remedy)
+
+    def refuse_column(
+        self, role: str, name: str, rule: str, got: str, remedy: str = ""
+    ) -> DataError:
+        """The error for a column, such as the label."""
+        return self.refuse(f"{role} column {name!r}", rule, got, remedy)
 
     def row(self, index: int) -> str:
         """What to call a data row in a message (the header is row 1)."""
@@ -179,7 +172,7 @@ def split_by_party(
             holders = {party: column}
         if not holders:
             known = sorted({c for frame in frames.values() for c in frame.columns})
-            rule = f"a column of a table, as COLUMN or PARTY.COLUMN ({format_list(known)})"
+            rule = f"COLUMN or PARTY.COLUMN of {format_list(known)}"
             raise check.fail(f"data: {key}", rule, name, check.nearest(name, known))
         for p, c in holders.items():
             out.setdefault(p, {})[c] = said
@@ -217,15 +210,15 @@ def refuse_ambiguous(found: Iterable[tuple[Path, str, tuple[str, float, float]]]
         for path, name, (text, point, comma) in columns
     ]  # fmt: skip
     options = " ".join(f"--numeric {shlex.quote(name)}" for name in names)
-    text, point, comma = columns[0][2]
+    _, point, comma = columns[0][2]
     raise data_error(
         files[0] if len(files) == 1 else "data",
         f"column{'s' if len(names) > 1 else ''} {format_list(names)}",
         "show which mark is decimal",
         "; ".join(said[:_EXAMPLES]),
-        f"For {text!r} = {point:.12g} say numeric = {json.dumps(names)} under [data] (`vflsec init "
-        f'{options}`); for {comma:.12g} also decimal = "," (`--decimal ,`). If it is no number, '
-        "say categorical instead.",
+        f"For {point:.12g} say numeric = {json.dumps(names)} under [data] (`vflsec init {options}`"
+        f'); for {comma:.12g} also decimal = "," (`--decimal ,`). If it is no number, say '
+        "categorical instead.",
     )
 
 
@@ -249,7 +242,7 @@ def refuse_doubtful(found: Iterable[tuple[Path, str, str]]) -> None:
         f"column{'s' if len(names) > 1 else ''} {format_list(names)}",
         "hold numbers of one format, or be declared",
         "; and ".join(doubt for _, _, doubt in columns[:_EXAMPLES]),
-        f"To keep them as text say categorical = {json.dumps(names)} under [data] (`vflsec init "
+        f"To keep texts say categorical = {json.dumps(names)} under [data] (`vflsec init "
         f"{options}`).",
     )
 
@@ -281,22 +274,16 @@ def read_frame(
     except (OSError, ValueError) as error:  # a name that is too long, or holds NUL
         shown = str(path) if len(str(path)) < 200 else f"{str(path)[:80]}... ({len(str(path))})"
         why = getattr(error, "strerror", None) or str(error)
-        raise data_error(
-            repr(shown), "table", "be an existing file", why, "Check the path."
-        ) from None
-    if not there:
-        raise data_error(path, "table", "be an existing file", "no such file", "Check the path.")
-    if folder:
-        raise data_error(path, "table", "be a file", "a folder", "Name the file in it.")
+        raise data_error(repr(shown), "table", "be an existing file", why) from None
+    if not there or folder:
+        raise data_error(path, "table", "be an existing file", "a folder" if folder else "none")
     kind = next((f for f in FORMATS if path.name.lower().endswith(f)), None)
     if kind is None:
-        raise data_error(
-            path, "table", f"be a file of type {', '.join(FORMATS)}",
-            repr(path.suffix or path.name),
-            "Export it as CSV or Parquet; other formats, pickles above all, are not read.",
-        )  # fmt: skip
+        got = repr(path.suffix or path.name)
+        rule = f"be a file of type {', '.join(FORMATS)}"
+        raise data_error(path, "table", rule, got, "Export it as CSV or Parquet.")
     if not plain:
-        raise data_error(path, "table", "be a plain file", "a device, a pipe or a socket")
+        raise data_error(path, "table", "be a plain file", "a device or a pipe")
     limits = limits or Limits()
     try:
         size = path.stat().st_size
@@ -319,7 +306,7 @@ def parse_frame(
     """
     dialect, limits = dialect or Dialect(), limits or Limits()
     if not raw:
-        raise data_error(path, "table", "have a header and rows", "an empty file")
+        raise data_error(path, "table", "have rows", "an empty file")
     given, digest = dialect.decimal, hashlib.sha256(raw).hexdigest()
     typed = _parquet(path, raw, limits) if kind in (".parquet", ".pq") else None
     if kind in OFFICE:
@@ -335,7 +322,7 @@ def parse_frame(
     names = [n.strip() for n in table.schema.names]
     _check_names(path, names)
     if table.num_rows == 0:
-        raise data_error(path, "table", "have data rows", "a header only")
+        raise data_error(path, "table", "have rows", "a header only")
     columns = {n: _plain(path, n, column, sound) for n, column in zip(names, table.columns)}
     if not dialect.decimal:
         decimal = find_decimal(columns.values(), dialect.separator)
@@ -352,10 +339,8 @@ def _csv(
         try:
             raw = gunzip(path, raw, limits)
         except (OSError, EOFError, zlib.error) as error:
-            raise data_error(
-                path, "table", "be a gzip file", f"{error}",
-                "If it is text as it stands, name it .csv.",
-            ) from None  # fmt: skip
+            remedy = "If it is text, name it .csv."
+            raise data_error(path, "table", "be a gzip file", f"{error}", remedy) from None
     _refuse_binary(path, raw)
     text, dialect = decode(path, raw, dialect)
     text, dialect = detect_dialect(text, dialect)
@@ -365,7 +350,7 @@ def _csv(
     except csv.Error as error:
         raise data_error(path, "table", f"be {what}", f"{error}") from None
     if not any(n.strip() for n in header):
-        raise data_error(path, "table", "have a header and rows", "an empty file")
+        raise data_error(path, "table", "have rows", "an empty file")
     held = len(header) - next(i for i, n in enumerate(reversed(header)) if n.strip())
     _check_names(path, [n.strip() for n in header[:held]])
     rows = text.count("\n") or text.count("\r")  # line breaks within fields count too: no more
@@ -381,15 +366,11 @@ def _csv(
         )
     except pa.ArrowInvalid as error:
         if "Empty CSV file" in str(error):
-            raise data_error(path, "table", "have data rows", "a header only") from None
-        raise data_error(
-            path,
-            "table",
-            f"be {what} with as many fields in each row as the header",
-            str(error).removeprefix("CSV parse error: ").splitlines()[0].rstrip(".")[:200],
-            "Quote fields that hold the separator or a line break, or name another separator "
-            '(separator = ";" under [data]).',
-        ) from None
+            raise data_error(path, "table", "have rows", "a header only") from None
+        got = first_line(str(error).removeprefix("CSV parse error: "))
+        rule = f"be {what} with as many fields in each row as the header"
+        remedy = 'Quote such fields, or name the separator (separator = ";" under [data]).'
+        raise data_error(path, "table", rule, got, remedy) from None
     return _trimmed(path, table, held), dialect, "\0" not in text
 
 
@@ -411,7 +392,7 @@ def _trimmed(path: Path, table: pa.Table, held: int) -> pa.Table:
 _BINARY = {
     b"PAR1": ("a Parquet file", "Name it .parquet."),
     b"\x1f\x8b": ("a gzip file", "Name it .csv.gz."),
-    b"PK\x03\x04": ("a zip archive or an Excel workbook", "Unpack it, or name it .xlsx."),
+    b"PK\x03\x04": ("a zip archive or Excel workbook", "Unpack it, or name it .xlsx."),
     b"\xd0\xcf\x11\xe0": ("an Excel workbook", "Export it as CSV."),
 }
 
@@ -428,33 +409,24 @@ def _parquet(path: Path, raw: bytes, limits: Limits) -> pa.Table:
         return parquet_table(path, raw, limits)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         first = (str(error).splitlines() or ["damaged"])[0].rstrip(".")[:200]
-        raise data_error(
-            path, "table", "be a Parquet file", first, "If it is text, name it .csv."
-        ) from None
+        remedy = "If it is text, name it .csv."
+        raise data_error(path, "table", "be a Parquet file", first, remedy) from None
 
 
 def _check_names(path: Path, names: list[str]) -> None:
     for i, name in enumerate(names):
         if not name.strip():
-            raise data_error(
-                path, f"column {i + 1}", "have a name", repr(name),
-                "Name it; if it is a row index, write the table without it.",
-            )  # fmt: skip
+            raise data_error(path, f"column {i + 1}", "have a name", repr(name))
         bad = next((c for c in name if unicodedata.category(c) in ("Cc", "Cs")), "")
         if bad:
-            raise data_error(
-                path, f"the name of column {i + 1}", "be made of printable characters",
-                f"{name[:60]!r}, which holds {bad!r}", "Rename it.",
-            )  # fmt: skip
+            got = f"{name[:60]!r} with {bad!r}"
+            raise data_error(path, f"the name of column {i + 1}", "be printable", got)
     twice = [n for n, k in Counter(names).items() if k > 1]
     if twice:
-        values = all(re.fullmatch(r"[-+]?[0-9]+([.,][0-9]+)?", n.strip()) for n in names)
-        remedy = "Rename one."
-        if values:
-            remedy = "These are numbers: if the file has no line of names, write one before them."
-        raise data_error(
-            path, "each column name", "appear once", f"{format_list(twice)} twice", remedy
-        )
+        got = f"{format_list(twice)} twice"
+        if all(re.fullmatch(r"[-+]?[0-9]+([.,][0-9]+)?", n.strip()) for n in names):
+            got += ": a file without a line of names?"
+        raise data_error(path, "each column name", "appear once", got)
 
 
 def _plain(path: Path, name: str, column: pa.ChunkedArray, sound: bool) -> pa.Array:
@@ -489,10 +461,8 @@ def _plain(path: Path, name: str, column: pa.ChunkedArray, sound: bool) -> pa.Ar
         kind = pa.float64() if pa.types.is_float16(kind) else kind
         array = array.cast(kind)
         return pc.if_else(pc.is_nan(array), pa.scalar(None, kind), array)
-    raise data_error(
-        path, f"column {name!r}", "hold numbers, text, booleans or dates", f"the type {kind}",
-        "Convert it, or write the table without it.",
-    )  # fmt: skip
+    what, got = f"column {name!r}", f"the type {kind}"
+    raise data_error(path, what, "hold numbers, text, booleans or dates", got)
 
 
 def _check_text(path: Path, name: str, array: pa.Array) -> None:
@@ -502,18 +472,13 @@ def _check_text(path: Path, name: str, array: pa.Array) -> None:
     try:
         array.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise data_error(
-            path, f"column {name!r}", "hold UTF-8 text",
-            str(error).splitlines()[0].rstrip(".")[:120],
-            "Write the table again from the correct text.",
-        ) from None  # fmt: skip
+        what = f"column {name!r}"
+        raise data_error(path, what, "hold UTF-8 text", first_line(error)) from None
     nul = pc.match_substring(array, "\0")
     if pc.any(nul).as_py():
         at = pc.index(nul, True).as_py()
-        raise data_error(
-            path, f"column {name!r}", "hold text", f"a NUL byte in {array[at].as_py()[:40]!r}",
-            "Remove it.",
-        )  # fmt: skip
+        got = f"a NUL byte in {array[at].as_py()[:40]!r}"
+        raise data_error(path, f"column {name!r}", "hold text", got)
 
 
 def as_texts(array: pa.Array) -> pa.Array:

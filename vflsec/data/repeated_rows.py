@@ -63,8 +63,8 @@ def _check_equal(
             raise frame.refuse(
                 f"rows of one {column}", f"be equal in column {name!r} to become one",
                 f"others in {frame.row(int(differs[0]))} ({ids[differs[0]]!r})",
-                "Correct them; or say how the columns of one id are put together: aggregate = "
-                '{ COLUMN = "mean" } under [data] (`vflsec init --aggregate COLUMN=mean`).',
+                'Say aggregate = { COLUMN = "mean" } under [data] (`vflsec init --aggregate '
+                "COLUMN=mean`).",
             )  # fmt: skip
 
 
@@ -84,11 +84,9 @@ def _put_together(
         return pa.array(count)
     values, bad = frame.numbers(name)
     if len(bad):
-        raise frame.refuse(
-            f"column {name!r}", f"hold numbers for {way!r}",
-            f"{array[int(bad[0])].as_py()!r} in {frame.row(int(bad[0]))}",
-            "Use 'first', 'last' or 'count'.",
-        )  # fmt: skip
+        got = f"{array[int(bad[0])].as_py()!r} in {frame.row(int(bad[0]))}"
+        remedy = "Use 'first', 'last' or 'count'."
+        raise frame.refuse(f"column {name!r}", f"hold numbers for {way!r}", got, remedy)
     ufunc = _NUMBERS["sum" if way == "mean" else way]
     out = np.full(len(first), {"min": np.inf, "max": -np.inf}.get(way, 0.0))
     ufunc.at(out, of[there], values[there])

@@ -22,7 +22,7 @@ def check_source(found: Any, name: str) -> Source:
     if isinstance(found, Source):
         wrong = next(_faults(found), "")
     if wrong:
-        raise DataError(f"data set {name}: its load {wrong}. Correct that data set.")
+        raise DataError(f"data set {name}: its load {wrong}.")
     assert isinstance(found, Source)
     return found
 
@@ -60,13 +60,10 @@ def _faults(source: Source) -> Iterator[str]:
         yield f"must give class_names as a tuple of texts, got {many!r}"
     y = source.y
     if not _whole(y) or y.ndim != 1 or not len(y):
-        yield f"must give y as whole numbers (N,), one for each row, got {_kind(y)}"
+        yield f"must give y as whole numbers (N,), got {_kind(y)}"
     most = len(many) if source.values is None else 1
     if y.min() < -1 or y.max() >= most:
-        yield (
-            f"must give y as class indices 0 to {most - 1}, or -1 for no label, got "
-            f"{int(y.min())} to {int(y.max())}"
-        )
+        yield f"must give y as 0 to {most - 1}, or -1, got {int(y.min())} to {int(y.max())}"
     yield from _beside(source)
     if not isinstance(source.parties, Mapping) or source.active not in source.parties:
         yield f"must give the active party, {source.active!r}, among parties"
@@ -92,11 +89,11 @@ def _of_party(data: Any, n: int) -> Iterator[str]:
         yield f"the table as a PartyData, got {type(data).__name__},"
     x, rows, names = data.values, data.rows, data.names
     if not isinstance(x, np.ndarray) or x.dtype.kind != "f" or x.ndim not in (2, 4):
-        yield f"values as floats (n, d), or images (n, c, h, w), got {_kind(x)},"
+        yield f"values as floats (n, d) or (n, c, h, w), got {_kind(x)},"
     if np.isinf(x).any():
-        yield "finite values, or NaN for a missing one, got infinity,"
+        yield "finite values or NaN, got infinity,"
     if not _whole(rows) or rows.shape != (len(x),):
-        yield f"rows as whole numbers ({len(x)},), one for each of values, got {_kind(rows)},"
+        yield f"rows as whole numbers ({len(x)},), got {_kind(rows)},"
     if len(rows) and not 0 <= rows.min() <= rows.max() < n:
         yield f"rows from 0 to {n - 1}, got {int(rows.min())} to {int(rows.max())},"
     if len(np.unique(rows)) != len(rows):

@@ -235,9 +235,10 @@ def _by_group(source: Source, pool: Rows, sizes: Sequence[int], seed: int) -> li
     ends = np.cumsum(counts[np.argsort(turn)])
     target = len(pool) - sum(sizes) - len(sizes) * (int(counts.max()) - 1)
     if target < 1:
-        raise DataError(
-            f"{source.name}: the largest group has {counts.max()} of {len(pool)} rows; no training "
-            "rows are certain to remain. Use a finer group column or smaller shares."
+        got = f"{counts.max()} of {len(pool)} rows"
+        remedy = "Use a finer group column or smaller shares."
+        raise DataError.must(
+            f"{source.name}: the largest group", "leave training rows", got, remedy
         )
     out, start = [], 0
     for size in sizes:
@@ -252,19 +253,15 @@ def _fixed_split(source: Source) -> NDArray[np.str_]:
     side = np.char.strip(source.split.astype(str))
     wrong = ~np.isin(side, ("train", "validation", "test"))
     if wrong.any():
-        raise DataError(
-            f"{source.name}: split must be 'train', 'validation' or 'test' for every row, "
-            f"got {str(side[wrong][0])!r}."
-        )
+        got = repr(str(side[wrong][0]))
+        raise DataError.must(f"{source.name}: split", "be 'train', 'validation' or 'test'", got)
     if source.group is not None:
         code = np.unique(side, return_inverse=True)[1]
         pairs = np.unique(np.stack([source.group, code], axis=1), axis=0)
         both = pairs[1:][pairs[1:, 0] == pairs[:-1, 0], 0]
         if len(both):
-            raise DataError(
-                f"{source.name}: {len(np.unique(both))} groups have rows on two sides of the fixed "
-                "split. Leave out the split column or the group column."
-            )
+            got = f"{len(np.unique(both))} groups on two"
+            raise DataError.must(f"{source.name}: a group", "be on one side of the split", got)
     return side
 
 
@@ -275,10 +272,8 @@ def _aligned(
         return overlap
     count = aligned if isinstance(aligned, int) else round(aligned * len(overlap))
     if count > len(overlap):
-        raise DataError(
-            f"{source.name}: aligned must be at most {len(overlap)} (the training rows that all "
-            f"parties hold), got {aligned!r}."
-        )
+        rule = f"be at most {len(overlap)} (training rows that all parties hold)"
+        raise DataError.must(f"{source.name}: aligned", rule, repr(aligned))
     own = strata[overlap]
     own = np.where(own < 0, own.max(initial=0) + 1, own)
     if source.group is not None:
@@ -297,10 +292,8 @@ def _labelled(
         return rows
     low = LEAST["train"] * len(np.unique(strata[rows]))
     if not low <= labelled <= len(rows):
-        raise DataError(
-            f"{source.name}: labelled must be in [{low}, {len(rows)}] (at least {LEAST['train']} "
-            f"rows a class, at most the aligned training rows with a label), got {labelled}."
-        )
+        rule = f"be in [{low}, {len(rows)}] ({LEAST['train']} rows a class to all labelled ones)"
+        raise DataError.must(f"{source.name}: labelled", rule, labelled)
     order = stratified_order(strata[rows], numpy_generator(seed, "split", "labelled"))
     kept = np.sort(rows[take(order, strata[rows], labelled, LEAST["train"])])
     _enough(source, kept, LEAST["train"], f"the {labelled} labelled rows")
@@ -311,10 +304,8 @@ def _enough(source: Source, rows: Rows | Mask, least: int, where: str) -> None:
     values = None if source.values is None else source.values[rows]
     found = source.label.find_scarce(source.y[rows], values, source.class_names, least)
     for must, got, remedy in found:
-        raise DataError(
-            f"{source.name}: {must} {where} (labelled and held by every party), got {got}. "
-            f"{remedy}, add rows, or change the shares of the split."
-        )
+        where = f"{source.name}: {must} {where} (labelled and held by every party)"
+        raise DataError(f"{where}, got {got}. {remedy}, add rows, or change the split's shares.")
 
 
 def check_options(

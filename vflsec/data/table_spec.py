@@ -100,10 +100,8 @@ def read_files(section: Table, base: Path) -> Path | dict[str, Path]:
         return base / _read_text("file", section["file"])
     files = section["files"]
     if not isinstance(files, Mapping):
-        raise check.fail(
-            "data: files", "a table with one path for each party", files,
-            "For one table with the columns of all parties use `file`.",
-        )  # fmt: skip
+        rule, remedy = "a table with one path for each party", "For one table use `file`."
+        raise check.fail("data: files", rule, files, remedy)
     return {p: base / _read_text(f"files.{p}", path) for p, path in files.items()}
 
 
@@ -115,11 +113,9 @@ def read_table_spec(section: Table) -> TableSpec:
             set, or there is no label.
     """
     if "params" in section:
-        raise ConfigError("data: `params` belong to a registered data set; tables have none.")
+        raise ConfigError("data: `params` are for registered data sets. Leave them out.")
     if "label" not in section:
-        raise ConfigError(
-            'data: label must name the label column, got nothing. Add label = "COLUMN".'
-        )
+        raise ConfigError('data: lacks a label. Add label = "COLUMN".')
     given: Any = {k: section[k] for k in TABLE_KEYS if k in section and k not in FILE_KEYS}
     for key, value in given.items():
         _check_form(key, value)

@@ -45,13 +45,13 @@ def list_warnings(source: Source) -> list[str]:
     """One sentence for each thing that was read otherwise than a reader may expect."""
     out = []
     if source.label_holder:
-        out.append(f"{source.active} holds labels only: it has no column of its own.")
+        out.append(f"{source.active} holds labels only.")
     for party, counts in count_missing(source).items():
         rows = len(source.parties[party].rows)
         parts = [f"{c} {k}" for c, k in counts.items()]
         out.append(
-            f"missing values at {party}, of {rows} rows: {_listed(parts)}; a missing number "
-            "becomes the column's mean, a missing category its own code."
+            f"missing values at {party}, of {rows} rows: {_listed(parts)}; a number becomes the "
+            "mean, a category its own code."
         )
     out += find_weaknesses(source)
     facts = source.facts
@@ -77,44 +77,41 @@ def find_weaknesses(source: Source) -> list[str]:
     for name in source.class_names:
         alike.setdefault(_folded(str(name)), []).append(repr(str(name)))
     out = [
-        f"classes {_listed(names)} differ in spelling only; are they one? Put them together with "
-        "merge_classes."
+        f"classes {_listed(names)} differ in spelling only: are they one? Use merge_classes."
         for names in alike.values()
         if len(names) > 1
     ]
     out += [
-        f"No column of {party} has two different values: it adds nothing to the model, and there "
-        "is nothing to learn about it. Check its table."
+        f"No column of {party} has two different values. Check its table."
         for party, data in source.parties.items()
         if has_only_constants(data)
     ]
     equal, rows = count_duplicates(source)
     if equal:
         out.append(
-            f"{equal} of {rows} rows equal another one in every column of every party: one person "
-            "under two ids? A person that is trained on or known under one id and tested under the "
-            "other makes all figures too high. Keep one row of each, or name the column that holds "
-            "the person (data.group)."
+            f"{equal} of {rows} rows equal another one in every column: one person under two ids? "
+            "Then figures are too high. Keep one row of each, or name the person's column "
+            "(data.group)."
         )
-    for (party, label), names in find_groups(source).items():
+    groups = find_groups(source)
+    for (party, label), names in groups.items():
         what = label or "the label"
         out.append(
-            f"Each value of {_listed(names)} of {party} comes in several rows and goes with one "
-            f"value of {what} only: rows of one person? Trained on and tested, they make all "
-            f'figures too high. Keep them together: group = "{names[0]}" under [data] '
-            f"(`vflsec init --group {shlex.quote(names[0])}`)."
+            f"Each value of {_listed(names)} of {party} goes with one value of {what} in several "
+            f"rows: rows of one person? Then figures are too high. Keep them together: group = "
+            f'"{names[0]}" under [data] (`vflsec init --group {shlex.quote(names[0])}`).'
         )
-    for (party, label), found in find_telling_columns(source).items():
+    for (party, label), found in find_telling_columns(source, groups).items():
         which = _listed([f"{c} (AUC {v:.3f})" for c, v in found.items()])
         what, of = (label, f"of {label} ") if label else ("the label", "")
         so = (
-            "The model then hardly needs the other parties"
+            "The model then hardly needs other parties"
             if party == source.active
-            else f"What own columns reveal is no leak, so none {of}to {party} can be found"
+            else f"Then no leak {of}to {party} can be found"
         )
         out.append(
             f"{which} of {party} reveal{'s' if len(found) == 1 else ''} {what} alone: a copy of "
-            f"it, or known only after it? {so}. If it is no feature, leave it out (drop)."
+            f"it, or known only after it? {so}. Leave it out (drop) if it is no feature."
         )
     return [*out, *_without_a_message(source)]
 
@@ -127,16 +124,16 @@ def _without_a_message(source: Source) -> list[str]:
         for label in find_telling_ids(source):
             out.append(
                 f"Sorted, the ids set rows of one class of {label or 'the label'} behind each "
-                "other. All parties know the ids, so whoever knows a few labels knows the others "
-                "without any message, and no attack reads ids. Give rows ids without meaning."
+                "other: they reveal labels without any message, and no attack reads them. Give "
+                "rows ids without meaning."
             )
     if len(tables) > 1:
         files = {p: t["file"] for t in tables for p in t["parties"]}
         for party, label in find_telling_rows(source):
             out.append(
                 f"Rows of one class of {label or 'the label'} stand behind each other in "
-                f"{files[party]}. If {party} got its table in this order, it knows the label "
-                "without any message, and no attack reads the order. Shuffle what you give out."
+                f"{files[party]}: their order reveals labels to {party} without any message, and "
+                "no attack reads it. Shuffle what you give out."
             )
     return out
 

@@ -41,7 +41,6 @@ from vflsec.data.read_table import (
     Frame,
     as_texts,
     change_tables,
-    data_error,
     format_list,
     refuse_ambiguous,
     refuse_doubtful,
@@ -50,6 +49,7 @@ from vflsec.data.read_table import (
 from vflsec.data.repeated_rows import join_rows
 from vflsec.data.source import PartyData, Source
 from vflsec.data.table_spec import TableSpec
+from vflsec.errors import data_error
 from vflsec.label import TaskName, make_named_label
 from vflsec.runtime.plain_values import Plain, Table
 from vflsec.specs import QUESTIONS
@@ -141,10 +141,8 @@ def _several(spec: TableSpec) -> tuple[str, ...]:
 def _check_change(spec: TableSpec, change: Relabel) -> None:
     """Refuse to make classes of a label that is predicted as it is."""
     if spec.task != "classification" and change:
-        raise data_error(
-            "data", "task", "stand without merge_classes, drop_classes and label_edges",
-            repr(spec.task), "They make classes of the label: leave out one or the other.",
-        )  # fmt: skip
+        rule = "stand without merge_classes, drop_classes and label_edges"
+        raise data_error("data", "task", rule, repr(spec.task))
 
 
 def _read_frames(
@@ -270,11 +268,9 @@ class _Joined:
             clash = [a is not None and b is not None and a != b for a, b in zip(before, values)]
             if any(clash):
                 i = clash.index(True)
-                raise frame.refuse(
-                    f"{role} column {name!r}", "agree with the other table that has it",
-                    f"{values[i]!r} in {frame.row(i)} against {before[i]!r}",
-                    "Keep the column in one table.",
-                )  # fmt: skip
+                got = f"{values[i]!r} in {frame.row(i)} against {before[i]!r}"
+                what = f"{role} column {name!r}"
+                raise frame.refuse(what, "agree with the other table that has it", got)
             out[rows] = np.where([v is None for v in values], before, values)
         return out
 
@@ -284,16 +280,12 @@ class _Joined:
         for p in self.find_tables(name, "split"):
             for i, side in enumerate(sides[self.rows[p]]):
                 if side not in ("train", "validation", "test"):
-                    raise self.frames[p].refuse(
-                        what, "hold 'train', 'validation' or 'test'",
-                        f"{side!r} in {self.frames[p].row(i)}",
-                        "Correct the value or leave out `split`.",
-                    )  # fmt: skip
+                    got = f"{side!r} in {self.frames[p].row(i)}"
+                    rule = "hold 'train', 'validation' or 'test'"
+                    raise self.frames[p].refuse(what, rule, got)
         out = np.array(["train" if s is None else s for s in sides])
         if not (out == "test").any():
-            raise self.frames[self.order[0]].refuse(
-                what, "mark some rows 'test'", "none", "Mark them or leave out `split`."
-            )
+            raise self.frames[self.order[0]].refuse(what, "mark some rows 'test'", "none")
         return out
 
     def read_group(self, name: str) -> NDArray[np.int64]:
@@ -327,13 +319,11 @@ def _join(
     respelled = find_respelled(index, order)
     said = " ".join(describe_respelled(r) for r in respelled)
     if any(r.how == ("rounded",) for r in respelled):
-        raise data_error("data", "ids", "have all their digits", "ids that were rounded", said)
+        raise data_error("data", "ids", "have all digits", "rounded ids", said)
     if count_holders(rows).max() != len(order):
         some = "; ".join(f"{frames[p].path}: {format_list(index[p][:3])}" for p in order)
-        raise data_error(
-            "data", "ids", "have values that all tables share", f"no common id ({some})",
-            said or "Check that the id column is the same and is written alike.",
-        )  # fmt: skip
+        got = f"no common id ({some})"
+        raise data_error("data", "ids", "have values that all tables share", got, said)
     return _Joined(frames, order, index, union, rows, respelled)
 
 

@@ -59,10 +59,7 @@ def attempt(
     with Store(folder, readonly=True) as store:
         before = store.record()
         if not views.any:
-            raise ConfigError(
-                f"{folder}: holds no kept views. Audit with --keep-views --fresh, which trains "
-                "once more; attacks need no training from then on."
-            )
+            raise ConfigError(f"{folder}: holds no kept views. Audit with --keep-views --fresh.")
         loaded = _load_with_attack(before, folder, name, set)
         plan = make_plan(loaded, try_out=False, load=backend.load_source)
         allow_imports(plan.base)
@@ -81,9 +78,8 @@ def attempt(
     said = "; ".join(_attack_all(works, attack, results, progress))
     if not any(m.attack for r in results.values() for m in r.measures):
         raise ConfigError(
-            f"{name}: cannot be tried on what is kept in {folder}: "
-            f"{said or 'no training of the audit is there'}. "
-            "Add it to the scenario and run the audit again, which trains for it."
+            f"{name}: cannot be tried on {folder}: {said or 'no training is there'}. Add it to the "
+            "scenario and audit again."
         )
     if said:
         progress(f"Not on every training: {said}.", NOTE)

@@ -203,10 +203,9 @@ def regated(record: AuditRecord, scenario: str) -> AuditRecord:
     changed = [k for k in {**before, **after} if k not in same]
     changed = [k for k in changed if _listed(before.get(k)) != _listed(after.get(k))]
     if changed:
+        command = shlex.join(["vflsec", "audit", str(scenario)])
         raise ConfigError(
-            f"{scenario}: not only its gates differ from what was audited, also "
-            f"{', '.join(changed)}. Run `{shlex.join(['vflsec', 'audit', str(scenario)])}`; what "
-            "is stored and still asked for is not trained again."
+            f"{scenario}: {', '.join(changed)} differ from the audit. Run `{command}`."
         )
     gates = loaded.root.gate
     return replace(

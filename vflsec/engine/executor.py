@@ -107,9 +107,8 @@ def execute(
         fruitless = fruitless + 1 if lost and not done else 0
         if fruitless >= _ROUNDS:
             raise VflsecError(
-                f"workers died {_ROUNDS} times in a row without finishing anything, most often "
-                "for lack of memory. Run the same command with a smaller --replicas or --jobs; "
-                "what is finished is kept."
+                f"workers died {_ROUNDS} times in a row, most often for lack of memory. Run the "
+                "same command with a smaller --replicas or --jobs."
             )
         works = left() if lost else ()
 
@@ -226,10 +225,8 @@ def _check_versions(order: Order) -> None:
     where = f"worker {socket.gethostname()}"
     for name, asked in order.versions.items():
         if name != "python" and mine[name] != asked:
-            raise ConfigError(
-                f"{where}: has {name} {mine[name]}, the audit runs with {asked}. Install the same "
-                "on every machine: results of different versions are not those of one audit."
-            )
+            remedy = "Install the same on every machine."
+            raise ConfigError.must(f"{where}: {name}", f"be {asked}", mine[name], remedy)
 
 
 _seen: set[tuple[str, str]] = set()  # what runs and its source, as this process has imported it
@@ -258,13 +255,11 @@ def _check_code(order: Order) -> None:
 def _refuse_code(what: str, remote: bool) -> ConfigError:
     if not remote:
         return ConfigError(
-            f"the source that {what} runs was changed after the audit began, before a worker had "
-            "read it. Run the same command again: what is finished is kept."
+            f"{what}: its source changed during the audit. Run the same command again."
         )
     return ConfigError(
-        f"worker {socket.gethostname()}: the source that {what} runs differs from that of the "
-        "audit. Install the same plug-ins, and lay the scenario's modules, on every machine, and "
-        "have vflsec in a checkout on all of them or on none."
+        f"worker {socket.gethostname()}: the source of {what} differs from the audit's. Install "
+        "the same plug-ins and modules on every machine, vflsec in a checkout on all or on none."
     )
 
 

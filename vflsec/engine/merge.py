@@ -51,7 +51,7 @@ def merge(folders: Sequence[str | Path], out: str | Path, *, fresh: bool = False
     """
     sources, target = [Path(f) for f in folders], Path(out)
     if not sources:
-        raise ConfigError("merge: needs the results directories of the shards, got none.")
+        raise ConfigError("merge: name the results directories of the shards.")
     if target.resolve() in {s.resolve() for s in sources}:
         raise ConfigError(f"merge: --out {target} is one of the shards. Name another folder.")
     with ExitStack() as stack:
@@ -59,10 +59,7 @@ def merge(folders: Sequence[str | Path], out: str | Path, *, fresh: bool = False
         records = [s.record() for s in stores]
         _same(sources, records)
         if (target / STORE_NAME).exists() and not fresh:
-            raise ConfigError(
-                f"{target}: holds results already. Choose another --out, or merge with --fresh, "
-                "which removes them."
-            )
+            raise ConfigError(f"{target}: holds results. Give another --out, or --fresh.")
         probe(target)
         with claim(target) as lock:
             lock.forget()
@@ -91,8 +88,8 @@ def _same(folders: Sequence[Path], records: Sequence[AuditRecord]) -> None:
             if first != other:
                 shown = f": {_short(other)} there, {_short(first)} here" if key != "wanted" else ""
                 raise ConfigError(
-                    f"merge: {folder} has {what} than {folders[0]}{shown}. Only parts of one audit "
-                    "can be merged: the same scenario, data, seeds and versions everywhere."
+                    f"merge: {folder} has {what} than {folders[0]}{shown}. Merge parts of one "
+                    "audit."
                 )
 
 

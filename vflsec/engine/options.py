@@ -45,15 +45,9 @@ class Options:
         check.integer("--views-mb", self.views_mb)
         check.integer("looks", self.looks)
         if self.part is not None and self.looks > 1:
-            raise ConfigError(
-                "--shard and --until-decided cannot be used together: a shard judges nothing, so "
-                "it cannot know when to stop. Give the number of seeds with --seeds."
-            )
+            raise ConfigError("--shard: cannot be used with --until-decided. Give --seeds.")
         if self.cluster and self.keep_views:
-            raise ConfigError(
-                "--cluster and --keep-views cannot be used together: a worker on another machine "
-                "would keep them there. Keep views with --jobs, or with --shard."
-            )
+            raise ConfigError("--cluster: cannot be used with --keep-views. Use --jobs or --shard.")
 
     @property
     def parallel(self) -> bool:

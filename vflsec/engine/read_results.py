@@ -50,15 +50,12 @@ def refuse_damaged(folder: Path, summary: Mapping[str, Any]) -> None:
         record = store.record()
         store.results(record.wanted)
         if record.scenario_hash != summary["scenario_hash"]:
-            why = "was made from another audit's results than those beside it"
+            why = "was made from other results"
         elif summary["complete"] and store.unfinished(record.wanted):
-            why = "speaks of results that are no longer beside it"
+            why = "speaks of results that are gone"
         else:
             return
-    raise ConfigError(
-        f"{folder / 'summary.json'}: {why}. Run the same `vflsec audit` again: what is stored is "
-        "not trained twice, and the summary is written anew."
-    )
+    raise ConfigError(f"{folder / 'summary.json'}: {why}. Run the same `vflsec audit` again.")
 
 
 def read_any(path: Path) -> Baseline:
@@ -73,15 +70,9 @@ def read_any(path: Path) -> Baseline:
     audit = read_audit(path, only=True)
     if not audit.summary["complete"]:
         shard = audit.summary["shard"]
-        cure = (
-            "Put all shards together first: vflsec merge."
-            if shard
-            else "Run that audit again first."
-        )
-        raise ConfigError(
-            f"{path}: {f'holds shard {shard}' if shard else 'not all that was planned is measured'}"
-            f", so this is no baseline: a rise of what it lacks would go unseen. {cure}"
-        )
+        cure = "Run vflsec merge first." if shard else "Run that audit again first."
+        got = f"shard {shard}" if shard else "a part"
+        raise ConfigError.must(f"{path}: a baseline", "be a whole audit", got, cure)
     rows = read_rows(audit.results)
     refuse_failed(path, rows)
     return Baseline(advantages(granted(rows, read_attacks(audit))), audit.summary["data"])

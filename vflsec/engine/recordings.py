@@ -65,7 +65,7 @@ def record_scenario(
     groups = [g for g in plan.groups if g.role == "audit"]
     passive = [g for g in groups if not any(p.attack.policy() for p in prepared(g.attacks))]
     if not passive:
-        raise ConfigError(f"{loaded.name}: holds no training without an active attacker.")
+        raise ConfigError(f"{loaded.name}: needs a training without an active attacker.")
     for i, group in enumerate(passive):
         if party:
             check.one_of("--party", party, group.data.parties)
@@ -83,10 +83,8 @@ def _record(
     max_bytes: int | None, note: Callable[[str], None],
 ) -> list[Path]:  # fmt: skip
     if group.data.label.floating:
-        raise ConfigError(
-            f"{group.data.name}: {group.data.label.sentence}; traces are recorded of one label's "
-            "classes only."
-        )
+        what = f"{group.data.name}: {group.data.label.sentence}"
+        raise ConfigError(f"{what}; traces are recorded of one label's classes only.")
     work = Work(group.data, group.cells, (), main=True)
     tasks = Tasks(default_backend(), base).of(work)
     mine = [a for a in group.attacks if all(p in observers for p in a.adversary)]

@@ -93,10 +93,9 @@ def run_audit(
         Interrupted: by Ctrl-C; run again to resume.
     """
     if not isinstance(scenario, str | Path | Mapping | Scenario):
-        raise check.fail(
-            "run_audit: scenario", "a path, a packaged name or a dictionary of sections",
-            type(scenario).__name__, "For tables alone use vflsec.audit(tables, label=...).",
-        )  # fmt: skip
+        rule = "a path, a packaged name or a dictionary of sections"
+        got, remedy = type(scenario).__name__, "For tables use vflsec.audit(tables, label=...)."
+        raise check.fail("run_audit: scenario", rule, got, remedy)
     from vflsec.train.device import full_name
 
     _check_kinds(out, progress, set)
@@ -169,8 +168,7 @@ def _run(
                     plan = replace(plan, groups=parts[how.part.index - 1])
                 if was := made_before(store.made_with(record.wanted), record.versions):
                     reporter.note(
-                        f"What is stored in {folder} was made with {was}, and stays; --fresh "
-                        "trains it again."
+                        f"What is stored in {folder} was made with {was}; --fresh trains it again."
                     )
                 store.keep(record)
                 _refuse(store, plan)

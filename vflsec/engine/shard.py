@@ -42,10 +42,7 @@ class Shard:
         """
         found = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text.strip())
         if found is None or not 1 <= int(found[1]) <= int(found[2]):
-            raise ConfigError(
-                f"--shard: must be I/N with 1 <= I <= N, as in 2/8, got {text!r}. "
-                "Run every I once, then `vflsec merge`."
-            )
+            raise ConfigError.must("--shard", "be I/N with 1 <= I <= N, as in 2/8", repr(text))
         return cls(int(found[1]), int(found[2]))
 
     def __str__(self) -> str:

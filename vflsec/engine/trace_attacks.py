@@ -36,7 +36,7 @@ from vflsec.trace.views import Evidence, Factory, read_granted
 
 __all__ = ["infer", "score", "specs_for"]
 
-_ACTS = "act during training or ask its system, which a finished training cannot answer"
+_ACTS = "act during training or ask its system"
 
 
 def specs_for(
@@ -78,7 +78,7 @@ def _check_asked(
         raise ConfigError(f"--attack: {', '.join(acting)} {_ACTS}. Leave it out.")
     shared = set(traces[0].observers).intersection(*(t.observers for t in traces))
     if not shared:
-        raise ConfigError("the traces share no observer, so nothing can be audited.")
+        raise ConfigError("the traces share no observer.")
     for who in together:
         for party in who:
             check.one_of("--together", party, sorted(shared))
@@ -166,12 +166,10 @@ def _list_notes(traces: Sequence[Trace], specs: Sequence[AttackSpec], *, of_all:
     silent = [p for p in m.names if p not in who and p != m.active]
     found = {
         f"not assessed: {', '.join(active)}, which {_ACTS}.": active if of_all else [],
-        "nobody said what each gradient was multiplied by (grad_scale, loss_reduction), and sizes "
-        f"of batches may not compare: {', '.join(twice)} read them as they came and again with "
-        "every batch brought to one size. Record with grad_scale=1 where there is no "
-        "factor.": twice,
-        f"not assessed: what {', '.join(silent)} can infer; not every trace holds what came "
-        "there.": silent,
+        "grad_scale or loss_reduction is not known, so sizes of batches may not compare: "
+        f"{', '.join(twice)} read them as they came and again with every batch brought to one "
+        "size. Record with grad_scale=1 where there is no factor.": twice,
+        f"not assessed: {', '.join(silent)}, whose messages are not in every trace.": silent,
     }
     notes = [sentence for sentence, about in found.items() if about]
     return notes + [f"{t.folder.name}: {n}" for t in traces for n in dict.fromkeys(t.notes)]
@@ -241,10 +239,8 @@ def _with_classes(trace: Trace, classes: int) -> Manifest:
     check.integer("--classes", classes, low=2, high=100_000)
     found = trace.manifest.classes
     if found not in (None, classes):
-        raise ConfigError(
-            f"--classes: {trace.folder} says that there are {found}, got {classes}. The option is "
-            "for traces that do not say it; leave it out."
-        )
+        rule = f"be the {found} of {trace.folder}"
+        raise ConfigError.must("--classes", rule, classes, "Leave it out.")
     return trace.manifest.model_copy(update={"classes": classes})
 
 
@@ -255,25 +251,22 @@ def _check_system(traces: Sequence[Trace]) -> None:
     for trace in traces:
         m = trace.manifest
         if (m.names, m.active, m.classes) != (first.names, first.active, first.classes):
-            raise ConfigError(
-                f"{trace.folder}: has the parties {', '.join(m.names)} and {m.classes} classes, "
-                f"{traces[0].folder} has {', '.join(first.names)} and {first.classes}. Audit one "
-                "system at a time; first join what parties recorded of one run (vflsec trace join "
-                f"{shlex.join(map(str, [t.folder for t in traces]))} --out joined)."
+            joined = shlex.join([str(t.folder) for t in traces])
+            raise ConfigError.must(
+                f"{trace.folder}: parties and classes",
+                f"be {', '.join(first.names)} and {first.classes} as in {traces[0].folder}",
+                f"{', '.join(m.names)} and {m.classes}",
+                f"Join traces of one run first: vflsec trace join {joined} --out joined.",
             )
         key = (m.run.dataset, m.run.algorithm, m.run.defense, m.run.strength, m.run.seed)
         if key in seen:
-            raise ConfigError(
-                f"{trace.folder} and {seen[key]} say that they are the same run (seed "
-                f"{m.run.seed}). Record every repetition with its own seed."
-            )
+            where = f"{trace.folder} and {seen[key]}"
+            raise ConfigError(f"{where} have seed {m.run.seed}. Give each repetition its own seed.")
         seen[key] = trace.folder
         for digest in trace.payloads:
             if held.get(digest, trace.folder) != trace.folder:  # its own sides may say the same
-                raise ConfigError(
-                    f"{trace.folder} and {held[digest]} hold the same messages, bit for bit. A "
-                    "copy is no repetition: record every one in a run of its own."
-                )
+                where = f"{trace.folder} and {held[digest]}"
+                raise ConfigError(f"{where} hold the same messages. A copy is no repetition.")
             held[digest] = trace.folder
 
 
@@ -284,10 +277,8 @@ def _note_copies(trace: Trace, before: Sequence[Trace]) -> None:
         if other.manifest.run.model_copy(update={"seed": run.seed}) != run:
             continue  # of another defense, which may begin with the same weights
         for who, (same, most) in find_copies(trace.prints, other.prints).items():
-            trace.lack(who, [
-                f"{same} of {most} messages are those of seed {other.manifest.run.seed}, so they "
-                "are one training and no repetition"
-            ])  # fmt: skip
+            text = f"{same} of {most} messages are those of seed {other.manifest.run.seed}"
+            trace.lack(who, [f"{text}: no repetition"])
 
 
 def _note_unread(trace: Trace, answers: Sequence[Answer], *, of_all: bool) -> None:
@@ -308,7 +299,7 @@ def _note_unread(trace: Trace, answers: Sequence[Answer], *, of_all: bool) -> No
             if h.receiver == party and h.values and h.kind not in OPAQUE
             and looked_at(h.kind, h.phase, phases) and (party, h.kind) not in read
         }):  # fmt: skip
-            why = f"{kind} messages came to {party} and no attack that made a guess reads them"
+            why = f"{kind} messages came to {party}, read by no attack that made a guess"
             if of_all:
                 trace.lack(party, [why])
             else:

@@ -38,7 +38,7 @@ from vflsec.storage.results_folder import claim, only_ours
 from vflsec.storage.store import Store
 from vflsec.trace.limits import Limits
 from vflsec.trace.manifest import Claim, Manifest
-from vflsec.trace.tables import grant_of
+from vflsec.trace.tables import check_rows, grant_of
 from vflsec.trace.truth import Hidden, KnownTruth, read_truth
 
 _TELLS = 0.99  # a control beyond which nothing is left to be found
@@ -77,21 +77,14 @@ def score(
     only_ours(Path(out))
     frozen = thaw(guesses, limits)
     if len(truths) not in (1, len(frozen.sources)):
-        raise ConfigError(
-            f"--truth: give one for all traces or one for each of the {len(frozen.sources)}, got "
-            f"{len(truths)}."
-        )
+        raise ConfigError.must("--truth", f"be one or {len(frozen.sources)}", len(truths))
     check.non_negative("tau", tau)
     found = [read_truth(t, limits) for t in truths]
     if claimed is not None and any(t.labels.target != Classes.target for t in found):
-        raise ConfigError(
-            "--claimed-epsilon: is checked on classes only, and the label is a quantity. Leave it "
-            "out."
-        )
+        raise ConfigError("--claimed-epsilon: is for classes, not a quantity. Leave it out.")
     if claimed is not None and not all(t.shares for t in found):
         raise ConfigError(
-            "--claimed-epsilon: the truth has no class shares, without which no leak can be found "
-            "beyond what columns reveal. Write it again: vflsec.write_truth(..., shares="
+            "--claimed-epsilon: the truth has no class shares. Run vflsec.write_truth(..., shares="
             "vflsec.audit.observed.cross_shares(columns, labels, classes))."
         )
     found = found * len(frozen.sources) if len(found) == 1 else found
@@ -155,8 +148,7 @@ def _read_planted(truth: Truth, m: Manifest, classes: int) -> NDArray[Any]:
     Raises:
         TraceError: a row that the trace does not have, or a label that is none.
     """
-    if truth.rows.min(initial=0) < 0 or truth.rows.max(initial=0) >= m.rows:
-        raise TraceError(f"answers.json: a planted row is none of the {m.rows} of its trace.")
+    check_rows("answers.json", truth.rows, m.rows)
     low, high = truth.values.min(initial=0), truth.values.max(initial=0)
     label = make_label(classes)
     odd = not np.isfinite([low, high]).all() if label.floating else low < 0 or high >= classes
@@ -231,20 +223,15 @@ def _check_truth(told: KnownTruth, m: Manifest) -> int:
     truth = told.labels
     if truth.target != m.label.target:
         mine, other = ("a quantity", "classes")[:: 1 if m.label.floating else -1]
-        raise TraceError(
-            f"the label of the trace is {mine}, the truth's {other}: write_truth(..., "
-            "quantity=True) is for traces that were recorded with classes=1."
-        )
+        remedy = "Use write_truth(..., quantity=True) for traces with classes=1."
+        raise TraceError.must("the truth's label", f"be {mine} as in the trace", other, remedy)
     classes = m.classes or int(truth.values.max(initial=1)) + 1
     for ids in (truth.rows, *(h.rows for h in told.hidden.values()), *(told.shares or ())[:1]):
-        if len(ids) and not 0 <= ids.min() <= ids.max() < m.rows:
-            raise TraceError(
-                f"the truth has row ids {ids.min()}..{ids.max()}; the trace has rows "
-                f"0..{m.rows - 1}. It belongs to another trace."
-            )
+        check_rows("the truth", ids, m.rows)
     label = make_label(classes)
     if not label.floating and truth.values.max(initial=0) >= classes:
-        raise TraceError(f"the truth has labels up to {truth.values.max()}; there are {classes}.")
+        got = truth.values.max()
+        raise TraceError.must("labels of the truth", f"be 0 to {classes - 1}", got)
     return classes
 
 
@@ -254,11 +241,9 @@ def _check_claim(
 ) -> str:  # fmt: skip
     """Hold a claimed epsilon against the guesses; why that says little, or ''."""
     if make_label(int(result.facts["classes"])).floating:
-        return "a claimed epsilon is checked on classes only."
+        return "claimed epsilon not checked: it needs classes."
     if told.shares is None:
-        return (
-            f"the claimed epsilon {said.epsilon:g} was not checked: the truth has no class shares."
-        )
+        return f"claimed epsilon {said.epsilon:g} not checked: the truth has no class shares."
     rows, shares = told.shares
     q = np.full((len(y), shares.shape[1]), np.nan)
     q[rows] = shares
@@ -302,7 +287,7 @@ def _find_extent(frozen: Frozen, i: int, told: KnownTruth) -> int:
     high = max((int(r.max()) for r in rows if len(r)), default=0)
     most = frozen.sources[i].manifest.rows
     if low < 0 or high >= most:
-        raise TraceError(f"answers.json: rows {low}..{high} are spoken of; there are {most}.")
+        raise TraceError.must("answers.json: rows", f"be 0 to {most - 1}", f"{low} to {high}")
     return high + 1
 
 
@@ -317,14 +302,12 @@ def _check_grants(
     for rows, digest in source.granted:
         if not there[rows].all():
             notes.append(
-                f"seed {seed}: the truth lacks some of the {len(rows)} labels that were granted: "
-                "nothing shows that its rows are those of the trace."
+                f"seed {seed}: the truth lacks some of the {len(rows)} granted labels: its rows "
+                "may not be those of the trace."
             )
         elif grant_of(rows, y[rows]) != digest:
-            raise TraceError(
-                f"the truth has other labels of the {len(rows)} rows whose labels were granted "
-                f"(seed {seed}). It belongs to another trace, or its rows stand in another order."
-            )
+            rule = f"have the {len(rows)} labels that were granted"
+            raise TraceError.must("the truth", rule, f"others (seed {seed})")
 
 
 def _told_by_columns(result: CellResult) -> list[str]:
@@ -334,9 +317,8 @@ def _told_by_columns(result: CellResult) -> list[str]:
         best = max(((f["value"] or 0.0, name) for name, f in m.controls.items()), default=(0.0, ""))
         if m.target == "label" and m.metric in _BY and best[0] >= _TELLS:
             out[m.adversary] = (
-                f"own columns of {m.adversary} reveal the labels (baseline {best[1]}: "
-                f"{m.metric} {best[0]:.3f}), so no leak can be found. Is the label, or a "
-                "copy of it, among those columns?"
+                f"own columns of {m.adversary} reveal the labels (baseline {best[1]}: {m.metric} "
+                f"{best[0]:.3f}), so no leak can be found. Is the label among them?"
             )
     return list(out.values())
 

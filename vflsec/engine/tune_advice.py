@@ -57,8 +57,7 @@ def _more_seeds(found: Sequence[Trial], leak: float, drop: float, seeds: int) ->
     t = min(near, key=lambda t: (t.leak_high, t.drop_high))
     return (
         f"At strength {t.strength:g} the means are within both limits (advantage {t.leak:+.3f}, "
-        f"loss of utility {t.drop:.3f}) and the bounds are not, which more seeds narrow: "
-        f"--seeds {2 * seeds}."
+        f"loss of utility {t.drop:.3f}), the bounds are not: --seeds {2 * seeds}."
     )
 
 
@@ -77,22 +76,19 @@ def _other_range(
         others = min(t.leak_high for t in found if t is not high)
         falls = high.leak_high < others and high.strength < most
         return (
-            f"The bound still falls at the strongest that was tried, which costs at most "
-            f"{high.drop_high:.3f} of utility: --high {min(10 * high.strength, most):g}."
+            f"The bound still falls at the strongest, which costs at most {high.drop_high:.3f} of "
+            f"utility: --high {min(10 * high.strength, most):g}."
         ) * (falls and high in cheap)
     first = min(meets, key=lambda t: t.strength)
     if first is low:
-        return (
-            f"The weakest that was tried stops the leak already: weaker ones may cost less: "
-            f"--low {low.strength / 10:g}."
-        )
+        low_ = low.strength / 10
+        return f"The weakest stops the leak already; weaker ones may cost less: --low {low_:g}."
     weaker = [t for t in found if t.strength < first.strength]
     if weaker and weaker[-1] not in cheap:  # what is stronger still costs no less
         return ""
     below = max((t.strength for t in cheap if t.strength < first.strength), default=0.0)
     return (
-        f"Between strength {below:g}, which is cheap enough, and {first.strength:g} none was "
-        f"tried: --rounds {rounds + 3}."
+        f"None was tried between strengths {below:g} and {first.strength:g}: --rounds {rounds + 3}."
     ) * (first.strength > 1.1 * max(below, low.strength))
 
 
@@ -103,12 +99,12 @@ def _within(cheap: Sequence[Trial], drop: float) -> str:
     t = min(cheap, key=lambda t: t.leak_high)
     if not t.strength:
         return (
-            f"For a loss of at most {drop:g} of utility nothing that was tried has a lower bound "
-            f"than no defense ({t.leak_high:+.3f}, {t.attack})."
+            f"For a loss of at most {drop:g} of utility no bound is lower than undefended "
+            f"({t.leak_high:+.3f}, {t.attack})."
         )
     return (
         f"For a loss of at most {drop:g} of utility the lowest bound is {t.leak_high:+.3f} "
-        f"({t.attack}) at strength {t.strength:g}: a limit above that can be met (--leak)."
+        f"({t.attack}) at strength {t.strength:g}: raise --leak."
     )
 
 
@@ -121,15 +117,14 @@ def _others(defense: str, at: Trial, reads: Mapping[str, Collection[str]]) -> li
     out = []
     if kinds and covers and not kinds & covers:
         out.append(
-            f"{at.attack} reads {what} messages, and {defense} treats "
-            f"{' and '.join(sorted(covers))} messages only."
+            f"{at.attack} reads {what} messages, {defense} treats {' and '.join(sorted(covers))}."
         )
     others = sorted({n for kind in kinds for n in treating().get(kind, ())} - {defense})
     if others:
         options = " ".join(f"--defense {n}" for n in others[:_MOST_NAMED])
-        out.append(f"{at.attack} reads {what} messages, which other defenses treat too: {options}.")
+        out.append(f"{at.attack} reads {what} messages, treated also by: {options}.")
     elif kinds:
-        out.append(f"No other defense with a strength treats {what} messages.")
+        out.append(f"No other defense treats {what} messages.")
     return out
 
 

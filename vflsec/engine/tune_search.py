@@ -103,7 +103,7 @@ def tune(
     _check_bounds(leak, drop, low, high, rounds)
     loaded = load_scenario(scenario)
     if not kind.strengths:
-        raise ConfigError(f"tune: {name} has no strength to search over.")
+        raise ConfigError(f"tune: {name} has no strength.")
     out = how.pop("out", None)
     folder = Path(out) if out is not None else Path("out") / f"tune-{name}"
     search = _Search(loaded, _section(loaded, name), folder, how, _targeted(loaded, target))
@@ -116,8 +116,7 @@ def tune(
         reason += tried[strength].epsilons()
         reason += _of_one_training(tried[strength], len(found))
         reason += "".join(
-            f" {name} is not shown to work here ({why}), so its silence proves nothing."
-            for name, why in search.silent.items()
+            f" {name} is not validated here ({why})." for name, why in search.silent.items()
         )
     if strength is None:
         given = how.get("seeds") or loaded.root.audit.seeds
@@ -128,8 +127,8 @@ def tune(
         return Tuned(name, None, reason, found, next=more)
     deploy, silent = _deploy(name, strength, search.others), tuple(search.silent)
     alive = () if not silent else (
-        f"No gate passes beside {' and '.join(silent)}: grant more (known_rows, or aux_rows for "
-        "columns), or leave out what does not work.",
+        f"No gate passes beside {' and '.join(silent)}: grant more (known_rows or aux_rows), or "
+        "leave it out.",
     )  # fmt: skip
     if not confirm:
         return Tuned(name, strength, reason, found, next=alive, deploy=deploy, silent=silent)
@@ -142,8 +141,7 @@ def tune(
         f"{'confirmed' if met else 'not confirmed'}."
     )
     more = () if met else (
-        f"Its bounds were within by luck: more seeds choose better (--seeds {2 * len(seeds)}) "
-        "and a lower --leak leaves room.",
+        f"Use more seeds (--seeds {2 * len(seeds)}), or a lower --leak.",
     )  # fmt: skip
     return Tuned(name, strength, reason, found, fresh, met, (*more, *alive), deploy, silent)
 
@@ -155,8 +153,8 @@ def _not_safer(strength: float, found: Sequence[Trial], leak: float) -> str:
         return ""
     top = max(worse, key=lambda t: t.leak_high)
     return (
-        f" Not every stronger setting is within: at strength {show_exact(top.strength)} the worst "
-        f"upper bound is {show(top.leak_high, leak, '+.3f')} ({top.attack})."
+        f" A stronger setting leaks: at strength {show_exact(top.strength)} the worst upper bound "
+        f"is {show(top.leak_high, leak, '+.3f')} ({top.attack})."
     )
 
 
@@ -164,10 +162,7 @@ def _of_one_training(chosen: Trial, tried: int) -> str:
     """That a claim does not cover how its strength was found (Papernot and Steinke 2022)."""
     if chosen.claimed is None:
         return ""
-    return (
-        f" That epsilon is of one training: choosing among {tried} strengths by trainings on the "
-        "same rows reveals more, which it does not cover."
-    )
+    return f" That epsilon is of one training; it does not cover choosing among {tried} strengths."
 
 
 def _deploy(name: str, strength: float, others: Sequence[str]) -> str:
@@ -178,8 +173,8 @@ def _deploy(name: str, strength: float, others: Sequence[str]) -> str:
         return f"{grid} under {name}; in its gates defense = {name!r} and strength = {value}."
     stack = " + ".join([*others, f"{name}(strength={float(strength)})"])
     return (
-        f"add [[defense]] {name} with {grid} behind {' and '.join(others)}, which was left out of "
-        f"the search; in its gates defense = {stack!r}, and strength is that of {others[0]}."
+        f"add [[defense]] {name} with {grid} behind {' and '.join(others)}, which the search left "
+        f"out; in its gates defense = {stack!r}, and strength is that of {others[0]}."
     )
 
 
@@ -310,7 +305,7 @@ def _choose(found: Sequence[Trial], leak: float, drop: float) -> tuple[float | N
     if good:
         best = min(good, key=lambda t: t.strength)
         if best.strength == 0:
-            return 0.0, f"Without a defense every upper bound is within {leak:g} already."
+            return 0.0, f"Undefended, every upper bound is within {leak:g} already."
         return best.strength, (
             f"At strength {best.strength:g} the worst upper bound is "
             f"{show(best.leak_high, leak, '+.3f')} ({best.attack}) and utility falls by at most "
@@ -320,19 +315,16 @@ def _choose(found: Sequence[Trial], leak: float, drop: float) -> tuple[float | N
         best = min(meets, key=lambda t: t.drop_high)
         return None, (
             f"Leakage is within {leak:g} from strength {min(t.strength for t in meets):g} on, but "
-            f"utility may fall by {show(best.drop_high, drop)} at least, more than {drop:g}."
+            f"utility may fall by {show(best.drop_high, drop)}, more than {drop:g}."
         )
     whole = [t for t in found if not t.failed]
     least = min(whole or found, key=lambda t: t.leak_high)
     said = (
-        f"No strength that was tried brings every upper bound within {leak:g}: the lowest is "
-        f"{show(least.leak_high, leak, '+.3f')} ({least.attack}) at strength "
-        f"{least.strength:g}."
+        f"No strength brings every upper bound within {leak:g}: the lowest is "
+        f"{show(least.leak_high, leak, '+.3f')} ({least.attack}) at strength {least.strength:g}."
     )
-    return None, said + "".join(
-        f" At strength {t.strength:g} {t.failed}, which is not the same as safe."
-        for t in [t for t in found if t.failed][:1]
-    )
+    failed = [f" At strength {t.strength:g} {t.failed}." for t in found if t.failed]
+    return None, said + "".join(failed[:1])
 
 
 def _section(loaded: Scenario, name: str) -> dict[str, Any]:

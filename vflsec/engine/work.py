@@ -130,11 +130,8 @@ class Tasks:
             if seed not in self._tasks:
                 source = self.backend.load_source(work.data.source, seed, self.base)
                 if work.data.tables and source.digest != work.data.digest:
-                    raise ConfigError(
-                        f"{work.data.name}: its tables on {socket.gethostname()} are not those "
-                        "that the audit began with. Lay the same files under the same path on "
-                        "every machine, and do not change them while it runs."
-                    )
+                    where = f"{work.data.name}: its tables on {socket.gethostname()}"
+                    raise ConfigError(f"{where} changed. Use the same files on every machine.")
                 self._tasks[seed] = self.backend.make_task(source, seed, **work.data.split)
         return {c.seed: self._tasks[c.seed] for c in work.cells}
 
@@ -185,7 +182,7 @@ def _run_cells(
         try:
             return Done(attack_views(work, folder, tasks, device, progress, notes.append), notes)
         except TraceError as why:
-            notes.append(f"{work.title}: trained again, for kept views cannot be used: {why}")
+            notes.append(f"{work.title}: trained again, kept views cannot be used: {why}")
     kept: dict[str, Keep] = {}
     if keep and work.role != "reference" and work.main:
         kept = {"keep": keep}
@@ -264,12 +261,12 @@ def in_halves(
     many = len(cells)
     if many == 1:
         raise ConfigError(
-            f"{what}: one training alone does not fit the memory ({why}). Take a smaller "
-            "batch_size or model, fewer rows, fewer --jobs on one GPU, or --device cpu."
+            f"{what}: one training does not fit the memory ({why}). Take a smaller batch_size, "
+            "model or --jobs, fewer rows, or --device cpu."
         )
     note(
-        f"{what}: {many} trainings do not fit the memory together and are done in halves, with "
-        f"the same results; --replicas {many // 2} saves the attempt."
+        f"{what}: {many} trainings do not fit the memory and are done in halves; "
+        f"--replicas {many // 2} saves the attempt."
     )
     half = many // 2
     return in_halves(cells[:half], do, what, note) + in_halves(cells[half:], do, what, note)

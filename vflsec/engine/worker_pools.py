@@ -190,13 +190,11 @@ class Dask(Pool):
                 self._cluster if local else address, timeout="30s", set_as_default=False
             )
         except ImportError:
-            raise ConfigError(
-                f"--cluster local: needs the package cryptography. {_INSTALL}"
-            ) from None
+            raise ConfigError(f"--cluster local: needs cryptography. {_INSTALL}") from None
         except (OSError, ValueError, TypeError) as error:
             raise ConfigError(
-                f"--cluster dask://{address}: no scheduler answers there: {error}. Start one with "
-                "`dask scheduler`, and workers with `dask worker HOST:PORT --nthreads 1`."
+                f"--cluster dask://{address}: no scheduler answers: {error}. Start `dask "
+                "scheduler` and `dask worker HOST:PORT --nthreads 1`."
             ) from None
 
     @property
@@ -206,8 +204,7 @@ class Dask(Pool):
     def executor(self) -> Executor:
         if self._client.status != "running":
             raise VflsecError(
-                "--cluster: the scheduler is gone. Run the same command again when it is back: "
-                "what is finished is kept."
+                "--cluster: the scheduler is gone. Start it and run the command again."
             )
         found: Executor = self._client.get_executor(pure=False)
         return found
@@ -217,11 +214,10 @@ class Dask(Pool):
             return ""
         with suppress(OSError):  # the scheduler goes just now: the work tells that
             if not self._client.scheduler_info(n_workers=-1)["workers"]:
-                start = f" Start some: `dask worker {self._address} --nthreads 1`."
-                return (
-                    "--cluster: the scheduler has no workers, and the audit waits for one."
-                    f"{start if self._address else ''}"
+                start = (
+                    f" Start `dask worker {self._address} --nthreads 1`." if self._address else ""
                 )
+                return f"--cluster: the audit waits for a worker.{start}"
         return ""
 
     def close(self) -> None:
@@ -255,9 +251,7 @@ class Ray(Pool):
         try:
             import ray
         except ImportError:
-            raise ConfigError(
-                "--cluster ray: needs ray. Install it with: pip install ray"
-            ) from None
+            raise ConfigError("--cluster ray: needs ray. Run: pip install ray") from None
         self.lost = (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError)
         self._ray = ray
         where: dict[str, str | int] = {"address": f"ray://{address}"}
@@ -268,9 +262,7 @@ class Ray(Pool):
         try:
             ray.init(**where, log_to_driver=False, logging_level="error")
         except (ConnectionError, RuntimeError, ValueError) as error:
-            raise ConfigError(
-                f"--cluster ray://{address}: no Ray cluster answers there: {error}."
-            ) from None
+            raise ConfigError(f"--cluster ray://{address}: no cluster answers: {error}.") from None
         self.workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
 
     def executor(self) -> Executor:
@@ -298,8 +290,5 @@ def cluster(where: str) -> Pool:
         return Dask(rest)
     if kind == "ray" and (rest == "auto" or _ADDRESS.fullmatch(rest) or rest.isdigit()):
         return Ray(rest)
-    raise ConfigError(
-        f"--cluster: must be dask://HOST:PORT, dask://tls://HOST:PORT, local:N (N workers started "
-        f"here) or ray://HOST:PORT, got {where!r}. For machines that cannot reach each other use "
-        "--shard."
-    )
+    rule = "be dask://HOST:PORT, dask://tls://HOST:PORT, local:N or ray://HOST:PORT"
+    raise ConfigError.must("--cluster", rule, repr(where), "Without a network use --shard.")

@@ -28,7 +28,7 @@ def layout(rows: int, columns: int, slots: int) -> tuple[int, int]:
         ShapeError: a single row takes more than half the slots (:attr:`Parameters.rows`).
     """
     if columns > slots // 2:
-        raise ShapeError(f"a row must be at most {slots // 2} numbers wide, got {columns}.")
+        raise ShapeError.must("a row", f"be at most {slots // 2} numbers", columns)
     k = min(rows, slots // columns)
     return k, -(-rows // k)
 

@@ -57,25 +57,17 @@ class Parameters:
         check.one_of("ckks.degree", self.degree, tuple(MAX_BITS))
         total, most = sum(self.bits), MAX_BITS[self.degree]
         if total > most:
-            table = ", ".join(f"{n}: {b}" for n, b in MAX_BITS.items())
-            raise check.fail(
-                "ckks.bits", f"at most {most} bits in all for N = {self.degree} (128-bit security)",
-                total, f"Table of largest sums: {table}.",
-            )  # fmt: skip
+            rule = f"at most {most} bits in all for N = {self.degree} (128-bit security)"
+            sums = ", ".join(f"{n}: {b}" for n, b in MAX_BITS.items())
+            raise check.fail("ckks.bits", rule, total, f"Largest sums: {sums}.")
         if len(self.bits) < 3:
-            raise check.fail(
-                "ckks.bits", "at least three primes (one product needs a middle one)", self.bits
-            )
+            raise check.fail("ckks.bits", "at least three primes", self.bits)
         if any(b != self.scale_bits for b in self.bits[1:-1]):
-            raise check.fail(
-                "ckks.bits", f"middle primes of scale_bits = {self.scale_bits} bits each",
-                self.bits, "Otherwise rescaling loses the scale and results are wrong.",
-            )  # fmt: skip
+            rule = f"middle primes of scale_bits = {self.scale_bits} bits each"
+            raise check.fail("ckks.bits", rule, self.bits)
         if self.bits[0] <= self.scale_bits + 1:
-            raise check.fail(
-                "ckks.bits", f"a first prime of more than {self.scale_bits + 1} bits", self.bits,
-                "It holds the integer part of a result.",
-            )  # fmt: skip
+            rule = f"a first prime of more than {self.scale_bits + 1} bits"
+            raise check.fail("ckks.bits", rule, self.bits)
 
     @property
     def slots(self) -> int:
@@ -104,6 +96,12 @@ class Parameters:
         return f"N={self.degree}, primes {','.join(map(str, self.bits))}, scale 2^{self.scale_bits}"
 
 
+def refuse_rows(parameters: Parameters, rows: int, most: int) -> ShapeError:
+    """The error for a batch that no ciphertext holds."""
+    rule = f"be at most {most} rows for N = {parameters.degree}"
+    return ShapeError.must("a batch", rule, rows, "Use a smaller batch or a larger N.")
+
+
 class PublicKey:
     """A CKKS context without the secret key: encrypts and computes, cannot decrypt.
 
@@ -120,23 +118,20 @@ class PublicKey:
         degree, scale_bits, *bits = blob.shape
         self.parameters = Parameters(degree, tuple(bits), scale_bits)
         if fingerprint(blob.parts[0]) != blob.key:
-            raise CiphertextError("public key must match its fingerprint: damaged. Send it again.")
+            raise CiphertextError.damaged("public key", "another fingerprint")
         self.key = blob.key
         try:
             self._context = import_tenseal().context_from(blob.parts[0], n_threads=threads)
         except (ValueError, RuntimeError) as why:
-            raise CiphertextError(f"public key cannot be read: {why}.") from why
+            raise CiphertextError.damaged("public key", why) from why
         self._context.auto_rescale = False
         if self._context.has_secret_key():
-            raise CiphertextError("public key must not hold a secret key, got one. Refuse it.")
+            raise CiphertextError.must("public key", "hold no secret key", "one", "Refuse it.")
 
     def _rows(self, x: Array, power: int = 1) -> Any:
         x = _matrix(x)
         if len(x) > self.parameters.slots:
-            raise ShapeError(
-                f"a batch must be at most {self.parameters.slots} rows (half of N = "
-                f"{self.parameters.degree}), got {len(x)}. Use a smaller batch or a larger N."
-            )
+            raise refuse_rows(self.parameters, len(x), self.parameters.slots)
         x = _wide(x)
         scale = self.parameters.scale(power)
         return import_tenseal().ckks_tensor(
@@ -152,7 +147,7 @@ class PublicKey:
         try:
             return blob, import_tenseal().ckks_tensor_from(self._context, blob.parts[0])
         except (ValueError, RuntimeError) as why:
-            raise CiphertextError(f"ciphertext cannot be read: {why}.") from why
+            raise CiphertextError.damaged("ciphertext", why) from why
 
     def add(self, data: bytes, other: bytes | Array) -> bytes:
         """Sum of a ciphertext and another one, or a matrix of the same shape (freshly
@@ -165,7 +160,7 @@ class PublicKey:
         else:
             shape, y = np.shape(other), self._rows(other)
         if tuple(shape) != blob.shape:
-            raise ShapeError(f"a sum needs equal shapes, got {blob.shape} and {tuple(shape)}.")
+            raise ShapeError.must("a sum", f"have the shape {blob.shape}", tuple(shape))
         return pack("rows", self.key, blob.shape, [(x + y).serialize()])
 
     def matmul(self, data: bytes, w: Array, plus: Array | None = None) -> bytes:
@@ -173,7 +168,7 @@ class PublicKey:
         blob, x = self._load(data)
         w = _matrix(w)
         if blob.shape[1] != len(w):
-            raise ShapeError(f"cannot multiply {blob.shape} by {w.shape}.")
+            raise ShapeError.must("a product", f"take {blob.shape[1]} rows", w.shape)
         product = x.mm(import_tenseal().plain_tensor(_seen(_wide(_wide(w).T).T).tolist()))
         if plus is not None:
             product = product + self._rows(plus, 2)
@@ -191,7 +186,7 @@ class PublicKey:
             read = import_tenseal().ckks_vector_from
             return blob.shape, [read(self._context, p) for p in blob.parts]
         except (ValueError, RuntimeError) as why:
-            raise CiphertextError(f"ciphertext cannot be read: {why}.") from why
+            raise CiphertextError.damaged("ciphertext", why) from why
 
     def pack_vectors(self, shape: Sequence[int], vectors: Sequence[Any]) -> bytes:
         """An envelope of kind ``blocks``; `shape` is the plaintext's."""
@@ -240,7 +235,7 @@ class KeyPair(PublicKey):
         return shape, np.asarray([v.decrypt() for v in vectors], dtype=np.float64)
 
     def __reduce__(self) -> Any:
-        raise ConfigError("a key pair must stay in its process; send public_bytes instead.")
+        raise ConfigError("a key pair must stay in its process. Send public_bytes.")
 
 
 def _wide(x: Array) -> Array:
@@ -258,7 +253,7 @@ def _seen(w: Array) -> Array:
 def _matrix(x: Any) -> Array:
     x = np.asarray(x, dtype=np.float64)
     if x.ndim != 2 or 0 in x.shape:
-        raise ShapeError(f"encrypted arithmetic needs a matrix (b, m), got shape {x.shape}.")
+        raise ShapeError.must("encrypted arithmetic", "have a matrix (b, m)", x.shape)
     if not np.isfinite(x).all():
-        raise ShapeError("encrypted arithmetic needs finite numbers, got nan or infinity.")
+        raise ShapeError("encrypted arithmetic needs finite numbers.")
     return x

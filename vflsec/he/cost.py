@@ -162,10 +162,8 @@ def batch(
     p = parameters or Parameters()
     u = measured or unit(p)
     if rows > p.rows:
-        raise ConfigError(
-            f"a batch under encryption must be at most {p.rows} rows (half of {p.slots} slots), "
-            f"got {rows}. Use a smaller batch_size."
-        )
+        rule = f"be at most {p.rows} rows for {p.slots} slots"
+        raise ConfigError.must("a batch", rule, rows, "Use a smaller batch_size.")
     forward = Batch(
         embedding=width * u.fresh + HEADER, product=out * u.product + HEADER, masked=8 * rows * out,
         encrypt=(width + out) * u.encrypt, multiply=width * out * u.scalar, decrypt=out * u.decrypt,

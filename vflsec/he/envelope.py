@@ -70,33 +70,23 @@ def unpack(data: bytes, kind: str, key: str = "") -> Blob:
     """
     start = len(MAGIC) + 4
     if data[: len(MAGIC)] != MAGIC or len(data) < start:
-        raise CiphertextError(
-            f"received bytes must be an envelope of vflsec.he, got {len(data)} other bytes."
-        )
+        raise CiphertextError("received bytes must be an envelope of vflsec.he.")
     end = start + int.from_bytes(data[len(MAGIC) : start], "big")
     try:
         header = json.loads(data[start:end])
     except ValueError as why:
-        raise CiphertextError(
-            f"ciphertext: the header must be {end - start} bytes of JSON, got {len(data) - start} "
-            "bytes that are none: truncated or damaged. Send it again."
-        ) from why
+        raise CiphertextError.damaged("ciphertext", "its header is no JSON") from why
     expected = sum(header["sizes"])
     payload = memoryview(data)[end:]
     if len(payload) != expected:
-        raise CiphertextError(
-            f"ciphertext: payload must be {expected} bytes, got {len(payload)}: truncated or "
-            "damaged. Send it again."
-        )
+        raise CiphertextError.damaged("ciphertext", f"{len(payload)} bytes for {expected}")
     if hashlib.blake2b(payload, digest_size=16).hexdigest() != header["digest"]:
-        raise CiphertextError("ciphertext: payload must match its digest: damaged. Send it again.")
+        raise CiphertextError.damaged("ciphertext", "another digest")
     if header["kind"] != kind:
-        raise CiphertextError(f"envelope must hold {kind!r}, got {header['kind']!r}.")
+        raise CiphertextError.must("envelope", f"hold {kind!r}", repr(header["kind"]))
     if key and header["key"] != key:
-        raise CiphertextError(
-            f"ciphertext must be under key {key}, got key {header['key']}. Decrypting it with "
-            "another key would give garbage; exchange public contexts again."
-        )
+        what, remedy = f"be under key {key}", "Exchange public contexts again."
+        raise CiphertextError.must("ciphertext", what, header["key"], remedy)
     parts, at = [], 0
     for size in header["sizes"]:
         parts.append(bytes(payload[at : at + size]))

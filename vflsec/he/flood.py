@@ -90,23 +90,16 @@ def check_answers(parameters: Parameters, mask_bits: int, flood_bits: int) -> No
     most = p.scale_bits - noise_bits(p.degree) - MARGIN
     if flood_bits > most:
         need = f"at most {most} for {p.label}" if most > 0 else f"another encoding than {p.label}"
-        raise check.fail(
-            "he: flood_bits", need, flood_bits,
-            f"The noise of answers must stay {MARGIN} bits below the flooding that hides it; more "
-            "scale_bits make room for smaller flooding.",
-        )  # fmt: skip
+        remedy = f"Noise of answers must stay {MARGIN} bits below. Raise scale_bits."
+        raise check.fail("he: flood_bits", need, flood_bits, remedy)
     room = p.room - TAIL
     if mask_bits + p.scale_bits > room:
-        raise check.fail(
-            "he: mask_bits + scale_bits", f"at most {room} for {p.label}", mask_bits + p.scale_bits,
-            "One more middle prime makes room for larger masks.",
-        )  # fmt: skip
+        rule, got = f"at most {room} for {p.label}", mask_bits + p.scale_bits
+        raise check.fail("he: mask_bits + scale_bits", rule, got, "Add a middle prime.")
     room = EXACT - TAIL - GRID
     if mask_bits + flood_bits > room:
-        raise check.fail(
-            "he: mask_bits + flood_bits", f"at most {room}", mask_bits + flood_bits,
-            "A float64 cannot hold a larger mask beside smaller flooding.",
-        )  # fmt: skip
+        rule, got = f"at most {room}", mask_bits + flood_bits
+        raise check.fail("he: mask_bits + flood_bits", rule, got)
 
 
 def draw_normal(*shape: int) -> Array:

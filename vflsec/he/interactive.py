@@ -52,7 +52,7 @@ from vflsec.he.blocks import (
     row_product,
     transposed_product,
 )
-from vflsec.he.ckks import KeyPair, Parameters, PublicKey
+from vflsec.he.ckks import KeyPair, Parameters, PublicKey, refuse_rows
 from vflsec.he.envelope import pack_array, unpack, unpack_array
 from vflsec.he.flood import FLOOD_BITS, MASK_BITS, Flood, check_answers
 
@@ -150,7 +150,7 @@ class ActiveRole:
         """What the other side decrypted, without the own last mask."""
         out = unpack_array(masked, "masked", self.key.key)
         if out.shape != self._mask.shape:
-            raise ShapeError(f"a masked answer must be {self._mask.shape}, got {out.shape}.")
+            raise ShapeError.must("a masked answer", f"be {self._mask.shape}", out.shape)
         return out - self._mask
 
     def embedding_gradient(self, share: bytes, g: Array) -> bytes:
@@ -214,10 +214,7 @@ class PassiveRole:
         """
         self._h = np.asarray(h, dtype=np.float64)
         if len(self._h) > self.parameters.rows:
-            raise ShapeError(
-                f"a batch must be at most {self.parameters.rows} rows (half the slots of N = "
-                f"{self.parameters.degree}), got {len(self._h)}. Use a smaller batch or a larger N."
-            )
+            raise refuse_rows(self.parameters, len(self._h), self.parameters.rows)
         return self.keys.encrypt(self._h)
 
     def embed_blocks(self) -> bytes:
@@ -234,9 +231,8 @@ class PassiveRole:
     def _decrypt(self, product: bytes) -> Array:
         out = self.keys.decrypt(product)
         if len(out) != len(self._h):
-            raise CiphertextError(
-                f"a product must have the {len(self._h)} rows of the last batch, got {len(out)}."
-            )
+            rule = f"have the {len(self._h)} rows of the batch"
+            raise CiphertextError.must("a product", rule, len(out))
         return out
 
     def _masked(self, out: Array) -> bytes:
@@ -246,9 +242,8 @@ class PassiveRole:
         """Enc(h^T g + M) -> h^T g + M + F, masked; with a share + N for F, and it takes lr N."""
         out = block_sum(self.keys, product)
         if len(out) != self._h.shape[1]:
-            raise CiphertextError(
-                f"a weight gradient must have {self._h.shape[1]} rows, got {len(out)}."
-            )
+            rule = f"have {self._h.shape[1]} rows"
+            raise CiphertextError.must("a weight gradient", rule, len(out))
         if self.share is None:
             return self._masked(self.flood.answer(out))
         noise = self.draws.noise(*out.shape)

@@ -361,10 +361,7 @@ def backend(
         ConfigError: shared weights without encryption have no meaning.
     """
     if mode == "clear" and settings.shared:
-        raise ConfigError(
-            "he_embedding: weights must be 'plain' in mode 'clear', got 'shared'. "
-            "Shares need encryption."
-        )
+        raise ConfigError("he_embedding: weights must be 'plain' in mode 'clear', got 'shared'.")
     if mode == "real":
         return Real(settings, seeds, names, spent)
     return Emulated(settings, seeds, names)

@@ -17,8 +17,7 @@ def import_tenseal() -> Any:
         import tenseal as module
     except ImportError as why:
         raise MissingDependencyError(
-            "homomorphic encryption needs the package 'tenseal', which is not installed "
-            f"({why}). It has wheels for CPython on Linux (glibc), macOS on arm64 and Windows; "
-            "elsewhere build it with: pip install 'vflsec[he]'. Mode 'emulated' runs without it."
+            f"homomorphic encryption needs tenseal ({why}). Run: pip install 'vflsec[he]'. "
+            "Mode 'emulated' runs without it."
         ) from why
     return module

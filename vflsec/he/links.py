@@ -81,9 +81,8 @@ def refuse_treatment(fed: Federation, kind: Kind, name: str, why: str) -> None:
     """
     for b in fed.active.bindings:
         if kind in b.policy.covers:
-            raise PolicyError(
-                f"{name}: {b.policy.name} cannot treat the {kind}, {why}. Leave one of them out."
-            )
+            what = f"{name}: {b.policy.name} cannot treat the {kind}, {why}"
+            raise PolicyError(f"{what}. Leave one of them out.")
 
 
 class InteractiveLink(Link[Federation]):
@@ -274,8 +273,8 @@ class SummedGradientLink(PlainLink):
         self.linear = _linear(fed.parties[self.party].modules["bottom"].template)
         if self.mode == "real" and self.linear is None:
             raise ConfigError(
-                f"he_gradient: mode 'real' needs a linear bottom of numeric columns at "
-                f"{self.party!r} (hidden = []); it has more. Use mode 'emulated'."
+                "he_gradient: mode 'real' needs a linear bottom of numeric columns at "
+                f"{self.party!r} (hidden = []). Use mode 'emulated'."
             )
 
     def down(self, fed: Federation, way: WayBack) -> Tensor | None:

@@ -70,17 +70,14 @@ class Remote:
     def _answer(self) -> Any:
         try:
             if not self._pipe.poll(self.wait):
-                raise ConfigError(
-                    f"the {self.role} process must answer within {self.wait:g} s, did not. "
-                    "Use smaller batches or a narrower layer."
-                )
+                what = f"the {self.role} process"
+                raise ConfigError.must(what, f"answer within {self.wait:g} s", "nothing")
             error, value, self.computed = self._pipe.recv()
         except (EOFError, ConnectionError) as why:
             self.process.join(5)
             raise ConfigError(
-                f"the {self.role} process must keep running, ended with exit code "
-                f"{self.process.exitcode}. A script that starts it needs the guard "
-                'if __name__ == "__main__".'
+                f"the {self.role} process ended with exit code {self.process.exitcode}. A script "
+                'that starts it needs the guard if __name__ == "__main__".'
             ) from why
         if error:
             raise _ERRORS.get(error, RuntimeError)(value)

@@ -90,6 +90,10 @@ def controls_for(
     if attack.target == "membership":
         sides = [replace(v, facts=replace(v.facts, classes=2)) for v in views]
         return [[majority(v)] for v in sides]
+    if attack.target == "presence":
+        return [
+            [majority(replace(v, facts=replace(v.facts, classes=2), prior=None))] for v in views
+        ]
     if attack.target == "property":
         return [shares(v, attack) for v in views]
     if attack.target == "feature":

@@ -79,8 +79,7 @@ def _said(found: Sequence[str]) -> str:
         return ""
     where = "; ".join(found[:3]) + (" and others" if len(found) > 3 else "")
     return (
-        "on this machine a training alone and the same one among others may differ in the last "
-        f"bits (layers of {where}): results of a resumed or divided audit need not equal those of "
-        "a whole one exactly. With torch's MKL set MKL_CBWR=AUTO,STRICT in the environment, or "
-        "import vflsec before anything is computed; else choose widths that are multiples of 16."
+        "on this machine trainings alone and among others may differ in the last bits (layers of "
+        f"{where}), and so may a resumed or divided audit. Set MKL_CBWR=AUTO,STRICT, or choose "
+        "widths that are multiples of 16."
     )

@@ -60,10 +60,8 @@ def resnet_encoder(schema: Schema, out: int, *, stem: str = "imagenet") -> nn.Se
         ConfigError: the rows are no images, or `out` is no multiple of 8.
     """
     if len(schema.shape) != 3:
-        raise check.fail(
-            "encoder_kind", "'mlp' for rows that are no images (c, h, w)", "resnet18",
-            "Leave it at 'auto'.",
-        )  # fmt: skip
+        rule = "'mlp' or 'auto' for rows that are no images (c, h, w)"
+        raise check.fail("encoder_kind", rule, "resnet18")
     if out % 8:
         raise check.fail("cut", "a multiple of 8 with encoder_kind 'resnet18'", out)
     bottom, top = resnet18(schema.shape[0], out // 8, stem)

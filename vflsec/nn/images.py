@@ -132,7 +132,7 @@ def image_bottom(
     unit = 8 if kind == "resnet" else 64
     if out % unit:
         rule = f"a multiple of {unit} with encoder_kind {kind!r}"
-        raise check.fail("cut", rule, out, "A top model is needed: without one cut is the classes.")
+        raise check.fail("cut", rule, out, "A top model is needed.")
     if kind == "wideresnet":
         return wide_resnet(schema.shape[0], depth, out // unit)
     return nn.Sequential(*resnet18(schema.shape[0], out // unit, "small"))

@@ -129,9 +129,8 @@ def _fits(widths: Sequence[int]) -> None:
     if needed > there:
         shown = ", ".join(map(str, widths))
         raise ConfigError(
-            f"layers of widths {shown} must fit into memory: training their {weights:.3g} weights "
-            f"takes about {needed / 2**30:,.0f} GiB, and there are {there / 2**30:,.0f}. Choose "
-            "smaller hidden or cut."
+            f"layers of widths {shown}: training takes about {needed / 2**30:,.0f} GiB of memory, "
+            f"there are {there / 2**30:,.0f}. Choose smaller hidden or cut."
         )
 
 
@@ -212,12 +211,10 @@ def _tried(path: str, given: Mapping[str, Any], args: Params, rows: Tensor, out:
         made = _made(lambda: _construct(factory, given, args, what), what)
         trial = tried(made, rows, what)
     if not isinstance(trial, Tensor):
-        raise ConfigError(f"{what} must return a tensor, got {type(trial).__name__}.")
+        raise ConfigError.must(what, "return a tensor", type(trial).__name__)
     if trial.shape != (3, out):
-        raise ConfigError(
-            f"{what} must map a batch to (b, {out}), got {tuple(trial.shape)} for b = 3. "
-            "Set the cut width of this party to match."
-        )
+        rule, got = f"map a batch of 3 to (3, {out})", tuple(trial.shape)
+        raise ConfigError.must(what, rule, got, "Set the party's cut to match.")
     return made.train()
 
 
@@ -257,19 +254,15 @@ def imported(path: str) -> Callable[..., object]:
         try:
             factory = getattr(importlib.import_module(module_name), attribute)
         except (ImportError, AttributeError) as why:
-            raise ConfigError(
-                f"{what} cannot be imported ({why}). Is its folder on PYTHONPATH, or the "
-                "package installed?"
-            ) from why
+            remedy = "Is its folder on PYTHONPATH, or the package installed?"
+            raise ConfigError(f"{what} cannot be imported ({why}). {remedy}") from why
         except Exception as why:
             place = find_place(why)
             at = f" at {place}" if place else ""
             raise ConfigError(f"{what} cannot be imported{at}: {describe_error(why)}.") from why
     if not callable(factory):
-        raise ConfigError(
-            f"{what} must be a class or a function that makes a torch.nn.Module, got "
-            f"{type(factory).__name__}."
-        )
+        rule = "be a class or a function that makes a torch.nn.Module"
+        raise ConfigError.must(what, rule, type(factory).__name__)
     return factory  # type: ignore[no-any-return]
 
 
@@ -281,7 +274,7 @@ def _made(make: Callable[[], object], what: str) -> nn.Module:
     except Exception as why:
         raise ConfigError(f"{what} cannot be made: {describe_error(why)}.") from why
     if not isinstance(made, nn.Module):
-        raise ConfigError(f"{what} must make a torch.nn.Module, got {type(made).__name__}.")
+        raise ConfigError.must(what, "make a torch.nn.Module", type(made).__name__)
     return made
 
 

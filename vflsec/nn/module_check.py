@@ -52,23 +52,22 @@ def tried(made: nn.Module, rows: Tensor, what: str) -> object:
             again = _drawn(lambda: _run(copy.deepcopy(made).train(), rows, what))[1]
         if rows._version != version:
             raise ConfigError(
-                f"{what} changes the rows it is given in place (x.div_(2), x[:, 0] = ..., a first "
-                "layer with inplace=True), and would get them changed the next time: attacks and "
-                "controls pass them many times. Begin its forward with x = x.clone()."
+                f"{what} changes its rows in place (x.div_(2), x[:, 0] = ..., inplace=True). Begin "
+                "its forward with x = x.clone()."
             )
         if not isinstance(first, Tensor) or not first.ndim or len(first) != COUNT:
             return first
         if not _same(trained, again):
             raise ConfigError(
-                f"{what} draws random numbers that do not come from torch, so no seed repeats its "
-                "training. Draw with torch (torch.rand_like, nn.functional.dropout)."
+                f"{what} draws random numbers that no seed repeats. Draw with torch "
+                "(torch.rand_like, nn.functional.dropout)."
             )
         _function(made.eval(), rows, first, what)
         _trains(copy.deepcopy(made).train(), rows, what)
     if _blank(first) and not _blank(trained) and not drawn:
         raise ConfigError(
-            f"{what} gives all rows one answer in evaluation (module.eval()) and others in "
-            "training. Predictions and attacks evaluate it, and attacks would find nothing in it."
+            f"{what} gives all rows one answer in evaluation (module.eval()), where attacks and "
+            "predictions use it."
         )
     if drawn:
         setattr(made, DRAWS, True)
@@ -82,23 +81,20 @@ def _function(made: nn.Module, rows: Tensor, first: Tensor, what: str) -> None:
         apart = [_run(made, part, what) for part in (rows[:1], rows[1:])]
     if drawn or not _same(first, second):
         raise ConfigError(
-            f"{what} answers the same rows otherwise each time it is evaluated (module.eval()), so "
-            "no figure could be had again. Draw in training alone (if self.training: ...); for "
-            "noise on what is sent take a defense, such as embedding_noise."
+            f"{what} answers the same rows otherwise each time in evaluation (module.eval()). Draw "
+            "in training alone (if self.training: ...)."
         )
     if not all(_same(a, b) for a, b in zip((first[:1], first[1:]), apart, strict=True)):
         raise ConfigError(
-            f"{what} answers a row otherwise beside other rows, also in evaluation "
-            "(module.eval()), so every figure would depend on how rows are grouped. Let each row's "
-            "answer depend on that row; statistics of a batch belong to training (as "
-            "nn.BatchNorm1d has them)."
+            f"{what} answers a row otherwise beside other rows in evaluation (module.eval()). Use "
+            "statistics of a batch in training alone, as nn.BatchNorm1d does."
         )
     with torch.enable_grad():
         recorded = _run(made, rows, what)
     if not _same(first, recorded):
         raise ConfigError(
-            f"{what} answers otherwise where gradients are recorded than where they are not, also "
-            "in evaluation (module.eval()). Take out what asks for that (torch.is_grad_enabled)."
+            f"{what} answers otherwise where gradients are recorded, also in evaluation "
+            "(module.eval()). Take out what asks for that (torch.is_grad_enabled)."
         )
 
 
@@ -117,8 +113,8 @@ def _trains(made: nn.Module, rows: Tensor, what: str) -> None:
     if idle:
         names = ", ".join(idle[:4]) + (" ..." if len(idle) > 4 else "")
         raise ConfigError(
-            f"{what} answers without its parameters {names}, so nothing would train them. Use "
-            "them, leave them out, or freeze them (requires_grad_(False))."
+            f"{what} answers without its parameters {names}. Use them, leave them out, or freeze "
+            "them (requires_grad_(False))."
         )
 
 

@@ -130,7 +130,7 @@ class Replicas:
     def _say(self, why: str) -> None:
         warnings.warn(
             f"{type(self.template).__name__} cannot be stacked ({why}); its {self.count} replicas "
-            "run one after another, which is slower but gives the same results.",
+            "run one after another.",
             ReplicaFallbackWarning,
             stacklevel=3,
         )

@@ -75,24 +75,19 @@ def parse(
     length = int.from_bytes(head, "little") if len(head) == 8 else -1
     if not 2 <= length <= min(header, size - 8):
         if head[:2] in _PICKLED:  # which are lengths, too, of a header of 640 bytes say
-            raise error(
-                f"{name}: is a pickle, which can run code when it is read. Weights are safetensors."
-            )
-        raise error(
-            f"{name}: is no safetensors file with a header of at most {header} "
-            f"bytes (it says {length})."
-        )
+            raise error(f"{name}: is a pickle. Give safetensors.")
+        raise error(f"{name}: needs a safetensors header of at most {header} bytes, got {length}.")
     text = file.read(length)
     rest = size - 8 - length
     if rest > body:
-        raise error(f"{name}: weights of {rest} bytes; at most {body}.")
+        raise error(f"{name}: must have at most {body} bytes of weights, got {rest}.")
     data = file.read(rest)
     try:
         found = json.loads(text)
         found.pop("__metadata__", None)
         entries = {str(k): _entry(v) for k, v in found.items()}
     except _Unknown as why:
-        raise error(f"{name}: holds numbers of type {why}; {', '.join(_TYPES)} are read.") from None
+        raise error(f"{name}: numbers must be of {', '.join(_TYPES)}, got {why}.") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise error(f"{name}: its header is damaged.") from None
     return _tensors(entries, data, name, error)
@@ -122,16 +117,16 @@ def _tensors(
     for key, (kind, shape, begin, end) in sorted(entries.items(), key=lambda e: e[1][2:]):
         dtype, count = np.dtype(_TYPES[kind]), math.prod(shape)
         if begin != at or end - begin != count * dtype.itemsize or end > len(data):
-            raise error(f"{name}: the numbers of {key[:60]!r} overlap, leave a gap or end early.")
+            raise error(f"{name}: numbers of {key[:60]!r} overlap, leave a gap or end early.")
         array: NDArray[Any] = np.frombuffer(data, dtype, count, begin)
         if kind == "BF16":  # the upper half of a float32
             array = (array.astype("<u4") << 16).view("<f4")
         if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise error(f"{name}: {key[:60]!r} holds numbers that are not finite.")
+            raise error(f"{name}: {key[:60]!r} must hold finite numbers.")
         out[key] = torch.from_numpy(array.reshape(shape).copy())
         at = end
     if at != len(data):
-        raise error(f"{name}: has {len(data) - at} bytes that belong to nothing.")
+        raise error(f"{name}: has {len(data) - at} bytes too many.")
     return {k: out[k] for k in entries}
 
 
@@ -158,25 +153,21 @@ def starting_at(path: str, what: str, make: Callable[[], nn.Module]) -> Callable
         module = make()
         wanted = module.state_dict()
         for few, many, said in (
-            (wanted, given, "are missing"), (given, wanted, "belong to no part of the module"),
+            (wanted, given, "are missing"), (given, wanted, "are not in the module"),
         ):  # fmt: skip
             odd = [k for k in few if k not in many]
             if odd:
                 raise ConfigError(
-                    f"{where}: {_listed(odd)} {said}. The module has {_sizes(wanted)}; the file "
-                    f"has {_sizes(given)}. Name a file of this module's state_dict."
+                    f"{where}: {_listed(odd)} {said}. The module has {_sizes(wanted)}, the file "
+                    f"{_sizes(given)}."
                 )
         for key, ours in wanted.items():
             theirs = given[key]
             if theirs.shape != ours.shape:
-                raise ConfigError(
-                    f"{where}: {key} must have the shape {tuple(ours.shape)}, got "
-                    f"{tuple(theirs.shape)}. Give the module the sizes that the file was made with."
-                )
+                rule = f"have the shape {tuple(ours.shape)}"
+                raise ConfigError.must(f"{where}: {key}", rule, tuple(theirs.shape))
             if theirs.is_floating_point() != ours.is_floating_point():
-                raise ConfigError(
-                    f"{where}: {key} must hold {ours.dtype} as in the module, got {theirs.dtype}."
-                )
+                raise ConfigError.must(f"{where}: {key}", f"hold {ours.dtype}", theirs.dtype)
         if any(t.dtype == torch.float64 for t in given.values()):
             module = module.double()  # no number is rounded before the training's own type is set
         module.load_state_dict(given)

@@ -81,7 +81,7 @@ def _attack(spec: AttackSpec, classes: int) -> dict[str, Any]:
     """An attack, and what it is measured by as far as the kind of label tells it, as fields."""
     target = registry.attacks.create(spec.name, spec.params).target
     main, metrics = "", tuple[str, ...]()
-    if target == "membership":
+    if target in ("membership", "presence"):
         main, metrics = primary(2), MEMBERSHIP
     elif target == "label":
         label = Classes(2) if spec.of_label else make_label(classes)

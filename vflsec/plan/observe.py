@@ -109,7 +109,7 @@ def _find_no_row_to_guess(asked: _Question) -> str:
 
 def _find_victim_without_columns(asked: _Question) -> str:
     target, info, spec = asked.attack.target, asked.info, asked.spec
-    if not info.label_holder or target in OF_THE_LABELS:
+    if not info.label_holder or target in (*OF_THE_LABELS, "presence"):
         return ""
     if victims(target, spec.adversary, info.parties, spec.victim) != (info.active,):
         return ""

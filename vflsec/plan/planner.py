@@ -187,14 +187,15 @@ class _Planner:
             self.notes.append(
                 f"{section['name']}: shuffle_labels: nothing can leak from permuted labels."
             )
-        return self._of_section(section)
+        info, source = self._of_section(section)
+        self.notes += [f"{info.name}: {remark}" for remark in list_warnings(source)]
+        return info, source
 
     def _of_section(self, section: Table) -> tuple[DataInfo, Source]:
         info = DataInfo(str(section["name"]), section, (), 0, 0, "")
         source = self.load(info.source, 0, self.scenario.base)
         others = [p for p in source.parties if p != source.active]
         labelled, rarest = count_labelled_rows(source, info.split)
-        self.notes += [f"{info.name}: {remark}" for remark in list_warnings(source)]
         info = replace(
             info,
             parties=(source.active, *others),

@@ -28,24 +28,17 @@ def find_modules(group: str) -> list[tuple[str, str, Path, str]]:
         stem = point.value.partition(":")[0].strip().rpartition(".")[2]
         spec = None
         if not point.name.isidentifier() or not _MODULE.fullmatch(point.value):
-            wrong = (
-                "must name a module by letters, digits and underscores, got the value "
-                f"{point.value!r}. Correct it in the pyproject.toml of that package."
-            )
+            wrong = "name a module by letters, digits and underscores"
         elif point.name != stem:
-            wrong = (
-                f"must be called like its module, {stem!r}, got the value {point.value!r}. Correct "
-                "it in the pyproject.toml of that package."
-            )
+            wrong = f"be called like its module, {stem!r}"
         else:
-            wrong = (
-                f"names the module {point.module!r}, which cannot be found. Reinstall or remove "
-                "that package."
-            )
+            wrong = "name a module that can be found"
             with suppress(ImportError):  # a parent package is absent
                 spec = importlib.util.find_spec(point.module)
         if spec is None or spec.origin is None:
-            raise ConfigError(f"entry point {point.name!r} of group {group!r} {wrong}")
+            what = f"entry point {point.name!r} of group {group!r}"
+            remedy = "Correct that package's pyproject.toml, or reinstall it."
+            raise ConfigError.must(what, wrong, repr(point.value), remedy)
         of = point.dist
         if of is not None and id(of) not in packages:  # each reads its metadata anew
             packages[id(of)] = f"{of.name} {of.version}"

@@ -75,10 +75,8 @@ def hash_files(paths: Iterable[str]) -> str:
             with place.open("rb") as file:
                 found = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as why:
-            raise ConfigError(
-                f"weights {path!r}: cannot be read ({why.strerror}; {place}). A relative path "
-                "starts from the scenario's folder."
-            ) from None
+            what = f"weights {path!r}: cannot be read ({why.strerror}; {place})"
+            raise ConfigError(f"{what}. Paths start from the scenario's folder.") from None
         whole.update(f"{path}\0{found}\0".encode())
         any_ = True
     return whole.hexdigest() if any_ else ""
@@ -225,10 +223,7 @@ def _hash(name: str, path: Path) -> str:
     if _known.setdefault((name, path), found) != found:
         loaded = getattr(sys.modules.get(name), "__file__", None)
         if loaded is not None and Path(loaded) == path:
-            raise ConfigError(
-                f"{path}: has changed since this process imported it, so what would run is not "
-                "what is written there. Start a new process (in a notebook: restart the kernel)."
-            )
+            raise ConfigError(f"{path}: has changed since it was imported. Start a new process.")
         _known[name, path] = found
     return found
 
@@ -337,8 +332,7 @@ def contain(what: str, passing: Passing = nothing, seconds: float = 0.0) -> Iter
         code = stop.args[0] if stop.args else ""
         where = find_last_place(stop)
         raise ConfigError(
-            f"{where}: {what} called {how}({code}), which would have ended the audit without a "
-            "result. Code that an audit runs must return, or raise an error."
+            f"{where}: {what} called {how}({code}). Code that an audit runs must return, or raise."
         ) from None
     except (VflsecError, KeyboardInterrupt):
         raise
@@ -346,10 +340,8 @@ def contain(what: str, passing: Passing = nothing, seconds: float = 0.0) -> Iter
         where = find_place(error)
         if not where or passing(error):
             raise
-        raise ConfigError(
-            f"{where}: {what} failed: {describe_error(error)}. This is code of yours or of a "
-            "plug-in; correct it there."
-        ) from error
+        text = f"{where}: {what} failed: {describe_error(error)}. Correct that code."
+        raise ConfigError(text) from error
     finally:
         if os.getpid() != pid:
             real(_FORKED)

@@ -106,14 +106,11 @@ def _load(kind: str, name: str, module: str, path: str) -> type:
     except SyntaxError as error:
         raise ConfigError(f"{path}:{error.lineno}: is not Python: {error.msg}.") from error
     except ImportError as error:
-        raise MissingDependencyError(
-            f"{path}: {kind} {name!r} cannot be imported: {error}. Install what it needs."
-        ) from error
+        text = f"{path}: {kind} {name!r} cannot be imported: {error}. Install what it needs."
+        raise MissingDependencyError(text) from error
     except Exception as error:
-        raise ConfigError(
-            f"{path}: {kind} {name!r} cannot be imported: {describe_error(error)}. "
-            "Correct that file."
-        ) from error
+        text = f"{path}: {kind} {name!r} cannot be imported: {describe_error(error)}."
+        raise ConfigError(text) from error
     found = [
         v
         for k, v in vars(loaded).items()
@@ -161,9 +158,8 @@ def _read(path: Path, changed_ns: int) -> _Head:
             head = head._replace(family=value)
         elif "ALIASES" in names:
             if not isinstance(value, tuple | list) or not all(isinstance(v, str) for v in value):
-                raise ConfigError(
-                    f"{path}:{node.lineno}: ALIASES must be a tuple of string literals, {said}"
-                )
+                where = f"{path}:{node.lineno}: ALIASES"
+                raise ConfigError(f"{where} must be a tuple of string literals, {said}")
             head = head._replace(aliases=tuple(value))
     return head
 
@@ -201,10 +197,8 @@ class Registry:
             for name in (stem, *aliases):
                 self._check(name, entry)
                 if name in claims:
-                    raise ConfigError(
-                        f"two {self.kind}s are called {name!r}: {claims[name].path} and {path}. "
-                        "Rename one file or uninstall one package."
-                    )
+                    paths = f"{claims[name].path} and {path}"
+                    raise ConfigError(f"two {self.kind}s are called {name!r}: {paths}. Rename one.")
                 claims[name] = entry
                 times[name] = changed
         self._last, self._changed = (found, claims), times
@@ -370,9 +364,9 @@ def _register(kind: str, wanted: Mapping[str, tuple[str, ...]], base: str = "") 
         declared = vars(parent).get("__annotations__", {})
         for f in dataclasses.fields(cls):
             if f.name in declared:
-                raise ConfigError(
-                    f"{where}: {f.name!r} must be a class attribute, got a hyper-parameter. "
-                    "Leave its annotation out, or annotate it as ClassVar."
+                what, got = f"{where}: {f.name!r}", "a hyper-parameter"
+                raise ConfigError.must(
+                    what, "be a class attribute", got, "Annotate it as ClassVar."
                 )
         stem = cls.__module__.rpartition(".")[2]
         cls.name = stem  # type: ignore[attr-defined]

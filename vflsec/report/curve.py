@@ -32,7 +32,8 @@ def build_curve(summary: Summary, dataset: str) -> tuple[Block, ...]:
     caption = f"Strongest advantage; * is significant ({level}, corrected)"
     gains = _by_target(c for c in summary.claims if c.dataset == dataset)
     metric = metric_name(next((p.utility_metric for p in here if p.utility_metric), ""))
-    heads = (*(_head(name, of) for name, of in gains.items()), f"utility ({metric})")
+    utility = f"utility ({metric})" if metric else "utility"
+    heads = (*(_head(name, of) for name, of in gains.items()), utility)
     table = Table(
         caption,
         (Column("Training", Kind.NAME), *(Column(head, Kind.NUMBER) for head in heads)),

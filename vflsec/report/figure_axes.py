@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from vflsec.report.sanitize import clean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["INK", "PAPER", "axes", "dress", "heat", "legend", "mark", "short", "size_of"]
 
@@ -24,12 +27,20 @@ def short(text: object, most: int = 44) -> str:
 
 
 def axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
-    """`ax`, or new axes of `size` inches that no window shows."""
+    """`ax`, or new axes of `size` inches that no window shows; a notebook shows their figure."""
     if ax is not None:
         return ax
     from matplotlib.figure import Figure
 
-    return Figure(figsize=size, layout="constrained").add_subplot()
+    figure = Figure(figsize=size, layout="constrained")
+    figure._repr_png_ = partial(_draw_png, figure)  # type: ignore[attr-defined]
+    return figure.add_subplot()
+
+
+def _draw_png(figure: Figure) -> bytes:
+    out = io.BytesIO()
+    figure.savefig(out, format="png")
+    return out.getvalue()
 
 
 def size_of(cells: Mapping[tuple[str, str], Any]) -> tuple[float, float]:

@@ -4,10 +4,11 @@ appendix.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity, Significance, format_secret
-from vflsec.audit.point import Training
+from vflsec.audit.point import Identity, Point, Training
+from vflsec.audit.strength_grid import GridRow
 from vflsec.label import make_label
 from vflsec.report.coverage import NO_PROOF, OUTSIDE, State, families, messages
 from vflsec.report.summary import Summary
@@ -39,6 +40,8 @@ _FLIPPED = "Can infer it with labels flipped"
 _NOT_SHOWN = "Not shown"
 _UNKNOWN = "Unknown"
 _UNTESTED = "Not tested"
+_COUNTED = {"auc": "pairs of people", "accuracy": "people"}
+"""What a figure counts 100 of, where people can count it."""
 
 
 def build_tested(summary: Summary) -> Section:
@@ -91,10 +94,11 @@ def _receivers(
 ) -> Iterator[tuple[Cell | str, ...]]:
     claims = [c for c in summary.claims if c.dataset == name]
     pairs = dict.fromkeys((c.adversary, format_secret(c)) for c in claims)
+    points = {p.identity: p for p in summary.points}
     for who, what in pairs:
         mine = [c for c in claims if (c.adversary, format_secret(c)) == (who, what)]
-        cells = [_infers([c for c in mine if c.is_undefended])]
-        cells += [_infers([c for c in mine if c.training in judged])] if judged else []
+        cells = [_infers([c for c in mine if c.is_undefended], points)]
+        cells += [_infers([c for c in mine if c.training in judged], points)] if judged else []
         yield who.replace("+", " and "), what, *cells
     attackers = {p for who, _ in pairs for p in who.split("+")}
     for party in summary.parties[name].parties:
@@ -102,17 +106,50 @@ def _receivers(
             yield party, "", *([_UNTESTED] * (2 if judged else 1))
 
 
-def _infers(claims: Sequence[LeakageClaim]) -> Cell | str:
-    """What claims about one receiver and target come to, the strongest word first."""
-    leaks = {c.quantity for c in claims if c.is_leak}
+def _infers(claims: Sequence[LeakageClaim], points: Mapping[Identity, Point]) -> Cell | str:
+    """What claims about one receiver and target come to, the strongest word first, and how much."""
+    leaks = {c.quantity: points[c.identity] for c in claims if c.is_leak}
     words = {Quantity.LEAKAGE: _INFERS, Quantity.REVERSED: _FLIPPED, Quantity.EXPOSED: _SINGLE}
     found = next((text for quantity, text in words.items() if quantity in leaks), "")
     if found:
-        return Cell(found, Tone.LEAK)
+        much = (_count(quantity, p) for quantity, p in leaks.items())
+        return Cell("; ".join((found, *filter(None, much))), Tone.LEAK)
     if not claims:
         return _UNTESTED
     known = any(c.significance is not Significance.NO_INTERVAL for c in claims)
     return _NOT_SHOWN if known else _UNKNOWN
+
+
+def _count(quantity: Quantity, p: Point) -> str:
+    """How much that is beside what the receiver knew, in people; "" where nobody can count it."""
+    if quantity is Quantity.EXPOSED and p.exposed is not None:
+        named, own = 1000 * (p.exposed.share + p.exposed.own), 1000 * p.exposed.own
+        return f"names {named:.0f} of 1,000 people, {own:.0f} from what it knew"
+    value, own_value, of = p.value.mean, p.control_value.mean, _COUNTED.get(p.metric)
+    if quantity is not Quantity.LEAKAGE or of is None or value is None or own_value is None:
+        return ""
+    return f"right for {100 * value:.0f} of 100 {of}, {100 * own_value:.0f} from what it knew"
+
+
+def build_price(summary: Summary) -> Section:
+    """What stops it at what cost, for each data set."""
+    units = {p.dataset: _COUNTED.get(p.utility_metric) for p in summary.points}
+    items = [f"{name}: {_price([r for r in summary.grid if r.dataset == name], units.get(name))}."
+             for name in summary.parties]  # fmt: skip
+    return Section("What stops it, and at what cost", (Bullets(tuple(items)),), key="price")
+
+
+def _price(rows: Sequence[GridRow], unit: str | None) -> str:
+    best = [r for r in rows if r.cheapest]
+    if all(r.is_undefended for r in rows) and not best:
+        return "no costs were compared"
+    if len(best) < len({r.algorithm for r in rows}):
+        return "nothing that was tried is shown to meet every limit at a known cost"
+    if all(r.is_undefended for r in best):
+        return "every limit is met without a protection"
+    lost = 100 * max(0.0, *(r.utility_drop or 0.0 for r in best))
+    cost = f"the model is right for {lost:.1f} fewer of 100 {unit}" if unit else "Appendix E has it"
+    return f"a protection meets every limit (Appendix D). Its cost: {cost}"
 
 
 def build_conditions(summary: Summary) -> Section:
@@ -120,7 +157,7 @@ def build_conditions(summary: Summary) -> Section:
     items = (
         "For these people, columns, training and software (Appendix H).",
         "For receivers that know no more than Appendix C says, and share nothing.",
-        *(["With the protection at the strength of Appendix D."] if _judged(summary) else []),
+        *(["With the protection of Appendix D."] if _judged(summary) else []),
         "Until a new attack is published.",
     )  # fmt: skip
     return Section("When this holds", (Bullets(items),), key="conditions")

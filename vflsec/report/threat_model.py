@@ -32,6 +32,7 @@ _PAGE = frozenset({View.PAGE})
 _POINTERS = (
     "GDPR, recital 26: compare these with all the means reasonably likely to be used.",
     "EDPB Opinion 28/2024 on AI models: document tests against state-of-the-art attacks.",
+    "IEEE 2986-2023 and 3187-2024: see leakage, utility and bytes sent at each strength.",
 )
 """Where a reviewer may read on; not legal advice."""
 
@@ -48,6 +49,7 @@ _WANTS = {
     "integrity": "a prediction of its choice",
     "membership": "which rows were trained on",
     "property": "the share of rows with an attribute",
+    "presence": "which of its rows all other parties have",
 }
 
 

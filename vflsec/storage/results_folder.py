@@ -54,9 +54,7 @@ class Lock:
         """
         if _identity(self._path) != self._file:
             raise ConfigError(
-                f"{self._path}: was removed or replaced while this audit ran, so that another may "
-                "audit into the folder. No verdict of this one is written there. Run the same "
-                "command again: what is stored is not trained twice."
+                f"{self._path}: was removed or replaced during this audit. Run it again."
             )
 
     def forget(self) -> None:
@@ -108,10 +106,8 @@ def claim(folder: Path, patience: float = 0.0) -> Iterator[Lock]:
             finally:
                 del _held[here]
     except sqlite3.Error as error:
-        raise ConfigError(
-            f"{path}: cannot be used as the lock of this folder: {error}. Remove that file if no "
-            "audit runs, or choose another --out."
-        ) from None
+        text = f"{path}: cannot be used as this folder's lock: {error}. Choose another --out."
+        raise ConfigError(text) from None
 
 
 def _make_with(folder: Path, path: Path) -> None:
@@ -156,7 +152,7 @@ def _begin(db: sqlite3.Connection, path: Path) -> None:
             raise
         raise ConfigError(
             f"{path.parent}: {_holder(path)} audits into this folder. Wait until it has ended, or "
-            "choose another --out: two audits in one folder would mix their verdicts."
+            "choose another --out."
         ) from None
 
 
@@ -224,18 +220,13 @@ def for_reports(to: Path, of: Path) -> None:
             one of our names that is not ours, or it cannot be made.
     """
     if (to / STORE_NAME).exists() and to.resolve() != of.resolve():
-        raise ConfigError(
-            f"{to}: holds another audit, and reports of {of} would stand beside its results. "
-            "Choose another folder."
-        )
+        raise ConfigError(f"{to}: holds another audit. Choose another folder.")
     only_ours(to)
     make_folder(to)
 
 
 def _foreign(path: Path, what: str) -> ConfigError:
-    return ConfigError(
-        f"{path}: {what}, and would be overwritten. Choose another folder, or move it away."
-    )
+    return ConfigError(f"{path}: {what}. Choose another folder, or move it away.")
 
 
 def _is_store(path: Path) -> bool:

@@ -64,15 +64,14 @@ class SealedFile:
                 return db
         except sqlite3.Error as error:
             raise ConfigError(
-                f"{self.path}: cannot be used as the result store: {error}. "
-                "Name another folder with --out, or set the file aside with --fresh."
+                f"{self.path}: cannot be used as the result store: {error}. Name another --out, or "
+                "use --fresh."
             ) from None
 
     def _open_readonly(self) -> sqlite3.Connection:
         if not self.path.is_file():
             raise ConfigError(
-                f"{self.folder}: no results here ({STORE_NAME} is missing). "
-                "Name a folder that `vflsec audit` wrote."
+                f"{self.folder}: has no {STORE_NAME}. Name a folder of `vflsec audit`."
             )
         error: Exception | None = None
         place = f"{self.path.resolve().as_uri()}?mode=ro"
@@ -104,10 +103,8 @@ class SealedFile:
         if found is None and not readonly:
             self.set_meta("schema_version", SCHEMA_VERSION)
         elif found != SCHEMA_VERSION:
-            raise ConfigError(
-                f"{self.path}: has schema version {found}, this vflsec reads {SCHEMA_VERSION}. "
-                "Run with --fresh, or name another folder with --out."
-            )
+            what, rule = f"{self.path}: schema version", f"be {SCHEMA_VERSION}"
+            raise ConfigError.must(what, rule, found, "Use --fresh, or name another --out.")
 
     def _rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
         """All rows of a query.
@@ -123,8 +120,7 @@ class SealedFile:
     def damaged(self, why: str) -> ConfigError:
         """The error to raise where the store does not hold what vflsec wrote."""
         return ConfigError(
-            f"{self.path}: is damaged: {why}. Restore it from a copy, or audit again into this "
-            "folder with --fresh, which trains everything anew."
+            f"{self.path}: is damaged: {why}. Restore it from a copy, or audit again with --fresh."
         )
 
     def _seal(self, what: str, value: Any) -> None:
@@ -155,8 +151,8 @@ class SealedFile:
         except sqlite3.Error as error:
             self._rollback()
             raise ConfigError(
-                f"{self.path}: results cannot be stored: {error}. What was stored before stays; "
-                "make room and run the same command again."
+                f"{self.path}: results cannot be stored: {error}. Make room and run the same "
+                "command again."
             ) from None
         except BaseException:
             self._rollback()

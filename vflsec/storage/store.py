@@ -69,10 +69,7 @@ class Store(SealedFile):
         """
         found = self.meta("audit")
         if found is None:
-            raise ConfigError(
-                f"{self.folder}: no audit was started here, or one that has to find its settings "
-                "first (--attacker strong) has not found them. Run the same `vflsec audit` again."
-            )
+            raise ConfigError(f"{self.folder}: holds no plan. Run the same `vflsec audit` again.")
         return read_record(found)
 
     def keep(self, record: AuditRecord) -> None:
@@ -273,8 +270,7 @@ def _differ(
     what = next((m.attack for m in measures if m.attack), "the main task")
     return ConfigError(
         f"{there}: has other figures for {what} of cell {cell.key} (seed {cell.spec.seed}) than "
-        f"what was taken into {here.parent} before. The same training gives the same figures, so "
-        "one of the folders was altered, or ran on another kind of machine. Leave one out."
+        f"{here.parent}: altered, or of another kind of machine. Leave one out."
     )
 
 

@@ -70,7 +70,7 @@ class KeptViews:
         algorithm = registry.algorithms.create(cell.algorithm, cell.params)
         (who, *others) = spec.adversary
         if not others and who not in said["alone"] and algorithm.local_training(who) is not None:
-            return "one of its controls trains an encoder of its own, which was not kept"
+            return "one of its controls trains an encoder, which was not kept"
         return insufficient(spec, attack, said)
 
 
@@ -90,13 +90,12 @@ def not_kept(folder: Path, plan: Plan, works: Sequence[Work], most: int) -> list
     out = []
     if lost & now:
         out.append(
-            f"views of {len(lost & now)} trainings are not kept: all views together may have "
-            f"{most / 1e6:g} MB (--views-mb)."
+            f"views of {len(lost & now)} trainings are not kept, beyond {most / 1e6:g} MB "
+            "(--views-mb)."
         )
     if lost - now:
         out.append(
-            f"views of {len(lost - now)} trainings are not kept: they were finished without "
-            "--keep-views. --fresh trains them once more."
+            f"views of {len(lost - now)} trainings are not kept. --fresh trains them once more."
         )
     return out
 

@@ -173,7 +173,7 @@ def defense_file_rules(name: str) -> None:
     policy: Policy = registry.defenses.create(name)
     hooks = (
         "columns", "labels", "model", "loss", "penalty", "gradients", "optimizer", "outgoing",
-        "incoming", "link", "shows", "sums", "mask", "least_rows",
+        "incoming", "link", "regrow", "shows", "pairs", "sums", "mask", "least_rows",
     )  # fmt: skip
     assert_filled(entry.path)
     assert entry.source, f"{entry.path}: the docstring needs a 'Source:' paragraph"

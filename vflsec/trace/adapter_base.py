@@ -8,6 +8,7 @@ is about and what belongs together are told to one :class:`Wire`, which writes a
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -22,6 +23,9 @@ from vflsec.core import check
 from vflsec.errors import ConfigError
 from vflsec.trace.manifest import Software
 from vflsec.trace.record_api import Recording, record
+from vflsec.trace.writer import AnotherNode
+
+_LOG = logging.getLogger("vflsec.record")
 
 
 def version_of(package: str, extra: str = "") -> str:
@@ -34,9 +38,7 @@ def version_of(package: str, extra: str = "") -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         how = f"pip install 'vflsec[{extra}]'" if extra else f"pip install {package}"
-        raise ConfigError(
-            f"this adapter needs {package}, which is not installed ({how})."
-        ) from None
+        raise ConfigError(f"this adapter needs {package}: {how}.") from None
 
 
 def in_order(rows: int, batch: int) -> Callable[[int], Any]:
@@ -59,7 +61,7 @@ def in_order(rows: int, batch: int) -> Callable[[int], Any]:
     return places
 
 
-_WIRES: dict[tuple[str, str], Wire] = {}
+_WIRES: dict[tuple[str, str, str], Wire] = {}
 _MAKING = threading.Lock()
 
 
@@ -74,6 +76,8 @@ class Wire:
         folder: of the trace.
         framework: name and version of what trains.
         adapter: name of the module that listens.
+        node: which of the framework's nodes this is; "" if that is not known. A second node in the
+            folder of a first one becomes a party of its own, in a folder beside.
         how: as for `vflsec.record`.
 
     Raises:
@@ -81,14 +85,16 @@ class Wire:
     """
 
     def __init__(
-        self, folder: str | Path, *, framework: tuple[str, str], adapter: str, **how: Any
-    ) -> None:
-        self._make = lambda: record(folder, **how)
-        self._software = {
+        self, folder: str | Path, *, framework: tuple[str, str], adapter: str, node: str = "",
+        **how: Any,
+    ) -> None:  # fmt: skip
+        self._how, self._node = how, "" if how.get("resume") else node  # goes on as another one
+        self._about = {
+            "node": self._node,
             "framework": Software(name=framework[0], version=framework[1]),
             "adapter": Software(name=adapter, version=__version__),
         }
-        made = self._make()  # what is wrong with the arguments shows before anything is trained
+        made = record(folder, **how)  # what is wrong shows before anything is trained
         self.rows, self.party, self.folder = how["rows"], made.party, made.folder
         self.n, self.active, self.peers = len(made.ids), made.active, made.manifest.names
         self._open: tuple[int, Recording] | None = None
@@ -96,15 +102,15 @@ class Wire:
         self._steps: dict[str, int] = {}
 
     @classmethod
-    def at(cls, folder: str | Path, *, party: str, **how: Any) -> Wire:
+    def at(cls, folder: str | Path, *, party: str, node: str = "", **how: Any) -> Wire:
         """The wire of this folder and party in this process; made where there is none yet.
 
         Frameworks that load an app anew for every message would else begin as many recordings.
         """
-        key = (str(Path(folder).absolute()), party)
+        key = (str(Path(folder).absolute()), party, node)
         with _MAKING:
             if key not in _WIRES:
-                _WIRES[key] = cls(folder, party=party, **how)
+                _WIRES[key] = cls(folder, party=party, node=node, **how)
             return _WIRES[key]
 
     @property
@@ -113,13 +119,29 @@ class Wire:
         with self._lock:
             here = os.getpid()
             if self._open is None or self._open[0] != here:
-                made = self._make()
-                made.manifest = made.manifest.model_copy(update=self._software)
-                made.__enter__()
+                try:
+                    made = self._begin()
+                except AnotherNode:
+                    self._name_by_node()
+                    made = self._begin()
                 assert made.writer is not None
                 atexit.register(made.end)  # an end mark, if the process ends in order
                 self._open = (here, made)
             return self._open[1]
+
+    def _begin(self) -> Recording:
+        made = record(self.folder, **self._how)
+        made.manifest = made.manifest.model_copy(update=self._about)
+        return made.__enter__()
+
+    def _name_by_node(self) -> None:
+        """Become a party of this node's own; what two nodes see is never one party's."""
+        own, first, place = f"{self.party}-{self._node}", self.party, self.folder
+        roles = {own if n == first else n: r for n, r in (self._how.get("parties") or {}).items()}
+        self._how = self._how | {"party": own} | ({"parties": roles} if roles else {})
+        self.party, self.folder = own, place.with_name(f"{place.name}-{self._node}")
+        said = "%s: another node records there as %s. This one is the party %s, in %s."
+        _LOG.warning(said, place, first, own, self.folder)
 
     def ids(self, given: Any) -> Any:
         """Row ids of a message: ``"all"`` for all rows in their order, None if not known."""

@@ -89,10 +89,10 @@ def find_gaps(info: ObserverInfo, status: str) -> list[str]:
         if isinstance(h.epochs, list) and h.kind not in some[h.phase]:
             some[h.phase].append(h.kind)
     found += [
-        f"nothing says that all {' and '.join(kinds)} messages of phase {phase!r} were recorded"
+        f"not all {' and '.join(kinds)} messages of phase {phase!r} may have been recorded"
         for phase, kinds in some.items() if kinds
     ]  # fmt: skip
-    return found or ["nothing says that all that passed was recorded"]
+    return found or ["not all messages may have been recorded"]
 
 
 def find_miscounts(declared: Iterable[Have], there: Iterable[Have]) -> list[str]:
@@ -109,7 +109,7 @@ def find_miscounts(declared: Iterable[Have], there: Iterable[Have]) -> list[str]
     said, found = by(declared), by(there)
     return [
         f"{k.kind} from {k.sender} to {k.receiver} in {k.phase}: declared {said.get(k, 0)} "
-        f"messages, {found.get(k, 0)} are there"
+        f"messages, got {found.get(k, 0)}"
         for k in {**said, **found} if said.get(k, 0) != found.get(k, 0)
     ]  # fmt: skip
 
@@ -140,9 +140,7 @@ class Late:
     def clauses(self, *, sealed: bool) -> list[str]:
         """What of it no attack looked at, and what is not as declared, a clause each."""
         phase = self.moment.phase
-        late = (
-            f"{self.late} messages of phase {phase!r} came after the moment at which attacks look"
-        )
+        late = f"{self.late} messages came after phase {phase!r}, unseen by attacks"
         odd = find_miscounts(self.have, describe_have(self.seen, ()))
         return [*([late] if self.late else []), *(odd if sealed and self.last else [])]
 
@@ -179,8 +177,7 @@ class Unread(_Watcher):
     def clauses(self) -> list[str]:
         """What was not looked at, a clause each."""
         return [
-            f"{n} of {self.seen[way, kind]} {kind} messages that it {way} {why}, and no attack "
-            "looked at them"
+            f"{n} of {self.seen[way, kind]} {kind} messages that it {way} {why}, unseen by attacks"
             for (way, kind), of in self.lost.items()
             for why, n in of.items()
             if sum(of.values()) < self.seen[way, kind]
@@ -221,10 +218,8 @@ class Unanswered(_Watcher):
     def clauses(self) -> list[str]:
         """How many there are, a clause."""
         n = int((self.beside & ~self.answered).sum())
-        return [
-            f"{n} rows that it sent never got a gradient although others of their batches did, and "
-            "no attack looked at which"
-        ] if n else []  # fmt: skip
+        text = f"{n} rows that it sent never got a gradient, others of their batches did"
+        return [f"{text}; unseen by attacks"] if n else []
 
 
 class NotFinite:
@@ -251,8 +246,7 @@ class NotFinite:
         A message without any finite number, such as what a scaler makes overflow, tells none apart.
         """
         return [
-            f"in {n} {kind} messages some rows are not finite and others are, and no attack looked "
-            "at which"
+            f"in {n} {kind} messages only some rows are not finite; unseen by attacks"
             for kind, n in self.some.items() if n
         ]  # fmt: skip
 
@@ -400,9 +394,8 @@ class Sent(_Watcher):
             score = max(related(own[0][rows[at]], z) for z in tables)
             if score < _SURE:
                 out.append(
-                    f"embeddings{f' named {name!r}' * bool(name)} that it sent have nothing to do "
-                    f"with its own columns ({len(at)} rows, RV {score:+.1f} standard deviations "
-                    "from that of rows in any order), so nothing shows that columns stand in the "
-                    "order of 'rows'"
+                    f"embeddings{f' named {name!r}' * bool(name)} do not match its own columns "
+                    f"({len(at)} rows, RV {score:+.1f} standard deviations from random order): "
+                    "columns may not be in the order of 'rows'"
                 )
         return out

@@ -56,11 +56,8 @@ def attach(
     """
     host, guest = _fits(layer, _HOST), _fits(layer, _GUEST)
     if host == guest:
-        raise ConfigError(
-            f"fate: {type(layer).__name__} has not the methods of an AggLayerHost or AggLayerGuest "
-            f"of FATE 2.2 ({', '.join([*_HOST, *_GUEST][:5])}). Under SSHE only ciphertexts pass, "
-            "which are not recorded."
-        )
+        rule = "be an AggLayerHost or AggLayerGuest of FATE 2.2, not under SSHE"
+        raise ConfigError.must("fate: layer", rule, type(layer).__name__)
     if guest:
         if not hosts:
             raise check.fail("fate: hosts", "the names of the hosts in their order", hosts)
@@ -139,10 +136,7 @@ class Tap:
     def _each(self, kind: str, many: Any, **when: Any) -> None:
         found = list(many)
         if len(found) != len(self.hosts):
-            raise ConfigError(
-                f"fate: {len(found)} hosts take part and {len(self.hosts)} were named "
-                f"({', '.join(self.hosts)})."
-            )
+            raise ConfigError.must("fate: hosts", f"name all {len(found)}", ", ".join(self.hosts))
         for name, x in zip(self.hosts, found, strict=True):
             self._tell(kind, x, peer=name, **when)
 

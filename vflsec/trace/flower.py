@@ -122,7 +122,8 @@ class Recorder:
         if not shared and (node := _simulated_node(context)):
             own["party"], shared = f"{own['party']}{node}", True
         folder = own.pop("folder", self.folder / own["party"] if shared else self.folder)
-        return self.tap.wire(folder, {"role": "passive"} | self.how | own)
+        node = str(getattr(context, "node_id", None) or "")
+        return self.tap.wire(folder, {"role": "passive", "node": node} | self.how | own)
 
     def __call__(
         self, message: Any, context: Any, call_next: Callable[[Any, Any], Any]
@@ -216,10 +217,8 @@ class ServerTap:
             if self._tap.carries(message, "gradient"):
                 node = message.metadata.dst_node_id
                 if node not in self._names:
-                    raise ConfigError(
-                        f"flower: a gradient goes to node {node}, which never sent an embedding, "
-                        "so its party has no name yet. Wrap the grid before the first query."
-                    )
+                    remedy = "Wrap the grid before the first query."
+                    raise ConfigError(f"flower: node {node} never sent an embedding. {remedy}")
                 peer = self._names[node]
                 self._tap.passed(self._wire, "gradient", message, None, sent=True, peer=peer)
         return held

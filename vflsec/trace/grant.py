@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vflsec.core import check
-from vflsec.errors import ConfigError, TraceError
+from vflsec.errors import ConfigError
 from vflsec.trace.leaves import read_texts
 from vflsec.trace.limits import Limits, replace_file
 from vflsec.trace.manifest import LaterGrant, LaterName, dump, say_now
@@ -43,10 +43,9 @@ def grant(
     given: dict[LaterName, Any] = {"known": known, "prior": prior, "classes": classes}
     added = [name for name, value in given.items() if value is not None]
     if not added:
-        raise ConfigError("trace grant: give --known, --prior or --classes; nothing was given.")
+        raise ConfigError("trace grant: give --known, --prior or --classes.")
     trace = Trace.open(folder, limits)
-    if not trace.sealed:
-        raise TraceError(f"{folder}: is not sealed; run 'vflsec trace seal' on it first.")
+    trace.need_seal()
     who = party or trace.observers[0]
     check.one_of("trace grant: --party", who, trace.observers)
     if not party and len(trace.observers) > 1:
@@ -55,10 +54,7 @@ def grant(
     has = {"known": info.known > 0, "prior": info.prior is not None,
            "classes": manifest.classes is not None}  # fmt: skip
     if twice := [name for name in added if has[name]]:
-        raise ConfigError(
-            f"trace grant: {folder} has {' and '.join(twice)} already, which no grant replaces. "
-            "Leave it out, or record again."
-        )
+        raise ConfigError(f"trace grant: {folder} has {' and '.join(twice)} already. Leave it out.")
     if classes is not None:
         check.integer("trace grant: --classes", classes, low=1, high=100_000)
     classes = manifest.classes or classes
@@ -93,7 +89,5 @@ def _read_known(path: Path) -> tuple[list[int], list[float]]:
     try:
         return row.astype(int).tolist(), label.astype(float).tolist()
     except (ValueError, OverflowError) as why:
-        raise ConfigError(
-            f"{path}: row and label must be numbers ({why}): places in 'rows' of the recording and "
-            "classes, both from 0."
-        ) from None
+        text = f"{path}: row and label must be numbers from 0 ({why})."
+        raise ConfigError(text) from None

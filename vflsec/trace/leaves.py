@@ -17,7 +17,8 @@ import pyarrow.csv as pc
 from numpy.typing import NDArray
 
 from vflsec.core import check
-from vflsec.errors import ConfigError
+from vflsec.errors import ConfigError, first_line
+from vflsec.plugins import registry
 from vflsec.trace.record_api import record
 from vflsec.trace.truth import write_truth
 from vflsec.trees.profiles import PROFILES
@@ -25,6 +26,8 @@ from vflsec.trees.profiles import PROFILES
 COLUMNS = ("tree", "row", "leaf")
 UNKNOWN = ("", "-1")
 """Leaves that the party was not told."""
+UNREGISTERED = ("none", "other")
+"""What protected a run that no registered defense did: nothing, or something else."""
 
 Texts = NDArray[np.str_]
 
@@ -55,14 +58,16 @@ def import_leaves(
         beside: further files.
         party: the name of the party that saw the leaves.
         dataset, profile, defense, seed: what was trained, for reports; runs that differ in the seed
-            only are repetitions. The profile is one of
-            :data:`vflsec.trees.profiles.PROFILES`, or "".
+            only are repetitions. The profile is one of :data:`vflsec.trees.profiles.PROFILES`, or
+            ""; the defense ``NAME`` or ``NAME=STRENGTH`` of one that is registered, or one of
+            :data:`UNREGISTERED`.
 
     Raises:
         ConfigError: a file cannot be read as that; names file, row, tree and remedy. Or there is no
-            such profile.
+            such profile or defense, or it has no such strength.
     """
     check.one_of("--profile", profile, ("", *PROFILES))
+    name, strength = _read_defense(defense)
     tree, row, leaf = read_texts(leaves, COLUMNS)
     ids, at = _order(row)
     trees, of = _order(tree)
@@ -76,7 +81,7 @@ def import_leaves(
         columns=None if beside.columns is None else _read_columns(beside.columns, ids),
         prior=None if share is None else share.tolist(),
         run={"dataset": dataset or leaves.stem, "algorithm": f"trees {profile}".strip(),
-             "defense": defense, "seed": seed},
+             "defense": name, "strength": strength, "seed": seed},
     ) as recording:  # fmt: skip
         for t in range(len(trees)):
             told = np.flatnonzero(codes[t])
@@ -90,6 +95,31 @@ def import_leaves(
     return out
 
 
+def _read_defense(text: str) -> tuple[str, float | None]:
+    """The registered name of a defense, or one of :data:`UNREGISTERED`, and its strength.
+
+    Raises:
+        ConfigError: there is none of that name, or none with this strength.
+    """
+    name, _, number = text.partition("=")
+    if text in UNREGISTERED:
+        return name, None
+    try:
+        made = registry.defenses.create(name)
+    except ConfigError as why:
+        raise ConfigError(f"--defense: {why} Write 'other' for one that is none of them.") from None
+    if not number:
+        return str(made.name), None
+    try:
+        strength = float(number)
+    except ValueError:
+        raise check.fail("--defense: strength", "a number", number) from None
+    if not made.strengths:
+        raise check.fail("--defense", f"{made.name}, which has no strength", text)
+    made.check_strength(strength)
+    return str(made.name), strength
+
+
 def read_texts(path: Path, columns: tuple[str, ...]) -> list[Texts]:
     """These columns of a CSV file as texts without spaces around them.
 
@@ -99,13 +129,11 @@ def read_texts(path: Path, columns: tuple[str, ...]) -> list[Texts]:
     table = _read_table(path)
     missing = [c for c in columns if c not in table.column_names]
     if missing:
-        raise ConfigError(
-            f"{path}: must have the columns {', '.join(columns)}, has "
-            f"{', '.join(table.column_names[:20])}. Name the column {missing[0]!r} in its first "
-            "line."
-        )
+        there = ", ".join(table.column_names[:20])
+        remedy = "Name it in the first line."
+        raise ConfigError.must(path, f"have the column {missing[0]!r}", there, remedy)
     if not len(table):
-        raise ConfigError(f"{path}: holds no row below its names. Write one line for each.")
+        raise ConfigError(f"{path}: holds no row below its names.")
     texts = [np.array(table[c].to_pylist(), dtype=np.str_) for c in columns]
     return [np.char.strip(t) for t in texts]
 
@@ -120,15 +148,12 @@ def _read_table(path: Path) -> pa.Table:
         )
         table = pc.read_csv(path, convert_options=options)
     except (OSError, UnicodeError, pa.ArrowInvalid) as why:
-        first = str(why).splitlines()[0] if str(why) else type(why).__name__
-        raise ConfigError(
-            f"{path}: cannot be read as a CSV file ({first}). Write columns with commas between, "
-            "names in the first line, in UTF-8."
-        ) from None
+        remedy = "Write columns with commas between, names in the first line, in UTF-8."
+        raise ConfigError.must(path, "be a CSV file", first_line(why), remedy) from None
     names = [n.strip() for n in table.column_names]
     twice = next((n for n in names if names.count(n) > 1), None)
     if twice is not None:
-        raise ConfigError(f"{path}: has the column {twice!r} twice. Name each column once.")
+        raise ConfigError(f"{path}: has the column {twice!r} twice.")
     return table.rename_columns(names)
 
 
@@ -153,9 +178,8 @@ def _fill(
     (trees, ids), (of, row) = names, at
     counts = np.bincount(of * len(ids) + row, minlength=len(trees) * len(ids))
     for wrong, what, remedy in (
-        (counts > 1, "comes {n} times in", "Keep one line for each row and tree."),
-        (counts == 0, "is missing in",
-         "Write a line for it, with the leaf -1 if the party does not know it."),
+        (counts > 1, "comes {n} times in", "Keep one line."),
+        (counts == 0, "is missing in", "Write a line, with the leaf -1 if it is not known."),
     ):  # fmt: skip
         if wrong.any():
             t, i = divmod(int(np.flatnonzero(wrong)[0]), len(ids))
@@ -179,10 +203,7 @@ def _find(path: Path, row: Texts, ids: Texts) -> NDArray[np.int64]:
     places = {name: k for k, name in enumerate(ids)}
     unknown = next((r for r in row if r not in places), None)
     if unknown is not None:
-        raise ConfigError(
-            f"{path}: row {unknown} is in no tree of the leaves. Leave it out, or write its leaf "
-            "of every tree."
-        )
+        raise ConfigError(f"{path}: row {unknown} is in no tree of the leaves. Leave it out.")
     values, count = np.unique(row, return_counts=True)
     if (count > 1).any():
         raise ConfigError(f"{path}: row {values[count > 1][0]} comes twice. Keep one line.")
@@ -200,9 +221,8 @@ def _read_labels(beside: Beside, ids: Texts) -> tuple[Labels | None, Labels | No
     for path in filter(None, (beside.known, beside.truth)):
         row, label = read_texts(path, ("row", "label"))
         if (label == "").any():
-            raise ConfigError(
-                f"{path}: row {row[label == ''][0]} has no label. Fill it in, or leave the row out."
-            )
+            where, remedy = f"{path}: row {row[label == ''][0]}", "Fill it in, or leave it out."
+            raise ConfigError(f"{where} has no label. {remedy}")
         rows.append(_find(path, row, ids))
         labels.append(label)
     names, codes = _order(np.concatenate([np.empty(0, np.str_), *labels]))
@@ -231,10 +251,9 @@ def _read_columns(path: Path, ids: Texts) -> NDArray[np.float64]:
             import pandas as pd
 
             odd = int(pd.to_numeric(pd.Series(texts), errors="coerce").isna().argmax())
-            raise ConfigError(
-                f"{path}: column {names[j]!r} holds {str(texts[odd])[:40]!r} in row {row[odd]}, "
-                "which is no number. Number its categories, or leave the column out."
-            ) from None
+            where = f"{path}: column {names[j]!r}, row {row[odd]}"
+            got, remedy = str(texts[odd])[:40], "Number its categories, or leave the column out."
+            raise check.fail(where, "a number", got, remedy) from None
     if not np.isfinite(out).all():
         i, j = np.argwhere(~np.isfinite(out))[0]
         raise check.fail(f"{path}: column {names[j]!r}, row {ids[i]}", "a finite number", out[i, j])

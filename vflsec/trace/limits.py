@@ -13,6 +13,9 @@ from typing import Literal
 from vflsec.core import check
 from vflsec.errors import TraceError
 
+ASTRAY = "Remove what does not belong there."
+COPY = "Copy the whole trace again."
+
 NAME = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9._+-]{0,79}")
 """Names of parties, phases and files."""
 
@@ -24,11 +27,8 @@ def check_name(where: str, name: str) -> None:
         ConfigError: it is no :data:`NAME`.
     """
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise check.fail(
-            f"{where}: a party's name",
-            "at most 80 letters without accents, digits and '_', '-', '+' or '.' (not first)",
-            name, "A folder is called so. Rename the party.",
-        )  # fmt: skip
+        rule = "at most 80 letters without accents, digits, '_', '-', '+' or '.' (not first)"
+        raise check.fail(f"{where}: a party's name", rule, name, "Rename the party.")
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,18 @@ class Limits:
 
     def __post_init__(self) -> None:
         check.one_of("nonfinite", self.nonfinite, ("refuse", "drop"))
+        check.one_of("nonfinite", self.nonfinite, ("refuse", "drop"))
+
+    def hold(self, where: object, field: str, value: int) -> None:
+        """Refuse more than the limit `field` allows.
+
+        Raises:
+            TraceError: it is more.
+        """
+        most = getattr(self, field)
+        if value > most:
+            remedy = f"Raise Limits.{field} if you trust it."
+            raise TraceError.must(f"{where}: {field}", f"be at most {most}", value, remedy)
 
 
 TRUSTED = Limits(trusted=True)
@@ -84,18 +96,10 @@ def files_of(folder: Path, limits: Limits) -> dict[str, int]:
             many files, too deep, or too large.
     """
     if not folder.is_dir():
-        raise TraceError(
-            f"{folder}: a trace is a folder with a manifest.json; archives are not read. "
-            "Unpack it with a tool that you trust."
-        )
+        raise TraceError(f"{folder}: is no folder. Unpack archives with a tool that you trust.")
     found: dict[str, int] = {}
     _walk(folder, "", 0, found, limits)
-    total = sum(found.values())
-    if total > limits.trace_bytes:
-        raise TraceError(
-            f"{folder}: {total} bytes in all; at most {limits.trace_bytes} are read. "
-            "Raise Limits.trace_bytes if you trust it."
-        )
+    limits.hold(folder, "trace_bytes", sum(found.values()))
     return dict(sorted(found.items()))
 
 
@@ -104,34 +108,17 @@ def _walk(folder: Path, prefix: str, depth: int, found: dict[str, int], limits: 
         for entry in entries:
             path = f"{prefix}{entry.name}"
             if not NAME.fullmatch(entry.name):
-                raise TraceError(
-                    f"{path!r}: names in a trace are letters, digits, '.', '_', '+' and '-', not "
-                    "starting with '.'. Remove what does not belong there."
-                )
+                raise TraceError(f"{path!r}: no file of a trace is called so. {ASTRAY}")
             info = entry.stat(follow_symlinks=False)
             if stat.S_ISDIR(info.st_mode):
-                if depth + 1 >= limits.depth:
-                    raise TraceError(
-                        f"{path}: folders are at most {limits.depth - 1} deep in a trace. "
-                        "Remove what does not belong there."
-                    )
+                limits.hold(path, "depth", depth + 2)
                 _walk(folder / entry.name, f"{path}/", depth + 1, found, limits)
                 continue
             if not stat.S_ISREG(info.st_mode):
-                raise TraceError(
-                    f"{path}: is a link or a special file; a trace holds plain files only."
-                )
-            if info.st_size > limits.file_bytes:
-                raise TraceError(
-                    f"{path}: {info.st_size} bytes; a file of a trace has at most "
-                    f"{limits.file_bytes}. Raise Limits.file_bytes if you trust it."
-                )
+                raise TraceError(f"{path}: is a link or a special file. {ASTRAY}")
+            limits.hold(path, "file_bytes", info.st_size)
             found[path] = info.st_size
-            if len(found) > limits.files:
-                raise TraceError(
-                    f"{path}: a trace has at most {limits.files} files. Raise Limits.files if you "
-                    "trust it."
-                )
+            limits.hold(path, "files", len(found))
 
 
 def open_file(folder: Path, name: str) -> BufferedReader:
@@ -163,5 +150,5 @@ def read_bytes(folder: Path, name: str, most: int) -> bytes:
     with open_file(folder, name) as file:
         data = file.read(most + 1)
     if len(data) > most:
-        raise TraceError(f"{name}: has more than the {most} bytes that such a file may have.")
+        raise TraceError(f"{name}: has more than {most} bytes.")
     return data

@@ -18,7 +18,7 @@ from pydantic import (
 
 from vflsec._version import __version__
 from vflsec.core.view import Facts, Schema
-from vflsec.errors import TraceError
+from vflsec.errors import TraceError, first_line
 from vflsec.label import Label, make_label
 from vflsec.trace.limits import NAME
 
@@ -103,6 +103,7 @@ class Manifest(Strict):
     created: Text = ""
     framework: Software = Software()
     adapter: Software = Software()
+    node: Text = ""
     tap: Literal["boundary", "before_defense", "after_defense", "unknown"] = "unknown"
     parties: Annotated[list[PartyInfo], Field(min_length=1, max_length=256)]
     rows: Annotated[int, Field(ge=1)]
@@ -328,17 +329,16 @@ def load(data: bytes, model: type[M], where: str) -> M:
     except _Refused as why:
         raise TraceError(f"{where}: {why}") from None
     except (ValueError, RecursionError) as why:
-        text = "nested too deeply" if isinstance(why, RecursionError) else str(why)
-        raise TraceError(f"{where}: is not valid JSON ({text}). Record the trace again.") from None
+        raise TraceError(f"{where}: is not valid JSON ({first_line(why)}).") from None
     if not isinstance(value, dict):
-        raise TraceError(f"{where}: must be a JSON object, got {type(value).__name__}.")
+        raise TraceError.must(where, "be a JSON object", type(value).__name__)
     _version(value, where)
     try:
         return model.model_validate_json(json.dumps(value))
     except ValidationError as why:
         raise TraceError(f"{where}: {describe_invalid(why)}") from None
     except (ValueError, RecursionError) as why:
-        raise TraceError(f"{where}: cannot be used ({why}).") from None
+        raise TraceError.damaged(where, why) from None
 
 
 def describe_invalid(why: ValidationError) -> str:
@@ -354,7 +354,7 @@ class _Refused(Exception):
 
 
 def _no_constant(text: str) -> float:
-    raise _Refused(f"holds {text}, which is no number. Numbers must be finite.")
+    raise _Refused(f"numbers must be finite, got {text}.")
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -362,7 +362,7 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(found) < len(pairs):
         keys = [k for k, _ in pairs]
         twice = next(k for k in keys if keys.count(k) > 1)
-        raise _Refused(f"the key {twice[:40]!r} stands there twice. Keep one of them.")
+        raise _Refused(f"has the key {twice[:40]!r} twice.")
     return found
 
 
@@ -370,13 +370,11 @@ def _version(value: Mapping[str, object], where: str) -> None:
     if "version" not in value or "format" not in value:
         return
     if value["format"] != FORMAT:
-        raise TraceError(f"{where}: format must be {FORMAT!r}, got {value['format']!r}.")
+        raise TraceError.must(f"{where}: format", f"be {FORMAT!r}", repr(value["format"]))
     major = str(value["version"]).partition(".")[0]
     if major != VERSION.partition(".")[0]:
-        raise TraceError(
-            f"{where}: version {str(value['version'])[:20]!r} is not read here; versions "
-            f"{VERSION.partition('.')[0]}.x are. Use a vflsec that knows it."
-        )
+        rule, got = f"be {VERSION.partition('.')[0]}.x", str(value["version"])[:20]
+        raise TraceError.must(f"{where}: version", rule, got, "Use a vflsec that knows it.")
 
 
 def dump(model: BaseModel) -> bytes:

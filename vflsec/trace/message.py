@@ -18,7 +18,7 @@ from vflsec.core.message_kinds import KINDS, Kind
 from vflsec.errors import TraceError
 from vflsec.trace.limits import Limits
 from vflsec.trace.manifest import Count, Name, Route, Strict, describe_invalid
-from vflsec.trace.tables import Stored
+from vflsec.trace.tables import Stored, check_rows
 
 Short = Annotated[str, StringConstraints(max_length=80)]
 
@@ -128,19 +128,12 @@ def read_fields(
         raise TraceError(f"{where}: {describe_invalid(why)}") from None
     for end, party in (("sender", found.sender), ("receiver", found.receiver)):
         if party not in parties:
-            raise TraceError(
-                f"{where}: {end} {party[:40]!r} is no party of this trace; they are "
-                f"{', '.join(parties)}."
-            )
-    if observer not in (found.sender, found.receiver):
-        raise TraceError(
-            f"{where}: goes from {found.sender} to {found.receiver}; the folder of "
-            f"{observer} holds only what {observer} sent or received."
-        )
-    if found.sender == found.receiver:
-        raise TraceError(f"{where}: sender and receiver are both {observer}.")
-    if (found.epoch or 0) > limits.epochs:
-        raise TraceError(f"{where}: epoch {found.epoch}; at most {limits.epochs} are read.")
+            listed = f"be one of {', '.join(parties)}"
+            raise TraceError.must(f"{where}: {end}", listed, repr(party[:40]))
+    if observer not in (found.sender, found.receiver) or found.sender == found.receiver:
+        got = f"{found.sender} to {found.receiver}"
+        raise TraceError.must(where, f"pass between {observer} and another party", got)
+    limits.hold(where, "epochs", found.epoch or 0)
     _check_shape(found, limits, where)
     return found
 
@@ -149,17 +142,13 @@ def _check_shape(found: Fields, limits: Limits, where: str) -> None:
     shape, n, stored = found.shape, found.n_rows, found.stored
     if n is not None and (not shape or shape[0] != n):
         raise TraceError(f"{where}: n_rows {n} does not match shape {shape}.")
-    if n is not None and n > limits.batch_rows:
-        raise TraceError(f"{where}: {n} rows; at most {limits.batch_rows} are read.")
+    limits.hold(where, "batch_rows", n or 0)
     if not found.has_values:
         return
-    if stored.width > limits.width:
-        raise TraceError(f"{where}: {stored.width} numbers a row; at most {limits.width} are read.")
+    limits.hold(where, "width", stored.width)
     width = math.prod(shape if n is None else shape[1:])
     if width != stored.width:
-        raise TraceError(
-            f"{where}: shape {shape} has {width} numbers a row and {stored} has {stored.width}."
-        )
+        raise TraceError(f"{where}: shape {shape} does not match {stored}.")
 
 
 def from_batch(
@@ -180,7 +169,7 @@ def from_batch(
     n = found.n_rows
     expected = (n if n is not None else 1) if found.has_values else 0
     if there != expected:
-        raise TraceError(f"{where}: {there} rows of its payload are there; it says {expected}.")
+        raise TraceError.must(where, f"have {expected} rows of its payload", there)
     if not found.has_values or batch is None:
         return None, None
     pos = batch.column("pos")
@@ -195,13 +184,9 @@ def from_batch(
     if n is None or ids.null_count == there:
         return x, None
     if ids.null_count:
-        raise TraceError(f"{where}: row is null in part; give all row ids of a message or none.")
+        raise TraceError(f"{where}: must give the row ids of all rows or of none.")
     row = ids.to_numpy()
-    if len(row) and (row.min() < 0 or row.max() >= rows):
-        raise TraceError(
-            f"{where}: row ids go from {row.min()} to {row.max()}; this trace has rows "
-            f"0..{rows - 1}."
-        )
+    check_rows(where, row, rows)
     return x, row.astype(np.int64)
 
 

@@ -284,8 +284,8 @@ def build_module(
     except TraceError:
         raise
     except (RuntimeError, ValueError, TypeError, KeyError, AttributeError) as why:
-        text = " ".join(str(why).split())[:160]
-        raise TraceError(f"{where}: its layers and its weights do not fit ({text}).") from None
+        text = " ".join(str(why).split())
+        raise TraceError.damaged(f"{where}: layers or weights", text) from None
     return module.eval()
 
 
@@ -305,10 +305,9 @@ def _build(spec: LayerSpec, schema: Schema, where: str, depth: int = 0) -> nn.Mo
             raise TraceError(f"{where}: pooling must be one of {', '.join(POOLINGS)}.")
         return Towers(spec.pooling, made.get("cross"), made.get("local"))
     if name not in _BY_NAME:
-        raise TraceError(
-            f"{where}: the layer {name[:40]!r} is not known; there are "
-            f"{', '.join(sorted(_BY_NAME))}. Name the class of the model in the audit instead."
-        )
+        remedy = "Name the model's class (--model)."
+        listed = f"be one of {', '.join(sorted(_BY_NAME))}"
+        raise TraceError.must(f"{where}: layer", listed, repr(name[:40]), remedy)
     kind: Callable[..., nn.Module] = _BY_NAME[name]
     known, arguments = _ARGUMENTS[_BY_NAME[name]], spec.arguments
     if set(arguments) - set(known):

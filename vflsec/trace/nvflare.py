@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -48,21 +49,26 @@ def recorder(
     Raises:
         ConfigError: NVFlare is not installed, or an argument cannot be used.
     """
-    return Recorder(
-        Wire.at(
-            folder, framework=("nvflare", version_of("nvflare", "nvflare")),
-            adapter="vflsec.trace.nvflare", party=party, role=role, **how,
-        )
-    )  # fmt: skip
+    framework = ("nvflare", version_of("nvflare", "nvflare"))
+    about = {"framework": framework, "adapter": "vflsec.trace.nvflare", "role": role} | how
+    return Recorder(lambda site: Wire.at(folder, party=party, node=site, **about))
+
+
+def _site() -> str:
+    """Which site is called, as the collaboration API says it; "" outside a call."""
+    try:
+        return str(sys.modules["nvflare.collab"].collab.site_name)
+    except Exception:  # of whichever kind the API raises there
+        return ""
 
 
 class Recorder:
     """Decorates published functions of one party; made by :func:`recorder`."""
 
-    def __init__(self, wire: Wire) -> None:
-        self.wire = wire
+    def __init__(self, make: Callable[[str], Wire]) -> None:
+        self._make, self._wires = make, {"": make("")}
         self._lock = threading.Lock()
-        self._last: tuple[int, Any] | None = None
+        self._last: dict[Wire, tuple[int, Any]] = {}
 
     def __call__(
         self,
@@ -124,24 +130,23 @@ class Recorder:
     def _tell(
         self, kind: str, x: Any, rows: Any, *, sent: bool, step: int | None, phase: str
     ) -> None:  # fmt: skip
-        if {"embedding": not sent, "gradient": sent}.get(
-            kind, self.wire.active
-        ) != self.wire.active:
-            raise ConfigError(
-                f"nvflare: {self.wire.party} {'sends' if sent else 'takes'} {kind}s, which is the "
-                "other role's part. Exchange takes and gives, or give the other role."
-            )
+        site = _site()
+        wire = self._wires[site] = self._make(site)
+        if {"embedding": not sent, "gradient": sent}.get(kind, wire.active) != wire.active:
+            way, remedy = "sends" if sent else "takes", "Exchange takes and gives, or the role."
+            raise ConfigError(f"nvflare: {wire.party} {way} {kind}s, unlike its role. {remedy}")
         pair = None
         if kind == "gradient" and step is None:
             with self._lock:
-                last, self._last = self._last, None
+                last = self._last.pop(wire, None)
             if last is not None:
                 pair, rows = last[0], last[1] if rows is None else rows
-        number = self.wire.tell(kind, x, rows, sent=sent, step=step, phase=phase, pair=pair)
+        number = wire.tell(kind, x, rows, sent=sent, step=step, phase=phase, pair=pair)
         if kind == "embedding" and phase == "train":
             with self._lock:
-                self._last = (number, rows)
+                self._last[wire] = (number, rows)
 
     def close(self) -> None:
         """End the recording and seal the trace; for a party that one process serves to the end."""
-        self.wire.close()
+        for wire in self._wires.values():
+            wire.close()

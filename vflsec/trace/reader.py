@@ -20,7 +20,7 @@ from vflsec.core import check
 from vflsec.core.view import Known, Update
 from vflsec.errors import TraceError
 from vflsec.trace.completeness import Key, NotFinite, Prints
-from vflsec.trace.limits import Limits, files_of, read_bytes
+from vflsec.trace.limits import ASTRAY, COPY, Limits, files_of, read_bytes
 from vflsec.trace.manifest import Layout, Manifest, ModelFile, Moment, ObserverInfo, load
 from vflsec.trace.message import Fields, Found, Recorded, from_batch, read_fields
 from vflsec.trace.module_spec import build_module
@@ -34,6 +34,7 @@ from vflsec.trace.tables import (
     Rows,
     Stored,
     build_tensor_schema,
+    check_rows,
     grant_of,
     read_batches,
     read_rows,
@@ -64,10 +65,8 @@ class Observer:
         found = [m for m in self.info.moments if phase in ("", m.phase)]
         if not found:
             there = ", ".join(m.phase for m in self.info.moments) or "none"
-            raise TraceError(
-                f"{self._path('observer.json')}: no moment after {phase or 'any phase'} is "
-                f"described; there are: {there}."
-            )
+            where, rule = self._path("observer.json"), f"describe a moment after {phase!r}"
+            raise TraceError.must(where, rule, there)
         return found[-1]
 
     def messages(self) -> Iterator[Recorded]:
@@ -137,10 +136,10 @@ class Observer:
             return found
         bad = ~np.isfinite(x.reshape(len(x), -1)).all(1) if x.ndim else np.ones(1, bool)
         if self.trace.limits.nonfinite == "refuse" or found.rows is None:
-            raise TraceError(
-                f"view/{self.name}: message {found.fields.msg} ({found.fields.kind}) holds "
-                f"numbers that are not finite in {int(bad.sum())} rows. Record again, or allow it "
-                "(--allow-nonfinite), which leaves those rows out."
+            where = f"view/{self.name}: message {found.fields.msg} ({found.fields.kind})"
+            remedy = "Record again, or leave those rows out (--allow-nonfinite)."
+            raise TraceError.must(
+                where, "hold finite numbers", f"{int(bad.sum())} bad rows", remedy
             )
         keep = ~bad
         left.add(found.fields.kind, bad)
@@ -164,9 +163,7 @@ class Observer:
         for store, cursor in cursors.items():
             name = self._path(f"tensors-{store}.parquet")
             if cursor.more():
-                raise TraceError(
-                    f"{name}: holds rows of messages that are not in messages.parquet."
-                )
+                raise TraceError(f"{name}: holds rows of no message.")
             trace.counted(name, cursor.rows)
         for name in trace.files:
             start = self._path("tensors-")
@@ -175,9 +172,7 @@ class Observer:
 
     def _cursor(self, fields: Fields, cursors: dict[str, _Cursor]) -> _Cursor:
         """What hands out the rows of the table in which those of a message stand."""
-        name = self._path(f"tensors-{fields.store}.parquet")
-        if name not in self.trace.files:
-            raise TraceError(f"{name}: is missing; message {fields.msg} has its rows there.")
+        name = self.trace.need(self._path(f"tensors-{fields.store}.parquet"))
         if fields.store not in cursors:
             schema, size = build_tensor_schema(fields.stored), fields.stored.row_bytes
             found = read_batches(self.trace.folder, name, schema, self.trace.limits, size)
@@ -199,11 +194,10 @@ class Observer:
             return None
         layout, where = self._layout(party), self._path(name)
         width = math.prod(layout.shape)
-        if width > self.trace.limits.width:
-            raise TraceError(f"{where}: {width} numbers a row are too many.")
+        self.trace.limits.hold(where, "width", width)
         stored = Stored.parse(f"d{width}-{name.removesuffix('.parquet').rpartition('-')[2]}")
         if stored is None:
-            raise TraceError(f"{where}: its name must end in the number type, as -f4.")
+            raise TraceError(f"{where}: must end in the number type, as -f4.")
         found = self._rows(name, stored)
         x = torch.from_numpy(
             found.values.astype(np.float32 if stored.store == "f2" else stored.numpy)
@@ -212,7 +206,7 @@ class Observer:
         for i, c in enumerate(layout.cardinalities):
             if c and len(x) and not (0 <= float(x[:, i].min()) <= float(x[:, i].max()) < c):
                 name = layout.names[i]
-                raise TraceError(f"{where}: column {name!r} must hold codes 0..{c - 1}.")
+                raise TraceError(f"{where}: column {name!r} must hold 0 to {c - 1}.")
         return torch.from_numpy(found.ids), x
 
     def _layout(self, party: str) -> Layout:
@@ -221,10 +215,9 @@ class Observer:
             raise TraceError(f"{self._path('observer.json')}: the layout of {party} is missing.")
         n = len(layout.cardinalities)
         if n and (len(layout.shape) != 1 or n != layout.shape[0] or len(layout.names) != n):
-            raise TraceError(
-                f"{self._path('observer.json')}: the layout of {party} has {len(layout.names)} "
-                f"names and {n} cardinalities for rows of shape {tuple(layout.shape)}."
-            )
+            where = f"{self._path('observer.json')}: layout of {party}"
+            got = f"{len(layout.names)} and {n}"
+            raise TraceError.must(where, f"name and count the {layout.shape} columns", got)
         return layout
 
     def own(self) -> tuple[Tensor, Tensor] | None:
@@ -233,9 +226,8 @@ class Observer:
         if found is None:
             return None
         (index, x), n = found, self.trace.manifest.rows
-        if n * x[:1].numel() * x.element_size() > 16 * self.trace.limits.batch_bytes:
-            where = self._path("own")
-            raise TraceError(f"{where}: {n} rows of own columns are too many to hold.")
+        size = n * x[:1].numel() * x.element_size()
+        self.trace.limits.hold(self._path("own"), "batch_bytes", -(-size // 16))
         out, present = x.new_zeros((n, *x.shape[1:])), torch.zeros(n, dtype=torch.bool)
         out[index], present[index] = x, True
         return out, present
@@ -244,7 +236,7 @@ class Observer:
         """Granted rows of another party, in order of the grant, and their columns."""
         found = self._vectors(f"aux-{party}", party)
         if found is None:
-            raise TraceError(f"{self._path(f'aux-{party}')}: the granted columns are missing.")
+            raise TraceError(f"{self._path(f'aux-{party}')}: is missing.")
         return found
 
     def known(self) -> Known | None:
@@ -254,18 +246,18 @@ class Observer:
         numbers = self.trace.manifest.label.numeric
         name, other = (other, name) if numbers else (name, other)
         if self._has(other):
-            raise TraceError(f"{self._path(other)}: the manifest says {classes or '?'} classes.")
+            raise TraceError.must("classes", f"fit {self._path(other)}", classes or "none")
         if not self._has(name):
             return None
         found = self._rows(name, AMOUNTS if numbers else KNOWN)
         y, where = found.values, self._path(name)
         if not numbers and len(y) and (y.min() < 0 or (classes is not None and y.max() >= classes)):
-            raise TraceError(
-                f"{where}: labels go from {y.min()} to {y.max()}; there are "
-                f"classes 0..{(classes or 0) - 1}."
-            )
+            rule = f"be 0 to {(classes or 0) - 1}"
+            raise TraceError.must(f"{where}: labels", rule, f"{y.min()} to {y.max()}")
         if len(y) != self.info.known:
-            raise TraceError(f"{where}: {len(y)} rows; observer.json says {self.info.known}.")
+            raise TraceError.must(
+                where, f"have the {self.info.known} rows of observer.json", len(y)
+            )
         return Known(torch.from_numpy(found.ids), torch.from_numpy(y))
 
     def targets(self, split: str) -> Tensor | None:
@@ -279,9 +271,7 @@ class Observer:
         Raises:
             TraceError: the file is missing or no such file.
         """
-        where = self._path(entry.file)
-        if where not in self.trace.files:
-            raise TraceError(f"{where}: is missing; observer.json names it.")
+        where = self.trace.need(self._path(entry.file))
         return read_weights(self.trace.folder, where, self.trace.limits)
 
     def model(self, entry: ModelFile, factory: Any = None) -> nn.Module:
@@ -306,27 +296,22 @@ class Observer:
                 raise TraceError(f"{where}: does not fit the named model ({text}).") from None
             return module.eval()
         if entry.layers is None:
-            raise TraceError(
-                f"{where}: the layers of {entry.party}'s {entry.part} are not described in the "
-                "trace. Name its class (--model package.module:Name)."
-            )
+            remedy = "Name its class (--model package.module:Name)."
+            raise TraceError(f"{where}: its layers are not described. {remedy}")
         return build_module(entry.layers, weights, schema, where)
 
     def updates(self, moment: Moment) -> list[Update]:
         """Own recorded optimisation steps up to a moment."""
         out = []
         for i in range(moment.updates):
-            name = self._path(f"update-{i:06d}.safetensors")
-            if name not in self.trace.files:
-                raise TraceError(f"{name}: is missing; observer.json counts {moment.updates}.")
+            name = self.trace.need(self._path(f"update-{i:06d}.safetensors"))
             found = read_weights(self.trace.folder, name, self.trace.limits)
             try:
                 epoch, step = (int(v) for v in found.pop("when"))
                 rows = found.pop("rows").long()
             except (KeyError, ValueError, TypeError, RuntimeError):
                 raise TraceError(f"{name}: lacks 'when' or 'rows'.") from None
-            if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < self.trace.manifest.rows:
-                raise TraceError(f"{name}: row ids are outside the trace.")
+            check_rows(name, rows, self.trace.manifest.rows)
             named = {
                 way: {k[2:]: v for k, v in found.items() if k.startswith(f"{way}.")}
                 for way in ("g", "w")
@@ -445,7 +430,7 @@ class Trace:
             TraceError: they differ.
         """
         if self._rows.get(path, rows) != rows:
-            raise TraceError(f"{path}: has {rows} rows; the seal says {self._rows[path]}.")
+            raise TraceError.must(path, f"have the {self._rows[path]} rows of the seal", rows)
 
     @classmethod
     def open(
@@ -465,7 +450,7 @@ class Trace:
         found = files_of(folder, limits)
         files = {f: s for f, s in found.items() if not f.endswith(".tmp")}
         if "manifest.json" not in files:
-            raise TraceError(f"{folder}: has no manifest.json, so it is no trace.")
+            raise TraceError(f"{folder}: has no manifest.json.")
         data = read_bytes(folder, "manifest.json", limits.manifest_bytes)
         manifest = load(data, Manifest, "manifest.json")
         trace = cls(folder, manifest, files, "seal.json" in files, limits)
@@ -479,51 +464,53 @@ class Trace:
             trace.payloads = tuple(f.sha256 for f in seal.files if "/tensors-" in f.path and f.rows)
         else:
             trace.notes.append(
-                "not sealed: nothing says how much was recorded, or whether it is "
-                "damaged. Run 'vflsec trace seal' where it was recorded."
+                "not sealed, so damage would not show. Run 'vflsec trace seal' at its recorder's."
             )
         trace.notes += [f"{later.words}." for later in manifest.later]
         if manifest.status == "partial":
-            trace.notes.append("recording stopped before the run did; what is there is whole.")
+            trace.notes.append("recording stopped before the run did.")
         return trace
 
+    def need(self, path: str) -> str:
+        """`path`, if there is such a file.
+
+        Raises:
+            TraceError: there is none.
+        """
+        if path not in self.files:
+            raise TraceError(f"{self.folder}: {path} is missing. {COPY}")
+        return path
+
+    def need_seal(self) -> None:
+        """Refuse a trace that is not sealed.
+
+        Raises:
+            TraceError: it is not.
+        """
+        if not self.sealed:
+            raise TraceError(f"{self.folder}: is not sealed. Run 'vflsec trace seal' on it first.")
+
     def _public(self) -> None:
-        names = self.manifest.ends
-        if len(set(names)) != len(names):
-            raise TraceError(f"manifest.json: parties: names must differ, got {', '.join(names)}.")
-        if sum(p.role == "active" for p in self.manifest.parties) > 1:
-            raise TraceError("manifest.json: parties: at most one is active.")
-        if self.manifest.rows > self.limits.rows:
-            raise TraceError(
-                f"manifest.json: rows {self.manifest.rows}; at most {self.limits.rows} are read."
-            )
-        held = sum(self.files.values())
-        if self.manifest.rows > max(self.limits.named, held):
-            raise TraceError(
-                f"manifest.json: rows {self.manifest.rows} are more than {held} bytes of "
-                "files hold. Raise Limits.named if you trust it."
-            )
+        names, held = self.manifest.ends, sum(self.files.values())
+        active = sum(p.role == "active" for p in self.manifest.parties)
+        if len(set(names)) != len(names) or active > 1:
+            rule, got = "have different names, at most one active", ", ".join(names)
+            raise TraceError.must("manifest.json: parties", rule, got)
+        self.limits.hold("manifest.json", "rows", self.manifest.rows)
+        if self.manifest.rows > held:
+            self.limits.hold("manifest.json", "named", self.manifest.rows)
 
     def _places(self) -> None:
         """Every file stands where the format has a place for it."""
         for path in self.files:
             folder, _, name = path.rpartition("/")
-            if _PICKLED.search(name):
-                raise TraceError(
-                    f"{path}: pickled or unnamed numbers are not read; weights of a trace are "
-                    "safetensors, tables are Parquet."
-                )
             viewed = folder.startswith("view/") and folder.count("/") == 1
             if viewed and _TRUTH.match(name.lower()):
-                raise TraceError(
-                    f"{path}: the folder of an observer must not hold labels; they belong "
-                    "into truth/, which only the scorer opens. Move it there."
-                )
+                raise TraceError(f"{path}: labels belong into truth/. Move it there.")
             of_view = viewed and _OF_VIEW.fullmatch(name)
-            if not (of_view or folder == "truth" or path in ("manifest.json", "seal.json")):
-                raise TraceError(
-                    f"{path}: a trace has no such file. Remove what does not belong there."
-                )
+            known = of_view or folder == "truth" or path in ("manifest.json", "seal.json")
+            if _PICKLED.search(name) or not known:
+                raise TraceError(f"{path}: a trace has no such file. {ASTRAY}")
 
     @property
     def observers(self) -> tuple[str, ...]:
@@ -541,16 +528,13 @@ class Trace:
         data = read_bytes(self.folder, where, self.limits.manifest_bytes)
         info = load(data, ObserverInfo, where)
         if info.party != name or name not in self.manifest.names:
-            raise TraceError(
-                f"{where}: party {info.party!r} must be the folder's name and one of "
-                f"{', '.join(self.manifest.names)}."
-            )
+            rule = f"be {name!r}, one of {', '.join(self.manifest.names)}"
+            raise TraceError.must(f"{where}: party", rule, repr(info.party))
         prior, classes = info.prior, self.manifest.classes
         if prior is not None and (
             len(prior) != (classes or len(prior)) or abs(sum(prior) - 1) > 1e-3
         ):
-            raise TraceError(
-                f"{where}: prior must be one share for each of the {classes or '?'} classes that "
-                f"add up to 1, got {len(prior)} that add up to {sum(prior):.4g}."
+            raise TraceError.must(
+                f"{where}: prior", f"be {classes or '?'} shares that add up to 1", prior
             )
         return Observer(self, name, info)

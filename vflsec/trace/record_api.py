@@ -23,7 +23,7 @@ from vflsec.core.view import Schema
 from vflsec.errors import ConfigError
 from vflsec.trace.limits import check_name
 from vflsec.trace.manifest import PartyInfo, PublicFacts, Run, Software, begin_manifest
-from vflsec.trace.recorder import Holdings, Loop, Recording
+from vflsec.trace.recorder import NO_COLUMNS, Holdings, Loop, Recording
 from vflsec.trace.recorder_inputs import Ids, aux_columns, claimed, known_rows, own_columns, shares
 
 __all__ = ["Recording", "record"]
@@ -110,13 +110,11 @@ def record(
     other = peer or next((n for n in parties or () if n != party), opposite)
     roles = dict(parties or {party: role, other: opposite})
     if roles.get(party) != role or other not in roles or other == party:
-        raise check.fail(
-            "record: parties", f"the roles of {party!r} ({role}) and of its peer {other!r}", roles
-        )
+        raise check.fail("record: parties", f"roles of {party!r} ({role}) and {other!r}", roles)
     for name in roles:
         check_name("record", name)
     if model is not None and columns is None:
-        raise ConfigError("record: model: it is kept with the rows it takes; give columns too.")
+        raise ConfigError(NO_COLUMNS)
     ids = Ids(rows)
     try:
         manifest = begin_manifest(

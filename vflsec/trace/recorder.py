@@ -73,9 +73,8 @@ def as_numbers(x: Any) -> Numbers:
     """
     if isinstance(x, Tensor):
         if x.is_complex() or x.layout != strided:
-            raise ShapeError(
-                f"record: a payload is a dense array of real numbers, got {x.layout} of {x.dtype}."
-            )
+            got = f"{x.layout} of {x.dtype}"
+            raise ShapeError.must("record: a payload", "be a dense array of real numbers", got)
         plain, wire = x.detach(), _name(x.dtype)
         wide = plain.float() if wire == "bfloat16" else plain
         array = (wide if wide.device.type == "cpu" else wide.cpu()).numpy()
@@ -83,13 +82,13 @@ def as_numbers(x: Any) -> Numbers:
     if hasattr(x, "numpy") and callable(x.numpy):
         x = x.numpy()
     if isinstance(x, Mapping):
-        raise ShapeError("record: a payload is one array of numbers, got a mapping of several.")
+        raise ShapeError.must("record: a payload", "be one array of numbers", "a mapping")
     array = np.asarray(x)
     wire, size = str(array.dtype), int(array.nbytes)
     if wire == "bfloat16":  # a type of the package ml_dtypes, as TensorFlow and JAX return it
         array = array.astype(np.float32)
     if array.dtype.kind not in "fiub":
-        raise ShapeError(f"record: a payload holds numbers, got an array of {array.dtype}.")
+        raise ShapeError.must("record: a payload", "be one array of numbers", array.dtype)
     return Numbers(np.ascontiguousarray(array), wire, size)
 
 
@@ -98,10 +97,8 @@ def check_shape(phase: str, shape: Sequence[int]) -> None:
     if phase and not NAME.fullmatch(phase):
         raise check.fail("record: phase", "a name of letters, digits, '.', '_', '-'", phase)
     if not shape or shape[0] > _LIMITS.batch_rows or math.prod(shape[1:]) > _LIMITS.width:
-        raise ShapeError(
-            f"record: a payload has a row for each sample, up to {_LIMITS.batch_rows} rows of "
-            f"{_LIMITS.width} numbers; got the shape {tuple(shape)}."
-        )
+        rule = f"have 1 to {_LIMITS.batch_rows} rows of at most {_LIMITS.width} numbers"
+        raise ShapeError.must("record: the shape of a payload", rule, tuple(shape))
 
 
 class Lane(NamedTuple):
@@ -175,9 +172,9 @@ class OwnModel:
         if initial is not None and begun and _lives(initial, self.module):
             initial = None
             warnings.warn(
-                "vflsec.record: the initial weights are the model's own memory, as state_dict() "
-                "returns it, so that they are what training made of them; left out. Give the "
-                "model before training, record(..., model=bottom), or keep a copy of each tensor.",
+                "vflsec.record: the initial weights are the model's own memory, which training "
+                "changed; left out. Give the model before training, record(..., model=bottom), or "
+                "copy each tensor.",
                 RuntimeWarning, stacklevel=4,
             )  # fmt: skip
         elif initial is None and not begun:
@@ -195,9 +192,9 @@ class OwnModel:
         layers = describe_module(self.module, schema)
         if layers is None:
             warnings.warn(
-                "vflsec.record: the layers of the model are not described in the trace, so name "
-                f"its class in the audit: --model {self.party}=package.module:"
-                f"{type(self.module).__name__} (docs/howto/own_model.md).",
+                "vflsec.record: the trace does not describe the model's layers. Name its class in "
+                f"the audit: --model {self.party}=package.module:{type(self.module).__name__} "
+                "(docs/howto/own_model.md).",
                 RuntimeWarning, stacklevel=6,
             )  # fmt: skip
         return [
@@ -222,6 +219,7 @@ def _lives(state: Mapping[str, Tensor], module: nn.Module) -> bool:
 
 _EVERYTHING = 1 << 62
 _LIMITS = Limits()
+NO_COLUMNS = "record: a model needs the rows it takes. Give columns too."
 _OF_ROWS = find_kinds(lambda kind: kind.has_one_width)
 
 
@@ -336,10 +334,7 @@ class Recording:
         now = "" if k is None else grant_of(k.rows.numpy(), k.labels.numpy())
         if self.writer.info().moments and _hash_grant(self.writer.folder) != now:
             self.writer.release()
-            raise ConfigError(
-                "record: known: the known rows or their labels are not those with which this "
-                "training began. Give the same rows, in the same order, and the same known."
-            )
+            raise ConfigError("record: known: give the rows and labels with which training began.")
         files = files_of(self.folder, _LIMITS)
         stream = read_segments(self.folder, files, self.manifest, self.party, _LIMITS, Torn())
         for f, _ in stream:
@@ -352,7 +347,7 @@ class Recording:
     def pause(self) -> None:
         """Say that the training stops here and goes on later, as ``record(resume=True)`` allows."""
         if not self.loop.resume:
-            raise ConfigError("record: pause: what is to go on later is recorded with resume=True.")
+            raise ConfigError("record: pause: needs record(resume=True).")
         self._paused = True
 
     def __exit__(self, kind: object, *_: object) -> None:
@@ -370,10 +365,10 @@ class Recording:
             initial: its ``state_dict()`` before training (a copy), for a control of the audit;
                 by default as it is now, if nothing has been recorded yet.
         """
-        if self.writer is None:
-            raise ConfigError("record: use it as 'with vflsec.record(...) as rec:'.")
+        self._other("")
+        assert self.writer is not None
         if self.held.own is None:
-            raise ConfigError("record: a model is kept with the rows it takes; give columns too.")
+            raise ConfigError(NO_COLUMNS)
         begun = self.writer.count > 0
         self._model = OwnModel(self.writer.folder, self.party, bottom, initial, begun=begun)
 
@@ -401,10 +396,8 @@ class Recording:
             ShapeError: not one id for each row, or rows of another shape than before.
         """
         if not isinstance(z, Tensor):
-            raise ShapeError(
-                f"record: cut takes one tensor, got {type(z).__name__}. Of several call it for "
-                "each, with name='...', and go on with what it returns."
-            )
+            remedy = "Call it for each of several, with name='...', and go on with what it returns."
+            raise ShapeError.must("record: cut", "take one tensor", type(z).__name__, remedy)
         listens = z.requires_grad and torch.is_grad_enabled()
         x = as_numbers(z)
         lane = self._lane(x, peer, phase, name, listens)
@@ -420,8 +413,8 @@ class Recording:
         if listens:
             if self._places.left and self._places.taken(rows, x.array, self.ids.n):
                 self._warn(
-                    f"two batches of other samples both name rows 0 to {len(z) - 1}: ids are those "
-                    "of rows in 'rows', not places in a batch. No attack finds anything so"
+                    f"two different batches both name rows 0 to {len(z) - 1}. Give ids of rows in "
+                    "'rows', not places in a batch, or no attack finds anything"
                 )
             taken, strayed = 0, False
 
@@ -463,9 +456,8 @@ class Recording:
         if not self._told:
             self._told = True
             self._warn(
-                "a gradient did not come through the tensor that cut() returned and is not "
-                "recorded, so that no audit of this trace passes. Go on with what it returns, "
-                "'z = rec.cut(z, ids)'; only a loss of your own is rightly left out"
+                "a gradient bypassed the tensor that cut() returned and is not recorded: no audit "
+                "of this trace passes. Go on with what it returns, 'z = rec.cut(z, ids)'"
             )
 
     def _lane(self, x: Numbers, peer: str, phase: str, name: str, listens: bool) -> Lane:
@@ -543,7 +535,7 @@ class Recording:
     def _rows(self, kind: str, n: int, ids: Any) -> NDArray[np.int64] | None:
         rows = None if ids is None else self.ids.places(ids)
         if rows is not None and len(rows) != n:
-            raise ShapeError(f"record: the {kind} has {n} rows and {len(rows)} ids came.")
+            raise ShapeError.must(f"record: ids of {kind}", f"be {n}", len(rows))
         return rows
 
     def _left_out(self, epoch: int | None) -> bool:
@@ -563,7 +555,7 @@ class Recording:
         if scale is not None and not 0 < float(scale) < math.inf:
             if not self._odd:
                 self._odd = True
-                self._warn(f"a grad_scale of {scale!r} is none; recorded as not known")
+                self._warn(f"grad_scale must be above 0, got {scale!r}; recorded as not known")
             return None
         return (1.0 if scale is None else float(scale)) / self.loop.accumulation
 
@@ -587,12 +579,9 @@ class Recording:
             self._announce()
         shape, place = tuple(x.array.shape[1:]), (kind, *ends, phase, name)
         if kind in _OF_ROWS and x.array.size and self._widths.setdefault(place, shape) != shape:
-            first = self._widths[place]
-            raise ShapeError(
-                f"record: a row of this {kind} has the shape {shape}, of those before {first}, "
-                "which make no table together. Where several pass, name them: name='...'; "
-                "pad sequences to one length before cut(), and go on with a slice of the result."
-            )
+            remedy = "Record other widths under name='...', or pad to one length before cut()."
+            rule = f"have the shape {self._widths[place]} of those before"
+            raise ShapeError.must(f"record: rows of this {kind}", rule, shape, remedy)
         return plan_messages(
             Heading(
                 kind, *ends, (x.array.shape, x.array.dtype.char), phase=phase, name=name,
@@ -625,8 +614,7 @@ class Recording:
         """Record nothing more, and say so once."""
         if self.writer is not None and not self.writer.full:
             self.writer.full = True
-            self._warn(f"nothing more is recorded in {self.folder} ({why.strerror}); what was "
-                       "written stays")  # fmt: skip
+            self._warn(f"nothing more is recorded in {self.folder} ({why.strerror})")
 
     def wait(self) -> None:
         """Until all that was recorded is on disk; with `behind`, for instance after an epoch."""
@@ -675,8 +663,8 @@ class Recording:
                 if not later and not any(recording(v) for v in views):
                     seal(self.folder, ended=self.loop.resume and not self.loop.behind)
         except OSError as why:
-            self._warn(f"{self.folder} is not sealed ({why.strerror or why}); what was written "
-                       "stays. Make room, then 'vflsec trace seal' it")  # fmt: skip
+            self._warn(f"{self.folder} is not sealed ({why.strerror or why}). Make room, then "
+                       "'vflsec trace seal' it")  # fmt: skip
         finally:
             writer.release()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,6 +16,9 @@ from vflsec.core.view import Known, Schema
 from vflsec.errors import ConfigError, ShapeError
 from vflsec.label import make_label
 from vflsec.trace.manifest import Claim
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Ids:
@@ -36,36 +39,34 @@ class Ids:
 
             gaps = int(pd.isna(values).sum())
         if gaps:
-            raise ConfigError(f"record: {gaps} of {self.n} rows have no id. Name every row.")
+            raise check.fail("record: rows without an id", "0", gaps)
         try:
             self.order = np.argsort(values, kind="stable")
         except TypeError:
-            raise ConfigError(
-                f"record: rows hold ids of several kinds ({_kinds(values)}), which have no order. "
-                "Give all as whole numbers or all as text."
-            ) from None
+            got = _kinds(values)
+            raise check.fail("record: rows", "all whole numbers or all text", got) from None
         self.sorted = values[self.order]
         if (self.sorted[1:] == self.sorted[:-1]).any():
-            raise ConfigError("record: rows must name every row once; some ids repeat.")
+            raise ConfigError("record: rows must name every row once.")
 
     def __len__(self) -> int:
         return self.n
 
-    def places(self, ids: Any) -> NDArray[np.int64]:
-        """Trace row ids of the party's own ids.
+    def places(self, ids: Any, of: str = "a batch") -> NDArray[np.int64]:
+        """Trace row ids of the party's own ids; `of` says where they stand.
 
         Raises:
             ConfigError: an id is not among `rows`.
         """
         values = _array(ids)
         if values.ndim != 1:
-            raise ShapeError(f"record: ids of a batch have shape (b,), got {values.shape}.")
+            raise ShapeError.must(f"record: ids of {of}", "have shape (b,)", values.shape)
         if not len(values):
             return np.empty(0, np.int64)
         if values.dtype.kind not in "iu" and self.sorted is None:
-            raise ConfigError(
-                f"record: ids are whole numbers from 0 to {self.n - 1}, got {values.dtype}."
-            )
+            remedy = "If ids are others, give record() as rows all of them, not their number."
+            rule = f"whole numbers from 0 to {self.n - 1}"
+            raise check.fail("record: ids", rule, values.dtype, remedy)
         if self.sorted is None:
             found = values.astype(np.int64)  # a copy: a loop may use its ids' memory again
             large = found.view(np.uint64)  # negative ones are very large there
@@ -78,32 +79,46 @@ class Ids:
                 at = np.searchsorted(self.sorted, values).clip(max=self.n - 1)
                 bad = self.sorted[at] != values
             except TypeError:
-                raise ConfigError(
-                    f"record: the ids of a batch are {_kinds(values)}, those of rows "
-                    f"{_kinds(self.sorted)}. Give both in one type."
-                ) from None
+                raise self._of_another_type(values, of) from None
             found = self.order[at]
         if bad.any():
-            raise ConfigError(
-                f"record: {int(bad.sum())} ids of a batch are not among the {self.n} rows that "
-                "were named. Give record() all rows, those of evaluation too."
-            )
+            raise self._unnamed(values, bad, of)
         return np.asarray(found, np.int64)
 
-    def _exact(self, values: NDArray[Any]) -> None:
-        """Refuse ids in a float type that has one number for several of them."""
+    def _of_another_type(self, values: NDArray[Any], of: str) -> ConfigError:
         assert self.sorted is not None
+        rule = f"of the type of rows ({_kinds(self.sorted)})"
+        return check.fail(f"record: ids of {of}", rule, _kinds(values))
+
+    def _unnamed(self, values: NDArray[Any], bad: NDArray[np.bool_], of: str) -> ConfigError:
+        """Why ids are not among those of rows, as far as both show it."""
+        why = "Give record() all rows, those of evaluation too."
+        if self.sorted is not None:
+            from vflsec.data.id_spelling import describe_difference, find_respelled
+
+            ids = {of: _texts(values[bad]), "rows": _texts(self.sorted)}
+            if ids[of].isin(ids["rows"]).any():
+                return self._of_another_type(values, of)
+            if alike := find_respelled(ids, [*ids]):
+                why = f"{describe_difference(alike[0])} Write them alike."
+            elif values.dtype.kind in "iu" and values.min() >= 0 and values.max() < self.n:
+                why = f"They are from 0 to {self.n - 1}, as places are: give the ids at them."
+        what = f"record: ids of {of} that are none of the {self.n} rows"
+        return check.fail(what, "0", int(bad.sum()), why)
+
+    def _exact(self, values: NDArray[Any]) -> None:
+        """Refuse a mask, and ids in a float type that has one number for several of them."""
+        assert self.sorted is not None
+        if values.dtype.kind == "b" != self.sorted.dtype.kind:
+            raise ConfigError("record: ids are true and false, a mask. Give the ids of its rows.")
         both = (values.dtype, self.sorted.dtype)
         floats = [d for d in both if d.kind == "f"]
         if not floats or both[0] == both[1] or both[1].kind not in "iuf":
             return
         bits = min(np.finfo(d).nmant + 1 for d in floats)
         if float(np.abs(values.astype(np.float64)).max()) >= 2.0**bits:
-            raise ConfigError(
-                f"record: the ids of a batch are {both[0]}, those of rows {both[1]}: from "
-                f"2**{bits} on several ids are one number there, and rows would be taken for "
-                "others. Keep ids as whole numbers or as text."
-            )
+            remedy = "Keep ids as whole numbers or as text."
+            raise check.fail("record: ids as floats", f"below 2**{bits}", both, remedy)
 
 
 def _kinds(values: NDArray[Any]) -> str:
@@ -111,6 +126,26 @@ def _kinds(values: NDArray[Any]) -> str:
     if values.dtype != object:
         return str(values.dtype)
     return ", ".join(sorted({type(v).__name__ for v in values}))
+
+
+def _texts(values: NDArray[Any]) -> pd.Index:
+    """Ids as text, each once; a whole number without a point."""
+    import pandas as pd
+
+    if values.dtype.kind == "f":
+        values = np.array([int(v) if v == np.floor(v) else v for v in values.tolist()], object)
+    text = (v.decode(errors="replace") if isinstance(v, bytes) else str(v) for v in values.tolist())
+    return pd.Index(list(text)).unique()
+
+
+def check_once(name: str, ids: NDArray[np.int64]) -> None:
+    """Refuse row ids of which some repeat.
+
+    Raises:
+        ConfigError: some do.
+    """
+    if len(np.unique(ids)) < len(ids):
+        raise ConfigError(f"{name} must name every row once.")
 
 
 def _array(x: Any) -> NDArray[Any]:
@@ -170,7 +205,7 @@ def shares(prior: Any, classes: int | None) -> list[float] | None:
     if prior is None:
         return None
     if make_label(classes or 2).numeric:
-        raise ConfigError("record: prior: a quantity (classes=1) has no shares. Leave it out.")
+        raise ConfigError("record: prior: a quantity (classes=1) has none. Leave it out.")
     found = [float(p) for p in np.asarray(prior, np.float64).ravel()]
     n = classes or len(found)
     if len(found) != n or not all(0 <= p <= 1 for p in found) or abs(sum(found) - 1) > 1e-3:
@@ -202,13 +237,11 @@ def own_columns(columns: Any, schema: Schema | None, n: int) -> tuple[Tensor, Sc
     x = x.detach().cpu()
     x = x if x.is_floating_point() and x.dtype != torch.bfloat16 else x.float()
     if x.dim() < 2 or len(x) != n:
-        raise ShapeError(f"record: columns have shape (N, ...) with N = {n}, got {tuple(x.shape)}.")
+        raise ShapeError.must("record: columns", f"have shape ({n}, ...)", tuple(x.shape))
     bad = int((~x.isfinite()).flatten(1).any(1).sum())
     if bad:
-        raise ConfigError(
-            f"record: columns hold NaN or infinity in {bad} of {n} rows, which no reader takes. "
-            "Give them as the model takes them, with missing values filled in."
-        )
+        remedy = "Give them as the model takes them, with missing values filled in."
+        raise ConfigError.must("record: columns", "be finite", f"{bad} rows that are not", remedy)
     return x, schema or Schema.numbers(tuple(x.shape[1:]))
 
 
@@ -223,7 +256,7 @@ def aux_columns(
     out = {}
     for other, (rows, x) in aux.items():
         check.one_of("record: aux", other, [n for n in roles if n != party])
-        places = torch.from_numpy(ids.places(rows))
+        places = torch.from_numpy(ids.places(rows, f"columns of {other}"))
         out[other] = (places, *own_columns(x, None, len(places)))
     return out
 
@@ -237,13 +270,12 @@ def known_rows(known: tuple[Any, Any] | None, ids: Ids, classes: int | None = No
     """
     if known is None:
         return None
-    rows = ids.places(known[0])
-    if len(np.unique(rows)) < len(rows):
-        raise ConfigError("record: known names a row twice; give every known row once.")
+    rows = ids.places(known[0], "known rows")
+    check_once("record: known rows", rows)
     if make_label(classes or 2).numeric:
         values = amounts("record: values of known rows", known[1], len(rows))
         if np.isnan(values).any():
-            raise ConfigError("record: values of known rows hold NaN. Name rows that have a value.")
+            raise ConfigError("record: values of known rows must be finite.")
         return Known(torch.from_numpy(rows), torch.from_numpy(values.copy()))
     most = "" if classes is None else f" to {classes - 1}"
     rule = f"Labels are class numbers from 0{most}; classes=1 says that they are a quantity."

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from vflsec.core.message_kinds import find_kinds
 from vflsec.errors import TraceError
-from vflsec.trace.limits import Limits, files_of, open_file, read_bytes, replace_file
+from vflsec.trace.limits import ASTRAY, COPY, Limits, files_of, open_file, read_bytes, replace_file
 from vflsec.trace.manifest import (
     FORMAT,
     VERSION,
@@ -32,7 +32,14 @@ from vflsec.trace.manifest import (
 )
 from vflsec.trace.message import Fields, Found
 from vflsec.trace.segments import Torn, find_segments, read_segments, recording
-from vflsec.trace.tables import MESSAGES, Stored, build_tensor_schema, open_writer, write_targets
+from vflsec.trace.tables import (
+    MESSAGES,
+    Stored,
+    build_tensor_schema,
+    check_rows,
+    open_writer,
+    write_targets,
+)
 
 _EVERY_ROW = find_kinds(lambda kind: kind.has_every_row)
 
@@ -74,9 +81,7 @@ def seal(
     observers = sorted({f.split("/")[1] for f in files if f.startswith("view/")})
     for observer in observers:
         if not ended and recording(folder / "view" / observer, here=False):
-            raise TraceError(
-                f"{folder}: is being recorded by a process that lives. Seal it when that has ended."
-            )
+            raise TraceError(f"{folder}: is being recorded. Seal it when that has ended.")
     torn = Torn()
     for observer in observers:
         _seal_observer(folder, observer, list(files), manifest, limits, torn, ended)
@@ -95,7 +100,7 @@ def give_up(folder: Path) -> None:
 def _manifest(folder: Path) -> Manifest:
     path = folder / "manifest.json"
     if not path.exists():
-        raise TraceError(f"{folder}: has no manifest.json, so it is no trace.")
+        raise TraceError(f"{folder}: has no manifest.json.")
     return load(path.read_bytes(), Manifest, "manifest.json")
 
 
@@ -161,11 +166,8 @@ class _Seen:
             yield found, batch
 
     def _mark(self, trained: bool, ids: NDArray[np.int64]) -> None:
-        low, high = int(ids.min()), int(ids.max())
-        if low < 0 or high >= self.n:
-            raise TraceError(
-                f"row ids go from {low} to {high}; this trace has rows 0..{self.n - 1}."
-            )
+        check_rows("messages", ids, self.n)
+        high = int(ids.max())
         held = self.rows.get(trained, np.zeros(0, bool))
         if high >= len(held):  # a manifest may say many more rows than there are
             held = np.concatenate([held, np.zeros(high + 1 - len(held), bool)])
@@ -295,15 +297,12 @@ def check_seal(folder: Path, files: dict[str, int], limits: Limits, *, verify: b
     listed = {f.path: f for f in seal.files}
     there = {f: s for f, s in files.items() if f != "seal.json"}
     for path in sorted(set(listed) - set(there)):
-        raise TraceError(f"{path}: is missing; the seal lists it. Copy the whole trace again.")
+        raise TraceError(f"{path}: is missing. {COPY}")
     for path in sorted(set(there) - set(listed)):
-        raise TraceError(f"{path}: is not in the seal. Remove what does not belong there.")
+        raise TraceError(f"{path}: is not in the seal. {ASTRAY}")
     for path, entry in listed.items():
         if there[path] != entry.bytes:
-            raise TraceError(
-                f"{path}: has {there[path]} bytes; the seal says {entry.bytes}. It was cut or "
-                "changed; copy it again."
-            )
+            raise TraceError.must(path, f"have {entry.bytes} bytes", there[path], COPY)
         if verify and digest(folder, path) != entry.sha256:
-            raise TraceError(f"{path}: its SHA-256 is not that of the seal. Copy it again.")
+            raise TraceError(f"{path}: has another hash than the seal. {COPY}")
     return seal

@@ -56,9 +56,7 @@ def callback(
     try:
         base = import_module("sfl.ml.nn.callbacks.callback").Callback
     except ImportError as why:
-        raise ConfigError(
-            f"this adapter needs SecretFlow's split learning, package sfl ({why})."
-        ) from None
+        raise ConfigError(f"secretflow: needs the package sfl ({why}).") from None
     name = party or str(getattr(device, "party", ""))
     version = str(getattr(import_module("sfl"), "__version__", ""))
     settings = {
@@ -79,10 +77,8 @@ def callback(
         def on_train_begin(self, logs: Any = None) -> None:
             """Refuse a device that takes no part."""
             if device not in (self._workers or {}):
-                raise ConfigError(
-                    f"secretflow: {device} has no base model here; there are: "
-                    f"{', '.join(map(str, self._workers or ()))}."
-                )
+                there = ", ".join(map(str, self._workers or ()))
+                raise ConfigError.must("secretflow: device", f"be one of {there}", device)
 
         def on_epoch_begin(self, epoch: Any = None, logs: Any = None) -> None:
             """Which epoch follows."""

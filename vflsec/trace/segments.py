@@ -311,11 +311,7 @@ def read_segments(
     by_process: dict[str, list[str]] = {}
     for name in sorted(found := find_segments(files, observer)):
         by_process.setdefault(name.rpartition("/")[2][:8], []).append(name)
-    if len(found) > limits.segments:
-        raise TraceError(
-            f"{found[0]}: is one of {len(found)} segments; at most {limits.segments} are read. "
-            "Raise Limits.segments if you trust them."
-        )
+    limits.hold(f"view/{observer}", "segments", len(found))
     streams = [_read_process(source, p, of) for p, of in sorted(by_process.items())]
     return pair_gradients(streams[0] if len(streams) == 1 else _merge(streams))
 
@@ -345,10 +341,8 @@ def _read_process(source: _Source, process: str, names: list[str]) -> Iterator[F
     merged = heapq.merge(*streams, key=lambda found: found[0].msg)
     for expected, (fields, batch) in enumerate(merged):
         if fields.msg != expected:
-            source.torn.notes.append(
-                f"message {expected} of segment {process[4:]} is missing; what follows it is "
-                "left out."
-            )
+            text = f"message {expected} of segment {process[4:]} is missing; the rest is left out."
+            source.torn.notes.append(text)
             return
         yield fields, batch
 
@@ -357,8 +351,9 @@ def _read_segment(source: _Source, name: str) -> Iterator[Found]:
     limits, torn = source.limits, source.torn
     match = RAW.fullmatch(name.rpartition("/")[2])
     stored = Stored.parse(match[2]) if match else None
-    if stored is None or stored.width > limits.width:
-        raise TraceError(f"{name}: rows are wider than the {limits.width} numbers that are read.")
+    if stored is None:
+        raise TraceError(f"{name}: no segment is called so.")
+    limits.hold(name, "width", stored.width)
     schema, head = build_tensor_schema(stored), b""
     with open_file(source.folder, name) as file:
         size = file.seek(0, 2)
@@ -370,7 +365,7 @@ def _read_segment(source: _Source, name: str) -> Iterator[Found]:
                 _check_columns(raw, schema, stored, name)
                 continue
             if kind != _BATCH or not head:
-                raise TraceError(f"{name}: holds something that no recorder writes.")
+                raise TraceError.damaged(name, "no recorder writes this")
             meta, batch = _decode_batch(head + raw, name, stored, limits)
             where = f"view/{source.observer}"
             yield read_fields(meta, source.manifest.ends, source.observer, limits, where), batch
@@ -384,12 +379,9 @@ def _check_columns(raw: bytes, schema: pa.Schema, stored: Stored, name: str) -> 
     try:
         found = pa.ipc.read_schema(pa.py_buffer(raw))
     except (pa.ArrowException, OSError, ValueError) as why:
-        raise TraceError(f"{name}: is damaged ({str(why)[:120]}).") from None
+        raise TraceError.damaged(name, why) from None
     if not found.equals(schema):
-        raise TraceError(
-            f"{name}: has the columns {', '.join(found.names[:8])} of other types than "
-            f"its name says; {', '.join(schema.names)} of {stored} are read."
-        )
+        raise TraceError(f"{name}: columns must be those of {stored}: {', '.join(schema.names)}.")
 
 
 def _has_ended(file: BinaryIO, size: int) -> bool:
@@ -407,7 +399,7 @@ def _read_frame(file: BinaryIO, size: int, name: str, limits: Limits) -> tuple[i
         return None
     mark, length = struct.unpack("<Ii", head)
     if mark != 0xFFFFFFFF or length < 0 or length > limits.header_bytes:
-        raise TraceError(f"{name}: is damaged at byte {start} (no message begins there).")
+        raise TraceError.damaged(name, f"no message at byte {start}")
     if length == 0:
         return None
     meta = file.read(length)
@@ -417,16 +409,13 @@ def _read_frame(file: BinaryIO, size: int, name: str, limits: Limits) -> tuple[i
     try:
         kind, body, rows, compressed = _read_header(meta)
     except (struct.error, IndexError, ValueError):
-        raise TraceError(f"{name}: is damaged at byte {start} (its metadata is none).") from None
+        raise TraceError.damaged(name, f"no metadata at byte {start}") from None
     if compressed:
-        raise TraceError(
-            f"{name}: is compressed; a trace is not: a small file must not become a large one."
-        )
-    if not 0 <= rows <= limits.batch_rows or not 0 <= body <= limits.batch_bytes:
-        raise TraceError(
-            f"{name}: a message of {rows} rows and {body} bytes; at most {limits.batch_rows} rows "
-            f"and {limits.batch_bytes} bytes are read. Raise the limits if you trust it."
-        )
+        raise TraceError(f"{name}: is compressed. Write it uncompressed.")
+    if rows < 0 or body < 0:
+        raise TraceError.damaged(name, f"a message of {rows} rows and {body} bytes")
+    limits.hold(name, "batch_rows", rows)
+    limits.hold(name, "batch_bytes", body)
     if file.tell() + body > size:
         file.seek(start)
         return None
@@ -475,8 +464,6 @@ def _decode_batch(
         if not isinstance(meta, dict) or not isinstance(meta.get("msg"), int):
             raise ValueError("a message without a number")
     except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError, RecursionError) as why:
-        text = str(why).splitlines()[0][:120] if str(why) else type(why).__name__
-        raise TraceError(f"{name}: is damaged ({text}).") from None
-    if len(batch) * stored.row_bytes > limits.batch_bytes:
-        raise TraceError(f"{name}: a message decodes to more than {limits.batch_bytes} bytes.")
+        raise TraceError.damaged(name, why) from None
+    limits.hold(name, "batch_bytes", len(batch) * stored.row_bytes)
     return meta, batch

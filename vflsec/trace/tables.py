@@ -154,7 +154,7 @@ def _batches(
         or tail[4:] != b"PAR1"
         or int.from_bytes(tail[:4], "little") > min(size, 16 * limits.header_bytes)
     ):
-        raise TraceError(f"{name}: is no whole Parquet file (its end is missing or damaged).")
+        raise TraceError.damaged(name, "no end of a Parquet file")
     how: dict[str, Any] = {
         "page_checksum_verification": True, "pre_buffer": False,
         "thrift_string_size_limit": 16 << 20, "thrift_container_size_limit": 1_000_000,
@@ -169,13 +169,12 @@ def _batches(
             table = table.select(schema.names).combine_chunks()
             table.validate(full=True)
             if len(table) != file.metadata.row_group(group).num_rows:
-                raise TraceError(f"{name}: row group {group} lacks rows that its footer promises.")
+                raise TraceError.damaged(name, f"row group {group} lacks rows")
             yield from table.to_batches()
     except (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError) as why:
         if isinstance(why, TraceError):
             raise
-        text = str(why).splitlines()[0][:160] if str(why) else type(why).__name__
-        raise TraceError(f"{name}: is damaged ({text}).") from None
+        raise TraceError.damaged(name, why) from None
 
 
 class Rows(NamedTuple):
@@ -213,7 +212,7 @@ def read_rows(
     for batch in read_batches(folder, name, schema, limits, size):
         total += len(batch)
         if n is not None and total > max(n, 1):
-            raise TraceError(f"{where}: more rows than the {n} of the trace.")
+            raise TraceError(f"{where}: has more rows than the {n} of the trace.")
         parts.append(batch)
     table = pa.Table.from_batches(parts, schema=schema)
     columns = [table.column(i).combine_chunks() for i in range(len(schema))]
@@ -221,19 +220,24 @@ def read_rows(
     if any(c.null_count for c in columns):
         raise TraceError(f"{where}: must hold no nulls.")
     ids, x = (np.array(c.to_numpy(zero_copy_only=False)) for c in (columns[0], columns[-1]))
-    _check_ids(ids, n, where)
+    if n is not None:
+        check_rows(where, ids, n)
+    if len(np.unique(ids)) < len(ids):
+        raise TraceError(f"{where}: row ids repeat.")
     if x.dtype.kind == "f" and not (np.isfinite(x) | (gaps & np.isnan(x))).all():
-        raise TraceError(f"{where}: holds numbers that are not finite.")
+        raise TraceError(f"{where}: must hold finite numbers.")
     return Rows(ids, x.reshape(-1, form.width) if vectors else x)
 
 
-def _check_ids(ids: NDArray[np.int64], n: int | None, where: str) -> None:
-    if n is not None and len(ids) and (ids.min() < 0 or ids.max() >= n):
-        raise TraceError(
-            f"{where}: row ids go from {ids.min()} to {ids.max()}; this trace has rows 0..{n - 1}."
-        )
-    if len(np.unique(ids)) < len(ids):
-        raise TraceError(f"{where}: row ids repeat; each stands there once.")
+def check_rows(where: str, ids: NDArray[np.int64] | Tensor, n: int) -> None:
+    """Refuse row ids outside a trace of `n` rows.
+
+    Raises:
+        TraceError: one is.
+    """
+    if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < n:
+        got = f"{int(ids.min())} to {int(ids.max())}"
+        raise TraceError.must(f"{where}: row ids", f"be 0 to {n - 1}", got)
 
 
 def _fits(
@@ -243,35 +247,25 @@ def _fits(
     for field in schema:
         i = there.get_field_index(field.name)
         if i < 0:
-            raise TraceError(
-                f"{name}: the column {field.name!r} is missing; a table like this has "
-                f"{', '.join(schema.names)}."
-            )
+            names = ", ".join(schema.names)
+            raise TraceError(f"{name}: lacks {field.name!r} of the columns {names}.")
         found = there.field(i).type
         if pa.types.is_dictionary(found):
             found = found.value_type
         if found != field.type:
-            raise TraceError(
-                f"{name}: the column {field.name!r} must be {field.type}, got {found}."
-            )
+            raise TraceError.must(f"{name}: column {field.name!r}", f"be {field.type}", found)
     if len(there) > len(schema) + 32:
-        raise TraceError(f"{name}: has {len(there)} columns; at most {len(schema) + 32} are read.")
+        raise TraceError.must(f"{name}: columns", f"be at most {len(schema) + 32}", len(there))
     meta = file.metadata
-    if meta.num_rows > limits.rows:
-        raise TraceError(f"{name}: {meta.num_rows} rows; at most {limits.rows} are read.")
+    limits.hold(name, "rows", meta.num_rows)
     for g in range(meta.num_row_groups):
         group = meta.row_group(g)
-        if group.num_rows < 0 or group.num_rows * row_bytes > limits.batch_bytes:
-            raise TraceError(
-                f"{name}: row group {g} decodes to {group.num_rows * row_bytes} bytes; at most "
-                f"{limits.batch_bytes} are read. Write smaller row groups."
-            )
+        if group.num_rows < 0:
+            raise TraceError.damaged(name, f"row group {g} of {group.num_rows} rows")
+        limits.hold(f"{name}: row group {g}", "batch_bytes", group.num_rows * row_bytes)
         for c in range(group.num_columns):
-            if group.column(c).compression != "UNCOMPRESSED":
-                raise TraceError(
-                    f"{name}: is compressed ({group.column(c).compression}); a trace is not, so "
-                    "that a small file cannot become a large one. Write it uncompressed."
-                )
+            if (how := group.column(c).compression) != "UNCOMPRESSED":
+                raise TraceError(f"{name}: is compressed ({how}). Write it uncompressed.")
 
 
 _CHUNK = 32 << 20

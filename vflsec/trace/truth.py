@@ -16,11 +16,11 @@ from torch import Tensor
 from vflsec.core import check
 from vflsec.core.guess import Truth
 from vflsec.core.view import Schema
-from vflsec.errors import ConfigError, TraceError
+from vflsec.errors import TraceError
 from vflsec.label import Classes, Quantity
 from vflsec.trace.limits import NAME, Limits, files_of, read_bytes
 from vflsec.trace.manifest import Layout, TruthInfo, dump, load
-from vflsec.trace.recorder_inputs import amounts, check_whole
+from vflsec.trace.recorder_inputs import amounts, check_once, check_whole
 from vflsec.trace.seal import check_seal, write_seal
 from vflsec.trace.tables import (
     AMOUNTS,
@@ -76,22 +76,16 @@ def write_truth(
         ShapeError, ConfigError: not one entry for each row; labels or shares that are none.
     """
     base = Path(folder) / at
-    ids = check_whole(
-        "truth: rows", rows, remedy="They are places in 'rows' of the recording, from 0."
-    )
-    if len(np.unique(ids)) < len(ids):
-        raise ConfigError("truth: rows must name every row once; some repeat.")
+    ids = check_whole("truth: rows", rows, remedy="They are places in 'rows' of the recording.")
+    check_once("truth: rows", ids)
     y: NDArray[Any]
     if quantity:
         y = amounts("truth: labels", labels, len(ids))
     else:
-        remedy = "Number classes from 0; -1 is no label. quantity=True says that they are numbers."
+        remedy = "Number classes from 0 (-1: no label), or say quantity=True."
         y = check_whole("truth: labels", labels, len(ids), remedy)
     if np.array_equal(np.unique(y), [-1, 1]) and not quantity:
-        raise check.fail(
-            "truth: labels", "class numbers from 0", "-1 and 1",
-            "-1 is read as no label, so that one class would be left. Give 0 and 1.",
-        )  # fmt: skip
+        raise check.fail("truth: labels", "class numbers from 0", "-1 and 1", "Give 0 and 1.")
     held = {p: _columns(p, x, len(ids)) for p, x in (hidden or {}).items()}
     base.mkdir(parents=True, exist_ok=True, mode=0o700)
     columns = {"row": ids, "y": y}
@@ -133,9 +127,7 @@ def _base(folder: str | Path, limits: Limits) -> tuple[Path, dict[str, int]]:
     base = Path(folder)
     base = base / "truth" if (base / "truth").is_dir() else base
     if not (base / _FILE).is_file() and not (base / _VALUES).is_file():
-        raise TraceError(
-            f"{folder}: holds no truth ({_FILE}). Its owner writes it with vflsec.write_truth."
-        )
+        raise TraceError(f"{folder}: has no {_FILE}. Its owner runs vflsec.write_truth.")
     files = files_of(base, limits)
     if "seal.json" in files:
         check_seal(base, files, limits)
@@ -177,12 +169,12 @@ def read_truth(folder: str | Path, limits: Limits | None = None) -> KnownTruth:
             base, _SHARES, Stored(info.classes, "f8"), limits, where=str(base / _SHARES)
         )
         if (q < 0).any() or not (q.sum(1) > 0).all():
-            raise TraceError(f"{base / _SHARES}: class shares are >= 0 and not all 0 in a row.")
+            raise TraceError(f"{base / _SHARES}: class shares must be >= 0, not all 0 in a row.")
         shares = Rows(ids, q / q.sum(1, keepdims=True))
     for match in filter(None, map(_HIDDEN.fullmatch, files)):
         where, party = str(base / match[0]), match[1]
         if party not in info.layouts:
-            raise TraceError(f"{where}: {_INFO} does not say the layout of {party}.")
+            raise TraceError(f"{where}: {_INFO} lacks the layout of {party}.")
         schema = info.layouts[party].as_schema()
         stored = Stored(int(np.prod(schema.shape)), match[2])
         ids, x = read_rows(base, match[0], stored, limits, where=where)
@@ -193,7 +185,7 @@ def read_truth(folder: str | Path, limits: Limits | None = None) -> KnownTruth:
 def _read_labels(base: Path, limits: Limits) -> Truth:
     quantity = (base / _VALUES).is_file()
     if quantity and (base / _FILE).is_file():
-        raise TraceError(f"{base}: holds {_FILE} and {_VALUES}; a label is of one kind.")
+        raise TraceError(f"{base}: holds {_FILE} and {_VALUES}. Keep one.")
     file, form = (_VALUES, AMOUNTS) if quantity else (_FILE, LABELS)
     ids, y = read_rows(base, file, form, limits, where=str(base / file), gaps=quantity)
     there = ~np.isnan(y) if quantity else y >= 0

@@ -24,6 +24,7 @@ from vflsec.trace.manifest import Manifest, Route, dump
 from vflsec.trace.reader import Observer, Trace
 from vflsec.trace.seal import Passed, count_message, describe_have, write_seal
 
+ONE_RUN = "Join traces of one run."
 _SECONDS = 3600
 _ROOM = 4 << 30
 
@@ -120,10 +121,8 @@ def validate_in_subprocess(folder: str | Path, limits: Limits | None = None) -> 
     try:
         found = json.loads(done.stdout.splitlines()[-1])
     except (ValueError, IndexError):
-        raise TraceError(
-            f"{folder}: is damaged in a way that ends the process that reads it (exit code "
-            f"{done.returncode}). Do not read it; ask for another copy."
-        ) from None
+        rule, got = "be readable", f"a process that ended with exit code {done.returncode}"
+        raise TraceError.must(folder, rule, got, "Do not read it; ask for another copy.") from None
     if "error" in found:
         raise TraceError(found["error"])
     return Report(**found["report"])
@@ -154,7 +153,7 @@ def _main() -> None:
     except TraceError as why:
         out = {"error": str(why)}
     except MemoryError:
-        out = {"error": f"{asked['folder']}: takes more memory to read than a trace may."}
+        out = {"error": f"{asked['folder']}: takes too much memory to read."}
     sys.stdout.write(json.dumps(out) + "\n")
 
 
@@ -206,24 +205,18 @@ def join(folders: Sequence[str | Path], out: str | Path, limits: Limits | None =
     first, held = traces[0].manifest, dict[str, Path]()
     parties = {p.name: p for t in traces for p in t.manifest.parties}
     for trace in traces:
-        if not trace.sealed:
-            raise TraceError(f"{trace.folder}: is not sealed; run 'vflsec trace seal' on it first.")
+        trace.need_seal()
         for what in ("active", "rows", "classes", "run"):
             mine, other = getattr(trace.manifest, what), getattr(first, what)
             if mine != other:
-                raise ConfigError(
-                    f"{trace.folder}: {what} {mine} differ from {other} of {traces[0].folder}. "
-                    "Join traces of one run."
-                )
+                raise ConfigError.must(f"{trace.folder}: {what}", f"be {other}", mine, ONE_RUN)
         for party in trace.manifest.parties:
-            if parties[party.name] != party:
-                raise ConfigError(
-                    f"{trace.folder}: {party.name} is {party.role}, and in another trace "
-                    f"{parties[party.name].role}. Join traces of one run."
-                )
+            if (other := parties[party.name]) != party:
+                where = f"{trace.folder}: role of {party.name}"
+                raise ConfigError.must(where, f"be {other.role}", party.role, ONE_RUN)
         for name in trace.observers:
             if name in held:
-                raise ConfigError(f"{trace.folder} and {held[name]} both hold what {name} saw.")
+                raise ConfigError(f"{trace.folder} and {held[name]} are both of {name}.")
             held[name] = trace.folder
     if out.exists() and any(out.iterdir()):
         raise ConfigError(f"{out}: is not empty. Give a new folder.")

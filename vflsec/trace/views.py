@@ -52,8 +52,7 @@ def derive_facts(facts: Facts, known: Known | None, question: str) -> Facts:
     """Public facts where a question is asked."""
     few = 0 if known is None else len(known)
     why = "" if few >= LEAST else (
-        f"whether a value is {asked(question)} is asked with {LEAST} known values or more, there "
-        f"are {few}."
+        f"'{asked(question)}' is asked with {LEAST} known values or more, there are {few}."
     )  # fmt: skip
     assert question in QUESTIONS
     extra = {**facts.extra, "question": question, "unclear": why}
@@ -122,10 +121,9 @@ def read_granted(observers: Sequence[Observer]) -> Known | None:
         odd = [r for r in labels.keys() & mine.keys() if labels[r] != mine[r]]
         if odd:
             names = " and ".join(o.name for o in observers)
-            raise TraceError(
-                f"{names} were granted different labels of {len(odd)} rows (first: {min(odd)}). "
-                "Row k must be the same sample for all of them."
-            )
+            rule, got = "agree on the labels of granted rows", f"{len(odd)} rows that differ"
+            remedy = "Row k must be the same sample for all of them."
+            raise TraceError.must(names, rule, f"{got} (first: {min(odd)})", remedy)
         fresh = ~torch.isin(more.rows, out.rows)
         pairs = ((out.rows, more.rows), (out.labels, more.labels))
         out = Known(*(torch.cat([a, b[fresh]]) for a, b in pairs))
@@ -238,11 +236,9 @@ def _check_shape(
     m, shape = message, tuple(message.tensor.shape[2:])
     first = shapes.setdefault((m.phase, m.sender, m.receiver, m.kind, m.name), shape)
     if shape != first:
-        raise TraceError(
-            f"{where}: a row of this {m.kind} from {m.sender} to {m.receiver} has the shape "
-            f"{shape}, of those before {first}. Record what has another width under another name "
-            "(name=...), or of one shape, as by padding."
-        )
+        remedy = "Record other widths under name='...', or pad to one length."
+        where = f"{where}: a row of this {m.kind} from {m.sender} to {m.receiver}"
+        raise TraceError.must(where, f"have the shape {first} of those before", shape, remedy)
 
 
 def _describe_unread(kind: str, name: str, phase: str) -> str:
@@ -251,9 +247,8 @@ def _describe_unread(kind: str, name: str, phase: str) -> str:
     which = f"that came for a row {turn} times in a step" if again else f"named {name!r}"
     which += f" (named {first!r})" * bool(first and again)
     return (
-        f"{kind} messages {which} are of other rows or steps than the first ones in phase "
-        f"{phase!r}, or too many: no attack looked at them. Record both as one message, or each in "
-        "a trace of its own"
+        f"{kind} messages {which} do not fit the first ones in phase {phase!r}: unseen by attacks. "
+        "Record both as one message, or each in a trace of its own"
     )
 
 
@@ -272,7 +267,7 @@ class _Recorded(dict[str, V]):
     """By party; asking for a party whose columns were not recorded is said in words."""
 
     def __missing__(self, party: str) -> V:
-        raise ThreatModelError(f"own columns of {party!r} are not in this trace.")
+        raise ThreatModelError(f"the trace lacks own columns of {party!r}.")
 
 
 class Evidence(Source):
@@ -331,17 +326,15 @@ class Evidence(Source):
         bare = [n for n, o in self.observers.items() if o.info.own == "none"]
         if bare:
             trace.notes.append(
-                f"own columns of {', '.join(bare)} were not recorded, so the only control is the "
-                "class majority (of columns their mean): what own columns reveal counts as "
+                f"own columns of {', '.join(bare)} were not recorded: the only baseline is the "
+                "class majority (of columns their mean), and what own columns reveal counts as "
                 "leaked."
             )
         if twins := len(self.same_samples):
             trace.notes.append(
-                f"{twins} rows have the very columns of a known row of {'+'.join(who)}. " + (
-                    "If they are the same samples under other ids, known rows are scored."
-                    if trace.is_ours else
-                    "They are taken for the same samples under other ids, and are neither guessed "
-                    "nor scored."
+                f"{twins} rows equal a known row of {'+'.join(who)} in every own column. " + (
+                    "If they are the same samples, known rows are scored." if trace.is_ours else
+                    "They count as the same samples: neither guessed nor scored."
                 )
             )  # fmt: skip
 
@@ -384,10 +377,8 @@ class Evidence(Source):
             return None
         there = 0 if self.granted is None else len(self.granted)
         if self.granted is None or there < spec.known_rows:
-            raise ThreatModelError(
-                f"{spec.name}: known_rows must be <= {there}, which the trace grants, got "
-                f"{spec.known_rows}."
-            )
+            rule = f"be <= {there}, which the trace grants"
+            raise ThreatModelError.must(f"{spec.name}: known_rows", rule, spec.known_rows)
         rows, labels = (x[: spec.known_rows] for x in (self.granted.rows, self.granted.labels))
         some = Known(rows, labels)
         self.trace.grant(some)
@@ -402,10 +393,8 @@ class Evidence(Source):
                 if victim not in self.who and spec.victim in ("", victim):
                     rows, x = observer.aux(victim)
                     if len(rows) < spec.aux_rows:
-                        raise ThreatModelError(
-                            f"{spec.name}: aux_rows must be <= {len(rows)}, which the trace "
-                            f"grants of {victim}, got {spec.aux_rows}."
-                        )
+                        rule = f"be <= {len(rows)}, which the trace grants of {victim}"
+                        raise ThreatModelError.must(f"{spec.name}: aux_rows", rule, spec.aux_rows)
                     found[victim] = (rows[: spec.aux_rows], x[: spec.aux_rows])
         if not found:
             raise ThreatModelError(f"{spec.name}: the trace grants no columns of another party.")
@@ -516,8 +505,8 @@ class Evidence(Source):
                 whole &= there
                 if not bool(there.all()):
                     self.trace.notes.append(
-                        f"{int((~there).sum())} of {len(rows)} rows of {party} passed without a "
-                        f"{kind} that it {way}: attacks that read it neither use nor guess them."
+                        f"{int((~there).sum())} of {len(rows)} rows of {party} lack a {kind} that "
+                        f"it {way}: attacks on it leave them out."
                     )
         return whole
 
@@ -553,9 +542,8 @@ def _find_elsewhere(info: ObserverInfo) -> list[str]:
         and not looked_at(h.kind, h.phase, phases)
     }  # fmt: skip
     return [
-        f"{kind} messages of phase {phase!r} came to {info.party}: attacks look at phase "
-        f"{' and '.join(map(repr, phases))} alone, so no attack looked at them. Record under "
-        "that name what they shall look at, or each phase in a trace of its own"
+        f"{kind} messages of phase {phase!r} came to {info.party}: unseen by attacks on "
+        f"phase {' and '.join(map(repr, phases))}. Record them under that name, or in another trace"
         for kind, phase in sorted(found)
     ]
 
@@ -575,23 +563,23 @@ def _has_model(view: View) -> bool:
 
 _UNSEEN, _UNGRANTED = "not-observable", "not-applicable"
 _LACKS: dict[str, tuple[Callable[[View], bool], str, str]] = {
-    "model": (_has_model, _UNSEEN, "needs {who}'s own model and columns; {lost}."),
+    "model": (_has_model, _UNSEEN, "{who}'s own model and columns"),
     "parameter_gradient": (
-        lambda v: bool(v.updates), _UNSEEN, "needs own optimisation steps; none were recorded.",
+        lambda v: bool(v.updates), _UNSEEN, "own optimisation steps",
     ),
     "labels": (
-        lambda v: v.labels is not None, _UNSEEN, "needs labels of its own; a trace holds none.",
+        lambda v: v.labels is not None, _UNSEEN, "labels of its own",
     ),
     "known_rows": (
-        lambda v: v.known is not None, _UNGRANTED, "needs known_rows; none are granted.",
+        lambda v: v.known is not None, _UNGRANTED, "known_rows",
     ),
     "prior": (
-        lambda v: v.prior is not None, _UNGRANTED, "needs the class prior; it is not granted.",
+        lambda v: v.prior is not None, _UNGRANTED, "the class prior",
     ),
-    "aux_rows": (lambda v: v.aux is not None, _UNGRANTED, "needs aux_rows; none are granted."),
+    "aux_rows": (lambda v: v.aux is not None, _UNGRANTED, "aux_rows"),
     "peer_model": (
         lambda v: any(v.models.get(p) for p in v.victims), _UNGRANTED,
-        "needs the victim's model; it is not granted.",
+        "the victim's model",
     ),
 }  # fmt: skip
 """By what an attack needs: whether a view has it, and status and reason where it has not."""
@@ -607,18 +595,15 @@ def find_lack(evidence: Evidence, spec: AttackSpec, attack: Attack, view: View) 
     for need in as_needs(attack.needs):
         way = "sent" if need.sent else "received"
         if need.kind and (way, need.kind) not in seen:
-            return _UNSEEN, (
-                f"{spec.name} needs {need.kind!r} messages; this trace has none that {who} {way} "
-                f"in phase {evidence.phase!r}."
-            )
-        has, status, reason = _LACKS.get(need.what, (bool, "", ""))
-        if reason and not has(view):
-            lost = _describe_lost(evidence)
-            return status, f"{spec.name} {reason.format(who=who, lost=lost)}"
+            where = f"that {who} {way} in phase {evidence.phase!r}"
+            return _UNSEEN, f"{spec.name} needs {need.kind!r} messages {where}; there are none."
+        has, status, what = _LACKS.get(need.what, (bool, "", ""))
+        if what and not has(view):
+            why = "not granted" if status == _UNGRANTED else "not recorded"
+            why = _describe_lost(evidence) if need.what == "model" else why
+            return status, f"{spec.name} needs {what.format(who=who)}: {why}."
     if evidence.trace.manifest.classes is None and attack.target == "label":
-        return _UNGRANTED, (
-            f"{spec.name} needs the number of classes, which the manifest does not say. Record "
-            "with classes=N, or say it here (--classes N)."
-        )
+        remedy = "Record with classes=N, or say it here (--classes N)."
+        return _UNGRANTED, f"{spec.name} needs the number of classes. {remedy}"
     reason = attack.pointless(view.facts)
     return (_UNGRANTED, reason) if reason else ("", "")

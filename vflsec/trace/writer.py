@@ -20,36 +20,42 @@ from vflsec.trace.manifest import Manifest, ObserverInfo, dump, load
 from vflsec.trace.segments import Claim, Segment
 from vflsec.trace.tables import Stored
 
+EMPTY = "Give an empty folder for each run."
 _STORE = {"e": "f2", "f": "f4"}
 _TYPE = {"e": "float16", "f": "float32", "d": "float64"}
 _JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False)
+
+
+class AnotherNode(ConfigError):
+    """The folder holds what another node recorded, as the same party."""
 
 
 def begin(folder: Path, manifest: Manifest) -> None:
     """Make a trace's folder and its manifest; one that describes the same run is left as it is.
 
     Raises:
+        AnotherNode: it is of another node of the run.
         ConfigError: something else is there.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "manifest.json"
     if path.exists():
         there = load(path.read_bytes(), Manifest, str(path))
+        if there.node != manifest.node:
+            raise AnotherNode(f"{folder}: holds the trace of another node. Give each a folder.")
         if (there.parties, there.rows, there.run) != (
             manifest.parties,
             manifest.rows,
             manifest.run,
         ):
-            raise ConfigError(
-                f"{folder}: holds the trace of another run. Give an empty folder for each run."
-            )
+            raise ConfigError(f"{folder}: holds another run. {EMPTY}")
         if (folder / "seal.json").exists():
-            raise ConfigError(f"{folder}: is sealed; record into another folder.")
+            raise ConfigError(f"{folder}: is sealed. {EMPTY}")
         return
     if any(not p.name.endswith(".tmp") for p in folder.iterdir()):
         if path.exists():  # another process of the same run was faster
             return begin(folder, manifest)
-        raise ConfigError(f"{folder}: is not empty and holds no trace. Give an empty folder.")
+        raise ConfigError(f"{folder}: is not empty and holds no trace. {EMPTY}")
     replace_file(path, dump(manifest))
 
 
@@ -154,7 +160,7 @@ class Writer:
         self._lock = threading.Lock()
         self._streams: dict[Stored, Segment] = {}
         if (self.folder / "messages.parquet").exists():
-            raise ConfigError(f"{self.folder}: is sealed; record into another folder.")
+            raise ConfigError(f"{self.folder}: is sealed. {EMPTY}")
         self._claim = Claim(self.folder)
         if not (self.folder / "observer.json").exists():
             self.describe(ObserverInfo(party=observer))
@@ -230,14 +236,11 @@ class Writer:
             ConfigError: not one id for each row, or another process opened this writer.
         """
         if rows is not None and plan.n is not None and len(rows) != plan.n:
-            raise ConfigError(
-                f"record: {plan.kind} has {plan.n} rows and {len(rows)} ids; give one id for each "
-                "row."
-            )
+            raise ConfigError.must(f"record: ids of {plan.kind}", f"be {plan.n}", len(rows))
         if self._claim.process != os.getpid():
             raise ConfigError(
-                "record: this process was forked from the one that records. Open a recording of "
-                "its own in each process; they may share a folder."
+                "record: this process was forked from the one that records. Open a recording in "
+                "each process; they may share a folder."
             )
 
     def _stream(self, stored: Stored) -> Segment:

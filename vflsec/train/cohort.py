@@ -94,7 +94,7 @@ class Moment(Simulated):
         links = [fed.link(p.name) for p in fed.passive if p.name not in spec.adversary]
         if len(links) != 1 or getattr(links[0], "truth", None) is None:
             raise ThreatModelError(
-                "embeddings are scored for one passive party behind he_embedding."
+                "embeddings of one passive party are scored behind he_embedding."
             )
         table: Table = links[0].embeddings(r, fed.phase)  # type: ignore[attr-defined]
         return table
@@ -181,10 +181,8 @@ class Training:
             first = self.cells[0]
             under = " with ".join([first.algorithm, *(d.name for d in first.defenses)])
             raise PolicyError(
-                f"{under}: draws from the global random numbers of {whose}, so that what a cell "
-                "gives depends on what ran before and beside it, and nobody can repeat it. A "
-                "defense draws from own.rng; code that takes no generator runs within "
-                "vflsec.core.rng.as_global."
+                f"{under}: draws from the global random numbers of {whose}. Draw from own.rng, or "
+                "within vflsec.core.rng.as_global."
             )
 
     def task(self, r: int) -> Task:
@@ -321,10 +319,7 @@ class Training:
         for b in (b for p in self.fed.parties.values() for b in p.bindings):
             defends = any(b.policy is d for d in self.defenses) and b.own.active[r]
             for kind, receiver in b.find_bare_predictions() if defends else ():
-                why = (
-                    f"{b.policy.name} changes {kind} messages of training, and those of rows that "
-                    "are predicted come as they are, which no attack reads"
-                )
+                why = f"{b.policy.name} changes {kind} messages of training, not of predicted rows"
                 out.setdefault(receiver, {})[why] = None
         return {party: list(said) for party, said in out.items()}
 

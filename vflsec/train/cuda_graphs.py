@@ -207,11 +207,11 @@ class _Tape:
             if stretch.message is not None and stretch.given is not None:
                 got = self._send(stretch, stretch.message, rows)
                 if got.shape != stretch.given.shape:
-                    raise PolicyError(
-                        f"a message ({stretch.message.kind}) arrives as {tuple(got.shape)}, and "
-                        f"came as {tuple(stretch.given.shape)}. Train without graphs (--device "
-                        "cuda)."
+                    what, rule = (
+                        f"a message ({stretch.message.kind})",
+                        f"be {tuple(stretch.given.shape)}",
                     )
+                    raise PolicyError.must(what, rule, tuple(got.shape), "Use --device cuda.")
                 stretch.given.copy_(got)
 
     def _send(self, stretch: _Stretch, message: Message, rows: Tensor) -> Tensor:
@@ -303,8 +303,7 @@ def _first_line(why: BaseException) -> str:
 
 def _say(fed: Federation, why: str) -> None:
     warnings.warn(
-        f"{fed.phase}: steps are taken one kernel at a time, not as CUDA graphs, with the same "
-        f"results: {why}.",
+        f"{fed.phase}: steps are taken one kernel at a time, not as CUDA graphs: {why}.",
         CaptureWarning,
         stacklevel=2,
     )
@@ -341,5 +340,5 @@ def refusal(algorithm: Algorithm, fed: Federation, step: Step) -> str:
             return f"own steps of {party.name} are recorded"
         made = party.optimizer
         if made is not None and not (type(made) in (optim.Adam, optim.SGD) and made.flat):
-            return f"the optimizer of {party.name} is none that takes one step for all parameters"
+            return f"the optimizer of {party.name} takes several steps"
     return ""

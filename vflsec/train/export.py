@@ -56,10 +56,8 @@ def check_writable(classes: int, parties: Iterable[str], what: str) -> None:
         check_name(what, name)
     label = make_label(classes)
     if label.floating:
-        raise ConfigError(
-            f"{what} holds labels as classes, and {label.sentence} here. Audit it without, or "
-            f"{label.format_remedy('name')} under [data]."
-        )
+        remedy = f"Audit without, or {label.format_remedy('name')} under [data]."
+        raise ConfigError(f"{what} holds classes, and {label.sentence} here. {remedy}")
 
 
 class Export:

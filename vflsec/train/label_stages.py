@@ -32,10 +32,8 @@ def find_staged_policy(fed: Federation) -> Binding | None:
     if found and fed.labels.dim() != 2:
         after = bindings[bindings.index(found[0]) + 1 :]
         others = ", ".join(b.policy.name for b in after if b.policy.overrides("labels"))
-        raise PolicyError(
-            f"{found[0].policy.name}: releases classes before each training, and {others} after it "
-            "makes class shares of the first ones alone. Leave one of them out."
-        )
+        what = f"{found[0].policy.name}: releases classes, and {others} makes shares of them after"
+        raise PolicyError(f"{what}. Leave one of them out.")
     return found[0] if found else None
 
 

@@ -48,8 +48,8 @@ def compute_auc(scores: Tensor, y: Tensor) -> Tensor:
         above, below = s[here == 1].contiguous(), s[here == 0].sort().values
         if not len(above) or not len(below):
             raise ConfigError(
-                'select_by = "auc" needs validation rows of both classes, got one class. Raise '
-                'data.validation, or use select_by = "loss".'
+                'select_by = "auc" needs validation rows of both classes. Raise data.validation, '
+                'or use select_by = "loss".'
             )
         beaten = torch.searchsorted(below, above) + torch.searchsorted(below, above, right=True)
         out.append(beaten.double().mean() / (2 * len(below)))

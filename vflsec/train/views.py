@@ -177,8 +177,11 @@ def assemble(
         seen: ``tables``, ``models``, ``facts``, ``encoders`` and ``updates`` of the View.
     """
     mine, others = spec.adversary, find_victims(spec, task)
-    known = draw_known_rows(task, seed, spec.known_rows) if spec.known_rows else None
     labelled, test = task.sets["labelled"], task.sets["test"]
+    told_of = _find_target(spec)
+    if told_of == "presence":  # of all rows that it has, and knows of none
+        labelled, spec = task.sets[f"local:{mine[0]}"], replace(spec, known_rows=0)
+    known = draw_known_rows(task, seed, spec.known_rows) if spec.known_rows else None
     if known is not None:
         labelled = labelled[~torch.isin(labelled, known.rows)]
         behind = None if known.values is None else known.values.to(device)
@@ -188,7 +191,7 @@ def assemble(
         rows = draw_aux_rows(task, seed, spec.aux_rows, known)
         labelled = labelled[~torch.isin(labelled, rows)]
         aux = {p: (rows.to(device), task.x[p][rows].to(device, dtype)) for p in others}
-    told = spec.aux_rows or spec.peer_model or _find_target(spec) == "feature"
+    told = spec.aux_rows or spec.peer_model or told_of == "feature"
     shown = (*mine, *others) if told else mine
     bare, nowhere = torch.zeros(len(task.y), 0), torch.zeros(len(task.y), dtype=torch.bool)
     return View(

@@ -14,7 +14,7 @@ framework", arXiv:1901.08755; Chen and Guestrin, "XGBoost", KDD 2016, section 3.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -61,6 +61,11 @@ class Rules:
     other: float = 0.0
     half: bool = True
 
+    @property
+    def is_sampled(self) -> bool:
+        """Whether a tree is grown on some of the rows."""
+        return self.top < 1
+
 
 class Sender(Protocol):
     """What the trees need of a cell: a way to send, and who may be shown what."""
@@ -75,8 +80,17 @@ class Sender(Protocol):
     def rng(self, *names: object) -> np.random.Generator:
         """A stream of random numbers."""
 
+    def change_pairs(self, party: str, values: Floats) -> Floats:
+        """Gradient pairs (n, 3) as a party encrypts or accepts them."""
+
     def change_sums(self, party: str, values: Floats, *names: object) -> Floats:
         """A party's sums as they leave."""
+
+    def derive(
+        self, kind: Kind, sender: str, receiver: str, payload: ArrayLike,
+        rows: NDArray[np.int64] | None = None, *, step: int = 0,
+    ) -> None:  # fmt: skip
+        """Record what a receiver works out by itself."""
 
     def send(
         self, kind: Kind, sender: str, receiver: str, payload: ArrayLike,
@@ -139,8 +153,11 @@ class Boosting:
         rows: (n,) sample ids of the training rows.
         rules, profile: how, and who is shown what.
         sender: the way to send.
-        trees: grown so far.
-        scores: (n, trees a round) of the training rows.
+        own_y: labels by which the active party regrows branches that have no split of another
+            party, and weighs leaves; None if `y` is what it has.
+        trees: grown so far, and regrown.
+        scores: (n, trees a round) of the training rows, of trees as they were grown, on which
+            alone depends what others are shown.
     """
 
     parties: Sequence[str]
@@ -151,12 +168,14 @@ class Boosting:
     rules: Rules
     profile: Profile
     sender: Sender
+    own_y: Floats | Ints | None = None
     trees: list[Tree] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         k = self.label.trees
         self.start = np.zeros(k) if self.rules.half else self.label.compute_start(self.y)
         self.scores = np.tile(self.start, (len(self.rows), 1))
+        self.own_scores = self.scores.copy()
         self._own = {p: np.ascontiguousarray(c[:, self.rows]) for p, c in self.codes.items()}
         self._classes = self._count_classes()
 
@@ -182,16 +201,35 @@ class Boosting:
         """Grow one tree for each score."""
         g, h = self.label.compute_newton(self.scores, self.y)
         weight = self._sample(g)
+        own = self.own_y
+        mine = None if own is None else self.label.compute_newton(self.own_scores, own)
         for k in range(self.label.trees):
             pairs = np.stack([g[:, k] * weight, h[:, k] * weight, (weight > 0) * 1.0], axis=1)
             tree, node = _Growth(self, pairs).grow()
-            self.trees.append(tree)
             self.scores[:, k] += tree.weight[node]
+            if mine is not None:
+                tree = self._regrow(
+                    tree, np.stack([x[:, k] for x in (*mine, np.ones_like(g))], axis=1)
+                )
+            self.trees.append(tree)
+
+    def _regrow(self, tree: Tree, pairs: Floats) -> Tree:
+        """A tree with the branches below the last splits of other parties grown on pairs (n, 3)."""
+        holds = tree.owner > 0
+        for child in range(len(holds) - 1, 0, -1):
+            holds[(child - 1) // 2] |= holds[child]
+        cut = replace(tree, owner=np.where(holds, tree.owner, NONE), is_shared=False)
+        growth = _Growth(self, pairs, cut)
+        grown, node = growth.grow()
+        self.own_scores[:, len(self.trees) % self.label.trees] += grown.weight[node]
+        if tree.is_shared:
+            growth.tell_all()
+        return grown
 
     def _sample(self, g: Floats) -> Floats:
         """GOSS: the weight of each row in this round, 0 for rows that are left out, (n,)."""
         n, rules = len(g), self.rules
-        if rules.top >= 1:
+        if not rules.is_sampled:
             return np.ones(n)
         order = np.argsort(-np.abs(g).sum(axis=1), kind="stable")
         top, other = int(np.ceil(rules.top * n)), int(np.ceil(rules.other * n))
@@ -243,15 +281,20 @@ class Boosting:
 class _Growth:
     """One tree while it grows."""
 
-    def __init__(self, of: Boosting, pairs: Floats) -> None:
-        """`pairs`: g, h and 1 of each row, (n, 3); zeros for rows that GOSS leaves out."""
+    def __init__(self, of: Boosting, pairs: Floats, start: Tree | None = None) -> None:
+        """`pairs`: g, h and 1 of each row, (n, 3); zeros for rows that GOSS leaves out.
+
+        `start`: a tree to grow on, by the active party alone.
+        """
         self.of, self.pairs = of, pairs
+        self.sent: dict[str, Floats] = {}
+        self.is_probe = False
         self.number = len(of.trees)
         self.name = str(self.number % of.label.trees) if of.label.trees > 1 else ""
         self.total = of._classes.sum(axis=0)
         used = of._classes[pairs[:, 2] > 0].sum(axis=0)  # GOSS names these rows
         may = bool(self._ask(np.stack([self.total, used])).all())
-        self.tree = Tree.plant(of.rules.depth, may and len(of.hosts) > 0)
+        self.tree = start or Tree.plant(of.rules.depth, may and len(of.hosts) > 0)
         self.shared = np.zeros(len(self.tree.owner), dtype=bool)
         self.shared[0] = self.tree.is_shared
         self.node = np.zeros(len(of.rows), dtype=np.int64)
@@ -277,8 +320,12 @@ class _Growth:
             nodes = np.arange(first, 2 * first + 1)
             alive = np.bincount(self.node, minlength=len(tree.owner))[nodes] > 1
             nodes = nodes[alive & ((level == 0) | (tree.owner[(nodes - 1) // 2] != NONE))]
-            if not len(nodes) or not self._split(nodes, level):
+            free = nodes[tree.owner[nodes] == NONE]
+            if len(free) and self._split(free, level):
+                continue
+            if len(free) == len(nodes):
                 break
+            of.move(tree, self.node, of._own)
         sums = add_up_nodes(self.node, self.pairs, len(tree.owner))
         weight = -of.rules.rate * sums[:, 0] / (sums[:, 1] + of.rules.limits.l2 + 1e-15)
         tree.weight = np.where(sums[:, 2] > 0, weight, 0.0)
@@ -287,16 +334,24 @@ class _Growth:
         return tree, self.node
 
     def _send_pairs(self) -> None:
-        """Gradient pairs of the rows that the tree is grown on."""
+        """Gradient pairs of the rows that the tree is grown on.
+
+        Where the active party sends others than its own, it takes no split that follows from them.
+        """
         of, used = self.of, self.pairs[:, 2] > 0
-        ids = of.rows[used]
+        ids, first = of.rows[used], self.number * self.of.rules.depth
+        pairs = of.sender.change_pairs(of.guest, self.pairs)
+        self.is_probe = pairs is not self.pairs
         for host in of.hosts:
-            self._send("ids", host, ids, 0, rows=ids, name="sample")
+            self._send("sample_list" if of.rules.is_sampled else "ids", host, ids, 0, rows=ids)
+            self.sent[host] = of.sender.change_pairs(host, pairs)
+            told = self.sent[host][used, :2]
             if of.profile.gradients:
-                self._send("gradient_pair", host, self.pairs[used, :2], 0, rows=ids)
+                self._send("gradient_pair", host, told, 0, rows=ids)
             else:  # both derivatives packed into one cipher
                 cipher = np.zeros(len(ids), dtype=np.int64)
                 self._send("ciphertext", host, cipher, 0, name="gradient_pair")
+                of.sender.derive("own_pair", host, of.guest, told, ids, step=first)
 
     def _split(self, nodes: Ints, level: int) -> bool:
         """Split what can be split of the nodes of a level; False if none can."""
@@ -353,10 +408,12 @@ class _Growth:
         rows = shared[slot]
         at, slot = at[rows], place[slot[rows]]
         codes, bins = of._own[host][:, at], of.rules.bins + 1
-        sums = add_up(codes, slot, self.pairs[at], int(shared.sum()), bins)
+        sums = add_up(codes, slot, self.sent[host][at], int(shared.sum()), bins)
         if not of.profile.gradients:
             sums = of.sender.change_sums(host, sums, self.number, level)
             self._send("histogram", host, self._prepare(sums, host, level), level, up=True)
+        if self.is_probe:
+            return out
         found = self._find(k, at, slot, total[shared], sums)
         if of.profile.gradients:
             asked = self._describe(nodes[shared], k, found)
@@ -369,13 +426,13 @@ class _Growth:
         return out
 
     def _prepare(self, sums: Floats, host: str, level: int) -> Floats:
-        """Sums as a host sends them, (S, d, B + 1, 2 or 3)."""
+        """Sums as a host sends them, (S, d, B + 1, 2 or 3): those up to a bin, if shuffled."""
         out = sums if self.of.profile.counts else sums[..., :2]
         if not self.of.profile.shuffled:
             return out
         rng = self.of.sender.rng("shuffle", host, self.number, level)
         order = rng.permuted(np.broadcast_to(np.arange(out.shape[2]), out.shape[:3]), axis=2)
-        return np.take_along_axis(out, order[..., None], axis=2)
+        return np.take_along_axis(out.cumsum(axis=2), order[..., None], axis=2)
 
     @staticmethod
     def _describe(nodes: Ints, owner: int, best: Best) -> Floats:
@@ -422,6 +479,13 @@ class _Growth:
             ids = of.rows if told.all() else of.rows[told]  # shared by all messages about all rows
             for host in of.hosts:
                 self._send("partition", host, payload, level, rows=ids, name=self.name)
+
+    def tell_all(self) -> None:
+        """What passive parties are told of a tree that is regrown."""
+        of, level = self.of, self.of.rules.depth - 1
+        self._tell(np.empty(0, dtype=np.int64), level)
+        if "weight" in of.profile.tree:
+            self._show_nodes(np.unique(self.node), level)
 
     def _show_nodes(self, nodes: Ints, level: int) -> None:
         """What a profile shows of nodes, as rows of :data:`FIELDS`; NaN for what it does not."""

@@ -21,7 +21,7 @@ class Profile:
             with its columns, or ``all`` of them, splits of other parties included.
         gradients: gradient pairs reach the passive parties in plain.
         counts: the active party is told how many rows each bin of a node has.
-        shuffled: a passive party sends the bins of a column in an order of its own.
+        shuffled: a passive party sends the sums up to each bin of a column, in an order of its own.
         tree: which of :data:`FIELDS` every passive party is told of each node.
         default: what of all this a user can switch off, and how, in words.
         source: which system and version it describes.
@@ -37,9 +37,9 @@ class Profile:
 
     @property
     def sends(self) -> frozenset[tuple[str, str, str]]:
-        """(kind, sender role, receiver role) of all messages of training."""
+        """(kind, sender role, receiver role) of all messages of training on all rows."""
         down = {"ids", "partition", "signal", "gradient_pair" if self.gradients else "ciphertext"}
-        up = {"partition", "tree" if self.gradients else "histogram"}
+        up = {"partition", *(("tree",) if self.gradients else ("histogram", "own_pair"))}
         down |= {"tree"} if self.tree else set()
         return frozenset(
             {(kind, "active", "passive") for kind in down}

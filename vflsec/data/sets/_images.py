@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsec.data.read_table import data_error
 from vflsec.data.source import PartyData
+from vflsec.errors import DataError, data_error, first_line
 
 ENDINGS = (".png", ".jpg", ".jpeg")
 MOST_BYTES, MOST_PIXELS = 8 << 20, 1 << 24
@@ -32,9 +32,8 @@ def files_in(folder: Path) -> list[Path]:
     """
     found = [p for p in folder.iterdir() if p.suffix.lower() in ENDINGS and p.is_file()]
     if len(found) > MOST_FILES:
-        raise data_error(
-            folder, "the folder", f"hold at most {MOST_FILES:,} images", f"{len(found):,}"
-        )
+        rule, got = f"hold at most {MOST_FILES:,} images", f"{len(found):,}"
+        raise data_error(folder, "the folder", rule, got)
     return sorted(found, key=lambda p: natural(p.name))
 
 
@@ -66,24 +65,24 @@ def _picture(path: Path, side: int) -> NDArray[np.uint8]:
     from PIL import Image, UnidentifiedImageError
 
     if path.stat().st_size > MOST_BYTES:
-        raise data_error(path, "the image", f"have at most {MOST_BYTES:,} bytes",
-                         f"{path.stat().st_size:,}", "Remove it or save it smaller.")  # fmt: skip
+        rule, got = f"have at most {MOST_BYTES:,} bytes", f"{path.stat().st_size:,}"
+        raise data_error(path, "the image", rule, got)
     try:
         with Image.open(path, formats=("PNG", "JPEG")) as opened:
             if opened.width * opened.height > MOST_PIXELS:
-                raise data_error(path, "the image", f"have at most {MOST_PIXELS:,} pixels",
-                                 f"{opened.width} x {opened.height}",
-                                 "Remove it or save it smaller.")  # fmt: skip
+                got = f"{opened.width} x {opened.height}"
+                raise data_error(path, "the image", f"have at most {MOST_PIXELS:,} pixels", got)
             plain = opened.convert("RGB")
             if plain.size != (side, side):
                 plain = plain.resize((side, side), Image.Resampling.BILINEAR)
             return np.asarray(plain, dtype=np.uint8).transpose(2, 0, 1)
+    except DataError:
+        raise
     except (
         UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError
     ) as error:  # fmt: skip
-        first = (str(error).splitlines() or ["not one"])[0].rstrip(".")
         raise data_error(
-            path, "the image", "be a whole PNG or JPEG file", first, "Unpack the archive again."
+            path, "the image", "be a whole PNG or JPEG file", first_line(error)
         ) from None
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from vflsec.core import check
 from vflsec.core.rng import numpy_generator
-from vflsec.data.read_table import data_error
+from vflsec.errors import data_error
 
 BLOCK = 1 << 22
 
@@ -31,19 +31,16 @@ def find_files(name: str, folder: str, files: Sequence[str], source: str) -> lis
     """
     root = Path(folder)
     if not root.is_dir():
-        raise data_error(
-            name, f"folder {str(folder)!r}", "be an existing folder", "none there",
-            f"Download the data from {source} and name the folder they lie in.",
-        )  # fmt: skip
+        what, remedy = f"folder {str(folder)!r}", f"Download it from {source}."
+        raise data_error(name, what, "exist", "none", remedy)
     found = [root / f for f in files]
     gone = [f for f, path in zip(files, found, strict=True) if not path.is_file()]
     if gone:
         shown = ", ".join(gone[:4]) + (f" and {len(gone) - 4} more" if len(gone) > 4 else "")
-        raise data_error(
-            name, f"folder {str(folder)!r}", f"hold the files {', '.join(files)}"
-            if len(files) <= 4 else f"hold the {len(files)} files of the published set",
-            f"no {shown}", f"Download and unpack them from {source}.",
-        )  # fmt: skip
+        few = len(files) <= 4
+        rule = f"hold {', '.join(files)}" if few else f"hold the {len(files)} published files"
+        what, remedy = f"folder {str(folder)!r}", f"Download and unpack them from {source}."
+        raise data_error(name, what, rule, f"no {shown}", remedy)
     return found
 
 
@@ -55,10 +52,8 @@ def first_of(name: str, folder: str, files: Sequence[str], source: str) -> Path:
     """
     there = [f for f in files if (Path(folder) / f).is_file()]
     if not there and Path(folder).is_dir():
-        raise data_error(
-            name, f"folder {str(folder)!r}", f"hold {' or '.join(files)}", "none of them",
-            f"Download it from {source}.",
-        )  # fmt: skip
+        what, remedy = f"folder {str(folder)!r}", f"Download it from {source}."
+        raise data_error(name, what, f"hold {' or '.join(files)}", "none", remedy)
     return find_files(name, folder, there[:1] or files[:1], source)[0]
 
 
@@ -87,10 +82,8 @@ def _drawn(path: Path, changed_ns: int, size: int, rows: int, header: bool, name
                 lines, last = lines + block.count(b"\n"), block[-1:]
             lines += last != b"\n"
         if rows > lines:
-            raise data_error(
-                path, "table", f"have at least rows = {rows} rows", f"{lines}",
-                "Lower `rows`; 0 takes all of them.",
-            )  # fmt: skip
+            rule = f"have at least rows = {rows} rows"
+            raise data_error(path, "table", rule, f"{lines}", "0 takes all of them.")
         keep = np.zeros(lines, dtype=bool)
         keep[numpy_generator(0, "rows", name).choice(lines, size=rows, replace=False)] = True
         with _opened(path) as file:

@@ -53,18 +53,15 @@ class Alike:
     images: dict[str, Any] = field(default_factory=dict)
     rows: tuple[Any, ...] = ((300, ("active", "passive"), "", True),)
     classes: tuple[int, ...] = (210, 90)
-    latent: int = 8
-    noise: float = 0.3
+    latent: check.Count = 8
+    noise: check.NonNegative = 0.3
 
     def __post_init__(self) -> None:
-        check.integer("alike: latent", self.latent)
-        check.non_negative("alike: noise", self.noise)
+        check.fields(self)
         labelled = sum(r[0] for r in self.rows if r[3])
         if labelled != sum(self.classes):
-            raise ConfigError(
-                f"alike: classes must add up to the {labelled} labelled rows of rows, got "
-                f"{sum(self.classes)}."
-            )
+            got = sum(self.classes)
+            raise ConfigError.must("alike: classes", f"add up to {labelled} labelled rows", got)
 
     def load(self, seed: int) -> Source:
         """Draw the world of `seed`."""

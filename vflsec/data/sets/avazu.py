@@ -57,10 +57,10 @@ class Avazu:
     """
 
     folder: str
-    rows: int = 120_000
+    rows: check.Whole = 120_000
 
     def __post_init__(self) -> None:
-        check.integer("avazu: rows", self.rows, low=0)
+        check.fields(self)
 
     def load(self, seed: int) -> Source:
         """The drawn rows as a Source.

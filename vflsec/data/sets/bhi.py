@@ -23,15 +23,16 @@ import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
 from vflsec.core import check
 from vflsec.core.rng import numpy_generator
-from vflsec.data.read_table import data_error
 from vflsec.data.sets._images import files_in, folders_in, party_of, pictures, stamp
 from vflsec.data.sets._published import find_files
 from vflsec.data.source import Source
+from vflsec.errors import data_error
 from vflsec.plugins import registry
 
 SITE = "https://www.kaggle.com/datasets/paultimothymooney/breast-histopathology-images"
@@ -50,12 +51,11 @@ class Bhi:
     """
 
     folder: str
-    side: int = 32
-    rows: int = 0
+    side: Annotated[int, check.at_least(8)] = 32
+    rows: check.Whole = 0
 
     def __post_init__(self) -> None:
-        check.integer("bhi: side", self.side, low=8)
-        check.integer("bhi: rows", self.rows, low=0)
+        check.fields(self)
 
     def load(self, seed: int) -> Source:
         """The pairs as a Source, grouped by patient.
@@ -74,17 +74,12 @@ class Bhi:
                 files = files_in(place) if place.is_dir() else []
                 found += [(number, label, *pair) for pair in zip(files[::2], files[1::2])]
         if len({label for _, label, *_ in found}) < 2:
-            raise data_error(
-                "bhi", f"folder {self.folder!r}",
-                "hold patients' folders with two patches or more in 0 and in 1",
-                f"{len(patients)} patients with {len(found)} pairs",
-                f"Download and unpack them from {SITE}.",
-            )  # fmt: skip
+            rule = "hold patients' folders with two patches or more in 0 and in 1"
+            got, what = f"{len(patients)} with {len(found)} pairs", f"folder {self.folder!r}"
+            raise data_error("bhi", what, rule, got, f"Download it from {SITE}.")
         if self.rows > len(found):
-            raise data_error(
-                "bhi", f"folder {self.folder!r}", f"hold at least rows = {self.rows} pairs",
-                f"{len(found)}", "Lower `rows`; 0 takes all of them.",
-            )  # fmt: skip
+            what, rule = f"folder {self.folder!r}", f"hold at least rows = {self.rows} pairs"
+            raise data_error("bhi", what, rule, f"{len(found)}", "0 takes all of them.")
         if self.rows:
             rng = numpy_generator(0, "rows", "bhi")
             found = [found[i] for i in np.sort(rng.choice(len(found), self.rows, replace=False))]
@@ -114,7 +109,6 @@ def _source(
         digest=content.hexdigest(),
         group=patients,
         facts={"notes": [
-            "two patches are a row because they have one label: matching rows reveals that they "
-            "agree."
+            "both patches of a row have one label, so matching reveals that they agree."
         ]},
     )  # fmt: skip

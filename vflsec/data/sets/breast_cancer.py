@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import importlib.util
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -45,12 +46,11 @@ class BreastCancer:
         split: ``halves`` uses 28 columns (14 and 14 with two parties), ``all`` uses 30.
     """
 
-    parties: int = 2
+    parties: Annotated[int, partial(check.integer, low=2, high=14)] = 2
     split: Literal["halves", "all"] = "halves"
 
     def __post_init__(self) -> None:
-        check.integer("breast_cancer: parties", self.parties, low=2, high=14)
-        check.one_of("breast_cancer: split", self.split, ("halves", "all"))
+        check.fields(self)
 
     def load(self, seed: int) -> Source:
         """The table as a Source."""

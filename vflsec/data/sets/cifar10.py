@@ -31,10 +31,10 @@ from numpy.typing import NDArray
 
 from vflsec.core import check
 from vflsec.core.rng import numpy_generator
-from vflsec.data.read_table import data_error
 from vflsec.data.sets._parts import blocks, no_columns, party_names
 from vflsec.data.sets._published import find_files
 from vflsec.data.source import PartyData, Source
+from vflsec.errors import data_error
 from vflsec.plugins import registry
 
 SITE = "https://www.cs.toronto.edu/~kriz/cifar.html (binary version)"
@@ -66,13 +66,12 @@ class Cifar10:
 
     folder: str
     file: str = ""
-    rows: int = 0
-    test_rows: int = 0
+    rows: check.Whole = 0
+    test_rows: check.Whole = 0
     server: bool = False
 
     def __post_init__(self) -> None:
-        check.integer("cifar10: rows", self.rows, low=0)
-        check.integer("cifar10: test_rows", self.test_rows, low=0)
+        check.fields(self)
 
     def load(self, seed: int) -> Source:
         """The images as a Source with the official split.
@@ -118,10 +117,8 @@ def _chosen(test: NDArray[np.bool_], counts: tuple[int, int], where: Path) -> ND
         there = np.flatnonzero(test == side)
         if count > len(there) or not len(there):
             kind = "test" if side else "training"
-            raise data_error(
-                where, "the files", f"have at least {key} = {max(count, 1)} {kind} images",
-                f"{len(there)}", f"Lower `{key}`; 0 takes all of them.",
-            )  # fmt: skip
+            rule = f"have at least {key} = {max(count, 1)} {kind} images"
+            raise data_error(where, "the files", rule, f"{len(there)}", "0 takes all of them.")
         rng = numpy_generator(0, "rows", "cifar10", key)
         parts.append(rng.choice(there, size=count, replace=False) if count else there)
     return np.sort(np.concatenate(parts))
@@ -133,10 +130,8 @@ def _binary(paths: list[Path], counts: tuple[int, int]) -> tuple[Images, Labels,
     for path in paths:
         raw = np.fromfile(path, dtype=np.uint8)
         if not len(raw) or len(raw) % (PIXELS + 1):
-            raise data_error(
-                path, "the file", f"hold rows of {PIXELS + 1} bytes, a label and the pixels",
-                f"{len(raw)} bytes", f"Take the binary version from {SITE}.",
-            )  # fmt: skip
+            rule, got = f"hold rows of {PIXELS + 1} bytes", f"{len(raw)} bytes"
+            raise data_error(path, "the file", rule, got, f"Download it from {SITE}.")
         blocks.append(raw.reshape(-1, PIXELS + 1))
     test = np.repeat([p.name == TEST for p in paths], [len(b) for b in blocks])
     rows = np.concatenate(blocks)
@@ -165,18 +160,16 @@ def _archive(
     sizes = {"is_test": n, "image": n, "offset": n + 1}
     for key in need:
         if key in sizes and len(held[key]) != sizes[key]:
-            raise data_error(
-                path, key, f"have {sizes[key]} entries for {n} labels", f"{len(held[key])}"
-            )
+            rule = f"have {sizes[key]} entries for {n} labels"
+            raise data_error(path, key, rule, f"{len(held[key])}")
     test = held["is_test"].astype(bool)
     y = _classes(held["label"], path)
     keep = _chosen(test, counts, path)
     if "image" in held:
         images = held["image"]
         if images.dtype != np.uint8 or images.shape[1:] != (SIDE, SIDE, 3):
-            raise data_error(
-                path, "image", "be bytes of shape (n, 32, 32, 3)", f"{images.dtype} {images.shape}"
-            )
+            got = f"{images.dtype} {images.shape}"
+            raise data_error(path, "image", "be bytes of shape (n, 32, 32, 3)", got)
         return images[keep], y[keep], test[keep]
     data, offset = held["jpeg"].tobytes(), held["offset"]
     made = [_decoded(data[offset[i] : offset[i + 1]], path, int(i)) for i in keep]

@@ -21,6 +21,7 @@ arXiv:2203.01451.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from vflsec.core import check
 from vflsec.data.sets._worlds import half_space
@@ -41,23 +42,16 @@ class ControlGaussian:
         d_passive, d_active: columns of the parties.
     """
 
-    rows: int = 2000
-    test_rows: int = 1000
-    validation_rows: int = 500
-    flips: float = 0.03
-    positive_rate: float = 0.5
-    d_passive: int = 100
-    d_active: int = 20
+    rows: Annotated[int, check.at_least(50)] = 2000
+    test_rows: Annotated[int, check.at_least(50)] = 1000
+    validation_rows: Annotated[int, check.at_least(50)] = 500
+    flips: check.BelowOne = 0.03
+    positive_rate: check.OpenUnit = 0.5
+    d_passive: check.Count = 100
+    d_active: check.Count = 20
 
     def __post_init__(self) -> None:
-        for name in ("rows", "test_rows", "validation_rows"):
-            check.integer(f"control_gaussian: {name}", getattr(self, name), low=50)
-        for name in ("d_passive", "d_active"):
-            check.integer(f"control_gaussian: {name}", getattr(self, name))
-        check.in_unit("control_gaussian: flips", self.flips, high_open=True)
-        check.in_unit(
-            "control_gaussian: positive_rate", self.positive_rate, low_open=True, high_open=True
-        )
+        check.fields(self)
 
     def load(self, seed: int) -> Source:
         """Draw the world of `seed`."""

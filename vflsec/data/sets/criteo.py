@@ -44,10 +44,10 @@ class Criteo:
     """
 
     folder: str
-    rows: int = 100_000
+    rows: check.Whole = 100_000
 
     def __post_init__(self) -> None:
-        check.integer("criteo: rows", self.rows, low=0)
+        check.fields(self)
 
     def load(self, seed: int) -> Source:
         """The drawn rows as a Source.

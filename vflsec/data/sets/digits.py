@@ -16,6 +16,7 @@ et al. (2022), "Label Inference Attacks Against Vertical Federated Learning", US
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
@@ -37,12 +38,12 @@ class Digits:
             passive ones.
     """
 
-    parties: int = 2
+    parties: Annotated[int, check.among(2, 4, 8)] = 2
     as_images: bool = False
     server: bool = False
 
     def __post_init__(self) -> None:
-        check.one_of("digits: parties", self.parties, (2, 4, 8))
+        check.fields(self)
 
     def load(self, seed: int) -> Source:
         """The images as a Source."""

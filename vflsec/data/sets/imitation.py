@@ -19,6 +19,7 @@ for efficient online advertising", arXiv:2209.15635 (2022).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
@@ -41,19 +42,15 @@ class Imitation:
         noise: standard deviation of what x_B has beyond the function of x_A.
     """
 
-    rows: int = 1440
-    validation_rows: int = 360
-    test_rows: int = 7200
-    d_active: int = 6
-    d_passive: int = 8
-    noise: float = 0.05
+    rows: Annotated[int, check.at_least(50)] = 1440
+    validation_rows: Annotated[int, check.at_least(50)] = 360
+    test_rows: Annotated[int, check.at_least(50)] = 7200
+    d_active: check.Count = 6
+    d_passive: check.Count = 8
+    noise: check.NonNegative = 0.05
 
     def __post_init__(self) -> None:
-        for name in ("rows", "validation_rows", "test_rows"):
-            check.integer(f"imitation: {name}", getattr(self, name), low=50)
-        for name in ("d_active", "d_passive"):
-            check.integer(f"imitation: {name}", getattr(self, name))
-        check.non_negative("imitation: noise", self.noise)
+        check.fields(self)
 
     def load(self, seed: int) -> Source:
         """Draw the world of `seed`."""

@@ -25,16 +25,18 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
 from vflsec.core import check
 from vflsec.core.rng import numpy_generator
-from vflsec.data.read_table import data_error, format_list
+from vflsec.data.read_table import format_list
 from vflsec.data.sets._images import files_in, folders_in, natural, party_of, pictures, stamp
 from vflsec.data.sets._parts import party_names
 from vflsec.data.sets._published import find_files
 from vflsec.data.source import PartyData, Source
+from vflsec.errors import data_error
 from vflsec.plugins import registry
 
 SITE = "https://modelnet.cs.princeton.edu, as rendered views"
@@ -56,24 +58,19 @@ class ModelNet:
     """
 
     folder: str
-    parties: int = 4
+    parties: Annotated[int, check.at_least(2)] = 4
     views: int = 12
-    classes: int = 10
-    side: int = 32
-    objects: int = 0
+    classes: check.Whole = 10
+    side: Annotated[int, check.at_least(8)] = 32
+    objects: check.Whole = 0
 
     def __post_init__(self) -> None:
-        check.integer("modelnet: parties", self.parties, low=2)
-        check.integer("modelnet: views", self.views, low=self.parties)
-        check.integer("modelnet: classes", self.classes, low=0)
-        check.integer("modelnet: side", self.side, low=8)
-        check.integer("modelnet: objects", self.objects, low=0)
+        check.fields(self)
+        check.integer("modelnet.views", self.views, low=self.parties)
         if self.classes == 1:
-            raise check.fail("modelnet: classes", "0 (all) or at least 2", 1)
+            raise check.fail("modelnet.classes", "0 (all) or at least 2", 1)
         if self.views % self.parties:
-            raise check.fail(
-                "modelnet: views", f"a multiple of parties = {self.parties}", self.views
-            )
+            raise check.fail("modelnet.views", f"a multiple of {self.parties} parties", self.views)
 
     def load(self, seed: int) -> Source:
         """The views as a Source with the published split.
@@ -85,12 +82,10 @@ class ModelNet:
         root = Path(self.folder)
         names = [p.name for p in folders_in(root) if all((p / s).is_dir() for s in SIDES)]
         if len(names) < max(2, self.classes):
-            raise data_error(
-                "modelnet", f"folder {self.folder!r}",
-                f"hold a folder with train and test for each of {max(2, self.classes)} classes",
-                format_list(names) if names else "none",
-                f"Unpack the views from {SITE}, or lower `classes`.",
-            )  # fmt: skip
+            least, got = max(2, self.classes), format_list(names) if names else "none"
+            rule = f"hold a folder with train and test for each of {least} classes"
+            remedy = f"Unpack the views from {SITE}, or lower `classes`."
+            raise data_error("modelnet", f"folder {self.folder!r}", rule, got, remedy)
         chosen = tuple(names[: self.classes] if self.classes else names)
         everything = [f for c in chosen for s in SIDES for f in files_in(root / c / s)]
         return _source(self, chosen, stamp(everything))
@@ -143,12 +138,9 @@ def _objects(made: ModelNet, name: str, side: str) -> list[list[Path]]:
              if len(found[k]) >= made.views]  # fmt: skip
     wanted = max(made.objects, 1)
     if len(whole) < wanted:
-        raise data_error(
-            folder, "the folder",
-            f"hold {made.views} views of at least {wanted} objects, called "
-            f"{name}_NUMBER...VIEW.png",
-            f"{len(whole)} such objects among {len(found)}", "Lower `views` or `objects`.",
-        )  # fmt: skip
+        rule = f"hold {made.views} views of {wanted} objects, {name}_NUMBER...VIEW.png"
+        got = f"{len(whole)} of {len(found)} objects"
+        raise data_error(folder, "the folder", rule, got, "Lower `views` or `objects`.")
     if not made.objects:
         return whole
     rng = numpy_generator(0, "objects", "modelnet", name, side)

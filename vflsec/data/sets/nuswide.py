@@ -32,10 +32,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from vflsec.core import check
-from vflsec.data.read_table import data_error
 from vflsec.data.sets._parts import digest, numeric_table
 from vflsec.data.sets._published import find_files
 from vflsec.data.source import Source
+from vflsec.errors import data_error
 from vflsec.plugins import registry
 
 SITE = "https://lms.comp.nus.edu.sg/wp-content/uploads/2019/research/nuswide/NUS-WIDE.html"
@@ -63,12 +63,12 @@ class NusWide:
 
     folder: str
     concepts: tuple[str, ...] = TEN
-    rows: int = 0
+    rows: check.Whole = 0
 
     def __post_init__(self) -> None:
-        check.integer("nuswide: rows", self.rows, low=0)
+        check.fields(self)
         if len(set(self.concepts)) < 2 or len(set(self.concepts)) != len(self.concepts):
-            raise check.fail("nuswide: concepts", "at least two, each once", self.concepts)
+            raise check.fail("nuswide.concepts", "at least two, each once", self.concepts)
 
     def load(self, seed: int) -> Source:
         """The rows with exactly one concept as a Source with the official split.
@@ -113,10 +113,8 @@ class NusWide:
         if self.rows:
             keep = keep[: self.rows]
         if not len(keep):
-            raise data_error(
-                labels[0].parent, "the concepts", "leave rows with exactly one of them", "none",
-                "Name other concepts.",
-            )  # fmt: skip
+            where = labels[0].parent
+            raise data_error(where, "the concepts", "leave rows with exactly one", "none")
         read = [
             _numbers(f, width, keep, len(marks))
             for f, width in zip([*images, tags], [*KINDS.values(), TAGS], strict=True)
@@ -135,10 +133,8 @@ def _numbers(
             for chunk in chunks:
                 block = chunk.to_numpy()
                 if block.shape[1] != width or np.isnan(block).any():
-                    raise data_error(
-                        path, "each line", f"hold {width} numbers",
-                        f"{block.shape[1]} in the longest",
-                    )  # fmt: skip
+                    got = f"{block.shape[1]} in the longest"
+                    raise data_error(path, "each line", f"hold {width} numbers", got)
                 end = start + len(block)
                 wanted = slice(None) if keep is None else (
                     keep[(keep >= start) & (keep < end)] - start

@@ -16,6 +16,7 @@ Source: this package's own design; the regression form of control_gaussian.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
@@ -40,19 +41,15 @@ class QuantityGaussian:
         d_passive, d_active: columns of the parties.
     """
 
-    rows: int = 2000
-    test_rows: int = 1000
-    validation_rows: int = 500
-    noise: float = 0.3
-    d_passive: int = 100
-    d_active: int = 20
+    rows: Annotated[int, check.at_least(50)] = 2000
+    test_rows: Annotated[int, check.at_least(50)] = 1000
+    validation_rows: Annotated[int, check.at_least(50)] = 500
+    noise: check.NonNegative = 0.3
+    d_passive: check.Count = 100
+    d_active: check.Count = 20
 
     def __post_init__(self) -> None:
-        for name in ("rows", "test_rows", "validation_rows"):
-            check.integer(f"quantity_gaussian: {name}", getattr(self, name), low=50)
-        for name in ("d_passive", "d_active"):
-            check.integer(f"quantity_gaussian: {name}", getattr(self, name))
-        check.non_negative("quantity_gaussian: noise", self.noise)
+        check.fields(self)
 
     def load(self, seed: int) -> Source:
         """Draw the world of `seed`."""

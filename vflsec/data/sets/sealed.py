@@ -13,6 +13,7 @@ Source: this package's own test bed.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from vflsec.core import check
 from vflsec.data.sets._worlds import half_space
@@ -31,16 +32,13 @@ class Sealed:
         d_passive, d_active: columns of the parties.
     """
 
-    rows: int = 1000
-    positive_rate: float = 0.2
-    d_passive: int = 40
-    d_active: int = 5
+    rows: Annotated[int, check.at_least(100)] = 1000
+    positive_rate: check.OpenUnit = 0.2
+    d_passive: check.Count = 40
+    d_active: check.Count = 5
 
     def __post_init__(self) -> None:
-        check.integer("sealed: rows", self.rows, low=100)
-        check.in_unit("sealed: positive_rate", self.positive_rate, low_open=True, high_open=True)
-        check.integer("sealed: d_passive", self.d_passive)
-        check.integer("sealed: d_active", self.d_active)
+        check.fields(self)
 
     def load(self, seed: int) -> Source:
         """Draw the world of `seed`."""

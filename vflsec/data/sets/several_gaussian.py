@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Annotated
 
 import numpy as np
 
@@ -45,24 +46,19 @@ class SeveralGaussian:
     """
 
     labels: tuple[str, ...] = ("a", "b", "c")
-    rows: int = 2000
-    test_rows: int = 1000
-    validation_rows: int = 500
-    positive_rate: float = 0.5
-    flips: float = 0.02
-    d_passive: int = 100
-    d_active: int = 20
+    rows: Annotated[int, check.at_least(50)] = 2000
+    test_rows: Annotated[int, check.at_least(50)] = 1000
+    validation_rows: Annotated[int, check.at_least(50)] = 500
+    positive_rate: check.OpenUnit = 0.5
+    flips: check.Unit = 0.02
+    d_passive: check.Count = 100
+    d_active: check.Count = 20
 
     def __post_init__(self) -> None:
-        where = "several_gaussian: "
+        check.fields(self)
         if len(set(self.labels)) != len(self.labels) or len(self.labels) < 2:
-            raise check.fail(f"{where}labels", "at least two different names", self.labels)
-        for name in ("rows", "test_rows", "validation_rows"):
-            check.integer(f"{where}{name}", getattr(self, name), low=50)
-        for name in ("d_passive", "d_active"):
-            check.integer(f"{where}{name}", getattr(self, name))
-        check.in_unit(f"{where}positive_rate", self.positive_rate, low_open=True, high_open=True)
-        check.in_unit(f"{where}flips", self.flips)
+            rule = "at least two different names"
+            raise check.fail("several_gaussian.labels", rule, self.labels)
 
     def load(self, seed: int) -> Source:
         """Draw the world of `seed`."""

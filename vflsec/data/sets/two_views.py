@@ -20,6 +20,7 @@ learning framework for vertical federated learning", arXiv:2208.08934 (2022).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
@@ -46,21 +47,16 @@ class TwoViews:
         nuisance: weight of what each party has to itself; 0 leaves nothing to tell apart.
     """
 
-    rows: int = 3000
-    validation_rows: int = 100
-    test_rows: int = 3000
-    parties: int = 2
-    columns: int = 60
-    classes: int = 8
-    nuisance: float = 2.0
+    rows: Annotated[int, check.at_least(50)] = 3000
+    validation_rows: Annotated[int, check.at_least(50)] = 100
+    test_rows: Annotated[int, check.at_least(50)] = 3000
+    parties: Annotated[int, check.at_least(2)] = 2
+    columns: check.Count = 60
+    classes: Annotated[int, check.at_least(2)] = 8
+    nuisance: check.NonNegative = 2.0
 
     def __post_init__(self) -> None:
-        for name in ("rows", "validation_rows", "test_rows"):
-            check.integer(f"two_views: {name}", getattr(self, name), low=50)
-        for name in ("parties", "classes"):
-            check.integer(f"two_views: {name}", getattr(self, name), low=2)
-        check.integer("two_views: columns", self.columns)
-        check.non_negative("two_views: nuisance", self.nuisance)
+        check.fields(self)
 
     def load(self, seed: int) -> Source:
         """Draw the world of `seed`."""

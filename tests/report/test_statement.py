@@ -1,0 +1,114 @@
+"""The statement answers five questions above its appendix, without a word of statistics."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass, replace
+
+import pytest
+from first_screens import CASES, ISO, NONE, OFF, passes_at_a_strength
+from generated import draw_summary
+
+from vflsec.audit.metrics import METRICS
+from vflsec.audit.strength_grid import GridRow
+from vflsec.report.build import OUTLINES, build_report
+from vflsec.report.statement import build_price, build_receivers
+from vflsec.report.summary import Summary
+from vflsec.report.tree import Bullets, Cell, Table, View
+
+STATISTICS = re.compile(
+    r"\b(AUC|R²|accuracy|advantage|baseline|bounds?|confidence|control|corrected|error|interval|"
+    r"(?<!NO )gates?|mean|metric|p-value|percentile|sd|seeds?|significant|standard|strength|"
+    r"utility|95 ?%|"
+    + "|".join(METRICS) + r")\b|\[[-+\d]", re.IGNORECASE,
+)  # fmt: skip
+
+
+def read_texts(part: object) -> Iterator[str]:
+    """Every text of a part of the tree, names of sections and their like aside."""
+    if is_dataclass(part):
+        yield from (t for f in fields(part) if f.name not in ("key", "nav", "tone")
+                    for t in read_texts(getattr(part, f.name)))  # fmt: skip
+    elif isinstance(part, tuple | list):
+        yield from (t for item in part for t in read_texts(item))
+    elif isinstance(part, str):
+        yield part
+
+
+def split(summary: Summary) -> tuple[str, str]:
+    """The text above the appendix, and that of the appendix."""
+    sections = build_report(summary, View.STATEMENT).seen_by(View.STATEMENT)
+    at = [s.key for s in sections].index("system")
+    above, below = ("\n".join(read_texts(part)) for part in (sections[:at], sections[at:]))
+    return above, below
+
+
+def above(summary: Summary) -> str:
+    return split(summary)[0]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.__name__)
+def test_no_statistics_attack_or_parameter_stands_above_the_appendix(
+    case: Callable[[], Summary],
+) -> None:
+    summary = case()
+    text = above(summary)
+    assert STATISTICS.findall(text) == []
+    names = {n for p in summary.points for n in (p.attack, p.defense) if n not in ("", "none")}
+    assert names
+    assert [n for n in names if re.search(rf"\b{re.escape(n)}\b", text)] == []
+
+
+def test_drawn_evaluations_have_none_either() -> None:
+    assert [STATISTICS.findall(above(draw_summary(seed))) for seed in range(10)] == [[]] * 10
+
+
+def test_the_appendix_has_what_the_page_leaves_out() -> None:
+    """So the expression finds something where there is something."""
+    _, below = split(passes_at_a_strength())
+    assert len(STATISTICS.findall(below)) > 5
+    assert re.search(r"\bnorm\b", below)
+
+
+def test_the_sections_answer_the_five_questions_first() -> None:
+    keys = [key for key, _ in OUTLINES[View.STATEMENT]]
+    assert keys[:4] == ["tested", "receivers", "price", "left"]
+
+
+def test_how_much_is_counted_in_people() -> None:
+    """AUC 0.9 beside 0.6, and 240 of 4,500 people named beside 10."""
+    (table,) = build_receivers(passes_at_a_strength()).blocks
+    assert isinstance(table, Table)
+    cell = table.rows[0][2]
+    assert isinstance(cell, Cell)
+    numbers = [int(n.replace(",", "")) for n in re.findall(r"\d[\d,]*", cell.text)]
+    assert numbers == [90, 100, 60, 52, 1000, 2]
+
+
+def price(*rows: GridRow) -> str:
+    made = build_price(replace(passes_at_a_strength(), grid=rows)).blocks[0]
+    assert isinstance(made, Bullets)
+    (said,) = made.items
+    return said
+
+
+def row(at: object, passed: int, drop: float | None = 0.0, *, cheapest: bool = False) -> GridRow:
+    known = {n: getattr(at, n) for n in ("dataset", "algorithm", "defense", "strength")}
+    return GridRow(**known, gates=2, passed=passed, utility_drop=drop, cheapest=cheapest)
+
+
+def test_what_stops_it_is_said_with_what_it_costs() -> None:
+    stops = price(row(OFF, 0), row(ISO, 2, 0.034, cheapest=True))
+    assert re.findall(r"[\d.]+\d", stops) == ["3.4", "100"]
+    assert re.findall(r"[\d.]+\d", price(row(ISO, 2, -0.01, cheapest=True))) == ["0.0", "100"]
+
+
+def test_what_stops_nothing_or_is_not_needed_is_told_apart() -> None:
+    cases = [price(), price(row(OFF, 0), row(ISO, 1)), price(row(NONE, 2, cheapest=True)),
+             price(row(OFF, 0), row(ISO, 2, cheapest=True))]  # fmt: skip
+    assert len(set(cases)) == 4
+    assert price(row(NONE, 0)) == cases[0]
+    other = replace(row(OFF, 0), algorithm="secureboost")  # of which nothing is enough
+    assert price(row(ISO, 2, cheapest=True), other) == cases[1]
+    assert price(row(OFF, 0), row(ISO, 2, None)) == cases[1]
