@@ -478,7 +478,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
     "weights of NaN": (
         _weights(_header({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}},
                       np.float32("nan").tobytes())),
-        "not finite",
+        "must hold finite numbers",
     ),
     "a layer that runs code": (
         _json(f"{HERE}/observer.json", layouts=LAYOUT,
