@@ -74,12 +74,14 @@ BROKEN = "broken on purpose"
 
 
 def every() -> dict[str, tuple[str, dict[str, Any], str, float]]:
-    """The table's defenses, with those that claim something and are not listed above."""
+    """The table's defenses, with other ones of networks that claim something."""
     listed = {name for name, *_ in DEFENSES.values()}
     more = {
         name: (name, {}, "", cls.trial[1])
         for name in sorted(registry.defenses.entries())
-        if (cls := registry.defenses.get(name)).counted and name not in listed
+        if (cls := registry.defenses.get(name)).counted
+        and name not in listed
+        and "regrow" not in cls.hooks
     }
     return {**DEFENSES, **more}
 

@@ -66,7 +66,7 @@ def test_each_step_may_have_all_rows_and_own_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("messages", "labels", "error", "says"),
     [
-        (vflsec.Messages(), Y, ConfigError, "got none"),
+        (vflsec.Messages(), Y, ConfigError, "give gradients"),
         ([], Y, ConfigError, "trainings"),
         (vflsec.Messages(gradients=np.zeros((2, 5, 3))), Y, ShapeError, r"gradient of step 0"),
         (
@@ -79,7 +79,7 @@ def test_each_step_may_have_all_rows_and_own_columns(tmp_path: Path) -> None:
         ),
         (seen(0, 1.0), -Y, ConfigError, "from 0"),
         (seen(0, 1.0), np.array(["a"] * N), ShapeError, "must be numbers"),
-        (seen(0, 1.0), 0 * Y, ConfigError, "two classes"),
+        (seen(0, 1.0), 0 * Y, ConfigError, "two or more"),
     ],
 )  # fmt: skip
 def test_what_does_not_belong_together_is_one_error(

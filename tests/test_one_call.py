@@ -206,7 +206,7 @@ def test_other_ways_to_name_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ({"tables": {}}, "audit: tables must be"),
         ({"tables": {"bank": 3}}, "int for 'bank'"),
         ({"tables": "x" * 5000}, "be an existing file"),
-        ({"tables": "no.csv"}, "no such file"),
+        ({"tables": "no.csv"}, "existing file"),
         ({"label": "defualt"}, "audit: label must be a column of one table"),
         ({"label": 3}, "audit: label must be the name of a column"),
         ({"id": "name"}, "audit: id must be a column of "),

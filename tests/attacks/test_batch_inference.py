@@ -189,7 +189,7 @@ def test_steps_are_recorded_with_their_batches_only_where_asked() -> None:
 
 def test_behind_a_top_model_and_without_own_gradients_it_is_refused() -> None:
     facts = Facts("splitnn", "train", "a", ("a", "b"), 3, aggregation="sum", top=True)
-    assert "trainable top model" in bli().applicable(facts)
+    assert "summed logits" in bli().applicable(facts)
     assert bli().applicable(replace(facts, top=False)) == ""
     with pytest.raises(ThreatModelError, match="own parameters"):
         bli().infer(make_view(torch.arange(10) % 2), rng())

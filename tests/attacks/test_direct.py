@@ -97,8 +97,8 @@ def test_labels_unrelated_to_the_gradients_stay_at_chance() -> None:
 def test_behind_a_top_model_it_does_not_apply_and_says_what_would() -> None:
     facts = Facts("splitnn", "train", "a", ("a", "b"), 3, aggregation="sum", top=False)
     assert direct().applicable(facts) == ""
-    assert "trainable top" in direct().applicable(replace(facts, top=True))
-    assert "trainable top" in direct().applicable(replace(facts, aggregation="concat"))
+    assert "summed logits" in direct().applicable(replace(facts, top=True))
+    assert "summed logits" in direct().applicable(replace(facts, aggregation="concat"))
 
 
 def test_swapped_labels_are_read_where_a_row_is_known_and_mirrored_where_none_is() -> None:

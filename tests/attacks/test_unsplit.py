@@ -128,5 +128,5 @@ def test_it_applies_behind_one_linear_layer_only() -> None:
     attack = registry.attacks.create("unsplit", {})
     facts = replace(make_view(torch.arange(4) % 2).facts, top=True, extra={"top": ()})
     assert attack.applicable(facts) == ""
-    assert "hidden layers (32,)" in attack.applicable(replace(facts, extra={"top": (32,)}))
+    assert "one linear top layer" in attack.applicable(replace(facts, extra={"top": (32,)}))
     assert "direct" in attack.applicable(replace(facts, top=False))

@@ -244,7 +244,7 @@ def test_the_command_to_go_on_with_is_quoted(
     monkeypatch.setattr(sys, "argv", ["vflsec", "audit", "my case.toml", "--set", "x=[1, 2]"])
     trainer.before = stop
     assert vflsec("audit", scenario, "--out", tmp_path / "out") == 130
-    assert vflsec.err.endswith("from there: vflsec audit 'my case.toml' --set 'x=[1, 2]'\n")
+    assert vflsec.err.endswith("Resume: vflsec audit 'my case.toml' --set 'x=[1, 2]'\n")
 
 
 def test_thresholds_on_the_command_line_replace_those_of_the_scenario(
@@ -482,4 +482,4 @@ def test_python_dash_m_is_the_command_line(tmp_path: Path) -> None:
         [sys.executable, "-m", "vflsec", "show", "nrom"], env=env, capture_output=True, text=True
     )
     assert done.returncode == 2
-    assert done.stderr.startswith("error: nothing is called 'nrom'. Did you mean 'norm'?")
+    assert done.stderr.startswith("error: unknown name 'nrom'. Did you mean 'norm'?")

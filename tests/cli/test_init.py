@@ -119,7 +119,7 @@ def test_what_is_written_runs(
         "attribute(column=*)", "property(column=region)",  # which column, in every report
     }  # fmt: skip
     (why,) = {p["reason"] for p in summary["points"] if p["attack"] == "zero_pattern"}
-    assert why.startswith("every row is dense")
+    assert why.startswith("no zeros, signs or visits")
     judged = [v for v in summary["gates"] if v["label"].startswith("advantage")]
     assert {v["adversary"] for v in judged} == {"passive"}
 

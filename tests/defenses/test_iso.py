@@ -107,7 +107,7 @@ def test_keeps_dtype() -> None:
 
 
 def test_refuses_what_it_cannot_treat() -> None:
-    with pytest.raises(PolicyError, match="floating-point"):
+    with pytest.raises(PolicyError, match="floating point"):
         iso().outgoing(message(torch.ones(1, 2, 3, dtype=torch.int64)), owner(iso(), [1.0]))
     with pytest.raises(ConfigError, match=r"iso.*on.*'gradient', 'embedding', 'state'"):
         iso(on="gradients")

@@ -248,7 +248,7 @@ def test_the_plan_says_what_is_searched_and_what_it_costs() -> None:
     assert len(search.cells) == 2 * WORLDS
     assert plan.cost["trainings"] == 6 + 2 * WORLDS
     assert {a.name for a in search.attacks} == {"norm", "direction"}
-    assert any("tried on 3 drawn worlds of the same shape, 6 trainings" in n for n in plan.notes)
+    assert any("drawn worlds (6 trainings)" in n for n in plan.notes)
     default = load_scenario(SECTIONS, ["audit.attacker=default"])
     plain = make_plan(default, load=Planted({}).source, try_out=False)
     assert all(g.role != "tuning" for g in plain.groups)

@@ -194,7 +194,7 @@ def test_until_decided_adds_seeds_and_shares_the_error(
     planted = Planted(LEAKS, {"norm": 0.08, "model_completion": 0.0}, sd=0.04)
     text = gate(max=0.1, attack="norm", defense="defended")
     assert go(planted, tmp_path, text) == 3
-    assert "would decide it" in " ".join(capsys.readouterr().out.split())
+    assert "more seed" in " ".join(capsys.readouterr().out.split())
     assert go(planted, tmp_path, text, "--until-decided", 80) == 0
     summary = json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))
     (verdict,) = summary["gates"]

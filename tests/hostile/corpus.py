@@ -220,7 +220,7 @@ SCENARIOS: dict[str, tuple[str | bytes, str]] = {
     "a swept gate": (GOOD + '[grid.gate."*"]\nmax = [0.1, 0.2]\n', "must be one of data"),
     "a swept nan": (GOOD + '[grid.algorithm."*"]\nlr = [nan]\n', "must be a finite number"),
     "a shared number": ("shared = 3\n" + GOOD, "must be tables"),
-    "shared limits": (GOOD + "[shared.gate]\nmin = 0.5\n", "both"),
+    "shared limits": (GOOD + "[shared.gate]\nmin = 0.5\n", "needs one of"),
     "a party called *": (changed('b = ["x2"]', '"*" = ["x2"]'), "party name"),
     "a party of two lines": (changed('b = ["x2"]', '"b\\n" = ["x2"]'), "party name"),
     "a party of hidden marks": (changed('b = ["x2"]', '"\\u202eb" = ["x2"]'), "party name"),

@@ -459,7 +459,7 @@ def test_the_statement_has_what_one_signs(summary: dict[str, Any]) -> None:
     text = statement(summary | {"who": "A. Auditor <x>"})
     for wanted in (
         "Statement of a privacy audit: case", "Holds the labels", "1. What was tested",
-        "5. Signatures", "Appendix A. System", "granted 20 labelled rows", "not tested",
+        "6. Signatures", "Appendix A. System", "granted 20 labelled rows", "not tested",
         "Appendix G. Coverage", summary["scenario_hash"],
         "d-breast_cancer", "A. Auditor &lt;x&gt;", "Data-protection officer: name, date, signature",
     ):  # fmt: skip

@@ -227,7 +227,7 @@ class Failing(Emulated):
 
 
 def test_what_went_wrong_first_is_said() -> None:
-    with pytest.warns(CaptureWarning, match="results: operation not permitted .* capturing"):
+    with pytest.warns(CaptureWarning, match="operation not permitted .* capturing"):
         trained(Case(algorithm=Asking), Failing)
 
 

@@ -527,7 +527,7 @@ def _gone(key: Key, now: Iterable[Key]) -> str:
     other = [grants for grants in like if grants not in (None, key.grants)]
     if key.grants is not None and other:
         here, there = other[0] or "nothing", key.grants or "nothing"
-        return f"{key.attack} was granted {there}, and {here} now. {_RENEW}"
+        return f"{key.attack} was granted {there} in the baseline and {here} now. {_RENEW}"
     return f"{key.attack} has a figure in the baseline and none here. {_RENEW}"
 
 
