@@ -104,14 +104,17 @@ def test_guesses_without_labels_then_verdicts_at_their_owner(
     assert set(made[1].split(", ")) == {*ATTACKS, *SCALED}
     assert not (out / "results.sqlite").exists()
     truths = [x for s in SEEDS for x in ("--truth", str(folder / f"labels-{s}"))]
-    for limit, code in ((0.05, 1), (0.4, 0)):
-        gates = folder / f"gates-{code}.toml"
+    # Less than 0.4 of AUC is to gain over own columns: exposed people are judged instead.
+    for limit, least in ((0.05, 0.3), (0.4, 0.9)):
+        gates = folder / f"gates-{limit}.toml"
         gates.write_text(f'[[gate]]\nattack = "direction"\nmax = {limit}\n')
-        to = folder / f"scored-{code}"
+        to = folder / f"scored-{limit}"
         args = ["trace", "score", str(out / "guesses"), *truths, "--out", str(to)]
-        assert main([*args, "--gates", str(gates)]) == code
+        assert main([*args, "--gates", str(gates)]) == 1
         summary = json.loads((to / "summary.json").read_text())
-        assert [g["verdict"] for g in summary["gates"]] == [{0: "PASS", 1: "FAIL"}[code]]
+        (verdict,) = summary["gates"]
+        assert verdict["verdict"] == "FAIL"
+        assert verdict["value"] > least
         assert (to / "report.html").is_file()
     points = {
         p["attack"]: p for p in summary["points"]
@@ -233,7 +236,7 @@ def test_errors_are_one_sentence(
     cases = [
         (["validate", str(tmp_path)], "no manifest.json"),
         (["info", str(tmp_path / "none")], "is no folder"),
-        (["audit", str(found[0]), str(found[0]), "--out", str(tmp_path / "a")], "the same run"),
+        (["audit", str(found[0]), str(found[0]), "--out", str(tmp_path / "a")], "seed 0"),
         (["audit", str(found[0]), "--out", str(tmp_path / "b"), "--attack", "nrom"], "norm"),
         (["audit", str(found[0]), "--out", str(tmp_path / "c"), "--model", "x"], "--model must be"),
         (["score", str(tmp_path), "--truth", str(tmp_path)], "answers.json is missing"),
