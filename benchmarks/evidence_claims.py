@@ -81,7 +81,7 @@ def every() -> dict[str, tuple[str, dict[str, Any], str, float]]:
         for name in sorted(registry.defenses.entries())
         if (cls := registry.defenses.get(name)).counted
         and name not in listed
-        and "regrow" not in cls.hooks
+        and cls.regrow is Policy.regrow
     }
     return {**DEFENSES, **more}
 

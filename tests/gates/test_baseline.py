@@ -353,7 +353,7 @@ def test_an_attack_with_other_grants_is_not_the_one_of_the_baseline(tmp_path: Pa
     weak = [0.31, 0.3, 0.29, 0.3, 0.3]
     (v,) = regressions(of_grants(weak, "b", aux_rows=20), before, shown)
     assert (v.verdict, v.rule) == ("INCONCLUSIVE", "no_longer_measured")
-    assert "60 auxiliary rows, against shop, and 20" in v.reason
+    assert "60 auxiliary rows, against shop in the baseline and 20" in v.reason
     assert "on test rows (60 auxiliary rows, against shop)" in v.gate.label
     (v,) = regressions(of_grants(weak, "b", aux_rows=60), before, shown)
     assert v.verdict == "PASS"  # the key of an attack changes with its source, too
@@ -380,7 +380,7 @@ def test_grants_that_were_taken_away_are_noticed_on_the_command_line(tmp_path: P
             if v.attack == "model_completion"
         ]  # fmt: skip
         assert {w.verdict for w in (v, *more)} == {"INCONCLUSIVE"}
-        assert "nothing, and no class shares now" in v.reason
+        assert "nothing in the baseline and no class shares now" in v.reason
 
 
 def test_a_folder_that_lacks_what_was_planned_is_no_baseline(

@@ -231,7 +231,7 @@ def test_planted_labels_that_cannot_be_are_refused(
     monkeypatch.setattr(trace_positive_control, "join_answers", edited)
     infer(traces, tmp_path / "g", attacks=("direction",), limits=TRUSTED)
     write_truth(tmp_path / "y", np.arange(N), Y)
-    with pytest.raises(TraceError, match=r"rows|labels|planted"):
+    with pytest.raises(TraceError, match=r"row ids|labels|planted"):
         score(tmp_path / "g", [tmp_path / "y"], tmp_path / "o")
 
 

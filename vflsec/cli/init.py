@@ -83,7 +83,7 @@ def init(
     name: Annotated[str, typer.Option(help="Name of the data.", show_default="the tables")] = "",
     force: Annotated[bool, typer.Option("--force", help="Replace --out if it exists.")] = False,
 ) -> None:
-    """Write a scenario for your own tables, and print what is in them.
+    """Write a scenario for your own tables.
 
     The table that has the label is the active party's; ids, separators, dates and the like are
     found, and said.

@@ -53,7 +53,7 @@ def record(
     device: DeviceOption = "auto",
     max_bytes: Annotated[int | None, typer.Option(min=1, help="Most bytes of an observer.")] = None,
 ) -> None:
-    """Train what a scenario audits and write a trace of each training.
+    """Write a trace of each training of a scenario.
 
     In a loop of your own use vflsec.record, see docs/traces.md.
 
@@ -248,7 +248,7 @@ def audit(
     tau: TauOption = 0.0,
     allow_nonfinite: NonfiniteOption = False,
 ) -> None:
-    """Make every attack that traces allow; score if the truth is there.
+    """Make every attack that traces allow.
 
     Without a truth the guesses are written to OUT/guesses; `vflsec trace score` turns them into
     verdicts at the label owner's.
@@ -299,7 +299,7 @@ def score(
     claimed_delta: DeltaOption = 0.0,
     tau: TauOption = 0.0,
 ) -> None:
-    """Compare guesses with the truth, judge the gates, write reports.
+    """Compare guesses with the truth, judge and report.
 
     Example: vflsec trace score guesses/ --truth labels/ --out out/trace --max 0.05
     """
