@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -40,7 +40,7 @@ class Grafting(Policy):
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
     counted = "labels"
     by_row = True
-    world: ClassVar[dict[str, Any]] = {"algorithm": "secureboost", "profile": "paper"}
+    world = {"algorithm": "secureboost", "profile": "paper"}
 
     def labels(self, y: Tensor, own: Own) -> Tensor:
         own.memory["truth"] = y

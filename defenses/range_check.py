@@ -22,7 +22,7 @@ this package's own.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +41,7 @@ class RangeCheck(Policy):
     largest: ClassVar[float] = 1.0
     trial: ClassVar[tuple[float, float, float]] = (0.0, 2.0**-20, 2.0**-4)
     owner: ClassVar[str] = "passive"  # type: ignore[misc]
-    world: ClassVar[dict[str, Any]] = {"algorithm": "secureboost"}
+    world = {"algorithm": "secureboost"}
 
     def pairs(self, values: NDArray[np.float64], own: Own) -> NDArray[np.float64]:
         step = float(own.strength[own.context["replica"]])
