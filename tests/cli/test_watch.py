@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from vflsec.cli import main
 from vflsec.cli.watch import watch_files
 from vflsec.config.problems import ScenarioError
+from vflsec.config.scenario import list_files, load_scenario
 from vflsec.errors import ConfigError
 
 SCENARIO = """[data]
@@ -62,7 +64,7 @@ def count(steps: Steps, audit: Callable[[], object] = nothing) -> int:
         audit()
 
     with pytest.raises(KeyboardInterrupt):
-        watch_files("own.toml", (), audited, sleep=clock(steps))
+        watch_files(partial(list_files, "own.toml", ()), audited, sleep=clock(steps))
     return len(rounds)
 
 
@@ -91,7 +93,7 @@ def test_an_error_is_said_and_the_mended_file_audited(
 ) -> None:
     steps: Steps = [lambda: Path("own.toml").write_text("[dat]\n"), nothing, nothing,
                     lambda: Path("own.toml").write_text(SCENARIO), nothing, nothing]  # fmt: skip
-    assert count(steps) == 2
+    assert count(steps, lambda: load_scenario("own.toml", components=False)) == 3
     assert "own.toml:1" in capsys.readouterr().err
 
     def refuse() -> None:
@@ -103,7 +105,16 @@ def test_an_error_is_said_and_the_mended_file_audited(
 
 def test_a_misspelt_scenario_ends_it(folder: Path) -> None:
     with pytest.raises(ScenarioError):
-        watch_files("owm.toml", (), nothing, sleep=clock([]))
+        watch_files(partial(list_files, "owm.toml", ()), nothing, sleep=clock([]))
+
+
+def test_a_scenario_that_is_gone_for_a_moment_is_waited_for(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps: Steps = [lambda: Path("own.toml").rename("else.toml"), nothing, nothing,
+                    lambda: Path("else.toml").rename("own.toml"), nothing, nothing]  # fmt: skip
+    assert count(steps, lambda: load_scenario("own.toml", components=False)) == 3
+    assert capsys.readouterr().err.count("error: ") == 1
 
 
 def test_the_option_watches_and_ctrl_c_ends(

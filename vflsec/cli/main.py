@@ -12,7 +12,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -131,26 +131,31 @@ def audit(
         "views_mb": views_mb, "shard": shard, "cluster": cluster,
     }  # fmt: skip
 
-    def audit_once() -> typer.Exit:
-        early: AbstractContextManager[None] = nullcontext()
-        if jobs > 1:  # they import what they need while this process does
-            from vflsec.engine.worker_pools import warming
-
-            early = warming(out or Path("out") / Path(scenario).stem, jobs, cluster, fresh)
-        with early:
-            result = _audited(scenario, out, until_decided, quiet, how)
-        return print_audit(result)
-
     if watch:
         from vflsec.cli.watch import watch_files
+        from vflsec.config.scenario import list_files
 
-        watch_files(scenario, set_ or (), audit_once)
-    raise audit_once()
+        files = partial(list_files, scenario, set_ or ())
+        watch_files(files, lambda: _audit_once(scenario, out, until_decided, quiet, **how))
+    raise _audit_once(scenario, out, until_decided, quiet, **how)
 
 
-def _audited(
-    scenario: str, out: Path | None, most: int | None, quiet: bool, how: dict[str, Any]
-) -> Audit:
+def _audit_once(
+    scenario: str, out: Path | None, most: int | None, quiet: bool, **how: Any
+) -> typer.Exit:
+    """Run an audit and print it; gives the exit to raise."""
+    early: AbstractContextManager[None] = nullcontext()
+    if how["jobs"] > 1:  # they import what they need while this process does
+        from vflsec.engine.worker_pools import warming
+
+        folder = out or Path("out") / Path(scenario).stem
+        early = warming(folder, how["jobs"], how["cluster"], how["fresh"])
+    with early:
+        result = _audited(scenario, out, most, quiet, **how)
+    return print_audit(result)
+
+
+def _audited(scenario: str, out: Path | None, most: int | None, quiet: bool, **how: Any) -> Audit:
     """Run an audit, with more seeds up to `most` if it is given.
 
     Raises:

@@ -4,43 +4,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from vflsec.cli.output import fail, say
-from vflsec.config.scenario import find_scenario, load_scenario
 from vflsec.errors import VflsecError
 
 
 def watch_files(
-    scenario: str, overrides: Sequence[str], audit: Callable[[], object],
+    list_files: Callable[[], Sequence[Path]], audit: Callable[[], object],
     *, sleep: Callable[[float], None] = time.sleep,
 ) -> None:  # fmt: skip
-    """Call `audit` now and after each change of a file, until it is interrupted.
-
-    Raises:
-        ScenarioError: there is no such scenario.
-    """
-    files = [find_scenario(scenario)]
+    """Call `audit` now and after each change of a file that is listed, until it is interrupted."""
+    files = list_files()
     while True:
-        stamps = _stamp(files)
+        before = now = stamps = _stamp(files)
         try:
-            files = _list_files(scenario, overrides)
-            stamps = _stamp(files)
             audit()
         except VflsecError as error:
             fail(f"error: {error}", 2, False)
         say(f"Watching {', '.join(path.name for path in files)}. Ctrl-C ends.")
-        before = now = stamps
         while now == stamps or now != before:  # nothing changed, or it is being written
             sleep(1.0)
             before, now = now, _stamp(files)
-
-
-def _list_files(scenario: str, overrides: Sequence[str]) -> list[Path]:
-    """The scenario and its tables."""
-    loaded = load_scenario(scenario, overrides, components=False)
-    tables = [t for data in loaded.root.data for t in (data.file, *data.files.values()) if t]
-    return [find_scenario(scenario), *(loaded.base / t for t in dict.fromkeys(tables))]
+        with suppress(VflsecError):  # the audit says it
+            files = list_files()
 
 
 def _stamp(files: Sequence[Path]) -> list[tuple[int, int]]:

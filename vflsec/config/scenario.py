@@ -100,6 +100,21 @@ def packaged_scenarios() -> dict[str, Path]:
     return {p.stem: p for p in sorted(_FOLDER.glob("*.toml"))}
 
 
+def list_files(name: str, overrides: Sequence[str]) -> list[Path]:
+    """A scenario's own file and its tables; only the file where it cannot be used.
+
+    Raises:
+        ScenarioError: there is no such file.
+    """
+    path = find_scenario(name)
+    try:
+        loaded = load_scenario(name, overrides, components=False)
+    except ScenarioError:
+        return [path]
+    tables = [t for data in loaded.root.data for t in (data.file, *data.files.values()) if t]
+    return [path, *(loaded.base / t for t in dict.fromkeys(tables))]
+
+
 def find_scenario(name: str | Path) -> Path:
     """The file of a scenario named by path or by its packaged name.
 
