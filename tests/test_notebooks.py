@@ -23,11 +23,6 @@ import notebook_pages  # noqa: E402
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
 
 
-PENDING = ("02_fedhssl_privacy",)
-"""They have no page yet: `make notebooks-pages NOTEBOOKS=...` makes it."""
-PAGED = [p for p in NOTEBOOKS if p.stem not in PENDING]
-
-
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_pair_has_the_same_code(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
@@ -95,7 +90,7 @@ def test_a_notebook_ends_with_an_exercise_and_its_solution(path: Path) -> None:
     assert heads[-2:] == ["Exercise", "Solution"]
 
 
-@pytest.mark.parametrize("path", PAGED, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_the_page_of_a_notebook_is_made_from_its_source(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     page = (notebook_pages.PAGES / f"{path.stem}.md").read_text(encoding="utf-8")
@@ -107,11 +102,6 @@ def test_the_page_of_a_notebook_is_made_from_its_source(path: Path) -> None:
     there = {p.name for p in notebook_pages.PAGES.glob(f"{path.stem}_*")}
     assert there == set(shown)
     assert not re.search(r"(?<![\w.])/(tmp|home|root|Users|var)/", page)
-
-
-def test_what_is_pending_has_no_page() -> None:
-    made = {p.stem for p in notebook_pages.PAGES.glob("*.md")}
-    assert made.isdisjoint(PENDING)
 
 
 def test_the_pages_stay_small() -> None:
@@ -154,6 +144,6 @@ def test_the_list_names_every_notebook(root: Path) -> None:
     text = (root / "notebooks" / "README.md").read_text("utf-8")
     assert re.findall(r"\]\((\w+\.py)\)", text) == [p.name for p in NOTEBOOKS]
     pages = re.findall(r"\]\(\.\./docs/notebooks/(\w+)\.md\)", text)
-    assert pages == [p.stem for p in PAGED]
+    assert pages == [p.stem for p in NOTEBOOKS]
     site = (root / "mkdocs.yml").read_text("utf-8")
     assert re.findall(r": notebooks/(\w+)\.md$", site, flags=re.M) == [p.stem for p in NOTEBOOKS]
