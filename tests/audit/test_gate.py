@@ -117,7 +117,8 @@ def test_fewer_than_two_seeds_never_decide() -> None:
         assert (found.low, found.high, found.n) == (None, None, 1)
         assert found.rule == "single_seed"
     two = one([*rows(0.0), *rows(0.0, (0.0,), attack="norm")], Gate(max=0.05))
-    assert two.verdict == "INCONCLUSIVE"
+    assert (two.verdict, two.rule) == ("INCONCLUSIVE", "single_seed")
+    assert (two.attack, two.n, two.more_seeds) == ("norm", 1, 4)
 
 
 def test_inconclusive_says_how_many_seeds_are_missing() -> None:
@@ -234,7 +235,7 @@ def test_several_attacks_are_judged_by_the_largest_with_holm() -> None:
         for r in rows(0.05 + float(stats.t.isf(p, 4)) * sd / np.sqrt(5), noise, attack=f"a{i}")
     ]
     found = one(pair, Gate(max=0.05))
-    assert found.verdict == "FAIL"
+    assert (found.verdict, found.attack) == ("FAIL", "a0")
     assert "and 1 more" in found.reason
 
 
