@@ -21,7 +21,9 @@ def test_what_leaks_in_reverse_is_not_said_to_leak_nothing(tmp_path: Path) -> No
     assert claims(found)["reversed", labels, 0.0] == "significant"
     assert claims(found)["leakage", labels, 0.0] == "not_significant"
     assert f"{point['mirrored']:+.2f} of AUC [+0.3" in line
-    assert "shop labels of bank Can infer it with labels flipped" in above_appendix(found)
+    assert "shop labels of bank Can infer it, once it knows which label is which" in above_appendix(
+        found
+    )
     both = audited(tmp_path / "b", Planted({**low, "model_completion": 0.3})).summary
     assert claims(both)["leakage", labels, 0.0] == "significant"
     assert f"{point['mirrored']:+.2f} of AUC" not in answers(both)["How much, to whom?"]

@@ -73,7 +73,7 @@ class Algorithm:
             ConfigError: it has none.
         """
         if task.schema[task.active].empty and not self.label_holder:
-            got, remedy = f"{task.active} without", "Take splitnn, fedbcd or secureboost."
+            got, remedy = f"{task.active} with labels only", "Take splitnn, fedbcd or secureboost."
             raise check.fail(f"{self.name}: the active party", "one with columns", got, remedy)
 
     def build(self, fed: Federation) -> None:

@@ -36,7 +36,7 @@ _MEANS = {
 }
 _INFERS = "Can infer it"
 _SINGLE = "Can infer it about single people"
-_FLIPPED = "Can infer it with labels flipped"
+_FLIPPED = "Can infer it, once it knows which label is which"
 _NOT_SHOWN = "Not shown"
 _UNKNOWN = "Unknown"
 _UNTESTED = "Not tested"
@@ -156,7 +156,7 @@ def build_conditions(summary: Summary) -> Section:
     """Under which conditions the findings hold, so that a change asks for another audit."""
     items = (
         "For these people, columns, training and software (Appendix H).",
-        "For receivers that know no more than Appendix C says, and share nothing.",
+        "For receivers that know no more than Appendix C says, and share nothing beyond it.",
         *(["With the protection of Appendix D."] if _judged(summary) else []),
         "Until a new attack is published.",
     )  # fmt: skip
@@ -202,7 +202,8 @@ def build_signatures() -> Section:
     """Where to sign, and what that confirms."""
     who = ("Who ran the audit", "Data-protection officer", "For the controller")
     confirms = Paragraph(
-        f"{NO_PROOF} Who signs has read this page, and does not confirm anonymity.", Tone.SOFT,
+        f"{NO_PROOF} Signing says that this page was read, not that the system is anonymous.",
+        Tone.SOFT,
     )  # fmt: skip
     lines = Signatures(tuple(f"{name}: name, date, signature" for name in who))
     return Section("Signatures", (confirms, lines), key="together")
