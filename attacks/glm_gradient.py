@@ -22,7 +22,8 @@ a batch of one row. Together with a passive party it opens Enc(d), and d is exac
 Attacker: any passive party of a regression with a coordinator (FATE's hetero LR), or several; the
 coordinator, alone or with them. Needs no known row and no training.
 Known failure cases: columns that say nothing of the label in batches that are much larger than
-their number; the coordinator alone where batches are large. Masks (masked_gradient) stop the
+their number; the coordinator alone where batches are large; scores beyond 2, as after many steps
+of small batches, by which d changes its sign. Masks (masked_gradient) stop the
 coordinator alone, and no passive party: an owner takes its own mask off, and d has none.
 
 Source: the protocol itself, Hardy et al., arXiv:1711.10677 (2017), as FATE 2.x runs it; least norm:
