@@ -158,9 +158,11 @@ class Trained:
 
 
 def train(
-    data: str | Mapping[str, Any],
+    data: str | Mapping[str, Any] | Sequence[Any] | pd.DataFrame,
     algorithm: str = "splitnn",
     *,
+    label: str | Sequence[str] = "",
+    id: str | Mapping[str, str] = "",
     defenses: Mapping[str, Any] | Sequence[DefenseSpec] = (),
     seeds: int | Iterable[int] = 5,
     until: str = "",
@@ -174,9 +176,10 @@ def train(
     Args:
         data: a packaged data set's name, or a ``[data]`` section as a mapping (``files``, ``id``,
             ``label``, and the options of the split such as ``labelled`` and ``aligned``); relative
-            paths start from its ``base``, by default the current folder. Of DataFrames
-            ``files``, ``label`` and ``id`` are as for :func:`vflsec.audit`.
+            paths start from its ``base``, by default the current folder; or the tables, as
+            :func:`vflsec.audit` takes them.
         algorithm: registered name.
+        label, id: the columns of tables, as for :func:`vflsec.audit`.
         defenses: ``{name: strength}``, ``{name: [strengths]}`` or ``{name: {"strength": ...,
             "party": ..., hyper-parameters}}``; or specifications, taken as they are.
         seeds: their number, or the seeds.
@@ -194,6 +197,8 @@ def train(
     check_arguments("train", train, params, algorithm)
     chosen = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     tasks = {}
+    if label or not isinstance(data, str | Mapping):
+        data = {"files": data, "label": label} | ({"id": id} if id else {})
     with _open_section(data) as (section, base):
         split = split_options(section)
         named = {k: v for k, v in section.items() if k not in split}
@@ -226,7 +231,8 @@ def _open_section(data: str | Mapping[str, Any]) -> Iterator[tuple[dict[str, Any
     """A ``[data]`` section and where its paths start, while tables in memory are files."""
     section = {"name": data} if isinstance(data, str) else dict(data)
     files = section.get("files")
-    named = files.values() if isinstance(files, Mapping) else [files]
+    named = files if isinstance(files, list | tuple) else [files]
+    named = files.values() if isinstance(files, Mapping) else named
     if not any(isinstance(t, pd.DataFrame) for t in named):
         base = Path(section.pop("base", "."))
         yield section, base
@@ -245,7 +251,7 @@ def measure(
     by_seed: bool = False,
     **grants: Any,
 ) -> pd.DataFrame:
-    """Make attacks on every training and compare them with their controls.
+    """Make attacks on every training and compare them with their baselines.
 
     Args:
         trained: of :func:`train`.

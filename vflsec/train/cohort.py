@@ -302,6 +302,7 @@ class Training:
         return {
             "parties": list(self.stack.first.parties),
             "classes": self.stack.first.classes,
+            "class_names": list(self.stack.first.class_names),
             **({"labels": list(self.stack.first.labels)} if self.stack.first.labels else {}),
             **({"unread": unread} if unread else {}),
             **({"undeclared": told} if (told := self._undeclared()) else {}),
