@@ -262,7 +262,8 @@ def test_attacks_without_a_figure_are_not_counted(summary: dict[str, Any]) -> No
         p["status"] = "not-observable"
     one["gates"][0] |= {"attack": "", "verdict": "INCONCLUSIVE"}
     assert first_screen.scope(one).startswith(
-        f"INCONCLUSIVE with no defense (1 of 1 gate inconclusive). Tested: 0 attacks from 0 of {ALL}"
+        "INCONCLUSIVE with no defense (1 of 1 gate inconclusive). Tested: 0 attacks from 0 of "
+        f"{ALL}"
     )
 
 
@@ -300,8 +301,8 @@ def test_a_pass_with_a_warning_says_so_everywhere(
         "rule": "within", "reason": f"Within. T{warning[1:]}.",
     }  # fmt: skip
     assert first_screen.scope(found) == (
-        f"PASS with no defense (1 of 1 gate passed). Tested: 2 attacks from 2 of {ALL} families. But "
-        "a leak above the limit could be missed."
+        f"PASS with no defense (1 of 1 gate passed). Tested: 2 attacks from 2 of {ALL} families. "
+        "But a leak above the limit could be missed."
     )
     step = advice.next_steps(found)[0]
     assert step.text.startswith("A leak may be undetected.")
