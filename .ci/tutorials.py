@@ -45,7 +45,8 @@ TUTORIALS = {
         "Noise on gradients stops what they reveal of the labels. It does not stop what "
         "embeddings reveal of columns, as the audit says; [Start](../start.md#from-fail-to-pass) "
         "goes on from here. One table has no parties yet: `init` gave half of the columns to each. "
-        "Say under `[data.columns]` in `loans.toml` who holds what, and run the second command again.",
+        "Say under `[data.columns]` in `loans.toml` who holds what, and run the second command "
+        "again.",
     ),
     "customers": Tutorial(
         "Three parties that call their customers otherwise",

@@ -231,7 +231,7 @@ def _open_section(data: str | Mapping[str, Any]) -> Iterator[tuple[dict[str, Any
     """A ``[data]`` section and where its paths start, while tables in memory are files."""
     section = {"name": data} if isinstance(data, str) else dict(data)
     files = section.get("files")
-    named = files if isinstance(files, list | tuple) else [files]
+    named: Iterable[Any] = files if isinstance(files, list | tuple) else [files]
     named = files.values() if isinstance(files, Mapping) else named
     if not any(isinstance(t, pd.DataFrame) for t in named):
         base = Path(section.pop("base", "."))
