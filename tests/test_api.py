@@ -77,7 +77,6 @@ def test_infer_sees_a_view_and_no_label(trained: vflsec.Trained) -> None:
         (lambda _: vflsec.train("breast_cancer", epocs=3), "Did you mean 'epochs'?"),
         (lambda _: vflsec.train("breast_cancer", sedes=3), "Did you mean 'seeds'?"),
         (lambda _: vflsec.train({"files": pd.DataFrame({"a": [1]})}), "train: label"),
-        (lambda _: vflsec.train([pd.DataFrame({"a": [1]})]), "train: label"),
         (lambda _: vflsec.audit(pd.DataFrame({"a": [1]}), "a", sedes=3), "Did you mean 'seeds'?"),
         (lambda t: vflsec.measure(t, "norm", known_row=3), "known_row"),
         (lambda t: vflsec.measure(t, "nrom"), "Did you mean 'norm'?"),
@@ -134,7 +133,7 @@ def test_tables_in_memory_are_trained_on_as_their_files_are(tmp_path: Path) -> N
         table.to_csv(tmp_path / f"{name}.csv", index=False)
     files = {n: str(tmp_path / f"{n}.csv") for n in tables}
     how: dict[str, Any] = {"seeds": 2, "epochs": 2, "device": "cpu"}
-    mine = vflsec.train(tables, label="y", **how)
+    mine = vflsec.train({"files": tables, "label": "y"}, **how)
     theirs = vflsec.train({"files": files, "label": "y", "id": "id", "active": "bank"}, **how)
     pd.testing.assert_frame_equal(mine.main, theirs.main)
 

@@ -158,11 +158,9 @@ class Trained:
 
 
 def train(
-    data: str | Mapping[str, Any] | Sequence[Any] | pd.DataFrame,
+    data: str | Mapping[str, Any],
     algorithm: str = "splitnn",
     *,
-    label: str | Sequence[str] = "",
-    id: str | Mapping[str, str] = "",
     defenses: Mapping[str, Any] | Sequence[DefenseSpec] = (),
     seeds: int | Iterable[int] = 5,
     until: str = "",
@@ -176,10 +174,9 @@ def train(
     Args:
         data: a packaged data set's name, or a ``[data]`` section as a mapping (``files``, ``id``,
             ``label``, and the options of the split such as ``labelled`` and ``aligned``); relative
-            paths start from its ``base``, by default the current folder; or the tables, as
-            :func:`vflsec.audit` takes them.
+            paths start from its ``base``, by default the current folder. Of DataFrames
+            ``files``, ``label`` and ``id`` are as for :func:`vflsec.audit`.
         algorithm: registered name.
-        label, id: the columns of tables, as for :func:`vflsec.audit`.
         defenses: ``{name: strength}``, ``{name: [strengths]}`` or ``{name: {"strength": ...,
             "party": ..., hyper-parameters}}``; or specifications, taken as they are.
         seeds: their number, or the seeds.
@@ -197,8 +194,6 @@ def train(
     check_arguments("train", train, params, algorithm)
     chosen = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     tasks = {}
-    if label or not isinstance(data, str | Mapping):
-        data = {"files": data, "label": label} | ({"id": id} if id else {})
     with _open_section(data) as (section, base):
         split = split_options(section)
         named = {k: v for k, v in section.items() if k not in split}
@@ -231,8 +226,7 @@ def _open_section(data: str | Mapping[str, Any]) -> Iterator[tuple[dict[str, Any
     """A ``[data]`` section and where its paths start, while tables in memory are files."""
     section = {"name": data} if isinstance(data, str) else dict(data)
     files = section.get("files")
-    named: Iterable[Any] = files if isinstance(files, list | tuple) else [files]
-    named = files.values() if isinstance(files, Mapping) else named
+    named = files.values() if isinstance(files, Mapping) else [files]
     if not any(isinstance(t, pd.DataFrame) for t in named):
         base = Path(section.pop("base", "."))
         yield section, base
