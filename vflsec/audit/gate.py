@@ -124,7 +124,7 @@ class Gate:
         confidence: of each one-sided bound, at least :data:`LEAST_CONFIDENCE`.
         detect: what an audit must have been able to find to pass (a maximum of the advantage only):
             the least leak that it could have detected (by the sensitivity test where there is
-            one) must not exceed it. None: a PASS stands, with a warning where that leak exceeds `max`.
+            one) must not exceed it. None: a PASS stands, with a warning where it exceeds `max`.
         name: for reports.
 
     Raises:

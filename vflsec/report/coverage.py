@@ -274,7 +274,7 @@ def older(summary: Summary) -> list[str]:
 
 
 def _undeclared(summary: Summary) -> list[str]:
-    """The messages sent although the algorithm's `sends`, by which attacks are planned, lacks it."""
+    """The messages sent that the algorithm's `sends`, by which attacks are planned, lacks."""
     found: dict[str, dict[str, None]] = defaultdict(dict)
     for c in summary.cost.points:
         for kind, sender, receiver in c.undeclared if c.role == "audit" else ():
