@@ -408,7 +408,7 @@ def page(found: Sequence[Line], seconds: float) -> str:
         *opening("Beside independent implementations", said, [
             f"`python benchmarks/evidence_independent.py` ({seconds:.0f} s of one CPU core). The "
             "implementations in `benchmarks/independent` are numpy, scikit-learn or plain PyTorch, "
-            "with the paper's settings, no choice between variants and no line in common. Both are "
+            "with the paper's settings, no choice between variants and no shared line. Both are "
             "given the same recorded training and answer for the same rows; labelled rows are not "
             f"scored. {SEEDS} seeds, 1,000 training rows (500 where the passive party has four "
             "columns, 256 for batch_inference), 20 epochs of batches of 128, 20 labelled rows. "

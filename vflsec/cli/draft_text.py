@@ -77,7 +77,7 @@ def scenario_text(
         sweep=system.sweep if one else system.otherwise or system.sweep,
         of_messages=[a for a in system.attacks or () if one or a[0] not in system.classes],
         sides=sides, known=known, pair=pair, as_comment=_as_comment, grants=grants,
-        attacks=[(a, _keys(a, known)) for a in {1: _NUMERIC, 2: _BINARY}.get(sides, _MANY)],
+        attacks=_list_attacks(sides, known),
         many_rows=len(source.y) > _WHOLE_ROWS,
         of_every_epoch=("message_completion",) if sides == 1 else _WHOLE,
         questions=[{**grants, **v, "column": WHICHEVER} for v in victims],
@@ -89,10 +89,13 @@ def scenario_text(
     return text
 
 
-def _keys(name: str, known: int) -> dict[str, Plain]:
-    """What the section of an attack sets."""
-    granted = name in _GRANTED or known < USUAL
-    return ({"known_rows": known} if granted else {}) | SETTINGS.get(name, {})
+def _list_attacks(sides: int, known: int) -> list[tuple[str, dict[str, Plain]]]:
+    """Attacks on labels of so many classes, and what their sections set."""
+    names = {1: _NUMERIC, 2: _BINARY}.get(sides, _MANY)
+    granted = names if known < USUAL else _GRANTED
+    return [
+        (a, ({"known_rows": known} if a in granted else {}) | SETTINGS.get(a, {})) for a in names
+    ]
 
 
 def _as_comment(text: str) -> str:
