@@ -247,9 +247,8 @@ def _made(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         said = [f"run {n}: {len(of[n])} pairs ({where[n]})" for n in runs]
         out += [
             f"The script resumes from its file, and these rows are of {len(runs)} runs of it: "
-            f"{'; '.join(said)}. Column `run` of `claims.csv` says which is of which. After run 2 "
-            "noise of a scale above 1 lies on a coarser grid and that of dpsgd is drawn in 53 "
-            "bits: other draws of the same distribution. `--fresh` measures all in one run.",
+            f"{'; '.join(said)}. Column `run` of `claims.csv` says which is of which. `--fresh` "
+            "measures all in one run.",
             "",
         ]
     there = {(r["algorithm"], r["defense"]) for r in rows}
