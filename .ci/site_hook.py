@@ -15,6 +15,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from site_gallery import ROOT, make_gallery
 from site_pages import pages
 
+from vflsec._version import __version__
+
 _LOADS = re.compile(
     r"""<(?:script|img|iframe)[^>]*\ssrc=["']?(?:https?:)?//|"""
     r"""<link[^>]*rel=["']?(?:stylesheet|preconnect|preload|icon)[^>]*href=["']?(?:https?:)?//|"""
@@ -22,11 +24,18 @@ _LOADS = re.compile(
     re.I,
 )
 
+_FILTERS = """.md-typeset input[type=search] {
+  border: 1px solid var(--md-default-fg-color--lighter); padding: 0.2rem 0.4rem; width: 14rem;
+}
+.md-typeset th[title=sort] { cursor: pointer; }
+"""
+
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the generated pages, and the sources of notebooks."""
     script = (ROOT / "vflsec" / "report" / "tables.js.j2").read_text(encoding="utf-8")
-    for path, text in (pages() | make_gallery() | {"assets/tables.js": script}).items():
+    assets = {"assets/tables.js": script, "assets/tables.css": _FILTERS}
+    for path, text in (pages() | make_gallery() | assets).items():
         files.append(File.generated(config, path, content=text))
     for source in sorted((ROOT / "notebooks").glob("*.py")):
         text = source.read_text(encoding="utf-8")
@@ -40,7 +49,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def on_config(config: Any) -> Any:
-    """Leave pages out of the navigation that are not written yet."""
+    """Name the version; leave pages out of the navigation that are not written yet."""
     docs = Path(config["docs_dir"])
     made = {*pages(), "gallery.md"}
 
@@ -55,6 +64,7 @@ def on_config(config: Any) -> Any:
         return out
 
     config["nav"] = kept(config["nav"])
+    config["site_name"] = f"vflsec {__version__}"  # which version the pages are of
     return config
 
 
