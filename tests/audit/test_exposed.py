@@ -321,7 +321,7 @@ def find_false_verdicts(audits: int) -> dict[str, list[str]]:
 def test_no_audit_without_a_leak_fails(audits: int) -> None:
     """Of sealed worlds of 900 rows most pass; 60 rows, or 20 positives a seed, decide nothing.
 
-    A quarter of positives leaves fewer rows to name: 25 of 40 such audits pass, the others are open.
+    A quarter of positives leaves fewer rows to name: 25 of 40 pass, the others stay open.
     """
     found = find_false_verdicts(audits)
     assert sum(v == "FAIL" for of in found.values() for v in of) == 0, found
