@@ -85,6 +85,15 @@ def test_algorithms_of_one_name_are_told_apart_by_what_differs() -> None:
     assert len({c.key for g in groups for c in g.cells}) == sum(len(g.cells) for g in groups)
 
 
+def test_a_baseline_that_nothing_trains_is_refused() -> None:
+    assert plan(sets=["audit.baseline=local"]).groups
+    with pytest.raises(ScenarioError) as caught:
+        plan(sets=["audit.baseline=splitmm"])
+    (problem,) = caught.value.problems
+    assert (problem.path, problem.value) == ("audit.baseline", "splitmm")
+    assert "splitnn" in problem.rule
+
+
 def test_who_does_not_train_has_no_model_to_attack_with() -> None:
     found = plan({"algorithm": [{"name": "local"}], "attack": [{"name": "model_completion"}]})
     assert {(r.status, r.reason) for r in found.refused} == {

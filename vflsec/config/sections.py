@@ -191,6 +191,8 @@ class Audit(_Section):
     """Level of intervals and gates."""
     references: list[Literal["local", "logistic", "boosting"]] = ["local", "logistic", "boosting"]
     """Models to compare utility with: the active party alone, and pooled tables."""
+    baseline: str | None = None
+    """What trains the AUC that relative improvement is over, as reports name it: `fpd`."""
     dtype: Literal["float32", "float64", "tf32", "bf16"] = "float32"
     """Precision of training; `tf32` and `bf16` keep float32 and round factors of products."""
     positive_control: bool = True

@@ -27,7 +27,7 @@ from vflsec.plan.feasible import (
     unknown_columns,
     unknown_parties,
 )
-from vflsec.plan.gates import unanswered
+from vflsec.plan.gates import find_unmade_baseline, unanswered
 from vflsec.plan.observe import (
     check_divisible,
     count_labelled_rows,
@@ -91,6 +91,7 @@ def make_plan(
             phases: Phases = {}
             if trial is not None:
                 planner.problems += trial(scenario, groups, planner.sources, phases)
+            planner.problems += find_unmade_baseline(scenario, groups)
             planner.problems += unanswered(scenario, groups, planner.refused, phases)
     if planner.problems:
         raise ScenarioError(planner.problems)
