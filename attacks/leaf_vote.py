@@ -1,4 +1,4 @@
-"""Votes of the known rows that share leaves: training rows of one leaf tend to be of one class.
+"""Votes of the labelled rows that share leaves: training rows of one leaf tend to be of one class.
 
 With l_it the node of row i in tree t, as deep as the attacker was told it,
 

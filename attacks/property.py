@@ -1,4 +1,4 @@
-"""Property: the share of rows at another party that have an attribute, told by its embeddings.
+"""Property: the share of rows at another party that have an attribute, from its embeddings.
 
 On q auxiliary rows whose attribute a_i is known, logistic regression is fitted to standardised
 embeddings z_i = f(x_i), as they are read in ``embedding_inversion`` (the last, their mean over

@@ -1,4 +1,4 @@
-"""Residuals: the gradient of a squared error is the error itself, and so tells a quantity.
+"""Residuals: the gradient of a squared error is the error itself, and so reveals a quantity.
 
 Behind a squared error row i receives  g_i = (2/b) (a_i - y_i) da_i/dz_i,  with a_i the answer.
 The direction da/dz is one for all rows behind a linear top, and close to a few behind another, so

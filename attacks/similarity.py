@@ -1,4 +1,4 @@
-"""Similarity to known rows: a row has the label of the known row its vector lies nearest to.
+"""Similarity to labelled rows: a row has the label of the one its vector lies nearest to.
 
 Vectors e_i are received gradients or own embeddings; e_j with label y_j those of the known rows.
     nearest:  s_ic = max over known j of class c of sim(e_i, e_j)

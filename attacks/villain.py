@@ -1,4 +1,4 @@
-"""VILLAIN: a backdoor by a trigger on the embedding of rows whose label swapped embeddings told.
+"""VILLAIN: a backdoor by a trigger on the embedding of rows whose label swapped embeddings reveal.
 
 1. Epochs `start` to `start + period - 1`: every row once carries the mean embedding of the known
    rows of the goal class. The rows whose gradient then is the shortest in its epoch are taken for
