@@ -32,7 +32,7 @@ from vflsec.inference.leaf_groups import Leaves, find_leaves
 from vflsec.plugin import Attack, Facts, Guess, Known, View, check, registry
 
 ALIASES = ("instance_space",)
-FAMILY = "Labels from the leaves of training rows"
+FAMILY = "leaves"
 
 
 @registry.attack
@@ -64,7 +64,7 @@ class LeafVote(Attack):
 
     def applicable(self, facts: Facts) -> str:
         if self.by == "model" and facts.label.numeric:
-            return "leaf_vote(by=model) needs classes; take by = 'vote'."
+            return self.explain_need("classes", "Take by = 'vote'.")
         return ""
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:

@@ -24,7 +24,7 @@ import torch
 from vflsec.plugin import Attack, Guess, View, registry
 
 ALIASES = ("returned_predictions",)
-FAMILY = "Labels from the predictions that come back"
+FAMILY = "predictions"
 
 
 @registry.attack

@@ -36,7 +36,7 @@ from vflsec.plugin import Attack, Guess, View, check, registry
 from vflsec.specs import WHICHEVER
 
 ALIASES = ("property_inference",)
-FAMILY = "Shares of an attribute at another party"
+FAMILY = "attribute_shares"
 
 
 @registry.attack

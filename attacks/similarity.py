@@ -41,7 +41,7 @@ from vflsec.plugin import (
 )
 
 ALIASES = ("sim_lia", "similarity_lia")
-FAMILY = "Labels by grouping gradients or embeddings"
+FAMILY = "clusters"
 VARIANTS = (
     "nearest_cosine", "centre_cosine", "seeded_cosine",
     "nearest_euclid", "centre_euclid", "seeded_euclid",
@@ -82,7 +82,7 @@ class Similarity(Attack):
         known, classes = view.require_known(), view.facts.classes
         missing = sorted(set(range(classes)) - set(known.labels.tolist()))
         if missing:
-            raise self.lacks("a known row of every class", f"none of {missing}")
+            raise self.lacks_class(f"none of {missing}")
         found = points(view, self.on, self.recorded_form)
         spaces = {how: space(found, how) for how in {v.partition("_")[2] for v in self.variants}}
         fold = folds_of(known.labels)

@@ -53,7 +53,7 @@ from vflsec.plugin import Attack, Guess, Known, Table, View, registry
 from vflsec.specs import QUESTIONS
 
 ALIASES = ("metadata", "exact_zeros")
-FAMILY = "Labels from zeros, signs, sizes and visits"
+FAMILY = "counts"
 
 
 @dataclass(frozen=True)
