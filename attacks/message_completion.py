@@ -57,7 +57,8 @@ from vflsec.plugin import Attack, Guess, Known, Table, ThreatModelError, View, r
 from vflsec.specs import QUESTIONS
 
 ALIASES = ("messages",)
-FAMILY = "Labels read off single gradients"
+FAMILY = "single_gradients"
+TWO_CLASSES = "known rows of two classes with messages"
 
 
 @registry.attack
@@ -83,9 +84,7 @@ class MessageCompletion(Attack):
 
     def declines(self, view: View) -> str:
         """That no message of a row came, or ''."""
-        if bool((view.received(self.kind, "all+").rows >= 0).any()):
-            return ""
-        return f"no {self.kind} message is of a row."
+        return explain_no_row(view, self.kind)
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         known, classes = view.require_known(), view.facts.classes
@@ -94,7 +93,7 @@ class MessageCompletion(Attack):
         there = torch.isin(known.rows, table.rows)
         grant = Known(known.rows[there], known.labels[there])
         if len(grant.labels.unique()) < 2:
-            raise self.lacks("known rows of two classes with messages", len(grant.labels.unique()))
+            raise self.lacks(TWO_CLASSES, len(grant.labels.unique()))
         rows, found = figures(table, mean=number or "question" in view.facts.extra)
         if not found:
             raise ThreatModelError("message_completion: all messages are equal.")
@@ -153,13 +152,14 @@ def figures(
     rows, place, visits = table.rows[mine].unique(return_inverse=True, return_counts=True)
     raw = table.tensor[mine].flatten(1).double()
     finite = torch.isfinite(raw)
-    g = raw.where(finite, torch.zeros_like(raw))
+    g = raw if bool(finite.all()) else raw.where(finite, torch.zeros_like(raw))
     last = visits.cumsum(0) - 1
     first, many = last + 1 - visits, visits.double().unsqueeze(1)
 
     def average(x: Tensor, at: Tensor, count: Tensor) -> Tensor:
         return sums(x, at, len(rows)) / count
 
+    middle = average(g, place, many)
     _, batch, size = table.step[mine].unique(return_inverse=True, return_counts=True)
     later = (last[place] + 1 - torch.arange(len(g), device=g.device)) / size[batch]
     again = place[1:] == place[:-1]
@@ -169,21 +169,22 @@ def figures(
         "steps": average(steps, place[1:][again], (many - 1).clamp_min(1)),
         "first": g[first],
         "last": g[last],
-        "spread": average((g - average(g, place, many)[place]) ** 2, place, many).sqrt(),
+        "spread": average((g - middle[place]).square_(), place, many).sqrt(),
         "sizes": average(torch.cat([g.abs(), g.norm(dim=1, keepdim=True)], 1), place, many),
         "sums": average(g * later.unsqueeze(1), place, many),
-        "odd": average((~finite).double(), place, many),
     }
+    if g is not raw:
+        made["odd"] = average((~finite).double(), place, many)
     whole = table.take(table.rows >= 0)  # in the order of places
     centred = replace(whole, tensor=whole.tensor.flatten(1).double().nan_to_num(0, 0, 0))
     centred = centred.folded("centred")
-    if is_shared(average(g, place, many), centred.tensor):
+    if is_shared(middle, centred.tensor):
         made["centred"] = centred.tensor
     beside = leading(g, place, table.epoch[mine], table.step[mine]) if turned else None
     if beside is not None:
         made["batchwise"] = beside
     if mean:
-        made = {"mean": average(g, place, many), **made}
+        made = {"mean": middle, **made}
     out = {}
     for name, value in made.items():
         sd, centre = torch.std_mean(value, 0, correction=0)
@@ -191,3 +192,9 @@ def figures(
         if bool(told.any()):
             out[name] = ((value - centre) / sd.clamp_min(1e-300))[:, told]
     return rows, out
+
+
+def explain_no_row(view: View, kind: str) -> str:
+    """'' if messages of this kind are of rows, else that none is."""
+    any_row = bool((view.received(kind, "all+").rows >= 0).any())
+    return "" if any_row else f"no {kind} message is of a row."
