@@ -57,24 +57,24 @@ TABLES = (
 KEYS = ["dataset", "algorithm", "defense", "strength"]
 METHOD = (
     """`python benchmarks/evidence_trees.py` ({cells} trainings, {seeds} seeds, which split the rows
-    anew). The tables: UCI's default of credit card clients, whole (30,000 rows, 22 % positive),
-    cut as FATE's example cuts it (13 columns with the label, 10 at the host); UCI's adult, whole
+    anew). The tables: UCI's default of credit card clients, whole (30,000 rows, 22 % positive), cut
+    as FATE's example cuts it (13 columns with the label, 10 at the host); UCI's adult, whole
     (48,842 rows, 24 % positive), cut between an employer with the label and a registry; and
     `two_views`, drawn. SecureBoost grows 10 trees of depth 3 with rate 0.3 and 32 bins.""",
-    """*AUC* is that of the attack on the training rows whose labels the host was not given, the mean
-    over seeds. *Above baseline* is the AUC over the best that the host reaches by its own columns
-    with the same known rows; *change* is the AUC over that without a defense in the same profile.
-    Both are paired by seed, with a 95 % t interval. *Utility* is the AUC of the system on test
-    rows.""",
+    """*AUC* is that of the attack on the training rows whose labels the host was not given, the
+    mean over seeds. *Above baseline* is the AUC over the best that the host reaches by its own
+    columns with the same known rows; *change* is the AUC over that without a defense in the same
+    profile. Both are paired by seed, with a 95 % t interval. *Utility* is the AUC of the system on
+    test rows.""",
     """`leaf_vote` knows the labels of 20 rows, 10 of each class; the other attacks on labels know
-    none. `leaf_columns` and `bin_sums` are the bank's, on the host's columns, of which it knows
-    40 rows: R² stands in the place of the AUC, and `bin_sums` reads tables of numbers alone.""",
-    """Behind a defense stands its strength: of `local_trees` the trees that the bank grows alone, of
-    `label_dp`, `grafting` and `id_lmid` the inverse of epsilon and xi. Under `label_dp` the
+    none. `leaf_columns` and `bin_sums` are the bank's, on the host's columns, of which it knows 40
+    rows: R² stands in the place of the AUC, and `bin_sums` reads tables of numbers alone.""",
+    """Behind a defense stands its strength: of `local_trees` the trees that the bank grows alone,
+    of `label_dp`, `grafting` and `id_lmid` the inverse of epsilon and xi. Under `label_dp` the
     baseline may also learn from the randomised labels of all rows, which its epsilon allows.""",
-    """`secretflow` shows row sets as `paper` does. A line is missing where the profile does not send
-    what the attack reads, or where the defense shows no row set at all; one seed says that on the
-    others none was shown.""",
+    """`secretflow` shows row sets as `paper` does. A line is missing where the profile does not
+    send what the attack reads, or where the defense shows no row set at all; one seed says that on
+    the others none was shown.""",
 )
 
 
