@@ -149,13 +149,13 @@ def test_hashes_of_grants_tell_values_that_differ_little() -> None:
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "shares": ({"prior": [1.0]}, "has none"),
+    "shares": ({"prior": [1.0]}, "record: prior"),
     "gaps": ({"known": ([0, 1], [1.5, float("nan")])}, "finite"),
     "text": ({"known": ([0, 1], ["1.5", "x"])}, "numbers, NaN where"),
     "infinite": ({"known": ([0, 1], [1.5, float("inf")])}, "infinity"),
-    "twice": ({"known": ([0, 0], [1.5, 1.5])}, "every row once"),
+    "twice": ({"known": ([0, 0], [1.5, 1.5])}, "each row once"),
     "too few": ({"known": ([0, 1], [1.5])}, "2 numbers"),
-    "of classes": ({"known": ([0, 1], [1.5, 0]), "classes": None}, "classes=1 says"),
+    "of classes": ({"known": ([0, 1], [1.5, 0]), "classes": None}, "classes=1"),
 }
 
 

@@ -398,11 +398,11 @@ def test_a_torn_segment_is_read_to_its_last_whole_message(tmp_path: Path) -> Non
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "role": ({"role": "server"}, "role must be one of"),
     "rows": ({"rows": 0}, "rows must be an integer >= 1"),
-    "rows twice": ({"rows": [1, 1, 2]}, "every row once"),
+    "rows twice": ({"rows": [1, 1, 2]}, "unique"),
     "reduction": ({"loss_reduction": "average"}, "loss_reduction must be one of"),
     "columns": ({"columns": np.zeros((3, 2))}, "shape .50, ...., got"),
     "known": ({"known": ([99], [0])}, "none of the 50 rows"),
-    "known twice": ({"known": ([3, 3], [0, 1])}, "every row once"),
+    "known twice": ({"known": ([3, 3], [0, 1])}, "each row once"),
     "known beyond the classes": ({"known": ([3, 4], [1, 2]), "classes": 2}, "from 0 to 1, got 2"),
     "known of -1 and 1": ({"known": ([3, 4], [-1, 1])}, "from 0, got -1"),
     "known in part": ({"known": ([3, 4], [0.7, 1.0])}, "whole numbers, got .*0.7"),
