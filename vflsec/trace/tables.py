@@ -247,7 +247,7 @@ def _fits(
     for field in schema:
         i = there.get_field_index(field.name)
         if i < 0:
-            raise TraceError.must(name, f"have columns {schema.names}", there.names)
+            raise TraceError.must(name, f"have the column {field.name!r}", there.names)
         found = there.field(i).type
         if pa.types.is_dictionary(found):
             found = found.value_type
