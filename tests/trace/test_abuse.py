@@ -138,7 +138,7 @@ def test_close_twice_and_late_gradients(tmp_path: Path) -> None:
     assert [m.kind for m in found(tmp_path)] == ["embedding"]
     with pytest.raises(ConfigError, match=r"vflsec\.record"):
         rec.cut(z, torch.arange(8))
-    with pytest.raises(ConfigError, match="is sealed"):
+    with pytest.raises(ConfigError, match="holds a seal"):
         rec.__enter__()
 
 

@@ -54,7 +54,7 @@ def grant(
     has = {"known": info.known > 0, "prior": info.prior is not None,
            "classes": manifest.classes is not None}  # fmt: skip
     if twice := [name for name in added if has[name]]:
-        raise ConfigError.taken(folder, " and ".join(twice), "Leave it out.")
+        raise ConfigError.taken(folder, f"{' and '.join(twice)} already", "Leave it out.")
     if classes is not None:
         check.integer("--classes", classes, low=1, high=100_000)
     classes = manifest.classes or classes

@@ -44,7 +44,7 @@ class Ids:
 
             gaps = int(pd.isna(values).sum())
         if gaps:
-            raise refuse("rows without id", "0", gaps)
+            raise refuse("rows without an id", "0", gaps)
         try:
             self.order = np.argsort(values, kind="stable")
         except TypeError:
@@ -90,7 +90,8 @@ class Ids:
 
     def _of_another_type(self, values: NDArray[Any], of: str) -> ConfigError:
         assert self.sorted is not None
-        return refuse(f"ids of {of}", f"{_kinds(self.sorted)}, as rows", _kinds(values))
+        rule = f"of the type of rows ({_kinds(self.sorted)})"
+        return refuse(f"ids of {of}", rule, _kinds(values))
 
     def _unnamed(self, values: NDArray[Any], bad: NDArray[np.bool_], of: str) -> ConfigError:
         """Why ids are not among those of rows, as far as both show it."""
