@@ -24,11 +24,18 @@ _LOADS = re.compile(
     re.I,
 )
 
+_FILTERS = """.md-typeset input[type=search] {
+  border: 1px solid var(--md-default-fg-color--lighter); padding: 0.2rem 0.4rem; width: 14rem;
+}
+.md-typeset th[title=sort] { cursor: pointer; }
+"""
+
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the generated pages, and the sources of notebooks."""
     script = (ROOT / "vflsec" / "report" / "tables.js.j2").read_text(encoding="utf-8")
-    for path, text in (pages() | make_gallery() | {"assets/tables.js": script}).items():
+    assets = {"assets/tables.js": script, "assets/tables.css": _FILTERS}
+    for path, text in (pages() | make_gallery() | assets).items():
         files.append(File.generated(config, path, content=text))
     for source in sorted((ROOT / "notebooks").glob("*.py")):
         text = source.read_text(encoding="utf-8")

@@ -1,17 +1,17 @@
 """Joint completion: whatever messages say of a row beside own columns, and a few known labels.
 
-A message that is too noisy to beat own columns may still add to them. Own columns x, or x and the
-own embedding z where cross-validation is sure that it is better, give log-odds o_i by logistic
-regression of the known labels (blocks of equal variance, penalty by cross-validation), so shares
-p_i = softmax(o_i). Each reading R of messages is
-projected, in five folds, on what goes with the shares on the other rows,
+A message that is too noisy to beat own columns may still add to them. Own columns x and the own
+embedding z give log-odds o_i by logistic regression of the known labels (blocks of equal variance,
+penalty by cross-validation), so shares p_i = softmax(o_i). Each reading R of messages is projected,
+in five folds, on what goes with the shares on the other rows,
     q_i = R_i d / |d|,  d = sum_j (p_j - mean p) R_j ,
 and counts if q goes with p, and with the known labels, by more than 3 standard errors together.
     score_i = o_i + w q_i ,  w the logistic regression of p on all q that count, known rows thrice,
 and p is made anew from it, three times. In the end w is multiplied by the factor, 0 or 1/16 to 8,
 under which the known labels are likeliest. Where own columns hardly tell these (TOLD) it is also
 begun from them alone, and the likelier of both answers. If none counts, the score is that of own
-columns.
+columns. What is found of rows with messages teaches own columns for those without (rows of the
+future): these are answered by the linear discriminant of x on p.
 Readings: the figures of `message_completion` (mean, change, spread, sizes, ... of a row's
 messages; not ``batchwise``, which beside others blurred an answer) and the counts of `zero_pattern`
 (zeros, visits, order, ...), of gradients, embeddings and states alike, and predictions that came
@@ -44,8 +44,14 @@ from torch import Tensor
 from vflsec.attacks.message_completion import figures
 from vflsec.attacks.zero_pattern import counts
 from vflsec.inference import batch_order
-from vflsec.inference.completion import simplest_good
-from vflsec.inference.joint_features import Reading, evidence, head, weight
+from vflsec.inference.joint_features import (
+    Reading,
+    discriminant,
+    evidence,
+    head,
+    own_blocks,
+    weight,
+)
 from vflsec.plugin import (
     Attack,
     Facts,
@@ -103,13 +109,10 @@ class JointCompletion(Attack):
         found = dict(_readings(view))
         rows = torch.cat([view.target_rows, known.rows]).unique()
         at = torch.searchsorted(rows, known.rows)
-        x, z = view.design(rows).double(), view.embed(rows).flatten(1).double()
-        x = x / x.std(0, correction=0).clamp_min(1e-9)  # as the controls see them
-        fits = [head(blocks, at, known, classes) for blocks in ([x], [z, x])]
-        tried = [f.held for f in fits if f.held is not None]
-        fit = fits[simplest_good(tried, known.labels.cpu().numpy()) if tried else 0]
-        own = torch.from_numpy(fit.scores).to(z)
-        held = None if fit.held is None else torch.from_numpy(fit.held).to(z)
+        blocks = own_blocks(view, rows)
+        fit = head(blocks, at, known, classes)
+        own = torch.from_numpy(fit.scores).to(blocks[0])
+        held = None if fit.held is None else torch.from_numpy(fit.held).to(own)
         starts = [evidence(found, rows, own, known, self.steps)]
         weights, nothing = [(1.0, 0.0)], torch.zeros_like(own)
         if held is not None:
@@ -121,11 +124,28 @@ class JointCompletion(Attack):
         best = max(range(len(starts)), key=lambda k: weights[k][1])
         (added, used), times = starts[best], weights[best][0]
         score = own + times * added
+        if used and times:
+            of = [found[k].rows for k in used]
+            score = _teach(score, torch.isin(rows, torch.cat(of)), blocks[1], at, known)
         score = score[:, 1] - score[:, 0] if classes == 2 else score
         keep = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
         keep[at] = False
         notes = {"cv": round(fit.cv, 4), "readings": used, "weight": times}
         return Guess(self.target, rows[keep], score[keep], notes=notes)
+
+
+def _teach(score: Tensor, told: Tensor, x: Tensor, at: Tensor, known: Known) -> Tensor:
+    """Scores (n, C) with those of rows that no message told by what the others teach own columns.
+
+    Args:
+        told: (n,) bool.
+        x: own columns (n, p).
+        at: places (q,) of the known rows.
+    """
+    share = torch.softmax(score, dim=1)
+    share[at] = torch.nn.functional.one_hot(known.labels, score.shape[1]).to(share)
+    weights, intercepts = discriminant(x[told], share[told])
+    return torch.where(told.unsqueeze(1), score, x @ weights + intercepts)
 
 
 def _tables(view: View) -> Iterator[tuple[str, Table]]:

@@ -28,7 +28,7 @@ Biometrics 1988.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from typing import Annotated, Any, ClassVar
@@ -44,12 +44,13 @@ from vflsec.inference.completion import (
     Fit,
     Fitted,
     Problem,
-    logistic_chosen,
+    logistic_cv,
     simplest_good,
 )
 from vflsec.inference.inference_heads import HeadSettings, Standardise, fit_networks, fronts
+from vflsec.inference.joint_features import head, own_blocks
 from vflsec.inference.mixmatch import MixMatch, fit_mixmatch
-from vflsec.nn.rows import in_pieces
+from vflsec.nn.rows import ROWS
 from vflsec.plugin import Attack, Guess, Plain, ThreatModelError, View, check, registry
 
 ALIASES = ("pmc", "passive_model_completion")
@@ -71,6 +72,9 @@ class ModelCompletion(Attack):
         steps: full-batch Adam steps of the network variants.
         mixmatch: settings of MixMatch that differ from the cheap ones, see
             `vflsec.inference.mixmatch.MixMatch`; published: {"epochs": 25, "iterations": 1024}.
+        columns: give the logistic regression the own columns beside the embedding, in blocks of
+            equal variance (`vflsec.inference.joint_features.head`), for bottoms that learnt less
+            than a few labels tell of own columns; drafts do. The published attack does not.
         part: the own module that is completed; ``bottom.cross`` and ``bottom.local`` are the single
             towers of the self-supervised methods, ``bottom`` is their pooling.
         reassigned: whether one more control stands beside it: the same completion of the bottom
@@ -83,6 +87,7 @@ class ModelCompletion(Attack):
     hidden: check.Count = 32
     steps: check.Count = 150
     mixmatch: dict[str, Any] = field(default_factory=dict)
+    columns: bool = False
     part: str = "bottom"
     reassigned: bool = False
     needs = frozenset({"model", "known_rows"})
@@ -126,7 +131,7 @@ class ModelCompletion(Attack):
         """One variant on all replicas, or None if this adversary has no model to fine-tune."""
         classes, knowns = ground.views[0].facts.classes, ground.knowns
         if variant == "logistic":
-            return ground.logistic()
+            return ground.logistic_beside_columns() if self.columns else ground.logistic()
         hidden = (self.hidden,) if variant.endswith("mlp") else ()
         settings = HeadSettings(hidden, self.steps)
         if variant == "mlp":
@@ -208,17 +213,29 @@ class _Ground:
         def standard(r: int, z: Tensor) -> NDArray[np.float64]:
             return self.frozen_fronts[r](z).double().cpu().numpy()  # type: ignore[no-any-return]
 
-        def answer(r: int, z: Tensor) -> Tensor:
-            return torch.from_numpy(found[r].answer(standard(r, z)))
+        def pieces(r: int) -> Iterator[NDArray[np.float64]]:
+            return (standard(r, z) for z in self.frozen[r].split(ROWS))
 
         classes = self.views[0].facts.classes
         found = [
-            logistic_chosen(standard(r, z), known, classes, SHRINKAGE)
+            logistic_cv(standard(r, z), known, partial(pieces, r), classes, "logistic", SHRINKAGE)
             for r, (z, known) in enumerate(zip(self.frozen_known, self.knowns, strict=True))
         ]
         return Fitted(
             "logistic", [c.cv for c in found], [c.held for c in found], [c.penalty for c in found],
-            lambda some: [in_pieces(partial(answer, r), self.frozen[r]).numpy() for r in some],
+            lambda some: [found[r].scores for r in some],
+        )  # fmt: skip
+
+    def logistic_beside_columns(self) -> Fitted:
+        """The same on own columns too."""
+        fits = []
+        for v, rows, known in zip(self.views, self.rows, self.knowns, strict=True):
+            blocks = own_blocks(v, torch.cat([known.rows, rows]), self.part)
+            at = torch.arange(len(known), device=rows.device)
+            fits.append(head(blocks, at, known, v.facts.classes))
+        return Fitted(
+            "logistic", [f.cv for f in fits], [f.held for f in fits], [f.penalty for f in fits],
+            lambda some: [fits[r].scores[len(self.knowns[r]) :] for r in some],
         )  # fmt: skip
 
 

@@ -10,9 +10,10 @@ gradients to its arbiter without masks. Ciphers are emulated; the owner goes on 
 in a ring that is wide enough for it.
 
 Hook: mask. Owner: every party.
-Guarantee: no epsilon; what the coordinator decrypts does not depend on the gradient. Does not stop:
-the party itself, which takes its mask off and has its gradient in plain as ever (glm_gradient); the
-coordinator with a party that hands it the encrypted derivatives, to which it has the key.
+Guarantee: no epsilon; what the coordinator decrypts of gradients does not depend on them. Does not
+stop: the party itself, which takes its mask off and has its gradient in plain as ever
+(glm_gradient); the coordinator with a party that hands it the encrypted derivatives, to which it
+has the key; the loss of each batch, which has no mask.
 
 Source: Hardy et al., "Private federated learning on vertically partitioned data via entity
 resolution and additively homomorphic encryption", arXiv:1711.10677 (2017); Yang, Liu, Chen, Tong,
@@ -73,17 +74,19 @@ class MaskedGradient(Policy):
                  when="every batch"),
             Line("gradient of the own coefficients", KIND, both, masked=(COORDINATOR,),
                  when="every batch", drawn="R of its owner"),
+            Line("loss of the batch, of two parties", "loss", (COORDINATOR,), when="every batch"),
         )  # fmt: skip
 
     def bought(self, params: Mapping[str, Any]) -> tuple[str, str]:
         return (
             "every party's gradients from the coordinator",
-            "each passive party its gradient of every batch, which labels can be solved from",
+            "each passive party its gradient of every batch, which labels can be solved from, and "
+            "the coordinator the loss of every batch",
         )
 
     def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         return Guarantee(
             covers="No epsilon. The coordinator decrypts uniform numbers. Not covered: what each "
-            "party reads from its own gradient, in plain, and derivatives of rows that the "
-            "coordinator opens for it."
+            "party reads from its own gradient, in plain, derivatives of rows that the "
+            "coordinator opens for it, and the loss of each batch."
         )

@@ -121,7 +121,7 @@ class Trained:
 
     @property
     def messages(self) -> pd.DataFrame:
-        """What crossed: one row for each training, phase, kind of message and direction."""
+        """The messages sent: one row for each training, phase, kind of message and direction."""
         training = self._moment.training
         return pd.DataFrame(
             [

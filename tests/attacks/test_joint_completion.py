@@ -18,7 +18,8 @@ from vflsec.core.attack import Attack
 from vflsec.core.view import Known, Table, View
 from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ConfigError, ThreatModelError
-from vflsec.inference.joint_features import Reading, evidence, weight
+from vflsec.inference import joint_features
+from vflsec.inference.joint_features import Reading, discriminant, evidence, weight
 from vflsec.measure.controls import controls
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellSpec
@@ -186,6 +187,38 @@ def test_rows_without_a_message_are_answered_by_own_columns() -> None:
     assert set(guess.rows.tolist()) == set(range(800)) - set(view.require_known().rows.tolist())
     assert measure(guess, y, rows=torch.arange(120, 400)) > 0.9
     assert 0.7 < measure(guess, y, rows=torch.arange(600, 800)) < 0.9
+
+
+def test_what_messages_tell_of_rows_teaches_own_columns_for_rows_without() -> None:
+    """Columns allow an AUC of 0.885 (means 1.7 deviations apart); 20 labels reach less."""
+    told, alone = [], []
+    for seed in range(6):
+        y, x = drawn(seed)
+        there = torch.arange(500)
+        state = torch.cat(messages(y, seed, 3.0)[:1])[:500]
+        nothing = torch.zeros_like(state)
+        for value, found in ((state, told), (nothing, alone)):
+            table = Table(value, there, torch.zeros_like(there), torch.zeros_like(there))
+            view = make_view(y, columns=x, known=20, test=200,
+                             extra={("received", "state", "all", PARTY): table})  # fmt: skip
+            guess = joint().infer(view, rng())
+            found.append(measure(guess, y, rows=view.targets["test"]))
+    assert np.mean(told) > np.mean(alone) + 0.02
+    assert 0.85 < np.mean(told) < 0.91
+
+
+def test_the_discriminant_of_certain_shares_is_that_of_their_labels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+    monkeypatch.setattr(joint_features, "LOADED", 0.0)
+    x = torch.randn(90, 4, generator=rng(0), dtype=torch.float64)
+    y = torch.arange(90) % 3
+    weights, intercepts = discriminant(x, torch.nn.functional.one_hot(y, 3).double())
+    model = LinearDiscriminantAnalysis(solver="lsqr").fit(x.numpy(), y.numpy())
+    mine = torch.log_softmax(x @ weights + intercepts, dim=1).numpy()
+    np.testing.assert_allclose(mine, model.predict_log_proba(x.numpy()), atol=1e-8)
 
 
 def test_what_no_message_reaches_is_declined_and_bad_grants_are_refused() -> None:

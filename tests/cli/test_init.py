@@ -114,8 +114,8 @@ def test_what_is_written_runs(
     }  # fmt: skip
     attacked = {p["attack"] for p in summary["points"] if p["status"] == "ok"} - {""}
     assert attacked == {
-        "model_completion", "norm", "direction", "similarity", "message_completion", "dictionary",
-        "gradient_completion", "joint_completion", "embedding_inversion",
+        "model_completion(columns=True)", "norm", "direction", "similarity", "message_completion",
+        "dictionary", "gradient_completion", "joint_completion", "embedding_inversion",
         "attribute(column=*)", "property(column=region)",  # which column, in every report
     }  # fmt: skip
     (why,) = {p["reason"] for p in summary["points"] if p["attack"] == "zero_pattern"}

@@ -11,6 +11,7 @@ import pytest
 from vflsec import load_scenario, make_plan
 from vflsec.config.problems import Problem, ScenarioError
 from vflsec.config.scenario import packaged_scenarios
+from vflsec.plugins import registry
 
 BASE = """\
 name = "the base"
@@ -187,6 +188,7 @@ def test_every_packaged_scenario_has_forms_that_load(name: str) -> None:
 
 PAPERS = {
     "FedHSSL": {
+        "IV and X, FedCVT": "fedhssl_fedcvt",
         "IV": "fedhssl_table4", "V": "fedhssl_table5", "VI": "fedhssl_table6",
         "VII": "fedhssl_table7", "IX": "fedhssl_table9", "X": "fedhssl_table10",
         "XI": "fedhssl_table11", "XII": "fedhssl_table12", "figure 6": "fedhssl_figure6",
@@ -214,6 +216,52 @@ def test_every_table_of_the_papers_has_a_form_with_its_data(name: str) -> None:
         }  # fmt: skip
     packaged = {n for n in packaged_scenarios() if re.search("_(table|figure)[0-9]+$", n)}
     assert packaged <= {n for tables in PAPERS.values() for n in tables.values()}
+
+
+SYSTEMS = {
+    "fedhssl_table4": {"fedcssl", "fedlocal_ssl", "fedhssl"},
+    "fedhssl_table10": {"fedcssl", "fedlocal_ssl", "fedhssl"},
+    "fedhssl_fedcvt": {"fedcvt"},
+    "vflhlp_table2": {"splitnn", "local", "vflhlp"},
+    "vflhlp_table3": {"splitnn", "local", "vflhlp"},
+    "vflhlp_table4": {"splitnn", "local", "fedlocal_ssl", "fedhssl", "vflhlp"},
+    "vflhlp_figure5": {"splitnn", "local", "vflhlp"},
+    "oneshot_table1": {"splitnn", "fedbcd", "fedcvt", "oneshot", "fewshot"},
+    "oneshot_credit": {"splitnn", "fedbcd", "fedcvt", "oneshot", "fewshot"},
+    "jpl_figure3": {"splitnn", "local", "fpd", "jpl"},
+}
+"""What the papers compare in each of their main tables."""
+CHOICES = {
+    "vflhlp_table2": {"own_labels": {True}, "scarf": {True, False}, "constrain": {True, False}},
+    "vflhlp_figure5": {"own_labels": {True}, "scarf": {True, False}, "constrain": {True, False}},
+    "oneshot_table1": {"finetune": {True, False}},
+    "oneshot_credit": {"finetune": {True, False}},
+    "jpl_figure3": {"own_labels": {True}},
+    "fedhssl_table4": {"ssl": {"simsiam", "byol", "moco"}, "lr": {0.005, 0.01, 0.03}},
+    "fedhssl_table10": {"ssl": {"simsiam", "byol", "moco"}, "lr": {0.005, 0.01, 0.03}},
+}
+"""What differs between systems of one name there."""
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_table_has_every_system_that_its_paper_compares(name: str) -> None:
+    """FedCVT may stand in a form of its own, for it has two parties and other settings."""
+    asked = ["form=paper"]
+    if "[[forms.fedcvt" in packaged_scenarios()[name].read_text(encoding="utf-8"):
+        asked.append("form=fedcvt")
+    found = [s for form in asked for s in sections(name, form)]
+    assert {s["name"] for s in found} >= SYSTEMS[name]
+    for key, wanted in CHOICES.get(name, {}).items():
+        own = {s.get(key, getattr(registry.algorithms.get(s["name"]), key, None)) for s in found}
+        assert own >= wanted, key
+    if name in ("fedhssl_table4", "fedhssl_table10"):
+        references = load_scenario(name, ["form=paper"]).root.audit.references
+        assert {"logistic", "boosting"} <= set(references)
+
+
+def test_the_lift_of_jpl_is_over_fpd_in_both_forms() -> None:
+    for form in ("reduced", "paper"):
+        assert load_scenario("jpl_figure3", [f"form={form}"]).root.audit.baseline == "fpd"
 
 
 NETWORK: dict[str, dict[str, Any]] = {

@@ -74,7 +74,7 @@ def test_a_mask_changes_what_the_coordinator_gets_and_nothing_else(
     monkeypatch.setattr(Channel, "send", watched)
     trained = defended(small_task(0), masked("active", "passive1"), batch_size=16)
     to = {m.kind for m in sent if m.receiver == "coordinator"}
-    assert to == {"masked_sum", "signal"}
+    assert to == {"masked_sum", "signal", "loss"}
     rows = trained.fed.stack.rows("test")
     answers = predict(trained.algorithm, trained.fed, rows)
     assert torch.equal(answers[0], answers[1])
@@ -91,7 +91,8 @@ def test_without_the_others_mask_the_coordinator_reads_theirs() -> None:
     trained = defended(small_task(0), masked("passive1"))
     of = {(r["kind"], r["sender"]) for r in trained.fed.channel.ledger.of(1)
           if r["messages"] and r["receiver"] == "coordinator"}  # fmt: skip
-    assert of == {("masked_sum", "passive1"), ("model_gradient", "active"), ("signal", "active")}
+    told = {("signal", "active"), ("loss", "active")}
+    assert of == {("masked_sum", "passive1"), ("model_gradient", "active"), *told}
 
 
 def test_what_is_masked_is_uniform_and_comes_off_exactly() -> None:

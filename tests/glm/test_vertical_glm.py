@@ -137,19 +137,71 @@ def test_what_crosses_is_counted_as_the_protocol_says() -> None:
         assert count("ciphertext", "p0", host, "derivative") == (15, 3 * 300 * 3)
         assert count("model_gradient", host, COORDINATOR) == (15, 15 * 3 * columns)
         assert count("model_gradient", COORDINATOR, host) == (15, 15 * 3 * columns)
+        assert count("ciphertext", host, "p0", "squares") == (15, 15 * 3)
+        assert count("ciphertext", host, "p0", "penalty") == (15, 15 * 3)
     assert count("model_gradient", "p0", COORDINATOR) == (15, 15 * 3 * 5)
     assert {m[4].tobytes() for m in wire.sent if m[0] == "ciphertext"} == {
-        np.zeros((b, 3)).tobytes() for b in (64, 44)
+        np.zeros((b, 3)).tobytes() for b in (1, 44, 64)
     }
-    told = [m for m in wire.sent if m[0] == "signal"]
+    told = [m for m in wire.sent if m[:2] == ("signal", "p0")]
     assert [m[2] for m in told] == ["p1", "p2", COORDINATOR]
-    assert all(m[4].tolist() == np.bincount(of.y).tolist() for m in told)
+    assert all(m[4].tolist() == [3] for m in told)
+    assert all(count("signal", COORDINATOR, p, "converge") == (3, 3) for p in of.x)
+    assert [m[5] for m in wire.sent if m[1:4] == (COORDINATOR, "p1", "converge")] == [4, 9, 14]
+    assert not any(m[0] == "loss" for m in wire.sent)  # of several passive parties
     assert count("score", "p1", "p0") == (1, 3 * 300)  # of the training rows, after the last batch
     before = len(wire.sent)
     of.predict(np.arange(7))
     (a, b) = wire.sent[before:]
     assert [m[:3] for m in (a, b)] == [("score", "p1", "p0"), ("score", "p2", "p0")]
     assert a[4].shape == (7, 3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("l2", [0.0, 0.1])
+def test_the_coordinator_is_told_the_loss_of_each_batch(kind: str, l2: float) -> None:
+    """With a penalty the passive party's part of it is one more cipher a batch."""
+    wire = Kept(np.arange(300))
+    of = fit(kind, (4,), wire=wire, epochs=2, l2=l2)
+    k = of.label.trees
+    told = [m for m in wire.sent if m[0] == "loss"]
+    assert [m[1:3] for m in told] == [("p0", COORDINATOR)] * 10
+    assert [(m[4].size, m[5]) for m in told] == [(k, step) for step in range(10)]
+    hidden = {(m[3], m[4].size) for m in wire.sent if m[0] == "ciphertext" and m[4].ndim == 1}
+    assert hidden == {("squares", k), *([("penalty", k)] if l2 else [])}
+    y = of.y[of.batches[0]]
+    first = {"quantity": (y**2).mean() / 2, "counts": 1.0}.get(kind, 0.0)
+    assert np.allclose(told[0][4], first, atol=1e-15)
+    assert told[5][4].sum() < told[0][4].sum()  # of the same rows, an epoch later
+
+
+@pytest.mark.parametrize("kind", ["two", "quantity"])
+def test_what_a_loss_tells_beside_gradients(kind: str) -> None:
+    """The coordinator knows all w, and w . g is the mean of d f: so it learns the mean of f^2."""
+    wire = Kept(np.arange(300))
+    of = fit(kind, (4,), wire=wire, epochs=2, l2=0.0)
+    got = {(m[1], m[5]): m[4] for m in wire.sent if m[0] == "model_gradient" and m[2] != m[1]}
+    loss = {m[5]: m[4] for m in wire.sent if m[0] == "loss"}
+    w = {p: np.zeros((x.shape[1], 1)) for p, x in of.x.items()}
+    for step in range(10):
+        rows = of.batches[step % 5]
+        f = sum(of.x[p][rows] @ w[p] for p in w)
+        inner = sum((w[p] * got[p, step]).sum() for p in w)
+        y = of.y[rows].reshape(f.shape)
+        known = -(f**2) / 8 if kind == "two" else (y**2 - f**2) / 2
+        assert loss[step] - inner == pytest.approx(known.mean(), abs=1e-12)
+        w = {p: v - of.settings.rate * got[p, step] for p, v in w.items()}
+    assert np.abs(f).max() > 0.1
+
+
+def test_a_loss_is_the_same_for_all_labels_and_scores_reversed() -> None:
+    """Of two classes, so that alone it says of no row which it is."""
+    f = np.random.default_rng(0).normal(size=(9, 1))
+    y = np.arange(9) % 2
+    found = Classes(2).compute_losses(f, y)
+    assert np.allclose(found, Classes(2).compute_losses(-f, 1 - y), atol=1e-15)
+    t = 2 * y[:, None] - 1  # Hardy et al., less log 2
+    assert np.allclose(found, -t * f / 2 + f**2 / 8, atol=1e-15)
 
 
 def test_the_first_gradient_is_that_of_the_labels() -> None:

@@ -85,6 +85,15 @@ def test_algorithms_of_one_name_are_told_apart_by_what_differs() -> None:
     assert len({c.key for g in groups for c in g.cells}) == sum(len(g.cells) for g in groups)
 
 
+def test_a_baseline_that_nothing_trains_is_refused() -> None:
+    assert plan(sets=["audit.baseline=local"]).groups
+    with pytest.raises(ScenarioError) as caught:
+        plan(sets=["audit.baseline=splitmm"])
+    (problem,) = caught.value.problems
+    assert (problem.path, problem.value) == ("audit.baseline", "splitmm")
+    assert "splitnn" in problem.rule
+
+
 def test_who_does_not_train_has_no_model_to_attack_with() -> None:
     found = plan({"algorithm": [{"name": "local"}], "attack": [{"name": "model_completion"}]})
     assert {(r.status, r.reason) for r in found.refused} == {
@@ -210,6 +219,30 @@ def test_the_positive_control_runs_undefended_where_a_gate_asks() -> None:
     assert all(
         g.role != "control" for g in plan(None, ["audit.positive_control=true"]).groups
     )  # no gate
+
+
+@pytest.mark.parametrize(
+    ("gate", "names"),
+    [
+        ({"max": 0.1}, {"norm", "embedding_inversion"}),
+        ({"max": 0.1, "target": "label"}, {"norm"}),
+        ({"max": 0.1, "attack": "embedding_inversion"}, {"embedding_inversion"}),
+        ({"metric": "utility", "min": 0.1}, set()),
+    ],
+)
+def test_the_positive_control_is_of_attacks_that_a_gate_judges(
+    gate: dict[str, Any], names: set[str]
+) -> None:
+    inversion = {"name": "embedding_inversion", "adversary": "active", "aux_rows": 9}
+    sections = tomllib.loads(SCENARIO) | {
+        "attack": [{"name": "norm"}, inversion], "gate": [gate],
+        "audit": {"positive_control": True},
+    }  # fmt: skip
+    found = make_plan(load_scenario(sections), load=source, try_out=False)
+    assert {a.name for a in found.groups[0].attacks} == {"norm", "embedding_inversion"}
+    control = [g for g in found.groups if g.role == "control"]
+    assert {a.name for g in control for a in g.attacks} == names
+    assert all(g.attacks for g in control)
 
 
 def test_every_kind_of_label_has_a_control_of_its_kind() -> None:

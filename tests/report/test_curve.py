@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,10 @@ import pytest
 from audited import LEAKY, SEALED, Planted, audited, gate
 from printed import html, markdown_summary, print_curves, print_summary, statement
 from rich.console import Console
+
+from vflsec.audit.point import Estimate, read_points
+from vflsec.audit.tradeoff_curves import find_improvements
+from vflsec.runtime.typed_values import write_plain
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +77,27 @@ def test_several_algorithms_are_named(summary: dict[str, Any]) -> None:
     two["points"] += [{**p, "algorithm": "fedbcd"} for p in summary["points"]]
     named = [f"{a}, {d}" for a in ("fedbcd", "splitnn") for d in ("none", "iso 5")]
     assert [n for n in rows(printed(two)) if n.startswith(("fedbcd, ", "splitnn, "))] == named
+
+
+def test_relative_improvement_stands_beside_utility(summary: dict[str, Any]) -> None:
+    """0.9 over 0.7 is twice as far from chance; the defended have none, and no name has none."""
+    one = next(p for p in read_points(summary["points"]) if p.is_undefended and p.attack)
+    better = [replace(one, utility=Estimate(0.9)), replace(one, defense="iso", strength=5.0)]
+    base = replace(one, algorithm="fpd", utility=Estimate(0.7))
+    found = find_improvements([*better, base], "fpd")
+    assert [(i.algorithm, i.baseline) for i in found] == [("splitnn", "fpd")]
+    assert found[0].value == pytest.approx(1.0)
+    for useless in (
+        replace(base, utility=Estimate(0.5)), replace(base, failed_trainings=1),
+        replace(base, utility_metric="accuracy"), replace(base, dataset="other"),
+    ):  # fmt: skip
+        assert not find_improvements([*better, useless], "fpd")
+    assert not find_improvements([*better, base], None)
+    assert summary["improvements"] == []
+    lifted = {**summary, "improvements": write_plain(found)}
+    assert rows(printed(lifted))["none"][-1] == "+100.0%"
+    assert "RelaImp over fpd" in " ".join(printed(lifted).split())
+    assert "RelaImp" not in printed(summary)
 
 
 def test_an_audit_prints_its_answers_and_a_report_every_figure(

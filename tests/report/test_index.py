@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from audited import LEAKY, SEALED, Planted, audited, gate
-from first_screens import fails, has_several_parties, is_a_trace, passes_undefended
+from first_screens import LIMIT, NONE, fails, has_several_parties, is_a_trace, passes_undefended
+from generated import expose, make_point, make_summary
 
 from vflsec.cli import main
 from vflsec.report import pdf
@@ -46,6 +47,15 @@ def test_leaks_stand_side_by_side() -> None:
     assert gains["labels of bank to telco"] == ["+0.02", "–"]
     alone = tables(build_index([Audited(is_a_trace(), "a", "")]))
     assert alone["changes"] == []
+
+
+def test_an_audit_that_names_single_people_has_a_leak() -> None:
+    low = make_point(NONE, "norm", "label", 0.01)
+    said = [
+        tables(build_index([Audited(make_summary(points, [LIMIT]), "a", "")]))["audits"][0].rows[0]
+        for points in ([low], [low, expose(low, 235.0)])
+    ]
+    assert said[0][-1] != said[1][-1]
 
 
 def test_the_command_writes_a_page_that_links_to_every_report(

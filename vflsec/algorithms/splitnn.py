@@ -163,6 +163,10 @@ class SplitNN(SplitSettings):
         own = [] if task.schema[task.active].empty else [fed.active]
         return [*own, *self.passive(fed)]
 
+    def present(self, fed: Federation) -> list[Party]:
+        """The parties whose columns are there at inference."""
+        return self.holders(fed)
+
     def phases(self, fed: Federation) -> list[Phase]:
         self.intersect(fed, "train")
         return [self.split_phase(fed, "train", self.epochs)]
@@ -297,7 +301,7 @@ class SplitNN(SplitSettings):
     def predict(self, fed: Federation, rows: Tensor) -> Tensor:
         active = fed.active.name
         parts = []
-        for party in self.holders(fed):
+        for party in self.present(fed):
             x = fed.columns(party.name, rows, train=False)
             z = party.modules["bottom"](x, train=False)
             if party.name != active:
@@ -307,8 +311,9 @@ class SplitNN(SplitSettings):
         if self.returns_predictions:
             answers = fed.decode(logits)
             shares = self.shares(answers, fed.classes)
-            for party in self.passive(fed):
-                fed.send("prediction", active, party.name, shares, rows, phase="predict")
+            for party in self.present(fed):
+                if not party.active:
+                    fed.send("prediction", active, party.name, shares, rows, phase="predict")
         return logits
 
     @staticmethod

@@ -9,20 +9,27 @@ derivative of their losses by it:
     party k -> coordinator          Enc(g_k),  g_k = X_k^T d / b
     coordinator -> party k          g_k, decrypted
     party k by itself               w_k <- w_k - rate (g_k + l2 w_k)
+    passive party -> active         Enc(sum of (X_k w_k)^2), Enc(l2 |w_k|^2 / 2)
+    active -> coordinator           Enc(loss),  mean over the batch, plus penalties
+    coordinator -> all              whether training has converged, after each pass
 
 For classes d is p - y (``exact``), or its first-order Taylor expansion at f = 0, which ciphers can
 add up (``taylor``): f / 4 + 1/2 - y of two classes. Of a quantity d = f - y, of counts exp(f) - y.
 Batches are drawn once. The coefficients are those of pooled training.
 
-So the coordinator reads every party's gradient in every batch, each party its own, and the active
-party the scores X_k w_k of rows that it has predicted: of the training rows too, after the last
-batch, as in FATE. The coordinator holds the key: together with a party that gets Enc(d) it has d,
-the derivative of each row's loss. It is told of a batch how many rows it has (FATE), or which
-(Hardy et al., where it runs over the batches). With ``protocol = "shares"`` (FATE's SSHE,
-SecretFlow's HESS) there is no coordinator: scores, derivatives, gradients and coefficients are
-shares or ciphers of two parties, the training is the same to the last bit, and the active party
-gets the answers alone. Ciphers are emulated: sizes in the ledger are those of the numbers before
-encryption.
+As in FATE, the loss of classes is their second-order expansion less its value at f = 0, is sent
+where there is one passive party, and all are told the number of classes first. The coordinator
+never says that training has converged.
+
+So the coordinator reads the loss of every batch and every party's gradient in it, each party its
+own, and the active party the scores X_k w_k of rows that it has predicted: of the training rows
+too, after the last batch, as in FATE. The coordinator holds the key: together with a party that
+gets Enc(d) it has d, the derivative of each row's loss. It learns of a batch how many rows it has
+(FATE), or which (Hardy et al., where it runs over the batches). With ``protocol = "shares"``
+(FATE's SSHE, SecretFlow's HESS) there is no coordinator: scores, derivatives, gradients and
+coefficients are shares or ciphers of two parties, the training is the same to the last bit, and the
+active party gets the answers alone. Ciphers are emulated: sizes in the ledger are those of the
+numbers before encryption.
 
 Source: Hardy et al., "Private federated learning on vertically partitioned data via entity
 resolution and additively homomorphic encryption", arXiv:1711.10677 (2017); Yang, Fan, Chen, Shi,
@@ -98,6 +105,7 @@ class VerticalGlm(Rounds):
         asked = {("model_gradient", *way) for p in both for way in ((p, COORDINATOR),
                                                                   (COORDINATOR, p))}  # fmt: skip
         told = {("signal", "active", to) for to in ("passive", COORDINATOR)}
+        told |= {("signal", COORDINATOR, to) for to in both} | {("loss", "active", COORDINATOR)}
         told |= {("derivative", *way) for way in (both, both[::-1])}
         if self.coordinator_knows == "rows":
             told.add(("ids", "active", COORDINATOR))
@@ -161,8 +169,9 @@ class Regression:
         self.batches, self.round = self._draw_batches(), 0
         if self.y.ndim == 1 and self.settings.servers:
             for receiver in (*self.hosts, COORDINATOR):
-                counts = np.bincount(self.y, minlength=self.label.outputs)
-                self.wire.send("signal", self.active, receiver, counts, name="label_count")
+                self.wire.send(
+                    "signal", self.active, receiver, [self.label.outputs], name="label_count"
+                )
 
     def _draw_batches(self) -> list[Ints]:
         """Places of the rows of each batch, drawn once."""
@@ -179,6 +188,9 @@ class Regression:
         for i, at in enumerate(self.batches):
             self._take_step(at, self.round * len(self.batches) + i)
         self.round += 1
+        for party in self.x if self.settings.servers else ():
+            last = self.round * len(self.batches) - 1
+            self.wire.send("signal", COORDINATOR, party, [0], name="converge", step=last)
         if self.round == self.settings.epochs and self.settings.servers:
             self._score(self.wire.rows, self.round * len(self.batches))
 
@@ -197,6 +209,8 @@ class Regression:
             send("ciphertext", self.active, host, hidden, name="derivative", step=step)
             for ends in ((self.active, host), (host, self.active)) if self.settings.servers else ():
                 self.wire.derive("derivative", *ends, d, ids, step=step)
+        if self.settings.servers:
+            self._tell_loss(add(parts), at, step)
         for party, x in self.x.items():
             g = x[ids].T @ d / len(ids)
             self._exchange(party, g, step)
@@ -204,6 +218,18 @@ class Regression:
             if party == self.active:
                 penalty[-1] = 0.0
             self.weights[party] -= self.settings.rate * (g + penalty)
+
+    def _tell_loss(self, scores: Floats, at: Ints, step: int) -> None:
+        """The coordinator decrypts the loss of the batch, if there is one passive party."""
+        l2, hidden = self.settings.l2, np.zeros(scores.shape[1])
+        for host in self.hosts:
+            for name in ("squares", "penalty") if l2 else ("squares",):
+                self.wire.send("ciphertext", host, self.active, hidden, name=name, step=step)
+        if len(self.hosts) == 1:
+            loss = self.label.compute_losses(scores, self.y[at]).mean(axis=0)
+            own, other = self.weights.values()
+            penalty = (own[:-1] ** 2).sum(axis=0) + (other**2).sum(axis=0)
+            self.wire.send("loss", self.active, COORDINATOR, loss + l2 / 2 * penalty, step=step)
 
     def _exchange(self, party: str, g: Floats, step: int) -> None:
         """A party's gradient goes to the coordinator and comes back decrypted, or stays shared."""

@@ -17,7 +17,7 @@ from vflsec.audit.point import Point, Training
 from vflsec.audit.record import AuditRecord
 from vflsec.audit.result_row import ResultRow
 from vflsec.audit.strength_grid import grid
-from vflsec.audit.tradeoff_curves import curves
+from vflsec.audit.tradeoff_curves import curves, find_improvements
 from vflsec.audit.validated import find_validated
 from vflsec.epsilon.claimed_vs_measured import Claimed, contradictions
 from vflsec.specs import CellResult, told_apart
@@ -80,6 +80,7 @@ def evaluate(
         points=points,
         over_time=leakage.summarise(timed, confidence),
         curves=curves(points),
+        improvements=find_improvements(points, record.baseline),
         validated=validated,
         verdicts=verdicts,
         exit_code=gates.exit_code(verdicts),

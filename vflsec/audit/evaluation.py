@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vflsec.audit.record import AuditRecord
     from vflsec.audit.result_row import ResultRow
     from vflsec.audit.strength_grid import GridRow
-    from vflsec.audit.tradeoff_curves import Curve
+    from vflsec.audit.tradeoff_curves import Curve, Improvement
     from vflsec.audit.validated import Validated
 
 
@@ -32,6 +32,7 @@ class Evaluation:
         rows: one for each measure.
         points: means over seeds with intervals.
         curves: of each defense and attack, with CAP.
+        improvements: of trainings over the baseline, if any is named.
         validated: what is shown to work at every place, and the evidence.
         verdicts: of every gate.
         exit_code: of the verdicts.
@@ -46,6 +47,7 @@ class Evaluation:
     rows: Sequence[ResultRow]
     points: Sequence[Point]
     curves: Sequence[Curve]
+    improvements: Sequence[Improvement] = ()
     validated: Validated = field(default_factory=dict)
     verdicts: Sequence[Verdict] = ()
     exit_code: int = 0

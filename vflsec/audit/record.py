@@ -124,6 +124,7 @@ class AuditRecord:
         name: of the scenario.
         scenario_hash, scenario_toml: of the resolved scenario; "" where recordings were audited.
         confidence: of the audit.
+        baseline: what trains the AUC that relative improvement is over; None if nothing.
         gates: as the scenario has them.
         datasets: name of the data set by "ROLE:CELL", where ROLE is ``audit``, ``reference`` or
             ``control`` (a planted leak).
@@ -168,6 +169,7 @@ class AuditRecord:
     notes: Sequence[str]
     device: str
     versions: Mapping[str, str]
+    baseline: str | None = None
     algorithms: Mapping[str, str] = field(default_factory=dict)
     of_label: Mapping[str, str] = field(default_factory=dict)
     grants: Mapping[str, Grants] = field(default_factory=dict)

@@ -1,4 +1,6 @@
-"""Privacy against utility over a grid of strengths: CAP of a curve, DCS of its points."""
+"""Privacy against utility over a grid of strengths: CAP of a curve, DCS of its points; and
+utility against a baseline: relative improvement.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from vflsec.audit import cap_score
-from vflsec.audit.point import UNDEFENDED, Identity, Point
+from vflsec.audit.point import UNDEFENDED, Identity, Point, Training
 from vflsec.audit.reversed_ranking import reversible
 
 
@@ -39,6 +41,40 @@ class Curve(Identity):
     undefended_value: float | None = None
     undefended_utility: float | None = None
     dcs: tuple[float | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Improvement(Training):
+    """By how much the AUC of an undefended training is above that of another, "RelaImp".
+
+    Attributes:
+        baseline: what the other is called.
+        value: of the means over seeds, 0.01 for one per cent.
+    """
+
+    baseline: str = ""
+    value: float = 0.0
+
+
+def find_improvements(points: Iterable[Point], baseline: str | None) -> list[Improvement]:
+    """Of each undefended training on whose data set the baseline was trained too, if any is named.
+
+    There is none of other metrics than AUC, of a training that failed on a seed, and over a
+    baseline that is no better than chance.
+    """
+    found = {
+        p.training: p.utility.mean for p in points
+        if p.is_undefended and p.utility_metric == "auc" and not p.failed_trainings
+        and p.utility.mean is not None
+    }  # fmt: skip
+    levels = {t.dataset: auc for t, auc in found.items() if t.algorithm == baseline and auc > 0.5}
+    return [
+        Improvement(
+            **t.as_dict(), baseline=baseline or "",
+            value=cap_score.relative_improvement(auc, levels[t.dataset]),
+        )
+        for t, auc in found.items() if t.dataset in levels and t.algorithm != baseline
+    ]  # fmt: skip
 
 
 def curves(points: Iterable[Point], include_zero: bool = False) -> list[Curve]:

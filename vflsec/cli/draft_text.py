@@ -28,6 +28,8 @@ _MANY = ("model_completion", "similarity", "cluster")
 _NUMERIC = ("value_completion", "residual")
 _GRANTED = (*_NUMERIC, "model_completion", "similarity", "cluster")
 """Attacks of the list that get labelled rows of their own number."""
+SETTINGS: dict[str, dict[str, Plain]] = {"model_completion": {"columns": True}}
+"""Hyper-parameters that are not as published."""
 USUAL = 20
 """Known rows of an attack that is not told how many."""
 _WHOLE = (
@@ -74,8 +76,8 @@ def scenario_text(
         algorithm=algorithm, system=system,
         sweep=system.sweep if one else system.otherwise or system.sweep,
         of_messages=[a for a in system.attacks or () if one or a[0] not in system.classes],
-        sides=sides, known=known, usual=USUAL, granted=_GRANTED, pair=pair, as_comment=_as_comment,
-        attacks={1: _NUMERIC, 2: _BINARY}.get(sides, _MANY), grants=grants,
+        sides=sides, known=known, pair=pair, as_comment=_as_comment, grants=grants,
+        attacks=_list_attacks(sides, known),
         many_rows=len(source.y) > _WHOLE_ROWS,
         of_every_epoch=("message_completion",) if sides == 1 else _WHOLE,
         questions=[{**grants, **v, "column": WHICHEVER} for v in victims],
@@ -85,6 +87,15 @@ def scenario_text(
         label=source.label.describe(source.y),
     )  # fmt: skip
     return text
+
+
+def _list_attacks(sides: int, known: int) -> list[tuple[str, dict[str, Plain]]]:
+    """Attacks on labels of so many classes, and what their sections set."""
+    names = {1: _NUMERIC, 2: _BINARY}.get(sides, _MANY)
+    granted = names if known < USUAL else _GRANTED
+    return [
+        (a, ({"known_rows": known} if a in granted else {}) | SETTINGS.get(a, {})) for a in names
+    ]
 
 
 def _as_comment(text: str) -> str:

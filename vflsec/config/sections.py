@@ -173,7 +173,7 @@ class Attack(_Section):
     peer_model: bool = False
     """Whether the attacker has the victim's model."""
     victim: str = ""
-    """Whose secret is attacked; the attack's own target if empty."""
+    """The party that is attacked; the one of the attack's own target if empty."""
     over_time: bool = False
     """Also attack after every epoch."""
     dosing: list[Annotated[float, Field(gt=0, lt=1)]] = []
@@ -191,10 +191,12 @@ class Audit(_Section):
     """Level of intervals and gates."""
     references: list[Literal["local", "logistic", "boosting"]] = ["local", "logistic", "boosting"]
     """Models to compare utility with: the active party alone, and pooled tables."""
+    baseline: str | None = None
+    """What trains the AUC that relative improvement is over, as reports name it: `fpd`."""
     dtype: Literal["float32", "float64", "tf32", "bf16"] = "float32"
     """Precision of training; `tf32` and `bf16` keep float32 and round factors of products."""
     positive_control: bool = True
-    """Whether gates also train on a planted leak, to show that each attack is alive."""
+    """Whether attacks that a gate judges are tried on a planted leak, to show that they work."""
     attacker: Literal["default", "strong"] = "default"
     """`strong` also searches each attack's settings on drawn worlds of the same shape."""
     canaries: bool = True

@@ -11,7 +11,7 @@ Kind = Literal[
     "embedding", "gradient", "state", "prediction", "ids", "signal", "ciphertext",
     "masked", "masked_sum", "activation", "weight_gradient", "output_gradient", "weights",
     "gradient_pair", "histogram", "partition", "tree", "sample_list", "own_pair",
-    "model_gradient", "derivative", "score", "woe", "woe_value", "match",
+    "model_gradient", "derivative", "loss", "score", "woe", "woe_value", "match",
     "match_count",
 ]  # fmt: skip
 
@@ -83,12 +83,13 @@ KINDS: Mapping[str, MessageKind] = MappingProxyType({
         "gradient pairs of its own", has_rows=True, has_one_width=True, made_of=("histogram",)
     ),
     # linear models: the gradient of a party's own coefficients, encrypted to the coordinator and
-    # decrypted back; what a party's columns add to a row's answer
+    # decrypted back; the loss of a batch, which it decrypts; what columns add to a row's answer
     "model_gradient": MessageKind("gradients of its coefficients", opened_by="receiver"),
     "derivative": MessageKind(
         "derivatives of rows, with the coordinator's key", has_rows=True, has_one_width=True,
         opened_by="key",
     ),
+    "loss": MessageKind("losses of batches", opened_by="receiver"),
     "score": MessageKind("scores of rows", has_rows=True, has_one_width=True),
     # scorecards: weights of evidence by column and bin, and what a party makes of them of its rows
     "woe": MessageKind("weights of evidence"),

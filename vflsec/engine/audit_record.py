@@ -55,6 +55,7 @@ def record_of(scenario: Scenario, plan: Plan, device: str, looks: int, folder: P
         scenario_hash=scenario.hash,
         scenario_toml=scenario.to_toml(),
         confidence=plan.confidence,
+        baseline=scenario.root.audit.baseline,
         gates=[g.model_dump(exclude_none=True) for g in scenario.root.gate],
         datasets={at: g.data.name for at, g in roles.items()},
         algorithms={at: g.title for at, g in roles.items()},

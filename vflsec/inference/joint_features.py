@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vflsec.core.view import Known
+from vflsec.core.view import Known, View
 from vflsec.inference.completion import SHRINKAGE, Fit, logistic_cv
 from vflsec.inference.gradient_history import soft_logistic
 
@@ -36,6 +36,8 @@ AGAIN = 2
 """How often more a known row counts than one whose shares are guessed."""
 WEIGHTS = tuple(2.0**k for k in range(-4, 4))
 """What may be made of the evidence beside own columns."""
+LOADED = 0.1
+"""Of the mean variance, added to every variance of a discriminant."""
 _C = 1.0  # inverse penalty of what is found, in standard deviations, on the shares
 
 
@@ -67,6 +69,16 @@ def head(blocks: Sequence[Tensor], at: Tensor, known: Known, classes: int) -> Fi
     return logistic_cv(
         wide[at].cpu().numpy(), known, wide.cpu().numpy(), classes, "head", SHRINKAGE
     )
+
+
+def own_blocks(view: View, rows: Tensor, part: str = "bottom") -> list[Tensor]:
+    """What a party has of rows by itself, for :func:`head`: embeddings (n, d) and columns (n, p).
+
+    Columns have spread 1, as their controls see them.
+    """
+    x = view.design(rows).double()
+    x = x / x.std(0, correction=0).clamp_min(1e-9)
+    return [view.embed(rows, part=part).flatten(1).double(), x]
 
 
 def evidence(
@@ -127,6 +139,26 @@ def weight(held: Tensor, added: Tensor, labels: Tensor) -> tuple[float, float]:
     return w, likely
 
 
+def discriminant(x: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights (p, C) and intercepts (C,) of the linear discriminant of rows with class shares.
+
+    It gives log class shares. The covariance that classes have in common gets :data:`LOADED` of its
+    mean variance on its diagonal.
+
+    Args:
+        x: own columns (m, p).
+        share: of the classes (m, C).
+    """
+    many, centre = share.sum(0).clamp_min(1e-9), x.mean(0)
+    means = share.T @ (x - centre) / many.unsqueeze(1)
+    within = (x - centre).T @ (x - centre) - (means.T * many) @ means
+    within = within / len(x) + 1e-12 * torch.eye(x.shape[1]).to(x)
+    within += LOADED * within.diagonal().mean() * torch.eye(x.shape[1]).to(x)
+    weights = torch.linalg.solve(within, means.T)
+    half = (means.T * weights).sum(0) / 2
+    return weights, (many / len(x)).log() - half - centre @ weights
+
+
 @dataclass(frozen=True)
 class _Placed:
     """A reading at its places: `at` (m,) in all n rows, of which `known` (m,) bool are known."""
@@ -153,13 +185,14 @@ class _Placed:
         """What it says of its rows (m,), each by a direction from other rows."""
         if self.told:
             return self.value[:, c]
-        out = torch.empty_like(self.value[:, 0])
-        fold = torch.arange(len(self.at), device=self.at.device) % FOLDS
-        for k in range(FOLDS):
-            away = fold != k
-            p, x = share[self.at[away]], self.value[away]
-            d = (p - p.mean()) @ x
-            out[~away] = (self.value[~away] - x.mean(0)) @ d / d.norm().clamp_min(1e-300)
+        p, out = share[self.at], torch.empty_like(self.value[:, 0])
+        folds = [(self.value[k::FOLDS], p[k::FOLDS]) for k in range(FOLDS)]
+        both = torch.stack([q @ x for x, q in folds])
+        alone = torch.stack([x.sum(0) for x, _ in folds])
+        for k, (x, q) in enumerate(folds):  # sums of the other folds are those of all less its own
+            rest, rows = alone.sum(0) - alone[k], len(p) - len(q)
+            d = both.sum(0) - both[k] - (p.sum() - q.sum()) / rows * rest
+            out[k::FOLDS] = (x @ d - rest @ d / rows) / d.norm().clamp_min(1e-300)
         return out
 
     def said(self, share: Tensor, c: int) -> Tensor:

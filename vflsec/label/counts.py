@@ -50,6 +50,10 @@ class Counts(Number):
         mean: Floats = np.exp(scores)
         return mean - np.asarray(y, dtype=np.float64), mean
 
+    def compute_losses(self, scores: Floats, y: Floats | Ints) -> Floats:
+        """The negative log likelihood of a Poisson variable, less what no score changes."""
+        return np.asarray(np.exp(scores) - y * scores, dtype=np.float64)
+
     def form_scores(self, answers: Tensor) -> Tensor:
         """The mean."""
         return answers.exp()

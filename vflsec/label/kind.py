@@ -132,6 +132,14 @@ class Label(ABC):
         first, second = self.compute_newton(np.zeros_like(scores), y)
         return first + second * scores
 
+    def compute_losses(self, scores: Floats, y: Floats | Ints) -> Floats:
+        """Loss of each row by score, (n, trees), as ciphers add it up.
+
+        Of classes the second-order expansion at 0, less its value there, which no score changes.
+        """
+        first, second = self.compute_newton(np.zeros_like(scores), y)
+        return scores * (first + second * scores / 2)
+
     def form_answers(self, scores: Floats) -> Floats:
         """Answers (n, outputs)."""
         return scores

@@ -1,4 +1,4 @@
-"""Gates of a scenario that nothing planned will answer."""
+"""Gates of a scenario that nothing planned will answer, and a baseline that nothing trains."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from vflsec.audit.leakage import defense_point
 from vflsec.audit.metrics import primary
 from vflsec.audit.truth import MEMBERSHIP
 from vflsec.config.problems import Problem
+from vflsec.core.check import nearest
 from vflsec.label import Classes, make_label
 from vflsec.plan.cells import claimants
 from vflsec.plan.values import TUNING
@@ -46,6 +47,16 @@ def unanswered(
             yield scenario.error(
                 ("gate", i, *([wrong.key] if wrong.key else [])), wrong.rule, wrong.value
             )
+
+
+def find_unmade_baseline(scenario: Scenario, groups: Sequence[Group]) -> Iterator[Problem]:
+    """The problem of a baseline of relative improvement that nothing planned trains."""
+    named = scenario.root.audit.baseline
+    made = sorted({g.title for g in groups if g.role in ("audit", "reference")})
+    if named is not None and named not in made:
+        hint = nearest(named, made)
+        rule = f"must be one of {', '.join(made)}, got {named!r}. {hint}".rstrip()
+        yield scenario.error(("audit", "baseline"), rule, named)
 
 
 def _rows(

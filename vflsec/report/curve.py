@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from vflsec.audit.findings import metric_name
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity, format_secret
 from vflsec.audit.point import Point, Training
+from vflsec.audit.tradeoff_curves import Improvement
 from vflsec.report.numbers import interval, number
 from vflsec.report.scores import find_scored
 from vflsec.report.summary import Summary
@@ -33,11 +34,13 @@ def build_curve(summary: Summary, dataset: str) -> tuple[Block, ...]:
     gains = _by_target(c for c in summary.claims if c.dataset == dataset)
     metric = metric_name(next((p.utility_metric for p in here if p.utility_metric), ""))
     utility = f"utility ({metric})" if metric else "utility"
-    heads = (*(_head(name, of) for name, of in gains.items()), utility)
+    lifts = {t.training: t for t in summary.improvements if t.dataset == dataset}
+    over = [f"RelaImp over {t.baseline}" for t in [*lifts.values()][:1]]
+    heads = (*(_head(name, of) for name, of in gains.items()), utility, *over)
     table = Table(
         caption,
         (Column("Training", Kind.NAME), *(Column(head, Kind.NUMBER) for head in heads)),
-        tuple(_build_rows(here, list(gains.values()))), f"Leakage and utility of {dataset}",
+        tuple(_build_rows(here, list(gains.values()), lifts)), f"Leakage and utility of {dataset}",
     )  # fmt: skip
     reasons = sorted({f"{p.attack} by {p.adversary}: {p.reason}" for p in here if p.reason})
     said = [Paragraph(why, Tone.WARNING, views=_PRINTED) for why in reasons]
@@ -71,7 +74,7 @@ def _by_target(claims: Iterable[LeakageClaim]) -> dict[str, Gains]:
 
 
 def _build_rows(
-    points: Sequence[Point], gains: Sequence[Gains]
+    points: Sequence[Point], gains: Sequence[Gains], lifts: Mapping[Training, Improvement]
 ) -> Iterator[tuple[Cell | str, ...]]:
     """A row for each training, those that nobody attacks last."""
     made = {p.training: p for p in points}
@@ -79,7 +82,8 @@ def _build_rows(
     several = len({t.algorithm for t in attacked}) > 1
     for t in sorted(made, key=lambda t: t not in attacked):
         name = _training(t, several) if t in attacked else _reference(t)
-        yield name, *(build_gain(of.get(t)) for of in gains), _utility(made[t])
+        lift = [f"{lifts[t].value:+.1%}" if t in lifts else "–"] if lifts else []
+        yield name, *(build_gain(of.get(t)) for of in gains), _utility(made[t]), *lift
 
 
 def _utility(p: Point) -> Cell:

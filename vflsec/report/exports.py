@@ -98,6 +98,7 @@ def summary_of(
             "confidence": level,
             "cells": {"planned": len(record.wanted), "finished": len(results)},
             "curves": evaluation.curves,
+            "improvements": evaluation.improvements,
             "points": write_points(points),
             "leaks": find_leaks(claims),
             "strongest": find_strongest(claims),

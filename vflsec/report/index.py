@@ -88,7 +88,10 @@ def _audit_row(a: Audited) -> tuple[Cell | str, ...]:
     found, how = headline(a.summary)
     leaks = [c for c in find_leaks(a.summary.claims) if c.is_leak]
     most = max(leaks, key=rank, default=None)
-    said = "none is significant" if most is None else (
+    people = any(c.is_leak and c.is_undefended and c.quantity is Quantity.EXPOSED
+                 for c in a.summary.claims)  # fmt: skip
+    none = "single people; on average none is significant" if people else "none is significant"
+    said = none if most is None else (
         f"{format_secret(most)} to {most.adversary}, "
         f"{format_gain(most.metric, most.advantage, most.low, most.high)}"
     )  # fmt: skip

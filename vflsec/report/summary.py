@@ -20,7 +20,7 @@ from vflsec.audit.multilabel import LabelRow
 from vflsec.audit.point import Point
 from vflsec.audit.record import Attacker, AttackFacts, Command, Described
 from vflsec.audit.strength_grid import GridRow
-from vflsec.audit.tradeoff_curves import Curve
+from vflsec.audit.tradeoff_curves import Curve, Improvement
 from vflsec.audit.validated import Validation
 from vflsec.runtime.typed_values import read_as
 
@@ -119,6 +119,7 @@ class Summary:
     confidence: float = 0.95
     cells: Cells = Cells()
     curves: tuple[Curve, ...] = ()
+    improvements: tuple[Improvement, ...] = ()
     points: tuple[Point, ...] = ()
     over_time: tuple[Point, ...] = ()
     dosing: tuple[Dose, ...] = ()

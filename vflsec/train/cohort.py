@@ -223,7 +223,7 @@ class Training:
         )  # fmt: skip
 
     def ledger(self, r: int) -> list[LedgerRow]:
-        """What crossed in replica `r`."""
+        """The messages sent in replica `r`."""
         return [LedgerRow(**row) for row in self.fed.channel.ledger.of(r)]
 
     def guarantees(self, r: int) -> list[Mapping[str, object]]:
@@ -322,7 +322,7 @@ class Training:
         return {party: list(said) for party, said in out.items()}
 
     def _undeclared(self) -> list[list[str]]:
-        """[kind, sender's role, receiver's role] of what crossed and no `sends` names, sorted."""
+        """[kind, sender's role, receiver's role] of messages sent that no `sends` names, sorted."""
         task, sends = self.stack.first, self.algorithm.sends
         for policy in self.defenses:
             sends = sends | policy.sends(sends)
