@@ -69,7 +69,10 @@ def _link(kind: str, entry: Entry) -> str:
 def write_defenses() -> str:
     """The table of defenses."""
     entries = registry.defenses.entries().values()
-    heads = "defense | owner | changes | strength | natural parameter | epsilon | in one sentence"
+    heads = (
+        "defense | owner | changes | strength (0 = off) | natural parameter | epsilon | in one "
+        "sentence"
+    )
     return _table(heads, map(_defense_row, entries))
 
 

@@ -32,7 +32,7 @@ from vflsec.attacks.model_completion import ModelCompletion
 from vflsec.plugin import Own, Policy, check, registry
 
 ALIASES = ("amc", "active_model_completion", "malicious_optimizer")
-FAMILY = "Labels by completing the own model"
+FAMILY = "model_completion"
 EPSILON = 1e-7
 BUFFERS = ("momentum_buffer", "exp_avg")
 

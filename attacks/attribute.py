@@ -45,7 +45,7 @@ from vflsec.plugin import Attack, Guess, Known, ThreatModelError, View, check, r
 from vflsec.specs import QUESTIONS, WHICHEVER, asked
 
 ALIASES = ("attribute_inference", "aia")
-FAMILY = "Attributes that were not shared"
+FAMILY = "attributes"
 LEAST = 3
 """Auxiliary rows with each answer from which on a question is looked at."""
 SURE = 3.0

@@ -52,7 +52,7 @@ from vflsec.nn import optim
 from vflsec.plugin import Attack, Facts, Guess, View, check, registry
 
 ALIASES = ("bli", "batch_label_inference")
-FAMILY = "Labels from batch averages, also under encryption"
+FAMILY = "batch_averages"
 Answer = tuple[Tensor, Tensor, dict[str, int]]
 """Rows, what they say of each class (n, C), and notes."""
 AROUND = 4.0

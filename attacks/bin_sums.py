@@ -47,7 +47,7 @@ from vflsec.plugin import Attack, Facts, Guess, Own, Policy, View, check, regist
 from vflsec.trees.profiles import PROFILES
 
 ALIASES = ("single_row_bins", "reverse_sum")
-FAMILY = "Features of another party"
+FAMILY = "features"
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -75,12 +75,11 @@ class BinSums(Attack):
     def applicable(self, facts: Facts) -> str:
         profile = PROFILES.get(str(facts.extra.get("profile", "")))
         if profile is None or profile.gradients:
-            return "bin_sums needs encrypted gradients of trees."
-        return "" if len(facts.parties) == 2 else "bin_sums needs one passive party."
+            return self.explain_need("encrypted gradients of trees")
+        return "" if len(facts.parties) == 2 else self.explain_need("one passive party")
 
     def declines(self, view: View) -> str:
-        coded = [p for p in view.victims if view.schema[p].categorical]
-        return f"{self.name} needs numeric columns, unlike {coded[0]}'s." if coded else ""
+        return self.explain_codes(view)
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         aux, values = view.require_aux()

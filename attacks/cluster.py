@@ -32,7 +32,7 @@ from vflsec.inference.clustering_points import Points, assign, k_means, points
 from vflsec.plugin import Accumulate, Attack, Guess, View, check, registry
 
 ALIASES = ("grad_cluster", "gradient_clustering")
-FAMILY = "Labels by grouping gradients or embeddings"
+FAMILY = "clusters"
 
 
 @registry.attack

@@ -49,6 +49,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from vflsec.attacks.message_completion import TWO_CLASSES, explain_no_row
 from vflsec.inference import row_functions as functions
 from vflsec.inference.batch_order import differ
 from vflsec.inference.row_functions import FAMILIES, Family, Messages, Visit
@@ -56,7 +57,7 @@ from vflsec.plugin import Attack, Guess, Plain, View, registry
 from vflsec.specs import ORIENTED_BY
 
 ALIASES = ("simple_functions",)
-FAMILY = "Labels from zeros, signs, sizes and visits"
+FAMILY = "counts"
 
 LEVEL = 0.05
 """Chance that a function survives where none says anything of the label."""
@@ -121,9 +122,7 @@ class Dictionary(Attack):
 
     def declines(self, view: View) -> str:
         """That no message of a row came, or ''."""
-        if bool((view.received(self.kind, "all+").rows >= 0).any()):
-            return ""
-        return f"no {self.kind} message is of a row."
+        return explain_no_row(view, self.kind)
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         granted, classes = view.require_known(), view.facts.classes
@@ -132,7 +131,7 @@ class Dictionary(Attack):
         there = np.isin(known, messages.rows)
         labels = granted.labels.cpu().numpy()[there]
         if len(np.unique(labels)) < 2:
-            raise self.lacks("known rows of two classes with messages", len(np.unique(labels)))
+            raise self.lacks(TWO_CLASSES, len(np.unique(labels)))
         at = np.searchsorted(messages.rows, known[there])
         some = torch.randperm(len(messages.rows), generator=rng)[:SAMPLE].numpy()
         with np.errstate(all="ignore"):  # messages may hold anything

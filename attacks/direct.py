@@ -31,7 +31,7 @@ from vflsec.inference.score_orientation import read
 from vflsec.plugin import Accumulate, Attack, Facts, Guess, View, registry
 
 ALIASES = ("dli", "direct_label_inference")
-FAMILY = "Labels read off single gradients"
+FAMILY = "single_gradients"
 
 
 @registry.attack

@@ -35,7 +35,7 @@ from vflsec.plugin import (
 )
 
 ALIASES = ("ds", "cosine")
-FAMILY = "Labels read off single gradients"
+FAMILY = "single_gradients"
 
 
 @registry.attack

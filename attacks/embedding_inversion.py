@@ -59,7 +59,7 @@ from vflsec.plugin import Attack, Guess, Plain, Table, View, check, registry
 from vflsec.specs import NAMED
 
 ALIASES = ("decoder", "inversion", "model_inversion")
-FAMILY = "Features of another party"
+FAMILY = "features"
 VARIANTS = ("linear", "entry", "network")
 
 

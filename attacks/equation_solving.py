@@ -37,7 +37,7 @@ from vflsec.inference.ridge_regression import best_of, of_columns, ridges
 from vflsec.plugin import Attack, Facts, Guess, ThreatModelError, View, registry
 
 ALIASES = ("esa", "equality_solving")
-FAMILY = "Features of another party"
+FAMILY = "features"
 TOLERANCE = 1e-9
 """Singular values of scores below this share of the largest, and such misfits, count as zero."""
 
@@ -69,15 +69,14 @@ class EquationSolving(Attack):
         if self.equations == "score":
             return ""
         if facts.extra.get("hidden"):
-            return f"{self.name} needs linear bottoms. Set hidden = []."
+            return self.explain_need("linear bottoms", "Set hidden = [].")
         return self.explain_top(facts)
 
     def declines(self, view: View) -> str:
         """That a victim has categories, or ''."""
         if self.equations == "score":
             return ""
-        coded = [p for p in view.victims if view.schema[p].categorical]
-        return f"{self.name} needs numeric columns, unlike {coded[0]}'s." if coded else ""
+        return self.explain_codes(view)
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         if self.equations == "score":

@@ -61,7 +61,7 @@ from vflsec.plugin import (
 )
 
 ALIASES = ("hijacking", "feature_space_hijacking")
-FAMILY = "Features of another party"
+FAMILY = "features"
 FIRST = 16  # messages before the pilot is turned for the first time
 OFTEN = 1.5  # it is turned anew after so many times more
 KEPT = 500  # of the last embeddings, to which it is turned
@@ -97,7 +97,7 @@ class Fsha(Attack):
 
     def applicable(self, facts: Facts) -> str:
         if facts.label.floating and "labels" in self.needs:
-            return f"fsha needs classes; {facts.label.sentence}. Set labelled = false."
+            return self.explain_need(f"classes; {facts.label.sentence}", "Set labelled = false.")
         return ""
 
     def policy(self) -> Policy:

@@ -44,7 +44,7 @@ from vflsec.inference.coordinator import find_block, find_server
 from vflsec.plugin import Attack, Guess, View, registry
 
 ALIASES = ("own_gradient", "hetero_lr_gradient")
-FAMILY = "Labels from the gradients of linear models"
+FAMILY = "linear_models"
 TOLERANCE = 1e-9
 """Singular values of the columns below this share of the largest count as zero."""
 
@@ -63,7 +63,7 @@ class GlmGradient(Attack):
     def declines(self, view: View) -> str:
         alone = view.adversary == (find_server(view),)
         if alone and find_block(view, view.facts.active) is None:
-            return "glm_gradient needs the gradient of the active party, which masks it."
+            return self.explain_need("the gradient of the active party, which masks it")
         return ""
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:

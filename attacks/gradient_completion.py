@@ -63,7 +63,7 @@ from vflsec.plugin import (
 )
 
 ALIASES = ("fused_completion",)
-FAMILY = "Labels from gradients and own columns together"
+FAMILY = "gradients_and_columns"
 KINDS = ("average", "head", "em")
 ACCUMULATED = ("unit", "scaled", "raw")
 
@@ -105,7 +105,7 @@ class GradientCompletion(Attack):
 
     def applicable(self, facts: Facts) -> str:
         if self.epsilon and facts.classes > 2:
-            return f"{self.name} with epsilon needs two classes. Leave epsilon out."
+            return self.explain_need("two classes for epsilon", "Leave epsilon out.")
         return ""
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
@@ -122,7 +122,7 @@ class GradientCompletion(Attack):
         classes = view.facts.classes
         counts = torch.bincount(grant.labels, minlength=classes)
         if int(counts.min()) < 1:
-            raise self.lacks("a known row of every class", counts.tolist())
+            raise self.lacks_class(counts.tolist())
         z = view.embed(rows).flatten(1).double()
         x = view.design(rows).double()
         fit = self._head(history, z, x, fixed, grant, classes)

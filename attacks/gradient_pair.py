@@ -28,7 +28,7 @@ from vflsec.inference.leaf_groups import count_trees_a_round, find_trees
 from vflsec.plugin import Attack, Guess, View, registry
 
 ALIASES = ("open_gradients",)
-FAMILY = "Labels from the open gradients and weights of trees"
+FAMILY = "open_trees"
 
 
 @registry.attack

@@ -36,7 +36,7 @@ from vflsec.plugin import (
 )
 
 ALIASES = ("backdoor", "label_replacement")
-FAMILY = "Wrong predictions on demand"
+FAMILY = "wrong_predictions"
 
 
 @registry.attack

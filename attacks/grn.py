@@ -35,7 +35,7 @@ from vflsec.nn.replicas import Replicas
 from vflsec.plugin import Attack, Guess, ThreatModelError, View, as_global, check, registry
 
 ALIASES = ("grna", "generative_regression")
-FAMILY = "Features of another party"
+FAMILY = "features"
 
 
 @registry.attack

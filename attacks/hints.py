@@ -35,7 +35,7 @@ from vflsec.plugin import (
 )
 
 ALIASES = ("k_hints", "hint")
-FAMILY = "Labels read off single gradients"
+FAMILY = "single_gradients"
 
 
 @registry.attack

@@ -64,7 +64,7 @@ from vflsec.plugin import (
 )
 
 ALIASES = ("beside_columns",)
-FAMILY = "Labels from any messages and own columns together"
+FAMILY = "messages_and_columns"
 ROWWISE = ("gradient", "embedding", "state")
 TOLD = 2.0
 """Log likelihood ratio of known labels to equal shares that own columns take to be the start."""
@@ -103,7 +103,7 @@ class JointCompletion(Attack):
         known, classes = view.require_known(), view.facts.classes
         lacking = classes - len(known.labels.unique())
         if lacking:
-            raise self.lacks("a known row of every class", f"{classes - lacking} of {classes}")
+            raise self.lacks_class(f"{classes - lacking} of {classes}")
         if not view.holders:
             raise self.lacks("own columns", "none", "")
         found = dict(_readings(view))

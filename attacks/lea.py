@@ -46,7 +46,7 @@ from vflsec.nn.rows import sums
 from vflsec.plugin import Attack, Guess, ThreatModelError, View, check, registry
 
 ALIASES = ("label_enumeration",)
-FAMILY = "Labels by grouping gradients or embeddings"
+FAMILY = "clusters"
 MOST = 100  # rows that sizes may speak for: clusters are never as exact as counts
 TRUST = 9.0  # odds that a known row lies in the cluster of its class
 

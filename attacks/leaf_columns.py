@@ -31,7 +31,7 @@ from vflsec.inference.ridge_regression import best_of, of_columns, ridges
 from vflsec.plugin import Attack, Guess, View, registry
 
 ALIASES = ("path_columns", "split_sides")
-FAMILY = "Features of another party"
+FAMILY = "features"
 
 
 @registry.attack

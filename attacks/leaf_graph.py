@@ -35,7 +35,7 @@ from vflsec.inference.leaf_groups import Leaves, find_leaves
 from vflsec.plugin import Attack, Facts, Guess, View, check, registry
 
 ALIASES = ("id2graph",)
-FAMILY = "Labels from the leaves of training rows"
+FAMILY = "leaves"
 
 Floats = NDArray[np.float64]
 
@@ -63,7 +63,7 @@ class LeafGraph(Attack):
     seconds: ClassVar[float] = 2.0
 
     def applicable(self, facts: Facts) -> str:
-        return "leaf_graph needs classes." if facts.label.numeric else ""
+        return self.explain_need("classes") if facts.label.numeric else ""
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         prior, leaves = view.require_prior().cpu().numpy(), find_leaves(view)

@@ -1,4 +1,4 @@
-"""Votes of the known rows that share leaves: training rows of one leaf tend to be of one class.
+"""Votes of the labelled rows that share leaves: training rows of one leaf tend to be of one class.
 
 With l_it the node of row i in tree t, as deep as the attacker was told it,
 
@@ -32,7 +32,7 @@ from vflsec.inference.leaf_groups import Leaves, find_leaves
 from vflsec.plugin import Attack, Facts, Guess, Known, View, check, registry
 
 ALIASES = ("instance_space",)
-FAMILY = "Labels from the leaves of training rows"
+FAMILY = "leaves"
 
 
 @registry.attack
@@ -64,7 +64,7 @@ class LeafVote(Attack):
 
     def applicable(self, facts: Facts) -> str:
         if self.by == "model" and facts.label.numeric:
-            return "leaf_vote(by=model) needs classes; take by = 'vote'."
+            return self.explain_need("classes", "Take by = 'vote'.")
         return ""
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:

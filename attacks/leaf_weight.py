@@ -32,7 +32,7 @@ from vflsec.inference.leaf_groups import count_trees_a_round, find_leaves, find_
 from vflsec.plugin import Attack, Guess, View, registry
 from vflsec.trees.profiles import FIELDS
 
-FAMILY = "Labels from the open gradients and weights of trees"
+FAMILY = "open_trees"
 NODE, WEIGHT = FIELDS.index("node"), FIELDS.index("weight")
 
 

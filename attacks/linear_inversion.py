@@ -32,7 +32,7 @@ from torch import Tensor
 
 from vflsec.plugin import Attack, Facts, Guess, Table, View, check, registry
 
-FAMILY = "Features of another party"
+FAMILY = "features"
 
 TOLERANCE = 1e-6
 """Singular values of W below this share of the largest count as zero."""
@@ -65,7 +65,7 @@ class LinearInversion(Attack):
 
     def applicable(self, facts: Facts) -> str:
         if len(facts.parties) != 2:
-            return "it needs one passive party."
+            return self.explain_need("one passive party")
         return super().applicable(facts)
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:

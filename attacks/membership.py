@@ -45,7 +45,7 @@ from torch import Tensor
 from vflsec.plugin import Attack, Guess, ThreatModelError, View, check, registry
 
 ALIASES = ("mia", "lira")
-FAMILY = "Membership in the training"
+FAMILY = "membership"
 
 
 @registry.attack

@@ -57,7 +57,8 @@ from vflsec.plugin import Attack, Guess, Known, Table, ThreatModelError, View, r
 from vflsec.specs import QUESTIONS
 
 ALIASES = ("messages",)
-FAMILY = "Labels read off single gradients"
+FAMILY = "single_gradients"
+TWO_CLASSES = "known rows of two classes with messages"
 
 
 @registry.attack
@@ -83,9 +84,7 @@ class MessageCompletion(Attack):
 
     def declines(self, view: View) -> str:
         """That no message of a row came, or ''."""
-        if bool((view.received(self.kind, "all+").rows >= 0).any()):
-            return ""
-        return f"no {self.kind} message is of a row."
+        return explain_no_row(view, self.kind)
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         known, classes = view.require_known(), view.facts.classes
@@ -94,7 +93,7 @@ class MessageCompletion(Attack):
         there = torch.isin(known.rows, table.rows)
         grant = Known(known.rows[there], known.labels[there])
         if len(grant.labels.unique()) < 2:
-            raise self.lacks("known rows of two classes with messages", len(grant.labels.unique()))
+            raise self.lacks(TWO_CLASSES, len(grant.labels.unique()))
         rows, found = figures(table, mean=number or "question" in view.facts.extra)
         if not found:
             raise ThreatModelError("message_completion: all messages are equal.")
@@ -193,3 +192,9 @@ def figures(
         if bool(told.any()):
             out[name] = ((value - centre) / sd.clamp_min(1e-300))[:, told]
     return rows, out
+
+
+def explain_no_row(view: View, kind: str) -> str:
+    """'' if messages of this kind are of rows, else that none is."""
+    any_row = bool((view.received(kind, "all+").rows >= 0).any())
+    return "" if any_row else f"no {kind} message is of a row."

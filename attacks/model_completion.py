@@ -54,7 +54,7 @@ from vflsec.nn.rows import ROWS
 from vflsec.plugin import Attack, Guess, Plain, ThreatModelError, View, check, registry
 
 ALIASES = ("pmc", "passive_model_completion")
-FAMILY = "Labels by completing the own model"
+FAMILY = "model_completion"
 DEFAULT = ("logistic", "mlp", "finetune", "finetune_mlp")
 VARIANTS = (*DEFAULT, "mixmatch", "mixmatch_frozen")
 

@@ -29,7 +29,7 @@ from vflsec.inference.score_orientation import orientation, within_groups
 from vflsec.plugin import Accumulate, Attack, Guess, View, registry
 
 ALIASES = ("ns", "norm_score")
-FAMILY = "Labels read off single gradients"
+FAMILY = "single_gradients"
 
 
 @registry.attack

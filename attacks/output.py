@@ -1,4 +1,4 @@
-"""Returned predictions: where the passive party is told the result, the result is the label.
+"""Returned predictions: where the passive party gets the result, the result is the label.
 
 Some deployments send the prediction p_i back to every party that took part in it. Score of class c
 is log p_ic; nothing has to be learnt, and the accuracy of the attack is that of the main task. What
@@ -24,7 +24,7 @@ import torch
 from vflsec.plugin import Attack, Guess, View, registry
 
 ALIASES = ("returned_predictions",)
-FAMILY = "Labels from the predictions that come back"
+FAMILY = "predictions"
 
 
 @registry.attack

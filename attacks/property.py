@@ -1,4 +1,4 @@
-"""Property: the share of rows at another party that have an attribute, told by its embeddings.
+"""Property: the share of rows at another party that have an attribute, from its embeddings.
 
 On q auxiliary rows whose attribute a_i is known, logistic regression is fitted to standardised
 embeddings z_i = f(x_i), as they are read in ``embedding_inversion`` (the last, their mean over
@@ -36,7 +36,7 @@ from vflsec.plugin import Attack, Guess, View, check, registry
 from vflsec.specs import WHICHEVER
 
 ALIASES = ("property_inference",)
-FAMILY = "Shares of an attribute at another party"
+FAMILY = "attribute_shares"
 
 
 @registry.attack

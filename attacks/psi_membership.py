@@ -28,7 +28,7 @@ import torch
 from vflsec.plugin import Attack, Guess, View, registry
 
 ALIASES = ("list_membership", "intersection_differencing")
-FAMILY = "Membership in another party's list"
+FAMILY = "list_membership"
 
 
 @registry.attack
@@ -52,7 +52,7 @@ class PsiMembership(Attack):
 
     def declines(self, view: View) -> str:
         if self.reads == "size" and len(view.received("match_count", "all")) < 2:
-            return "psi_membership needs the sizes of two runs; there is one."
+            return self.explain_need("the sizes of two runs")
         return ""
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:

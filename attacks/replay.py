@@ -34,7 +34,8 @@ from vflsec.plugin import (
 )
 
 ALIASES = ("replay_attack",)
-FAMILY = "Wrong predictions on demand"
+FAMILY = "wrong_predictions"
+NO_GOAL_ROW = "no known row of the goal class took part in training."
 
 
 @registry.attack
@@ -121,5 +122,5 @@ def kept_mean(own: Own, of: Exchanged) -> Tensor:
     found = [torch.stack(list(k.values())).mean(0) if k else None for k in own.memory["kept"][of]]
     shape = next((f for f in found if f is not None), None)
     if shape is None:
-        raise ThreatModelError("no known row of the goal class took part in training.")
+        raise ThreatModelError(NO_GOAL_ROW)
     return torch.stack([torch.zeros_like(shape) if f is None else f for f in found])

@@ -1,4 +1,4 @@
-"""Residuals: the gradient of a squared error is the error itself, and so tells a quantity.
+"""Residuals: the gradient of a squared error is the error itself, and so reveals a quantity.
 
 Behind a squared error row i receives  g_i = (2/b) (a_i - y_i) da_i/dz_i,  with a_i the answer.
 The direction da/dz is one for all rows behind a linear top, and close to a few behind another, so
@@ -32,7 +32,7 @@ from torch import Tensor
 from vflsec.inference.ridge_regression import ridge
 from vflsec.plugin import Attack, Facts, Guess, Table, View, check, registry
 
-FAMILY = "Labels read off single gradients"
+FAMILY = "single_gradients"
 
 ALIASES = ("regression_gradient",)
 VARIANTS = ("first", "both", "mean")
@@ -56,7 +56,7 @@ class Residual(Attack):
 
     def applicable(self, facts: Facts) -> str:
         if not facts.label.numeric:
-            return "residual needs a quantity; take direction."
+            return self.explain_need("a quantity", "Take direction.")
         return ""
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:

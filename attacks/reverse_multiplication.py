@@ -32,7 +32,7 @@ from vflsec.inference.coordinator import find_block, find_server
 from vflsec.plugin import Attack, Guess, Table, View, check, registry
 
 ALIASES = ("gradient_products",)
-FAMILY = "Features of another party"
+FAMILY = "features"
 
 
 @registry.attack
@@ -52,7 +52,7 @@ class ReverseMultiplication(Attack):
     def declines(self, view: View) -> str:
         if all(find_block(view, p) for p in view.victims):
             return ""
-        return "reverse_multiplication needs the gradients of its victims, which are masked."
+        return self.explain_need("the gradients of its victims, which are masked")
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         party = next(p for p in view.adversary if p != find_server(view))

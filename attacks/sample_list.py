@@ -25,7 +25,7 @@ import torch
 from vflsec.plugin import Attack, Guess, View, registry
 
 ALIASES = ("goss_list", "sampled_rows")
-FAMILY = "Labels from the leaves of training rows"
+FAMILY = "leaves"
 
 
 @registry.attack

@@ -50,7 +50,7 @@ from vflsec.nn.replicas import Replicas
 from vflsec.plugin import Attack, Facts, Guess, ThreatModelError, View, as_global, check, registry
 
 ALIASES = ("simulator_decoder",)
-FAMILY = "Features of another party"
+FAMILY = "features"
 COMPARED = 1000  # rows by which starts are compared
 
 
@@ -81,7 +81,7 @@ class Sdar(Attack):
 
     def applicable(self, facts: Facts) -> str:
         if facts.label.floating:
-            return f"sdar needs classes; {facts.label.sentence}."
+            return self.explain_need(f"classes; {facts.label.sentence}")
         return ""
 
     def infer_many(self, views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Guess]:

@@ -1,4 +1,4 @@
-"""Similarity to known rows: a row has the label of the known row its vector lies nearest to.
+"""Similarity to labelled rows: a row has the label of the one its vector lies nearest to.
 
 Vectors e_i are received gradients or own embeddings; e_j with label y_j those of the known rows.
     nearest:  s_ic = max over known j of class c of sim(e_i, e_j)
@@ -41,7 +41,7 @@ from vflsec.plugin import (
 )
 
 ALIASES = ("sim_lia", "similarity_lia")
-FAMILY = "Labels by grouping gradients or embeddings"
+FAMILY = "clusters"
 VARIANTS = (
     "nearest_cosine", "centre_cosine", "seeded_cosine",
     "nearest_euclid", "centre_euclid", "seeded_euclid",
@@ -82,7 +82,7 @@ class Similarity(Attack):
         known, classes = view.require_known(), view.facts.classes
         missing = sorted(set(range(classes)) - set(known.labels.tolist()))
         if missing:
-            raise self.lacks("a known row of every class", f"none of {missing}")
+            raise self.lacks_class(f"none of {missing}")
         found = points(view, self.on, self.recorded_form)
         spaces = {how: space(found, how) for how in {v.partition("_")[2] for v in self.variants}}
         fold = folds_of(known.labels)

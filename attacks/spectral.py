@@ -34,7 +34,7 @@ from vflsec.inference.score_orientation import orientation
 from vflsec.plugin import Accumulate, Attack, Guess, View, registry
 
 ALIASES = ("pca", "spectral_attack")
-FAMILY = "Labels by grouping gradients or embeddings"
+FAMILY = "clusters"
 
 
 @registry.attack

@@ -35,7 +35,7 @@ from vflsec.nn.rows import sums
 from vflsec.plugin import Attack, Guess, Known, Message, Own, Policy, View, check, registry
 
 ALIASES = ("embedding_swap", "villain_labels")
-FAMILY = "Labels by swapped embeddings"
+FAMILY = "swapped_embeddings"
 
 
 @registry.attack

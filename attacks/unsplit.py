@@ -41,7 +41,7 @@ from vflsec.nn import optim
 from vflsec.plugin import Attack, Facts, Guess, View, check, registry
 
 ALIASES = ("unsplit_label",)
-FAMILY = "Labels by imitating the label owner"
+FAMILY = "imitation"
 
 LEAST = 0.01
 """A factor is positive: of tables at a wider angle this share of their lengths' ratio is taken."""
@@ -73,9 +73,9 @@ class Unsplit(Attack):
 
     def applicable(self, facts: Facts) -> str:
         if not facts.top:
-            return "unsplit needs a top model; without one take direct."
+            return self.explain_need("a top model", "Without one take direct.")
         if facts.extra.get("top"):
-            return "unsplit needs one linear top layer: top = [], or ushaped."
+            return self.explain_need("one linear top layer", "Set top = [], or take ushaped.")
         return ""
 
     def infer_many(self, views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Guess]:

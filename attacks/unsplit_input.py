@@ -39,7 +39,7 @@ from vflsec.nn.replicas import Replicas
 from vflsec.plugin import Attack, Guess, View, as_global, check, registry
 
 ALIASES = ("unsplit_inversion",)
-FAMILY = "Features of another party"
+FAMILY = "features"
 
 
 @registry.attack

@@ -27,7 +27,7 @@ import torch
 from vflsec.inference.ridge_regression import ridge
 from vflsec.plugin import Attack, Facts, Guess, View, check, registry
 
-FAMILY = "Labels by completing the own model"
+FAMILY = "model_completion"
 
 ALIASES = ("regression_completion",)
 VARIANTS = ("embedding", "both")
@@ -50,7 +50,7 @@ class ValueCompletion(Attack):
 
     def applicable(self, facts: Facts) -> str:
         if not facts.label.numeric:
-            return "value_completion needs a quantity; take model_completion."
+            return self.explain_need("a quantity", "Take model_completion.")
         return ""
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:

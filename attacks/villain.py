@@ -1,4 +1,4 @@
-"""VILLAIN: a backdoor by a trigger on the embedding of rows whose label swapped embeddings told.
+"""VILLAIN: a backdoor by a trigger on the embedding of rows whose label swapped embeddings reveal.
 
 1. Epochs `start` to `start + period - 1`: every row once carries the mean embedding of the known
    rows of the goal class. The rows whose gradient then is the shortest in its epoch are taken for
@@ -39,7 +39,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vflsec.attacks.replay import keep, sent, sent_like
+from vflsec.attacks.replay import NO_GOAL_ROW, keep, sent, sent_like
 from vflsec.attacks.swap_probe import centres, donors, standing, swapped, without
 from vflsec.core.exchange_order import Exchanged, exchange
 from vflsec.plugin import (
@@ -53,7 +53,7 @@ from vflsec.plugin import (
 )
 
 ALIASES = ("trigger_backdoor", "embedding_backdoor")
-FAMILY = "Wrong predictions on demand"
+FAMILY = "wrong_predictions"
 
 
 @registry.attack
@@ -146,7 +146,7 @@ class Poison(Policy):
         z = message.tensor
         kept = own.memory.get("kept", {})
         if not any(any(by) for of, by in kept.items() if of[0] == "embedding"):
-            raise ThreatModelError("no known row of the goal class took part in training.")
+            raise ThreatModelError(NO_GOAL_ROW)
         trigger = own.memory.get("triggers", {}).get(sent_like(own, message))
         return z if trigger is None else own.choose(z + trigger.to(z).unsqueeze(1), z)
 

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from vflsec.plugin import Attack, Guess, View, registry
 
-FAMILY = "Labels from weights of evidence"
+FAMILY = "weights_of_evidence"
 
 
 @registry.attack

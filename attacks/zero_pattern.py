@@ -1,4 +1,4 @@
-"""Zeros, signs and visits: what gradients tell before any number is read.
+"""Zeros, signs and visits: what gradients reveal before any number is read.
 
 Counted for each row over all its visits, from bit patterns and row ids alone:
     signs    share of visits with the sign bit set, by column, where -0.0 occurs at all: a mask that
@@ -53,7 +53,7 @@ from vflsec.plugin import Attack, Guess, Known, Table, View, registry
 from vflsec.specs import QUESTIONS
 
 ALIASES = ("metadata", "exact_zeros")
-FAMILY = "Labels from zeros, signs, sizes and visits"
+FAMILY = "counts"
 
 
 @dataclass(frozen=True)

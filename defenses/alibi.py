@@ -34,7 +34,7 @@ from vflsec.plugin import Guarantee, Own, Policy, RunFacts, registry
 class Alibi(Policy):
     """No hyper-parameters."""
 
-    strengths: ClassVar[str] = "1 / epsilon (0 = off)"
+    strengths: ClassVar[str] = "1 / epsilon"
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
     counted = "labels"
     by_row = True

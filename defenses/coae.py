@@ -51,7 +51,7 @@ class CoAE(Policy):
 
     steps: check.Count = 250
     lr: check.Positive = 2e-3
-    strengths: ClassVar[str] = "entropy weight (0 = off; 1e-9 = published 0)"
+    strengths: ClassVar[str] = "entropy weight (1e-9 is the published 0)"
 
     by_row = True
 

@@ -45,7 +45,7 @@ class Compression(Policy):
 
     residual: bool = False
     quantities: ClassVar[bool] = True
-    strengths: ClassVar[str] = "1 / kept share - 1 (0 = all entries kept)"
+    strengths: ClassVar[str] = "1 / kept share - 1"
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"keep": _strength}
     covers = frozenset({"gradient"})
 

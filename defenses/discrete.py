@@ -49,7 +49,7 @@ class Discrete(Policy):
     bound: check.NonNegative = 0.0
     clip: bool = False
     quantities: ClassVar[bool] = True
-    strengths: ClassVar[str] = "1 / number of bins (0 = off)"
+    strengths: ClassVar[str] = "1 / number of bins"
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"bins": _strength}
     covers = frozenset({"gradient"})
 

@@ -31,7 +31,7 @@ class GradientAverage(Policy):
     """No hyper-parameters."""
 
     quantities: ClassVar[bool] = True
-    strengths: ClassVar[str] = "share of the batch mean in each row, 0 to 1 (1 = published)"
+    strengths: ClassVar[str] = "share of the batch mean in each row, 0 to 1"
     largest: ClassVar[float] = 1.0
     covers = frozenset({"gradient"})
 

@@ -49,7 +49,7 @@ class GradPerturb(Policy):
     """
 
     delta: float = 0.0
-    strengths: ClassVar[str] = "1 / epsilon of one step (0 = off)"
+    strengths: ClassVar[str] = "1 / epsilon of one step"
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
     counted = "loss"
 

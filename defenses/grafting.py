@@ -25,6 +25,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from vflsec.defenses.id_lmid import find_open_nodes
 from vflsec.defenses.label_dp import LabelDP, released
 from vflsec.plugin import Guarantee, Own, Policy, RunFacts, registry
 
@@ -36,7 +37,7 @@ ALIASES = ("grafting_ldp",)
 class Grafting(Policy):
     """No hyper-parameters."""
 
-    strengths: ClassVar[str] = "1 / epsilon (0 = off)"
+    strengths: ClassVar[str] = "1 / epsilon"
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
     counted = "labels"
     by_row = True
@@ -51,11 +52,8 @@ class Grafting(Policy):
         return truth
 
     def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
-        if facts.profile in ("fate-2", "xgboost-open"):
-            return Guarantee(
-                reason=f"the profile {facts.profile} shows every party the node of every row, and "
-                "so the branches that are regrown on true labels"
-            )
+        if shown := find_open_nodes(facts):
+            return Guarantee(reason=f"{shown}, also of branches regrown on true labels")
         found = released(strength, facts, "closed form of randomised response")
         if found.epsilon is None:
             return found

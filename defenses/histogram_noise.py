@@ -48,7 +48,7 @@ class HistogramNoise(Policy):
 
     levels: check.Count = 30
     delta: float = 1e-5
-    strengths: ClassVar[str] = "noise deviation / sensitivity (0 = off)"
+    strengths: ClassVar[str] = "noise deviation / sensitivity"
     trial: ClassVar[tuple[float, float, float]] = (0.0, 0.5, 4.0)
     owner: ClassVar[str] = "passive"  # type: ignore[misc]
     world: ClassVar[dict[str, Any]] = {"algorithm": "secureboost"}

@@ -39,7 +39,7 @@ ALIASES = ("lmid", "mutual_information_limit")
 class IdLmid(Policy):
     """No hyper-parameters."""
 
-    strengths: ClassVar[str] = "1 / largest divergence of a row set (0 = off)"
+    strengths: ClassVar[str] = "1 / largest divergence of a row set"
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"xi": lambda xi: 1.0 / xi}
     trial: ClassVar[tuple[float, float, float]] = (0.0, 10.0, 200.0)
     world: ClassVar[dict[str, Any]] = {"algorithm": "secureboost", "profile": "paper"}
@@ -53,7 +53,7 @@ class IdLmid(Policy):
         return found
 
     def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
-        return Guarantee(reason=describe_view(facts, "row sets add up over trees"))
+        return Guarantee(reason=describe_view(facts))
 
 
 def measure_divergence(counts: NDArray[np.float64], prior: NDArray[np.float64]) -> NDArray[Any]:
@@ -66,12 +66,14 @@ def measure_divergence(counts: NDArray[np.float64], prior: NDArray[np.float64]) 
     return found
 
 
-def describe_view(facts: RunFacts, why: str) -> str:
+def find_open_nodes(facts: RunFacts) -> str:
+    """That a profile hides no node, in words; or ''."""
+    if facts.profile not in ("fate-2", "xgboost-open"):
+        return ""
+    return f"the profile {facts.profile} shows every party the node of every row"
+
+
+def describe_view(facts: RunFacts, why: str = "row sets add up over trees") -> str:
     """Why nothing is claimed of a policy of row sets, with the view in which it holds, in words."""
-    profile = facts.profile
-    if profile in ("fate-2", "xgboost-open"):
-        return (
-            f"the profile {profile} shows every party the node of every row whoever split it, so "
-            "that it hides nothing there"
-        )
-    return f"it holds for the row sets that passive parties help to split, and {why}"
+    inside = f"it holds for the row sets that passive parties help to split, and {why}"
+    return find_open_nodes(facts) or inside

@@ -39,7 +39,7 @@ ALIASES = ("k_anonymity", "min_rows_shown")
 class KAnonymous(Policy):
     """No hyper-parameters."""
 
-    strengths: ClassVar[str] = "least rows of a set or sum (0 = off)"
+    strengths: ClassVar[str] = "least rows of a set or sum"
     trial: ClassVar[tuple[float, float, float]] = (0.0, 5.0, 40.0)
     owner: ClassVar[str] = "all"  # type: ignore[misc]
     quantities: ClassVar[bool] = True
@@ -56,7 +56,7 @@ class KAnonymous(Policy):
         return merge_bins(values, float(own.strength[own.context["replica"]]))
 
     def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
-        return Guarantee(reason=describe_view(facts, "row sets add up over trees"))
+        return Guarantee(reason=describe_view(facts))
 
 
 def merge_bins(sums: NDArray[np.float64], k: float) -> NDArray[np.float64]:

@@ -56,7 +56,7 @@ class LabelDP(Policy):
     """
 
     correct: bool = False
-    strengths: ClassVar[str] = "1 / epsilon (0 = off)"
+    strengths: ClassVar[str] = "1 / epsilon"
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
     counted = "labels"
     by_row = True

@@ -72,7 +72,7 @@ class LearnedPrior(Policy):
     """
 
     share: check.OpenUnit = 0.1
-    strengths: ClassVar[str] = "1 / epsilon (0 = off)"
+    strengths: ClassVar[str] = "1 / epsilon"
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
     counted = "labels"
 

@@ -31,7 +31,7 @@ ALIASES = ("complete_secure", "completely_secureboost")
 class LocalTrees(Policy):
     """No hyper-parameters."""
 
-    strengths: ClassVar[str] = "trees grown alone (0 = none)"
+    strengths: ClassVar[str] = "trees grown alone"
     trial: ClassVar[tuple[float, float, float]] = (0.0, 1.0, 3.0)
     quantities: ClassVar[bool] = True
     world: ClassVar[dict[str, Any]] = {"algorithm": "secureboost"}

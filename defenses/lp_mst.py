@@ -48,7 +48,7 @@ class LPMST(Policy):
     stages: Annotated[int, check.at_least(2)] = 2
     first: check.OpenUnit = 0.6
     temperature: check.Positive = 1.0
-    strengths: ClassVar[str] = "1 / epsilon (0 = off)"
+    strengths: ClassVar[str] = "1 / epsilon"
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
     counted = "labels"
 

@@ -35,7 +35,7 @@ class MaxNorm(Policy):
     """No hyper-parameters."""
 
     quantities: ClassVar[bool] = True
-    strengths: ClassVar[str] = "noise relative to the published form (1; 0 = off)"
+    strengths: ClassVar[str] = "noise relative to the published form (1)"
     covers = frozenset({"gradient"})
 
     def outgoing(self, message: Message, own: Own) -> Tensor:

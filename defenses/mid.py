@@ -111,7 +111,7 @@ class MID(Policy):
 
     by_row = True
     quantities: ClassVar[bool] = True
-    strengths: ClassVar[str] = "divergence weight (0 = none)"
+    strengths: ClassVar[str] = "divergence weight"
 
     def model(self, module: nn.Module, part: str, own: Own) -> nn.Module:
         if part != "top":

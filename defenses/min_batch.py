@@ -33,7 +33,7 @@ ALIASES = ("minimum_batch",)
 class MinBatch(Policy):
     """No hyper-parameters."""
 
-    strengths: ClassVar[str] = "rows of a batch / widest passive columns (0 = off)"
+    strengths: ClassVar[str] = "rows of a batch / widest passive columns"
     trial: ClassVar[tuple[float, float, float]] = (0.0, 0.5, 4.0)
     quantities: ClassVar[bool] = True
     world: ClassVar[dict[str, Any]] = {"algorithm": "vertical_glm", "batch_size": 4}

@@ -54,7 +54,7 @@ class PPDL(Policy):
     threshold: check.NonNegative = 1e-4
     sensitivity: check.NonNegative = 0.0
     quantities: ClassVar[bool] = True
-    strengths: ClassVar[str] = "1 / epsilon of one message (0 = off)"
+    strengths: ClassVar[str] = "1 / epsilon of one message"
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
     covers = frozenset({"gradient"})
     counted = "outgoing"

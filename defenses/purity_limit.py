@@ -42,7 +42,7 @@ class PurityLimit(Policy):
     """
 
     rows: check.Count = 1
-    strengths: ClassVar[str] = "kept share of the prior's impurity (0 = off)"
+    strengths: ClassVar[str] = "kept share of the prior's impurity"
     largest: ClassVar[float] = 1.0
     trial: ClassVar[tuple[float, float, float]] = (0.0, 0.5, 1.0)
     world: ClassVar[dict[str, Any]] = {"algorithm": "secureboost", "profile": "paper"}
@@ -55,4 +55,4 @@ class PurityLimit(Policy):
         return found
 
     def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
-        return Guarantee(reason=describe_view(facts, "row sets add up over trees"))
+        return Guarantee(reason=describe_view(facts))

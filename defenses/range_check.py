@@ -37,7 +37,7 @@ ALIASES = ("gradient_range_proof",)
 class RangeCheck(Policy):
     """No hyper-parameters."""
 
-    strengths: ClassVar[str] = "s, the step of the grid of gradients (0 = off)"
+    strengths: ClassVar[str] = "s, the step of the grid of gradients"
     largest: ClassVar[float] = 1.0
     trial: ClassVar[tuple[float, float, float]] = (0.0, 2.0**-20, 2.0**-4)
     owner: ClassVar[str] = "passive"  # type: ignore[misc]

@@ -216,7 +216,7 @@ def test_other_ways_to_name_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ({"attacks": [3]}, "audit: attacks must be names"),
         ({"attacks": ["nrom"]}, "Did you mean 'norm'?"),
         ({"epocs": 3}, "Did you mean 'epochs'?"),
-        ({"seeds": "many"}, "audit.seeds must be a number of seeds or a list of seeds"),
+        ({"seeds": "many"}, "audit.seeds must be 1 to 10000 or a list of seeds"),
         ({"algorithm": "splitn"}, "Did you mean 'splitnn'?"),
     ],
 )

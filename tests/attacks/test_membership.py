@@ -323,7 +323,7 @@ def test_a_split_by_a_column_and_changed_labels_are_said(
         "audit": {"seeds": 2, "references": []},
     }  # fmt: skip
     notes = make_plan(load_scenario(sections, []), try_out=False).notes
-    assert len([n for n in notes if "a split column" in n]) == said
+    assert len([n for n in notes if "(left out)" in n]) == said
     assert len([n for n in notes if "label_dp changes labels" in n]) == 1
 
 

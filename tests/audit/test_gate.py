@@ -308,7 +308,7 @@ def test_a_pass_takes_seeds_rows_and_figures_that_differ() -> None:
     groups = [r | {"n": n} for r, n in zip(rows(0.0), (900, 6, 900, 900, 900), strict=True)]
     one_few = one(groups, gate)  # as where a group of rows stays on one side of the split
     assert (one_few.verdict, one_few.detail) == ("INCONCLUSIVE", "few_rows")
-    assert "6 rows" in one_few.reason
+    assert "6 of the 20 rows" in one_few.reason
     none = [r | {"n": 0} if r["seed"] == 1 else r for r in groups]
     assert one(none, gate).detail == "few_rows"
     tied = one(rows(0.0, (0.0,) * 5), gate)
@@ -324,7 +324,7 @@ def test_a_pass_takes_seeds_rows_and_figures_that_differ() -> None:
     silent = [*rows(0.0)[:2], *[r | {"value": None} for r in rows(0.0)[2:]]]
     lost = one([*silent, *rows(0.0)[2:3]], gate)
     assert (lost.verdict, lost.detail) == ("INCONCLUSIVE", "missing_seeds")
-    assert "3 of 5 seeds" in lost.reason
+    assert "3 of the 5 seeds" in lost.reason
     gone = [*rows(0.0)[:3], *task(0.9)]  # two of five seeds left no row at all
     assert one(gone, gate).detail == "missing_seeds"
     assert one(rows(0.4, (0.0, 0.0)), gate).verdict == "FAIL"  # what leaks leaks
@@ -389,7 +389,7 @@ def test_a_pass_rests_on_a_control_with_every_seed() -> None:
     found = one([*some, *rest], Gate(max=0.1))
     assert found.verdict == "INCONCLUSIVE"
     assert (found.rule, found.detail) == ("underpowered", "baseline_missing_seeds")
-    assert "2 of 5 seeds" in found.reason
+    assert "2 of the 5 seeds" in found.reason
 
 
 def test_an_error_of_an_attack_is_limited_from_below_by_the_same_rules() -> None:

@@ -95,8 +95,8 @@ def test_a_gate_on_one_metric_says_which_attacks_have_none() -> None:
     assert v.verdict == "PASS"
     assert v.warnings == ("other_metric",)
     assert v.warnings == ("other_metric",)
-    assert v.warning == "hints (r2) not judged: no auc"
-    assert v.reason.endswith(f" H{v.warning[1:]}.")
+    assert "hints (r2)" in v.warning
+    assert v.reason.endswith(f"{v.warning[1:]}.")
     found = summary_of(records, [v])
     (line,) = beyond(found)
     assert line == "toy: the columns to shop, +0.30 without a defense (hints, judged)"

@@ -274,7 +274,7 @@ def test_a_baseline_fails_what_leaks_more_than_before(
     assert vflsec("gate", old, "--update-baseline") == 2
     assert "--update-baseline needs --baseline FILE" in vflsec.err
     assert vflsec("gate", old, "--baseline", file) == 2
-    assert "cannot be read as a baseline: No such file" in vflsec.err
+    assert "is no baseline: No such file" in vflsec.err
     assert vflsec("gate", old, "--baseline", file, "--update-baseline") == 0
     for baseline in (file, old):
         assert vflsec("gate", old, "--baseline", baseline) == 0

@@ -390,8 +390,8 @@ def test_the_loss_of_utility_is_that_of_the_training_that_loses_most() -> None:
 
 @pytest.mark.parametrize(
     ("seeds", "n", "said"),
-    [(2, 500, "norm has 2 seeds and needs 3"),
-     (3, 19, "norm has 19 rows and needs 20"), (3, 20, "")],
+    [(2, 500, "norm has 2 of the 3 seeds needed"),
+     (3, 19, "norm has 19 of the 20 rows needed"), (3, 20, "")],
 )  # fmt: skip
 def test_a_strength_is_not_advised_on_less_than_a_gate_passes_on(
     seeds: int, n: int, said: str

@@ -15,7 +15,7 @@ from vflsec.cli import main
 from vflsec.data.source import Source
 
 LEAKS = {"norm": 0.3, "model_completion": 0.2}
-SAID = "baseline is of other data called breast_cancer"
+SAID = "made of other data: breast_cancer"
 
 
 class Elsewhere(Planted):

@@ -222,16 +222,16 @@ def test_until_decided_stops_where_seeds_are_not_what_is_missing(tmp_path: Path)
 
 
 UNANSWERABLE = {
-    "attack": (gate(max=0.1, attack="nrom"), "names no attack, got 'nrom'. Did you"),
-    "adversary": (gate(max=0.1, adversary="bank"), "There are: shop."),
-    "dataset": (gate(max=0.1, dataset="breast"), "There are: breast_cancer."),
+    "attack": (gate(max=0.1, attack="nrom"), "got 'nrom'. Did you mean 'norm'"),
+    "adversary": (gate(max=0.1, adversary="bank"), "one of shop,"),
+    "dataset": (gate(max=0.1, dataset="breast"), "one of breast_cancer,"),
     "algorithm": (gate(max=0.1, algorithm="splitn"), "Did you mean 'splitnn'?"),
-    "defense": (gate(max=0.1, defense="isso"), "Did you mean 'iso'? There are: iso, none."),
+    "defense": (gate(max=0.1, defense="isso"), "one of iso, none, got 'isso'. Did you mean 'iso'?"),
     "strength": (gate(max=0.1, defense="iso", strength=3.0), "one of 0, 5, got 3"),
     "phase": (gate(max=0.1, phase="trian"), "Did you mean 'train'?"),
     "split": (gate(max=0.1, split="tset"), "Did you mean 'test'?"),
     "together": (gate(max=0.1, attack="norm", split="test"), "no point has together"),
-    "utility of a lost attack": (gate(metric="utility", min=0.5, attack="x"), "names no attack"),
+    "utility of a lost attack": (gate(metric="utility", min=0.5, attack="x"), "got 'x'"),
     "limit": (gate(max=1.0), "can reach"),
     "limit of an AUC": (gate(max=0.5), "must be below 0.5, the most that auc can"),
     "floor": (gate(metric="utility", min=0.0), "can reach"),
@@ -294,10 +294,10 @@ def test_a_gate_asks_for_what_the_grid_and_the_canaries_measure(
     ("options", "words"),
     [
         (["--attack", "nrom"], "Did you mean 'norm'?"),
-        (["--split", "validation"], "names no rows"),
+        (["--split", "validation"], "--split must be one of train"),
         (["--defense", "isso"], "Did you mean 'iso'?"),
-        (["--adversary", "bank"], "names no adversary"),
-        (["--dataset", "x"], "names no data set"),
+        (["--adversary", "bank"], "--adversary must be one of shop"),
+        (["--dataset", "x"], "--dataset must be one of breast_cancer"),
     ],
 )
 def test_gate_of_a_folder_refuses_what_is_not_there(

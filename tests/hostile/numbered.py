@@ -297,7 +297,7 @@ NUMBERED: tuple[Numbered, ...] = (
     Numbered(4, "rows that are not scored", 0, 2, "names no rows", _corpus("gate of other rows")),
     Numbered(4, "a limit that nothing can reach", 0, 2, "can reach",
              _corpus("gate advantage that cannot fail")),
-    Numbered(5, "two seeds without spread", 0, 3, "Too few rows or seeds", _seeds),
+    Numbered(5, "two seeds without spread", 0, 3, "of the 3 seeds needed", _seeds),
     Numbered(5, "three of five seeds without a figure", 0, 3, "INCONCLUSIVE",
              lambda world: world.planted(_Without(LEAKS), LAX)),
     Numbered(5, "a confidence of 0.55", 0, 2, "at least 0.8",

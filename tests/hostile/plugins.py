@@ -126,8 +126,8 @@ BODIES: dict[str, tuple[str, str]] = {
 
 # name: (lines of the class beside `infer`, words in the reason)
 CLASSES: dict[str, tuple[str, str]] = {
-    "many_none": ("def infer_many(self, views, rngs): return None", "returned NoneType, no list"),
-    "many_too_few": ("def infer_many(self, views, rngs): return []", "0 guesses for"),
+    "many_none": ("def infer_many(self, views, rngs): return None", "guesses, got NoneType"),
+    "many_too_few": ("def infer_many(self, views, rngs): return []", "guesses, got 0"),
     "many_numbers": ("def infer_many(self, views, rngs): return [1] * len(views)", "returned int"),
     "declines_raises": ("def declines(self, view): return [][1]", "IndexError"),
     "declines_number": ("def declines(self, view): return 3", "must decline by a text, got 3"),

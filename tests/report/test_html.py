@@ -99,7 +99,7 @@ def test_the_verdict_comes_first_and_every_part_is_there(page: str) -> None:
         "Messages of one training",
         "Not observable", "Placing the findings",
         "all the means reasonably likely",
-        "EDPB Opinion 28/2024", "not legal advice", "The resolved scenario", "Cost and messages",
+        "Opinion 28/2024", "not legal advice", "The resolved scenario", "Cost and messages",
         "shop wants the labels, keeps to the protocol, uses the gradients it receives and was "
         "granted 20 labelled rows and the class shares",
     )  # fmt: skip

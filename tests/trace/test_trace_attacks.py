@@ -158,7 +158,7 @@ def test_nothing_is_passed_unjudged_or_overwritten(
         (["--blind", "--max", "0.05"], "need the truth of every trace"),
         (["--gates", "gates.toml"], "must hold [[gate]] sections"),
         (["--max", "1"], "can reach"),
-        (["--metric", "auc"], "--metric: needs --max"),
+        (["--metric", "auc"], "--metric: each needs --max"),
         (["--model", "passive1=mine:Net"], "os._exit(0)"),
         (["--model", "passive1=os:_exit:x"], "cannot be imported"),
     ):

@@ -101,10 +101,7 @@ class Baseline(dict[Key, Mapping[str, Seeds]]):
     def others(self, data: Mapping[str, str]) -> dict[str, Reason]:
         """By data set, that it is not the one of the baseline; without those that are."""
         return {
-            name: Reason(
-                Warn.OTHER_DATA,
-                f"the baseline is of other data called {name} (--update-baseline renews it)",
-            )
+            name: Reason.warning(Warn.OTHER_DATA, f"{name}; --update-baseline renews it")
             for name, made in self.data.items()
             if data.get(name, made) != made
         }
@@ -128,7 +125,7 @@ def baseline_of(
     """
     values = advantages(rows)
     if not values:
-        raise ConfigError("baseline: these results hold no advantage to compare with later.")
+        raise _refuse("these results", "no attack has an advantage")
     points = [
         {k: getattr(key, k) for k in (*_WRITTEN, "grants", "attack_key")}
         | {"advantage": {c: {str(s): v for s, v in of.items()} for c, of in by_control.items()}}
@@ -237,12 +234,11 @@ def read_baseline(path: Path) -> Baseline:
         found = json.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not JSON"
-        raise ConfigError(f"{path}: cannot be read as a baseline: {why}. {_ADVICE}") from None
+        raise _refuse(path, why, _ADVICE) from None
     version = found.get("baseline_version") if isinstance(found, dict) else None
     if version != BASELINE_VERSION:
-        raise ConfigError(
-            f"{path}: baseline_version must be {BASELINE_VERSION}, got {version!r}. {_ADVICE}"
-        )
+        why = f"baseline_version must be {BASELINE_VERSION}, got {version!r}"
+        raise _refuse(path, why, _ADVICE)
     try:
         points = [_read_point(p) for p in found["points"]]
         if len(dict(points)) < len(points):
@@ -250,7 +246,12 @@ def read_baseline(path: Path) -> Baseline:
         data = {str(k): str(v) for k, v in found.get("data", {}).items()}
         return Baseline(dict(points), data)
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise ConfigError(f"{path}: a point of this baseline is malformed. {_ADVICE}") from None
+        raise _refuse(path, "a point is malformed", _ADVICE) from None
+
+
+def _refuse(where: object, why: object, cure: str = "") -> ConfigError:
+    """The error for what cannot serve as a baseline."""
+    return ConfigError(f"{where}: is no baseline: {why}.{' ' * bool(cure)}{cure}")
 
 
 def _read_point(p: Mapping[str, Any]) -> tuple[Key, dict[str, dict[int, float]]]:
@@ -285,10 +286,8 @@ def refuse_failed(where: Path | None, rows: Iterable[ResultRow]) -> None:
     for r in ran:
         if r.status == "error" and _run_of(r).without("phase") not in measured:
             at = ", ".join(str(x) for x in astuple(r.training) if x is not None)
-            raise ConfigError(
-                f"{where}: is no baseline: {r.attack} by {r.adversary} failed at [{at}] "
-                f"({r.reason}). Mend it or leave it out, and audit again."
-            )
+            why = f"{r.attack} by {r.adversary} failed at [{at}] ({r.reason})"
+            raise _refuse(where, why, "Mend it or leave it out, and audit again.")
 
 
 def _run_of(row: ResultRow) -> Identity:
@@ -309,9 +308,7 @@ def write_baseline(path: Path, audit: Audit) -> None:
             the file cannot be written.
     """
     if not audit.summary["complete"]:
-        raise ConfigError(
-            f"{audit.folder}: is no baseline: it is not complete. Run the audit again."
-        )
+        raise _refuse(audit.folder, "it is not complete", "Run the audit again.")
     if path.exists():
         read_baseline(path)  # nothing else is overwritten
     version = audit.summary["versions"]["vflsec"]
@@ -415,7 +412,7 @@ def _allowed(before: Mapping[str, Seeds]) -> float:
 def _find_any_rise_tolerated(key: Key, allowed: float) -> Reason | None:
     """That no rise could be beyond what the baseline's spread tolerates; None if one could be."""
     far = reach("advantage", key.metric)[1]
-    text = f"the baseline tolerates any rise (at most {far:g} in {key.metric}); add seeds to it"
+    text = f"it tolerates any rise (at most {far:g} in {key.metric}); add seeds to the baseline"
     return None if allowed < far else Reason(Shortfall.ANY_RISE_TOLERATED, text)
 
 
@@ -426,15 +423,16 @@ def _find_shortfall(rows: Sequence[ResultRow], planned: int, before: int) -> Rea
     """
     seeds, fewest = len({r.seed for r in rows if r.value is not None}), min(r.n for r in rows)
     rules = (
-        (Shortfall.MISSING_SEEDS, seeds < planned,
-         f"it has {seeds} of {planned} seeds"),
-        (Shortfall.FEW_SEEDS, seeds < MIN_SEEDS, f"it has {seeds} seeds and needs {MIN_SEEDS}"),
-        (Shortfall.BASELINE_FEW_SEEDS, before < MIN_SEEDS,
-         f"the baseline has {before} seeds and needs {MIN_SEEDS}"),
-        (Shortfall.FEW_ROWS, fewest < MIN_ROWS,
-         f"it has {fewest} rows and needs {MIN_ROWS}"),
-    )  # fmt: skip
-    return next((Reason(code, text) for code, holds, text in rules if holds), None)
+        (Shortfall.MISSING_SEEDS, "it", seeds, planned),
+        (Shortfall.FEW_SEEDS, "it", seeds, MIN_SEEDS),
+        (Shortfall.BASELINE_FEW_SEEDS, "the baseline", before, MIN_SEEDS),
+        (Shortfall.FEW_ROWS, "it", fewest, MIN_ROWS),
+    )
+    for code, whose, has, needed in rules:
+        if has < needed:
+            what = "rows" if code == Shortfall.FEW_ROWS else "seeds"
+            return Reason(code, verdict_text.format_lack(whose, has, needed, what))
+    return None
 
 
 @dataclass(frozen=True)
@@ -500,10 +498,10 @@ def _decide(w: _Weighed) -> _Ruling:
         return _Ruling(INCONCLUSIVE, Rule.REVERSED_RANKING, f"{w.said}, {flipped}.")
     why = w.validation
     if not why.validated:
-        reason = f"Not validated here: {w.attack} ({why.text})."
+        reason = verdict_text.format_not_validated(w.attack, why.text)
         return _Ruling(INCONCLUSIVE, Rule.NOT_VALIDATED, reason, detail=why.code)
     if w.shortfall is not None:
-        reason = f"{w.said}, but too few rows or seeds: {w.shortfall.text}."
+        reason = f"{w.said}, but {w.shortfall.text}."
         return _Ruling(INCONCLUSIVE, Rule.UNDERPOWERED, reason, detail=w.shortfall.code)
     warned, _ = format_warnings(w.warnings)
     warned = f" {warned[0].upper()}{warned[1:]}." if warned else ""

@@ -101,28 +101,28 @@ class Finding:
         )  # fmt: skip
 
 
-_NAMES = {
-    "auc": "AUC", "leak_auc": "leak AUC", "f1": "F1", "r2": "R²", "accuracy": "accuracy",
-    "r2_column": "R² of the best column",
-    "balanced_accuracy": "balanced accuracy", "tpr_at_1pct_fpr": "hits at 1 % false alarms",
-    "tpr_at_01pct_fpr": "hits at 0.1 % false alarms",
-    "macro_auc": "macro AUC", "macro_accuracy": "macro accuracy", "log_loss": "log loss",
-    "share_error": "error of the share", "error_removed": "the remaining error",
-}  # fmt: skip
+ONE_SEED, NO_FIGURE = "one seed gives no interval", "no attack gave a figure"
 _HITS = {"tpr_at_1pct_fpr": "1 %", "tpr_at_01pct_fpr": "0.1 %"}
+_NAMES = {
+    "r2_column": "R² of the best column", "share_error": "error of the share",
+    "error_removed": "the remaining error",
+    **{name: f"hits at {rate} false alarms" for name, rate in _HITS.items()},
+}  # fmt: skip
+_WRITTEN = {"auc": "AUC", "f1": "F1", "r2": "R²"}
 _SPLITS = ("test", "validation", "train")
 
 
 def metric_name(metric: str) -> str:
     """A metric's name in a sentence."""
-    return _NAMES.get(metric, metric)
+    words = (_WRITTEN.get(word, word) for word in metric.split("_"))
+    return _NAMES.get(metric) or " ".join(words)
 
 
 def format_gain(metric: str, gain: float | None, low: float | None, high: float | None) -> str:
     """``+0.37 of AUC [+0.30, +0.44]``: an advantage as every sentence says it."""
     text = f"{_plain(gain, sign=True)} of {metric_name(metric)}"
     if low is None or high is None:
-        return f"{text} (one seed, no interval)"
+        return f"{text} ({ONE_SEED})"
     return f"{text} [{show(low, 0.0, '+.2f')}, {show(high, 0.0, '+.2f')}]"
 
 
@@ -353,7 +353,7 @@ def _defended(defense: str, rows: Sequence[Point], open_: bool, style: _Style) -
     sure = [r for r in rows if r.advantage.low is not None]
     if not sure:
         figure = any(r.value.mean is not None for r in rows)
-        why = "one seed gives no interval" if figure else "no figure"
+        why = ONE_SEED if figure else NO_FIGURE
         text = f"{lead}{defense} against {_who(rows[0])}: {why}."
         return Finding.of(FindingKind.DEFENSE_UNDECIDED, rows[0], text)
     turned = [r for r in sure if _is_reversed(r, style)]
@@ -401,7 +401,7 @@ def _cost(r: Point) -> str:
         kept = "" if r.utility.mean is None else f"; utility {_plain(r.utility.mean)} ({name})"
         text = f"Cost not measured{kept}"
     elif of.low is None or of.high is None:
-        text = f"It costs {_plain(of.mean)} of utility ({name}; one seed, no interval)"
+        text = f"It costs {_plain(of.mean)} of utility ({name}; {ONE_SEED})"
     else:
         ends = f"[{show(of.low, 0.0, '.2f')}, {show(of.high, 0.0, '.2f')}]"
         sure = "" if of.low > 0 or of.high < 0 else ", not significant"

@@ -66,19 +66,39 @@ class Origin(StrEnum):
 
 
 class Warn(StrEnum):
-    """Why a PASS says little; of any verdict, that one seed stands apart."""
+    """Why a PASS says little, the gravest first; of any verdict, that one seed stands apart."""
 
-    INSENSITIVE = "insensitive"
-    QUESTION_UNDERPOWERED = "question_underpowered"
-    QUESTION_NOT_VALIDATED = "question_not_validated"
     MODEL_AT_CHANCE = "model_at_chance"
     NOTHING_TO_LOSE = "nothing_to_lose"
     LIMIT_AT_CHANCE = "limit_at_chance"
-    LOWER_BOUND_ONLY = "lower_bound_only"
-    OTHER_METRIC = "other_metric"
     LIMITS_NO_LEAK = "limits_no_leak"
+    LOWER_BOUND_ONLY = "lower_bound_only"
     OTHER_DATA = "other_data"
+    INSENSITIVE = "insensitive"
+    OTHER_METRIC = "other_metric"
+    QUESTION_NOT_VALIDATED = "question_not_validated"
+    QUESTION_UNDERPOWERED = "question_underpowered"
     SEED_APART = "seed_apart"
+
+    @property
+    def words(self) -> str:
+        """What it says, wherever it stands."""
+        return _WARNED[self]
+
+
+_WARNED = {
+    Warn.MODEL_AT_CHANCE: "the model is not significantly better than guessing",
+    Warn.NOTHING_TO_LOSE: "the undefended model is not significantly better than guessing",
+    Warn.LIMIT_AT_CHANCE: "guessing alone meets the limit of utility",
+    Warn.LIMITS_NO_LEAK: "a maximum of an error limits no leak",
+    Warn.LOWER_BOUND_ONLY: "a lower bound of epsilon limits nothing",
+    Warn.OTHER_DATA: "the baseline was made of other data",
+    Warn.INSENSITIVE: "a leak above the limit could be missed",
+    Warn.OTHER_METRIC: "some attacks lack the metric and were not judged",
+    Warn.QUESTION_NOT_VALIDATED: "no attack is validated for some questions",
+    Warn.QUESTION_UNDERPOWERED: "some questions have too few seeds or rows",
+    Warn.SEED_APART: "one seed is an outlier and the bounds are less sure",
+}
 
 
 class Shortfall(StrEnum):
@@ -102,6 +122,11 @@ class Reason:
 
     code: StrEnum
     text: str
+
+    @classmethod
+    def warning(cls, code: Warn, detail: str = "") -> Reason:
+        """What a warning says, and of what."""
+        return cls(code, f"{code.words}: {detail}" if detail else code.words)
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,6 @@ from vflsec.core import check
 
 _OF_TRAININGS = ("dataset", "algorithm", "defense")
 _OF_ATTACKS = ("attack", "adversary", "phase", "split", "target")
-_WHAT = {"dataset": "data set", "split": "rows"}
-_SHOWN = 40  # names or strengths listed in one message
 
 
 class Problem(StrEnum):
@@ -96,10 +94,7 @@ def _find_unknown_names(gate: Gate, there: Sequence[Planned]) -> list[Unanswerab
         named = [r for r in there if r.attack] if key in _OF_ATTACKS else there
         wanted, asked = getattr(gate, key), _only(gate, key)
         if wanted != "*" and not any(selected(r, asked) for r in named):
-            names = _names(key, named)
-            what = _WHAT.get(key, key)
-            rule = f"names no {what}, got {wanted!r}. {check.nearest(wanted, names)} "
-            rule = f"{rule}There are: {_listed(names)}.".replace("  ", " ")
+            rule = check.must_be_of(_names(key, named), wanted)
             found.append(Unanswerable(Problem.UNKNOWN_NAME, key, wanted, rule))
     return found
 
@@ -111,7 +106,7 @@ def _find_unknown_strength(gate: Gate, there: Sequence[Planned]) -> list[Unanswe
     grid = sorted({r.strength for r in there if r.strength is not None and selected(r, asked)})
     if gate.strength in grid:
         return []
-    rule = f"must be one of {_listed(map(show_exact, grid))}, got {show_exact(gate.strength)}."
+    rule = check.must_be_of(map(show_exact, grid), gate.strength)
     return [Unanswerable(Problem.UNKNOWN_STRENGTH, "strength", gate.strength, rule)]
 
 
@@ -158,7 +153,7 @@ def _find_unmeasured(gate: Gate, there: Sequence[Planned]) -> list[Unanswerable]
     names = dict.fromkeys(name for r in rows for name in r.metrics or ())
     if asked in names or not names:
         return []
-    rule = f"must be one of {_listed(names)}, got {asked!r}."
+    rule = check.must_be_of(names, asked)
     return [Unanswerable(Problem.METRIC_NOT_MEASURED, "of" if gate.of else "metric", asked, rule)]
 
 
@@ -198,9 +193,3 @@ def _names(key: str, rows: Iterable[Planned]) -> list[str]:
     if key == "defense" and any(r.is_undefended for r in rows) and UNDEFENDED not in found:
         found.append(UNDEFENDED)
     return found
-
-
-def _listed(names: Iterable[str]) -> str:
-    every = list(names)
-    more = f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
-    return (", ".join(every[:_SHOWN]) or "none") + more

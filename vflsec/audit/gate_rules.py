@@ -117,7 +117,7 @@ def _single_seed(w: Weighed) -> Ruling | None:
     if w.high is not None:
         return None
     lead = min(w.found, key=lambda c: c.n)
-    reason = f"{lead.name} has {lead.n} seed; an interval needs 2."
+    reason = f"{verdict_text.format_lack(lead.name, lead.n, MIN_SEEDS)}."
     return Ruling(INCONCLUSIVE, Rule.SINGLE_SEED, lead, reason, _SEEDS_ADVISED - lead.n)
 
 
@@ -146,7 +146,7 @@ def _not_validated(w: Weighed) -> Ruling | None:
         return None
     lead, why = max(idle, key=lambda pair: pair[0].value)
     names = ", ".join(sorted({c.name for c, _ in idle}))
-    reason = f"Not validated here: {names} ({why.text})."
+    reason = verdict_text.format_not_validated(names, why.text)
     places = tuple(c.point.place for c, _ in idle)
     return Ruling(
         INCONCLUSIVE, Rule.NOT_VALIDATED, lead, reason, detail=why.code, not_validated=places
@@ -180,15 +180,15 @@ def _underpowered(w: Weighed) -> Ruling | None:
         return None
     lead, short = found
     more = MIN_SEEDS - lead.n if lead.n < MIN_SEEDS else None
-    reason = f"Too few rows or seeds: {short.text}."
-    return Ruling(INCONCLUSIVE, Rule.UNDERPOWERED, lead, reason, more, detail=short.code)
+    return Ruling(INCONCLUSIVE, Rule.UNDERPOWERED, lead, f"{short.text}.", more, detail=short.code)
 
 
 def _insensitive(w: Weighed) -> Ruling | None:
     found = None if w.gate.detect is None else _find_insensitive(w)
     if found is None:
         return None
-    reason = f"Not sensitive enough: {found.warning.text}."
+    text = found.warning.text
+    reason = f"{text[0].upper()}{text[1:]}."
     return Ruling(INCONCLUSIVE, Rule.INSENSITIVE, found.lead, reason, found.more)
 
 

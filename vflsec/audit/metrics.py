@@ -90,7 +90,6 @@ class Metric:
     """A named metric.
 
     Attributes:
-        summary: one line.
         measure: (value, low, high) of a case; None where no answer has one by itself.
         chance: of a case, from its classes, its prior (C,) and how many rows of a class there are.
         larger_is_better: for the attacker, or for the main task.
@@ -103,7 +102,6 @@ class Metric:
     """
 
     name: str
-    summary: str
     measure: Callable[[_Case], Figure] | None
     chance: Callable[[_Case], float]
     larger_is_better: bool = True
@@ -264,10 +262,8 @@ def _exposed_by_luck(case: _Case, rate: float) -> float:
 
 def _list_exposed() -> Iterator[Metric]:
     for name, rate in EXPOSED.items():
-        alarms = "0.1 % false alarms" if rate else "no false alarm"
         yield Metric(
-            name, f"share of rows whose class is named at {alarms}", partial(_exposed, rate=rate),
-            partial(_exposed_by_luck, rate=rate),
+            name, partial(_exposed, rate=rate), partial(_exposed_by_luck, rate=rate),
             turned=partial(_exposed, rate=rate, turned=True),
             by_class=partial(_by_class, rate=rate),
         )  # fmt: skip
@@ -345,62 +341,37 @@ def _deviance_of_mean(case: _Case) -> float:
 
 
 _LIST = (
-    Metric("accuracy", "share of rows labelled rightly", _accuracy, lambda k: float(k.prior.max())),
-    Metric(
-        "balanced_accuracy", "mean recall over the classes present", _balanced_accuracy,
-        lambda k: 1 / k.classes,
-    ),
-    Metric(
-        "auc", "area under the ROC curve (macro)", _auc,
-        lambda k: 0.5,
-    ),
-    Metric(
-        "leak_auc", "mean AUC within batches (Li et al. 2022)",
-        _leak_auc, lambda k: 0.5, binary_only=True,
-    ),
-    Metric(
-        "f1", "F1 of class 1", _f1,
-        lambda k: float(2 * k.prior[1] / (1 + k.prior[1])), binary_only=True,
-    ),
-    Metric(
-        "tpr_at_1pct_fpr", "hits at 1 % false alarms", _tpr,
-        _hits_by_chance, binary_only=True, turned=partial(_tpr, turned=True),
-    ),
-    Metric(
-        "tpr_at_01pct_fpr", "hits at 0.1 % false alarms",
-        partial(_tpr, rate=0.001), partial(_hits_by_chance, rate=0.001), binary_only=True,
-        turned=partial(_tpr, rate=0.001, turned=True),
-    ),
+    Metric("accuracy", _accuracy, lambda k: float(k.prior.max())),
+    Metric("balanced_accuracy", _balanced_accuracy, lambda k: 1 / k.classes),
+    Metric("auc", _auc, lambda k: 0.5),
+    Metric("leak_auc", _leak_auc, lambda k: 0.5, binary_only=True),
+    Metric("f1", _f1, lambda k: float(2 * k.prior[1] / (1 + k.prior[1])), binary_only=True),
+    Metric("tpr_at_1pct_fpr", _tpr, _hits_by_chance, binary_only=True,
+           turned=partial(_tpr, turned=True)),
+    Metric("tpr_at_01pct_fpr", partial(_tpr, rate=0.001), partial(_hits_by_chance, rate=0.001),
+           binary_only=True, turned=partial(_tpr, rate=0.001, turned=True)),
     *_list_exposed(),
-    Metric(
-        "log_loss", "mean −log probability of the truth (nats)",
-        _log_loss, lambda k: entropy(k.prior), larger_is_better=False, reach=(0.0, math.inf),
-    ),
-    Metric("r2", "1 − squared error / variance, mean over columns",
-           _r2, lambda k: 0.0,
-           targets=("feature", "value", "count"), reach=(-math.inf, 1.0)),
-    Metric("r2_column", "r2 of the column that the attack names as best", _r2, lambda k: 0.0,
-           targets=("feature",), reach=(-math.inf, 1.0)),
-    Metric("relative_error", "norm of the error / norm of the truth",
-           _relative_error, lambda k: 1.0, larger_is_better=False, targets=("feature",),
+    Metric("log_loss", _log_loss, lambda k: entropy(k.prior), larger_is_better=False,
            reach=(0.0, math.inf)),
-    Metric("share_error", "error of the estimated share of rows", _share_error,
-           lambda k: abs(0.5 - float(k.prior[1])), larger_is_better=False,
-           targets=("property",)),
-    Metric("concordance", "share of pairs ranked rightly (Harrell 1982)",
-           _concordance, lambda k: 0.5, targets=("value", "count")),
-    Metric("deviance", "mean Poisson deviance of counts", _deviance,
-           _deviance_of_mean, larger_is_better=False, targets=("count",), reach=(0.0, math.inf)),
-    Metric("macro_auc", "mean AUC over labels", _macro_auc,
-           lambda k: 0.5, targets=("labels",)),
-    Metric("macro_accuracy", "mean accuracy over labels",
-           _macro_accuracy, lambda k: float(np.maximum(k.prior, 1 - k.prior).mean()),
-           targets=("labels",)),
-    Metric(ERROR_REMOVED, "share of the baseline's error removed", None, lambda k: 0.0,
+    Metric("r2", _r2, lambda k: 0.0, targets=("feature", "value", "count"),
+           reach=(-math.inf, 1.0)),
+    Metric("r2_column", _r2, lambda k: 0.0, targets=("feature",), reach=(-math.inf, 1.0)),
+    Metric("relative_error", _relative_error, lambda k: 1.0, larger_is_better=False,
+           targets=("feature",), reach=(0.0, math.inf)),
+    Metric("share_error", _share_error, lambda k: abs(0.5 - float(k.prior[1])),
+           larger_is_better=False, targets=("property",)),
+    Metric("concordance", _concordance, lambda k: 0.5, targets=("value", "count")),
+    Metric("deviance", _deviance, _deviance_of_mean, larger_is_better=False, targets=("count",),
+           reach=(0.0, math.inf)),
+    Metric("macro_auc", _macro_auc, lambda k: 0.5, targets=("labels",)),
+    Metric("macro_accuracy", _macro_accuracy,
+           lambda k: float(np.maximum(k.prior, 1 - k.prior).mean()), targets=("labels",)),
+    Metric(ERROR_REMOVED, None, lambda k: 0.0,
            targets=("label", "labels", "value", "count", "feature"), reach=(-math.inf, 1.0)),
-    Metric("mae", "mean absolute error, in standard deviations", _mae,
-           lambda k: 0.8, larger_is_better=False, targets=("value",), reach=(0.0, math.inf)),
+    Metric("mae", _mae, lambda k: 0.8, larger_is_better=False, targets=("value",),
+           reach=(0.0, math.inf)),
 )  # fmt: skip
+"""What each means: docs/statistics.md, "The metrics"."""
 
 METRICS: dict[str, Metric] = {m.name: m for m in _LIST}
 RANKINGS = ("auc", "leak_auc", "concordance")

@@ -11,6 +11,7 @@ import pandas as pd
 
 from vflsec.audit import leakage
 from vflsec.audit.controls import leaks
+from vflsec.audit.findings import NO_FIGURE
 from vflsec.audit.point import Point
 from vflsec.audit.result_row import ResultRow, read_rows
 from vflsec.audit.reversed_ranking import ranking
@@ -73,7 +74,7 @@ def trials(results: Iterable[ResultRow] | pd.DataFrame) -> list[Trial]:
     rows = read_rows(results) if isinstance(results, pd.DataFrame) else results
     points = leakage.summarise([r for r in rows if r.role == "audit"])
     if not any(p.is_main for p in points):
-        raise ConfigError("tune: no attack gave a figure. See `vflsec check`.")
+        raise ConfigError(f"tune: {NO_FIGURE}. See `vflsec check`.")
     by: dict[tuple[str, float], list[Point]] = defaultdict(list)
     for p in points:
         if p.strength is not None:

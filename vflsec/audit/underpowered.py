@@ -103,10 +103,9 @@ def explain_unanswered(left: Sequence[Unanswered]) -> list[Reason]:
     return [
         *([_explain_few(few)] if few else []),
         *dict.fromkeys(
-            Reason(
+            Reason.warning(
                 Warn.QUESTION_NOT_VALIDATED,
-                f"{u.attack} is not validated for values {asked(u.question)} "
-                f"({u.not_validated.text})",
+                f"{u.attack} for values {asked(u.question)} ({u.not_validated.text})",
             )
             for u in left
             if u.not_validated is not None
@@ -118,10 +117,10 @@ def _explain_few(few: Sequence[Unanswered]) -> Reason:
     takes = [u.takes for u in few]
     enough = "" if None in takes else f"seeds ({max(k for k in takes if k)}) or "
     text = (
-        f"{few[0].seeds} seeds of {min(u.rows for u in few)} rows do not suffice for values "
-        f"{_listed(few)}; add {enough}rows"
+        f"{few[0].seeds} seeds of {min(u.rows for u in few)} rows for values {_listed(few)}; "
+        f"add {enough}rows"
     )
-    return Reason(Warn.QUESTION_UNDERPOWERED, text)
+    return Reason.warning(Warn.QUESTION_UNDERPOWERED, text)
 
 
 def _listed(few: Iterable[Unanswered]) -> str:

@@ -30,17 +30,22 @@ def find_shortfall(row: Point, leak: Leakage) -> Reason | None:
     planned = row.planned or n
     rules = (
         (Shortfall.INCOMPLETE_RECORD, bool(row.gap), row.gap),
-        (Shortfall.MISSING_SEEDS, n < planned, f"{name} has {n} of {planned} seeds"),
+        (Shortfall.MISSING_SEEDS, n < planned, format_lack(name, n, planned)),
         (Shortfall.BASELINE_MISSING_SEEDS, ahead.n < planned,
-         f"{ahead.name} has {ahead.n} of {planned} seeds"),
-        (Shortfall.FEW_SEEDS, n < MIN_SEEDS, f"{name} has {n} seeds and needs {MIN_SEEDS}"),
-        (Shortfall.FEW_ROWS, scored < MIN_ROWS, f"{name} has {scored} rows and needs {MIN_ROWS}"),
+         format_lack(ahead.name, ahead.n, planned)),
+        (Shortfall.FEW_SEEDS, n < MIN_SEEDS, format_lack(name, n, MIN_SEEDS)),
+        (Shortfall.FEW_ROWS, scored < MIN_ROWS, format_lack(name, scored, MIN_ROWS, "rows")),
         (Shortfall.EQUAL_FIGURES, _has_equal_figures(row, leak, planned),
          f"{name} has the same value on all {n} seeds"),
         (Shortfall.ALL_TIED, _is_tied(row) and not _is_silent(row),
          f"{name} scores all rows alike on {n} seeds"),
     )  # fmt: skip
     return next((Reason(code, text) for code, holds, text in rules if holds), None)
+
+
+def format_lack(name: str, has: int, needed: int, what: str = "seeds") -> str:
+    """How much of the least evidence there is."""
+    return f"{name} has {has} of the {needed} {what} needed"
 
 
 def _has_equal_figures(row: Point, leak: Leakage, planned: int) -> bool:
@@ -65,6 +70,11 @@ def _is_silent(row: Point) -> bool:
         and name in known
         and bool(getattr(registry.attacks.get(name), "silent", False))
     )
+
+
+def format_not_validated(names: str, why: str) -> str:
+    """That nothing shows that attacks work here."""
+    return f"Not validated here: {names} ({why})."
 
 
 def format_nothing(missing: Sequence[Point], gate: Gate) -> str:
@@ -95,7 +105,7 @@ _STANDING_IN = {"exposed": "exposed people", "error_removed": "shares of the rem
 
 
 def _figure(c: Candidate, gate: Gate) -> str:
-    what = f"the {gate.metric} of {c.name}" if c.point.attack else gate.metric
+    what = f"the {gate.metric}" + (f" of {c.name}" if c.point.attack else "")
     what += f" in {_STANDING_IN[c.point.metric]}" if c.instead_of else ""
     return f"{what} is {show(c.leak.least.mean, gate.threshold)} over {c.n} seeds"
 
@@ -173,9 +183,6 @@ def _unmoved(found: Sequence[Candidate]) -> str:
     return f"; no message changed {', '.join(names)}"
 
 
-_BOUNDS_NOTHING = "a measured epsilon is a lower bound"
-
-
 @dataclass(frozen=True)
 class Guessing:
     """What guessing reaches in the main task, and points of the training without a defense."""
@@ -201,10 +208,7 @@ class Guessing:
             return None
         if bound is None or bound > self.reaches:
             return None
-        return (
-            f"is not significantly above guessing ({metric} {row.utility.mean or 0:.2f}, guessing "
-            f"{self.reaches:.2f})"
-        )
+        return f"{metric} {row.utility.mean or 0:.2f}, guessing {self.reaches:.2f}"
 
 
 def find_worthless(row: Point, gate: Gate, guessing: Guessing | None) -> Reason | None:
@@ -216,25 +220,22 @@ def find_worthless(row: Point, gate: Gate, guessing: Guessing | None) -> Reason 
         guessing: what it reaches there; None where there is no main task.
     """
     if gate.metric == EPSILON:
-        return None if gate.max is None else Reason(Warn.LOWER_BOUND_ONLY, _BOUNDS_NOTHING)
+        return None if gate.max is None else Reason.warning(Warn.LOWER_BOUND_ONLY)
     if guessing is None:
         return None
     if gate.metric == "utility":
         return _find_limit_at_chance(row, gate, guessing.reaches)
     if gate.metric == "utility_drop":
         said = next(filter(None, map(guessing.unbeaten, guessing.bare)), None)
-        text = f"the undefended system {said}: nothing to lose"
-        return None if said is None else Reason(Warn.NOTHING_TO_LOSE, text)
+        return None if said is None else Reason.warning(Warn.NOTHING_TO_LOSE, said)
     said = guessing.unbeaten(row)
-    text = f"the system {said}"
-    return None if said is None else Reason(Warn.MODEL_AT_CHANCE, text)
+    return None if said is None else Reason.warning(Warn.MODEL_AT_CHANCE, said)
 
 
 def _find_limit_at_chance(row: Point, gate: Gate, reached: float | None) -> Reason | None:
     if gate.min is None or reached is None or gate.min > reached:
         return None
-    text = f"guessing reaches {row.utility_metric} {reached:.3g}"
-    return Reason(Warn.LIMIT_AT_CHANCE, text)
+    return Reason.warning(Warn.LIMIT_AT_CHANCE, f"{row.utility_metric} {reached:.3g}")
 
 
 def find_other_metric(names: Sequence[str], gate: Gate) -> Reason | None:
@@ -243,15 +244,15 @@ def find_other_metric(names: Sequence[str], gate: Gate) -> Reason | None:
         return None
     shown = ", ".join(names[:_MOST_NAMED])
     shown += f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return Reason(Warn.OTHER_METRIC, f"{shown} not judged: no {gate.of or gate.metric}")
+    return Reason.warning(Warn.OTHER_METRIC, f"{shown}, no {gate.of or gate.metric}")
 
 
 def find_seed_apart(lead: Candidate) -> list[Reason]:
     """That bounds over seeds are wrong more often here, for one seed stands apart."""
     if not (lead.leak.least.apart or lead.leak.ahead.apart):
         return []
-    text = f"one of {lead.n} seeds of {lead.name} is an outlier (Grubbs, 1 %); add seeds"
-    return [Reason(Warn.SEED_APART, text)]
+    text = f"{lead.n} seeds of {lead.name} (Grubbs, 1 %); add seeds"
+    return [Reason.warning(Warn.SEED_APART, text)]
 
 
 def find_limits_no_leak(gate: Gate) -> Reason | None:
@@ -259,8 +260,7 @@ def find_limits_no_leak(gate: Gate) -> Reason | None:
     metric = METRICS.get(gate.metric)
     if metric is None or metric.larger_is_better or gate.max is None:
         return None
-    text = f"less {gate.metric} is better for an attack: set a min"
-    return Reason(Warn.LIMITS_NO_LEAK, text)
+    return Reason.warning(Warn.LIMITS_NO_LEAK, f"set a min of {gate.metric}")
 
 
 def _find_control_figure(main: Point) -> float:
@@ -391,12 +391,12 @@ class Insensitive:
         more = None if worst in laid else _seeds_to_detect(found, asked, gate)
         cure = "add seeds or labelled rows" if more is None else format_seeds(more)
         shown = _sizes({worst: size}, gate)
-        says = f"the smallest detectable leak is {shown}, {above}"
+        says = f"the smallest detectable is {shown}, {above}"
         sentence = f" That of {worst} is {above}; {cure}."
         if math.isinf(size):
             says = f"no planted leak was detected ({worst})"
             sentence = f" {cure[0].upper()}{cure[1:]}."
-        return cls(lead, Reason(Warn.INSENSITIVE, f"{says}; {cure}"), sentence, more)
+        return cls(lead, Reason.warning(Warn.INSENSITIVE, f"{says}; {cure}"), sentence, more)
 
 
 def _seeds_to_detect(found: Sequence[Candidate], size: float, gate: Gate) -> int | None:

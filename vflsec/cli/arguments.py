@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -30,13 +31,23 @@ class Kind(StrEnum):
     scenarios = "scenarios"
 
 
+_SCHEMA = Path(__file__).parents[1] / "config" / "scenario.schema.json"  # as a file: imports less
+_SECTIONS: dict[str, Any] = json.loads(_SCHEMA.read_text(encoding="utf-8"))["$defs"]
+
+
+def meaning(section: str, key: str) -> str:
+    """The first sentence on a key of a scenario: the help of the option that sets it."""
+    text: str = _SECTIONS[section]["properties"][key]["description"]
+    return f"{' '.join(text.split()).partition('. ')[0].rstrip('.')}."
+
+
 ScenarioArg = Annotated[str, typer.Argument(help="A scenario file or a packaged name.")]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a value, e.g. audit.seeds=3."),
 ]
 FreshOption = Annotated[bool, typer.Option("--fresh", help="Replace an earlier audit.")]
-SeedsOption = Annotated[int | None, typer.Option(min=1, help="Number of seeds.")]
+SeedsOption = Annotated[int | None, typer.Option(min=1, help="How many seeds.")]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or cuda+graphs.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="Text or JSON.")]
 

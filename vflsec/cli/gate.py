@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vflsec.cli.arguments import FolderArg, folder_name
+from vflsec.cli.arguments import FolderArg, folder_name, meaning
 from vflsec.cli.output import console_for, say, tell_github
 from vflsec.errors import VflsecError
 
@@ -27,31 +27,29 @@ if TYPE_CHECKING:
 
 def gate(
     folder: FolderArg,
-    metric: Annotated[
-        str, typer.Option(help="What --max limits: advantage, auc, ...")
-    ] = "advantage",
-    max_: Annotated[float | None, typer.Option("--max", help="Judge this maximum instead.")] = None,
-    min_: Annotated[float | None, typer.Option("--min", help="Judge this minimum instead.")] = None,
-    attack: Annotated[str, typer.Option(help="Only this attack.")] = "*",
-    adversary: Annotated[str, typer.Option(help="Only this adversary.")] = "*",
-    split: Annotated[str, typer.Option(help="Only train, validation or test rows.")] = "*",
-    target: Annotated[str, typer.Option(help="Only attacks on label, feature, ...")] = "*",
-    dataset: Annotated[str, typer.Option(help="Only this data set.")] = "*",
-    defense: Annotated[str, typer.Option(help="Only this defense, or 'defended'.")] = "*",
-    of: Annotated[str, typer.Option(help="Metric of the advantage.")] = "",
-    strength: Annotated[float | None, typer.Option(help="Only this strength.")] = None,
-    detect: Annotated[
-        float | None, typer.Option(help="Pass only if such a leak was detectable.")
+    metric: Annotated[str, typer.Option(help=meaning("Gate", "metric"))] = "advantage",
+    max_: Annotated[float | None, typer.Option("--max", help=meaning("Gate", "max"))] = None,
+    min_: Annotated[float | None, typer.Option("--min", help=meaning("Gate", "min"))] = None,
+    attack: Annotated[str, typer.Option(help=meaning("Gate", "attack"))] = "*",
+    adversary: Annotated[str, typer.Option(help=meaning("Gate", "adversary"))] = "*",
+    split: Annotated[str, typer.Option(help=meaning("Gate", "split"))] = "*",
+    target: Annotated[str, typer.Option(help=meaning("Gate", "target"))] = "*",
+    dataset: Annotated[str, typer.Option(help=meaning("Gate", "dataset"))] = "*",
+    defense: Annotated[str, typer.Option(help=meaning("Gate", "defense"))] = "*",
+    of: Annotated[str, typer.Option(help=meaning("Gate", "of"))] = "",
+    strength: Annotated[float | None, typer.Option(help=meaning("Gate", "strength"))] = None,
+    detect: Annotated[float | None, typer.Option(help=meaning("Gate", "detect"))] = None,
+    baseline: Annotated[
+        Path | None, typer.Option(help="Also fail where the advantage rose above this file.")
     ] = None,
-    baseline: Annotated[Path | None, typer.Option(help="Also fail where advantage rose.")] = None,
     update_baseline: Annotated[
-        bool, typer.Option("--update-baseline", help="Write --baseline.")
+        bool, typer.Option("--update-baseline", help="Write these results to --baseline.")
     ] = False,
     scenario: Annotated[
         str | None, typer.Option("--scenario", help="Judge the gates of this scenario.")
     ] = None,
     report_to: Annotated[
-        Path | None, typer.Option("--report", help="Write reports there.", parser=folder_name)
+        Path | None, typer.Option("--report", help="A folder for the reports.", parser=folder_name)
     ] = None,
 ) -> None:
     """Judge stored results again, or against a baseline.

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from vflsec.cli.arguments import meaning
 from vflsec.cli.output import console_for, say
 
 _EACH = "TEXT | PARTY=TEXT"
@@ -22,57 +23,52 @@ def init(
     out: Annotated[Path, typer.Option(help="The scenario to write.")] = Path("scenario.toml"),
     id_: Annotated[
         list[str] | None,
-        typer.Option(
-            "--id", metavar="COLUMN | PARTY=COLUMN", help="The column that links rows; else found."
-        ),
+        typer.Option("--id", metavar="COLUMN | PARTY=COLUMN", help=meaning("Data", "id")),
     ] = None,
     id_match: Annotated[
         str,
-        typer.Option(metavar="WAYS", help="Ids may differ by strip, punctuation, casefold, zeros."),
+        typer.Option(metavar="WAYS", help=meaning("Data", "id_match")),
     ] = "",
     duplicates: Annotated[
-        str, typer.Option(help="first: of equal rows keep the first.", metavar="first")
+        str, typer.Option(help=meaning("Data", "duplicates"), metavar="first")
     ] = "",
     aggregate: Annotated[
         list[str] | None,
         typer.Option(
             metavar="[PARTY.]COLUMN=WAY",
-            help="One row for each id: mean, sum, min, max, count, first, last.",
+            help=meaning("Data", "aggregate"),
         ),
     ] = None,
     missing: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="[PARTY.]COLUMN=VALUE", help="This value means missing, such as -999."
-        ),
+        typer.Option(metavar="[PARTY.]COLUMN=VALUE", help=meaning("Data", "missing")),
     ] = None,
     rare: Annotated[
-        str, typer.Option(help="Classes of too few rows: drop or merge.", metavar="drop | merge")
+        str,
+        typer.Option(help="Classes of too few rows: drop or merge them.", metavar="drop | merge"),
     ] = "",
-    bins: Annotated[int, typer.Option(help="Cut a quantity into classes.")] = 0,
+    bins: Annotated[int, typer.Option(help="Cut a quantity into this many classes.")] = 0,
     regression: Annotated[
         bool, typer.Option("--regression", help="The label is a number.")
     ] = False,
     separator: Annotated[
-        list[str] | None, typer.Option(metavar=_EACH, help="Separator of fields; else found.")
+        list[str] | None, typer.Option(metavar=_EACH, help=meaning("Data", "separator"))
     ] = None,
     decimal: Annotated[
-        list[str] | None, typer.Option(metavar=_EACH, help="Decimal mark; else found.")
+        list[str] | None, typer.Option(metavar=_EACH, help=meaning("Data", "decimal"))
     ] = None,
     encoding: Annotated[
-        list[str] | None, typer.Option(metavar=_EACH, help="Encoding of text tables; else UTF-8.")
+        list[str] | None, typer.Option(metavar=_EACH, help=meaning("Data", "encoding"))
     ] = None,
     numeric: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN | PARTY.COLUMN", help="This column holds numbers."),
+        typer.Option(metavar="COLUMN | PARTY.COLUMN", help=meaning("Data", "numeric")),
     ] = None,
     categorical: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN | PARTY.COLUMN", help="This column holds categories."),
+        typer.Option(metavar="COLUMN | PARTY.COLUMN", help=meaning("Data", "categorical")),
     ] = None,
-    group: Annotated[
-        str, typer.Option(metavar="COLUMN", help="Keeps rows of a person together.")
-    ] = "",
+    group: Annotated[str, typer.Option(metavar="COLUMN", help=meaning("Data", "group"))] = "",
     algorithm: Annotated[
         str,
         typer.Option(

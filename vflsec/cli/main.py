@@ -30,6 +30,7 @@ from vflsec.cli.arguments import (
     SeedsOption,
     SetOption,
     folder_name,
+    meaning,
 )
 from vflsec.cli.attack import attack
 from vflsec.cli.gate import gate
@@ -92,9 +93,7 @@ def audit(
         typer.Option(help="Results directory.", show_default="out/NAME", parser=folder_name),
     ] = None,
     seeds: SeedsOption = None,
-    attacker: Annotated[
-        str | None, typer.Option(help="default, or strong: settings are searched first.")
-    ] = None,
+    attacker: Annotated[str | None, typer.Option(help=meaning("Audit", "attacker"))] = None,
     device: DeviceOption = "auto",
     jobs: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
     replicas: Annotated[
@@ -104,13 +103,13 @@ def audit(
     fresh: FreshOption = False,
     until_decided: Annotated[
         int | None,
-        typer.Option(min=1, metavar="SEEDS", help="Add seeds until decided, up to this many."),
+        typer.Option(min=1, metavar="SEEDS", help="Add seeds until gates decide, up to this many."),
     ] = None,
     keep_views: Annotated[
-        bool, typer.Option("--keep-views", help="Keep what attackers saw, to attack again.")
+        bool, typer.Option("--keep-views", help="Keep what attackers saw, for `vflsec attack`.")
     ] = False,
-    views_mb: Annotated[int, typer.Option(min=1, help="Most megabytes of views.")] = 4096,
-    shard: Annotated[str, typer.Option(metavar="I/N", help="One of N parts, for merge.")] = "",
+    views_mb: Annotated[int, typer.Option(min=1, help="Most megabytes of kept views.")] = 4096,
+    shard: Annotated[str, typer.Option(metavar="I/N", help="Run part I of N, to merge.")] = "",
     cluster: Annotated[
         str,
         typer.Option(metavar="WHERE", help="Work at dask://HOST:PORT, local:N, ray://HOST:PORT."),
@@ -378,7 +377,7 @@ def show(
                 typer.echo(f"      {p['meaning']}")
         for key in ("needs", "optional", "target", "strengths"):
             if said := _words(item.get(key, "")):
-                typer.echo(f"{key}: {said}")
+                typer.echo(f"{key}: {said}{' (0 = off)' * (key == 'strengths')}")
         if item.get("aliases"):
             typer.echo(f"also called: {', '.join(item['aliases'])}")
 

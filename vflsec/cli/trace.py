@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vflsec.cli.arguments import DeviceOption, SetOption, folder_name, noted
+from vflsec.cli.arguments import DeviceOption, SetOption, folder_name, meaning, noted
 from vflsec.cli.output import print_audit, print_json, say
 
 if TYPE_CHECKING:
@@ -33,13 +33,13 @@ NonfiniteOption = Annotated[
     bool, typer.Option("--allow-nonfinite", help="Leave out rows that are not finite.")
 ]
 OutOption = Annotated[Path, typer.Option(help="A new folder.", parser=folder_name)]
-MaxOption = Annotated[float | None, typer.Option("--max", help="Largest accepted --metric.")]
-MetricOption = Annotated[str, typer.Option(help="advantage, auc, accuracy, ...")]
-DefenseOption = Annotated[str, typer.Option(help="What --max judges: a defense, or 'defended'.")]
+MaxOption = Annotated[float | None, typer.Option("--max", help=meaning("Gate", "max"))]
+MetricOption = Annotated[str, typer.Option(help=meaning("Gate", "metric"))]
+DefenseOption = Annotated[str, typer.Option(help=meaning("Gate", "defense"))]
 GatesOption = Annotated[Path | None, typer.Option("--gates", help="TOML with [[gate]] sections.")]
-ConfidenceOption = Annotated[float, typer.Option(help="Of the intervals.")]
+ConfidenceOption = Annotated[float, typer.Option(help=meaning("Audit", "confidence"))]
 ClaimOption = Annotated[float | None, typer.Option(min=0, help="Claimed epsilon of the labels.")]
-DeltaOption = Annotated[float, typer.Option(min=0, max=1, help="Of the claim.")]
+DeltaOption = Annotated[float, typer.Option(min=0, max=1, help="Delta of that claim.")]
 TauOption = Annotated[float, typer.Option(min=0, help="Log odds by which class shares may be off.")]
 
 
@@ -47,7 +47,7 @@ TauOption = Annotated[float, typer.Option(min=0, help="Log odds by which class s
 def record(
     scenario: Annotated[str, typer.Argument(help="A scenario.")],
     out: Annotated[Path, typer.Option(help="A folder.", parser=folder_name)] = Path("traces"),
-    party: Annotated[str, typer.Option(help="Only this party.")] = "",
+    party: Annotated[str, typer.Option(help="Only what this party sees.")] = "",
     set_: SetOption = None,
     known_rows: Annotated[int, typer.Option(min=0, help="Fewest labelled rows.")] = 20,
     device: DeviceOption = "auto",
@@ -94,7 +94,7 @@ def grant(
     known: Annotated[Path | None, typer.Option(help="CSV with row, label.")] = None,
     prior: Annotated[str, typer.Option(metavar="P,Q,...", help="Class shares.")] = "",
     classes: Annotated[int | None, typer.Option(min=1, help="Classes; 1 of a quantity.")] = None,
-    party: Annotated[str, typer.Option(help="Who is granted them.")] = "",
+    party: Annotated[str, typer.Option(help="The party that is granted them.")] = "",
 ) -> None:
     """Add what the label owner grants, and seal the trace again.
 
@@ -233,7 +233,7 @@ def audit(
         list[str] | None, typer.Option(metavar="A+B", help="Observers who collude.")
     ] = None,
     truth: Annotated[list[Path] | None, typer.Option(help="The truth, for each trace.")] = None,
-    blind: Annotated[bool, typer.Option("--blind", help="Open no truth.")] = False,
+    blind: Annotated[bool, typer.Option("--blind", help="Open no truth that traces have.")] = False,
     model: Annotated[
         list[str] | None,
         typer.Option(metavar="PARTY=PACKAGE.MODULE:NAME", help="A party's model class."),
@@ -371,10 +371,8 @@ def _gates(
     raw: list[Any] = []
     if most is not None:
         raw = [{"metric": metric, "max": most, "defense": defense}]
-    elif defense != "*":
-        raise ConfigError("--defense: needs --max.")
-    elif metric != "advantage":
-        raise ConfigError("--metric: needs --max.")
+    elif (defense, metric) != ("*", "advantage"):
+        raise ConfigError("--defense, --metric: each needs --max.")
     if file is not None:
         try:
             found = tomllib.loads(read_text(file))

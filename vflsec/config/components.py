@@ -153,8 +153,8 @@ def _check_component(
         what = "used" if isinstance(error, ConfigError) else "imported"
         rule = f"cannot be {what}: {error}"
         if isinstance(error, ConfigError) and name not in names:
-            rule = f"must be a registered {known.kind}, got {name!r}. {check.nearest(name, names)} "
-            rule = f"{rule}Registered: {', '.join(names) or 'none'}.".replace("  ", " ")
+            hint = f"{check.nearest(name, names)} Registered: {', '.join(names) or 'none'}."
+            rule = check.must(f"be a registered {known.kind}", name, hint.lstrip())
         return [here.problem(("name",), rule, name)]
     params = {k: v for k, (_, v) in given.items()}
     wrong = registry.find_problems(cls, params)
@@ -167,7 +167,7 @@ def _check_component(
             rule = unknown_key(key, value, [*own, *parameters])
         out.append(here.problem(path, rule, value))
     if known.kind == "algorithm" and params.get("epochs") == 0:
-        rule = "must be >= 1, got 0."
+        rule = check.must("be >= 1", 0)
         out.append(here.problem(given["epochs"].path, rule, 0))
     if wrong:
         return out

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vflsec.config.problems import Problem, Written, list_tables
+from vflsec.config.problems import SEEDS, UNEQUAL, Problem, Written, list_tables
 from vflsec.config.sections import Data
 from vflsec.core import check
 from vflsec.data.names import label_rule, unshowable
@@ -27,15 +27,15 @@ def check_across(tree: Written, normal: Table) -> list[Problem]:
     if isinstance(seeds, list):
         for i, seed in enumerate(seeds):
             if seed in seeds[:i]:
-                rule = f"must not repeat, got {seed!r} twice."
+                rule = check.must(UNEQUAL, seed)
                 out.append(tree.problem(("audit", "seeds", i), rule, seed))
     elif isinstance(seeds, int) and check.is_number(seeds):
-        rule = f"must be 1 to 10000 or a list of seeds, got {seeds!r}."
+        rule = check.must(f"be {SEEDS}", seeds)
         out.append(tree.problem(("audit", "seeds"), rule, seeds))
     for i, attack in list_tables(normal, "attack"):
         parties = attack.get("adversary")
         if isinstance(parties, list) and len(set(map(str, parties))) != len(parties):
-            rule = f"must name each party once, got {parties!r}."
+            rule = check.must(UNEQUAL, parties)
             out.append(tree.problem(("attack", i, "adversary"), rule, parties))
     return out
 
@@ -45,7 +45,7 @@ def _check_shown(place: Written | None, name: Plain) -> list[Problem]:
     if place is None or not isinstance(name, str) or not (why := unshowable(name)):
         return []
     shown = name if len(name) < 80 else f"{name[:60]}... ({len(name)} characters)"
-    return [place.problem((), f"must {why}, got {shown!r}. Choose another.", name)]
+    return [place.problem((), check.must(why, shown, "Choose another."), name)]
 
 
 def naming(tree: Written, name: str, default: str) -> list[Problem]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from vflsec.config.problems import Place, Problem, ScenarioError, Written
+from vflsec.config.problems import UNEQUAL, Place, Problem, ScenarioError, Written
 from vflsec.config.schema import SHARED, SWEPT
 from vflsec.config.toml_text import path_text
 from vflsec.core import check
@@ -47,24 +47,20 @@ def apply_extends(
     extends = tree.below("extends")
     if extends is None:
         return tree
-    name = extends.value
-    if not isinstance(name, str) or not name:
-        raise extends.refuse(f"must be a path or a packaged name, got {extends.plain()!r}.")
-    path = folder / name
+    name = extends.plain()
+    path = folder / str(name)
     if not path.is_file():
-        path = packaged.get(name, path)
+        path = packaged.get(str(name), path)
     if not path.is_file():
-        rule = (
-            f"must be a path from {folder} or a packaged name, got {name!r}. "
-            f"{check.nearest(name, packaged)} Packaged: {', '.join(packaged) or 'none'}."
-        )
-        raise extends.refuse(rule.replace("  ", " "))
+        hint = f"{check.nearest(name, packaged)} Packaged: {', '.join(packaged) or 'none'}."
+        rule = f"be a path from {folder} or a packaged name"
+        raise extends.refuse(check.must(rule, name, hint.lstrip()))
     path = path.resolve()
-    if path in chain:
-        circle = " -> ".join(p.name for p in (*chain[chain.index(path) :], path))
-        raise extends.refuse(f"must not lead in a circle, got {circle}.")
-    if len(chain) > MOST_FILES:
-        raise extends.refuse(f"must not lead through more than {MOST_FILES} files.")
+    if path in chain or len(chain) > MOST_FILES:
+        led = " -> ".join(p.name for p in (*chain, path))
+        raise extends.refuse(
+            check.must(f"lead to at most {MOST_FILES} files and not in a circle", led)
+        )
     base = apply_extends(read(path, name), path.parent, packaged, read, (*chain, path))
     base.value.pop("name", None)  # a name says which file this is
     return tree.over(base)
@@ -80,17 +76,14 @@ def apply_form(tree: Written, asked: str | None = None) -> Written:
     forms, form = keys.pop("forms", None), keys.pop("form", None)
     known = forms.value if forms is not None else {}
     if not isinstance(known, dict) or not all(isinstance(f.value, dict) for f in known.values()):
-        raise forms.refuse("must be tables of keys: [forms.NAME].")
+        raise forms.refuse(_need_table("forms.NAME"))
     name = asked if asked is not None else DEFAULT_FORM if form is None else form.value
-    if not isinstance(name, str):
-        raise form.refuse(f"must be a form in quotes, got {form.plain()!r}.")
     plain = Written(keys, tree.place)
-    if name in known:
+    if isinstance(name, str) and name in known:
         return Written(known[name].over(plain).value, tree.place)
     if name == DEFAULT_FORM:
         return plain
-    names = [DEFAULT_FORM, *(f for f in known if f != DEFAULT_FORM)]
-    rule = f"must be one of {', '.join(names)}, got {name!r}. {check.nearest(name, names)}".rstrip()
+    rule = check.must_be_of([DEFAULT_FORM, *known], name)
     raise (
         ScenarioError([Problem("--set", 0, "form", name, rule)])
         if form is None or asked is not None
@@ -116,7 +109,7 @@ def expand(tree: Written, problems: list[Problem]) -> Written:
         axes = _find_axes(sections, grid.get(name), problems)
         count = sum(math.prod(len(axis) for axis in of) for of in axes)
         if count > MOST_SECTIONS:
-            rule = f"must make at most {MOST_SECTIONS} sections, got {count}."
+            rule = check.must(f"make at most {MOST_SECTIONS} sections", count)
             problems.append(grid[name].problem((), rule))
             continue
         made = []
@@ -139,20 +132,23 @@ def _read_tables(
         return {}
     (key,) = given.place.path[-1:]
     if not isinstance(given.value, dict):
-        rule = f"must be tables: [{key}.{next(iter(known))}]."
+        rule = _need_table(f"{key}.{next(iter(known))}")
         problems.append(given.problem((), rule, given.plain()))
         return {}
     out = {}
     for name, table in given.value.items():
         if name not in known:
-            rule = f"must be one of {', '.join(known)}, got {name!r}. {check.nearest(name, known)}"
-            problems.append(table.problem((), rule.rstrip(), name))
+            problems.append(table.problem((), check.must_be_of(known, name), name))
         elif not isinstance(table.value, dict):
-            rule = f"must be a table: [{key}.{name}]."
-            problems.append(table.problem((), rule, table.plain()))
+            problems.append(table.problem((), _need_table(f"{key}.{name}"), table.plain()))
         else:
             out[name] = table
     return out
+
+
+def _need_table(example: str) -> str:
+    """The rule of what must be a table and is none."""
+    return f"must be a table: [{example}]."
 
 
 class Point(NamedTuple):
@@ -173,7 +169,7 @@ def _find_axes(
     for which, table in grid.value.items() if grid is not None else ():
         name = str(table.place.path[-2])
         if not isinstance(table.value, dict):
-            rule = f"must be a table of lists: [grid.{name}.{which}]."
+            rule = _need_table(f"grid.{name}.{which}")
             problems.append(table.problem((), rule, table.plain()))
             continue
         chosen = _choose(name, sections, which, table, problems)
@@ -199,10 +195,8 @@ def _choose(
     chosen = [i for i, own in enumerate(names) if which in ("*", str(i), own)]
     if not chosen:
         known = [str(own) for own in names if own is not None]
-        listed = ", ".join(dict.fromkeys(known)) or "the names"
-        rule = f'must be "*", an index below {len(sections)}, or one of {listed}. '
-        rule += check.nearest(which, known)
-        problems.append(table.problem((), rule.rstrip(), which))
+        rule = check.must_be_of(["*", *map(str, range(len(sections))), *known], which)
+        problems.append(table.problem((), rule, which))
     return chosen
 
 
@@ -210,11 +204,11 @@ def _is_swept(values: Written, problems: list[Problem]) -> bool:
     """Whether these are values to try."""
     plain = values.plain()
     if not isinstance(plain, list) or not plain:
-        rule = f"must be a list of values, got {plain!r}."
+        rule = check.must("be a list of values", plain)
         problems.append(values.problem((), rule, plain))
         return False
     if any(v in plain[:k] for k, v in enumerate(plain)):
-        rule = f"must not repeat values, got {plain!r}."
+        rule = check.must(UNEQUAL, plain)
         problems.append(values.problem((), rule, plain))
     return True
 

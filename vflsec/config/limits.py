@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from vflsec.config.problems import Problem, Written
 from vflsec.config.toml_text import Path
+from vflsec.core import check
 from vflsec.runtime.plain_values import Plain, Table
 
 DEEPEST = 20
@@ -43,9 +44,9 @@ def find_bad_values(tree: Written, value: Plain, path: Path = ()) -> list[Proble
         inner = value.items() if isinstance(value, Mapping) else enumerate(value)
         return [p for k, v in inner for p in find_bad_values(tree, v, (*path, k))]
     if isinstance(value, float) and not math.isfinite(value):
-        return [tree.problem(path, f"must be a finite number, got {value!r}.", value)]
+        return [tree.problem(path, check.must("be a finite number", value), value)]
     if isinstance(value, int) and abs(value) >= 2**63:
         return [tree.problem(path, beyond(ValueError()), 0)]
     if isinstance(value, datetime.date | datetime.time):
-        return [tree.problem(path, f"must not be a date, got {value!s}.", str(value))]
+        return [tree.problem(path, check.must("not be a date", str(value)), str(value))]
     return []

@@ -137,6 +137,9 @@ def locate(file: str, lines: Mapping[Path, int]) -> Callable[[Path], Place]:
     return lambda path: Place(file, find_line(lines, path), path)
 
 
+SEEDS, UNEQUAL = "1 to 10000 or a list of seeds", "not repeat a value"
+
+
 def unknown_key(key: str, value: Any, known: Sequence[str]) -> str:
     """The rule that an unknown key breaks, with the nearest known one."""
     hint = check.nearest(key, known)

@@ -22,6 +22,7 @@ from vflsec.config.inherit import apply_extends, apply_form, expand
 from vflsec.config.limits import beyond, find_bad_values, find_deep_key
 from vflsec.config.overrides import asked_form, override
 from vflsec.config.problems import (
+    SEEDS,
     Place,
     Problem,
     ScenarioError,
@@ -239,7 +240,8 @@ def _read(path: Path, file: str) -> Written:
         raw = tomllib.loads(text)
         return _build(raw, file, {} if find_deep_key(raw) else key_lines(text))
     except UnicodeDecodeError as error:
-        rule = f"must be UTF-8, got byte {error.start}. Save it as UTF-8."
+        line = error.object[: error.start].count(b"\n") + 1
+        rule = check.must("be UTF-8", error.object[error.start : error.end], "Save it as UTF-8.")
     except tomllib.TOMLDecodeError as error:
         found = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
         line = int(found.group(1)) if found else text.count("\n") + 1
@@ -325,7 +327,7 @@ _TYPES = {
 
 _SHORT = {
     "strength": "a number >= 0 or a list of them",
-    "seeds": "a number of seeds or a list of seeds",
+    "seeds": SEEDS,
 }
 
 
@@ -344,8 +346,8 @@ def _rule(path: KeyPath, items: Sequence[ErrorDetails]) -> tuple[str, Any]:
     rule = rule or " or ".join(dict.fromkeys(w for w in map(_allowed, items) if w))
     hint = ""
     if first["type"] == "literal_error":
-        hint = " " + check.nearest(value, re.findall(r"'([^']+)'", first["ctx"]["expected"]))
-    return f"must be {rule}, got {value!r}.{hint.rstrip()}", value
+        hint = check.nearest(value, re.findall(r"'([^']+)'", first["ctx"]["expected"]))
+    return check.must(f"be {rule}", value, hint), value
 
 
 def _allowed(item: ErrorDetails) -> str:

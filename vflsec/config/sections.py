@@ -81,11 +81,11 @@ class Data(_Section):
     task: TaskName | None = None
     """What the label is: a class (the default), a quantity, a count, or several yes/no labels."""
     separator: str | dict[str, str] = ""
-    """Between fields of a text table, by party where it differs; found out if not given."""
+    """What separates fields of a text table, by party where it differs; found if not given."""
     decimal: str | dict[str, str] = ""
-    """Decimal mark, `.` or `,`, by party where it differs; found out if not given."""
+    """Decimal mark, `.` or `,`, by party where it differs; found if not given."""
     encoding: str | dict[str, str] = ""
-    """Of a text table, such as `latin-1` or `utf-16`, by party where it differs; else UTF-8."""
+    """Encoding of a text table, such as `utf-16`, by party where it differs; else UTF-8."""
     max_bytes: Count | None = None
     """Most bytes of one table, unpacked; 2 GiB if not given."""
     max_cells: Count | None = None
@@ -229,7 +229,7 @@ class Gate(_Section):
     target: str = "*"
     """Only attacks on this: `label`, `feature`, `attribute` and so on."""
     defense: str = "*"
-    """Only this one, of a stack the swept one or all (`iso + noise`); `defended`: all but none."""
+    """Only this defense, of a stack the swept one or all (`iso + noise`); `defended`: any."""
     strength: Strength | None = None
     """Only this strength of the grid."""
     of: str = ""
@@ -237,7 +237,7 @@ class Gate(_Section):
     confidence: Annotated[float, Field(gt=0.5, lt=1)] | None = None
     """Level of this gate; that of `[audit]` if not given."""
     detect: Annotated[float, Field(gt=0)] | None = None
-    """A PASS must have been able to find a leak of this size, or is inconclusive; beside `max`."""
+    """Pass only if a leak of this size could have been detected; beside `max`."""
     name: str = ""
     """What reports call the gate."""
 

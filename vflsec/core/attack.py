@@ -140,7 +140,7 @@ class Attack:
         if not self.suits(facts.classes):
             return facts.label.explain_unsuited(self.name)
         if facts.label.by_part and self.target in OF_THE_LABELS:
-            return f"{self.name} needs one label (of_label)."
+            return self.explain_need("one label (of_label)")
         return str(facts.extra.get("unclear", "")) or self.applicable(facts)
 
     def check_declared(self) -> None:
@@ -185,7 +185,7 @@ class Attack:
     def applicable(self, facts: Facts) -> str:
         """'' if the attack has a meaning under these public facts, else the reason it has none."""
         if self.binary_only and facts.classes != 2:
-            return f"{self.name} needs two classes, got {facts.classes}."
+            return self.explain_need(f"two classes, got {facts.classes}")
         return ""
 
     def explain_top(self, facts: Facts) -> str:
@@ -195,9 +195,22 @@ class Attack:
                     'aggregation = "sum".')  # fmt: skip
         return ""
 
+    def explain_need(self, what: str, instead: str = "") -> str:
+        """Why the attack has no meaning without this, and what to do instead."""
+        return f"{self.name} needs {what}. {instead}".rstrip()
+
+    def explain_codes(self, view: View) -> str:
+        """'' if the victims have numbers alone, else which of them has categories."""
+        coded = [p for p in view.victims if view.schema[p].categorical]
+        return self.explain_need(f"numeric columns, unlike {coded[0]}'s") if coded else ""
+
     def lacks(self, what: str, got: object, remedy: str = "Raise known_rows.") -> ThreatModelError:
         """The error to raise where the grant or the messages are not enough."""
-        return ThreatModelError(f"{self.name} needs {what}, got {got}. {remedy}".rstrip())
+        return ThreatModelError(self.explain_need(f"{what}, got {got}", remedy))
+
+    def lacks_class(self, got: object) -> ThreatModelError:
+        """The error to raise where a class has no known row."""
+        return self.lacks("a known row of every class", got)
 
     def declines(self, view: View) -> str:
         """'' if this view is enough to answer, else why any answer would be arbitrary.

@@ -20,6 +20,19 @@ def fail(name: str, rule: str, value: Any, remedy: str = "") -> ConfigError:
     return ConfigError.must(name, f"be {rule}", shown(value), remedy)
 
 
+def must(rule: str, got: object, remedy: str = "") -> str:
+    """The rule that a value breaks: ``must RULE, got GOT. REMEDY``."""
+    return f"must {rule}, got {shown(got)}. {remedy}".rstrip()
+
+
+def must_be_of(options: Iterable[object], got: object, most: int = 40) -> str:
+    """The rule that a value which is none of `options` breaks, with the nearest of them."""
+    names = list(dict.fromkeys(map(str, options)))
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    listed = (", ".join(names[:most]) or "none") + more
+    return must(f"be one of {listed}", got, nearest(got, names))
+
+
 def shown(value: Any) -> str:
     """A value as it is shown in a message; a long one is cut."""
     text = repr(value)

@@ -25,6 +25,7 @@ from vflsec.errors import ConfigError, VflsecError
 from vflsec.label import make_label
 from vflsec.plan.observe import drop_column_names
 from vflsec.plugins import registry
+from vflsec.report.attack_families import name_family
 from vflsec.specs import QUESTIONS, AttackSpec
 
 if TYPE_CHECKING:
@@ -259,7 +260,7 @@ def threats(specs: Iterable[AttackSpec]) -> dict[str, AttackFacts]:
         out[spec.key] = AttackFacts(
             name=spec.name, label=spec.label, params=dict(spec.params), adversary=spec.adversary,
             known_rows=spec.known_rows, prior=spec.prior, aux_rows=spec.aux_rows,
-            peer_model=spec.peer_model, target=attack.target, family=entry.family,
+            peer_model=spec.peer_model, target=attack.target, family=name_family(entry.family),
             needs=tuple(sorted(str(n) for n in as_needs(attack.looks_at))),
             active=attack.policy() is not None, summary=entry.summary, source=entry.source,
             every_label=replace(spec, of_label="").label if one_of_several else "",
@@ -278,7 +279,7 @@ def families(kinds: Collection[int]) -> dict[str, list[str]]:
     out: dict[str, list[str]] = {}
     for entry in registry.attacks.entries().values():
         if not kinds or any(_suits(entry.name, classes) for classes in kinds):
-            out.setdefault(entry.family, []).append(entry.name)
+            out.setdefault(name_family(entry.family), []).append(entry.name)
     return out
 
 

@@ -29,6 +29,7 @@ from vflsec.audit.result_row import ResultRow
 from vflsec.audit.rounding import show_both
 from vflsec.audit.special_functions import binomial_tail
 from vflsec.audit.validated import Evidence
+from vflsec.audit.verdict_text import format_not_validated
 from vflsec.epsilon import one_run_bound as coins
 from vflsec.epsilon.noise_faults import Fault, Heard, combine, find_least
 
@@ -201,7 +202,7 @@ def _weigh(
         claimed, values, beyond, together,
         frozenset(test for test, value in p.items() if value < each),
         awake or bool(heard) or "released" in p,
-        rows[0].attack or "a canary audit", fault, power,
+        rows[0].attack or "The canary audit", fault, power,
     )  # fmt: skip
 
 
@@ -251,7 +252,7 @@ def _decide(w: _Weighed) -> _Ruling:
         reason = f"{w.said}; {which}, not significant. Add seeds."
         return INCONCLUSIVE, Rule.UNDECIDED, reason
     if not (w.awake or w.together):
-        reason = f"Not validated here: {w.who} measures 0."
+        reason = format_not_validated(w.who, "it measures 0")
         return INCONCLUSIVE, Rule.NOT_VALIDATED, reason
     found = "" if w.power is None else f" Detectable: {100 * w.power:.0f} % of the noise needed."
     if w.power is not None and w.power < HALF:

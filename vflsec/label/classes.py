@@ -196,7 +196,7 @@ class Classes(Label):
         if many < 3 or limit is None or limit < 1 / many:
             return ""
         return (
-            f"Not tested: whether one class of {many} is revealed ({1 / many:.2g}, limit "
+            f"whether one class of {many} is revealed ({1 / many:.2g}, limit "
             f"{limit:g}); set merge_classes."
         )
 

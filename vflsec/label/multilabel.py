@@ -175,4 +175,4 @@ class MultiLabel(Label):
         """What goes with two of them."""
         if len(self.names) < 2:
             return ""
-        return "Not tested: several labels together."
+        return "several labels together."

@@ -70,4 +70,4 @@ class Quantity(Number):
         """Its questions."""
         if questions:
             return ""
-        return "Not tested: questions about values (message_completion asks)."
+        return "questions about values (message_completion asks)."

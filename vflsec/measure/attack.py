@@ -410,9 +410,11 @@ def _refusal(of: Prepared, view: View, phase: str) -> tuple[str, str]:
 
 def _unlisted(found: Any, count: int, what: str) -> str:
     """Why what several views gave is no list of answers, or ''."""
-    if not isinstance(found, list | tuple):
-        return f"{what} returned {type(found).__name__}, no list of guesses."
-    return "" if len(found) == count else f"{what} returned {len(found)} guesses for {count} views."
+    is_list = isinstance(found, list | tuple)
+    if is_list and len(found) == count:
+        return ""
+    got = len(found) if is_list else type(found).__name__
+    return f"{what} must return a list of {count} guesses, got {got}."
 
 
 def _unfit(guess: Any, of: Prepared) -> str:
@@ -424,10 +426,9 @@ def _unfit(guess: Any, of: Prepared) -> str:
     )
     if guess.target not in targets:
         return f"attack {of.spec.label!r} must guess {of.attack.target!r}, got {guess.target!r}."
-    if not isinstance(guess.notes, dict):
-        return f"attack {of.spec.label!r} must return notes as a dictionary."
-    if not can_be_kept(guess.notes):
-        return f"attack {of.spec.label!r} must return notes of at most {_NOTES:,} plain values."
+    if not isinstance(guess.notes, dict) or not can_be_kept(guess.notes):
+        rule = f"notes of at most {_NOTES:,} plain values by name"
+        return f"attack {of.spec.label!r} must return {rule}."
     if not np.isfinite(guess.scores).all():
         return "the attack diverged: scores are not finite."
     return ""

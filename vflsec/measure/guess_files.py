@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -222,20 +222,18 @@ class _In:
     def __init__(self, folder: Path, limits: Limits) -> None:
         self.folder, self.limits = folder, limits
         files = files_of(folder, limits)
-        if "answers.json" not in files:
-            raise TraceError(f"{folder}: answers.json is missing.")
+        _find("answers.json", files)
         data = read_bytes(folder, "answers.json", 16 * limits.manifest_bytes)
         try:
             self.index: dict[str, Any] = json.loads(data)
             form, version = self.index["format"], str(self.index["version"])
             digests = dict(self.index["files"])
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise TraceError("answers.json: is damaged.") from None
+            raise TraceError.damaged("answers.json", "its head") from None
         if form != _FORMAT or version.split(".")[0] != _VERSION.split(".")[0]:
             raise TraceError(f"answers.json: {form} {version} is not read here; 1.x is.")
         for name, digest in digests.items():
-            if name not in files:
-                raise TraceError(f"{name}: is missing.")
+            _find(name, files)
             found = hashlib.sha256(read_bytes(folder, name, limits.file_bytes)).hexdigest()
             if found != digest:
                 raise TraceError(f"{name}: was changed.")
@@ -298,7 +296,23 @@ def thaw(folder: str | Path, limits: Limits | None = None) -> Frozen:
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as why:
         if isinstance(why, VflsecError):
             raise
-        raise TraceError(f"answers.json: is damaged ({type(why).__name__}: {why}).") from None
+        raise TraceError.damaged("answers.json", f"{type(why).__name__}: {why}") from None
+
+
+def _find(name: str, files: Collection[str]) -> None:
+    """Refuse a folder that lacks a file."""
+    if name not in files:
+        raise TraceError(f"{name}: is missing.")
+
+
+def _hold(name: str, value: object, holds: object) -> None:
+    """Refuse what vflsec would not have written.
+
+    Raises:
+        ValueError: naming it.
+    """
+    if not holds:
+        raise ValueError(f"{name}: {value!r:.60}")
 
 
 def _frozen(read: _In) -> Frozen:
@@ -310,8 +324,7 @@ def _frozen(read: _In) -> Frozen:
     sources = [_source(read, s) for s in read.index["sources"]]
     _one_run_each(sources, read.limits)
     said = read.index.get("notes", [])
-    if not (isinstance(said, list) and all(isinstance(n, str) for n in said)):
-        raise ValueError("notes are sentences")
+    _hold("notes", said, isinstance(said, list) and all(isinstance(n, str) for n in said))
     answers: list[list[Answer]] = [[] for _ in sources]
     for i, answer in _answers(read, read.index["answers"], sources):
         answers[i].append(answer)
@@ -344,9 +357,8 @@ def _labelled(read: _In, count: int) -> list[NDArray[np.int64]]:
 
 def _place(entry: Mapping[str, Any], sources: Sequence[Source]) -> int:
     i = entry["source"]
-    if type(i) is not int or not 0 <= i < len(sources):
-        raise ValueError(f"there is no source {i!r}")
-    return i
+    _hold("source", i, type(i) is int and 0 <= i < len(sources))
+    return int(i)
 
 
 def _answers(
@@ -362,8 +374,7 @@ def _answers(
         i = _place(entry, sources)
         answer = _answer(read, entry, sources[i])
         which = (i, answer.of.spec.key, answer.phase)
-        if which in asked:
-            raise ValueError(f"{answer.of.spec.label} answers twice")
+        _hold("repeated", answer.of.spec.label, which not in asked)
         asked.add(which)
         out.append((i, answer))
     return out
@@ -376,8 +387,7 @@ def _ledger_row(row: Sequence[Any]) -> LedgerRow:
         ValueError: it is none.
     """
     phase, kind, name, sender, receiver, *counts = row
-    if len(counts) != 4 or any(type(c) is not int or c < 0 for c in counts):
-        raise ValueError("a ledger row is malformed")
+    _hold("ledger", counts, len(counts) == 4 and all(type(c) is int and c >= 0 for c in counts))
     return LedgerRow(str(phase), str(kind), str(name), str(sender), str(receiver), *counts)
 
 
@@ -402,24 +412,18 @@ def _spec(entry: dict[str, Any], manifest: Manifest) -> AttackSpec:
     """
     fields = dict(entry["attack"])
     who = fields["adversary"]
-    if not isinstance(who, list) or not who or not set(who) <= set(manifest.names):
-        raise ValueError(f"adversary must be parties, got {who!r:.60}")
+    _hold("adversary", who, isinstance(who, list) and who and set(who) <= set(manifest.names))
     for name in ("known_rows", "aux_rows"):
-        if type(fields[name]) is not int or fields[name] < 0:
-            raise ValueError(f"{name} must be a whole number >= 0, got {fields[name]!r:.40}")
+        _hold(name, fields[name], type(fields[name]) is int and fields[name] >= 0)
     for name in ("phase", "status", "reason"):
-        if not isinstance(entry[name], str):
-            raise ValueError(f"{name} must be a text, got {entry[name]!r:.40}")
-    if (entry["status"] == "ok") != bool(entry["guess"]):
-        raise ValueError(f"status {entry['status']!r:.40} {'with' if entry['guess'] else 'without'}"
-                         " a guess")  # fmt: skip
-    if fields["of_label"] not in ("", *(manifest.label.questions)):
-        raise ValueError(f"{fields['of_label']!r:.40} is no question about a quantity")
-    classes = 2 if fields["of_label"] else manifest.classes
-    if classes is not None and entry["guess"] and entry["classes"] != classes:
-        raise ValueError(f"classes {entry['classes']!r:.40}; the trace has {classes}")
-    if any(math.isinf(float(c["cv"])) for c in entry["controls"]):  # NaN where there is none
-        raise ValueError("a control's cv is infinite")
+        _hold(name, entry[name], isinstance(entry[name], str))
+    guess, asked = entry["guess"], fields["of_label"]
+    _hold("status", entry["status"], (entry["status"] == "ok") == bool(guess))
+    _hold("of_label", asked, asked in ("", *manifest.label.questions))
+    classes = 2 if asked else manifest.classes
+    _hold("classes", entry["classes"], classes is None or not guess or entry["classes"] == classes)
+    scores = [float(c["cv"]) for c in entry["controls"]]  # NaN where there is none
+    _hold("cv", scores, not any(map(math.isinf, scores)))
     return AttackSpec(**{**fields, "adversary": tuple(who)})
 
 

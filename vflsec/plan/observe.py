@@ -107,13 +107,18 @@ def _find_no_row_to_guess(asked: _Question) -> str:
     return exhausted(asked.spec, asked.info.labelled)
 
 
+def _format_need(attack: str, what: str, who: str, under: str = "") -> str:
+    """``norm needs 'gradient'; shop receives none under trees.``"""
+    return f"{attack} needs {what}; {who} none{f' under {under}' * bool(under)}."
+
+
 def _find_victim_without_columns(asked: _Question) -> str:
     target, info, spec = asked.attack.target, asked.info, asked.spec
     if not info.label_holder or target in (*OF_THE_LABELS, "presence"):
         return ""
     if victims(target, spec.adversary, info.parties, spec.victim) != (info.active,):
         return ""
-    return f"{spec.name} needs columns; {info.active} has none."
+    return _format_need(spec.name, "columns", f"{info.active} has")
 
 
 def _find_grant_missing(asked: _Question, need: Need) -> str:
@@ -141,23 +146,21 @@ def _find_message_not_held(asked: _Question, need: Need) -> str:
         return ""
     verb = "sends" if need.sent else "receives"
     under = " with ".join([asked.cell.algorithm, *(d.name for d in asked.cell.defenses)])
-    return f"{asked.spec.name} needs {need.kind!r}; {asked.adversary} {verb} none under {under}."
+    return _format_need(asked.spec.name, repr(need.kind), f"{asked.adversary} {verb}", under)
 
 
 def _find_labels_not_held(asked: _Question, need: Need) -> str:
     if need.what != "labels" or "active" in asked.roles:
         return ""
-    return f"{asked.spec.name} needs own labels; {asked.adversary} has none."
+    return _format_need(asked.spec.name, "own labels", f"{asked.adversary} has")
 
 
 def _find_model_not_held(asked: _Question, need: Need) -> str:
     own = not (need.is_grant or need.kind or need.what == "labels")
     if not own or "active" in asked.roles or asked.algorithm.federated:
         return ""
-    return (
-        f"{asked.spec.name} needs an own model; "
-        f"{asked.adversary} trains none under {asked.cell.algorithm}."
-    )
+    who, under = f"{asked.adversary} trains", asked.cell.algorithm
+    return _format_need(asked.spec.name, "an own model", who, under)
 
 
 def _find_pointless(asked: _Question) -> str:
@@ -235,16 +238,11 @@ def warn_of_membership(
     if attack.target != "membership":
         return []
     found = []
-    if source.split is not None and not attack.trains and not info.section.get("split"):
-        found.append(
-            f"{info.name}: a fixed split may be separable without a leak. Give {attack.name} "
-            "references."
-        )
-    elif source.split is not None and not attack.trains:
-        found.append(
-            f"{info.name}: a split column may be separable without a leak. {attack.name} has a "
-            "control for it (left out)."
-        )
+    if source.split is not None and not attack.trains:
+        cure = f"{attack.name} has a control for it (left out)"
+        if not info.section.get("split"):
+            cure = f"give {attack.name} references"
+        found.append(f"{info.name}: the fixed split may be separable without a leak; {cure}.")
     changed = dict.fromkeys(
         d.name for c in cells for d in c.defenses
         if d.strength != 0 and registry.defenses.create(d.name, d.params).overrides("labels")
@@ -270,8 +268,11 @@ def warn_of_few_tested(source: Source, name: str, split: Params) -> str:
     rows, rare = sets.test, rarest(source, sets.test)
     if not 0 < rare < FEW_LEFT:
         return ""
-    of = "the rarest class of any label" if source.labels else "the rarest class"
-    return f"{name}: only {rare} of {len(rows)} test rows are of {of}. Raise [data] test."
+    of = " of any label" * bool(source.labels)
+    return (
+        f"{name}: only {rare} of {len(rows)} test rows are of the rarest class{of}. Raise [data] "
+        "test."
+    )
 
 
 def check_divisible(source: Source, split: Params, seeds: Iterable[int]) -> None:

@@ -365,14 +365,11 @@ class _Planner:
     def _canaries(self) -> None:
         """Say whether claims of epsilon will be tested, and what that costs."""
         names = dict.fromkeys(n for stack in self.grid for n in self.cells.claimants(stack))
-        if names and self.root.audit.canaries:
+        if names:
+            on = self.root.audit.canaries
+            how = "tested by trainings with canaries" if on else "not tested"
             self.notes.append(
-                f"claims of {', '.join(names)} are tested by trainings with canaries ([audit] "
-                "canaries = false leaves that out)."
-            )
-        elif names:
-            self.notes.append(
-                f"claims of {', '.join(names)} stay untested: [audit] canaries = false."
+                f"claims of {', '.join(names)} are {how} ([audit] canaries = {str(on).lower()})."
             )
         self.notes += [
             f"{name}: claims of {', '.join(names)} are of one row; of a group (up to {many} rows) "

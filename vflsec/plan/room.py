@@ -93,11 +93,10 @@ def _warn_of_own_columns(gate: Gate, info: DataInfo, ranks: Mapping[str, float])
         room = reach("auc")[1] - auc
         if room < gate.threshold and gate.adversary in ("*", party):
             yield (
-                f"{info.name}: own columns of {party} rank the labels with AUC {auc:.2f} (a line "
-                f"fitted to all training rows, cross-validated), so no attack may gain "
-                f"{show_exact(gate.threshold)}: the gate '{gate.label}' would be judged by exposed "
-                'people. A gate with of = "exposed" sets a limit for them, one with of = '
-                f'"{ERROR_REMOVED}" for the share of the remaining error.'
+                f"{info.name}: own columns of {party} reach AUC {auc:.2f} (cross-validated), so no "
+                f"attack may gain {show_exact(gate.threshold)}: the gate '{gate.label}' would be "
+                'judged by exposed people. Set its limit with of = "exposed" or '
+                f'"{ERROR_REMOVED}" (the share of the remaining error).'
             )
 
 

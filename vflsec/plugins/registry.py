@@ -48,7 +48,7 @@ class Entry:
         doc: the module docstring.
         aliases: other names (acronyms of the papers).
         package: name and version of the outside package it comes from, ``""`` for our own.
-        family: of attacks, the published family that its ``FAMILY`` names; ``""`` if none.
+        family: of attacks, the key of the published family, its ``FAMILY``; ``""`` if none.
     """
 
     kind: str

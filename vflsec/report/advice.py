@@ -18,7 +18,10 @@ from vflsec.report.sanitize import clean
 from vflsec.report.summary import Summary
 from vflsec.report.tree import Step
 from vflsec.report.ungated_leaks import deployed, parts
-from vflsec.report.verdicts import headline, place
+from vflsec.report.verdicts import NO_GATE, headline, place
+
+_SHOW_GATE = "vflsec show gate"
+_LIST_ATTACKS, _LIST_DEFENSES = "vflsec list attacks", "vflsec list defenses"
 
 
 def command(summary: Summary, verb: str, *more: str) -> str:
@@ -61,7 +64,7 @@ def next_steps(summary: Summary) -> list[Step]:
     if open_ and not steps:
         v = open_[0]
         text = f"What keeps '{clean(v.label)}' open: {clean(v.reason)}"
-        steps.append(Step(text, "vflsec show gate"))
+        steps.append(Step(text, _SHOW_GATE))
     keep = command(summary, "gate", "--baseline", "baseline.json", "--update-baseline")
     kept = Step("Keep these results as the baseline: a later rise fails.", keep)
     more = (_insensitive(summary), _limits(summary), kept if found == "PASS" else None,
@@ -72,7 +75,7 @@ def next_steps(summary: Summary) -> list[Step]:
 def _no_gate(summary: Summary) -> Step:
     if not summary.attacks:
         return Step(
-            "Add an [[attack]] and a [[gate]].", "vflsec list attacks",
+            "Add an [[attack]] and a [[gate]].", _LIST_ATTACKS,
         )  # fmt: skip
     return Step(
         "Set a limit in a [[gate]], or try one:",
@@ -87,7 +90,7 @@ def _unfinished(summary: Summary) -> Step:
     )
 
 
-_BEFORE_ANY_VERDICT = {"NO GATE": _no_gate, "UNFINISHED": _unfinished}
+_BEFORE_ANY_VERDICT = {NO_GATE: _no_gate, "UNFINISHED": _unfinished}
 
 Open = Sequence[Verdict]
 """Verdicts that are INCONCLUSIVE."""
@@ -137,7 +140,7 @@ def _no_room(open_: Open, summary: Summary) -> Step | None:
         return None
     text = clean(v.reason)
     if not v.detail:
-        return Step(f"{text} Lower it.", "vflsec show gate")
+        return Step(f"{text} Lower it.", _SHOW_GATE)
     if v.detail in EXPOSED:  # it decides where it was not counted
         return Step(f"{text} Audit again.", command(summary, "audit", "--fresh"))
     words = [*_limit(replace(v.gate, of=v.detail)), "--dataset", v.dataset]
@@ -159,7 +162,7 @@ def _insensitive(summary: Summary) -> Step | None:
     seeds = ["--seeds", str(max(v.n for v in found) + more)]
     return Step(
         "A leak may be undetected. Add seeds, or set detect in a [[gate]].",
-        command(summary, "audit", *seeds) if more else "vflsec show gate",
+        command(summary, "audit", *seeds) if more else _SHOW_GATE,
     )
 
 
@@ -184,7 +187,7 @@ def _limits(summary: Summary) -> Step | None:
     treats = [n for k in kinds for n in summary.treats.get(k, ())]
     text = f'No gate limits {parts(found)} at {place(p)}: add one with target = "{clean(p.target)}"'
     if not treats:
-        return Step(f"{text}, or a defense.", "vflsec list defenses")
+        return Step(f"{text}, or a defense.", _LIST_DEFENSES)
     asked = [w for w in _sought(p.dataset, summary) if w.startswith("--") and w != "--target"]
     words = ["--defense", treats[0], *asked, "--target", clean(p.target)]
     read = " and ".join(sorted(kinds))
@@ -202,7 +205,7 @@ def _failed(open_: Open, summary: Summary) -> Step | None:
     text = f"'{clean(v.label)}' stays open. {clean(v.reason)}"
     if any(p.failed for p in summary.points):
         return Step(f"{text} Mend that, and audit again.", command(summary, "audit"))
-    return Step(f"{text} Take another attack.", "vflsec list attacks")
+    return Step(f"{text} Take another attack.", _LIST_ATTACKS)
 
 
 def _reversed_ranking(open_: Open, summary: Summary) -> Step | None:
@@ -303,7 +306,7 @@ def _try_more(dataset: str, summary: Summary) -> Step:
         )
     found = _search(dataset, summary)
     if not found:
-        return Step(f"{text} Add a [[defense]], or share less.", "vflsec list defenses")
+        return Step(f"{text} Add a [[defense]], or share less.", _LIST_DEFENSES)
     return Step(f"{text} Look for one, or share less.", found)
 
 

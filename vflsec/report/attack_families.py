@@ -1,6 +1,6 @@
 """Published families of attacks: what each reads, where it stands, what other taxonomies call it.
 
-A family's members are the attacks whose file says ``FAMILY = "..."``; here stands only what is said
+A family's members are the attacks whose file says ``FAMILY = "KEY"``; here stands only what is said
 of all of them.
 """
 
@@ -21,12 +21,14 @@ class Family:
     """One published family.
 
     Attributes:
-        name: what ``FAMILY`` of its attacks says.
+        key: what ``FAMILY`` of its attacks says.
+        name: what reports call it.
         published: where.
         reads: kinds of messages that its attacks use, directly or through the own trained model.
         tags: ids of :data:`vflsec.report.taxonomies.TAGS`.
     """
 
+    key: str
     name: str
     published: str
     reads: tuple[str, ...]
@@ -35,6 +37,7 @@ class Family:
 
 FAMILIES = read_entries(Family, "families")
 """All that are known here, published first."""
+_NAMES = {f.key: f.name for f in FAMILIES}
 
 _THROUGH = {
     "model": ("gradient",), "parameter_gradient": ("gradient", "masked_sum"),
@@ -54,6 +57,11 @@ def reads(needs: Iterable[str]) -> set[str]:
     return {kind for w in words for kind in _THROUGH.get(w, (w,))}
 
 
+def name_family(key: str) -> str:
+    """What reports call the family that an attack's ``FAMILY`` names; :data:`OTHERS` if none."""
+    return _NAMES.get(key, OTHERS)
+
+
 def members(listed: Mapping[str, Iterable[str]] | None = None) -> dict[str, list[str]]:
     """Registered attacks by family; those of no known family are :data:`OTHERS`.
 
@@ -63,7 +71,7 @@ def members(listed: Mapping[str, Iterable[str]] | None = None) -> dict[str, list
     """
     pairs: list[tuple[str, str]]
     if listed is None:
-        pairs = [(e.family, e.name) for e in registry.attacks.entries().values()]
+        pairs = [(name_family(e.family), e.name) for e in registry.attacks.entries().values()]
     else:
         pairs = [(family, name) for family, names in listed.items() for name in names]
     known = {f.name for f in FAMILIES}

@@ -39,6 +39,12 @@ Build = Callable[[Summary], Section]
 _PAGE = frozenset({View.PAGE})
 
 _ENCRYPTED = ("visible", "What encryption hides")
+_SIGNED = ("tested", "receivers", "price", "left", "conditions", "signatures")
+_APPENDICES = {
+    "systems": "", "tables": "", "threats": "Adversaries", "gates": "Limits and verdicts",
+    "answers": "Findings", "claims": "", "coverage": "", "record": "", "placing": "",
+}  # fmt: skip
+"""Sections of the statement; of its appendix some with a title of their own."""
 OUTLINES: dict[View, tuple[tuple[str, str], ...]] = {
     View.PAGE: (
         ("verdict", ""), ("steps", "Recommended next steps"), ("gates", ""), ("beyond", ""),
@@ -47,14 +53,9 @@ OUTLINES: dict[View, tuple[tuple[str, str], ...]] = {
         ("placing", ""),
     ),
     View.STATEMENT: (
-        ("tested", "1. What was tested"), ("receivers", "2. What was found about people"),
-        ("price", "3. What stops it, and at what cost"), ("left", "4. What was not tested"),
-        ("conditions", "5. When this holds"), ("signatures", "6. Signatures"),
-        ("systems", "Appendix A. System"), ("tables", "Appendix B. Tables"),
-        ("threats", "Appendix C. Adversaries"),
-        ("gates", "Appendix D. Limits and verdicts"), ("answers", "Appendix E. Findings"),
-        ("claims", "Appendix F. Claims"), ("coverage", "Appendix G. Coverage"),
-        ("record", "Appendix H. Record"), ("placing", "Appendix I. Placing the findings"),
+        *((key, f"{i}. {{}}") for i, key in enumerate(_SIGNED, 1)),
+        *((key, f"Appendix {chr(65 + i)}. {title or '{}'}")
+          for i, (key, title) in enumerate(_APPENDICES.items())),
     ),
     View.SUMMARY: (
         ("scope", ""), ("answers", ""), ("steps", ""), ("gates", ""), ("gaps", ""),
@@ -72,7 +73,8 @@ OUTLINES: dict[View, tuple[tuple[str, str], ...]] = {
         ("findings", ""), ("notes", ""), ("leakage", ""),
     ),
 }  # fmt: skip
-"""Of each view the keys of its sections in order, with a title of its own where it has one."""
+"""Of each view the keys of its sections in order, with a title of its own where it has one; ``{}``
+in it is the usual title."""
 
 
 def build_report(summary: Summary, *views: View) -> Report:
@@ -106,7 +108,7 @@ def build_printed(summary: Summary, *, whole: bool = False) -> Report:
 
 
 def _entitle(section: Section, title: str) -> Section:
-    return replace(section, title=title) if title else section
+    return replace(section, title=title.format(section.title)) if title else section
 
 
 def _list(title: str, items: Sequence[str], key: str, tone: Tone = Tone.PLAIN) -> Section:
@@ -160,7 +162,8 @@ def _build_unmeasured(summary: Summary) -> Section:
     made: Block = (build_unmeasured(rows, "Data") if rows
                    else Paragraph("Every attack gave a figure."))  # fmt: skip
     blocks = (made, _build_notes(summary))
-    return Section("Not observable", blocks, key="unseen", nav="Not observable")
+    title = "Not observable"
+    return Section(title, blocks, key="unseen", nav=title)
 
 
 def _build_notes(summary: Summary) -> Section:

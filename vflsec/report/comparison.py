@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 
 from vflsec.audit.compare import Compared, Comparison
+from vflsec.audit.findings import ONE_SEED
 from vflsec.report import tree
 from vflsec.report.console import print_blocks
 from vflsec.report.numbers import bounded, number
@@ -59,7 +60,7 @@ def _change_row(r: Compared) -> tuple[Cell | str, ...]:
 def _conclusion(moved: Sequence[Compared], level: float) -> str:
     """In how many figures leakage or utility changed beyond its interval, and where most."""
     if all(r.low is None for r in moved):
-        return "One seed gives no interval."
+        return f"{ONE_SEED.capitalize()}."
     said = []
     for quantity, attacked, more, less in (
         ("leakage", True, "rose", "fell"),

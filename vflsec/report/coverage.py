@@ -15,8 +15,8 @@ from vflsec.report.summary import Summary
 from vflsec.report.tree import Cell, Column, Kind, Tone, View
 from vflsec.report.unasked import find_unasked
 
-__all__ = ["OUTSIDE", "FamilyState", "MessageState", "State", "build_coverage", "families",
-           "gaps", "messages", "older", "ran", "uncovered", "unread"]  # fmt: skip
+__all__ = ["NOT_SAFE", "OUTSIDE", "FamilyState", "MessageState", "State", "build_coverage",
+           "families", "gaps", "messages", "older", "ran", "uncovered", "unread"]  # fmt: skip
 
 
 class State(StrEnum):
@@ -48,6 +48,7 @@ OUTSIDE = (
 )
 """What no attack here tries."""
 NO_PROOF = "An audit cannot show that no attack exists."
+NOT_SAFE = "What was not tested is not known to be safe."
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from vflsec.audit.controls import CHANCE, FALLBACK
 from vflsec.audit.evaluation import DatasetFacts
-from vflsec.audit.findings import format_gain
+from vflsec.audit.findings import NO_FIGURE, ONE_SEED, format_gain
 from vflsec.audit.gate import TASK, Verdict, Warn
 from vflsec.audit.gate_selection import bare
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity, format_secret, rank
@@ -17,7 +17,7 @@ from vflsec.audit.metrics import reach
 from vflsec.audit.point import Point, Training
 from vflsec.audit.rounding import show
 from vflsec.audit.strength_grid import GridRow
-from vflsec.report.coverage import State, families, messages, ran
+from vflsec.report.coverage import NOT_SAFE, State, families, messages, ran
 from vflsec.report.doubts import find_doubts
 from vflsec.report.numbers import number
 from vflsec.report.sanitize import clean
@@ -34,21 +34,6 @@ LEAKS, MUCH, WHO, COST, GAPS, DOUBT = (
     "What was not tested?", "Can the tables be trusted?",
 )  # fmt: skip
 """The questions, in order."""
-
-_WARNED = {
-    Warn.MODEL_AT_CHANCE: "the model is no better than guessing",
-    Warn.NOTHING_TO_LOSE: "the undefended model is no better than guessing",
-    Warn.LIMIT_AT_CHANCE: "guessing alone meets the limit of utility",
-    Warn.LIMITS_NO_LEAK: "a maximum of an error limits no leak",
-    Warn.LOWER_BOUND_ONLY: "a lower bound of epsilon limits nothing",
-    Warn.OTHER_DATA: "the baseline was made of other data",
-    Warn.INSENSITIVE: "a leak above the limit could be missed",
-    Warn.OTHER_METRIC: "some attacks lack the metric and were not judged",
-    Warn.QUESTION_NOT_VALIDATED: "no attack is validated for some questions",
-    Warn.QUESTION_UNDERPOWERED: "some questions have too few seeds or rows",
-    Warn.SEED_APART: "one seed stands apart and the bounds are less sure",
-}
-"""What the first screen says of each warning of a PASS, the gravest first."""
 
 _MOST = 4
 """How many of those who learn nothing significant are named."""
@@ -96,14 +81,14 @@ def _answer_for(dataset: str, summary: Summary) -> Iterator[Answer]:
 def _whether(mean: Sequence[LeakageClaim], exposed: Sequence[LeakageClaim]) -> str:
     """At which trainings something leaks, and at which nothing is shown to."""
     if not mean:
-        return "Unknown: no attack gave a figure."
+        return f"Unknown: {NO_FIGURE}."
     leaking = dict.fromkeys(c.training for c in mean if c.is_leak)
     rest = dict.fromkeys(c.training for c in mean if c.training not in leaking)
     if leaking:
         none = f" No significant leak {_at(rest)}." if rest else ""
         return f"Yes, {_at(leaking)}.{none}"
     if all(c.low is None for c in mean):
-        return "Unknown: one seed gives no interval."
+        return f"Unknown: {ONE_SEED}."
     tests = max(c.tried for c in mean)
     said = f"no significant leak ({counted(tests, 'test')}, corrected)"
     return f"For single people; on average {said}." if exposed else f"{said[0].upper()}{said[1:]}."
@@ -219,7 +204,7 @@ def _untested(summary: Summary) -> str:
     said += [f"{unread} of {counted(len(sent), 'kind')} of messages"] if unread else []
     more = len(find_unasked(summary, ran(summary)))
     said += [f"{counted(more, 'further question')} (coalitions, classes, columns)"] if more else []
-    return f"{', '.join(said)}. What was not tested is not known to be safe."
+    return f"{', '.join(said)}. {NOT_SAFE}"
 
 
 def scope(summary: Summary) -> str:
@@ -230,7 +215,7 @@ def scope(summary: Summary) -> str:
     """
     found, how = headline(summary)
     judged = [v for v in summary.gates if v.defense]
-    if found in ("NO GATE", "UNFINISHED") or not judged:
+    if found == "UNFINISHED" or not judged:
         return f"{found}. {how}"
     asked = [v for v in judged if v.attack or v.gate.metric not in (*TASK, "epsilon_lower")]
     limited = [v for v in judged if v.gate.metric != "epsilon_lower"]  # a claim is anywhere
@@ -275,7 +260,7 @@ def _sensitivity(found: str, asked: Sequence[Verdict]) -> list[str]:
     if warned and found == "PASS":
         more = len(warned) - 1
         also = f" (and {counted(more, 'more warning')})" if more else ""
-        return [f"But {_WARNED[min(warned, key=list(_WARNED).index)]}{also}"]
+        return [f"But {Warn(min(warned, key=list(Warn).index)).words}{also}"]
     least = [(x, v) for v in asked for x in v.detectable.values()]
     if not least:
         return []

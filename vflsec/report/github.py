@@ -15,7 +15,7 @@ from vflsec.report.sanitize import annotation, clean
 from vflsec.report.summary import Summary
 from vflsec.report.tree import View
 from vflsec.report.ungated_leaks import unjudged
-from vflsec.report.verdicts import headline, title
+from vflsec.report.verdicts import NO_GATE, headline, title
 from vflsec.runtime.atomic_files import append_text
 
 _COMMAND = {"FAIL": "error", "INCONCLUSIVE": "warning"}
@@ -62,7 +62,7 @@ def workflow_commands(summary: Summary) -> Iterator[str]:
                 where += f",file={annotation(file, field=True)},line={int(v.line or 1)}"
             yield f"::{command} {where}::{annotation(title(v))}. {annotation(v.reason)}"
     found, said = headline(summary)
-    if found == "NO GATE":
+    if found == NO_GATE:
         yield f"::warning title=vflsec {found}::{annotation(said)}"
     for said in older(summary):
         yield f"::notice title=vflsec::{annotation(said)}"

@@ -33,10 +33,9 @@ def _opening(plan: Plan, folder: Path, works: Sequence[Work]) -> str:
     total = len(plan.cells)
     if works and set(plan.cells.values()) == {"tuning"}:
         return f"First {todo} trainings on drawn worlds."
-    if not works:
-        return f"All {total} trainings are in {folder}."
     if all(w.kept for w in works):
-        return f"All {total} trainings are in {folder}; attacking kept views."
+        more = "; attacking kept views" if works else ""
+        return f"All {total} trainings are in {folder}{more}."
     if todo < total:
         return f"Resuming in {folder}: {total - todo} of {total} trainings are done."
     return f"{total} trainings into {folder}."

@@ -19,7 +19,7 @@ from vflsec.report.first_screen import attacker, attacks_of, codes
 from vflsec.report.sanitize import clean
 from vflsec.report.summary import Summary
 from vflsec.report.taxonomies import extensions, references
-from vflsec.report.verdicts import identity, titles
+from vflsec.report.verdicts import GATE_RULE, identity, titles
 
 Json = dict[str, Any]
 """An object of the log."""
@@ -87,11 +87,8 @@ def _rule(metric: str) -> Json:
         "id": f"vflsec/{metric}",
         "name": "PrivacyGate",
         "shortDescription": {"text": f"A limit on {asked}"},
-        "fullDescription": {"text": f"The audit must show that {asked} is within its limit."},
-        "help": {
-            "text": "A gate passes when the upper bound over seeds is within its limit and every "
-            "attack is validated, and fails when the lower bound exceeds it."
-        },
+        "fullDescription": {"text": GATE_RULE},
+        "help": {"text": GATE_RULE},
         "defaultConfiguration": {"level": "error"},
     }
 

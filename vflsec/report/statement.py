@@ -10,7 +10,7 @@ from vflsec.audit.leakage_claims import LeakageClaim, Quantity, Significance, fo
 from vflsec.audit.point import Identity, Point, Training
 from vflsec.audit.strength_grid import GridRow
 from vflsec.label import make_label
-from vflsec.report.coverage import NO_PROOF, OUTSIDE, State, families, messages
+from vflsec.report.coverage import NO_PROOF, NOT_SAFE, OUTSIDE, State, families, messages
 from vflsec.report.summary import Summary
 from vflsec.report.tree import (
     Bullets,
@@ -25,13 +25,13 @@ from vflsec.report.tree import (
     make_columns,
 )
 from vflsec.report.ungated_leaks import deployed
-from vflsec.report.verdicts import counted, find_judged, headline, place
+from vflsec.report.verdicts import NO_GATE, counted, find_judged, headline, place
 
 _MEANS = {
     "PASS": "Every limit holds for what was tested",
     "FAIL": "At least one limit does not hold",
     "INCONCLUSIVE": "No limit is shown to be broken, and not all are shown to hold",
-    "NO GATE": "No limit was set",
+    NO_GATE: "No limit was set",
     "UNFINISHED": "Not everything planned was measured",
 }
 _INFERS = "Can infer it"
@@ -170,8 +170,7 @@ def build_left(summary: Summary) -> Section:
     unread = sum(m.state is not State.TESTED for m in sent)
     text = (
         f"{left} of {len(every)} published families of attacks, {unread} of "
-        f"{counted(len(sent), 'kind')} of messages (Appendix G); {'; '.join(OUTSIDE)}. What was "
-        "not tested is not known to be safe."
+        f"{counted(len(sent), 'kind')} of messages (Appendix G); {'; '.join(OUTSIDE)}. {NOT_SAFE}"
     )
     return Section("What was not tested", (Paragraph(text),), key="left")
 

@@ -11,6 +11,7 @@ from vflsec.report import first_screen
 from vflsec.report.coverage import NO_PROOF, OUTSIDE
 from vflsec.report.numbers import number
 from vflsec.report.summary import Summary
+from vflsec.report.taxonomies import TAGS, TAXONOMIES
 from vflsec.report.tree import (
     Block,
     Bullets,
@@ -29,11 +30,13 @@ from vflsec.report.verdicts import place
 
 _PAGE = frozenset({View.PAGE})
 
+_TAGS = {tag.id: tag for tag in TAGS}
+_NAMES = {of.key: of.name for of in TAXONOMIES}
 _POINTERS = (
     "GDPR, recital 26: compare these with all the means reasonably likely to be used.",
-    "EDPB Opinion 28/2024 on AI models: document tests against state-of-the-art attacks.",
-    "IEEE 2986-2023 and 3187-2024: see leakage, utility and bytes sent at each strength.",
-)
+    *(f"{_NAMES[tag.taxonomy]}, {tag.ref}: {tag.name}."
+      for tag in map(_TAGS.__getitem__, ("edpb-tests", "ieee-evaluation", "ieee-tradeoff"))),
+)  # fmt: skip
 """Where a reviewer may read on; not legal advice."""
 
 _SEES = {
@@ -174,13 +177,14 @@ def build_threats(summary: Summary) -> Section:
     blocks.append(Paragraph(first_screen.attacker(summary)))
     blocks += _build_choices(summary.attacker)
     if summary.defenses:
-        heads = make_columns("Defense", "What it does", "Source", name="Defense",
-                             prose=("What it does", "Source"))  # fmt: skip
+        prose = ("What it does", "Source")
+        heads = make_columns("Defense", *prose, name="Defense", prose=prose)
         words = tuple((n, d.summary, d.source) for n, d in summary.defenses.items())
         blocks.append(Table("Defenses in words", heads, words, views=_PAGE))
     terms = Facts(tuple(Fact(word, meaning) for word, meaning in WORDS.items()))
     blocks.append(Folded("Words", (terms,), views=_PAGE))
-    return Section("Threat model", tuple(blocks), key="threats", nav="Threat model")
+    title = "Threat model"
+    return Section(title, tuple(blocks), key="threats", nav=title)
 
 
 def _build_choices(attacker: Attacker) -> list[Block]:
@@ -210,9 +214,9 @@ def build_placing(summary: Summary) -> Section:
     """What the findings mean beside all the means that somebody could use."""
     names = ("Means", "Assumed here", "Not tried; likely for you?")
     heads, rows = make_columns(*names, name="Means", prose=names), tuple(assumed(summary))
-    caption = "The attacker's means"
+    caption, title = "The attacker's means", "Placing the findings"
     return Section(
-        "Placing the findings",
+        title,
         (
             Paragraph(NO_PROOF),
             *((Table(caption, heads, rows),) if rows else ()),
@@ -221,5 +225,5 @@ def build_placing(summary: Summary) -> Section:
             Paragraph("Read on (not legal advice):"),
             Bullets(_POINTERS),
         ),
-        key="placing", nav="Placing the findings",
+        key="placing", nav=title,
     )  # fmt: skip

@@ -31,7 +31,7 @@ def find_unasked(summary: Summary, ran: Ran) -> list[str]:
         x for of in facts
         for x in (*_mean_of_columns(of, ran, whose, summary), *_other_columns(of, ran, whose))
     )  # fmt: skip
-    return [*dict.fromkeys(labels), *dict.fromkeys(columns)]
+    return [f"Not tested: {said}" for said in dict.fromkeys((*labels, *columns))]
 
 
 def _limits(summary: Summary, *targets: str) -> list[float]:
@@ -47,7 +47,7 @@ def _find_no_coalition(facts: DatasetFacts, ran: Ran) -> Iterator[str]:
     """That no parties attack together."""
     passive = facts.parties[1:]
     if len(passive) > 1 and ran and all(len(s.adversary) < 2 for s in ran.values()):
-        yield (f"Not tested: coalitions ({', '.join(passive)}).")
+        yield (f"coalitions ({', '.join(passive)}).")
 
 
 def _labels(facts: DatasetFacts, ran: Ran, summary: Summary) -> Iterator[str]:
@@ -82,7 +82,7 @@ def _mean_of_columns(
     best = any(v.gate.of == "r2_column" for v in summary.gates)
     if most > 1 and limit >= 1 / most and not best:
         yield (
-            f"Not tested: whether one column of {most} is revealed ({1 / most:.2g} of the mean R², "
+            f"whether one column of {most} is revealed ({1 / most:.2g} of the mean R², "
             f'limit {limit:g}); set of = "r2_column".'
         )
 
@@ -100,6 +100,6 @@ def _other_columns(
         tails = any(of.get("ask") or of.get("category") for of in alone.values())
         what = "" if tails else ", on tails or categories (ask, category)"
         yield (
-            f"Not tested: attribute attacks on the other {left - len(single)} of {left} "
+            f"attribute attacks on the other {left - len(single)} of {left} "
             f'columns{what}; set column = "*".'
         )

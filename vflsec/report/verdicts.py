@@ -15,12 +15,20 @@ from vflsec.report.sanitize import clean
 from vflsec.report.summary import Summary
 from vflsec.report.tree import Paragraph, Tone, View
 
+GATE_RULE = (
+    "A gate passes if the upper bound is within the limit and every attack is validated, and "
+    "fails if the lower bound exceeds it."
+)
+"""How gates judge."""
 BOUNDS = (
-    "[a, b]: two-sided {level:g} % interval over seeds. A gate passes if the upper one-sided "
-    "{level:g} % bound is within the limit, and fails if the lower bound exceeds it."
+    "[a, b]: two-sided {level:g} % interval over seeds; bounds of gates are one-sided {level:g} %. "
+    f"{GATE_RULE}"
 )
 """What every pair of bounds means, said once in each report."""
 _OTHER_LEVEL = " A line may name another level."
+
+
+NO_GATE, _NO_LIMIT = "NO GATE", "The scenario sets no limit."
 
 
 class _Deployed(Protocol):
@@ -110,7 +118,7 @@ def headline(summary: Summary) -> tuple[str, str]:
     if not summary.complete and not n["FAIL"]:
         return "UNFINISHED", unfinished(summary)
     if not verdicts:
-        return "NO GATE", "The scenario sets no limit."
+        return NO_GATE, _NO_LIMIT
     first, *rest = [(k, f"{n[k]}", w) for k, w in _WORDS if n[k]]
     said = [f"{first[1]} of {counted(len(verdicts), 'gate')} {first[2]}"]
     return first[0], f"{', '.join([*said, *(f'{m} {w}' for _, m, w in rest if w != 'passed')])}."
@@ -154,7 +162,7 @@ def build_gates(summary: Summary) -> tree.Section:
     """Every gate at every point, and which attacks are shown to work."""
     verdicts = summary.gates
     page, pages = frozenset({View.PAGE}), frozenset({View.PAGE, View.STATEMENT, View.SUMMARY})
-    blocks: list[tree.Block] = [Paragraph("The scenario sets no gate.", views=pages)]
+    blocks: list[tree.Block] = [Paragraph(_NO_LIMIT, views=pages)]
     if verdicts:
         several = len({v.algorithm for v in verdicts if v.algorithm}) > 1
         lines = tuple(_gate_line(v, several) for v in verdicts)
