@@ -210,10 +210,10 @@ def test_nuswide_files_of_another_shape_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"Test_Tags1k.dat must have 120 lines, .*119"):
         load("nuswide", tmp_path)
     tags.write_text(whole.replace("1", "x", 1))
-    with pytest.raises(DataError, match="each line must hold 1000 numbers"):
+    with pytest.raises(DataError, match="must hold 1000 numbers in each line"):
         load("nuswide", tmp_path)
     tags.write_text("\n".join(line[:-2] for line in whole.splitlines()))
-    with pytest.raises(DataError, match="each line must hold 1000 numbers, got 999"):
+    with pytest.raises(DataError, match="must hold 1000 numbers in each line, got up to 999"):
         load("nuswide", tmp_path)
 
 
