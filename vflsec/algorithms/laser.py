@@ -52,7 +52,8 @@ class Laser(SplitNN):
         sets: ``drawn``, one set by predictor and size at each step, or ``all`` of them: for few
             parties, as their number is 2^K - 1.
         own_labels: False trains on the aligned rows alone, as FedSplitNN does.
-        absent: parties whose columns are missing at inference.
+        absent: parties whose columns are missing at inference, and when an epoch is chosen on
+            validation rows.
     """
 
     aggregation: Annotated[str, check.among("mean")] = "mean"
