@@ -15,6 +15,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from site_gallery import ROOT, make_gallery
 from site_pages import pages
 
+from vflsec._version import __version__
+
 _LOADS = re.compile(
     r"""<(?:script|img|iframe)[^>]*\ssrc=["']?(?:https?:)?//|"""
     r"""<link[^>]*rel=["']?(?:stylesheet|preconnect|preload|icon)[^>]*href=["']?(?:https?:)?//|"""
@@ -40,7 +42,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def on_config(config: Any) -> Any:
-    """Leave pages out of the navigation that are not written yet."""
+    """Name the version; leave pages out of the navigation that are not written yet."""
     docs = Path(config["docs_dir"])
     made = {*pages(), "gallery.md"}
 
@@ -55,6 +57,7 @@ def on_config(config: Any) -> Any:
         return out
 
     config["nav"] = kept(config["nav"])
+    config["site_name"] = f"vflsec {__version__}"  # which version the pages are of
     return config
 
 

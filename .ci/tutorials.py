@@ -42,10 +42,11 @@ TUTORIALS = {
          ("It fails at strength 5, where drafts begin. At 25 the limit on the average holds, that "
           "on exposed people does not. The average alone, without training:",
           "vflsec gate out/loans --defense iso --strength 25 --max 0.1 --target label")),
-        "Noise on gradients stops what they tell of the labels. It does not stop what embeddings "
-        "tell of columns, as the audit says; [Start](../start.md#from-fail-to-pass) goes on from "
-        "here. One table has no parties yet: `init` gave half of the columns to each. Say under "
-        "`[data.columns]` in `loans.toml` who holds what, and run the second command again.",
+        "Noise on gradients stops what they reveal of the labels. It does not stop what "
+        "embeddings reveal of columns, as the audit says; [Start](../start.md#from-fail-to-pass) "
+        "goes on from here. One table has no parties yet: `init` gave half of the columns to each. "
+        "Say under `[data.columns]` in `loans.toml` who holds what, and run the second command "
+        "again.",
     ),
     "customers": Tutorial(
         "Three parties that call their customers otherwise",
@@ -88,7 +89,7 @@ TUTORIALS = {
           "2 (strength 0.5) does not:",
           "vflsec gate out/scorecard --defense label_dp --strength 0.5 --max 0.1 --target label")),
         "A bureau that knows 20 labels leaves the gate open: its baseline is then so uncertain "
-        "that no number of seeds decides. What a weight of evidence tells, and the regression "
+        "that no number of seeds decides. What a weight of evidence reveals, and the regression "
         "behind it: [Regressions](../howto/regressions.md#scorecards).",
     ),
     "vehicles": Tutorial(

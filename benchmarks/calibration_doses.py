@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from evidence_pages import opening
 from torch import Tensor
 
 from vflsec.audit import dosing
@@ -156,24 +157,28 @@ def share_of(k: int, n: int) -> str:
     return f"{k} of {n} ({100 * low:.0f} to {100 * high:.0f} %)"
 
 
+ANSWER = """A PASS says how small a leak the audit could have detected, from leaks that are
+[planted](../statistics.md) over what the attacker saw. Are leaks of that size found when they are
+real? Here the same shares of rows leak in the training itself, and are found at least as often as
+the planted ones."""
+
+
 def text(found: Sequence[Line], real: Sequence[dict[str, Any]], seconds: float) -> str:
     """The page."""
     out = [
-        "# Planted leaks beside trained ones",
-        "",
-        f"Made by `python benchmarks/calibration_doses.py` ({seconds:.0f} s of one CPU core). A "
-        "PASS says what the audit would have found, from leaks that are "
-        "[planted](../statistics.md) over what the attacker saw. Here the same shares of rows leak "
-        "for real: a defense replaces gradients by noise and forgets some rows, in every epoch, "
-        f"and the passive party's bottom learns from them. {AUDITS} audits of {SEEDS} seeds each "
-        "on fresh worlds of `leaky`, split networks of 5 epochs, 20 known rows. *Found*: the lower "
-        "bound of the advantage over all controls is above 0. *Chance* is what the audit says of "
-        "itself, from the spread over its seeds; *size* what the best attacker would gain.",
-        "",
+        *opening("Planted leaks beside trained ones", ANSWER, [
+            f"`python benchmarks/calibration_doses.py` ({seconds:.0f} s of one CPU core). {AUDITS} "
+            f"audits of {SEEDS} seeds each on fresh worlds of `leaky`, split networks of 5 epochs, "
+            "20 labelled rows. A defense replaces gradients by noise and forgets some rows, in "
+            "every epoch, and the passive party's bottom learns from them.",
+            "*Found*: the lower bound of the advantage over all baselines is above 0. *Chance* is "
+            "what the audit says of itself, from the spread over its seeds. *Size* is what the "
+            "best attacker would gain.",
+        ]),
         "| attack, rows | share | size | chance | planted: found | advantage | trained: found | "
         "advantage |",
         "|---|---|---|---|---|---|---|---|",
-    ]
+    ]  # fmt: skip
     for r in found:
         there = bool(r.planted[1])
         out.append(

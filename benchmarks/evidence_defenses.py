@@ -22,6 +22,7 @@ from typing import Any
 
 import pandas as pd
 import torch
+from evidence_pages import opening, table
 
 from vflsec.audit import leakage
 from vflsec.audit.tradeoff_curves import curves as privacy
@@ -239,13 +240,14 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=None, help="only these defenses")
     parser.add_argument("--world", default="", help="only data whose name contains this")
     parser.add_argument("--fresh", action="store_true", help="forget figures of earlier runs")
+    parser.add_argument("--only-page", action="store_true", help="from the kept figures alone")
     parser.add_argument("--out", type=Path, default=Path("docs/evidence/defenses.md"))
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     store = args.out.with_suffix(".csv")
     there = store.exists() and not args.fresh
     found = pd.read_csv(store, keep_default_na=False, na_values=["nan"]) if there else None
-    for data, tasks in worlds(args.data).items():
+    for data, tasks in ({} if args.only_page else worlds(args.data)).items():
         controls = SharedControls()
         for title, kind, change, defense in jobs():
             known = found is not None and bool(
@@ -270,92 +272,105 @@ def main() -> None:
         args.out.write_text(page(found), encoding="utf-8")
 
 
+ANSWER = """What does each defense stop, and at what cost? On gradients nothing is free. A defense
+that brings the strongest attack down to its baseline on the drawn data costs at least a tenth of
+AUC, or leaves a model to which the passive party contributes nothing. Randomised labels
+(`label_dp`, `rr_prior`, `lp_mst`) are the best trade at a drop of up to 0.1 on both drawn data
+sets. With `alibi` they give the only guarantee that more epochs do not weaken;
+`gradient_completion` finds most of what they leave. Compression, rounding, CoAE, mixup, DP-SGD of
+models and noise on embeddings protect no labels here. Fewer epochs and linear bottoms weaken
+completion; no free setting stops attacks on gradients. Encrypting embeddings changes nothing for
+labels. Encrypting gradients leaves completion, embeddings and batch sums."""
+
+
 def page(found: pd.DataFrame) -> str:
     """The evidence as Markdown."""
-    parts = [
-        "# What each defense stops, and what it costs\n",
-        "Made by `python benchmarks/evidence_defenses.py --data FOLDER`. FedSplitNN with bottoms "
-        f"32-16 and top 32, batches of 128, {EPOCHS} epochs, best epoch by validation loss, five "
-        "seeds (0 to 4); the adversary is the passive party with 20 known rows and the class "
-        "prior. `direct` and `batch_inference` are made behind a plain sum of the parties' logits, "
-        "where they apply; for `embedding_inversion` the adversary is the active party with 60 "
-        "auxiliary rows.\n",
-        "Figures are the attack's AUC on unknown **training** rows (R² for embedding_inversion) "
-        "minus that of the control that leaves the least of it (the same attacker without the "
-        "federation), mean over five seeds; 0 or less means nothing leaked. Of the 95 % t interval "
-        "the lower end holds over all controls; the upper rests on the one that cross-validation "
-        "named beforehand, which may be behind the best, so it can be far from the mean (see "
-        "[statistics](../statistics.md)). Strength 0 is the undefended run. The scale of a "
-        "strength is the defense's own; see "
-        "[defenses.md](../defenses.md). `laplace` is `noise` in its published form, `clipped "
-        "gaussian` is `noise` with rows clipped to length 1. `not there`: the attack found nothing "
-        "to work on under this defense, or the defense cannot be used behind a plain sum.\n",
-    ]
-    for data, of in found.groupby("data", sort=False):
-        defended, free = of[of["defense"] != ""], of[of["defense"] == ""]
-        parts += [f"\n## {data}\n", *_table(defended)]
-        parts += ["\n### Rankings\n", *_ranking(defended[defended["attack"].isin(LABEL)])]
-        parts += ["\n### What the newer attacks add\n", *_added(defended)]
-        parts += ["\n### For nothing: architecture and training\n", *_table(free)]
-        parts += ["\n### Expected and found\n", *_comparison(defended)]
-    parts.append(
-        "\n## How to read the tables\n\n"
-        "Rankings: the largest advantage over all label attacks at the strength where it is least "
-        f"among those whose utility drop is at most {DROPS[0]} or {DROPS[1]} (strength 0 = the "
-        "undefended run was best), and CAP, the mean of utility x (1 - attack) over the grid, of "
-        "the attack where it is smallest. The strength is picked on the figures shown, so a "
-        "ranking describes these runs; `vflsec tune` picks on other seeds than it judges. CAP "
-        "depends on the grid and is no basis for a choice.\n\n"
-        f"What the newer attacks add: where {', '.join(NEWER)} have a lower bound above 0 and more "
-        f"than {MORE} beyond every other attack on labels.\n\n"
-        "For nothing: no defense, other settings of the same training.\n\n"
-        "Expected and found: the letter that the literature or the mechanism leads one to expect "
-        "of the attack at this strength, then what was measured there. S: the upper bound of the "
-        "advantage is at most 0.05. N: at least 80 % of the undefended advantage remains. P: in "
-        f"between. `S!`: stopped, with a utility drop of more than {DROPS[0]}; where P is expected "
-        "that agrees, as P means partly or at a price. `-`: the undefended run leaks less than "
-        "0.05, so there is nothing to stop; `/`: either. Every disagreement is marked and "
-        "explained below.\n\n" + COMMENTS.read_text("utf-8").strip() + "\n"
-    )
-    return "\n".join(parts)
+    defended, free = found[found["defense"] != ""], found[found["defense"] == ""]
+    wanted, agree, cells = _comparison(defended)
+    return "\n".join([
+        *opening("What each defense stops, and what it costs", ANSWER, [
+            f"""`python benchmarks/evidence_defenses.py --data FOLDER`. FedSplitNN with bottoms
+            32-16 and top 32, batches of 128, {EPOCHS} epochs, best epoch by validation loss, seeds
+            0 to 4. The attacker is the passive party with 20 labelled rows and the class prior.
+            `direct` and `batch_inference` run behind a plain sum of the parties' logits. For
+            `embedding_inversion` the attacker is the active party with 60 auxiliary rows.""",
+            """A value is the attack's AUC on unknown **training** rows (R² for
+            `embedding_inversion`) minus that of its strongest baseline, mean over five seeds; 0 or
+            less means no leak. The 95 % t interval's lower end holds over all baselines; its upper
+            end rests on the one that cross-validation named beforehand
+            ([statistics](../statistics.md)).""",
+            """Strength 0 is the undefended run; the [scale](../defenses.md) is the defense's own.
+            `laplace` is `noise` as published, `clipped gaussian` is `noise` with rows clipped to
+            length 1. *Not there*: the attack found nothing to work on, or the defense cannot be
+            used behind a plain sum.""",
+        ]),
+        "## Which defense to choose", "",
+        f"""Per defense, the smallest advantage that the strongest label attack keeps at an AUC drop
+of at most {DROPS[1]} and {DROPS[0]}, and the strength that reaches it. These are the runs it was
+chosen on; `vflsec tune` judges on other seeds. CAP (the mean of utility x (1 - attack) over the
+strengths) rewards strengths that destroy training, so do not choose by it.""", "",
+        *_ranking(defended[defended["attack"].isin(LABEL)]),
+        "## Every strength", "",
+        "The value of every attack is in [defenses.csv](defenses.csv).", "",
+        *_strengths(defended, ["defense", "strength"]),
+        "## Without a defense: other settings of the training", "",
+        *_strengths(free, ["setting"]),
+        "## What newer attacks add", "",
+        f"""Where {", ".join(f"`{n}`" for n in NEWER)} have a lower bound above 0 and more than
+{MORE} beyond every other attack on labels.""", "",
+        *_added(defended),
+        "## What differs from the expectation", "",
+        f"""The literature or the mechanism leads one to expect whether a defense stops an attack.
+{agree} of {cells} cells agree; these do not. *Stopped*: the upper bound is at most 0.05. *Not
+stopped*: at least 80 % of the undefended advantage remains. *Partly*: in between. *At a price*: the
+AUC drops by more than {DROPS[0]}; that agrees where *partly* is expected.""", "",
+        *wanted,
+        COMMENTS.read_text("utf-8").strip(), "",
+    ])  # fmt: skip
 
 
-def _table(of: pd.DataFrame) -> list[str]:
-    free = bool((of["defense"] == "").all())
-    shown = [c for c in COLUMNS if not free or COLUMNS[c].kind == "top"]
-    first = "setting" if free else "defense | strength"
-    lines = [f"| {first} | test AUC | {' | '.join(shown)} |",
-             "|" + "---|" * (len(shown) + (2 if free else 3))]  # fmt: skip
-    for (title, strength), rows in of.groupby(["title", "strength"], sort=False):
-        by = {r["attack"]: r for r in leakage.rows_of(rows)}
-        cells = [str(title)] if free else [str(title), f"{strength:.3g}"]
-        cells.append(f"{rows[rows['kind'] == 'top']['utility'].iloc[0]:.3f}")
-        for name in shown:
-            r = by.get(name)
-            interval = f"{r['advantage']:+.2f} [{r['low']:+.2f}, {r['high']:+.2f}]" if r else ""
-            cells.append(interval or "not there")
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
+def _cell(of: pd.DataFrame) -> str:
+    """The advantage of a row with its interval."""
+    if of.empty:
+        return "not there"
+    r = leakage.rows_of(of)[0]
+    return f"{r['advantage']:+.2f} [{r['low']:+.2f}, {r['high']:+.2f}]"
+
+
+def _strengths(of: pd.DataFrame, first: list[str]) -> list[str]:
+    """A row for every defense and strength, or setting: cost and leakage."""
+    shown, rows, bare = ("model_completion", "embedding_inversion"), [], set()
+    for (data, title, strength), each in of.groupby(["data", "title", "strength"], sort=False):
+        if "strength" in first and not strength:  # the undefended run is the same of all
+            if data in bare:
+                continue
+            bare.add(data)
+            title = "none"
+        best = each[each["attack"].isin(LABEL)].nlargest(1, "advantage")
+        cells = [str(data), str(title), *([f"{strength:.3g}"] * ("strength" in first))]
+        cells.append(f"{each[each['kind'] == 'top']['utility'].iloc[0]:.3f}")
+        cells += [str(best["attack"].iloc[0]), _cell(best)]
+        rows.append([*cells, *(_cell(each[each["attack"] == name]) for name in shown)])
+    head = ["data", *first, "test AUC", "strongest label attack", "its advantage", *shown]
+    return table(head, rows)
 
 
 def _added(of: pd.DataFrame) -> list[str]:
     """Where one of NEWER gains more than every other attack on labels, by more than MORE."""
-    lines = ["| defense | strength | newer attack | advantage | best of the others | advantage |",
-             "|" + "---|" * 6]  # fmt: skip
+    made = []
     labels = of[of["attack"].isin(LABEL) & (of["strength"] > 0)]
-    for (title, strength), rows in labels.groupby(["title", "strength"], sort=False):
+    for (data, title, strength), rows in labels.groupby(["data", "title", "strength"], sort=False):
         newer = rows["attack"].isin(NEWER)
         if not newer.any() or newer.all():
             continue
-        parts = (rows[newer], rows[~newer])
-        best, other = (leakage.rows_of(p.nlargest(1, "advantage"))[0] for p in parts)
-        if best["low"] > 0 and best["advantage"] > other["advantage"] + MORE:
-            figures = [
-                f"{r['attack']} | {r['advantage']:+.2f} [{r['low']:+.2f}, {r['high']:+.2f}]"
-                for r in (best, other)
-            ]
-            lines.append(f"| {title} | {strength:.3g} | {' | '.join(figures)} |")
-    return lines if len(lines) > 2 else ["Nothing beyond the others."]
+        best, other = (p.nlargest(1, "advantage") for p in (rows[newer], rows[~newer]))
+        gain = float(best["advantage"].iloc[0]) - float(other["advantage"].iloc[0])
+        if float(best["low"].iloc[0]) > 0 and gain > MORE:
+            figures = [c for p in (best, other) for c in (str(p["attack"].iloc[0]), _cell(p))]
+            made.append([str(data), str(title), f"{strength:.3g}", *figures])
+    head = ["data", "defense", "strength", "newer attack", "advantage", "best of the others",
+            "its advantage"]  # fmt: skip
+    return table(head, made)
 
 
 def _dropped(of: pd.DataFrame) -> pd.DataFrame:
@@ -366,44 +381,46 @@ def _dropped(of: pd.DataFrame) -> pd.DataFrame:
 
 def _ranking(of: pd.DataFrame) -> list[str]:
     rows = []
-    for defense, each in of.groupby("defense", sort=False):
-        each = _dropped(each)
-        each = each[each["kind"] == "top"]
-        found: list[Any] = [defense]
-        for drop in DROPS:
-            worst = each[each["drop"] <= drop].groupby("strength")["advantage"].max()
-            found += [float(worst.min()), float(worst.idxmin())]
-        rows.append((*found, float(each["cap"].min())))
-    by_cap = {d: i + 1 for i, (d, *_) in enumerate(sorted(rows, key=lambda r: -r[5]))}
-    rows.sort(key=lambda r: (r[3], r[1]))
-    lines = [
-        f"| rank by advantage | defense | worst advantage at drop <= {DROPS[1]} | strength | "
-        f"at drop <= {DROPS[0]} | strength | CAP | rank by CAP |", "|" + "---|" * 8,
-    ]  # fmt: skip
-    for i, (defense, tight, s, loose, t, cap) in enumerate(rows):
-        lines.append(
-            f"| {i + 1} | {defense} | {loose:+.3f} | {t:.3g} | {tight:+.3f} | {s:.3g} | "
-            f"{cap:.3f} | {by_cap[defense]} |"
-        )
-    return lines
+    for data, here in of.groupby("data", sort=False):
+        found: list[tuple[float, float, list[str]]] = []
+        for defense, each in here.groupby("defense", sort=False):
+            each = _dropped(each)
+            each = each[each["kind"] == "top"]
+            cells, least = [str(data), str(defense)], []
+            for drop in DROPS[::-1]:
+                worst = each[each["drop"] <= drop].groupby("strength")["advantage"].max()
+                least.append(float(worst.min()))
+                cells += [f"{worst.min():+.3f}", f"{float(worst.idxmin()):.3g}"]
+            found.append((least[0], least[1], [*cells, f"{float(each['cap'].min()):.3f}"]))
+        rows += [r for _, _, r in sorted(found, key=lambda f: f[:2])]
+    head = ["data", "defense", *(h for d in DROPS[::-1] for h in (f"at drop <= {d}", "strength")),
+            "CAP"]  # fmt: skip
+    return table(head, rows)
 
 
-def _comparison(of: pd.DataFrame) -> list[str]:
-    lines = [
-        "| defense | strength | " + " | ".join(PLACES) + " |",
-        "|" + "---|" * (2 + len(PLACES)),
-    ]
-    for (defense, strength), letters in EXPECTED.items():
-        each = _dropped(of[of["defense"] == defense])
-        cells = [defense, f"{strength:.3g}"]
-        for name, wanted in zip(PLACES, letters.split(), strict=True):
-            rows = each[each["attack"] == name]
-            letter = _letter(rows[rows["strength"] == 0], rows[rows["strength"] == strength])
-            same = letter == "-" or wanted == "-" or letter.strip("!") in wanted.split("/")
-            same = same or (letter == "S!" and "P" in wanted)
-            cells.append(f"{wanted} → {letter}{'' if same else ' (differs)'}")
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
+LETTERS = {"S": "stopped", "P": "partly", "N": "not stopped", "S!": "stopped at a price"}
+
+
+def _comparison(of: pd.DataFrame) -> tuple[list[str], int, int]:
+    """The cells that differ from what is expected; how many agree, and of how many."""
+    rows, cells = [], 0
+    for data, here in of.groupby("data", sort=False):
+        for (defense, strength), letters in EXPECTED.items():
+            each = _dropped(here[here["defense"] == defense])
+            for name, wanted in zip(PLACES, letters.split(), strict=True):
+                at = each[each["attack"] == name]
+                letter = _letter(at[at["strength"] == 0], at[at["strength"] == strength])
+                if "-" in (letter, wanted):
+                    continue
+                cells += 1
+                same = letter.strip("!") in wanted.split("/") or (letter == "S!" and "P" in wanted)
+                if not same:
+                    said = " or ".join(LETTERS[w] for w in wanted.split("/"))
+                    rows.append(
+                        [str(data), defense, f"{strength:.3g}", name, said, LETTERS[letter]]
+                    )
+    head = ["data", "defense", "strength", "attack", "expected", "found"]
+    return table(head, rows), cells - len(rows), cells
 
 
 def _letter(bare: pd.DataFrame, on: pd.DataFrame) -> str:

@@ -22,14 +22,18 @@ from typing import Any
 
 import numpy as np
 import torch
+from evidence_pages import opening, table
 from fedhssl_words import (
     ALGORITHMS,
     CODE_VIEWS,
     METHODS,
     NONE,
+    POOLED,
+    answer,
     length_lines,
-    page,
+    ordering,
     privacy_lines,
+    references,
     utility_lines,
 )
 
@@ -218,8 +222,8 @@ def reference(tasks: dict[int, Task], name: str, metric: str) -> list[float]:
     return figure(results, metric)
 
 
-def utility(data: Set, seeds: Sequence[int], keep: Kept) -> tuple[dict[str, Any], list[str]]:
-    """Table IV's columns for one data set: figures by method and seed, and lines."""
+def utility(data: Set, seeds: Sequence[int], keep: Kept) -> dict[str, Any]:
+    """Table IV's columns for one data set by method and seed; rates and sizes among them."""
     tasks = tasks_of(data, 0.4, seeds)
     got: dict[str, Any] = {}
     rates: dict[str, float] = {}
@@ -236,7 +240,7 @@ def utility(data: Set, seeds: Sequence[int], keep: Kept) -> tuple[dict[str, Any]
         for ssl in METHODS:
             same = name == "fedcssl" and ssl == "byol"  # the cross-party step has no target
             run(f"{name}-{ssl}", name, settings(name, "simsiam" if same else ssl))
-    for name in ("pooled_logistic", "pooled_boosting"):
+    for name in POOLED:
         what = {"reference": data.name, "algorithm": name, "seeds": list(seeds)}
         got[name] = keep(f"{data.name}: {name}", what, partial(reference, tasks, name, data.metric))
     for n in LENGTHS if data.lengths else ():
@@ -252,13 +256,9 @@ def utility(data: Set, seeds: Sequence[int], keep: Kept) -> tuple[dict[str, Any]
     sizes = {k: len(v) for k, v in tasks[seeds[0]].sets.items()}
     batch, n = SMALL["pretrain_batch_size"], SMALL["pretrain_iterations"]
     aligned, own = sizes["aligned"], sizes["local:active"]
-    about = (
-        f"{aligned} aligned rows, {sizes['labelled']} labelled, {own} rows of each party, "
-        f"{sizes['test']} test rows; {data.metric}. {n} iterations are about "
-        f"{n * aligned / batch:.0f} cross-party and {n * own / batch:.0f} local updates of a party."
-    )
-    lines = utility_lines(data.name, about, got, rates)
-    return {**got, "rates": rates}, lines
+    about = (aligned, sizes["labelled"], own, sizes["test"], data.metric,
+             f"{n * aligned / batch:.0f}", f"{n * own / batch:.0f}")  # fmt: skip
+    return {**got, "rates": rates, "sizes": [str(v) for v in about]}
 
 
 # Privacy
@@ -381,62 +381,68 @@ def main() -> None:
     torch.set_num_threads(1)
     everything: dict[str, Any] = {}
     attacks: dict[str, Any] = {}
-    lines = ["## With 200 labels", ""]
     chosen = [s for s in SETS if given.only in s.name]
     for data in chosen:
-        everything[data.name], own = utility(data, list(seeds), keep)
-        lines += own
-    long = {d.name: everything[d.name] for d in chosen if d.lengths}
-    if long and not given.quick:
-        lines += [
-            "## Is it trained long enough, and on which views?",
-            "",
-            LONG,
-            "",
-            *length_lines(long, LENGTHS),
-        ]
-    lines += ["## What a passive party learns", "", PRIVACY, ""]
+        everything[data.name] = utility(data, list(seeds), keep)
     for data in chosen:
         if data.attacked:
             attacks[data.name] = privacy(data, list(seeds), everything[data.name], keep, steps)
-            lines += privacy_lines(data.name, attacks[data.name], GRID)
-    text = page(HEAD, everything, attacks, lines)
+    long = {d.name: everything[d.name] for d in chosen if d.lengths and not given.quick}
+    text = page(everything, attacks, long)
     print(text)
     print(f"{keep.cpu:.0f} s of CPU in this run", file=sys.stderr)
     if not (given.only or given.quick):
         (ROOT / "docs" / "evidence" / "fedhssl.md").write_text(text, encoding="utf-8")
 
 
-HEAD = """# Self-supervised VFL with few labels: what it buys and what it leaks
+def page(everything: Mapping[str, Any], attacks: Mapping[str, Any], long: Mapping[str, Any]) -> str:
+    """The whole page."""
+    sizes = ["data", "aligned rows", "labelled", "rows of each party", "test rows", "metric",
+             "cross-party updates", "local updates of a party"]  # fmt: skip
+    text = [
+        *opening(TITLE, answer(everything, attacks), METHOD),
+        "## Does the paper's ordering hold?", "", *ordering(everything), *references(everything),
+        "## With 200 labels", "", *utility_lines(everything),
+        "## What a passive party learns", "",
+        "Only an attack above both baselines is a leak. Above A_SimSiam alone, the encoder makes "
+        "poor use of its 80 labels.", "",
+        *privacy_lines(attacks, GRID),
+    ]  # fmt: skip
+    if long:
+        title = "## Is it trained long enough, and on which views?"
+        text += [title, "", LONG, "", *length_lines(long, LENGTHS)]
+    rows = [[name, *got["sizes"]] for name, got in everything.items()]
+    return "\n".join([*text, "## Data sets", "", *table(sizes, rows)]).rstrip() + "\n"
 
-Made by `python benchmarks/evidence_fedhssl.py`; seeds 0 to 4. "±" is the half width of the 95 % t
-interval over seeds; differences are paired by seed. A word follows each: *above* or *below* where
-the interval leaves out zero, else *not told apart*; no correction for the number of comparisons.
 
-Protocol of the paper (He, Kang et al., arXiv:2208.08934): 40 % of the rows aligned, 200 labels, 40
-global iterations, the fine-tuning rate out of its grid (0.005, 0.01, 0.03) with the best mean
-validation figure for each method, γ = 0.5, the mean of both towers, the paper's momentum of
-targets, both views of a row corrupted with values of the column (its text; its code keeps one view
-clean and draws from the column's range). Reduced against it: 3,000 rows of a table (mfeat has
-2,000), encoders of width 64 instead of 512, and batches of 128 instead of 512 at the rate of a
-batch of 512 (0.1, or 0.05 at γ = 0.5), so that 40 iterations are hundreds of updates. The best
-epoch is kept by validation loss; the script chooses nothing on test rows. (The numbers of rows and
-iterations and the form of the views were set beforehand, the last by the paper's text, in trials on
-credit_default and avazu_10k that printed test figures beside validation ones.) Sizes and data
-differ from the paper's, so orderings and gains are compared, not figures. FedSplitNN is FedCSSL
-without pre-training: the same encoder from scratch (bit-equal to `splitnn` with that encoder, by
-test)."""
+TITLE = "Self-supervised VFL with few labels"
+METHOD = (
+    """`python benchmarks/evidence_fedhssl.py`; seeds 0 to 4. "±" is the half width of the 95 % t
+    interval over seeds. Differences are paired by seed; *above* and *below* mark intervals that
+    leave out zero, with no correction for the number of comparisons.""",
+    """Protocol of the paper (He, Kang et al., arXiv:2208.08934): 40 % of the rows aligned, 200
+    labels, 40 global iterations, the fine-tuning rate out of its grid (0.005, 0.01, 0.03) with the
+    best mean validation value for each method, γ = 0.5, the mean of both towers, the paper's
+    momentum of targets. Both views of a row are corrupted with values of the column (its text; its
+    code keeps one view clean and draws from the column's range).""",
+    """Reduced against it: 3,000 rows of a table (mfeat has 2,000), encoders of width 64 instead of
+    512, and batches of 128 instead of 512 at the rate of a batch of 512 (0.1, or 0.05 at γ = 0.5),
+    so that 40 iterations are hundreds of updates. Compare orderings and gains, not values.""",
+    """The best epoch is kept by validation loss; the script chooses nothing on test rows. The
+    numbers of rows and iterations and the form of the views were set beforehand, in trials on
+    credit_default and avazu_10k that printed test values beside validation ones. FedSplitNN is
+    FedCSSL without pre-training: the same encoder from scratch.""",
+    """A passive party's attack: SimSiam, 20 % of the rows aligned, 200 labels, 80 labelled rows of
+    the first passive party. The attack is model completion (head on the frozen encoder, or encoder
+    trained along; chosen by cross-validation on these rows). λ_p is iso on the active party's
+    projections and shared parameters in pre-training, with a server that is no party; λ_f is iso on
+    gradients in fine-tuning. AUC for two classes, accuracy for ten. CAP is the mean of main × (1 −
+    attack) over λ_f = 1, 5, 25.""",
+)
 
 LONG = """Gain over FedSplitNN by the number of global iterations (SimSiam). The paper trains 40 on
 100,000 rows (Avazu): about 3,100 cross-party and 7,800 local updates at batches of 512. Beside it,
 FedLocalSSL with the views of the code: one clean, the other uniform on the column's range."""
-
-PRIVACY = """SimSiam, 20 % of the rows aligned, 200 labels, 80 known rows of the first passive
-party. The attack is model completion (head on the frozen encoder, or encoder trained along; chosen
-by cross-validation on the known rows). λ_p is iso on the active party's projections and on its
-shared parameters in pre-training, with a server that is no party; λ_f is iso on gradients in
-fine-tuning. AUC for two classes, accuracy for ten; CAP is the mean of main × (1 − attack) over λ_f
-= 1, 5, 25 in that one metric. The fine-tuning rate is the one chosen above."""
 
 if __name__ == "__main__":
     main()

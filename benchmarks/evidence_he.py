@@ -11,7 +11,6 @@ The cells are those of scenarios/he_vs_attacks.toml and scenarios/he_gradient.to
 from __future__ import annotations
 
 import argparse
-import textwrap
 import time
 import tomllib
 from collections.abc import Sequence
@@ -19,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from evidence_pages import opening, table
 
 from vflsec.audit.intervals import t_interval
-from vflsec.core.visibility import claim
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
 from vflsec.plugins import registry
@@ -83,11 +82,6 @@ def controls(
     ]
 
 
-def para(text: str) -> list[str]:
-    """Running text as lines of a page."""
-    return textwrap.wrap(" ".join(text.split()), 96)
-
-
 def title(data: dict[str, Any]) -> str:
     """A data set with its parameters."""
     inner = ", ".join(f"{k}={v}" for k, v in data.get("params", {}).items())
@@ -121,11 +115,11 @@ COLUMNS = (
 )
 
 
-def table(rows: list[Row]) -> list[str]:
+def layers(rows: list[Row]) -> list[str]:
     """One line a layer and data set."""
     heads = ["data", "layer", *(c[0] for c in COLUMNS)]
-    heads += ["decoder's control, R²", "best linear guess", "control"]
-    out = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    heads += ["decoder's baseline, R²", "best linear guess", "column means"]
+    out = []
     for data, params, results in rows:
         found = [shown(values(results, *c[1:])) for c in COLUMNS]
         inversions = [
@@ -137,9 +131,8 @@ def table(rows: list[Row]) -> list[str]:
         best = shown([float(m.notes["best_linear_error"]) for m in inversions])
         control = shown([float(m.controls["mean"]["value"] or 0) for m in inversions])
         decoder = shown(controls(results, COLUMNS[4][1], "r2"))
-        line = [data, name(params), *found, decoder, best, control]
-        out.append(f"| {' | '.join(line)} |")
-    return out
+        out.append([data, name(params), *found, decoder, best, control])
+    return table(heads, out)
 
 
 def emulated(scenario: dict[str, Any], seeds: Sequence[int]) -> list[str]:
@@ -150,43 +143,40 @@ def emulated(scenario: dict[str, Any], seeds: Sequence[int]) -> list[str]:
             params = {k: v for k, v in d.items() if k not in OWN}
             rows.append((title(data), params, cells(scenario, data, params, seeds)))
     cut = scenario["algorithm"]["cut"]
-    said = [
-        f"* {claim(name(p), *registry.defenses.create('he_embedding', p).bought({'cut': cut}))}"
+    claims = [
+        [name(p), hides or "nothing", leaves]
         for _, p, _ in rows[: len(scenario["defense"])]
+        for hides, leaves in [registry.defenses.create("he_embedding", p).bought({"cut": cut})]
     ]
     return [
-        "# What encryption of embeddings hides, and what not",
-        "",
-        *para(f"""Made by `python benchmarks/evidence_he.py`: scenarios `he_vs_attacks` and
-        `he_gradient`, {len(seeds)} seeds, 95 % t intervals over seeds, emulated mode. Inversion
-        columns are relative errors of the embedding (width {cut}) on training rows: 0 is exact,
-        guessing 0 has 1. `control` is the error of the column means, which no attacker knows;
-        `best linear guess` is fitted to the truth. The decoders know 100 auxiliary rows, their
-        control is the same regression without z; the embedding itself is not observable under
-        encryption, which the plan finds out before anything runs."""),
-        "",
-        *table(rows),
-        "",
-        *said,
-        "",
-        *para("""What did not work: combining epochs (`joint`) helps where the layer's weights move
-        more than the embedding does, and hurts where they do not; its self-check is not always
-        right."""),
-        "",
-    ]
+        *opening("What encryption hides, and what not", ANSWER, [
+            f"""`python benchmarks/evidence_he.py`: scenarios `he_vs_attacks` and `he_gradient`,
+            {len(seeds)} seeds, 95 % t intervals over seeds, emulated mode.""",
+            f"""Inversion columns are relative errors of the embedding (width {cut}) on training
+            rows: 0 is exact, guessing 0 has 1. *Column means* is the error of guessing those, which
+            no attacker knows; *best linear guess* is fitted to the truth. The decoders know 100
+            auxiliary rows; their baseline is the same regression without z. *Not observable*: the
+            attacker does not receive what the attack reads.""",
+        ]),
+        "## Encrypted embeddings", "", *layers(rows),
+        *table(["layer", "hides", "leaves"], claims),
+        "Combining epochs (`joint`) helps where the layer's weights move more than the embedding, "
+        "and hurts where they do not.", "",
+    ]  # fmt: skip
+
+
+ANSWER = """Does encryption stop the attacks? Encrypted embeddings with plain weights are hidden on
+the wire alone: if the layer has at least as many outputs as the embedding has columns, the active
+party solves for the embedding (relative error below 0.001). Shared weights stop that. A decoder
+still inverts what it receives wherever the embedding can hold the columns, and attacks on gradients
+find what they found before. Encrypting gradients takes `direction` and `norm` away. It leaves the
+sums over batches, which give every label where a batch is no larger than the party's columns."""
 
 
 def decoders(scenario: dict[str, Any], seeds: Sequence[int]) -> list[str]:
-    """Why decoders find little on the control: R² by the number of known rows."""
-    out = ["## Decoders by known rows", ""]
-    out += para("""R² of the columns on all other training rows, decoded from z, on
-    `control_gaussian` with its 100 independent columns. An embedding of 16 numbers holds at most
-    16 % of their variance, and 100 known rows are too few for a regression of that many columns:
-    the decoder needs more rows. Where the embedding can hold the columns (`d_passive=10` and breast
-    cancer, above) it inverts z with 100 rows, under shared weights as well as under plain ones.""")
+    """R² of decoders by the number of auxiliary rows."""
     known = (100, 300, 1000)
-    heads = ["layer", *(f"{q} known rows" for q in known)]
-    out += ["", f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    rows = []
     data = scenario["data"][0]
     for params in ({"out": 32}, {"out": 32, "weights": "shared"}):
         line = [name(params)]
@@ -195,22 +185,21 @@ def decoders(scenario: dict[str, Any], seeds: Sequence[int]) -> list[str]:
             asked = {**scenario, "attack": [{**attack, "aux_rows": q}]}
             found = cells(asked, data, params, seeds)
             line.append(shown(values(found, COLUMNS[4][1], "r2", "train")))
-        out.append(f"| {' | '.join(line)} |")
-    return [*out, ""]
+        rows.append(line)
+    return [
+        "## Decoders by auxiliary rows", "",
+        "R² of the columns on all other training rows, decoded from z, on `control_gaussian` with "
+        "its 100 independent columns. An embedding of 16 numbers holds at most 16 % of their "
+        "variance.", "",
+        *table(["layer", *(f"{q} auxiliary rows" for q in known)], rows),
+    ]  # fmt: skip
 
 
 def summed(scenario: dict[str, Any], seeds: Sequence[int]) -> list[str]:
     """Batch label inference and completion under `he_gradient`, by batch size."""
     heads = ["data", "batch", "gradients", "batch inference, AUC", "direction, AUC", "norm, AUC",
-             "model completion, train AUC", "control, AUC", "main task, test AUC"]  # fmt: skip
-    out = ["## Gradients under encryption: what the sum over a batch says", ""]
-    out += [
-        *para("""A linear bottom and summed logits (vertical logistic regression). `control` is the
-        same party with its own columns and 20 known labels, without the federation."""),
-        "",
-        f"| {' | '.join(heads)} |",
-        "|" + "---|" * len(heads),
-    ]
+             "model completion, train AUC", "baseline, AUC", "main task, test AUC"]  # fmt: skip
+    rows = []
     for data in scenario["data"]:
         for algorithm in scenario["algorithm"]:
             for d in scenario["defense"]:
@@ -233,19 +222,16 @@ def summed(scenario: dict[str, Any], seeds: Sequence[int]) -> list[str]:
                     line.append(shown(values(found, attack, "auc", "train")))
                 line.append(shown(controls(found, "batch_inference", "auc")))
                 line.append(shown(values(found, "", "auc", "test")))
-                out.append(f"| {' | '.join(line)} |")
-    said = [
-        "",
-        *para("""Encryption takes `direction` and `norm` away (not observable, which is not the same
-        as safe). The batch sums are the same numbers with and without encryption, so batch label
-        inference finds the same labels: all of them where the batch is no larger than the party's
-        columns. Beyond, many labellings fit one sum; batches that are drawn anew in every epoch
-        leave fewer, and on control_gaussian all epochs together tell the labels at batches of 256
-        too. On breast cancer the 20 known labels of the control predict as well at batches of 64
-        and 256, so there the sums are not shown to add anything to them."""),
-        "",
-    ]
-    return [*out, *said]
+                rows.append(line)
+    return [
+        "## Encrypted gradients", "",
+        "A linear bottom and summed logits (vertical logistic regression). The baseline is the "
+        "same party with its own columns and 20 labelled rows.", "",
+        *table(heads, rows),
+        "Many labellings fit the sum over a large batch. Batches that are drawn anew in every "
+        "epoch leave fewer, so all epochs together find the labels of `control_gaussian` at "
+        "batches of 256 too.", "",
+    ]  # fmt: skip
 
 
 def real(scenario: dict[str, Any]) -> list[str]:
@@ -269,20 +255,18 @@ def real(scenario: dict[str, Any]) -> list[str]:
             if a.value is not None and b.value is not None
         )
         spent = results[0].facts["he.seconds"]
-        parts = ", ".join(f"{k} {v:.0f} s" for k, v in spent.items())
         lines.append(
-            f"* {name(params)}: {seconds:.0f} s in all ({parts}), {size / 1e9:.2f} GB of "
-            f"ciphertexts; largest difference of any figure from emulated mode {gap:.1e}."
-        )
+            [name(params), f"{seconds:.0f}", *(f"{v:.0f}" for v in spent.values()),
+             f"{size / 1e9:.2f}", f"{gap:.1e}"]
+        )  # fmt: skip
+        heads = ["layer", "seconds in all", *spent, "GB of ciphertexts",
+                 "largest difference from emulated mode"]  # fmt: skip
         rows.append(("breast_cancer", params, results))
-    head = [
-        REAL,
-        "",
-        "Breast cancer, seed 0, five epochs, both roles in processes of their own. Wall seconds",
-        "of a machine that did other work too.",
-        "",
-    ]
-    return [*head, *table(rows), "", *lines, ""]
+    return [
+        REAL, "",
+        "Breast cancer, seed 0, five epochs, both roles in processes of their own.", "",
+        *layers(rows), *table(heads, lines),
+    ]  # fmt: skip
 
 
 def main() -> None:

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from evidence_pages import opening, table
 from independent import features, hijack, imitation, labels
 from independent.seen import Answer, Seen
 from numpy.typing import NDArray
@@ -393,49 +394,50 @@ def page(found: Sequence[Line], seconds: float) -> str:
     behind = [f for f in found if f.verdict == "weaker"]
     below = [f for f in found if f.verdict != "weaker" and float(np.mean(f.gains)) < -MARGIN]
     open_ = sum(f.verdict == "undecided" for f in found)
-    said = [
-        f"{len(found)} comparisons of {len({f.attack.partition('(')[0] for f in found})} attacks: "
-        f"{len(found) - len(behind) - open_} at least as strong, {open_} undecided, {len(behind)} "
-        f"weaker. Behind by more than {MARGIN:g} on average, but not by the interval: "
-        + ("; ".join(f"{f.attack}, {f.training}, {f.defense}" for f in below) or "none")
-        + "."
-    ]
+    few = "; ".join(f"{f.attack}, {f.training}, {f.defense}" for f in below) or "none"
+    said = (
+        "Is an attack that finds nothing merely a weak version of what was published? No: of "
+        f"{len(found)} comparisons of {len({f.attack.partition('(')[0] for f in found})} attacks "
+        "with an independent implementation of their paper, "
+        f"{len(found) - len(behind) - open_} are at least as strong, {open_} undecided and "
+        f"{len(behind)} weaker."
+    )
+    if behind:
+        said = said.replace("? No: of", "? Of")
     return "\n".join([
-        "# Beside independent implementations", "",
-        f"Made by `python benchmarks/evidence_independent.py` ({seconds:.0f} s of one CPU core). "
-        "Is an attack that finds nothing merely a weak version of what was published? Each stands "
-        "here beside a straightforward implementation of its paper in `benchmarks/independent` "
-        "(numpy, scikit-learn or plain PyTorch, the paper's settings, no choice between variants, "
-        "no line in common). Both are given the same recorded training and answer for the same "
-        f"rows; known rows are not scored. {SEEDS} seeds, 1,000 training rows (500 where the "
-        "passive party has four columns, 256 for batch_inference), 20 epochs of batches of 128, 20 "
-        "known rows; 100 auxiliary rows (sdar and fsha: 300 of 900) where columns of the "
-        "other party are guessed. `iso` is isotropic noise on gradients. fsha acts in training: "
-        "its independent one trains a victim of its own on the same rows, with as many messages "
-        "(700; with 10,000, as many as published, it has R² of -1.18, -0.34 and 0.83 in three "
-        "seeds, for nothing tells it a reflection).", "",
-        "The *difference* is paired by seed, with a 95 % t interval over seeds; above 0 the "
-        "package's attack does better (where a smaller figure is better, the sign is turned). "
-        f"*Weaker*: the whole interval lies below 0 and the mean below -{MARGIN:g}; *undecided*: "
-        f"not that, but the interval reaches below -{WIDE:g}.", "",
-        *said, "",
-        "| attack | beside | training | defense | metric | package | independent | difference | "
-        "verdict |",
-        "|---|---|---|---|---|---|---|---|---|",
-        *(_row(f) for f in found), "",
+        *opening("Beside independent implementations", said, [
+            f"`python benchmarks/evidence_independent.py` ({seconds:.0f} s of one CPU core). The "
+            "implementations in `benchmarks/independent` are numpy, scikit-learn or plain PyTorch, "
+            "with the paper's settings, no choice between variants and no shared line. Both are "
+            "given the same recorded training and answer for the same rows; labelled rows are not "
+            f"scored. {SEEDS} seeds, 1,000 training rows (500 where the passive party has four "
+            "columns, 256 for batch_inference), 20 epochs of batches of 128, 20 labelled rows. "
+            "Where columns of the other party are guessed, 100 auxiliary rows (sdar and fsha: 300 "
+            "of 900). `iso` is isotropic noise on gradients.",
+            "fsha acts in training: its independent one trains a victim of its own on the same "
+            "rows, with as many messages (700). With 10,000, as many as published, it has R² of "
+            "-1.18, -0.34 and 0.83 in three seeds, for it cannot see a reflection.",
+            "The *difference* is paired by seed, with a 95 % t interval over seeds. Above 0 the "
+            "package's attack does better (where smaller is better, the sign is turned). *Weaker*: "
+            f"the whole interval lies below 0 and the mean below -{MARGIN:g}. *Undecided*: not "
+            f"that, but the interval reaches below -{WIDE:g}. Behind by more than {MARGIN:g} on "
+            f"average, but not by the interval: {few}.",
+        ]),
+        *table(["attack", "beside", "training", "defense", "metric", "package", "independent",
+                "difference", "verdict"], (_row(f) for f in found)),
         *_why(behind),
         "## Left out", "",
-        *(f"- {names}: {why}" for names, why in LEFT_OUT.items()), "",
+        *table(["attacks", "why"], LEFT_OUT.items()),
     ])  # fmt: skip
 
 
-def _row(f: Line) -> str:
+def _row(f: Line) -> list[str]:
     low, high = f.interval
-    return (
-        f"| {f.attack} | {f.other} | {f.training} | {f.defense} | {f.metric} | "
-        f"{np.mean(f.ours):.3f} | {np.mean(f.beside):.3f} | "
-        f"{np.mean(f.gains):+.3f} ({low:+.3f} to {high:+.3f}) | {f.verdict} |"
-    )
+    return [
+        f.attack, f.other, f.training, f.defense, f.metric, f"{np.mean(f.ours):.3f}",
+        f"{np.mean(f.beside):.3f}", f"{np.mean(f.gains):+.3f} ({low:+.3f} to {high:+.3f})",
+        f.verdict,
+    ]  # fmt: skip
 
 
 def _key(f: Line) -> tuple[str, str, str, str]:

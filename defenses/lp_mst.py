@@ -7,11 +7,8 @@ next model is trained from scratch on all that is released, and so on. Each labe
 so the parts compose in parallel. The swept strength is 1 / epsilon.
 
 The published recipe for images also divides the logits by a temperature before they become a prior
-(0.5 or 0.6), trains each later stage without the earlier rows whose released label the last model
-finds unlikely, and mixes rows. The first two are `temperature` and `agree` (off by default; both
-work on what is released already, so they cost no epsilon); the third is the defense `mixup` beside
-this one. `agree` keeps an earlier row if its released label is among the classes from which
-RRWithPrior would draw under the last model's prior.
+(0.5 or 0.6): `temperature`. It mixes rows, which is the defense `mixup` beside this one. That later
+stages leave out earlier rows whose released label the last model finds unlikely is not built.
 
 Hook: labels, and relabel between trainings. Owner: the active party.
 Guarantee: epsilon-label-DP for each sample. Does not stop: inference of what features predict,
@@ -46,13 +43,11 @@ class LPMST(Policy):
         stages: T, at least 2.
         first: share of the training rows in part 1; the others are of equal size.
         temperature: T > 0; the prior is softmax(logits / T).
-        agree: whether later stages leave out earlier rows that the last model contradicts.
     """
 
     stages: Annotated[int, check.at_least(2)] = 2
     first: check.OpenUnit = 0.6
     temperature: check.Positive = 1.0
-    agree: bool = False
     strengths: ClassVar[str] = "1 / epsilon (0 = off)"
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
     counted = "labels"
@@ -76,26 +71,19 @@ class LPMST(Policy):
         coins = own.rng.uniform(y.shape[1:], active=own.active, dtype=torch.float64)
         drawn = torch.where(y >= 0, draw(made.to(y.device), y.clamp_min(0), coins), y)
         drawn = drawn.scatter(1, shuffled[:, cut:], -1)
-        answers = own.choose(drawn, y)
-        own.memory["released"] = answers
+        own.memory["released"] = answers = own.choose(drawn, y)
         return answers
 
     def relabel(
         self, y: Tensor, stage: int, predict: Callable[[Tensor], Tensor], own: Own
     ) -> Tensor:
         """The labels of the next stage (R, n): part `stage` + 1 drawn under the model's prior."""
-
-        def prior(rows: Tensor) -> Tensor:  # (R, k, C)
-            return torch.softmax(predict(rows).double() / self.temperature, dim=-1).cpu()
-
         parts = own.memory["parts"]
-        rows, earlier = parts[stage], torch.cat(parts[:stage], dim=1)  # (R, k), (R, j)
+        rows = parts[stage]  # (R, k)
         truth = own.memory["truth"].gather(1, rows)
         coins = own.rng.uniform(rows.shape[1:], active=own.active, dtype=torch.float64)
-        likely = prior(rows)
-        before = prior(earlier) if self.agree else None
-        answers: Tensor = own.memory["released"].clone()
-        out = y.clone()
+        likely = torch.softmax(predict(rows).double() / self.temperature, dim=-1).cpu()  # (R, k, C)
+        answers, out = own.memory["released"].clone(), y.clone()
         for r, s in enumerate(own.strength.tolist()):
             if s <= 0:
                 continue
@@ -103,11 +91,6 @@ class LPMST(Policy):
             drawn = draw(made, truth[r].unsqueeze(1).clamp_min(0), coins[r].unsqueeze(1))
             answers[r, rows[r]] = torch.where(truth[r] >= 0, drawn.squeeze(1), -1)
             out[r] = answers[r]
-            if before is not None:
-                had = answers[r, earlier[r]]  # (j,)
-                open_to = (matrix(before[r], 1.0 / s) > 0).any(1).to(y.device)  # (j, C)
-                kept = open_to.gather(1, had.clamp_min(0).unsqueeze(1)).squeeze(1)
-                out[r, earlier[r]] = torch.where(kept, had, -1)
         own.memory["released"] = answers
         return out
 

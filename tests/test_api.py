@@ -107,6 +107,10 @@ def test_both_packages_keep_their_modules() -> None:
     assert Path(train.__file__).name == "__init__.py"
 
 
+def test_a_list_of_the_package_has_what_it_offers_and_no_import() -> None:
+    assert dir(vflsec) == sorted(vflsec.__all__)
+
+
 def test_packages_explain_themselves_as_the_functions_of_their_names() -> None:
     from vflsec import api, audit_tables
 

@@ -121,7 +121,7 @@ class Trained:
 
     @property
     def messages(self) -> pd.DataFrame:
-        """What crossed: one row for each training, phase, kind of message and direction."""
+        """The messages sent: one row for each training, phase, kind of message and direction."""
         training = self._moment.training
         return pd.DataFrame(
             [
@@ -245,7 +245,7 @@ def measure(
     by_seed: bool = False,
     **grants: Any,
 ) -> pd.DataFrame:
-    """Make attacks on every training and compare them with their controls.
+    """Make attacks on every training and compare them with their baselines.
 
     Args:
         trained: of :func:`train`.

@@ -157,7 +157,7 @@ OF_THE_LABELS = ("label", "integrity", "membership")
 def victims(
     target: str, adversary: Sequence[str], parties: Sequence[str], named: str = ""
 ) -> tuple[str, ...]:
-    """Whose secret an attack is after.
+    """The parties whose data an attack is after.
 
     Args:
         target: what is guessed. Labels, predictions that are forced, and what was trained on are
@@ -268,7 +268,7 @@ class Measure:
         attack: the attack's label; ``""`` for main-task metrics.
         attack_key: :attr:`AttackSpec.key`, ``""`` for main-task metrics.
         target: what was attacked (``label``), ``""`` for main-task metrics.
-        victim: the ``"+"``-joined parties whose secret that is; ``""`` for main-task metrics.
+        victim: the ``"+"``-joined parties whose data that is; ``""`` for main-task metrics.
         controls: {control name: {"value": same metric on the same rows, "cv": cross-validated score
             on the known rows, or None}}.
         status: ``ok``, ``not-observable``, ``not-applicable`` or ``error``.

@@ -215,10 +215,9 @@ STUDENTS = Part(
         "Batches of 128. The active party has the labels of all its rows. FPD, JPL and Local "
         "predict from the active party's columns alone; FedSplitNN needs the partner at "
         "inference. RelImp is (AUC - 0.5) / (AUC of Local - 0.5) - 1. The epoch kept is that of "
-        "the last stage. `embedding inversion` is the other direction: the active party, which "
-        f"keeps the partner's embeddings, with {AUXILIARY} auxiliary rows; it read the last ones "
-        "alone, and answered every column by the same fit, when these figures were made, and finds "
-        "as much or more now."
+        "the last stage. `embedding inversion` is by the active party, which keeps the partner's "
+        f"embeddings, with {AUXILIARY} auxiliary rows. When these figures were made it read the "
+        "last embeddings alone; it finds as much or more now."
     ),
     worlds=(World(CREDIT, 500), World(CREDIT, 2000), World(CRITEO, 1500), World(AVAZU, 1500)),
     rows=(

@@ -37,22 +37,20 @@ def why(found: pd.DataFrame) -> list[str]:
 
 
 CAPS = (
-    "**CAP of FedHSSL.** Its main task is better, and so is the attack. The difference in CAP is "
-    "the sum of what comes of either: the encoder serves whoever completes the model as it serves "
-    "the task."
+    "**CAP of FedHSSL.** Its main task is better, and so is the attack, for the encoder serves "
+    "both. The difference in CAP is the sum of the two parts."
 )
 LABELS = (
-    "**FPD and JPL.** A student answers from the active party's columns alone, whatever it was "
-    "taught. *Local* with more labels of its own shows what these columns still hold; its test "
-    "rows are others (Welch's interval)."
+    "**FPD and JPL.** A student answers from the active party's columns alone. *Local* with more "
+    "labels shows what these columns still hold. Its test rows are others (Welch's interval)."
 )
 ALIGNED = (
     "**VFLHLP against Local-A.** Local-A learns from the labels of all own rows, the last stage of "
-    "VFLHLP from those of aligned rows only. With more of them:"
+    "VFLHLP from those of aligned rows only. With more aligned rows:"
 )
 RATES_OF_BYTES = (
-    "**Bytes of FedBCD.** The claim is tried where each system may choose its rate. At one rate "
-    "for both, to the same target:"
+    "**Bytes of FedBCD.** The claim lets each system choose its rate. At one rate for both, to the "
+    "same target:"
 )
 
 

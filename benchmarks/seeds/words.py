@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 import pandas as pd
+from evidence_pages import opening, table
 
 from seeds.claims import CEILINGS, CLAIMS, FRESH, SYSTEMS, WIDENED, WORLDS, Claim
 from seeds.figures import SHORT, bytes_of, caps, counted, first, reached, to_target, utility
@@ -60,44 +61,37 @@ def page(found: pd.DataFrame, seeds: int) -> str:
     told = {claim: effects(found, claim) for claim in CLAIMS}
     words = {c: _verdict(e)[1].word if e else "not tried" for c, e in told.items()}
     counts = ", ".join(f"{sum(w == k for w in words.values())} {k}" for k in (*WORDS, "not tried"))
-    return "\n".join(
-        [
-            "# The papers' claims, where they can show",
-            "",
-            f"Written by `benchmarks/evidence_seeds.py` from `seeds.csv`; {seeds} paired seeds. "
-            f"Of {len(CLAIMS)} headline claims: {counts}.",
-            "",
-            RULE,
-            "",
-            "Settings of each system were chosen by the mean of the main task on validation rows; "
-            "no test figure was looked at for that. CAP is the mean over noise of 1, 5 and 25 of "
-            "main task x (1 - accuracy of model completion). Bytes are those of the shortest "
-            f"training that comes within {SHORT:g} of the best validation AUC of FedSplitNN, over "
-            "rates and epochs by seed, and are compared as ratios; a seed that never comes there "
-            f"counts with its longest training. {WIDENED}{_reseeded(found)}",
-            "",
-            "## One line for each claim",
-            "",
-            "| paper | claim | effect [interval] on every data set | the paper | verdict |",
-            "|---|---|---|---|---|",
-            *(_line(found, c, e) for c, e in told.items()),
-            "",
-            "## Every data set that was tried",
-            "",
-            "*Room* is how far the worse system would be above itself with everything it lacks: "
-            "all labels, all aligned rows, or (of Local) the teacher, which needs the partner.",
-            "",
-            "| claim | where | effect [interval] | room | verdict |",
-            "|---|---|---|---|---|",
-            *(line for c, e in told.items() for line in _details(found, c, e)),
-            "",
-            *why(found),
-            *_section(LEAKS, _leaks(found)),
-            *_section(PROBES, _probes(found)),
-            "Data sets: " + "; ".join(f"*{n}*: {w.words}" for n, w in WORLDS.items()) + ".",
-            "",
-        ]
-    )
+    return "\n".join([
+        *opening(
+            "The papers' claims, where they can show",
+            "Do the headline claims of the five source papers hold on other data? Each was tried "
+            f"with {seeds} paired seeds. Of {len(CLAIMS)} headline claims: {counts}.",
+            [
+                "`python benchmarks/evidence_seeds.py`, from [seeds.csv](seeds.csv).",
+                RULE,
+                "Settings of each system were chosen by the mean of the main task on validation "
+                "rows; no test value was looked at for that. CAP is the mean over noise of 1, 5 "
+                "and 25 of main task x (1 - accuracy of model completion). Bytes are those of the "
+                f"shortest training that comes within {SHORT:g} of the best validation AUC of "
+                "FedSplitNN, over rates and epochs by seed, and are compared as ratios; a seed "
+                f"that never comes there counts with its longest training. {WIDENED}"
+                f"{_reseeded(found)}",
+            ],
+        ),
+        "## One line for each claim", "",
+        *table(["paper", "claim", "effect [interval] on the data that decide", "the paper",
+                "verdict"], (_line(found, c, e) for c, e in told.items())),
+        "## All data sets", "",
+        "*Room* is how far the worse system would be above itself with everything it lacks: "
+        "all labels, all aligned rows, or (of Local) the teacher, which needs the partner.", "",
+        *table(["claim", "where", "effect [interval]", "room", "verdict"],
+               (row for c, e in told.items() for row in _details(found, c, e))),
+        *why(found),
+        *_section(LEAKS, _leaks(found)),
+        *_section(PROBES, _probes(found)),
+        "## Data sets", "",
+        *table(["where", "data"], ([n, w.words.removeprefix(f"{n}: ")] for n, w in WORLDS.items())),
+    ])  # fmt: skip
 
 
 def _reseeded(found: pd.DataFrame) -> str:
@@ -116,26 +110,24 @@ def _reseeded(found: pd.DataFrame) -> str:
 LEAKS = (
     "## What each system gives away",
     "",
-    "The strongest of the attacks on labels by a passive party with 80 known rows (on training "
-    "rows; the largest of the means, so a little high), and what the active party learns of the "
-    "others' columns with 50 known rows (R², over its own means): value and what lies above the "
-    "strongest control, over seeds. Bytes are those of training. `embedding_inversion` read the "
-    "last embeddings alone when these figures were made; with the first and the mean of all, which "
-    "it reads now, an undefended R² is as large or larger: 0.51 for 0.40 (FedSplitNN) and 0.47 for "
-    "0.25 (FedBCD) on credit, counted; 0.61 for 0.54 (VFL) on credit, 200 aligned.",
+    "*Labels*: the strongest attack by a passive party with 80 labelled rows, on training rows. "
+    "*Columns*: what the active party infers of the others' columns with 50 labelled rows (R²). "
+    "Beside each: its advantage over the strongest baseline. `embedding_inversion` read the last "
+    "embeddings alone when these values were made. It reads all now, and finds as much or more "
+    "undefended: 0.51 for 0.40 (FedSplitNN) and 0.47 for 0.25 (FedBCD) on credit, counted; 0.61 "
+    "for 0.54 (VFL) on credit, 200 aligned.",
     "",
-    "| where | system | protection | main task | labels to passive | above control | columns to "
-    "active | above control | bytes |",
+    "| where | system | protection | main task | labels to passive | advantage | columns to "
+    "active | advantage | bytes |",
     "|---|---|---|---|---|---|---|---|---|",
 )
 PROBES = (
     "## What pre-training alone holds",
     "",
-    "The passive party's encoder frozen after pre-training, and a head on it from 80 labelled rows "
-    "(model completion at that moment): test rows, and what lies above all controls, own columns "
-    "among them.",
+    "The passive party's encoder is frozen after pre-training and gets a head from 80 labelled "
+    "rows (model completion at that moment). Test rows; the advantage is over all baselines.",
     "",
-    "| where | system | head on the frozen encoder | above control |",
+    "| where | system | head on the frozen encoder | advantage |",
     "|---|---|---|---|",
 )
 
@@ -187,31 +179,31 @@ def _plain(value: float) -> str:
     return text.removesuffix("0")
 
 
-def _line(found: pd.DataFrame, claim: Claim, told: dict[str, Effect]) -> str:
+def _line(found: pd.DataFrame, claim: Claim, told: dict[str, Effect]) -> list[str]:
     low, high = claim.effect
     paper = f"{_plain(low)} to {_plain(high)} ({claim.source})"
     if claim.figure == "bytes":
         paper = f"1/{low:.2f} to 1/{high:.2f} ({claim.source})"
     if not told:
-        return f"| {claim.paper} | {_said(claim)} | | {paper} | not tried |"
+        return [claim.paper, _said(claim), "", paper, "not tried"]
     name, effect = _verdict(told)
-    shown = "<br>".join(f"{_where(n)}: {_interval(claim, e)}" for n, e in told.items())
+    shown = f"{_where(name)}: {_interval(claim, effect)}"
     if claim.bytes:
         ratio = bytes_of(found, name, claim.worse) / bytes_of(found, name, claim.better)
         shown += f", {ratio:.0f} times fewer bytes"
-    return f"| {claim.paper} | {_said(claim)} | {shown} | {paper} | {_reason(effect)} |"
+    return [claim.paper, _said(claim), shown, paper, _reason(effect)]
 
 
 def _where(name: str) -> str:
     return name if WORLDS[name].real else f"{name} (drawn)"
 
 
-def _details(found: pd.DataFrame, claim: Claim, told: dict[str, Effect]) -> Iterator[str]:
+def _details(found: pd.DataFrame, claim: Claim, told: dict[str, Effect]) -> Iterator[list[str]]:
     for name, effect in told.items():
         room = _room(found, name, claim)
         shown = f"{_interval(claim, effect)}{_never(found, name, claim)}"
-        shown += f" | {'' if room is None else f'{room:+.3f}'}"
-        yield f"| {_said(claim)} | {_where(name)} | {shown} | {_reason(effect)} |"
+        beyond = "" if room is None else f"{room:+.3f}"
+        yield [_said(claim), _where(name), shown, beyond, _reason(effect)]
 
 
 def _leaks(found: pd.DataFrame) -> Iterator[str]:

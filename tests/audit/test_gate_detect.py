@@ -1,4 +1,4 @@
-"""What a PASS would have found, and gates that ask for it."""
+"""What a PASS could have detected, and gates that ask for it."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_a_leak_that_choosing_explains_is_none(summary: dict[str, Any]) -> None:
 
 def test_the_verdict_says_what_it_holds_for(tmp_path: Path, summary: dict[str, Any]) -> None:
     assert first_screen.scope(summary) == (
-        f"FAIL with iso 0, iso 5 (1 of 3 gates failed). Tested: 2 attacks from 2 of {ALL} families."
+        f"FAIL with no defense (1 of 3 gates failed). Tested: 2 attacks from 2 of {ALL} families."
     )
     one = audited(tmp_path, Planted(LEAKY, SEALED), gate(max=0.1, defense="defended")).summary
     least = max(one["gates"][0]["detectable"].values())
@@ -262,7 +262,8 @@ def test_attacks_without_a_figure_are_not_counted(summary: dict[str, Any]) -> No
         p["status"] = "not-observable"
     one["gates"][0] |= {"attack": "", "verdict": "INCONCLUSIVE"}
     assert first_screen.scope(one).startswith(
-        f"INCONCLUSIVE with iso 0 (1 of 1 gate inconclusive). Tested: 0 attacks from 0 of {ALL}"
+        "INCONCLUSIVE with no defense (1 of 1 gate inconclusive). Tested: 0 attacks from 0 of "
+        f"{ALL}"
     )
 
 
@@ -300,8 +301,8 @@ def test_a_pass_with_a_warning_says_so_everywhere(
         "rule": "within", "reason": f"Within. T{warning[1:]}.",
     }  # fmt: skip
     assert first_screen.scope(found) == (
-        f"PASS with iso 0 (1 of 1 gate passed). Tested: 2 attacks from 2 of {ALL} families. But "
-        "a leak above the limit could be missed."
+        f"PASS with no defense (1 of 1 gate passed). Tested: 2 attacks from 2 of {ALL} families. "
+        "But a leak above the limit could be missed."
     )
     step = advice.next_steps(found)[0]
     assert step.text.startswith("A leak may be undetected.")
@@ -422,7 +423,7 @@ def test_the_verdict_is_the_last_line(folder: Path, capsys: pytest.CaptureFixtur
     for words in (["report", str(folder)], ["gate", str(folder)]):
         main.main(words)
         last = capsys.readouterr().out.rstrip("\n").splitlines()[-1]
-        assert last.startswith("FAIL with iso 0, iso 5 (1 of 3 gates failed). Tested: 2 attacks")
+        assert last.startswith("FAIL with no defense (1 of 3 gates failed). Tested: 2 attacks")
 
 
 def test_a_share_stays_a_share(tmp_path: Path) -> None:

@@ -75,6 +75,18 @@ def test_a_page_can_be_read(page: str) -> None:
     assert grade(prose(ROOT / page)) <= GRADE
 
 
+def test_no_page_has_a_private_word() -> None:
+    """But that on statistics, which defines controls, and output that others print."""
+    made = ("statistics.md", "notebooks/", "evidence/trees", "evidence/claims", "evidence/hidden")
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    found = [
+        f"{path.relative_to(ROOT)}: {match[0]}"
+        for path in pages if not any(m in str(path) for m in made)
+        for match in PRIVATE.finditer(prose(path))
+    ]  # fmt: skip
+    assert found == []
+
+
 @pytest.mark.parametrize("path", SCREENS, ids=lambda p: p.stem)
 def test_a_first_screen_can_be_read(path: Path) -> None:
     lines = [x for x in path.read_text(encoding="utf-8").splitlines() if "  +" not in x]

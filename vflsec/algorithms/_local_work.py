@@ -90,7 +90,7 @@ class LocalWork(SplitNN):
         """Aligned rows that clients train on, and those they hold out: every so many, so that all
         clients know which without a word.
         """
-        rows = fed.stack.rows("labelled")
+        rows = fed.released(fed.stack.rows("labelled"))
         share = torch.arange(rows.shape[1] + 1, device=rows.device) * self.local_held_out
         held = share.floor().diff() > 0
         return rows[:, ~held], rows[:, held]

@@ -24,7 +24,7 @@ never says that training has converged.
 So the coordinator reads the loss of every batch and every party's gradient in it, each party its
 own, and the active party the scores X_k w_k of rows that it has predicted: of the training rows
 too, after the last batch, as in FATE. The coordinator holds the key: together with a party that
-gets Enc(d) it has d, the derivative of each row's loss. It is told of a batch how many rows it has
+gets Enc(d) it has d, the derivative of each row's loss. It learns of a batch how many rows it has
 (FATE), or which (Hardy et al., where it runs over the batches). With ``protocol = "shares"``
 (FATE's SSHE, SecretFlow's HESS) there is no coordinator: scores, derivatives, gradients and
 coefficients are shares or ciphers of two parties, the training is the same to the last bit, and the

@@ -79,6 +79,7 @@ class DatasetFacts:
 
     parties: tuple[str, ...] = ()
     classes: int | None = None
+    class_names: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     rows: Mapping[str, int] = field(default_factory=dict)
     columns: Mapping[str, int] = field(default_factory=dict)

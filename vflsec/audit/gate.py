@@ -123,8 +123,8 @@ class Gate:
         of: metric whose advantage is meant; empty takes the primary one.
         confidence: of each one-sided bound, at least :data:`LEAST_CONFIDENCE`.
         detect: what an audit must have been able to find to pass (a maximum of the advantage only):
-            the least leak that it would have found, by planted leaks where there are any, must not
-            exceed it. None: a PASS stands, with a warning where that leak exceeds `max`.
+            the least leak that it could have detected (by the sensitivity test where there is
+            one) must not exceed it. None: a PASS stands, with a warning where it exceeds `max`.
         name: for reports.
 
     Raises:
@@ -264,7 +264,7 @@ class Verdict(Training):
             found nothing among them.
         detectable: by attack, the least leakage that would have been shown to be above 0 with a
             chance of 0.8, from the spread over seeds; empty where the gate asks about no attack.
-        dosed: the same by planted leaks laid over what the attack saw; None where none was found,
+        dosed: the same by the sensitivity test with planted leaks; None where none was found,
             without the attacks that were not dosed.
         not_validated: places of attacks that keep it open because nothing shows that they work;
             ``dead`` in ``summary.json``.

@@ -108,7 +108,7 @@ class Identity(Training):
         of_label: which of several labels, or which question about a quantity.
         known_rows: labelled rows that were granted; None where that is not known.
         target: what is guessed, such as ``label``.
-        victim: parties whose secret that is, joined by "+".
+        victim: parties whose data that is, joined by "+".
         split: ``train``, ``validation`` or ``test``.
         metric: see :mod:`vflsec.audit.metrics`; "" where nothing was measured.
     """

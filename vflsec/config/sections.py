@@ -173,7 +173,7 @@ class Attack(_Section):
     peer_model: bool = False
     """Whether the attacker has the victim's model."""
     victim: str = ""
-    """Whose secret is attacked; the attack's own target if empty."""
+    """The party that is attacked; the one of the attack's own target if empty."""
     over_time: bool = False
     """Also attack after every epoch."""
     dosing: list[Annotated[float, Field(gt=0, lt=1)]] = []

@@ -278,6 +278,19 @@ class Federation:
         guarded = counters or silent is not None
         return Guarded.over(y, rows, counters, silent) if guarded else y
 
+    def released(self, rows: Tensor, on: Tensor | None = None) -> Tensor:
+        """Those of the sample ids (R, n) whose labels no policy holds back, as many by replica.
+
+        Replicas that are not `on` (R,) have as many of their first.
+        """
+        if not any(b.policy.trainings > 1 for b in self.active.bindings):
+            return rows
+        held = self.labels.gather(1, rows) < 0
+        if on is not None:
+            held &= on.unsqueeze(1)
+        n = int((~held).sum(1).min())
+        return rows.gather(1, held.long().argsort(dim=1, stable=True))[:, :n]
+
     def _by_loss(self) -> list[Binding]:
         """The active party's policies that protect labels by the loss alone."""
         return [b for b in self.active.bindings if b.policy.counted == "loss"]

@@ -1,4 +1,4 @@
-"""Exact counts of what crossed between parties."""
+"""Exact counts of the messages sent between parties."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vflsec.core.message import Message
 
 
 class Ledger:
-    """Exact counts of what crossed, for each replica.
+    """Exact counts of the messages sent, for each replica.
 
     One entry a (phase, kind, name, sender, receiver): messages, elements and bytes, (R,) int64
     each. ``bytes = elements x element size`` of what was delivered.

@@ -28,7 +28,7 @@ OPAQUE = find_kinds(lambda kind: not kind.is_readable)
 def looked_at(kind: str, phase: str, attacked: Container[str]) -> bool:
     """Whether attacks that are made after the phases `attacked` speak of messages of `phase`.
 
-    They get what crossed in that phase, and the answers when rows are predicted or evaluated.
+    They get the messages sent in that phase, and the answers when rows are predicted or evaluated.
     Embeddings of such rows are those of training, of other rows.
     """
     if phase in ("predict", "eval"):

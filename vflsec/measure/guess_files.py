@@ -53,7 +53,7 @@ class Source:
         granted: rows (k,) whose labels an adversary was granted, and a hash of those labels, by
             which a truth shows to be that of the same rows.
         gaps: by observer, why its recording carries no pass, a clause each.
-        ledger: what was recorded of what crossed.
+        ledger: what was recorded of the messages sent.
         unread: (kind, name) of messages that no attack looked at.
     """
 
@@ -370,7 +370,7 @@ def _answers(
 
 
 def _ledger_row(row: Sequence[Any]) -> LedgerRow:
-    """One row of what crossed.
+    """One row of the messages sent.
 
     Raises:
         ValueError: it is none.

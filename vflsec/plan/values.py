@@ -118,7 +118,7 @@ class Refused:
         status: ``not-observable`` or ``not-applicable``.
         reason: in words, naming both sides.
         target: what the attack would have guessed.
-        victims: whose secret that is.
+        victims: parties whose data that is.
         cells: keys of the cells concerned.
     """
 

@@ -164,7 +164,7 @@ def _insensitive(summary: Summary) -> Step | None:
 
 
 def _uncovered(summary: Summary) -> Step | None:
-    """Attacks of families that were not run, although the messages they need were sent."""
+    """Attack families not tested, although the messages they need were sent."""
     gaps = uncovered(summary) if summary.scenario else []  # a trace was asked for all
     if not gaps:
         return None

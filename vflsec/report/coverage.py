@@ -225,7 +225,7 @@ def _attacked(summary: Summary) -> Mapping[str, set[str]]:
 
 
 def uncovered(summary: Summary) -> list[str]:
-    """One registered attack of each family that was not tested and reads what crossed."""
+    """One registered attack of each family that was not tested and reads messages sent."""
     readable = {n for m in messages(summary) for n in m.others}
     every = [f.members for f in families(summary) if f.state == State.NOT_TESTED]
     return [found[0] for of in every if (found := [n for n in of if n in readable])]
@@ -274,7 +274,7 @@ def older(summary: Summary) -> list[str]:
 
 
 def _undeclared(summary: Summary) -> list[str]:
-    """What crossed although the algorithm's `sends`, by which attacks are planned, lacks it."""
+    """The messages sent that the algorithm's `sends`, by which attacks are planned, lacks."""
     found: dict[str, dict[str, None]] = defaultdict(dict)
     for c in summary.cost.points:
         for kind, sender, receiver in c.undeclared if c.role == "audit" else ():

@@ -133,7 +133,7 @@ def drawn(rows: Sequence[Point]) -> list[Point]:
     """Points to draw as lines: of every attack, or where these are many, of every secret.
 
     A line of a secret has at each strength the attack that gains most there, and is called by
-    whose secret it is ("labels of bank").
+    its target ("labels of bank").
     """
     return list(rows) if len(series(rows)) <= LINES else _strongest_on_each_secret(rows)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from vflsec.audit.controls import CHANCE, FALLBACK
+from vflsec.audit.evaluation import DatasetFacts
 from vflsec.audit.findings import format_gain
 from vflsec.audit.gate import TASK, Verdict, Warn
 from vflsec.audit.gate_selection import bare
@@ -174,7 +175,7 @@ def _who(
         p = points[c.identity]
         yield _name_people(c, p, p.n < scored.get(p.answer, p.n), several)
         if i == 0:
-            yield from _name_worst(p)
+            yield from _name_worst(p, summary.parties.get(c.dataset, DatasetFacts()))
 
 
 def _name_people(c: LeakageClaim, p: Point, is_part: bool, several: bool) -> str:
@@ -191,7 +192,7 @@ def _name_people(c: LeakageClaim, p: Point, is_part: bool, several: bool) -> str
     )
 
 
-def _name_worst(p: Point) -> Iterator[str]:
+def _name_worst(p: Point, facts: DatasetFacts) -> Iterator[str]:
     """The surest tenth of rows, and the worst class, where they say more than the mean."""
     of = p.exposed
     assert of is not None
@@ -199,7 +200,10 @@ def _name_worst(p: Point) -> Iterator[str]:
         yield (f"Of its surest tenth of rows, {of.sure:.0%} are right; of its baseline's, "
                f"{of.own_sure:.0%}.")  # fmt: skip
     if of.worst is not None and of.worst.share - of.worst.own > of.share:
-        yield f"Worst class: {of.worst.label}, {_many(of.worst.share - of.worst.own)} of 1,000."
+        names = facts.class_names if p.target == "label" and not facts.labels else ()
+        k = of.worst.label
+        name = clean(names[k]) if k < len(names) else k
+        yield f"Worst class: {name}, {_many(of.worst.share - of.worst.own)} of 1,000."
 
 
 def _many(share: float) -> str:
@@ -230,7 +234,8 @@ def scope(summary: Summary) -> str:
         return f"{found}. {how}"
     asked = [v for v in judged if v.attack or v.gate.metric not in (*TASK, "epsilon_lower")]
     limited = [v for v in judged if v.gate.metric != "epsilon_lower"]  # a claim is anywhere
-    where = some(list(dict.fromkeys(place(v) for v in limited or judged)), ", ")
+    at = [v for v in limited or judged if v.verdict == found] or judged
+    where = some(list(dict.fromkeys(map(_condition, at))), ", ")
     also = deployed(summary)
     said = [
         f"{found} with {where} ({how.removesuffix('.')})",
@@ -240,6 +245,10 @@ def scope(summary: Summary) -> str:
         *([f"No gate limits {parts(also)} there"] if also and found != "FAIL" else []),
     ]
     return ". ".join(said) + "."
+
+
+def _condition(v: Verdict) -> str:
+    return "no defense" if v.training.is_undefended else place(v)
 
 
 def _undefended(found: str, limited: Iterable[Verdict], summary: Summary) -> list[str]:

@@ -61,7 +61,7 @@ def _labels(facts: DatasetFacts, ran: Ran, summary: Summary) -> Iterator[str]:
 
 
 def _victims(summary: Summary, ran: Ran) -> Mapping[str, set[str]]:
-    """Parties whose secret each attack that ran is after, by its key."""
+    """The parties each attack that ran is after, by its key."""
     found: dict[str, set[str]] = defaultdict(set)
     for p in summary.points:
         if p.attack_key in ran and p.victim:

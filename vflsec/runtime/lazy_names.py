@@ -41,7 +41,6 @@ def lazy_names(
         return getattr(found, own) if hasattr(found, own) else import_module(f"{home}.{own}")
 
     def names() -> list[str]:
-        of = sys.modules[module]
-        return sorted({*vars(of), *of.__all__})
+        return sorted(sys.modules[module].__all__)
 
     return find, names

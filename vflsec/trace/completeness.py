@@ -1,6 +1,6 @@
 """What a trace does not show, by its own account: a leak that is found stands, no PASS does.
 
-Each watcher is told of every message (`add`) and says in the end why the recording carries no pass
+Each watcher gets every message (`add`) and says in the end why the recording carries no pass
 (`clauses`).
 """
 
@@ -147,7 +147,7 @@ class Late:
 
 @dataclass
 class _Watcher:
-    """Is told of every message in the folder of an observer; attacks look at a phase."""
+    """Gets every message in the folder of an observer; attacks look at a phase."""
 
     observer: str
     phase: str

@@ -226,7 +226,7 @@ class Training:
         )  # fmt: skip
 
     def ledger(self, r: int) -> list[LedgerRow]:
-        """What crossed in replica `r`."""
+        """The messages sent in replica `r`."""
         return [LedgerRow(**row) for row in self.fed.channel.ledger.of(r)]
 
     def guarantees(self, r: int) -> list[Mapping[str, object]]:
@@ -304,6 +304,7 @@ class Training:
         return {
             "parties": list(self.stack.first.parties),
             "classes": self.stack.first.classes,
+            "class_names": list(self.stack.first.class_names),
             **({"labels": list(self.stack.first.labels)} if self.stack.first.labels else {}),
             **({"unread": unread} if unread else {}),
             **({"undeclared": told} if (told := self._undeclared()) else {}),
@@ -326,7 +327,7 @@ class Training:
         return {party: list(said) for party, said in out.items()}
 
     def _undeclared(self) -> list[list[str]]:
-        """[kind, sender's role, receiver's role] of what crossed and no `sends` names, sorted."""
+        """[kind, sender's role, receiver's role] of messages sent that no `sends` names, sorted."""
         task, sends = self.stack.first, self.algorithm.sends
         for policy in self.defenses:
             sends = sends | policy.sends(sends)

@@ -45,16 +45,8 @@ def release_labels(fed: Federation, phase: Phase, on: Tensor) -> Phase:
         phase: as the algorithm plans it, rows (R, n).
         on: (R,) bool, replicas that take part.
     """
-
-    def out(rows: Tensor) -> Tensor:
-        known = fed.targets(rows)
-        held = (known < 0) if known.dim() == 2 else (known.abs().sum(2) == 0)
-        held &= on.unsqueeze(1)
-        n = int((~held).sum(1).min())
-        return rows.gather(1, held.long().argsort(dim=1, stable=True))[:, :n]
-
-    passes = tuple(replace(p, rows=out(p.rows)) for p in phase.passes)
-    return replace(phase, rows=out(phase.rows), passes=passes, audited=False)
+    passes = tuple(replace(p, rows=fed.released(p.rows, on)) for p in phase.passes)
+    return replace(phase, rows=fed.released(phase.rows, on), passes=passes, audited=False)
 
 
 def rehearse(

@@ -20,9 +20,9 @@ class Profile:
         nodes: of which nodes every passive party is told the rows: those that are to be ``split``
             with its columns, or ``all`` of them, splits of other parties included.
         gradients: gradient pairs reach the passive parties in plain.
-        counts: the active party is told how many rows each bin of a node has.
+        counts: the active party learns how many rows each bin of a node has.
         shuffled: a passive party sends the sums up to each bin of a column, in an order of its own.
-        tree: which of :data:`FIELDS` every passive party is told of each node.
+        tree: which of :data:`FIELDS` every passive party learns of each node.
         default: what of all this a user can switch off, and how, in words.
         source: which system and version it describes.
     """
