@@ -120,7 +120,7 @@ $(STAMP)/test: $(STAMP)/run
 	@touch $@
 
 $(STAMP)/slow: $(STAMP)/test
-	$(PIP) -e '.[test,cluster]'
+	$(PIP) -e '.[test,cluster,oracles]'
 	@touch $@
 
 $(STAMP)/dev: $(STAMP)/run

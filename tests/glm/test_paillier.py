@@ -1,4 +1,4 @@
-"""What real Paillier ciphers decrypt to is what the emulation sends (``pip install phe``)."""
+"""What real Paillier ciphers decrypt to is what the emulation sends (extra ``oracles``)."""
 
 from __future__ import annotations
 

@@ -98,6 +98,7 @@ XGB = {"tree_method": "hist", "max_bin": 256, "min_child_weight": 1e-3, "base_sc
        "nthread": 1, "eta": 0.3, "reg_lambda": 0.1}  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("depth", "rounds", "bins", "missing"), [
     (3, 10, 32, False), (5, 20, 64, False), (4, 20, 32, False), (3, 10, 32, True),
 ])  # fmt: skip
