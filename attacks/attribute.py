@@ -28,7 +28,7 @@ arXiv:1905.11742, section 3.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
@@ -98,23 +98,23 @@ class Attribute(Attack):
             return replace(guess, notes={**guess.notes, **said})
         seen, rows, told = embedded(view, self)
         known, classes = seen.require_known(), seen.facts.classes
-        own, fits = seen.own(rows), []
-        for when, z in told.items():
-            for variant, x in (("embedding", z), ("both", torch.cat([z, own], dim=1))):
-                mine, rest = standardised(x, len(known))
-                fits.append(logistic_cv(mine, known, rest, classes, variant + when))
-                if known.values is not None:
-                    fits.append(by_value(x, known, self.ask, variant + when))
-            mine, rest = standardised(z, len(known))
-            fits.append(logistic_by_one(mine, known, rest, classes, f"entry{when}"))
-        for name, products in multiplied(view, "embedding", rows).items():
-            fits.append(by_product(products, known, classes, f"entry, {name}"))
-        fit = max(fits, key=lambda f: f.cv)
-        notes = {
-            "variant": fit.variant,
-            "victim": view.victims[0],
-            "cv": {f.variant: round(f.cv, 4) for f in fits},
-        }
+        own, cv = seen.own(rows), dict[str, float]()
+
+        def fits() -> Iterator[Fit]:  # one at a time, for each may hold all rows
+            for when, z in told.items():
+                for variant, x in (("embedding", z), ("both", torch.cat([z, own], dim=1))):
+                    mine, rest = standardised(x, len(known))
+                    yield logistic_cv(mine, known, rest, classes, variant + when)
+                    if known.values is not None:
+                        yield by_value(x, known, self.ask, variant + when)
+                mine, rest = standardised(z, len(known))
+                yield logistic_by_one(mine, known, rest, classes, f"entry{when}")
+            for name, products in multiplied(view, "embedding", rows).items():
+                yield by_product(products, known, classes, f"entry, {name}")
+
+        fit = max(fits(), key=lambda f: cv.setdefault(f.variant, f.cv))
+        told_of = {name: round(of, 4) for name, of in cv.items()}
+        notes = {"variant": fit.variant, "victim": view.victims[0], "cv": told_of}
         return Guess(self.target, rows[len(known) :], fit.scores, notes=notes)
 
 

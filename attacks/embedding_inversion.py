@@ -39,7 +39,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -100,36 +100,35 @@ class EmbeddingInversion(Attack):
         wide: list[tuple[str, Tensor, Tensor]] = []
         alone: list[tuple[str, Tensor, Tensor]] = []
         values = []
-        latest: tuple[View | None, dict[str, Table]] = None, {}
 
-        def entries(view: View, form: str, rows: Tensor) -> Tensor:
-            nonlocal latest  # of one view at a time, for readings of all would not fit the memory
-            if latest[0] is not view:
-                latest = view, readings(view, self.on, times)
-            return latest[1][form].of_rows(rows).flatten(1)
+        @lru_cache(maxsize=1)  # readings of all views would not fit the memory
+        def read(k: int) -> dict[str, Table]:
+            return readings(views[k], self.on, times)
 
-        def beside(view: View, form: str, rows: Tensor) -> Tensor:
-            return torch.cat([entries(view, form, rows), view.own(rows)], dim=1)
+        def entries(k: int, form: str, rows: Tensor) -> Tensor:
+            return read(k)[form].of_rows(rows).flatten(1)
 
-        def picked(view: View, form: str, rows: Tensor, at: Tensor) -> Tensor:
-            return entries(view, form, rows)[:, at]
+        def beside(k: int, form: str, rows: Tensor) -> Tensor:
+            return torch.cat([entries(k, form, rows), views[k].own(rows)], dim=1)
 
-        for view, mine in zip(views, fits, strict=True):
+        def picked(k: int, form: str, rows: Tensor, at: Tensor) -> Tensor:
+            return entries(k, form, rows)[:, at]
+
+        for k, (view, mine) in enumerate(zip(views, fits, strict=True)):
             target = view.targets["train"]
             aux, columns = view.require_aux()
             own, rest = view.own(aux), view.own(target)
             if own.shape[1]:
                 mine += ridges("own", own, columns, rest)
             tried = []
-            latest = view, readings(view, self.on, times)
-            for form in latest[1]:
+            for form in read(k):
                 of = "" if form == times[0] else f", {form}"
-                both, asked = beside(view, form, aux), partial(beside, view, form, target)
+                both, asked = beside(k, form, aux), partial(beside, k, form, target)
                 told = ridges(f"linear{of}", both, columns, asked)
                 tried.append((max(f.cv for f in told), (f"network{of}", both, asked)))
                 mine += told if "linear" in self.variants else []
                 if "entry" in self.variants:
-                    z, there = entries(view, form, aux), partial(picked, view, form, target)
+                    z, there = entries(k, form, aux), partial(picked, k, form, target)
                     mine.append(by_entry(f"entry{of}", z, columns, there))
             if "entry" in self.variants and len(times) > 1:
                 mine += self._by_product(view, aux, columns)

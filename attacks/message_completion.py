@@ -153,13 +153,14 @@ def figures(
     rows, place, visits = table.rows[mine].unique(return_inverse=True, return_counts=True)
     raw = table.tensor[mine].flatten(1).double()
     finite = torch.isfinite(raw)
-    g = raw.where(finite, torch.zeros_like(raw))
+    g = raw if bool(finite.all()) else raw.where(finite, torch.zeros_like(raw))
     last = visits.cumsum(0) - 1
     first, many = last + 1 - visits, visits.double().unsqueeze(1)
 
     def average(x: Tensor, at: Tensor, count: Tensor) -> Tensor:
         return sums(x, at, len(rows)) / count
 
+    middle = average(g, place, many)
     _, batch, size = table.step[mine].unique(return_inverse=True, return_counts=True)
     later = (last[place] + 1 - torch.arange(len(g), device=g.device)) / size[batch]
     again = place[1:] == place[:-1]
@@ -169,21 +170,22 @@ def figures(
         "steps": average(steps, place[1:][again], (many - 1).clamp_min(1)),
         "first": g[first],
         "last": g[last],
-        "spread": average((g - average(g, place, many)[place]) ** 2, place, many).sqrt(),
+        "spread": average((g - middle[place]).square_(), place, many).sqrt(),
         "sizes": average(torch.cat([g.abs(), g.norm(dim=1, keepdim=True)], 1), place, many),
         "sums": average(g * later.unsqueeze(1), place, many),
-        "odd": average((~finite).double(), place, many),
     }
+    if g is not raw:
+        made["odd"] = average((~finite).double(), place, many)
     whole = table.take(table.rows >= 0)  # in the order of places
     centred = replace(whole, tensor=whole.tensor.flatten(1).double().nan_to_num(0, 0, 0))
     centred = centred.folded("centred")
-    if is_shared(average(g, place, many), centred.tensor):
+    if is_shared(middle, centred.tensor):
         made["centred"] = centred.tensor
     beside = leading(g, place, table.epoch[mine], table.step[mine]) if turned else None
     if beside is not None:
         made["batchwise"] = beside
     if mean:
-        made = {"mean": average(g, place, many), **made}
+        made = {"mean": middle, **made}
     out = {}
     for name, value in made.items():
         sd, centre = torch.std_mean(value, 0, correction=0)

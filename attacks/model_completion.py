@@ -28,7 +28,7 @@ Biometrics 1988.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from typing import Annotated, Any, ClassVar
@@ -44,13 +44,13 @@ from vflsec.inference.completion import (
     Fit,
     Fitted,
     Problem,
-    logistic_chosen,
+    logistic_cv,
     simplest_good,
 )
 from vflsec.inference.inference_heads import HeadSettings, Standardise, fit_networks, fronts
 from vflsec.inference.joint_features import head, own_blocks
 from vflsec.inference.mixmatch import MixMatch, fit_mixmatch
-from vflsec.nn.rows import in_pieces
+from vflsec.nn.rows import ROWS
 from vflsec.plugin import Attack, Guess, Plain, ThreatModelError, View, check, registry
 
 ALIASES = ("pmc", "passive_model_completion")
@@ -213,17 +213,17 @@ class _Ground:
         def standard(r: int, z: Tensor) -> NDArray[np.float64]:
             return self.frozen_fronts[r](z).double().cpu().numpy()  # type: ignore[no-any-return]
 
-        def answer(r: int, z: Tensor) -> Tensor:
-            return torch.from_numpy(found[r].answer(standard(r, z)))
+        def pieces(r: int) -> Iterator[NDArray[np.float64]]:
+            return (standard(r, z) for z in self.frozen[r].split(ROWS))
 
         classes = self.views[0].facts.classes
         found = [
-            logistic_chosen(standard(r, z), known, classes, SHRINKAGE)
+            logistic_cv(standard(r, z), known, partial(pieces, r), classes, "logistic", SHRINKAGE)
             for r, (z, known) in enumerate(zip(self.frozen_known, self.knowns, strict=True))
         ]
         return Fitted(
             "logistic", [c.cv for c in found], [c.held for c in found], [c.penalty for c in found],
-            lambda some: [in_pieces(partial(answer, r), self.frozen[r]).numpy() for r in some],
+            lambda some: [found[r].scores for r in some],
         )  # fmt: skip
 
     def logistic_beside_columns(self) -> Fitted:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from evidence_pages import opening
 from scipy import stats
 
 from vflsec.core.policy import Policy
@@ -247,14 +248,12 @@ def _made(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         said = [f"run {n}: {len(of[n])} pairs ({where[n]})" for n in runs]
         out += [
             f"The script resumes from its file, and these rows are of {len(runs)} runs of it: "
-            f"{'; '.join(said)}. Column `run` of `claims.csv` says which is of which. After run 2 "
-            "noise of a scale above 1 lies on a coarser grid and that of dpsgd is drawn in 53 "
-            "bits: other draws of the same distribution. `--fresh` measures all in one run.",
-            "",
+            f"{'; '.join(said)}. Column `run` of `claims.csv` says which is of which. `--fresh` "
+            "measures all in one run."
         ]
     there = {(r["algorithm"], r["defense"]) for r in rows}
     left = [f"{a} with {d}" for a, d in product(ALGORITHMS, every()) if (a, d) not in there]
-    return [*out, f"Not measured: {'; '.join(left)}.", ""] if rows and left else out
+    return [*out, f"Not measured: {'; '.join(left)}."] if rows and left else out
 
 
 def page(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -271,30 +270,31 @@ def page(rows: Sequence[Mapping[str, Any]]) -> str:
     worst = max((int(r["contradicted"]) for r in tested), default=0)
     reasons = sorted({r["reason"] for r in pairs if r["reason"]})
     number = {text: i for i, text in enumerate(reasons, 1)}
-    lines = [
-        "# Claims of privacy, counted and measured",
-        "",
-        "Written by `benchmarks/evidence_claims.py` from `claims.csv`: every defense that claims "
-        f"an epsilon under every algorithm, {SEEDS} seeds of a Gaussian world of {ROWS} aligned "
-        "rows and two parties, 3 epochs, batches of 64. *Uses* are those of the most used row, as "
-        "counted (and as planned before training); *claimed* is the epsilon of that many uses "
-        "(the largest over seeds); *measured* the largest and the median lower bound over seeds, "
-        f"each at {CONFIDENCE:.0%}, of canaries that went through the actual training and were "
-        "guessed from what the claim's adversary has: labels decided by coins, rows decided by "
-        "coins, or, for dpsgd, loud rows that are there or zeroed out. A bound above the claim "
-        "disproves it; a bound below it proves nothing.",
-        "",
-        f"**{beyond} of {looks} measured bounds lie above their claim.** Were every claim true, "
-        f"each would do so with a chance of at most {1 - CONFIDENCE:.2g}: up to {allowed} in all "
-        f"are within chance (99 % binomial), and up to {each} of {SEEDS} in one of {len(tested)} "
-        f"pairs; the worst pair has {worst}.",
-        "",
-        *_made(rows),
+    answer = (
+        "Does each defense that claims an epsilon keep it, whatever is trained? "
+        f"**{beyond} of {looks} measured bounds lie above their claim**; were every claim true, up "
+        f"to {allowed} would by chance. The last table tries mechanisms that are broken on purpose."
+    )
+    method = [
+        f"`python benchmarks/evidence_claims.py`; figures in `claims.csv`. {SEEDS} seeds of a "
+        f"Gaussian world of {ROWS} aligned rows and two parties, 3 epochs, batches of 64.",
+        "*Uses* are those of the most used row, as counted (and as planned before training). "
+        "*Claimed* is the epsilon of that many uses, the largest over seeds. *Measured* are the "
+        f"largest and the median lower bound over seeds, each at {CONFIDENCE:.0%}, of canaries "
+        "that went through the training. They are guessed from what the claim's adversary has: "
+        "labels decided by coins, rows decided by coins, or, for dpsgd, loud rows that are there "
+        "or zeroed out. A bound above the claim disproves it; a bound below it proves nothing.",
+        f"A true claim is exceeded with a chance of at most {1 - CONFIDENCE:.2g}: up to {allowed} "
+        f"times in all (99 % binomial), and up to {each} of {SEEDS} times in one of "
+        f"{len(tested)} pairs. The worst pair has {worst}.",
         "Coins and answers depend on the seed alone: where labels answer once, a seed beyond its "
         "claim under one algorithm is so under most, and these rows are no independent looks. With "
         "so few rows at epsilon 2 `learned_prior` buys no prior and is randomised response with "
         "coins of its own.",
-        "",
+        *_made(rows),
+    ]
+    lines = [
+        *opening("Claims of privacy, counted and measured", answer, method),
         "| algorithm | defense, strength | uses (planned) | claimed | measured, median | beyond |",
         "| --- | --- | --- | --- | --- | --- |",
     ]

@@ -98,7 +98,7 @@ def _grown_once() -> None:
     def grown(grow: Callable[..., Any], *given: Any) -> Any:
         key = [(g.shape, g.dtype.str, g.tobytes()) if hasattr(g, "dtype") else g for g in given]
         fit = kept.get((grow, *key)) or kept.setdefault((grow, *key), grow(*given))
-        return replace(fit, scores=fit.scores.copy())
+        return replace(fit, made=fit.scores.copy())
 
     for name in ("_trees", "_boosting"):
         setattr(own_classifiers, name, partial(grown, getattr(own_classifiers, name)))

@@ -44,5 +44,5 @@ def test_a_contradiction_is_counted_and_a_claim_that_is_not_tested_is_untested(s
     }  # fmt: skip
     bare = {**row, "algorithm": "local", "tested": "0", "measured": "", "contradicted": "0"}
     text = script.page([row, bare])
-    assert "**3 of 20 measured bounds lie above their claim.**" in text
+    assert "**3 of 20 measured bounds lie above their claim**" in text
     assert "| local | label_dp, 1 | 1 (not predicted) | 1 | untested |  |" in text

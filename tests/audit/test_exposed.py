@@ -319,12 +319,15 @@ def find_false_verdicts(audits: int) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("audits", [2, pytest.param(40, marks=pytest.mark.slow)])
 def test_no_audit_without_a_leak_fails(audits: int) -> None:
-    """Of sealed worlds of 900 rows most pass; 60 rows, or 20 positives a seed, decide nothing."""
+    """Of sealed worlds of 900 rows most pass; 60 rows, or 20 positives a seed, decide nothing.
+
+    A quarter of positives leaves fewer rows to name: 25 of 40 pass, the others stay open.
+    """
     found = find_false_verdicts(audits)
     assert sum(v == "FAIL" for of in found.values() for v in of) == 0, found
     if audits > 2:
-        for kind in ("sealed", "skewed", "classes"):
-            assert found[kind].count("PASS") >= 0.9 * audits, (kind, found[kind])
+        for kind, share in (("sealed", 0.9), ("classes", 0.9), ("skewed", 0.5)):
+            assert found[kind].count("PASS") >= share * audits, (kind, found[kind])
     for kind in ("few",):
         assert "PASS" not in found[kind]
 

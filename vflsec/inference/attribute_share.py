@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -33,12 +33,13 @@ def estimated(known: Known, told: Iterable[Tensor], classes: int, value: int) ->
         value: the one whose share it is.
     """
     a = (known.labels == value).double().cpu().numpy()
-    fits: list[Fit] = []
-    if 0 < a.sum() < len(a):
-        for x in told:
+
+    def fits() -> Iterator[Fit]:  # one at a time, for each may hold all rows
+        for x in told if 0 < a.sum() < len(a) else ():
             mine, asked = standardised(x, len(known))
-            fits.append(logistic_cv(mine, known, asked, classes, "share"))
-    best = max(fits, key=lambda f: f.cv, default=None)
+            yield logistic_cv(mine, known, asked, classes, "share")
+
+    best = max(fits(), key=lambda f: f.cv, default=None)
     if best is None or best.held is None:
         return Estimate(float(a.mean()), 0.0, math.sqrt(float(a.var()) / len(a)))
     return share(a, np.exp(best.held[:, value]), np.exp(best.scores[:, value]))

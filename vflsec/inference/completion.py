@@ -11,9 +11,9 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -52,16 +52,21 @@ class Problem(NamedTuple):
 class Fit:
     """One fitted variant: its name, cross-validated score on the known rows, answer on the targets.
 
-    `scores` (n, C) log class shares of the target rows, larger = more certain; `held` (q, C) those
-    of the known rows from the folds that left them out, None if there were no folds; `penalty` the
-    inverse strength of the chosen penalty.
+    `made` the answer, or what makes it: most fits are never asked; `held` (q, C) that for the known
+    rows from the folds that left them out, None if there were no folds; `penalty` the inverse
+    strength of the chosen penalty.
     """
 
     variant: str
     cv: float
-    scores: NDArray[np.float64]
+    made: NDArray[np.float64] | Callable[[], NDArray[np.float64]]
     held: NDArray[np.float64] | None = None
     penalty: float | None = None
+
+    @cached_property
+    def scores(self) -> NDArray[np.float64]:
+        """Log class shares (n, C) of the target rows, larger = more certain."""
+        return self.made() if callable(self.made) else self.made
 
 
 @dataclass(frozen=True)
@@ -208,32 +213,6 @@ def logistic(
     return out
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """The penalty that cross-validation chose, its score, and the fit to all known rows.
-
-    `answer` gives log class shares (n, C) of rows (n, p).
-    """
-
-    cv: float
-    held: NDArray[np.float64] | None
-    penalty: float
-    answer: Callable[[NDArray[np.float64]], NDArray[np.float64]]
-
-
-def logistic_cv(
-    x: NDArray[np.float64],
-    known: Known,
-    targets: NDArray[np.float64],
-    classes: int,
-    name: str,
-    grid: Sequence[float] = (1.0,),
-) -> Fit:
-    """:func:`logistic_chosen` with its answer for `targets` (n, p), under this name."""
-    found = logistic_chosen(x, known, classes, grid)
-    return Fit(name, found.cv, found.answer(targets), found.held, found.penalty)
-
-
 def logistic_by_one(
     x: NDArray[np.float64],
     known: Known,
@@ -257,8 +236,12 @@ def logistic_by_one(
     for f, on in enumerate(keep[:-1]):
         held[~on] = fitted.answer(0, f, x[~on][:, entries[f]])
     cv = cv_score(held, y) if len(keep) > 1 else 0.0
-    asked = targets(entries[-1]) if callable(targets) else targets[:, entries[-1]]
-    return Fit(name, cv, fitted.answer(0, -1, asked))
+
+    def answer() -> NDArray[np.float64]:
+        asked = targets(entries[-1]) if callable(targets) else targets[:, entries[-1]]
+        return fitted.answer(0, -1, asked)
+
+    return Fit(name, cv, answer)
 
 
 def _entry(x: NDArray[np.float64], y: NDArray[np.int64]) -> list[int]:
@@ -268,14 +251,21 @@ def _entry(x: NDArray[np.float64], y: NDArray[np.int64]) -> list[int]:
     return [int((means.var(0) / np.maximum(within, 1e-12)).argmax())]
 
 
-def logistic_chosen(
-    x: NDArray[np.float64], known: Known, classes: int, grid: Sequence[float] = (1.0,)
-) -> Chosen:
+def logistic_cv(
+    x: NDArray[np.float64],
+    known: Known,
+    targets: NDArray[np.float64] | Callable[[], Iterable[NDArray[np.float64]]],
+    classes: int,
+    name: str,
+    grid: Sequence[float] = (1.0,),
+) -> Fit:
     """Logistic regression on known rows `x` (q, p) under the penalty that cross-validation chooses.
 
     Args:
         x, classes: see :func:`logistic`.
         known: the grant behind `x`.
+        targets: rows to answer (n, p), or what makes them, in pieces, when they are asked for.
+        name: of the result.
         grid: penalties that compete in cross-validation, most shrunk first.
     """
     y, keep = known.labels.cpu().numpy(), _rows_of_fits(known.labels)
@@ -286,16 +276,18 @@ def logistic_chosen(
     chance = 0.5 if classes == 2 else float(np.bincount(y, minlength=classes).max() / len(y))
     fitted = _Fits(x, y, classes, keep, grid)
 
-    def answer(k: int, targets: NDArray[np.float64]) -> NDArray[np.float64]:
-        return fitted.answer(k, -1, targets if basis is None else targets @ basis)
+    def answer(k: int) -> NDArray[np.float64]:
+        asked = targets() if callable(targets) else (targets,)
+        told = (fitted.answer(k, -1, t if basis is None else t @ basis) for t in asked)
+        return np.concatenate(list(told))
 
     if len(keep) == 1:
-        return Chosen(chance, None, grid[0], partial(answer, 0))
+        return Fit(name, chance, partial(answer, 0), None, grid[0])
     held = np.zeros((len(grid), len(y), classes))
     for k, f in itertools.product(range(len(grid)), range(len(keep) - 1)):
         held[k, ~keep[f]] = fitted.answer(k, f, x[~keep[f]])
     best = simplest_good(list(held), y)
-    return Chosen(cv_score(held[best], y), held[best], grid[best], partial(answer, best))
+    return Fit(name, cv_score(held[best], y), partial(answer, best), held[best], grid[best])
 
 
 def _rows_of_fits(labels: Tensor) -> NDArray[np.bool_]:

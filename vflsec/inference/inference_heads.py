@@ -1,8 +1,7 @@
 """Inference heads on own bottoms, fit to a few labelled rows in steps.
 
 All replicas and all folds of their cross-validation are one stacked model. Where its bottoms and
-heads are plain networks a step needs no graph (:mod:`vflsec.nn.manual_backprop`) and gives the
-same bits.
+heads are plain networks a step needs no graph (:mod:`vflsec.nn.dense`) and gives the same bits.
 """
 
 from __future__ import annotations
@@ -20,7 +19,9 @@ from vflsec.core.party import group_parameters, step
 from vflsec.core.rng import as_global
 from vflsec.core.view import Known
 from vflsec.inference.completion import Fitted, Problem, cv_score, folds_of
-from vflsec.nn import manual_backprop, optim
+from vflsec.nn import optim
+from vflsec.nn.dense import backward, forward
+from vflsec.nn.flat_parameters import gradients_like
 from vflsec.nn.models import mlp
 from vflsec.nn.replicas import LEAST, Replicas, apply, draws, stacked
 from vflsec.nn.rows import ROWS, in_pieces, spread
@@ -171,21 +172,26 @@ def _slopes(
         return by_graph
 
     mean, sd = (front.buffers[k].unsqueeze(1) for k in ("mean", "sd"))
-    still = (x - mean) / sd if frozen else None
     down = x.new_zeros(*y.shape, head.plain[-1].weight.shape[1])  # of every step, by log shares
     down.scatter_(2, at, share.neg().unsqueeze(2))
+    layers, below = head.plain, [] if frozen else bottom.plain or []
+    rows = bottom.flattened(x) if below else (x - mean) / sd
+    made = gradients_like(params)  # written anew in every step
+    of = {id(p): slope for p, slope in zip(params, made, strict=True)}
+    into, under = ([(of.get(id(w)), of.get(id(b))) for w, b, *_ in some]
+                   for some in (layers, below))  # fmt: skip
 
+    @torch.no_grad()
     def by_hand() -> Sequence[Tensor]:
-        h = (
-            manual_backprop.scaled(manual_backprop.run(bottom, x), mean, sd)
-            if still is None
-            else still
-        )
-        logits = manual_backprop.run(head, h)
-        log_p = torch.log_softmax(logits.detach(), dim=-1)
-        return manual_backprop.slopes(
-            logits, params, torch._log_softmax_backward_data(down, log_p, -1, log_p.dtype)
-        )
+        low = forward(below, rows) if below else []
+        h = (low[-1] - mean) / sd if low else rows
+        outs = forward(layers, h)
+        log_p = torch.log_softmax(outs[-1], dim=-1)
+        slope = torch._log_softmax_backward_data(down, log_p, -1, log_p.dtype)
+        back = backward(layers, h, outs, slope, into, down=bool(low))
+        if back is not None:
+            backward(below, rows, low, back / sd, under, down=False)
+        return made
 
     return by_hand
 

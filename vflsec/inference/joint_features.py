@@ -185,13 +185,14 @@ class _Placed:
         """What it says of its rows (m,), each by a direction from other rows."""
         if self.told:
             return self.value[:, c]
-        out = torch.empty_like(self.value[:, 0])
-        fold = torch.arange(len(self.at), device=self.at.device) % FOLDS
-        for k in range(FOLDS):
-            away = fold != k
-            p, x = share[self.at[away]], self.value[away]
-            d = (p - p.mean()) @ x
-            out[~away] = (self.value[~away] - x.mean(0)) @ d / d.norm().clamp_min(1e-300)
+        p, out = share[self.at], torch.empty_like(self.value[:, 0])
+        folds = [(self.value[k::FOLDS], p[k::FOLDS]) for k in range(FOLDS)]
+        both = torch.stack([q @ x for x, q in folds])
+        alone = torch.stack([x.sum(0) for x, _ in folds])
+        for k, (x, q) in enumerate(folds):  # sums of the other folds are those of all less its own
+            rest, rows = alone.sum(0) - alone[k], len(p) - len(q)
+            d = both.sum(0) - both[k] - (p.sum() - q.sum()) / rows * rest
+            out[k::FOLDS] = (x @ d - rest @ d / rows) / d.norm().clamp_min(1e-300)
         return out
 
     def said(self, share: Tensor, c: int) -> Tensor:

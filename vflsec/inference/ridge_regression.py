@@ -11,7 +11,9 @@ from torch import Tensor
 
 from vflsec.core.party import step
 from vflsec.core.rng import as_global
-from vflsec.nn import manual_backprop, optim
+from vflsec.nn import optim
+from vflsec.nn.dense import backward, forward
+from vflsec.nn.flat_parameters import gradients_like
 from vflsec.nn.models import mlp
 from vflsec.nn.replicas import Replicas
 from vflsec.nn.rows import spread, sums
@@ -317,12 +319,14 @@ def fit_regressors(
     y = torch.stack([v.to(x.dtype) for v in told]).repeat_interleave(copies, 0)
     weight = torch.stack([(fold != c).to(x.dtype) for c in range(copies)])
     weight = (weight / weight.sum(1, keepdim=True)).repeat(len(rngs), 1).unsqueeze(2)
-    params, twice = stack.parameters(), 2 * weight
-    for _ in range(steps):
-        found = manual_backprop.run(stack, x)
-        slope = twice * (found.detach() - y)  # of the weighted squared error
-        step(optimizer, params, manual_backprop.slopes(found, params, slope))
+    layers, params, twice = stack.plain or [], stack.parameters(), 2 * weight
+    slopes = gradients_like(params)  # of the weighted squared error, anew in every step
+    into = list(zip(slopes[::2], slopes[1::2], strict=True))
     with torch.no_grad():
+        for _ in range(steps):
+            outs = forward(layers, x)
+            backward(layers, x, outs, twice * (outs[-1] - y), into, down=False)
+            step(optimizer, params, slopes)
         held = stack(x, train=False)
         last = torch.arange(copies - 1, stack.count, copies, device=x.device)
         answer = stack.take(last)(torch.stack(asked), train=False)

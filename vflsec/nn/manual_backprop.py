@@ -4,8 +4,7 @@ A stack of linear layers and ReLU needs no autograd: :func:`run` computes it and
 how to come back, :func:`join` puts outputs together, :func:`follow` goes on from there, and
 :func:`slopes` walks back. Where nothing was noted, all of them are what autograd does. Both ways
 call the same kernels in the same order, so they give the same bits; which one is taken is decided
-in :meth:`vflsec.core.party.Party.run` for training, in :mod:`vflsec.inference.inference_heads` for
-heads of attacks.
+in :meth:`vflsec.core.party.Party.run`.
 """
 
 from __future__ import annotations
@@ -85,15 +84,6 @@ def run(stack: Replicas, x: Tensor) -> Tensor:
 def follow(stack: Replicas, x: Tensor) -> Tensor:
     """Outputs of a stack in training, noted if its inputs are."""
     return run(stack, x) if noted(x) else stack(x)
-
-
-def scaled(x: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
-    """(x - mean) / sd with constants that broadcast, noted if `x` is."""
-    if not noted(x):
-        return (x - mean) / sd
-    with torch.no_grad():
-        out = (x - mean) / sd
-    return _note(out, lambda slope, _: [(x, slope / sd)], (x,))
 
 
 def _versions(layers: Sequence[Layer], rows: Tensor, out: Tensor) -> int:
