@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
+from evidence_pages import opening, table
 from seeds.claims import World
 from seeds.run import ROOT, section
 
@@ -54,29 +55,27 @@ TABLES = (
     World("", "", {"name": "two_views", "params": {"classes": 2, "columns": 10}}),
 )
 KEYS = ["dataset", "algorithm", "defense", "strength"]
-HEAD = """# Boosted trees: who learns the labels
-
-Written by `python benchmarks/evidence_trees.py` ({cells} trainings). The tables: UCI's default of
-credit card clients, whole (30,000 rows, 22 % positive), cut as FATE's example cuts it (13 columns
-with the label, 10 at the host); UCI's adult, whole (48,842 rows, 24 % positive), cut between an
-employer with the label and a registry; and `two_views`, drawn. SecureBoost grows 10 trees of depth
-3 with rate 0.3 and 32 bins. {seeds} seeds, which split the rows anew.
-
-*AUC* is that of the attack on the training rows whose labels the host was not given, the mean over
-seeds. *Above baseline* is the AUC over the best that the host reaches by its own columns with the
-same known rows; *change* is the AUC over that without a defense in the same profile. Both are
-paired by seed, with a 95 % t interval. *Utility* is the AUC of the system on test rows. `leaf_vote`
-knows the labels of 20 rows, 10 of each class; the other attacks on labels know none. `leaf_columns`
-and `bin_sums` are the bank's, on the host's columns, of which it knows 40 rows: R² stands in the
-place of the AUC, and `bin_sums` reads tables of numbers alone. Behind a defense stands its
-strength: of `local_trees` the trees that the bank grows alone, of `label_dp`, `grafting` and
-`id_lmid` the inverse of epsilon and xi. Under `label_dp` the baseline may also learn from the
-randomised labels of all rows, which its epsilon allows.
-
-`secretflow` shows row sets as `paper` does. A line is missing where the profile does not send what
-the attack reads, or where the defense shows no row set at all; one seed says that on the others
-none was shown.
-"""
+METHOD = (
+    """`python benchmarks/evidence_trees.py` ({cells} trainings, {seeds} seeds, which split the rows
+    anew). The tables: UCI's default of credit card clients, whole (30,000 rows, 22 % positive), cut
+    as FATE's example cuts it (13 columns with the label, 10 at the host); UCI's adult, whole
+    (48,842 rows, 24 % positive), cut between an employer with the label and a registry; and
+    `two_views`, drawn. SecureBoost grows 10 trees of depth 3 with rate 0.3 and 32 bins.""",
+    """*AUC* is that of the attack on the training rows whose labels the host was not given, the
+    mean over seeds. *Above baseline* is the AUC over the best that the host reaches by its own
+    columns with the same known rows; *change* is the AUC over that without a defense in the same
+    profile. Both are paired by seed, with a 95 % t interval. *Utility* is the AUC of the system on
+    test rows.""",
+    """`leaf_vote` knows the labels of 20 rows, 10 of each class; the other attacks on labels know
+    none. `leaf_columns` and `bin_sums` are the bank's, on the host's columns, of which it knows 40
+    rows: R² stands in the place of the AUC, and `bin_sums` reads tables of numbers alone.""",
+    """Behind a defense stands its strength: of `local_trees` the trees that the bank grows alone,
+    of `label_dp`, `grafting` and `id_lmid` the inverse of epsilon and xi. Under `label_dp` the
+    baseline may also learn from the randomised labels of all rows, which its epsilon allows.""",
+    """`secretflow` shows row sets as `paper` does. A line is missing where the profile does not
+    send what the attack reads, or where the defense shows no row set at all; one seed says that on
+    the others none was shown.""",
+)
 
 
 def main() -> None:
@@ -94,34 +93,93 @@ def main() -> None:
 
 def page(audit: Audit) -> str:
     """The page as Markdown."""
-    head = HEAD.format(cells=audit.summary["cells"]["finished"], seeds=SEEDS)
+    method = [m.format(cells=audit.summary["cells"]["finished"], seeds=SEEDS) for m in METHOD]
+    above, counted = count_above(audit.results)
+    least = min(above, key=above.__getitem__)
+    answer = (
+        "Do boosted trees tell a host labels beyond what its own columns tell, and which defense "
+        f"stops it? Without a defense the strongest attack does so in {above['none']} of "
+        f"{counted} places (a table under a profile). The fewest are left by {least}: "
+        f"{above[least]}."
+    )
+    head = opening("Boosted trees: who learns the labels", answer, method)
+    cost = compute_cost(audit.results)
+    short = table(
+        ("defense and strength", f"places of {counted} above the baseline", "change of utility"),
+        [(name, str(n), f"{cost[name]:+.3f}") for name, n in sorted(above.items(), key=_count)],
+    )
     columns = ("table", "profile", "defense", "utility", "attack", "AUC or R²", "baseline",
                "above baseline", "change")  # fmt: skip
-    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
-    return "\n".join([head, *lines, *list_lines(audit.results), ""])
+    every = table(columns, list_lines(audit.results))
+    return "\n".join([*head, "## By defense", "", *short, "## By attack", "", *every])
 
 
-def list_lines(results: pd.DataFrame) -> Iterator[str]:
-    """One line for each profile, defense with strength, and attack."""
+def count_above(results: pd.DataFrame) -> tuple[dict[str, int], int]:
+    """By defense the places where an attack on labels is above its baseline beyond the interval.
+
+    The strongest of each place counts, at the level of one test; the second figure is of places.
+    """
+    of = _guessed(results)
+    of = of[of.target == "label"]
+    above: dict[str, int] = {}
+    for (defense, strength), some in of.groupby(["defense", "strength"]):
+        for _, place in some.groupby(KEYS[:2]):
+            rows = max((r for _, r in place.groupby("attack")), key=lambda r: r.advantage.mean())
+            sure = len(rows) > 1 and t_interval(rows.advantage.to_numpy(float))[0] > 0
+            name = _name(defense, strength)
+            above[name] = max(above.get(name, 0), 0)
+            if strength or defense == DEFENSES[0]["name"]:
+                above[name] += sure
+    return above, of[KEYS[:2]].drop_duplicates().shape[0]
+
+
+def compute_cost(results: pd.DataFrame) -> dict[str, float]:
+    """By defense the mean change of the system's AUC over places and seeds."""
+    of = _utility(results)
+    off = of[of.strength == 0].drop_duplicates([*KEYS[:2], "seed"])
+    both = of.merge(off, on=[*KEYS[:2], "seed"], suffixes=("", "_off"))
+    change = (both.value - both.value_off).groupby([both.defense, both.strength]).mean()
+    return {_name(*at): float(mean) for at, mean in change.items()}
+
+
+def _count(of: tuple[str, int]) -> int:
+    return of[1]
+
+
+def _name(defense: str, strength: float) -> str:
+    return f"{defense} {strength:g}" if strength else "none"
+
+
+def _utility(results: pd.DataFrame) -> pd.DataFrame:
+    """AUC of the systems on test rows."""
+    of = results[(results.attack == "") & (results.metric == "auc") & (results.split == "test")]
+    return of[(of.role == "audit") & (of.status == "ok")]
+
+
+def _guessed(results: pd.DataFrame) -> pd.DataFrame:
+    """Figures of attacks on training rows."""
     of = results[results.algorithm.str.startswith("secureboost") & (results.role == "audit")]
     of = of[of.metric.isin(["auc", "r2"]) & (of.status == "ok")]
-    utility = (
-        of[(of.attack == "") & (of.metric == "auc") & (of.split == "test")]
-        .groupby(KEYS)
-        .value.mean()
+    return of[(of.attack != "") & (of.split == "train")]
+
+
+def list_lines(results: pd.DataFrame) -> Iterator[tuple[str, ...]]:
+    """One line for each profile, defense with strength, and attack."""
+    utility = _utility(results).groupby(KEYS).value.mean()
+    guessed = _guessed(results)
+    undefended = (
+        guessed[guessed.strength == 0].set_index([*KEYS[:2], "attack", "seed"]).value.sort_index()
     )
-    guessed = of[(of.attack != "") & (of.split == "train")]
-    undefended = guessed[guessed.strength == 0].set_index([*KEYS[:2], "attack", "seed"]).value
-    for (table, algorithm, defense, strength, attack), rows in guessed.groupby([*KEYS, "attack"]):
+    for (name, algorithm, defense, strength, attack), rows in guessed.groupby([*KEYS, "attack"]):
         auc, change = rows.set_index("seed").value, ""
-        if strength and (table, algorithm, attack) in undefended:
-            change = describe((auc - undefended[table, algorithm, attack]).dropna())
-        named = f"{defense} {strength:g}" if strength else "none"
+        if strength and (name, algorithm, attack) in undefended:
+            change = describe((auc - undefended[name, algorithm, attack]).dropna())
         yield (
-            f"| {table} | {algorithm.partition('profile=')[2].strip(')') or 'fate-2'} | {named} | "
-            f"{utility[table, algorithm, defense, strength]:.3f} | {attack} | {auc.mean():.3f} | "
-            f"{rows.control_value.mean():.3f} | {describe(rows.advantage)} | {change} |"
-        )
+            name, algorithm.partition("profile=")[2].strip(")") or "fate-2",
+            _name(defense, strength),
+            f"{utility[name, algorithm, defense, strength]:.3f}", attack, f"{auc.mean():.3f}",
+            f"{rows.control_value.mean():.3f}", describe(rows.advantage), change,
+        )  # fmt: skip
 
 
 def describe(differences: pd.Series) -> str:

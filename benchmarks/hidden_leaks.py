@@ -421,8 +421,12 @@ def train_completions(tables: int) -> list[str]:
             names = (", ".join(dict.fromkeys(g.names[k] for g in of)) for k in range(2))
             lines.append(_gain_line(system.name, at, of, *names))
             print(lines[-1], f"[{time.process_time() - start:.0f} s]", flush=True)
+    below = [" on ".join(at) for at, of in every.items()
+             if t_interval(np.array([g.best for g in of]))[1] < 0]  # fmt: skip
     return [
         BESIDE, "",
+        "Over all six kinds of labels, below its best control by more than its interval: "
+        f"{', '.join(f'{name} rows' for name in below) or 'none'}.", "",
         f"Made by `python benchmarks/hidden_leaks.py --completions` "
         f"({time.process_time() - start:.0f} s of one CPU core): {tables} tables of each kind that "
         f"are drawn, of each {SEEDS} split networks, and the completions of a draft. What one "

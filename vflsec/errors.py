@@ -6,7 +6,13 @@ traceback and exits with 2. Anything else is a defect of vflsec and exits with 4
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from typing import Self
+
+AGAIN = "Run the same command again."
+AUDIT_AGAIN = "Run the same `vflsec audit` again."
+"""What mends an error that another run would not have."""
 
 
 class VflsecError(Exception):
@@ -16,6 +22,38 @@ class VflsecError(Exception):
     def must(cls, what: object, rule: str, got: object, remedy: str = "") -> Self:
         """The error ``WHAT must RULE, got GOT. REMEDY``."""
         return cls(f"{what} must {rule}, got {got}.{' ' * bool(remedy)}{remedy}")
+
+    @classmethod
+    def at_most(cls, what: object, most: object, got: object, remedy: str = "") -> Self:
+        """The error for more than `most`."""
+        return cls.must(what, f"be at most {most}", got, remedy)
+
+    @classmethod
+    def between(cls, what: object, low: object, high: object, got: object) -> Self:
+        """The error for something outside `low` to `high`, both allowed."""
+        return cls.must(what, f"be {low} to {high}", got)
+
+    @classmethod
+    def shaped(cls, what: object, shape: object, got: object, remedy: str = "") -> Self:
+        """The error for numbers of another shape."""
+        return cls.must(what, f"have the shape {shape}", got, remedy)
+
+    @classmethod
+    def lacks(cls, what: object, package: str, extra: str = "", remedy: str = "") -> Self:
+        """The error for a package that is not installed; it comes with `extra` of vflsec."""
+        how = f"'vflsec[{extra}]'" if extra else package
+        return cls(f"{what}: needs {package}. Run: pip install {how}{' ' * bool(remedy)}{remedy}")
+
+    @classmethod
+    def taken(cls, path: object, holds: str, remedy: str = "Name another folder.") -> Self:
+        """The error for a place that is in use: ``PATH: holds HOLDS. REMEDY``."""
+        return cls(f"{path}: holds {holds}. {remedy}")
+
+    @classmethod
+    def unreadable(cls, path: object, why: BaseException | str, remedy: str = "") -> Self:
+        """The error for a file or a module that cannot be read."""
+        text = getattr(why, "strerror", None) or first_line(why)
+        return cls(f"{path}: cannot be read ({text}).{' ' * bool(remedy)}{remedy}")
 
     @classmethod
     def damaged(cls, path: object, why: BaseException | str) -> Self:
@@ -29,6 +67,13 @@ def first_line(why: BaseException | str, most: int = 160) -> str:
     return lines[0].rstrip(".")[:most]
 
 
+def format_list(names: Iterable[object], most: int = 12) -> str:
+    """Up to `most` names in quotes, and how many more there are."""
+    items = [repr(str(n) if isinstance(n, str) else n) for n in names]
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return ", ".join(items[:most]) + more
+
+
 class ConfigError(VflsecError, ValueError):
     """A scenario, an option or a hyper-parameter is not usable."""
 
@@ -39,8 +84,18 @@ class DataError(VflsecError, ValueError):
 
 def data_error(where: object, name: str, rule: str, got: str, remedy: str = "") -> DataError:
     """The error for something in a table: ``WHERE: NAME must RULE, got GOT. REMEDY``."""
-    place = str(where) if str(where).isprintable() else repr(str(where))
-    return DataError.must(f"{place}: {name}", rule, got, remedy)
+    return DataError.must(f"{show_place(where)}: {name}", rule, got, remedy)
+
+
+def show_place(where: object) -> str:
+    """A path or a key as a message shows it."""
+    return str(where) if str(where).isprintable() else repr(str(where))
+
+
+def write_setting(key: str, value: object = None, option: str = "") -> str:
+    """A setting of the user's tables, with the option that drafts it: part of a remedy."""
+    setting = key if value is None else f"{key} = {json.dumps(value)}"
+    return f"{setting} under [data]" + (f" (`vflsec init {option}`)" if option else "")
 
 
 class ShapeError(VflsecError, ValueError):

@@ -144,10 +144,11 @@ def test_permuted_class_names_permute_the_answer() -> None:
     assert turned.scores[:, order] == pytest.approx(plain.scores, abs=1e-3)
 
 
-def test_known_rows_are_never_in_the_answer() -> None:
+@pytest.mark.parametrize("columns", [False, True])
+def test_known_rows_are_never_in_the_answer(columns: bool) -> None:
     y = labels(100, 2)
     view = make_view(y, columns=y.double().unsqueeze(1), known=10, test=30)
-    guess = completion(variants=("logistic",)).infer(view, rng())
+    guess = completion(variants=("logistic",), columns=columns).infer(view, rng())
     assert not set(guess.rows.tolist()) & set(view.require_known().rows.tolist())
     assert set(guess.rows.tolist()) == set(view.target_rows.tolist())
 

@@ -160,7 +160,7 @@ def test_an_output_that_cannot_be_written_is_two(
     vflsec: Cli, scenario: Path, tmp_path: Path, trainer: Trainer
 ) -> None:
     assert vflsec("audit", scenario, "--out", scenario) == 2
-    assert "is a file, not a folder. Choose another --out." in vflsec.err
+    assert "Choose another --out." in vflsec.err
     assert vflsec("audit", scenario, "--out", scenario / "below") == 2
     if os.geteuid():  # root may write everywhere
         closed = tmp_path / "closed"
@@ -179,7 +179,7 @@ def test_a_system_that_refuses_to_write_is_two(
     monkeypatch.setattr(atomic_files.tempfile, "mkstemp", refuse)
     assert vflsec("audit", scenario, "--out", tmp_path / "out") == 2
     assert trainer.calls == []
-    assert "results cannot be written there: Read-only file system" in vflsec.err
+    assert "Read-only file system" in vflsec.err
 
 
 def test_data_errors_are_two(vflsec: Cli, scenario: Path, tmp_path: Path, trainer: Trainer) -> None:
@@ -405,7 +405,7 @@ def test_init_writes_a_scenario_that_checks(vflsec: Cli, tmp_path: Path) -> None
     assert data.files == {"bureau": "bureau.csv", "bank_data": "bank-data.csv"}
     assert (data.id, data.label, data.active) == ("customer", "default", "bank_data")
     assert vflsec("init", bureau, bank, *args) == 2
-    assert "exists already. Name another file, remove it, or add --force.\n" in vflsec.err
+    assert "add --force" in vflsec.err
 
     wrong = ["init", bureau, bank, "--id", "customer", "--label", "defualt", "--out", out]
     assert vflsec(*wrong) == 2

@@ -56,7 +56,7 @@ def test_shapes_that_do_not_fit(rows: tuple[int, ...], scores: tuple[int, ...]) 
 
 @pytest.mark.parametrize("name", ["group", "abstain"])
 def test_group_and_abstain_have_one_value_a_row(name: str) -> None:
-    with pytest.raises(ShapeError, match=rf"Guess.{name} must have shape \(2,\), got \(3,\)"):
+    with pytest.raises(ShapeError, match=rf"Guess.{name} .*shape \(2,\), got \(3,\)"):
         Guess("label", np.arange(2), np.zeros(2), **{name: np.zeros(3)})
 
 

@@ -48,7 +48,7 @@ def test_every_kind_can_be_sent(kind: str) -> None:
 
 
 def test_unknown_kind() -> None:
-    with pytest.raises(ShapeError, match=r"kind must be one of embedding, .*, got 'secrets'"):
+    with pytest.raises(ShapeError, match=r"'embedding', .*, got 'secrets'"):
         Message("secrets", "a", "b", torch.zeros(1, 1))  # type: ignore[arg-type]
 
 

@@ -61,7 +61,7 @@ def test_needs_are_read(text: str, kind: str, sent: bool, grant: bool, form: str
 
 
 def test_a_need_in_no_known_form() -> None:
-    with pytest.raises(ThreatModelError, match="one of mean, scaled, centred, first, last, all"):
+    with pytest.raises(ThreatModelError, match="'mean', 'scaled', 'centred'"):
         Need.parse("gradient:every")
 
 

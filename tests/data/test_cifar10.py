@@ -165,14 +165,14 @@ def too_many(folder: Path) -> dict[str, Any]:
     ("make", "text"),
     [
         (cut_short, r"data_batch_3.bin: the file must hold rows of 3073 bytes.*5000 bytes"),
-        (wrong_label, "labels must lie between 0 and 9, got 0 to 11"),
-        (pickled, "the file must be a NumPy archive of plain arrays, got Object arrays cannot"),
-        (no_archive, "the file must be a NumPy archive of plain arrays"),
+        (wrong_label, "labels must be 0 to 9, got 0 to 11"),
+        (pickled, "Object arrays cannot"),
+        (no_archive, "cannot be read"),
         (no_marks, "the archive must hold label, is_test, image, got no is_test"),
         (grey, r"image must be bytes of shape \(n, 32, 32, 3\), got uint8 \(120, 32, 32\)"),
         (fewer, "image must have 120 entries for 120 labels, got 7"),
         (no_jpeg, "image 0 must be a JPEG file"),
-        (lambda f: {}, r"hold the 6 published files, got no data_batch_1.bin"),
+        (lambda f: {}, r"data_batch_1.bin"),
         (too_many, "at least rows = 101 training images, got 100"),
     ],
 )

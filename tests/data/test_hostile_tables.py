@@ -106,7 +106,7 @@ SECTIONS: dict[str, tuple[str, list[str]]] = {
 TEXTS: dict[str, tuple[bytes, list[str]]] = {
     "nul in a header": (TABLE.replace("x1", "x\x001").encode(), ["t.csv", "NUL byte in line 1"]),
     "nul in an id": ((TABLE + "a\x00b,1,2,0\n").encode(), ["t.csv", "NUL byte in line 62"]),
-    "escape in a header": (TABLE.replace("x1", "x\x1b[31m").encode(), ["column 2", "printable"]),
+    "escape in a header": (TABLE.replace("x1", "x\x1b[31m").encode(), ["name 2", "printable"]),
     "escape in an id": ((TABLE + "a\x1b[31m,1,2,0\n").encode(), ["'id'", "row 62", "printable"]),
     "5000 digits in a cell": (
         TABLE.replace("\n8,1,3,0\n", f"\n8,{HUGE},3,0\n").encode(), ["'x1'", "row 10", "finite"],
@@ -114,14 +114,14 @@ TEXTS: dict[str, tuple[bytes, list[str]]] = {
     "5000 digits as label": ((TABLE + f"99,1,2,{HUGE}\n").encode(), ["label column 'y'", "finite"]),
     "a header of 200 kB": (TABLE.replace("id,", "id," + "x" * 200_000 + ",").encode(), ["field"]),
     "a quote never closed": ((TABLE + '99,"1,2,0\n').encode(), ["Row #62", "Quote such fields"]),
-    "utf-32": (TABLE.encode("utf-32"), ["t.csv", "UTF-32", "encoding"]),
-    "utf-16": (TABLE.encode("utf-16"), ["t.csv", "UTF-16", "encoding"]),
+    "utf-32": (TABLE.encode("utf-32"), ["t.csv", "utf-32", "encoding"]),
+    "utf-16": (TABLE.encode("utf-16"), ["t.csv", "utf-16", "encoding"]),
     "values behind the last name": (
         TABLE.replace("\n", ",\n").replace("7,0,2,1,\n", "7,0,2,1,5\n").encode(),
         ["t.csv", "column 5 must have a name"],
     ),
-    "nothing but excel's line": (b"sep=;\n", ["t.csv", "empty"]),
-    "one quote": (b'"', ["t.csv", "empty"]),
+    "nothing but excel's line": (b"sep=;\n", ["t.csv", "rows"]),
+    "one quote": (b'"', ["t.csv", "rows"]),
     "tabs": (b"\t\t\t\n\t\t\n", ["t.csv"]),
     "surrogates": (TABLE.encode() + b"99,\xed\xa0\x80,1,0\n", ["t.csv", "UTF-8", "line 62"]),
 }  # fmt: skip
@@ -168,11 +168,11 @@ PARQUETS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     "nul in text": (parquet(x1=["a\x00"] * N), ["column 'x1'", "NUL"]),
     "nul in ids": (parquet(id=[f"a\x00{i}" for i in range(N)]), ["column 'id'", "NUL"]),
     "escape in ids": (parquet(id=[f"\x1b{i}" for i in range(N)]), ["'id'", "printable", "row 2"]),
-    "nul in a name": (parquet(**{"a\x00b": [1] * N}), ["column 5", "printable"]),
+    "nul in a name": (parquet(**{"a\x00b": [1] * N}), ["name 5", "printable"]),
     "infinite": (parquet(x1=[float("inf")] * N), ["'x1'", "finite", "row 2"]),
     "no label": (parquet(y=pa.nulls(N)), ["'y'", "got none"]),
     "dates as label": (parquet(y=pd.date_range("2020", periods=N)), ["at least 5 rows"]),
-    "no columns": (lambda p: pq.write_table(pa.table({}), p), ["a header only"]),
+    "no columns": (lambda p: pq.write_table(pa.table({}), p), ["have rows"]),
     "one name twice": (twice, ["'a' twice"]),
     "cut short": (damaged(lambda r: r[:-20]), ["Parquet file"]),
     "a flipped page": (

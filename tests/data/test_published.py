@@ -179,16 +179,15 @@ def test_all_missing_files_are_named_in_one_message(tmp_path: Path) -> None:
     (tmp_path / "Low_Level_Features" / "Train_Normalized_WT.dat").unlink()
     with pytest.raises(DataError) as caught:
         load("nuswide", tmp_path)
-    assert "got no Low_Level_Features/Train_Normalized_WT.dat, NUS_WID_Tags/Test_Tags1k.dat." in (
-        str(caught.value)
-    )
+    for name in ("Low_Level_Features/Train_Normalized_WT.dat", "NUS_WID_Tags/Test_Tags1k.dat"):
+        assert f"{name!r}" in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("name", "file", "text", "message"),
     [
         ("avazu", "train.csv", HEADER.replace("C21", "X") + "\n" + "1," * 23 + "1\n",
-         "published column 'C21' must be in the table"),
+         "'C21'"),
         ("avazu", "train.csv", HEADER + "\n", "must have at least rows = 120000 rows, got 0"),
         ("avazu", "train.gz", "no gzip", "table must be a gzip file"),
         ("criteo", "train.txt", "1\t2\n" * 100_000, "as many fields in each row"),
@@ -208,13 +207,13 @@ def test_nuswide_files_of_another_shape_are_refused(tmp_path: Path) -> None:
     tags = tmp_path / "NUS_WID_Tags" / "Test_Tags1k.dat"
     whole = tags.read_text()
     tags.write_text("\n".join(whole.splitlines()[:-1]) + "\n")
-    with pytest.raises(DataError, match=r"Test_Tags1k.dat: the file must have 120 lines, .*119"):
+    with pytest.raises(DataError, match=r"Test_Tags1k.dat must have 120 lines, .*119"):
         load("nuswide", tmp_path)
     tags.write_text(whole.replace("1", "x", 1))
-    with pytest.raises(DataError, match="each line must hold 1000 numbers"):
+    with pytest.raises(DataError, match="must hold 1000 numbers in each line"):
         load("nuswide", tmp_path)
     tags.write_text("\n".join(line[:-2] for line in whole.splitlines()))
-    with pytest.raises(DataError, match="each line must hold 1000 numbers, got 999"):
+    with pytest.raises(DataError, match="must hold 1000 numbers in each line, got up to 999"):
         load("nuswide", tmp_path)
 
 

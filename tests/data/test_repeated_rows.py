@@ -115,7 +115,7 @@ def test_the_column_that_repeats_is_named_by_init(tmp_path: Path) -> None:
     shop.write_text("id,v\n" + "".join(f"{i % N},{i * i % 5}\n" for i in range(3 * N)))
     with pytest.raises(ConfigError, match=r"'id' is nearly that, but .*shop.csv has '0' in 3 rows"):
         draft_scenario([bank, shop], Wishes("y"), tmp_path)
-    with pytest.raises(DataError, match=r"--duplicates first`, `--aggregate COLUMN=mean"):
+    with pytest.raises(DataError, match=r"--duplicates first`.*--aggregate COLUMN=mean"):
         draft_scenario([bank, shop], Wishes("y", ["id"]), tmp_path)
     asked = Wishes("y", ["id"], aggregate=["v=mean"])
     assert draft_scenario([bank, shop], asked, tmp_path).facts["overlap"]["shop"]["common"] == N

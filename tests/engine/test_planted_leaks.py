@@ -288,9 +288,10 @@ def test_what_messages_add_to_own_columns_fails_the_gate(
     summary = summary_of(tmp_path, attacks)
     (verdict,) = summary["gates"]
     assert (verdict["verdict"], verdict["attack"]) == ("FAIL", "joint_completion")
-    low = {p["attack"]: p["advantage_lower"] for p in summary["points"]
-           if p["attack"] and p["primary"] == p["metric"] and p["strength"] == 50
-           and p["advantage"] > 0}  # fmt: skip
+    low: dict[str, float] = {}  # of the rows, training or test, where it is largest
+    for p in summary["points"]:
+        if p["attack"] and p["primary"] == p["metric"] and p["strength"] == 50:
+            low[p["attack"]] = max(low.get(p["attack"], -1.0), p["advantage_lower"])
     assert low.pop("joint_completion") > 0.05
     assert max(low.values(), default=0) < 0.05
 

@@ -231,7 +231,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_any_work(tmp_path: P
     file = tmp_path / "file"
     file.write_text("mine")
     trainer = Trainer()
-    with pytest.raises(ConfigError, match="is a file, not a folder"):
+    with pytest.raises(ConfigError, match="is a file"):
         audit(file, trainer)
     assert trainer.calls == []
 

@@ -236,9 +236,9 @@ def test_an_attacked_training_does_not_stand_for_the_audited_one(tmp_path: Path)
 @pytest.mark.parametrize(
     ("key", "value", "why"),
     [
-        ("scenario_hash", "f00", "another scenario than .*one: f00 there"),
-        ("data", {"breast_cancer": "f00"}, "other data than .*one: breast_cancer f00 there"),
-        ("versions", {"vflsec": "0.0.1"}, "other versions than"), ("wanted", {}, "another plan"),
+        ("scenario_hash", "f00", "scenario of .*two.* got f00"),
+        ("data", {"breast_cancer": "f00"}, "data of .*two.* got breast_cancer f00"),
+        ("versions", {"vflsec": "0.0.1"}, "versions of .*two"), ("wanted", {}, "plan of .*two"),
     ],
 )  # fmt: skip
 def test_folders_of_other_audits_are_refused(
@@ -246,7 +246,7 @@ def test_folders_of_other_audits_are_refused(
 ) -> None:
     with Store(made / "two") as store:
         store.keep(replace(store.record(), **{key: value}))
-    with pytest.raises(ConfigError, match=rf"two has {why}.*Merge parts of one audit"):
+    with pytest.raises(ConfigError, match=rf"{why}.*Merge parts"):
         vflsec.merge([made / "one", made / "two"], tmp_path / "merged")
     assert not (tmp_path / "merged").exists()
 
@@ -254,7 +254,7 @@ def test_folders_of_other_audits_are_refused(
 def test_an_edited_gate_is_another_scenario(made: Path, tmp_path: Path) -> None:
     """Else a folder with a laxer gate, given first, would be what is judged by."""
     audit(tmp_path / "lax", given=sections(gate=[GATE | {"min": 0.001}]), shard="1/2")
-    with pytest.raises(ConfigError, match="has another scenario"):
+    with pytest.raises(ConfigError, match="scenario of"):
         vflsec.merge([tmp_path / "lax", made / "two"], tmp_path / "merged")
 
 
@@ -276,11 +276,11 @@ def test_two_truths_about_one_cell_are_refused(made: Path, tmp_path: Path, chang
 def test_merge_overwrites_nothing_unasked(made: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="holds results"):
         vflsec.merge([made / "one"], made / "whole")
-    with pytest.raises(ConfigError, match="is one of the shards"):
+    with pytest.raises(ConfigError, match="holds a shard"):
         vflsec.merge([made / "one"], made / "two" / ".." / "one", fresh=True)
     with pytest.raises(ConfigError, match=r"has no results\.sqlite"):
         vflsec.merge([made / "one", tmp_path / "nowhere"], tmp_path / "merged")
-    with pytest.raises(ConfigError, match="name the results"):
+    with pytest.raises(ConfigError, match="folders"):
         vflsec.merge([], tmp_path / "merged")
 
 
@@ -291,6 +291,6 @@ def test_a_wrong_shard_is_one_clear_error(text: str, tmp_path: Path) -> None:
 
 
 def test_a_shard_knows_no_verdict_to_wait_for(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--shard: cannot be used with --until-decided"):
+    with pytest.raises(ConfigError, match=r"--shard: .* --until-decided"):
         audit(tmp_path, shard="1/2", looks=2)
     assert Shard.parse("02/8") == Shard(2, 8)

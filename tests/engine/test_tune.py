@@ -63,9 +63,7 @@ def test_what_to_try_where_nothing_stops_the_leak() -> None:
     share = [trial(0, 0.4, 0), trial(0.1, 0.3, 0.0), trial(0.5, 0.2, 0.005)]
     assert not any("--high" in line for line in next_of(share, "mixup"))
     flat = next_of([trial(0, 0.4, 0), trial(1, 0.5, 0.1), trial(8, 0.6, 0.2)])
-    assert flat[0] == (
-        "For a loss of at most 0.03 of utility no bound is lower than undefended (+0.420, a)."
-    )
+    assert "+0.420 (a) undefended" in flat[0]
     assert not any("--high" in line for line in flat)
 
 
@@ -77,7 +75,7 @@ def test_what_to_try_where_it_costs_too_much() -> None:
     between = next_of([*dear[:2], trial(4, 0.1, 0.1), *dear[2:]])
     assert not any("--rounds" in line for line in between)  # 4 was tried, and 4 to 8 costs more
     strong = next_of([trial(0, 0.4, 0), trial(1, 0.0, 0.2), trial(8, 0.0, 0.3)])
-    assert strong[0].endswith("weaker ones may cost less: --low 0.1.")
+    assert strong[0].endswith("--low 0.1.")
 
 
 def test_what_to_try_where_only_the_bounds_are_beyond() -> None:
@@ -152,11 +150,8 @@ def test_gates_at_a_strength_do_not_stand_in_the_way(
         + '[[defense]]\nname = "iso"\nstrength = [0, 1]\n'
         + gate(max=0.1, defense="discrete + iso(strength=1.0)", strength=2)
     )
-    assert found.deploy == (
-        "add [[defense]] iso with strength = [0, 1] behind discrete, which the search left "
-        "out; in its gates defense = 'discrete + iso(strength=1.0)', and strength is that of "
-        "discrete."
-    )
+    assert "strength = [0, 1] under iso" in found.deploy
+    assert "defense = 'discrete + iso(strength=1.0)'" in found.deploy
     judged = engine.run_audit(both, tmp_path / "both", backend=safe.backend())
     assert [(v.defense, v.strength, v.verdict) for v in judged.verdicts] == [
         ("discrete + iso(strength=1.0)", 2.0, "PASS")
@@ -238,7 +233,7 @@ def test_search_halves_on_a_log_scale(monkeypatch: pytest.MonkeyPatch, tmp_path:
     [
         (
             lambda s: s > 50,
-            "A stronger setting leaks: at strength 100 the worst upper bound is",
+            "at strength 100.",
         ),
         (lambda s: not s, ""),
     ],

@@ -234,7 +234,7 @@ def test_errors_are_one_sentence(
 ) -> None:
     folder, found = traces
     cases = [
-        (["validate", str(tmp_path)], "no manifest.json"),
+        (["validate", str(tmp_path)], "manifest.json"),
         (["info", str(tmp_path / "none")], "is no folder"),
         (["audit", str(found[0]), str(found[0]), "--out", str(tmp_path / "a")], "seed 0"),
         (["audit", str(found[0]), "--out", str(tmp_path / "b"), "--attack", "nrom"], "norm"),

@@ -62,7 +62,7 @@ def test_narrow_matrices(keys: Any, public: Any, m: int, o: int) -> None:
 
 
 def test_a_batch_beyond_the_slots_is_refused(keys: Any) -> None:
-    with pytest.raises(ShapeError, match=r"at most 4096 rows .* got 4097"):
+    with pytest.raises(ShapeError, match=r"at most 4096, got 4097"):
         keys.encrypt(np.zeros((4097, 1)))
     with pytest.raises(ShapeError, match="finite"):
         keys.encrypt(np.full((2, 2), np.nan))
@@ -170,5 +170,5 @@ def test_damaged_ciphertexts_are_errors(keys: Any, public: Any) -> None:
         keys.decrypt(bytes(sealed))
     with pytest.raises(CiphertextError, match="must hold 'blocks', got 'rows'"):
         public.load_vectors(keys.encrypt(H[:2, :1]))
-    with pytest.raises(CiphertextError, match="must be an envelope"):
+    with pytest.raises(CiphertextError, match="no envelope"):
         PublicKey(b"x" * 50)

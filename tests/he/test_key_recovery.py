@@ -112,7 +112,7 @@ def test_noise_is_below_its_bound(degree: int) -> None:
 
 def test_half_the_slots_are_answered_at_most() -> None:
     passive = PassiveRole(None, 0, "p")
-    with pytest.raises(ShapeError, match=r"at most 2048 rows .* got 2049"):
+    with pytest.raises(ShapeError, match=r"at most 2048, got 2049"):
         passive.embed(np.zeros((2049, 1)))
     passive.embed(np.zeros((8, 1)))
     active = ActiveRole(passive.public(), 0, "p")
@@ -120,7 +120,7 @@ def test_half_the_slots_are_answered_at_most() -> None:
     other = KeyPair.encrypt(passive.keys, np.zeros((4096, 1)))
     with pytest.raises(CiphertextError, match="8 rows of the batch, got 4096"):
         passive.open(active.forward(other))
-    with pytest.raises(ShapeError, match="at most 2048 numbers, got 2049"):
+    with pytest.raises(ShapeError, match="at most 2048, got 2049"):
         layout(1, 2049, 4096)
 
 

@@ -178,7 +178,7 @@ def test_a_thread_may_claim_again_and_others_may_not(tmp_path: Path) -> None:
         thread.join()
     with claim(tmp_path):
         pass
-    assert "Wait until it has ended" in told[0]
+    assert "audits into this folder" in told[0]
 
 
 @pytest.mark.parametrize("name", [n for n in OUR_FILES if n != LOCK_NAME])

@@ -221,30 +221,6 @@ def test_the_positive_control_runs_undefended_where_a_gate_asks() -> None:
     )  # no gate
 
 
-@pytest.mark.parametrize(
-    ("gate", "names"),
-    [
-        ({"max": 0.1}, {"norm", "embedding_inversion"}),
-        ({"max": 0.1, "target": "label"}, {"norm"}),
-        ({"max": 0.1, "attack": "embedding_inversion"}, {"embedding_inversion"}),
-        ({"metric": "utility", "min": 0.1}, set()),
-    ],
-)
-def test_the_positive_control_is_of_attacks_that_a_gate_judges(
-    gate: dict[str, Any], names: set[str]
-) -> None:
-    inversion = {"name": "embedding_inversion", "adversary": "active", "aux_rows": 9}
-    sections = tomllib.loads(SCENARIO) | {
-        "attack": [{"name": "norm"}, inversion], "gate": [gate],
-        "audit": {"positive_control": True},
-    }  # fmt: skip
-    found = make_plan(load_scenario(sections), load=source, try_out=False)
-    assert {a.name for a in found.groups[0].attacks} == {"norm", "embedding_inversion"}
-    control = [g for g in found.groups if g.role == "control"]
-    assert {a.name for g in control for a in g.attacks} == names
-    assert all(g.attacks for g in control)
-
-
 def test_every_kind_of_label_has_a_control_of_its_kind() -> None:
     """Of several data sets the first one's kind was that of all, so that the others had none."""
     names = ["quantity_gaussian", "several_gaussian", "leaky", "digits"]

@@ -126,7 +126,7 @@ def test_an_edited_training_is_refused_by_every_reader(
         assert store.made_with([cell.key]) == [versions]
         store._db.execute(f"update cells set {column} = 'x'")
         for read in (lambda: store.results({cell.key: []}), lambda: store.made_with([cell.key])):
-            with pytest.raises(ConfigError, match="is damaged: it was edited"):
+            with pytest.raises(ConfigError, match="edited"):
                 read()
 
 
@@ -148,17 +148,17 @@ def test_an_unknown_version_is_refused(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("mine")
-    with pytest.raises(ConfigError, match="is a file, not a folder"):
+    with pytest.raises(ConfigError, match="is a file"):
         Store(file)
-    with pytest.raises(ConfigError, match="a part of this path is a file"):
+    with pytest.raises(ConfigError, match="below one"):
         Store(file / "below")
     for name in ("null\0", "lone\ud800"):
-        with pytest.raises(ConfigError, match="is no path"):
+        with pytest.raises(ConfigError, match="cannot be written"):
             Store(tmp_path / name)
     with pytest.raises(ConfigError, match=r"has no results\.sqlite"):
         Store(tmp_path, readonly=True)
     (tmp_path / STORE_NAME).write_bytes(b"not a database at all, but long enough to be read")
-    with pytest.raises(ConfigError, match="cannot be used as the result store"):
+    with pytest.raises(ConfigError, match=r"results\.sqlite"):
         Store(tmp_path)
     assert file.read_text() == "mine"
 

@@ -124,7 +124,7 @@ def test_few_known_values_are_not_asked_about_tails(tmp_path: Path) -> None:
     infer([trace], tmp_path / "g", attacks=("message_completion",), limits=TRUSTED)
     of = json.loads((tmp_path / "g" / "answers.json").read_text())["answers"]
     assert [a["status"] for a in of] == ["ok", *["not-applicable"] * 3]
-    assert "asked with 10 known values or more, there are 9" in of[1]["reason"]
+    assert "needs 10 known values, there are 9" in of[1]["reason"]
 
 
 def test_known_values_are_standardised_and_questions_answered_by_them() -> None:
@@ -149,13 +149,13 @@ def test_hashes_of_grants_tell_values_that_differ_little() -> None:
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "shares": ({"prior": [1.0]}, "has none"),
-    "gaps": ({"known": ([0, 1], [1.5, float("nan")])}, "must be finite"),
+    "shares": ({"prior": [1.0]}, "record: prior"),
+    "gaps": ({"known": ([0, 1], [1.5, float("nan")])}, "finite"),
     "text": ({"known": ([0, 1], ["1.5", "x"])}, "numbers, NaN where"),
     "infinite": ({"known": ([0, 1], [1.5, float("inf")])}, "infinity"),
-    "twice": ({"known": ([0, 0], [1.5, 1.5])}, "every row once"),
+    "twice": ({"known": ([0, 0], [1.5, 1.5])}, "each row once"),
     "too few": ({"known": ([0, 1], [1.5])}, "2 numbers"),
-    "of classes": ({"known": ([0, 1], [1.5, 0]), "classes": None}, "classes=1 says"),
+    "of classes": ({"known": ([0, 1], [1.5, 0]), "classes": None}, "classes=1"),
 }
 
 

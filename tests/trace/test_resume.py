@@ -98,7 +98,7 @@ def test_what_waited_in_memory_when_it_was_killed_is_missing(tmp_path: Path) -> 
 def test_without_saying_so_it_is_as_it_was(tmp_path: Path) -> None:
     stopped(tmp_path / "a", (0, 1), "error", resume=False)
     assert info(tmp_path / "a")["status"] == "partial"
-    with pytest.raises(ConfigError, match="is sealed"):
+    with pytest.raises(ConfigError, match="holds a seal"):
         part(tmp_path / "a", (1, 2))
     stopped(tmp_path / "b", (0, 1), "kill", resume=False)
     part(tmp_path / "b", (1, 2), resume=False)

@@ -55,6 +55,6 @@ def test_columns_in_another_order_are_said(
             z = rec.cut(z + noise * z.std() * torch.randn(z.shape, generator=g), rows)
             z.backward(torch.randn(z.shape, generator=g))
     frozen = thaw(infer([tmp_path / "t"], tmp_path / "g", attacks=("direction",), limits=TRUSTED))
-    found = [n for n in frozen.notes if "may not be in the order" in n]
+    found = [n for n in frozen.notes if "standard deviations" in n]
     assert len(found) == said
     assert len(frozen.sources[0].gaps.get("bank", [])) == said

@@ -195,5 +195,5 @@ def test_errors_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ConfigError, match="ids must be one of"):
         callback(tmp_path, Device("bob"), ids="rows")
     monkeypatch.setitem(sys.modules, "sfl.ml.nn.callbacks.callback", None)
-    with pytest.raises(ConfigError, match="needs the package sfl"):
+    with pytest.raises(ConfigError, match="needs sfl"):
         callback(tmp_path, Device("bob"))

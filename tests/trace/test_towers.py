@@ -77,7 +77,7 @@ def test_two_widths_without_names_are_refused(tmp_path: Path) -> None:
     with recording(tmp_path) as rec:
         rec.cut(torch.zeros(4, 2), torch.arange(4))
         rec.cut(torch.zeros(2, 3), torch.arange(2), phase="other")
-        with pytest.raises(ShapeError, match=r"shape \(2,\) of those before, got \(3,\).*name="):
+        with pytest.raises(ShapeError, match=r"shape \(2,\), got \(3,\).*name="):
             rec.cut(torch.zeros(4, 3), torch.arange(4))
         with pytest.raises(ShapeError, match="under name="):
             rec.tell("embedding", np.zeros((4, 3)), np.arange(4), sent=True, phase="eval")
@@ -91,7 +91,7 @@ def test_two_widths_in_somebodys_trace_are_one_error(tmp_path: Path) -> None:
             rec._widths.clear()  # a recorder that does not look
             z = rec.cut(torch.zeros(N, width).requires_grad_(), torch.arange(N))
             z.backward(torch.zeros(N, width))
-    with pytest.raises(TraceError, match=r"have the shape \(2,\) of those before, got \(3,\)"):
+    with pytest.raises(TraceError, match=r"have the shape \(2,\), got \(3,\)"):
         infer([tmp_path / "t"], tmp_path / "g", attacks=("similarity",), limits=TRUSTED)
 
 

@@ -150,7 +150,7 @@ ODD_LABELS: dict[str, tuple[Any, str]] = {
     "shares": ([0.9, 0.2, 0.6, 0.1], "whole numbers, got .*0.9"),
     "gaps": ([0.0, float("nan"), 1.0, 1.0], "no label"),
     "names": (["no", "yes", "no", "no"], "Number classes from 0"),
-    "signs": ([-1, 1, 1, -1], "Give 0 and 1"),
+    "signs": ([-1, 1, 1, -1], "-1 and 1"),
     "one hot": (np.eye(4, 2), "got \\(4, 2\\)"),
     "too few": ([0, 1], "4 whole numbers"),
     "none": ([0, None, 1, 1], "no label"),

@@ -28,11 +28,10 @@ from vflsec.data.layout import Reader
 from vflsec.data.load import load_source
 from vflsec.data.odd_values import leave_empty
 from vflsec.data.profile import count_values
-from vflsec.data.read_table import format_list
 from vflsec.data.split import LEAST, present_rows, row_sets
 from vflsec.data.table_spec import Aggregate
 from vflsec.data.table_warnings import find_weaknesses
-from vflsec.errors import ConfigError, DataError
+from vflsec.errors import ConfigError, DataError, format_list
 from vflsec.plugins import registry
 from vflsec.runtime.plain_values import Plain, Table
 

@@ -196,7 +196,7 @@ class Audit(_Section):
     dtype: Literal["float32", "float64", "tf32", "bf16"] = "float32"
     """Precision of training; `tf32` and `bf16` keep float32 and round factors of products."""
     positive_control: bool = True
-    """Whether attacks that a gate judges are tried on a planted leak, to show that they work."""
+    """Whether gates also train on a planted leak, to show that each attack is alive."""
     attacker: Literal["default", "strong"] = "default"
     """`strong` also searches each attack's settings on drawn worlds of the same shape."""
     canaries: bool = True

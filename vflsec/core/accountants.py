@@ -253,7 +253,7 @@ def _subsampled(
             warnings.simplefilter("ignore")
             from opacus.accountants import create_accountant
     except ImportError as error:
-        raise MissingDependencyError("DP-SGD needs opacus: pip install opacus.") from error
+        raise MissingDependencyError.lacks("DP-SGD", "opacus") from error
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         made = create_accountant(accountant)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from typing import Annotated, Any, Literal, TypeGuard
 
-from vflsec.errors import ConfigError
+from vflsec.errors import ConfigError, VflsecError, format_list
 
 
 def fail(name: str, rule: str, value: Any, remedy: str = "") -> ConfigError:
@@ -91,9 +91,18 @@ def one_of(name: str, value: Any, allowed: Iterable[Any]) -> Any:
     """`value`, if it is one of `allowed`; else an error that names the nearest."""
     options = list(allowed)
     if value not in options:
-        listed = ", ".join(repr(o) for o in options)
-        raise fail(name, f"one of {listed}", value, nearest(value, options))
+        raise unknown(name, value, options)
     return value
+
+
+def unknown(
+    name: object, value: Any, known: Iterable[Any], kind: type[VflsecError] = ConfigError,
+    remedy: str = "",
+) -> VflsecError:  # fmt: skip
+    """The error for a value that is none of the `known`; it names the nearest."""
+    options = list(known)
+    rule = f"be one of {format_list(options, 50) or 'none'}"
+    return kind.must(name, rule, shown(value), nearest(value, options) or remedy)
 
 
 def nearest(value: Any, options: Iterable[Any]) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from vflsec.core import check
 from vflsec.core.quantity_questions import answers
 from vflsec.errors import ThreatModelError
 from vflsec.specs import QUESTIONS
@@ -130,8 +131,7 @@ class Schema:
         else:
             i = -1
         if i < 0 or not self.cardinalities:
-            listed = f"be one of {', '.join(self.names)}"
-            raise ThreatModelError.must("the column to infer", listed, repr(column))
+            raise check.unknown("the column to infer", column, self.names, ThreatModelError)
         return i
 
 

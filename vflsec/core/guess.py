@@ -69,7 +69,7 @@ class Guess:
             if value is not None:
                 value = _numpy(value, dtype)
                 if value.shape != (n,):
-                    raise ShapeError.must(f"Guess.{name}", f"have shape ({n},)", value.shape)
+                    raise ShapeError.shaped(f"Guess.{name}", (n,), value.shape)
                 object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from vflsec.core import check
 from vflsec.core.message_kinds import KINDS, Kind
 from vflsec.errors import ShapeError
 
@@ -45,7 +46,7 @@ class Message:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise ShapeError.must("message kind", f"be one of {', '.join(KINDS)}", repr(self.kind))
+            raise check.unknown("message kind", self.kind, KINDS, ShapeError)
         if self.sender == self.receiver:
             raise ShapeError(f"{self.sender!r} sends a message to itself.")
         if self.rows is not None and self.rows.shape != self.tensor.shape[:2]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from vflsec.core import check
 from vflsec.errors import ThreatModelError
 
 FORMS = ("mean", "scaled", "centred", "first", "last", "all")
@@ -43,8 +44,7 @@ class Need:
         what, _, form = text.partition(":")
         forms = STEPS if what == "parameter_gradient" else FORMS
         if form and form.removesuffix("+" if forms is FORMS else "") not in forms:
-            listed = f"be one of {', '.join(forms)}"
-            raise ThreatModelError.must(f"need {text!r}: form", listed, repr(form))
+            raise check.unknown(f"need {text!r}: form", form, forms, ThreatModelError)
         return cls(what, form)
 
     @property

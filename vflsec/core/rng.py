@@ -18,6 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vflsec.errors import VflsecError
+
 
 def derive(seed: int, *names: object) -> int:
     """A 63-bit seed from a base seed and a path of names; different paths are independent."""
@@ -99,6 +101,12 @@ class Globals:
         """Whose global generator was drawn from or seeded since, or ''."""
         now = self._now()
         return " and ".join(k for k, state in self._states.items() if now[k] != state)
+
+    def hold(self, what: str, kind: type[VflsecError], remedy: str) -> None:
+        """Refuse that a global generator was drawn from: no seed would repeat that."""
+        if whose := self.drawn():
+            text = f"{what}: draws from the global random numbers of {whose}."
+            raise kind(f"{text} {remedy}")
 
 
 Fill = Callable[[Tensor, torch.Generator], Any]

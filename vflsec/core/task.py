@@ -230,8 +230,8 @@ class Stack:
         """Sample ids of a row set, (R, n)."""
         if name not in self._rows:
             if name not in self.first.sets:
-                listed = f"be one of {', '.join(sorted(self.first.sets))}"
-                raise DataError.must(f"{self.first.name}: a row set", listed, repr(name))
+                where = f"{self.first.name}: a row set"
+                raise check.unknown(where, name, sorted(self.first.sets), DataError)
             stacked = torch.stack([t.sets[name] for t in self.tasks]).to(self.device)
             self._rows[name] = stacked[self.of]
         return self._rows[name]

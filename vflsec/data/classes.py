@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from vflsec.core import check
-from vflsec.data.read_table import Frame, as_texts, format_list
+from vflsec.data.read_table import Frame, as_texts
+from vflsec.errors import DataError, format_list, write_setting
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -61,7 +61,7 @@ def labels(
     change = change or Relabel()
     array = frame.column(name, "label")
     if array.null_count == len(array):
-        raise frame.refuse_column("label", name, "have a value in some row", "none")
+        raise _too_few(frame, name, [])
     if change.edges:
         return _cut(frame, name, change)
     coded = as_texts(array).dictionary_encode()
@@ -70,21 +70,21 @@ def labels(
         _check_kind(frame, name, found)
     become = _renamed(frame, name, found, change)
     left = list(dict.fromkeys(v for v in become.values() if v is not None))
-    if len(left) == 1:
-        raise frame.refuse_column("label", name, "have at least two classes", f"only {left[0]!r}")
-    if not left:
-        raise frame.refuse_column(
-            "label", name, "keep at least two classes", "none after `drop_classes`"
-        )
+    if len(left) < 2:
+        raise _too_few(frame, name, left)
     if len(left) > MOST_CLASSES:
         got = f"{len(left)}, such as {format_list(left[:3])}"
-        raise frame.refuse_column(
-            "label", name, f"have at most {MOST_CLASSES} classes", got, "Merge classes."
-        )
+        rule = f"have at most {MOST_CLASSES} classes"
+        raise frame.refuse_column("label", name, rule, got, "Merge classes.")
     names = in_order(left)
     place: dict[str | None, int] = {n: i for i, n in enumerate(names)}
     lookup = np.array([place.get(become[n], -1) for n in found] + [-1], dtype=np.int64)
     return lookup[coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)], tuple(names)
+
+
+def _too_few(frame: Frame, name: str, left: Sequence[str]) -> DataError:
+    got = f"only {left[0]!r}" if left else "none"
+    return frame.refuse_column("label", name, "have at least two classes", got)
 
 
 def quantity(frame: Frame, name: str) -> NDArray[np.float64]:
@@ -134,13 +134,8 @@ def several(frame: Frame, names: Sequence[str]) -> NDArray[np.float64]:
     if len(some):
         row = int(some[0])
         name = names[int(lost[row].argmax())]
-        got, remedy = (
-            f"none in {frame.row(row)} ({len(some)} such rows)",
-            "Fill or empty all labels.",
-        )
-        raise frame.refuse_column(
-            "label", name, "have a value where other labels have one", got, remedy
-        )
+        got = f"none in {frame.row(row)} ({len(some)} such rows)"
+        raise frame.refuse_column("label", name, "have a value where other labels have one", got)
     return out
 
 
@@ -212,8 +207,8 @@ def _check_kind(frame: Frame, name: str, found: Sequence[str]) -> None:
         middle = float(np.median(values))
         raise frame.refuse_column(
             "label", name, "hold classes", f"{len(found)} numbers such as {format_list(found[:3])}",
-            'Say task = "regression" under [data] (`vflsec init --regression`), or cut it: '
-            f"label_edges = [{middle:g}] (`vflsec init --bins 2`).",
+            f"Say {write_setting('task', 'regression', '--regression')}, or cut it: "
+            f"{write_setting(f'label_edges = [{middle:g}]', None, '--bins 2')}.",
         )  # fmt: skip
 
 
@@ -226,12 +221,10 @@ def _renamed(
     named += [(v, "") for v in change.drop]
     for old, new in named:
         if old not in out:
-            key, rule = "merge_classes" if new else "drop_classes", f"name classes of {name!r}"
-            found_list = f"{old!r}, none of {format_list(found)}"
-            raise frame.refuse(key, rule, found_list, check.nearest(old, found))
+            key = "merge_classes" if new else "drop_classes"
+            raise frame.unknown(key, old, found)
         if [v for v, _ in named].count(old) > 1:
-            what = "merge_classes and drop_classes"
-            raise frame.refuse(what, "name each class once", f"{old!r} twice")
+            raise frame.refuse("classes", "be merged or dropped once", f"{old!r} twice")
         out[old] = new or None
     return out
 

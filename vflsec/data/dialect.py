@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from vflsec.core import check
 from vflsec.data.number_formats import COMMA_NUMBER, GROUPS
-from vflsec.errors import DataError, data_error
+from vflsec.errors import DataError, data_error, write_setting
 
 SEPARATORS = (",", ";", "\t", "|")
 _SAMPLE_CHARS, _SAMPLE_RECORDS = 1 << 18, 100
@@ -87,14 +87,9 @@ def decode(path: Path, raw: bytes, dialect: Dialect) -> tuple[str, Dialect]:
     at = text.find("\0")
     if at >= 0:
         line = text.count("\n", 0, at) + 1
-        raise data_error(path, "table", "be text", f"a NUL byte in line {line}", _nul_hint(raw))
+        remedy = f"If it is UTF-16, add {write_setting('encoding', 'utf-16')}."
+        raise data_error(path, "table", "be text", f"a NUL byte in line {line}", remedy)
     return text, replace(dialect, encoding=dialect.encoding or "utf-8")
-
-
-def _nul_hint(raw: bytes) -> str:
-    if raw[:400].count(b"\0") * 3 >= len(raw[:400]):
-        return 'If it is UTF-16, add encoding = "utf-16" under [data].'
-    return "Export the table again."
 
 
 def _wrong_encoding(path: Path, given: str, got: str) -> DataError:
@@ -110,17 +105,18 @@ def _not_utf8(path: Path, raw: bytes, error: UnicodeDecodeError, given: str) -> 
     if given:
         return _wrong_encoding(path, given, got)
     if raw.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
-        hint, name = "It begins like UTF-32", "utf-32"
+        name = "utf-32"
     elif raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        hint, name = "It begins like UTF-16", "utf-16"
+        name = "utf-16"
     elif any(0x80 <= b <= 0x9F for b in raw[error.start : error.start + 4096]):
-        shown = byte.decode("cp1252", "replace")
-        hint, name = f"In Windows-1252 it is {shown!r}", "windows-1252"
+        name = "windows-1252"
     else:
-        hint, name = f"In Latin-1 it is {byte.decode('latin-1')!r}", "latin-1"
+        name = "latin-1"
+    hint = f"In {name} it is {byte.decode(name, 'replace')!r}"
+    hint = f"It begins like {name}" if name.startswith("utf") else hint
     return data_error(
-        path, "table", "be UTF-8 text", got, f"{hint}: if that is right, add encoding = "
-        f'"{name}" under [data] (`vflsec init --encoding {name}`), else save it again.',
+        path, "table", "be UTF-8 text", got, f"{hint}: if that is right, add "
+        f"{write_setting('encoding', name, f'--encoding {name}')}, else save it again.",
     )  # fmt: skip
 
 

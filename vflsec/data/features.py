@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from vflsec.data.classes import in_order
 from vflsec.data.number_formats import NumberFormat, number_of
 from vflsec.data.odd_values import describe_odd_values
-from vflsec.data.read_table import Frame, Numbers, as_texts, dates, format_list
+from vflsec.data.read_table import AGGREGATE, Frame, Numbers, as_texts, dates
+from vflsec.errors import format_list, write_setting
 
 MOST_CATEGORIES = 10_000
 """Rarer categories of one column are folded into :data:`RARE`."""
@@ -54,7 +55,7 @@ class Features:
     unsure: dict[str, str]
 
 
-_COUNTER = "another whole number in every row: an id? Leave it out with drop"
+_AN_ID = ": an id? Leave it out with drop"
 
 
 class _Column(NamedTuple):
@@ -118,7 +119,7 @@ def _doubt_category(distinct: int, there: int) -> str:
     """That nearly every row has another text, in words."""
     if not is_nearly_unique(distinct, there):
         return ""
-    return f"{distinct} different texts in {there} rows: an id? Leave it out with drop"
+    return f"{distinct} different texts in {there} rows{_AN_ID}"
 
 
 def _read_column(frame: Frame, name: str, categorical: bool, numeric: bool) -> _Column:
@@ -131,7 +132,7 @@ def _read_column(frame: Frame, name: str, categorical: bool, numeric: bool) -> _
         return _dated(frame, name, found, numeric)
     is_text = pa.types.is_string(array.type)
     if frame.typed and is_text and not (numeric or found.written):
-        some = "numbers that the file types as text; declare it numeric if so"
+        some = "numbers written as text; declare it numeric if so"
         return _Column("category", found, some if array.null_count < frame.rows else "")
     if pa.types.is_temporal(array.type):
         return _Column("date", found)
@@ -144,7 +145,7 @@ def _doubt_number(name: str, array: pa.Array, found: Numbers) -> str:
     if text and pc.any(pc.match_substring_regex(array[:_SOME], _CODE)).as_py():
         return "numbers that begin with 0; declare it categorical if they are codes"
     if not (found.written and found.written.unit) and _counts(array, found.values):
-        return _COUNTER
+        return f"another whole number in every row{_AN_ID}"
     return describe_odd_values(name, found.values)
 
 
@@ -164,7 +165,7 @@ def _dated(frame: Frame, name: str, found: Numbers, declared: bool) -> _Column:
         raise frame.refuse(
             f"column {name!r}", "hold numbers (it is declared numeric)",
             f"{wrong!r} in {frame.row(int(bad[0]))}", "Correct it, or declare it categorical."
-            + (' For a decimal comma add decimal = "," under [data].' if comma else "")
+            + (f" For a decimal comma add {write_setting('decimal', ',')}." if comma else "")
             + (f" It holds {found.doubt}." if found.doubt and not comma else ""),
         )  # fmt: skip
     if why:
@@ -231,8 +232,8 @@ def read_ids(frame: Frame, name: str) -> pd.Index:
         raise frame.refuse_column(
             "id", name, "have each id once",
             f"{len(twice)} ids more than once: {format_list(twice, 5)}",
-            'Keep one row of each: duplicates = "first" under [data] (equal rows), or aggregate = '
-            '{ COLUMN = "mean" } (`vflsec init --duplicates first`, `--aggregate COLUMN=mean`).',
+            f"Keep one row of each: {write_setting('duplicates', 'first', '--duplicates first')} "
+            f"for equal rows, else {AGGREGATE}.",
         )  # fmt: skip
     return index
 
@@ -250,7 +251,7 @@ def _check_exact(frame: Frame, name: str) -> None:
         at = pc.index(large, True).as_py()
         got = f"{array[at].as_py():.0f} of the type {array.type} in {frame.row(at)}"
         rule = f"hold integers or text, or numbers below 2^{bits}"
-        raise frame.refuse_column("id", name, rule, got, "Write ids as text.")
+        raise frame.refuse_column("id", name, rule, got)
 
 
 def _rises(array: pa.Array) -> bool:

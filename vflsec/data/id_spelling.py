@@ -17,8 +17,9 @@ import numpy as np
 import pandas as pd
 
 from vflsec.data.dates import text_days
-from vflsec.data.read_table import Frame, format_list
+from vflsec.data.read_table import Frame
 from vflsec.data.table_spec import IdMatch
+from vflsec.errors import format_list, write_setting
 
 RESPELLED = 0.05
 """Of the rows of the smaller table: from this share on it is said that ids look alike."""
@@ -99,7 +100,7 @@ def match_ids(frame: Frame, column: str, ids: pd.Index, names: Sequence[str]) ->
     if twice.any():
         same = ids[twice & (found == found[twice][0])]
         rule = f"have ids that differ in more than id_match = {format_list(names)}"
-        got = f"{int(twice.sum())} that do not, as {format_list(same, 3)}"
+        got = format_list(same, 3)
         raise frame.refuse_column("id", column, rule, got)
     return found
 
@@ -223,6 +224,7 @@ def _masked(text: str) -> str:
     )
 
 
+ALIKE = "Write them alike."
 _WORDS = {
     "strip": "blanks or encoding",
     "punctuation": "punctuation",
@@ -235,7 +237,7 @@ def describe_difference(found: Respelled) -> str:
     """How ids differ, in a sentence."""
     said = f"{found.alike} ids of {' and '.join(found.parties)}"
     if found.how == ("rounded",):  # whose pattern shows nothing
-        return f"{said} match only after rounding."
+        return f"{said} match only rounded."
     example = " and ".join(ascii(text) for text in found.example)
     if found.can_match:
         words = [_WORDS[n] for n in found.how]
@@ -251,13 +253,11 @@ def describe_difference(found: Respelled) -> str:
 def describe_respelled(found: Respelled) -> str:
     """How ids of tables differ, and what the user can do."""
     if found.can_match:
-        listed = ", ".join(f'"{n}"' for n in found.how)
         remedy = (
-            f"They are not joined. If they are of the same rows: id_match = [{listed}] under "
-            f"[data] (`vflsec init --id-match {','.join(found.how)}`)."
+            "They are not joined. If they are of the same rows: "
+            f"{write_setting('id_match', found.how, '--id-match ' + ','.join(found.how))}."
         )
     else:
-        alike = dict.fromkeys(("date", "prefix"), "Write them alike.")
-        remedies = {"rounded": "Export them as text."} | alike
+        remedies = {"rounded": "Export them as text.", "date": ALIKE, "prefix": ALIKE}
         remedy = remedies.get(found.how[0], "Hash both in the same way.")
     return f"{describe_difference(found)} {remedy}"

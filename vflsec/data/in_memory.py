@@ -14,8 +14,8 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from vflsec.data.read_table import format_list
-from vflsec.errors import VflsecError, data_error
+from vflsec.data.read_table import check_names
+from vflsec.errors import VflsecError, data_error, first_line, format_list
 from vflsec.plugins.loading import allow_imports
 
 
@@ -57,16 +57,16 @@ def write_frame(frame: pd.DataFrame, name: str, folder: Path) -> str:
     if named:
         twice = [str(n) for n in named if n in frame.columns]
         if twice:
-            got, remedy = format_list(twice), "Drop it with reset_index(drop=True)."
-            raise data_error(name, "index", "have another name than the columns", got, remedy)
+            remedy = "Drop it with reset_index(drop=True)."
+            raise data_error(
+                name, "index", "have another name than the columns", format_list(twice), remedy
+            )
         frame = frame.reset_index()
     strange = [c for c in frame.columns if not isinstance(c, str)]
     if strange:
         got, remedy = format_list(strange, 4), "df.rename(columns=str) makes them so."
-        raise data_error(name, "column names", "be texts", got, remedy)
-    if len(set(frame.columns)) != len(frame.columns):
-        twice = sorted({c for c in frame.columns if list(frame.columns).count(c) > 1})
-        raise data_error(name, "each column name", "appear once", f"{format_list(twice)} twice")
+        raise data_error(name, "columns", "be texts", got, remedy)
+    check_names(name, list(frame.columns))
     file = (re.sub(r"[^-\w]+", "_", name)[:50] or "table") + ".parquet"
     while (folder / file).exists():
         file = f"_{file}"
@@ -75,8 +75,7 @@ def write_frame(frame: pd.DataFrame, name: str, folder: Path) -> str:
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         column = re.search(r"column (\S+) with type", str(error))
         what = f"column {column.group(1)!r}" if column else "table"
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        rule, got = "hold one kind of value", first.strip("()'\" .")[:120]
+        rule, got = "hold one kind of value", first_line(error).strip("()'\" .")
         raise data_error(name, what, rule, got, "astype(str) makes it so.") from None
     return file
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,9 +10,9 @@ from vflsec.core import check
 from vflsec.data.dialect import Dialect
 from vflsec.data.limits import Limits
 from vflsec.data.names import unshowable
-from vflsec.data.read_table import Frame, format_list, read_frame
-from vflsec.data.table_spec import TableSpec
-from vflsec.errors import data_error
+from vflsec.data.read_table import Frame, read_frame
+from vflsec.data.table_spec import ONE_TABLE, TableSpec
+from vflsec.errors import DataError, data_error, format_list
 from vflsec.specs import WHICHEVER
 
 
@@ -69,9 +69,13 @@ class Reader:
         """Refuse settings for a party that does not exist."""
         for key, value in self._given.items():
             for p in value if isinstance(value, Mapping) else ():
-                if p not in parties:
-                    rule = f"name parties among {format_list(parties)}"
-                    raise data_error("data", key, rule, repr(p), check.nearest(p, parties))
+                check_known(key, p, parties)
+
+
+def check_known(key: str, name: str, known: Iterable[str]) -> None:
+    """Refuse a name in a key of ``[data]`` that is none of the `known`."""
+    if name not in (names := list(known)):
+        raise check.unknown(f"data: {key}", name, names, DataError)
 
 
 def separate_tables(
@@ -80,17 +84,16 @@ def separate_tables(
     """Read the table of each party; also the name of the party whose table has the label."""
     if len(files) < 2:
         rule, got = "name the tables of at least two parties", format_list(files) or "none"
-        raise data_error("data", "files", rule, got, "For one table use `file`.")
+        raise data_error("data", "files", rule, got, ONE_TABLE)
     if not roles.id:
         remedy = 'Add id = "COLUMN", or id = { PARTY = "COLUMN", ... }.'
         raise data_error("data", "id", "name the column that joins the tables", "none", remedy)
     if not isinstance(roles.id, str):
         for p in [*roles.id, *files]:
-            if p not in files or not roles.id.get(p):
-                rule = f"name a column for each of {format_list(files)}"
-                if p in files:
-                    raise data_error("data", "id", rule, f"none for {p!r}", f'Add {p} = "COLUMN".')
-                raise data_error("data", "id", rule, repr(p), check.nearest(p, list(files)))
+            check_known("id", p, files)
+            if not roles.id.get(p):
+                rule = f"name a column for {p!r}"
+                raise data_error("data", "id", rule, "none", f'Add {p} = "COLUMN".')
     reader.check_parties(list(files))
     frames = {p: reader.read(path, p) for p, path in files.items()}
     holders = [_holder(frames, label) for label in roles.labels]
@@ -106,15 +109,14 @@ def separate_tables(
 
 def _holder(frames: Mapping[str, Frame], label: str) -> str:
     """The party whose table has a label column."""
-    holders = [p for p, f in frames.items() if label in f.columns]
+    holders, what = [p for p, f in frames.items() if label in f.columns], f"label column {label!r}"
     if not holders:
         have = "; ".join(f"{f.path}: {format_list(f.columns)}" for f in frames.values())
         names = [c for f in frames.values() for c in f.columns]
-        near = check.nearest(label, names)
-        raise data_error("data", f"label column {label!r}", "be in one of the tables", have, near)
+        raise data_error("data", what, "be in a table", have, check.nearest(label, names))
     if len(holders) > 1:
         got = " and ".join(str(frames[p].path) for p in holders)
-        raise data_error("data", f"label column {label!r}", "be in one table only", got)
+        raise data_error("data", what, "be in one table only", got)
     return holders[0]
 
 
@@ -126,17 +128,15 @@ def common_table(
     for key, value in (("id", roles.id), ("separator", reader.separator),
                        ("decimal", reader.decimal), ("encoding", reader.encoding)):  # fmt: skip
         if not isinstance(value, str):
-            remedy = "For a table of each party use `files`."
-            raise data_error("data", key, "be one text with `file`", repr(dict(value)), remedy)
+            raise data_error("data", key, "be one text with `file`", repr(dict(value)))
     frame = reader.read(file)
     if columns is None or len(columns) < 2:
         rule, got = "list features of at least two parties", format_list(columns or ()) or "none"
-        raise frame.refuse("columns", rule, got, f"There are {format_list(frame.columns)}.")
+        raise frame.refuse("columns", rule, got, f"It holds {format_list(frame.columns)}.")
     if active is None:
         active = "active" if "active" in columns else next(iter(columns))
     if active not in columns:
-        near = check.nearest(active, list(columns))
-        raise frame.refuse("active", f"be one of {format_list(columns)}", repr(active), near)
+        raise frame.unknown("active", active, columns)
     return dict.fromkeys(columns, frame), active
 
 
@@ -164,9 +164,7 @@ def check_parties(
             rule = "not be one that names others in a scenario"
             raise data_error("data", "party name", rule, f"{p!r} for a party of the role {role}")
     for p in columns or ():
-        if p not in parties:
-            rule = f"name parties among {format_list(parties)}"
-            raise data_error("data", "columns", rule, repr(p), check.nearest(p, parties))
+        check_known("columns", p, parties)
 
 
 def assign_columns(
@@ -175,10 +173,7 @@ def assign_columns(
     """Feature columns of each party, in file order or as listed; `active` may have none."""
     everything = list(dict.fromkeys(c for f in frames.values() for c in f.columns))
     for c in spec.drop:
-        if c not in everything:
-            where = next(iter(frames.values())).path if single else "data"
-            rule = f"name columns among {format_list(everything)}"
-            raise data_error(where, "drop", rule, repr(c), check.nearest(c, everything))
+        check_known("drop", c, everything)
     used: dict[str, list[str]] = {}
     owner: dict[str, str] = {}
     for p, frame in frames.items():
@@ -190,22 +185,20 @@ def assign_columns(
             key = c if single else f"{p}\x1f{c}"
             if key in owner:
                 whose = "twice" if owner[key] == p else f"also in {owner[key]!r}"
-                raise frame.refuse(
-                    f"column {c!r} of party {p!r}", "belong to one party, once", whose
-                )
+                raise frame.refuse(f"column {c!r} of {p}", "belong to one party, once", whose)
             owner[key] = p
         if not used[p] and (there or p != active):
-            remedy = f"There are {format_list(frame.columns)}."
-            raise frame.refuse(f"party {p!r}", "have a feature column", "none", remedy)
+            got = f"none of {format_list(frame.columns)}"
+            raise frame.refuse(f"party {p!r}", "have a feature column", got)
     return used
 
 
 def _check_feature(frame: Frame, party: str, column: str, taken: Mapping[str, str]) -> None:
     """Refuse a column that is not there, has another role, or is called like any column."""
-    frame.column(column, f"columns of party {party!r}:")
+    frame.column(column, f"{party}'s")
     if column in taken:
-        got = f"{column!r}, the {taken[column]} column"
-        raise frame.refuse(f"columns of party {party!r}", "be features", got)
+        what = f"{party}'s column {column!r}"
+        raise frame.refuse(what, "be a feature", f"the {taken[column]} column")
     if column == WHICHEVER:
         got = "one that means any column"
         raise frame.refuse(f"column {column!r}", "have another name", got, "Rename or drop it.")
@@ -222,8 +215,7 @@ def declare_kinds(
         for n in getattr(spec, kind):
             hits = [(p, c) for p, c in pairs if n in (c, f"{p}.{c}")]
             if not hits:
-                near = check.nearest(n, known) or f"There are {format_list(c for _, c in pairs)}."
-                raise data_error("data", kind, "name feature columns", repr(n), near)
+                raise check.unknown(f"data: {kind}", n, known, DataError)
             for p, c in hits:
                 out[p][place].add(c)
     for p, (cat, num) in out.items():

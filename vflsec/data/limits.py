@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from vflsec.errors import DataError
+from vflsec.errors import DataError, write_setting
 
 _PIECE = 1 << 20
 _BATCH_CELLS = 1 << 20
@@ -37,11 +37,11 @@ class Limits:
     columns: int = 50_000
 
 
-def too_much(path: object, what: str, got: str, most: int, key: str) -> DataError:
+def too_much(path: object, got: str, most: int, key: str) -> DataError:
     """The error for a file that is larger than a limit."""
     return DataError.must(
-        f"{path}: table", f"{what} at most {most:,} {key.removeprefix('max_')}", got,
-        f"If that is right: {key} = NUMBER under [data].",
+        f"{path}: table", f"have at most {most:,} {key.removeprefix('max_')}", got,
+        f"If that is right: {write_setting(f'{key} = NUMBER')}.",
     )  # fmt: skip
 
 
@@ -55,11 +55,11 @@ def check_size(path: object, rows: int, columns: int, limits: Limits, about: str
         DataError: beyond a limit.
     """
     if columns > limits.columns:
-        raise too_much(path, "have", f"{columns:,}", limits.columns, "max_columns")
+        raise too_much(path, f"{columns:,}", limits.columns, "max_columns")
     if rows * columns > limits.cells:
         lines = "lines" if about else "rows"
         got = f"{about}{rows * columns:,} ({rows:,} {lines}, {columns:,} columns)"
-        raise too_much(path, "hold", got, limits.cells, "max_cells")
+        raise too_much(path, got, limits.cells, "max_cells")
 
 
 def gunzip(path: Path, raw: bytes, limits: Limits) -> bytes:
@@ -76,7 +76,7 @@ def gunzip(path: Path, raw: bytes, limits: Limits) -> bytes:
             size += len(piece)
             if size > limits.bytes:
                 got = f"more ({len(raw):,} packed)"
-                raise too_much(path, "unpack to", got, limits.bytes, "max_bytes")
+                raise too_much(path, got, limits.bytes, "max_bytes")
     return b"".join(out)
 
 
@@ -92,7 +92,7 @@ def parquet_table(path: Path, raw: bytes, limits: Limits) -> pa.Table:
     check_size(path, found.num_rows, len(names), limits)
     said = sum(found.row_group(i).total_byte_size for i in range(found.num_row_groups))
     if said > limits.bytes:
-        raise too_much(path, "unpack to", f"{said:,}", limits.bytes, "max_bytes")
+        raise too_much(path, f"{said:,} unpacked", limits.bytes, "max_bytes")
     kinds = file.schema_arrow.types
     coded = [n for n, t in zip(names, kinds) if _is_text(t)]
     if len(set(names)) == len(names):
@@ -101,7 +101,7 @@ def parquet_table(path: Path, raw: bytes, limits: Limits) -> pa.Table:
     for batch in file.iter_batches(max(_BATCH_CELLS // max(len(names), 1), 1), use_threads=False):
         size += sum(_unpacked(column) for column in batch.columns)
         if size > limits.bytes:
-            raise too_much(path, "unpack to", "more", limits.bytes, "max_bytes")
+            raise too_much(path, "more", limits.bytes, "max_bytes")
         batches.append(batch)
     if not batches:
         return file.schema_arrow.empty_table()

@@ -44,15 +44,10 @@ def load_source(section: Table, seed: int, base: Path) -> Source:
     given: Any = {k: v for k, v in section.items() if v is not None}
     known = (*OTHER_KEYS, *TABLE_KEYS, *SPLIT_KEYS)
     for key in given:
-        if key not in known:
-            raise check.fail(
-                "data: key", f"one of {', '.join(known)}", key, check.nearest(key, known)
-            )
+        check.one_of("data: key", key, known)
     own = [k for k in FILE_KEYS if k in given]
     if len(own) == 2:
-        raise ConfigError(
-            "data: give `file` (one table) or `files` (one for each party), not both."
-        )
+        raise ConfigError("data: give `file` or `files`, not both.")
     if own:
         return _kept.load(given, base)
     if "name" not in given:
@@ -60,8 +55,8 @@ def load_source(section: Table, seed: int, base: Path) -> Source:
         raise ConfigError(f"data: give `name` (one of {listed}), `files` or `file`.")
     extra = [k for k in TABLE_KEYS if k in given]
     if extra:
-        remedy = "Set its options under `params`."
-        raise ConfigError(f"data: {extra[0]!r} is for tables, not {given['name']!r}. {remedy}")
+        text = f"data: {extra[0]!r} is for tables, not {given['name']!r}."
+        raise ConfigError(f"{text} Set its options under `params`.")
     params = dict(given.get("params") or {})
     if isinstance(params.get("folder"), str):
         params["folder"] = str(base / params["folder"])
@@ -76,11 +71,8 @@ def _registered(name: str, params: Table, seed: int) -> Source:
     made, stand = registry.datasets.create(name, params), Globals()
     source = check_source(made.load(seed), name)
     check_parties(list(source.parties), source.active, None)
-    if whose := stand.drawn():
-        raise ConfigError(
-            f"data set {name}: draws from the global random numbers of {whose}. Draw from "
-            "vflsec.core.rng.numpy_generator(seed, NAME)."
-        )
+    remedy = "Draw from vflsec.core.rng.numpy_generator(seed, NAME)."
+    stand.hold(f"data set {name}", ConfigError, remedy)
     if not source.digest and registry.datasets.entry(name).package:
         return replace(source, digest=hash_content(source))
     return source

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from vflsec.data.number_formats import number_of
 from vflsec.data.read_table import Frame, as_texts, change_tables, split_by_party
 from vflsec.data.source import PartyData
+from vflsec.errors import write_setting
 
 FAR = 10.0
 """Ranges of the other values from which on a value is far away."""
@@ -59,8 +60,8 @@ def describe_odd_values(name: str, values: NDArray[np.float64]) -> str:
     options = " ".join(f"--missing {shlex.quote(f'{name}={text}')}" for text in shown)
     return (
         f"{count} value{'s' * (count > 1)} ({', '.join(shown)}{more}) {where} all others "
-        f"({rest[0]:g} to {rest[-1]:g}): missing values or errors? Leave them empty: missing = "
-        f"{{ {json.dumps(name)} = {json.dumps(shown)} }} under [data] (`vflsec init {options}`)"
+        f"({rest[0]:g} to {rest[-1]:g}): missing values or errors? Leave them empty: "
+        + write_setting(f"missing = {{ {json.dumps(name)} = {json.dumps(shown)} }}", None, options)
     )
 
 
@@ -96,8 +97,7 @@ def _without(frame: Frame, name: str, texts: Sequence[str]) -> pa.Array:
         found = pc.equal(as_texts(array), text).fill_null(False).to_numpy(zero_copy_only=False)
         found = found | (False if number is None else values == number)
         if not found.any():
-            got = f"no {text!r} in it"
-            raise frame.refuse(f"column {name!r}", "hold what `missing` says", got)
+            raise frame.refuse(f"column {name!r}", "hold what `missing` says", f"no {text!r}")
         gone |= found
     return pc.if_else(pa.array(gone), pa.scalar(None, array.type), array)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from vflsec.data.limits import Limits, check_size, too_much
-from vflsec.errors import DataError, MissingDependencyError, data_error
+from vflsec.errors import DataError, MissingDependencyError, data_error, first_line
 
 OFFICE = {".xlsx": "Excel", ".dta": "Stata", ".sav": "SPSS"}
 """Whose files these are, by their ending."""
@@ -37,14 +37,13 @@ def read_office(path: Path, raw: bytes, kind: str, limits: Limits) -> pa.Table |
         frame = frame.astype(dict.fromkeys(texts, "string[pyarrow]"))
         return pa.Table.from_pandas(frame, preserve_index=False)
     except ImportError as why:
-        remedy = "Run: pip install 'vflsec[tables]'"
-        raise MissingDependencyError(f"{path}: {OFFICE[kind]} ({why}). {remedy}") from why
+        package = why.name or OFFICE[kind]
+        raise MissingDependencyError.lacks(path, package, "tables") from why
     except DataError:
         raise
     except Exception as why:  # these readers raise whatever they meet
-        said = (str(why).splitlines() or [type(why).__name__])[0][:200]
         rule = f"be a file of {OFFICE[kind]}"
-        raise data_error(path, "table", rule, said, "Export it as CSV.") from None
+        raise data_error(path, "table", rule, first_line(why), "Export it as CSV.") from None
 
 
 def _check_packed(path: Path, raw: bytes, limits: Limits) -> None:
@@ -52,4 +51,4 @@ def _check_packed(path: Path, raw: bytes, limits: Limits) -> None:
     with zipfile.ZipFile(io.BytesIO(raw)) as packed:
         size = sum(part.file_size for part in packed.infolist())
     if size > limits.bytes:
-        raise too_much(path, "unpack to", f"{size:,}", limits.bytes, "max_bytes")
+        raise too_much(path, f"{size:,} unpacked", limits.bytes, "max_bytes")

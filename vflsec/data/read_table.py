@@ -11,7 +11,6 @@ import contextlib
 import csv
 import hashlib
 import io
-import json
 import re
 import shlex
 import unicodedata
@@ -34,9 +33,21 @@ from vflsec.data.dialect import Dialect, decode, detect_dialect, find_decimal, f
 from vflsec.data.limits import Limits, check_size, gunzip, parquet_table, too_much
 from vflsec.data.number_formats import POINT_GROUPS, NumberFormat, read_column
 from vflsec.data.office_tables import OFFICE, read_office
-from vflsec.errors import DataError, data_error, first_line
+from vflsec.errors import (
+    DataError,
+    VflsecError,
+    data_error,
+    first_line,
+    format_list,
+    show_place,
+    write_setting,
+)
 
 T = TypeVar("T")
+
+AGGREGATE = write_setting('aggregate = { COLUMN = "mean" }', option="--aggregate COLUMN=mean")
+_THERE = "be an existing file"
+_SHOW_MARK = "show which mark is decimal"
 
 MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null")
 """Texts that mean "no value" (after trimming)."""
@@ -120,8 +131,8 @@ class Frame:
         if found.ambiguous:
             text, point, comma = found.ambiguous
             what, got = f"column {name!r}", f"{text!r} ({point:.12g} or {comma:.12g}?)"
-            remedy = 'Say decimal = "." or "," under [data] (`vflsec init --decimal .`).'
-            raise self.refuse(what, "show which mark is decimal", got, remedy)
+            remedy = f"Say {write_setting('decimal', '.', '--decimal .')}, or a comma."
+            raise self.refuse(what, _SHOW_MARK, got, remedy)
         return found.values, found.bad
 
     def column(self, name: str, role: str) -> pa.Array:
@@ -131,9 +142,12 @@ class Frame:
             DataError: it is not; the message names the nearest.
         """
         if name not in self.columns:
-            near, got = check.nearest(name, list(self.columns)), format_list(self.columns)
-            raise self.refuse(f"{role} column {name!r}", "be in the table", got, near)
+            raise self.unknown(f"{role} column", name, self.columns)
         return self.columns[name]
+
+    def unknown(self, what: str, got: str, known: Iterable[str]) -> VflsecError:
+        """The error for a name that is none of the `known`."""
+        return check.unknown(f"{show_place(self.path)}: {what}", got, known, DataError)
 
     def refuse(self, name: str, rule: str, got: str, remedy: str = "") -> DataError:
         """The error for something in this table, see :func:`data_error`."""
@@ -172,8 +186,7 @@ def split_by_party(
             holders = {party: column}
         if not holders:
             known = sorted({c for frame in frames.values() for c in frame.columns})
-            rule = f"COLUMN or PARTY.COLUMN of {format_list(known)}"
-            raise check.fail(f"data: {key}", rule, name, check.nearest(name, known))
+            raise check.unknown(f"data: {key}", name, known)
         for p, c in holders.items():
             out.setdefault(p, {})[c] = said
     return out
@@ -214,11 +227,10 @@ def refuse_ambiguous(found: Iterable[tuple[Path, str, tuple[str, float, float]]]
     raise data_error(
         files[0] if len(files) == 1 else "data",
         f"column{'s' if len(names) > 1 else ''} {format_list(names)}",
-        "show which mark is decimal",
+        _SHOW_MARK,
         "; ".join(said[:_EXAMPLES]),
-        f"For {point:.12g} say numeric = {json.dumps(names)} under [data] (`vflsec init {options}`"
-        f'); for {comma:.12g} also decimal = "," (`--decimal ,`). If it is no number, say '
-        "categorical instead.",
+        f"For {point:.12g} say {write_setting('numeric', names, options)}; for "
+        f'{comma:.12g} also decimal = "," (`--decimal ,`). If it is no number, say categorical.',
     )
 
 
@@ -242,16 +254,8 @@ def refuse_doubtful(found: Iterable[tuple[Path, str, str]]) -> None:
         f"column{'s' if len(names) > 1 else ''} {format_list(names)}",
         "hold numbers of one format, or be declared",
         "; and ".join(doubt for _, _, doubt in columns[:_EXAMPLES]),
-        f"To keep texts say categorical = {json.dumps(names)} under [data] (`vflsec init "
-        f"{options}`).",
+        f"To keep texts say {write_setting('categorical', names, options)}.",
     )
-
-
-def format_list(names: Iterable[object], most: int = 12) -> str:
-    """Up to `most` names in quotes, and how many more there are."""
-    items = [repr(str(n)) for n in names]
-    more = f" and {len(items) - most} more" if len(items) > most else ""
-    return ", ".join(items[:most]) + more
 
 
 def read_frame(
@@ -274,24 +278,23 @@ def read_frame(
     except (OSError, ValueError) as error:  # a name that is too long, or holds NUL
         shown = str(path) if len(str(path)) < 200 else f"{str(path)[:80]}... ({len(str(path))})"
         why = getattr(error, "strerror", None) or str(error)
-        raise data_error(repr(shown), "table", "be an existing file", why) from None
-    if not there or folder:
-        raise data_error(path, "table", "be an existing file", "a folder" if folder else "none")
+        raise data_error(repr(shown), "table", _THERE, why) from None
+    if not plain:
+        got = "a folder" if folder else "a device or a pipe" if there else "none"
+        raise data_error(path, "table", _THERE, got)
     kind = next((f for f in FORMATS if path.name.lower().endswith(f)), None)
     if kind is None:
         got = repr(path.suffix or path.name)
         rule = f"be a file of type {', '.join(FORMATS)}"
-        raise data_error(path, "table", rule, got, "Export it as CSV or Parquet.")
-    if not plain:
-        raise data_error(path, "table", "be a plain file", "a device or a pipe")
+        raise data_error(path, "table", rule, got)
     limits = limits or Limits()
     try:
         size = path.stat().st_size
         if size > limits.bytes:
-            raise too_much(path, "have", f"{size:,}", limits.bytes, "max_bytes")
+            raise too_much(path, f"{size:,}", limits.bytes, "max_bytes")
         raw = path.read_bytes()
     except OSError as error:
-        raise data_error(path, "table", "be readable", error.strerror or str(error)) from None
+        raise DataError.unreadable(show_place(path), error) from None
     return parse_frame(path, raw, kind, dialect, limits)
 
 
@@ -306,7 +309,7 @@ def parse_frame(
     """
     dialect, limits = dialect or Dialect(), limits or Limits()
     if not raw:
-        raise data_error(path, "table", "have rows", "an empty file")
+        raise _no_rows(path)
     given, digest = dialect.decimal, hashlib.sha256(raw).hexdigest()
     typed = _parquet(path, raw, limits) if kind in (".parquet", ".pq") else None
     if kind in OFFICE:
@@ -320,9 +323,9 @@ def parse_frame(
     else:
         table, dialect, sound = _csv(path, raw, kind, dialect, limits)
     names = [n.strip() for n in table.schema.names]
-    _check_names(path, names)
+    check_names(path, names)
     if table.num_rows == 0:
-        raise data_error(path, "table", "have rows", "a header only")
+        raise _no_rows(path)
     columns = {n: _plain(path, n, column, sound) for n, column in zip(names, table.columns)}
     if not dialect.decimal:
         decimal = find_decimal(columns.values(), dialect.separator)
@@ -339,8 +342,7 @@ def _csv(
         try:
             raw = gunzip(path, raw, limits)
         except (OSError, EOFError, zlib.error) as error:
-            remedy = "If it is text, name it .csv."
-            raise data_error(path, "table", "be a gzip file", f"{error}", remedy) from None
+            raise data_error(path, "table", "be a gzip file", f"{error}", _TEXT) from None
     _refuse_binary(path, raw)
     text, dialect = decode(path, raw, dialect)
     text, dialect = detect_dialect(text, dialect)
@@ -350,9 +352,9 @@ def _csv(
     except csv.Error as error:
         raise data_error(path, "table", f"be {what}", f"{error}") from None
     if not any(n.strip() for n in header):
-        raise data_error(path, "table", "have rows", "an empty file")
+        raise _no_rows(path)
     held = len(header) - next(i for i, n in enumerate(reversed(header)) if n.strip())
-    _check_names(path, [n.strip() for n in header[:held]])
+    check_names(path, [n.strip() for n in header[:held]])
     rows = text.count("\n") or text.count("\r")  # line breaks within fields count too: no more
     check_size(path, rows, len(header), limits, "about ")
     try:
@@ -366,10 +368,10 @@ def _csv(
         )
     except pa.ArrowInvalid as error:
         if "Empty CSV file" in str(error):
-            raise data_error(path, "table", "have rows", "a header only") from None
+            raise _no_rows(path) from None
         got = first_line(str(error).removeprefix("CSV parse error: "))
         rule = f"be {what} with as many fields in each row as the header"
-        remedy = 'Quote such fields, or name the separator (separator = ";" under [data]).'
+        remedy = f"Quote such fields, or name the {write_setting('separator', ';')}."
         raise data_error(path, "table", rule, got, remedy) from None
     return _trimmed(path, table, held), dialect, "\0" not in text
 
@@ -381,7 +383,7 @@ def _trimmed(path: Path, table: pa.Table, held: int) -> pa.Table:
     """
     for column in table.columns[held:]:
         if pc.any(pc.not_equal(pc.utf8_trim_whitespace(column), "")).as_py():
-            _check_names(path, [n.strip() for n in table.schema.names])
+            check_names(path, [n.strip() for n in table.schema.names])
     table = table.select(range(held))
     rows = table.num_rows
     while rows and not any(column[rows - 1].as_py().strip() for column in table.columns):
@@ -408,19 +410,25 @@ def _parquet(path: Path, raw: bytes, limits: Limits) -> pa.Table:
     try:
         return parquet_table(path, raw, limits)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        first = (str(error).splitlines() or ["damaged"])[0].rstrip(".")[:200]
-        remedy = "If it is text, name it .csv."
-        raise data_error(path, "table", "be a Parquet file", first, remedy) from None
+        raise data_error(path, "table", "be a Parquet file", first_line(error), _TEXT) from None
 
 
-def _check_names(path: Path, names: list[str]) -> None:
+_TEXT = "If it is text, name it .csv."
+
+
+def _no_rows(path: Path) -> DataError:
+    return data_error(path, "table", "have rows below its header", "none")
+
+
+def check_names(path: object, names: list[str]) -> None:
+    """Refuse columns without a name of their own that can be shown."""
     for i, name in enumerate(names):
         if not name.strip():
             raise data_error(path, f"column {i + 1}", "have a name", repr(name))
         bad = next((c for c in name if unicodedata.category(c) in ("Cc", "Cs")), "")
         if bad:
             got = f"{name[:60]!r} with {bad!r}"
-            raise data_error(path, f"the name of column {i + 1}", "be printable", got)
+            raise data_error(path, f"column name {i + 1}", "be printable", got)
     twice = [n for n, k in Counter(names).items() if k > 1]
     if twice:
         got = f"{format_list(twice)} twice"

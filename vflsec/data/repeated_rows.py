@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from vflsec.data.read_table import Frame, as_texts
+from vflsec.data.read_table import AGGREGATE, Frame, as_texts
 from vflsec.data.table_spec import Aggregate
 
 _NUMBERS = {"sum": np.add, "min": np.minimum, "max": np.maximum}
@@ -63,8 +63,7 @@ def _check_equal(
             raise frame.refuse(
                 f"rows of one {column}", f"be equal in column {name!r} to become one",
                 f"others in {frame.row(int(differs[0]))} ({ids[differs[0]]!r})",
-                'Say aggregate = { COLUMN = "mean" } under [data] (`vflsec init --aggregate '
-                "COLUMN=mean`).",
+                f"Say {AGGREGATE}.",
             )  # fmt: skip
 
 

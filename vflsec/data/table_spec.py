@@ -83,6 +83,7 @@ class TableSpec:
         return (self.label,) if isinstance(self.label, str) else tuple(self.label)
 
 
+ONE_TABLE = "For one table use `file`."
 FILE_KEYS = ("file", "files")
 """Keys of a ``[data]`` section that hold paths."""
 
@@ -100,8 +101,7 @@ def read_files(section: Table, base: Path) -> Path | dict[str, Path]:
         return base / _read_text("file", section["file"])
     files = section["files"]
     if not isinstance(files, Mapping):
-        rule, remedy = "a table with one path for each party", "For one table use `file`."
-        raise check.fail("data: files", rule, files, remedy)
+        raise check.fail("data: files", "a table with one path for each party", files, ONE_TABLE)
     return {p: base / _read_text(f"files.{p}", path) for p, path in files.items()}
 
 
@@ -113,7 +113,7 @@ def read_table_spec(section: Table) -> TableSpec:
             set, or there is no label.
     """
     if "params" in section:
-        raise ConfigError("data: `params` are for registered data sets. Leave them out.")
+        raise ConfigError("data: `params` are for registered data sets, not tables.")
     if "label" not in section:
         raise ConfigError('data: lacks a label. Add label = "COLUMN".')
     given: Any = {k: section[k] for k in TABLE_KEYS if k in section and k not in FILE_KEYS}
@@ -124,9 +124,9 @@ def read_table_spec(section: Table) -> TableSpec:
 
 _NUMBERS = ("max_bytes", "max_cells", "max_columns")
 _TABLES = {
-    "columns": "columns for each party",
-    "merge_classes": "old classes for each new class",
-    "missing": "texts for each column",
+    "columns": "party",
+    "merge_classes": "class",
+    "missing": "column",
 }
 _LISTS = ("categorical", "numeric", "drop", "drop_classes", "id_match")
 _BY_PARTY = ("id", "separator", "decimal", "encoding")
@@ -145,7 +145,7 @@ def _check_form(key: str, value: Any) -> None:
             check.one_of(f"data: aggregate.{name}", way, get_args(Aggregate))
     elif key in _TABLES:
         if not isinstance(value, Mapping):
-            raise check.fail(f"data: {key}", f"a table with a list of {_TABLES[key]}", value)
+            raise check.fail(f"data: {key}", f"a table with a list for each {_TABLES[key]}", value)
         for name, texts in value.items():
             _check_texts(f"{key}.{name}", texts)
     elif key in _LISTS or (key == "label" and isinstance(value, list | tuple)):
@@ -167,4 +167,4 @@ def _read_text(key: str, value: Plain | Path) -> str:
 
 def _check_texts(key: str, value: Plain) -> None:
     if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
-        raise check.fail(f"data: {key}", "a list of column names", value)
+        raise check.fail(f"data: {key}", "a list of texts", value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -66,8 +66,7 @@ def attempt(
         record = record_of(loaded, plan, device, 1, folder)
         results = {r.key: r for r in store.results(dict.fromkeys(record.wanted, ()))}
     if not any(g.attacks for g in plan.groups):
-        why = "; ".join(dict.fromkeys(r.reason.rstrip(".") for r in plan.refused))
-        raise ConfigError(f"{name}: cannot be tried: {why or 'no adversary is there'}.")
+        raise _refuse(name, folder, dict.fromkeys(r.reason.rstrip(".") for r in plan.refused))
     works = [
         work for g in plan.groups
         for work in divide_work(
@@ -75,14 +74,11 @@ def attempt(
         )
     ]  # fmt: skip
     attack = partial(attack_views, folder=folder, tasks=Tasks(backend, plan.base), device=device)
-    said = "; ".join(_attack_all(works, attack, results, progress))
+    said = _attack_all(works, attack, results, progress)
     if not any(m.attack for r in results.values() for m in r.measures):
-        raise ConfigError(
-            f"{name}: cannot be tried on {folder}: {said or 'no training is there'}. Add it to the "
-            "scenario and audit again."
-        )
+        raise _refuse(name, folder, said)
     if said:
-        progress(f"Not on every training: {said}.", NOTE)
+        progress(f"Not on every training: {'; '.join(said)}.", NOTE)
     every = [r for r in results.values() if any(m.attack for m in r.measures)]
     evaluation = evaluate(record, every)
     return summary_of(record, evaluation, every, None) | {"complete": True, "exit_code": 0}
@@ -108,6 +104,12 @@ def _attack_all(
             for one in found:
                 results[one.key].measures += one.measures
     return why_not
+
+
+def _refuse(name: str, folder: Path, why: Iterable[str]) -> ConfigError:
+    said = "; ".join(why) or "nothing is there to attack"
+    text = f"{name}: cannot be tried on {folder}: {said}."
+    return ConfigError(f"{text} Add it to the scenario and audit again.")
 
 
 def _load_with_attack(before: AuditRecord, folder: Path, name: str, set: Sequence[str]) -> Scenario:

@@ -84,7 +84,7 @@ def measured(
         }  # fmt: skip
         found.append((max(0.0, seen.epsilon - off), notes))
     if not found:
-        return [], f"claimed epsilon {claim.epsilon:g} not checked: under {LEAST} answered rows."
+        return [], f"under {LEAST} answered rows"
     epsilon, notes = max(found, key=lambda f: f[0])
     measure = Measure(
         answers[0].phase, "", "epsilon_lower", epsilon, n=notes["pairs"], target="claim",

@@ -21,7 +21,7 @@ from vflsec.engine.audit_record import versions
 from vflsec.engine.shard import LEAST
 from vflsec.engine.work import Backend, Done, Progress, Tasks, default_backend, run_work
 from vflsec.engine.worker_pools import Pool
-from vflsec.errors import ConfigError, VflsecError
+from vflsec.errors import AGAIN, ConfigError, VflsecError
 from vflsec.plan.cells import code_of
 from vflsec.plan.estimate import compute_weight
 from vflsec.plan.values import Work
@@ -107,8 +107,8 @@ def execute(
         fruitless = fruitless + 1 if lost and not done else 0
         if fruitless >= _ROUNDS:
             raise VflsecError(
-                f"workers died {_ROUNDS} times in a row, most often for lack of memory. Run the "
-                "same command with a smaller --replicas or --jobs."
+                f"workers died {_ROUNDS} times in a row, most often for lack of memory. Use a "
+                "smaller --replicas or --jobs."
             )
         works = left() if lost else ()
 
@@ -220,13 +220,15 @@ def _find_tasks(order: Order) -> Tasks:
     return _here[key]
 
 
+_SAME = "Install the same on every machine, vflsec in a checkout on all or on none."
+
+
 def _check_versions(order: Order) -> None:
     mine = versions()
     where = f"worker {socket.gethostname()}"
     for name, asked in order.versions.items():
         if name != "python" and mine[name] != asked:
-            remedy = "Install the same on every machine."
-            raise ConfigError.must(f"{where}: {name}", f"be {asked}", mine[name], remedy)
+            raise ConfigError.must(f"{where}: {name}", f"be {asked}", mine[name], _SAME)
 
 
 _seen: set[tuple[str, str]] = set()  # what runs and its source, as this process has imported it
@@ -254,13 +256,9 @@ def _check_code(order: Order) -> None:
 
 def _refuse_code(what: str, remote: bool) -> ConfigError:
     if not remote:
-        return ConfigError(
-            f"{what}: its source changed during the audit. Run the same command again."
-        )
-    return ConfigError(
-        f"worker {socket.gethostname()}: the source of {what} differs from the audit's. Install "
-        "the same plug-ins and modules on every machine, vflsec in a checkout on all or on none."
-    )
+        return ConfigError(f"{what}: its source changed during the audit. {AGAIN}")
+    where = f"worker {socket.gethostname()}"
+    return ConfigError(f"{where}: the source of {what} differs from the audit's. {_SAME}")
 
 
 def batch_works(works: Sequence[Work], workers: int) -> list[list[Work]]:

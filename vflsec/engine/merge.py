@@ -12,20 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from vflsec.audit.record import AuditRecord
+from vflsec.core import check
 from vflsec.engine.evaluate_store import judge
 from vflsec.errors import ConfigError
 from vflsec.report.notebook import Audit
 from vflsec.runtime.atomic_files import make_folder, write_atomic
 from vflsec.storage.results_folder import claim, clear, only_ours, probe, withdraw
+from vflsec.storage.sqlite_file import FRESH
 from vflsec.storage.store import STORE_NAME, Store
 from vflsec.storage.view_folder import VIEWS
 
 _SAME = {
-    "scenario_hash": "another scenario",
-    "data": "other data",
-    "versions": "other versions",
-    "wanted": "another plan",
-    "looks": "another --until-decided",
+    "scenario_hash": "scenario",
+    "data": "data",
+    "versions": "versions",
+    "wanted": "plan",
+    "looks": "--until-decided",
 }
 """What the folders of one audit have in common, and how it is called where they differ."""
 
@@ -50,16 +52,15 @@ def merge(folders: Sequence[str | Path], out: str | Path, *, fresh: bool = False
             other figures for the same cell, or `out` holds results already.
     """
     sources, target = [Path(f) for f in folders], Path(out)
-    if not sources:
-        raise ConfigError("merge: name the results directories of the shards.")
+    check.some("merge: folders", sources)
     if target.resolve() in {s.resolve() for s in sources}:
-        raise ConfigError(f"merge: --out {target} is one of the shards. Name another folder.")
+        raise ConfigError.taken(target, "a shard")
     with ExitStack() as stack:
         stores = [stack.enter_context(Store(s, readonly=True)) for s in sources]
         records = [s.record() for s in stores]
         _same(sources, records)
         if (target / STORE_NAME).exists() and not fresh:
-            raise ConfigError(f"{target}: holds results. Give another --out, or --fresh.")
+            raise ConfigError.taken(target, "results", FRESH)
         probe(target)
         with claim(target) as lock:
             lock.forget()
@@ -86,11 +87,10 @@ def _same(folders: Sequence[Path], records: Sequence[AuditRecord]) -> None:
         for key, what in _SAME.items():
             first, other = (_compared(r, key) for r in (records[0], record))
             if first != other:
-                shown = f": {_short(other)} there, {_short(first)} here" if key != "wanted" else ""
-                raise ConfigError(
-                    f"merge: {folder} has {what} than {folders[0]}{shown}. Merge parts of one "
-                    "audit."
-                )
+                told = ("the same", "another") if key == "wanted" else map(_short, (first, other))
+                mine, its = told
+                what, rule = f"merge: {what} of {folder}", f"be that of {folders[0]} ({mine})"
+                raise ConfigError.must(what, rule, its, "Merge parts of one audit.")
 
 
 def _compared(record: AuditRecord, key: str) -> Any:

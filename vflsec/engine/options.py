@@ -44,10 +44,12 @@ class Options:
         check.integer("--replicas", self.replicas)
         check.integer("--views-mb", self.views_mb)
         check.integer("looks", self.looks)
-        if self.part is not None and self.looks > 1:
-            raise ConfigError("--shard: cannot be used with --until-decided. Give --seeds.")
-        if self.cluster and self.keep_views:
-            raise ConfigError("--cluster: cannot be used with --keep-views. Use --jobs or --shard.")
+        for both, one, other, instead in (
+            (self.part is not None and self.looks > 1, "--shard", "--until-decided", "--seeds"),
+            (self.cluster and self.keep_views, "--cluster", "--keep-views", "--jobs or --shard"),
+        ):
+            if both:
+                raise ConfigError(f"{one}: cannot be used with {other}. Use {instead}.")
 
     @property
     def parallel(self) -> bool:

@@ -17,7 +17,7 @@ from vflsec.audit.baseline import (
 from vflsec.audit.compare import Comparison, compare
 from vflsec.audit.result_row import read_rows
 from vflsec.engine.evaluate_store import judge
-from vflsec.errors import ConfigError
+from vflsec.errors import AUDIT_AGAIN, ConfigError
 from vflsec.report.notebook import Audit
 from vflsec.storage.store import STORE_NAME, Store
 
@@ -49,13 +49,10 @@ def refuse_damaged(folder: Path, summary: Mapping[str, Any]) -> None:
     with Store(folder, readonly=True) as store:
         record = store.record()
         store.results(record.wanted)
-        if record.scenario_hash != summary["scenario_hash"]:
-            why = "was made from other results"
-        elif summary["complete"] and store.unfinished(record.wanted):
-            why = "speaks of results that are gone"
-        else:
-            return
-    raise ConfigError(f"{folder / 'summary.json'}: {why}. Run the same `vflsec audit` again.")
+        gone = summary["complete"] and store.unfinished(record.wanted)
+        if record.scenario_hash != summary["scenario_hash"] or gone:
+            why = "was made from other results than those beside it"
+            raise ConfigError(f"{folder / 'summary.json'}: {why}. {AUDIT_AGAIN}")
 
 
 def read_any(path: Path) -> Baseline:
@@ -70,7 +67,7 @@ def read_any(path: Path) -> Baseline:
     audit = read_audit(path, only=True)
     if not audit.summary["complete"]:
         shard = audit.summary["shard"]
-        cure = "Run vflsec merge first." if shard else "Run that audit again first."
+        cure = "Run vflsec merge first." if shard else AUDIT_AGAIN
         got = f"shard {shard}" if shard else "a part"
         raise ConfigError.must(f"{path}: a baseline", "be a whole audit", got, cure)
     rows = read_rows(audit.results)

@@ -109,7 +109,7 @@ def run_audit(
         overrides.append(f"audit.attacker={attacker}")
     where = full_name(how.device)
     if out is not None and not str(out).strip():
-        raise check.fail("--out", "the name of a folder", str(out), "Leave it out for out/NAME.")
+        raise check.fail("--out", "a folder", str(out))
     with on_disk(scenario) as (found, base):
         loaded = load_scenario(found, overrides, base=base)
         folder = Path(out) if out is not None else Path("out") / loaded.name

@@ -54,7 +54,7 @@ def choose_attacker(
     if before.identity == identity:
         return before
     if part.groups:
-        store.drop_meta("audit")  # killed in the search, no earlier audit is judged for this one
+        store.set_meta("audit", None)  # killed in the search, none before is judged for it
         search(part)
     wanted: dict[str, list[str]] = {}
     for g in part.groups:

@@ -166,9 +166,9 @@ def _list_notes(traces: Sequence[Trace], specs: Sequence[AttackSpec], *, of_all:
     silent = [p for p in m.names if p not in who and p != m.active]
     found = {
         f"not assessed: {', '.join(active)}, which {_ACTS}.": active if of_all else [],
-        "grad_scale or loss_reduction is not known, so sizes of batches may not compare: "
-        f"{', '.join(twice)} read them as they came and again with every batch brought to one "
-        "size. Record with grad_scale=1 where there is no factor.": twice,
+        f"grad_scale or loss_reduction is not known: {', '.join(twice)} read gradients as they "
+        "came and again with every batch brought to one size. Record with grad_scale=1 where "
+        "there is no factor.": twice,
         f"not assessed: {', '.join(silent)}, whose messages are not in every trace.": silent,
     }
     notes = [sentence for sentence, about in found.items() if about]
@@ -239,8 +239,7 @@ def _with_classes(trace: Trace, classes: int) -> Manifest:
     check.integer("--classes", classes, low=2, high=100_000)
     found = trace.manifest.classes
     if found not in (None, classes):
-        rule = f"be the {found} of {trace.folder}"
-        raise ConfigError.must("--classes", rule, classes, "Leave it out.")
+        raise ConfigError.must("--classes", f"be {found}, as in {trace.folder}", classes)
     return trace.manifest.model_copy(update={"classes": classes})
 
 

@@ -84,7 +84,7 @@ def score(
         raise ConfigError("--claimed-epsilon: is for classes, not a quantity. Leave it out.")
     if claimed is not None and not all(t.shares for t in found):
         raise ConfigError(
-            "--claimed-epsilon: the truth has no class shares. Run vflsec.write_truth(..., shares="
+            f"--claimed-epsilon: {_NO_SHARES}. Run vflsec.write_truth(..., shares="
             "vflsec.audit.observed.cross_shares(columns, labels, classes))."
         )
     found = found * len(frozen.sources) if len(found) == 1 else found
@@ -99,7 +99,7 @@ def score(
     record = _make_record(frozen, audited, controls, gates, confidence, notes)
     with claim(Path(out)), Store(Path(out)) as store:
         if store.meta("audit") is not None:
-            raise ConfigError(f"{out}: holds an audit already. Give a new folder.")
+            raise ConfigError.taken(out, "an audit")
         store.keep(record)
         for s in [*audited, *controls]:
             store.commit(s.result, list({p.spec.key: p.spec for p in s.asked}.values()))
@@ -153,7 +153,7 @@ def _read_planted(truth: Truth, m: Manifest, classes: int) -> NDArray[Any]:
     label = make_label(classes)
     odd = not np.isfinite([low, high]).all() if label.floating else low < 0 or high >= classes
     if odd or truth.target != label.target:
-        raise TraceError(f"answers.json: a planted label is none of {classes} classes.")
+        raise TraceError.between("answers.json: planted labels", 0, classes - 1, f"{low} to {high}")
     y = np.full(int(truth.rows.max(initial=-1)) + 1, -1, truth.values.dtype)
     y[truth.rows] = truth.values
     return y
@@ -230,9 +230,11 @@ def _check_truth(told: KnownTruth, m: Manifest) -> int:
         check_rows("the truth", ids, m.rows)
     label = make_label(classes)
     if not label.floating and truth.values.max(initial=0) >= classes:
-        got = truth.values.max()
-        raise TraceError.must("labels of the truth", f"be 0 to {classes - 1}", got)
+        raise TraceError.between("labels of the truth", 0, classes - 1, truth.values.max())
     return classes
+
+
+_NO_SHARES = "the truth has no class shares"
 
 
 def _check_claim(
@@ -240,17 +242,18 @@ def _check_claim(
     tau: float,
 ) -> str:  # fmt: skip
     """Hold a claimed epsilon against the guesses; why that says little, or ''."""
+    said_so = f"claimed epsilon {said.epsilon:g} not checked:"
     if make_label(int(result.facts["classes"])).floating:
-        return "claimed epsilon not checked: it needs classes."
+        return f"{said_so} it needs classes."
     if told.shares is None:
-        return f"claimed epsilon {said.epsilon:g} not checked: the truth has no class shares."
+        return f"{said_so} {_NO_SHARES}."
     rows, shares = told.shares
     q = np.full((len(y), shares.shape[1]), np.nan)
     q[rows] = shares
     found, why = measured(judged, y, q, said, result.spec.seed, tau)
     result.measures += found
     result.guarantees = [guarantee(said)]
-    return why
+    return why and f"{said_so} {why}."
 
 
 def _build_task(
@@ -286,8 +289,7 @@ def _find_extent(frozen: Frozen, i: int, told: KnownTruth) -> int:
     low = min((int(r.min()) for r in rows if len(r)), default=0)
     high = max((int(r.max()) for r in rows if len(r)), default=0)
     most = frozen.sources[i].manifest.rows
-    if low < 0 or high >= most:
-        raise TraceError.must("answers.json: rows", f"be 0 to {most - 1}", f"{low} to {high}")
+    check_rows("answers.json", np.array([low, high]), most)
     return high + 1
 
 

@@ -82,7 +82,7 @@ def _other_range(
     first = min(meets, key=lambda t: t.strength)
     if first is low:
         low_ = low.strength / 10
-        return f"The weakest stops the leak already; weaker ones may cost less: --low {low_:g}."
+        return f"Weaker ones may cost less: --low {low_:g}."
     weaker = [t for t in found if t.strength < first.strength]
     if weaker and weaker[-1] not in cheap:  # what is stronger still costs no less
         return ""
@@ -97,14 +97,10 @@ def _within(cheap: Sequence[Trial], drop: float) -> str:
     if not cheap:
         return ""
     t = min(cheap, key=lambda t: t.leak_high)
-    if not t.strength:
-        return (
-            f"For a loss of at most {drop:g} of utility no bound is lower than undefended "
-            f"({t.leak_high:+.3f}, {t.attack})."
-        )
+    where = f"at strength {t.strength:g}: raise --leak" if t.strength else "undefended"
     return (
         f"For a loss of at most {drop:g} of utility the lowest bound is {t.leak_high:+.3f} "
-        f"({t.attack}) at strength {t.strength:g}: raise --leak."
+        f"({t.attack}) {where}."
     )
 
 

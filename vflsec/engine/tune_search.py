@@ -138,10 +138,10 @@ def tune(
     reason += (
         f" On fresh seeds {seeds[0]} to {seeds[-1]} the bounds are "
         f"{show(fresh.leak_high, leak, '+.3f')} and {show(fresh.drop_high, drop)}: "
-        f"{'confirmed' if met else 'not confirmed'}."
+        f"{'' if met else 'not '}confirmed."
     )
     more = () if met else (
-        f"Use more seeds (--seeds {2 * len(seeds)}), or a lower --leak.",
+        f"Set --seeds {2 * len(seeds)}, or a lower --leak.",
     )  # fmt: skip
     return Tuned(name, strength, reason, found, fresh, met, (*more, *alive), deploy, silent)
 
@@ -153,8 +153,8 @@ def _not_safer(strength: float, found: Sequence[Trial], leak: float) -> str:
         return ""
     top = max(worse, key=lambda t: t.leak_high)
     return (
-        f" A stronger setting leaks: at strength {show_exact(top.strength)} the worst upper bound "
-        f"is {show(top.leak_high, leak, '+.3f')} ({top.attack})."
+        f" A stronger setting leaks: {show(top.leak_high, leak, '+.3f')} ({top.attack}) at "
+        f"strength {show_exact(top.strength)}."
     )
 
 
@@ -168,23 +168,22 @@ def _of_one_training(chosen: Trial, tried: int) -> str:
 def _deploy(name: str, strength: float, others: Sequence[str]) -> str:
     """How a scenario says it, and how its gates name the point; beside others both apply."""
     value = show_exact(strength)  # another one was not tried
-    grid = f"strength = [0, {value}]"
-    if not others:
-        return f"{grid} under {name}; in its gates defense = {name!r} and strength = {value}."
-    stack = " + ".join([*others, f"{name}(strength={float(strength)})"])
-    return (
-        f"add [[defense]] {name} with {grid} behind {' and '.join(others)}, which the search left "
-        f"out; in its gates defense = {stack!r}, and strength is that of {others[0]}."
-    )
+    grid, stack = f"strength = [0, {value}] under {name}", name
+    if others:  # the search left them out
+        grid = f"{grid}, a [[defense]] behind {' and '.join(others)}"
+        stack = " + ".join([*others, f"{name}(strength={float(strength)})"])
+        return f"{grid}; in its gates defense = {stack!r} and strength that of {others[0]}."
+    return f"{grid}; in its gates defense = {stack!r} and strength = {value}."
 
 
 def _check_bounds(leak: float, drop: float, low: float, high: float, rounds: int) -> None:
-    check.positive("tune: low", low)
+    for key, value, rule in (
+        ("low", low, check.positive), ("drop", drop, check.non_negative),
+        ("leak", leak, check.finite), ("rounds", rounds, check.at_least(0)),
+    ):  # fmt: skip
+        rule(f"tune: {key}", value)
     if high <= low:
         raise check.fail("tune: high", f"above low ({low:g})", high)
-    check.non_negative("tune: drop", drop)
-    check.finite("tune: leak", leak)
-    check.integer("tune: rounds", rounds, low=0)
 
 
 class _Search:

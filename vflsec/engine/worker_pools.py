@@ -19,10 +19,9 @@ from pathlib import Path
 from queue import Empty
 from typing import Any
 
-from vflsec.errors import ConfigError, VflsecError
+from vflsec.errors import AGAIN, ConfigError, VflsecError
 from vflsec.runtime.lazy_imports import importing, patient
 
-_INSTALL = "Install it with: pip install 'vflsec[cluster]'"
 _ADDRESS = re.compile(r"(?:tcp|tls)://\S+|[^\s:/]+:[0-9]+|\[[0-9a-fA-F:]+\]:[0-9]+")
 
 
@@ -148,6 +147,10 @@ def warming(folder: Path, jobs: int, cluster: str = "", fresh: bool = False) -> 
         raise
 
 
+def _start_worker(address: str) -> str:
+    return f"Start `dask worker {address} --nthreads 1`."
+
+
 class Dask(Pool):
     """Workers of a Dask cluster, by its scheduler, or some that are started here.
 
@@ -167,7 +170,7 @@ class Dask(Pool):
             from distributed import Client, LocalCluster
             from distributed.security import Security
         except ImportError:
-            raise ConfigError(f"--cluster: needs dask.distributed. {_INSTALL}") from None
+            raise ConfigError.lacks("--cluster", "dask.distributed", "cluster") from None
         from concurrent.futures import CancelledError
 
         from distributed import KilledWorker
@@ -190,12 +193,10 @@ class Dask(Pool):
                 self._cluster if local else address, timeout="30s", set_as_default=False
             )
         except ImportError:
-            raise ConfigError(f"--cluster local: needs cryptography. {_INSTALL}") from None
+            raise ConfigError.lacks("--cluster local", "cryptography", "cluster") from None
         except (OSError, ValueError, TypeError) as error:
-            raise ConfigError(
-                f"--cluster dask://{address}: no scheduler answers: {error}. Start `dask "
-                "scheduler` and `dask worker HOST:PORT --nthreads 1`."
-            ) from None
+            remedy = f"Start `dask scheduler`. {_start_worker(address)}"
+            raise ConfigError.unreadable(f"--cluster dask://{address}", error, remedy) from None
 
     @property
     def workers(self) -> int:  # type: ignore[override]
@@ -203,9 +204,7 @@ class Dask(Pool):
 
     def executor(self) -> Executor:
         if self._client.status != "running":
-            raise VflsecError(
-                "--cluster: the scheduler is gone. Start it and run the command again."
-            )
+            raise VflsecError(f"--cluster: the scheduler is gone. Start it. {AGAIN}")
         found: Executor = self._client.get_executor(pure=False)
         return found
 
@@ -214,10 +213,8 @@ class Dask(Pool):
             return ""
         with suppress(OSError):  # the scheduler goes just now: the work tells that
             if not self._client.scheduler_info(n_workers=-1)["workers"]:
-                start = (
-                    f" Start `dask worker {self._address} --nthreads 1`." if self._address else ""
-                )
-                return f"--cluster: the audit waits for a worker.{start}"
+                start = _start_worker(self._address) if self._address else ""
+                return f"--cluster: the audit waits for a worker. {start}".rstrip()
         return ""
 
     def close(self) -> None:
@@ -251,7 +248,7 @@ class Ray(Pool):
         try:
             import ray
         except ImportError:
-            raise ConfigError("--cluster ray: needs ray. Run: pip install ray") from None
+            raise ConfigError.lacks("--cluster ray", "ray") from None
         self.lost = (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError)
         self._ray = ray
         where: dict[str, str | int] = {"address": f"ray://{address}"}
@@ -262,7 +259,7 @@ class Ray(Pool):
         try:
             ray.init(**where, log_to_driver=False, logging_level="error")
         except (ConnectionError, RuntimeError, ValueError) as error:
-            raise ConfigError(f"--cluster ray://{address}: no cluster answers: {error}.") from None
+            raise ConfigError.unreadable(f"--cluster ray://{address}", error) from None
         self.workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
 
     def executor(self) -> Executor:

@@ -28,7 +28,7 @@ def layout(rows: int, columns: int, slots: int) -> tuple[int, int]:
         ShapeError: a single row takes more than half the slots (:attr:`Parameters.rows`).
     """
     if columns > slots // 2:
-        raise ShapeError.must("a row", f"be at most {slots // 2} numbers", columns)
+        raise ShapeError.at_most("numbers of a row", slots // 2, columns)
     k = min(rows, slots // columns)
     return k, -(-rows // k)
 

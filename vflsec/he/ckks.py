@@ -98,8 +98,8 @@ class Parameters:
 
 def refuse_rows(parameters: Parameters, rows: int, most: int) -> ShapeError:
     """The error for a batch that no ciphertext holds."""
-    rule = f"be at most {most} rows for N = {parameters.degree}"
-    return ShapeError.must("a batch", rule, rows, "Use a smaller batch or a larger N.")
+    what, remedy = f"rows for N = {parameters.degree}", "Use a smaller batch or a larger N."
+    return ShapeError.at_most(what, most, rows, remedy)
 
 
 class PublicKey:
@@ -160,7 +160,7 @@ class PublicKey:
         else:
             shape, y = np.shape(other), self._rows(other)
         if tuple(shape) != blob.shape:
-            raise ShapeError.must("a sum", f"have the shape {blob.shape}", tuple(shape))
+            raise ShapeError.shaped("a sum", blob.shape, tuple(shape))
         return pack("rows", self.key, blob.shape, [(x + y).serialize()])
 
     def matmul(self, data: bytes, w: Array, plus: Array | None = None) -> bytes:

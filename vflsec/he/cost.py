@@ -162,8 +162,8 @@ def batch(
     p = parameters or Parameters()
     u = measured or unit(p)
     if rows > p.rows:
-        rule = f"be at most {p.rows} rows for {p.slots} slots"
-        raise ConfigError.must("a batch", rule, rows, "Use a smaller batch_size.")
+        what = f"batch_size for {p.slots} slots"
+        raise ConfigError.at_most(what, p.rows, rows)
     forward = Batch(
         embedding=width * u.fresh + HEADER, product=out * u.product + HEADER, masked=8 * rows * out,
         encrypt=(width + out) * u.encrypt, multiply=width * out * u.scalar, decrypt=out * u.decrypt,

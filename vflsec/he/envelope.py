@@ -70,7 +70,7 @@ def unpack(data: bytes, kind: str, key: str = "") -> Blob:
     """
     start = len(MAGIC) + 4
     if data[: len(MAGIC)] != MAGIC or len(data) < start:
-        raise CiphertextError("received bytes must be an envelope of vflsec.he.")
+        raise CiphertextError.damaged("ciphertext", "no envelope")
     end = start + int.from_bytes(data[len(MAGIC) : start], "big")
     try:
         header = json.loads(data[start:end])

@@ -84,8 +84,8 @@ def check_answers(parameters: Parameters, mask_bits: int, flood_bits: int) -> No
             deviations exceeds what still decrypts; or an answer with such a mask has no room for
             the grid of its flooding in a float64.
     """
-    check.integer("he: mask_bits", mask_bits, low=LEAST_MASK, high=EXACT)
-    check.integer("he: flood_bits", flood_bits, low=1, high=EXACT)
+    for key, bits, low in (("mask_bits", mask_bits, LEAST_MASK), ("flood_bits", flood_bits, 1)):
+        check.integer(f"he: {key}", bits, low=low, high=EXACT)
     p = parameters
     most = p.scale_bits - noise_bits(p.degree) - MARGIN
     if flood_bits > most:

@@ -16,8 +16,6 @@ def import_tenseal() -> Any:
     try:
         import tenseal as module
     except ImportError as why:
-        raise MissingDependencyError(
-            f"homomorphic encryption needs tenseal ({why}). Run: pip install 'vflsec[he]'. "
-            "Mode 'emulated' runs without it."
-        ) from why
+        remedy = "Mode 'emulated' runs without it."
+        raise MissingDependencyError.lacks("mode 'real'", "tenseal", "he", remedy) from why
     return module

@@ -15,6 +15,25 @@ from vflsec.plugins import registry
 _BOTH, _A, _P = ("active", "passive"), ("active",), ("passive",)
 _FLOOD = "F of the passive party"
 _IDS = Line("sample ids of the batch", "ids", _BOTH, when="every step")
+_OWN_MODEL = Line("own trained bottom model", "model", _P, when="after training")
+_PER_ROW, _EMBEDDING = "gradient dL/dh of each row", "embedding h"
+
+
+def _opened(name: str, kind: str, reader: tuple[str], keeper: tuple[str]) -> list[Line]:
+    """An answer that who keeps the key decrypts, and who drew its mask reads: both lines."""
+    (you,), (they,) = reader, keeper
+    return [
+        Line(f"{name}, decrypted", "", (), masked=keeper, when="backward, after decryption",
+             drawn=f"M of the {you} party"),
+        Line(name, kind, reader, masked=keeper, when="backward, after its mask is off",
+             drawn=f"F of the {they} party"),
+    ]  # fmt: skip
+
+
+def _exact(reader: tuple[str], keeper: tuple[str]) -> Line:
+    """What no answer may hold."""
+    when = f"never leaves: it would give the {reader[0]} party the secret key"
+    return Line("exact decryption, and with it the noise of the ciphertext", "", keeper, when=when)
 
 
 def visibility(defenses: Sequence[Any]) -> list[Line]:
@@ -39,9 +58,9 @@ def plain_lines() -> list[Line]:
     """The table without encryption."""
     return [
         _IDS,
-        Line("embedding h", "embedding", _BOTH, when="forward, every batch and prediction"),
-        Line("gradient dL/dh of each row", "gradient", _BOTH, when="backward"),
-        Line("own trained bottom model", "model", _P, when="after training"),
+        Line(_EMBEDDING, "embedding", _BOTH, when="forward, every batch and prediction"),
+        Line(_PER_ROW, "gradient", _BOTH, when="backward"),
+        _OWN_MODEL,
     ]
 
 
@@ -52,9 +71,9 @@ def embedding_lines(*, shared: bool, sealed: bool) -> list[Line]:
     product from the passive party, the passive party's flooding keeps its key from the active one.
     """
     h = (
-        Line("embedding h", "embedding", _P, opaque=_A, when="forward, encrypted by its owner")
+        Line(_EMBEDDING, "embedding", _P, opaque=_A, when="forward, encrypted by its owner")
         if sealed
-        else Line("embedding h", "embedding", _BOTH, when="forward")
+        else Line(_EMBEDDING, "embedding", _BOTH, when="forward")
     )
     mask = "R of the active party"
     if shared:
@@ -72,22 +91,17 @@ def embedding_lines(*, shared: bool, sealed: bool) -> list[Line]:
         ]  # fmt: skip
     else:
         weights = [Line("layer weights W, bias b", "weights", _A, when="always")]
-        weights += [
-            Line("weight gradient h^T g, decrypted", "", (), masked=_P,
-                 when="backward, after decryption", drawn="M of the active party"),
-            Line("weight gradient h^T g", "weight_gradient", _A, masked=_P,
-                 when="backward, after its mask is off", drawn=_FLOOD),
-        ] if sealed else [
-            Line("weight gradient h^T g", "weight_gradient", _A, when="backward"),
-        ]  # fmt: skip
+        name, kind = "weight gradient h^T g", "weight_gradient"
+        weights += (
+            _opened(name, kind, _A, _P) if sealed else [Line(name, kind, _A, when="backward")]
+        )
     product = f"product {'h W_a + b' if shared else 'z = h W + b'}"
     opened = [
         Line(f"{product}, decrypted", "masked", (), masked=_P, when="forward, after decryption",
              drawn=mask),
         Line("answer to it, as it leaves", "masked", (), masked=_P,
              when="forward, before its mask is off", drawn=f"{mask}, {_FLOOD}"),
-        Line("exact decryption, and with it the noise of the ciphertext", "", _P,
-             when="never leaves: it would give the active party the secret key"),
+        _exact(_A, _P),
     ] if sealed else []  # fmt: skip
     return [
         _IDS,
@@ -98,23 +112,22 @@ def embedding_lines(*, shared: bool, sealed: bool) -> list[Line]:
              drawn=_FLOOD if sealed else ""),
         *weights,
         Line("gradient dL/dz", "output_gradient", _A, when="backward"),
-        Line("gradient dL/dh of each row", "gradient", _P if shared else _BOTH,
+        Line(_PER_ROW, "gradient", _P if shared else _BOTH,
              when="backward, in the clear as deployed systems do"),
-        Line("own trained bottom model", "model", _P, when="after training"),
+        _OWN_MODEL,
     ]  # fmt: skip
 
 
 def gradient_lines() -> list[Line]:
     """The table of `he_gradient`."""
+    name = "batch sum of the bottom's gradients"
+    decrypted, unmasked = _opened(name, "parameter_gradient", _P, _A)
     return [
         _IDS,
-        Line("embedding h", "embedding", _BOTH, when="forward"),
-        Line("gradient dL/dh of each row", "gradient", _A, opaque=_P, when="backward, encrypted"),
-        Line("batch sum of the bottom's gradients, decrypted", "", (), masked=_A,
-             when="backward, after decryption", drawn="M of the passive party"),
-        Line("exact decryption, and with it the noise of the ciphertext", "", _A,
-             when="never leaves: it would give the passive party the secret key"),
-        Line("batch sum of the bottom's gradients", "parameter_gradient", _P, masked=_A,
-             when="backward, after its mask is off", drawn="F of the active party"),
-        Line("own trained bottom model", "model", _P, when="after training"),
-    ]  # fmt: skip
+        Line(_EMBEDDING, "embedding", _BOTH, when="forward"),
+        Line(_PER_ROW, "gradient", _A, opaque=_P, when="backward, encrypted"),
+        decrypted,
+        _exact(_P, _A),
+        unmasked,
+        _OWN_MODEL,
+    ]

@@ -238,6 +238,9 @@ def of_class(path: str) -> Callable[[Schema], nn.Module]:
     return make
 
 
+_MAKES = "make a torch.nn.Module"
+
+
 def imported(path: str) -> Callable[..., object]:
     """What ``"package.module:Name"`` names: a class or a function.
 
@@ -245,10 +248,8 @@ def imported(path: str) -> Callable[..., object]:
         ConfigError: it cannot be imported, or cannot be called.
     """
     module_name, _, attribute = path.partition(":")
-    if not module_name or not attribute:
+    if not module_name or not attribute or module_name.startswith("."):
         raise check.fail("module", "of the form 'package.module:Name'", path)
-    if module_name.startswith("."):
-        raise check.fail("module", "an absolute import path 'package.module:Name'", path)
     what = f"module {path!r}"
     with contain(what):
         try:
@@ -261,8 +262,7 @@ def imported(path: str) -> Callable[..., object]:
             at = f" at {place}" if place else ""
             raise ConfigError(f"{what} cannot be imported{at}: {describe_error(why)}.") from why
     if not callable(factory):
-        rule = "be a class or a function that makes a torch.nn.Module"
-        raise ConfigError.must(what, rule, type(factory).__name__)
+        raise ConfigError.must(what, _MAKES, type(factory).__name__)
     return factory  # type: ignore[no-any-return]
 
 
@@ -274,7 +274,7 @@ def _made(make: Callable[[], object], what: str) -> nn.Module:
     except Exception as why:
         raise ConfigError(f"{what} cannot be made: {describe_error(why)}.") from why
     if not isinstance(made, nn.Module):
-        raise ConfigError.must(what, "make a torch.nn.Module", type(made).__name__)
+        raise ConfigError.must(what, _MAKES, type(made).__name__)
     return made
 
 

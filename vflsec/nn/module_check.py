@@ -52,8 +52,8 @@ def tried(made: nn.Module, rows: Tensor, what: str) -> object:
             again = _drawn(lambda: _run(copy.deepcopy(made).train(), rows, what))[1]
         if rows._version != version:
             raise ConfigError(
-                f"{what} changes its rows in place (x.div_(2), x[:, 0] = ..., inplace=True). Begin "
-                "its forward with x = x.clone()."
+                f"{what} changes its rows in place (x.div_(2), inplace=True). Begin its forward "
+                "with x = x.clone()."
             )
         if not isinstance(first, Tensor) or not first.ndim or len(first) != COUNT:
             return first
@@ -66,12 +66,14 @@ def tried(made: nn.Module, rows: Tensor, what: str) -> object:
         _trains(copy.deepcopy(made).train(), rows, what)
     if _blank(first) and not _blank(trained) and not drawn:
         raise ConfigError(
-            f"{what} gives all rows one answer in evaluation (module.eval()), where attacks and "
-            "predictions use it."
+            f"{what} gives all rows one answer {_EVAL}, where attacks and predictions use it."
         )
     if drawn:
         setattr(made, DRAWS, True)
     return first
+
+
+_EVAL = "in evaluation (module.eval())"
 
 
 def _function(made: nn.Module, rows: Tensor, first: Tensor, what: str) -> None:
@@ -81,20 +83,20 @@ def _function(made: nn.Module, rows: Tensor, first: Tensor, what: str) -> None:
         apart = [_run(made, part, what) for part in (rows[:1], rows[1:])]
     if drawn or not _same(first, second):
         raise ConfigError(
-            f"{what} answers the same rows otherwise each time in evaluation (module.eval()). Draw "
-            "in training alone (if self.training: ...)."
+            f"{what} answers the same rows otherwise each time {_EVAL}. Draw in training alone (if "
+            "self.training: ...)."
         )
     if not all(_same(a, b) for a, b in zip((first[:1], first[1:]), apart, strict=True)):
         raise ConfigError(
-            f"{what} answers a row otherwise beside other rows in evaluation (module.eval()). Use "
-            "statistics of a batch in training alone, as nn.BatchNorm1d does."
+            f"{what} answers a row otherwise beside other rows {_EVAL}. Use statistics of a batch "
+            "in training alone, as nn.BatchNorm1d does."
         )
     with torch.enable_grad():
         recorded = _run(made, rows, what)
     if not _same(first, recorded):
         raise ConfigError(
-            f"{what} answers otherwise where gradients are recorded, also in evaluation "
-            "(module.eval()). Take out what asks for that (torch.is_grad_enabled)."
+            f"{what} answers otherwise where gradients are recorded {_EVAL}. Take out what asks "
+            "for that (torch.is_grad_enabled)."
         )
 
 

@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from vflsec.core import check
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.plugins.loading import resolve_path
 
@@ -58,7 +59,7 @@ def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def parse(
-    file: BinaryIO, name: str, header: int, body: int, error: Callable[[str], VflsecError]
+    file: BinaryIO, name: str, header: int, body: int, error: type[VflsecError]
 ) -> dict[str, Tensor]:
     """Tensors by name; bfloat16 as float32.
 
@@ -75,26 +76,20 @@ def parse(
     length = int.from_bytes(head, "little") if len(head) == 8 else -1
     if not 2 <= length <= min(header, size - 8):
         if head[:2] in _PICKLED:  # which are lengths, too, of a header of 640 bytes say
-            raise error(f"{name}: is a pickle. Give safetensors.")
-        raise error(f"{name}: needs a safetensors header of at most {header} bytes, got {length}.")
+            raise error.must(name, "be safetensors", "a pickle")
+        raise error.at_most(f"{name}: bytes of its header", header, length)
     text = file.read(length)
     rest = size - 8 - length
     if rest > body:
-        raise error(f"{name}: must have at most {body} bytes of weights, got {rest}.")
+        raise error.at_most(f"{name}: bytes of weights", body, rest)
     data = file.read(rest)
     try:
         found = json.loads(text)
         found.pop("__metadata__", None)
         entries = {str(k): _entry(v) for k, v in found.items()}
-    except _Unknown as why:
-        raise error(f"{name}: numbers must be of {', '.join(_TYPES)}, got {why}.") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise error(f"{name}: its header is damaged.") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as why:
+        raise error.damaged(name, f"header: {why}") from None
     return _tensors(entries, data, name, error)
-
-
-class _Unknown(Exception):
-    pass
 
 
 _Entry = tuple[str, list[int], int, int]
@@ -105,28 +100,27 @@ def _entry(value: Mapping[str, Any]) -> _Entry:
     shape, kind = value["shape"], value["dtype"]
     if not all(isinstance(s, int) and 0 <= s < 1 << 40 for s in (*shape, begin, end)):
         raise ValueError("not a size")
-    if not isinstance(kind, str) or kind not in _TYPES:
-        raise _Unknown(str(kind)[:20])
+    check.one_of("dtype", str(kind)[:20], _TYPES)
     return kind, shape, begin, end
 
 
 def _tensors(
-    entries: Mapping[str, _Entry], data: bytes, name: str, error: Callable[[str], VflsecError]
+    entries: Mapping[str, _Entry], data: bytes, name: str, error: type[VflsecError]
 ) -> dict[str, Tensor]:
     out, at = {}, 0
     for key, (kind, shape, begin, end) in sorted(entries.items(), key=lambda e: e[1][2:]):
         dtype, count = np.dtype(_TYPES[kind]), math.prod(shape)
         if begin != at or end - begin != count * dtype.itemsize or end > len(data):
-            raise error(f"{name}: numbers of {key[:60]!r} overlap, leave a gap or end early.")
+            raise error.damaged(name, f"offsets of {key[:60]!r}")
         array: NDArray[Any] = np.frombuffer(data, dtype, count, begin)
         if kind == "BF16":  # the upper half of a float32
             array = (array.astype("<u4") << 16).view("<f4")
         if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise error(f"{name}: {key[:60]!r} must hold finite numbers.")
+            raise error.must(f"{name}: {key[:60]!r}", "be finite", "NaN or infinity")
         out[key] = torch.from_numpy(array.reshape(shape).copy())
         at = end
     if at != len(data):
-        raise error(f"{name}: has {len(data) - at} bytes too many.")
+        raise error.damaged(name, f"{len(data) - at} bytes too many")
     return {k: out[k] for k in entries}
 
 
@@ -147,27 +141,17 @@ def starting_at(path: str, what: str, make: Callable[[], nn.Module]) -> Callable
         with place.open("rb") as file:
             given = parse(file, where, _HEADER, _BODY, ConfigError)
     except OSError as why:
-        raise ConfigError(f"{where}: cannot be read ({why.strerror}; {place}).") from None
+        raise ConfigError.unreadable(f"{where} ({place})", why) from None
 
     def made() -> nn.Module:
         module = make()
         wanted = module.state_dict()
-        for few, many, said in (
-            (wanted, given, "are missing"), (given, wanted, "are not in the module"),
-        ):  # fmt: skip
-            odd = [k for k in few if k not in many]
-            if odd:
-                raise ConfigError(
-                    f"{where}: {_listed(odd)} {said}. The module has {_sizes(wanted)}, the file "
-                    f"{_sizes(given)}."
+        for key in dict.fromkeys((*wanted, *given)):
+            ours, theirs = (_form(of.get(key)) for of in (wanted, given))
+            if ours != theirs:
+                raise ConfigError.must(
+                    f"{where}: {key[:60]}", f"be {ours} as in the module", theirs
                 )
-        for key, ours in wanted.items():
-            theirs = given[key]
-            if theirs.shape != ours.shape:
-                rule = f"have the shape {tuple(ours.shape)}"
-                raise ConfigError.must(f"{where}: {key}", rule, tuple(theirs.shape))
-            if theirs.is_floating_point() != ours.is_floating_point():
-                raise ConfigError.must(f"{where}: {key}", f"hold {ours.dtype}", theirs.dtype)
         if any(t.dtype == torch.float64 for t in given.values()):
             module = module.double()  # no number is rounded before the training's own type is set
         module.load_state_dict(given)
@@ -176,10 +160,7 @@ def starting_at(path: str, what: str, make: Callable[[], nn.Module]) -> Callable
     return made
 
 
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(n[:60] for n in names[:_SHOWN]) + more
-
-
-def _sizes(tensors: Mapping[str, Tensor]) -> str:
-    return _listed([f"{k[:60]} {tuple(t.shape)}" for k, t in tensors.items()]) or "none"
+def _form(x: Tensor | None) -> str:
+    if x is None:
+        return "absent"
+    return f"{'floats' if x.is_floating_point() else 'integers'} {tuple(x.shape)}"

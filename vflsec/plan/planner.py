@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from vflsec.audit.alignment import alignment
 from vflsec.audit.exposure import Protocol
 from vflsec.audit.gate import Gate
-from vflsec.audit.gate_selection import bare
 from vflsec.audit.leakage import defense_point
 from vflsec.config.components import flat_params
 from vflsec.config.problems import Problem, ScenarioError
@@ -145,7 +144,6 @@ class _Planner:
         self.sources: dict[str, Source] = {}
         self.cells = Cells(self.root, self.notes)
         self.grid: list[tuple[DefenseSpec, ...]] = []
-        self.judging: list[Gate] = []  # what attacks reach
 
     def groups(self) -> Iterator[Group]:
         loaded = [self._info(d) for d in self.root.data]
@@ -160,7 +158,6 @@ class _Planner:
             return
         seeds, self.grid = self.root.audit.seeds, self.cells.grid()
         gates = [Gate(**g.model_dump(exclude_none=True)) for g in self.root.gate]
-        self.judging = [g for g in gates if g.needs_validated]
         for info in infos:
             source = self.sources[info.name]
             check_divisible(source, info.split, seeds)
@@ -176,7 +173,7 @@ class _Planner:
         for info in infos:
             yield from self._references(info, seeds)
         self._canaries()
-        if self.root.audit.positive_control and self.judging:
+        if self.root.audit.positive_control and self.root.gate and self.root.attack:
             kinds: dict[tuple[Any, ...], DataInfo] = {}
             for info in infos:
                 kinds.setdefault((info.label.name, info.labels), info)
@@ -220,10 +217,7 @@ class _Planner:
     def _attacked(
         self, role: str, info: DataInfo, cells: Sequence[CellSpec], like: DataInfo, title: str
     ) -> Iterator[Group]:
-        """Groups of `cells` with every attack that can run; `like` has the scenario's parties.
-
-        On a planted leak those that a gate judges: of others nothing rests on whether they work.
-        """
+        """Groups of `cells` with every attack that can run; `like` has the scenario's parties."""
         for members in _by_cohort(cells, self.seen, role):
             made = registry.algorithms.create(members[0].algorithm, members[0].params)
             self.notes += filter(None, [made.settled() if role == "audit" else ""])
@@ -233,11 +227,6 @@ class _Planner:
                 if not {*spec.adversary} <= {*info.parties, *made.servers}:
                     continue  # no such server here
                 attack = _made(spec)
-                if role == "control" and not any(
-                    bare(g.attack) in ("*", spec.name) and g.target in ("*", attack.target)
-                    for g in self.judging
-                ):
-                    continue
                 refusal = find_refusal(attack, spec, info, members[0])
                 if role == "audit" and not refusal:
                     self.notes += filter(None, [warn_of_few_left(attack, spec, info)])
@@ -252,8 +241,7 @@ class _Planner:
                     )  # fmt: skip
                 else:
                     (apart if attack.needs_own_training else passive).append(spec)
-            if passive or apart or role == "audit":
-                yield Group(role, info, members, tuple(passive), title=title)
+            yield Group(role, info, members, tuple(passive), title=title)
             for spec in apart:
                 yield Group(role, info, members, (spec,), main=False, title=title)
 

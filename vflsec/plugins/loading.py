@@ -75,8 +75,8 @@ def hash_files(paths: Iterable[str]) -> str:
             with place.open("rb") as file:
                 found = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as why:
-            what = f"weights {path!r}: cannot be read ({why.strerror}; {place})"
-            raise ConfigError(f"{what}. Paths start from the scenario's folder.") from None
+            what, remedy = f"weights {path!r} ({place})", "Paths start from the scenario's folder."
+            raise ConfigError.unreadable(what, why, remedy) from None
         whole.update(f"{path}\0{found}\0".encode())
         any_ = True
     return whole.hexdigest() if any_ else ""
@@ -219,7 +219,7 @@ def _hash(name: str, path: Path) -> str:
     try:
         found = hashlib.blake2b(path.read_bytes(), digest_size=12).hexdigest()
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}.") from None
+        raise ConfigError.unreadable(path, error) from None
     if _known.setdefault((name, path), found) != found:
         loaded = getattr(sys.modules.get(name), "__file__", None)
         if loaded is not None and Path(loaded) == path:

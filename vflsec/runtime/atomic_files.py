@@ -16,6 +16,8 @@ from typing import Any, Protocol, TypeVar
 
 from vflsec.errors import ConfigError
 
+ANOTHER = "Choose another --out."
+
 TRIES = 20
 """How often a folder is made again that another audit took away between two steps."""
 
@@ -43,20 +45,24 @@ def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
     Raises:
         ConfigError: the folder cannot be written.
     """
+    temporary = None
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         os.close(handle)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written: {error.strerror}.") from None
-    temporary = Path(name)
-    try:
+        temporary = Path(name)
         write(temporary)
         temporary.chmod(0o644)
         os.replace(temporary, path)
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be written: {error.strerror}.") from None
+        raise _unwritable(path, error) from None
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def _unwritable(path: object, error: OSError | ValueError) -> ConfigError:
+    why = getattr(error, "strerror", None) or str(error)
+    return ConfigError(f"{path}: cannot be written: {why}.")
 
 
 def json_text(value: Any) -> str:
@@ -79,13 +85,11 @@ def write_new(path: Path, text: str, *, force: bool | None = None) -> None:
         with path.open("w" if force else "x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        hint = "Name another file or remove it."
-        if force is not None:
-            hint = "Name another file, remove it, or add --force."
-        raise ConfigError(f"{path}: exists already. {hint}") from None
+        hint = "" if force is None else ", or add --force"
+        text = f"{path}: exists already. Remove it, or name another file{hint}."
+        raise ConfigError(text) from None
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise ConfigError(f"{path}: cannot be written: {why}.") from None
+        raise _unwritable(path, error) from None
 
 
 def read_text(path: Path) -> str:
@@ -136,13 +140,7 @@ def make_folder(folder: Path) -> None:
         os.unlink(name)
     except (OSError, ValueError) as error:
         shown = str(folder) if len(str(folder)) < 200 else f"{str(folder)[:200]}..."
-        if isinstance(error, ValueError):  # characters that no path has
-            why = f"is no path: {error}"
-        elif isinstance(error, FileExistsError):
-            why = "is a file, not a folder"
-        elif isinstance(error, NotADirectoryError):
-            why = "a part of this path is a file"
-        else:
-            why = f"results cannot be written there: {error.strerror}"
         shown = shown if shown.isprintable() else repr(shown)
-        raise ConfigError(f"{shown}: {why}. Choose another --out.") from None
+        if isinstance(error, FileExistsError | NotADirectoryError):
+            raise ConfigError(f"{shown}: is a file, or below one. {ANOTHER}") from None
+        raise ConfigError(f"{_unwritable(shown, error)} {ANOTHER}") from None

@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from vflsec.errors import ConfigError
-from vflsec.runtime.atomic_files import TRIES, make_folder
+from vflsec.errors import AGAIN, ConfigError
+from vflsec.runtime.atomic_files import ANOTHER, TRIES, make_folder
 from vflsec.storage.store import STORE_NAME
 from vflsec.storage.view_folder import clear_views, tidy_views
 
@@ -53,26 +53,21 @@ class Lock:
             ConfigError: it was removed, perhaps with the folder, so that another may audit there.
         """
         if _identity(self._path) != self._file:
-            raise ConfigError(
-                f"{self._path}: was removed or replaced during this audit. Run it again."
-            )
+            raise ConfigError(f"{self._path}: was removed during this audit. {AGAIN}")
 
     def forget(self) -> None:
         """What was audited before no longer stands in the folder, even if this audit is killed."""
-        self._db.execute("delete from done")
+        _keep(self._db, "done", "")
         self._db.execute("commit")
         _begin(self._db, self._path)
 
     def was_done(self, run: str) -> bool:
         """Whether what stands in the folder was audited in this run."""
-        found = self._db.execute("select 1 from done where run = ?", (run,)).fetchone()
-        return bool(run) and found is not None
+        return bool(run) and _read(self._db, "done") == run
 
     def done(self, run: str) -> None:
         """Say that what stands in the folder was audited in this run."""
-        self._db.execute("delete from done")
-        if run:
-            self._db.execute("insert into done values (?)", (run,))
+        _keep(self._db, "done", run)
 
 
 @contextmanager
@@ -106,8 +101,7 @@ def claim(folder: Path, patience: float = 0.0) -> Iterator[Lock]:
             finally:
                 del _held[here]
     except sqlite3.Error as error:
-        text = f"{path}: cannot be used as this folder's lock: {error}. Choose another --out."
-        raise ConfigError(text) from None
+        raise ConfigError.unreadable(path, error, ANOTHER) from None
 
 
 def _make_with(folder: Path, path: Path) -> None:
@@ -141,25 +135,31 @@ def _begin(db: sqlite3.Connection, path: Path) -> None:
     }  # fmt: skip
     try:
         db.execute("begin immediate")
-        db.execute("create table if not exists done (run text primary key)")
-        db.execute("create table if not exists holder (who text not null)")
-        db.execute("delete from holder")
-        db.execute("insert into holder values (?)", (json.dumps(who),))
+        db.execute("create table if not exists kept (name primary key, value)")
+        _keep(db, "holder", json.dumps(who))
         db.execute("commit")
         db.execute("begin immediate")
     except sqlite3.OperationalError as error:
         if "locked" not in str(error):
             raise
-        raise ConfigError(
-            f"{path.parent}: {_holder(path)} audits into this folder. Wait until it has ended, or "
-            "choose another --out."
-        ) from None
+        text = f"{path.parent}: {_holder(path)} audits into this folder. Wait for it. {ANOTHER}"
+        raise ConfigError(text) from None
+
+
+def _keep(db: sqlite3.Connection, name: str, value: str) -> None:
+    db.execute("insert or replace into kept values (?, ?)", (name, value))
+
+
+def _read(db: sqlite3.Connection, name: str) -> str:
+    """What was kept under a name, '' if nothing was."""
+    found = db.execute("select value from kept where name = ?", (name,)).fetchone()
+    return str(found[0]) if found else ""
 
 
 def _holder(path: Path) -> str:
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
-            who = json.loads(db.execute("select who from holder").fetchone()[0])
+            who = json.loads(_read(db, "holder"))
         return f"process {who['pid']} on {who['host']} (since {who['since']})"
     except (sqlite3.Error, TypeError, KeyError, ValueError):
         return "another process"
@@ -220,13 +220,13 @@ def for_reports(to: Path, of: Path) -> None:
             one of our names that is not ours, or it cannot be made.
     """
     if (to / STORE_NAME).exists() and to.resolve() != of.resolve():
-        raise ConfigError(f"{to}: holds another audit. Choose another folder.")
+        raise ConfigError.taken(to, "another audit")
     only_ours(to)
     make_folder(to)
 
 
 def _foreign(path: Path, what: str) -> ConfigError:
-    return ConfigError(f"{path}: {what}. Choose another folder, or move it away.")
+    return ConfigError(f"{path}: {what}. Name another folder, or move it away.")
 
 
 def _is_store(path: Path) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Self
 
-from vflsec.errors import ConfigError, DataError
+from vflsec.errors import AGAIN, ConfigError, DataError
 from vflsec.runtime.atomic_files import make_folder, or_closed
 from vflsec.runtime.integrity import EDITED
 from vflsec.specs import digest
@@ -22,11 +22,9 @@ from vflsec.specs import digest
 SCHEMA_VERSION = 1
 """Of what the file holds; others are refused."""
 STORE_NAME = "results.sqlite"
+FRESH = "Use --fresh, or name another --out."
 
-_OWN = """
-create table if not exists meta (key text primary key, value text not null);
-create table if not exists seals (what text primary key, digest text not null);
-"""
+_OWN = {"meta": (1, ("key", "value")), "seals": (1, ("what", "digest"))}
 
 
 class SealedFile:
@@ -37,13 +35,14 @@ class SealedFile:
         readonly: never write; the file must exist.
 
     Attributes:
-        TABLES: SQL that makes the tables of a subclass where they are missing.
+        TABLES: of a subclass, made where they are missing: by name their columns, and how many of
+            these, from the first on, identify a row.
 
     Raises:
         ConfigError: the directory or the file cannot be used.
     """
 
-    TABLES: ClassVar[str] = ""
+    TABLES: ClassVar[Mapping[str, tuple[int, Sequence[str]]]] = {}
 
     def __init__(self, folder: Path, *, readonly: bool = False) -> None:
         self.folder, self.path = folder, folder / STORE_NAME
@@ -60,13 +59,12 @@ class SealedFile:
             with or_closed(sqlite3.connect(self.path, timeout=120, isolation_level=None)) as db:
                 db.execute("pragma journal_mode=wal")
                 db.execute("pragma synchronous=full")
-                db.executescript(_OWN + self.TABLES)
+                for name, (size, columns) in (_OWN | dict(self.TABLES)).items():
+                    listed, key = ", ".join(columns), ", ".join(columns[:size])
+                    db.execute(f"create table if not exists {name} ({listed}, primary key ({key}))")
                 return db
         except sqlite3.Error as error:
-            raise ConfigError(
-                f"{self.path}: cannot be used as the result store: {error}. Name another --out, or "
-                "use --fresh."
-            ) from None
+            raise ConfigError.unreadable(self.path, error, FRESH) from None
 
     def _open_readonly(self) -> sqlite3.Connection:
         if not self.path.is_file():
@@ -82,7 +80,7 @@ class SealedFile:
                     return db
             except (sqlite3.Error, OSError) as caught:
                 error = caught
-        raise ConfigError(f"{self.path}: cannot be read as a result store: {error}.")
+        raise ConfigError.unreadable(self.path, error or "")
 
     def _copied(self) -> sqlite3.Connection:
         """The store in memory: where nothing may be written SQLite reads no log without its index,
@@ -104,7 +102,7 @@ class SealedFile:
             self.set_meta("schema_version", SCHEMA_VERSION)
         elif found != SCHEMA_VERSION:
             what, rule = f"{self.path}: schema version", f"be {SCHEMA_VERSION}"
-            raise ConfigError.must(what, rule, found, "Use --fresh, or name another --out.")
+            raise ConfigError.must(what, rule, found, FRESH)
 
     def _rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
         """All rows of a query.
@@ -119,13 +117,17 @@ class SealedFile:
 
     def damaged(self, why: str) -> ConfigError:
         """The error to raise where the store does not hold what vflsec wrote."""
-        return ConfigError(
-            f"{self.path}: is damaged: {why}. Restore it from a copy, or audit again with --fresh."
-        )
+        error = ConfigError.damaged(self.path, why)
+        return ConfigError(f"{error} Restore it from a copy, or audit again with --fresh.")
 
     def _seal(self, what: str, value: Any) -> None:
         """Keep a hash of what is written; each is a row or rows as the file gives them back."""
-        self._db.execute("insert or replace into seals values (?, ?)", (what, _hash(value)))
+        self._insert("replace", "seals", (what, _hash(value)))
+
+    def _insert(self, verb: str, table: str, values: Sequence[Any]) -> sqlite3.Cursor:
+        """Write a row; `verb` says whether one of the same identity is to `replace` or `ignore`."""
+        marks = ", ".join("?" * len(values))
+        return self._db.execute(f"insert or {verb} into {table} values ({marks})", values)
 
     def _check_seal(self, what: str, value: Any) -> None:
         """Refuse what vflsec did not write so: what breaks later is a defect of its own."""
@@ -150,10 +152,8 @@ class SealedFile:
             self._db.execute("commit")
         except sqlite3.Error as error:
             self._rollback()
-            raise ConfigError(
-                f"{self.path}: results cannot be stored: {error}. Make room and run the same "
-                "command again."
-            ) from None
+            text = f"{self.path}: results cannot be stored: {error}. Make room. {AGAIN}"
+            raise ConfigError(text) from None
         except BaseException:
             self._rollback()
             raise
@@ -172,23 +172,12 @@ class SealedFile:
         return json.loads(rows[0][0])
 
     def set_meta(self, key: str, value: Any) -> None:
-        """Keep a plain value under a name."""
+        """Keep a plain value under a name; None is as if there were none."""
         with self._transaction():
             text = dumped(value)
-            self._db.execute("insert or replace into meta values (?, ?)", (key, text))
+            self._insert("replace", "meta", (key, text))
             self._seal(f"meta {key}", [(text,)])
-        self._lay_down()
-
-    def drop_meta(self, key: str) -> None:
-        """Forget what :meth:`set_meta` kept under a name."""
-        with self._transaction():
-            self._db.execute("delete from meta where key = ?", (key,))
-            self._db.execute("delete from seals where what = ?", (f"meta {key}",))
-        self._lay_down()
-
-    def _lay_down(self) -> None:
-        """Put what is in the log into the file itself, which may be copied without it."""
-        with suppress(sqlite3.Error):
+        with suppress(sqlite3.Error):  # into the file itself, which may be copied without its log
             self._db.execute("pragma wal_checkpoint(full)")
 
 

@@ -12,10 +12,10 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from vflsec.audit.record import AuditRecord, read_record, write_record
-from vflsec.errors import ConfigError
+from vflsec.errors import AUDIT_AGAIN, ConfigError
 from vflsec.specs import (
     TURNED,
     AttackSpec,
@@ -31,22 +31,8 @@ __all__ = ["STORE_NAME", "Store"]
 
 MAIN = ""  # the attack key of main-task measures
 
-_TABLES = """
-create table if not exists cells (
-    key text primary key, spec text not null, status text not null, seconds real not null,
-    device text not null, ledger text not null, guarantees text not null, facts text not null);
-create table if not exists done (
-    cell text not null, attack_key text not null, status text not null,
-    primary key (cell, attack_key));
-create table if not exists measures (
-    cell text not null, attack_key text not null, phase text not null, split text not null,
-    metric text not null, target text not null, adversary text not null, attack text not null,
-    victim text not null,
-    value real, low real, high real, n integer not null, chance real, controls text not null,
-    status text not null, reason text not null, notes text not null,
-    primary key (cell, attack_key, phase, split, metric, target, adversary));
-"""
 _MEASURE = [f.name for f in fields(Measure)]
+_IDENTITY = ("attack_key", "phase", "split", "metric", "target", "adversary")
 _CELL = "select * from cells where key = ?"
 _JSON = ("controls", "notes")
 _FLOATS = ("value", "low", "high", "chance")
@@ -59,7 +45,13 @@ class Store(SealedFile):
         ConfigError: the directory or the file cannot be used.
     """
 
-    TABLES = _TABLES
+    TABLES: ClassVar[Mapping[str, tuple[int, Sequence[str]]]] = {
+        "cells": (
+            1, ("key", "spec", "status", "seconds", "device", "ledger", "guarantees", "facts"),
+        ),
+        "done": (2, ("cell", "attack_key", "status")),
+        "measures": (7, ("cell", *dict.fromkeys((*_IDENTITY, *_MEASURE)))),
+    }  # fmt: skip
 
     def record(self) -> AuditRecord:
         """What :meth:`keep` kept about the audit.
@@ -69,7 +61,7 @@ class Store(SealedFile):
         """
         found = self.meta("audit")
         if found is None:
-            raise ConfigError(f"{self.folder}: holds no plan. Run the same `vflsec audit` again.")
+            raise ConfigError(f"{self.folder}: holds no plan. {AUDIT_AGAIN}")
         return read_record(found)
 
     def keep(self, record: AuditRecord) -> None:
@@ -119,8 +111,7 @@ class Store(SealedFile):
             by_attack.pop(MAIN, None)
         for attack in attacks:
             if not by_attack[attack.key]:
-                why = "the engine returned no measure for this attack"
-                by_attack[attack.key] = [Measure.missing(attack, "error", why)]
+                by_attack[attack.key] = [Measure.missing(attack, "error", "no measure came back")]
         with self._transaction():
             self._put_cell(result, replace=main and MAIN not in self._done(result.key))
             done = self._done(result.key)
@@ -163,11 +154,11 @@ class Store(SealedFile):
 
     def _put_cell(self, result: CellResult, *, replace: bool) -> None:
         verb = "replace" if replace else "ignore"
-        made = self._db.execute(
-            f"insert or {verb} into cells values (?, ?, ?, ?, ?, ?, ?, ?)",
+        made = self._insert(
+            verb, "cells",
             (
-                result.key, dumped(asdict(result.spec)), "done", result.seconds, result.device,
-                dumped([asdict(r) for r in result.ledger]),
+                result.key, dumped(asdict(result.spec)), "done", float(result.seconds),
+                result.device, dumped([asdict(r) for r in result.ledger]),
                 dumped([dict(g) for g in result.guarantees]),
                 dumped(dict(result.facts)),
             ),
@@ -179,16 +170,16 @@ class Store(SealedFile):
         self._db.execute(
             "delete from measures where cell = ? and attack_key = ?", (cell, attack_key)
         )
-        columns, rows = ["cell", *_MEASURE], [_row(m) for m in measures]
-        marks = ", ".join("?" * len(columns))
-        query = f"insert into measures ({', '.join(columns)}) values ({marks})"
+        rows = [_row(m) for m in measures]
+        columns, marks = ", ".join(_MEASURE), ", ?" * len(_MEASURE)
+        query = f"insert into measures (cell, {columns}) values (?{marks})"
         try:
             self._db.executemany(query, [[cell, *row] for row in rows])
         except sqlite3.IntegrityError:
             labels = sorted({m.attack or "main task" for m in measures})
             raise ValueError(f"{', '.join(labels)}: two measures have one identity") from None
         worst = "error" if any(m.status == "error" for m in measures) else "done"
-        self._db.execute("insert or replace into done values (?, ?, ?)", (cell, attack_key, worst))
+        self._insert("replace", "done", (cell, attack_key, worst))
         self._seal(f"done {cell} {attack_key}", _lasting(map(tuple, rows)))
 
     def results(self, wanted: Mapping[str, Iterable[str]]) -> list[CellResult]:
@@ -247,8 +238,7 @@ class Store(SealedFile):
 
     def count(self, cells: Iterable[str]) -> int:
         """How many of these cells are finished."""
-        query = "select 1 from done where cell = ? and attack_key = '' and status != 'error'"
-        return sum(bool(self._rows(query, (c,))) for c in cells)
+        return sum(MAIN in self._done(c) for c in cells)
 
 
 _FIGURES = (

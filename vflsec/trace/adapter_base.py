@@ -37,8 +37,7 @@ def version_of(package: str, extra: str = "") -> str:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
-        how = f"pip install 'vflsec[{extra}]'" if extra else f"pip install {package}"
-        raise ConfigError(f"this adapter needs {package}: {how}.") from None
+        raise ConfigError.lacks("this adapter", package, extra) from None
 
 
 def in_order(rows: int, batch: int) -> Callable[[int], Any]:
@@ -50,8 +49,8 @@ def in_order(rows: int, batch: int) -> Callable[[int], Any]:
         rows: number of rows of one epoch.
         batch: rows of a batch; the last one of an epoch may have fewer.
     """
-    check.integer("in_order: rows", rows)
-    check.integer("in_order: batch", batch)
+    for key, count in (("rows", rows), ("batch", batch)):
+        check.integer(f"in_order: {key}", count)
     steps = -(-rows // batch)
 
     def places(step: int) -> Any:
@@ -140,7 +139,7 @@ class Wire:
         roles = {own if n == first else n: r for n, r in (self._how.get("parties") or {}).items()}
         self._how = self._how | {"party": own} | ({"parties": roles} if roles else {})
         self.party, self.folder = own, place.with_name(f"{place.name}-{self._node}")
-        said = "%s: another node records there as %s. This one is the party %s, in %s."
+        said = "%s: another node records there as %s. This one is %s, in %s."
         _LOG.warning(said, place, first, own, self.folder)
 
     def ids(self, given: Any) -> Any:

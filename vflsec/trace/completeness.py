@@ -20,6 +20,7 @@ from torch import Tensor
 
 from vflsec.core.message_kinds import find_kinds
 from vflsec.specs import LedgerRow
+from vflsec.trace.limits import UNSEEN
 from vflsec.trace.manifest import Have, Moment, ObserverInfo, Route
 from vflsec.trace.message import Fields, Recorded
 from vflsec.trace.seal import Passed, count_message, describe_have
@@ -63,6 +64,8 @@ def ledger(counts: Mapping[Key, list[int]]) -> list[LedgerRow]:
     ]
 
 
+STOPPED = "recording stopped before the run did"
+
 _OF_ROWS = find_kinds(lambda kind: kind.has_rows)
 _OPEN = 64  # batches that may wait for their gradients at a time
 
@@ -81,7 +84,7 @@ def find_gaps(info: ObserverInfo, status: str) -> list[str]:
     if info.complete:
         return found
     if status == "partial":
-        return [*found, "recording stopped before the run did"]
+        return [*found, STOPPED]
     if status == "recording":
         return [*found, "it is not sealed"]
     some: dict[str, list[str]] = defaultdict(list)
@@ -140,7 +143,7 @@ class Late:
     def clauses(self, *, sealed: bool) -> list[str]:
         """What of it no attack looked at, and what is not as declared, a clause each."""
         phase = self.moment.phase
-        late = f"{self.late} messages came after phase {phase!r}, unseen by attacks"
+        late = f"{self.late} messages came after phase {phase!r}, {UNSEEN}"
         odd = find_miscounts(self.have, describe_have(self.seen, ()))
         return [*([late] if self.late else []), *(odd if sealed and self.last else [])]
 
@@ -177,7 +180,7 @@ class Unread(_Watcher):
     def clauses(self) -> list[str]:
         """What was not looked at, a clause each."""
         return [
-            f"{n} of {self.seen[way, kind]} {kind} messages that it {way} {why}, unseen by attacks"
+            f"{n} of {self.seen[way, kind]} {kind} messages that it {way} {why}, {UNSEEN}"
             for (way, kind), of in self.lost.items()
             for why, n in of.items()
             if sum(of.values()) < self.seen[way, kind]
@@ -219,7 +222,7 @@ class Unanswered(_Watcher):
         """How many there are, a clause."""
         n = int((self.beside & ~self.answered).sum())
         text = f"{n} rows that it sent never got a gradient, others of their batches did"
-        return [f"{text}; unseen by attacks"] if n else []
+        return [f"{text}; {UNSEEN}"] if n else []
 
 
 class NotFinite:
@@ -246,7 +249,7 @@ class NotFinite:
         A message without any finite number, such as what a scaler makes overflow, tells none apart.
         """
         return [
-            f"in {n} {kind} messages only some rows are not finite; unseen by attacks"
+            f"in {n} {kind} messages only some rows are not finite; {UNSEEN}"
             for kind, n in self.some.items() if n
         ]  # fmt: skip
 
@@ -395,7 +398,7 @@ class Sent(_Watcher):
             if score < _SURE:
                 out.append(
                     f"embeddings{f' named {name!r}' * bool(name)} do not match its own columns "
-                    f"({len(at)} rows, RV {score:+.1f} standard deviations from random order): "
-                    "columns may not be in the order of 'rows'"
+                    f"({len(at)} rows, RV {score:+.1f} standard deviations from random order): is "
+                    "each column in the order of 'rows'?"
                 )
         return out

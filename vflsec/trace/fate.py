@@ -60,7 +60,7 @@ def attach(
         raise ConfigError.must("fate: layer", rule, type(layer).__name__)
     if guest:
         if not hosts:
-            raise check.fail("fate: hosts", "the names of the hosts in their order", hosts)
+            raise check.fail("fate: hosts", "their names in order", hosts)
         how = {"parties": {party: "active", **dict.fromkeys(hosts, "passive")},
                "peer": hosts[0]} | how  # fmt: skip
     if ids is not None and not callable(ids):

@@ -218,7 +218,7 @@ class ServerTap:
                 node = message.metadata.dst_node_id
                 if node not in self._names:
                     remedy = "Wrap the grid before the first query."
-                    raise ConfigError(f"flower: node {node} never sent an embedding. {remedy}")
+                    raise ConfigError(f"flower: {node} sent no embedding. {remedy}")
                 peer = self._names[node]
                 self._tap.passed(self._wire, "gradient", message, None, sent=True, peer=peer)
         return held

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vflsec.core import check
-from vflsec.errors import ConfigError
+from vflsec.errors import ConfigError, first_line
 from vflsec.trace.leaves import read_texts
 from vflsec.trace.limits import Limits, replace_file
 from vflsec.trace.manifest import LaterGrant, LaterName, dump, say_now
@@ -43,20 +43,20 @@ def grant(
     given: dict[LaterName, Any] = {"known": known, "prior": prior, "classes": classes}
     added = [name for name, value in given.items() if value is not None]
     if not added:
-        raise ConfigError("trace grant: give --known, --prior or --classes.")
+        raise check.fail("trace grant", "given --known, --prior or --classes", "none")
     trace = Trace.open(folder, limits)
     trace.need_seal()
     who = party or trace.observers[0]
-    check.one_of("trace grant: --party", who, trace.observers)
     if not party and len(trace.observers) > 1:
-        raise check.fail("trace grant: --party", f"one of {', '.join(trace.observers)}", "none")
+        who = ""
+    check.one_of("trace grant: --party", who, trace.observers)
     info, manifest = trace.observer(who).info, trace.manifest
     has = {"known": info.known > 0, "prior": info.prior is not None,
            "classes": manifest.classes is not None}  # fmt: skip
     if twice := [name for name in added if has[name]]:
-        raise ConfigError(f"trace grant: {folder} has {' and '.join(twice)} already. Leave it out.")
+        raise ConfigError.taken(folder, f"{' and '.join(twice)} already", "Leave it out.")
     if classes is not None:
-        check.integer("trace grant: --classes", classes, low=1, high=100_000)
+        check.integer("--classes", classes, low=1, high=100_000)
     classes = manifest.classes or classes
     rows = known_rows(_read_known(known) if isinstance(known, Path) else known,
                       Ids(manifest.rows), classes)  # fmt: skip
@@ -89,5 +89,4 @@ def _read_known(path: Path) -> tuple[list[int], list[float]]:
     try:
         return row.astype(int).tolist(), label.astype(float).tolist()
     except (ValueError, OverflowError) as why:
-        text = f"{path}: row and label must be numbers from 0 ({why})."
-        raise ConfigError(text) from None
+        raise ConfigError.must(path, "hold whole rows and labels from 0", first_line(why)) from None

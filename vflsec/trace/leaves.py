@@ -8,16 +8,16 @@ was not told.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.csv as pc
 from numpy.typing import NDArray
 
 from vflsec.core import check
-from vflsec.errors import ConfigError, first_line
+from vflsec.data.read_table import Frame, as_texts, read_frame
+from vflsec.errors import ConfigError
 from vflsec.plugins import registry
 from vflsec.trace.record_api import record
 from vflsec.trace.truth import write_truth
@@ -63,8 +63,9 @@ def import_leaves(
             :data:`UNREGISTERED`.
 
     Raises:
-        ConfigError: a file cannot be read as that; names file, row, tree and remedy. Or there is no
-            such profile or defense, or it has no such strength.
+        DataError: a file is no table with these columns.
+        ConfigError: a row is missing or doubled, or is no number; names file, row and tree. Or
+            there is no such profile or defense, or it has no such strength.
     """
     check.one_of("--profile", profile, ("", *PROFILES))
     name, strength = _read_defense(defense)
@@ -107,7 +108,7 @@ def _read_defense(text: str) -> tuple[str, float | None]:
     try:
         made = registry.defenses.create(name)
     except ConfigError as why:
-        raise ConfigError(f"--defense: {why} Write 'other' for one that is none of them.") from None
+        raise ConfigError(f"--defense: {why} Write 'other' for none of them.") from None
     if not number:
         return str(made.name), None
     try:
@@ -115,46 +116,23 @@ def _read_defense(text: str) -> tuple[str, float | None]:
     except ValueError:
         raise check.fail("--defense: strength", "a number", number) from None
     if not made.strengths:
-        raise check.fail("--defense", f"{made.name}, which has no strength", text)
+        raise check.fail("--defense", f"{made.name} (without strength)", text)
     made.check_strength(strength)
     return str(made.name), strength
 
 
-def read_texts(path: Path, columns: tuple[str, ...]) -> list[Texts]:
-    """These columns of a CSV file as texts without spaces around them.
+def read_texts(path: Path, columns: Sequence[str]) -> list[Texts]:
+    """These columns of a table as texts without spaces around them, '' where there is none.
 
     Raises:
-        ConfigError: the file cannot be read, or lacks a column or every row.
+        DataError: the file cannot be read, or lacks a column or every row.
     """
-    table = _read_table(path)
-    missing = [c for c in columns if c not in table.column_names]
-    if missing:
-        there = ", ".join(table.column_names[:20])
-        remedy = "Name it in the first line."
-        raise ConfigError.must(path, f"have the column {missing[0]!r}", there, remedy)
-    if not len(table):
-        raise ConfigError(f"{path}: holds no row below its names.")
-    texts = [np.array(table[c].to_pylist(), dtype=np.str_) for c in columns]
-    return [np.char.strip(t) for t in texts]
+    return _list_texts(read_frame(path), columns)
 
 
-def _read_table(path: Path) -> pa.Table:
-    try:
-        with path.open(encoding="utf-8") as file:
-            header = file.readline().rstrip("\r\n").lstrip("\ufeff")
-        names = [n.strip('"') for n in header.split(",")]
-        options = pc.ConvertOptions(
-            column_types={n: pa.string() for n in names}, strings_can_be_null=False
-        )
-        table = pc.read_csv(path, convert_options=options)
-    except (OSError, UnicodeError, pa.ArrowInvalid) as why:
-        remedy = "Write columns with commas between, names in the first line, in UTF-8."
-        raise ConfigError.must(path, "be a CSV file", first_line(why), remedy) from None
-    names = [n.strip() for n in table.column_names]
-    twice = next((n for n in names if names.count(n) > 1), None)
-    if twice is not None:
-        raise ConfigError(f"{path}: has the column {twice!r} twice.")
-    return table.rename_columns(names)
+def _list_texts(frame: Frame, columns: Sequence[str]) -> list[Texts]:
+    arrays = [as_texts(frame.column(c, "a")).fill_null("") for c in columns]
+    return [np.array(array.to_pylist(), dtype=np.str_) for array in arrays]
 
 
 def _order(texts: Texts) -> tuple[Texts, NDArray[np.int64]]:
@@ -177,17 +155,12 @@ def _fill(
     """
     (trees, ids), (of, row) = names, at
     counts = np.bincount(of * len(ids) + row, minlength=len(trees) * len(ids))
-    for wrong, what, remedy in (
-        (counts > 1, "comes {n} times in", "Keep one line."),
-        (counts == 0, "is missing in", "Write a line, with the leaf -1 if it is not known."),
-    ):  # fmt: skip
-        if wrong.any():
-            t, i = divmod(int(np.flatnonzero(wrong)[0]), len(ids))
-            rest = int(wrong.sum()) - 1
-            raise ConfigError(
-                f"{where}: row {ids[i]} {what.format(n=counts[t * len(ids) + i])} tree {trees[t]}"
-                f"{f' (and {rest} more such)' if rest else ''}. {remedy}"
-            )
+    wrong = counts != 1
+    if wrong.any():
+        t, i = divmod(int(np.flatnonzero(wrong)[0]), len(ids))
+        got = f"{counts[t * len(ids) + i]} ({int(wrong.sum())} in all are wrong)"
+        what = f"{where}: lines of row {ids[i]} in tree {trees[t]}"
+        raise ConfigError.must(what, "be 1", got, "Write one, with -1 if its leaf is not known.")
     out = np.zeros((len(trees), len(ids)), dtype=np.int64)
     _, code = np.unique(leaf, return_inverse=True)
     out[of, row] = np.where(np.isin(leaf, UNKNOWN), 0, code.reshape(-1) + 1)
@@ -203,10 +176,10 @@ def _find(path: Path, row: Texts, ids: Texts) -> NDArray[np.int64]:
     places = {name: k for k, name in enumerate(ids)}
     unknown = next((r for r in row if r not in places), None)
     if unknown is not None:
-        raise ConfigError(f"{path}: row {unknown} is in no tree of the leaves. Leave it out.")
+        raise ConfigError(f"{path}: row {unknown} is in no tree of the leaves.")
     values, count = np.unique(row, return_counts=True)
     if (count > 1).any():
-        raise ConfigError(f"{path}: row {values[count > 1][0]} comes twice. Keep one line.")
+        raise ConfigError.must(path, "name each row once", f"{values[count > 1][0]} twice")
     return np.array([places[r] for r in row], dtype=np.int64)
 
 
@@ -221,8 +194,7 @@ def _read_labels(beside: Beside, ids: Texts) -> tuple[Labels | None, Labels | No
     for path in filter(None, (beside.known, beside.truth)):
         row, label = read_texts(path, ("row", "label"))
         if (label == "").any():
-            where, remedy = f"{path}: row {row[label == ''][0]}", "Fill it in, or leave it out."
-            raise ConfigError(f"{where} has no label. {remedy}")
+            raise ConfigError.must(f"{path}: row {row[label == ''][0]}", "have a label", "none")
         rows.append(_find(path, row, ids))
         labels.append(label)
     names, codes = _order(np.concatenate([np.empty(0, np.str_), *labels]))
@@ -237,12 +209,13 @@ def _read_columns(path: Path, ids: Texts) -> NDArray[np.float64]:
     Raises:
         ConfigError: a row is missing, or something is no number.
     """
-    names = [c for c in _read_table(path).column_names if c != "row"]
-    row, *columns = read_texts(path, ("row", *names))
+    frame = read_frame(path)
+    names = [c for c in frame.columns if c != "row"]
+    row, *columns = _list_texts(frame, ("row", *names))
     at = _find(path, row, ids)
     if len(at) < len(ids):
         lacking = np.setdiff1d(np.arange(len(ids)), at)[0]
-        raise ConfigError(f"{path}: row {ids[lacking]} is missing. Write a line for every row.")
+        raise ConfigError.must(path, "name every row", f"no {ids[lacking]}")
     out = np.empty((len(ids), len(columns)))
     for j, texts in enumerate(columns):
         try:
@@ -252,8 +225,8 @@ def _read_columns(path: Path, ids: Texts) -> NDArray[np.float64]:
 
             odd = int(pd.to_numeric(pd.Series(texts), errors="coerce").isna().argmax())
             where = f"{path}: column {names[j]!r}, row {row[odd]}"
-            got, remedy = str(texts[odd])[:40], "Number its categories, or leave the column out."
-            raise check.fail(where, "a number", got, remedy) from None
+            remedy = "Number its categories, or leave the column out."
+            raise check.fail(where, "a finite number", str(texts[odd])[:40], remedy) from None
     if not np.isfinite(out).all():
         i, j = np.argwhere(~np.isfinite(out))[0]
         raise check.fail(f"{path}: column {names[j]!r}, row {ids[i]}", "a finite number", out[i, j])

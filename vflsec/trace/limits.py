@@ -13,7 +13,11 @@ from typing import Literal
 from vflsec.core import check
 from vflsec.errors import TraceError
 
+OTHER_WIDTH = "Record other widths under name='...', or pad to one length."
 ASTRAY = "Remove what does not belong there."
+UNSEEN = "unseen by attacks"
+UNCOMPRESSED = "be uncompressed"
+FINITE = "hold finite numbers"
 COPY = "Copy the whole trace again."
 
 NAME = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9._+-]{0,79}")
@@ -28,7 +32,7 @@ def check_name(where: str, name: str) -> None:
     """
     if not isinstance(name, str) or not NAME.fullmatch(name):
         rule = "at most 80 letters without accents, digits, '_', '-', '+' or '.' (not first)"
-        raise check.fail(f"{where}: a party's name", rule, name, "Rename the party.")
+        raise check.fail(f"{where}: a party's name", rule, name)
 
 
 @dataclass(frozen=True)
@@ -81,11 +85,16 @@ class Limits:
         most = getattr(self, field)
         if value > most:
             remedy = f"Raise Limits.{field} if you trust it."
-            raise TraceError.must(f"{where}: {field}", f"be at most {most}", value, remedy)
+            raise TraceError.at_most(f"{where}: {field}", most, value, remedy)
 
 
 TRUSTED = Limits(trusted=True)
 """How traces that were recorded here are read."""
+
+
+def refuse_file(path: str) -> TraceError:
+    """The error for a file that the format has no place for."""
+    return TraceError(f"{path}: is no file of a trace. {ASTRAY}")
 
 
 def files_of(folder: Path, limits: Limits) -> dict[str, int]:
@@ -96,7 +105,7 @@ def files_of(folder: Path, limits: Limits) -> dict[str, int]:
             many files, too deep, or too large.
     """
     if not folder.is_dir():
-        raise TraceError(f"{folder}: is no folder. Unpack archives with a tool that you trust.")
+        raise TraceError(f"{folder}: is no folder. Unpack archives first.")
     found: dict[str, int] = {}
     _walk(folder, "", 0, found, limits)
     limits.hold(folder, "trace_bytes", sum(found.values()))
@@ -108,7 +117,7 @@ def _walk(folder: Path, prefix: str, depth: int, found: dict[str, int], limits: 
         for entry in entries:
             path = f"{prefix}{entry.name}"
             if not NAME.fullmatch(entry.name):
-                raise TraceError(f"{path!r}: no file of a trace is called so. {ASTRAY}")
+                raise refuse_file(repr(path))
             info = entry.stat(follow_symlinks=False)
             if stat.S_ISDIR(info.st_mode):
                 limits.hold(path, "depth", depth + 2)
@@ -130,7 +139,7 @@ def open_file(folder: Path, name: str) -> BufferedReader:
     try:
         handle = os.open(folder / name, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
     except OSError as why:
-        raise TraceError(f"{name}: cannot be read ({why.strerror}).") from None
+        raise TraceError.unreadable(folder / name, why) from None
     return os.fdopen(handle, "rb")
 
 
@@ -150,5 +159,5 @@ def read_bytes(folder: Path, name: str, most: int) -> bytes:
     with open_file(folder, name) as file:
         data = file.read(most + 1)
     if len(data) > most:
-        raise TraceError(f"{name}: has more than {most} bytes.")
+        raise TraceError.at_most(name, f"{most} bytes", "more")
     return data

@@ -18,7 +18,7 @@ from pydantic import (
 
 from vflsec._version import __version__
 from vflsec.core.view import Facts, Schema
-from vflsec.errors import TraceError, first_line
+from vflsec.errors import TraceError
 from vflsec.label import Label, make_label
 from vflsec.trace.limits import NAME
 
@@ -326,10 +326,8 @@ def load(data: bytes, model: type[M], where: str) -> M:
     """
     try:
         value = json.loads(data, parse_constant=_no_constant, object_pairs_hook=_once)
-    except _Refused as why:
-        raise TraceError(f"{where}: {why}") from None
     except (ValueError, RecursionError) as why:
-        raise TraceError(f"{where}: is not valid JSON ({first_line(why)}).") from None
+        raise TraceError.damaged(where, why) from None
     if not isinstance(value, dict):
         raise TraceError.must(where, "be a JSON object", type(value).__name__)
     _version(value, where)
@@ -349,12 +347,8 @@ def describe_invalid(why: ValidationError) -> str:
     return f"{place}: {first['msg']}, got {got}.{f' ({others} more)' * bool(others)}"
 
 
-class _Refused(Exception):
-    pass
-
-
 def _no_constant(text: str) -> float:
-    raise _Refused(f"numbers must be finite, got {text}.")
+    raise ValueError(f"number {text}")
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -362,7 +356,7 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(found) < len(pairs):
         keys = [k for k, _ in pairs]
         twice = next(k for k in keys if keys.count(k) > 1)
-        raise _Refused(f"has the key {twice[:40]!r} twice.")
+        raise ValueError(f"key {twice[:40]!r} twice")
     return found
 
 

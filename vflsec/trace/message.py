@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field, StringConstraints, ValidationError
 
+from vflsec.core import check
 from vflsec.core.message import Message
 from vflsec.core.message_kinds import KINDS, Kind
 from vflsec.errors import TraceError
@@ -128,8 +129,7 @@ def read_fields(
         raise TraceError(f"{where}: {describe_invalid(why)}") from None
     for end, party in (("sender", found.sender), ("receiver", found.receiver)):
         if party not in parties:
-            listed = f"be one of {', '.join(parties)}"
-            raise TraceError.must(f"{where}: {end}", listed, repr(party[:40]))
+            raise check.unknown(f"{where}: {end}", party[:40], parties, TraceError)
     if observer not in (found.sender, found.receiver) or found.sender == found.receiver:
         got = f"{found.sender} to {found.receiver}"
         raise TraceError.must(where, f"pass between {observer} and another party", got)
@@ -141,14 +141,14 @@ def read_fields(
 def _check_shape(found: Fields, limits: Limits, where: str) -> None:
     shape, n, stored = found.shape, found.n_rows, found.stored
     if n is not None and (not shape or shape[0] != n):
-        raise TraceError(f"{where}: n_rows {n} does not match shape {shape}.")
+        raise TraceError.must(f"{where}: n_rows", "fit shape", f"{n} and {shape}")
     limits.hold(where, "batch_rows", n or 0)
     if not found.has_values:
         return
     limits.hold(where, "width", stored.width)
     width = math.prod(shape if n is None else shape[1:])
     if width != stored.width:
-        raise TraceError(f"{where}: shape {shape} does not match {stored}.")
+        raise TraceError.must(f"{where}: shape", f"fit {stored}", shape)
 
 
 def from_batch(
@@ -169,22 +169,22 @@ def from_batch(
     n = found.n_rows
     expected = (n if n is not None else 1) if found.has_values else 0
     if there != expected:
-        raise TraceError.must(where, f"have {expected} rows of its payload", there)
+        raise TraceError.must(where, f"have {expected} rows", there)
     if not found.has_values or batch is None:
         return None, None
     pos = batch.column("pos")
     if pos.null_count or not np.array_equal(pos.to_numpy(), np.arange(there)):
-        raise TraceError(f"{where}: pos must count 0, 1, ... within a message.")
+        raise TraceError.must(where, "count pos from 0", "other numbers")
     column = batch.column("value")
     if column.null_count or column.flatten().null_count:
-        raise TraceError(f"{where}: values must not be null.")
+        raise TraceError.must(where, "hold values", "nulls")
     flat = column.flatten().to_numpy(zero_copy_only=False)
     x = flat.astype(found.stored.numpy, copy=False).reshape(found.shape)
     ids = batch.column("row")
     if n is None or ids.null_count == there:
         return x, None
     if ids.null_count:
-        raise TraceError(f"{where}: must give the row ids of all rows or of none.")
+        raise TraceError.must(where, "give all row ids or none", f"{ids.null_count} without")
     row = ids.to_numpy()
     check_rows(where, row, rows)
     return x, row.astype(np.int64)

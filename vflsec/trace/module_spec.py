@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
+from vflsec.core import check
 from vflsec.core.view import Schema
 from vflsec.errors import TraceError
 from vflsec.nn.encoders import POOLINGS, Towers
@@ -267,6 +268,9 @@ def _read_settings(layer: nn.Module) -> dict[str, object]:
     return how | {f"shape of {k}": v.shape for k, v in layer.state_dict().items()}
 
 
+NAME_CLASS = "Name its class (--model package.module:Name)."
+
+
 def build_module(
     spec: LayerSpec, weights: Mapping[str, Tensor], schema: Schema, where: str
 ) -> nn.Module:
@@ -292,7 +296,7 @@ def build_module(
 def _build(spec: LayerSpec, schema: Schema, where: str, depth: int = 0) -> nn.Module:
     name = spec.layer
     if depth > 16:
-        raise TraceError(f"{where}: its layers are nested too deeply.")
+        raise TraceError.at_most(f"{where}: depth", 16, depth)
     if name == "TabularInput":
         return TabularInput(schema, spec.width)
     if name in ("Sequential", "Towers"):
@@ -302,12 +306,11 @@ def _build(spec: LayerSpec, schema: Schema, where: str, depth: int = 0) -> nn.Mo
         if name == "Sequential":
             return nn.Sequential(made)
         if spec.pooling not in POOLINGS:
-            raise TraceError(f"{where}: pooling must be one of {', '.join(POOLINGS)}.")
+            raise check.unknown(f"{where}: pooling", spec.pooling, POOLINGS, TraceError)
         return Towers(spec.pooling, made.get("cross"), made.get("local"))
     if name not in _BY_NAME:
-        remedy = "Name the model's class (--model)."
-        listed = f"be one of {', '.join(sorted(_BY_NAME))}"
-        raise TraceError.must(f"{where}: layer", listed, repr(name[:40]), remedy)
+        layers = sorted(_BY_NAME)
+        raise check.unknown(f"{where}: layer", name[:40], layers, TraceError, NAME_CLASS)
     kind: Callable[..., nn.Module] = _BY_NAME[name]
     known, arguments = _ARGUMENTS[_BY_NAME[name]], spec.arguments
     if set(arguments) - set(known):

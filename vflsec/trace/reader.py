@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from vflsec.core import check
 from vflsec.core.view import Known, Update
 from vflsec.errors import TraceError
-from vflsec.trace.completeness import Key, NotFinite, Prints
-from vflsec.trace.limits import ASTRAY, COPY, Limits, files_of, read_bytes
+from vflsec.trace.completeness import STOPPED, Key, NotFinite, Prints
+from vflsec.trace.limits import COPY, FINITE, Limits, files_of, read_bytes, refuse_file
 from vflsec.trace.manifest import Layout, Manifest, ModelFile, Moment, ObserverInfo, load
 from vflsec.trace.message import Fields, Found, Recorded, from_batch, read_fields
-from vflsec.trace.module_spec import build_module
+from vflsec.trace.module_spec import NAME_CLASS, build_module
 from vflsec.trace.seal import check_seal
 from vflsec.trace.segments import RAW, Torn, find_segments, read_segments
 from vflsec.trace.tables import (
@@ -138,9 +138,7 @@ class Observer:
         if self.trace.limits.nonfinite == "refuse" or found.rows is None:
             where = f"view/{self.name}: message {found.fields.msg} ({found.fields.kind})"
             remedy = "Record again, or leave those rows out (--allow-nonfinite)."
-            raise TraceError.must(
-                where, "hold finite numbers", f"{int(bad.sum())} bad rows", remedy
-            )
+            raise TraceError.must(where, FINITE, f"{int(bad.sum())} bad rows", remedy)
         keep = ~bad
         left.add(found.fields.kind, bad)
         shape = [int(keep.sum()), *found.fields.shape[1:]]  # n_rows stays: the batch was that large
@@ -153,7 +151,8 @@ class Observer:
         for table in read_batches(trace.folder, path, MESSAGES, trace.limits):
             for meta in table.to_pylist():
                 if meta["msg"] != count:
-                    raise TraceError(f"{path}: msg must count 0, 1, ..., got {meta['msg']!r:.20}.")
+                    rule = f"hold message {count} next"
+                    raise TraceError.must(path, rule, f"{meta['msg']!r:.20}")
                 count += 1
                 names, where = trace.manifest.ends, f"view/{self.name}"
                 fields = read_fields(meta, names, self.name, trace.limits, where)
@@ -163,12 +162,12 @@ class Observer:
         for store, cursor in cursors.items():
             name = self._path(f"tensors-{store}.parquet")
             if cursor.more():
-                raise TraceError(f"{name}: holds rows of no message.")
+                raise TraceError(f"{name}: {_NO_MESSAGE}")
             trace.counted(name, cursor.rows)
         for name in trace.files:
             start = self._path("tensors-")
             if name.startswith(start) and name[len(start) : -8] not in cursors:
-                raise TraceError(f"{name}: belongs to no message.")
+                raise TraceError(f"{name}: {_NO_MESSAGE}")
 
     def _cursor(self, fields: Fields, cursors: dict[str, _Cursor]) -> _Cursor:
         """What hands out the rows of the table in which those of a message stand."""
@@ -206,13 +205,13 @@ class Observer:
         for i, c in enumerate(layout.cardinalities):
             if c and len(x) and not (0 <= float(x[:, i].min()) <= float(x[:, i].max()) < c):
                 name = layout.names[i]
-                raise TraceError(f"{where}: column {name!r} must hold 0 to {c - 1}.")
+                raise TraceError.between(f"{where}: column {name!r}", 0, c - 1, "others")
         return torch.from_numpy(found.ids), x
 
     def _layout(self, party: str) -> Layout:
         layout = self.info.layouts.get(party)
         if layout is None:
-            raise TraceError(f"{self._path('observer.json')}: the layout of {party} is missing.")
+            raise TraceError(f"{self._path('observer.json')}: lacks the layout of {party}.")
         n = len(layout.cardinalities)
         if n and (len(layout.shape) != 1 or n != layout.shape[0] or len(layout.names) != n):
             where = f"{self._path('observer.json')}: layout of {party}"
@@ -236,7 +235,8 @@ class Observer:
         """Granted rows of another party, in order of the grant, and their columns."""
         found = self._vectors(f"aux-{party}", party)
         if found is None:
-            raise TraceError(f"{self._path(f'aux-{party}')}: is missing.")
+            self.trace.need(self._path(f"aux-{party}"))
+        assert found is not None
         return found
 
     def known(self) -> Known | None:
@@ -252,12 +252,11 @@ class Observer:
         found = self._rows(name, AMOUNTS if numbers else KNOWN)
         y, where = found.values, self._path(name)
         if not numbers and len(y) and (y.min() < 0 or (classes is not None and y.max() >= classes)):
-            rule = f"be 0 to {(classes or 0) - 1}"
-            raise TraceError.must(f"{where}: labels", rule, f"{y.min()} to {y.max()}")
+            got = f"{y.min()} to {y.max()}"
+            raise TraceError.between(f"{where}: labels", 0, (classes or 0) - 1, got)
         if len(y) != self.info.known:
-            raise TraceError.must(
-                where, f"have the {self.info.known} rows of observer.json", len(y)
-            )
+            rule = f"have {self.info.known} rows, as observer.json says"
+            raise TraceError.must(where, rule, len(y))
         return Known(torch.from_numpy(found.ids), torch.from_numpy(y))
 
     def targets(self, split: str) -> Tensor | None:
@@ -296,8 +295,7 @@ class Observer:
                 raise TraceError(f"{where}: does not fit the named model ({text}).") from None
             return module.eval()
         if entry.layers is None:
-            remedy = "Name its class (--model package.module:Name)."
-            raise TraceError(f"{where}: its layers are not described. {remedy}")
+            raise TraceError(f"{where}: its layers are not described. {NAME_CLASS}")
         return build_module(entry.layers, weights, schema, where)
 
     def updates(self, moment: Moment) -> list[Update]:
@@ -364,6 +362,7 @@ OURS = "vflsec.train.export"
 """The adapter that writes our own simulations."""
 
 _PICKLED = re.compile(r"\.(pt|pth|pkl|pickle|npy|npz|bin|ckpt)$")
+_NO_MESSAGE = "holds rows of no message."
 _TRUTH = re.compile(r"(truth|labels?|target_values)([.-]|$)")
 _OF_VIEW = re.compile(
     r"observer\.json|(messages|known|known-values|targets-train|targets-test|own-f.*|aux-.*|"
@@ -430,7 +429,8 @@ class Trace:
             TraceError: they differ.
         """
         if self._rows.get(path, rows) != rows:
-            raise TraceError.must(path, f"have the {self._rows[path]} rows of the seal", rows)
+            rule = f"have {self._rows[path]} rows, as seal.json says"
+            raise TraceError.must(path, rule, rows)
 
     @classmethod
     def open(
@@ -449,8 +449,6 @@ class Trace:
         folder, limits = Path(folder), limits or Limits()
         found = files_of(folder, limits)
         files = {f: s for f, s in found.items() if not f.endswith(".tmp")}
-        if "manifest.json" not in files:
-            raise TraceError(f"{folder}: has no manifest.json.")
         data = read_bytes(folder, "manifest.json", limits.manifest_bytes)
         manifest = load(data, Manifest, "manifest.json")
         trace = cls(folder, manifest, files, "seal.json" in files, limits)
@@ -463,12 +461,11 @@ class Trace:
             trace._rows = {f.path: f.rows for f in seal.files}
             trace.payloads = tuple(f.sha256 for f in seal.files if "/tensors-" in f.path and f.rows)
         else:
-            trace.notes.append(
-                "not sealed, so damage would not show. Run 'vflsec trace seal' at its recorder's."
-            )
+            seal_it = "Run 'vflsec trace seal' at its recorder's."
+            trace.notes.append(f"not sealed, so damage would not show. {seal_it}")
         trace.notes += [f"{later.words}." for later in manifest.later]
         if manifest.status == "partial":
-            trace.notes.append("recording stopped before the run did.")
+            trace.notes.append(f"{STOPPED}.")
         return trace
 
     def need(self, path: str) -> str:
@@ -488,7 +485,7 @@ class Trace:
             TraceError: it is not.
         """
         if not self.sealed:
-            raise TraceError(f"{self.folder}: is not sealed. Run 'vflsec trace seal' on it first.")
+            raise TraceError(f"{self.folder}: is not sealed. Run 'vflsec trace seal' first.")
 
     def _public(self) -> None:
         names, held = self.manifest.ends, sum(self.files.values())
@@ -506,11 +503,11 @@ class Trace:
             folder, _, name = path.rpartition("/")
             viewed = folder.startswith("view/") and folder.count("/") == 1
             if viewed and _TRUTH.match(name.lower()):
-                raise TraceError(f"{path}: labels belong into truth/. Move it there.")
+                raise TraceError(f"{path}: labels belong into truth/.")
             of_view = viewed and _OF_VIEW.fullmatch(name)
             known = of_view or folder == "truth" or path in ("manifest.json", "seal.json")
             if _PICKLED.search(name) or not known:
-                raise TraceError(f"{path}: a trace has no such file. {ASTRAY}")
+                raise refuse_file(path)
 
     @property
     def observers(self) -> tuple[str, ...]:
@@ -523,7 +520,7 @@ class Trace:
         Raises:
             TraceError: there is none, or it is not described rightly.
         """
-        check.one_of("the observer of a trace", name, self.observers)
+        check.one_of("the observer", name, self.observers)
         where = f"view/{name}/observer.json"
         data = read_bytes(self.folder, where, self.limits.manifest_bytes)
         info = load(data, ObserverInfo, where)

@@ -11,6 +11,7 @@ through the returned tensor. Nothing that the loop computes is changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -100,12 +101,15 @@ def record(
     Raises:
         ConfigError: an argument cannot be used, or the folder holds something else.
     """
-    check.one_of("record: role", role, ("passive", "active"))
-    check.one_of("record: loss_reduction", loss_reduction, ("mean", "sum", "none", "unknown"))
-    check.one_of("record: tap", tap, ("boundary", "before_defense", "after_defense", "unknown"))
-    check.integer("record: accumulation", accumulation)
-    check.integer("record: every_n_epochs", every_n_epochs)
-    check.integer("record: behind", behind, low=0, high=100_000)
+    for key, value, rule in (
+        ("role", role, check.among("passive", "active")),
+        ("loss_reduction", loss_reduction, check.among("mean", "sum", "none", "unknown")),
+        ("tap", tap, check.among("boundary", "before_defense", "after_defense", "unknown")),
+        ("accumulation", accumulation, check.integer),
+        ("every_n_epochs", every_n_epochs, check.integer),
+        ("behind", behind, partial(check.integer, low=0, high=100_000)),
+    ):
+        rule(f"record: {key}", value)
     opposite = "active" if role == "passive" else "passive"
     other = peer or next((n for n in parties or () if n != party), opposite)
     roles = dict(parties or {party: role, other: opposite})

@@ -22,7 +22,7 @@ from vflsec.core import check
 from vflsec.core.message_kinds import find_kinds
 from vflsec.core.view import Known, Schema
 from vflsec.errors import ConfigError, ShapeError
-from vflsec.trace.limits import NAME, Limits, files_of
+from vflsec.trace.limits import NAME, OTHER_WIDTH, Limits, files_of
 from vflsec.trace.manifest import (
     Have,
     Layout,
@@ -34,7 +34,7 @@ from vflsec.trace.manifest import (
     Route,
 )
 from vflsec.trace.module_spec import describe_module, unwrap
-from vflsec.trace.recorder_inputs import Ids
+from vflsec.trace.recorder_inputs import Ids, refuse
 from vflsec.trace.seal import give_up, seal
 from vflsec.trace.segments import Torn, lock_folder, read_segments, recording
 from vflsec.trace.tables import (
@@ -63,6 +63,10 @@ def _name(dtype: dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+def _refuse_payload(got: object) -> ShapeError:
+    return ShapeError.must("record: a payload", "be one dense array of real numbers", got)
+
+
 def as_numbers(x: Any) -> Numbers:
     """A tensor of PyTorch or TensorFlow, a NumPy array, or nested lists of numbers.
 
@@ -73,8 +77,7 @@ def as_numbers(x: Any) -> Numbers:
     """
     if isinstance(x, Tensor):
         if x.is_complex() or x.layout != strided:
-            got = f"{x.layout} of {x.dtype}"
-            raise ShapeError.must("record: a payload", "be a dense array of real numbers", got)
+            raise _refuse_payload(f"{x.layout} of {x.dtype}")
         plain, wire = x.detach(), _name(x.dtype)
         wide = plain.float() if wire == "bfloat16" else plain
         array = (wide if wide.device.type == "cpu" else wide.cpu()).numpy()
@@ -82,23 +85,23 @@ def as_numbers(x: Any) -> Numbers:
     if hasattr(x, "numpy") and callable(x.numpy):
         x = x.numpy()
     if isinstance(x, Mapping):
-        raise ShapeError.must("record: a payload", "be one array of numbers", "a mapping")
+        raise _refuse_payload("a mapping")
     array = np.asarray(x)
     wire, size = str(array.dtype), int(array.nbytes)
     if wire == "bfloat16":  # a type of the package ml_dtypes, as TensorFlow and JAX return it
         array = array.astype(np.float32)
     if array.dtype.kind not in "fiub":
-        raise ShapeError.must("record: a payload", "be one array of numbers", array.dtype)
+        raise _refuse_payload(array.dtype)
     return Numbers(np.ascontiguousarray(array), wire, size)
 
 
 def check_shape(phase: str, shape: Sequence[int]) -> None:
     """Refuse at once what no reader would take."""
     if phase and not NAME.fullmatch(phase):
-        raise check.fail("record: phase", "a name of letters, digits, '.', '_', '-'", phase)
+        raise refuse("phase", "a name of letters, digits, '.', '_', '-'", phase)
     if not shape or shape[0] > _LIMITS.batch_rows or math.prod(shape[1:]) > _LIMITS.width:
         rule = f"have 1 to {_LIMITS.batch_rows} rows of at most {_LIMITS.width} numbers"
-        raise ShapeError.must("record: the shape of a payload", rule, tuple(shape))
+        raise ShapeError.must("record: a payload", rule, tuple(shape))
 
 
 class Lane(NamedTuple):
@@ -172,9 +175,8 @@ class OwnModel:
         if initial is not None and begun and _lives(initial, self.module):
             initial = None
             warnings.warn(
-                "vflsec.record: the initial weights are the model's own memory, which training "
-                "changed; left out. Give the model before training, record(..., model=bottom), or "
-                "copy each tensor.",
+                "vflsec.record: the initial weights changed in training and are left out. Give the "
+                "model before training, record(..., model=bottom), or copy each tensor.",
                 RuntimeWarning, stacklevel=4,
             )  # fmt: skip
         elif initial is None and not begun:
@@ -219,7 +221,7 @@ def _lives(state: Mapping[str, Tensor], module: nn.Module) -> bool:
 
 _EVERYTHING = 1 << 62
 _LIMITS = Limits()
-NO_COLUMNS = "record: a model needs the rows it takes. Give columns too."
+NO_COLUMNS = "record: a model needs columns. Give both."
 _OF_ROWS = find_kinds(lambda kind: kind.has_one_width)
 
 
@@ -334,7 +336,7 @@ class Recording:
         now = "" if k is None else grant_of(k.rows.numpy(), k.labels.numpy())
         if self.writer.info().moments and _hash_grant(self.writer.folder) != now:
             self.writer.release()
-            raise ConfigError("record: known: give the rows and labels with which training began.")
+            raise refuse("known", "the rows and labels with which training began", "others")
         files = files_of(self.folder, _LIMITS)
         stream = read_segments(self.folder, files, self.manifest, self.party, _LIMITS, Torn())
         for f, _ in stream:
@@ -347,7 +349,7 @@ class Recording:
     def pause(self) -> None:
         """Say that the training stops here and goes on later, as ``record(resume=True)`` allows."""
         if not self.loop.resume:
-            raise ConfigError("record: pause: needs record(resume=True).")
+            raise refuse("resume", "True for pause()", False)
         self._paused = True
 
     def __exit__(self, kind: object, *_: object) -> None:
@@ -396,7 +398,7 @@ class Recording:
             ShapeError: not one id for each row, or rows of another shape than before.
         """
         if not isinstance(z, Tensor):
-            remedy = "Call it for each of several, with name='...', and go on with what it returns."
+            remedy = "Call cut() for each of several, with name='...'."
             raise ShapeError.must("record: cut", "take one tensor", type(z).__name__, remedy)
         listens = z.requires_grad and torch.is_grad_enabled()
         x = as_numbers(z)
@@ -413,8 +415,8 @@ class Recording:
         if listens:
             if self._places.left and self._places.taken(rows, x.array, self.ids.n):
                 self._warn(
-                    f"two different batches both name rows 0 to {len(z) - 1}. Give ids of rows in "
-                    "'rows', not places in a batch, or no attack finds anything"
+                    f"two different batches both name rows 0 to {len(z) - 1}. Give ids of rows, "
+                    "not places in a batch, or no attack finds anything"
                 )
             taken, strayed = 0, False
 
@@ -457,7 +459,7 @@ class Recording:
             self._told = True
             self._warn(
                 "a gradient bypassed the tensor that cut() returned and is not recorded: no audit "
-                "of this trace passes. Go on with what it returns, 'z = rec.cut(z, ids)'"
+                "of this trace passes. Go on with it: 'z = rec.cut(z, ids)'"
             )
 
     def _lane(self, x: Numbers, peer: str, phase: str, name: str, listens: bool) -> Lane:
@@ -526,7 +528,7 @@ class Recording:
 
     def _other(self, peer: str) -> str:
         if self.writer is None:
-            raise ConfigError("record: use it as 'with vflsec.record(...) as rec:'.")
+            raise ConfigError("record: write 'with vflsec.record(...) as rec:'.")
         other = peer or self.peer
         if other not in self._others:
             check.one_of("record: peer", other, self._others)
@@ -555,7 +557,7 @@ class Recording:
         if scale is not None and not 0 < float(scale) < math.inf:
             if not self._odd:
                 self._odd = True
-                self._warn(f"grad_scale must be above 0, got {scale!r}; recorded as not known")
+                self._warn(f"grad_scale must be above 0, got {scale!r}; recorded as unknown")
             return None
         return (1.0 if scale is None else float(scale)) / self.loop.accumulation
 
@@ -563,14 +565,10 @@ class Recording:
         """Say at the first message what can be asked of the trace."""
         self._announced = True
         many, missing = describe_askable(self.active, self.manifest.classes, self.held)
-        if not missing:
-            _LOG.info("%s records; %s can be made.", self.party, many)
-            return
-        later = "" if self.active else f", or add them later (vflsec trace grant {self.folder})"
-        _LOG.warning(
-            "%s records; %s can be made. Missing: %s. Give them to the recorder%s.",
-            self.party, many, ", ".join(missing), later,
-        )  # fmt: skip
+        later = "" if self.active else f", or later (vflsec trace grant {self.folder})"
+        lack = f" Missing: {', '.join(missing)}. Give them to the recorder{later}."
+        level = logging.WARNING if missing else logging.INFO
+        _LOG.log(level, "%s records; %s can be made.%s", self.party, many, lack * bool(missing))
 
     def _plan(
         self, kind: str, ends: tuple[str, str], x: Numbers, phase: str, name: str = ""
@@ -579,9 +577,8 @@ class Recording:
             self._announce()
         shape, place = tuple(x.array.shape[1:]), (kind, *ends, phase, name)
         if kind in _OF_ROWS and x.array.size and self._widths.setdefault(place, shape) != shape:
-            remedy = "Record other widths under name='...', or pad to one length before cut()."
-            rule = f"have the shape {self._widths[place]} of those before"
-            raise ShapeError.must(f"record: rows of this {kind}", rule, shape, remedy)
+            what = f"record: rows of this {kind}"
+            raise ShapeError.shaped(what, self._widths[place], shape, OTHER_WIDTH)
         return plan_messages(
             Heading(
                 kind, *ends, (x.array.shape, x.array.dtype.char), phase=phase, name=name,

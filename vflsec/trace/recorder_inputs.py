@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+def refuse(what: str, rule: str, got: Any, remedy: str = "") -> ConfigError:
+    """The error for something that whoever records gives: ``record: WHAT must be RULE``."""
+    return check.fail(f"record: {what}", rule, got, remedy)
+
+
 class Ids:
     """From the party's ids to positions."""
 
@@ -31,7 +36,7 @@ class Ids:
             return
         values = _array(rows)
         if values.ndim != 1 or not len(values):
-            raise check.fail("record: rows", "a number of rows or one id for each", values.shape)
+            raise refuse("rows", "a number of rows or one id for each", values.shape)
         self.n = len(values)
         gaps = int((values != values).sum()) if values.dtype.kind in "fM" else 0
         if values.dtype == object:
@@ -39,15 +44,14 @@ class Ids:
 
             gaps = int(pd.isna(values).sum())
         if gaps:
-            raise check.fail("record: rows without an id", "0", gaps)
+            raise refuse("rows without an id", "0", gaps)
         try:
             self.order = np.argsort(values, kind="stable")
         except TypeError:
-            got = _kinds(values)
-            raise check.fail("record: rows", "all whole numbers or all text", got) from None
+            raise refuse("rows", "all whole numbers or all text", _kinds(values)) from None
         self.sorted = values[self.order]
         if (self.sorted[1:] == self.sorted[:-1]).any():
-            raise ConfigError("record: rows must name every row once.")
+            raise refuse("rows", "unique", "one twice")
 
     def __len__(self) -> int:
         return self.n
@@ -60,13 +64,12 @@ class Ids:
         """
         values = _array(ids)
         if values.ndim != 1:
-            raise ShapeError.must(f"record: ids of {of}", "have shape (b,)", values.shape)
+            raise ShapeError.shaped(f"record: ids of {of}", "(b,)", values.shape)
         if not len(values):
             return np.empty(0, np.int64)
         if values.dtype.kind not in "iu" and self.sorted is None:
             remedy = "If ids are others, give record() as rows all of them, not their number."
-            rule = f"whole numbers from 0 to {self.n - 1}"
-            raise check.fail("record: ids", rule, values.dtype, remedy)
+            raise refuse("ids", f"whole numbers, 0 to {self.n - 1}", values.dtype, remedy)
         if self.sorted is None:
             found = values.astype(np.int64)  # a copy: a loop may use its ids' memory again
             large = found.view(np.uint64)  # negative ones are very large there
@@ -88,23 +91,23 @@ class Ids:
     def _of_another_type(self, values: NDArray[Any], of: str) -> ConfigError:
         assert self.sorted is not None
         rule = f"of the type of rows ({_kinds(self.sorted)})"
-        return check.fail(f"record: ids of {of}", rule, _kinds(values))
+        return refuse(f"ids of {of}", rule, _kinds(values))
 
     def _unnamed(self, values: NDArray[Any], bad: NDArray[np.bool_], of: str) -> ConfigError:
         """Why ids are not among those of rows, as far as both show it."""
         why = "Give record() all rows, those of evaluation too."
         if self.sorted is not None:
-            from vflsec.data.id_spelling import describe_difference, find_respelled
+            from vflsec.data.id_spelling import ALIKE, describe_difference, find_respelled
 
             ids = {of: _texts(values[bad]), "rows": _texts(self.sorted)}
             if ids[of].isin(ids["rows"]).any():
                 return self._of_another_type(values, of)
             if alike := find_respelled(ids, [*ids]):
-                why = f"{describe_difference(alike[0])} Write them alike."
+                why = f"{describe_difference(alike[0])} {ALIKE}"
             elif values.dtype.kind in "iu" and values.min() >= 0 and values.max() < self.n:
-                why = f"They are from 0 to {self.n - 1}, as places are: give the ids at them."
-        what = f"record: ids of {of} that are none of the {self.n} rows"
-        return check.fail(what, "0", int(bad.sum()), why)
+                why = "They look like places: give the ids at them."
+        what = f"ids of {of} that are none of the {self.n} rows"
+        return refuse(what, "0", int(bad.sum()), why)
 
     def _exact(self, values: NDArray[Any]) -> None:
         """Refuse a mask, and ids in a float type that has one number for several of them."""
@@ -117,8 +120,8 @@ class Ids:
             return
         bits = min(np.finfo(d).nmant + 1 for d in floats)
         if float(np.abs(values.astype(np.float64)).max()) >= 2.0**bits:
-            remedy = "Keep ids as whole numbers or as text."
-            raise check.fail("record: ids as floats", f"below 2**{bits}", both, remedy)
+            remedy = "Keep them as whole numbers or text."
+            raise refuse("float ids", f"below 2**{bits}", both, remedy)
 
 
 def _kinds(values: NDArray[Any]) -> str:
@@ -145,7 +148,7 @@ def check_once(name: str, ids: NDArray[np.int64]) -> None:
         ConfigError: some do.
     """
     if len(np.unique(ids)) < len(ids):
-        raise ConfigError(f"{name} must name every row once.")
+        raise ConfigError.must(name, "name each row once", "one twice")
 
 
 def _array(x: Any) -> NDArray[Any]:
@@ -205,11 +208,11 @@ def shares(prior: Any, classes: int | None) -> list[float] | None:
     if prior is None:
         return None
     if make_label(classes or 2).numeric:
-        raise ConfigError("record: prior: a quantity (classes=1) has none. Leave it out.")
+        raise refuse("prior", "left out of a quantity (classes=1)", prior)
     found = [float(p) for p in np.asarray(prior, np.float64).ravel()]
     n = classes or len(found)
     if len(found) != n or not all(0 <= p <= 1 for p in found) or abs(sum(found) - 1) > 1e-3:
-        raise check.fail("record: prior", f"{n} class shares that add up to 1", found)
+        raise refuse("prior", f"{n} class shares that add up to 1", found)
     return found
 
 
@@ -219,6 +222,9 @@ def claimed(claim: tuple[float, float] | float | None) -> Claim | None:
         return None
     epsilon, delta = claim if isinstance(claim, tuple) else (claim, 0.0)
     return Claim(epsilon=float(epsilon), delta=float(delta))
+
+
+_AS_TAKEN = "finite numbers, as the model takes them, with missing values filled in"
 
 
 def own_columns(columns: Any, schema: Schema | None, n: int) -> tuple[Tensor, Schema]:
@@ -231,17 +237,16 @@ def own_columns(columns: Any, schema: Schema | None, n: int) -> tuple[Tensor, Sc
     if not isinstance(columns, Tensor):
         numbers = np.array(columns)
         if numbers.dtype.kind not in "biuf":
-            raise check.fail("record: columns", "numbers, as the model takes them", numbers.dtype)
+            raise refuse("columns", _AS_TAKEN, numbers.dtype)
         columns = torch.from_numpy(numbers)
     x = columns
     x = x.detach().cpu()
     x = x if x.is_floating_point() and x.dtype != torch.bfloat16 else x.float()
     if x.dim() < 2 or len(x) != n:
-        raise ShapeError.must("record: columns", f"have shape ({n}, ...)", tuple(x.shape))
+        raise ShapeError.shaped("record: columns", f"({n}, ...)", tuple(x.shape))
     bad = int((~x.isfinite()).flatten(1).any(1).sum())
     if bad:
-        remedy = "Give them as the model takes them, with missing values filled in."
-        raise ConfigError.must("record: columns", "be finite", f"{bad} rows that are not", remedy)
+        raise refuse("columns", _AS_TAKEN, f"{bad} rows with infinity or NaN")
     return x, schema or Schema.numbers(tuple(x.shape[1:]))
 
 
@@ -270,17 +275,19 @@ def known_rows(known: tuple[Any, Any] | None, ids: Ids, classes: int | None = No
     """
     if known is None:
         return None
-    rows = ids.places(known[0], "known rows")
-    check_once("record: known rows", rows)
+    what = "known rows"
+    rows = ids.places(known[0], what)
+    check_once(f"record: {what}", rows)
+    what = f"labels of {what}"
     if make_label(classes or 2).numeric:
-        values = amounts("record: values of known rows", known[1], len(rows))
+        values = amounts(f"record: {what}", known[1], len(rows))
         if np.isnan(values).any():
-            raise ConfigError("record: values of known rows must be finite.")
+            raise refuse(what, "finite", "NaN")
         return Known(torch.from_numpy(rows), torch.from_numpy(values.copy()))
     most = "" if classes is None else f" to {classes - 1}"
-    rule = f"Labels are class numbers from 0{most}; classes=1 says that they are a quantity."
-    labels = check_whole("record: labels of known rows", known[1], len(rows), rule)
+    remedy = "Say classes=1 if they are a quantity."
+    labels = check_whole(f"record: {what}", known[1], len(rows), remedy)
     wrong = (labels < 0) | (labels >= (classes or np.iinfo(np.int64).max))
     if wrong.any():
-        raise check.fail("record: labels of known rows", f"from 0{most}", int(labels[wrong][0]))
+        raise refuse(what, f"class numbers from 0{most}", int(labels[wrong][0]), remedy)
     return Known(torch.from_numpy(rows), torch.from_numpy(labels))

@@ -98,10 +98,8 @@ def give_up(folder: Path) -> None:
 
 
 def _manifest(folder: Path) -> Manifest:
-    path = folder / "manifest.json"
-    if not path.exists():
-        raise TraceError(f"{folder}: has no manifest.json.")
-    return load(path.read_bytes(), Manifest, "manifest.json")
+    name = "manifest.json"
+    return load(read_bytes(folder, name, Limits().manifest_bytes), Manifest, name)
 
 
 def _seal_observer(

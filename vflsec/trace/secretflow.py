@@ -56,7 +56,7 @@ def callback(
     try:
         base = import_module("sfl.ml.nn.callbacks.callback").Callback
     except ImportError as why:
-        raise ConfigError(f"secretflow: needs the package sfl ({why}).") from None
+        raise ConfigError.lacks("secretflow", "sfl") from why
     name = party or str(getattr(device, "party", ""))
     version = str(getattr(import_module("sfl"), "__version__", ""))
     settings = {
@@ -77,8 +77,7 @@ def callback(
         def on_train_begin(self, logs: Any = None) -> None:
             """Refuse a device that takes no part."""
             if device not in (self._workers or {}):
-                there = ", ".join(map(str, self._workers or ()))
-                raise ConfigError.must("secretflow: device", f"be one of {there}", device)
+                raise check.unknown("secretflow: device", device, self._workers or ())
 
         def on_epoch_begin(self, epoch: Any = None, logs: Any = None) -> None:
             """Which epoch follows."""

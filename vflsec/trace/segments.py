@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from vflsec.errors import TraceError
 from vflsec.runtime.file_locks import LOCKS, lock, unlock
-from vflsec.trace.limits import Limits, open_file
+from vflsec.trace.limits import UNCOMPRESSED, Limits, open_file, refuse_file
 from vflsec.trace.manifest import Manifest
 from vflsec.trace.message import Fields, Found, pair_gradients, read_fields
 from vflsec.trace.tables import Stored, build_tensor_schema
@@ -341,7 +341,7 @@ def _read_process(source: _Source, process: str, names: list[str]) -> Iterator[F
     merged = heapq.merge(*streams, key=lambda found: found[0].msg)
     for expected, (fields, batch) in enumerate(merged):
         if fields.msg != expected:
-            text = f"message {expected} of segment {process[4:]} is missing; the rest is left out."
+            text = f"message {expected} of {process[4:]} is missing; what follows is left out."
             source.torn.notes.append(text)
             return
         yield fields, batch
@@ -352,7 +352,7 @@ def _read_segment(source: _Source, name: str) -> Iterator[Found]:
     match = RAW.fullmatch(name.rpartition("/")[2])
     stored = Stored.parse(match[2]) if match else None
     if stored is None:
-        raise TraceError(f"{name}: no segment is called so.")
+        raise refuse_file(name)
     limits.hold(name, "width", stored.width)
     schema, head = build_tensor_schema(stored), b""
     with open_file(source.folder, name) as file:
@@ -381,7 +381,7 @@ def _check_columns(raw: bytes, schema: pa.Schema, stored: Stored, name: str) -> 
     except (pa.ArrowException, OSError, ValueError) as why:
         raise TraceError.damaged(name, why) from None
     if not found.equals(schema):
-        raise TraceError(f"{name}: columns must be those of {stored}: {', '.join(schema.names)}.")
+        raise TraceError.must(name, f"have columns {schema.names}", found.names)
 
 
 def _has_ended(file: BinaryIO, size: int) -> bool:
@@ -411,7 +411,7 @@ def _read_frame(file: BinaryIO, size: int, name: str, limits: Limits) -> tuple[i
     except (struct.error, IndexError, ValueError):
         raise TraceError.damaged(name, f"no metadata at byte {start}") from None
     if compressed:
-        raise TraceError(f"{name}: is compressed. Write it uncompressed.")
+        raise TraceError.must(name, UNCOMPRESSED, "another way")
     if rows < 0 or body < 0:
         raise TraceError.damaged(name, f"a message of {rows} rows and {body} bytes")
     limits.hold(name, "batch_rows", rows)

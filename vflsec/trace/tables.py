@@ -20,7 +20,7 @@ from torch import Tensor
 from vflsec.core.view import Known
 from vflsec.errors import TraceError
 from vflsec.nn.weights import parse, write_weights
-from vflsec.trace.limits import Limits, open_file
+from vflsec.trace.limits import FINITE, UNCOMPRESSED, Limits, open_file
 
 __all__ = [
     "AMOUNTS", "KNOWN", "LABELS", "MESSAGES", "ROWS", "Rows", "Stored", "as_values",
@@ -218,14 +218,14 @@ def read_rows(
     columns = [table.column(i).combine_chunks() for i in range(len(schema))]
     columns += [columns[-1].flatten()] if vectors else []
     if any(c.null_count for c in columns):
-        raise TraceError(f"{where}: must hold no nulls.")
+        raise TraceError.must(where, "hold values", "nulls")
     ids, x = (np.array(c.to_numpy(zero_copy_only=False)) for c in (columns[0], columns[-1]))
     if n is not None:
         check_rows(where, ids, n)
     if len(np.unique(ids)) < len(ids):
-        raise TraceError(f"{where}: row ids repeat.")
+        raise TraceError.must(where, "name each row once", "one twice")
     if x.dtype.kind == "f" and not (np.isfinite(x) | (gaps & np.isnan(x))).all():
-        raise TraceError(f"{where}: must hold finite numbers.")
+        raise TraceError.must(where, FINITE, "others")
     return Rows(ids, x.reshape(-1, form.width) if vectors else x)
 
 
@@ -237,7 +237,7 @@ def check_rows(where: str, ids: NDArray[np.int64] | Tensor, n: int) -> None:
     """
     if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < n:
         got = f"{int(ids.min())} to {int(ids.max())}"
-        raise TraceError.must(f"{where}: row ids", f"be 0 to {n - 1}", got)
+        raise TraceError.between(f"{where}: row ids", 0, n - 1, got)
 
 
 def _fits(
@@ -247,25 +247,24 @@ def _fits(
     for field in schema:
         i = there.get_field_index(field.name)
         if i < 0:
-            names = ", ".join(schema.names)
-            raise TraceError(f"{name}: lacks {field.name!r} of the columns {names}.")
+            raise TraceError.must(name, f"have the column {field.name!r}", there.names)
         found = there.field(i).type
         if pa.types.is_dictionary(found):
             found = found.value_type
         if found != field.type:
             raise TraceError.must(f"{name}: column {field.name!r}", f"be {field.type}", found)
     if len(there) > len(schema) + 32:
-        raise TraceError.must(f"{name}: columns", f"be at most {len(schema) + 32}", len(there))
+        raise TraceError.at_most(f"{name}: columns", len(schema) + 32, len(there))
     meta = file.metadata
     limits.hold(name, "rows", meta.num_rows)
     for g in range(meta.num_row_groups):
         group = meta.row_group(g)
         if group.num_rows < 0:
-            raise TraceError.damaged(name, f"row group {g} of {group.num_rows} rows")
-        limits.hold(f"{name}: row group {g}", "batch_bytes", group.num_rows * row_bytes)
+            raise TraceError.damaged(name, f"group {g} of {group.num_rows} rows")
+        limits.hold(f"{name}: group {g}", "batch_bytes", group.num_rows * row_bytes)
         for c in range(group.num_columns):
             if (how := group.column(c).compression) != "UNCOMPRESSED":
-                raise TraceError(f"{name}: is compressed ({how}). Write it uncompressed.")
+                raise TraceError.must(name, UNCOMPRESSED, how)
 
 
 _CHUNK = 32 << 20

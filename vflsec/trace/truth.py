@@ -76,16 +76,17 @@ def write_truth(
         ShapeError, ConfigError: not one entry for each row; labels or shares that are none.
     """
     base = Path(folder) / at
-    ids = check_whole("truth: rows", rows, remedy="They are places in 'rows' of the recording.")
-    check_once("truth: rows", ids)
+    named, told = (f"truth: {key}" for key in ("rows", "labels"))
+    ids = check_whole(named, rows, remedy="They are places in 'rows' of the recording.")
+    check_once(named, ids)
     y: NDArray[Any]
+    remedy = "Number classes from 0 (-1: no label), or say quantity=True."
     if quantity:
-        y = amounts("truth: labels", labels, len(ids))
+        y = amounts(told, labels, len(ids))
     else:
-        remedy = "Number classes from 0 (-1: no label), or say quantity=True."
-        y = check_whole("truth: labels", labels, len(ids), remedy)
+        y = check_whole(told, labels, len(ids), remedy)
     if np.array_equal(np.unique(y), [-1, 1]) and not quantity:
-        raise check.fail("truth: labels", "class numbers from 0", "-1 and 1", "Give 0 and 1.")
+        raise check.fail(told, "class numbers", "-1 and 1", remedy)
     held = {p: _columns(p, x, len(ids)) for p, x in (hidden or {}).items()}
     base.mkdir(parents=True, exist_ok=True, mode=0o700)
     columns = {"row": ids, "y": y}
@@ -114,7 +115,7 @@ def _columns(party: str, given: Any, n: int) -> tuple[Tensor, Schema]:
     x = torch.as_tensor(np.asarray(x)).detach()
     x = x if x.dtype in (torch.float32, torch.float64) else x.float()
     if not NAME.fullmatch(party) or x.dim() < 2 or len(x) != n:
-        raise check.fail(f"truth: hidden columns of {party!r}", f"({n}, ...)", tuple(x.shape))
+        raise check.fail(f"truth: columns of {party!r}", f"({n}, ...)", tuple(x.shape))
     return x, schema or Schema.numbers(tuple(x.shape[1:]))
 
 
@@ -169,7 +170,7 @@ def read_truth(folder: str | Path, limits: Limits | None = None) -> KnownTruth:
             base, _SHARES, Stored(info.classes, "f8"), limits, where=str(base / _SHARES)
         )
         if (q < 0).any() or not (q.sum(1) > 0).all():
-            raise TraceError(f"{base / _SHARES}: class shares must be >= 0, not all 0 in a row.")
+            raise TraceError.must(base / _SHARES, "hold shares >= 0, not all 0 in a row", "others")
         shares = Rows(ids, q / q.sum(1, keepdims=True))
     for match in filter(None, map(_HIDDEN.fullmatch, files)):
         where, party = str(base / match[0]), match[1]
@@ -185,7 +186,7 @@ def read_truth(folder: str | Path, limits: Limits | None = None) -> KnownTruth:
 def _read_labels(base: Path, limits: Limits) -> Truth:
     quantity = (base / _VALUES).is_file()
     if quantity and (base / _FILE).is_file():
-        raise TraceError(f"{base}: holds {_FILE} and {_VALUES}. Keep one.")
+        raise TraceError.taken(base, f"{_FILE} and {_VALUES}", "Keep one.")
     file, form = (_VALUES, AMOUNTS) if quantity else (_FILE, LABELS)
     ids, y = read_rows(base, file, form, limits, where=str(base / file), gaps=quantity)
     there = ~np.isnan(y) if quantity else y >= 0

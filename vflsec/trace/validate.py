@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vflsec.core import check
 from vflsec.errors import ConfigError, TraceError
 from vflsec.trace.completeness import find_miscounts
 from vflsec.trace.limits import Limits
@@ -70,7 +71,7 @@ def validate(folder: str | Path, limits: Limits | None = None) -> Report:
             trace.notes += [f"{name}: {clause}." for clause in odd]
         _read_rest(observer)
     if not trace.observers:
-        trace.notes.append("no observer's folder is there: nothing can be audited.")
+        trace.notes.append("no observer is there: nothing can be audited.")
     return report
 
 
@@ -117,12 +118,12 @@ def validate_in_subprocess(folder: str | Path, limits: Limits | None = None) -> 
             text=True, timeout=_SECONDS,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise TraceError(f"{folder}: was not read within {_SECONDS} seconds.") from None
+        raise TraceError.unreadable(folder, f"{_SECONDS} seconds passed") from None
     try:
         found = json.loads(done.stdout.splitlines()[-1])
     except (ValueError, IndexError):
-        rule, got = "be readable", f"a process that ended with exit code {done.returncode}"
-        raise TraceError.must(folder, rule, got, "Do not read it; ask for another copy.") from None
+        why = f"exit code {done.returncode}"
+        raise TraceError.unreadable(folder, why, "Ask for another copy.") from None
     if "error" in found:
         raise TraceError(found["error"])
     return Report(**found["report"])
@@ -153,7 +154,7 @@ def _main() -> None:
     except TraceError as why:
         out = {"error": str(why)}
     except MemoryError:
-        out = {"error": f"{asked['folder']}: takes too much memory to read."}
+        out = {"error": str(TraceError.unreadable(asked["folder"], "out of memory"))}
     sys.stdout.write(json.dumps(out) + "\n")
 
 
@@ -201,7 +202,7 @@ def join(folders: Sequence[str | Path], out: str | Path, limits: Limits | None =
     out = Path(out)
     traces = [Trace.open(f, limits) for f in folders]
     if len(traces) < 2:
-        raise ConfigError("trace join: give the traces of at least two observers.")
+        raise check.fail("trace join: folders", "two or more", len(traces))
     first, held = traces[0].manifest, dict[str, Path]()
     parties = {p.name: p for t in traces for p in t.manifest.parties}
     for trace in traces:
@@ -212,14 +213,14 @@ def join(folders: Sequence[str | Path], out: str | Path, limits: Limits | None =
                 raise ConfigError.must(f"{trace.folder}: {what}", f"be {other}", mine, ONE_RUN)
         for party in trace.manifest.parties:
             if (other := parties[party.name]) != party:
-                where = f"{trace.folder}: role of {party.name}"
+                where = f"{trace.folder}: {party.name}"
                 raise ConfigError.must(where, f"be {other.role}", party.role, ONE_RUN)
         for name in trace.observers:
             if name in held:
                 raise ConfigError(f"{trace.folder} and {held[name]} are both of {name}.")
             held[name] = trace.folder
     if out.exists() and any(out.iterdir()):
-        raise ConfigError(f"{out}: is not empty. Give a new folder.")
+        raise ConfigError.taken(out, "files")
     out.mkdir(parents=True, exist_ok=True, mode=0o700)
     for name, folder in held.items():
         shutil.copytree(folder / "view" / name, out / "view" / name)

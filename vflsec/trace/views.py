@@ -24,6 +24,7 @@ from vflsec.core.visibility import looked_at
 from vflsec.errors import ThreatModelError, TraceError
 from vflsec.specs import QUESTIONS, AttackSpec, asked
 from vflsec.trace.completeness import Crossed, Late, Prints, Sent, Unanswered, Unread, find_gaps
+from vflsec.trace.limits import OTHER_WIDTH, UNSEEN
 from vflsec.trace.manifest import Moment, ObserverInfo
 from vflsec.trace.reader import Observer, Trace
 
@@ -52,7 +53,7 @@ def derive_facts(facts: Facts, known: Known | None, question: str) -> Facts:
     """Public facts where a question is asked."""
     few = 0 if known is None else len(known)
     why = "" if few >= LEAST else (
-        f"'{asked(question)}' is asked with {LEAST} known values or more, there are {few}."
+        f"'{asked(question)}' needs {LEAST} known values, there are {few}."
     )  # fmt: skip
     assert question in QUESTIONS
     extra = {**facts.extra, "question": question, "unclear": why}
@@ -236,9 +237,8 @@ def _check_shape(
     m, shape = message, tuple(message.tensor.shape[2:])
     first = shapes.setdefault((m.phase, m.sender, m.receiver, m.kind, m.name), shape)
     if shape != first:
-        remedy = "Record other widths under name='...', or pad to one length."
         where = f"{where}: a row of this {m.kind} from {m.sender} to {m.receiver}"
-        raise TraceError.must(where, f"have the shape {first} of those before", shape, remedy)
+        raise TraceError.shaped(where, first, shape, OTHER_WIDTH)
 
 
 def _describe_unread(kind: str, name: str, phase: str) -> str:
@@ -247,7 +247,7 @@ def _describe_unread(kind: str, name: str, phase: str) -> str:
     which = f"that came for a row {turn} times in a step" if again else f"named {name!r}"
     which += f" (named {first!r})" * bool(first and again)
     return (
-        f"{kind} messages {which} do not fit the first ones in phase {phase!r}: unseen by attacks. "
+        f"{kind} messages {which} do not fit the first ones in phase {phase!r}: {UNSEEN}. "
         "Record both as one message, or each in a trace of its own"
     )
 
@@ -263,11 +263,19 @@ def _match_dtype(x: Tensor, bottom: nn.Module | None) -> Tensor:
 V = TypeVar("V")
 
 
+_NO_OWN = "own columns were not recorded"
+
+
 class _Recorded(dict[str, V]):
     """By party; asking for a party whose columns were not recorded is said in words."""
 
     def __missing__(self, party: str) -> V:
-        raise ThreatModelError(f"the trace lacks own columns of {party!r}.")
+        raise ThreatModelError(f"{party!r}: {_NO_OWN}.")
+
+
+def _ungranted(spec: AttackSpec, what: str, there: int, asked: int) -> ThreatModelError:
+    rule = f"be <= {there}, which the trace grants"
+    return ThreatModelError.must(f"{spec.name}: {what}", rule, asked)
 
 
 class Evidence(Source):
@@ -326,15 +334,13 @@ class Evidence(Source):
         bare = [n for n, o in self.observers.items() if o.info.own == "none"]
         if bare:
             trace.notes.append(
-                f"own columns of {', '.join(bare)} were not recorded: the only baseline is the "
-                "class majority (of columns their mean), and what own columns reveal counts as "
-                "leaked."
+                f"{', '.join(bare)}: {_NO_OWN}. The only baseline is the class majority (of "
+                "columns their mean), and what own columns reveal counts as leaked."
             )
         if twins := len(self.same_samples):
             trace.notes.append(
-                f"{twins} rows equal a known row of {'+'.join(who)} in every own column. " + (
-                    "If they are the same samples, known rows are scored." if trace.is_ours else
-                    "They count as the same samples: neither guessed nor scored."
+                f"{twins} rows equal a known row of {'+'.join(who)} in every own column: " + (
+                    "known rows may be scored." if trace.is_ours else "neither guessed nor scored."
                 )
             )  # fmt: skip
 
@@ -377,8 +383,7 @@ class Evidence(Source):
             return None
         there = 0 if self.granted is None else len(self.granted)
         if self.granted is None or there < spec.known_rows:
-            rule = f"be <= {there}, which the trace grants"
-            raise ThreatModelError.must(f"{spec.name}: known_rows", rule, spec.known_rows)
+            raise _ungranted(spec, "known_rows", there, spec.known_rows)
         rows, labels = (x[: spec.known_rows] for x in (self.granted.rows, self.granted.labels))
         some = Known(rows, labels)
         self.trace.grant(some)
@@ -393,11 +398,11 @@ class Evidence(Source):
                 if victim not in self.who and spec.victim in ("", victim):
                     rows, x = observer.aux(victim)
                     if len(rows) < spec.aux_rows:
-                        rule = f"be <= {len(rows)}, which the trace grants of {victim}"
-                        raise ThreatModelError.must(f"{spec.name}: aux_rows", rule, spec.aux_rows)
+                        what = f"aux_rows of {victim}"
+                        raise _ungranted(spec, what, len(rows), spec.aux_rows)
                     found[victim] = (rows[: spec.aux_rows], x[: spec.aux_rows])
         if not found:
-            raise ThreatModelError(f"{spec.name}: the trace grants no columns of another party.")
+            raise _ungranted(spec, "aux_rows", 0, spec.aux_rows)
         return {p: found[p] for p in self.trace.manifest.names if p in found}
 
     def give(self, spec: AttackSpec, attack: Attack) -> Given:
@@ -542,7 +547,7 @@ def _find_elsewhere(info: ObserverInfo) -> list[str]:
         and not looked_at(h.kind, h.phase, phases)
     }  # fmt: skip
     return [
-        f"{kind} messages of phase {phase!r} came to {info.party}: unseen by attacks on "
+        f"{kind} messages of phase {phase!r} came to {info.party}: {UNSEEN} on "
         f"phase {' and '.join(map(repr, phases))}. Record them under that name, or in another trace"
         for kind, phase in sorted(found)
     ]
@@ -553,8 +558,8 @@ def _describe_lost(evidence: Evidence) -> str:
     for p in evidence.who:
         models = evidence.observers[p].moment(evidence.phase).models
         if any(e.party == p and e.part == "bottom" and e.layers is None for e in models):
-            return f"name its class, which the trace cannot (--model {p}=package.module:Name)"
-    return "this trace does not have both (arguments columns and model of vflsec.record)"
+            return f"name its class (--model {p}=package.module:Name)"
+    return "it lacks columns or model (arguments of vflsec.record)"
 
 
 def _has_model(view: View) -> bool:
@@ -603,7 +608,7 @@ def find_lack(evidence: Evidence, spec: AttackSpec, attack: Attack, view: View) 
             why = _describe_lost(evidence) if need.what == "model" else why
             return status, f"{spec.name} needs {what.format(who=who)}: {why}."
     if evidence.trace.manifest.classes is None and attack.target == "label":
-        remedy = "Record with classes=N, or say it here (--classes N)."
+        remedy = "Record with classes=N, or say --classes N."
         return _UNGRANTED, f"{spec.name} needs the number of classes. {remedy}"
     reason = attack.pointless(view.facts)
     return (_UNGRANTED, reason) if reason else ("", "")

@@ -20,7 +20,7 @@ from vflsec.trace.manifest import Manifest, ObserverInfo, dump, load
 from vflsec.trace.segments import Claim, Segment
 from vflsec.trace.tables import Stored
 
-EMPTY = "Give an empty folder for each run."
+EMPTY = "Name an empty folder for each run."
 _STORE = {"e": "f2", "f": "f4"}
 _TYPE = {"e": "float16", "f": "float32", "d": "float64"}
 _JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False)
@@ -42,20 +42,20 @@ def begin(folder: Path, manifest: Manifest) -> None:
     if path.exists():
         there = load(path.read_bytes(), Manifest, str(path))
         if there.node != manifest.node:
-            raise AnotherNode(f"{folder}: holds the trace of another node. Give each a folder.")
+            raise AnotherNode.taken(folder, "another node's trace")
         if (there.parties, there.rows, there.run) != (
             manifest.parties,
             manifest.rows,
             manifest.run,
         ):
-            raise ConfigError(f"{folder}: holds another run. {EMPTY}")
+            raise ConfigError.taken(folder, "another run", EMPTY)
         if (folder / "seal.json").exists():
-            raise ConfigError(f"{folder}: is sealed. {EMPTY}")
+            raise ConfigError.taken(folder, "a seal", EMPTY)
         return
     if any(not p.name.endswith(".tmp") for p in folder.iterdir()):
         if path.exists():  # another process of the same run was faster
             return begin(folder, manifest)
-        raise ConfigError(f"{folder}: is not empty and holds no trace. {EMPTY}")
+        raise ConfigError.taken(folder, "other files", EMPTY)
     replace_file(path, dump(manifest))
 
 
@@ -160,7 +160,7 @@ class Writer:
         self._lock = threading.Lock()
         self._streams: dict[Stored, Segment] = {}
         if (self.folder / "messages.parquet").exists():
-            raise ConfigError(f"{self.folder}: is sealed. {EMPTY}")
+            raise ConfigError.taken(self.folder, "a seal", EMPTY)
         self._claim = Claim(self.folder)
         if not (self.folder / "observer.json").exists():
             self.describe(ObserverInfo(party=observer))
@@ -239,8 +239,8 @@ class Writer:
             raise ConfigError.must(f"record: ids of {plan.kind}", f"be {plan.n}", len(rows))
         if self._claim.process != os.getpid():
             raise ConfigError(
-                "record: this process was forked from the one that records. Open a recording in "
-                "each process; they may share a folder."
+                "record: this process was forked from one that records. Open a recording in each; "
+                "they may share a folder."
             )
 
     def _stream(self, stored: Stored) -> Segment:

@@ -177,13 +177,10 @@ class Training:
 
     def _drew(self, stand: Globals) -> None:
         """Refuse a training that a replica's streams alone do not give again."""
-        if whose := stand.drawn():
-            first = self.cells[0]
-            under = " with ".join([first.algorithm, *(d.name for d in first.defenses)])
-            raise PolicyError(
-                f"{under}: draws from the global random numbers of {whose}. Draw from own.rng, or "
-                "within vflsec.core.rng.as_global."
-            )
+        first = self.cells[0]
+        under = " with ".join([first.algorithm, *(d.name for d in first.defenses)])
+        remedy = "Draw from own.rng, or within vflsec.core.rng.as_global."
+        stand.hold(under, PolicyError, remedy)
 
     def task(self, r: int) -> Task:
         """The task of replica `r`."""

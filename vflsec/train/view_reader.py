@@ -46,19 +46,18 @@ def about(path: Path) -> dict[str, Any]:
     try:
         with zipfile.ZipFile(path) as file:
             info = file.getinfo(ABOUT)
-            if info.file_size > Limits().manifest_bytes:
-                raise TraceError(f"{path}: {ABOUT} is too large.")
+            Limits().hold(f"{path}: {ABOUT}", "manifest_bytes", info.file_size)
             found = json.loads(file.read(info))
         kinds = {"cell": str, "dtype": str, "phases": list, "ways": list, "weak": dict}
         if found.get("version") != 1 or not all(
             isinstance(found.get(k), t) for k, t in kinds.items()
         ):
-            raise ValueError("not of this version")
+            raise ValueError("version")
         alone = dict(found.get("alone", {}))
         found["alone"] = {p: LayerSpec.model_validate(v) for p, v in alone.items()}
         found["ways"] = {(str(w), str(k)) for w, k in found["ways"]}
     except (OSError, ValueError, KeyError, AttributeError, TypeError, zipfile.BadZipFile) as why:
-        raise TraceError(f"{path}: holds no kept views ({why}).") from None
+        raise TraceError.damaged(path, why) from None
     return dict(found)
 
 
@@ -224,7 +223,7 @@ def opened(
                 continue
             said[cell.key] = about(path)
             if said[cell.key]["cell"] != cell.key:
-                raise TraceError(f"{path}: holds the views of another training.")
+                raise TraceError.damaged(path, "views of another training")
             folders[cell.key] = _unpack(path, Path(base) / cell.key)
         cells = list(cells) * (LEAST if len(cells) < LEAST else 1)
         where = [folders[c.key] for c in cells]
@@ -236,17 +235,15 @@ def _unpack(path: Path, to: Path) -> Path:
     try:
         with zipfile.ZipFile(path) as file:
             infos = file.infolist()
-            if sum(i.file_size for i in infos) > limits.trace_bytes or len(infos) > limits.files:
-                raise TraceError(f"{path}: unpacks to more than a trace may have.")
+            limits.hold(path, "trace_bytes", sum(i.file_size for i in infos))
+            limits.hold(path, "files", len(infos))
             for info in infos:
                 parts = info.filename.split("/")
                 if info.is_dir() or ".." in parts or info.filename.startswith("/"):
-                    raise TraceError(f"{path}: holds {info.filename[:80]!r}, which has no place.")
+                    raise TraceError.damaged(path, f"{info.filename[:80]!r} has no place")
                 file.extract(info, to)
-    except (OSError, zipfile.BadZipFile, EOFError, RuntimeError, ValueError) as why:
-        raise TraceError(f"{path}: holds no kept views ({why}).") from None
-    except Exception as why:  # zlib.error has no common base
-        if isinstance(why, TraceError):
-            raise
-        raise TraceError(f"{path}: is damaged ({why}).") from None
+    except TraceError:
+        raise
+    except Exception as why:  # zlib.error has no base in common with others
+        raise TraceError.damaged(path, why) from None
     return to

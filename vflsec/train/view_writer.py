@@ -170,7 +170,7 @@ class Keeper:
         """Why what is written of a party does not give its views back, or ''."""
         t = self.training
         if t.stack.first.schema[party].empty:
-            return f"{party} holds labels only, of which nothing is written"
+            return f"of {party}, which has no columns, nothing is written"
         modules = {k: m.one(0) for k, m in t.fed.parties[party].modules.items()}
         if t.algorithm.encoder(t.fed, party, modules) is not None:
             return f"{party} has several towers, which are not kept"

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflsec.data.source import PartyData
-from vflsec.errors import DataError, data_error, first_line
+from vflsec.errors import DataError, first_line
 
 ENDINGS = (".png", ".jpg", ".jpeg")
 MOST_BYTES, MOST_PIXELS = 8 << 20, 1 << 24
@@ -32,8 +32,7 @@ def files_in(folder: Path) -> list[Path]:
     """
     found = [p for p in folder.iterdir() if p.suffix.lower() in ENDINGS and p.is_file()]
     if len(found) > MOST_FILES:
-        rule, got = f"hold at most {MOST_FILES:,} images", f"{len(found):,}"
-        raise data_error(folder, "the folder", rule, got)
+        raise DataError.at_most(f"{folder}: images", f"{MOST_FILES:,}", f"{len(found):,}")
     return sorted(found, key=lambda p: natural(p.name))
 
 
@@ -65,13 +64,12 @@ def _picture(path: Path, side: int) -> NDArray[np.uint8]:
     from PIL import Image, UnidentifiedImageError
 
     if path.stat().st_size > MOST_BYTES:
-        rule, got = f"have at most {MOST_BYTES:,} bytes", f"{path.stat().st_size:,}"
-        raise data_error(path, "the image", rule, got)
+        raise DataError.at_most(f"{path}: bytes", f"{MOST_BYTES:,}", f"{path.stat().st_size:,}")
     try:
         with Image.open(path, formats=("PNG", "JPEG")) as opened:
             if opened.width * opened.height > MOST_PIXELS:
                 got = f"{opened.width} x {opened.height}"
-                raise data_error(path, "the image", f"have at most {MOST_PIXELS:,} pixels", got)
+                raise DataError.at_most(f"{path}: pixels", f"{MOST_PIXELS:,}", got)
             plain = opened.convert("RGB")
             if plain.size != (side, side):
                 plain = plain.resize((side, side), Image.Resampling.BILINEAR)
@@ -81,9 +79,7 @@ def _picture(path: Path, side: int) -> NDArray[np.uint8]:
     except (
         UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError
     ) as error:  # fmt: skip
-        raise data_error(
-            path, "the image", "be a whole PNG or JPEG file", first_line(error)
-        ) from None
+        raise DataError.must(path, "be a whole PNG or JPEG file", first_line(error)) from None
 
 
 def party_of(images: NDArray[np.uint8]) -> PartyData:

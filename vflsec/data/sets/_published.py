@@ -17,7 +17,7 @@ import numpy as np
 
 from vflsec.core import check
 from vflsec.core.rng import numpy_generator
-from vflsec.errors import data_error
+from vflsec.errors import DataError, data_error, format_list
 
 BLOCK = 1 << 22
 
@@ -31,17 +31,24 @@ def find_files(name: str, folder: str, files: Sequence[str], source: str) -> lis
     """
     root = Path(folder)
     if not root.is_dir():
-        what, remedy = f"folder {str(folder)!r}", f"Download it from {source}."
-        raise data_error(name, what, "exist", "none", remedy)
+        raise refuse_folder(name, folder, "exist", "none", source)
     found = [root / f for f in files]
     gone = [f for f, path in zip(files, found, strict=True) if not path.is_file()]
     if gone:
-        shown = ", ".join(gone[:4]) + (f" and {len(gone) - 4} more" if len(gone) > 4 else "")
-        few = len(files) <= 4
-        rule = f"hold {', '.join(files)}" if few else f"hold the {len(files)} published files"
-        what, remedy = f"folder {str(folder)!r}", f"Download and unpack them from {source}."
-        raise data_error(name, what, rule, f"no {shown}", remedy)
+        raise refuse_folder(name, folder, f"hold {format_list(gone, 4)}", "none", source)
     return found
+
+
+def refuse_folder(name: str, folder: str, rule: str, got: str, source: str) -> DataError:
+    """The error for a folder that does not hold the published data set."""
+    remedy = f"Download and unpack it from {source}."
+    return data_error(name, f"folder {str(folder)!r}", rule, got, remedy)
+
+
+def refuse_count(where: object, key: str, asked: int, what: str, there: int) -> DataError:
+    """The error for a data set with fewer rows than were asked for."""
+    rule = f"have at least {key} = {asked} {what}"
+    return data_error(where, "data set", rule, str(there), f"{key} = 0 takes all.")
 
 
 def first_of(name: str, folder: str, files: Sequence[str], source: str) -> Path:
@@ -52,8 +59,7 @@ def first_of(name: str, folder: str, files: Sequence[str], source: str) -> Path:
     """
     there = [f for f in files if (Path(folder) / f).is_file()]
     if not there and Path(folder).is_dir():
-        what, remedy = f"folder {str(folder)!r}", f"Download it from {source}."
-        raise data_error(name, what, f"hold {' or '.join(files)}", "none", remedy)
+        raise refuse_folder(name, folder, f"hold {' or '.join(files)}", "none", source)
     return find_files(name, folder, there[:1] or files[:1], source)[0]
 
 
@@ -82,8 +88,7 @@ def _drawn(path: Path, changed_ns: int, size: int, rows: int, header: bool, name
                 lines, last = lines + block.count(b"\n"), block[-1:]
             lines += last != b"\n"
         if rows > lines:
-            rule = f"have at least rows = {rows} rows"
-            raise data_error(path, "table", rule, f"{lines}", "0 takes all of them.")
+            raise refuse_count(path, "rows", rows, "rows", lines)
         keep = np.zeros(lines, dtype=bool)
         keep[numpy_generator(0, "rows", name).choice(lines, size=rows, replace=False)] = True
         with _opened(path) as file:

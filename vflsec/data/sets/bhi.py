@@ -30,9 +30,8 @@ import numpy as np
 from vflsec.core import check
 from vflsec.core.rng import numpy_generator
 from vflsec.data.sets._images import files_in, folders_in, party_of, pictures, stamp
-from vflsec.data.sets._published import find_files
+from vflsec.data.sets._published import find_files, refuse_count, refuse_folder
 from vflsec.data.source import Source
-from vflsec.errors import data_error
 from vflsec.plugins import registry
 
 SITE = "https://www.kaggle.com/datasets/paultimothymooney/breast-histopathology-images"
@@ -75,11 +74,10 @@ class Bhi:
                 found += [(number, label, *pair) for pair in zip(files[::2], files[1::2])]
         if len({label for _, label, *_ in found}) < 2:
             rule = "hold patients' folders with two patches or more in 0 and in 1"
-            got, what = f"{len(patients)} with {len(found)} pairs", f"folder {self.folder!r}"
-            raise data_error("bhi", what, rule, got, f"Download it from {SITE}.")
+            got = f"{len(patients)} with {len(found)} pairs"
+            raise refuse_folder("bhi", self.folder, rule, got, SITE)
         if self.rows > len(found):
-            what, rule = f"folder {self.folder!r}", f"hold at least rows = {self.rows} pairs"
-            raise data_error("bhi", what, rule, f"{len(found)}", "0 takes all of them.")
+            raise refuse_count(self.folder, "rows", self.rows, "pairs", len(found))
         if self.rows:
             rng = numpy_generator(0, "rows", "bhi")
             found = [found[i] for i in np.sort(rng.choice(len(found), self.rows, replace=False))]

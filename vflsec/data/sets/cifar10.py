@@ -32,9 +32,9 @@ from numpy.typing import NDArray
 from vflsec.core import check
 from vflsec.core.rng import numpy_generator
 from vflsec.data.sets._parts import blocks, no_columns, party_names
-from vflsec.data.sets._published import find_files
+from vflsec.data.sets._published import find_files, refuse_count
 from vflsec.data.source import PartyData, Source
-from vflsec.errors import data_error
+from vflsec.errors import DataError, data_error
 from vflsec.plugins import registry
 
 SITE = "https://www.cs.toronto.edu/~kriz/cifar.html (binary version)"
@@ -117,8 +117,7 @@ def _chosen(test: NDArray[np.bool_], counts: tuple[int, int], where: Path) -> ND
         there = np.flatnonzero(test == side)
         if count > len(there) or not len(there):
             kind = "test" if side else "training"
-            rule = f"have at least {key} = {max(count, 1)} {kind} images"
-            raise data_error(where, "the files", rule, f"{len(there)}", "0 takes all of them.")
+            raise refuse_count(where, key, max(count, 1), f"{kind} images", len(there))
         rng = numpy_generator(0, "rows", "cifar10", key)
         parts.append(rng.choice(there, size=count, replace=False) if count else there)
     return np.sort(np.concatenate(parts))
@@ -150,8 +149,7 @@ def _archive(
         with np.load(path, allow_pickle=False) as opened:
             held = {k: opened[k] for k in opened.files if k != "path"}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        first = str(error).splitlines()[0].rstrip(".")
-        raise data_error(path, "the file", "be a NumPy archive of plain arrays", first) from None
+        raise DataError.unreadable(path, error) from None
     need = ("label", "is_test", *(("image",) if "image" in held else ("jpeg", "offset")))
     gone = [k for k in need if k not in held]
     if gone:
@@ -191,5 +189,5 @@ def _decoded(data: bytes, path: Path, row: int) -> Images:
 def _classes(found: NDArray[np.integer], where: Path) -> Labels:
     y = found.astype(np.int64)
     if len(y) and (y.min() < 0 or y.max() >= len(CLASSES)):
-        raise data_error(where, "labels", "lie between 0 and 9", f"{y.min()} to {y.max()}")
+        raise DataError.between(f"{where}: labels", 0, 9, f"{y.min()} to {y.max()}")
     return y

@@ -31,12 +31,11 @@ import numpy as np
 
 from vflsec.core import check
 from vflsec.core.rng import numpy_generator
-from vflsec.data.read_table import format_list
 from vflsec.data.sets._images import files_in, folders_in, natural, party_of, pictures, stamp
 from vflsec.data.sets._parts import party_names
-from vflsec.data.sets._published import find_files
+from vflsec.data.sets._published import find_files, refuse_folder
 from vflsec.data.source import PartyData, Source
-from vflsec.errors import data_error
+from vflsec.errors import data_error, format_list
 from vflsec.plugins import registry
 
 SITE = "https://modelnet.cs.princeton.edu, as rendered views"
@@ -83,9 +82,8 @@ class ModelNet:
         names = [p.name for p in folders_in(root) if all((p / s).is_dir() for s in SIDES)]
         if len(names) < max(2, self.classes):
             least, got = max(2, self.classes), format_list(names) if names else "none"
-            rule = f"hold a folder with train and test for each of {least} classes"
-            remedy = f"Unpack the views from {SITE}, or lower `classes`."
-            raise data_error("modelnet", f"folder {self.folder!r}", rule, got, remedy)
+            rule = f"hold train and test of {least} classes"
+            raise refuse_folder("modelnet", self.folder, rule, got, SITE)
         chosen = tuple(names[: self.classes] if self.classes else names)
         everything = [f for c in chosen for s in SIDES for f in files_in(root / c / s)]
         return _source(self, chosen, stamp(everything))
@@ -140,7 +138,7 @@ def _objects(made: ModelNet, name: str, side: str) -> list[list[Path]]:
     if len(whole) < wanted:
         rule = f"hold {made.views} views of {wanted} objects, {name}_NUMBER...VIEW.png"
         got = f"{len(whole)} of {len(found)} objects"
-        raise data_error(folder, "the folder", rule, got, "Lower `views` or `objects`.")
+        raise data_error(folder, "folder", rule, got, "Lower `views` or `objects`.")
     if not made.objects:
         return whole
     rng = numpy_generator(0, "objects", "modelnet", name, side)

@@ -35,7 +35,7 @@ from vflsec.core import check
 from vflsec.data.sets._parts import digest, numeric_table
 from vflsec.data.sets._published import find_files
 from vflsec.data.source import Source
-from vflsec.errors import data_error
+from vflsec.errors import DataError, data_error, first_line
 from vflsec.plugins import registry
 
 SITE = "https://lms.comp.nus.edu.sg/wp-content/uploads/2019/research/nuswide/NUS-WIDE.html"
@@ -133,8 +133,7 @@ def _numbers(
             for chunk in chunks:
                 block = chunk.to_numpy()
                 if block.shape[1] != width or np.isnan(block).any():
-                    got = f"{block.shape[1]} in the longest"
-                    raise data_error(path, "each line", f"hold {width} numbers", got)
+                    raise ValueError(f"up to {block.shape[1]}")
                 end = start + len(block)
                 wanted = slice(None) if keep is None else (
                     keep[(keep >= start) & (keep < end)] - start
@@ -142,8 +141,8 @@ def _numbers(
                 parts.append(block[wanted])
                 start = end
     except (ValueError, pd.errors.ParserError) as error:
-        first = str(error).splitlines()[0].rstrip(".")
-        raise data_error(path, "each line", f"hold {width} numbers", first) from None
+        rule = f"hold {width} numbers in each line"
+        raise DataError.must(path, rule, first_line(error)) from None
     if lines is not None and start != lines:
-        raise data_error(path, "the file", f"have {lines} lines, one an image", str(start))
+        raise DataError.must(path, f"have {lines} lines, one an image", start)
     return np.concatenate(parts)
