@@ -62,6 +62,20 @@ def test_two_known_rows_tell_all_labels_where_leaves_are_pure(params: dict[str, 
     assert len(guess.rows) == len(task.sets["labelled"]) - known
 
 
+def test_a_column_that_is_missing_for_one_class_is_the_label() -> None:
+    """The way of missing values at a split is learnt; as the mean it would tell less."""
+    task, found = small_task(0), {}
+    noise = torch.randn(task.x["passive1"].shape, generator=torch.Generator().manual_seed(5))
+    noise[task.y == 1, 0] = 0.0
+    gaps = torch.zeros_like(noise, dtype=torch.bool)
+    gaps[task.y == 1, 0] = True
+    for told in ({}, {"passive1": gaps}):
+        world = replace(task, x={**task.x, "passive1": noise}, missing=told)
+        guess = attack(look(world, trees=1, depth=1, bins=8), "leaf_vote")
+        found[bool(told)] = auc(guess, world)
+    assert found[True] == 1.0 > found[False]
+
+
 def test_what_is_not_shown_is_not_told() -> None:
     """The only split is the active party's: FATE shows its sides, the paper's protocol does not."""
     task = with_copy()
@@ -139,6 +153,39 @@ def test_no_weight_is_shown_elsewhere(profile: str) -> None:
             attack(view, "leaf_weight")
     else:
         assert "no leaf weight" in registry.attacks.create("leaf_weight").declines(view)
+
+
+@pytest.mark.parametrize(("name", "params"), [
+    ("leaf_vote", {}), ("leaf_vote", {"by": "model"}), ("leaf_graph", {}), ("gradient_pair", {}),
+    ("leaf_weight", {}),
+])  # fmt: skip
+def test_against_the_truth_of_other_rows_it_is_at_chance(name: str, params: dict[str, Any]) -> None:
+    """Labels are permuted after the training, those that the attacker knows with them."""
+    task, rng = with_copy(), np.random.default_rng(0)
+    view = look(task, profile="xgboost-open", known=0 if name != "leaf_vote" else 20)
+    assert abs(auc(attack(view, name, **params), task) - 0.5) > 0.4
+    found = []
+    for _ in range(20):
+        y = torch.from_numpy(rng.permutation(task.y.numpy()))
+        known = view.known and replace(view.known, labels=y[view.known.rows])
+        found.append(auc(attack(replace(view, known=known), name, **params), replace(task, y=y)))
+    n = len(task.sets["labelled"])
+    assert abs(np.mean(found) - 0.5) < 5 * np.sqrt((n + 1) / (3 * n * n)) / np.sqrt(20)
+
+
+def test_in_a_sealed_world_trees_tell_what_they_memorised_alone() -> None:
+    """No column says anything of the label: chance on other rows' truth, not on that of these."""
+    task = small_task(0, n=600)
+    y = torch.randint(2, task.y.shape, generator=torch.Generator().manual_seed(3))
+    task = replace(task, y=y)
+    view = look(task, known=40, depth=5)
+    rng, found = np.random.default_rng(1), []
+    for _ in range(20):
+        other = torch.from_numpy(rng.permutation(y.numpy()))
+        known = replace(view.known, labels=other[view.known.rows])
+        found.append(auc(attack(replace(view, known=known), "leaf_vote"), replace(task, y=other)))
+    assert abs(np.mean(found) - 0.5) < 0.03
+    assert auc(attack(view, "leaf_vote"), task) > 0.55
 
 
 def test_communities_are_cliques() -> None:

@@ -46,6 +46,17 @@ def sizes(task: Task) -> dict[str, int]:
     return {k: len(v) for k, v in task.sets.items()}
 
 
+def test_missing_numbers_are_remembered_of_who_lacks_some():
+    made = source()
+    made.parties["shop"].values[[0, 7], 1] = np.nan
+    kinds = table([[1.0, np.nan]] * 200, categories=(None, ("a", "b")))
+    made = dataclasses.replace(made, parties={**made.parties, "kinds": kinds})
+    task = make_task(made, 0)
+    assert list(task.missing) == ["shop"]  # a missing category is a code of its own
+    assert task.missing["shop"].nonzero().tolist() == [[0, 1], [7, 1]]
+    assert task.x["shop"][[0, 7], 1].tolist() == [0.0, 0.0]
+
+
 def test_exact_sizes_and_class_counts():
     task = make_task(source(), 0)
     assert sizes(task) == {

@@ -17,9 +17,10 @@ from vflsec.defenses.id_lmid import measure_divergence
 from vflsec.errors import ConfigError
 from vflsec.inference.leaf_groups import find_leaves
 from vflsec.plugins import registry
-from vflsec.specs import AttackSpec
+from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
 from vflsec.testing import small_task, train
 from vflsec.testing.worlds import Trained
+from vflsec.train.cohort import Training
 from vflsec.train.views import make_view
 
 FORMS = [
@@ -131,6 +132,52 @@ def test_the_rows_that_a_tree_is_grown_on_are_a_row_set() -> None:
     assert got[1] is None
 
 
+def test_row_sets_that_are_shown_are_of_k_rows_in_the_view_that_is_named() -> None:
+    """Under FATE's the leaves of the active party's own splits are smaller."""
+    least = {}
+    for profile in ("paper", "secretflow", "fate-2"):
+        trained = defended(small_task(0, n=800), "k_anonymous", 40.0, profile=profile, trees=4)
+        counts, _ = list_row_sets(look(trained), trained.fed.stack.tasks[0])
+        least[profile] = counts.sum(1).min()
+    assert least["paper"] >= 40
+    assert least["secretflow"] >= 40
+    assert least["fate-2"] < 40
+
+
+TREES = ("local_trees", "label_dp", "lp_mst", "grafting", "id_lmid", "purity_limit", "k_anonymous",
+         "histogram_noise", "range_check")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_at_strength_0_not_a_bit_changes(name: str) -> None:
+    """Neither of what crosses nor of answers, while another replica is treated."""
+    policy = registry.defenses.create(name)
+    owners = {"active": ("active",), "passive": ("passive1",), "all": ("active", "passive1")}
+    strengths = torch.tensor([0.0, max(policy.trial)], dtype=torch.float64)
+    on = {p: [(policy, strengths)] for p in owners[policy.owner]}
+    forms = [*FORMS, ("active", "received", "histogram", "all"),
+             ("active", "received", "own_pair", "all")]  # fmt: skip
+    algorithm = registry.algorithms.create("secureboost", {"trees": 3})
+    stack = Stack.build({0: small_task(0)}, [0, 0])
+    defended, plain = (train(algorithm, stack, [0, 0], p, wanted=forms) for p in (on, None))
+    for party in ("active", "passive1"):
+        a, b = (t.fed.channel.recorder.tables(0, [party], "train") for t in (defended, plain))
+        assert a.keys() == b.keys()
+        assert a
+        for key in a:
+            assert torch.equal(a[key].tensor, b[key].tensor), key
+            assert torch.equal(a[key].rows, b[key].rows), key
+    sent = [
+        sorted(tuple(map(str, row.values())) for row in t.fed.channel.ledger.of(0)
+               if row["messages"])
+        for t in (defended, plain)
+    ]  # fmt: skip
+    assert sent[0] == sent[1]
+    rows = stack.rows("test")
+    answers = [t.algorithm.predict(t.fed, rows)[0] for t in (defended, plain)]
+    assert torch.equal(*answers)
+
+
 @pytest.mark.parametrize(("defense", "strength"), [("id_lmid", 200.0), ("purity_limit", 1.0)])
 def test_a_copy_of_the_label_is_hidden_from_the_view_it_names_alone(
     defense: str, strength: float
@@ -174,6 +221,25 @@ def test_randomised_labels_hide_the_label_and_not_the_partition() -> None:
     keep = np.e / (np.e + 1)
     assert abs(right - keep) < 4 * np.sqrt(keep * (1 - keep) / len(rows))
     assert vote(trained) > 0.95
+
+
+def test_labels_released_in_stages_hide_the_partition_no_better() -> None:
+    trained = defended(with_copy(), "lp_mst", 1.0, trees=4)
+    rows = trained.fed.stack.rows("labelled")[0]
+    assert not torch.equal(trained.fed.labels[1][rows], trained.fed.labels[0][rows])
+    assert vote(trained) > 0.95
+
+
+@pytest.mark.parametrize("profile", ["paper", "fate-2"])
+def test_what_is_said_of_every_defense_names_the_profile(profile: str) -> None:
+    defenses = tuple(DefenseSpec(name, strength=1.0) for name in ("local_trees", "histogram_noise"))
+    settings = {"profile": profile, "trees": 2}
+    cell = CellSpec({"name": "small"}, "secureboost", settings, defenses)
+    training = Training([cell], (), {0: small_task(0, n=80)}, torch.device("cpu"))
+    for _ in training.run(predictions=False):
+        pass
+    assert all(f"Profile: {profile}." in str(row["says"]) for row in training.guarantees(0))
+    assert f"Profile {profile} " in registry.algorithms.create("secureboost", settings).settled()
 
 
 @pytest.mark.parametrize(("profile", "words"), [

@@ -1,9 +1,9 @@
 """Scorecard: columns become weights of evidence, and a logistic regression with a coordinator adds
 them up.
 
-Each party cuts its columns into bins. The active party sends its labels encrypted; a passive party
-adds them up by bin, and the active party decrypts the sums. Of a bin with pos of all P ones and neg
-of all N zeros
+Each party cuts its columns into bins, with one for missing values. The active party sends its
+labels encrypted; a passive party adds them up by bin, and the active party decrypts the sums. Of a
+bin with pos of all P ones and neg of all N zeros
 
     WOE = ln( (pos / P) / (neg / N) ),    IV = sum over bins of (pos / P - neg / N) WOE
 
@@ -73,7 +73,7 @@ class Scorecard(VerticalGlm):
         """The columns of a party that are picked, as weights of evidence (N, p)."""
         active = wire.task.active
         kinds = wire.task.schema[party].cardinalities
-        codes, _ = cut_columns(wire.columns(party), wire.rows, self.bins, kinds)
+        codes, _ = cut_columns(wire.columns(party, gaps=True), wire.rows, self.bins, kinds)
         pairs = np.stack([shares, np.ones_like(shares)], axis=1)
         zero = np.zeros(len(shares), dtype=np.int64)
         (counts,) = add_up(codes[:, wire.rows], zero, pairs, 1, self.bins + 1)

@@ -15,8 +15,7 @@ Messages a tree and passive party: ids of the rows used and their gradient pairs
 level sums (or, in the open profile, offered splits) up, chosen splits down, the sides of rows at
 own splits up, the nodes of rows down as far as the profile shows them.
 
-Columns come as every algorithm gets them: a missing number is the mean; code 0 of a category is a
-missing value, whose way at a split is learnt.
+Which way rows with a missing value go at a split is learnt, of numbers and of categories.
 
 Source: Cheng, Fan, Jin, Liu, Chen, Papadopoulos, Yang, "SecureBoost: a lossless federated learning
 framework", arXiv:1901.08755 (2019); GOSS: Ke et al., "LightGBM", NeurIPS 2017.
@@ -26,7 +25,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from vflsec.core import check
 from vflsec.core.rounds import Learner, Rounds, Wire
@@ -95,7 +94,9 @@ class SecureBoost(Rounds):
     def start(self, wire: Wire) -> Learner:
         task = wire.task
         codes = {
-            p: cut_columns(wire.columns(p), wire.rows, self.bins, task.schema[p].cardinalities)[0]
+            p: cut_columns(
+                wire.columns(p, gaps=True), wire.rows, self.bins, task.schema[p].cardinalities
+            )[0]
             for p in task.parties
         }
         limits = Limits(self.l2, self.min_rows, self.min_hessian, self.min_gain)
@@ -116,6 +117,7 @@ class SecureBoost(Rounds):
             epochs=self.trees, extra={**shown, "trees_a_round": make_label(classes).trees},
         )  # fmt: skip
 
-    def notes(self) -> dict[str, Any]:
+    def settled(self) -> str:
         profile = PROFILES[self.profile]
-        return {"profile": self.profile, "shows": profile.source, "default": profile.default}
+        off = f" To switch off: {profile.default}." if profile.default else ""
+        return f"Profile {self.profile} ({profile.source}).{off}"

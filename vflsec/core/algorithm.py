@@ -116,7 +116,7 @@ class Algorithm:
         return None
 
     def settled(self) -> str:
-        """Which sizes the settings left open, in one sentence; "" where there are none."""
+        """What the settings left open, in one sentence; "" where there is nothing."""
         return ""
 
     def notes(self) -> Params:

@@ -260,9 +260,16 @@ class Recorder:
 
 
 def _join_peers(kind: str, tables: list[Table]) -> Table:
-    """What came from several peers side by side; of no single rows, from those who sent some."""
+    """What came from several peers side by side; of no single rows, from those who sent some.
+
+    Where one of them sent such a message again, of the steps in which all did.
+    """
     if not KINDS[kind].has_rows:
         tables = [t for t in tables if len(t)] or tables[:1]
+        if any(len(t.rows.unique()) < len(t) for t in tables):
+            for other in tables[1:]:
+                tables = [t.take(torch.isin(t.step, other.step)) for t in tables]
+            tables = [t.take(torch.isin(t.step, tables[0].step)) for t in tables]
     return tables[0] if len(tables) == 1 else join_side_by_side(tables)
 
 

@@ -84,8 +84,11 @@ class Wire:
                 return found[self.replicas[0]].cpu().numpy()[self.rows]
         return None
 
-    def columns(self, party: str) -> NDArray[np.float64]:
-        """Own columns of a party for all N sample ids, (N, d), after its column policies."""
+    def columns(self, party: str, *, gaps: bool = False) -> NDArray[np.float64]:
+        """Own columns of a party for all N sample ids, (N, d), after its column policies.
+
+        A missing number is 0, the mean of its column, or with `gaps` NaN.
+        """
         fed, x = self.fed, self.task.x[party].flatten(1).double().numpy().copy()
         if any(b.policy.overrides("columns") for b in fed.parties[party].bindings):
             changed = fed.extra["columns"]
@@ -93,6 +96,8 @@ class Wire:
                 assert fed.batch is not None
                 changed[party] = fed.columns(party, fed.batch.sort(dim=1).values)
             x[self.rows] = changed[party][self.replicas[0]].flatten(1).double().cpu().numpy()
+        if gaps and party in self.task.missing:
+            x[self.task.missing[party].numpy() & (x == 0)] = np.nan
         return x
 
     def rng(self, *names: object) -> np.random.Generator:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,7 @@ def make_task(
         given=None if given is None else torch.from_numpy(given),
         values=None if source.values is None else torch.from_numpy(truth),
         largest_group=source.largest_group,
+        missing=_find_missing(source.parties, n),
     )  # fmt: skip
 
 
@@ -101,6 +103,17 @@ def _inputs(data: PartyData, n: int, train: NDArray[np.bool_], scale: Scale) -> 
     x = np.zeros((n, data.values.shape[1]), dtype=np.float32)
     x[data.rows] = prepared_columns(data, train[data.rows], scale)
     return torch.from_numpy(x)
+
+
+def _find_missing(parties: Mapping[str, PartyData], n: int) -> dict[str, Tensor]:
+    """Which numbers are missing, (N, d) bool over the union, of parties that lack some."""
+    out = {}
+    for name, data in parties.items():
+        numeric = [] if data.values.ndim > 2 else [c is None for c in data.categories]
+        if any(numeric) and (gaps := np.isnan(data.values) & numeric).any():
+            out[name] = torch.zeros(n, gaps.shape[1], dtype=torch.bool)
+            out[name][torch.from_numpy(data.rows)] = torch.from_numpy(gaps)
+    return out
 
 
 def _shared_images(data: PartyData, n: int) -> Tensor:

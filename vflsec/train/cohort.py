@@ -238,6 +238,8 @@ class Training:
             if policy.counted and spec.strength:
                 row["called"] = self.uses(policy, r).most > 0
             row |= self.guarantee(policy, spec.strength or 0.0, r).fields()
+            if self.facts.profile:
+                row["says"] += f" Profile: {self.facts.profile}."
             if spec.strength and not self._acted(policy):
                 why = f"None of its hooks did anything under {self.algorithm.name}."
                 row |= {"idle": True, "says": f"{row['says']} {why}"}
