@@ -34,7 +34,6 @@ from vflsec.core.view import Facts
 from vflsec.errors import PolicyError
 from vflsec.nn.manual_backprop import walked
 from vflsec.plugins import registry
-from vflsec.specs import Params
 
 
 @registry.algorithm
@@ -103,12 +102,6 @@ class FedBCD(SplitNN):
         facts = super().planned_facts(active, parties, classes)
         known = {"local_updates": self.local_updates, "order": self.order}
         return replace(facts, extra={**facts.extra, **known})
-
-    def notes(self) -> Params:
-        return {
-            "gradient": "passive parties use the stale gradient of the exchange, the active party "
-            "its own fresh part; an epoch is one pass of rounds, so Q times as many updates"
-        }
 
 
 class _Proximal:

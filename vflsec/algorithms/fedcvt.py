@@ -17,7 +17,8 @@ lambda_4 by attention values that are labels.
 
 Source: Kang, Liu, Liang, "FedCVT: Semi-supervised vertical federated learning with cross-view
 training", arXiv:2008.10838 (2020), and its public code, whose heads end in a sigmoid so that no
-pseudo-label is ever selected; here they are plain linear.
+pseudo-label is ever selected; here they are plain linear. It steps the extractors twice and takes
+lambda_2 on reference blocks; here each party has one optimizer, and lambda_2 is on aligned rows.
 """
 
 from __future__ import annotations
@@ -38,7 +39,6 @@ from vflsec.core.view import Facts
 from vflsec.errors import ConfigError, PolicyError
 from vflsec.nn.models import Twin, mlp
 from vflsec.plugins import registry
-from vflsec.specs import Params
 
 
 @registry.algorithm
@@ -293,13 +293,6 @@ class FedCVT(SplitNN):
     def planned_facts(self, active: str, parties: tuple[str, ...], classes: int) -> Facts:
         facts = super().planned_facts(active, parties, classes)
         return replace(facts, extra={**facts.extra, "block": self.block})
-
-    def notes(self) -> Params:
-        return {
-            "heads": "plain linear ones; the public code's sigmoid lets no pseudo-label pass",
-            "optimizer": "one a party; the public code steps the extractors twice",
-            "lambda2": "on the aligned rows of the step; the public code uses the reference blocks",
-        }
 
 
 @dataclass

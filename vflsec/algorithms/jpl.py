@@ -40,7 +40,6 @@ from vflsec.inference.distillation import csi, imitation, kl, prc
 from vflsec.nn.models import TabularInput, mlp
 from vflsec.nn.replicas import Replicas
 from vflsec.plugins import registry
-from vflsec.specs import Params
 
 _WEIGHTS = (
     "imitate", "equivalence", "similarity", "own_labels", "ranking",
@@ -239,10 +238,6 @@ class JPL(FPD):
     def student(self, fed: Federation, rows: Tensor, *, train: bool) -> Tensor:
         alone, _, joint = self.heads(fed, *self.imagine(fed, rows, train=train), train=train)
         return {"mean": (alone + joint) / 2, "a": alone, "fed": joint}[self.answer]
-
-    def notes(self) -> Params:
-        added = {k: getattr(self, k) for k in _WEIGHTS[5:] if getattr(self, k) > 0}
-        return {"terms added to the printed loss": added} if added else {}
 
 
 def hard(y: Tensor) -> Tensor:

@@ -34,7 +34,6 @@ from vflsec.core.party import Party
 from vflsec.core.view import Facts
 from vflsec.nn.models import mlp
 from vflsec.plugins import registry
-from vflsec.specs import Params
 
 ALIASES = ("u_shaped", "usplit")
 
@@ -147,6 +146,3 @@ class UShaped(SplitNN):
         facts = super().planned_facts(active, parties, classes)
         widths = {**facts.widths} | {p: self.top[-1] for p in parties if p != active}
         return replace(facts, widths=widths, extra={**facts.extra, "top": (), "middle": self.top})
-
-    def notes(self) -> Params:
-        return {"middle": "held by the passive party, which has columns of its own"}

@@ -44,7 +44,6 @@ from vflsec.nn.models import mlp
 from vflsec.nn.replicas import Replicas
 from vflsec.nn.scarf import scarf_loss
 from vflsec.plugins import registry
-from vflsec.specs import Params
 
 SUPERVISED = "supervised"
 
@@ -244,15 +243,6 @@ class VFLHLP(SplitNN):
         facts = super().planned_facts(active, parties, classes)
         known = {"scarf": self.scarf, "beta": self.beta if self.constrain else 0.0}
         return replace(facts, extra={**facts.extra, **known})
-
-    def notes(self) -> Params:
-        return {
-            "constraint": "added by the active party itself for its bottom (embeddings included, "
-            "statistics of normalisation not) and for the first layer of the head",
-            "scarf": "early stopping on the passive party's columns of the validation rows"
-            if self.scarf_patience
-            else "a fixed number of epochs, no early stopping",
-        }
 
 
 def _bottoms(

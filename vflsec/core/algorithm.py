@@ -118,7 +118,3 @@ class Algorithm:
     def settled(self) -> str:
         """What the settings left open, in one sentence; "" where there is nothing."""
         return ""
-
-    def notes(self) -> Params:
-        """Differences from the published method worth a line in the report."""
-        return {}
