@@ -60,7 +60,7 @@ def test_columns_are_named_or_told() -> None:
     assert schema.attribute(x)[0].tolist() == [1, 2]
     assert schema.attribute(x)[1] == 3
     assert schema.attribute(x, "age")[0].tolist() == [1, 0]
-    with pytest.raises(ThreatModelError, match="age, job"):
+    with pytest.raises(ThreatModelError, match="'age', 'job'"):
         schema.attribute(x, "salary")
 
 

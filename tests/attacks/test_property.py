@@ -74,7 +74,7 @@ def test_one_kind_of_auxiliary_rows_leaves_the_survey() -> None:
 def test_what_it_needs() -> None:
     x = torch.ones(60, 1, dtype=torch.float64)
     view = feature_view(torch.zeros(60, 1, dtype=torch.float64), x, x.expand(-1, 3), aux=20)
-    with pytest.raises(ThreatModelError, match="one of v0, got 'age'"):
+    with pytest.raises(ThreatModelError, match="'v0', got 'age'"):
         Property("age").infer(view, rng())
     with pytest.raises(ConfigError, match=r"property\.value must be"):
         Property(value=-1)

@@ -381,7 +381,7 @@ def test_a_new_attack_and_a_new_defense_register_and_work(
     assert torch.equal(sent[0], d[0])
     assert torch.equal(sent[1], 0.75 * d[1])
     assert vflsec("new", "attack", "tail_score") == 2
-    assert "exists already. Name another file or remove it.\n" in vflsec.err
+    assert "tail_score.py" in vflsec.err
 
 
 def table(folder: Path, name: str, *columns: str) -> Path:

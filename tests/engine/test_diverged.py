@@ -116,7 +116,7 @@ def test_a_drop_against_some_seeds_alone_does_not_pass() -> None:
     summary = summarise(read_records(turned))
     (verdict,) = judge(summary, [Gate("utility_drop", max=0.1, defense="iso")], {})
     assert (verdict.verdict, verdict.detail) == ("INCONCLUSIVE", "missing_seeds")
-    assert "utility_drop has 3 of the 5 seeds" in verdict.reason
+    assert verdict.n == 3
     assert [c.dcs for c in curves(summary) if c.defense == "iso"] == [(None,)]
 
 

@@ -227,7 +227,7 @@ SCENARIOS: dict[str, tuple[str | bytes, str]] = {
     "a table on the web": (changed("t.csv", "http://127.0.0.1:9/t.csv"), "an existing file"),
     "a table in a bucket": (changed("t.csv", "s3://bucket/t.csv"), "an existing file"),
     "a process as table": (changed("t.csv", "/proc/self/mem"), "a file of type"),
-    "endless numbers as table": (changed("t.csv", "/dev/urandom"), "a file of type"),
+    "endless numbers as table": (changed("t.csv", "/dev/urandom"), "must be an existing file"),
     "a separator of four": (changed('label = "y"', 'label = "y"\nseparator = "xxxx"'), "separator"),
     "a codec that is no text": (
         changed('label = "y"', 'label = "y"\nencoding = "zip"'), "encoding"

@@ -121,7 +121,7 @@ BODIES: dict[str, tuple[str, str]] = {
         "torch.manual_seed(0); np.random.seed(0)", "global random numbers of torch and numpy"
     ),
     "a_layer_of_its_own": ("torch.nn.Linear(2, 2)", "within vflsec.core.rng.as_global(rng)"),
-    "notes_of_text": ("return Guess('label', rows, scores, notes='x')", "as a dictionary"),
+    "notes_of_text": ("return Guess('label', rows, scores, notes='x')", "must return notes"),
 }  # fmt: skip
 
 # name: (lines of the class beside `infer`, words in the reason)

@@ -174,7 +174,7 @@ def test_parties_that_know_of_the_label_owner_only_are_joined(tmp_path: Path) ->
     assert {a.of.spec.adversary for a in of} == {("bank0",), ("bank1",), ("bank2",)}
     other = side(tmp_path / "o", "bank0", KNOWN, Y[KNOWN], {"lab": "active", "bank0": "passive",
                                                             "bank1": "server"})  # fmt: skip
-    with pytest.raises(ConfigError, match="role of bank1 must"):
+    with pytest.raises(ConfigError, match="bank1 must be passive, got server"):
         join([other, sides[1]], tmp_path / "k")
 
 

@@ -103,7 +103,7 @@ def test_without_saying_so_it_is_as_it_was(tmp_path: Path) -> None:
     stopped(tmp_path / "b", (0, 1), "kill", resume=False)
     part(tmp_path / "b", (1, 2), resume=False)
     assert info(tmp_path / "b")["status"] == "partial"
-    with pytest.raises(ConfigError, match="resume=True"):
+    with pytest.raises(ConfigError, match="resume must be True"):
         part(tmp_path / "c", (0,), end="pause", resume=False)
 
 
