@@ -251,7 +251,7 @@ def find_seed_apart(lead: Candidate) -> list[Reason]:
     """That bounds over seeds are wrong more often here, for one seed stands apart."""
     if not (lead.leak.least.apart or lead.leak.ahead.apart):
         return []
-    text = f"{lead.n} seeds of {lead.name} (Grubbs, 1 %); add seeds"
+    text = f"1 of {lead.n} of {lead.name} (Grubbs, 1 %); add seeds"
     return [Reason.warning(Warn.SEED_APART, text)]
 
 
