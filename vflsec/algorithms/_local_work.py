@@ -107,7 +107,9 @@ class LocalWork(SplitNN):
 
     def _local_updates(self, fed: Federation) -> int:
         """Updates of each client in local training."""
-        return self.local_epochs * self._local_batches(fed) or self.local_steps
+        return (
+            self.local_epochs * self._local_batches(fed) if self.local_epochs else self.local_steps
+        )
 
     def local_step(self, fed: Federation, rows: Tensor) -> None:
         """One update of every client on aligned rows (R, b) and on unaligned rows of its own."""

@@ -13,7 +13,7 @@ from vflsec.audit.leakage import defense_point
 from vflsec.audit.metrics import primary
 from vflsec.audit.truth import MEMBERSHIP
 from vflsec.config.problems import Problem
-from vflsec.core.check import nearest
+from vflsec.core.check import must_be_of
 from vflsec.label import Classes, make_label
 from vflsec.plan.cells import claimants
 from vflsec.plan.values import TUNING
@@ -54,9 +54,7 @@ def find_unmade_baseline(scenario: Scenario, groups: Sequence[Group]) -> Iterato
     named = scenario.root.audit.baseline
     made = sorted({g.title for g in groups if g.role in ("audit", "reference")})
     if named is not None and named not in made:
-        hint = nearest(named, made)
-        rule = f"must be one of {', '.join(made)}, got {named!r}. {hint}".rstrip()
-        yield scenario.error(("audit", "baseline"), rule, named)
+        yield scenario.error(("audit", "baseline"), must_be_of(made, named), named)
 
 
 def _rows(
