@@ -24,7 +24,10 @@ SCHEMA_VERSION = 1
 STORE_NAME = "results.sqlite"
 FRESH = "Use --fresh, or name another --out."
 
-_OWN = {"meta": (1, ("key", "value")), "seals": (1, ("what", "digest"))}
+_OWN = """
+create table if not exists meta (key text primary key, value text not null);
+create table if not exists seals (what text primary key, digest text not null);
+"""
 
 
 class SealedFile:
@@ -35,14 +38,13 @@ class SealedFile:
         readonly: never write; the file must exist.
 
     Attributes:
-        TABLES: of a subclass, made where they are missing: by name their columns, and how many of
-            these, from the first on, identify a row.
+        TABLES: SQL that makes the tables of a subclass where they are missing.
 
     Raises:
         ConfigError: the directory or the file cannot be used.
     """
 
-    TABLES: ClassVar[Mapping[str, tuple[int, Sequence[str]]]] = {}
+    TABLES: ClassVar[str] = ""
 
     def __init__(self, folder: Path, *, readonly: bool = False) -> None:
         self.folder, self.path = folder, folder / STORE_NAME
@@ -59,9 +61,7 @@ class SealedFile:
             with or_closed(sqlite3.connect(self.path, timeout=120, isolation_level=None)) as db:
                 db.execute("pragma journal_mode=wal")
                 db.execute("pragma synchronous=full")
-                for name, (size, columns) in (_OWN | dict(self.TABLES)).items():
-                    listed, key = ", ".join(columns), ", ".join(columns[:size])
-                    db.execute(f"create table if not exists {name} ({listed}, primary key ({key}))")
+                db.executescript(_OWN + self.TABLES)
                 return db
         except sqlite3.Error as error:
             raise ConfigError.unreadable(self.path, error, FRESH) from None

@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from vflsec.audit.record import AuditRecord, read_record, write_record
 from vflsec.errors import AUDIT_AGAIN, ConfigError
@@ -31,8 +31,22 @@ __all__ = ["STORE_NAME", "Store"]
 
 MAIN = ""  # the attack key of main-task measures
 
+_TABLES = """
+create table if not exists cells (
+    key text primary key, spec text not null, status text not null, seconds real not null,
+    device text not null, ledger text not null, guarantees text not null, facts text not null);
+create table if not exists done (
+    cell text not null, attack_key text not null, status text not null,
+    primary key (cell, attack_key));
+create table if not exists measures (
+    cell text not null, attack_key text not null, phase text not null, split text not null,
+    metric text not null, target text not null, adversary text not null, attack text not null,
+    victim text not null,
+    value real, low real, high real, n integer not null, chance real, controls text not null,
+    status text not null, reason text not null, notes text not null,
+    primary key (cell, attack_key, phase, split, metric, target, adversary));
+"""
 _MEASURE = [f.name for f in fields(Measure)]
-_IDENTITY = ("attack_key", "phase", "split", "metric", "target", "adversary")
 _CELL = "select * from cells where key = ?"
 _JSON = ("controls", "notes")
 _FLOATS = ("value", "low", "high", "chance")
@@ -45,13 +59,7 @@ class Store(SealedFile):
         ConfigError: the directory or the file cannot be used.
     """
 
-    TABLES: ClassVar[Mapping[str, tuple[int, Sequence[str]]]] = {
-        "cells": (
-            1, ("key", "spec", "status", "seconds", "device", "ledger", "guarantees", "facts"),
-        ),
-        "done": (2, ("cell", "attack_key", "status")),
-        "measures": (7, ("cell", *dict.fromkeys((*_IDENTITY, *_MEASURE)))),
-    }  # fmt: skip
+    TABLES = _TABLES
 
     def record(self) -> AuditRecord:
         """What :meth:`keep` kept about the audit.
@@ -157,8 +165,8 @@ class Store(SealedFile):
         made = self._insert(
             verb, "cells",
             (
-                result.key, dumped(asdict(result.spec)), "done", float(result.seconds),
-                result.device, dumped([asdict(r) for r in result.ledger]),
+                result.key, dumped(asdict(result.spec)), "done", result.seconds, result.device,
+                dumped([asdict(r) for r in result.ledger]),
                 dumped([dict(g) for g in result.guarantees]),
                 dumped(dict(result.facts)),
             ),
