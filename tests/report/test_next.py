@@ -14,6 +14,11 @@ from printed import next_steps
 
 from vflsec.audit.rounding import show_exact
 from vflsec.cli import main
+from vflsec.config.scenario import load_scenario
+from vflsec.engine.audit_record import find_runnable
+from vflsec.plan.planner import make_plan
+from vflsec.report import coverage
+from vflsec.report.summary import read_summary
 
 THIRD = 1 / 3  # what `epsilon = [3]` is as a strength
 
@@ -85,3 +90,21 @@ def test_whatever_keeps_a_gate_open_has_a_step(tmp_path: Path) -> None:
         v |= {"verdict": "INCONCLUSIVE", "more_seeds": None, "dead": (), "stuck": False,
               "rule": "underpowered", "reason": "Too little to pass on: x."}  # fmt: skip
     assert next_steps(found)[0].text.endswith("open: Too little to pass on: x.")
+
+
+def test_only_an_attack_that_could_run_is_named(tmp_path: Path) -> None:
+    """One of each family that reads what was sent, unless the plan knows that it cannot run."""
+    found = audited(tmp_path, Planted(SEALED, SEALED), gate(max=0.2)).summary
+    names = coverage.uncovered(read_summary(found))
+    assert {*names} <= {*found["runnable"]}
+    assert "batch_inference" not in found["runnable"]  # reads batches that are averaged
+    every = found | {"runnable": None}
+    assert "batch_inference" in coverage.uncovered(read_summary(every))
+    assert coverage.uncovered(read_summary(found | {"runnable": [names[0]]})) == [names[0]]
+
+
+def test_what_could_run_is_asked_of_the_plan() -> None:
+    """Against the first exchange of a scorecard: no sums of bins, for there are no trees."""
+    runnable = find_runnable(make_plan(load_scenario("scorecard_credit")))
+    assert {"glm_gradient", "woe_inversion"} <= {*runnable}
+    assert not {"bin_sums", "leaf_vote", "direction"} & {*runnable}

@@ -136,6 +136,7 @@ class AuditRecord:
         planted_as: what an attack is called on a planted leak, where that is another name.
         attacks: what each attack of the audit is and needs, by its key.
         families: every attack by its family.
+        runnable: the attacks that could run on some training; None of recordings.
         defenses: what each defense of the audit is, by name.
         treats: names of defenses by the kind of message that they treat.
         scenario_file, scenario_source: where the scenario lies, as a build sees it and as seen from
@@ -176,6 +177,7 @@ class AuditRecord:
     planted_as: Mapping[str, str] = field(default_factory=dict)
     attacks: Mapping[str, AttackFacts] = field(default_factory=dict)
     families: Mapping[str, Sequence[str]] | None = None
+    runnable: Sequence[str] | None = None
     defenses: Mapping[str, Described] = field(default_factory=dict)
     treats: Mapping[str, Sequence[str]] = field(default_factory=dict)
     scenario_file: str = ""

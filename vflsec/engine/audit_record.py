@@ -23,7 +23,7 @@ from vflsec.config.scenario import load_scenario, packaged_scenarios
 from vflsec.data.load import table_files
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.label import make_label
-from vflsec.plan.observe import drop_column_names
+from vflsec.plan.observe import drop_column_names, find_refusal
 from vflsec.plugins import registry
 from vflsec.report.attack_families import name_family
 from vflsec.specs import QUESTIONS, AttackSpec
@@ -67,6 +67,7 @@ def record_of(scenario: Scenario, plan: Plan, device: str, looks: int, folder: P
         planted_as={k: name for k, name in planted_as.items() if name != attacks[k].label},
         attacks=_threats(plan),
         families=families({g.data.classes for g in plan.groups if g.role == "audit"}),
+        runnable=find_runnable(plan),
         defenses=_defenses(plan),
         treats=treating(),
         scenario_file=_seen_from_build(scenario),
@@ -281,6 +282,34 @@ def families(kinds: Collection[int]) -> dict[str, list[str]]:
         if not kinds or any(_suits(entry.name, classes) for classes in kinds):
             out.setdefault(name_family(entry.family), []).append(entry.name)
     return out
+
+
+def find_runnable(plan: Plan) -> list[str]:
+    """Registered attacks that could run on some training of the audit, whoever of one party
+    attacks, if the grants they need are given.
+    """
+    out = []
+    groups = [g for g in plan.groups if g.role == "audit" and g.main]
+    for name in registry.attacks.names():
+        if any(_could_run(name, group) for group in groups):
+            out.append(name)
+    return out
+
+
+def _could_run(name: str, group: Group) -> bool:
+    """Whether an attack at its defaults could; False of one that has none, or does not load."""
+    data, cell = group.data, group.cells[0]
+    try:
+        attack: Any = registry.attacks.create(name)
+        labels = attack.each_label(data.labels, data.classes)
+    except VflsecError:
+        return False
+    granted = [AttackSpec(name, aux_rows=1, peer_model=True, of_label=one) for one in labels[:1]]
+    return any(
+        find_refusal(attack, replace(spec, adversary=(party,)), data, cell) is None
+        for spec in granted
+        for party in data.parties
+    )
 
 
 def _suits(name: str, classes: int) -> bool:

@@ -226,8 +226,10 @@ def _attacked(summary: Summary) -> Mapping[str, set[str]]:
 
 
 def uncovered(summary: Summary) -> list[str]:
-    """One registered attack of each family that was not tested and reads messages sent."""
+    """One attack of each family that was not tested: it could run, and reads what was sent."""
     readable = {n for m in messages(summary) for n in m.others}
+    if summary.runnable is not None:
+        readable &= {*summary.runnable}
     every = [f.members for f in families(summary) if f.state == State.NOT_TESTED]
     return [found[0] for of in every if (found := [n for n in of if n in readable])]
 

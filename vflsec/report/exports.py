@@ -28,7 +28,7 @@ from vflsec.specs import CellResult, digest
 SUMMARY_VERSION = 2
 _RECORDED = (
     "name", "scenario_hash", "data", "tables", "when", "who", "command", "scenario_file",
-    "attacker", "attacks", "families", "defenses", "treats", "refused", "notes",
+    "attacker", "attacks", "families", "runnable", "defenses", "treats", "refused", "notes",
 )  # fmt: skip
 """What a summary takes from the record of an audit as it is."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")

@@ -114,6 +114,7 @@ class Summary:
     attacker: Attacker = field(default_factory=Attacker)
     attacks: dict[str, AttackFacts] = field(default_factory=dict)
     families: dict[str, tuple[str, ...]] | None = None
+    runnable: tuple[str, ...] | None = None
     defenses: dict[str, Described] = field(default_factory=dict)
     treats: dict[str, tuple[str, ...]] = field(default_factory=dict)
     confidence: float = 0.95
