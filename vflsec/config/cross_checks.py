@@ -83,7 +83,25 @@ def _check_data(here: Written, data: Table) -> list[Problem]:
     if has == ["files"] and not data.get("id"):
         rule = "needs id = ..., the column that links rows."
         out.append(here.problem((), rule))
-    if has == ["file"] and not data.get("columns"):
-        rule = "needs [data.columns]: which party holds which."
-        out.append(here.problem((), rule))
+    return out + _check_divided(here, data, has)
+
+
+def _check_divided(here: Written, data: Table, has: list[str]) -> list[Problem]:
+    """Who holds which columns is said once."""
+    divide = data.get("divide")
+    if not divide:
+        if has == ["file"] and not data.get("columns"):
+            rule = "needs [data.columns]: which party holds which. Or [data.divide]."
+            return [here.problem((), rule)]
+        return []
+    out = []
+    for key in ("files", "columns", "active"):
+        if data.get(key):
+            rule = "excludes divide, which is for `file` and names the parties; keep one."
+            out.append(here.problem((key,), rule, data[key]))
+    if isinstance(divide, dict):
+        ways = [k for k in ("importance", "alpha", "correlation") if k in divide]
+        if len(ways) != 1:
+            rule = check.must("have one of importance, alpha and correlation", ways)
+            out.append(here.problem(("divide",), rule, divide))
     return out

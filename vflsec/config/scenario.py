@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -336,6 +336,9 @@ def _rule(path: KeyPath, items: Sequence[ErrorDetails]) -> tuple[str, Any]:
     first = items[0]
     if first["type"] == "extra_forbidden":
         model: type[BaseModel] = SECTIONS[str(path[0])] if len(path) > 1 else Root
+        for part in path[1:-1]:  # of a table within the section
+            held = get_args(getattr(model.model_fields.get(str(part)), "annotation", None))
+            model = next((a for a in held if isinstance(a, type(BaseModel))), model)
         known = list(model.model_fields)
         return unknown_key(str(path[-1]), first["input"], known), first["input"]
     if first["type"] == "missing":

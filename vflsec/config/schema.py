@@ -108,6 +108,8 @@ def _words(schema: dict[str, Any]) -> str:
     if "anyOf" in schema:
         words = [_words(s) for s in schema["anyOf"]]
         return " or ".join(dict.fromkeys(w for w in words if w not in ("", "null")))
+    if "$ref" in schema:
+        return "table"
     if "enum" in schema:
         few = len(schema["enum"]) < 6
         return " or ".join(json.dumps(v) for v in schema["enum"]) if few else "text"

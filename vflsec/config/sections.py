@@ -27,6 +27,25 @@ class _Section(BaseModel):
     )
 
 
+class Divide(_Section):
+    """The columns of `file` divided between an active and a passive party, as `[data.divide]`.
+
+    One of `importance`, `alpha` and `correlation`; see `vflsec.data.divide`.
+    """
+
+    importance: Fraction | None = None
+    """Share of the columns' importance that the passive parties have together."""
+    alpha: Annotated[float, Field(gt=0)] | None = None
+    """Columns fall to parties with probabilities drawn from Dirichlet(alpha): VertiBench's
+    division by importance."""
+    correlation: Annotated[float, Field(ge=0, le=1)] | None = None
+    """VertiBench's division by correlation: 0 is the least between parties, 1 the most."""
+    parties: Annotated[int, Field(ge=2)] = 2
+    """How many parties: `active` and `passive`, or `active`, `passive1`, `passive2`, ..."""
+    draw: Seed = 0
+    """Another number gives another division; the seeds of the audit all have the same."""
+
+
 class Data(_Section):
     """One data set: a registered one by `name`, or the user's own tables.
 
@@ -44,7 +63,10 @@ class Data(_Section):
     files: dict[str, str] = {}
     """A table for each party, by the party's name."""
     columns: dict[str, list[str]] = {}
-    """Feature columns of each party; needed with `file`."""
+    """Feature columns of each party; needed with `file`, unless it is divided."""
+    divide: Divide | None = None
+    """Instead of `columns`: how those of `file` are divided between `parties` (2), by `importance`
+    (the passive share of it), `alpha` (Dirichlet) or `correlation` (0 to 1); `draw` is another."""
     id: str | dict[str, str] = ""
     """The column that links rows; by party where it is called otherwise in each table."""
     id_match: list[IdMatch] = []

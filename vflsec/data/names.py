@@ -32,3 +32,10 @@ def label_rule(label: Any, task: str | None) -> str:
     if task != "multilabel" and several:
         return 'be one column; several need task = "multilabel"'
     return ""
+
+
+def party_names(parties: int) -> tuple[str, ...]:
+    """``active, passive`` for two parties, else ``active, passive1, passive2, ...``."""
+    if parties == 2:
+        return ("active", "passive")
+    return ("active", *(f"passive{i}" for i in range(1, parties)))

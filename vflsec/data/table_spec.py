@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from vflsec.core import check
+from vflsec.data.divide import Division
 from vflsec.errors import ConfigError
 from vflsec.label import TaskName
 from vflsec.runtime.plain_values import Plain, Table
@@ -37,6 +38,7 @@ class TableSpec:
             with one table, the party called ``active``, else the first of `columns`.
         columns: feature columns by party. Optional with several files, where the default is all
             columns that have no other role. The active party may have none and hold labels only.
+        divide: instead of `columns` how those of one table are divided between parties.
         categorical, numeric: columns declared to be so, as ``column`` or ``party.column``.
             Undeclared columns: numbers and dates (:mod:`vflsec.data.dates`) are numeric, text and
             booleans categorical.
@@ -56,6 +58,7 @@ class TableSpec:
     label: str | Sequence[str]
     active: str | None = None
     columns: Mapping[str, Sequence[str]] | None = None
+    divide: Division | None = None
     categorical: Sequence[str] = ()
     numeric: Sequence[str] = ()
     drop: Sequence[str] = ()
@@ -118,7 +121,10 @@ def read_table_spec(section: Table) -> TableSpec:
         raise ConfigError('data: lacks a label. Add label = "COLUMN".')
     given: Any = {k: section[k] for k in TABLE_KEYS if k in section and k not in FILE_KEYS}
     for key, value in given.items():
-        _check_form(key, value)
+        if key != "divide":
+            _check_form(key, value)
+    if "divide" in given:
+        given["divide"] = Division.read(given["divide"])
     return TableSpec(name=_read_text("name", section.get("name", "")), **given)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from vflsec.core import check
 from vflsec.data.classes import READERS, Relabel
+from vflsec.data.divide import Division
 from vflsec.data.features import Features, read_features, read_ids
 from vflsec.data.id_spelling import Respelled, describe_respelled, find_respelled, match_ids
 from vflsec.data.layout import (
@@ -29,7 +30,7 @@ from vflsec.data.layout import (
     separate_tables,
 )
 from vflsec.data.limits import Limits
-from vflsec.data.names import label_rule, unshowable
+from vflsec.data.names import label_rule, party_names, unshowable
 from vflsec.data.odd_values import leave_empty
 from vflsec.data.profile import (
     Described,
@@ -63,13 +64,16 @@ def load_tables(files: Mapping[str, str | Path] | str | Path, spec: TableSpec) -
 
     Args:
         files: either the table of each party, joined on ids (a party may lack rows), or one table
-            for all parties, whose columns `spec.columns` distributes (each party holds every row).
+            for all parties, whose columns `spec.columns` distributes (each party holds every row)
+            or `spec.divide` does.
         spec: what its columns are.
 
     Raises:
         DataError: a table or the way it is described is not usable; one message says where,
             what is allowed, what was found, and how to mend it.
     """
+    if spec.divide is not None:
+        return _load_divided(files, spec, spec.divide)
     _check_label(spec)
     roles = Roles(spec.id or "", spec.labels, spec.split or "", spec.group or "")
     check_roles(roles)
@@ -108,6 +112,38 @@ def load_tables(files: Mapping[str, str | Path] | str | Path, spec: TableSpec) -
         task=spec.task,
         facts=_describe(joined, described, found.y),
     )
+
+
+def _load_divided(
+    files: Mapping[str, str | Path] | str | Path, spec: TableSpec, division: Division
+) -> Source:
+    """One table read with all columns at one party, and again with those of each."""
+    if isinstance(files, Mapping) or spec.columns is not None or spec.active is not None:
+        rule = "stand with `file` and without `files`, `columns` and `active`"
+        raise data_error("data", "divide", rule, "one of them")
+    frame, names = _make_reader(spec).read(files), party_names(division.parties)
+    taken = Roles(spec.id or "", spec.labels, spec.split or "", spec.group or "").taken(names[0])
+    spec = replace(spec, divide=None)
+    every = [c for c in frame.columns if c not in taken and c not in spec.drop]
+    whole = load_tables(files, replace(spec, columns={names[0]: [], names[1]: every}))
+    rows = whole.y >= 0
+    if whole.split is not None:
+        rows &= whole.split == "train"
+    data = whole.parties[names[1]]
+    targets = np.eye(whole.classes)[whole.y[rows]] if whole.values is None else whole.values[rows]
+    whose, rated = division.assign(
+        data.values[rows],
+        [len(c or ()) for c in data.categories],
+        targets.reshape(len(targets), -1),
+    )
+    columns = {
+        p: [c for c, k in zip(every, whose, strict=True) if k == i] for i, p in enumerate(names)
+    }
+    made = load_tables(files, replace(spec, columns=columns))
+    shares = zip(names, division.sum_shares(whose, rated), strict=True)
+    said = ", ".join(f"{p} {len(columns[p])} columns with {share:.3f}" for p, share in shares)
+    note = f"columns divided (share of the importance): {said}."
+    return replace(made, facts={**made.facts, "notes": [*made.facts["notes"], note]})
 
 
 class _Label(NamedTuple):
@@ -149,12 +185,16 @@ def _read_frames(
     files: Mapping[str, str | Path] | str | Path, spec: TableSpec, roles: Roles
 ) -> tuple[dict[str, Frame], str]:
     """The table of each party, and the name of the active one."""
-    most = {"bytes": spec.max_bytes, "cells": spec.max_cells, "columns": spec.max_columns}
-    limits = Limits(**{key: value for key, value in most.items() if value is not None})
-    reader = Reader(spec.separator, spec.decimal, spec.encoding, limits)
+    reader = _make_reader(spec)
     if isinstance(files, Mapping):
         return separate_tables(files, roles, spec.active, reader)
     return common_table(files, roles, spec.columns, spec.active, reader)
+
+
+def _make_reader(spec: TableSpec) -> Reader:
+    most = {"bytes": spec.max_bytes, "cells": spec.max_cells, "columns": spec.max_columns}
+    limits = Limits(**{key: value for key, value in most.items() if value is not None})
+    return Reader(spec.separator, spec.decimal, spec.encoding, limits)
 
 
 def _join_repeated(frames: Mapping[str, Frame], roles: Roles, spec: TableSpec) -> dict[str, Frame]:

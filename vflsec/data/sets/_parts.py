@@ -12,13 +12,6 @@ from vflsec.data.features import Features
 from vflsec.data.source import PartyData
 
 
-def party_names(parties: int) -> tuple[str, ...]:
-    """``active, passive`` for two parties, else ``active, passive1, passive2, ...``."""
-    if parties == 2:
-        return ("active", "passive")
-    return ("active", *(f"passive{i}" for i in range(1, parties)))
-
-
 def blocks(width: int, parties: int) -> list[slice]:
     """Consecutive blocks of equal width, the remainder left out at the end."""
     size = width // parties

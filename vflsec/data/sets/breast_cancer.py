@@ -27,7 +27,8 @@ from typing import Annotated, Literal
 import numpy as np
 
 from vflsec.core import check
-from vflsec.data.sets._parts import blocks, digest, numeric_table, party_names
+from vflsec.data.names import party_names
+from vflsec.data.sets._parts import blocks, digest, numeric_table
 from vflsec.data.source import Source
 from vflsec.plugins import registry
 

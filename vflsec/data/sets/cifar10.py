@@ -31,7 +31,8 @@ from numpy.typing import NDArray
 
 from vflsec.core import check
 from vflsec.core.rng import numpy_generator
-from vflsec.data.sets._parts import blocks, no_columns, party_names
+from vflsec.data.names import party_names
+from vflsec.data.sets._parts import blocks, no_columns
 from vflsec.data.sets._published import find_files, refuse_count
 from vflsec.data.source import PartyData, Source
 from vflsec.errors import DataError, data_error

@@ -21,7 +21,8 @@ from typing import Annotated
 import numpy as np
 
 from vflsec.core import check
-from vflsec.data.sets._parts import blocks, digest, no_columns, numeric_table, party_names
+from vflsec.data.names import party_names
+from vflsec.data.sets._parts import blocks, digest, no_columns, numeric_table
 from vflsec.data.source import PartyData, Source
 from vflsec.plugins import registry
 

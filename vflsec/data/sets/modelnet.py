@@ -31,8 +31,8 @@ import numpy as np
 
 from vflsec.core import check
 from vflsec.core.rng import numpy_generator
+from vflsec.data.names import party_names
 from vflsec.data.sets._images import files_in, folders_in, natural, party_of, pictures, stamp
-from vflsec.data.sets._parts import party_names
 from vflsec.data.sets._published import find_files, refuse_folder
 from vflsec.data.source import PartyData, Source
 from vflsec.errors import data_error, format_list

@@ -26,7 +26,8 @@ import numpy as np
 
 from vflsec.core import check
 from vflsec.core.rng import numpy_generator
-from vflsec.data.sets._parts import numeric_table, party_names, world_digest
+from vflsec.data.names import party_names
+from vflsec.data.sets._parts import numeric_table, world_digest
 from vflsec.data.source import Source
 from vflsec.plugins import registry
 
