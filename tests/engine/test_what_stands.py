@@ -13,15 +13,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from audited import SCENARIO, Planted, gate
 from sampled import sampled
 
 from vflsec.cli import main
 from vflsec.engine import run as engine
+from vflsec.engine.evaluate_store import judge
 from vflsec.engine.read_results import read_any
+from vflsec.engine.run import run_audit
 from vflsec.errors import ConfigError
-from vflsec.storage.results_folder import LOCK_NAME, claim
+from vflsec.storage.results_folder import LOCK_NAME, WRITTEN, claim
 
 LEAKS = {"norm": 0.3, "model_completion": 0.2}
 STRICT, LAX = gate(max=0.1), gate(max=0.4)
@@ -76,6 +79,43 @@ def test_a_whole_audit_is_a_baseline_and_one_that_lacks_something_is_none(tmp_pa
     assert go(Killed(LEAKS), "audit", path, "--out", out, "-q", *more) == 130
     with pytest.raises(ConfigError, match="whole audit"):
         read_any(out)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    ["nothing", "summary.md", "results.sqlite", "gate", "seeds", "killed", "report.html"],
+)
+def test_an_audit_that_stands_is_read_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    """It is judged and drawn anew if anything that was asked or written is not as it was."""
+    path, out = scenario(tmp_path, "case", LAX), tmp_path / "out"
+    assert go(Planted(LEAKS), "audit", path, "--out", out, "-q") == 0
+    was = run_audit(path, out, backend=Planted(LEAKS).backend())  # given one, it never is
+    assert go(Planted(LEAKS), "audit", path, "--out", out, "-q") == 0
+    judged: list[int] = []
+    monkeypatch.setattr(engine, "judge", lambda *a, **k: judged.append(1) or judge(*a, **k))
+    words: list[object] = []
+    if changed in WRITTEN:
+        with (out / changed).open("ab") as file:
+            file.write(b" ")
+    elif changed == "gate":
+        path = scenario(tmp_path, "case", STRICT)
+    elif changed == "seeds":
+        words = ["--seeds", 2]
+    elif changed == "killed":
+        assert go(Killed(LEAKS), "audit", path, "--out", out, "-q", "--seeds", 9) == 130
+    before = [p.stat().st_mtime_ns for name in WRITTEN if (p := out / name).exists()]
+    code = go(Planted(LEAKS), "audit", path, "--out", out, "-q", *words)
+    assert code == (1 if changed == "gate" else 3 if changed == "seeds" else 0)
+    assert judged == ([] if changed == "nothing" else [1])
+    if changed == "nothing":
+        assert [(out / name).stat().st_mtime_ns for name in WRITTEN] == before
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(engine, "default_backend", Planted(LEAKS).backend)
+            found = run_audit(path, out)
+        pd.testing.assert_frame_equal(found.results, was.results)
+        assert list(found.verdicts) == list(was.verdicts)
 
 
 def test_nothing_of_another_attacker_is_judged_while_settings_are_searched(

@@ -11,7 +11,7 @@ from typing import Any
 
 from vflsec.audit.record import AuditRecord
 from vflsec.config.scenario import Scenario, load_scenario
-from vflsec.engine.audit_record import record_of
+from vflsec.engine.audit_record import find_runnable, record_of
 from vflsec.engine.dry_run import make_plan
 from vflsec.engine.work import Backend, Tasks, attack_views, default_backend, divide_work
 from vflsec.errors import ConfigError, TraceError
@@ -64,6 +64,7 @@ def attempt(
         plan = make_plan(loaded, try_out=False, load=backend.load_source)
         allow_imports(plan.base)
         record = record_of(loaded, plan, device, 1, folder)
+        record = replace(record, runnable=find_runnable(plan))
         results = {r.key: r for r in store.results(dict.fromkeys(record.wanted, ()))}
     if not any(g.attacks for g in plan.groups):
         raise _refuse(name, folder, dict.fromkeys(r.reason.rstrip(".") for r in plan.refused))

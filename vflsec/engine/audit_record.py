@@ -37,7 +37,7 @@ AUDITOR = "VFLSEC_AUDITOR"
 
 
 def record_of(scenario: Scenario, plan: Plan, device: str, looks: int, folder: Path) -> AuditRecord:
-    """What judging the results later needs: no data is read again for it.
+    """What judging the results later needs, but for what could run: no data is read again for it.
 
     Args:
         scenario, plan: what is audited.
@@ -67,7 +67,6 @@ def record_of(scenario: Scenario, plan: Plan, device: str, looks: int, folder: P
         planted_as={k: name for k, name in planted_as.items() if name != attacks[k].label},
         attacks=_threats(plan),
         families=families({g.data.classes for g in plan.groups if g.role == "audit"}),
-        runnable=find_runnable(plan),
         defenses=_defenses(plan),
         treats=treating(),
         scenario_file=_seen_from_build(scenario),

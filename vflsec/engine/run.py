@@ -18,12 +18,13 @@ from vflsec.config.scenario import Scenario, load_scenario
 from vflsec.core import check
 from vflsec.data.in_memory import on_disk
 from vflsec.engine import strong_attacker
-from vflsec.engine.audit_record import record_of, versions
+from vflsec.engine.audit_record import find_runnable, record_of, versions
 from vflsec.engine.dry_run import make_plan
 from vflsec.engine.evaluate_store import judge
 from vflsec.engine.executor import Listener, Order, execute, find_replicas
 from vflsec.engine.options import Options
 from vflsec.engine.shard import divided
+from vflsec.engine.standing import keep_standing, read_standing
 from vflsec.engine.work import Backend, Progress, Tasks, default_backend, missing_work
 from vflsec.engine.worker_pools import Pool, Processes, cluster, warming
 from vflsec.plan.values import TUNING, Plan, Work
@@ -143,13 +144,17 @@ def _run(
             trained=(lambda _: ()) if how.fresh else views.phases,
         )  # fmt: skip
     if how.keep_views:
-        from vflsec.train.export import check_writable
-
-        for group in plan.groups:
-            data = group.data
-            check_writable(data.classes, data.parties, "--keep-views: a file of kept views")
+        _check_writable(plan)
     started, worked = time.monotonic(), _worked()
+    asked = loaded.root.audit.attacker
+    whole = given is None and how.part is None and not how.keep_views and asked == "default"
+    record = record_of(loaded, plan, where, how.looks, folder)
     with claim(folder) as lock:
+        if whole and not how.fresh and (found := read_standing(lock, folder, record)):
+            reporter.plan(plan, folder, [])
+            _warn_of_age(reporter, folder, found.summary["made_before"])
+            reporter.close()
+            return found
         lock.forget()
         clear(folder) if how.fresh else only_ours(folder)
         tidy(folder)
@@ -157,19 +162,18 @@ def _run(
             do = partial(_work, store, given=given, device=where, how=how,
                          reporter=reporter, lock=lock)  # fmt: skip
             try:
-                who = strong_attacker.choose_attacker(plan, store, loaded.root.audit.attacker, do)
-                plan = strong_attacker.settle_plan(plan, who, loaded, backend.load_source)
+                who = strong_attacker.choose_attacker(plan, store, asked, do)
+                if asked != "default":
+                    plan = strong_attacker.settle_plan(plan, who, loaded, backend.load_source)
+                    record = record_of(loaded, plan, where, how.looks, folder)
                 record = replace(
-                    record_of(loaded, plan, where, how.looks, folder),
-                    attacker=who, shard=str(how.part or ""),
-                )  # fmt: skip
+                    record, attacker=who, shard=str(how.part or ""), runnable=find_runnable(plan)
+                )
                 if how.part is not None:
                     parts = divided(plan.groups, how.part.of)
                     plan = replace(plan, groups=parts[how.part.index - 1])
-                if was := made_before(store.made_with(record.wanted), record.versions):
-                    reporter.note(
-                        f"What is stored in {folder} was made with {was}; --fresh trains it again."
-                    )
+                was = made_before(store.made_with(record.wanted), record.versions)
+                _warn_of_age(reporter, folder, was)
                 store.keep(record)
                 _refuse(store, plan)
                 do(plan, record=record)
@@ -179,7 +183,23 @@ def _run(
                 reporter.close()
             lock.held()
             took = time.monotonic() - started
-            return judge(store, record, seconds=took, worked=_worked() - worked)
+            audit = judge(store, record, seconds=took, worked=_worked() - worked)
+            left = [g for g in plan.groups if missing_work(store, g, how.replicas)]
+        if whole and not left:
+            keep_standing(lock, folder, record)
+        return audit
+
+
+def _check_writable(plan: Plan) -> None:
+    from vflsec.train.export import check_writable
+
+    for data in (g.data for g in plan.groups):
+        check_writable(data.classes, data.parties, "--keep-views: a file of kept views")
+
+
+def _warn_of_age(reporter: Reporter, folder: Path, was: str) -> None:
+    if was:
+        reporter.note(f"What is stored in {folder} was made with {was}; --fresh trains it again.")
 
 
 def _worked() -> float:

@@ -27,9 +27,14 @@ REPORTS = (
     "results.sarif",
 )  # fmt: skip
 
+WRITTEN = (
+    STORE_NAME, "results.parquet", "results.csv", "summary.json", "scenario.resolved.toml",
+    *(name for name in REPORTS if not name.endswith(".pdf")),
+)  # fmt: skip
+"""What every audit that ends has left."""
+
 OUR_FILES = (
-    STORE_NAME, f"{STORE_NAME}-wal", f"{STORE_NAME}-shm", "results.parquet", "results.csv",
-    "summary.json", "scenario.resolved.toml", *REPORTS, LOCK_NAME,
+    *WRITTEN, f"{STORE_NAME}-wal", f"{STORE_NAME}-shm", "report.pdf", "statement.pdf", LOCK_NAME,
 )  # fmt: skip
 """What an audit writes into a results directory; ``--fresh`` removes these and nothing else."""
 
@@ -58,8 +63,17 @@ class Lock:
     def forget(self) -> None:
         """What was audited before no longer stands in the folder, even if this audit is killed."""
         _keep(self._db, "done", "")
+        self.stand("")
         self._db.execute("commit")
         _begin(self._db, self._path)
+
+    def stands(self, mark: str) -> bool:
+        """Whether this is what :meth:`stand` was told last."""
+        return bool(mark) and _read(self._db, "stands") == mark
+
+    def stand(self, mark: str) -> None:
+        """Say by a mark which audit the folder holds, whole."""
+        _keep(self._db, "stands", mark)
 
     def was_done(self, run: str) -> bool:
         """Whether what stands in the folder was audited in this run."""
