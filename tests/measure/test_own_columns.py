@@ -8,11 +8,13 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
+from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from vflsec.core.view import Known, View
 from vflsec.inference.batched_logistic import ridge_logistic, wide_logistic
+from vflsec.inference.completion import cv_score
 from vflsec.measure import own_classifiers
 from vflsec.measure.own_classifiers import BOOST_FROM, PENALTIES, from_randomised, learners
 
@@ -77,6 +79,22 @@ def test_trees_and_boosting_find_what_no_line_does() -> None:
     assert got["logistic"] < 0.6
     assert min(got["trees"], got["boosting"]) > 0.9
     assert "boosting" not in aucs(x, y, BOOST_FROM - 1)
+
+
+@pytest.mark.parametrize(("q", "classes"), [(20, 2), (120, 3)])
+def test_trees_are_those_of_scikit_learn_bit_for_bit(q: int, classes: int) -> None:
+    g = np.random.default_rng(q)
+    x, y = g.normal(size=(q + 300, 12)), np.arange(q) % classes
+    found = own_classifiers._trees(x[:q], y, x[q:], classes, 7)
+    model = ExtraTreesClassifier(
+        own_classifiers.TREES, bootstrap=True, oob_score=True, random_state=7,
+        min_samples_leaf=1 if q < 100 else 3,
+    ).fit(x[:q], y)  # fmt: skip
+    shares = [
+        np.log(p.clip(1e-13)) for p in (model.predict_proba(x[q:]), model.oob_decision_function_)
+    ]
+    assert np.array_equal(found.scores, shares[0])
+    assert found.cv == cv_score(shares[1], y)
 
 
 def test_the_principal_direction_needs_the_known_rows_for_its_sign_alone() -> None:

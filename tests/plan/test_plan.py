@@ -221,6 +221,18 @@ def test_the_positive_control_runs_undefended_where_a_gate_asks() -> None:
     )  # no gate
 
 
+def test_a_rare_class_is_planted_for_guesses_of_labels_alone() -> None:
+    sections = tomllib.loads(SCENARIO) | {
+        "data": [{"name": "leaky"}], "gate": [{"max": 0.1}], "audit": {"positive_control": True},
+    }  # fmt: skip
+    inversion = {"name": "embedding_inversion", "adversary": "active", "aux_rows": 20}
+    for attacks, rare in (([{"name": "norm"}, inversion], [["norm"]]), ([inversion], [])):
+        found = make_plan(load_scenario(sections | {"attack": attacks}), try_out=False)
+        planted = [g for g in found.groups if g.role == "control"]
+        assert [a.label for a in planted[0].attacks] == [a["name"] for a in attacks]
+        assert [[a.label for a in g.attacks] for g in planted[1:]] == rare
+
+
 def test_every_kind_of_label_has_a_control_of_its_kind() -> None:
     """Of several data sets the first one's kind was that of all, so that the others had none."""
     names = ["quantity_gaussian", "several_gaussian", "leaky", "digits"]

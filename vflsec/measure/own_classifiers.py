@@ -9,7 +9,6 @@ among them, for a leak has to beat each.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -172,21 +171,31 @@ def _scores(own: Floats) -> Floats:
 
 
 def _trees(x: Floats, y: Ints, targets: Floats, classes: int, seed: int) -> Fit:
-    """Cross-validated for free on the rows that each tree did not draw."""
-    from sklearn import config_context
-    from sklearn.ensemble import ExtraTreesClassifier
+    """Cross-validated for free on the rows that each tree did not draw.
 
-    model = ExtraTreesClassifier(
-        TREES, bootstrap=True, oob_score=True, min_samples_leaf=1 if len(y) < 100 else 3,
-        random_state=seed, n_jobs=1,
-    )  # fmt: skip
-    quick = config_context(assume_finite=True, skip_parameter_validation=True)
-    with warnings.catch_warnings(), quick:  # else every tree asks anew, which takes a third longer
-        warnings.simplefilter("ignore")  # of a row that every tree drew
-        model.fit(x, y)
-        told = model.predict_proba(targets)
-    seen = model.classes_
-    held = np.nan_to_num(model.oob_decision_function_, nan=1 / len(seen))
+    As `sklearn.ensemble.ExtraTreesClassifier` makes it, bit for bit, without its checks of every
+    tree, which took twice as long as all trees.
+    """
+    from sklearn import config_context
+    from sklearn.tree import ExtraTreeClassifier
+
+    near, far = x.astype(np.float32), targets.astype(np.float32)
+    seen, place = np.unique(y, return_inverse=True)
+    q, seeds = len(y), np.random.RandomState(seed)  # the generator of scikit-learn
+    told, held, left_out = np.zeros((len(far), len(seen))), np.zeros((q, len(seen))), np.zeros(q)
+    least, rng = 1 if q < 100 else 3, np.random.RandomState(0)
+    tree = ExtraTreeClassifier(min_samples_leaf=least, random_state=rng)
+    with config_context(assume_finite=True, skip_parameter_validation=True):
+        for of_tree in seeds.randint(np.iinfo(np.int32).max, size=TREES):
+            rng.seed(of_tree)
+            times = np.bincount(rng.randint(0, q, q), minlength=q)
+            rng.seed(of_tree)
+            tree.fit(near, place, sample_weight=times, check_input=False)
+            left = times == 0
+            told += tree.tree_.predict(far)
+            held[left] += tree.tree_.predict(near[left])
+            left_out[left] += 1
+    told, held = told / TREES, held / np.maximum(left_out, 1)[:, None]
     cv = cv_score(_shares(held, seen, classes), y)
     return Fit("trees", cv, _shares(told, seen, classes))
 

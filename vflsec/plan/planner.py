@@ -42,7 +42,7 @@ from vflsec.plan.values import TUNING, DataInfo, Group, Plan, Refused, Setting
 from vflsec.plugins import registry
 from vflsec.plugins.loading import allow_imports, contain
 from vflsec.runtime.plain_values import Table
-from vflsec.specs import AttackSpec, CellSpec, DefenseSpec, Params, victims
+from vflsec.specs import OF_THE_LABELS, AttackSpec, CellSpec, DefenseSpec, Params, victims
 
 if TYPE_CHECKING:
     from vflsec.config.scenario import Scenario
@@ -56,7 +56,7 @@ Trial = Callable[["Scenario", Sequence[Group], Mapping[str, "Source"], Phases], 
 """Tries out whether the trainings of a plan can begin and fills in the phases; given by the engine,
 which can train."""
 
-_CONTROLS: tuple[Params, ...] = ({}, {"positive_rate": 0.15})
+_CONTROLS: tuple[Params, ...] = ({}, {"positive_rate": 0.15})  # a rare class for guesses of labels
 _CONTROL_SEEDS = 5
 _CONTROL_ALIGNED = 0.5  # for algorithms that cannot train without rows that have no partner
 
@@ -215,9 +215,13 @@ class _Planner:
         return info, source
 
     def _attacked(
-        self, role: str, info: DataInfo, cells: Sequence[CellSpec], like: DataInfo, title: str
-    ) -> Iterator[Group]:
-        """Groups of `cells` with every attack that can run; `like` has the scenario's parties."""
+        self, role: str, info: DataInfo, cells: Sequence[CellSpec], like: DataInfo, title: str,
+        targets: Collection[str] = (),
+    ) -> Iterator[Group]:  # fmt: skip
+        """Groups of `cells` with every attack that can run; `like` has the scenario's parties.
+
+        With `targets` only attacks on these, and no group without any.
+        """
         for members in _by_cohort(cells, self.seen, role):
             made = registry.algorithms.create(members[0].algorithm, members[0].params)
             self.notes += filter(None, [made.settled() if role == "audit" else ""])
@@ -227,6 +231,8 @@ class _Planner:
                 if not {*spec.adversary} <= {*info.parties, *made.servers}:
                     continue  # no such server here
                 attack = _made(spec)
+                if targets and attack.target not in targets:
+                    continue
                 refusal = find_refusal(attack, spec, info, members[0])
                 if role == "audit" and not refusal:
                     self.notes += filter(None, [warn_of_few_left(attack, spec, info)])
@@ -241,7 +247,8 @@ class _Planner:
                     )  # fmt: skip
                 else:
                     (apart if attack.needs_own_training else passive).append(spec)
-            yield Group(role, info, members, tuple(passive), title=title)
+            if passive or not targets:
+                yield Group(role, info, members, tuple(passive), title=title)
             for spec in apart:
                 yield Group(role, info, members, (spec,), main=False, title=title)
 
@@ -369,17 +376,18 @@ class _Planner:
     def _controls(self, like: DataInfo) -> Iterator[Group]:
         """The undefended planted leak, balanced and rare, by the same algorithms and attacks.
 
-        Its label is of the kind of the first data set of that kind, `like`.
+        Its label is of the kind of the first data set of that kind, `like`. A rare class changes
+        what labels leak; attacks on anything else are made on balanced classes alone.
         """
         name = like.label.control
         if name not in registry.datasets.names():
             self.notes.append(f"no positive control: the data set {name!r} is missing.")
             return
         told = {"labels": list(like.labels)} if like.labels else {}
-        for params in _CONTROLS[: None if like.label.rare else 1]:
+        for rare in _CONTROLS[: None if like.label.rare else 1]:
             section: dict[str, Any] = {"name": name}
-            if params or told:
-                section["params"] = {**params, **told}
+            if rare or told:
+                section["params"] = {**rare, **told}
             whole = _with_settings(self._of_section(section)[0])
             part = _with_settings(self._of_section(section | {"aligned": _CONTROL_ALIGNED})[0])
             for algorithm, title in zip(self.root.algorithm, self.cells.titles(), strict=True):
@@ -388,7 +396,8 @@ class _Planner:
                 info = part if getattr(cls, "unaligned", False) else whole
                 seeds = range(_CONTROL_SEEDS)
                 cells = self.cells.make("control", info, algorithm.name, params, seeds)
-                yield from self._attacked("control", info, cells, like, title)
+                of = OF_THE_LABELS if rare else ()
+                yield from self._attacked("control", info, cells, like, title, of)
 
 
 def _made(spec: AttackSpec) -> Attack:
