@@ -18,7 +18,7 @@ from vflsec.core.rng import generator
 from vflsec.core.task import Stack
 from vflsec.data.prepare import make_task
 from vflsec.errors import ConfigError
-from vflsec.inference.distillation import cross_matrix, csi, imitation, order_matrix, prc
+from vflsec.inference.distillation import cross_matrix, csi, imitation, kl, order_matrix, prc
 from vflsec.plugins import registry
 from vflsec.testing import small_stack
 from vflsec.train.loop import predict, run_phases
@@ -41,9 +41,10 @@ def draw(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=generator(0, "draw", shape), dtype=torch.float64)
 
 
-def test_it_is_fpd_with_the_added_terms_alone() -> None:
+@pytest.mark.parametrize("more", [{}, {"widths": (3, 4, 5)}])
+def test_it_is_fpd_with_the_added_terms_alone(more: dict[str, Any]) -> None:
     """beta CE_A + alpha CE_A + (1 - alpha) KL(T || A), answered by the A head, bit for bit."""
-    stack = world()
+    stack = world(**more)
     jpl = JPL(**SMALL, **ALONE, beta=0.7, a_labels=0.25, a_teacher=0.75)
     fpd = FPD(**SMALL, beta=0.7, alpha=0.25)
     a, b = trained(jpl, stack, [0, 1]), trained(fpd, stack, [0, 1])
@@ -296,9 +297,36 @@ def test_wrong_settings_are_refused(settings: dict[str, Any], text: str) -> None
         JPL(**settings)
 
 
-def test_two_parties_two_classes_own_rows() -> None:
-    with pytest.raises(ConfigError, match="jpl: the number of parties must be 2, got 3"):
-        federation(JPL(), small_stack([0], widths=(3, 4, 5), unaligned=20))
+@pytest.mark.parametrize("aggregation", ["concat", "mean"])
+def test_several_partners_are_one_with_their_columns_side_by_side(aggregation: str) -> None:
+    """Three parties: every term on [h_2, h_3], and one upload by each."""
+    stack = world(widths=(3, 4, 5))
+    algorithm = JPL(**{**SMALL, "top": (), "aggregation": aggregation}, cme="bcme")
+    fed = trained(algorithm, stack, [0, 1])
+    student = [r for r in fed.channel.ledger.of(0) if r["phase"] == "student"]
+    assert [(r["kind"], r["sender"], r["messages"], r["elements"]) for r in student] == [
+        ("embedding", p, 1, 144 * 3) for p in ("passive1", "passive2")
+    ]
+    rows = stack.rows("labelled")[:, :32]
+    kept = []
+    for p in ("active", "passive1", "passive2"):
+        kept.append(fed.parties[p].modules["bottom"](fed.columns(p, rows), train=False).detach())
+    _, h_b = algorithm.imagine(fed, rows, train=False)
+    assert h_b.shape == (2, 32, 6)
+    terms = {k: t for k, (_, t) in algorithm.terms(fed, rows, None).items()}
+    both = torch.cat(kept[1:], dim=-1)
+    y, head = fed.targets(rows), fed.active.modules["imitation_top"]
+    torch.testing.assert_close(terms["imitate"], imitation(h_b, both, y, "bcme"))
+    taught = algorithm.logits(fed, kept, train=False)
+    imagined = algorithm.logits(fed, [kept[0], *h_b.split(3, dim=-1)], train=False)
+    same = algorithm.alpha * kl(imagined, taught) + kl(head(both), head(h_b))
+    same = same + fed.loss(head(both), y) + fed.loss(head(h_b), y)
+    torch.testing.assert_close(terms["equivalence"], same)
+
+
+def test_two_classes_own_rows() -> None:
+    with pytest.raises(ConfigError, match="jpl: the number of parties must be at least 2, got 1"):
+        federation(JPL(), small_stack([0], widths=(3,), unaligned=20))
     with pytest.raises(ConfigError, match="jpl: the number of classes must be 2, got 3"):
         federation(JPL(), small_stack([0], classes=3, unaligned=20))
     with pytest.raises(ConfigError, match="jpl: needs labelled rows"):

@@ -96,7 +96,6 @@ def test_other_pairs_are_refused_with_the_reason(
     ("algorithm", "data", "why"),
     [
         (CVT, {"params": {"parties": 3}}, "fedcvt: the number of parties must be 2, got 3"),
-        (of("jpl"), {"params": {"parties": 3}}, "jpl: the number of parties must be 2, got 3"),
         (CVT, {"aligned": 1.0}, "fedcvt: needs unaligned rows of 'passive'"),
         (of("fewshot"), {"aligned": 1.0}, "fewshot: needs unaligned rows"),
         (of("fpd"), {"aligned": 1.0}, "fpd: needs labelled rows of the active party"),

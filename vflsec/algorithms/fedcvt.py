@@ -11,6 +11,10 @@ of the joint head. The guest head learns from ll + nl_G, the host head from ll. 
 lambda_1 MSE(G_c, H_c), lambda_2 (|G_u G_c'|_F + |H_u H_c'|_F) / n, lambda_3 (MSE(G^, G) +
 MSE(H^, H)) and lambda_4 times the cross entropy of labels estimated by the same attention.
 
+More than two parties are refused: the paper is for two. An estimate attends from what one party has
+of a row to rows that both have. With three it is open from which of the others a missing part is
+estimated, whether an estimate may rest on another, and which heads vote on a row that two have.
+
 Messages a step: ids of ll and ul down; the representations of ll, ul and nl_H and the common part
 of the block up; the gradients of all of them down. They tell the host about the labels, with
 lambda_4 by attention values that are labels.

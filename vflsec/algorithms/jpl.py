@@ -1,6 +1,6 @@
 """JPL, joint privileged learning: a student at the active party that imagines the absent partner.
 
-Two parties, two classes. Stage ``teacher`` and the last upload are FPD's. Stage ``student``: the
+Two classes. Stage ``teacher`` and the last upload are FPD's. Stage ``student``: the
 active party alone trains, all on x_A: f_A^S (its own representation h_A), f_B^S (an imitation of
 the partner's, h_B), and the heads g_A(h_A), g_B(h_B) and g_Fed(h_A, h_B), by
 
@@ -11,6 +11,9 @@ discrimination equivalence (6), L_csi similarity consistency (8), L_de' three cr
 and L_prc pairwise ranking between the A and the Fed head (13, 14). As printed g_A gets no label at
 all and g_Fed none on aligned rows; cross entropy and distillation for both are added behind weights
 of their own (``a_*``, ``fed_*``). Inference is sigma((y_A + y_Fed) / 2), without the partner.
+
+The paper has one partner. Several passive parties are taken as one here, whose representation is
+theirs side by side: h_B = [h_2, ..., h_K], in every term above; with one it is the paper's.
 
 Messages: as FPD: labels leak through the gradients of stage ``teacher`` only; [N_o, d_B] up once;
 nothing after, and none at inference.
@@ -100,9 +103,8 @@ class JPL(FPD):
             raise ConfigError(f"jpl: at least one of {', '.join(_WEIGHTS)} must be above 0.")
 
     def build(self, fed: Federation) -> None:
-        parties = len(fed.parties)
-        if parties != 2:
-            raise check.fail("jpl: the number of parties", "2", parties, "Use fpd for more.")
+        if len(fed.parties) < 2:
+            raise check.fail("jpl: the number of parties", "at least 2", len(fed.parties))
         if fed.classes != 2:
             raise check.fail("jpl: the number of classes", "2", fed.classes, "Use fpd for more.")
         active = fed.active.name
@@ -121,9 +123,8 @@ class JPL(FPD):
 
     def add_student(self, fed: Federation) -> None:
         super().add_student(fed)
-        active, passive = fed.active.name, fed.passive[0].name
-        mine, theirs = (self.width(p, fed.classes) for p in (active, passive))
-        theirs = fed.link(passive).width(theirs)
+        active, kept = fed.active.name, fed.extra["kept"]
+        mine, theirs = kept[0].shape[-1], sum(h.shape[-1] for h in kept[1:])
         if self.shared_embedding:
             schema = fed.stack.first.schema[active]
             fed.add(
@@ -172,9 +173,9 @@ class JPL(FPD):
         y, labels = fed.targets(rows), hard(fed.targets(rows))
         h_a, h_b = self.imagine(fed, rows, train=True)
         alone, guess, joint = self.heads(fed, h_a, h_b, train=True)
-        kept_a, kept_b = (self.recall(fed, kept, rows) for kept in fed.extra["kept"])
+        kept_a, kept_b = self._recall(fed, rows)
         taught = self.recall(fed, fed.extra["teacher"], rows)
-        imagined = self.logits(fed, [kept_a, h_b], train=False)  # the frozen teacher's head
+        imagined = self._teach(fed, kept_a, h_b)
         true = fed.active.modules["imitation_top"](kept_b)
         first = kl(taught, imagined) if self.teacher_first else kl(imagined, taught)
         same = (
@@ -200,8 +201,8 @@ class JPL(FPD):
         with torch.no_grad():
             x = fed.columns(fed.active.name, rows)
             seen = fed.active.modules["bottom"](x, train=False)
-        kept_a, kept_b = (self.recall(fed, kept, aligned) for kept in fed.extra["kept"])
-        imagined = self.logits(fed, [seen, u_b], train=False)
+        kept_a, kept_b = self._recall(fed, aligned)
+        imagined = self._teach(fed, seen, u_b)
         labelled = fed.loss(guess, y) + fed.loss(imagined, y) + fed.loss(joint, y)
         similar = csi(seen, kept_a, u_b, kept_b, self.tau, self.csi_reduction)
         return {
@@ -210,6 +211,16 @@ class JPL(FPD):
             "own_labels": (self.own_labels, labelled),
             "ranking": (self.ranking, self._prc(joint, alone, labels)),
         }
+
+    def _recall(self, fed: Federation, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """The teacher's h_A (R, b, d_A) and h_B (R, b, d_B) of aligned rows."""
+        own, *others = (self.recall(fed, kept, rows) for kept in fed.extra["kept"])
+        return own, torch.cat(others, dim=-1)
+
+    def _teach(self, fed: Federation, h_a: Tensor, h_b: Tensor) -> Tensor:
+        """What the frozen teacher's head makes of representations, (R, b, 2)."""
+        widths = [kept.shape[-1] for kept in fed.extra["kept"][1:]]
+        return self.logits(fed, [h_a, *h_b.split(widths, dim=-1)], train=False)
 
     def _prc(self, learner: Tensor, guide: Tensor, labels: Tensor) -> Tensor:
         mine, theirs = (y[..., 1] - y[..., 0] for y in (learner, guide))
