@@ -16,6 +16,7 @@ from vflsec.data.divide import Division, compute_icor, rank_correlations, rate_c
 from vflsec.data.load import load_source
 from vflsec.data.source import Source
 from vflsec.errors import ConfigError, DataError
+from vflsec.plan.planner import make_plan
 
 COLUMNS = 16
 
@@ -193,6 +194,8 @@ def test_shares_are_swept_and_resolved(path: Path) -> None:
     ]
     again = load_scenario(loaded.resolved(), components=False)
     assert again.hash == loaded.hash
+    named = dict.fromkeys(group.data.name for group in make_plan(loaded).groups)
+    assert list(named) == ["t(importance=0.2)", "t(importance=0.6)"]
 
 
 def test_what_cannot_be_divided(path: Path) -> None:

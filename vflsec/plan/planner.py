@@ -16,6 +16,7 @@ from vflsec.config.components import flat_params
 from vflsec.config.problems import Problem, ScenarioError
 from vflsec.config.sections import Algorithm, Data
 from vflsec.data.load import load_source
+from vflsec.data.table_spec import TABLE_KEYS
 from vflsec.data.table_warnings import count_missing, list_warnings
 from vflsec.plan.cells import REFERENCES, Cells
 from vflsec.plan.estimate import estimate, read_settings
@@ -147,8 +148,10 @@ class _Planner:
 
     def groups(self) -> Iterator[Group]:
         loaded = [self._info(d) for d in self.root.data]
-        names = [info.name for info, _ in loaded]  # settings tell those apart that share one
-        infos = [i if names.count(i.name) == 1 else _with_settings(i) for i, _ in loaded]
+        infos = []
+        for info, _ in loaded:  # settings tell those apart that share a name
+            alike = [other for other, _ in loaded if other.name == info.name]
+            infos.append(info if len(alike) == 1 else _with_settings(info, alike))
         self.sources = {i.name: source for i, (_, source) in zip(infos, loaded, strict=True)}
         self.problems += unknown_parties(self.scenario, infos)
         self.problems += unfit_defenses(self.scenario, infos)
@@ -405,13 +408,21 @@ def _made(spec: AttackSpec) -> Attack:
     return attack
 
 
-def _with_settings(info: DataInfo) -> DataInfo:
-    """The same, with its settings added to its name."""
+def _with_settings(info: DataInfo, alike: Sequence[DataInfo] = ()) -> DataInfo:
+    """The same, with its settings added to its name.
+
+    What is said of own tables is left out where all that are called `alike` say the same.
+    """
     settings: dict[str, object] = {
-        k: v for k, v in info.section.items() if k not in ("name", "params")
+        k: v
+        for k, v in info.section.items()
+        if k not in ("name", "params")
+        and (k not in TABLE_KEYS or any(other.section.get(k) != v for other in alike))
     }
-    params = info.section.get("params")
-    settings |= params if isinstance(params, Mapping) else {}
+    for key in ("params", "divide"):
+        below = info.section.get(key)
+        if isinstance(below, Mapping) and (key == "params" or settings.pop(key, None)):
+            settings |= below
     inner = ", ".join(f"{k}={v}" for k, v in settings.items())
     return replace(info, name=f"{info.name}({inner})" if inner else info.name)
 
