@@ -25,65 +25,38 @@ a batch of rows with one P a step); sets are drawn here by seed, there for all o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from itertools import combinations
-from typing import Annotated, ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from vflsec.algorithms.splitnn import Exchange, SplitNN
-from vflsec.core import check
-from vflsec.core.federation import Federation, Pass, Phase
-from vflsec.core.party import Party
+from vflsec.algorithms._any_parties import AnyParties
+from vflsec.algorithms.splitnn import Exchange
+from vflsec.core.federation import Federation
 from vflsec.core.rng import Streams
-from vflsec.errors import PolicyError
 from vflsec.plugins import registry
 
 
 @registry.algorithm
 @dataclass(frozen=True)
-class Laser(SplitNN):
+class Laser(AnyParties):
     """Hyper-parameters beside those of FedSplitNN.
 
     Attributes:
-        aggregation: always the mean.
         sets: ``drawn``, one set by predictor and size at each step, or ``all`` of them: for few
             parties, as their number is 2^K - 1.
-        own_labels: False trains on the aligned rows alone, as FedSplitNN does.
-        absent: parties whose columns are missing at inference, and when an epoch is chosen on
-            validation rows.
     """
 
-    aggregation: Annotated[str, check.among("mean")] = "mean"
     sets: Literal["drawn", "all"] = "drawn"
-    own_labels: bool = True
-    absent: tuple[str, ...] = ()
-
-    own_top: ClassVar[bool] = False
-    world = {"task": {"unaligned": 40}}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.need_head()
 
     def build(self, fed: Federation) -> None:
-        for b in fed.active.bindings:
-            if b.policy.overrides("model") and b.policy.overrides("penalty"):
-                raise PolicyError(
-                    f"{self.name}: {b.policy.name} would press on the last use of a model only. "
-                    "Leave the defense out, or take splitnn."
-                )
-        names = [p.name for p in self.holders(fed)]
-        for name in self.absent:
-            check.one_of(f"{self.name}.absent: the party", name, names)
-        if not set(names) - set(self.absent):
-            raise check.fail(f"{self.name}.absent", "some of the parties", list(self.absent))
         super().build(fed)
-        width = self.width(names[0], fed.outputs)
-        if names[0] != fed.active.name:
-            width = fed.link(names[0]).width(width)
+        first = self.holders(fed)[0].name
+        width = self.width(first, fed.outputs)
+        if first != fed.active.name:
+            width = fed.link(first).width(width)
         for head in self._heads(fed)[1:]:
             fed.add(fed.active.name, head, self._top(width, fed.outputs))
         fed.active.start(self.optimizer, self.lr, self.weight_decay, embedding_l2=self.embedding_l2)
@@ -93,20 +66,7 @@ class Laser(SplitNN):
         """Names of the predictors, which the active party holds, by party with columns."""
         return ["top", *(f"top_{p.name}" for p in self.holders(fed)[1:])]
 
-    def present(self, fed: Federation) -> list[Party]:
-        """Whose columns are there at inference."""
-        return [p for p in self.holders(fed) if p.name not in self.absent]
-
-    def phases(self, fed: Federation) -> list[Phase]:
-        (train,) = super().phases(fed)
-        own = fed.stack.unaligned_labelled()
-        if not self.own_labels or fed.active not in self.holders(fed) or not own.shape[1]:
-            return [train]
-        alone = Pass("own", own, self.batch_size, partial(self.own_step, fed), self.smallest)
-        return [replace(train, passes=(alone, *train.walks()))]
-
     def own_step(self, fed: Federation, rows: Tensor) -> None:
-        """One update of the active party on rows (R, b) that it has alone."""
         active, y, parts = fed.active, fed.targets(rows), ("bottom", "top")
         x = fed.columns(active.name, rows)
         z = active.modules["bottom"](x)

@@ -297,17 +297,21 @@ class SplitNN(SplitSettings):
         place = fed.extra["place"].gather(1, rows).unsqueeze(2)
         return what.gather(1, place.expand(-1, -1, what.shape[2]))
 
-    @torch.no_grad()
-    def predict(self, fed: Federation, rows: Tensor) -> Tensor:
-        active = fed.active.name
+    def infer(self, fed: Federation, rows: Tensor) -> Tensor:
+        """Logits (R, b, C) at the active party for sample ids (R, b), from those who are there."""
         parts = []
         for party in self.present(fed):
             x = fed.columns(party.name, rows, train=False)
             z = party.modules["bottom"](x, train=False)
-            if party.name != active:
+            if not party.active:
                 z = fed.link(party.name).up(fed, z, rows, phase="predict")
             parts.append(z)
-        logits = self.logits(fed, parts, train=False)
+        return self.logits(fed, parts, train=False)
+
+    @torch.no_grad()
+    def predict(self, fed: Federation, rows: Tensor) -> Tensor:
+        active = fed.active.name
+        logits = self.infer(fed, rows)
         if self.returns_predictions:
             answers = fed.decode(logits)
             shares = self.shares(answers, fed.classes)

@@ -25,7 +25,7 @@ class WayBack(NamedTuple):
         gradient: of the summed replica losses with respect to what `up` returned.
         penalty: the passive party's own penalty (R,), or None.
         rows: sample ids (R, b).
-        y, logits: what the active party's policies may look at.
+        y, logits: what the active party's policies may look at; None where no label is in it.
         x: the passive party's input rows (R, b, ...), of which `z` was made.
     """
 
@@ -33,8 +33,8 @@ class WayBack(NamedTuple):
     gradient: Tensor
     penalty: Tensor | None
     rows: Tensor
-    y: Tensor
-    logits: Tensor
+    y: Tensor | None
+    logits: Tensor | None
     x: Tensor
 
 
