@@ -67,6 +67,10 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
         "beta": 10.0, "constrain": False, "scarf": False, "warm_start": True, "corruption": 0.3,
         "temperature": 0.5, "scarf_patience": 0,
     },
+    "falsevfl": {
+        "noise": 0.3, "samples": 1, "pretrain_epochs": 100, "tune_encoders": True, "top": [],
+        "own_labels": False, "latent": 32,
+    },
     "fedbcd": {"local_updates": 5, "lr": 3e-3},
     "fedcvt": {
         "sharpening": 1.0, "lambda1": 0.0, "lambda2": 0.0, "lambda3": 0.1, "lambda4": 0.0,

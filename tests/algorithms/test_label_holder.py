@@ -24,8 +24,8 @@ from vflsec.train.views import make_view
 
 WIDTHS = (0, 4, 6)
 SUPPORTED = {
-    "splitnn", "fedbcd", "laser", "oneshot", "fewshot", "pooled_logistic", "pooled_boosting",
-    "secureboost", "vertical_glm", "scorecard", "psi",
+    "splitnn", "falsevfl", "fedbcd", "laser", "oneshot", "fewshot", "pooled_logistic",
+    "pooled_boosting", "secureboost", "vertical_glm", "scorecard", "psi",
 }  # fmt: skip
 
 

@@ -19,19 +19,21 @@ r_l = prod_S p(x^k|h_l) p(h_l|z_l) p(z_l) / (q(h_l|x^S) q(z_l|h_l)):
 
 Messages a step and passive party that has the rows: (mu_k, v_k) up, the samples h_l down, the kappa
 numbers log p(x^k|h_l) up; inference sends the same. Pre-training sends the gradient of each of
-these back the way it came. So a passive party sees samples of what the others' columns say of a
-row, and its gradients in pre-training come from columns alone: no message tells a label, but for
-when early stopping ends training. With `tune_encoders` stage 2 trains all encoders by that bound,
-and the gradients of labelled rows tell labels as those of FedSplitNN do.
+these back the way it came. These come from columns alone: no message tells a label, but for when
+early stopping ends training. With `tune_encoders` stage 2 trains all encoders by that bound, and
+the gradients of labelled rows tell labels as those of FedSplitNN do. In return a passive party gets
+samples of what all others' columns say of a row, from which `embedding_inversion` reads these
+columns; `embedding_noise` of the active party covers that, and `iso` on gradients does not.
+Encrypted layers do not go with it: means, variances and samples are combined in the clear.
 
 Source: Hong, Park, Hwang, "Deep latent variable model based vertical federated learning with
 flexible alignment and labeling scenarios", ICLR 2026, arXiv:2505.11035, FALSE-VFL-I (missing at
 random) with two latent layers. Of FALSE-VFL-II, which models why a block is missing, nothing is
-here. The paper was read in summaries, so this is ours: networks, their widths and the floor of
-variances, normal densities of numbers and categorical ones of codes (at most 64 a column), kappa,
-the length of pre-training, and that a gradient crosses for every message. A row counts as one of
-all parties or of each alone. At inference all rows share their noise, so that a row's answer is a
-function of the row.
+here. Only summaries of the paper were at hand: they say that stage 2 trains p(y|h) alone. Ours are
+the networks, their widths, the floor of variances, normal densities of numbers and categorical ones
+of codes (at most 64 a column), kappa, the length of pre-training, `tune_encoders`, and that a
+gradient crosses for every message. A row counts as one of all parties or of each alone. At
+inference all rows share their noise, so that a row's answer is a function of the row.
 """
 
 from __future__ import annotations
@@ -112,9 +114,9 @@ class FalseVfl(AnyParties):
 
     top: tuple[check.Count, ...] = (64,)
     latent: check.Count = 16
-    samples: check.Count = 10
-    noise: check.Positive = 0.3
-    pretrain_epochs: check.Whole = 100
+    samples: check.Count = 5
+    noise: check.Positive = 0.1
+    pretrain_epochs: check.Whole = 30
     pretrain_lr: check.Positive = 1e-3
     tune_encoders: bool = False
 
