@@ -25,9 +25,9 @@ from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
 from vflsec.train.loop import predict, run_phases
 
 SMALL: dict[str, Any] = {
-    "hidden": (7,), "cut": 3, "top": (5,), "latent": 2, "samples": 4, "batch_size": 16,
-    "epochs": 2, "pretrain_epochs": 2, "patience": 0, "optimizer": "sgd", "lr": 0.1,
-    "pretrain_lr": 0.02,
+    "hidden": (7,), "cut": 3, "top": (5,), "latent": 2, "samples": 4, "noise": 0.3,
+    "batch_size": 16, "epochs": 2, "pretrain_epochs": 2, "patience": 0, "optimizer": "sgd",
+    "lr": 0.1, "pretrain_lr": 0.02,
 }  # fmt: skip
 NAMES = ("active", "passive1", "passive2")
 WIDTHS = (3, 4, 5)
