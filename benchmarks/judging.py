@@ -4,22 +4,38 @@ Of each size, from records to points (``vflsec.audit.leakage``): microseconds of
 each row of the results and for each point, which should not grow. Cells are 5 seeds of one
 training each, with the main task's figure and two attacks in two metrics beside six controls.
 
-    python benchmarks/judging.py [--cells 100 1000 10000]
+With ``--whole`` also a whole audit of as many stored trainings, judged by a gate and written:
+points, verdicts, exports and reports, in processor seconds.
+
+    python benchmarks/judging.py [--cells 100 1000 10000] [--whole]
 """
 
 from __future__ import annotations
 
 import argparse
 import resource
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from vflsec.audit.leakage import read_records, summarise
+from vflsec.config.scenario import load_scenario
+from vflsec.engine.audit_record import record_of
+from vflsec.engine.dry_run import make_plan
+from vflsec.engine.evaluate_store import judge
+from vflsec.specs import AttackSpec, CellResult, CellSpec, LedgerRow, Measure
+from vflsec.storage.store import Store
 
 SEEDS, CONTROLS = 5, 6
 CHANCES = {"auc": 0.5, "accuracy": 0.5}
+_BESIDE: dict[str, dict[str, float | None]] = {
+    "majority": {"value": 0.5, "cv": None},
+    "scratch": {"value": 0.55, "cv": 0.6},
+}
 
 
 def records(cells: int) -> Iterator[Mapping[str, object]]:
@@ -39,12 +55,58 @@ def records(cells: int) -> Iterator[Mapping[str, object]]:
                        "value": g.uniform(0.4, 1), "controls": told}  # fmt: skip
 
 
+def scenario(strengths: int) -> dict[str, Any]:
+    """An audit of so many strengths of one defense."""
+    return {
+        "name": "synthetic",
+        "data": [{"name": "breast_cancer"}],
+        "algorithm": [{"name": "splitnn"}],
+        "defense": [{"name": "iso", "strength": [float(k) for k in range(strengths)]}],
+        "attack": [{"name": "norm"}, {"name": "direction"}],
+        "gate": [{"max": 0.4}],
+        "audit": {"seeds": SEEDS, "references": []},
+    }
+
+
+def result(cell: CellSpec, attacks: tuple[AttackSpec, ...], g: np.random.Generator) -> CellResult:
+    """What a training might have left."""
+    made = CellResult(cell.key, cell, seconds=0.25)
+    made.measures.append(Measure("train", "test", "auc", g.uniform(0.8, 0.9), n=250, chance=0.5))
+    for a in attacks:
+        made.measures.append(
+            Measure("train", "train", "auc", g.uniform(0.7, 0.8), n=400, chance=0.5, target="label",
+                    controls=_BESIDE, adversary="+".join(a.adversary), attack=a.label,
+                    attack_key=a.key, victim="active")
+        )  # fmt: skip
+    made.ledger.append(LedgerRow("train", "gradient", "", "active", "passive", 10, 320, 1280, 10))
+    made.facts = {"parties": ["active", "passive"], "classes": 2, "rows": {"test": 250}}
+    return made
+
+
+def time_whole(cells: int) -> tuple[int, float]:
+    """Stored trainings in all, and processor seconds of judging and writing their audit."""
+    g = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as name:
+        loaded = load_scenario(scenario(cells // SEEDS))
+        plan = make_plan(loaded, try_out=False)
+        with Store(Path(name)) as store:
+            store.keep(record_of(loaded, plan, "cpu", 1, Path(name)))
+            for group in plan.groups:
+                for cell in group.cells:
+                    store.commit(result(cell, group.attacks, g), group.attacks)
+            start = time.process_time()
+            judge(store)
+            return len(plan.cells), time.process_time() - start
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cells", type=int, nargs="+", default=[100, 1000, 10_000])
+    parser.add_argument("--whole", action="store_true", help="also whole audits")
+    given = parser.parse_args()
     print("cells, points: us a row of read_records, us a point of summarise; MB at most")
-    for cells in parser.parse_args().cells:
+    for cells in given.cells:
         made = list(records(cells))
         start = time.process_time()
         rows = read_records(made)
@@ -54,6 +116,10 @@ def main() -> None:
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(f"{cells:6d}, {len(points):5d}: {(framed - start) / len(made) * 1e6:6.0f}, "
               f"{(done - framed) / len(points) * 1e6:6.0f}; {most:5.0f}")  # fmt: skip
+    for cells in given.cells if given.whole else ():
+        trainings, seconds = time_whole(cells)
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(f"{trainings:6d} trainings judged and written: {seconds:.1f} CPU s; {most:5.0f} MB")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -102,3 +103,17 @@ def test_figures_keep_to_the_rows_of_the_undefended_training(tmp_path: Path) -> 
     one["points"] += [{**p, "split": "test", "advantage": 0.4} for p in strong]
     kept = [p for p in figures.points(one) if p.attack == "norm"]
     assert [(p.strength, p.split) for p in kept] == [(0.0, "train"), (5.0, "train")]
+
+
+def test_of_many_strengths_a_heat_map_shows_some_evenly_spaced(summary: dict[str, Any]) -> None:
+    """2,000 columns took as long to draw as all else, and none could be read."""
+    found = copy.deepcopy(summary)
+    norm = next(p for p in found["points"] if p["attack"] == "norm" and p["strength"] == 5)
+    found["points"] = [{**norm, "strength": float(s)} for s in range(1, 102)]
+    ax = figures.attack_by_defense(found)
+    shown = [t.get_text() for t in ax.get_xticklabels()]
+    assert len(shown) == len(ax.patches) == figures.MOST_COLUMNS
+    assert (shown[0], shown[-1]) == ("iso 1", "iso 101")
+    steps = {int(b.split()[1]) - int(a.split()[1]) for a, b in itertools.pairwise(shown)}
+    assert steps == {2, 3}
+    assert "40 of 101" in ax.get_title(loc="left")

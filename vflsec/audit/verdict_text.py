@@ -63,13 +63,11 @@ def _is_tied(row: Point) -> bool:
 
 def _is_silent(row: Point) -> bool:
     """Whether the attack says by equal scores, on every seed, that it found nothing."""
+    if not _is_tied(row):
+        return False
     name = bare(row.attack)
-    known = registry.attacks.entries()
-    return (
-        _is_tied(row)
-        and name in known
-        and bool(getattr(registry.attacks.get(name), "silent", False))
-    )
+    known = name in registry.attacks.entries()
+    return known and bool(getattr(registry.attacks.get(name), "silent", False))
 
 
 def format_not_validated(names: str, why: str) -> str:

@@ -42,6 +42,8 @@ COLORS = ("#1f78c8", "#d1580b", "#0f8f6a", "#b0529e", "#8f7000", "#6a6fe0", "#cf
 _MARKERS = "osD^vPX*"
 LINES = 8
 """Most lines of a figure; beyond, each line is the strongest attack on one secret."""
+MOST_COLUMNS = 40
+"""Most columns of a heat map."""
 
 Whole: TypeAlias = Mapping[str, object] | Summary
 """A summary, as ``summary.json`` holds it or read."""
@@ -399,7 +401,10 @@ def _controls(rows: Sequence[Point]) -> list[tuple[str, float]]:
 
 
 def attack_by_defense(data: Data, *, dataset: str | None = None, ax: Axes | None = None) -> Axes:
-    """Heat map: the advantage of each attack (rows) under each defense and strength (columns)."""
+    """Heat map: the advantage of each attack (rows) under each defense and strength (columns).
+
+    Of more than :data:`MOST_COLUMNS` columns as many are drawn, evenly spaced from first to last.
+    """
     rows = _chosen(data, dataset)
     several = len({p.adversary for p in rows}) > 1
     wide = len({p.algorithm for p in rows}) > 1
@@ -408,7 +413,12 @@ def attack_by_defense(data: Data, *, dataset: str | None = None, ax: Axes | None
         down = f"{p.attack} by {p.adversary}" if several else p.attack
         at = _strength(p.defense, p.strength)
         cells[down, f"{p.algorithm}\n{at}" if wide else at] = p.advantage.mean
-    return heat(cells, axes(ax, size_of(cells)), rows[0].dataset)
+    across, title = list(dict.fromkeys(k[1] for k in cells)), rows[0].dataset
+    if (count := len(across)) > MOST_COLUMNS:
+        drawn = {across[i * (count - 1) // (MOST_COLUMNS - 1)] for i in range(MOST_COLUMNS)}
+        cells = {k: v for k, v in cells.items() if k[1] in drawn}
+        title = f"{title}, {MOST_COLUMNS} of {count} columns"
+    return heat(cells, axes(ax, size_of(cells)), title)
 
 
 def _strength(defense: str, strength: float | None) -> str:
