@@ -54,6 +54,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
         "batch_size": 64, "patience": 15, "select_by": "auc", "optimizer": "sgd",
     },
     "local": {"own_labels": True, "lr": 3e-3},
+    "laser": {"own_labels": False, "lr": 3e-3},
     "oneshot": _LOCAL,
     "fewshot": {"confidence": 0.95, "infer_epochs": 60, "local_held_out": 0.0, "finetune": True},
     "fpd": {"alpha": 0.9, "beta": 1.0, "student_epochs": 100, "lr": 3e-3},
@@ -83,7 +84,8 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "secureboost": {},
     "vertical_glm": {},
 }  # fmt: skip
-"""By algorithm its knobs, each with the alternative that is tried."""
+"""By algorithm its knobs, each with the alternative that is tried. LASER's `sets` is none: of two
+parties both ways are one."""
 
 CLAIMS: tuple[tuple[tuple[str, str], tuple[str, str], str], ...] = (
     (("oneshot", DEFAULT), ("splitnn", DEFAULT), "One-shot and vanilla VFL"),
@@ -93,6 +95,7 @@ CLAIMS: tuple[tuple[tuple[str, str], tuple[str, str], str], ...] = (
     (("vflhlp", DEFAULT), ("splitnn", DEFAULT), "VFLHLP and vanilla VFL"),
     (("vflhlp", DEFAULT), ("local", "own_labels = true"), "VFLHLP and Local on all own labels"),
     (("fedhssl", DEFAULT), ("fedlocal_ssl", DEFAULT), "FedHSSL and FedLocalSSL"),
+    (("laser", DEFAULT), ("splitnn", DEFAULT), "LASER-VFL and vanilla VFL"),
 )
 """Pairs at equal aligned rows that the papers order."""
 
