@@ -20,6 +20,7 @@ from vflsec.algorithms.splitnn import SplitNN
 from vflsec.core import check
 from vflsec.core.federation import Federation
 from vflsec.core.party import Party
+from vflsec.core.phase import hold_out
 from vflsec.core.rng import Streams
 from vflsec.nn.fixmatch import ImageViews, TabularViews, Views, column_centres
 from vflsec.nn.loss import cross_entropy
@@ -87,13 +88,8 @@ class LocalWork(SplitNN):
         return self.holders(fed)
 
     def _home(self, fed: Federation) -> tuple[Tensor, Tensor]:
-        """Aligned rows that clients train on, and those they hold out: every so many, so that all
-        clients know which without a word.
-        """
-        rows = fed.released(fed.stack.rows("labelled"))
-        share = torch.arange(rows.shape[1] + 1, device=rows.device) * self.local_held_out
-        held = share.floor().diff() > 0
-        return rows[:, ~held], rows[:, held]
+        """Aligned rows that clients train on, and those they hold out."""
+        return hold_out(fed.released(fed.stack.rows("labelled")), self.local_held_out)
 
     def _judge(self, fed: Federation, party: Party, held: Tensor) -> Tensor:
         """A client's loss (R,) on the labels it has itself for held out rows (R, n)."""

@@ -34,7 +34,6 @@ from torch import Tensor
 
 from vflsec.algorithms._local_work import LocalWork
 from vflsec.core.federation import Federation, Phase
-from vflsec.core.party import Party
 from vflsec.core.view import Facts
 from vflsec.inference.clustering_points import clusters
 from vflsec.nn.models import mlp
@@ -88,11 +87,6 @@ class OneShot(LocalWork):
         split = self.split_phase(fed, "finetune", self.finetune_epochs)
         return [classifier, replace(split, before=lambda: self.drop_heads(fed))]
 
-    def restart(self, fed: Federation) -> None:
-        """Fresh optimizers for a new phase."""
-        for party in (fed.active, *self.passive(fed)):
-            party.start(self.optimizer, self.lr, self.weight_decay, embedding_l2=self.embedding_l2)
-
     def drop_heads(self, fed: Federation) -> None:
         """Forget the local heads, which split training does not use."""
         for party in self.clients(fed):
@@ -139,13 +133,6 @@ class OneShot(LocalWork):
                 h = fed.send("embedding", party.name, fed.active.name, h, rows, name=name)
             got[party.name] = h
         return got
-
-    @torch.no_grad()
-    def represent(self, fed: Federation, party: Party, rows: Tensor) -> Tensor:
-        """A party's own representations (R, n, d_k) of `rows`, in eval mode, in blocks."""
-        bottom = party.modules["bottom"]
-        blocks = [bottom(fed.columns(party.name, r), train=False) for r in rows.split(4096, dim=1)]
-        return torch.cat(blocks, dim=1)
 
     # Step 4: training at home.
 

@@ -118,10 +118,12 @@ class SplitNN(SplitSettings):
                 self._top(fused, fed.outputs),
                 dict(zip(names, widths, strict=True)) if self.aggregation == "concat" else None,
             )
-        for name in dict.fromkeys((task.active, *names)):
-            fed.parties[name].start(
-                self.optimizer, self.lr, self.weight_decay, embedding_l2=self.embedding_l2
-            )
+        self.restart(fed)
+
+    def restart(self, fed: Federation) -> None:
+        """Fresh optimizers for a new phase."""
+        for party in (fed.active, *self.passive(fed)):
+            party.start(self.optimizer, self.lr, self.weight_decay, embedding_l2=self.embedding_l2)
 
     def _bottom(self, fed: Federation, party: str, width: int) -> Callable[[], nn.Module]:
         schema = fed.stack.first.schema[party]
@@ -285,6 +287,13 @@ class SplitNN(SplitSettings):
             delivered = fed.link(party.name).down(fed, way)
             if delivered is not None:
                 batch.gradients[party.name] = delivered
+
+    @torch.no_grad()
+    def represent(self, fed: Federation, party: Party, rows: Tensor) -> Tensor:
+        """A party's own representations (R, n, d_k) of `rows`, in eval mode, in blocks."""
+        bottom = party.modules["bottom"]
+        blocks = [bottom(fed.columns(party.name, r), train=False) for r in rows.split(4096, dim=1)]
+        return torch.cat(blocks, dim=1)
 
     def number(self, fed: Federation, rows: Tensor) -> None:
         """Note the order of rows (R, n) of which values are kept, for :meth:`recall`."""

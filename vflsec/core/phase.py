@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 
@@ -73,3 +74,12 @@ class Phase:
         return self.passes or (
             Pass(self.name, self.rows, self.batch_size, self.step, self.smallest),
         )
+
+
+def hold_out(rows: Tensor, share: float) -> tuple[Tensor, Tensor]:
+    """Rows (R, n) to train on, and a share in [0, 1) of them to judge by: every so many, so that
+    all who know the rows know which without a word.
+    """
+    reached = torch.arange(rows.shape[1] + 1, device=rows.device) * share
+    held = reached.floor().diff() > 0
+    return rows[:, ~held], rows[:, held]
