@@ -64,6 +64,10 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
         "a_teacher": 1.0, "a_own": 0.0, "fed_labels": 0.0, "fed_teacher": 0.0,
         "teacher_first": True, "warm_start": True, "answer": "a",
     },
+    "apcvfl": {
+        "distill": 10.0, "finetune": True, "joint": 8, "cut": 8, "top": [], "held_out": 0.0,
+        "autoencoder_epochs": 100, "lr": 3e-3,
+    },
     "vflhlp": {
         "beta": 10.0, "constrain": False, "scarf": False, "warm_start": True, "corruption": 0.3,
         "temperature": 0.5, "scarf_patience": 0,
@@ -92,6 +96,7 @@ CLAIMS: tuple[tuple[tuple[str, str], tuple[str, str], str], ...] = (
     (("fewshot", DEFAULT), ("oneshot", DEFAULT), "Few-shot and one-shot"),
     (("fpd", DEFAULT), ("local", "own_labels = true"), "FPD and Local on all own labels"),
     (("jpl", DEFAULT), ("fpd", DEFAULT), "JPL and FPD"),
+    (("apcvfl", DEFAULT), ("local", "own_labels = true"), "APC-VFL and Local on all own labels"),
     (("vflhlp", DEFAULT), ("splitnn", DEFAULT), "VFLHLP and vanilla VFL"),
     (("vflhlp", DEFAULT), ("local", "own_labels = true"), "VFLHLP and Local on all own labels"),
     (("fedhssl", DEFAULT), ("fedlocal_ssl", DEFAULT), "FedHSSL and FedLocalSSL"),

@@ -11,7 +11,7 @@ from by_hand import assert_same, federation, models, tapped, trained, without
 from torch import Tensor
 from worlds import few_aligned, small_task, with_category
 
-from vflsec.algorithms.apcvfl import APCVFL
+from vflsec.algorithms.apcvfl import APCVFL, in_deviations
 from vflsec.algorithms.local import Local
 from vflsec.core.federation import Federation
 from vflsec.core.task import Stack, Task
@@ -31,6 +31,7 @@ HEAD: dict[str, Any] = {
 SMALL = HEAD | {"cut": 3, "joint": 4, "autoencoder_epochs": 4}
 MINE = ("student", "student_decoder", "top")
 WIDTHS = (3, 4, 5)
+LINEAR: dict[str, Any] = {"variants": ["linear"]}
 
 
 def few() -> Task:
@@ -126,22 +127,25 @@ def test_updates_are_those_of_plain_torch() -> None:
 
     def student() -> Tensor:
         s = a["student"](x["active"][rows[0]])
+        t = a["joint"](kept).detach()
+        t = (t - t.mean(0)) / t.std(0)
         far = torch.zeros(rows.shape[1], dtype=torch.float64)
         for i, row in enumerate(rows[0].tolist()):
             if row in aligned[0].tolist():
                 place = aligned[0].tolist().index(row)
-                far[i] = (s[i] - a["joint"](kept[place]).detach()).square().mean()
+                far[i] = (s[i] - t[place]).square().mean()
         assert 0 < int((far > 0).sum()) < len(far)
         return (wrong("active", "student_decoder", s, rows[0]) + 2.5 * far).mean()
 
-    kept = fed.extra["kept"][0].clone()
+    kept = torch.cat([nets[p]["bottom"](x[p][aligned[0]]) for p in task.parties], dim=1).detach()
+    kept = (kept - kept.mean(0)) / kept.std(0)
     for name, party, parts, loss, batch in (
         ("autoencoder:passive2", "passive2", ("bottom", "decoder"), lambda: own("passive2"), rows),
         ("autoencoder:active", "active", ("bottom", "decoder"), lambda: own("active"), rows),
         ("teacher", "active", ("joint", "joint_decoder"), joint, aligned),
         ("student", "active", ("student", "student_decoder"), student, rows),
     ):
-        algorithm.restart(fed)
+        algorithm.teach(fed)  # and afresh
         optimizer = torch.optim.Adam([p for m in parts for p in nets[party][m].parameters()], 1e-2)
         for _ in range(3):
             steps[name].step(batch)
@@ -219,7 +223,7 @@ def test_noise_on_embeddings_is_on_the_one_upload() -> None:
     noise = (pair[1] - pair[0]).square().sum(-1).mean()
     largest = pair[0].square().sum(-1).max()
     assert float(noise / largest) == pytest.approx(0.25, rel=0.1)
-    assert torch.equal(fed.extra["kept"][..., 3:], pair[1])
+    assert torch.equal(fed.extra["kept"][..., 3:], in_deviations(pair[1]))
 
 
 def audit(
@@ -236,27 +240,28 @@ def audit(
     return results, found
 
 
+def r2(measures: list[Measure]) -> list[float]:
+    """Of two seeds."""
+    found = [m.value for m in measures if m.metric == "r2" and m.value is not None]
+    assert len(found) == 2
+    return found
+
+
 def test_the_upload_gives_columns_away_and_iso_buries_them() -> None:
-    """Nothing of it is left with noise of 30 times the rows; own columns alone tell nothing."""
-    attacks = [
-        AttackSpec("embedding_inversion", {"steps": 50}, ("active",), aux_rows=40),
-        AttackSpec("attribute", {}, ("active",), aux_rows=40),
-    ]
-    levels = {}
+    """Own columns tell nothing of them; noise of 30 times the rows leaves nothing."""
+    inversion = AttackSpec("embedding_inversion", LINEAR, ("active",), aux_rows=40)
+    told = {}
     for strength in (0.0, 30.0):
-        iso = DefenseSpec("iso", {"on": "embedding"}, strength=strength)
-        _, found = audit(attacks, iso)
-        for attack in ("embedding_inversion", "attribute"):
-            assert {m.status for m in found[attack, "classifier"]} == {"not-observable"}
-            metric = "r2" if attack == "embedding_inversion" else "auc"
-            seen = [m for m in found[attack, "teacher"] if m.metric == metric]
-            assert [m.status for m in seen] == ["ok", "ok"]
-            levels[attack, strength] = min(m.value for m in seen)
-            levels[attack, strength, "most"] = max(m.value for m in seen)
-    assert levels["embedding_inversion", 0.0] > 0.7
-    assert levels["attribute", 0.0] > 0.9
-    assert levels["embedding_inversion", 30.0, "most"] < 0.1
-    assert levels["attribute", 30.0, "most"] < 0.75
+        _, found = audit([inversion], DefenseSpec("iso", {"on": "embedding"}, strength=strength))
+        later = found["embedding_inversion", "classifier"]
+        assert [m.status for m in later] == ["not-observable"] * 2
+        seen = found["embedding_inversion", "teacher"]
+        told[strength] = r2(seen)
+        for control in (c for m in seen if m.metric == "r2" for c in m.controls.values()):
+            assert control["value"] is not None
+            assert control["value"] < 0.1
+    assert min(told[0.0]) > 0.7
+    assert max(told[30.0]) < 0.1
 
 
 def test_attacks_on_labels_have_nothing_to_read() -> None:
@@ -288,7 +293,7 @@ def test_defenses_of_gradients_are_said_to_do_nothing() -> None:
 def test_behind_an_encrypted_layer_no_embedding_passes_in_the_clear() -> None:
     """Though what the layer, whose weights never train, gives out tells as much."""
     hidden = DefenseSpec("he_embedding", {"mode": "emulated"})
-    inversion = [AttackSpec("embedding_inversion", {"steps": 50} | on, ("active",), aux_rows=40)
+    inversion = [AttackSpec("embedding_inversion", LINEAR | on, ("active",), aux_rows=40)
                  for on in ({}, {"on": "activation"})]  # fmt: skip
     results, found = audit(inversion, hidden)
     for result in results:
@@ -298,9 +303,7 @@ def test_behind_an_encrypted_layer_no_embedding_passes_in_the_clear() -> None:
         assert [m.phase for m in result.measures if m.metric == "auc"][-1] == "classifier"
     seen = found["embedding_inversion", "teacher"]
     assert [m.status for m in seen if "activation" not in m.attack] == ["not-observable"] * 2
-    told = [m.value for m in seen if "activation" in m.attack and m.metric == "r2"]
-    assert len(told) == 2
-    assert min(told) > 0.7  # a decoder reads what the layer gives out
+    assert min(r2([m for m in seen if "activation" in m.attack])) > 0.7
 
 
 def test_gradients_of_rows_cannot_be_limited() -> None:
@@ -333,11 +336,9 @@ def test_a_quantity_is_learnt_too() -> None:
 def test_images_are_rebuilt_pixel_by_pixel() -> None:
     source = registry.datasets.create("digits", {"as_images": True}).load(0)
     stack = Stack.build({0: make_task(source, 0, aligned=128, validation=0.1)}, [0])
-    conv = {"encoder_kind": "conv", "hidden": (4, 4), "cut": 16, "autoencoder_epochs": 12}
-    algorithm = APCVFL(**HEAD | conv | {"batch_size": 64, "epochs": 20, "top": ()}, joint=16)
+    conv = {"encoder_kind": "conv", "hidden": (8, 8), "cut": 16, "autoencoder_epochs": 12}
+    algorithm = APCVFL(**HEAD | conv | {"batch_size": 64}, joint=16)
     fed, rows = trained(algorithm, stack), stack.rows("test")
     with torch.no_grad():
         found = algorithm.own_losses(fed, fed.parties["passive"], rows, train=False).mean()
-    assert float(found) < 0.5 * float(fed.columns("passive", rows).var())
-    right = predict(algorithm, fed, rows).argmax(2) == fed.stack.tasks[0].y[rows]
-    assert float(right.double().mean()) > 0.5
+    assert float(found) < 0.8 * float(fed.columns("passive", rows).var(1).mean())

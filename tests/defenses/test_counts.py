@@ -47,7 +47,8 @@ def counted(
 @pytest.mark.parametrize(
     ("algorithm", "least", "past"),
     [("splitnn", 3, 0), ("jpl", 83, 1), ("fedcvt", 27, 1), ("fpd", 23, 0), ("fewshot", 21, 0),
-     ("fedbcd", 15, 0), ("oneshot", 8, 0), ("vflhlp", 6, 0), ("fedhssl", 3, 0), ("ushaped", 3, 0)],
+     ("fedbcd", 15, 0), ("oneshot", 8, 0), ("vflhlp", 6, 0), ("fedhssl", 3, 0), ("ushaped", 3, 0),
+     ("apcvfl", 3, 0)],
 )  # fmt: skip
 def test_uses_of_a_label_by_row(algorithm: str, least: int, past: int) -> None:
     """Three epochs are three uses in splitnn alone; labels that bypass the loss end the claim."""
@@ -68,8 +69,9 @@ def test_uses_of_a_label_by_row(algorithm: str, least: int, past: int) -> None:
 
 @pytest.mark.parametrize(
     ("algorithm", "messages"),
-    [("splitnn", 3), ("fedcvt", 26), ("fedhssl", 5), ("fedcssl", 5), ("fpd", 4), ("jpl", 4)],
-)
+    [("splitnn", 3), ("fedcvt", 26), ("fedhssl", 5), ("fedcssl", 5), ("fpd", 4), ("jpl", 4),
+     ("apcvfl", 1)],
+)  # fmt: skip
 def test_messages_of_a_training_row(algorithm: str, messages: int) -> None:
     uses, _, policy = counted(algorithm, "embedding_noise", "passive1")
     assert uses.most >= messages if algorithm == "fedcvt" else uses.most == messages
@@ -230,7 +232,7 @@ def test_a_claim_is_one_sentence_of_its_values() -> None:
 @pytest.mark.parametrize(
     "algorithm",
     ["splitnn", "jpl", "fedcvt", "fpd", "fewshot", "fedbcd", "oneshot", "vflhlp", "fedhssl",
-     "ushaped"],
+     "ushaped", "apcvfl"],
 )  # fmt: skip
 def test_the_plan_predicts_what_the_run_counts(algorithm: str, defense: str) -> None:
     """Exactly where every step is planned; as a bound where rows are drawn with replacement."""

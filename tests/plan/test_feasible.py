@@ -47,7 +47,8 @@ def of(name: str) -> dict[str, Any]:
     [
         (bcd(), NOISE), (bcd(), NOISE | {"party": "passive"}), (bcd(), LAYER),
         (bcd(proximal=1.0), LAYER), (of("fpd"), NOISE | {"party": "passive"}), (of("fpd"), LAYER),
-        (of("fpd"), SUMS), (of("jpl"), NOISE | {"party": "passive"}), (of("jpl"), LAYER),
+        (of("fpd"), SUMS), (of("apcvfl"), LAYER), (of("apcvfl"), SUMS),
+        (of("jpl"), NOISE | {"party": "passive"}), (of("jpl"), LAYER),
         (of("jpl"), SUMS), (of("vflhlp"), LAYER), (of("vflhlp"), SUMS),
         (of("vflhlp") | {"constrain": False}, NOISE),
         (of("vflhlp") | {"scarf": False}, NOISE | {"party": "passive"}),
@@ -82,6 +83,8 @@ def test_natural_pairs_start(algorithm: dict[str, Any], defense: dict[str, Any])
         (ONE | {"name": "fewshot"}, LAYER, "embedding messages must pass encrypted"),
         (of("fpd"), NOISE, "cannot be split into rows"),
         (of("jpl"), NOISE, "cannot be split into rows"),
+        (of("apcvfl"), NOISE, "cannot be split into rows"),
+        (of("apcvfl"), NOISE | {"party": "passive"}, "cannot be split into rows"),
     ],
 )
 def test_other_pairs_are_refused_with_the_reason(

@@ -8,7 +8,9 @@
 4. ``student``: it trains a student autoencoder of its own columns, with latent s (b, d), on all
    rows it has, by the mean over rows of
 
-       reconstruction error + lambda |s - t|^2 / d, the latter for aligned rows only.
+       reconstruction error + lambda |s - t|^2 / d, the latter for aligned rows only,
+
+   with t in standard deviations from its mean.
 
 5. ``classifier``: it trains a head on s, the encoder frozen, on all its labelled rows, and answers
    without a partner.
@@ -23,8 +25,9 @@ Source: Irureta, Imaz, Lojo, Fernandez-Marques, Marco, Gonzalez, Perona, "Toward
 centric vertical federated learning: some representations may be all you need", arXiv:2410.17648v2
 (2025): the stages, one communication, autoencoders, distillation and serving alone. Our readings,
 of what its abstract and summaries leave open: stage 1 on all rows (a summary says aligned ones),
-the squared distance, lambda, widths and layers, a category as a one-hot vector that counts as one
-column, a share of rows that is held out at home to stop each autoencoder, the linear head.
+the squared distance, h_k and t in standard deviations (a latent has no scale of its own), lambda,
+widths and layers, a category as a one-hot vector that counts as one column, a share of rows held
+out at home to stop each autoencoder, a head of one hidden layer.
 """
 
 from __future__ import annotations
@@ -63,6 +66,7 @@ class APCVFL(SplitNN):
     `cut` is the width of what is sent, `hidden` holds for all encoders, mirrored for decoders.
 
     Attributes:
+        top: widths of the hidden layers of the head.
         aggregation: always side by side.
         returns_predictions: always False.
         joint: width d of the teacher's and the student's latent.
@@ -74,11 +78,12 @@ class APCVFL(SplitNN):
         finetune: True trains the student's encoder with the head in stage 5.
     """
 
+    top: tuple[check.Count, ...] = (64,)
     aggregation: Annotated[str, check.among("concat")] = "concat"
     returns_predictions: Annotated[bool, check.among(False)] = False
     joint: check.Count = 32
     distill: check.NonNegative = 1.0
-    autoencoder_epochs: check.Whole = 100
+    autoencoder_epochs: check.Whole = 30
     autoencoder_patience: check.Whole = 5
     held_out: check.BelowOne = 0.2
     finetune: bool = False
@@ -122,14 +127,16 @@ class APCVFL(SplitNN):
         active = fed.active
         rows, parts = fed.stack.rows(f"local:{active.name}"), ("student", "student_decoder")
         student = self._fit(fed, active, "student", rows, parts, partial(self.student_losses, fed))
-        last = [student, self._classifier(fed)]
+        classifier = self._classifier(fed)
         if not self.distils(fed):
-            return last
+            return [student, classifier]
+        student.before = partial(self.teach, fed)
         self.intersect(fed, "teacher")
         rows, parts = fed.stack.rows("aligned"), ("joint", "joint_decoder")
         teacher = self._fit(fed, active, "teacher", rows, parts, partial(self.teacher_losses, fed))
         teacher = replace(teacher, before=partial(self.collect, fed), audited=True)
-        return [*(self.autoencoder(fed, p) for p in self.holders(fed)), teacher, *last]
+        alone = [self.autoencoder(fed, party) for party in self.holders(fed)]
+        return [*alone, teacher, student, classifier]
 
     def autoencoder(self, fed: Federation, party: Party) -> Phase:
         """Stage 1 of one party."""
@@ -187,7 +194,7 @@ class APCVFL(SplitNN):
         for party in self.holders(fed):
             h = self.represent(fed, party, rows)
             kept.append(h if party.active else fed.link(party.name).up(fed, h, rows))
-        fed.extra["kept"] = torch.cat(kept, dim=-1)
+        fed.extra["kept"] = in_deviations(torch.cat(kept, dim=-1))
         none = torch.zeros(fed.labels.shape[:2], dtype=torch.bool, device=rows.device)
         fed.extra["aligned"] = none.scatter(1, rows, True)
         self.restart(fed)
@@ -198,15 +205,20 @@ class APCVFL(SplitNN):
         made = modules["joint_decoder"](modules["joint"](kept, train=train), train=train)
         return (made - kept).square().mean(-1)
 
+    @torch.no_grad()
+    def teach(self, fed: Federation) -> None:
+        """Before stage 4: what the student is to come near to, for all aligned rows."""
+        t = fed.active.modules["joint"](fed.extra["kept"], train=False)
+        fed.extra["taught"] = in_deviations(t)
+        self.restart(fed)
+
     def student_losses(self, fed: Federation, rows: Tensor, *, train: bool) -> Tensor:
         """Stage 4, on any rows of the active party."""
         parts = ("student", "student_decoder")
         _, s, wrong = self._coded(fed, fed.active, parts, rows, train=train)
         if not self.distils(fed):
             return wrong
-        with torch.no_grad():
-            t = fed.active.modules["joint"](self.recall(fed, fed.extra["kept"], rows), train=False)
-        far = (s - t).square().mean(-1)
+        far = (s - self.recall(fed, fed.extra["taught"], rows)).square().mean(-1)
         return wrong + self.distill * far * fed.extra["aligned"].gather(1, rows)
 
     def _classifier(self, fed: Federation) -> Phase:
@@ -260,3 +272,8 @@ class Alone(APCVFL):
 
     def phases(self, fed: Federation) -> list[Phase]:
         return [self.autoencoder(fed, fed.parties[self.only])]
+
+
+def in_deviations(h: Tensor) -> Tensor:
+    """Representations (R, n, d) in standard deviations from their mean over rows."""
+    return (h - h.mean(1, keepdim=True)) / h.std(1, keepdim=True).clamp_min(1e-6)
