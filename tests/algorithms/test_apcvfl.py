@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -342,3 +344,20 @@ def test_images_are_rebuilt_pixel_by_pixel() -> None:
     with torch.no_grad():
         found = algorithm.own_losses(fed, fed.parties["passive"], rows, train=False).mean()
     assert float(found) < 0.8 * float(fed.columns("passive", rows).var(1).mean())
+
+
+@pytest.mark.slow
+@pytest.mark.real
+@pytest.mark.parametrize("table", ["credit_default", "adult", "diabetes130", "covtype_20k"])
+def test_it_learns_on_real_tables(
+    table: str, tmp_path: Path, data_folder: Path, benchmark_script: Callable[[str], Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """About as well as the active party alone, on validation rows of two seeds."""
+    script, trials = benchmark_script("defaults"), benchmark_script("defaults_of.trials")
+    monkeypatch.setattr(script, "ROOT", tmp_path)
+    mine, alone = (
+        script.run(trials.Trial(table, name, name, params), [0, 1]).value.mean()
+        for name, params in (("apcvfl", {}), ("local", {"own_labels": True}))
+    )
+    assert mine > alone - 0.02
