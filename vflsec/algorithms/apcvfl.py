@@ -92,7 +92,7 @@ class APCVFL(SplitNN):
         {("embedding", "passive", "active"), ("ids", "active", "passive")}
     )
     label_holder: ClassVar[bool] = False
-    world = {"task": {"unaligned": 40}, "autoencoder_epochs": 10}
+    world = {"task": {"unaligned": 40, "signal": 0.5}, "autoencoder_epochs": 10}
 
     def __post_init__(self) -> None:
         super().__post_init__()
