@@ -223,37 +223,51 @@ def _survivors(
     for block in blocks:
         tried[block.tier] += block.values.shape[1]
     used = sum(w for tier, w in WEIGHTS.items() if tried[tier])
+    factors = [tried[b.tier] * len(asked) * used / WEIGHTS[b.tier] for b in blocks]
+    sizes = [b.values.shape[1] for b in blocks]
+    values = np.concatenate([b.values for b in blocks], axis=1)
+    yes, no = ((values == v).astype(np.float32) for v in (1, 0))
+    ends, factor = np.cumsum(sizes), np.repeat(factors, sizes)
     found: dict[int, list[Survivor]] = {}
     for c in asked:
-        all_ = []
-        for block in blocks:
-            factor = tried[block.tier] * len(asked) * used / WEIGHTS[block.tier]
-            all_ += list(_told(block, labels == c, factor))
-        all_.sort(key=lambda s: s.p)
-        if all_:
-            least = NEAR * np.log(all_[0].p)
-            found[c] = [s for s in all_[:KEPT] if np.log(s.p) <= least]
+        counts, p = _told(yes, no, labels == c, factor)
+        best = np.argsort(p, kind="stable")[:KEPT]
+        best = best[p[best] * factor[best] <= LEVEL]
+        for k in best[np.log(p[best]) <= NEAR * np.log(p[best[:1]])]:
+            of = int(np.searchsorted(ends, k, side="right"))
+            block, at = blocks[of], k - (ends[of] - sizes[of])
+            a, b, n1, n0 = (float(x[k]) for x in counts)
+            ones, others = (a + 0.5) / (n1 + 1), (b + 0.5) / (n0 + 1)
+            up, down = np.log(ones / others), np.log((1 - ones) / (1 - others))
+            chances = float(p[k]), float(p[k] * factor[k])
+            index = block.index[at : at + 1]
+            survivor = Survivor(block.family, block.version, index, *chances, up, down)
+            found.setdefault(c, []).append(survivor)
     return found
 
 
-def _told(block: Block, mine: NDArray[np.bool_], factor: float) -> Iterator[Survivor]:
-    """The functions of a block that survive among `factor` of their kind."""
-    q = len(mine)
-    yes, no = block.values == 1, block.values == 0
-    a, b = yes[:q][mine].sum(0), yes[:q][~mine].sum(0)
-    n1, n0 = a + no[:q][mine].sum(0), b + no[:q][~mine].sum(0)
-    share = yes[q:].sum(0) / np.maximum(yes[q:].sum(0) + no[q:].sum(0), 1)
-    here = (a + b) / np.maximum(n1 + n0, 1)
+def _told(
+    yes: NDArray[np.float32], no: NDArray[np.float32], mine: NDArray[np.bool_], factor: Floats
+) -> tuple[tuple[Floats, ...], Floats]:
+    """Of each function the known rows of a class and of others that say yes and that say anything,
+    (K,) each, and its chance p (K,), infinite of one that does not survive among `factor`.
+    """
+    q, many = len(mine), len(yes)
+    sets = np.zeros((3, many), np.float32)  # the class, the others, rows that are not known
+    sets[0, :q], sets[1, :q], sets[2, q:] = mine, ~mine, 1
+    a, b, most = (sets @ yes).astype(np.float64)  # whole numbers
+    n1, n0, all_ = (a, b, most) + (sets @ no).astype(np.float64)
+    share, here = most / np.maximum(all_, 1), (a + b) / np.maximum(n1 + n0, 1)
     gap = np.abs(a / np.maximum(n1, 1) - b / np.maximum(n0, 1))
     error = share * (1 - share) * (1 / np.maximum(n1, 1) + 1 / np.maximum(n0, 1))
-    for k in np.flatnonzero((n1 > 0) & (n0 > 0) & (gap**2 >= 9 * error) & (gap > 0)):
-        size = (int(n1[k]), int(n0[k]))
-        p = max(differ(float(gap[k]), *size, float(s)) for s in (share[k], here[k]))
-        if p * factor <= LEVEL:
-            ones, others = (a[k] + 0.5) / (n1[k] + 1), (b[k] + 0.5) / (n0[k] + 1)
-            up, down = np.log(ones / others), np.log((1 - ones) / (1 - others))
-            index = block.index[k : k + 1]
-            yield Survivor(block.family, block.version, index, p, p * factor, up, down)
+    p = np.full(len(gap), np.inf)
+    at = np.flatnonzero((n1 > 0) & (n0 > 0) & (gap**2 >= 9 * error) & (gap > 0))
+    every = (x[at].tolist() for x in (gap, n1.astype(int), n0.astype(int), share, here))
+    p[at] = [
+        max(differ(g, i, j, s), differ(g, i, j, h)) for g, i, j, s, h in zip(*every, strict=True)
+    ]
+    p[p * factor > LEVEL] = np.inf
+    return (a, b, n1, n0), p
 
 
 def _scores(messages: Messages, found: dict[int, list[Survivor]], classes: int) -> Floats:
