@@ -325,7 +325,7 @@ def fit_regressors(
     with torch.no_grad():
         for _ in range(steps):
             outs = forward(layers, x)
-            backward(layers, x, outs, twice * (outs[-1] - y), into, down=False)
+            backward(layers, x, outs, outs[-1].sub_(y).mul_(twice), into, down=False)
             step(optimizer, params, slopes)
         held = stack(x, train=False)
         last = torch.arange(copies - 1, stack.count, copies, device=x.device)

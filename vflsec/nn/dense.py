@@ -22,6 +22,9 @@ from vflsec.nn.reduced_precision import FULL, bmm
 CACHED = 1 << 18
 """Numbers of the widest layer that are treated at a time, so that they stay in the cache."""
 
+FEW = 128
+"""Rows of a batch up to which a product is not turned for its longer side, see `_weight_gradient`."""
+
 _threshold_backward = torch.ops.aten.threshold_backward.grad_input
 
 
@@ -175,9 +178,9 @@ def _backward(
 
 def _weight_gradient(slope: Tensor, x: Tensor, out: Tensor, products: str) -> None:
     """g^T x (R, o, i) of slopes (R, b, o) and inputs (R, b, i): products of MKL are faster with the
-    longer side last.
+    longer side last, but of few rows turning it back costs more. Both give the same bits.
     """
-    if slope.shape[2] <= x.shape[2]:
+    if slope.shape[2] <= x.shape[2] or slope.shape[1] <= FEW:
         bmm(slope.mT, x, products, out)
     else:
         out.copy_(bmm(x.mT, slope, products).mT)
