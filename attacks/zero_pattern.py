@@ -122,7 +122,7 @@ class ZeroPattern(Attack):
 
 def _find_alternation(table: Table) -> str:
     """That the order of rows is not random although mean places are, in words; or ''."""
-    rows, place = table.rows.unique(return_inverse=True)
+    rows, place = table.by_row
     if not batch_order.is_alternating(table, place, len(rows)):
         return ""
     return "; `dictionary` reads odd and even places"
@@ -130,7 +130,7 @@ def _find_alternation(table: Table) -> str:
 
 def _read(view: View, table: Table) -> tuple[Tensor, Tensor, str, list[str]]:
     """Rows (n,), their scores (n, C), the reading they are of or '', and what varies at all."""
-    rows, place = table.rows.unique(return_inverse=True)
+    rows, place = table.by_row
     found = counts(view, table, place, len(rows))
     known, single = view.known, list[Count]()
     if known is not None:
@@ -210,20 +210,21 @@ def counts(view: View, table: Table, place: Tensor, n: int) -> list[Count]:
     if any(bool((torch.signbit(x) & (x == 0)).any()) for _, x in parts):
         of = share(torch.signbit)
         made.append(("signs", of, of if logits else None))
-    of = share(lambda x: (x == 0) & ~(x == 0).all(dim=1, keepdim=True))
-    made.append(("entries", of, of if logits else None))
-    of = share(lambda x: (x == 0).all(dim=1, keepdim=True))
-    made.append(("rows", of, _as_class(of, True) if classes == 2 and not value else None))
-    of = share(lambda x: x != 0).sum(1, keepdim=True)
-    made.append(("sizes", of, _as_class(of, rare)))
+    if any(bool((x == 0).any()) for _, x in parts):  # else none of these varies
+        of = share(lambda x: (x == 0) & ~(x == 0).all(dim=1, keepdim=True))
+        made.append(("entries", of, of if logits else None))
+        of = share(lambda x: (x == 0).all(dim=1, keepdim=True))
+        made.append(("rows", of, _as_class(of, True) if classes == 2 and not value else None))
+        of = share(lambda x: x != 0).sum(1, keepdim=True)
+        made.append(("sizes", of, _as_class(of, rare)))
     if float(visits.var()) > float(visits.mean()) / 2:  # permutations: far below; draws: the mean
         made.append(("visits", visits.unsqueeze(1), _as_class(visits.unsqueeze(1), rare)))
     by_epoch = batch_order.by_epoch(table, place, n)
     if batch_order.chosen(by_epoch, table):
         made.append(("epochs", by_epoch, None))
     of = batch_order.mean_of(batch_order.order(table), place, n)
-    many = table.step.unique(return_counts=True)[1]
-    steps = len(many) / len(table.epoch.unique())
+    many = table.by_step[1]
+    steps = len(many) / len(table.by_epoch[0])
     if float(of.var()) * float(visits.mean()) > batch_order.uneven(steps):
         made.append(("order", of, None))
     of = batch_order.mean_of(batch_order.within(table), place, n)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -101,6 +102,23 @@ class Table:
     def __repr__(self) -> str:
         return f"<Table: {' x '.join(str(n) for n in self.tensor.shape)}>"
 
+    @cached_property
+    def by_row(self) -> tuple[Tensor, Tensor]:
+        """Sample ids (n,), ascending, and which of them each row is of, (m,)."""
+        ids, place = self.rows.unique(return_inverse=True)
+        return ids, place
+
+    @cached_property
+    def by_step(self) -> tuple[Tensor, Tensor]:
+        """Which batch each row came in, (m,), and how many rows each one has."""
+        return self.step.unique(return_inverse=True, return_counts=True)[1:]
+
+    @cached_property
+    def by_epoch(self) -> tuple[Tensor, Tensor]:
+        """Epochs, ascending, and which of them each row came in, (m,)."""
+        epochs, at = self.epoch.unique(return_inverse=True)
+        return epochs, at
+
     def take(self, mask: Tensor) -> Table:
         """The rows that `mask` (bool or indices) names."""
         return Table(self.tensor[mask], self.rows[mask], self.epoch[mask], self.step[mask])
@@ -116,10 +134,9 @@ class Table:
 
     def batches(self) -> tuple[Tensor, Tensor]:
         """Which batch each row came in, (m,), and each one's root mean square row norm, 1 for 0."""
-        _, batch = self.step.unique(return_inverse=True)
+        batch, count = self.by_step
         parts = self.tensor.flatten(1).split(1 << 16)  # in float64 for a moment
         square = torch.cat([p.double().square().sum(1) for p in parts])
-        count = torch.bincount(batch)
         size = (sums(square, batch, len(count)) / count).sqrt()
         return batch, torch.where(size > 0, size, torch.ones_like(size))
 

@@ -36,7 +36,7 @@ Ints = NDArray[np.int64]
 
 def by_epoch(table: Table, place: Tensor, n: int) -> Tensor:
     """How often each row (n, E) came in each epoch."""
-    epochs, at = table.epoch.unique(return_inverse=True)
+    epochs, at = table.by_epoch
     cells = torch.bincount(place * len(epochs) + at, minlength=n * len(epochs))
     return cells.reshape(n, len(epochs)).double()
 
@@ -48,23 +48,22 @@ def chosen(visits: Tensor, table: Table) -> bool:
     """
     most = visits.amax(0)
     short = (visits < most).sum(0)
-    largest = int(table.step.unique(return_counts=True)[1].max())
+    largest = int(table.by_step[1].max())
     return bool((short >= largest * most).any()) or int(short.max()) > int(short.min())
 
 
 def order(table: Table) -> Tensor:
     """Where in its epoch each message (m,) passed, from 0 to 1."""
-    out = torch.zeros(len(table), dtype=torch.float64, device=table.rows.device)
-    for epoch in table.epoch.unique():
-        of = table.epoch == epoch
-        step = table.step[of].double()
-        out[of] = (step - step.min()) / (step.max() - step.min()).clamp_min(1)
-    return out
+    epochs, at = table.by_epoch
+    none = table.step.new_zeros(len(epochs))
+    ends = (none.scatter_reduce(0, at, table.step, k, include_self=False) for k in ("amin", "amax"))
+    first, last = (of.double() for of in ends)
+    return (table.step.double() - first[at]) / (last - first).clamp_min(1)[at]
 
 
 def within(table: Table) -> Tensor:
     """Where in its batch each message (m,) stood, from 0 to 1."""
-    _, batch, many = table.step.unique(return_inverse=True, return_counts=True)
+    batch, many = table.by_step
     by_batch = torch.argsort(batch, stable=True)
     start = many.cumsum(0) - many
     turn = torch.empty_like(batch)
@@ -98,7 +97,7 @@ def is_alternating(table: Table, place: Tensor, n: int) -> bool:
         place: for each of its rows which of the `n` it is.
     """
     visits = torch.bincount(place, minlength=n).double()
-    _, batch, many = table.step.unique(return_inverse=True, return_counts=True)
+    batch, many = table.by_step
     largest = (many[batch] - 1).clamp_min(1)
     of_batch = (within(table) * largest).round() % 2
     return any(
@@ -117,16 +116,17 @@ def company(table: Table, known: Tensor, epoch: int | None = None) -> Tensor | N
         known: sample ids.
         epoch: the one that is looked at, None for all.
     """
-    rows, place = table.rows.unique(return_inverse=True)
+    (rows, place), batch = table.by_row, table.by_step[0]
     known, n = known[torch.isin(known, rows)], len(rows)
     if not len(known):
         return None
-    batch = table.step.unique(return_inverse=True)[1]
-    asked = torch.ones_like(batch, dtype=torch.bool) if epoch is None else table.epoch == epoch
     there = torch.zeros(int(batch.max()) + 1, len(known), dtype=torch.float64, device=batch.device)
     met = torch.zeros(n, len(known), dtype=torch.float64, device=batch.device)
-    for j, row in enumerate(known):
-        there[batch[asked & (table.rows == row)], j] = 1
+    mine, of = _of_known(rows, place, known)
+    if epoch is not None:
+        asked = table.epoch[mine] == epoch
+        mine, of = mine[asked], of[asked]
+    there[batch[mine], of] = 1
     for at, b in zip(place.split(PART), batch.split(PART), strict=True):
         met.index_add_(0, at, there[b])
     own = torch.searchsorted(rows, known)
@@ -134,6 +134,15 @@ def company(table: Table, known: Tensor, epoch: int | None = None) -> Tensor | N
     met[own, column] = 0.0
     met[own, column] = met.sum(0) / max(n - 1, 1)
     return met
+
+
+def _of_known(rows: Tensor, place: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+    """Messages (k,) of known rows, which are among `rows` (n,), and which of them each is of."""
+    of = torch.full_like(rows, -1)
+    of[torch.searchsorted(rows, known)] = torch.arange(len(known), device=rows.device)
+    of = of[place]
+    mine = (of >= 0).nonzero().squeeze(1)
+    return mine, of[mine]
 
 
 def clustered(met: Tensor) -> bool:
@@ -155,24 +164,23 @@ def single_epochs(table: Table, known: Known) -> Iterator[tuple[str, Tensor]]:
     Yields:
         a name that holds the epoch, counted from 1, and the value by row, (n, 1) or (n, q).
     """
-    epochs = table.epoch.unique().tolist()
+    epochs = table.by_epoch[0].tolist()
     labels = known.labels[:TESTED].cpu().numpy()
     classes = np.unique(labels)
     if len(classes) < 2:
         return
     asked = classes[1:] if len(classes) == 2 else classes
     limit = RARE / (3 * len(epochs) * len(asked))
-    batch = table.step.unique(return_inverse=True)[1]
-    values = {"order": order(table), "place": within(table), "company": batch.double()}
-    rows, place = table.rows.unique(return_inverse=True)
-    at = torch.searchsorted(rows, known.rows[:TESTED])
+    values = {"order": order(table), "place": within(table), "company": table.by_step[0].double()}
+    rows, place = table.by_row
+    mine, of_row = _of_known(rows, place, known.rows[:TESTED])
+    when = table.epoch[mine]
     for kind, value in values.items():
-        chances = []
+        chances, held = [], value[mine]
         for epoch in epochs:
-            of, came = table.epoch == epoch, torch.zeros(len(rows), dtype=torch.bool)
-            came[place[of].cpu()] = True
-            here = came[at.cpu()].numpy()
-            first = mean_of(value[of], place[of], len(rows)).squeeze(1)[at].cpu().numpy()[here]
+            of = when == epoch
+            here = (torch.bincount(of_row[of], minlength=len(labels)) > 0).cpu().numpy()
+            first = mean_of(held[of], of_row[of], len(labels)).squeeze(1).cpu().numpy()[here]
             told = [labels[here] == c for c in asked]
             if kind == "company":
                 chances.append(min(chance(first, t, together=True) for t in told))

@@ -37,10 +37,10 @@ class History:
     @classmethod
     def of(cls, table: Table) -> History:
         """The history of a table in the form ``all``."""
-        rows, place = table.rows.unique(return_inverse=True)
+        rows, place = table.by_row
         batch, rms = table.batches()
         epochs, sizes = [], []
-        for epoch in table.epoch.unique():
+        for epoch in table.by_epoch[0]:
             at = (table.epoch == epoch).nonzero().squeeze(1)
             if len(at) < LEAST:
                 continue

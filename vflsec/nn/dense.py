@@ -23,7 +23,7 @@ CACHED = 1 << 18
 """Numbers of the widest layer that are treated at a time, so that they stay in the cache."""
 
 FEW = 128
-"""Rows of a batch up to which a product is not turned for its longer side, see `_weight_gradient`."""
+"""Rows of a batch up to which no product is turned for its longer side; see `_weight_gradient`."""
 
 _threshold_backward = torch.ops.aten.threshold_backward.grad_input
 
