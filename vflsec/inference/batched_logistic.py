@@ -13,6 +13,7 @@ BATCHED = 100_000
 
 _STEPS, _HALVINGS = 30, 12
 _CONJUGATE, _CLOSE = 200, 1e-4  # directions of a step, and what it may leave of the squared slope
+_SMALL = 32  # columns up to which all curvatures are one product, which is faster then
 _ROOM = 1 << 23  # numbers held at once; 64 MiB
 _SURE = 30.0  # log odds where all rows of a fit say the same
 
@@ -114,9 +115,13 @@ def _ridge(p: int) -> Floats:
 def _curve(x: Floats, bend: Floats, ridge: Floats) -> Floats:
     """Second derivatives (k, f, ..., p, p) of fits that bend so much (k, f, ..., q) at a row."""
     p = x.shape[2]
-    out = np.empty((*bend.shape[:-1], p, p))
-    for at in np.ndindex(bend.shape[:-1]):
-        out[at] = (x[at[1]].T * bend[at]) @ x[at[1]]
+    if p <= _SMALL:
+        of = x[(slice(None), *[None] * (bend.ndim - 3))]  # (f, ..., q, p)
+        out = (of.swapaxes(-1, -2) * bend[..., None, :]) @ of
+    else:
+        out = np.empty((*bend.shape[:-1], p, p))
+        for at in np.ndindex(bend.shape[:-1]):
+            out[at] = (x[at[1]].T * bend[at]) @ x[at[1]]
     out[..., range(p), range(p)] += ridge + 1e-9
     return out
 
