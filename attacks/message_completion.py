@@ -52,7 +52,7 @@ from vflsec.core.batch_centring import is_shared
 from vflsec.inference.batch_relations import leading
 from vflsec.inference.completion import SHRINKAGE, Fit, logistic_by_one, logistic_cv
 from vflsec.inference.ridge_regression import Regression, by_entry, ridge
-from vflsec.nn.rows import sums
+from vflsec.nn.rows import spread, sums
 from vflsec.plugin import Attack, Guess, Known, Table, ThreatModelError, View, registry
 from vflsec.specs import QUESTIONS
 
@@ -187,7 +187,7 @@ def figures(
         made = {"mean": middle, **made}
     out = {}
     for name, value in made.items():
-        sd, centre = torch.std_mean(value, 0, correction=0)
+        sd, centre = spread(value)
         told = sd > 1e-9 * value.abs().amax(0).clamp_min(1e-300)
         if bool(told.any()):
             out[name] = ((value - centre) / sd.clamp_min(1e-300))[:, told]

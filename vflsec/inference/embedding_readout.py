@@ -19,6 +19,7 @@ from torch import Tensor
 from vflsec.core.batch_centring import LEFT, is_shared
 from vflsec.core.view import Known, Table, View
 from vflsec.inference.completion import Fit, logistic_by_one
+from vflsec.nn.rows import spread
 
 TIMES = ("last", "mean", "first", "centred")
 """In which forms embeddings are kept, the usual one first."""
@@ -113,7 +114,7 @@ def paired(own: Tensor) -> Products:
 def by_product(of: Products, known: Known, classes: int, name: str) -> Fit:
     """Logistic regression on the one product that tells known rows apart best; they come first."""
     x = of.numbers(slice(len(known)))
-    sd, mean = torch.std_mean(x, dim=0, correction=0)
+    sd, mean = spread(x)
     scale = sd.clamp_min(1e-6)
 
     def told(at: Sequence[int]) -> NDArray[np.float64]:
@@ -125,7 +126,8 @@ def by_product(of: Products, known: Known, classes: int, name: str) -> Fit:
 
 
 def _standard(x: Tensor) -> Tensor:
-    return (x - x.mean(0)) / x.std(0, correction=0).clamp_min(1e-9)
+    sd, mean = spread(x)
+    return (x - mean) / sd.clamp_min(1e-9)
 
 
 def changed(last: Tensor, first: Tensor) -> Tensor:

@@ -26,6 +26,7 @@ from torch import Tensor
 from vflsec.core.view import Known, View
 from vflsec.inference.completion import SHRINKAGE, Fit, logistic_cv
 from vflsec.inference.gradient_history import soft_logistic
+from vflsec.nn.rows import spread
 
 FOLDS = 5
 RARE = 3.0
@@ -77,7 +78,7 @@ def own_blocks(view: View, rows: Tensor, part: str = "bottom") -> list[Tensor]:
     Columns have spread 1, as their controls see them.
     """
     x = view.design(rows).double()
-    x = x / x.std(0, correction=0).clamp_min(1e-9)
+    x = x / spread(x)[0].clamp_min(1e-9)
     return [view.embed(rows, part=part).flatten(1).double(), x]
 
 
@@ -177,7 +178,7 @@ class _Placed:
         x = reading.value[there]
         if reading.told:
             x = x - x.mean(1, keepdim=True)
-        sd, centre = torch.std_mean(x, 0, correction=0)
+        sd, centre = spread(x)
         x = (x - centre) / sd.clamp_min(1e-300).where(sd > 0, torch.ones_like(sd))
         return cls(x, at, torch.isin(at, known), len(rows), reading.told)
 
