@@ -7,7 +7,7 @@ one from a checkout that is thrown away. Compared is processor time of the whole
 and report included. Without a scenario a drawn CSV of 150,000 rows is audited: 5 + 5 columns, four
 strengths of noise, two seeds, three attacks, two epochs (`--epochs`) in batches of 512, the
 references. With `--drafted ROWS` each side audits what its own `vflsec init` drafts of a drawn
-table of 5 + 5 columns, with two strengths and two seeds. With `--most RATIO` it is an error if this
+table of 5 + 5 columns (`--columns` in all), with two strengths and two seeds. With `--most RATIO` it is an error if this
 side takes more than so many times as long.
 """
 
@@ -53,12 +53,13 @@ seeds = 2
 """
 
 
-def drawn_table(rows: int) -> pd.DataFrame:
-    """Ten columns and a label of their sum and noise."""
+def drawn_table(rows: int, columns: int = 10) -> pd.DataFrame:
+    """Columns and a label of their sum and noise."""
     g = np.random.default_rng(0)
-    names = [f"{p}{k}" for p in "ab" for k in range(5)]
-    made = pd.DataFrame(g.standard_normal((rows, 10)), columns=names).round(4)
-    made["y"] = (made.sum(axis=1) + 2 * g.standard_normal(rows) > 0).astype(int)
+    names = [f"{p}{k}" for p in "ab" for k in range(columns // 2)]
+    made = pd.DataFrame(g.standard_normal((rows, len(names))), columns=names).round(4)
+    noise = 2 * (columns / 10) ** 0.5 * g.standard_normal(rows)
+    made["y"] = (made.sum(axis=1) + noise > 0).astype(int)
     return made
 
 
@@ -70,9 +71,9 @@ def large(folder: Path, epochs: int = 2) -> Path:
     return path
 
 
-def drafted(code: Path, folder: Path, rows: int) -> Path:
+def drafted(code: Path, folder: Path, rows: int, columns: int = 10) -> Path:
     """What the code in a folder drafts of a drawn table, with two strengths and two seeds."""
-    drawn_table(rows).to_csv(folder / "table.csv", index_label="id")
+    drawn_table(rows, columns).to_csv(folder / "table.csv", index_label="id")
     path, ask = folder / f"{code.name}.toml", ("--label", "y", "--id", "id", "--out")
     spent("-m", "vflsec", "init", str(folder / "table.csv"), *ask, str(path), code=code)
     text = path.read_text(encoding="utf-8")
@@ -98,6 +99,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=2, help="of the drawn table's trainings")
     parser.add_argument("--drafted", type=int, metavar="ROWS", default=0)
+    parser.add_argument("--columns", type=int, default=10, help="of what is drafted")
     parser.add_argument("--most", type=float, metavar="RATIO")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -113,7 +115,8 @@ def main() -> None:
         try:
             asked = dict.fromkeys(sides, scenario)
             if given.drafted:
-                asked = {s: str(drafted(c, folder, given.drafted)) for s, c in sides.items()}
+                size = given.drafted, given.columns
+                asked = {s: str(drafted(c, folder, *size)) for s, c in sides.items()}
             for k in range(given.rounds):
                 pairs.append([seconds(c, asked[s], folder / f"{s}{k}") for s, c in sides.items()])
         finally:
