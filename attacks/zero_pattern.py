@@ -39,7 +39,7 @@ decoys", arXiv:2609.04382 (2026), for zero rows; the other counts are this packa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -198,25 +198,15 @@ def counts(view: View, table: Table, place: Tensor, n: int) -> list[Count]:
     one = not value and "of_label" not in view.facts.extra  # else columns are of other labels
     logits = one and not view.facts.top and g.shape[1] == classes
 
-    def share(mask: Callable[[Tensor], Tensor]) -> Tensor:
-        width = mask(g[:1]).shape[1]
-        total = torch.zeros(n, width, dtype=torch.float64, device=g.device)
-        for at, x in parts:  # whole numbers: in any order
-            total.index_add_(0, at, mask(x).double())
-        return total / visits.unsqueeze(1)
-
     rare = _rare(view)
     made: list[tuple[str, Tensor, Tensor | None]] = []
-    if any(bool((torch.signbit(x) & (x == 0)).any()) for _, x in parts):
-        of = share(torch.signbit)
-        made.append(("signs", of, of if logits else None))
-    if any(bool((x == 0).any()) for _, x in parts):  # else none of these varies
-        of = share(lambda x: (x == 0) & ~(x == 0).all(dim=1, keepdim=True))
-        made.append(("entries", of, of if logits else None))
-        of = share(lambda x: (x == 0).all(dim=1, keepdim=True))
-        made.append(("rows", of, _as_class(of, True) if classes == 2 and not value else None))
-        of = share(lambda x: x != 0).sum(1, keepdim=True)
-        made.append(("sizes", of, _as_class(of, rare)))
+    for name, of in _zeros(parts, visits):
+        scores = of if logits else None
+        if name == "rows":
+            scores = _as_class(of, True) if classes == 2 and not value else None
+        elif name == "sizes":
+            scores = _as_class(of, rare)
+        made.append((name, of, scores))
     if float(visits.var()) > float(visits.mean()) / 2:  # permutations: far below; draws: the mean
         made.append(("visits", visits.unsqueeze(1), _as_class(visits.unsqueeze(1), rare)))
     by_epoch = batch_order.by_epoch(table, place, n)
@@ -234,6 +224,30 @@ def counts(view: View, table: Table, place: Tensor, n: int) -> list[Count]:
     if met is not None and batch_order.clustered(met):
         made.append(("company", met, None))
     return [Count(k, v, s) for k, v, s in made if bool((v.amax(0) > v.amin(0)).any())]
+
+
+def _zeros(parts: Sequence[tuple[Tensor, Tensor]], visits: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Shares (n, k) of a row's messages with zeros below 0, zeros in some entries, nothing but
+    zeros, and the mean number of entries that are not 0; without those of which none varies.
+
+    Args:
+        parts: rows (b,) and messages (b, d) of some of them.
+        visits: of the n rows.
+    """
+
+    def share(mask: Callable[[Tensor], Tensor]) -> Tensor:
+        width = mask(parts[0][1][:1]).shape[1]
+        total = torch.zeros(len(visits), width, dtype=torch.float64, device=visits.device)
+        for at, x in parts:  # whole numbers: in any order
+            total.index_add_(0, at, mask(x).double())
+        return total / visits.unsqueeze(1)
+
+    if any(bool((torch.signbit(x) & (x == 0)).any()) for _, x in parts):
+        yield "signs", share(torch.signbit)
+    if any(bool((x == 0).any()) for _, x in parts):
+        yield "entries", share(lambda x: (x == 0) & ~(x == 0).all(dim=1, keepdim=True))
+        yield "rows", share(lambda x: (x == 0).all(dim=1, keepdim=True))
+        yield "sizes", share(lambda x: x != 0).sum(1, keepdim=True)
 
 
 def _as_class(value: Tensor, positive: bool | None) -> Tensor | None:

@@ -7,8 +7,8 @@ one from a checkout that is thrown away. Compared is processor time of the whole
 and report included. Without a scenario a drawn CSV of 150,000 rows is audited: 5 + 5 columns, four
 strengths of noise, two seeds, three attacks, two epochs (`--epochs`) in batches of 512, the
 references. With `--drafted ROWS` each side audits what its own `vflsec init` drafts of a drawn
-table of 5 + 5 columns (`--columns` in all), with two strengths and two seeds. With `--most RATIO` it is an error if this
-side takes more than so many times as long.
+table of 5 + 5 columns (`--columns` in all), with two strengths and two seeds. With `--most RATIO`
+it is an error if this side takes more than so many times as long.
 """
 
 from __future__ import annotations
