@@ -358,6 +358,22 @@ def test_labels_reach_no_bottom_that_is_frozen() -> None:
     assert found["train", COMPLETION] == found["pretrain", COMPLETION]
 
 
+def test_attacks_that_replay_a_model_say_why_they_cannot() -> None:
+    """Two gradients stand side by side, and the top does not look at embeddings."""
+    cell = CellSpec({"name": "small"}, "falsevfl", SMALL)
+    specs = [
+        AttackSpec("exploit", adversary=("passive1",)),
+        AttackSpec("sdar", adversary=("active",), aux_rows=30),
+    ]
+    (result,) = run_cohort([cell], specs, {0: small_task(0, n=300)}, device="cpu")
+    of = {(m.attack, m.phase): m for m in result.measures if m.attack}
+    assert {(*k, m.status) for k, m in of.items()} == {
+        ("exploit", "pretrain", "error"), ("exploit", "train", "not-observable"),
+        ("sdar", "pretrain", "error"), ("sdar", "train", "error"),
+    }  # fmt: skip
+    assert not any("Error" in m.reason for m in of.values())
+
+
 @pytest.mark.slow
 def test_tuned_encoders_leak_like_those_of_split_training() -> None:
     """Less under noise on gradients and under randomised labels."""

@@ -349,6 +349,10 @@ class FalseVfl(AnyParties):
         made = self.sample(fed, self.present(fed), rows, graph=False, phase="predict")
         return self.answer(fed, made, train=False)
 
+    def planned_facts(self, active: str, parties: tuple[str, ...], classes: int) -> Facts:
+        facts = super().planned_facts(active, parties, classes)
+        return replace(facts, extra={**facts.extra, "samples": self.samples})
+
     def facts(self, fed: Federation) -> Facts:
         facts = super().facts(fed)
         return replace(facts, epochs=self.pretrain_epochs) if fed.phase == "pretrain" else facts

@@ -77,10 +77,15 @@ class Answers:
     Args:
         views: of the label party, one for each replica.
         rows: sample ids (R, n) whose own embeddings stand beside.
+
+    Raises:
+        ThreatModelError: the top model answers samples and no embeddings.
     """
 
     def __init__(self, views: Sequence[View], rows: Tensor) -> None:
         first = views[0]
+        if "samples" in first.facts.extra:
+            raise ThreatModelError(f"the top model of {first.facts.algorithm} gets no embeddings.")
         self.facts, self.parts = first.facts, max(1, len(first.victims))
         self.own = torch.stack(
             [v.embed(r, first.party).flatten(1) for v, r in zip(views, rows, strict=True)]
