@@ -19,7 +19,8 @@ Messages: the aligned ids and one embedding up by passive party; no gradient and
 inference, so that no label leaves, in any form. What a passive party has at the end is what it
 could have trained alone, and no defense of labels or gradients has anything to protect. With
 lambda = 0, without a partner or without aligned rows nothing is sent, and stages 1 to 3 are left
-out. Behind an encrypted layer, h_k passes one whose weights never train.
+out. An autoencoder keeps what it can: h_k as wide as the columns is as good as these themselves to
+whoever knows some rows. Behind an encrypted layer it passes one whose weights never train.
 
 Source: Irureta, Imaz, Lojo, Fernandez-Marques, Marco, Gonzalez, Perona, "Towards active participant
 centric vertical federated learning: some representations may be all you need", arXiv:2410.17648v2
