@@ -265,7 +265,7 @@ class All:
             return self.block.table()
         before = [] if self.block is None else [self.block.table()]
         tensors, rows = [t.tensor for t in before], [t.rows for t in before]
-        epochs, steps = [t.epoch for t in before], [t.step for t in before]
+        sizes, times = list[int](), list[tuple[int, int]]()
         for m, alive in self.kept:
             if alive is not None and not bool(alive[r]):
                 continue
@@ -277,8 +277,8 @@ class All:
                 ids = m.rows[r]
             tensors.append(x)
             rows.append(ids)
-            epochs.append(torch.full_like(ids, m.epoch))
-            steps.append(torch.full_like(ids, m.step))
+            sizes.append(len(ids))
+            times.append((m.epoch, m.step))
         if not tensors:
             x, none = self.kept[0][0].tensor[r], torch.empty(0, dtype=torch.int64)
             none = none.to(x.device)
@@ -287,4 +287,9 @@ class All:
             flat = [t.flatten(1) for t in tensors]
             most = max(t.shape[1] for t in flat)
             tensors = [torch.nn.functional.pad(t, (0, most - t.shape[1])) for t in flat]
-        return Table(torch.cat(tensors), torch.cat(rows), torch.cat(epochs), torch.cat(steps))
+        when = torch.tensor(times, dtype=torch.int64).reshape(-1, 2).T
+        when = when.repeat_interleave(torch.tensor(sizes, dtype=torch.int64), dim=1)
+        epochs, steps = when.to(rows[0].device)
+        for t in before:
+            epochs, steps = torch.cat([t.epoch, epochs]), torch.cat([t.step, steps])
+        return Table(torch.cat(tensors), torch.cat(rows), epochs, steps)
