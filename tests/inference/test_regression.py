@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -69,6 +71,21 @@ def test_wide_answers_are_no_worse_than_column_by_column() -> None:
     assert all(v.shape == (460, 240) for v in whole)
     assert theirs > 0.45
     assert mine > theirs
+
+
+def test_replicas_that_are_alike_are_fitted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Own columns of one seed are those of every strength."""
+    alone = [*fitted([0], 3, slice(None)), *fitted([1], 3, slice(None))]
+    stacked, made = ridge_regression.Replicas, list[int]()
+
+    def counted(modules: list[torch.nn.Module], **how: Any) -> Any:
+        made.append(len(modules))
+        return stacked(modules, **how)
+
+    monkeypatch.setattr(ridge_regression, "Replicas", counted)
+    found = fitted([0, 1, 0, 1], 3, slice(None))
+    assert made == [2 * 6]  # five folds and all rows
+    assert all(torch.equal(a, b) for a, b in zip(found, alone * 2, strict=True))
 
 
 def test_a_replica_does_not_depend_on_its_company() -> None:

@@ -287,6 +287,7 @@ def fit_regressors(
 ) -> list[Regression]:
     """Fit networks by squared error, for each replica and each fold, as one stacked model.
 
+    Replicas that are alike, as own columns of one seed are under every strength, are fitted once.
     Values of more than :data:`WIDE` columns a known row are fitted in as many coordinates as there
     are rows, which costs as much less.
 
@@ -297,6 +298,24 @@ def fit_regressors(
         hidden: widths of the hidden layers.
         steps, lr: of full-batch Adam, with a weight decay of :data:`DECAY`.
     """
+    states = [g.get_state() for g in rngs]
+    every = list(zip(inputs, values, targets, states, strict=True))
+    like = [next(k for k, of in enumerate(every) if all(map(torch.equal, of, it))) for it in every]
+    some = sorted(set(like))
+    fits = _networks(
+        variant, [inputs[k] for k in some], [values[k] for k in some],
+        [targets[k] for k in some], [rngs[k] for k in some], hidden, steps, lr,
+    )  # fmt: skip
+    for r, k in enumerate(like):
+        rngs[r].set_state(rngs[k].get_state())
+    return [fits[some.index(k)] for k in like]
+
+
+def _networks(
+    variant: str, inputs: Sequence[Tensor], values: Sequence[Tensor], targets: Sequence[Tensor],
+    rngs: Sequence[torch.Generator], hidden: Sequence[int], steps: int, lr: float,
+) -> list[Regression]:  # fmt: skip
+    """The same of replicas that differ."""
     told, backs = list(values), []
     if values[0].shape[1] > WIDE * len(values[0]):
         turned = [_turned(v, g) for v, g in zip(values, rngs, strict=True)]
