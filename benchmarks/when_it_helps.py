@@ -283,7 +283,7 @@ def draw(found: pd.DataFrame) -> None:
 
     panels = [(of, t, n) for of in MAPS for t in TABLES for n in (LABELS if of.few else (ALL,))]
     across = 4
-    with rc_context({"svg.hashsalt": "vflsec", "font.size": 7}):
+    with rc_context({"svg.hashsalt": "vflsec", "svg.fonttype": "none", "font.size": 7}):
         figure, axes = plt.subplots(
             -(-len(panels) // across), across, figsize=(9, 2 * -(-len(panels) // across)),
             layout="constrained", squeeze=False,
