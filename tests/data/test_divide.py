@@ -117,6 +117,29 @@ def test_uncorrelated_columns_have_their_squared_correlation_and_twins_share() -
     np.testing.assert_allclose(rate_columns(constant, [2, 4, 0], y), [0.9, 0.1, 0.0], atol=1e-12)
 
 
+@pytest.mark.parametrize("unit", [1e-200, 1e160])
+def test_parts_have_no_unit(unit: float) -> None:
+    g = np.random.default_rng(0)
+    x = g.normal(size=(200, 3))
+    y = x[:, [0]] + 0.5 * x[:, [1]]
+    parts = rate_columns(x, [0, 0, 0], y)
+    np.testing.assert_allclose(rate_columns(x, [0, 0, 0], unit * y), parts, rtol=1e-6)
+
+
+def test_any_alpha_divides() -> None:
+    x = np.random.default_rng(0).normal(size=(20, 6))
+    whose, _ = Division(alpha=1e308, parties=3).assign(x, [0] * 6, x[:, :1])
+    assert set(whose.tolist()) == {0, 1, 2}
+
+
+def test_without_a_labelled_training_row_nothing_is_divided(path: Path) -> None:
+    frame = pd.read_csv(path)
+    frame["side"] = np.where(frame.index % 4 == 0, "test", "validation")
+    frame.to_csv(path, index=False)
+    with pytest.raises(DataError, match="divide"):
+        load(path, importance=0.3)
+
+
 def test_small_alpha_is_uneven() -> None:
     g = np.random.default_rng(1)
     x, y = g.normal(size=(60, 30)), np.eye(2)[g.integers(2, size=60)]

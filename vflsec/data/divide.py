@@ -124,7 +124,8 @@ class Division:
         if self.correlation is not None:
             return self._by_correlation(rank_correlations(values), self.correlation, rng), rated
         if self.alpha is not None:
-            shares = rng.dirichlet(np.full(self.parties, self.alpha))
+            most = 1e100  # whose shares are equal, and whose sums are still finite
+            shares = rng.dirichlet(np.full(self.parties, min(self.alpha, most)))
             return self._draw(len(sizes), shares, rng), rated
         assert self.importance is not None
         passive = self.importance / (self.parties - 1)
@@ -211,7 +212,8 @@ def rate_columns(values: Floats, sizes: Sequence[int], targets: Floats) -> Float
     x -= x.mean(axis=0)
     there = np.linalg.norm(x, axis=0) > _TINY
     x, whose = x[:, there] / np.linalg.norm(x[:, there], axis=0), whose[there]
-    y = targets - targets.mean(axis=0)
+    y = targets / (np.abs(targets).max() or 1.0)  # whose squares no unit makes too large or small
+    y -= y.mean(axis=0)
     total = float((y**2).sum())
     if not total or not len(whose):
         return np.zeros(len(sizes))

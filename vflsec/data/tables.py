@@ -129,6 +129,8 @@ def _load_divided(
     rows = whole.y >= 0
     if whole.split is not None:
         rows &= whole.split == "train"
+    if not rows.any():
+        raise data_error("data", "divide", "have labelled rows for training", "none")
     data = whole.parties[names[1]]
     targets = np.eye(whole.classes)[whole.y[rows]] if whole.values is None else whole.values[rows]
     whose, rated = division.assign(
