@@ -70,6 +70,16 @@ def test_first_weights_that_are_put_back_are_no_evidence(tmp_path: Path) -> None
     assert f"3 seeds of model_completion failed ({DIVERGED})" in audit.verdicts[0].reason
 
 
+def test_what_could_not_be_seen_is_no_failure_of_a_training_that_diverged(tmp_path: Path) -> None:
+    """FALSE-VFL sends no gradient in its second phase; two rows said so under one identity."""
+    spec = scenario([])
+    spec |= {"algorithm": [{"name": "falsevfl", "epochs": 1, "pretrain_epochs": 1, "noise": 1e-30}]}
+    spec |= {"attack": [{"name": "norm"}], "gate": []}
+    frame = run_audit(spec, tmp_path, seeds=1).results
+    found = frame[frame["attack"] != ""].set_index("phase")["status"]
+    assert found.to_dict() == {"pretrain": "error", "train": "not-observable"}
+
+
 def record(seed: int, attack: str, value: float | None, **extra: Any) -> dict[str, Any]:
     lost = {"status": "error", "reason": "diverged"} if value is None else {}
     return {

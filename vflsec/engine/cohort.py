@@ -287,15 +287,14 @@ def _note_lost(
     lost: Sequence[bool],
 ) -> None:  # fmt: skip
     """An attack's figure on a training that diverged stands, but it is no evidence of safety; an
-    attack that failed there has that reason.
+    attack that failed there has that reason, and one that was not to be made keeps its own.
     """
     for result, task, bad in zip(results, tasks, lost, strict=True):
         if bad:
-            result.measures = [
-                m for m in result.measures
-                if (m.phase, m.attack_key, m.status) != (phase, p.spec.key, "error")
-            ]  # fmt: skip
-            result.measures.append(_make_failed(p, phase, task, DIVERGED))
+            mine = [m for m in result.measures if (m.phase, m.attack_key) == (phase, p.spec.key)]
+            result.measures = [m for m in result.measures if m not in mine or m.status != "error"]
+            if all(m.metric or m.status == "error" for m in mine):
+                result.measures.append(_make_failed(p, phase, task, DIVERGED))
 
 
 def _make_failed(p: Prepared, phase: str, task: Task, why: str) -> Measure:
