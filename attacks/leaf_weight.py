@@ -29,10 +29,11 @@ import torch
 from torch import Tensor
 
 from vflsec.inference.leaf_groups import count_trees_a_round, find_leaves, find_trees
-from vflsec.plugin import Attack, Guess, View, registry
-from vflsec.trees.profiles import FIELDS
+from vflsec.plugin import Attack, Facts, Guess, View, registry
+from vflsec.trees.profiles import FIELDS, PROFILES
 
 FAMILY = "open_trees"
+_HIDDEN = "no leaf weight is shown to this party under this profile."
 NODE, WEIGHT = FIELDS.index("node"), FIELDS.index("weight")
 
 
@@ -46,9 +47,12 @@ class LeafWeight(Attack):
     labelwise: ClassVar[bool] = True
     world = {"algorithm": "secureboost", "profile": "xgboost-open"}
 
+    def applicable(self, facts: Facts) -> str:
+        profile = PROFILES.get(str(facts.extra.get("profile", "")))
+        return "" if profile is None or "weight" in profile.tree else _HIDDEN
+
     def declines(self, view: View) -> str:
-        known = read_weights(view)
-        return "" if known else "no leaf weight is shown to this party under this profile."
+        return "" if read_weights(view) else _HIDDEN
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         leaves, weights = find_leaves(view), read_weights(view)

@@ -368,7 +368,7 @@ def test_attacks_that_replay_a_model_say_why_they_cannot() -> None:
     (result,) = run_cohort([cell], specs, {0: small_task(0, n=300)}, device="cpu")
     of = {(m.attack, m.phase): m for m in result.measures if m.attack}
     assert {(*k, m.status) for k, m in of.items()} == {
-        ("exploit", "pretrain", "error"), ("exploit", "train", "not-observable"),
+        ("exploit", "pretrain", "not-applicable"), ("exploit", "train", "not-observable"),
         ("sdar", "pretrain", "error"), ("sdar", "train", "error"),
     }  # fmt: skip
     assert not any("Error" in m.reason for m in of.values())

@@ -108,3 +108,18 @@ def test_what_could_run_is_asked_of_the_plan() -> None:
     runnable = find_runnable(make_plan(load_scenario("scorecard_credit")))
     assert {"glm_gradient", "woe_inversion"} <= {*runnable}
     assert not {"bin_sums", "leaf_vote", "direction"} & {*runnable}
+
+
+@pytest.mark.parametrize(("algorithm", "name"), [
+    ({"name": "falsevfl"}, "exploit"), ({"name": "secureboost"}, "leaf_weight"),
+])  # fmt: skip
+def test_what_settings_rule_out_is_not_named(algorithm: dict[str, str], name: str) -> None:
+    """It was named, and ended in an error or was set aside when it was added."""
+    plan = make_plan(load_scenario({"data": {"name": "control_gaussian"}, "algorithm": algorithm}))
+    found = find_runnable(plan)
+    assert len(found) > 2
+    assert name not in found
+    if name == "leaf_weight":
+        asked = {"data": {"name": "control_gaussian"},
+                 "algorithm": algorithm | {"profile": "xgboost-open"}}  # fmt: skip
+        assert name in find_runnable(make_plan(load_scenario(asked)))
