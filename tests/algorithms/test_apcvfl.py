@@ -282,6 +282,15 @@ def test_attacks_on_labels_have_nothing_to_read() -> None:
             assert m.value == m.controls["alone"]["value"]
 
 
+def test_what_asks_the_own_top_is_told_that_a_student_does() -> None:
+    spec = AttackSpec("sdar", {"steps": 1}, adversary=("active",), aux_rows=20)
+    cell = CellSpec({"name": "small"}, "apcvfl", SMALL)
+    (result,) = run_cohort([cell], [spec], {0: small_task(0)}, device="cpu")
+    (found,) = (m for m in result.measures if (m.attack, m.phase) == (spec.label, "teacher"))
+    assert found.status == "error"
+    assert "Error" not in found.reason
+
+
 def test_defenses_of_gradients_are_said_to_do_nothing() -> None:
     tasks = {0: small_task(0, unaligned=40)}
     noise = (DefenseSpec("iso", strength=1.0),)

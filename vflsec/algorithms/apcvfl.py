@@ -255,7 +255,8 @@ class APCVFL(SplitNN):
         return replace(facts, batch_size=fed.stack.rows("aligned").shape[1], epochs=1)
 
     def planned_facts(self, active: str, parties: tuple[str, ...], classes: int) -> Facts:
-        return replace(super().planned_facts(active, parties, classes), phase="teacher")
+        facts = super().planned_facts(active, parties, classes)
+        return replace(facts, phase="teacher", extra={**facts.extra, "joint": self.joint})
 
     def local_training(self, party: str) -> Algorithm:
         return Alone(**{f.name: getattr(self, f.name) for f in fields(self)}, only=party)

@@ -79,12 +79,12 @@ class Answers:
         rows: sample ids (R, n) whose own embeddings stand beside.
 
     Raises:
-        ThreatModelError: the top model answers samples and no embeddings.
+        ThreatModelError: the top model answers samples or a student, and no embeddings.
     """
 
     def __init__(self, views: Sequence[View], rows: Tensor) -> None:
         first = views[0]
-        if "samples" in first.facts.extra:
+        if {"samples", "joint"} & {*first.facts.extra}:
             raise ThreatModelError(f"the top model of {first.facts.algorithm} gets no embeddings.")
         self.facts, self.parts = first.facts, max(1, len(first.victims))
         self.own = torch.stack(
