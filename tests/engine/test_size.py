@@ -7,10 +7,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from vflsec.runtime import malloc_trim
 from vflsec.runtime.malloc_trim import give_back
 
 BLOCK = 60_000  # bytes; small enough to lie in the heap
@@ -66,6 +68,19 @@ def test_large_blocks_stay_at_hand() -> None:
     held, blocks = asked("hold")
     assert (held, blocks < 1.5) == (1, True)
     assert asked("hold", MALLOC_TRIM_THRESHOLD_="131072")[0] == 0
+
+
+@pytest.mark.parametrize(("threshold", "of_dask"), [(65536, True), (131072, False)])
+def test_what_dask_sets_for_a_worker_is_no_users_choice(
+    monkeypatch: pytest.MonkeyPatch, threshold: int, of_dask: bool
+) -> None:
+    own = {"MALLOC_TRIM_THRESHOLD_": 65536}
+    dask = SimpleNamespace(config=SimpleNamespace(get=lambda _name, _default: own))
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", str(threshold))
+    assert not malloc_trim._is_of_dask("MALLOC_TRIM_THRESHOLD_")
+    monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "dask", dask)
+    assert malloc_trim._is_of_dask("MALLOC_TRIM_THRESHOLD_") is of_dask
 
 
 @pytest.mark.slow

@@ -167,6 +167,7 @@ class Dask(Pool):
 
     def __init__(self, address: str = "", local: int = 0) -> None:
         try:
+            from dask import config
             from distributed import Client, LocalCluster
             from distributed.security import Security
         except ImportError:
@@ -178,17 +179,18 @@ class Dask(Pool):
 
         self.lost = (KilledWorker, CommClosedError, CancelledError)
         self._cluster: Any = None
-        self._address = address
+        self._address, self.remote = address, not local
         # of a scheduler that goes it prints tracebacks; `executor` says so in a sentence
         self._log = logging.getLogger("distributed.client")
         self._level = self._log.level
         self._log.setLevel(logging.CRITICAL + 1)
         try:
             if local:
-                self._cluster = LocalCluster(
-                    n_workers=local, threads_per_worker=1, processes=True, host="127.0.0.1",
-                    dashboard_address=None, security=Security.temporary(), silence_logs=50,
-                )  # fmt: skip
+                with config.set({"distributed.worker.profile.enabled": False}):  # every 10 ms
+                    self._cluster = LocalCluster(
+                        n_workers=local, threads_per_worker=1, processes=True, host="127.0.0.1",
+                        dashboard_address=None, security=Security.temporary(), silence_logs=50,
+                    )  # fmt: skip
             self._client = Client(
                 self._cluster if local else address, timeout="30s", set_as_default=False
             )

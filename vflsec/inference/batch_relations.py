@@ -52,7 +52,9 @@ def leading(g: Tensor, place: Tensor, epoch: Tensor, step: Tensor) -> Tensor | N
         made = sums(told.flatten(0, 1), at.flatten(), n + 1)[:n] / visits
         small, found = found.T @ made, made
     vectors = torch.linalg.eigh((small + small.T) / 2).eigenvectors  # smallest first
-    return (found @ vectors.flip(1)[:, :KEPT]).double()
+    leading = (found @ vectors.flip(1)[:, :KEPT]).double()
+    ahead = torch.sin(turn * 12.9898).T @ leading  # either sign is an eigenvector: one is taken
+    return torch.where(ahead < 0, -leading, leading)
 
 
 def _spread(g: Tensor, epoch: Tensor) -> Tensor:

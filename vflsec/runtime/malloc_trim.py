@@ -23,14 +23,26 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 _SETTINGS = ("GLIBC_TUNABLES", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
 
 
+def _is_of_dask(name: str) -> bool:
+    """Whether a setting is the one with which Dask starts a worker, and not the user's."""
+    if "distributed" not in sys.modules:
+        return False
+    from dask import config
+
+    own = config.get("distributed.nanny.pre-spawn-environ", {})
+    return str(own.get(name)) == os.environ.get(name)
+
+
 @cache
 def hold() -> bool:
     """Keep freed memory in this process until :func:`give_back`; whether that was asked for.
 
     It holds for the whole process. Nothing is changed where the environment sets it
-    (``MALLOC_TRIM_THRESHOLD_`` and the like), nor with another C library than glibc.
+    (``MALLOC_TRIM_THRESHOLD_`` and the like), but for what Dask sets for its workers, nor with
+    another C library than glibc.
     """
-    if sys.platform != "linux" or any(name in os.environ for name in _SETTINGS):
+    asked = [name for name in _SETTINGS if name in os.environ and not _is_of_dask(name)]
+    if sys.platform != "linux" or asked:
         return False
     option = getattr(ctypes.CDLL(None), "mallopt", None)
     if option is None:
