@@ -224,9 +224,8 @@ def _survivors(
         tried[block.tier] += block.values.shape[1]
     used = sum(w for tier, w in WEIGHTS.items() if tried[tier])
     factors = [tried[b.tier] * len(asked) * used / WEIGHTS[b.tier] for b in blocks]
-    sizes = [b.values.shape[1] for b in blocks]
-    values = np.concatenate([b.values for b in blocks], axis=1)
-    yes, no = ((values == v).astype(np.float32) for v in (1, 0))
+    sizes, every = [b.values.shape[1] for b in blocks], [b.values for b in blocks]
+    yes, no = ((np.concatenate(every, axis=1) == v).astype(np.float32) for v in (1, 0))
     ends, factor = np.cumsum(sizes), np.repeat(factors, sizes)
     found: dict[int, list[Survivor]] = {}
     for c in asked:
@@ -239,10 +238,9 @@ def _survivors(
             a, b, n1, n0 = (float(x[k]) for x in counts)
             ones, others = (a + 0.5) / (n1 + 1), (b + 0.5) / (n0 + 1)
             up, down = np.log(ones / others), np.log((1 - ones) / (1 - others))
-            chances = float(p[k]), float(p[k] * factor[k])
-            index = block.index[at : at + 1]
-            survivor = Survivor(block.family, block.version, index, *chances, up, down)
-            found.setdefault(c, []).append(survivor)
+            what = block.family, block.version, block.index[at : at + 1]
+            told = Survivor(*what, float(p[k]), float(p[k] * factor[k]), up, down)
+            found.setdefault(c, []).append(told)
     return found
 
 

@@ -87,6 +87,8 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "fedhssl": _SSL | _PAIRED,
     "secureboost": {},
     "vertical_glm": {},
+    "pooled_logistic": {},  # references, which see the same labels and all columns
+    "pooled_boosting": {},
 }  # fmt: skip
 """By algorithm its knobs, each with the alternative that is tried. LASER's `sets` is none: of two
 parties both ways are one."""

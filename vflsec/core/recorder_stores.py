@@ -288,8 +288,8 @@ class All:
             most = max(t.shape[1] for t in flat)
             tensors = [torch.nn.functional.pad(t, (0, most - t.shape[1])) for t in flat]
         when = torch.tensor(times, dtype=torch.int64).reshape(-1, 2).T
-        when = when.repeat_interleave(torch.tensor(sizes, dtype=torch.int64), dim=1)
-        epochs, steps = when.to(rows[0].device)
+        often = torch.tensor(sizes, dtype=torch.int64)
+        epochs, steps = (t.repeat_interleave(often).to(rows[0].device) for t in when)
         for t in before:
             epochs, steps = torch.cat([t.epoch, epochs]), torch.cat([t.step, steps])
         return Table(torch.cat(tensors), torch.cat(rows), epochs, steps)

@@ -139,17 +139,20 @@ _ROLES = {
 
 
 def attacks_of(groups: Sequence[Group]) -> list[str]:
-    """Which attacks are made on what, each list once."""
-    made: dict[str, list[Group]] = {}
+    """Which attacks are made on what, each list once, and one that lacks a few by what it lacks."""
+    made: dict[tuple[str, ...], list[Group]] = {}
     for g in groups:
         if g.attacks:
-            made.setdefault(", ".join(dict.fromkeys(a.name for a in g.attacks)), []).append(g)
-    out = []
-    for names, of in made.items():
+            made.setdefault(tuple(dict.fromkeys(a.name for a in g.attacks)), []).append(g)
+    out, whole = [], max(made, key=len, default=())
+    for names, of in sorted(made.items(), key=lambda item: item[0] != whole):
         others = [g for other, theirs in made.items() if other != names for g in theirs]
         apart = dict.fromkeys(_distinguish(g, others) for g in of)
         where = f" ({', '.join(apart)})" if others else ""
-        out.append(f"attacks{where}: {names}")
+        lacks = [n for n in whole if n not in names]
+        few = {*names} < {*whole} and len(lacks) < len(names)
+        said = f"the same without {', '.join(lacks)}" if few else ", ".join(names)
+        out.append(f"attacks{where}: {said}")
     return out or ["attacks: none"]
 
 
