@@ -417,7 +417,7 @@ def test_the_number_of_classes_can_be_said_at_the_audit(
         rec.cut(torch.zeros(n, 2), torch.arange(n))
     words[2] = str(tmp_path / "told")
     assert main([*words, str(tmp_path / "d"), "--classes", "4"]) == 2
-    assert "--classes must be the 3 of" in capsys.readouterr().err
+    assert "--classes must be 3" in capsys.readouterr().err
 
 
 N, D, STEPS = 300, 3, 60
