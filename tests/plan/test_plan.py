@@ -233,6 +233,19 @@ def test_a_rare_class_is_planted_for_guesses_of_labels_alone() -> None:
         assert [[a.label for a in g.attacks] for g in planted[1:]] == rare
 
 
+@pytest.mark.parametrize("name", ["gradient_replacement", "swap_probe", "fsha", "norm"])
+def test_every_planted_training_has_its_main_task(name: str) -> None:
+    """Where all attacks need trainings of their own, the rare leak had no other, and an audit of
+    which nothing was left to do counted as unfinished."""
+    sections = tomllib.loads(SCENARIO) | {
+        "data": [{"name": "leaky"}], "gate": [{"max": 0.1}], "audit": {"positive_control": True},
+        "attack": [{"name": name}],
+    }  # fmt: skip
+    found = make_plan(load_scenario(sections), try_out=False)
+    every = {c.key for g in found.groups for c in g.cells}
+    assert every == {c.key for g in found.groups if g.main for c in g.cells}
+
+
 def test_every_kind_of_label_has_a_control_of_its_kind() -> None:
     """Of several data sets the first one's kind was that of all, so that the others had none."""
     names = ["quantity_gaussian", "several_gaussian", "leaky", "digits"]

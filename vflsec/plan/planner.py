@@ -250,7 +250,7 @@ class _Planner:
                     )  # fmt: skip
                 else:
                     (apart if attack.needs_own_training else passive).append(spec)
-            if passive or not targets:
+            if passive or apart or not targets:  # a cell is whole with its main task alone
                 yield Group(role, info, members, tuple(passive), title=title)
             for spec in apart:
                 yield Group(role, info, members, (spec,), main=False, title=title)
