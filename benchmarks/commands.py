@@ -1,14 +1,18 @@
-"""Whole commands, imports and reports included: a small audit, and two processes against one.
+"""Whole commands, imports and reports included: a small audit, the same again, and two processes or
+a cluster of two workers against one process.
 
 * small: the breast-cancer table, 4 strengths of noise x 5 seeds x 3 attacks with controls and the
   report, in processor time over that of ``import torch``, each in a process of its own, in turn;
+  and the same command again, which has nothing to do;
+* cluster: the quickstart with 20 seeds, ``--cluster local:2`` and one process in turn, in processor
+  time with that of workers; it needs ``vflsec[cluster]``;
 * jobs: 20,000 drawn rows (``--rows``), four architectures of 10 trainings of 12 epochs
   (``--epochs``), ``--jobs 1`` and
   ``--jobs 2`` in turn, by the clock: of the whole command, and of its work alone. Beside them what
   the machine gives two processes that share nothing: ``--jobs 1`` twice at a time. It needs two
   cores that nothing else uses.
 
-Run ``python benchmarks/commands.py``; ``--only small`` or ``--only jobs`` for one of them.
+Run ``python benchmarks/commands.py``; ``--only small``, ``jobs`` or ``cluster`` for one of them.
 """
 
 from __future__ import annotations
@@ -47,16 +51,33 @@ LARGE = (
 def small(rounds: int, folder: Path) -> None:
     """The small table beside the import of torch."""
     (folder / "small.toml").write_text(SMALL, encoding="utf-8")
-    ratios, took = [], []
+    found: dict[str, list[tuple[float, float]]] = {"small": [], "small again": []}
     for k in range(rounds + 1):  # the first fills the caches
         alone = spent("-c", "import torch")[1]
-        took.append(spent("-m", "vflsec", "audit", str(folder / "small.toml"),
-                          "--out", str(folder / f"small{k}"), "--device", "cpu")[1])  # fmt: skip
-        ratios.append(took[-1] / alone)
-    low, high = min(ratios[1:]), max(ratios[1:])
-    print(f"small: {statistics.median(took[1:]):.1f} CPU s, "
-          f"{statistics.median(ratios[1:]):.1f} times the import of torch "
-          f"({low:.1f} to {high:.1f}), {rounds} rounds")  # fmt: skip
+        for name in found:
+            took = spent("-m", "vflsec", "audit", str(folder / "small.toml"), "--out",
+                         str(folder / f"small{k}"), "--device", "cpu")[1]  # fmt: skip
+            found[name].append((took, took / alone))
+    for name, every in found.items():
+        seconds, ratios = zip(*every[1:], strict=True)
+        print(f"{name}: {statistics.median(seconds):.1f} CPU s, "
+              f"{statistics.median(ratios):.1f} times the import of torch "
+              f"({min(ratios):.1f} to {max(ratios):.1f}), {rounds} rounds")  # fmt: skip
+
+
+def cluster(rounds: int, folder: Path) -> None:
+    """Two workers of a local cluster and one process, in turn."""
+    audit = ("-m", "vflsec", "audit", "quickstart", "--seeds", "20", "--device", "cpu", "--out")
+    ratios = []
+    for k in range(rounds):
+        one = spent(*audit, str(folder / f"one{k}"))[1]
+        two = spent(*audit, str(folder / f"two{k}"), "--cluster", "local:2")[1]
+        ratios.append(two / one)
+        same = [(folder / f"{n}{k}" / "results.csv").read_bytes() for n in ("one", "two")]
+        if same[0] != same[1]:
+            raise SystemExit("cluster: other results than in one process")
+    print(f"cluster: {statistics.median(ratios):.2f} times the processor time of one process "
+          f"({min(ratios):.2f} to {max(ratios):.2f}), {rounds} rounds, equal results")  # fmt: skip
 
 
 def jobs(rounds: int, rows: int, epochs: int, folder: Path) -> None:
@@ -101,13 +122,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--rows", type=int, default=20_000, help="of the table of jobs")
     parser.add_argument("--epochs", type=int, default=12, help="of the trainings of jobs")
-    parser.add_argument("--only", choices=("small", "jobs"))
+    parser.add_argument("--only", choices=("small", "jobs", "cluster"))
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        if given.only != "jobs":
+        if given.only in (None, "small"):
             small(given.rounds, Path(name))
-        if given.only != "small":
+        if given.only in (None, "jobs"):
             jobs(given.rounds, given.rows, given.epochs, Path(name))
+        if given.only in (None, "cluster"):
+            cluster(given.rounds, Path(name))
 
 
 if __name__ == "__main__":
