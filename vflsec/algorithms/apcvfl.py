@@ -256,7 +256,7 @@ class APCVFL(SplitNN):
 
     def planned_facts(self, active: str, parties: tuple[str, ...], classes: int) -> Facts:
         facts = super().planned_facts(active, parties, classes)
-        return replace(facts, phase="teacher", extra={**facts.extra, "joint": self.joint})
+        return replace(facts, phase="teacher", extra={**facts.extra, "top_input": "latents"})
 
     def local_training(self, party: str) -> Algorithm:
         return Alone(**{f.name: getattr(self, f.name) for f in fields(self)}, only=party)

@@ -351,7 +351,7 @@ class FalseVfl(AnyParties):
 
     def planned_facts(self, active: str, parties: tuple[str, ...], classes: int) -> Facts:
         facts = super().planned_facts(active, parties, classes)
-        return replace(facts, extra={**facts.extra, "samples": self.samples})
+        return replace(facts, extra={**facts.extra, "top_input": "samples"})
 
     def facts(self, fed: Federation) -> Facts:
         facts = super().facts(fed)

@@ -56,7 +56,7 @@ class Facts:
         sends: (kind, sender, receiver) of every message kind of the run.
         extra: further public hyper-parameters of the algorithm; in a view of one of several labels
             ``of_label``, which one, from 0; in one of a question about a quantity ``question``, and
-            ``unclear``, why it is not asked, or ''.
+            ``unclear``, why it is not asked, or ''; ``top_input``, see :attr:`top_input`.
     """
 
     algorithm: str
@@ -72,6 +72,13 @@ class Facts:
     reduction: str = "mean"
     sends: frozenset[tuple[str, str, str]] = frozenset()
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def top_input(self) -> str:
+        """What the top model gets: ``embeddings``, or what an algorithm says that it gets instead,
+        so that nothing it would answer to embeddings can be replayed.
+        """
+        return str(self.extra.get("top_input", "embeddings"))
 
     @property
     def label(self) -> Label:

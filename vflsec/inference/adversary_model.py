@@ -79,13 +79,14 @@ class Answers:
         rows: sample ids (R, n) whose own embeddings stand beside.
 
     Raises:
-        ThreatModelError: the top model answers samples or a student, and no embeddings.
+        ThreatModelError: the top model gets something else than embeddings.
     """
 
     def __init__(self, views: Sequence[View], rows: Tensor) -> None:
         first = views[0]
-        if {"samples", "joint"} & {*first.facts.extra}:
-            raise ThreatModelError(f"the top model of {first.facts.algorithm} gets no embeddings.")
+        if (got := first.facts.top_input) != "embeddings":
+            name = first.facts.algorithm
+            raise ThreatModelError(f"the top model of {name} gets {got}, not embeddings.")
         self.facts, self.parts = first.facts, max(1, len(first.victims))
         self.own = torch.stack(
             [v.embed(r, first.party).flatten(1) for v, r in zip(views, rows, strict=True)]
