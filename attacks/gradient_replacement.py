@@ -26,6 +26,7 @@ from torch import Tensor
 
 from vflsec.attacks.replay import keep, kept_mean
 from vflsec.core.exchange_order import exchange
+from vflsec.nn.rows import widen
 from vflsec.plugin import (
     Attack,
     Message,
@@ -98,7 +99,7 @@ class Trigger(Policy):
         copied = self.gamma * kept_mean(own, of).unsqueeze(1) / message.scale
         there = torch.tensor([bool(k) for k in kept], device=g.device)
         swap = self._poisoned(rows, own) & there.unsqueeze(1)
-        swap = swap.reshape(*swap.shape, *([1] * (g.dim() - 2)))
+        swap = widen(swap, g)
         return own.choose(torch.where(swap, copied.to(g), g), g)
 
     def _poisoned(self, rows: Tensor, own: Own) -> Tensor:

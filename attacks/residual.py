@@ -30,6 +30,7 @@ import torch
 from torch import Tensor
 
 from vflsec.inference.ridge_regression import ridge
+from vflsec.nn.rows import widen
 from vflsec.plugin import Attack, Facts, Guess, Table, View, check, registry
 
 FAMILY = "single_gradients"
@@ -103,5 +104,5 @@ def _undivided(table: Table, view: View) -> Table:
     if view.facts.reduction != "mean":
         return table
     _, batch, count = table.step.unique(return_inverse=True, return_counts=True)
-    wide = count[batch].to(table.tensor).reshape(-1, *([1] * (table.tensor.dim() - 1)))
+    wide = widen(count[batch].to(table.tensor), table.tensor)
     return Table(table.tensor * wide, table.rows, table.epoch, table.step)

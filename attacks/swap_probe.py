@@ -31,7 +31,7 @@ from torch import Tensor
 from vflsec.attacks.replay import keep
 from vflsec.core.exchange_order import Exchanged, exchange
 from vflsec.inference.clustering_points import Points
-from vflsec.nn.rows import sums
+from vflsec.nn.rows import sums, widen
 from vflsec.plugin import Attack, Guess, Known, Message, Own, Policy, View, check, registry
 
 ALIASES = ("embedding_swap", "villain_labels")
@@ -139,7 +139,7 @@ def swapped(z: Tensor, which: Tensor, means: list[dict[int, Tensor]]) -> Tensor:
 
 def without(g: Tensor, rows: Tensor) -> Tensor:
     """Gradients (R, b, ...) with those of `rows` (R, b) set to zero."""
-    return g.masked_fill(rows.reshape(*rows.shape, *([1] * (g.dim() - 2))), 0.0)
+    return g.masked_fill(widen(rows, g), 0.0)
 
 
 @dataclass(frozen=True)

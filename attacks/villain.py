@@ -42,6 +42,7 @@ from torch import Tensor
 from vflsec.attacks.replay import NO_GOAL_ROW, keep, sent, sent_like
 from vflsec.attacks.swap_probe import centres, donors, standing, swapped, without
 from vflsec.core.exchange_order import Exchanged, exchange
+from vflsec.nn.rows import widen
 from vflsec.plugin import (
     Attack,
     Message,
@@ -138,7 +139,7 @@ class Poison(Policy):
             order = own.rng.permutations(z.shape[1]).to(z.device)
             carrier = torch.stack([of[at] for of, at in zip(z, order)]) if self.other else z
             drawn = carrier + self._augmented(triggers[of], own, z.shape[1]).to(z)
-            out = torch.where(poisoned.reshape(*rows.shape, *([1] * (z.dim() - 2))), drawn, out)
+            out = torch.where(widen(poisoned, z), drawn, out)
         return own.choose(out, z)
 
     def _triggered(self, message: Message, own: Own) -> Tensor:

@@ -156,8 +156,10 @@ class DPSGD(Policy):
             made.widen(lost), releases, protects="row", what="a training row (all columns, label)",
             neighbours="zeroing it out", against="whoever gets all weights",
             over=f"{over}, {len(everyone)} {'party' if len(everyone) == 1 else 'parties'}",
-            given=f"means and codes of columns{' and values' * make_label(facts.classes).scaled}",
-            provided=f"nobody sees single rows' messages{' or batches' * bool(uses.batches)}",
+            given="means and codes of columns and values" if make_label(facts.classes).scaled
+            else "means and codes of columns",
+            provided="nobody sees single rows' messages or batches" if uses.batches
+            else "nobody sees single rows' messages",
             leaves=f"messages in training, predictions for the row, validation rows, {AGAIN_ROWS}",
         )  # fmt: skip
 

@@ -155,11 +155,10 @@ class HeEmbedding(Policy):
             return Guarantee(covers="None: embeddings are sent in plain.")
         left = ("linear algebra, where the layer is wide enough" if self.weights == "plain"
                 else "a decoder of the layer's output, fitted to auxiliary rows")  # fmt: skip
+        emulated = "" if self.mode == "real" else " Emulated: no ciphertext was computed."
         return Guarantee(
             protects="example",
             covers="No epsilon. Embeddings are hidden in transit; flooding (noise of "
             f"2^-{self.flood_bits}) keeps the key from an honest active party. Not covered: "
-            f"{left}; labels, and what gradients reveal of them."
-            + " Emulated: no ciphertext was computed."
-            * (self.mode != "real"),
+            f"{left}; labels, and what gradients reveal of them.{emulated}",
         )

@@ -130,11 +130,11 @@ class HeGradient(Policy):
     def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         if self.mode == "clear":
             return Guarantee(covers="None: gradients are sent in plain.")
+        deep = " Emulated: no deployed protocol computes this for deep bottoms."
+        emulated = "" if self.mode == "real" else deep
         return Guarantee(
             protects="label",
             covers="No epsilon. The passive party sees sums over batches, not rows; flooding "
             f"(noise of 2^-{self.flood_bits}) keeps the key from it if it is honest. Not covered: "
-            "what sums say about labels."
-            + " Emulated: no deployed protocol computes this for deep bottoms."
-            * (self.mode != "real"),
+            f"what sums say about labels.{emulated}",
         )

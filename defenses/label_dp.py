@@ -116,7 +116,7 @@ def released(
     if none is not None:
         return none
     made = Account(epsilon * uses.most, delta * uses.most, accountant)
-    over = f"{uses.most} remembered answer{'s' * (uses.most > 1)} for each label"
+    over = f"{uses.most} remembered answer{'s' if uses.most > 1 else ''} for each label"
     return claim_label(
         made, uses, over, "whoever sees anything computed from labels", given, leaves
     )

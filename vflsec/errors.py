@@ -21,7 +21,7 @@ class VflsecError(Exception):
     @classmethod
     def must(cls, what: object, rule: str, got: object, remedy: str = "") -> Self:
         """The error ``WHAT must RULE, got GOT. REMEDY``."""
-        return cls(f"{what} must {rule}, got {got}.{' ' * bool(remedy)}{remedy}")
+        return cls(f"{what} must {rule}, got {got}. {remedy}".rstrip())
 
     @classmethod
     def at_most(cls, what: object, most: object, got: object, remedy: str = "") -> Self:
@@ -42,7 +42,7 @@ class VflsecError(Exception):
     def lacks(cls, what: object, package: str, extra: str = "", remedy: str = "") -> Self:
         """The error for a package that is not installed; it comes with `extra` of vflsec."""
         how = f"'vflsec[{extra}]'" if extra else package
-        return cls(f"{what}: needs {package}. Run: pip install {how}{' ' * bool(remedy)}{remedy}")
+        return cls(f"{what}: needs {package}. Run: pip install {how} {remedy}".rstrip())
 
     @classmethod
     def taken(cls, path: object, holds: str, remedy: str = "Name another folder.") -> Self:
@@ -53,7 +53,7 @@ class VflsecError(Exception):
     def unreadable(cls, path: object, why: BaseException | str, remedy: str = "") -> Self:
         """The error for a file or a module that cannot be read."""
         text = getattr(why, "strerror", None) or first_line(why)
-        return cls(f"{path}: cannot be read ({text}).{' ' * bool(remedy)}{remedy}")
+        return cls(f"{path}: cannot be read ({text}). {remedy}".rstrip())
 
     @classmethod
     def damaged(cls, path: object, why: BaseException | str) -> Self:

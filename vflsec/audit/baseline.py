@@ -153,11 +153,13 @@ def granted(rows: Iterable[ResultRow], attacks: Mapping[str, AttackFacts]) -> li
 def _grants(row: ResultRow, spec: AttackFacts | None) -> str | None:
     if spec is None:
         return None
-    words = [f"{spec.aux_rows} auxiliary rows"] * bool(spec.aux_rows)
-    words += ["the others' models"] * bool(spec.peer_model)
-    words += ["no class shares"] * (not spec.prior)
-    aimed = bool(row.victim) and row.target not in OF_THE_LABELS
-    return ", ".join([*words, *([f"against {row.victim}"] if aimed else [])])
+    words = {
+        f"{spec.aux_rows} auxiliary rows": spec.aux_rows,
+        "the others' models": spec.peer_model,
+        "no class shares": not spec.prior,
+        f"against {row.victim}": row.victim and row.target not in OF_THE_LABELS,
+    }
+    return ", ".join(text for text, about in words.items() if about)
 
 
 def advantages(rows: Iterable[ResultRow]) -> dict[Key, dict[str, dict[int, float]]]:
@@ -251,7 +253,7 @@ def read_baseline(path: Path) -> Baseline:
 
 def _refuse(where: object, why: object, cure: str = "") -> ConfigError:
     """The error for what cannot serve as a baseline."""
-    return ConfigError(f"{where}: is no baseline: {why}.{' ' * bool(cure)}{cure}")
+    return ConfigError(f"{where}: is no baseline: {why}. {cure}".rstrip())
 
 
 def _read_point(p: Mapping[str, Any]) -> tuple[Key, dict[str, dict[int, float]]]:
@@ -385,7 +387,7 @@ def _lost(rows: Iterable[ResultRow]) -> dict[Identity, Reason]:
     return {
         key: Reason(
             Shortfall.FAILED_SEEDS,
-            f"it failed on {len(of)} seed{'s' * (len(of) > 1)}: {next(iter(of.values()))}",
+            f"it failed on {len(of)} seed{'s' if len(of) > 1 else ''}: {next(iter(of.values()))}",
         )
         for key, of in seeds.items()
     }

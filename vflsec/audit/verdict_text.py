@@ -342,7 +342,8 @@ def format_sensitivity(
         return ""
     ordered = sorted(least.items(), key=lambda item: -item[1])
     said = _sizes({name: max(v, 0.001) for name, v in ordered[:_MOST_NAMED]}, gate)
-    said += f" and less for {len(ordered) - _MOST_NAMED} more" * (len(ordered) > _MOST_NAMED)
+    if len(ordered) > _MOST_NAMED:
+        said += f" and less for {len(ordered) - _MOST_NAMED} more"
     return f" Smallest detectable leak: {said}{_of_doses(laid, gate)}."
 
 
@@ -409,7 +410,7 @@ def format_seeds(more: int | None) -> str:
     """The seeds that would decide it."""
     if more is None:
         return "over 1000 more seeds needed"
-    return f"about {more} more seed{'s' * (more > 1)} needed"
+    return f"about {more} more seed{'s' if more > 1 else ''} needed"
 
 
 def _sizes(of: Mapping[str, float], gate: Gate) -> str:
@@ -421,8 +422,8 @@ def _of_doses(laid: Mapping[str, float | None], gate: Gate) -> str:
         return ""
     found = _sizes({k: v for k, v in laid.items() if v is not None}, gate)
     missed = " and ".join(k for k, v in laid.items() if v is None)
-    said = [f"from {found} on"] * bool(found) + [f"none by {missed}"] * bool(missed)
-    return f". Planted leaks detected: {', '.join(said)}"
+    said = {f"from {found} on": found, f"none by {missed}": missed}
+    return f". Planted leaks detected: {', '.join(text for text, about in said.items() if about)}"
 
 
 def format_undecided(lead: Candidate, more: int | None, gate: Gate, level: float) -> str:

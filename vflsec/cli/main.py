@@ -377,7 +377,7 @@ def show(
                 typer.echo(f"      {p['meaning']}")
         for key in ("needs", "optional", "target", "strengths"):
             if said := _words(item.get(key, "")):
-                typer.echo(f"{key}: {said}{' (0 = off)' * (key == 'strengths')}")
+                typer.echo(f"{key}: {said}" + (" (0 = off)" if key == "strengths" else ""))
         if item.get("aliases"):
             typer.echo(f"also called: {', '.join(item['aliases'])}")
 

@@ -115,8 +115,10 @@ class Schema:
         """
         out: list[tuple[str, str, int]] = []
         for name, codes in zip(self.names, self.cardinalities, strict=True):
-            out += [(name, "", c) for c in range(1, codes)]
-            out += [(name, ask, 0) for ask in ("", *QUESTIONS)] * (codes == 0)
+            if codes:
+                out += [(name, "", c) for c in range(1, codes)]
+            else:
+                out += [(name, ask, 0) for ask in ("", *QUESTIONS)]
         return tuple(out)
 
     def column(self, x: Tensor, column: str = "") -> Tensor:

@@ -15,6 +15,7 @@ from vflsec.errors import PolicyError
 from vflsec.nn import manual_backprop, optim
 from vflsec.nn.flat_parameters import LANES, blocks
 from vflsec.nn.replicas import Replicas
+from vflsec.nn.rows import widen
 from vflsec.nn.rowwise import row_gradients, split_rows
 
 GRAPH = ("loss", "penalty", "link")
@@ -259,9 +260,7 @@ def clip_gradients(gradients: Sequence[Tensor | None], limit: float) -> list[Ten
     """Stacked gradients (R, ...), each replica's shrunk to a joint norm of at most `limit`."""
     squares = [g.flatten(1).square().sum(1) for g in gradients if g is not None]
     factor = (limit / (torch.stack(squares).sum(0).sqrt() + 1e-6)).clamp(max=1)
-    return [
-        None if g is None else g * factor.reshape(-1, *([1] * (g.dim() - 1))) for g in gradients
-    ]
+    return [None if g is None else g * widen(factor, g) for g in gradients]
 
 
 def step(optimizer: Any, params: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:

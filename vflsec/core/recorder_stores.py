@@ -10,6 +10,7 @@ from torch import Tensor
 from vflsec.core.batch_centring import FIRST, Centring
 from vflsec.core.message import Message
 from vflsec.core.view import Table
+from vflsec.nn.rows import widen
 
 WAITING = 1 << 17
 """Rows of sums that wait for being counted."""
@@ -71,7 +72,7 @@ class Dense:
         if self.form == "first":
             new = self.count[index] == 0
             if x.is_cuda:  # to ask how many are new would wait for them
-                x = torch.where(new.reshape(-1, *[1] * (x.dim() - 1)), x, self.value[index])
+                x = torch.where(widen(new, x), x, self.value[index])
                 epoch = torch.where(new, epoch, self.epoch[index])
                 step = torch.where(new, step, self.step[index])
             else:
@@ -107,7 +108,7 @@ class Dense:
         value = self.value[part].index_select(0, rows)
         if self.sums:
             weight = count[rows].to(value.dtype)
-            weight = weight.reshape(-1, *([1] * (value.dim() - 1)))
+            weight = widen(weight, value)
             value = value.div_(weight) if value.is_floating_point() else value / weight
             epoch, step = (torch.full_like(rows, int(t[r])) for t in (self.epoch, self.step))
             return Table(value, rows, epoch, step)
@@ -183,7 +184,7 @@ def _by_batch(x: Tensor) -> Tensor:
         return x
     size = x.reshape(*x.shape[:2], -1).square().sum(2).mean(1).sqrt()
     size = torch.where(size > 0, size, torch.ones_like(size))
-    return x / size.reshape(-1, *([1] * (x.dim() - 1)))
+    return x / widen(size, x)
 
 
 class _Block:

@@ -21,7 +21,7 @@ from vflsec.core.needs import FORMS, GRANTS, Need, as_needs
 from vflsec.core.reprs import as_table
 from vflsec.errors import ThreatModelError
 from vflsec.label import Label, make_label
-from vflsec.nn.rows import in_pieces, sums
+from vflsec.nn.rows import in_pieces, sums, widen
 
 __all__ = [
     "FORMS",
@@ -136,7 +136,7 @@ class Table:
         A batch is what passed in one step. A batch of zeros stays zero.
         """
         batch, size = self.batches()
-        wide = size[batch].to(self.tensor).reshape(-1, *([1] * (self.tensor.dim() - 1)))
+        wide = widen(size[batch].to(self.tensor), self.tensor)
         return Table(self.tensor / wide, self.rows, self.epoch, self.step)
 
     def batches(self) -> tuple[Tensor, Tensor]:
@@ -161,7 +161,7 @@ class Table:
             return self._freed(order).folded("mean")
         if form == "mean":
             total = sums(self.tensor[order], place, len(rows))
-            value = total / count.to(total).reshape(-1, *([1] * (total.dim() - 1)))
+            value = total / widen(count.to(total), total)
             return Table(value, rows, self.epoch[order][last], self.step[order][last])
         at = order[first if form == "first" else last]
         return Table(self.tensor[at], rows, self.epoch[at], self.step[at])

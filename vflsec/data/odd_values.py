@@ -56,10 +56,10 @@ def describe_odd_values(name: str, values: NDArray[np.float64]) -> str:
     count, shown = int(rows[np.isin(distinct, odd)].sum()), [_write(v) for v in odd[:_MOST]]
     rest = distinct[~np.isin(distinct, odd)]
     where = "far beyond" if low + high else "apart from"
-    more = ", ..." * (len(odd) > _MOST)
+    more = ", ..." if len(odd) > _MOST else ""
     options = " ".join(f"--missing {shlex.quote(f'{name}={text}')}" for text in shown)
     return (
-        f"{count} value{'s' * (count > 1)} ({', '.join(shown)}{more}) {where} all others "
+        f"{count} value{'s' if count > 1 else ''} ({', '.join(shown)}{more}) {where} all others "
         f"({rest[0]:g} to {rest[-1]:g}): missing values or errors? Leave them empty: "
         + write_setting(f"missing = {{ {json.dumps(name)} = {json.dumps(shown)} }}", None, options)
     )

@@ -35,7 +35,8 @@ def hash_content(source: Source) -> str:
     ]
     ids = tuple(map(str, source.ids))
     plain: list[Any] = [source.active, source.class_names, source.labels, ids]
-    plain += [source.task] * bool(source.task)
+    if source.task:
+        plain.append(source.task)
     for party, data in source.parties.items():
         arrays += [(f"{party}\x1fvalues", data.values), (f"{party}\x1frows", data.rows)]
         plain += [party, data.names, data.categories]

@@ -166,7 +166,9 @@ def _check_label(spec: TableSpec) -> None:
     if rule := label_rule(spec.label, spec.task):
         raise data_error("data", "label", rule, format_list(spec.labels) or "none")
     for column in _several(spec):  # they stand in the names of attacks
-        why = unshowable(column) or "not be called like a question" * (column in QUESTIONS)
+        why = unshowable(column)
+        if column in QUESTIONS:
+            why = "not be called like a question"
         if why:
             raise data_error("data", "label", why, repr(column), "Rename the column.")
 

@@ -74,11 +74,12 @@ def _other_range(
         kind: Any = registry.defenses.get(defense)
         most: float = kind.largest
         others = min(t.leak_high for t in found if t is not high)
-        falls = high.leak_high < others and high.strength < most
+        if high.leak_high >= others or high.strength >= most or high not in cheap:
+            return ""
         return (
             f"The bound still falls at the strongest, which costs at most {high.drop_high:.3f} of "
             f"utility: --high {min(10 * high.strength, most):g}."
-        ) * (falls and high in cheap)
+        )
     first = min(meets, key=lambda t: t.strength)
     if first is low:
         low_ = low.strength / 10
@@ -87,9 +88,11 @@ def _other_range(
     if weaker and weaker[-1] not in cheap:  # what is stronger still costs no less
         return ""
     below = max((t.strength for t in cheap if t.strength < first.strength), default=0.0)
+    if first.strength <= 1.1 * max(below, low.strength):
+        return ""
     return (
         f"None was tried between strengths {below:g} and {first.strength:g}: --rounds {rounds + 3}."
-    ) * (first.strength > 1.1 * max(below, low.strength))
+    )
 
 
 def _within(cheap: Sequence[Trial], drop: float) -> str:

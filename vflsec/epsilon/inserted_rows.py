@@ -29,6 +29,7 @@ from vflsec.core.view import Need, Update, View
 from vflsec.epsilon.canaries import Planted, plant_inserted
 from vflsec.epsilon.named_noise import QUIET, NoiseWitness
 from vflsec.epsilon.row_gradients import Directions
+from vflsec.nn.rows import widen
 from vflsec.specs import AttackSpec
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ class _Known:
     def _treated(self, parts: Sequence[Tensor], which: Tensor) -> list[Tensor]:
         """What the policy makes of the sum of `which` rows (R, b) of (R, b, ...), without noise."""
         b = which.shape[1]
-        mean = [p * (which.reshape(*which.shape, *[1] * (p.dim() - 2)) / b) for p in parts]
+        mean = [p * (widen(which, p) / b) for p in parts]
         made = self.policy.gradients([p.sum(1) for p in mean], lambda: mean, self.own)
         return [m * b for m in made if m is not None]
 

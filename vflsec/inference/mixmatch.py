@@ -37,6 +37,7 @@ from vflsec.nn import optim
 from vflsec.nn.flat_parameters import blocks
 from vflsec.nn.loss import log_shares, through
 from vflsec.nn.replicas import Replicas
+from vflsec.nn.rows import widen
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def mix(x: Tensor, order: Tensor, weight: Tensor) -> Tensor:
 
 def _mixed(x: Tensor, at: Tensor, weight: Tensor) -> Tensor:
     """The same, the others by their place `at` (R, b) among all R b."""
-    w = weight.reshape(-1, *([1] * (x.dim() - 1))).to(x)
+    w = widen(weight, x).to(x)
     return (w * x).add_((1 - w) * _taken(x.flatten(0, 1), at))
 
 

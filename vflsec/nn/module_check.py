@@ -124,7 +124,7 @@ def _run(module: nn.Module, rows: Tensor, what: str) -> object:
     try:
         return module(rows)
     except Exception as why:
-        batch = f"a batch of {len(rows)} row{'s' * (len(rows) > 1)}"
+        batch = f"a batch of {len(rows)} row{'s' if len(rows) > 1 else ''}"
         raise ConfigError(
             f"{what} fails on {batch} of shape {tuple(rows.shape[1:])}: {describe_error(why)}"
         ) from why

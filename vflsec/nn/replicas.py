@@ -24,6 +24,7 @@ from vflsec.errors import ConfigError
 from vflsec.nn.dense import Layer, dense
 from vflsec.nn.flat_parameters import Flat
 from vflsec.nn.reduced_precision import FULL
+from vflsec.nn.rows import widen
 from vflsec.runtime.out_of_memory import out_of_memory
 
 DRAWS = "_vflsec_draws"
@@ -425,5 +426,5 @@ def _embedding(s: Replicas, prefix: str, module: Any, x: Tensor, train: bool) ->
     """Codes (R, b) -> vectors (R, b, e)."""
     table = s.params[f"{prefix}weight"]
     n = table.shape[1]
-    offset = torch.arange(s.count, device=x.device).reshape(-1, *([1] * (x.dim() - 1))) * n
+    offset = widen(torch.arange(s.count, device=x.device), x) * n
     return nn.functional.embedding(x.long() + offset, table.reshape(-1, table.shape[-1]))

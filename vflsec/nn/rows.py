@@ -36,6 +36,11 @@ def sums(value: Tensor, place: Tensor, n: int) -> Tensor:
     return out.index_add_(0, place, value)
 
 
+def widen(x: Tensor, like: Tensor) -> Tensor:
+    """x (m, ...) with axes of length 1 at its end, as many as `like` (m, ..., ...) has more."""
+    return x.reshape(*x.shape, *[1] * (like.dim() - x.dim()))
+
+
 def spread(x: Tensor) -> tuple[Tensor, Tensor]:
     """Standard deviations, of n and not of n - 1, and means of the columns of x (n, d); (d,) each.
 

@@ -81,7 +81,8 @@ def unknown_columns(scenario: Scenario, sources: Iterable[Source]) -> Iterator[P
             wanted = (section.model_extra or {}).get(key)
             known = ["", WHICHEVER, *names]
             if isinstance(wanted, str) and names and wanted not in known:
-                listed = ", ".join(names[:_MOST_NAMED]) + (", ..." * (len(names) > _MOST_NAMED))
+                more = ["..."] if len(names) > _MOST_NAMED else []
+                listed = ", ".join([*names[:_MOST_NAMED], *more])
                 rule = (
                     f"must be a column, got {wanted!r}. {nearest(wanted, names)} There are: "
                     f"{listed}."

@@ -109,7 +109,7 @@ def _find_no_row_to_guess(asked: _Question) -> str:
 
 def _format_need(attack: str, what: str, who: str, under: str = "") -> str:
     """``norm needs 'gradient'; shop receives none under trees.``"""
-    return f"{attack} needs {what}; {who} none{f' under {under}' * bool(under)}."
+    return f"{attack} needs {what}; {who} none" + (f" under {under}." if under else ".")
 
 
 def _find_victim_without_columns(asked: _Question) -> str:
@@ -268,7 +268,7 @@ def warn_of_few_tested(source: Source, name: str, split: Params) -> str:
     rows, rare = sets.test, rarest(source, sets.test)
     if not 0 < rare < FEW_LEFT:
         return ""
-    of = " of any label" * bool(source.labels)
+    of = " of any label" if source.labels else ""
     return (
         f"{name}: only {rare} of {len(rows)} test rows are of the rarest class{of}. Raise [data] "
         "test."

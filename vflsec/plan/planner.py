@@ -338,7 +338,7 @@ class _Planner:
             self.seen |= {(TUNING, key) for key in keys}
             apart = [s for s in specs.values() if _made(s).needs_own_training]
             passive = tuple(s for s in specs.values() if s not in apart)
-            for attacks in [passive] * bool(passive) + [(s,) for s in apart]:
+            for attacks in filter(None, [passive, *((s,) for s in apart)]):
                 yield Group(TUNING, info, members, attacks, main=False, title=title)
 
     def _references(self, info: DataInfo, seeds: Sequence[int]) -> Iterator[Group]:

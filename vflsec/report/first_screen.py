@@ -266,7 +266,7 @@ def _sensitivity(found: str, asked: Sequence[Verdict]) -> list[str]:
         return []
     most, v = max(least, key=lambda of: of[0])
     if most >= reach(v.gate.metric, v.gate.of)[1]:
-        return ["No leak that is possible could have been detected"]
+        return ["Even the largest possible leak could have been missed"]
     shown = show(most, v.gate.detect or v.threshold, ".2g")
     return [f"Smallest detectable leak: {shown}, of the kind these attacks look for"]
 

@@ -396,8 +396,9 @@ class Sent(_Watcher):
             tables = (torch.from_numpy(z)[at] for z in (mean, kept.last[: len(rows)]))
             score = max(related(own[0][rows[at]], z) for z in tables)
             if score < _SURE:
+                which = f"embeddings named {name!r}" if name else "embeddings"
                 out.append(
-                    f"embeddings{f' named {name!r}' * bool(name)} do not match its own columns "
+                    f"{which} do not match its own columns "
                     f"({len(at)} rows, RV {score:+.1f} standard deviations from random order): is "
                     "each column in the order of 'rows'?"
                 )

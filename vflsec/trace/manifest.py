@@ -344,7 +344,7 @@ def describe_invalid(why: ValidationError) -> str:
     first, others = why.errors()[0], why.error_count() - 1
     place, got = ".".join(str(p) for p in first["loc"]) or "the whole", repr(first.get("input"))
     got = got if len(got) <= 60 else f"{got[:57]}..."
-    return f"{place}: {first['msg']}, got {got}.{f' ({others} more)' * bool(others)}"
+    return f"{place}: {first['msg']}, got {got}." + (f" ({others} more)" if others else "")
 
 
 def _no_constant(text: str) -> float:

@@ -566,9 +566,10 @@ class Recording:
         self._announced = True
         many, missing = describe_askable(self.active, self.manifest.classes, self.held)
         later = "" if self.active else f", or later (vflsec trace grant {self.folder})"
-        lack = f" Missing: {', '.join(missing)}. Give them to the recorder{later}."
-        level = logging.WARNING if missing else logging.INFO
-        _LOG.log(level, "%s records; %s can be made.%s", self.party, many, lack * bool(missing))
+        said = f"{self.party} records; {many} can be made."
+        if missing:
+            said += f" Missing: {', '.join(missing)}. Give them to the recorder{later}."
+        _LOG.log(logging.WARNING if missing else logging.INFO, "%s", said)
 
     def _plan(
         self, kind: str, ends: tuple[str, str], x: Numbers, phase: str, name: str = ""

@@ -244,8 +244,9 @@ def _check_shape(
 def _describe_unread(kind: str, name: str, phase: str) -> str:
     """What the messages `name` in `Recorder.left_out` are."""
     first, again, turn = name.partition("#")
-    which = f"that came for a row {turn} times in a step" if again else f"named {name!r}"
-    which += f" (named {first!r})" * bool(first and again)
+    which = f"named {first!r}"
+    if again:
+        which = f"that came for a row {turn} times in a step" + (f" ({which})" if first else "")
     return (
         f"{kind} messages {which} do not fit the first ones in phase {phase!r}: {UNSEEN}. "
         "Record both as one message, or each in a trace of its own"
