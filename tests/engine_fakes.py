@@ -53,13 +53,15 @@ def figure(*names: object) -> float:
 
 
 def result_of(cell: CellSpec, attacks: Sequence[AttackSpec], *, main: bool = True) -> CellResult:
-    """What training `cell` gives."""
+    """What training `cell` gives; an edit of a source changes the keys, and not this."""
     result = CellResult(cell.key, cell, seconds=0.5)
+    defenses = [(d.name, d.strength, d.params) for d in cell.defenses]
+    of = (cell.undefended, defenses, cell.seed)
     if main:
-        value = figure("main", cell.key)
+        value = figure("main", *of)
         result.measures.append(Measure("train", "test", "auc", value, value - 0.1, value, 25, 0.5))
     for attack in attacks:
-        value = figure(attack.key, cell.key)
+        value = figure(attack.stream, *of)
         controls = {"majority": {"value": 0.5, "cv": None}, "scratch": {"value": 0.55, "cv": 0.6}}
         result.measures.append(
             Measure(
