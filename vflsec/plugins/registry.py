@@ -284,12 +284,14 @@ class Registry:
             return made
 
 
-_hints = cache(typing.get_type_hints)
-
-
 def list_parameters(cls: type) -> dict[str, inspect.Parameter]:
     """The hyper-parameters of a registered class: its dataclass fields."""
-    hints = _hints(cls)
+    return dict(_read_fields(cls))
+
+
+@cache
+def _read_fields(cls: type) -> dict[str, inspect.Parameter]:
+    hints = typing.get_type_hints(cls)
     out = {}
     for f in dataclasses.fields(cls):
         default: Any = inspect.Parameter.empty

@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 _PRECISION = (
@@ -57,7 +57,9 @@ _UNKNOWN = object()
 
 def kept() -> Callable[[], None]:
     """Puts back what was set when this was called, where it is set otherwise by then."""
-    before = [(setting, _ask(setting)) for setting in _list_settings()]
+    main = threading.current_thread() is threading.main_thread()
+    settings = _list_settings(main, sys.modules.get("numpy"), sys.modules.get("torch"))
+    before = [(setting, _ask(setting)) for setting in settings]
 
     def put_back() -> None:
         for setting, value in before:
@@ -67,17 +69,25 @@ def kept() -> Callable[[], None]:
     return put_back
 
 
-def _list_settings() -> Iterator[_Setting]:
-    """What is put back, in this order: what torch takes float32 by depends on what is set after."""
+@cache
+def _list_settings(main: bool, numpy: Any, torch: Any) -> tuple[_Setting, ...]:
+    """What is put back, in this order: what torch takes float32 by depends on what is set after.
+
+    Every making of a component asks: listed once for the thread and what is loaded.
+    """
+    return tuple(_find_settings(main, numpy, torch))
+
+
+def _find_settings(main: bool, numpy: Any, torch: Any) -> Iterator[_Setting]:
     yield _attribute(sys, "stdout")
     yield _attribute(sys, "stderr")
     yield _Setting(sys.getrecursionlimit, sys.setrecursionlimit)
-    if threading.current_thread() is threading.main_thread():
+    if main:
         for number in (signal.SIGINT, signal.SIGTERM):
             yield _Setting(partial(signal.getsignal, number), partial(signal.signal, number))
-    if numpy := sys.modules.get("numpy"):
+    if numpy:
         yield _Setting(numpy.geterr, lambda errors: numpy.seterr(**errors))
-    if torch := sys.modules.get("torch"):
+    if torch:
         yield _Setting(torch.get_default_dtype, torch.set_default_dtype)
         yield _Setting(torch.is_grad_enabled, torch.set_grad_enabled)
         yield _Setting(torch.get_num_threads, torch.set_num_threads)
