@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from vflsec.core.algorithm import Algorithm
-from vflsec.core.federation import Federation
 from vflsec.core.message import Message
 from vflsec.core.view import FORMS
 from vflsec.nn.replicas import LEAST
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec
 from vflsec.testing.reach import foreign, tensors
-from vflsec.testing.worlds import Check, small_stack, train
-from vflsec.train.loop import predict, run_phases
+from vflsec.testing.worlds import Check, Trained, small_stack, train
+from vflsec.train.loop import predict
 from vflsec.train.views import make_view
 
 
@@ -32,31 +33,56 @@ def _algorithm(name: str, without: Sequence[str] = (), **how: Any) -> tuple[Algo
     return cls(**{k: v for k, v in quick.items() if k in known} | own), world
 
 
-def algorithm_cuts_the_graph(name: str) -> None:
-    """No delivered tensor has a grad_fn, and bytes are elements times size."""
+@dataclass
+class _Seen:
+    """A training of two replicas with all that its parties sent, received and did recorded."""
+
+    trained: Trained
+    sizes: dict[str, int]
+    """Bytes of an element, by kind of message."""
+    with_graph: set[str]
+    """Kinds of message that were delivered with a grad_fn."""
+
+
+@lru_cache(maxsize=1)
+def _watch(name: str, cls: type) -> _Seen:
+    """What three of the checks look at, trained once for each version of the class."""
     algorithm, world = _algorithm(name)
     stack = small_stack([0, 1], **world)
-    fed = Federation.create(stack, [0, 1])
-    deliver = fed.channel.send
+    of = {"active": (stack.first.active,), "passive": tuple(stack.first.passive)}
+    wanted = {(p, "own", "parameter_gradient", "all") for p in stack.first.parties}
+    for kind, sender, receiver in algorithm.sends:
+        for form in FORMS:
+            wanted |= {(p, "received", kind, form) for p in of.get(receiver, ())}
+            wanted |= {(p, "sent", kind, form) for p in of.get(sender, ())}
     sizes: dict[str, int] = {}
+    with_graph: set[str] = set()
 
-    def watched(message: Message, *args: Any, **kwargs: Any) -> Tensor:
-        out = deliver(message, *args, **kwargs)
-        assert out.grad_fn is None, f"{name}: {message.kind} carries the graph over"
+    def watch(message: Message, out: Tensor) -> None:
         sizes[message.kind] = out.element_size()
-        return out
+        if out.grad_fn is not None:
+            with_graph.add(message.kind)
 
-    fed.channel.send = watched  # type: ignore[method-assign]
-    algorithm.build(fed)
-    for _ in run_phases(algorithm, fed):
-        pass
-    for row in fed.channel.ledger.of(0):
-        assert row["bytes"] == row["elements"] * sizes[row["kind"]], row
+    return _Seen(
+        train(algorithm, stack, [0, 1], wanted=sorted(wanted), watch=watch), sizes, with_graph
+    )
+
+
+def _seen(name: str) -> _Seen:
+    return _watch(name, registry.algorithms.get(name))
+
+
+def algorithm_cuts_the_graph(name: str) -> None:
+    """No delivered tensor has a grad_fn, and bytes are elements times size."""
+    seen = _seen(name)
+    assert not seen.with_graph, f"{name}: {seen.with_graph} carry the graph over"
+    for row in seen.trained.fed.channel.ledger.of(0):
+        assert row["bytes"] == row["elements"] * seen.sizes[row["kind"]], row
 
 
 def algorithm_ignores_company(name: str) -> None:
     """A cell alone equals the cell in company bit for bit in float64, noise on."""
-    algorithm, world = _algorithm(name)
+    algorithm, world = _algorithm(name, epochs=2)
     iso = registry.defenses.create("iso")
     seeds, strengths = [3, 0, 1, 0, 2], [0.0, 1.0, 2.0, 0.5, 1.0]
     iso_on = {"active": [(iso, torch.tensor(strengths, dtype=torch.float64))]}
@@ -76,9 +102,8 @@ def algorithm_ignores_company(name: str) -> None:
 
 def algorithm_declares_what_it_sends(name: str) -> None:
     """Every message kind that passed is declared by role, and planned facts hold."""
-    algorithm, world = _algorithm(name)
-    trained = train(algorithm, small_stack([0], **world), [0])
-    fed = trained.fed
+    trained = _seen(name).trained
+    algorithm, fed = trained.algorithm, trained.fed
 
     def role(party: str) -> str:
         if party not in fed.parties:  # a server
@@ -116,15 +141,8 @@ def algorithm_views_are_closed(name: str) -> None:
 
     Of any party, with all it sent, received and did recorded, and with every grant.
     """
-    algorithm, world = _algorithm(name)
-    stack = small_stack([0, 1], **world)
-    of = {"active": (stack.first.active,), "passive": tuple(stack.first.passive)}
-    wanted = {(p, "own", "parameter_gradient", "all") for p in stack.first.parties}
-    for kind, sender, receiver in algorithm.sends:
-        for form in FORMS:
-            wanted |= {(p, "received", kind, form) for p in of.get(receiver, ())}
-            wanted |= {(p, "sent", kind, form) for p in of.get(sender, ())}
-    trained = train(algorithm, stack, [0, 1], wanted=sorted(wanted))
+    trained = _seen(name).trained
+    algorithm, stack = trained.algorithm, trained.fed.stack
     for party in stack.first.parties:
         spec = AttackSpec("", adversary=(party,), aux_rows=5, peer_model=True)
         views = [make_view(algorithm, trained.fed, trained.initial, spec, r) for r in (0, 1)]

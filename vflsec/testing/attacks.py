@@ -20,7 +20,7 @@ from vflsec.core.channel import Recorder
 from vflsec.core.guess import Guess
 from vflsec.core.rng import generator, numpy_generator
 from vflsec.core.task import Stack, Task
-from vflsec.core.view import View, as_needs
+from vflsec.core.view import Need, View, as_needs
 from vflsec.data.prepare import make_task
 from vflsec.data.source import Source
 from vflsec.errors import ThreatModelError
@@ -40,32 +40,44 @@ def _attack(name: str) -> Attack:
 
 
 @cache
-def _train_in(dataset: str, null: bool, params: tuple[tuple[str, Any], ...], name: str) -> Trained:
-    attack = _attack(name)
+def _train_in(
+    dataset: str, null: bool, params: tuple[tuple[str, Any], ...], quantities: bool,
+    needs: frozenset[Need], active: str,
+) -> Trained:  # fmt: skip
+    """Attacks that read the same of the same world share its training; one that acts has its own.
+
+    Args:
+        needs: what is recorded.
+        active: the attack whose policy is in the training; empty = none.
+    """
     made = registry.datasets.create(dataset)
     sources = {s: made.load(s) for s in SEEDS}
-    if attack.quantities:
+    if quantities:
         sources = {s: as_quantity(source, s) for s, source in sources.items()}
     tasks = {s: make_task(sources[s], s, shuffle_labels=null) for s in SEEDS}
     stack = Stack.build(tasks, SEEDS)
     party = stack.first.passive[0]
-    wanted = {Recorder.wants(party, n) for n in as_needs(attack.looks_at)} - {None}
-    active = attack.policy()
-    policies = {party: [(active, torch.ones(len(SEEDS)))]} if active is not None else {}
+    wanted = {Recorder.wants(party, n) for n in needs} - {None}
+    policy = _attack(active).policy() if active else None
+    policies = {party: [(policy, torch.ones(len(SEEDS)))]} if policy is not None else {}
     settings = dict(params)
     which = settings.pop("algorithm", "splitnn")
     quick = {"epochs": 12} if which == "splitnn" else {}
     algorithm = registry.algorithms.create(which, {**quick, **settings})
-    known = [draw_known_rows(tasks[s], s, AttackSpec(name).known_rows) for s in SEEDS]
+    known = [draw_known_rows(tasks[s], s, AttackSpec("").known_rows) for s in SEEDS]
     trained = train(algorithm, stack, list(SEEDS), policies, sorted(w for w in wanted if w), known)
     predict(algorithm, trained.fed, stack.rows("test"))
     return trained
 
 
 def _world(name: str, dataset: str = "leaky", null: bool = False) -> Trained:
-    """A training to attack, once for each of an attack's settings of it."""
+    """A training to attack."""
     cls: Any = registry.attacks.get(name)
-    return _train_in(dataset, null, tuple(sorted(cls.world.items())), name)
+    attack = _attack(name)
+    return _train_in(
+        dataset, null, tuple(sorted(cls.world.items())), bool(attack.quantities),
+        frozenset(as_needs(attack.looks_at)), name if attack.policy() is not None else "",
+    )  # fmt: skip
 
 
 def as_quantity(source: Source, seed: int) -> Source:

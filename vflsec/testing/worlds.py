@@ -12,6 +12,7 @@ from torch import Tensor
 from vflsec.core.algorithm import Algorithm
 from vflsec.core.channel import Recorder
 from vflsec.core.federation import Federation
+from vflsec.core.message import Message
 from vflsec.core.policy import Policy
 from vflsec.core.privacy_usage import RunFacts
 from vflsec.core.rng import generator
@@ -107,17 +108,27 @@ def train(
     wanted: list[tuple[str, str, str, str]] | None = None,
     known: list[Known] | None = None,
     aux: list[tuple[Tensor, dict[str, Tensor], Tensor]] | None = None,
+    watch: Callable[[Message, Tensor], None] | None = None,
 ) -> Trained:
     """Train `algorithm` on `stack` by the engine's loop; stack at least two replicas.
 
     `known` and `aux` are what each replica's active attackers were granted, see
-    :func:`vflsec.train.views.build_grants`.
+    :func:`vflsec.train.views.build_grants`; `watch` is told each message and what was delivered.
     """
     granted = {k: v for k, v in (("known", known), ("aux", aux)) if v is not None}
     recorder = Recorder(wanted or [], stack.replicas, len(stack.first.y))
     fed = Federation.create(stack, seeds, policies, recorder, RunFacts(epochs=3, batch_size=32))
     for bound in (b for name in policies or {} for b in fed.parties[name].bindings):
         bound.own.memory |= granted
+    if watch is not None:
+        send = fed.channel.send
+
+        def watched(message: Message, *args: Any, **kwargs: Any) -> Tensor:
+            out = send(message, *args, **kwargs)
+            watch(message, out)
+            return out
+
+        fed.channel.send = watched  # type: ignore[method-assign]
     algorithm.build(fed)
     initial = read_initial_states(fed)
     for _ in run_phases(algorithm, fed):
