@@ -14,6 +14,7 @@ import pytest
 import torch
 from device_watch import Watch
 from other_device import emulated, place
+from sampled import sampled
 
 from vflsec.core.federation import Federation
 from vflsec.data.prepare import make_task
@@ -135,7 +136,9 @@ def crossings(given: list[CellSpec], tasks: dict[int, Any]) -> Counter[str]:
     return Counter({k: n for k, n in watch.found.items() if k not in ONCE})
 
 
-@pytest.mark.parametrize("name", ["", *(n for n in registry.defenses.names() if n not in AGAIN)])
+@pytest.mark.parametrize(
+    "name", sampled(["", *(n for n in registry.defenses.names() if n not in AGAIN)], every=6)
+)
 def test_nothing_crosses_in_every_step(name: str, tasks: dict[int, Any]) -> None:
     """A number of the host that is brought to the device waits for it as one that is read does."""
     found = crossings(cells("splitnn", *([defended(name)] if name else [])), tasks)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import stored
 from audited import SCENARIO, Planted, gate
+from sampled import sampled
 
 from vflsec.cli import main
 from vflsec.engine import run as engine
@@ -181,7 +182,7 @@ def test_a_thread_may_claim_again_and_others_may_not(tmp_path: Path) -> None:
     assert "audits into this folder" in told[0]
 
 
-@pytest.mark.parametrize("name", [n for n in OUR_FILES if n != LOCK_NAME])
+@pytest.mark.parametrize("name", sampled((n for n in OUR_FILES if n != LOCK_NAME), every=5))
 @pytest.mark.parametrize("fresh", [False, True])
 def test_a_file_that_is_not_ours_is_never_overwritten(
     name: str, fresh: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -330,7 +331,7 @@ def told(err: str, out: Path) -> None:
 
 
 @pytest.mark.parametrize("sealed", [True, False], ids=["sealed", "unsealed"])
-@pytest.mark.parametrize("name", stored.SQL)
+@pytest.mark.parametrize("name", sampled(stored.SQL, every=8))
 def test_a_damaged_store_is_told(
     name: str, sealed: bool, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -348,7 +349,7 @@ def test_a_damaged_store_is_told(
 
 
 @pytest.mark.parametrize("sealed", [True, False], ids=["sealed", "unsealed"])
-@pytest.mark.parametrize("name", stored.RECORD)
+@pytest.mark.parametrize("name", sampled(stored.RECORD, every=8))
 def test_an_edited_record_is_told(
     name: str, sealed: bool, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -370,7 +371,7 @@ def test_an_edited_record_is_told(
     told(seen.err, out)
 
 
-@pytest.mark.parametrize("name", stored.SUMMARY)
+@pytest.mark.parametrize("name", sampled(stored.SUMMARY, every=8))
 def test_an_edited_summary_is_told(
     name: str, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -433,7 +434,7 @@ def test_a_lock_that_links_elsewhere_is_refused(
     assert mine.read_text() == content
 
 
-@pytest.mark.parametrize("page", range(12))
+@pytest.mark.parametrize("page", sampled(range(12), every=6))
 def test_a_flipped_page_is_told_or_changes_nothing(
     page: int, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
