@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from device_watch import watched_steps
+from sampled import sampled
 
 from vflsec.core.rng import Streams
 from vflsec.data.prepare import make_task
@@ -69,7 +70,7 @@ def test_no_step_of_training_waits(algorithm: str, tasks: dict[int, Any]) -> Non
     assert waits(cells(algorithm), tasks) == {}
 
 
-@pytest.mark.parametrize("defense", registry.defenses.names())
+@pytest.mark.parametrize("defense", sampled(registry.defenses.names(), every=4))
 def test_no_defense_waits_in_every_step(defense: str, tasks: dict[int, Any]) -> None:
     """Beside the known ones; what is looked at once in a run does not count."""
     trial = registry.defenses.get(defense).trial

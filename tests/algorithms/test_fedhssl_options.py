@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from sampled import sampled
 from ssl_runs import WORLD, ledger, make, same, start, tensors, trained
 from torch import Tensor, nn
 
@@ -116,7 +117,7 @@ def test_published_state_size() -> None:
 # Pooling, options, use
 
 
-@pytest.mark.parametrize("pooling", ["mean", "concat", "cross", "local"])
+@pytest.mark.parametrize("pooling", sampled(["mean", "concat", "cross", "local"], 2))
 def test_pooling_is_fine_tuned_and_heads_are_dropped(pooling: str) -> None:
     algorithm, fed, states = trained("fedhssl", pooling=pooling)
     assert set(fed.parties["active"].modules) == {"bottom", "top"}
@@ -138,14 +139,14 @@ def test_pooling_is_fine_tuned_and_heads_are_dropped(pooling: str) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [
+    sampled([
         {"views": "both"}, {"corruption": "marginal"}, {"clip_norm": 0.01},
         {"pretrain_optimizer": "adam"}, {"pretrain_optimizer": "adagrad"},
         {"pretrain_schedule": "constant"}, {"ssl": "byol", "byol_form": "distance"},
         {"ssl": "moco", "guidance_queue": "shared"}, {"ssl": "moco", "temperature": 0.1},
         {"average": ("top",)}, {"average_buffers": False}, {"guide_mode": "train"},
         {"schedule": "cosine"}, {"finetune_clip_norm": 0.01}, {"init_std": 1e-4},
-    ],
+    ], every=4),
     ids=str,
 )  # fmt: skip
 def test_every_option_changes_the_result_and_stays_finite(change: dict[str, Any]) -> None:

@@ -105,7 +105,7 @@ def test_the_search_finds_what_is_underdetermined_better_than_chance() -> None:
     assert 0.8 < measure(bli(method="closed").infer(view, rng()), y, "accuracy") < accuracy
 
 
-@pytest.mark.parametrize("factor", [1e-9, 1e-6, 1e-3, 1e3, 1e6])
+@pytest.mark.parametrize("factor", sampled([1e-9, 1e6, 1e-6, 1e-3, 1e3], 2))
 @pytest.mark.parametrize("method", ["closed", "search"])
 def test_an_unknown_factor_hides_no_label(method: str, factor: float) -> None:
     """Taken as 1 / b the search fell from an AUC of 0.90 to 0.63 at 1e-3 and below."""

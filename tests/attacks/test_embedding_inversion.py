@@ -159,7 +159,7 @@ def test_one_column_in_one_entry_is_not_lost_among_columns_that_nobody_tells() -
 def test_half_of_one_column_in_one_entry_is_found(columns: int) -> None:
     """That was dropped where it was not better by three standard errors: 0.30, 0.32 and 0.18."""
     told = []
-    for seed in range(12):
+    for seed in range(6):
         x, z = normal(1000, columns, seed=seed), normal(1000, 16, seed=seed + 100)
         z[:, 3] = 0.45**0.5 * x[:, 0] + 0.55**0.5 * normal(1000, seed=seed + 200)
         view = feature_view(normal(1000, 3, seed=seed + 300), x, z, aux=60)
@@ -170,7 +170,7 @@ def test_half_of_one_column_in_one_entry_is_found(columns: int) -> None:
 def test_columns_that_nothing_tells_are_left_at_their_means() -> None:
     """The best of many fits was taken as it was: -0.05 of four columns on 60 rows."""
     told = []
-    for seed in range(8):
+    for seed in range(5):
         x, z = normal(1000, 4, seed=seed), normal(1000, 16, seed=seed + 100)
         view = feature_view(normal(1000, 3, seed=seed + 300), x, z, aux=60)
         told.append(r2(inversion().infer(view, rng(seed)), x))
@@ -193,7 +193,7 @@ def test_what_the_last_epoch_does_not_tell_another_or_all_do(where: str, least: 
     assert guess.notes["variant"].endswith(where.replace("anew", "mean"))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", sampled(range(5), 2))
 def test_what_own_columns_tell_otherwise_than_by_a_line_is_no_leak(seed: int) -> None:
     """Embeddings that are all the same: 0.8 above the controls, which were linear."""
     own = normal(500, 2, seed=seed)
@@ -205,7 +205,7 @@ def test_what_own_columns_tell_otherwise_than_by_a_line_is_no_leak(seed: int) ->
     assert found - max(r2(c.guess, x) for c in controls) < 0.05
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", sampled(range(3)))
 @pytest.mark.parametrize("aux", [30, 200])
 def test_embeddings_that_hold_own_columns_alone_are_no_leak(aux: int, seed: int) -> None:
     """Products and sizes of their entries told columns by up to 0.43 more than the controls did."""
@@ -222,7 +222,7 @@ def test_embeddings_that_hold_own_columns_alone_are_no_leak(aux: int, seed: int)
         assert told < 0.02
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", sampled(range(5), 2))
 def test_independent_columns_behind_noise_are_told_worse_than_by_their_means(seed: int) -> None:
     x, own = normal(500, 12, seed=seed), normal(500, 3, seed=seed + 10)
     epochs = [normal(500, 32, seed=seed + 20 + e) for e in range(4)]
@@ -343,7 +343,7 @@ def advantage(m: Measure) -> float:
 def test_rare_categories_do_not_hide_that_columns_are_told() -> None:
     """Of 20 codes, most of a row or two, each counted as much as a number: 0.22 to 0.29."""
     gains = []
-    for seed in range(3):
+    for seed in range(2):
         task = small_task(seed, n=1200, widths=(4, 5))
         g, x = rng(seed), task.x[PARTY]
         odds = torch.tensor([*(0.002,) * 18, 0.4]).repeat(len(x), 1)
@@ -356,7 +356,7 @@ def test_rare_categories_do_not_hide_that_columns_are_told() -> None:
         spec = AttackSpec("embedding_inversion", {}, ("active",), aux_rows=60)
         (result,) = run_cohort([cell], [spec], {seed: task}, device="cpu", main=False)
         gains += [advantage(m) for m in result.measures if m.metric == "r2"]
-    assert len(gains) == 3
+    assert len(gains) == 2
     assert min(gains) > 0.5
 
 

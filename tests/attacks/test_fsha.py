@@ -331,7 +331,7 @@ def test_each_embedding_of_a_step_has_a_pilot_as_wide_as_it_is() -> None:
     internal error, and so did critics of messages with and without labels.
     """
     task = small_task(0, n=160, unaligned=80)
-    cell = CellSpec({"name": "s"}, "fedcvt", {"epochs": 8, "batch_size": 32}, seed=0)
+    cell = CellSpec({"name": "s"}, "fedcvt", {"epochs": 5, "batch_size": 32}, seed=0)
     asked = [AttackSpec("fsha", p, ("active",), aux_rows=40) for p in ({}, {"use": "critic"})]
     for spec in asked:
         result = run_cohort([cell], [spec], {0: task}, device="cpu", main=False)[-1]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sampled import sampled
 from torch import Tensor
 
 from vflsec.api import Trained, infer, measure, train
@@ -275,10 +276,10 @@ def test_an_algorithm_of_classes_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
+    sampled([
         n for n in registry.defenses.names()
         if registry.defenses.get(n).quantities and registry.defenses.get(n).strengths  # type: ignore[attr-defined]
-    ],
+    ], every=4),
 )  # fmt: skip
 def test_a_defense_of_messages_is_applied(name: str) -> None:
     """At strength 0 the training is the undefended one; at a strength its figures are others."""

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from attack_views import PARTY, make_view, measure, null_band, rng
+from sampled import sampled
 from torch import Tensor
 
 from vflsec.core.attack import Attack
@@ -277,7 +278,7 @@ def test_the_order_of_the_only_epoch_is_seen() -> None:
     assert measure(guess, y, rows=view.targets["train"]) > 0.99
 
 
-@pytest.mark.parametrize("how", ["sorted", "first", "pure", "random"])
+@pytest.mark.parametrize("how", sampled(["sorted", "random", "first", "pure"], 2))
 def test_an_epoch_that_is_ordered_by_something_else_is_hardly_ever_read(how: str) -> None:
     """Of sixty nulls 0.6 may be read by chance, and what is read tells nothing."""
     read, found = 0, []

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sampled import sampled
 from scipy import stats
 from sklearn import metrics as sk
 
@@ -468,7 +469,9 @@ def test_zeros_beside_a_few_numbers_accuse_nobody() -> None:
     assert failed <= stats.binom.ppf(0.999, audits, 0.05)
 
 
-@pytest.mark.parametrize(("positives", "negatives"), [(2, 100), (3, 100), (5, 1000), (10, 100)])
+@pytest.mark.parametrize(
+    ("positives", "negatives"), sampled([(2, 100), (5, 1000), (3, 100), (10, 100)], 2)
+)
 @pytest.mark.parametrize("auc", [0.5, 0.7, 0.9, 0.97])
 def test_the_interval_of_an_auc_holds_it_with_few_positives(
     positives: int, negatives: int, auc: float

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from sampled import sampled
 
 from vflsec.algorithms._pooled import Pooled
 from vflsec.core import accountants
@@ -46,9 +47,9 @@ def counted(
 
 @pytest.mark.parametrize(
     ("algorithm", "least", "past"),
-    [("splitnn", 3, 0), ("jpl", 83, 1), ("fedcvt", 27, 1), ("fpd", 23, 0), ("fewshot", 21, 0),
-     ("fedbcd", 15, 0), ("oneshot", 8, 0), ("vflhlp", 6, 0), ("fedhssl", 3, 0), ("ushaped", 3, 0),
-     ("apcvfl", 3, 0)],
+    sampled([("splitnn", 3, 0), ("jpl", 83, 1), ("fedcvt", 27, 1), ("fpd", 23, 0),
+             ("fewshot", 21, 0), ("fedbcd", 15, 0), ("oneshot", 8, 0), ("vflhlp", 6, 0),
+             ("fedhssl", 3, 0), ("ushaped", 3, 0), ("apcvfl", 3, 0)], every=3),
 )  # fmt: skip
 def test_uses_of_a_label_by_row(algorithm: str, least: int, past: int) -> None:
     """Three epochs are three uses in splitnn alone; labels that bypass the loss end the claim."""
@@ -69,8 +70,8 @@ def test_uses_of_a_label_by_row(algorithm: str, least: int, past: int) -> None:
 
 @pytest.mark.parametrize(
     ("algorithm", "messages"),
-    [("splitnn", 3), ("fedcvt", 26), ("fedhssl", 5), ("fedcssl", 5), ("fpd", 4), ("jpl", 4),
-     ("apcvfl", 1)],
+    sampled([("splitnn", 3), ("fedcvt", 26), ("fedhssl", 5), ("fedcssl", 5), ("fpd", 4), ("jpl", 4),
+             ("apcvfl", 1)], every=3),
 )  # fmt: skip
 def test_messages_of_a_training_row(algorithm: str, messages: int) -> None:
     uses, _, policy = counted(algorithm, "embedding_noise", "passive1")
@@ -231,8 +232,8 @@ def test_a_claim_is_one_sentence_of_its_values() -> None:
 @pytest.mark.parametrize("defense", ["gradperturb", "embedding_noise"])
 @pytest.mark.parametrize(
     "algorithm",
-    ["splitnn", "jpl", "fedcvt", "fpd", "fewshot", "fedbcd", "oneshot", "vflhlp", "fedhssl",
-     "ushaped", "apcvfl"],
+    sampled(["splitnn", "jpl", "fedcvt", "fpd", "fewshot", "fedbcd", "oneshot", "vflhlp",
+             "fedhssl", "ushaped", "apcvfl"], every=4),
 )  # fmt: skip
 def test_the_plan_predicts_what_the_run_counts(algorithm: str, defense: str) -> None:
     """Exactly where every step is planned; as a bound where rows are drawn with replacement."""

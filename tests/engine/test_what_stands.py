@@ -81,18 +81,28 @@ def test_a_whole_audit_is_a_baseline_and_one_that_lacks_something_is_none(tmp_pa
         read_any(out)
 
 
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with ``case.toml`` and its whole audit in ``out``."""
+    folder = tmp_path_factory.mktemp("standing")
+    path = scenario(folder, "case", LAX)
+    assert go(Planted(LEAKS), "audit", path, "--out", folder / "out", "-q") == 0
+    return folder
+
+
 @pytest.mark.parametrize(
     "changed",
     ["nothing", "summary.md", "results.sqlite", "gate", "seeds", "killed", "report.html"],
 )
 def test_an_audit_that_stands_is_read_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
+    standing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
 ) -> None:
     """It is judged and drawn anew if anything that was asked or written is not as it was."""
-    path, out = scenario(tmp_path, "case", LAX), tmp_path / "out"
-    assert go(Planted(LEAKS), "audit", path, "--out", out, "-q") == 0
-    was = run_audit(path, out, backend=Planted(LEAKS).backend())  # given one, it never is
-    assert go(Planted(LEAKS), "audit", path, "--out", out, "-q") == 0
+    shutil.copytree(standing, tmp_path, dirs_exist_ok=True)
+    path, out = tmp_path / "case.toml", tmp_path / "out"
+    if changed == "nothing":
+        was = run_audit(path, out, backend=Planted(LEAKS).backend())  # given one, it never is
+        assert go(Planted(LEAKS), "audit", path, "--out", out, "-q") == 0
     judged: list[int] = []
     monkeypatch.setattr(engine, "judge", lambda *a, **k: judged.append(1) or judge(*a, **k))
     words: list[object] = []

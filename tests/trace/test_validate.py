@@ -103,7 +103,7 @@ def test_random_damage_without_a_seal_is_refused_or_harmless(good: Path) -> None
             validate_in_subprocess(good)
 
 
-@pytest.mark.parametrize(("step", "least"), sampled([(37, 30), (11, 100)]))
+@pytest.mark.parametrize(("step", "least"), sampled([(83, 12), (37, 30), (11, 100)]))
 def test_random_damage_to_a_segment_is_refused_or_harmless(
     step: int, least: int, tmp_path: Path
 ) -> None:

@@ -32,6 +32,7 @@ from captured_runs import (
     trained,
 )  # fmt: skip
 from graph_emulation import EMPTY, Emulated
+from sampled import sampled
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -72,7 +73,7 @@ def test_replayed_steps_are_the_steps(name: str, seen: list[Captured]) -> None:
         assert len(set(epochs)) > 1
 
 
-@pytest.mark.parametrize("name", registry.defenses.names())
+@pytest.mark.parametrize("name", sampled(registry.defenses.names(), every=4))
 def test_every_defense_is_replayed_or_refused(name: str, seen: list[Captured]) -> None:
     policy = registry.defenses.create(name)
     owner = "active" if policy.owner == "active" else "passive1"
@@ -109,7 +110,7 @@ def of_any(name: str, graphs: Callable[[], Any] | None) -> tuple[dict[str, Tenso
 
 
 @pytest.mark.filterwarnings("ignore::vflsec.train.cuda_graphs.CaptureWarning")
-@pytest.mark.parametrize("name", registry.algorithms.names())
+@pytest.mark.parametrize("name", sampled(registry.algorithms.names(), every=4))
 def test_every_algorithm_is_replayed_or_refused(name: str, seen: list[Captured]) -> None:
     plain, books = of_any(name, None)
     replayed, others = of_any(name, Emulated)
