@@ -60,7 +60,7 @@ AREAS = {
     ),
     "accounting": Area(
         ("core.accountants", "core.privacy_usage"),
-        ("defenses/test_accounting.py",),
+        ("core/test_uses_counted.py", "defenses/test_accounting.py"),
     ),
 }  # fmt: skip
 
