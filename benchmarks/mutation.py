@@ -51,7 +51,8 @@ AREAS = {
         ("audit.leakage", "audit.controls", "audit.intervals"),
         ("audit/test_leakage.py", "audit/test_intervals.py", "audit/test_beside.py",
          "audit/test_exposed.py", "audit/test_point.py", "audit/test_gate.py",
-         "audit/test_controls.py", "audit/test_error_removed.py"),
+         "audit/test_controls.py", "audit/test_error_removed.py",
+         "audit/test_leakage_by_hand.py"),
     ),
     "join": Area(
         ("data.tables", "data.id_spelling", "data.repeated_rows"),

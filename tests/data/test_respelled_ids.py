@@ -105,6 +105,9 @@ def test_how_ids_differ_is_found(
 ) -> None:
     found = compared(mine, theirs)
     assert [(r.how, r.alike) for r in found] == ([(how, N)] if how else [])
+    for r in found:  # each id of the example is one of its own table
+        for shown, ids in zip(r.example, (mine, theirs), strict=True):
+            assert len(shown) in {len(text) for text in ids}
     with pytest.raises(DataError):
         two(tmp_path, mine, theirs)
 

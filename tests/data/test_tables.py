@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -11,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from vflsec.data.divide import Division
 from vflsec.data.features import MOST_CATEGORIES
 from vflsec.data.load import load_source, split_options
 from vflsec.data.prepare import make_task
@@ -334,6 +337,86 @@ BAD_TABLES = {
     "unknown group column": ({}, {"group": "who"}, ["bank.csv", "group column", "'who'"]),
     "two roles": ({}, {"group": "y"}, ["different columns", "'y'"]),
 }  # fmt: skip
+
+
+@pytest.fixture
+def one(tmp_path):
+    """Sixty rows: an id, a split, a group, and columns of which b says all of y and c is a word."""
+    g = np.random.default_rng(0)
+    a, b = g.normal(size=(2, 60)).round(3)
+    table = pd.DataFrame({"id": np.arange(60) + 7, "a": a, "b": b, "c": np.where(a > 0, "u", "v"),
+                          "d": g.normal(size=60).round(3), "y": (b > 0).astype(int),
+                          "side": ["train", "test"] * 30, "who": np.arange(60) // 2})  # fmt: skip
+    table.loc[table.side == "test", "y"] = 1 - table.y  # there another column would say it
+    table.to_csv(tmp_path / "one.csv", index=False)
+    return tmp_path / "one.csv"
+
+
+def test_a_divided_table_is_that_with_its_columns_listed(one):
+    more = {"id": "id", "label": "y", "split": "side", "group": "who", "drop": frozenset({"d"})}
+    made = load_tables(one, TableSpec(**more, divide=Division(importance=0.9)))
+    named = {p: data.names for p, data in made.parties.items()}
+    assert list(named) == ["active", "passive"]
+    assert "b" in named["passive"]
+    assert sorted(sum(named.values(), ())) == ["a", "b", "c"]
+    listed = load_tables(one, TableSpec(**more, columns={p: [*c] for p, c in named.items()}))
+    assert made.digest == listed.digest
+    assert made.ids == listed.ids == tuple(str(i + 7) for i in range(60))
+    for p in named:
+        np.testing.assert_array_equal(made.parties[p].values, listed.parties[p].values)
+    (note,) = set(made.facts["notes"]) - set(listed.facts["notes"])
+    shares = [float(x) for x in re.findall(r"with (\d\.\d+)", note)]
+    assert sum(shares) == pytest.approx(1.0, abs=1e-3)
+    assert shares[1] > 0.7
+    counts = [int(x) for x in re.findall(r"(\d) columns with", note)]
+    assert counts == [len(c) for c in named.values()]
+    assert (made.active, made.group.tolist()) == ("active", [i // 2 for i in range(60)])
+
+
+def test_a_division_of_quantities_takes_labelled_rows_and_stands_with_one_file(one):
+    table = pd.read_csv(one)
+    table["y"] = table.b.where(table.index > 9)
+    table.to_csv(one, index=False)
+    spec = TableSpec(label="y", task="regression", drop=frozenset({"id", "side", "who"}))
+    made = load_tables(one, replace(spec, divide=Division(importance=0.6)))
+    assert "b" in made.parties["passive"].names
+    assert made.facts["unlabelled"] == 10
+    for wrong in ({"columns": {"active": ["a"], "passive": ["b"]}}, {"active": "active"}):
+        with pytest.raises(DataError, match="divide"):
+            load_tables(one, replace(spec, divide=Division(importance=0.6), **wrong))
+    with pytest.raises(DataError, match="divide"):
+        load_tables({"a": one, "b": one}, replace(spec, divide=Division(importance=0.6)))
+    table.assign(y=None).to_csv(one, index=False)
+    with pytest.raises(DataError):
+        load_tables(one, replace(spec, divide=Division(importance=0.6)))
+
+
+def test_classes_are_merged_dropped_and_cut_and_that_is_part_of_the_identity(one):
+    def load(**more):
+        columns = {"p": ["a"], "q": ["c"]}
+        return load_tables(
+            one, TableSpec(**{"label": "y", "columns": columns, "active": "p", **more})
+        )
+
+    plain = load(label="c", columns={"p": ["a"], "q": ["b"]})
+    merged = load(label="c", columns={"p": ["a"], "q": ["b"]}, merge_classes={"w": ["u"]})
+    assert (plain.class_names, merged.class_names) == (("u", "v"), ("v", "w"))
+    np.testing.assert_array_equal(plain.y, 1 - merged.y)
+    edges = load(label="d", label_edges=(0.0,))
+    assert len(edges.class_names) == 2
+    digests = {plain.digest, merged.digest, edges.digest, load().digest,
+               load(label="d", label_edges=(0.1,)).digest,
+               load(label="b", task="regression").digest}  # fmt: skip
+    assert len(digests) == 6
+    with pytest.raises(DataError, match="task"):
+        load(label="d", task="regression", label_edges=(0.0,))
+
+
+def test_the_identity_of_a_table_is_pinned(tmp_path):
+    """Another figure here makes every stored result another data set's."""
+    (tmp_path / "t.csv").write_text("id,x,z,y\n1,2,3,0\n2,3,4,1\n3,1,5,0\n")
+    spec = TableSpec(id="id", label="y", columns={"p": ["x"], "q": ["z"]}, active="p")
+    assert load_tables(tmp_path / "t.csv", spec).digest[:24] == "80d59dffc91a3f38bc232ad7"
 
 
 @pytest.mark.parametrize("case", BAD_TABLES)
