@@ -112,6 +112,14 @@ def test_how_ids_differ_is_found(
         two(tmp_path, mine, theirs)
 
 
+def test_an_example_differs_in_all_ways_if_one_does() -> None:
+    mine = [*(f"a{i}" for i in range(5)), *(f"00{i}" for i in range(5, 9)), "0b9"]
+    theirs = [*(f"A{i}" for i in range(5)), *(str(i) for i in range(5, 9)), "B9"]
+    for here, there, example in ((mine, theirs, ("0x9", "X9")), (theirs, mine, ("X9", "0x9"))):
+        (found,) = compared(here, there)
+        assert (found.how, found.alike, found.example) == (("casefold", "zeros"), 10, example)
+
+
 def test_ids_that_were_rounded_are_never_joined(tmp_path: Path) -> None:
     """Those that match by chance gave an audit of 13 rows of 600, without a word."""
     some = LONG[:3] + FLOATS[3:]
