@@ -62,6 +62,19 @@ def test_rows_of_one_id_become_what_was_asked(tmp_path: Path, way: str, of: Any)
     assert source.facts["overlap"] == N
 
 
+def test_one_row_of_an_id_is_put_together_too_and_a_table_without_several_is_left(
+    tmp_path: Path,
+) -> None:
+    single = "id,v,w\n" + "".join(f"{i},{i * i},1\n" for i in range(N))
+    counted = read(tmp_path, single, aggregate={"shop.v": "count"}).parties["shop"]
+    assert (counted.names, set(counted.values[:, 0])) == (("v",), {1.0})
+    plain, asked = read(tmp_path, single), read(tmp_path, single, duplicates="first")
+    several = read(tmp_path, single + "3,9,1\n", duplicates="first")
+    notes = [source.facts["notes"] for source in (plain, asked, several)]
+    assert notes[0] == notes[1]
+    assert len(notes[2]) == len(notes[0]) + 1
+
+
 def test_missing_values_are_none_of_the_sum(tmp_path: Path) -> None:
     rows = "".join(f"{i},{i},b\n{i},,c\n" for i in range(1, N)) + "0,,b\n"
     source = read(tmp_path, f"id,v,c\n{rows}", aggregate={"v": "mean", "c": "last"})
