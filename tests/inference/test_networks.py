@@ -76,14 +76,17 @@ def test_a_step_by_hand_gives_the_bits_of_a_graph(
     mine = fitted(kind, hidden, classes, dtype)
     many = (25 if kind == "identity" else 50) if by_hand else 0
     assert len(steps) == many
+    answers = mine.answer(range(3))
+    assert len(steps) == 2 * many  # what answers is fitted when it is asked
+    assert np.array_equal(mine.answer([1])[0], answers[1])
     monkeypatch.setattr(Replicas, "plain", None)
     other = fitted(kind, hidden, classes, dtype)
-    assert len(steps) == many
     assert mine.cv == other.cv
     for a, b in zip(mine.held, other.held, strict=True):
         assert a is not None
         assert b is not None
         assert np.array_equal(a, b)
-    for a, b in zip(mine.answer(range(3)), other.answer(range(3)), strict=True):
+    for a, b in zip(answers, other.answer(range(3)), strict=True):
         assert np.array_equal(a, b)
         assert a.std() > 0.01
+    assert len(steps) == 3 * many

@@ -224,12 +224,15 @@ class Party:
             grads = torch.autograd.grad((z * gradient).sum() + penalty.sum(), params)
         rows: Callable[[], list[Tensor]] | None = None
         if x is not None and penalty is None and change is None:
-            inputs, slopes = split_rows(x), split_rows(gradient)
-            rows = partial(
-                row_gradients, self.modules, x.shape[1],
-                lambda wide: (wide["bottom"](inputs) * slopes).sum(),
-            )  # fmt: skip
+            rows = partial(self._split, x, gradient)
         self.update(grads if change is None else change(grads), rows=rows, ids=ids)
+
+    def _split(self, x: Tensor, gradient: Tensor) -> list[Tensor]:
+        """What each row (R, b, ...) adds to the gradients, by that of its embedding (R, b, d)."""
+        inputs, slopes = split_rows(x), split_rows(gradient)
+        return row_gradients(
+            self.modules, x.shape[1], lambda wide: (wide["bottom"](inputs) * slopes).sum()
+        )
 
 
 def find_duplicates(ids: Tensor, on: Tensor | None = None) -> list[bool]:

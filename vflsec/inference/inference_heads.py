@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
@@ -103,46 +102,55 @@ def fit_networks(
         The variant of all R. Known and target counts must be equal across replicas.
     """
     inputs, knowns, targets, classes = problem
-    device, dtype = inputs[0].device, inputs[0].dtype
     folds = [folds_of(k.labels) for k in knowns]
     count = int(max(int(f.max()) for f in folds)) + 1
-    copies = count + 1
     if before is None:
         pairs = zip(bottoms, targets, strict=True)
         before = fronts([in_pieces(bottom.eval(), x) for bottom, x in pairs])
-    modules = _stacked(bottoms, before, rngs, (*settings.hidden, classes), copies)
-    random = draws(modules[0])
-    stack = Replicas(modules, device=device, dtype=dtype)
-    x = torch.stack(list(inputs)).repeat_interleave(copies, 0)
-    y = torch.stack([k.labels for k in knowns]).to(device).repeat_interleave(copies, 0)
-    weight = torch.stack(
-        [
-            torch.ones_like(f) if c == count else (f != c).long()
-            for f in folds
-            for c in range(copies)
-        ]
-    ).to(device, dtype)
-    heads_only = [p for k, p in stack.params.items() if k.startswith("head.")]
-    body = [p for k, p in stack.params.items() if not k.startswith("head.")]
-    optimizer = optim.Adam(
-        group_parameters(heads_only, lr=settings.lr_head)
-        + group_parameters(body, lr=settings.lr_bottom),
-        weight_decay=settings.weight_decay,
-    )
-    slopes = _slopes(stack, x, y, weight / weight.sum(1, keepdim=True), random)
-    for _ in range(settings.steps):
-        step(optimizer, stack.parameters(), slopes())
-    with torch.no_grad():
-        held = torch.log_softmax(stack(x, train=False), dim=-1).double().cpu().numpy()
-    last = torch.arange(copies - 1, stack.count, copies, device=device)
-    whole = stack.take(last)  # those fitted to all known rows
+    modules = _stacked(bottoms, before, rngs, (*settings.hidden, classes), count + 1)
+
+    def trained(of: Sequence[int], left_out: Sequence[int]) -> tuple[Replicas, Tensor]:
+        """A stack fitted to the known rows of these replicas, in turn without each of these folds
+        (`count` leaves out none), and these rows.
+        """
+        device, dtype = inputs[0].device, inputs[0].dtype
+        stack = Replicas(
+            [modules[r * (count + 1) + c] for r in of for c in left_out],
+            device=device, dtype=dtype,
+        )  # fmt: skip
+        x = torch.stack([inputs[r] for r in of for _ in left_out])
+        y = torch.stack([knowns[r].labels for r in of for _ in left_out]).to(device)
+        weight = torch.stack([folds[r] != c for r in of for c in left_out]).to(device, dtype)
+        heads_only = [p for k, p in stack.params.items() if k.startswith("head.")]
+        body = [p for k, p in stack.params.items() if not k.startswith("head.")]
+        optimizer = optim.Adam(
+            group_parameters(heads_only, lr=settings.lr_head)
+            + group_parameters(body, lr=settings.lr_bottom),
+            weight_decay=settings.weight_decay,
+        )
+        share = weight / weight.sum(1, keepdim=True)
+        slopes = _slopes(stack, x, y, share, draws(modules[0]))
+        for _ in range(settings.steps):
+            step(optimizer, stack.parameters(), slopes())
+        return stack, x
+
+    held = np.empty(0)
+    if count:
+        stack, x = trained(range(len(knowns)), range(count))
+        with torch.no_grad():
+            held = torch.log_softmax(stack(x, train=False), dim=-1).double().cpu().numpy()
     apart = [
-        _held(known, fold, held[r * copies :], classes)
+        _held(known, fold, held[r * count :], classes)
         for r, (known, fold) in enumerate(zip(knowns, folds, strict=True))
     ]
+
+    def answer(replicas: Sequence[int]) -> list[NDArray[np.float64]]:
+        beside = list(replicas) * LEAST if len(replicas) < LEAST else replicas
+        whole, _ = trained(beside, [count])
+        return answers([whole], [targets[r] for r in replicas], range(len(replicas)))
+
     return Fitted(
-        variant, [cv for cv, _ in apart], [mine for _, mine in apart], [None] * len(apart),
-        partial(answers, [whole], targets),
+        variant, [cv for cv, _ in apart], [mine for _, mine in apart], [None] * len(apart), answer,
     )  # fmt: skip
 
 

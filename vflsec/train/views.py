@@ -15,6 +15,7 @@ from vflsec.core.quantity_questions import turns, unclear
 from vflsec.core.rng import generator
 from vflsec.core.task import Task
 from vflsec.core.view import Known, Schema, Table, View
+from vflsec.errors import ConfigError
 from vflsec.plugins import registry
 from vflsec.specs import OF_THE_LABELS, AttackSpec
 from vflsec.specs import victims as whose
@@ -148,7 +149,9 @@ def _of_label(table: Table, k: int) -> Table:
 
 def _find_target(spec: AttackSpec) -> str:
     """What the attack guesses; '' where no attack of the name is registered."""
-    if spec.name not in registry.attacks.names():
+    try:
+        registry.attacks.entry(spec.name)
+    except ConfigError:
         return ""
     attack: Attack = registry.attacks.create(spec.name, spec.params)
     return attack.target
