@@ -27,7 +27,7 @@ from vflsec.engine.dry_run import make_plan
 from vflsec.engine.run import run_audit
 from vflsec.errors import ThreatModelError
 from vflsec.he.visibility import visibility
-from vflsec.plan.observe import Obstacle, find_refusal
+from vflsec.plan.observe import Obstacle, System, find_refusal
 from vflsec.plan.values import DataInfo
 from vflsec.plugins import registry
 from vflsec.report.plan_table import print_plan
@@ -90,21 +90,21 @@ def test_raw_embedding_inversion_is_not_observable(params: dict[str, Any], statu
     info = DataInfo("small", {}, ("active", "passive1"), 2, 240, "")
     cell = CellSpec({}, "splitnn", {}, (DefenseSpec("he_embedding", params),))
     spec = AttackSpec("raw", adversary=("active",))
-    found = find_refusal(Raw(), spec, info, cell)
+    found = find_refusal(Raw(), spec, System(info, cell))
     assert (found.status if found else "") == status
     assert not found or found.code is Obstacle.MESSAGE_NOT_HELD
     assert not found or "splitnn with he_embedding" in found.reason
     for name in ("linear_inversion", "norm", "model_completion"):
         role = "active" if name == "linear_inversion" else "passive1"
         attack = registry.attacks.create(name)
-        assert find_refusal(attack, AttackSpec(name, adversary=(role,)), info, cell) is None
+        assert find_refusal(attack, AttackSpec(name, adversary=(role,)), System(info, cell)) is None
 
 
 def test_gradient_attacks_are_not_observable_under_summed_gradients() -> None:
     info = DataInfo("small", {}, ("active", "passive1"), 2, 240, "")
     cell = CellSpec({}, "splitnn", {}, (DefenseSpec("he_gradient"),))
     attack = registry.attacks.create("norm")
-    found = find_refusal(attack, AttackSpec("norm", adversary=("passive1",)), info, cell)
+    found = find_refusal(attack, AttackSpec("norm", adversary=("passive1",)), System(info, cell))
     assert found is not None
     assert (found.code, found.status) == (Obstacle.MESSAGE_NOT_HELD, "not-observable")
 

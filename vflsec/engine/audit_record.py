@@ -23,7 +23,7 @@ from vflsec.config.scenario import load_scenario, packaged_scenarios
 from vflsec.data.load import table_files
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.label import make_label
-from vflsec.plan.observe import drop_column_names, find_refusal
+from vflsec.plan.observe import System, drop_column_names, find_refusal
 from vflsec.plugins import registry
 from vflsec.report.attack_families import name_family
 from vflsec.specs import QUESTIONS, AttackSpec
@@ -288,16 +288,16 @@ def find_runnable(plan: Plan) -> list[str]:
     attacks, if the grants they need are given.
     """
     out = []
-    groups = [g for g in plan.groups if g.role == "audit" and g.main]
+    systems = [System(g.data, g.cells[0]) for g in plan.groups if g.role == "audit" and g.main]
     for name in registry.attacks.names():
-        if any(_could_run(name, group) for group in groups):
+        if any(_could_run(name, system) for system in systems):
             out.append(name)
     return out
 
 
-def _could_run(name: str, group: Group) -> bool:
+def _could_run(name: str, system: System) -> bool:
     """Whether an attack at its defaults could; False of one that has none, or does not load."""
-    data, cell = group.data, group.cells[0]
+    data = system.info
     try:
         attack: Any = registry.attacks.create(name)
         labels = attack.each_label(data.labels, data.classes)
@@ -305,7 +305,7 @@ def _could_run(name: str, group: Group) -> bool:
         return False
     granted = [AttackSpec(name, aux_rows=1, peer_model=True, of_label=one) for one in labels[:1]]
     return any(
-        find_refusal(attack, replace(spec, adversary=(party,)), data, cell) is None
+        find_refusal(attack, replace(spec, adversary=(party,)), system) is None
         for spec in granted
         for party in data.parties
     )

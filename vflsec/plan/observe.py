@@ -54,11 +54,9 @@ class Refusal(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Question:
-    """What the rules look at: an attack on a cell, and what is known of that without training."""
+class System:
+    """A cell on its data, and what is known of it without training; asked about many attacks."""
 
-    attack: Attack
-    spec: AttackSpec
     info: DataInfo
     cell: CellSpec
 
@@ -73,6 +71,31 @@ class _Question:
         sends = getattr(self.algorithm, "sends", None)
         return None if sends is None else reroute(sends, self.info, self.cell)
 
+
+@dataclass(frozen=True)
+class _Question:
+    """What the rules look at: an attack on a system."""
+
+    attack: Attack
+    spec: AttackSpec
+    system: System
+
+    @property
+    def info(self) -> DataInfo:
+        return self.system.info
+
+    @property
+    def cell(self) -> CellSpec:
+        return self.system.cell
+
+    @property
+    def algorithm(self) -> Algorithm:
+        return self.system.algorithm
+
+    @property
+    def sends(self) -> frozenset[tuple[str, str, str]] | None:
+        return self.system.sends
+
     @property
     def adversary(self) -> str:
         return "+".join(self.spec.adversary)
@@ -84,14 +107,12 @@ class _Question:
         return {of.get(p, "passive") for p in self.spec.adversary}
 
 
-def find_refusal(
-    attack: Attack, spec: AttackSpec, info: DataInfo, cell: CellSpec
-) -> Refusal | None:
-    """Why the attack cannot run on this cell, or None; the first rule that speaks decides.
+def find_refusal(attack: Attack, spec: AttackSpec, system: System) -> Refusal | None:
+    """Why the attack cannot run on this system, or None; the first rule that speaks decides.
 
     What cannot be decided without training is left to the engine.
     """
-    asked = _Question(attack, spec, info, cell)
+    asked = _Question(attack, spec, system)
     for code, rule in _RULES:
         if reason := rule(asked):
             return Refusal(code, reason)

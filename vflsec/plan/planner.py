@@ -29,6 +29,7 @@ from vflsec.plan.feasible import (
 )
 from vflsec.plan.gates import find_unmade_baseline, unanswered
 from vflsec.plan.observe import (
+    System,
     check_divisible,
     count_labelled_rows,
     drop_column_names,
@@ -228,6 +229,7 @@ class _Planner:
         for members in _by_cohort(cells, self.seen, role):
             made = registry.algorithms.create(members[0].algorithm, members[0].params)
             self.notes += filter(None, [made.settled() if role == "audit" else ""])
+            system = System(info, members[0])
             passive: list[AttackSpec] = []
             apart: list[AttackSpec] = []
             for spec in self._attacks(info, like, title):
@@ -236,7 +238,7 @@ class _Planner:
                 attack = _made(spec)
                 if targets and attack.target not in targets:
                     continue
-                refusal = find_refusal(attack, spec, info, members[0])
+                refusal = find_refusal(attack, spec, system)
                 if role == "audit" and not refusal:
                     self.notes += filter(None, [warn_of_few_left(attack, spec, info)])
                     source = self.sources[info.name]
@@ -322,12 +324,13 @@ class _Planner:
         """Groups of `cells` with every setting of every attack that has several."""
         for members in _by_cohort(cells, set(), TUNING):
             keys = tuple(c.key for c in members)
+            system = System(info, members[0])
             specs: dict[str, AttackSpec] = {}
             for i, asked in self._written(info, info):
                 written = replace(asked, over_time=False, dosing=(), pictures=0)
                 others = alternatives(written.name, written.params)
                 several = [written, *(replace(written, params=p) for p in others)]
-                fit = [s for s in several if not find_refusal(_made(s), s, info, members[0])]
+                fit = [s for s in several if not find_refusal(_made(s), s, system)]
                 if fit == [written]:
                     continue
                 for spec in fit:
