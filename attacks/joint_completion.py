@@ -50,6 +50,7 @@ from vflsec.inference.joint_features import (
     evidence,
     head,
     own_blocks,
+    placed,
     weight,
 )
 from vflsec.plugin import (
@@ -106,8 +107,9 @@ class JointCompletion(Attack):
             raise self.lacks_class(f"{classes - lacking} of {classes}")
         if not view.holders:
             raise self.lacks("own columns", "none", "")
-        found = dict(_readings(view))
+        readings = dict(_readings(view))
         rows = torch.cat([view.target_rows, known.rows]).unique()
+        found = placed(readings, rows, known)
         at = torch.searchsorted(rows, known.rows)
         blocks = own_blocks(view, rows)
         fit = head(blocks, at, known, classes)
@@ -125,7 +127,7 @@ class JointCompletion(Attack):
         (added, used), times = starts[best], weights[best][0]
         score = own + times * added
         if used and times:
-            of = [found[k].rows for k in used]
+            of = [readings[k].rows for k in used]
             score = _teach(score, torch.isin(rows, torch.cat(of)), blocks[1], at, known)
         score = score[:, 1] - score[:, 0] if classes == 2 else score
         keep = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
@@ -153,7 +155,7 @@ def _tables(view: View) -> Iterator[tuple[str, Table]]:
     for way, kind, form, party in sorted(view.tables):
         if way == "received" and form == "all" and kind in (*ROWWISE, "prediction"):
             table = view.received(kind, "all" if kind == "prediction" else "all+", party)
-            table = table.take(table.rows >= 0)  # parameters are of no row
+            table = table.of_samples()  # parameters are of no row
             if len(table):
                 yield kind, table
 
@@ -174,8 +176,7 @@ def _readings(view: View) -> Iterator[tuple[str, Reading]]:
 
 def _counted(view: View, table: Table, rows: Tensor) -> dict[str, Tensor]:
     """What `zero_pattern` counts of messages, (n, k) by name."""
-    place = torch.searchsorted(rows, table.rows)
-    out = {c.name: c.value for c in counts(view, table, place, len(rows))}
+    out = {c.name: c.value for c in counts(view, table, table.by_row[1], len(rows))}
     known = view.require_known()
     there = torch.isin(known.rows, rows)
     grant = Known(known.rows[there], known.labels[there])

@@ -48,7 +48,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vflsec.core.batch_centring import is_shared
+from vflsec.core.batch_centring import FIRST, is_shared
 from vflsec.inference.batch_relations import leading
 from vflsec.inference.completion import SHRINKAGE, Fit, logistic_by_one, logistic_cv
 from vflsec.inference.ridge_regression import Regression, by_entry, ridge
@@ -146,52 +146,57 @@ def figures(
         mean: whether the mean of a row's messages is one of the figures.
         turned: whether ``batchwise`` is.
     """
-    mine = (table.rows >= 0).nonzero().squeeze(1)
-    mine = mine[torch.argsort(table.step[mine], stable=True)]
+    table = table.of_samples()
+    mine = torch.argsort(table.step, stable=True)
     mine = mine[torch.argsort(table.rows[mine], stable=True)]  # by row, and then by time
-    rows, place, visits = table.rows[mine].unique(return_inverse=True, return_counts=True)
-    raw = table.tensor[mine].flatten(1).double()
-    finite = torch.isfinite(raw)
-    g = raw if bool(finite.all()) else raw.where(finite, torch.zeros_like(raw))
+    rows, place, visits = table.rows[mine].unique_consecutive(
+        return_inverse=True, return_counts=True
+    )
+    raw = table.tensor.index_select(0, mine).flatten(1).double()
+    finite = None if bool(raw.sum().isfinite()) else torch.isfinite(raw)
+    g = raw if finite is None else raw.where(finite, torch.zeros_like(raw))
     last = visits.cumsum(0) - 1
     first, many = last + 1 - visits, visits.double().unsqueeze(1)
 
-    def average(x: Tensor, at: Tensor, count: Tensor) -> Tensor:
-        return sums(x, at, len(rows)) / count
+    def average(x: Tensor, at: Tensor = place, count: Tensor = many) -> Tensor:
+        return sums(x, at, len(rows) + 1)[:-1] / count
 
-    middle = average(g, place, many)
-    _, batch, size = table.step[mine].unique(return_inverse=True, return_counts=True)
-    later = (last[place] + 1 - torch.arange(len(g), device=g.device)) / size[batch]
-    again = place[1:] == place[:-1]
-    steps = (g[1:] - g[:-1])[again].abs()
-    made = {
+    middle = average(g)
+    size = table.by_step[1][table.by_step[0][mine]]
+    later = (last[place] + 1 - torch.arange(len(g), device=g.device)) / size
+    same = torch.where(place[1:] == place[:-1], place[1:], len(rows))  # beyond: of two rows
+    made = {"mean": middle} if mean else {}
+    made |= {
         "change": g[last] - g[first],
-        "steps": average(steps, place[1:][again], (many - 1).clamp_min(1)),
+        "steps": average((g[1:] - g[:-1]).abs_(), same, (many - 1).clamp_min(1)),
         "first": g[first],
         "last": g[last],
-        "spread": average((g - middle[place]).square_(), place, many).sqrt(),
-        "sizes": average(torch.cat([g.abs(), g.norm(dim=1, keepdim=True)], 1), place, many),
-        "sums": average(g * later.unsqueeze(1), place, many),
+        "spread": average((g - middle.index_select(0, place)).square_()).sqrt(),
+        "sizes": average(torch.cat([g.abs(), g.norm(dim=1, keepdim=True)], 1)),
+        "sums": average(g * later.unsqueeze(1)),
     }
-    if g is not raw:
-        made["odd"] = average((~finite).double(), place, many)
-    whole = table.take(table.rows >= 0)  # in the order of places
-    centred = replace(whole, tensor=whole.tensor.flatten(1).double().nan_to_num(0, 0, 0))
-    centred = centred.folded("centred")
-    if is_shared(middle, centred.tensor):
-        made["centred"] = centred.tensor
+    if finite is not None:
+        made["odd"] = average((~finite).double())
+    if _finite(table.begin(FIRST)).freed() is not None:
+        centred = _finite(table).folded("centred")  # in the order of places
+        if is_shared(middle, centred.tensor):
+            made["centred"] = centred.tensor
     beside = leading(g, place, table.epoch[mine], table.step[mine]) if turned else None
     if beside is not None:
         made["batchwise"] = beside
-    if mean:
-        made = {"mean": middle, **made}
     out = {}
     for name, value in made.items():
         sd, centre = spread(value)
         told = sd > 1e-9 * value.abs().amax(0).clamp_min(1e-300)
         if bool(told.any()):
-            out[name] = ((value - centre) / sd.clamp_min(1e-300))[:, told]
+            found = (value - centre) / sd.clamp_min(1e-300)
+            out[name] = found if bool(told.all()) else found[:, told]
     return rows, out
+
+
+def _finite(table: Table) -> Table:
+    """The table with flat finite numbers."""
+    return replace(table, tensor=table.tensor.flatten(1).double().nan_to_num(0, 0, 0))
 
 
 def explain_no_row(view: View, kind: str) -> str:

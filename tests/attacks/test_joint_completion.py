@@ -19,7 +19,7 @@ from vflsec.core.view import Known, Table, View
 from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ConfigError, ThreatModelError
 from vflsec.inference import joint_features
-from vflsec.inference.joint_features import Reading, discriminant, evidence, weight
+from vflsec.inference.joint_features import Reading, discriminant, evidence, placed, weight
 from vflsec.measure.controls import controls
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellSpec
@@ -246,11 +246,11 @@ def test_evidence_is_zero_for_noise_and_that_of_the_reading_else() -> None:
     shares = torch.log_softmax(torch.stack([torch.zeros_like(odds), odds], 1), dim=1)
     rows, known = torch.arange(800), Known(torch.arange(20), y[:20])
     noise = Reading(rows, torch.randn(800, 30, generator=rng(4), dtype=torch.float64))
-    added, used = evidence({"noise": noise}, rows, shares, known)
+    added, used = evidence(placed({"noise": noise}, rows, known), rows, shares, known)
     assert used == []
     assert not added.any()
     told = Reading(rows, messages(y, 0, 2.0)[0])
-    added, used = evidence({"noise": noise, "told": told}, rows, shares, known)
+    added, used = evidence(placed({"noise": noise, "told": told}, rows, known), rows, shares, known)
     assert used == ["told"]
     found = torch.corrcoef(torch.stack([added[:, 1], told.value[:, 0]]))[0, 1]
     assert float(found) > 0.9

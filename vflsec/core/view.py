@@ -149,16 +149,16 @@ class Table:
 
     def folded(self, form: str) -> Table:
         """A table in the form ``all`` as one of the other forms: each sample id once, ascending."""
+        if form == "scaled":
+            return self.scaled().folded("mean")
+        if form == "centred":
+            return (self.freed() or self).folded("mean")
         order = torch.argsort(self.step, stable=True)
         rows, place = self.rows[order].unique(return_inverse=True)
         count = torch.bincount(place, minlength=len(rows))
         turn = torch.arange(len(order), device=order.device)
         last = torch.zeros_like(rows).scatter_reduce_(0, place, turn, "amax", include_self=False)
         first = torch.zeros_like(rows).scatter_reduce_(0, place, turn, "amin", include_self=False)
-        if form == "scaled":
-            return self.scaled().folded("mean")
-        if form == "centred":
-            return self._freed(order).folded("mean")
         if form == "mean":
             total = sums(self.tensor[order], place, len(rows))
             value = total / widen(count.to(total), total)
@@ -166,19 +166,28 @@ class Table:
         at = order[first if form == "first" else last]
         return Table(self.tensor[at], rows, self.epoch[at], self.step[at])
 
-    def _freed(self, order: Tensor) -> Table:
-        """The table in this order of steps, less what messages of a batch, or at a place, share."""
-        kept = self.take(order)
+    def freed(self) -> Table | None:
+        """By step, less what messages of a batch, or at a place, share; None if that is nothing."""
+        kept = self.take(torch.argsort(self.step, stable=True))
         sizes = kept.step.unique_consecutive(return_counts=True)[1].tolist()
         parts = [(x.unsqueeze(0), None) for x in kept.tensor.split(sizes)]
         if not parts or not kept.tensor.is_floating_point():
-            return kept
+            return None
         centring = Centring()
         centring.begin(parts[:FIRST])
         if not centring.any:
-            return kept
+            return None
         freed = [centring.freed(x, learn=k >= FIRST)[0] for k, (x, _) in enumerate(parts)]
         return Table(torch.cat(freed), kept.rows, kept.epoch, kept.step)
+
+    def of_samples(self) -> Table:
+        """The messages that are of a row; itself where all are."""
+        mine = self.rows >= 0
+        return self if bool(mine.all()) else self.take(mine)
+
+    def begin(self, steps: int) -> Table:
+        """What passed in the first so many steps."""
+        return self.take(self.step <= self.step.unique()[:steps][-1:])
 
     def of_rows(self, rows: Tensor) -> Tensor:
         """Payload rows of the given sample ids, in their order; ids must be there once.

@@ -40,16 +40,17 @@ def leading(g: Tensor, place: Tensor, epoch: Tensor, step: Tensor) -> Tensor | N
     if not _mixed(place[read], epoch[read], step[read]):
         return None
     h, at = _laid_out(g, place, step, read, n)
-    visits = torch.bincount(at.flatten(), minlength=n + 1)[:n].clamp_min(1).to(h).unsqueeze(1)
+    every = at.flatten()
+    visits = torch.bincount(every, minlength=n + 1)[:n].clamp_min(1).to(h).unsqueeze(1)
     width = min(2 * KEPT, n)
     turn = torch.arange(1, n + 1, device=g.device, dtype=torch.float64).unsqueeze(1)
     found = torch.sin(turn * torch.arange(1, width + 1, device=g.device) * 12.9898).to(h)
     small = torch.eye(width).to(h)
     for _ in range(STEPS):
         found = torch.linalg.qr(found).Q
-        there = torch.cat([found, found.new_zeros(1, width)])[at]  # (batches, b, width)
-        told = h @ (h.transpose(1, 2) @ there)
-        made = sums(told.flatten(0, 1), at.flatten(), n + 1)[:n] / visits
+        there = torch.cat([found, found.new_zeros(1, width)]).index_select(0, every)
+        told = h @ (h.transpose(1, 2) @ there.unflatten(0, at.shape))  # (batches, b, width)
+        made = sums(told.flatten(0, 1), every, n + 1)[:n] / visits
         small, found = found.T @ made, made
     vectors = torch.linalg.eigh((small + small.T) / 2).eigenvectors  # smallest first
     leading = (found @ vectors.flip(1)[:, :KEPT]).double()
@@ -108,12 +109,14 @@ def _laid_out(
     chosen = chosen[torch.argsort(step[chosen], stable=True)]
     batch, many = step[chosen].unique_consecutive(return_inverse=True, return_counts=True)[1:]
     within = torch.arange(len(chosen), device=g.device) - (many.cumsum(0) - many)[batch]
-    x = g[chosen].double()
+    x = g.index_select(0, chosen).double()
     mean = sums(x, batch, len(many)) / many.unsqueeze(1)
-    left = x - mean[batch]
-    alike = left.norm(dim=1) <= ALIKE * x.norm(dim=1)
-    left[alike] = 0.0  # rounding is no direction
-    x = torch.nn.functional.normalize(left, dim=1, eps=1e-300).float()
+    size = x.norm(dim=1)
+    left = x.sub_(mean.index_select(0, batch))
+    length = left.norm(dim=1)
+    alike = length <= ALIKE * size
+    left[alike], length[alike] = 0.0, 0.0  # rounding is no direction
+    x = left.div_(length.clamp_min_(1e-300).unsqueeze(1)).float()
     h = x.new_zeros(len(many), int(many.max()), x.shape[1])
     at = torch.full(h.shape[:2], n, device=g.device)
     h[batch, within], at[batch, within] = x, place[chosen]

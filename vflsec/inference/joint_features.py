@@ -82,15 +82,37 @@ def own_blocks(view: View, rows: Tensor, part: str = "bottom") -> list[Tensor]:
     return [view.embed(rows, part=part).flatten(1).double(), x]
 
 
+def placed(readings: Mapping[str, Reading], rows: Tensor, known: Known) -> dict[str, Placed]:
+    """The readings by name, standardised, at their places in `rows` (n,), which ascend; without
+    what is of no such row.
+    """
+    mine = torch.searchsorted(rows, known.rows)
+    places: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
+    out = {}
+    for name, r in readings.items():
+        if id(r.rows) not in places:  # most are of the same
+            there = torch.isin(r.rows, rows).nonzero().squeeze(1)
+            at = torch.searchsorted(rows, r.rows[there])
+            places[id(r.rows)] = there, at, torch.isin(at, mine)
+        there, at, among = places[id(r.rows)]
+        x = r.value if len(there) == len(r.value) else r.value[there]
+        if r.told:
+            x = x - x.mean(1, keepdim=True)
+        sd, centre = spread(x)
+        x = (x - centre) / sd.clamp_min(1e-300).where(sd > 0, torch.ones_like(sd))
+        out[name] = Placed(x, at, among, len(rows), r.told)
+    return out
+
+
 def evidence(
-    readings: Mapping[str, Reading], rows: Tensor, own: Tensor, known: Known, steps: int = 3
+    readings: Mapping[str, Placed], rows: Tensor, own: Tensor, known: Known, steps: int = 3
 ) -> tuple[Tensor, list[str]]:
     """Log-odds (n, C) that readings add to own columns, and the names of those that count.
 
     All zeros where none does. Of two classes the first column is 0.
 
     Args:
-        readings: of some of the rows each.
+        readings: of some of the rows each, from :func:`placed`.
         rows: (n,) sample ids, ascending.
         own: log class shares (n, C) from own columns.
         known: among the rows.
@@ -101,12 +123,11 @@ def evidence(
     asked = range(1, 2) if classes == 2 else range(classes)
     share, added = torch.softmax(own, dim=1), torch.zeros_like(own)
     share[at] = hot
-    fits = {name: _Placed.of(r, rows, at) for name, r in readings.items()}
-    counts = {c: [name for name, p in fits.items() if p.counts(share[:, c], c)] for c in asked}
+    counts = {c: [name for name, p in readings.items() if p.counts(share[:, c], c)] for c in asked}
     for _ in range(steps):
         for c in asked:
             if counts[c]:
-                said = torch.stack([fits[k].said(share[:, c], c) for k in counts[c]], dim=1)
+                said = torch.stack([readings[k].said(share[:, c], c) for k in counts[c]], dim=1)
                 most = torch.cat([said, said[at].repeat(AGAIN, 1)])
                 w = soft_logistic(most, torch.cat([share[:, c], hot[:, c].repeat(AGAIN)]), c=_C)
                 told = said @ w[:-1]
@@ -161,7 +182,7 @@ def discriminant(x: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True)
-class _Placed:
+class Placed:
     """A reading at its places: `at` (m,) in all n rows, of which `known` (m,) bool are known."""
 
     value: Tensor
@@ -169,18 +190,6 @@ class _Placed:
     known: Tensor
     n: int
     told: bool
-
-    @classmethod
-    def of(cls, reading: Reading, rows: Tensor, known: Tensor) -> _Placed:
-        """Standardised, without rows that are not asked about."""
-        there = torch.isin(reading.rows, rows)
-        at = torch.searchsorted(rows, reading.rows[there])
-        x = reading.value[there]
-        if reading.told:
-            x = x - x.mean(1, keepdim=True)
-        sd, centre = spread(x)
-        x = (x - centre) / sd.clamp_min(1e-300).where(sd > 0, torch.ones_like(sd))
-        return cls(x, at, torch.isin(at, known), len(rows), reading.told)
 
     def _found(self, share: Tensor, c: int) -> Tensor:
         """What it says of its rows (m,), each by a direction from other rows."""
