@@ -28,7 +28,7 @@ arXiv:1905.11742, section 3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
@@ -41,7 +41,7 @@ from vflsec.inference.completion import Fit, logistic_by_one, logistic_cv
 from vflsec.inference.embedding_readout import TIMES, by_product, multiplied, paired, readings
 from vflsec.inference.ridge_regression import Regression, by_entry, ridge, ridges
 from vflsec.nn.rows import standardised
-from vflsec.plugin import Attack, Guess, Known, ThreatModelError, View, check, registry
+from vflsec.plugin import Attack, Guess, Known, Table, ThreatModelError, View, check, registry
 from vflsec.specs import QUESTIONS, WHICHEVER, asked
 
 ALIASES = ("attribute_inference", "aia")
@@ -91,24 +91,29 @@ class Attribute(Attack):
         return no_columns(view, self.name)
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
-        if self.column == WHICHEVER:
-            best = told_best(view)
-            guess = replace(self, column=best[0], ask=best[1], category=best[2]).infer(view, rng)
-            said = {"question": list(best), "asked": in_words(*best)}
-            return replace(guess, notes={**guess.notes, **said})
-        seen, rows, told = embedded(view, self)
+        tables = readings(view, "embedding", TIMES)
+        if self.column != WHICHEVER:
+            return self._answer(view, tables)
+        best = told_best(view, tables)
+        guess = replace(self, column=best[0], ask=best[1], category=best[2])._answer(view, tables)
+        said = {"question": list(best), "asked": in_words(*best)}
+        return replace(guess, notes={**guess.notes, **said})
+
+    def _answer(self, view: View, tables: Mapping[str, Table]) -> Guess:
+        """The answer to the one question, from readings of embeddings."""
+        seen, rows = asked_about(view, self)
         known, classes = seen.require_known(), seen.facts.classes
         own, cv = seen.own(rows), dict[str, float]()
 
         def fits() -> Iterator[Fit]:  # one at a time, for each may hold all rows
-            for when, z in told.items():
+            for when, z in embedded(tables, rows):
+                alone = standardised(z, len(known))
                 for variant, x in (("embedding", z), ("both", torch.cat([z, own], dim=1))):
-                    mine, rest = standardised(x, len(known))
+                    mine, rest = alone if x is z else standardised(x, len(known))
                     yield logistic_cv(mine, known, rest, classes, variant + when)
                     if known.values is not None:
                         yield by_value(x, known, self.ask, variant + when)
-                mine, rest = standardised(z, len(known))
-                yield logistic_by_one(mine, known, rest, classes, f"entry{when}")
+                yield logistic_by_one(alone[0], known, alone[1], classes, f"entry{when}")
             for name, products in multiplied(view, "embedding", rows).items():
                 yield by_product(products, known, classes, f"entry, {name}")
 
@@ -126,7 +131,7 @@ def no_columns(view: View, name: str) -> str:
     return ""
 
 
-def told_best(view: View) -> tuple[str, str, int]:
+def told_best(view: View, tables: Mapping[str, Table]) -> tuple[str, str, int]:
     """The yes/no question about a column on which embeddings surely add most to own columns.
 
     By areas under ROC curves on the auxiliary rows, each held out in turn, of ridge regressions and
@@ -156,7 +161,7 @@ def told_best(view: View) -> tuple[str, str, int]:
         z = paired(own).numbers(slice(None))
         told = most_told([by_entry("own", z, y, z[:0])], y)
         least = torch.where(told > least + sure, told, least)
-    for table in readings(view, "embedding", TIMES).values():
+    for table in tables.values():
         z = table.of_rows(aux).flatten(1).double()
         both = torch.cat([z, own], dim=1)
         fits += [*ridges("both", both, y, both[:0]), by_entry("entry", z, y, z[:0])]
@@ -197,16 +202,17 @@ def by_value(x: Tensor, known: Known, ask: str, name: str) -> Fit:
     return logistic_cv(mine, known, rest, 2, f"value, {name}")
 
 
-def embedded(view: View, attack: Attack) -> tuple[View, Tensor, dict[str, Tensor]]:
-    """What tells an attribute: the view in which it is the label, row ids, their embeddings (m, d).
-
-    The auxiliary rows come first, and then the training rows that are asked about. Embeddings are
-    the last (''), and those that ``embedding_inversion`` reads beside them (', mean' and so on).
+def asked_about(view: View, attack: Attack) -> tuple[View, Tensor]:
+    """The view in which an attribute is the label, and row ids (m,): the auxiliary rows, and then
+    the training rows that are asked about.
     """
     seen = view.for_attribute(*describe_scoring(attack))
-    rows = torch.cat([seen.require_known().rows, view.targets["train"]])
-    tables = readings(view, "embedding", TIMES)
-    return seen, rows, {
-        "" if form == TIMES[0] else f", {form}": table.of_rows(rows).flatten(1)
-        for form, table in tables.items()
-    }  # fmt: skip
+    return seen, torch.cat([seen.require_known().rows, view.targets["train"]])
+
+
+def embedded(tables: Mapping[str, Table], rows: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Embeddings (m, d) of these rows, the last (''), and those that ``embedding_inversion`` reads
+    beside them (', mean' and so on).
+    """
+    for form, table in tables.items():
+        yield "" if form == TIMES[0] else f", {form}", table.of_rows(rows).flatten(1)

@@ -224,8 +224,8 @@ def _survivors(
         tried[block.tier] += block.values.shape[1]
     used = sum(w for tier, w in WEIGHTS.items() if tried[tier])
     factors = [tried[b.tier] * len(asked) * used / WEIGHTS[b.tier] for b in blocks]
-    sizes, every = [b.values.shape[1] for b in blocks], [b.values for b in blocks]
-    yes, no = ((np.concatenate(every, axis=1) == v).astype(np.float32) for v in (1, 0))
+    sizes, every = [b.values.shape[1] for b in blocks], np.hstack([b.values for b in blocks])
+    yes, no = ((every == v).astype(np.float32) for v in (1, 0))
     ends, factor = np.cumsum(sizes), np.repeat(factors, sizes)
     found: dict[int, list[Survivor]] = {}
     for c in asked:

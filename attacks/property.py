@@ -24,14 +24,17 @@ Angelopoulos, Duchi, Zrnic, "PPI++: efficient prediction-powered inference", arX
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from vflsec.attacks.attribute import Attribute, embedded, no_columns
+from vflsec.attacks.attribute import Attribute, asked_about, embedded, no_columns
 from vflsec.inference.attribute_share import estimated
+from vflsec.inference.embedding_readout import TIMES, readings
 from vflsec.plugin import Attack, Guess, View, check, registry
 from vflsec.specs import WHICHEVER
 
@@ -66,12 +69,17 @@ class Property(Attack):
         return no_columns(view, self.name)
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
-        seen, rows, told = embedded(view, self)
+        tables = readings(view, "embedding", TIMES)
+        seen, rows = asked_about(view, self)
         known = seen.require_known()
         target = rows[len(known) :]
-        inputs = list(told.values())
-        if all(p in view.columns for p in view.adversary):
-            inputs += [torch.cat([z, seen.own(rows).to(z)], dim=1) for z in told.values()]
-        found = estimated(known, inputs, seen.facts.classes, self.value)
+
+        def inputs() -> Iterator[Tensor]:
+            yield from (z for _, z in embedded(tables, rows))
+            if all(p in view.columns for p in view.adversary):
+                own = seen.own(rows)
+                yield from (torch.cat([z, own.to(z)], dim=1) for _, z in embedded(tables, rows))
+
+        found = estimated(known, inputs(), seen.facts.classes, self.value)
         notes = {"lambda": round(found.weight, 4), "victim": view.victims[0]}
         return Guess(self.target, target, np.full(len(target), found.share), notes=notes)

@@ -13,6 +13,7 @@ from vflsec.core.channel import Channel, Ledger, Recorder
 from vflsec.core.message import Message
 from vflsec.core.policy import Own
 from vflsec.core.rng import Streams
+from vflsec.core.view import Table
 from vflsec.errors import PolicyError
 
 REPLICAS, ROWS = 3, 10
@@ -344,3 +345,24 @@ def test_predictions_of_training_and_of_inference_are_one_table() -> None:
     assert told["all"].step.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     other = recorder.tables(0, ("p",), "another")
     assert other["received", "prediction", "last", "p"].rows.tolist() == [2, 10, 11]
+
+
+def test_who_asks_again_gets_the_same_tables_as_long_as_nobody_changed_them() -> None:
+    recorder = Recorder([("b", "received", "gradient", "mean")], REPLICAS, ROWS)
+    for step in range(4):
+        recorder.add(message(step, torch.arange(6).expand(REPLICAS, 6)), None)
+
+    def asked(r: int = 0, phase: str = "train") -> Table:
+        (table,) = recorder.tables(r, ["b"], phase).values()
+        return table
+
+    first = asked()
+    assert asked() is first
+    assert asked(1) is not first
+    assert asked() is first
+    want = first.tensor.clone()
+    for change in (lambda x: x.add_(1.0), lambda x: x.numpy().sort(axis=0)):
+        change(asked().tensor)
+        assert torch.equal(asked().tensor, want)
+    recorder.add(message(4, torch.arange(6).expand(REPLICAS, 6)), None)
+    assert not torch.equal(asked().tensor, want)

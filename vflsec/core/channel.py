@@ -18,6 +18,7 @@ from vflsec.core.message_kinds import KINDS, find_kinds
 from vflsec.core.policy_binding import Binding
 from vflsec.core.privacy_usage import Counter, lend_labels
 from vflsec.core.recorder_stores import All, Centred, Dense
+from vflsec.core.shared_tables import SharedTables
 from vflsec.core.step_sampling import Spread
 from vflsec.core.traffic_ledger import Ledger
 from vflsec.core.view import Need, Table, Update, join_side_by_side
@@ -76,6 +77,7 @@ class Recorder:
         self._kinds: set[str] = set()
         self._updates: dict[tuple[str, str], list[tuple[Update, Tensor | None]]] = {}
         self._spread: dict[tuple[str, str], Spread] = {}
+        self._made: SharedTables[Key] = SharedTables()
         for party, way, kind, form in sorted(self.wanted):
             if way == "own":
                 self.observed.setdefault(party, set()).add(form)
@@ -148,6 +150,7 @@ class Recorder:
                         if bare == "centred" else Dense(bare, self.replicas, self.n)
                     )  # fmt: skip
                 self.stores[key].add(message, alive)
+                self._made.clear()
 
     def _parts(
         self, message: Message, alive: Tensor | None, ways: Sequence[str]
@@ -230,9 +233,21 @@ class Recorder:
         What came from several peers stands side by side, in the order in which they first spoke.
         Predictions that were returned to it belong to every phase. Where a form with a plus was
         asked for, ``last#2`` is the second exchange of each peer by itself (the first of those that
-        have no second), and so on. `servers` are those who hold the key.
+        have no second), and so on. `servers` are those who hold the key. Who asks again gets the
+        same tables.
         """
-        heard = self._hear(r, parties, phase, has_key=bool(set(servers) & set(parties)))
+        has_key = bool(set(servers) & set(parties))
+        who = (*parties, phase, has_key)
+        found = self._made.get(who, r)
+        if found is None:
+            found = self._join(self._hear(r, parties, phase, has_key=has_key), phase)
+            self._made.put(who, r, found)
+        return dict(found)
+
+    def _join(
+        self, heard: Mapping[tuple[str, ...], list[tuple[str, Table]]], phase: str
+    ) -> dict[Key, Table]:
+        """What :meth:`_hear` found as tables of an adversary."""
         found: dict[tuple[bool, Key], list[Table]] = {}
         apart: dict[tuple[bool, Key], list[list[Table]]] = {}
         for (at, party, way, kind, form, _), said in heard.items():

@@ -195,19 +195,25 @@ class Table:
         Raises:
             ThreatModelError: an id was never seen, or more than once (form ``all``).
         """
-        order = torch.argsort(self.rows)
-        held = self.rows[order]
+        order, held, once = self._by_id
         first = torch.searchsorted(held, rows)
-        times = torch.searchsorted(held, rows, right=True) - first
-        if bool((times == 0).any()):
-            missing = int((times == 0).sum())
+        there = held[first.clamp_max(len(held) - 1)] == rows if len(held) else first < 0
+        if not bool(there.all()):
+            missing = int((~there).sum())
             raise ThreatModelError(f"{missing} sample ids are in no recorded message.")
-        if bool((times > 1).any()):
+        if not once and bool((torch.searchsorted(held, rows, right=True) - first > 1).any()):
             raise ThreatModelError(
                 "sample ids passed more than once. Ask for the form 'mean', 'first' or 'last', or "
                 "take one epoch."
             )
-        return self.tensor[order[first]]
+        return self.tensor.index_select(0, order[first])
+
+    @cached_property
+    def _by_id(self) -> tuple[Tensor, Tensor, bool]:
+        """The rows by ascending sample id, these ids, and whether each is there once."""
+        order = torch.argsort(self.rows)
+        held = self.rows[order]
+        return order, held, bool((held.diff() > 0).all())
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import combinations
 from typing import Any
 
@@ -233,7 +233,7 @@ class Messages:
             x = _numbers_at(self._g, slot)
             x = np.abs(x) if version == SIZE else x
             there = np.isfinite(x)
-            total[there] += x[there]
+            np.add(total, x, out=total, where=there)
             count = count + there
         with np.errstate(invalid="ignore", divide="ignore"):
             x = total / count
@@ -282,6 +282,8 @@ def _at(value: Ints, slot: Ints, width: int = 0) -> Ints:
 
 
 def _numbers_at(g: NDArray[np.floating], slot: Ints) -> Floats:
+    if len(slot) and slot.min() >= 0:
+        return g[slot].astype(np.float64)
     return np.where((slot >= 0)[:, None], g[slot], np.nan).astype(np.float64)
 
 
@@ -323,10 +325,16 @@ def _sets(size: int, most: int) -> Callable[[Visit], Index]:
     """Sets of so many of the first `most` entries."""
 
     def index(v: Visit) -> Index:
-        chosen = list(combinations(v.wire.entries[:most].tolist(), size))
-        return np.array(chosen, np.int64).reshape(-1, size)
+        entries = v.wire.entries[:most]
+        return entries[_chosen(len(entries), size)]
 
     return index
+
+
+@lru_cache(maxsize=16)
+def _chosen(many: int, size: int) -> Ints:
+    """Every `size` of so many places."""
+    return np.array(list(combinations(range(many), size)), np.int64).reshape(-1, size)
 
 
 def _with(more: Callable[[Visit], int], most: int = ENTRIES) -> Callable[[Visit], Index]:

@@ -50,7 +50,7 @@ def spread(x: Tensor) -> tuple[Tensor, Tensor]:
     first = x[:1]
     shifted = x - first
     mean = shifted.mean(0)
-    return (shifted - mean).square_().mean(0).sqrt_(), first.sum(0) + mean
+    return shifted.sub_(mean).square_().mean(0).sqrt_(), first.sum(0) + mean
 
 
 def standardised(x: Tensor, q: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -1,0 +1,51 @@
+"""Tables that several attacks of one adversary are given, one attack after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Generic, TypeVar
+from zlib import crc32
+
+import torch
+from torch import Tensor
+
+from vflsec.core.view import Table
+
+Key = TypeVar("Key")
+
+
+class SharedTables(Generic[Key]):
+    """The tables by replica of whoever was asked for last.
+
+    What was worked out of a table (:attr:`vflsec.core.view.Table.by_row`) serves the next attack
+    too. Tables in which an attack changed a number in place are not given again.
+    """
+
+    def __init__(self) -> None:
+        self._who: Hashable = None
+        self._kept: dict[int, tuple[Mapping[Key, Table], list[int]]] = {}
+
+    def get(self, who: Hashable, r: int) -> Mapping[Key, Table] | None:
+        """What was put for replica `r` of `who`, as it was then; else None."""
+        tables, told = self._kept.get(r, ({}, []))
+        return tables if who == self._who and told and told == _sums(tables) else None
+
+    def put(self, who: Hashable, r: int, tables: Mapping[Key, Table]) -> None:
+        """Keep tables; those of anybody else go."""
+        if who != self._who:
+            self.clear()
+        self._who, self._kept[r] = who, (tables, _sums(tables))
+
+    def clear(self) -> None:
+        """Keep none."""
+        self._kept.clear()
+
+
+def _sums(tables: Mapping[Key, Table]) -> list[int]:
+    """A sum of every table's bytes; those of one that stands there twice are summed once."""
+    every = {id(t): t for t in tables.values()}.values()
+    return [crc32(_bytes(x)) for t in every for x in (t.tensor, t.rows, t.epoch, t.step)]
+
+
+def _bytes(x: Tensor) -> memoryview:
+    return x.detach().cpu().contiguous().view(torch.uint8).numpy().data
