@@ -37,7 +37,7 @@ inversion attack in split federated learning", CVPR 2022, arXiv:2205.04007 (deco
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Annotated, ClassVar, Literal
@@ -102,7 +102,7 @@ class EmbeddingInversion(Attack):
         values = []
 
         @lru_cache(maxsize=1)  # readings of all views would not fit the memory
-        def read(k: int) -> dict[str, Table]:
+        def read(k: int) -> Mapping[str, Table]:
             return readings(views[k], self.on, times)
 
         def entries(k: int, form: str, rows: Tensor) -> Tensor:

@@ -126,6 +126,12 @@ class Table:
         epochs, at = self.epoch.unique(return_inverse=True)
         return epochs, at
 
+    def holding(self, tensor: Tensor) -> Table:
+        """The same messages with other numbers (m, ...)."""
+        out = replace(self, tensor=tensor)
+        vars(out).update({k: v for k, v in vars(self).items() if k not in vars(out)})
+        return out
+
     def take(self, mask: Tensor) -> Table:
         """The rows that `mask` (bool or indices) names."""
         return Table(self.tensor[mask], self.rows[mask], self.epoch[mask], self.step[mask])

@@ -8,8 +8,8 @@ how long a row is, or behind what the receiver knows itself (its own columns).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -29,11 +29,13 @@ WIDE = 64
 """Entries up to which each has a size of its own, and any two are multiplied."""
 MOST = 2048
 """Products of entries and own columns that are looked at."""
+MUCH = 16 << 20
+"""Bytes of a reading beyond which it is not kept."""
 BESIDE = 10
 """Rows for each own column from which on what own columns tell of embeddings is taken away."""
 
 
-def readings(view: View, kind: str, times: Sequence[str]) -> dict[str, Table]:
+def readings(view: View, kind: str, times: Sequence[str]) -> Mapping[str, Table]:
     """Received messages of `kind` by how they are read, (n, k) numbers, the usual way first.
 
     Those of `times`, of :data:`TIMES`; ``centred`` only where rows share much. Beside several also
@@ -49,17 +51,62 @@ def readings(view: View, kind: str, times: Sequence[str]) -> dict[str, Table]:
         del tables["centred"]
     if len(times) == 1:
         return tables
-    usual, first = tables["last"], tables["first"].tensor.flatten(1).double()
-    last = usual.tensor.flatten(1).double()
-    unit = torch.nn.functional.normalize(last, dim=1)
-    made = {"change": changed(last, first), "unit": unit, "products": products(unit),
-            "sizes": sizes(last)}  # fmt: skip
-    own = view.design(usual.rows).double()
+    usual = tables["last"]
+    last, own = usual.tensor.flatten(1).double(), view.design(usual.rows).double()
+
+    def beside(form: str) -> Tensor:
+        return tables[form].of_rows(usual.rows).flatten(1).double()
+
+    def unit() -> Tensor:
+        return torch.nn.functional.normalize(last, dim=1)
+
+    made = {
+        "change": lambda: changed(last, tables["first"].tensor.flatten(1).double()),
+        "unit": unit,
+        "products": lambda: products(unit()),
+        "sizes": lambda: sizes(last),
+    }
     if 0 < BESIDE * own.shape[1] <= len(own):
-        made["rest"] = without(last, own)
-        mean = tables["mean"].of_rows(usual.rows).flatten(1).double()
-        made["rest of the mean"] = without(mean, own)
-    return tables | {name: replace(usual, tensor=x) for name, x in made.items()}
+        made |= {
+            "rest": lambda: without(last, own),
+            "rest of the mean": lambda: without(beside("mean"), own),
+        }
+    return Readings(tables, usual, made)
+
+
+class Readings(Mapping[str, Table]):
+    """Tables by name, some of them made when they are asked for; those that take more than
+    :data:`MUCH` are made anew, but for the last.
+
+    Args:
+        tables: that are there.
+        usual: whose rows those have that are made.
+        made: their numbers (n, k).
+    """
+
+    def __init__(
+        self, tables: Mapping[str, Table], usual: Table, made: Mapping[str, Callable[[], Tensor]]
+    ) -> None:
+        self._tables, self._usual, self._made = dict(tables), usual, made
+        self._last: tuple[str, Table] | None = None
+
+    def __getitem__(self, name: str) -> Table:
+        if name in self._tables:
+            return self._tables[name]
+        if self._last is None or self._last[0] != name:
+            self._last = None  # makes room
+            table = self._usual.holding(self._made[name]())
+            if table.tensor.nbytes <= MUCH:
+                return self._tables.setdefault(name, table)
+            self._last = name, table
+        return self._last[1]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from (k for k in self._tables if k not in self._made)
+        yield from self._made
+
+    def __len__(self) -> int:
+        return len({*self._tables, *self._made})
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from vflsec.nn.dense import backward, forward
 from vflsec.nn.flat_parameters import gradients_like
 from vflsec.nn.models import mlp
 from vflsec.nn.replicas import Replicas
-from vflsec.nn.rows import spread, sums
+from vflsec.nn.rows import ROWS, spread, sums
 
 ALPHAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 FOLDS = 5
@@ -348,7 +348,8 @@ def _networks(
             step(optimizer, params, slopes)
         held = stack(x, train=False)
         last = torch.arange(copies - 1, stack.count, copies, device=x.device)
-        answer = stack.take(last)(torch.stack(asked), train=False)
+        whole, pieces = stack.take(last), zip(*(x.split(ROWS) for x in asked), strict=True)
+        answer = torch.cat([whole(torch.stack(of), train=False) for of in pieces], dim=1)
     rows = torch.arange(len(fold), device=x.device)
     out = []
     for r, truth in enumerate(values):

@@ -56,9 +56,32 @@ def _trim() -> Any:
     return getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 
 
-def give_back() -> bool:
-    """Return freed memory to the system; whether this C library can be asked to."""
-    trim = _trim()
-    if trim is not None:
+class _Counts(ctypes.Structure):
+    """What ``mallinfo2`` of glibc 2.33 and later tells."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks",
+                     "uordblks", "fordblks", "keepcost")
+    ]  # fmt: skip
+
+
+@cache
+def _count() -> Any:
+    """``mallinfo2``, None with another C library."""
+    count = getattr(ctypes.CDLL(None), "mallinfo2", None) if sys.platform == "linux" else None
+    if count is not None:
+        count.restype = _Counts
+    return count
+
+
+def give_back(beyond: int = 0) -> bool:
+    """Return freed memory to the system; whether this C library can be asked to.
+
+    Args:
+        beyond: bytes that may be free and stay.
+    """
+    trim, count = _trim(), _count() if beyond else None
+    if trim is not None and (count is None or count().fordblks > beyond):
         trim(ctypes.c_size_t(0))
     return trim is not None
