@@ -12,6 +12,7 @@ from scipy import stats
 from vflsec.audit import controls as ctl
 from vflsec.audit import intervals
 from vflsec.audit.controls import Against, Leakage
+from vflsec.audit.exposed import Counts
 from vflsec.audit.leakage import defense_point, read_records, summarise
 from vflsec.audit.point import Point
 from vflsec.errors import ConfigError
@@ -152,6 +153,17 @@ def test_strengths_of_a_stack_of_defenses() -> None:
     assert swept == 2.0
     assert label.split(" + ") == ["a(x=1)", "b(party=bank)", "c(strength=3.0)"]
     assert defense_point(made[:1])[1] is None
+
+
+def test_rows_that_are_exposed_are_counted_over_seeds() -> None:
+    made = attacked(
+        record(0, 0.1, metric="exposed", chance=0.02),
+        record(1, 0.2, metric="exposed", n=80, chance=None),
+        record(2, None, metric="exposed", status="error"),
+    )
+    assert made.leakage is not None
+    counts = {a.name: a.counts for a in made.leakage.against}["majority"]
+    assert counts == Counts(named=100 * 0.1 + 80 * 0.2, own=180 * 0.5, rows=180, luck=2.0, seeds=2)
 
 
 # What an attack gains over a control
