@@ -306,6 +306,16 @@ def test_the_named_control_has_the_best_cross_validated_mean() -> None:
     assert ctl.strongest([(0, {"a": {"cv": None}})], "auc") == "chance"
 
 
+def test_only_a_primary_metric_with_an_end_has_a_share_of_the_error() -> None:
+    def shares(metric: str, primary: str) -> list[str]:
+        made = [record(s, 0.7 + 0.1 * s, metric=metric, primary=primary) for s in (0, 1)]
+        return [p.metric for p in summarise(read_records(made), shares=True)]
+
+    assert shares("auc", "auc") == ["auc", "error_removed"]
+    assert shares("accuracy", "auc") == ["accuracy"]
+    assert shares("mae", "mae") == ["mae"]
+
+
 # Intervals
 
 
@@ -335,6 +345,12 @@ def test_few_rows_of_a_class_widen_an_error(positives: int, negatives: int) -> N
     assert intervals.of_few(none, positives, negatives) == none
 
 
+def test_the_spread_of_an_auc_by_its_counts_by_hand() -> None:
+    q1, q2 = 0.9 / 1.1, 2 * 0.81 / 1.9
+    spread = 0.09 + 4 * (q1 - 0.81) + 9 * (q2 - 0.81)
+    assert intervals.hanley_mcneil_se(0.9, 5, 10) == pytest.approx(math.sqrt(spread / 50))
+
+
 def test_an_interval_of_an_auc_by_hand() -> None:
     low, high = intervals.auc_interval(intervals.Auc(0.8, 0.05), 9, 0.9)
     half, logit = stats.norm.ppf(0.95) * 0.05 / 0.16, math.log(4)
@@ -358,6 +374,11 @@ def test_means_and_bounds_of_one_and_of_none() -> None:
     assert intervals.mean_and_sd([1.0, 2.0]) == (1.5, pytest.approx(0.5**0.5))
     assert intervals.mean_of([0.3]) == 0.3
     assert intervals.clopper_pearson(0, 0) == (0.0, 1.0)
+    for side, tail in (("two", 0.05), ("upper", 0.1), ("lower", 0.1)):
+        low, high = intervals.clopper_pearson(3, 10, 0.9, side)  # type: ignore[arg-type]
+        ends = (stats.beta.ppf(tail, 3, 8), stats.beta.ppf(1 - tail, 4, 7))
+        assert low == pytest.approx(0.0 if side == "upper" else ends[0])
+        assert high == pytest.approx(1.0 if side == "lower" else ends[1])
     assert [intervals.within(x, (0.0, 1.0)) for x in (None, -1.0, 0.5, 2.0)] == [None, 0, 0.5, 1]
     for bad in ([[0.1, 0.2]], [0.1, math.nan], [0.1, math.inf]):
         with pytest.raises(ConfigError):
