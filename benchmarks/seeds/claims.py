@@ -246,12 +246,12 @@ SYSTEMS: dict[str, dict[str, System]] = {
     "oneshot": {
         "vanilla VFL": System("splitnn", {"epochs": 200, "patience": 0}),
         "One-shot": System(
-            "oneshot", {"epochs": 60, "local_held_out": 0.0},
+            "oneshot", {"epochs": 60, "patience": 5, "local_held_out": 0.0},
             ({"local_steps": 1000}, {"local_steps": 3000}),
             encrypted=False,
         ),
         "Few-shot": System(
-            "fewshot", {"epochs": 60, "local_held_out": 0.0},
+            "fewshot", {"epochs": 60, "patience": 5, "local_held_out": 0.0},
             ({"local_steps": 1000}, {"local_steps": 3000}),
             encrypted=False,
         ),

@@ -61,12 +61,12 @@ def test_confidence_next_to_one_is_one_shot_with_one_more_local_round() -> None:
     assert not bool(fed.extra["chosen.active"].any())
     one = OneShot(**SMALL)
     other = until(one, federation(one, stack, [0, 1]), "local")
-    phase = one._local_phase(other, "relabel")
-    other.phase = "relabel"
+    (phase,) = one._local_phases(other, "relabel")
+    other.phase, other.steps = "relabel", 0
     one.restart(other)
     for _ in range(phase.epochs):
         for rows in other.batches(phase):
-            one.local_step(other, rows)
+            phase.step(rows)
     for party in ("active", "passive1"):
         for part in ("bottom", "head"):
             a, b = (f.parties[party].modules[part].state() for f in (fed, other))

@@ -170,7 +170,7 @@ def test_without_unaligned_rows_clients_learn_their_clusters() -> None:
     x = alone.first.x["passive1"].double()
     for _ in range(2):
         for rows in fed.batches(phases[1]):
-            algorithm.local_step(fed, rows)
+            phases[1].step(rows)
             loss = nn.functional.cross_entropy(bottom(x[rows[0]]), names[rows[0]])
             optimizer.zero_grad()
             loss.backward()
@@ -389,26 +389,33 @@ def after_local(
     return fed, seen
 
 
-def test_a_client_stops_by_itself_with_the_weights_of_its_best_epoch(
+def test_a_client_finds_its_length_by_itself_and_trains_that_long_on_all_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By labels of its own alone: each client and replica has what its best epoch left, bit for
-    bit, and nothing is sent.
+    """By labels of its own alone: each client and replica ends, bit for bit, where training on all
+    aligned rows ends after as many passes as were best, and nothing is sent.
     """
-    fed, seen = after_local(monkeypatch)
-    epochs = len(seen["passive1"])
+    plain = {"replaced": 0.0, "unlabelled_weight": 0.0}
+    fed, seen = after_local(monkeypatch, **plain)
+    epochs, lengths = len(seen["passive1"]), set()
     assert 4 < epochs < 40
-    assert not [r for r in fed.channel.ledger.of(0) if r["phase"] == "local"]
+    at_home = {r["phase"] for r in fed.channel.ledger.of(0)} & {"local_length", "local"}
+    assert not at_home
     for name, losses in seen.items():
         for r in (0, 1):
             own = [float(loss[r]) for loss in losses]
             # 108 rows are four batches, so three epochs of patience
             stop = next(i for i in range(len(own)) if min(own[i + 1 : i + 4], default=9) >= own[i]
                         and own[i] == min(own[: i + 1]))  # fmt: skip
-            until, _ = after_local(monkeypatch, local_epochs=stop + 1, local_patience=999)
+            until, none = after_local(
+                monkeypatch, **plain, local_epochs=stop + 1, local_held_out=0.0
+            )
+            assert not none
+            lengths.add(stop)
             for part in ("bottom", "head"):
                 a, b = (f.parties[name].modules[part].state() for f in (fed, until))
                 assert all(torch.equal(a[k][r], b[k][r]) for k in a)
+    assert len(lengths) > 1
 
 
 def test_the_cosine_ends_at_seven_sixteenths_and_the_classifier_starts_afresh(

@@ -48,7 +48,7 @@ def counted(
 @pytest.mark.parametrize(
     ("algorithm", "least", "past"),
     sampled([("splitnn", 3, 0), ("jpl", 83, 1), ("fedcvt", 27, 1), ("fpd", 23, 0),
-             ("fewshot", 21, 0), ("fedbcd", 15, 0), ("oneshot", 8, 0), ("vflhlp", 6, 0),
+             ("fewshot", 29, 0), ("fedbcd", 15, 0), ("oneshot", 12, 0), ("vflhlp", 6, 0),
              ("fedhssl", 3, 0), ("ushaped", 3, 0), ("apcvfl", 3, 0)], every=3),
 )  # fmt: skip
 def test_uses_of_a_label_by_row(algorithm: str, least: int, past: int) -> None:

@@ -97,7 +97,7 @@ def watched(
 
 
 SHARED = {
-    "fedbcd": {(3, 15)}, "oneshot": {(12, 8), (8, 8)}, "fewshot": {(23, 21), (15, 21)},
+    "fedbcd": {(3, 15)}, "oneshot": {(20, 12), (16, 12)}, "fewshot": {(39, 29), (31, 29)},
 }  # fmt: skip
 """Fetches and uses of a training row where one fetch serves several losses (fedbcd: five local
 updates; fewshot: three classifiers), or is handed on for penalties that nobody has (at home, where

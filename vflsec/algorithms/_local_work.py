@@ -1,10 +1,12 @@
 """What a client of one-shot learning does at home: FixMatch on temporary labels.
 
-How long is not published. Here a client holds a share of the aligned rows out, judges itself by
-their temporary labels after every pass over the others, and keeps its best weights: nothing is
-sent for that and no true label is read (`local_held_out`, docs/evidence/defaults.md).
+How long is not published. Here a client holds a share of the aligned rows out, trains on the others
+and judges itself by the temporary labels of those held out after every pass; then it begins again
+and makes as many passes over all aligned rows as were best. Nothing is sent for that and no true
+label is read (`local_held_out`, docs/evidence/when_it_helps.md).
 
-Source: Sun et al., ICCV 2023, algorithm 1.
+Source: Sun et al., ICCV 2023, algorithm 1; Goodfellow, Bengio, Courville, "Deep learning", MIT
+Press 2016, algorithm 7.2 (early stopping for the length of a training on all rows, in passes).
 """
 
 from __future__ import annotations
@@ -20,10 +22,12 @@ from vflsec.algorithms.splitnn import SplitNN
 from vflsec.core import check
 from vflsec.core.federation import Federation
 from vflsec.core.party import Party
-from vflsec.core.phase import hold_out
 from vflsec.core.rng import Streams
 from vflsec.nn.fixmatch import ImageViews, TabularViews, Views, column_centres
 from vflsec.nn.loss import cross_entropy
+
+HOME = ("bottom", "head")
+"""A client's modules that local training trains."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +35,13 @@ class LocalWork(SplitNN):
     """Hyper-parameters of what a client does at home, and of the ending.
 
     Attributes:
-        local_steps: the most updates of each client in local training.
+        epochs, patience: of the final classifier, which costs no message.
+        local_steps: the most updates of each client in local training; where some rows are held
+            out, in training on the others.
         local_epochs: passes over the aligned rows instead, if above 0.
         local_held_out: share of the aligned rows on whose temporary labels a client judges itself
-            after every pass over the others; its best weights are kept. 0 trains all updates.
+            after every pass over the others, to train on all for as many as were best. 0 trains all
+            updates.
         local_patience: updates without a better judgement before a client stops.
         local_schedule: of the rate in local training: ``constant``, or ``cosine``, FixMatch's
             cos(7 pi t / 16 T) of update t of T.
@@ -51,12 +58,15 @@ class LocalWork(SplitNN):
         starts: k-means starts, of which the best is kept.
         active_labels: what the active party's own extractor is trained on: its ``true`` labels, or
             ``clusters`` like any other client.
-        finetune, finetune_epochs: split training from the final weights, and its epochs.
+        finetune, finetune_epochs, finetune_patience: split training from the final weights, its
+            epochs, and of those how many without a better one end it.
     """
 
+    epochs: check.Whole = 300
+    patience: check.Whole = 50
     local_steps: check.Count = 1000
     local_epochs: check.Whole = 0
-    local_held_out: check.BelowOne = 0.2
+    local_held_out: check.BelowOne = 0.5
     local_patience: check.Count = 200
     local_schedule: Literal["constant", "cosine"] = "constant"
     local_ema: check.BelowOne = 0.0
@@ -71,6 +81,7 @@ class LocalWork(SplitNN):
     active_labels: Literal["true", "clusters"] = "true"
     finetune: bool = False
     finetune_epochs: check.Whole = 15
+    finetune_patience: check.Whole = 5
 
     quantities: ClassVar[bool] = False
     world = {"task": {"unaligned": 40}, "local_epochs": 4}
@@ -87,10 +98,6 @@ class LocalWork(SplitNN):
         """All parties with columns, the active one first if it has any."""
         return self.holders(fed)
 
-    def _home(self, fed: Federation) -> tuple[Tensor, Tensor]:
-        """Aligned rows that clients train on, and those they hold out."""
-        return hold_out(fed.released(fed.stack.rows("labelled")), self.local_held_out)
-
     def _judge(self, fed: Federation, party: Party, held: Tensor) -> Tensor:
         """A client's loss (R,) on the labels it has itself for held out rows (R, n)."""
         bottom, head = party.modules["bottom"], party.modules["head"]
@@ -98,23 +105,23 @@ class LocalWork(SplitNN):
         logits = head(h, train=False)
         return self._supervised(fed, party, held, logits, train=False) / held.shape[1]
 
-    def _local_batches(self, fed: Federation) -> int:
-        return math.ceil(self._home(fed)[0].shape[1] / self.batch_size)
+    def _miss(self, fed: Federation, party: Party, length: str) -> Tensor:
+        """How many passes (R,) training is away from the best of the phase `length`."""
+        best: dict[str, Tensor] | None = fed.extra.get(f"best.{length}")
+        if best is None:  # steps are tried out, nothing is trained
+            return torch.zeros(fed.replicas, device=fed.stack.device)
+        return (best[party.name] - (fed.epoch + 1)).abs()
 
-    def _local_updates(self, fed: Federation) -> int:
-        """Updates of each client in local training."""
-        return (
-            self.local_epochs * self._local_batches(fed) if self.local_epochs else self.local_steps
-        )
+    def local_step(self, fed: Federation, rows: Tensor, most: int) -> None:
+        """One update of every client on aligned rows (R, b) and on unaligned rows of its own.
 
-    def local_step(self, fed: Federation, rows: Tensor) -> None:
-        """One update of every client on aligned rows (R, b) and on unaligned rows of its own."""
-        steps = self._local_updates(fed)
-        if not self.local_epochs and fed.steps >= steps:
+        At most `most` in all.
+        """
+        if fed.steps >= most:
             return  # in the middle of the last epoch
         for party in self.clients(fed):
             if self.local_schedule == "cosine":
-                rate = self.lr * math.cos(7 * math.pi * fed.steps / (16 * steps))
+                rate = self.lr * math.cos(7 * math.pi * fed.steps / (16 * most))
                 for group in getattr(party.optimizer, "param_groups", ()):
                     group["lr"] = rate
             self._update(fed, party, rows)
@@ -125,7 +132,7 @@ class LocalWork(SplitNN):
     def _follow(self, fed: Federation, party: Party) -> None:
         """Move the running average of a client's weights; statistics are taken as they are."""
         average = fed.extra.setdefault("ema", {}).setdefault(party.name, {})
-        for part in ("bottom", "head"):
+        for part in HOME:
             now = party.modules[part]
             kept = average.setdefault(part, now.state())
             for key, value in {**now.params, **now.buffers}.items():
@@ -171,8 +178,7 @@ class LocalWork(SplitNN):
         y = fed.targets(rows) if party.active else None
         penalty = fed.penalty(party.name, x, {party.name: h[:, :b]}, y)
         total = loss.sum() if penalty is None else loss.sum() + penalty.sum()
-        parts = ("bottom", "head")
-        party.update(torch.autograd.grad(total, party.parameters(parts)), parts)
+        party.update(torch.autograd.grad(total, party.parameters(HOME)), HOME)
 
     def _supervised(
         self, fed: Federation, party: Party, rows: Tensor, logits: Tensor, *, train: bool = True

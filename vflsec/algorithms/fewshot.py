@@ -26,7 +26,7 @@ the classifiers are trained once, and all get theirs from that: no client's rows
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -70,15 +70,15 @@ class FewShot(OneShot):
             fed.add(fed.active.name, f"top_{party.name}", lambda widths=widths: mlp(widths))  # type: ignore[misc]
 
     def phases(self, fed: Federation) -> list[Phase]:
-        exchange, local, *ending = super().phases(fed)
+        first = super().phases(fed)
+        ending = self._ending(fed)
         infer = Phase(
             "infer", fed.stack.rows("labelled"), self.batch_size, self.infer_epochs,
             lambda batch: self.infer_step(fed, batch),
             before=lambda: self.second_upload(fed), audited=False, predicts=False,
         )  # fmt: skip
-        relabel = self._local_phase(fed, "relabel")
-        relabel = replace(relabel, before=lambda: self.relabel(fed))
-        return [exchange, local, infer, relabel, *ending]
+        relabel = self._local_phases(fed, "relabel", lambda: self.relabel(fed))
+        return [*first[: -len(ending)], infer, *relabel, *ending]
 
     def second_upload(self, fed: Federation) -> None:
         """H_o and H_u of every client, together."""

@@ -8,10 +8,11 @@
    several starts). Rows of one class share a direction, so the clusters are the classes up to their
    names: every aligned label is handed out, by design.
 4. The client trains f^k and a local head on the temporary labels and on its unaligned rows:
-   l = l_s + lambda l_u with FixMatch's confident pseudo-labels (see `vflsec.nn.fixmatch`), until
-   temporary labels that it holds out at home are met no better. Counted in updates: with few
-   aligned rows an epoch is a handful of them.
-5. It uploads its new H^k once; the label holder trains f_c on them, extractors frozen.
+   l = l_s + lambda l_u with FixMatch's confident pseudo-labels (see `vflsec.nn.fixmatch`). How
+   long is not published: see `vflsec.algorithms._local_work`. Counted in updates: with few aligned
+   rows an epoch is a handful of them.
+5. It uploads its new H^k once; the label holder trains f_c on them, extractors frozen. That costs
+   no message either, so `epochs` and `patience` are ten times those of split training.
 
 The label holder here is the active party. With columns it is a client too, and trains on its own
 true labels unless ``active_labels = "clusters"``; without (as published) it trains f_c alone.
@@ -26,14 +27,16 @@ learning with limited overlapping samples", ICCV 2023, algorithm 1.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from vflsec.algorithms._local_work import LocalWork
+from vflsec.algorithms._local_work import HOME, LocalWork
 from vflsec.core.federation import Federation, Phase
+from vflsec.core.phase import hold_out
 from vflsec.core.view import Facts
 from vflsec.inference.clustering_points import clusters
 from vflsec.nn.models import mlp
@@ -59,20 +62,51 @@ class OneShot(LocalWork):
         exchange = Phase(
             "exchange", rows, rows.shape[1], 1, partial(self.exchange, fed), predicts=False
         )
-        return [exchange, self._local_phase(fed, "local"), *self._ending(fed)]
+        return [exchange, *self._local_phases(fed, "local"), *self._ending(fed)]
 
-    def _local_phase(self, fed: Federation, name: str) -> Phase:
-        rows, held = self._home(fed)
-        batches = self._local_batches(fed)
-        epochs = math.ceil(self._local_updates(fed) / batches)
-        judged = {p.name: partial(self._judge, fed, p, held) for p in self.clients(fed)}
-        return Phase(
-            name, rows, self.batch_size, epochs, lambda batch: self.local_step(fed, batch),
-            after_epoch=lambda epoch: self._average(fed) if epoch == epochs - 1 else None,
-            before=lambda: self.restart(fed), audited=False, predicts=False,
-            smallest=self.smallest, judged=judged if held.shape[1] else {},
-            patience=math.ceil(self.local_patience / batches),
+    def _local_phases(
+        self, fed: Federation, name: str, before: Callable[[], None] | None = None
+    ) -> list[Phase]:
+        """Local training: how long, by held out labels, and then that long on all aligned rows."""
+        every = fed.released(fed.stack.rows("labelled"))
+        start = before or (lambda: self.restart(fed))
+        home, held = hold_out(every, self.local_held_out)
+        batches = math.ceil(home.shape[1] / self.batch_size)
+        passes = self.local_epochs or math.ceil(self.local_steps / batches)
+        most = passes * batches if self.local_epochs else self.local_steps
+        train = Phase(
+            name, home, self.batch_size, passes, lambda rows: self.local_step(fed, rows, most),
+            after_epoch=lambda epoch: self._average(fed) if epoch == passes - 1 else None,
+            before=start, audited=False, predicts=False, smallest=self.smallest,
         )  # fmt: skip
+        if not held.shape[1]:
+            return [train]
+        length, began = f"{name}_length", dict[str, dict[str, dict[str, Tensor]]]()
+
+        def begin() -> None:
+            start()
+            for party in self.clients(fed):
+                began[party.name] = {part: party.modules[part].state() for part in HOME}
+
+        def begin_again() -> None:
+            for party, parts in began.items():
+                for part, state in parts.items():
+                    fed.parties[party].modules[part].load(state)
+            self.restart(fed)
+
+        clients = self.clients(fed)
+        again = passes * math.ceil(every.shape[1] / self.batch_size)
+        return [
+            replace(
+                train, name=length, before=begin, patience=math.ceil(self.local_patience / batches),
+                judged={p.name: partial(self._judge, fed, p, held) for p in clients},
+            ),
+            replace(
+                train, rows=every, before=begin_again, patience=1,
+                step=lambda rows: self.local_step(fed, rows, again),
+                judged={p.name: partial(self._miss, fed, p, length) for p in clients},
+            ),
+        ]  # fmt: skip
 
     def _ending(self, fed: Federation) -> list[Phase]:
         """The final classifier, and split training from there on demand."""
@@ -84,8 +118,11 @@ class OneShot(LocalWork):
         )  # fmt: skip
         if not self.finetune:
             return [classifier]
-        split = self.split_phase(fed, "finetune", self.finetune_epochs)
-        return [classifier, replace(split, before=lambda: self.drop_heads(fed))]
+        split = replace(
+            self.split_phase(fed, "finetune", self.finetune_epochs),
+            before=lambda: self.drop_heads(fed), patience=self.finetune_patience,
+        )  # fmt: skip
+        return [classifier, split]
 
     def drop_heads(self, fed: Federation) -> None:
         """Forget the local heads, which split training does not use."""

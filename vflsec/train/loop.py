@@ -127,6 +127,9 @@ def _train(
                 one.restore()
             epochs = torch.stack([one.epochs for one in best]).amax(0)
             fed.channel.end(phase.name, epochs, phase.epochs, phase.judged)
+            if phase.judged:
+                by = zip(phase.judged, (one.kept for one in best), strict=True)
+                fed.extra[f"best.{phase.name}"] = dict(by)
             kept = torch.stack([one.kept for one in best]).amin(0)
             fed.extra[f"kept.{phase.name}"] = kept.tolist()
         fed.extra[f"epochs.{phase.name}"] = phase.epochs if epochs is None else epochs.tolist()
