@@ -52,6 +52,9 @@ def test_commands_name_the_strength_and_the_limits_to_the_last_digit(
         row |= {"passed": 0, "cheapest": False}
     sought = next_steps(none)[0].command
     assert "--leak=0.1234567 --drop=0.0654321" in sought
+    idle = {"kind": "defense_idle", "place": {"dataset": "breast_cancer", "defense": "iso"}}
+    none["findings"].append(idle)  # which no strength of it changes
+    assert next_steps(none)[0].command == "vflsec list defenses"
     capsys.readouterr()
     where = ["gate", str(found.folder), "--max", "0.1", "--defense", "iso", "--strength"]
     assert main.main([*where, "0.333333"]) == 2

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from vflsec.audit.exposed import EXPOSED
+from vflsec.audit.findings import FindingKind
 from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.gate_selection import bare
 from vflsec.audit.rounding import show_exact
@@ -323,10 +324,16 @@ def _to_write(r: GridRow) -> str:
 
 
 def _search(dataset: str, summary: Summary) -> str:
-    """The command that looks for a strength of a swept defense beyond the grid; '' if none is."""
+    """The command that looks for a strength of a swept defense beyond the grid; '' if none is.
+
+    Not of one that did nothing there, which no strength changes.
+    """
+    idle = {f.place.defense for f in summary.findings
+            if f.kind is FindingKind.DEFENSE_IDLE and f.place.dataset == dataset}  # fmt: skip
     swept: dict[str, float] = {}
     for r in summary.grid:
-        if r.dataset == dataset and r.defense.isidentifier() and r.defense != "none":
+        named = r.defense.isidentifier() and r.defense not in ("none", *idle)
+        if r.dataset == dataset and named:
             swept[r.defense] = max(swept.get(r.defense, 0.0), r.strength or 0.0)
     name = next((d for d, most in swept.items() if most), "")
     if not name:
