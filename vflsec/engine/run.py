@@ -27,7 +27,6 @@ from vflsec.engine.shard import divided
 from vflsec.engine.standing import keep_standing, read_standing
 from vflsec.engine.work import Backend, Progress, Tasks, default_backend, missing_work
 from vflsec.engine.worker_pools import Pool, Processes, cluster, warming
-from vflsec.plan.cells import switched_off
 from vflsec.plan.values import TUNING, Plan, Work
 from vflsec.report.notebook import Audit
 from vflsec.runtime.progress_protocol import Reporter
@@ -235,11 +234,10 @@ def _work(
     """Do what is missing of a plan; `record` is what the exports are made by meanwhile, if any."""
 
     def todo(retry: bool = True) -> list[Work]:
-        same.repeat()
         return [w for g in plan.groups for w in missing_work(store, g, most, retry=retry)]
 
-    most, same = how.replicas, _Same(store, plan, how.keep_views)
-    works = same.first(todo())
+    most = how.replicas
+    works = todo()
     withdraw(store.folder)  # it may be killed, and a shard says nothing: no earlier verdict stands
     keep = _keep(store.folder, how)
     with ExitStack() as stack:
@@ -248,7 +246,7 @@ def _work(
             pool = cluster(how.cluster) if how.cluster else Processes(how.jobs)
             stack.enter_context(pool)
             most = find_replicas(works, most, pool.workers)
-            works = same.first(todo())
+            works = todo()
             if len(works) < 2 and not how.cluster:
                 pool = None
         reporter.plan(plan, store.folder, works)
@@ -273,36 +271,10 @@ def _work(
         order = Order((), plan.base, device, given, versions(), folder, controls, keep)
         listener = Listener(finished, reporter.note, watch)
         here = Tasks(given or default_backend(), plan.base)
-        left = partial(todo, retry=False)
-        execute(works, left, store, pool, order, here, listener)
-        execute(left() if same.of else (), left, store, pool, order, here, listener)
+        execute(works, partial(todo, retry=False), store, pool, order, here, listener)
     if keep:
         for text in not_kept(store.folder, plan, works, keep.most):
             reporter.note(text)
-
-
-class _Same:
-    """Trainings without defenses, of which another one of the plan, with all of its switched off,
-    gives the results; none if the views of each are kept.
-    """
-
-    def __init__(self, store: Store, plan: Plan, keep_views: bool) -> None:
-        every = [(g, c) for g in plan.groups for c in g.cells]
-        self.store, self.off = store, {} if keep_views else switched_off(c for _, c in every)
-        self.of = [(g, c) for g, c in every if c.key in self.off]
-
-    def repeat(self) -> None:
-        """Keep for each what is finished of the other."""
-        for group, cell in self.of:
-            self.store.repeat(self.off[cell.key], cell, group.attacks, main=group.main)
-
-    def first(self, works: Sequence[Work]) -> list[Work]:
-        """What is done before the rest, which may repeat it; by data set, whose tasks are kept."""
-        made = {c.key for w in works for c in w.cells}
-        later = {key for key, cell in self.off.items() if cell.key in made}
-        order = [w.data.digest for w in works]
-        first = [w for w in works if later.isdisjoint(c.key for c in w.cells)]
-        return sorted(first, key=lambda w: order.index(w.data.digest))
 
 
 def _keep(folder: Path, how: Options) -> Keep | None:

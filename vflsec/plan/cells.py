@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -56,24 +56,6 @@ def code_of(
     own = (hash_source(_own_modules(params)), hash_files(files_of(params)))
     found = [c for c in (*(e.code for e in entries), *own) if c]
     return digest(found) if found else ""
-
-
-def switched_off(cells: Iterable[CellSpec]) -> dict[str, CellSpec]:
-    """Of `cells`, those whose defenses are all of this package and at strength 0, by the key of the
-    same training without a defense: its results are the same bit for bit.
-    """
-    codes: dict[str, str] = {}
-    out: dict[str, CellSpec] = {}
-    for cell in cells:
-        if not cell.defenses or any(d.strength != 0 for d in cell.defenses):
-            continue
-        if any(registry.defenses.entry(d.name).package for d in cell.defenses):
-            continue
-        if cell.cohort not in codes:
-            codes[cell.cohort] = code_of(cell.data, cell.algorithm, cell.params, ())
-        code = codes[cell.cohort]
-        out[replace(cell, defenses=(), untested=False, code=code).key] = cell
-    return out
 
 
 class Cells:

@@ -10,7 +10,7 @@ import json
 import math
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -152,24 +152,6 @@ class Store(SealedFile):
                         here = [m for m in self._measures(result.key) if m.attack_key == key]
                         if _figures(here) != _figures(measures):
                             raise _differ(self.path, other.path, result, key, measures)
-
-    def repeat(
-        self, cell: CellSpec, to: CellSpec, attacks: Sequence[AttackSpec], *, main: bool = True
-    ) -> None:  # fmt: skip
-        """Keep for `to`, which has no defense, what is finished for a cell with all of its off.
-
-        Args:
-            attacks: those that are wanted of `to`.
-            main: whether its main task is, too.
-        """
-        done = self._done(cell.key)
-        lacking = done - self._done(to.key)
-        some = [a for a in attacks if a.key in lacking]
-        if MAIN in done and (some or (main and MAIN in lacking)):
-            (found,) = self.results({cell.key: [a.key for a in some]})
-            facts = {**found.facts, "cpu_seconds": 0.0}
-            of_it = replace(found, key=to.key, spec=to, guarantees=[], facts=facts, seconds=0.0)
-            self.commit(of_it, some, main=main)
 
     def refuse(self, cells: Iterable[CellSpec], measure: Measure) -> None:
         """Keep, for each cell, why an attack did not run; an attack that ran stays as it is."""
