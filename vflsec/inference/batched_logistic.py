@@ -138,13 +138,14 @@ def _newton(
     for _ in range(_STEPS):
         move, size = step(w), np.ones(now.shape)
         for _ in range(_HALVINGS):
-            then = loss(w - of_weights(size) * move)
+            tried = w - of_weights(size) * move
+            then = loss(tried)
             worse = then > now + 1e-12 * np.abs(now)
             if not worse.any():
                 break
             size[worse] /= 2
         good = ~worse
-        w, before = np.where(of_weights(good), w - of_weights(size) * move, w), now
+        w, before = np.where(of_weights(good), tried, w), now
         now = np.where(good, then, now)
         if (before - now <= 1e-8 * (1 + np.abs(now))).all():
             break

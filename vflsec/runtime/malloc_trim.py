@@ -4,9 +4,10 @@ Large tensors come and go at every step. Each that the C library hands back to t
 has to be asked for anew, page by page; so blocks up to :data:`LARGEST` are kept until the cohort
 ends.
 
-Then all goes back. The C library of most Linux systems keeps freed blocks that lie below one in
-use. Cohorts of large tables leave hundreds of megabytes of them, and as the next one does not fit
-exactly into what the last one left, the process would grow with the number of trainings.
+Then all goes back, and between two attacks where much is free. The C library of most Linux systems
+keeps freed blocks that lie below one in use. Cohorts of large tables leave hundreds of megabytes of
+them, and as the next one does not fit exactly into what the last one left, the process would grow
+with the number of trainings.
 """
 
 from __future__ import annotations
