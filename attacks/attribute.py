@@ -36,13 +36,19 @@ import torch
 from torch import Tensor
 
 from vflsec.core.attack import describe_scoring
-from vflsec.core.quantity_questions import figure
+from vflsec.core.quantity_questions import compute_figure
 from vflsec.inference.completion import Fit, logistic_by_one, logistic_cv
-from vflsec.inference.embedding_readout import TIMES, by_product, multiplied, paired, readings
-from vflsec.inference.ridge_regression import Regression, by_entry, ridge, ridges
+from vflsec.inference.embedding_readout import (
+    TIMES,
+    by_product,
+    list_readings,
+    multiply_readings,
+    pair_columns,
+)
+from vflsec.inference.ridge_regression import Regression, by_entry, fit_ridge, fit_ridges
 from vflsec.nn.rows import standardised
 from vflsec.plugin import Attack, Guess, Known, Table, ThreatModelError, View, check, registry
-from vflsec.specs import QUESTIONS, WHICHEVER, asked
+from vflsec.specs import QUESTIONS, WHICHEVER, format_question
 
 ALIASES = ("attribute_inference", "aia")
 FAMILY = "attributes"
@@ -91,10 +97,10 @@ class Attribute(Attack):
         return no_columns(view, self.name)
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
-        tables = readings(view, "embedding", TIMES)
+        tables = list_readings(view, "embedding", TIMES)
         if self.column != WHICHEVER:
             return self._answer(view, tables)
-        best = told_best(view, tables)
+        best = choose_question(view, tables)
         guess = replace(self, column=best[0], ask=best[1], category=best[2])._answer(view, tables)
         said = {"question": list(best), "asked": in_words(*best)}
         return replace(guess, notes={**guess.notes, **said})
@@ -114,7 +120,7 @@ class Attribute(Attack):
                     if known.values is not None:
                         yield by_value(x, known, self.ask, variant + when)
                 yield logistic_by_one(alone[0], known, alone[1], classes, f"entry{when}")
-            for name, products in multiplied(view, "embedding", rows).items():
+            for name, products in multiply_readings(view, "embedding", rows).items():
                 yield by_product(products, known, classes, f"entry, {name}")
 
         fit = max(fits(), key=lambda f: cv.setdefault(f.variant, f.cv))
@@ -131,7 +137,7 @@ def no_columns(view: View, name: str) -> str:
     return ""
 
 
-def told_best(view: View, tables: Mapping[str, Table]) -> tuple[str, str, int]:
+def choose_question(view: View, tables: Mapping[str, Table]) -> tuple[str, str, int]:
     """The yes/no question about a column on which embeddings surely add most to own columns.
 
     By areas under ROC curves on the auxiliary rows, each held out in turn, of ridge regressions and
@@ -157,21 +163,21 @@ def told_best(view: View, tables: Mapping[str, Table]) -> tuple[str, str, int]:
     own = view.own(aux).double()
     least, fits = torch.full_like(y[0], 0.5), []
     if own.shape[1]:
-        least = most_told([ridge("own", own, y, own[:0])], y).clamp_min(0.5)
-        z = paired(own).numbers(slice(None))
-        told = most_told([by_entry("own", z, y, z[:0])], y)
+        least = find_largest_area([fit_ridge("own", own, y, own[:0])], y).clamp_min(0.5)
+        z = pair_columns(own).numbers(slice(None))
+        told = find_largest_area([by_entry("own", z, y, z[:0])], y)
         least = torch.where(told > least + sure, told, least)
     for table in tables.values():
         z = table.of_rows(aux).flatten(1).double()
         both = torch.cat([z, own], dim=1)
-        fits += [*ridges("both", both, y, both[:0]), by_entry("entry", z, y, z[:0])]
-    for of in multiplied(view, "embedding", aux).values():
+        fits += [*fit_ridges("both", both, y, both[:0]), by_entry("entry", z, y, z[:0])]
+    for of in multiply_readings(view, "embedding", aux).values():
         z = of.numbers(slice(None))
         fits.append(by_entry("product", z, y, z[:0]))
-    return every[kept[int((most_told(fits, y) - least - sure).argmax())]]
+    return every[kept[int((find_largest_area(fits, y) - least - sure).argmax())]]
 
 
-def most_told(fits: Sequence[Regression], y: Tensor) -> Tensor:
+def find_largest_area(fits: Sequence[Regression], y: Tensor) -> Tensor:
     """The largest area (k,) of what any fit answers for known rows, for answers (q, k)."""
     return torch.stack([areas(f.held, y) for f in fits if f.held is not None]).amax(0)
 
@@ -188,16 +194,18 @@ def areas(scores: Tensor, y: Tensor) -> Tensor:
 
 def in_words(column: str, ask: str, category: int) -> str:
     """What is asked, such as ``age in the largest tenth``."""
-    return f"{column} {asked(ask) if ask else f'= {category}' if category else 'above its mean'}"
+    if ask:
+        return f"{column} {format_question(ask)}"
+    return f"{column} = {category}" if category else f"{column} above its mean"
 
 
 def by_value(x: Tensor, known: Known, ask: str, name: str) -> Fit:
     """What the question makes of values by ridge regression; the known rows of `x` come first."""
     assert known.values is not None
     q, middle = len(known), known.values.median()
-    told = ridge("value", x[:q], known.values.unsqueeze(1), x[q:])
+    told = fit_ridge("value", x[:q], known.values.unsqueeze(1), x[q:])
     held = told.values.new_zeros(q, 1) if told.held is None else told.held
-    sure = torch.cat([figure(ask, v, middle) for v in (held, told.values)])
+    sure = torch.cat([compute_figure(ask, v, middle) for v in (held, told.values)])
     mine, rest = standardised(sure, q)
     return logistic_cv(mine, known, rest, 2, f"value, {name}")
 

@@ -42,7 +42,7 @@ import torch
 from numpy.typing import NDArray
 
 from vflsec.inference.leaf_groups import find_leaves, find_trees
-from vflsec.inference.ridge_regression import best_of, ridges
+from vflsec.inference.ridge_regression import choose_best, fit_ridges
 from vflsec.plugin import Attack, Facts, Guess, Own, Policy, View, check, registry
 from vflsec.trees.profiles import PROFILES
 
@@ -88,7 +88,9 @@ class BinSums(Attack):
         own = view.own(aux).double()
         guess = torch.zeros(len(rows), values.shape[1], dtype=torch.float64)
         if own.shape[1]:
-            fit, _ = best_of(ridges("own", own, values.double(), view.own(rows).double()), values)
+            fit, _ = choose_best(
+                fit_ridges("own", own, values.double(), view.own(rows).double()), values
+            )
             guess = fit.values.clone()
         pinned = torch.full(guess.shape, -1)
         of = rows.cpu().numpy()

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from vflsec.core.attack import OTHER_FORMS
-from vflsec.inference.clustering_points import Points, assign, k_means, points
+from vflsec.inference.clustering_points import Points, assign, k_means, make_points
 from vflsec.plugin import Accumulate, Attack, Guess, View, check, registry
 
 ALIASES = ("grad_cluster", "gradient_clustering")
@@ -73,7 +73,7 @@ class Cluster(Attack):
         return ("train", "test") if self.on == "embedding" else ("train",)
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
-        found, classes = points(view, self.on, self.recorded_form), view.facts.classes
+        found, classes = make_points(view, self.on, self.recorded_form), view.facts.classes
         x = found.x
         if self.metric == "cosine":
             x = nn.functional.normalize(x, dim=1)

@@ -51,7 +51,7 @@ from numpy.typing import NDArray
 
 from vflsec.attacks.message_completion import TWO_CLASSES, explain_no_row
 from vflsec.inference import row_functions as functions
-from vflsec.inference.batch_order import differ
+from vflsec.inference.batch_order import compute_gap_chance
 from vflsec.inference.row_functions import FAMILIES, Family, Messages, Visit
 from vflsec.plugin import Attack, Guess, Plain, View, registry
 from vflsec.specs import ORIENTED_BY
@@ -179,7 +179,7 @@ def _blocks(messages: Messages, at: NDArray[np.int64], most: int) -> list[Block]
     sizes = {family.name: len(family.index(last)) for family in SINGLE}
     left = most - sum(sizes.values()) - sizes[EVERY] * len(messages.folded)
     left -= sum(b.values.shape[1] for b in out)
-    chosen = functions.spread(epochs, max(1, left // sum(sizes.values())))
+    chosen = functions.spread_evenly(epochs, max(1, left // sum(sizes.values())))
     return out + list(_in_epochs(messages, at, chosen))
 
 
@@ -208,10 +208,10 @@ def _in_epochs(messages: Messages, at: NDArray[np.int64], chosen: list[int]) -> 
             if tried:
                 yield _varying(family, epoch, index, values, once)
             if voting:
-                votes[family.name] = functions.said(values) + votes.get(family.name, 0)
+                votes[family.name] = functions.encode_votes(values) + votes.get(family.name, 0)
     for family in SINGLE:
         if family.name in votes:
-            values = functions.decided(votes[family.name])
+            values = functions.decide_votes(votes[family.name])
             yield _varying(family, functions.EACH, family.index(visit), values, True)
 
 
@@ -261,9 +261,8 @@ def _told(
     p = np.full(len(gap), np.inf)
     at = np.flatnonzero((n1 > 0) & (n0 > 0) & (gap**2 >= 9 * error) & (gap > 0))
     every = (x[at].tolist() for x in (gap, n1.astype(int), n0.astype(int), share, here))
-    p[at] = [
-        max(differ(g, i, j, s), differ(g, i, j, h)) for g, i, j, s, h in zip(*every, strict=True)
-    ]
+    cases = zip(*every, strict=True)
+    p[at] = [max(compute_gap_chance(*of, s), compute_gap_chance(*of, h)) for *of, s, h in cases]
     p[p * factor > LEVEL] = np.inf
     return (a, b, n1, n0), p
 

@@ -45,15 +45,15 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vflsec.inference.embedding_readout import TIMES, multiplied, readings
+from vflsec.inference.embedding_readout import TIMES, list_readings, multiply_readings
 from vflsec.inference.ridge_regression import (
     Regression,
-    best_of,
     by_column,
     by_entry,
+    choose_best,
     fit_regressors,
+    fit_ridges,
     of_columns,
-    ridges,
 )
 from vflsec.plugin import Attack, Guess, Plain, Table, View, check, registry
 from vflsec.specs import NAMED
@@ -103,7 +103,7 @@ class EmbeddingInversion(Attack):
 
         @lru_cache(maxsize=1)  # readings of all views would not fit the memory
         def read(k: int) -> Mapping[str, Table]:
-            return readings(views[k], self.on, times)
+            return list_readings(views[k], self.on, times)
 
         def entries(k: int, form: str, rows: Tensor) -> Tensor:
             return read(k)[form].of_rows(rows).flatten(1)
@@ -119,12 +119,12 @@ class EmbeddingInversion(Attack):
             aux, columns = view.require_aux()
             own, rest = view.own(aux), view.own(target)
             if own.shape[1]:
-                mine += ridges("own", own, columns, rest)
+                mine += fit_ridges("own", own, columns, rest)
             tried = []
             for form in read(k):
                 of = "" if form == times[0] else f", {form}"
                 both, asked = beside(k, form, aux), partial(beside, k, form, target)
-                told = ridges(f"linear{of}", both, columns, asked)
+                told = fit_ridges(f"linear{of}", both, columns, asked)
                 tried.append((max(f.cv for f in told), (f"network{of}", both, asked)))
                 mine += told if "linear" in self.variants else []
                 if "entry" in self.variants:
@@ -148,11 +148,11 @@ class EmbeddingInversion(Attack):
         q, rows = len(aux), torch.cat([aux, view.targets["train"]])
 
         def asked(name: str, at: Tensor) -> Tensor:
-            return multiplied(view, self.on, rows)[name].numbers(slice(q, None), at)
+            return multiply_readings(view, self.on, rows)[name].numbers(slice(q, None), at)
 
         return [
             by_entry(f"entry, {name}", of.numbers(slice(q)), columns, partial(asked, name))
-            for name, of in multiplied(view, self.on, rows).items()
+            for name, of in multiply_readings(view, self.on, rows).items()
         ]
 
     def _networks(
@@ -173,7 +173,7 @@ class EmbeddingInversion(Attack):
     def _answer(self, view: View, columns: Tensor, fits: Sequence[Regression]) -> Guess:
         of = view.aux_columns
         fits = of_columns(fits, columns, of)
-        found, names = best_of(fits, columns, of)
+        found, names = choose_best(fits, columns, of)
         notes: dict[str, Plain] = {
             "variant": max(names, key=names.count),
             "victim": "+".join(view.victims),

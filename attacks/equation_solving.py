@@ -33,7 +33,7 @@ import torch
 from torch import Tensor, nn
 
 from vflsec.inference.gradient_replay import by_embedding
-from vflsec.inference.ridge_regression import best_of, of_columns, ridges
+from vflsec.inference.ridge_regression import choose_best, fit_ridges, of_columns
 from vflsec.plugin import Attack, Facts, Guess, ThreatModelError, View, registry
 
 ALIASES = ("esa", "equality_solving")
@@ -106,9 +106,9 @@ class EquationSolving(Attack):
         table = view.received("score", "last")
         z, asked = (table.of_rows(i).double().flatten(1) for i in (aux, rows))
         own, beside = view.own(aux).double(), view.own(rows).double()
-        fits = ridges("own", own, values, beside) if own.shape[1] else []
-        fits += ridges("scores", torch.cat([z, own], 1), values, torch.cat([asked, beside], 1))
-        x = best_of(of_columns(fits, values, of), values, of)[0].values.clone()
+        fits = fit_ridges("own", own, values, beside) if own.shape[1] else []
+        fits += fit_ridges("scores", torch.cat([z, own], 1), values, torch.cat([asked, beside], 1))
+        x = choose_best(of_columns(fits, values, of), values, of)[0].values.clone()
         back = torch.linalg.pinv(z, rtol=TOLERANCE) @ values  # (C, d)
         off = (z @ back - values).abs().amax(0)
         solved = (off < TOLERANCE * (1 + values.abs().amax(0))) & (_rank(z) < len(aux))

@@ -42,7 +42,7 @@ from vflsec.attacks.embedding_inversion import EmbeddingInversion
 from vflsec.attacks.sdar import hot
 from vflsec.core.party import step
 from vflsec.inference.gradient_replay import by_embedding
-from vflsec.inference.orthogonal_alignment import nearest
+from vflsec.inference.orthogonal_alignment import rotate_nearest
 from vflsec.nn import optim
 from vflsec.nn.models import mlp
 from vflsec.nn.replicas import Replicas
@@ -167,7 +167,7 @@ class Pilot:
         far = z[:, : len(self.turn)]
         pair = ((self.places, told), (far, heard))
         near, there = ((x, x[:, :0] if y is None else 2 * hot(y, classes).to(x)) for x, y in pair)
-        self.turn = nearest(near, there, self.turn, rng)
+        self.turn = rotate_nearest(near, there, self.turn, rng)
 
     def decoded(self, z: Tensor) -> Tensor:
         """Columns (n, p) of embeddings (n, d)."""

@@ -49,8 +49,8 @@ from torch import Tensor
 
 from vflsec.inference.completion import Fit
 from vflsec.inference.gradient_history import History, em_scores, soft_logistic
-from vflsec.inference.joint_features import head
-from vflsec.inference.score_orientation import orientation
+from vflsec.inference.joint_features import fit_head
+from vflsec.inference.score_orientation import find_orientation
 from vflsec.plugin import (
     Attack,
     Facts,
@@ -134,7 +134,7 @@ class GradientCompletion(Attack):
             score = em if self.kind == "em" else _standard(score) + _standard(em)
             if self.epsilon:
                 odds = randomised(x, em[:, 1] - em[:, 0], self.epsilon)
-                odds = orientation(odds, rows, grant) * odds
+                odds = find_orientation(odds, rows, grant) * odds
                 score = torch.stack([torch.zeros_like(odds), odds], dim=1)
         keep = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
         keep[fixed] = False
@@ -146,7 +146,7 @@ class GradientCompletion(Attack):
     ) -> Fit:
         how = self.accumulate if self.epochs == "each" else "scaled"
         blocks = [history.mean(how), z, *([x] if self.columns else [])]
-        return head(blocks, fixed, known, classes)
+        return fit_head(blocks, fixed, known, classes)
 
 
 def randomised(x: Tensor, em: Tensor, epsilon: float) -> Tensor:

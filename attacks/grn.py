@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from vflsec.core.party import step
-from vflsec.inference.adversary_model import Answers, Joint, picked
+from vflsec.inference.adversary_model import Answers, Joint, pick_rows
 from vflsec.inference.gradient_replay import by_embedding
 from vflsec.nn import optim
 from vflsec.nn.replicas import Replicas
@@ -104,10 +104,10 @@ class Grn(Attack):
         for _ in range(self.epochs):
             order = torch.stack([torch.randperm(n, generator=g) for g in rngs]).to(own.device)
             for at in order.split(self.batch, dim=1):
-                x = made(picked(inputs, at))
+                x = made(pick_rows(inputs, at))
                 z = bottom(x, train=False)
                 seen = z if self.match == "embedding" else top(z, at)
-                loss = (seen - picked(goal, at)).square().sum(2).mean(1)
+                loss = (seen - pick_rows(goal, at)).square().sum(2).mean(1)
                 if at.shape[1] > 1:
                     loss = loss + self.spread * (x.var(1) - 1).clamp_min(0).sum(1)
                 gradients = torch.autograd.grad(loss.sum(), made.parameters())

@@ -24,7 +24,7 @@ from typing import ClassVar, Literal
 import torch
 
 from vflsec.core.attack import OTHER_FORMS
-from vflsec.inference.clustering_points import points
+from vflsec.inference.clustering_points import make_points
 from vflsec.plugin import (
     Accumulate,
     Attack,
@@ -71,7 +71,7 @@ class Hints(Attack):
         hints = view.require_known().of_class(1)[: self.hints]
         if len(hints) < self.hints:
             raise self.lacks(f"{self.hints} known positives", len(hints))
-        found = points(view, "gradient", self.recorded_form)
+        found = make_points(view, "gradient", self.recorded_form)
         against = view.require_known().of_class(0)
         against = against[torch.isin(against, found.rows)][: self.hints if self.negatives else 0]
         h, away = found.of(hints), found.of(against)  # (k, d), (k or fewer, d)

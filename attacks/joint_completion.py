@@ -46,12 +46,12 @@ from vflsec.attacks.zero_pattern import counts
 from vflsec.inference import batch_order
 from vflsec.inference.joint_features import (
     Reading,
-    discriminant,
-    evidence,
-    head,
+    find_evidence,
+    find_weight,
+    fit_discriminant,
+    fit_head,
     own_blocks,
     placed,
-    weight,
 )
 from vflsec.plugin import (
     Attack,
@@ -112,17 +112,17 @@ class JointCompletion(Attack):
         found = placed(readings, rows, known)
         at = torch.searchsorted(rows, known.rows)
         blocks = own_blocks(view, rows)
-        fit = head(blocks, at, known, classes)
+        fit = fit_head(blocks, at, known, classes)
         own = torch.from_numpy(fit.scores).to(blocks[0])
         held = None if fit.held is None else torch.from_numpy(fit.held).to(own)
-        starts = [evidence(found, rows, own, known, self.steps)]
+        starts = [find_evidence(found, rows, own, known, self.steps)]
         weights, nothing = [(1.0, 0.0)], torch.zeros_like(own)
         if held is not None:
-            weights = [weight(held, starts[0][0][at], known.labels)]
-            told = weight(held, nothing[at], known.labels)[1] + len(at) * math.log(classes)
+            weights = [find_weight(held, starts[0][0][at], known.labels)]
+            told = find_weight(held, nothing[at], known.labels)[1] + len(at) * math.log(classes)
             if told < TOLD:
-                starts.append(evidence(found, rows, nothing, known, self.steps))
-                weights.append(weight(held, starts[1][0][at], known.labels))
+                starts.append(find_evidence(found, rows, nothing, known, self.steps))
+                weights.append(find_weight(held, starts[1][0][at], known.labels))
         best = max(range(len(starts)), key=lambda k: weights[k][1])
         (added, used), times = starts[best], weights[best][0]
         score = own + times * added
@@ -146,7 +146,7 @@ def _teach(score: Tensor, told: Tensor, x: Tensor, at: Tensor, known: Known) -> 
     """
     share = torch.softmax(score, dim=1)
     share[at] = torch.nn.functional.one_hot(known.labels, score.shape[1]).to(share)
-    weights, intercepts = discriminant(x[told], share[told])
+    weights, intercepts = fit_discriminant(x[told], share[told])
     return torch.where(told.unsqueeze(1), score, x @ weights + intercepts)
 
 

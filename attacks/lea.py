@@ -41,7 +41,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from vflsec.inference.clustering_points import Points, assign, k_means, points
+from vflsec.inference.clustering_points import Points, assign, k_means, make_points
 from vflsec.nn.rows import sums
 from vflsec.plugin import Attack, Guess, ThreatModelError, View, check, registry
 
@@ -103,7 +103,7 @@ class Lea(Attack):
 
 def _directions(view: View) -> Points:
     """The directions (n, 2 d) of each row's first gradient and of its mean one."""
-    first, mean = points(view, "gradient", "first"), points(view, "gradient", "scaled")
+    first, mean = make_points(view, "gradient", "first"), make_points(view, "gradient", "scaled")
     both = [nn.functional.normalize(x, dim=1) for x in (first.x, mean.of(first.rows))]
     return Points(first.rows, torch.cat(both, dim=1))
 

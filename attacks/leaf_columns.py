@@ -27,7 +27,7 @@ from typing import ClassVar
 import torch
 
 from vflsec.inference.leaf_groups import find_leaves, list_sides
-from vflsec.inference.ridge_regression import best_of, of_columns, ridges
+from vflsec.inference.ridge_regression import choose_best, fit_ridges, of_columns
 from vflsec.plugin import Attack, Guess, View, registry
 
 ALIASES = ("path_columns", "split_sides")
@@ -54,11 +54,11 @@ class LeafColumns(Attack):
         rows = rows[torch.isin(rows, leaves.rows)]
         sides = list_sides(leaves)
         own, asked = view.own(aux).double(), view.own(rows).double()
-        fits = ridges("own", own, values, asked) if own.shape[1] else []
+        fits = fit_ridges("own", own, values, asked) if own.shape[1] else []
         both = [torch.cat([sides[leaves.find(i)], x], 1) for i, x in ((aux, own), (rows, asked))]
-        fits += ridges("sides", both[0], values, both[1])
+        fits += fit_ridges("sides", both[0], values, both[1])
         of = view.aux_columns
-        found, names = best_of(of_columns(fits, values, of), values, of)
+        found, names = choose_best(of_columns(fits, values, of), values, of)
         notes = {"variant": max(names, key=names.count), "splits": sides.shape[1],
                  "victim": "+".join(view.victims)}  # fmt: skip
         return Guess(self.target, rows, found.values, notes=notes)

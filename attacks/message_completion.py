@@ -49,9 +49,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vflsec.core.batch_centring import FIRST, is_shared
-from vflsec.inference.batch_relations import leading
+from vflsec.inference.batch_relations import find_leading
 from vflsec.inference.completion import SHRINKAGE, Fit, logistic_by_one, logistic_cv
-from vflsec.inference.ridge_regression import Regression, by_entry, ridge
+from vflsec.inference.ridge_regression import Regression, by_entry, fit_ridge
 from vflsec.nn.rows import spread, sums
 from vflsec.plugin import Attack, Guess, Known, Table, ThreatModelError, View, registry
 from vflsec.specs import QUESTIONS
@@ -129,7 +129,7 @@ def _of_values(
     """The fit of figures (n, k) that tells the known values (q,) best, and its answer (n,)."""
     y, fits = values.unsqueeze(1), []
     for name, x in found.items():
-        fits.append(ridge(name, x[at], y, x))
+        fits.append(fit_ridge(name, x[at], y, x))
         if x.shape[1] > 1:
             fits.append(by_entry(f"{name}, one entry", x[at], y, x))
     best = max(fits, key=lambda f: f.cv)
@@ -181,7 +181,7 @@ def figures(
         centred = _finite(table).folded("centred")  # in the order of places
         if is_shared(middle, centred.tensor):
             made["centred"] = centred.tensor
-    beside = leading(g, place, table.epoch[mine], table.step[mine]) if turned else None
+    beside = find_leading(g, place, table.epoch[mine], table.step[mine]) if turned else None
     if beside is not None:
         made["batchwise"] = beside
     out = {}

@@ -47,8 +47,8 @@ from vflsec.inference.completion import (
     logistic_cv,
     simplest_good,
 )
-from vflsec.inference.inference_heads import HeadSettings, Standardise, fit_networks, fronts
-from vflsec.inference.joint_features import head, own_blocks
+from vflsec.inference.inference_heads import HeadSettings, Standardise, fit_networks, make_fronts
+from vflsec.inference.joint_features import fit_head, own_blocks
 from vflsec.inference.mixmatch import MixMatch, fit_mixmatch
 from vflsec.nn.rows import ROWS
 from vflsec.plugin import Attack, Guess, Plain, ThreatModelError, View, check, registry
@@ -73,8 +73,8 @@ class ModelCompletion(Attack):
         mixmatch: settings of MixMatch that differ from the cheap ones, see
             `vflsec.inference.mixmatch.MixMatch`; published: {"epochs": 25, "iterations": 1024}.
         columns: give the logistic regression the own columns beside the embedding, in blocks of
-            equal variance (`vflsec.inference.joint_features.head`), for bottoms that learnt less
-            than a few labels tell of own columns; drafts do. The published attack does not.
+            equal variance (`vflsec.inference.joint_features.fit_head`), for bottoms that learnt
+            less than a few labels tell of own columns; drafts do. The published attack does not.
         part: the own module that is completed; ``bottom.cross`` and ``bottom.local`` are the single
             towers of the self-supervised methods, ``bottom`` is their pooling.
         reassigned: whether one more control stands beside it: the same completion of the bottom
@@ -185,7 +185,7 @@ class _Ground:
     @cached_property
     def frozen_fronts(self) -> list[Standardise]:
         """What standardises them."""
-        return fronts(self.frozen)
+        return make_fronts(self.frozen)
 
     @cached_property
     def models(self) -> list[nn.Module]:
@@ -232,7 +232,7 @@ class _Ground:
         for v, rows, known in zip(self.views, self.rows, self.knowns, strict=True):
             blocks = own_blocks(v, torch.cat([known.rows, rows]), self.part)
             at = torch.arange(len(known), device=rows.device)
-            fits.append(head(blocks, at, known, v.facts.classes))
+            fits.append(fit_head(blocks, at, known, v.facts.classes))
         return Fitted(
             "logistic", [f.cv for f in fits], [f.held for f in fits], [f.penalty for f in fits],
             lambda some: [fits[r].scores[len(self.knowns[r]) :] for r in some],

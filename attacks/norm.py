@@ -25,7 +25,7 @@ from typing import ClassVar, Literal
 import torch
 
 from vflsec.core.attack import OTHER_FORMS
-from vflsec.inference.score_orientation import orientation, within_groups
+from vflsec.inference.score_orientation import find_orientation, within_groups
 from vflsec.plugin import Accumulate, Attack, Guess, View, registry
 
 ALIASES = ("ns", "norm_score")
@@ -60,7 +60,7 @@ class Norm(Attack):
         rare = 1.0 if float(view.require_prior()[1]) <= 0.5 else -1.0
         score = rare * score
         value = score if self.accumulate else within_groups(score, g.step)
-        sign = orientation(value, g.rows, view.known, theory=1.0)
+        sign = find_orientation(value, g.rows, view.known, theory=1.0)
         group = None if self.accumulate else g.step.cpu().numpy()
         notes = {"rare_class": int(rare > 0), "as_theory": sign > 0}
         return Guess(self.target, g.rows, sign * score, group, notes=notes)

@@ -33,8 +33,8 @@ import torch
 from torch import Tensor
 
 from vflsec.attacks.attribute import Attribute, asked_about, embedded, no_columns
-from vflsec.inference.attribute_share import estimated
-from vflsec.inference.embedding_readout import TIMES, readings
+from vflsec.inference.attribute_share import estimate_share
+from vflsec.inference.embedding_readout import TIMES, list_readings
 from vflsec.plugin import Attack, Guess, View, check, registry
 from vflsec.specs import WHICHEVER
 
@@ -69,7 +69,7 @@ class Property(Attack):
         return no_columns(view, self.name)
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
-        tables = readings(view, "embedding", TIMES)
+        tables = list_readings(view, "embedding", TIMES)
         seen, rows = asked_about(view, self)
         known = seen.require_known()
         target = rows[len(known) :]
@@ -80,6 +80,6 @@ class Property(Attack):
                 own = seen.own(rows)
                 yield from (torch.cat([z, own.to(z)], dim=1) for _, z in embedded(tables, rows))
 
-        found = estimated(known, inputs(), seen.facts.classes, self.value)
+        found = estimate_share(known, inputs(), seen.facts.classes, self.value)
         notes = {"lambda": round(found.weight, 4), "victim": view.victims[0]}
         return Guess(self.target, target, np.full(len(target), found.share), notes=notes)

@@ -29,7 +29,7 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Tensor
 
-from vflsec.inference.ridge_regression import ridge
+from vflsec.inference.ridge_regression import fit_ridge
 from vflsec.nn.rows import widen
 from vflsec.plugin import Attack, Facts, Guess, Table, View, check, registry
 
@@ -79,7 +79,7 @@ class Residual(Attack):
                 found.append(sent.of_rows(at).flatten(1).double())
             return torch.cat(found, dim=1)
 
-        fits = [ridge(k, columns(k, there), values, columns(k, rows)) for k in self.variants]
+        fits = [fit_ridge(k, columns(k, there), values, columns(k, rows)) for k in self.variants]
         best = max(fits, key=lambda f: f.cv)
         notes = {"variant": best.variant, "cv": {f.variant: round(f.cv, 4) for f in fits}}
         return Guess(self.target, rows, best.values.squeeze(1), notes=notes)

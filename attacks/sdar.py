@@ -42,7 +42,7 @@ import torch
 from torch import Tensor, nn
 
 from vflsec.core.party import step
-from vflsec.inference.adversary_model import Answers, picked
+from vflsec.inference.adversary_model import Answers, pick_rows
 from vflsec.inference.gradient_replay import by_embedding
 from vflsec.nn import optim
 from vflsec.nn.models import mlp
@@ -136,7 +136,7 @@ class Sdar(Attack):
         for _ in range(self.steps):
             at, here = (_drawn(rngs, of, self.batch) for of in (known.aux, known.rows))
             x1, y1, z2, y2 = (
-                picked(of, i).repeat_interleave(k, 0)
+                pick_rows(of, i).repeat_interleave(k, 0)
                 for of, i in ((x, at), (y_aux, at), (z, here), (y, here))
             )
             made = simulator(x1)

@@ -29,8 +29,8 @@ import torch
 from torch import Tensor, nn
 
 from vflsec.core.attack import OTHER_FORMS
-from vflsec.inference.clustering_points import Points, k_means, points
-from vflsec.inference.completion import cv_score, folds_of
+from vflsec.inference.clustering_points import Points, k_means, make_points
+from vflsec.inference.completion import assign_folds, cv_score
 from vflsec.plugin import (
     Accumulate,
     Attack,
@@ -83,9 +83,9 @@ class Similarity(Attack):
         missing = sorted(set(range(classes)) - set(known.labels.tolist()))
         if missing:
             raise self.lacks_class(f"none of {missing}")
-        found = points(view, self.on, self.recorded_form)
+        found = make_points(view, self.on, self.recorded_form)
         spaces = {how: space(found, how) for how in {v.partition("_")[2] for v in self.variants}}
-        fold = folds_of(known.labels)
+        fold = assign_folds(known.labels)
         best, best_cv = self.variants[0], -1.0
         cv: dict[str, float] = {}
         if int(fold.max()) >= 1:

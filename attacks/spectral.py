@@ -29,8 +29,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vflsec.inference.clustering_points import first_direction, lower_cluster, points
-from vflsec.inference.score_orientation import orientation
+from vflsec.inference.clustering_points import first_direction, lower_cluster, make_points
+from vflsec.inference.score_orientation import find_orientation
 from vflsec.plugin import Accumulate, Attack, Guess, View, registry
 
 ALIASES = ("pca", "spectral_attack")
@@ -73,7 +73,7 @@ class Spectral(Attack):
         return ("train", "test") if self.on == "embedding" else ("train",)
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
-        found = points(view, self.on, self.recorded_form)
+        found = make_points(view, self.on, self.recorded_form)
         x = found.x - found.x.mean(0)
         a = x @ first_direction(x)  # (n,)
         score = a
@@ -83,7 +83,7 @@ class Spectral(Attack):
             score = self._by_size(view, a)
         theory = 0.0 if self.score == "signed" and self.orient == "known" else 1.0
         known = view.require_known() if self.orient == "known" else view.known
-        score = orientation(score, found.rows, known, theory) * score
+        score = find_orientation(score, found.rows, known, theory) * score
         share = float(a.square().sum() / x.square().sum().clamp_min(1e-300))
         return Guess(self.target, found.rows, score, notes={"share_of_variance": round(share, 4)})
 

@@ -24,7 +24,7 @@ from typing import Annotated, ClassVar
 
 import torch
 
-from vflsec.inference.ridge_regression import ridge
+from vflsec.inference.ridge_regression import fit_ridge
 from vflsec.plugin import Attack, Facts, Guess, View, check, registry
 
 FAMILY = "model_completion"
@@ -62,7 +62,7 @@ class ValueCompletion(Attack):
             if variant == "both":
                 x = torch.cat([x, view.design(known.rows).double()], dim=1)
                 t = torch.cat([t, view.design(rows).double()], dim=1)
-            fits.append(ridge(variant, x, values, t))
+            fits.append(fit_ridge(variant, x, values, t))
         best = max(fits, key=lambda f: f.cv)
         notes = {"variant": best.variant, "cv": {f.variant: round(f.cv, 4) for f in fits}}
         return Guess(self.target, rows, best.values.squeeze(1), notes=notes)

@@ -210,18 +210,18 @@ def counts(view: View, table: Table, place: Tensor, n: int) -> list[Count]:
     if float(visits.var()) > float(visits.mean()) / 2:  # permutations: far below; draws: the mean
         made.append(("visits", visits.unsqueeze(1), _as_class(visits.unsqueeze(1), rare)))
     by_epoch = batch_order.by_epoch(table, place, n)
-    if batch_order.chosen(by_epoch, table):
+    if batch_order.is_chosen(by_epoch, table):
         made.append(("epochs", by_epoch, None))
-    of = batch_order.mean_of(batch_order.order(table), place, n)
+    of = batch_order.mean_of(batch_order.find_order(table), place, n)
     many = table.by_step[1]
     steps = len(many) / len(table.by_epoch[0])
-    if float(of.var()) * float(visits.mean()) > batch_order.uneven(steps):
+    if float(of.var()) * float(visits.mean()) > batch_order.find_uneven(steps):
         made.append(("order", of, None))
-    of = batch_order.mean_of(batch_order.within(table), place, n)
-    if float(of.var()) * float(visits.mean()) > batch_order.uneven(float(many.median())):
+    of = batch_order.mean_of(batch_order.find_place(table), place, n)
+    if float(of.var()) * float(visits.mean()) > batch_order.find_uneven(float(many.median())):
         made.append(("place", of, None))
-    met = None if view.known is None else batch_order.company(table, view.known.rows)
-    if met is not None and batch_order.clustered(met):
+    met = None if view.known is None else batch_order.count_meetings(table, view.known.rows)
+    if met is not None and batch_order.is_clustered(met):
         made.append(("company", met, None))
     return [Count(k, v, s) for k, v, s in made if bool((v.amax(0) > v.amin(0)).any())]
 

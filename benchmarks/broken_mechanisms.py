@@ -24,7 +24,7 @@ from vflsec.audit.leakage import read_records
 from vflsec.core import poisson_sampling
 from vflsec.core.rng import Streams
 from vflsec.engine.cohort import run_cohort
-from vflsec.epsilon.claimed_vs_measured import Claimed, contradictions
+from vflsec.epsilon.claimed_vs_measured import Claimed, judge_claims
 from vflsec.plugins import registry
 from vflsec.specs import CellSpec, DefenseSpec
 from vflsec.testing import small_task
@@ -242,7 +242,7 @@ def judge(spec: Spec, first: int = 0) -> Verdict | None:
         **at, epsilon=max(g["epsilon"] for g in promised), by=name,
         delta=max(g["delta"] for g in promised),
     )  # fmt: skip
-    (verdict,) = contradictions(read_records(rows), [claim])
+    (verdict,) = judge_claims(read_records(rows), [claim])
     return verdict
 
 

@@ -21,7 +21,7 @@ from vflsec.audit.gate import EPSILON, FAIL
 from vflsec.audit.intervals import clopper_pearson
 from vflsec.audit.leakage import read_records
 from vflsec.epsilon import canary_bounds
-from vflsec.epsilon.claimed_vs_measured import Claimed, contradictions
+from vflsec.epsilon.claimed_vs_measured import Claimed, judge_claims
 from vflsec.epsilon.measured_claims import CONFIDENCE
 
 AUDITS, SEEDS, CANARIES = 200, 5, 120
@@ -69,14 +69,16 @@ def _failed(guesser: Guesser, audits: int, claim: dict[str, Any]) -> str:
             y = rng.random(CANARIES) < 0.5
             score, coin = torch.tensor(guesser(rng, y)), torch.tensor(y).long()
             found.append(
-                canary_bounds.judged(score, coin, claimed=claim["epsilon"], confidence=CONFIDENCE)
+                canary_bounds.bound_epsilon(
+                    score, coin, claimed=claim["epsilon"], confidence=CONFIDENCE
+                )
             )
         rows: list[dict[str, Any]] = [
             point | {"cell": str(s), "seed": s, "metric": EPSILON, "value": m.epsilon,
                      "notes": {"defense": "x", "looks": m.looks, "confidence": CONFIDENCE}}
             for s, m in enumerate(found)
         ]  # fmt: skip
-        (verdict,) = contradictions(read_records(rows), [Claimed(**point, **claim, by="x")])
+        (verdict,) = judge_claims(read_records(rows), [Claimed(**point, **claim, by="x")])
         failed += verdict.verdict == FAIL
     of = clopper_pearson(failed, audits, 0.95)
     return f"{100 * failed / audits:.3g} % [{100 * (of.low or 0):.3g}, {100 * (of.high or 1):.3g}]"

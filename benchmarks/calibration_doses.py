@@ -28,7 +28,7 @@ from torch import Tensor
 
 from vflsec.audit import dosing
 from vflsec.audit.intervals import clopper_pearson
-from vflsec.audit.leakage import read_records, records, summarise
+from vflsec.audit.leakage import make_records, read_records, summarise
 from vflsec.core.message import Message
 from vflsec.core.policy import Own, Policy
 from vflsec.data.load import load_source
@@ -99,7 +99,7 @@ def audits(count: int, shares: Sequence[float], doses: Sequence[float]) -> Itera
         ]
         with registered(Forgets()):
             for result in run_cohort(cells, specs, tasks, device="cpu"):
-                for row in records(result):
+                for row in make_records(result):
                     if row["attack_key"] in keys:
                         yield row | {"dataset": f"d{result.spec.seed // 1000}", "known_rows": 20}
 
@@ -108,7 +108,7 @@ def planted(count: int) -> list[dict[str, Any]]:
     """What was found of each dose in audits of a training that tells nothing."""
     every = read_records(audits(count, (0.0,), SHARES))
     laid = [r for r in every if dosing.MARK in r.phase]
-    return write_plain(dosing.curve(summarise(laid, CONFIDENCE), CONFIDENCE))
+    return write_plain(dosing.build_curve(summarise(laid, CONFIDENCE), CONFIDENCE))
 
 
 def trained(count: int) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ from scipy import special
 from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.intervals import clopper_pearson, conditional_holm
 from vflsec.audit.judge import judge
-from vflsec.audit.leakage import read_records, records, summarise
+from vflsec.audit.leakage import make_records, read_records, summarise
 from vflsec.audit.metrics import score
 from vflsec.audit.point import points_frame
 from vflsec.audit.validated import Validation
@@ -221,7 +221,7 @@ def trained(name: str, audits: int, shuffle: bool) -> list[dict[str, Any]]:
             cells.append(CellSpec({**section, **split}, "splitnn", params, (), seed))
         for result in run_cohort(cells, attacks, tasks, device="cpu"):
             audit = result.spec.seed // 1000
-            for row in records(result):
+            for row in make_records(result):
                 extra = {"dataset": f"d{audit}", "known_rows": known.get(row["attack_key"])}
                 out.append(row | extra)
     return out

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import special
 from scipy.stats import rankdata
 
-from vflsec.audit.controls import stands_apart
+from vflsec.audit.controls import has_outlier
 
 TITLE = "Seeds whose advantages are not normal"
 LIMIT, LEAK, SPREAD, LEVEL = 0.1, 0.2, 0.05, 0.05
@@ -113,7 +113,7 @@ def make_table() -> list[str]:
                 some = x[:RESAMPLED] if test is by_bootstrap else x
                 for of, y in zip(wrong, (-some, some, some + LEAK - LIMIT), strict=True):
                     of.append(f"{100 * (test(y) < LEVEL).mean():.1f}")
-            apart = np.array([stands_apart(row) for row in x])
+            apart = np.array([has_outlier(row) for row in x])
             mistaken = (by_t(x) < LEVEL) | (by_t(-x) < LEVEL)
             of_wrong = apart[mistaken].mean()
             cells = [", ".join(of) for of in wrong]

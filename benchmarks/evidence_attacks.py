@@ -31,8 +31,8 @@ from typing import Any
 from evidence_attacks_page import Cell, page
 
 from vflsec import __version__
-from vflsec.audit.change import least
-from vflsec.audit.result_row import ResultRow, advantages
+from vflsec.audit.change import find_least
+from vflsec.audit.result_row import ResultRow, read_advantages
 from vflsec.core.task import Task
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
@@ -40,7 +40,7 @@ from vflsec.data.source import Source
 from vflsec.engine.cohort import run_cohort
 from vflsec.measure.control_cache import SharedControls
 from vflsec.plugins import registry
-from vflsec.specs import AttackSpec, CellResult, CellSpec, DefenseSpec, digest
+from vflsec.specs import AttackSpec, CellResult, CellSpec, DefenseSpec, hash_value
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = (os.environ.get("VFLSEC_TEST_DATA", ""), "../shared/data", "../../shared/data")
@@ -211,7 +211,7 @@ def parts(
                     "rows": [asdict(r) for r in group],
                     "defenses": {c: [asdict(d) for d in COLUMNS[c]] for c in family},
                 }  # fmt: skip
-                path = PARTS / f"{digest(what)}.json"
+                path = PARTS / f"{hash_value(what)}.json"
                 if not path.is_file():
                     tasks = tasks or tasks_of(params, seeds, kind in NUMBERS)
                     if tasks is None:
@@ -259,12 +259,12 @@ def figures(results: Sequence[CellResult], spec: AttackSpec, row: Row, column: s
     there = [m for m in mine if m.metric == metric and m.value is not None]
     split = "test" if any(m.split == "test" for m in there) else "train"
     there = [m for m in there if m.split == split]
-    gained = advantages(
+    gained = read_advantages(
         ResultRow("", "", "", None, metric=m.metric, seed=i, value=m.value, chance=m.chance,
                   controls=m.controls)
         for i, m in enumerate(there)
     )[0]  # fmt: skip
-    best = least(gained) if gained else ""
+    best = find_least(gained) if gained else ""
     return Cell(
         row.name, row.attack, row.algorithm, column, target, split, best, reason,
         list(gained.get(best, {}).values()),

@@ -25,7 +25,7 @@ import torch
 from evidence_pages import opening, table
 
 from vflsec.audit import leakage
-from vflsec.audit.tradeoff_curves import curves as privacy
+from vflsec.audit.tradeoff_curves import build_curves
 from vflsec.core.rng import generator
 from vflsec.core.task import Task
 from vflsec.data.load import load_source
@@ -210,11 +210,11 @@ def run(
         cells = [cell for _, cell in cohort]
         results = run_cohort(cells, list(columns.values()), tasks, device="cpu", shared=controls)
         for (strength, _), result in zip(cohort, results, strict=True):
-            for r in leakage.records(result):
+            for r in leakage.make_records(result):
                 found.append(r | {"known_rows": 20, "defense": name, "strength": strength})
     points = leakage.summarise(leakage.read_records(found), 0.95)
     points = [p for p in points if p.split == "train" and p.metric == p.primary]
-    caps = {c.attack: c.cap for c in privacy(points) if c.cap is not None}
+    caps = {c.attack: c.cap for c in build_curves(points) if c.cap is not None}
     labels = {spec.label: c for c, spec in columns.items()}
     return [
         {
@@ -333,7 +333,7 @@ def _cell(of: pd.DataFrame) -> str:
     """The advantage of a row with its interval."""
     if of.empty:
         return "not there"
-    r = leakage.rows_of(of)[0]
+    r = leakage.list_rows(of)[0]
     return f"{r['advantage']:+.2f} [{r['low']:+.2f}, {r['high']:+.2f}]"
 
 

@@ -47,7 +47,7 @@ from vflsec.data.prepare import make_task
 from vflsec.data.source import PartyData, Source
 from vflsec.engine.cohort import run_cohort
 from vflsec.plugins import registry
-from vflsec.specs import AttackSpec, CellResult, CellSpec, DefenseSpec, digest
+from vflsec.specs import AttackSpec, CellResult, CellSpec, DefenseSpec, hash_value
 from vflsec.train.loop import predict, run_phases
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -141,7 +141,7 @@ class Kept:
         self.known: dict[str, Any] = json.loads(path.read_text()) if there else {}
 
     def __call__(self, say: str, what: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
-        key = digest({**what, "rows": ROWS, "version": __version__})
+        key = hash_value({**what, "rows": ROWS, "version": __version__})
         if key not in self.known:
             started = time.process_time()
             self.known[key] = compute()

@@ -33,8 +33,8 @@ from scipy import stats
 from vflsec import __version__
 from vflsec.attacks.swap_probe import donors
 from vflsec.audit.intervals import t_interval
-from vflsec.audit.metrics import METRICS, primary, score
-from vflsec.audit.truth import goal_of
+from vflsec.audit.metrics import METRICS, choose_primary, score
+from vflsec.audit.truth import choose_goal
 from vflsec.core.guess import Guess
 from vflsec.core.source import Given
 from vflsec.core.task import Task
@@ -42,10 +42,10 @@ from vflsec.core.view import View, as_needs
 from vflsec.data.prepare import make_task
 from vflsec.data.source import Source
 from vflsec.engine.membership_queries import Asking
-from vflsec.measure.attack import Bench, Prepared, prepared
+from vflsec.measure.attack import Bench, Prepared, prepare
 from vflsec.nn.replicas import LEAST
 from vflsec.plugins import registry
-from vflsec.specs import AttackSpec, CellSpec, DefenseSpec, digest
+from vflsec.specs import AttackSpec, CellSpec, DefenseSpec, hash_value
 from vflsec.train.cohort import Moment, Training
 from vflsec.train.demand import Demand
 
@@ -266,7 +266,7 @@ def _lines(recorded: Recorded, tasks: Mapping[int, Task], columns: Sequence[str]
     ]
     cells = cells * LEAST if len(cells) < LEAST else cells
     first = next(iter(tasks.values()))
-    asked = prepared([p.spec(first) for p in recorded.pairs])
+    asked = prepare([p.spec(first) for p in recorded.pairs])
     demands = [Demand.of(p.spec, p.attack) for p in asked]
     demands.append(Demand((first.passive[0],), as_needs(ALL)))
     training = Training(cells, demands, tasks, torch.device("cpu"))
@@ -301,9 +301,11 @@ def _ours(p: Prepared, views: Sequence[View], seeds: Sequence[int], moment: Mome
 
 def figure(p: Prepared, task: Task, view: View, guess: Guess) -> tuple[str, float]:
     """The metric of an answer and its value on the rows that were to be guessed."""
-    goal = goal_of(p.attack, p.spec, task)
+    goal = choose_goal(p.attack, p.spec, task)
     truth = goal.truth
-    metric = goal.metrics[0] if goal.metrics else primary(goal.classes, goal.prior, truth.target)
+    metric = (
+        goal.metrics[0] if goal.metrics else choose_primary(goal.classes, goal.prior, truth.target)
+    )
     split = "test" if "train" not in p.attack.splits else "train"
     (found,) = score(
         replace(guess, target=truth.target), truth, view.targets[split].numpy(),
@@ -456,7 +458,7 @@ def part(recorded: Recorded) -> dict[str, Any]:
     pairs = [(p.name, p.other.__name__, p.grants, p.defenses) for p in recorded.pairs]
     what = [recorded.name, recorded.data, recorded.world, recorded.settings, pairs, __version__]
     what += [recorded.skewed] if recorded.skewed else []
-    path = PARTS / f"{digest(what)}.json"
+    path = PARTS / f"{hash_value(what)}.json"
     if not path.is_file():
         since = time.process_time()
         found = [asdict(f) for f in lines(recorded, range(SEEDS))]

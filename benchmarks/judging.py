@@ -24,7 +24,7 @@ import numpy as np
 
 from vflsec.audit.leakage import read_records, summarise
 from vflsec.config.scenario import load_scenario
-from vflsec.engine.audit_record import record_of
+from vflsec.engine.audit_record import make_record
 from vflsec.engine.dry_run import make_plan
 from vflsec.engine.evaluate_store import judge
 from vflsec.specs import AttackSpec, CellResult, CellSpec, LedgerRow, Measure
@@ -90,7 +90,7 @@ def time_whole(cells: int) -> tuple[int, float]:
         loaded = load_scenario(scenario(cells // SEEDS))
         plan = make_plan(loaded, try_out=False)
         with Store(Path(name)) as store:
-            store.keep(record_of(loaded, plan, "cpu", 1, Path(name)))
+            store.keep(make_record(loaded, plan, "cpu", 1, Path(name)))
             for group in plan.groups:
                 for cell in group.cells:
                     store.commit(result(cell, group.attacks, g), group.attacks)

@@ -22,7 +22,14 @@ from torch import Tensor, nn
 
 from vflsec.core.view import Known
 from vflsec.inference.completion import Problem
-from vflsec.inference.mixmatch import MixMatch, fit_mixmatch, head, losses, mix, sharpen
+from vflsec.inference.mixmatch import (
+    MixMatch,
+    compute_losses,
+    fit_mixmatch,
+    make_head,
+    mix,
+    sharpen,
+)
 
 CELLS, KNOWN, FREE, COLUMNS, WIDTH = 20, 40, 400, 14, 16
 
@@ -49,7 +56,7 @@ def stacked(cells: int, settings: MixMatch) -> None:
 def bare(settings: MixMatch) -> None:
     """One model of one training, by hand."""
     bottom, x, y, free = world(0)
-    model = nn.Sequential(copy.deepcopy(bottom), head(WIDTH, 2, settings.depth))
+    model = nn.Sequential(copy.deepcopy(bottom), make_head(WIDTH, 2, settings.depth))
     average = copy.deepcopy(model)
     optimizer = torch.optim.Adam(model.parameters(), lr=settings.lr)
     hot, b = nn.functional.one_hot(y, 2).float(), settings.batch
@@ -65,7 +72,7 @@ def bare(settings: MixMatch) -> None:
         weight = torch.maximum(weight, 1 - weight)
         target = mix(torch.cat([hot[at], guess])[None], order, weight)
         logits = model(mix(rows[None], order, weight)[0])
-        loss = losses(logits[None], target, b, settings.weight * t / settings.steps).sum()
+        loss = compute_losses(logits[None], target, b, settings.weight * t / settings.steps).sum()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

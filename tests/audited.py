@@ -15,7 +15,7 @@ from vflsec.data.source import PartyData, Source
 from vflsec.engine.run import run_audit
 from vflsec.engine.work import Backend
 from vflsec.plugins import registry
-from vflsec.specs import AttackSpec, CellResult, CellSpec, LedgerRow, Measure, victims
+from vflsec.specs import AttackSpec, CellResult, CellSpec, LedgerRow, Measure, list_victims
 
 LEAKY = {"norm": 0.3, "model_completion": 0.2}
 """Advantages of attacks where nothing is defended, ..."""
@@ -68,7 +68,7 @@ class Planted:
         out.measures.append(Measure("train", "test", "auc", u, u - 0.02, u + 0.02, 250, 0.5))
         for i, a in enumerate(attacks):
             target = registry.attacks.get(a.name).target
-            whose = victims(target, a.adversary, self.parties)
+            whose = list_victims(target, a.adversary, self.parties)
             who = {"adversary": "+".join(a.adversary), "attack": a.label, "attack_key": a.key,
                    "target": target, "victim": "+".join(whose)}  # fmt: skip
             if a.name in self.fails:

@@ -18,7 +18,7 @@ from vflsec.core.federation import Federation
 from vflsec.core.message import Message
 from vflsec.core.task import Stack, Task
 from vflsec.core.view import Schema
-from vflsec.nn.models import Twin, bottom
+from vflsec.nn.models import Twin, build_bottom
 from vflsec.train.loop import run_phases
 
 State = dict[str, dict[str, dict[str, Tensor]]]
@@ -116,4 +116,4 @@ def largest_difference(a: State, b: State) -> float:
 
 def twin(schema: Schema, out: int) -> Twin:
     """The two extractors of FedCVT as one bottom model, for FedSplitNN."""
-    return Twin(*(bottom(schema, (7,), out // 2) for _ in range(2)))
+    return Twin(*(build_bottom(schema, (7,), out // 2) for _ in range(2)))

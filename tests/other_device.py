@@ -33,7 +33,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-from vflsec.nn.reduced_precision import rounded
+from vflsec.nn.reduced_precision import round_factors
 
 __all__ = ["Refused", "emulated", "inner", "place", "there"]
 
@@ -251,7 +251,7 @@ def _equal(a: Tensor, b: Tensor) -> bool:
 def _in_tf32(x: Any) -> Any:
     """What the units of a GPU take of a factor."""
     rounds = isinstance(x, Tensor) and x.dtype == torch.float32
-    return rounded(x) if rounds else x
+    return round_factors(x) if rounds else x
 
 
 def _crosses(

@@ -69,20 +69,20 @@ def _functions(module: ModuleType) -> Any:
 
 
 advice, coverage, first_screen = map(_functions, (_advice, _coverage, _first_screen))
-bounds = reads(verdicts.bounds)
-beside_verdicts, headline = reads(verdicts.beside_verdicts), reads(verdicts.headline)
-beyond, deployed = reads(ungated_leaks.beyond), reads(ungated_leaks.deployed)
-unjudged, unstopped = reads(ungated_leaks.unjudged), reads(ungated_leaks.unstopped)
-assumed, threats = reads(threat_model.assumed), reads(threat_model.threats)
-metrics, tags = reads(tracking.metrics), reads(tracking.tags)
-junit_xml, sarif = reads(junit.junit_xml), reads(_sarif.sarif)
+bounds = reads(verdicts.describe_bounds)
+beside_verdicts, headline = reads(verdicts.list_findings), reads(verdicts.format_headline)
+beyond, deployed = reads(ungated_leaks.describe_ungated), reads(ungated_leaks.find_deployed)
+unjudged, unstopped = reads(ungated_leaks.describe_unjudged), reads(ungated_leaks.find_unstopped)
+assumed, threats = reads(threat_model.describe_assumed), reads(threat_model.describe_threats)
+metrics, tags = reads(tracking.list_metrics), reads(tracking.list_tags)
+junit_xml, sarif = reads(junit.junit_xml), reads(_sarif.build_sarif)
 workflow_commands = reads(github.workflow_commands)
-attacks_of = first_screen.attacks_of
+attacks_of = first_screen.list_attacks
 
 
 def answers(summary: Mapping[str, Any], dataset: str = "") -> dict[str, str]:
     """The answers of the first screen by question; of the first data set if none is named."""
-    found = first_screen.answer(summary)
+    found = first_screen.build_answer(summary)
     named = found[dataset or next(iter(found))]
     return {a.question: " ".join(a.lines) for a in (*named, *found[""])}
 
@@ -101,7 +101,7 @@ def above_appendix(summary: Mapping[str, Any]) -> str:
     return " ".join(re.sub(r"<[^>]+>", " ", page).split())
 
 
-families, gaps, next_steps = coverage.families, coverage.gaps, advice.next_steps
+families, gaps, next_steps = coverage.list_families, coverage.list_gaps, advice.next_steps
 
 
 def _report(summary: Mapping[str, Any]) -> Report:

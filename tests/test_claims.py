@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from vflsec.audit.leakage import records, results_frame
+from vflsec.audit.leakage import make_records, results_frame
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
 from vflsec.plugins import registry
@@ -32,7 +32,7 @@ def audit(name: str, strengths: tuple[float, ...], seeds: int, null: bool = Fals
         for s in range(seeds)
     ]
     results = run_cohort(cells, ATTACKS, tasks, device="cpu")
-    return results_frame(r for result in results for r in records(result))
+    return results_frame(r for result in results for r in make_records(result))
 
 
 def advantages(

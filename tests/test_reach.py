@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vflsec.core.view import Update, View
 from vflsec.testing import small_task
-from vflsec.testing.reach import foreign
+from vflsec.testing.reach import find_foreign
 
 BOTH = torch.randn(2, 6, 3)
 
@@ -29,7 +29,7 @@ def with_encoder(f: Callable[[Tensor], Tensor]) -> View:
 
 
 def test_a_view_of_copies_is_closed() -> None:
-    assert foreign(with_columns(BOTH[0].clone())) == []
+    assert find_foreign(with_columns(BOTH[0].clone())) == []
 
 
 def _closure(held: Any) -> Callable[[Tensor], Tensor]:
@@ -68,4 +68,4 @@ def _second(held: Any, x: Tensor) -> Tensor:
     ],
 )  # fmt: skip
 def test_each_way_out_is_named(view: View, why: str) -> None:
-    assert any(why in line for line in foreign(view)), foreign(view)
+    assert any(why in line for line in find_foreign(view)), find_foreign(view)

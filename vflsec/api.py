@@ -18,7 +18,7 @@ import pandas as pd
 from vflsec.audit import leakage
 from vflsec.audit.point import points_frame
 from vflsec.audit.result_row import read_rows
-from vflsec.audit.scoring import main_task, scored
+from vflsec.audit.scoring import main_task, score_answer
 from vflsec.audit_tables import check_arguments, open_tables
 from vflsec.cli.draft import Wishes
 from vflsec.core import check
@@ -29,7 +29,7 @@ from vflsec.core.view import as_needs
 from vflsec.data.load import load_source, split_options
 from vflsec.data.prepare import make_task
 from vflsec.errors import ThreatModelError
-from vflsec.measure.attack import Bench, prepared
+from vflsec.measure.attack import Bench, prepare
 from vflsec.measure.observed_rows import drop_unobserved_rows
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellResult, CellSpec, DefenseSpec
@@ -272,14 +272,14 @@ def measure(
     phase = trained._moment.phase
     specs = _specs(attacks, trained._party(adversary), grants)
     specs = [replace(s, adversary=trained._party(s.adversary)) for s in specs]
-    made = prepared(_each_label(specs, training.stack.first))
+    made = prepare(_each_label(specs, training.stack.first))
     for p in made:
         views = [trained._moment.view(p.spec, r) for r in trained._at]
         for answers in trained._bench.attack(p, Given(views, seeds, phase)):
             for r, result, answer in zip(trained._at, results, answers, strict=True):
                 of_embedding = p.attack.target == "embedding"
                 sent = trained._moment.embeddings(p.spec, r) if of_embedding else None
-                result.measures += scored(answer, training.task(r), sent)
+                result.measures += score_answer(answer, training.task(r), sent)
     frame = _frame(results, {p.spec.key: p.spec.of_label for p in made})
     if by_seed:
         return frame
@@ -320,7 +320,7 @@ def _frame(
     return leakage.results_frame(
         row | {"of_label": labels.get(row["attack_key"], "")}
         for result in results
-        for row in leakage.records(result)
+        for row in leakage.make_records(result)
     )
 
 

@@ -82,10 +82,10 @@ class _Scenario(pytest.Collector):
 
     def collect(self) -> Iterator[pytest.Item]:
         audit = _run(self.config, self.scenario, {})
-        from vflsec.report.verdicts import titles
+        from vflsec.report.verdicts import format_titles
 
         verdicts = _judged(audit)
-        for verdict, name in zip(verdicts, titles(verdicts), strict=True):
+        for verdict, name in zip(verdicts, format_titles(verdicts), strict=True):
             item = _Gate.from_parent(self, name=name)
             item.verdict = verdict
             yield item
@@ -106,13 +106,13 @@ def _unjudged(audit: Audit) -> list[Verdict]:
     from vflsec.audit.gate import Gate, Rule, Verdict
     from vflsec.audit.point import Training
     from vflsec.report.summary import read_summary
-    from vflsec.report.verdicts import headline
+    from vflsec.report.verdicts import format_headline
 
     asked = bool(audit.summary["gates"])
     if asked and audit.summary["complete"]:
         return []
     found = "INCONCLUSIVE" if asked else "FAIL"
-    reason = headline(read_summary(audit.summary))[1]
+    reason = format_headline(read_summary(audit.summary))[1]
     return [Verdict.about(Training(), Gate(max=0.0), Rule.NOTHING_SELECTED, reason, found)]
 
 
@@ -131,9 +131,9 @@ class _Gate(pytest.Item):
 def _settle(config: pytest.Config, verdicts: Sequence[Verdict]) -> None:
     """Fail or skip by verdicts; a failed gate outweighs an inconclusive one."""
     from vflsec.report.sanitize import clean
-    from vflsec.report.verdicts import point_of
+    from vflsec.report.verdicts import format_point
 
-    where = [f" [{point_of(v)}]" if v.defense else "" for v in verdicts]
+    where = [f" [{format_point(v)}]" if v.defense else "" for v in verdicts]
     said = {
         kind: [
             clean(f"{kind}: {v.reason}{at}")

@@ -32,12 +32,12 @@ WHICHEVER = "*"
 """A column's name that stands for the question about any column that an attack is told best."""
 
 
-def asked(question: str) -> str:
+def format_question(question: str) -> str:
     """What it asks of a value or of rows: ``far from the median``, ``in the largest tenth``."""
     return f"in the {question}" if question.endswith("tenth") else question
 
 
-def digest(value: Any) -> str:
+def hash_value(value: Any) -> str:
     """Hash of a plain value: 24 hexadecimal digits, the same in every process."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=list)
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
@@ -73,7 +73,7 @@ class DefenseSpec:
     strength: float | None = None
 
 
-def told_apart(names: Iterable[str]) -> list[str]:
+def number_repeats(names: Iterable[str]) -> list[str]:
     """Names of the defenses of one stack, in their order; the second of a name is ``NAME #2``."""
     seen: Counter[str] = Counter()
     out = []
@@ -126,7 +126,7 @@ class AttackSpec:
     @cached_property
     def key(self) -> str:
         """Identity of this attack within a cell."""
-        return digest(_identity(self))
+        return hash_value(_identity(self))
 
     @cached_property
     def stream(self) -> str:
@@ -154,7 +154,7 @@ OF_THE_LABELS = ("label", "integrity", "membership")
 """Targets of attacks on the party with the labels, whether it has columns or not."""
 
 
-def victims(
+def list_victims(
     target: str, adversary: Sequence[str], parties: Sequence[str], named: str = ""
 ) -> tuple[str, ...]:
     """The parties whose data an attack is after.
@@ -171,7 +171,7 @@ def victims(
     return (named,) if named else tuple(p for p in parties if p not in adversary)
 
 
-def exhausted(spec: AttackSpec, labelled: int) -> str:
+def find_exhausted(spec: AttackSpec, labelled: int) -> str:
     """Why the grants leave no training row to guess, or ''; `labelled` is 0 if it is not known."""
     granted = spec.known_rows + spec.aux_rows
     if not labelled or granted < labelled:
@@ -219,7 +219,7 @@ class CellSpec:
     @cached_property
     def key(self) -> str:
         """Hash of the whole specification and the package version."""
-        return digest({"cell": _identity(self), "version": __version__})
+        return hash_value({"cell": _identity(self), "version": __version__})
 
     @cached_property
     def cohort(self) -> str:
@@ -228,13 +228,13 @@ class CellSpec:
         spec.pop("seed")
         for d in spec["defenses"]:
             d["strength"] = None if d["strength"] is None else "swept"
-        return digest(spec)
+        return hash_value(spec)
 
     @cached_property
     def undefended(self) -> str:
         """Identity of the training but for its seed and its defenses."""
         spec = _identity(self)
-        return digest({k: v for k, v in spec.items() if k not in ("seed", "defenses", "code")})
+        return hash_value({k: v for k, v in spec.items() if k not in ("seed", "defenses", "code")})
 
 
 RATES = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5)

@@ -35,7 +35,7 @@ other systems and change nothing. The rate and the epochs of splitnn and laser a
 they are worse on covtype's seven classes alone (three seeds were added there to see), and every
 figure of these pages was made with them. It is the cap of 30 epochs that binds there, not the rate:
 at the default rate with at most 100 epochs both end where the higher rate ends, and the higher rate
-stops by itself.
+stops before that.
 
 The default of one-shot's length of local training and of its final classifier, and the weight of
 jpl's ranking, were chosen on these tables, so their lines are no test of them. One-shot and

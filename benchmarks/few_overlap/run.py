@@ -15,7 +15,7 @@ import pandas as pd
 from few_overlap.parts import KNOWN, Part, Probe, Row
 from few_overlap.worlds import BUILD, World, tasks_of
 from vflsec._version import __version__
-from vflsec.audit.leakage import read_records, records, summarise
+from vflsec.audit.leakage import make_records, read_records, summarise
 from vflsec.audit.point import points_frame
 from vflsec.audit.result_row import results_table
 from vflsec.core.task import Task
@@ -120,7 +120,7 @@ def run(part: Part, world: World, row: Row, tasks: Mapping[int, Task]) -> Found:
     found.made = [
         {k: r[k] for k in FIELDS} | {"cell": f"{row.title} {r['cell']}", "algorithm": row.title}
         for result in results
-        for r in records(result)
+        for r in make_records(result)
         if r["split"] != "validation"
     ]
     found.seconds = time.process_time() - begun

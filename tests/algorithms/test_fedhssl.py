@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from vflsec.algorithms._pretraining import Pretraining
 from vflsec.core.federation import Federation
 from vflsec.core.view import Schema
-from vflsec.nn.encoders import mlp_encoder, towers
+from vflsec.nn.encoders import build_towers, mlp_encoder
 from vflsec.plugins import registry
 from vflsec.train.loop import predict, run_phases
 
@@ -60,11 +60,11 @@ def test_one_local_update_is_the_plain_step_and_more_are_not() -> None:
 
 
 def cross_encoder(schema: Schema, out: int) -> nn.Module:
-    return towers("cross", lambda: mlp_encoder(schema, (16,), out))
+    return build_towers("cross", lambda: mlp_encoder(schema, (16,), out))
 
 
 def mean_encoders(schema: Schema, out: int) -> nn.Module:
-    return towers("mean", lambda: mlp_encoder(schema, (16,), out))
+    return build_towers("mean", lambda: mlp_encoder(schema, (16,), out))
 
 
 @pytest.mark.parametrize(

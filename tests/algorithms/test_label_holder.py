@@ -15,7 +15,7 @@ from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.data.table_warnings import list_warnings
 from vflsec.errors import ConfigError, DataError
-from vflsec.measure.controls import controls, feature_controls
+from vflsec.measure.controls import feature_controls, make_controls
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec
 from vflsec.testing import small_stack, small_task, train
@@ -129,15 +129,15 @@ def test_controls_are_the_adversarys_own_columns_and_nothing_without() -> None:
         return make_view(done.algorithm, done.fed, done.initial, spec, 0)
 
     passive = view("passive1", known_rows=10)
-    names = {c.name for c in controls([passive], rng)[0]}
+    names = {c.name for c in make_controls([passive], rng)[0]}
     assert {"majority", "scratch", "logistic", "trees", "principal"} <= names
     both = view("active", "passive2", known_rows=10)
     rows = both.target_rows
     torch.testing.assert_close(both.embed(rows), view("passive2").embed(rows))
     assert both.design(rows).shape == (len(rows), 6)
-    assert {c.name for c in controls([both], rng)[0]} == names
+    assert {c.name for c in make_controls([both], rng)[0]} == names
     alone = view("active", known_rows=10)
-    assert [c.name for c in controls([alone], rng)[0]] == ["majority"]
+    assert [c.name for c in make_controls([alone], rng)[0]] == ["majority"]
     ((mean,),) = feature_controls([view("active", aux_rows=10)], rng)
     assert (mean.name, mean.guess.scores.shape[1]) == ("mean", 10)
     attributed = view("passive1", aux_rows=10).for_attribute("")

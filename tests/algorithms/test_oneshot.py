@@ -16,7 +16,7 @@ from vflsec.core.party import Party
 from vflsec.core.rng import Streams, generator
 from vflsec.core.view import Schema
 from vflsec.errors import ConfigError
-from vflsec.inference.clustering_points import clusters
+from vflsec.inference.clustering_points import find_clusters
 from vflsec.nn.fixmatch import ImageViews, TabularViews, column_centres
 from vflsec.testing import small_stack, train
 from vflsec.train.loop import predict, run_phases
@@ -319,10 +319,10 @@ def test_clusters_go_by_direction_not_length() -> None:
     length = torch.rand(2, 60, 1, generator=g, dtype=torch.float64) * 100 + 0.01
     sign = torch.arange(60) % 2 * 2 - 1
     rows = length * sign.reshape(1, 60, 1) * torch.tensor([3.0, 4.0]).double()
-    found = clusters(rows, 2, [0, 1], "party", starts=1)
+    found = find_clusters(rows, 2, [0, 1], "party", starts=1)
     for r in range(2):
         assert purity(found[r], (sign > 0).long()) == 1.0
-    assert clusters(torch.zeros(1, 5, 3), 2, [0], "p").tolist() == [[0] * 5]
+    assert find_clusters(torch.zeros(1, 5, 3), 2, [0], "p").tolist() == [[0] * 5]
 
 
 class Watch:

@@ -258,8 +258,8 @@ def test_an_algorithm_that_does_otherwise_gets_a_graph() -> None:
         def fuse(self, parts: list[Tensor]) -> Tensor:
             return torch.cat([2 * p for p in parts], dim=-1)
 
-    assert [manual_backprop.walks(k) for k in (SplitNN, FedBCD, Local, VFLHLP)] == [True] * 4
-    assert [manual_backprop.walks(k) for k in (Fused, FedCVT)] == [False] * 2
+    assert [manual_backprop.is_walked(k) for k in (SplitNN, FedBCD, Local, VFLHLP)] == [True] * 4
+    assert [manual_backprop.is_walked(k) for k in (Fused, FedCVT)] == [False] * 2
     _, fed = prepared(CASES["plain"])
     assert fed.active.by_hand
     rows = fed.stack.rows("labelled")[:, :9]
@@ -267,9 +267,9 @@ def test_an_algorithm_that_does_otherwise_gets_a_graph() -> None:
     ((z, other), (sent, passed)) = ((b.got["active"], b.sent["passive1"]) for b in parts)
     assert z.requires_grad
     assert other.requires_grad
-    assert not manual_backprop.noted(z)
-    assert manual_backprop.noted(sent)
-    assert manual_backprop.noted(passed)
+    assert not manual_backprop.is_noted(z)
+    assert manual_backprop.is_noted(sent)
+    assert manual_backprop.is_noted(passed)
     assert torch.equal(z, sent)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vflsec.audit.leakage import records, results_frame
+from vflsec.audit.leakage import make_records, results_frame
 from vflsec.engine.cohort import run_cohort
 from vflsec.specs import AttackSpec, CellResult, CellSpec
 from vflsec.testing import small_task
@@ -58,7 +58,7 @@ def test_a_goal_that_is_no_class_is_not_applicable() -> None:
 
 
 def test_the_figures_fit_the_results_table() -> None:
-    rows = [r for result in run("replay", {}) for r in records(result)]
+    rows = [r for result in run("replay", {}) for r in make_records(result)]
     frame = results_frame(rows)
     rate = frame[frame.metric == "success_rate"]
     assert (rate.advantage > 0.3).all()

@@ -20,7 +20,7 @@ from vflsec.core.attack import Attack
 from vflsec.core.guess import Truth
 from vflsec.core.view import Known, Table, View
 from vflsec.errors import ThreatModelError
-from vflsec.inference.batch_order import differ
+from vflsec.inference.batch_order import compute_gap_chance
 from vflsec.plugins import registry
 from vflsec.specs import ORIENTED_BY
 
@@ -290,7 +290,7 @@ def test_the_test_is_exact(n1: int, n0: int, hundredths: int) -> None:
     a, b = np.meshgrid(np.arange(n1 + 1), np.arange(n0 + 1), indexing="ij")
     chance = stats.binom.pmf(a, n1, share) * stats.binom.pmf(b, n0, share)
     gaps = np.abs(a / n1 - b / n0)
-    p = np.vectorize(lambda g: differ(float(g), n1, n0, share))(gaps)
+    p = np.vectorize(lambda g: compute_gap_chance(float(g), n1, n0, share))(gaps)
     plain = np.vectorize(lambda g: chance[gaps >= g - 1e-9].sum())(gaps)
     np.testing.assert_allclose(p, plain, atol=1e-9)
     for level in (0.001, 0.05, 0.3):
@@ -298,5 +298,5 @@ def test_the_test_is_exact(n1: int, n0: int, hundredths: int) -> None:
 
 
 def test_20_rows_of_balanced_classes_decide_among_20000_functions() -> None:
-    assert differ(1.0, 10, 10, 0.5) == pytest.approx(2**-19)
-    assert 20_000 * differ(1.0, 10, 10, 0.5) / 0.8 < 0.05
+    assert compute_gap_chance(1.0, 10, 10, 0.5) == pytest.approx(2**-19)
+    assert 20_000 * compute_gap_chance(1.0, 10, 10, 0.5) / 0.8 < 0.05

@@ -11,8 +11,8 @@ import torch
 from attack_views import PARTY, feature_view, r2, rng
 from sampled import sampled
 
-from vflsec.audit.scoring import scored
-from vflsec.audit.truth import goal_of
+from vflsec.audit.scoring import score_answer
+from vflsec.audit.truth import choose_goal
 from vflsec.core.attack import Attack
 from vflsec.core.feature_schema import Schema, columns_of
 from vflsec.core.guess import Guess
@@ -287,7 +287,7 @@ def test_an_attack_and_its_truth_count_columns_alike() -> None:
     x, spec = task.x[PARTY], AttackSpec("embedding_inversion", {}, ("active",), aux_rows=60)
     view = replace(feature_view(x, x, x, aux=10), schema={PARTY: schema})
     assert view.aux_columns.tolist() == [0, 2, 1, 1, 1]
-    assert goal_of(inversion(), spec, task).truth.columns.tolist() == [0, 2, 1, 1, 1]
+    assert choose_goal(inversion(), spec, task).truth.columns.tolist() == [0, 2, 1, 1, 1]
     assert columns_of([schema, Schema.numbers((1, 1, 2))]) == [0, 2, 1, 1, 1, 3, 4]
 
 
@@ -309,7 +309,7 @@ def of_one_column(z: Callable[[torch.Tensor], torch.Tensor], seed: int) -> dict[
     guess = attack.infer(view, rng(seed))
     (controls,) = feature_controls([view], [rng(seed)])
     answer = Answer(Prepared(spec, attack), "train", view, guess, controls=lambda: controls)
-    return {m.metric: m for m in scored(answer, task)}
+    return {m.metric: m for m in score_answer(answer, task)}
 
 
 def test_controls_are_scored_on_the_column_that_is_named_even_if_another_is_equal() -> None:
@@ -328,7 +328,7 @@ def test_controls_are_scored_on_the_column_that_is_named_even_if_another_is_equa
     for place in (0, 1):
         guess = Guess("feature", rows, told, notes={NAMED: place})
         answer = Answer(of, "train", view, guess, controls=lambda: [control])
-        (m,) = [m for m in scored(answer, task) if m.metric == "r2_column"]
+        (m,) = [m for m in score_answer(answer, task) if m.metric == "r2_column"]
         assert m.controls["mean"]["value"] == m.value
         found.append(m.value)
     assert found[0] == 1

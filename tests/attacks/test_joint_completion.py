@@ -19,8 +19,14 @@ from vflsec.core.view import Known, Table, View
 from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ConfigError, ThreatModelError
 from vflsec.inference import joint_features
-from vflsec.inference.joint_features import Reading, discriminant, evidence, placed, weight
-from vflsec.measure.controls import controls
+from vflsec.inference.joint_features import (
+    Reading,
+    find_evidence,
+    find_weight,
+    fit_discriminant,
+    placed,
+)
+from vflsec.measure.controls import make_controls
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellSpec
 from vflsec.testing import small_task
@@ -86,7 +92,7 @@ def auc(attack: Attack, view: View, y: Tensor) -> float:
 
 def own(view: View, y: Tensor) -> float:
     """What the best control on own columns reaches on these rows, chosen by the truth."""
-    beside = controls([view], [rng()])[0]
+    beside = make_controls([view], [rng()])[0]
     return max(measure(c.guess, y, rows=view.targets["train"]) for c in beside)
 
 
@@ -215,7 +221,7 @@ def test_the_discriminant_of_certain_shares_is_that_of_their_labels(
     monkeypatch.setattr(joint_features, "LOADED", 0.0)
     x = torch.randn(90, 4, generator=rng(0), dtype=torch.float64)
     y = torch.arange(90) % 3
-    weights, intercepts = discriminant(x, torch.nn.functional.one_hot(y, 3).double())
+    weights, intercepts = fit_discriminant(x, torch.nn.functional.one_hot(y, 3).double())
     model = LinearDiscriminantAnalysis(solver="lsqr").fit(x.numpy(), y.numpy())
     mine = torch.log_softmax(x @ weights + intercepts, dim=1).numpy()
     np.testing.assert_allclose(mine, model.predict_log_proba(x.numpy()), atol=1e-8)
@@ -246,11 +252,13 @@ def test_evidence_is_zero_for_noise_and_that_of_the_reading_else() -> None:
     shares = torch.log_softmax(torch.stack([torch.zeros_like(odds), odds], 1), dim=1)
     rows, known = torch.arange(800), Known(torch.arange(20), y[:20])
     noise = Reading(rows, torch.randn(800, 30, generator=rng(4), dtype=torch.float64))
-    added, used = evidence(placed({"noise": noise}, rows, known), rows, shares, known)
+    added, used = find_evidence(placed({"noise": noise}, rows, known), rows, shares, known)
     assert used == []
     assert not added.any()
     told = Reading(rows, messages(y, 0, 2.0)[0])
-    added, used = evidence(placed({"noise": noise, "told": told}, rows, known), rows, shares, known)
+    added, used = find_evidence(
+        placed({"noise": noise, "told": told}, rows, known), rows, shares, known
+    )
     assert used == ["told"]
     found = torch.corrcoef(torch.stack([added[:, 1], told.value[:, 0]]))[0, 1]
     assert float(found) > 0.9
@@ -262,10 +270,10 @@ def test_the_weight_is_what_makes_the_known_labels_likeliest() -> None:
         400, generator=rng(0), dtype=torch.float64)], 1)  # fmt: skip
     noise = torch.stack([torch.zeros(400).double(), torch.randn(
         400, generator=rng(1), dtype=torch.float64)], 1)  # fmt: skip
-    assert weight(good, noise, y)[0] < 0.3
-    assert weight(noise, good, y)[0] > 3
-    assert weight(good, torch.zeros_like(noise), y)[0] == 1.0
-    assert weight(noise, good, y)[1] > weight(noise, noise, y)[1]
+    assert find_weight(good, noise, y)[0] < 0.3
+    assert find_weight(noise, good, y)[0] > 3
+    assert find_weight(good, torch.zeros_like(noise), y)[0] == 1.0
+    assert find_weight(noise, good, y)[1] > find_weight(noise, noise, y)[1]
 
 
 def test_columns_that_tell_nothing_do_not_lead_astray() -> None:

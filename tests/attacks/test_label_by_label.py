@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vflsec.api import Trained, infer, measure, train
 from vflsec.audit.metrics import score
-from vflsec.audit.planted_leak import dosed
+from vflsec.audit.planted_leak import plant_leak
 from vflsec.audit.truth import label_truth
 from vflsec.core.channel import Recorder
 from vflsec.core.federation import Federation
@@ -149,7 +149,7 @@ def test_summed_logits_tell_every_label_without_a_known_row() -> None:
         truth = trained.tasks[1].values
         assert truth is not None
         assert auc(guess.scores[:, 1] - guess.scores[:, 0], truth[guess.rows, k].numpy() == 1) == 1
-    laid = dosed(
+    laid = plant_leak(
         trained.view("passive", seed=0, of_label="b"), label_truth(trained.tasks[0].of_label("b")),
         [0.5, 0.5], 0.5, generator(0, "dosing"),
     )  # fmt: skip

@@ -15,7 +15,7 @@ from scipy import stats
 from torch import Tensor
 
 from vflsec.attacks.membership import Membership, likelihood_ratio
-from vflsec.audit.truth import goal_of
+from vflsec.audit.truth import choose_goal
 from vflsec.core.rng import generator
 from vflsec.core.view import Facts, Known, References, Table, View
 from vflsec.data.prepare import make_task
@@ -152,7 +152,7 @@ def test_records_are_as_many_of_each_side_and_references_hold_another_half() -> 
     assert 10 < int((chosen & inside).sum()) < 40
     for name, of in task.sets.items():
         assert len(made.sets[name]) == len(of), name
-    goal = goal_of(Membership(), AttackSpec("membership", adversary=("passive1",)), task)
+    goal = choose_goal(Membership(), AttackSpec("membership", adversary=("passive1",)), task)
     assert np.array_equal(goal.truth.values[rows.numpy()], inside.long().numpy())
 
 

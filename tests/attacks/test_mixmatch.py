@@ -39,7 +39,7 @@ def test_equal_shares_cost_nothing_and_labelled_rows_cost_cross_entropy() -> Non
     logits = torch.randn(1, 6, 3, generator=rng(), dtype=torch.float64)
     target = torch.softmax(logits, -1).clone()
     target[0, :2] = torch.eye(3, dtype=torch.float64)[:2]
-    found = mm.losses(logits, target, 2, weight=50.0)
+    found = mm.compute_losses(logits, target, 2, weight=50.0)
     expected = nn.functional.cross_entropy(logits[0, :2], torch.tensor([0, 1]))
     assert float(found) == pytest.approx(float(expected))
 
@@ -125,8 +125,8 @@ def test_replicas_in_one_batch_equal_replicas_alone() -> None:
 def test_slopes_are_what_the_graph_of_the_losses_gives(classes: int, weight: float) -> None:
     logits = (2 * torch.randn(7, 32, classes, generator=rng())).requires_grad_()
     target = torch.softmax(torch.randn(7, 32, classes, generator=rng(1)), -1)
-    (graph,) = torch.autograd.grad(mm.losses(logits, target, 16, weight).sum(), logits)
-    found = mm.slopes(logits, target, 16, weight)
+    (graph,) = torch.autograd.grad(mm.compute_losses(logits, target, 16, weight).sum(), logits)
+    found = mm.compute_slopes(logits, target, 16, weight)
     assert found.is_contiguous()  # else products on it round otherwise
     assert (found - graph).abs().max() <= 1e-6 * graph.abs().max()
 

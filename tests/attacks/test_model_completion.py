@@ -22,7 +22,7 @@ from vflsec.inference.completion import (
     Fit,
     Fitted,
     cv_score,
-    logistic,
+    fit_logistic,
     logistic_cv,
     simplest_good,
 )  # fmt: skip
@@ -222,7 +222,7 @@ def test_no_penalty_left_is_the_limit_of_the_class_means() -> None:
     y = np.arange(20) % 2
     targets = rng_normal(200, 30, seed=1)
     limit, near, far = (
-        (s := logistic(x, y, targets, 2, c))[:, 1] - s[:, 0] for c in (0.0, 1e-6, 10.0)
+        (s := fit_logistic(x, y, targets, 2, c))[:, 1] - s[:, 0] for c in (0.0, 1e-6, 10.0)
     )
     difference = targets @ (x[y == 1].mean(0) - x[y == 0].mean(0))
     assert np.corrcoef(limit, difference)[0, 1] == pytest.approx(1, abs=1e-12)
@@ -243,7 +243,7 @@ def test_twenty_rows_on_columns_that_repeat_each_other_are_shrunk() -> None:
         shrunk.append(measure(guess, y, rows=view.targets["train"]))
         known, rest = view.require_known(), view.targets["train"]
         z = ((x - x[rest].mean(0)) / x[rest].std(0)).numpy()
-        s = logistic(z[known.rows], known.labels.numpy(), z[rest], 2)
+        s = fit_logistic(z[known.rows], known.labels.numpy(), z[rest], 2)
         plain.append(measure(Guess("label", rest, s), y))
     assert np.mean(shrunk) > np.mean(plain) + 0.05
 

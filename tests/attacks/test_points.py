@@ -14,7 +14,7 @@ from vflsec.inference.clustering_points import (
     first_direction,
     k_means,
     lower_cluster,
-    points,
+    make_points,
 )
 
 
@@ -27,10 +27,10 @@ def test_gradients_come_sorted_by_row_and_embeddings_cover_known_and_target_rows
     shuffled = {**view.tables, key: view.tables[key].take(order)}
     from dataclasses import replace
 
-    again = points(replace(view, tables=shuffled), "gradient")
+    again = make_points(replace(view, tables=shuffled), "gradient")
     assert torch.equal(again.rows, torch.arange(20))
     assert torch.equal(again.x, g.double())
-    assert torch.equal(points(view, "embedding").x, 3 * g.double())
+    assert torch.equal(make_points(view, "embedding").x, 3 * g.double())
     assert torch.equal(again.of(torch.tensor([7, 2])), g[[7, 2]].double())
     assert again.without(torch.tensor([0, 19])).rows.tolist() == list(range(1, 19))
 

@@ -8,11 +8,11 @@ import torch
 from attack_views import feature_view, rng
 
 from vflsec.attacks.property import Property
-from vflsec.audit.truth import goal_of
+from vflsec.audit.truth import choose_goal
 from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ConfigError, ThreatModelError
-from vflsec.inference.attribute_share import share
-from vflsec.measure.controls import shares
+from vflsec.inference.attribute_share import combine_estimates
+from vflsec.measure.controls import guess_shares
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellSpec
 from vflsec.testing import small_task
@@ -28,7 +28,7 @@ def errors(noise: float, seeds: int = 30, n: int = 600) -> tuple[float, float]:
         z = has.unsqueeze(1) + noise * torch.randn(n, 3, generator=g, dtype=torch.float64)
         view = feature_view(torch.zeros(n, 1, dtype=torch.float64), x, z, aux=40)
         attack = registry.attacks.create("property", {"column": "v0"})
-        guess, (control, *_) = attack.infer(view, rng(1)), shares(view, attack)
+        guess, (control, *_) = attack.infer(view, rng(1)), guess_shares(view, attack)
         truth = float(has[torch.from_numpy(guess.rows)].mean())
         assert len(np.unique(guess.scores)) == 1
         mine.append(abs(float(guess.scores[0]) - truth))
@@ -51,12 +51,12 @@ def test_null_an_embedding_without_it_is_no_better_than_the_survey() -> None:
 
 def test_the_estimate_by_hand() -> None:
     a = np.array([1.0, 0.0, 1.0, 0.0])
-    found, weight, error = share(a, a.copy(), np.array([1.0, 0.0, 0.0, 0.0]))
+    found, weight, error = combine_estimates(a, a.copy(), np.array([1.0, 0.0, 0.0, 0.0]))
     assert weight == pytest.approx(0.5)  # 1 / (1 + 4 / 4)
     assert found == pytest.approx(0.5 * 0.25 + 0.5 * 0.5)
     assert error == pytest.approx((0.25 * 0.25 / 4 + 0.25 * 3 / 16 / 4) ** 0.5)
-    assert share(a, np.full(4, 0.5), np.ones(4)) == (0.5, 0.0, 0.25)
-    assert share(a, 1 - a, np.ones(4)) == (
+    assert combine_estimates(a, np.full(4, 0.5), np.ones(4)) == (0.5, 0.0, 0.25)
+    assert combine_estimates(a, 1 - a, np.ones(4)) == (
         0.5,
         0.0,
         0.25,
@@ -87,7 +87,7 @@ def test_in_a_cohort_it_is_scored_by_the_error_of_the_share_beside_the_survey() 
     (result,) = run_cohort([cell], [spec], tasks, device="cpu", main=False)
     (one,) = result.measures
     assert (one.metric, one.target, one.status) == ("share_error", "property", "ok")
-    goal = goal_of(Property(), spec, tasks[0])
+    goal = choose_goal(Property(), spec, tasks[0])
     share_of = float(goal.truth.values[tasks[0].sets["labelled"].numpy()].mean())
     assert one.chance == pytest.approx(abs(0.5 - share_of))
     assert set(one.controls) == {"sample", "logistic", "labelled, logistic"}

@@ -15,7 +15,7 @@ from torch import Tensor
 from vflsec.api import infer, train
 from vflsec.audit import intervals
 from vflsec.core.attack import Attack
-from vflsec.core.quantity_questions import answers, turns, unclear
+from vflsec.core.quantity_questions import answer_question, assign_turns, find_unclear
 from vflsec.core.task import Task
 from vflsec.core.view import Known, View
 from vflsec.data.prepare import make_task
@@ -37,13 +37,13 @@ def tasks(seeds: int, rows: int = 300) -> dict[int, Task]:
 def test_ties_stay_together_at_a_cut() -> None:
     cut = torch.arange(100.0).double()
     values = torch.cat([cut, torch.tensor([500.0, float("nan")]).double()])
-    far, largest, smallest = (answers(q, values, cut) for q in QUESTIONS)
+    far, largest, smallest = (answer_question(q, values, cut) for q in QUESTIONS)
     assert far[:101].nonzero().squeeze(1).tolist() == [*range(25), *range(74, 101)]
     assert largest.nonzero().squeeze(1).tolist()[:3] == [90, 91, 92]
     assert smallest[:101].nonzero().squeeze(1).tolist() == list(range(10))
     assert all(int(t[101]) == -1 for t in (far, largest, smallest))
     tied = torch.tensor([0.0] * 70 + [1.0] * 30).double()
-    assert int(answers(LARGEST, tied, tied).sum()) == 30
+    assert int(answer_question(LARGEST, tied, tied).sum()) == 30
 
 
 def test_cuts_and_grants_are_of_training_rows_and_one_grant_answers_all() -> None:
@@ -58,7 +58,7 @@ def test_cuts_and_grants_are_of_training_rows_and_one_grant_answers_all() -> Non
         assert torch.equal(task.of_label(q).y[train], other.of_label(q).y[train])
         known = draw_known_rows(task.of_label(q), 0, 20)
         assert known.values is not None
-        assert torch.equal(known.labels, answers(q, known.values, task.values[train]))
+        assert torch.equal(known.labels, answer_question(q, known.values, task.values[train]))
         assert torch.equal(known.rows[:8], draw_known_rows(task.of_label(q), 0, 8).rows)
         grants.append(known)
     assert all(torch.equal(k.rows, grants[0].rows) for k in grants)
@@ -70,7 +70,7 @@ def test_cuts_and_grants_are_of_training_rows_and_one_grant_answers_all() -> Non
 
 
 def test_half_of_the_rows_of_a_kind_stay_to_be_guessed() -> None:
-    turn = turns(torch.arange(40.0).double())
+    turn = assign_turns(torch.arange(40.0).double())
     first = torch.argsort(turn, stable=True)
     assert first[:4].tolist() == [36, 10, 0, 11]
     granted = turn < 160
@@ -85,11 +85,11 @@ def test_a_question_that_equal_values_make_another_is_not_asked(
     zeros: int, asked: list[str]
 ) -> None:
     values = torch.cat([torch.zeros(zeros), 1 + torch.arange(100.0 - zeros)]).double()
-    assert [q for q in QUESTIONS if not unclear(q, values)] == asked
+    assert [q for q in QUESTIONS if not find_unclear(q, values)] == asked
     if zeros == 70:
-        assert "it would be true of 70% of rows" in unclear(SMALLEST, values)
+        assert "it would be true of 70% of rows" in find_unclear(SMALLEST, values)
         view = replace(asking(SMALLEST, values, torch.zeros(100, 2))[0])
-        facts = replace(view.facts, extra={"unclear": unclear(SMALLEST, values)})
+        facts = replace(view.facts, extra={"unclear": find_unclear(SMALLEST, values)})
         assert "in the smallest tenth is not asked" in zero_pattern().pointless(facts)
 
 
@@ -108,8 +108,8 @@ def zero_pattern() -> Attack:
 
 def asking(question: str, values: Tensor, gradients: Tensor) -> tuple[View, Tensor]:
     """A view in which this is asked of messages (n, d), with 20 known rows, and the answers."""
-    y = answers(question, values, values)
-    rows = torch.argsort(turns(values), stable=True)[:20]
+    y = answer_question(question, values, values)
+    rows = torch.argsort(assign_turns(values), stable=True)[:20]
     view = make_view(y, gradients=gradients, known=20)
     facts = replace(view.facts, extra={"question": question})
     return replace(view, known=Known(rows, y[rows], values[rows]), facts=facts), y
@@ -126,7 +126,7 @@ def zeroed(hidden: Callable[[Tensor, torch.Generator], Tensor], seed: int) -> tu
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_zero_rows_of_those_with_a_yes_are_found(question: str) -> None:
-    values, gradient = zeroed(lambda v, _: answers(question, v, v) == 1, 0)
+    values, gradient = zeroed(lambda v, _: answer_question(question, v, v) == 1, 0)
     view, y = asking(question, values, gradient)
     guess = zero_pattern().infer(view, rng())
     assert not np.isin(guess.rows, view.require_known().rows.numpy()).any()

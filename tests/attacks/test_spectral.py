@@ -10,7 +10,7 @@ from attack_views import binary_gradients, iso, make_view, measure, null_band, r
 
 from vflsec.core.attack import Attack
 from vflsec.core.view import Known
-from vflsec.inference.score_orientation import orientation
+from vflsec.inference.score_orientation import find_orientation
 from vflsec.plugins import registry
 
 
@@ -124,12 +124,14 @@ def test_orientation_weighs_known_rows_against_theory() -> None:
     score = torch.arange(100.0)
     up = Known(torch.tensor([90, 10]), torch.tensor([1, 0]))
     down = Known(torch.tensor([10, 90]), torch.tensor([1, 0]))
-    assert orientation(score, rows, None, 1.0) == 1.0
-    assert orientation(score, rows, up, 1.0) == 1.0
-    assert orientation(score, rows, down, 1.0) == -1.0  # a single pair stands the wrong way round
+    assert find_orientation(score, rows, None, 1.0) == 1.0
+    assert find_orientation(score, rows, up, 1.0) == 1.0
+    assert (
+        find_orientation(score, rows, down, 1.0) == -1.0
+    )  # a single pair stands the wrong way round
     mixed = Known(torch.tensor([50, 60, 40, 45, 62, 52]), torch.tensor([1, 0, 1, 0, 1, 0]))
-    assert orientation(score, rows, mixed, 0.0) == -1.0  # 4 of 9 pairs the right way round
-    assert orientation(score, rows, mixed, 1.0) == 1.0
+    assert find_orientation(score, rows, mixed, 0.0) == -1.0  # 4 of 9 pairs the right way round
+    assert find_orientation(score, rows, mixed, 1.0) == 1.0
     alone = Known(torch.tensor([5]), torch.tensor([1]))
-    assert orientation(score, rows, alone, 1.0) == -1.0
-    assert orientation(score, rows, Known(torch.tensor([500]), torch.tensor([1])), 1.0) == 1.0
+    assert find_orientation(score, rows, alone, 1.0) == -1.0
+    assert find_orientation(score, rows, Known(torch.tensor([500]), torch.tensor([1])), 1.0) == 1.0

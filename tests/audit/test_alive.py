@@ -13,7 +13,7 @@ from vflsec.audit.gate import Gate
 from vflsec.audit.judge import judge
 from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.point import Grants
-from vflsec.audit.validated import Validation, find_validated, titles
+from vflsec.audit.validated import Validation, find_validated, name_places
 
 
 def shown(records: list[dict[str, Any]], *control: dict[str, Any], **kw: Any) -> Any:
@@ -23,7 +23,7 @@ def shown(records: list[dict[str, Any]], *control: dict[str, Any], **kw: Any) ->
 
 def told(found: Any) -> dict[str, Any]:
     """What is shown of each place, by its name."""
-    return {name: found[place] for name, place in titles(found).items()}
+    return {name: found[place] for name, place in name_places(found).items()}
 
 
 def test_alive_on_own_data_or_in_the_positive_control() -> None:
@@ -119,10 +119,10 @@ def test_the_positive_control_is_of_the_same_grants() -> None:
         ("plain", False),
         ("white", True),
     ]
-    assert list(titles(found, grants)) == [
+    assert list(name_places(found, grants)) == [
         "direction", "direction against shop with the others' models",
     ]  # fmt: skip
-    assert list(titles(found)) == ["direction", "direction [white]"]
+    assert list(name_places(found)) == ["direction", "direction [white]"]
 
 
 def test_an_attack_on_a_named_column_is_shown_to_work_on_another() -> None:
@@ -136,7 +136,7 @@ def test_an_attack_on_a_named_column_is_shown_to_work_on_another() -> None:
 
 def test_places_are_named_by_what_tells_them_apart() -> None:
     records = [*rows(0.3), *rows(0.3, attack="norm"), *rows(0.3, attack="norm", algorithm="fedbcd")]
-    assert list(titles(shown(records))) == [
+    assert list(name_places(shown(records))) == [
         "direction", "norm trained by splitnn", "norm trained by fedbcd",
     ]  # fmt: skip
 

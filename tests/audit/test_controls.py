@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vflsec.audit.controls import Against, Leakage, strongest
+from vflsec.audit.controls import Against, Leakage, find_strongest
 from vflsec.audit.gate import Gate
 from vflsec.audit.judge import judge
 from vflsec.audit.leakage import read_records, summarise
-from vflsec.audit.result_row import ResultRow, advantages
+from vflsec.audit.result_row import ResultRow, read_advantages
 from vflsec.audit.validated import Validation
 
 GAPS = (0.0, 0.02, 0.05, 0.1)
@@ -64,10 +64,10 @@ def test_a_control_that_is_missing_on_a_seed_counts_with_the_seeds_it_has() -> N
         )  # fmt: skip
 
     rows = [row(0, a=0.6, b=0.7), row(1, a=0.61, b=0.72), row(2, a=0.6)]
-    found = Leakage.between(*advantages(rows), named="a")
+    found = Leakage.between(*read_advantages(rows), named="a")
     assert found is not None
     assert [(x.name, x.n) for x in found.against] == [("b", 2), ("a", 3)]
-    once = Leakage.between(*advantages([row(0, a=0.6, b=0.7), row(1, a=0.6)]), named="a")
+    once = Leakage.between(*read_advantages([row(0, a=0.6, b=0.7), row(1, a=0.6)]), named="a")
     assert once is not None
     assert [x.name for x in once.against] == ["a"]  # one seed of b bounds nothing
 
@@ -100,9 +100,9 @@ def test_the_least_that_would_have_been_found_is_found_four_times_in_five() -> N
 def test_the_named_control_is_the_best_by_cross_validation_over_seeds() -> None:
     seen = [(s, {"a": {"value": 0.5, "cv": c}, "b": {"value": 0.9, "cv": 0.7}})
             for s, c in enumerate((0.9, 0.6, 0.75))]  # fmt: skip
-    assert strongest(seen, "auc") == "a"
-    assert strongest([(0, {"majority": {"value": 0.5, "cv": None}})], "auc") == "majority"
-    assert strongest([(0, {})], "auc") == "chance"
+    assert find_strongest(seen, "auc") == "a"
+    assert find_strongest([(0, {"majority": {"value": 0.5, "cv": None}})], "auc") == "majority"
+    assert find_strongest([(0, {})], "auc") == "chance"
 
 
 def audits(count: int, true: float, rng: np.random.Generator) -> list[dict[str, Any]]:

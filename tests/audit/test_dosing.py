@@ -14,9 +14,16 @@ from sklearn.metrics import roc_auc_score
 from torch import nn
 
 from vflsec.audit.controls import Against, Leakage
-from vflsec.audit.dosing import MARK, Dose, _chance, curve, least_found, planted
-from vflsec.audit.leakage import read_records, records, summarise
-from vflsec.audit.planted_leak import dosed
+from vflsec.audit.dosing import (
+    MARK,
+    Dose,
+    _chance,
+    build_curve,
+    compute_planted_gain,
+    find_least_dose,
+)
+from vflsec.audit.leakage import make_records, read_records, summarise
+from vflsec.audit.planted_leak import plant_leak
 from vflsec.core.guess import Truth
 from vflsec.core.view import Facts, Known, Schema, Table, View
 from vflsec.engine.cohort import run_cohort
@@ -48,7 +55,7 @@ def view(top: bool = True, width: int = D) -> tuple[View, Truth]:
 
 
 def laid(seen: View, truth: Truth, share: float) -> View:
-    return dosed(seen, truth, [0.7, 0.3], share, torch.Generator().manual_seed(7))
+    return plant_leak(seen, truth, [0.7, 0.3], share, torch.Generator().manual_seed(7))
 
 
 def changed(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -94,8 +101,8 @@ def test_the_size_of_a_dose_is_what_the_best_attacker_gains() -> None:
     hit = rng.random(n) < share
     best = np.where(hit, np.where(y, 99.0, -99.0), control)
     a, b = roc_auc_score(y, control), roc_auc_score(y, best)
-    assert b - a == pytest.approx(planted("auc", share, float(a)), abs=0.005)
-    assert planted("accuracy", 0.2, 0.4) == pytest.approx(0.12)
+    assert b - a == pytest.approx(compute_planted_gain("auc", share, float(a)), abs=0.005)
+    assert compute_planted_gain("accuracy", 0.2, 0.4) == pytest.approx(0.12)
 
 
 def test_the_chance_is_the_power_of_the_test() -> None:
@@ -111,10 +118,10 @@ def test_between_two_doses_the_least_is_interpolated_and_below_the_first_nothing
         Dose("toy", "splitnn", "none", 0.0, metric="auc", share=0.1, planted=p, chance=c)
         for p, c in ((0.1, 1.0), (0.02, 0.2), (0.05, 0.7))
     ]  # fmt: skip
-    ((_, least),) = least_found(rows).items()
+    ((_, least),) = find_least_dose(rows).items()
     assert least == pytest.approx(0.05 + 0.05 / 3)
-    assert list(least_found(rows[:1]).values()) == [0.1]
-    assert list(least_found([replace(r, chance=0.5) for r in rows]).values()) == [None]
+    assert list(find_least_dose(rows[:1]).values()) == [0.1]
+    assert list(find_least_dose([replace(r, chance=0.5) for r in rows]).values()) == [None]
 
 
 def test_trained_worlds_find_a_large_dose_and_not_a_small_one() -> None:
@@ -127,11 +134,11 @@ def test_trained_worlds_find_a_large_dose_and_not_a_small_one() -> None:
     ]
     made: list[dict[str, Any]] = []
     for result in run_cohort(cells, attacks, tasks, device="cpu"):
-        made += list(records(result))
+        made += list(make_records(result))
     doses = [r for r in read_records(made) if MARK in r.phase]
     assert {r.phase for r in doses} == {"train@dose=0.01", "train@dose=0.6"}
     assert all(r.advantage is not None for r in doses)
-    small, large = curve(summarise(doses))
+    small, large = build_curve(summarise(doses))
     assert (small.share, large.share) == (0.01, 0.6)
     assert not small.found
     assert large.found

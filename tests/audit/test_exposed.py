@@ -14,7 +14,7 @@ from gate_rows import one, rows
 from scipy import stats
 
 from vflsec.audit.controls import Against, Leakage
-from vflsec.audit.dosing import place
+from vflsec.audit.dosing import identify_curve
 from vflsec.audit.exposed import Counts, Exposed, WorstClass, count_by_class
 from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.judge import judge
@@ -186,7 +186,7 @@ def judge_all(found: Sequence[dict[str, Any]], *gates: Gate) -> tuple[list[Point
 def test_a_planted_leak_of_auc_says_nothing_of_exposed_people() -> None:
     points = summarise(read_records(records(marked(0.0), 5)))
     shown = {p.place: Validation(True, "shown") for p in points}
-    doses = {place(p): 0.001 for p in points if p.metric == "auc"}
+    doses = {identify_curve(p): 0.001 for p in points if p.metric == "auc"}
     gates = Gate(max=0.1, detect=0.002), Gate(max=0.05, of="exposed", detect=0.002)
     mean, people = judge(points, gates, shown, doses)
     assert (mean.verdict, mean.dosed) == ("PASS", {"direction": 0.001})

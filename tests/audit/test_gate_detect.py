@@ -9,7 +9,7 @@ import pytest
 from gate_rows import LIVE, STEADY, WIDE, at, one, rows, task
 from scipy import stats
 
-from vflsec.audit.dosing import place
+from vflsec.audit.dosing import identify_curve
 from vflsec.audit.gate import Gate, Verdict, exit_code
 from vflsec.audit.judge import judge
 from vflsec.audit.leakage import read_records, summarise
@@ -89,7 +89,7 @@ def test_a_gate_that_asks_what_would_be_found_does_not_pass_blindly() -> None:
 def test_planted_leaks_are_asked_before_the_spread() -> None:
     """An attack that finds planted leaks only from 0.3 on is blind, however steady its figures."""
     summary = summarise(read_records(rows(0.0)))
-    key = place(summary[0])
+    key = identify_curve(summary[0])
     said = {}
     for size in (0.05, 0.3, None):
         (found,) = judge(summary, [Gate(max=0.1)], at(summary, LIVE), {key: size})
@@ -110,7 +110,7 @@ def test_a_dose_speaks_of_its_own_section_alone() -> None:
     dosed = rows(0.0, attack_key="a")
     records = [*dosed, *rows(0.0, WIDE, attack_key="b")]
     summary = summarise(read_records(records))
-    key = place(next(p for p in summary if p.attack_key == "a"))
+    key = identify_curve(next(p for p in summary if p.attack_key == "a"))
     gate = Gate(max=0.1, detect=0.05)
     (found,) = judge(summary, [gate], at(summary, LIVE), {key: 0.01})
     assert (found.verdict, found.dosed, found.rule) == ("INCONCLUSIVE", {}, "insensitive")

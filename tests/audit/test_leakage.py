@@ -7,18 +7,18 @@ import pandas as pd
 import pytest
 
 from vflsec.audit import cap, dcs
-from vflsec.audit.gate_selection import stacked
+from vflsec.audit.gate_selection import is_stack_named
 from vflsec.audit.intervals import t_interval
 from vflsec.audit.leakage import (
     defense_point,
+    make_records,
     read_records,
-    records,
     results_frame,
     summarise,
 )
 from vflsec.audit.point import Training
 from vflsec.audit.result_row import COLUMNS, read_rows, results_table
-from vflsec.audit.tradeoff_curves import curves
+from vflsec.audit.tradeoff_curves import build_curves
 from vflsec.errors import ConfigError
 from vflsec.specs import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure
 
@@ -237,13 +237,13 @@ def test_a_reversed_ranking_is_no_protection_in_cap_and_dcs() -> None:
         rows += [record(s, 0.9), task(s, 0.8)]
         rows += [record(s, 0.04, defense="coae", strength=1.0),
                  task(s, 0.8, defense="coae", strength=1.0)]  # fmt: skip
-    found = curves(summarise(read_records(rows)))
+    found = build_curves(summarise(read_records(rows)))
     (coae,) = [c for c in found if c.defense == "coae"]
     assert coae.values == pytest.approx([0.04])
     assert coae.cap == pytest.approx(0.8 * 0.04)  # was 0.8 * 0.96
     assert coae.dcs == pytest.approx([dcs(0.96, 0.8, 0.8)])  # was nearly 1
     many = [r | {"metric": "accuracy", "chance": 0.25} for r in rows]
-    found = curves(summarise(read_records(many)))
+    found = build_curves(summarise(read_records(many)))
     (coae,) = [c for c in found if c.defense == "coae"]
     assert coae.cap == pytest.approx(0.8 * 0.96)
 
@@ -261,7 +261,7 @@ def test_curve_reproduces_table_xi_to_table_xii(metric: str, chance: float) -> N
                 task(s, u + shift, defense="iso", strength=k, metric=metric, chance=chance),
             ]
         rows += [record(s, 0.9, metric=metric, chance=chance), task(s, 0.7, metric=metric)]
-    found = curves(summarise(read_records(rows)))
+    found = build_curves(summarise(read_records(rows)))
     (iso,) = [c for c in found if c.defense == "iso"]
     assert iso.strengths == (1, 5, 25)
     assert iso.cap == pytest.approx(cap(main, attack))
@@ -279,12 +279,12 @@ def test_cap_leaves_strength_zero_out_unless_asked_and_is_missing_rather_than_wr
     for k, a, u in ((0.0, 1.0, 0.9), (1.0, 0.5, 0.8)):
         rows += [record(0, a, defense="iso", strength=k), task(0, u, defense="iso", strength=k)]
     summary = summarise(read_records(rows))
-    (curve,) = curves(summary)
+    (curve,) = build_curves(summary)
     assert curve.cap == pytest.approx(0.4)
     assert curve.cap_strengths == (1.0,)
-    assert [c.cap for c in curves(summary, include_zero=True)] == pytest.approx([0.2])
+    assert [c.cap for c in build_curves(summary, include_zero=True)] == pytest.approx([0.2])
     no_task = summarise(read_records([r for r in rows if r["attack"]]))
-    assert [(c.cap, c.dcs) for c in curves(no_task)] == [(None, (None, None))]
+    assert [(c.cap, c.dcs) for c in build_curves(no_task)] == [(None, (None, None))]
     assert curve.dcs == pytest.approx([dcs(1, 0.9, 0.9), dcs(0.5, 0.8, 0.9)])
 
 
@@ -304,7 +304,7 @@ def test_a_finished_cell_becomes_records() -> None:
         {"name": "toy"}, "splitnn", defenses=(DefenseSpec("iso", strength=2.0),), seed=3
     )
     measure = Measure("train", "test", "auc", 0.9, attack="direction", chance=0.5)
-    found = list(records(CellResult(cell.key, cell, [measure])))
+    found = list(make_records(CellResult(cell.key, cell, [measure])))
     frame = results_frame(found)
     assert frame.loc[0, ["dataset", "defense", "strength", "seed"]].tolist() == [
         "toy",
@@ -322,7 +322,7 @@ def test_a_finished_cell_becomes_records() -> None:
 
 def test_nothing_gives_nothing() -> None:
     assert len(results_frame([])) == 0
-    assert len(curves(summarise(read_records([])))) == 0
+    assert len(build_curves(summarise(read_records([])))) == 0
 
 
 def test_no_party_is_called_like_a_defense_that_is_off() -> None:
@@ -347,6 +347,6 @@ def test_a_stack_is_known_by_its_names_whatever_parties_are_called(party: str) -
             DefenseSpec("noise", {"clip": 1.0}, party=party, strength=2.0),
         )
     )
-    assert stacked(label, "iso + noise")
-    assert stacked(label, "iso")  # the swept one
-    assert not stacked(label, "noise")
+    assert is_stack_named(label, "iso + noise")
+    assert is_stack_named(label, "iso")  # the swept one
+    assert not is_stack_named(label, "noise")

@@ -245,17 +245,17 @@ def test_a_seed_stands_apart_as_by_grubbs(n: int) -> None:
     for far in np.geomspace(1.5, 1e4, 60):
         values = np.array([*rest, far])
         gap = abs(values - values.mean()).max() / values.std(ddof=1)
-        assert ctl.stands_apart(values) is bool(gap > most)
+        assert ctl.has_outlier(values) is bool(gap > most)
         found.add(bool(gap > most))
     assert found == {True, False}
-    assert not ctl.stands_apart(np.full(n, 0.3))
-    assert not ctl.stands_apart(np.array([0.0, 1e6]))
+    assert not ctl.has_outlier(np.full(n, 0.3))
+    assert not ctl.has_outlier(np.array([0.0, 1e6]))
 
 
 def test_a_leak_is_called_one_from_half_a_hundredth_on() -> None:
     cases = {(0.005, 1e-9): True, (0.0049, 1e-9): False, (0.5, 0.0): False, (0.5, None): False,
              (None, 0.1): False, (None, None): False}  # fmt: skip
-    assert {k: ctl.leaks(*k) for k in cases} == cases
+    assert {k: ctl.is_leak(*k) for k in cases} == cases
 
 
 def test_an_answer_that_messages_did_not_change_is_that_without_them() -> None:
@@ -282,8 +282,8 @@ def test_controls_take_part_with_two_seeds_or_with_all_there_are() -> None:
     ties = Leakage.between(alike, alike, "")
     assert ties is not None
     assert [a.name for a in ties.against] == ["b", "z", "chance"]
-    assert ctl.worst(gained) == 0.3  # seed 2; the least of seed 0 is 0.0, of seed 1 0.2
-    assert ctl.worst({}) is None
+    assert ctl.find_worst(gained) == 0.3  # seed 2; the least of seed 0 is 0.0, of seed 1 0.2
+    assert ctl.find_worst({}) is None
 
 
 def test_shares_are_linear_about_the_ratio_of_means() -> None:
@@ -299,11 +299,13 @@ def test_the_named_control_has_the_best_cross_validated_mean() -> None:
         (0, {"a": {"cv": 0.6}, "b": {"cv": 0.9}}), (0, {"a": {"cv": 0.6}, "b": {"cv": 0.9}}),
         (1, {"a": {"cv": 0.8}, "b": {"cv": 0.3}, "c": {"cv": math.nan}, "d": {"cv": None}}),
     ]  # fmt: skip
-    assert ctl.strongest(seen, "auc") == "a"  # 0.7 against 0.6; over cells it was 0.667 and 0.7
-    assert ctl.strongest(seen, "mae") == ("b" if ctl.signed("mae") < 0 else "a")
-    assert ctl.strongest([(0, {"b": {"cv": 0.5}, "a": {"cv": 0.5}})], "auc") == "a"
-    assert ctl.strongest([(0, {"a": {"cv": None}, "majority": {}})], "auc") == "majority"
-    assert ctl.strongest([(0, {"a": {"cv": None}})], "auc") == "chance"
+    assert (
+        ctl.find_strongest(seen, "auc") == "a"
+    )  # 0.7 against 0.6; over cells it was 0.667 and 0.7
+    assert ctl.find_strongest(seen, "mae") == ("b" if ctl.find_sign("mae") < 0 else "a")
+    assert ctl.find_strongest([(0, {"b": {"cv": 0.5}, "a": {"cv": 0.5}})], "auc") == "a"
+    assert ctl.find_strongest([(0, {"a": {"cv": None}, "majority": {}})], "auc") == "majority"
+    assert ctl.find_strongest([(0, {"a": {"cv": None}})], "auc") == "chance"
 
 
 def test_only_a_primary_metric_with_an_end_has_a_share_of_the_error() -> None:
@@ -379,7 +381,12 @@ def test_means_and_bounds_of_one_and_of_none() -> None:
         ends = (stats.beta.ppf(tail, 3, 8), stats.beta.ppf(1 - tail, 4, 7))
         assert low == pytest.approx(0.0 if side == "upper" else ends[0])
         assert high == pytest.approx(1.0 if side == "lower" else ends[1])
-    assert [intervals.within(x, (0.0, 1.0)) for x in (None, -1.0, 0.5, 2.0)] == [None, 0, 0.5, 1]
+    assert [intervals.clip_bound(x, (0.0, 1.0)) for x in (None, -1.0, 0.5, 2.0)] == [
+        None,
+        0,
+        0.5,
+        1,
+    ]
     for bad in ([[0.1, 0.2]], [0.1, math.nan], [0.1, math.inf]):
         with pytest.raises(ConfigError):
             intervals.t_interval(bad)

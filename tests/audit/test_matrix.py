@@ -17,7 +17,7 @@ from rich.console import Console
 from scipy import stats
 
 from vflsec import run_audit
-from vflsec.audit.leakage import read_records, records, results_frame, rows_of, summarise
+from vflsec.audit.leakage import list_rows, make_records, read_records, results_frame, summarise
 from vflsec.audit.leakage_claims import (
     LeakageClaim,
     correct,
@@ -28,18 +28,18 @@ from vflsec.audit.leakage_claims import (
 )
 from vflsec.audit.point import Identity, Point
 from vflsec.engine.cohort import run_cohort
-from vflsec.specs import AttackSpec, CellSpec, victims
+from vflsec.specs import AttackSpec, CellSpec, list_victims
 from vflsec.testing import small_task
 
 
 def test_labels_are_the_active_partys_and_columns_those_of_the_others() -> None:
     parties = ("bank", "shop", "telco")
-    assert victims("label", ("shop",), parties) == ("bank",)
-    assert victims("label", ("shop", "telco"), parties) == ("bank",)
-    assert victims("integrity", ("telco",), parties) == ("bank",)
-    assert victims("feature", ("bank",), parties) == ("shop", "telco")
-    assert victims("attribute", ("bank", "shop"), parties) == ("telco",)
-    assert victims("embedding", ("bank",), parties, "telco") == ("telco",)
+    assert list_victims("label", ("shop",), parties) == ("bank",)
+    assert list_victims("label", ("shop", "telco"), parties) == ("bank",)
+    assert list_victims("integrity", ("telco",), parties) == ("bank",)
+    assert list_victims("feature", ("bank",), parties) == ("shop", "telco")
+    assert list_victims("attribute", ("bank", "shop"), parties) == ("telco",)
+    assert list_victims("embedding", ("bank",), parties, "telco") == ("telco",)
 
 
 def test_every_measure_names_its_victim() -> None:
@@ -67,7 +67,7 @@ def test_every_measure_names_its_victim() -> None:
     refused = [m for m in result.measures if m.attack == "direct"]
     assert [(m.status, m.value) for m in refused] == [("not-applicable", None)]
     assert "summed logits" in refused[0].reason
-    frame = results_frame(records(result))
+    frame = results_frame(make_records(result))
     assert set(frame["victim"]) == {"", "active", "passive2"}
 
 
@@ -197,7 +197,7 @@ def test_an_audit_says_who_leaks_to_whom_everywhere(tmp_path: Path) -> None:
     read = pd.read_parquet(tmp_path / "results.parquet")
     with (tmp_path / "results.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    for table in (rows_of(audit.results), rows_of(read), rows):
+    for table in (list_rows(audit.results), list_rows(read), rows):
         assert {r["attack"] for r in table} == {"", *whose}
         for r in table:
             assert r["victim"] == whose.get(r["attack"], "")

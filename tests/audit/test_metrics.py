@@ -12,7 +12,7 @@ from sklearn import metrics as sk
 
 from vflsec.audit import intervals
 from vflsec.audit.exposed import EXPOSED
-from vflsec.audit.metrics import METRICS, Score, primary, score
+from vflsec.audit.metrics import METRICS, Score, choose_primary, score
 from vflsec.core.guess import Guess, Truth
 from vflsec.errors import ConfigError, ShapeError
 
@@ -294,13 +294,13 @@ def test_balanced_accuracy_interval_covers_in_simulation() -> None:
 
 
 def test_primary_metric() -> None:
-    assert primary(2, [0.99, 0.01]) == "auc"
-    assert primary(4) == "accuracy"
-    assert primary(3, [0.4, 0.3, 0.3]) == "accuracy"
-    assert primary(3, [0.5, 0.3, 0.2]) == "balanced_accuracy"
-    assert primary(2, target="feature") == "r2"
+    assert choose_primary(2, [0.99, 0.01]) == "auc"
+    assert choose_primary(4) == "accuracy"
+    assert choose_primary(3, [0.4, 0.3, 0.3]) == "accuracy"
+    assert choose_primary(3, [0.5, 0.3, 0.2]) == "balanced_accuracy"
+    assert choose_primary(2, target="feature") == "r2"
     with pytest.raises(ConfigError):
-        primary(1)
+        choose_primary(1)
 
 
 def test_attack_and_control_are_decided_by_one_rule() -> None:

@@ -8,9 +8,9 @@ import pytest
 from gate_rows import LIVE, at, one, rows
 from printed import attacks_of, beyond
 
-from vflsec.audit.baseline import advantages, regressions
+from vflsec.audit.baseline import group_advantages, judge_regressions
 from vflsec.audit.gate import Gate, Verdict
-from vflsec.audit.gate_selection import named, stacked
+from vflsec.audit.gate_selection import is_named, is_stack_named
 from vflsec.audit.judge import judge
 from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.point import write_points
@@ -33,7 +33,7 @@ from vflsec.runtime.typed_values import write_plain
 def test_a_bare_name_is_what_stands_before_the_brackets(
     label: str, wanted: str, found: bool
 ) -> None:
-    assert named(label, wanted) == found
+    assert is_named(label, wanted) == found
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_bare_name_is_what_stands_before_the_brackets(
     ],
 )
 def test_a_stack_is_called_by_all_its_names(label: str, wanted: str, found: bool) -> None:
-    assert stacked(label, wanted) == found
+    assert is_stack_named(label, wanted) == found
 
 
 def test_a_label_column_with_a_plus_does_not_hide_from_the_gate_on_its_attack() -> None:
@@ -120,10 +120,10 @@ def test_a_gate_on_another_metric_of_the_same_answer_judges_it() -> None:
 def test_a_baseline_judges_what_it_compares_alone() -> None:
     """Beside one attack that is compared every other at that point counted as judged."""
     old, new = rows(0.1), rows(0.3, attack="norm", attack_key="n")
-    before = advantages(read_records(old))
+    before = group_advantages(read_records(old))
     now = read_records([*old, *new])
     alive = {r.place: Validation(True, "") for r in summarise(now)}
-    (v,) = regressions(now, before, alive)
+    (v,) = judge_regressions(now, before, alive)
     assert v.verdict == "PASS"
     found = summary_of([*old, *new], [v])
     assert beyond(found) == ["toy: the labels to bank, +0.30 without a defense (norm, judged)"]

@@ -18,7 +18,7 @@ from vflsec.data import load, read_table
 from vflsec.data.dialect import Dialect
 from vflsec.data.limits import Limits
 from vflsec.data.load import load_source
-from vflsec.data.read_table import as_numbers, dates, read_frame
+from vflsec.data.read_table import as_numbers, read_dates, read_frame
 from vflsec.data.table_spec import TableSpec
 from vflsec.data.tables import load_tables
 from vflsec.errors import ConfigError, DataError
@@ -187,7 +187,7 @@ def test_fast_and_slow_numbers_agree(text: str) -> None:
     ],
 )
 def test_dates_are_days(values: list[str | None], expected: list[float]) -> None:
-    found, why = dates(pa.array(values))
+    found, why = read_dates(pa.array(values))
     assert why == ""
     assert found is not None
     np.testing.assert_allclose(found, expected, atol=1e-12)
@@ -205,7 +205,7 @@ def test_dates_are_days(values: list[str | None], expected: list[float]) -> None
     ],
 )
 def test_what_is_no_date_stays_text(values: list[str], why: str) -> None:
-    assert dates(pa.array(values)) == (None, why)
+    assert read_dates(pa.array(values)) == (None, why)
 
 
 def test_parquet_dates_and_text_dates_agree(tmp_path: Path) -> None:

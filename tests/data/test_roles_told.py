@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vflsec.data.label_leakage import find_telling_columns, runs
+from vflsec.data.label_leakage import count_runs, find_telling_columns
 from vflsec.data.table_spec import TableSpec
 from vflsec.data.table_warnings import list_warnings
 from vflsec.data.tables import load_tables
@@ -338,7 +338,7 @@ def test_orders_that_tell_nothing_are_not_said(tmp_path: Path) -> None:
     g = np.random.default_rng(0)
     for _ in range(200):
         y = (g.random(120) < g.choice([0.1, 0.5])).astype(int)
-        found, chance = runs(y)
+        found, chance = count_runs(y)
         assert found > 0.1 * chance
     y = (g.random(400) < np.linspace(0.1, 0.5, 400)).astype(int)
     said = told_of(tmp_path, [f"c{i:04d}" for i in range(400)], y, np.arange(400))

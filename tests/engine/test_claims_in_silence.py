@@ -89,7 +89,7 @@ def test_what_is_measured_is_of_the_cell_alone(
 def test_dpsgd_whose_steps_take_too_much_is_held_to_its_noise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("vflsec.epsilon.inserted_rows.fits", lambda *_: False)
+    monkeypatch.setattr("vflsec.epsilon.inserted_rows.fits_in_memory", lambda *_: False)
     for found in measures("dpsgd", [2.0], {}, "all"):
         assert found.value == 0
         heard = Heard.read(found.notes["noise"])

@@ -10,7 +10,7 @@ import pytest
 from vflsec.cli import main
 from vflsec.engine.run import run_audit
 from vflsec.epsilon.measured_claims import check_planned
-from vflsec.specs import told_apart
+from vflsec.specs import number_repeats
 
 STACKS: dict[str, tuple[list[dict[str, Any]], dict[str, float]]] = {
     "a label's and a row's": (
@@ -58,7 +58,7 @@ def test_an_audit_of_several_claims_judges_each(tmp_path: Path, name: str) -> No
 
 def test_defenses_of_one_name_keep_their_own_plans() -> None:
     """Both were held to what was planned of the last, and the smaller epsilon to the larger."""
-    assert told_apart(["noise", "mid", "noise"]) == ["noise", "mid", "noise #2"]
+    assert number_repeats(["noise", "mid", "noise"]) == ["noise", "mid", "noise #2"]
     row = {"epsilon": 1.0, "releases": 4, "says": ""}
     rows = [{"defense": "noise", **row}, {"defense": "noise", **row, "releases": 8}]
     kept = check_planned(rows, {"noise": 4, "noise #2": 8})

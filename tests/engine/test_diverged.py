@@ -12,7 +12,7 @@ from vflsec.audit.gate import Gate
 from vflsec.audit.judge import judge
 from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.pareto_front import trials
-from vflsec.audit.tradeoff_curves import curves
+from vflsec.audit.tradeoff_curves import build_curves
 from vflsec.engine import tune_search as module
 from vflsec.engine.run import run_audit
 from vflsec.epsilon.inserted_rows import _evidence, _Look
@@ -112,7 +112,7 @@ def test_what_survivors_cost_is_not_the_cost() -> None:
     (verdict,) = judge(summary, [Gate("utility_drop", max=0.1, defense="iso")], {})
     assert (verdict.verdict, verdict.rule) == ("INCONCLUSIVE", "failed_runs")
     assert "2 seeds of auc failed (diverged)" in verdict.reason
-    (curve,) = [c for c in curves(summary) if c.defense == "iso"]
+    (curve,) = [c for c in build_curves(summary) if c.defense == "iso"]
     assert (curve.cap, curve.dcs) == (None, (None,))
 
 
@@ -127,7 +127,7 @@ def test_a_drop_against_some_seeds_alone_does_not_pass() -> None:
     (verdict,) = judge(summary, [Gate("utility_drop", max=0.1, defense="iso")], {})
     assert (verdict.verdict, verdict.detail) == ("INCONCLUSIVE", "missing_seeds")
     assert verdict.n == 3
-    assert [c.dcs for c in curves(summary) if c.defense == "iso"] == [(None,)]
+    assert [c.dcs for c in build_curves(summary) if c.defense == "iso"] == [(None,)]
 
 
 def test_no_strength_is_chosen_at_which_something_failed() -> None:

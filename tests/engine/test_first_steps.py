@@ -132,14 +132,14 @@ def test_attacks_that_differ_by_training_are_told_apart() -> None:
         return Group(role, DataInfo("d", {}, (), 2, 0, ""), (), attacks, title=algorithm)
 
     one, other = group("audit", "splitnn", "norm", "norm"), group("control", "splitnn", "norm")
-    assert plan_table.attacks_of([one, other]) == ["attacks: norm"]
+    assert plan_table.list_attacks([one, other]) == ["attacks: norm"]
     two = [group("audit", "splitnn", "norm"), group("audit", "fedbcd", "direct"),
            group("control", "splitnn", "output")]  # fmt: skip
-    assert plan_table.attacks_of(two) == [
+    assert plan_table.list_attacks(two) == [
         "attacks (audit of d by splitnn): norm", "attacks (audit of d by fedbcd): direct",
         "attacks (control): output",
     ]  # fmt: skip
-    assert plan_table.attacks_of([group("reference", "local")]) == ["attacks: none"]
+    assert plan_table.list_attacks([group("reference", "local")]) == ["attacks: none"]
 
 
 @pytest.mark.parametrize("verb", ["audit", "check"])

@@ -29,7 +29,7 @@ from vflsec.runtime.typed_values import write_plain
 from vflsec.specs import AttackSpec
 from vflsec.storage.view_folder import views_bytes
 from vflsec.train import cohort
-from vflsec.train.view_reader import _unpack, about, insufficient
+from vflsec.train.view_reader import _unpack, find_insufficient, read_about
 
 SMALL: dict[str, Any] = {
     "data": [{"name": "breast_cancer"}],
@@ -253,18 +253,18 @@ def test_killed_while_views_are_written_it_resumes(tmp_path: Path, root: Path, w
 def test_parameter_gradients_are_never_kept() -> None:
     spec = AttackSpec("batch_inference", adversary=("shop",))
     attack = registry.attacks.create("batch_inference")
-    assert insufficient(spec, attack, {}) == "parameter gradients are not kept"
+    assert find_insufficient(spec, attack, {}) == "parameter gradients are not kept"
 
 
 def test_a_message_kind_that_was_not_kept_is_not_taken_for_one_that_never_passed() -> None:
     """Evidence of absence is declared: views without gradients do not make `norm` unobservable."""
     spec, attack = AttackSpec("norm", adversary=("shop",)), registry.attacks.create("norm")
     said: dict[str, Any] = {"ways": {("received", "embedding")}, "weak": {}}
-    assert insufficient(spec, attack, said) == "'gradient' messages are not kept"
+    assert find_insufficient(spec, attack, said) == "'gradient' messages are not kept"
     said["ways"].add(("received", "gradient"))
-    assert insufficient(spec, attack, said) == ""
+    assert find_insufficient(spec, attack, said) == ""
     said["weak"] = {"shop": "shop has several towers, which are not kept"}
-    assert insufficient(spec, attack, said) == said["weak"]["shop"]
+    assert find_insufficient(spec, attack, said) == said["weak"]["shop"]
 
 
 def test_check_estimates_the_size(kept: Path) -> None:
@@ -346,7 +346,7 @@ def test_a_hostile_archive_is_refused(tmp_path: Path) -> None:
         file.writestr("kept.json", "{}")
         file.writestr("../outside", "x")
     with pytest.raises(TraceError, match="damaged"):
-        about(path)
+        read_about(path)
     with pytest.raises(TraceError, match="has no place"):
         _unpack(path, tmp_path / "to")
     assert not (tmp_path / "outside").exists()

@@ -39,7 +39,7 @@ def test_a_control_that_takes_too_long_is_not_left_out(
     and an attack has no dose without its controls.
     """
     calls: list[str] = []
-    real = attack.untrained
+    real = attack.guess_untrained
 
     def late(of: Any, *rest: Any) -> Any:
         if of.name != "spectral":
@@ -48,7 +48,7 @@ def test_a_control_that_takes_too_long_is_not_left_out(
         time.sleep(60)
         raise AssertionError("not interrupted")
 
-    monkeypatch.setattr(attack, "untrained", late)
+    monkeypatch.setattr(attack, "guess_untrained", late)
     found = vflsec.run_audit(SCENARIO, tmp_path, device="cpu").results
     of = found[found.attack == "spectral"]
     assert set(of.status) == {"error"}
@@ -61,7 +61,7 @@ def test_a_control_that_takes_too_long_is_not_left_out(
 
 def test_so_is_an_answer_about_a_trace() -> None:
     """Whose controls are made when the trace is let go."""
-    (of,) = attack.prepared([AttackSpec("direction", adversary=(PARTY,))])
+    (of,) = attack.prepare([AttackSpec("direction", adversary=(PARTY,))])
     rows, g = torch.arange(4), torch.ones(4, 2)
     view = make_view(torch.tensor([0, 1, 0, 1]), gradients=g)
     guess = Guess("label", rows, g[:, 0])

@@ -87,7 +87,7 @@ def plain_reports() -> Iterator[None]:
 @pytest.fixture
 def on(monkeypatch: pytest.MonkeyPatch) -> Any:
     def use(pool: worker_pools.Pool) -> worker_pools.Pool:
-        monkeypatch.setattr(run, "cluster", lambda _: pool)
+        monkeypatch.setattr(run, "open_cluster", lambda _: pool)
         return pool
 
     return use
@@ -151,8 +151,8 @@ def test_an_error_of_the_work_is_no_lost_worker(tmp_path: Path, on: Any) -> None
 def test_a_worker_of_another_version_refuses(
     tmp_path: Path, on: Any, monkeypatch: pytest.MonkeyPatch, name: str, why: str
 ) -> None:
-    asked = {**executor.versions(), name: "0.0"}
-    monkeypatch.setattr(run, "versions", lambda: asked)
+    asked = {**executor.list_versions(), name: "0.0"}
+    monkeypatch.setattr(run, "list_versions", lambda: asked)
     on(Threads())
     with pytest.raises(ConfigError, match=why):
         audit(tmp_path, cluster="local:2")
@@ -161,7 +161,7 @@ def test_a_worker_of_another_version_refuses(
 def test_a_worker_with_other_plugins_refuses(
     tmp_path: Path, on: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executor, "code_of", lambda *_: "f00")
+    monkeypatch.setattr(executor, "hash_code", lambda *_: "f00")
     on(Threads())
     with pytest.raises(ConfigError, match=r"the source of breast_cancer · .* differs"):
         audit(tmp_path, cluster="local:2")
@@ -181,7 +181,7 @@ def test_a_worker_with_another_table_refuses(tmp_path: Path, on: Any) -> None:
     group = plan.groups[0]
     work = Work(group.data, group.cells, group.attacks, main=True)
     (tmp_path / "b.csv").write_text("id,z,w\n" + "\n".join(f"{i},1,1" for i in range(60)) + "\n")
-    order = executor.Order([work], tmp_path, "cpu", None, executor.versions())
+    order = executor.Order([work], tmp_path, "cpu", None, executor.list_versions())
     with pytest.raises(ConfigError, match=r"its tables on .* changed"):
         executor.do_order(order)
 
@@ -246,7 +246,7 @@ def test_processes_that_are_stopped_leave_no_broken_thread(
 )  # fmt: skip
 def test_a_wrong_cluster_is_one_clear_error(where: str) -> None:
     with pytest.raises(ConfigError, match=r"--cluster must be dask://HOST:PORT"):
-        worker_pools.cluster(where)
+        worker_pools.open_cluster(where)
 
 
 @pytest.mark.parametrize(("where", "module"), [("local:2", "distributed"), ("ray://a:1", "ray")])
@@ -255,7 +255,7 @@ def test_what_is_not_installed_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ConfigError, match=r"--cluster.* needs .*pip install"):
-        worker_pools.cluster(where)
+        worker_pools.open_cluster(where)
 
 
 def test_views_are_not_kept_elsewhere(tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ def test_ray_is_spoken_to_as_it_is_documented(monkeypatch: pytest.MonkeyPatch) -
         exceptions=SimpleNamespace(WorkerCrashedError=Died, NodeDiedError=Died),
     )  # fmt: skip
     monkeypatch.setitem(sys.modules, "ray", ray)
-    with worker_pools.cluster("ray://head:10001") as pool:
+    with worker_pools.open_cluster("ray://head:10001") as pool:
         assert pool.workers == 6
         assert pool.executor().submit(max, 3, 4).result() == 4
     assert said[0]["address"] == "ray://head:10001"

@@ -90,7 +90,7 @@ def test_versions_and_device_are_those_that_trained(
     """After an update of torch the signed page named the new one for trainings of the old."""
     from vflsec.engine import audit_record, cohort
 
-    real = audit_record.versions()
+    real = audit_record.list_versions()
     updated = {**real, "torch": "9.9.9", "code": "0" * 12}
 
     def trainer(now: dict[str, str]) -> Any:
@@ -113,7 +113,7 @@ def test_versions_and_device_are_those_that_trained(
     audit(tmp_path, trainer(real), progress=first)
     assert first.said == []
     for module in (audit_record, cohort):
-        monkeypatch.setattr(module, "versions", lambda: updated)
+        monkeypatch.setattr(module, "list_versions", lambda: updated)
     assert audit(tmp_path, trainer(updated), progress=second).summary["versions"] == real
     (said,) = second.said
     assert f"was made with torch {real['torch']} (9.9.9 now), other code of vflsec" in said
@@ -135,7 +135,7 @@ def test_versions_and_device_are_those_that_trained(
     assert more["versions"] == {**real, **both}
     assert more["device"] == "cpu"
     assert f"torch {real['torch']}, 9.9.9" in (tmp_path / "statement.html").read_text()
-    monkeypatch.setattr(audit_record, "versions", lambda: real)
+    monkeypatch.setattr(audit_record, "list_versions", lambda: real)
     trained = {
         "data": {"name": "breast_cancer"}, "algorithm": {"name": "splitnn", "epochs": 1},
         "audit": {"seeds": 1, "references": [], "positive_control": False},

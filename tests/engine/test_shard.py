@@ -22,7 +22,7 @@ from vflsec.audit.result import Audit
 from vflsec.cli import main
 from vflsec.engine import run
 from vflsec.engine.dry_run import make_plan
-from vflsec.engine.shard import Shard, divided
+from vflsec.engine.shard import Shard, divide_groups
 from vflsec.errors import ConfigError
 from vflsec.plan.estimate import compute_weight
 from vflsec.report import outputs
@@ -96,7 +96,7 @@ def test_every_cell_of_every_group_is_in_one_part() -> None:
     plan = make_plan(vflsec.load_scenario(grid), try_out=False, load=source)
     asked = sorted((g.role, c.key, a.key) for g in plan.groups for c in g.cells for a in g.attacks)
     for of in (1, 2, 3, 40):
-        parts = divided(plan.groups, of)
+        parts = divide_groups(plan.groups, of)
         assert len(parts) == of
         split = [g for part in parts for g in part]
         assert (
@@ -105,7 +105,7 @@ def test_every_cell_of_every_group_is_in_one_part() -> None:
         )
         mains = [c.key for g in split for c in g.cells if g.main]
         assert sorted(mains) == sorted(c.key for g in plan.groups for c in g.cells if g.main)
-        assert parts == divided(plan.groups, of)  # every node finds the same
+        assert parts == divide_groups(plan.groups, of)  # every node finds the same
         loads = [sum(map(compute_weight, part)) for part in parts]
         largest = max(compute_weight(g) / len(g.cells) * 4 for g in plan.groups)
         assert max(loads) <= sum(loads) / of + largest  # what is not torn apart
@@ -115,7 +115,7 @@ def test_a_cohort_alone_is_cut_too() -> None:
     plan = make_plan(vflsec.load_scenario(sections()), try_out=False, load=source)
     group = plan.groups[0]
     assert len(group.cells) == 6
-    sizes = [sum(len(g.cells) for g in part) for part in divided([group], 2)]
+    sizes = [sum(len(g.cells) for g in part) for part in divide_groups([group], 2)]
     assert sizes == [3, 3]
 
 

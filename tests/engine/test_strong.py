@@ -29,7 +29,7 @@ from vflsec.engine.run import run_audit
 from vflsec.engine.strong_attacker import choose_settings
 from vflsec.engine.work import Backend
 from vflsec.errors import ConfigError, VflsecError
-from vflsec.plan.strong import SEEDS, WORLDS, alternatives
+from vflsec.plan.strong import SEEDS, WORLDS, list_alternatives
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellResult, CellSpec, Measure
 
@@ -217,20 +217,20 @@ def test_a_search_that_was_interrupted_goes_on(tmp_path: Path) -> None:
 
 
 def test_what_the_scenario_says_stays_and_holds_for_every_setting() -> None:
-    assert {"accumulate": "scaled"} in alternatives("norm", {})
-    for params in alternatives("hints", {"hints": 3}):
+    assert {"accumulate": "scaled"} in list_alternatives("norm", {})
+    for params in list_alternatives("hints", {"hints": 3}):
         assert params["hints"] == 3
-    for params in alternatives("norm", {"accumulate": False}):
+    for params in list_alternatives("norm", {"accumulate": False}):
         assert params == {"accumulate": False, "epoch": "last"}
-    assert alternatives("norm", {"accumulate": False, "epoch": "last"}) == []
-    assert alternatives("lea", {}) == []
+    assert list_alternatives("norm", {"accumulate": False, "epoch": "last"}) == []
+    assert list_alternatives("lea", {}) == []
 
 
 def test_every_setting_to_try_can_be_made_and_is_another_one() -> None:
     several = 0
     for name in registry.attacks.names():
         tries = registry.attacks.get(name).tries  # type: ignore[attr-defined]
-        assert len(alternatives(name, {})) == len(tries), name
+        assert len(list_alternatives(name, {})) == len(tries), name
         several += bool(tries)
     assert several >= 8
 

@@ -11,7 +11,7 @@ import pytest
 from vflsec.audit.leakage import read_records
 from vflsec.audit.pareto_front import Trial, pareto, trials
 from vflsec.engine import tune_search as module
-from vflsec.engine.tune_advice import remedies
+from vflsec.engine.tune_advice import list_remedies
 from vflsec.engine.tune_search import tune
 from vflsec.errors import ConfigError
 
@@ -44,7 +44,7 @@ READS = {"a": {"gradient"}}
 
 def next_of(found: list[Trial], defense: str = "iso", **how: Any) -> list[str]:
     how = {"seeds": 5, "rounds": 4, "reads": READS} | how
-    return list(remedies(defense, found, 0.05, 0.03, **how))
+    return list(list_remedies(defense, found, 0.05, 0.03, **how))
 
 
 def test_what_to_try_where_nothing_stops_the_leak() -> None:

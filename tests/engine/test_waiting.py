@@ -58,7 +58,7 @@ def test_work_that_nobody_does_is_said_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool, told, trainer = Late(), Told(), Trainer()
-    monkeypatch.setattr(run, "cluster", lambda _: pool)
+    monkeypatch.setattr(run, "open_cluster", lambda _: pool)
     monkeypatch.setattr(executor, "_PATIENCE", 0.05)
     found = vflsec.run_audit(
         tomllib.loads(SCENARIO), tmp_path, device="cpu", backend=backend(trainer),
@@ -81,7 +81,7 @@ def test_a_scheduler_of_dask_without_workers_and_one_that_goes(
         processes=False, protocol="tcp", silence_logs=50,
     )  # fmt: skip
     address = cluster.scheduler_address
-    with worker_pools.cluster(f"dask://{address}") as pool:
+    with worker_pools.open_cluster(f"dask://{address}") as pool:
         assert isinstance(pool, worker_pools.Dask)
         assert pool.waits() == ""
         pool._client.retire_workers()

@@ -33,7 +33,7 @@ def test_a_worker_with_two_threads_does_one_task_at_a_time(tmp_path: Path) -> No
             return super().__call__(*args, **more)
 
     made = backend(Slow())
-    order = executor.Order([work], tmp_path, "cpu", made, executor.versions(), folder=tmp_path)
+    order = executor.Order([work], tmp_path, "cpu", made, executor.list_versions(), folder=tmp_path)
     threads = [threading.Thread(target=executor.do_order, args=(order,)) for _ in range(3)]
     for thread in threads:
         thread.start()

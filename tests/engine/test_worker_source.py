@@ -26,16 +26,16 @@ def test_a_process_beside_reads_the_source_that_was_planned_or_stops(
     group = plan.groups[0]
     works = [Work(group.data, group.cells[:1], group.attacks, main=True)]
     monkeypatch.setattr(executor, "_seen", set())
-    real, asked = executor.code_of, []
+    real, asked = executor.hash_code, []
 
     def told(*args: Any) -> str:
         asked.append(args)
         return real(*args) if len(asked) > 1 else "edited"
 
-    monkeypatch.setattr(executor, "code_of", told)
+    monkeypatch.setattr(executor, "hash_code", told)
     order = executor.Order(works, tmp_path, "cpu", backend(Trainer()), {}, tmp_path)
     with pytest.raises(ConfigError, match=r"breast_cancer · .* its source changed"):
         executor.do_order(order)
     assert len(executor.do_order(order)) == 1
-    monkeypatch.setattr(executor, "code_of", lambda *_: "edited again")
+    monkeypatch.setattr(executor, "hash_code", lambda *_: "edited again")
     assert len(executor.do_order(order)) == 1

@@ -233,7 +233,7 @@ def guessed(epsilon: float, m: int, rng: np.random.Generator) -> canary_bounds.M
     y = rng.random(m) < 0.5
     told = np.where(rng.random(m) < 1 / (1 + math.exp(-epsilon)), y, ~y)
     score = np.where(told, 1.0, -1.0) + 1e-6 * rng.standard_normal(m)
-    return canary_bounds.judged(
+    return canary_bounds.bound_epsilon(
         torch.tensor(score), torch.tensor(y).long(), claimed=1.0, confidence=0.99
     )
 
@@ -246,18 +246,18 @@ def test_trainings_side_by_side_are_one_audit() -> None:
     assert [r for r, _ in sums[:3]] == [400, 200, 80]
     looks = [o.looks for o in of]
     each = 1 - 0.01 / len(sums)
-    assert one_run_bound.together(looks, 0.0, 0.99) == max(
+    assert one_run_bound.bound_together(looks, 0.0, 0.99) == max(
         one_run_bound.one_run(r, v, confidence=each) for r, v in sums
     )
-    low = one_run_bound.together(looks, 1e-6, 0.99)  # the p-value there is what is left of 1
-    assert one_run_bound.refuted(looks, low, 1e-6) == pytest.approx(0.01, rel=1e-6)
+    low = one_run_bound.bound_together(looks, 1e-6, 0.99)  # the p-value there is what is left of 1
+    assert one_run_bound.compute_p_value(looks, low, 1e-6) == pytest.approx(0.01, rel=1e-6)
     assert low > max(o.epsilon for o in of)
 
 
 def verdicts(epsilon: float, seeds: int, joint: bool, audits: int = 60) -> list[str]:
     """Of audits of a claim of 1, each of so many seeds of 120 canaries."""
     from vflsec.audit.leakage import read_records
-    from vflsec.epsilon.claimed_vs_measured import Claimed, contradictions
+    from vflsec.epsilon.claimed_vs_measured import Claimed, judge_claims
 
     rng, point = np.random.default_rng(seeds), {"dataset": "d", "algorithm": "a", "defense": "x"}
     out = []
@@ -270,7 +270,7 @@ def verdicts(epsilon: float, seeds: int, joint: bool, audits: int = 60) -> list[
             for s, m in enumerate(found)
         ]  # fmt: skip
         claim = Claimed(**point, strength=1.0, epsilon=1.0, by="x")
-        out += [v.verdict for v in contradictions(read_records(rows), [claim])]
+        out += [v.verdict for v in judge_claims(read_records(rows), [claim])]
     return out
 
 
@@ -289,7 +289,7 @@ def test_bounds_are_judged_at_their_own_confidence() -> None:
     """Canaries bound at 99 %; they were judged as if at the audit's 95 %, or at its 99.9 %."""
     from vflsec.audit.leakage import read_records
     from vflsec.audit.result_row import ResultRow
-    from vflsec.epsilon.claimed_vs_measured import Claimed, contradictions
+    from vflsec.epsilon.claimed_vs_measured import Claimed, judge_claims
 
     point: dict[str, Any] = {"dataset": "d", "algorithm": "a", "defense": "x", "strength": 1.0}
     values = [1.5, 0.5, 0.5]
@@ -302,8 +302,8 @@ def test_bounds_are_judged_at_their_own_confidence() -> None:
         )  # fmt: skip
 
     claim = Claimed(**point, epsilon=1.0, by="x")
-    (before,) = contradictions(rows(), [claim])
-    (now,) = contradictions(rows(confidence=0.99), [claim])
+    (before,) = judge_claims(rows(), [claim])
+    (now,) = judge_claims(rows(confidence=0.99), [claim])
     assert (before.verdict, now.verdict) == ("INCONCLUSIVE", "FAIL")  # 0.14 and 0.03
-    (strict,) = contradictions(rows(confidence=0.99), [claim], 0.999)
+    (strict,) = judge_claims(rows(confidence=0.99), [claim], 0.999)
     assert strict.verdict == "INCONCLUSIVE"

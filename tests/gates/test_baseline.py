@@ -14,21 +14,21 @@ from audited import Planted, audited
 from scipy import stats
 
 from vflsec.audit.baseline import (
-    advantages,
-    baseline_of,
-    granted,
+    add_grants,
+    group_advantages,
+    judge_regressions,
+    make_baseline,
     read_baseline,
     refuse_failed,
-    regressions,
 )
-from vflsec.audit.change import change
+from vflsec.audit.change import compute_change
 from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.record import AttackFacts
 from vflsec.audit.result_row import ResultRow, read_rows
 from vflsec.audit.validated import Place, Validation
 from vflsec.cli import main as cli
 from vflsec.engine.read_results import compare_folders, read_any, read_audit
-from vflsec.epsilon.claimed_vs_measured import Claimed, contradictions, pairs
+from vflsec.epsilon.claimed_vs_measured import Claimed, judge_claims, pair_claims
 from vflsec.errors import ConfigError
 
 PLANTED = Validation(True, "planted")
@@ -61,7 +61,7 @@ def rows(values: dict[str, list[float]], first: int = 0, **extra: Any) -> list[R
 
 def stored(values: dict[str, list[float]], tmp_path: Path) -> Any:
     path = tmp_path / "baseline.json"
-    path.write_text(json.dumps(baseline_of(rows(values), "hash", "0.1.0")))
+    path.write_text(json.dumps(make_baseline(rows(values), "hash", "0.1.0")))
     return read_baseline(path)
 
 
@@ -71,18 +71,18 @@ OLD = [0.10, 0.12, 0.08, 0.11, 0.09]
 def test_paired_changes_by_hand(tmp_path: Path) -> None:
     before = stored({"a0": OLD}, tmp_path)
     new = [v + d for v, d in zip(OLD, (0.05, 0.06, 0.04, 0.05, 0.05), strict=True)]
-    (v,) = regressions(rows({"a0": new}), before, LIVE)
+    (v,) = judge_regressions(rows({"a0": new}), before, LIVE)
     assert (v.verdict, v.rule, v.origin) == ("FAIL", "regression", "baseline")
     assert v.value == pytest.approx(0.05)
     half = stats.t.ppf(0.95, 4) * np.std([0.05, 0.06, 0.04, 0.05, 0.05], ddof=1) / np.sqrt(5)
     assert (v.low, v.high) == (pytest.approx(0.05 - half), pytest.approx(0.05 + half))
     assert v.threshold == pytest.approx(0.03)
     assert v.attack == "a0"
-    (v,) = regressions(rows({"a0": [x + 0.029 for x in OLD]}), before, LIVE)
+    (v,) = judge_regressions(rows({"a0": [x + 0.029 for x in OLD]}), before, LIVE)
     assert v.verdict == "PASS"
-    (v,) = regressions(rows({"a0": [x - 0.1 for x in OLD]}), before, LIVE)
+    (v,) = judge_regressions(rows({"a0": [x - 0.1 for x in OLD]}), before, LIVE)
     assert v.verdict == "PASS"
-    (v,) = regressions(rows({"a0": [x - 0.5 for x in OLD]}), before, LIVE)
+    (v,) = judge_regressions(rows({"a0": [x - 0.5 for x in OLD]}), before, LIVE)
     assert (v.verdict, v.rule) == ("INCONCLUSIVE", "reversed_ranking")
     assert "with labels flipped 0.400" in v.reason
 
@@ -95,12 +95,12 @@ def test_a_rise_holds_against_every_control_or_it_is_none(tmp_path: Path) -> Non
         return rows({"a0": OLD}, controls=beside)
 
     path = tmp_path / "baseline.json"
-    path.write_text(json.dumps(baseline_of(made(0.55, 0.58), "", "")))
+    path.write_text(json.dumps(make_baseline(made(0.55, 0.58), "", "")))
     before = read_baseline(path)
     assert set(next(iter(before.values()))) == {"own", "trees", "chance"}
-    (v,) = regressions(made(0.45, 0.58), before, LIVE)
+    (v,) = judge_regressions(made(0.45, 0.58), before, LIVE)
     assert (v.verdict, v.value) == ("PASS", pytest.approx(0))
-    (v,) = regressions(made(0.45, 0.48), before, LIVE)
+    (v,) = judge_regressions(made(0.45, 0.48), before, LIVE)
     assert v.verdict == "INCONCLUSIVE"  # chance, now the least, has not moved
     assert v.value == pytest.approx(0.08)
 
@@ -110,7 +110,7 @@ def test_a_noisy_baseline_tolerates_more(tmp_path: Path) -> None:
     before = stored({"a0": old}, tmp_path)
     allowed = 2.5 * np.std(old, ddof=1) / np.sqrt(5)
     for rise, verdict in ((allowed - 0.001, "PASS"), (allowed + 0.001, "FAIL")):
-        (v,) = regressions(rows({"a0": [x + rise for x in old]}), before, LIVE)
+        (v,) = judge_regressions(rows({"a0": [x + rise for x in old]}), before, LIVE)
         assert v.threshold == pytest.approx(allowed)
         assert v.verdict == verdict
 
@@ -118,7 +118,7 @@ def test_a_noisy_baseline_tolerates_more(tmp_path: Path) -> None:
 def test_a_baseline_that_tolerates_any_rise_passes_nothing(tmp_path: Path) -> None:
     """Three seeds far apart tolerated a rise from 0 to 0.45, of 0.5 that an AUC can reach."""
     before = stored({"a0": [-0.4, 0.4, 0.0]}, tmp_path)
-    (v,) = regressions(rows({"a0": [0.45, 0.46, 0.44]}), before, LIVE)
+    (v,) = judge_regressions(rows({"a0": [0.45, 0.46, 0.44]}), before, LIVE)
     assert v.threshold == pytest.approx(2.5 * 0.4 / np.sqrt(3))
     assert (v.verdict, v.value) == ("INCONCLUSIVE", pytest.approx(0.45))
     assert (v.rule, v.detail) == ("underpowered", "any_rise_tolerated")
@@ -127,7 +127,7 @@ def test_a_baseline_that_tolerates_any_rise_passes_nothing(tmp_path: Path) -> No
 def test_other_seeds_are_compared_unpaired(tmp_path: Path) -> None:
     before = stored({"a0": OLD}, tmp_path)
     new = [0.2, 0.22, 0.19, 0.21, 0.2]
-    (v,) = regressions(rows({"a0": new}, first=100), before, LIVE)
+    (v,) = judge_regressions(rows({"a0": new}, first=100), before, LIVE)
     p = stats.ttest_ind(new, OLD, equal_var=False, alternative="greater")
     low = p.confidence_interval(0.95).low
     assert v.verdict == "FAIL"
@@ -137,7 +137,7 @@ def test_other_seeds_are_compared_unpaired(tmp_path: Path) -> None:
 def test_a_rise_that_is_not_sure_is_inconclusive_and_says_how_many_seeds(tmp_path: Path) -> None:
     before = stored({"a0": OLD}, tmp_path)
     new = [v + d for v, d in zip(OLD, (0.3, -0.2, 0.25, -0.15, 0.1), strict=True)]
-    (v,) = regressions(rows({"a0": new}), before, LIVE)
+    (v,) = judge_regressions(rows({"a0": new}), before, LIVE)
     assert v.verdict == "INCONCLUSIVE"
     assert v.more_seeds is not None
     assert v.rule == "undecided"
@@ -148,12 +148,12 @@ def test_a_rise_that_is_not_sure_is_inconclusive_and_says_how_many_seeds(tmp_pat
 
 def test_what_is_gone_or_dead_never_passes(tmp_path: Path) -> None:
     before = stored({"a0": OLD, "a1": OLD}, tmp_path)
-    found = regressions(rows({"a0": OLD}), before, LIVE)
+    found = judge_regressions(rows({"a0": OLD}), before, LIVE)
     assert [(v.attack, v.verdict) for v in found] == [("a0", "PASS"), ("a1", "INCONCLUSIVE")]
     assert [v.rule for v in found] == ["within", "no_longer_measured"]
     assert "--update-baseline" in found[1].reason
     dead = live("a0", shown=Validation(False, "advantage +0.001"))
-    (v, _) = regressions(rows({"a0": [0.0] * 5}), before, dead)
+    (v, _) = judge_regressions(rows({"a0": [0.0] * 5}), before, dead)
     assert (v.verdict, v.rule) == ("INCONCLUSIVE", "not_validated")
 
 
@@ -165,13 +165,13 @@ def test_a_pass_takes_the_evidence_that_a_gate_takes(tmp_path: Path) -> None:
         replace(new[0], value=0.61, advantage=0.11),
         *(replace(r, status="error", value=None) for r in new[1:]),
     ]
-    (v,) = regressions(new, before, LIVE)
+    (v,) = judge_regressions(new, before, LIVE)
     assert (v.verdict, v.value) == ("INCONCLUSIVE", pytest.approx(0.01))
     assert (v.rule, v.detail) == ("underpowered", "missing_seeds")
     assert "1 of the 5 seeds" in v.reason
-    (v,) = regressions(rows({"a0": OLD[:2]}), before, LIVE)
+    (v,) = judge_regressions(rows({"a0": OLD[:2]}), before, LIVE)
     assert (v.verdict, v.detail) == ("INCONCLUSIVE", "few_seeds")
-    (v,) = regressions(rows({"a0": OLD}, n=19), before, LIVE)
+    (v,) = judge_regressions(rows({"a0": OLD}, n=19), before, LIVE)
     assert (v.verdict, v.detail) == ("INCONCLUSIVE", "few_rows")
 
 
@@ -183,18 +183,21 @@ def test_attacks_that_only_grants_tell_apart_are_compared_apart(tmp_path: Path) 
         return [r for key, of in moved.items() for r in rows({"a0": of}, attack_key=key)]
 
     path = tmp_path / "baseline.json"
-    path.write_text(json.dumps(baseline_of(both(0.0, 0.0), "", "")))
+    path.write_text(json.dumps(make_baseline(both(0.0, 0.0), "", "")))
     before = read_baseline(path)
     shown = live("a0", sections="abcd")
-    assert [v.verdict for v in regressions(both(0.2, -0.2), before, shown)] == ["FAIL", "PASS"]
+    assert [v.verdict for v in judge_regressions(both(0.2, -0.2), before, shown)] == [
+        "FAIL",
+        "PASS",
+    ]
     # a key that changed is found where it can be no other, and is gone where it can
-    renamed = regressions(both(0.2, -0.2, ("c", "b")), before, shown)
+    renamed = judge_regressions(both(0.2, -0.2, ("c", "b")), before, shown)
     assert [v.verdict for v in renamed] == ["PASS", "FAIL"]
-    assert {v.verdict for v in regressions(both(0, 0, ("c", "d")), before, shown)} == {
+    assert {v.verdict for v in judge_regressions(both(0, 0, ("c", "d")), before, shown)} == {
         "INCONCLUSIVE"
     }
     elsewhere = live("a0", sections="a")  # silence of the other is no proof
-    silent = regressions(both(0.2, -0.2), before, elsewhere)
+    silent = judge_regressions(both(0.2, -0.2), before, elsewhere)
     assert [v.verdict for v in silent] == ["FAIL", "INCONCLUSIVE"]
     assert silent[1].rule == "not_validated"
 
@@ -209,13 +212,13 @@ def test_noise_does_not_fail_many_points(tmp_path: Path) -> None:
         old = {f"p{i}": list(rng.normal(0.1, 0.05, 5)) for i in range(10)}
         new = {f"p{i}": list(rng.normal(0.1, 0.05, 5)) for i in range(10)}
         before = stored(old, tmp_path)
-        wrong += any(v.verdict == "FAIL" for v in regressions(rows(new), before, shown))
+        wrong += any(v.verdict == "FAIL" for v in judge_regressions(rows(new), before, shown))
     assert wrong <= stats.binom.ppf(1 - 1e-3, audits, 0.05)
 
 
 def test_a_baseline_of_nothing_is_refused() -> None:
     with pytest.raises(ConfigError, match="no attack has an advantage"):
-        baseline_of(rows({}), "", "")
+        make_baseline(rows({}), "", "")
 
 
 CLAIM = Claimed("toy", "splitnn", "label_dp", 1.0)
@@ -239,13 +242,13 @@ def test_claimed_epsilons(values: list[float], claimed: float, verdict: str, rul
                        defense="label_dp", strength=1.0)
         if r.value is not None
     ]  # fmt: skip
-    (v,) = contradictions(made, [replace(CLAIM, epsilon=claimed)])
+    (v,) = judge_claims(made, [replace(CLAIM, epsilon=claimed)])
     assert (v.verdict, v.rule, v.origin) == (verdict, rule, "claim")
     assert v.threshold == claimed
-    assert contradictions(made, [CLAIM]) == []
-    (v,) = contradictions(made, [replace(CLAIM, epsilon=claimed)], looks=4)
+    assert judge_claims(made, [CLAIM]) == []
+    (v,) = judge_claims(made, [replace(CLAIM, epsilon=claimed)], looks=4)
     assert v.verdict == verdict.replace("FAIL", "INCONCLUSIVE")  # 0.023 is above 0.05 / 4
-    assert contradictions(made, [replace(CLAIM, strength=2.0, epsilon=1.0)]) == []
+    assert judge_claims(made, [replace(CLAIM, strength=2.0, epsilon=1.0)]) == []
 
 
 def test_of_two_defenses_each_claim_meets_its_own_measure() -> None:
@@ -264,12 +267,12 @@ def test_of_two_defenses_each_claim_meets_its_own_measure() -> None:
         )]  # fmt: skip
 
     of = ("label_dp", "embedding_noise")
-    found = contradictions(made(*of), claims)
+    found = judge_claims(made(*of), claims)
     assert [(v.verdict, v.threshold, v.value) for v in found] == [
         ("PASS", 1.0, 0.6), ("PASS", 10.0, 3.0),
     ]  # fmt: skip
-    assert pairs(found) == {(both.defense, 1.0): (1.0, 0.6)}
-    turned = contradictions(made(*of[::-1]), claims)
+    assert pair_claims(found) == {(both.defense, 1.0): (1.0, 0.6)}
+    turned = judge_claims(made(*of[::-1]), claims)
     assert sorted(v.verdict for v in turned) == ["FAIL", "PASS"]
 
 
@@ -301,10 +304,10 @@ def test_what_failed_beside_a_figure_passes_no_baseline(tmp_path: Path) -> None:
     """Trainings that diverged were attacked, in vain: their figures looked like a fall."""
     before = stored({"a0": OLD}, tmp_path)
     fine = rows({"a0": [v - 0.1 for v in OLD]})
-    assert [v.verdict for v in regressions(fine, before, LIVE)] == ["PASS"]
+    assert [v.verdict for v in judge_regressions(fine, before, LIVE)] == ["PASS"]
     lost = {"status": "error", "reason": "the training diverged", "value": None}
     bad = [replace(r, **lost, split="", metric="") for r in fine if r.seed in (1, 3)]
-    (v,) = regressions([*fine, *bad], before, LIVE)
+    (v,) = judge_regressions([*fine, *bad], before, LIVE)
     assert (v.verdict, v.rule, v.detail) == ("INCONCLUSIVE", "underpowered", "failed_seeds")
     assert v.reason.endswith("it failed on 2 seeds: the training diverged.")
 
@@ -318,7 +321,7 @@ def test_a_fall_in_a_system_that_learned_nothing_warns(
     main = rows({"": [utility - 0.502 + 0.001 * s for s in range(5)]}, target="", adversary="",
                  controls={})  # fmt: skip
     now = [replace(r, primary="auc") for r in [*rows({"a0": [v - 0.1 for v in OLD]}), *main]]
-    (v,) = regressions(now, before, LIVE, 0.95, summarise(now))
+    (v,) = judge_regressions(now, before, LIVE, 0.95, summarise(now))
     assert v.verdict == "PASS"
     assert v.warnings == ("model_at_chance",) * warns
     assert bool(v.warning) == warns
@@ -330,7 +333,7 @@ def test_the_same_figures_are_no_change_where_one_audit_has_more_seeds() -> None
     before = {"trees": {0: 0.3, 1: 0.36}, "linear": {0: 0.35, 1: 0.34}}
     more = {"trees": {2: 0.4, 3: 0.4, 4: 0.4}, "linear": {2: 0.2, 3: 0.2, 4: 0.2}}
     now = {k: {**of, **more[k]} for k, of in before.items()}
-    for found in (change(now, before), change(before, now)):
+    for found in (compute_change(now, before), compute_change(before, now)):
         assert (found.before, found.after) == (pytest.approx(0.33), pytest.approx(0.33))
         assert (found.mean, found.lower(0.025), found.upper(0.025)) == (0.0, 0.0, 0.0)
         assert (found.seeds, found.paired) == (2, True)
@@ -341,28 +344,28 @@ SPEC = AttackFacts(prior=True)
 
 def of_grants(values: list[float], key: str, **spec: Any) -> list[ResultRow]:
     columns = {"target": "feature", "victim": "shop", "attack_key": key}
-    return granted(rows({"a0": values}, **columns), {key: replace(SPEC, **spec)})
+    return add_grants(rows({"a0": values}, **columns), {key: replace(SPEC, **spec)})
 
 
 def test_an_attack_with_other_grants_is_not_the_one_of_the_baseline(tmp_path: Path) -> None:
     """60 rows of the victim's columns became 20: the attack works still, finds less, and passed."""
     path = tmp_path / "baseline.json"
     old = of_grants([0.5, 0.51, 0.49, 0.5, 0.52], "a", aux_rows=60)
-    path.write_text(json.dumps(baseline_of(old, "", "")))
+    path.write_text(json.dumps(make_baseline(old, "", "")))
     before, shown = read_baseline(path), live("a0", sections="ab")
     weak = [0.31, 0.3, 0.29, 0.3, 0.3]
-    (v,) = regressions(of_grants(weak, "b", aux_rows=20), before, shown)
+    (v,) = judge_regressions(of_grants(weak, "b", aux_rows=20), before, shown)
     assert (v.verdict, v.rule) == ("INCONCLUSIVE", "no_longer_measured")
     assert "60 auxiliary rows, against shop in the baseline and 20" in v.reason
     assert "on test rows (60 auxiliary rows, against shop)" in v.gate.label
-    (v,) = regressions(of_grants(weak, "b", aux_rows=60), before, shown)
+    (v,) = judge_regressions(of_grants(weak, "b", aux_rows=60), before, shown)
     assert v.verdict == "PASS"  # the key of an attack changes with its source, too
     both = [r for key in ("a", "b") for r in of_grants(weak, key, aux_rows=60)]
-    kept, gone = regressions(of_grants(weak, "a", aux_rows=60), advantages(both), shown)
+    kept, gone = judge_regressions(of_grants(weak, "a", aux_rows=60), group_advantages(both), shown)
     assert (kept.verdict, gone.verdict) == ("PASS", "INCONCLUSIVE")
     assert gone.rule == "no_longer_measured"
     path.write_text(path.read_text().replace('"grants"', '"other"'))  # of an earlier version
-    (v,) = regressions(of_grants(weak, "b", aux_rows=20), read_baseline(path), shown)
+    (v,) = judge_regressions(of_grants(weak, "b", aux_rows=20), read_baseline(path), shown)
     assert (v.verdict, "auxiliary" in v.gate.label) == ("PASS", False)
 
 
@@ -438,7 +441,7 @@ def test_an_audit_of_which_an_attack_failed_is_no_baseline(
 def test_a_baseline_that_says_two_things_of_one_point_is_refused(tmp_path: Path) -> None:
     """As after a merge by hand: the last one counted, and a rise to it passed."""
     path = tmp_path / "baseline.json"
-    low, high = (baseline_of(rows({"a0": of}), "", "") for of in (OLD, [0.4] * 5))
+    low, high = (make_baseline(rows({"a0": of}), "", "") for of in (OLD, [0.4] * 5))
     path.write_text(json.dumps(low | {"points": low["points"] + high["points"]}))
     with pytest.raises(ConfigError, match="a point is malformed"):
         read_baseline(path)
@@ -450,7 +453,7 @@ def test_a_baseline_that_says_two_things_of_one_point_is_refused(tmp_path: Path)
 def test_a_baseline_of_two_seeds_passes_nothing(tmp_path: Path) -> None:
     """Their spread tolerated a rise by 0.3."""
     before = stored({"a0": [0.1, 0.34]}, tmp_path)
-    (v,) = regressions(rows({"a0": [x + 0.3 for x in OLD]}), before, LIVE)
+    (v,) = judge_regressions(rows({"a0": [x + 0.3 for x in OLD]}), before, LIVE)
     assert v.threshold == pytest.approx(2.5 * 0.24 / 2)
     assert (v.verdict, v.detail) == ("INCONCLUSIVE", "baseline_few_seeds")
 
@@ -459,10 +462,10 @@ def test_phases_of_one_training_are_called_otherwise(tmp_path: Path) -> None:
     """A FAIL after one phase and a PASS after another were one case to a CI server."""
     both = [r for p in ("pretrain", "tune") for r in rows({"a0": OLD}, phase=p)]
     path = tmp_path / "baseline.json"
-    path.write_text(json.dumps(baseline_of(both, "", "")))
+    path.write_text(json.dumps(make_baseline(both, "", "")))
     rises = (("pretrain", 0.2), ("tune", 0.0))
     up = [r for p, by in rises for r in rows({"a0": [x + by for x in OLD]}, phase=p)]
-    first, second = regressions(up, read_baseline(path), LIVE)
+    first, second = judge_regressions(up, read_baseline(path), LIVE)
     assert (first.verdict, second.verdict) == ("FAIL", "PASS")
     assert "on test rows after pretrain does not rise" in first.gate.label
     assert "on test rows after tune does not rise" in second.gate.label

@@ -213,7 +213,7 @@ def test_until_decided_adds_seeds_and_shares_the_error(
     [(5, 5, [5]), (5, 6, [5, 6]), (5, 40, [5, 10, 20, 40]), (3, 10, [3, 6, 10])],
 )
 def test_looks_are_fixed_beforehand(first: int, most: int, plan: list[int]) -> None:
-    assert until_decided.looks(first, most) == plan
+    assert until_decided.list_looks(first, most) == plan
 
 
 def test_until_decided_stops_where_seeds_are_not_what_is_missing(tmp_path: Path) -> None:

@@ -271,7 +271,7 @@ def test_packaged_components_have_no_code_in_their_key(monkeypatch: pytest.Monke
     """Where the package is installed, its version stands for them."""
     from vflsec.plugins import loading as guarded
     from vflsec.plugins.registry import attacks, defenses
-    from vflsec.specs import AttackSpec, CellSpec, digest
+    from vflsec.specs import AttackSpec, CellSpec, hash_value
 
     monkeypatch.setattr(guarded, "CHECKOUT", False)
     assert attacks.entry("norm").code == defenses.entry("iso").code == ""
@@ -279,4 +279,4 @@ def test_packaged_components_have_no_code_in_their_key(monkeypatch: pytest.Monke
     assert spec.key == AttackSpec("norm", {}, ("b",)).key == "e63775a581e4602b1ffc51db"
     assert CellSpec({"name": "x", "digest": "d"}, "splitnn").cohort == "4445325868423c111898959a"
     assert CellSpec({}, "a", code="x").key != CellSpec({}, "a").key
-    assert digest({"a": 1}) == digest({"a": 1})
+    assert hash_value({"a": 1}) == hash_value({"a": 1})

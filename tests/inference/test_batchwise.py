@@ -21,7 +21,7 @@ def visits(n: int, epochs: int, batch: int, seed: int = 0) -> tuple[Tensor, Tens
 
 def eigenvectors(*of: Tensor) -> Tensor:
     """Where there are any."""
-    found = batch_relations.leading(*of)
+    found = batch_relations.find_leading(*of)
     assert found is not None
     return found
 
@@ -84,13 +84,13 @@ def test_batches_of_the_same_rows_every_time_are_not_read() -> None:
     rows, epoch = torch.arange(60).repeat(10), torch.arange(10).repeat_interleave(60)
     g = torch.randn(600, 4, generator=generator(2, "g"), dtype=torch.float64)
     fixed = epoch * 4 + rows // 16
-    assert batch_relations.leading(g, rows, epoch, fixed) is None
+    assert batch_relations.find_leading(g, rows, epoch, fixed) is None
     for across in (7, 9, 16, 23):
-        assert batch_relations.leading(g, rows, epoch, torch.arange(600) // across) is None
-    assert batch_relations.leading(g[:60], rows[:60], epoch[:60], fixed[:60]) is None
-    assert batch_relations.leading(g, rows, epoch, epoch) is not None  # one batch of all
-    assert batch_relations.leading(g, *visits(60, 10, 30)) is not None
-    assert batch_relations.leading(g, *visits(60, 10, 1)) is not None
+        assert batch_relations.find_leading(g, rows, epoch, torch.arange(600) // across) is None
+    assert batch_relations.find_leading(g[:60], rows[:60], epoch[:60], fixed[:60]) is None
+    assert batch_relations.find_leading(g, rows, epoch, epoch) is not None  # one batch of all
+    assert batch_relations.find_leading(g, *visits(60, 10, 30)) is not None
+    assert batch_relations.find_leading(g, *visits(60, 10, 1)) is not None
 
 
 def test_few_rows_equal_messages_and_batches_of_one_row_end_in_numbers() -> None:

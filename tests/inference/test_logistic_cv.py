@@ -16,9 +16,9 @@ from vflsec.inference import completion
 from vflsec.inference.batched_logistic import ridge_logistic, softmax_logistic
 from vflsec.inference.completion import (
     SHRINKAGE,
+    assign_folds,
     cv_score,
-    folds_of,
-    logistic,
+    fit_logistic,
     logistic_by_one,
     logistic_cv,
     simplest_good,
@@ -37,16 +37,16 @@ def world(q: int, p: int, seed: int = 0) -> tuple[np.ndarray, Known, np.ndarray]
 def test_the_batch_is_what_single_fits_are(q: int, p: int) -> None:
     x, known, targets = world(q, p)
     found = logistic_cv(x, known, targets, 2, "logistic", SHRINKAGE)
-    y, fold = known.labels.numpy(), folds_of(known.labels).numpy()
+    y, fold = known.labels.numpy(), assign_folds(known.labels).numpy()
     held = np.zeros((len(SHRINKAGE), q, 2))
     for k, c in enumerate(SHRINKAGE):
         for f in range(fold.max() + 1):
-            held[k, fold == f] = logistic(x[fold != f], y[fold != f], x[fold == f], 2, c)
+            held[k, fold == f] = fit_logistic(x[fold != f], y[fold != f], x[fold == f], 2, c)
     best = simplest_good(list(held), y)
     assert found.penalty == SHRINKAGE[best]
     assert found.held is not None
     assert np.abs(found.held - held[best]).max() < 2e-3
-    assert np.abs(found.scores - logistic(x, y, targets, 2, SHRINKAGE[best])).max() < 2e-3
+    assert np.abs(found.scores - fit_logistic(x, y, targets, 2, SHRINKAGE[best])).max() < 2e-3
 
 
 def test_one_class_alone_is_answered_without_a_fit() -> None:
@@ -61,7 +61,7 @@ def test_a_column_of_many_categories_is_no_warning_on_the_terminal() -> None:
     x, _, targets = world(30, 3)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = logistic(x, np.arange(30) % 20, targets, 20, 1.0)
+        found = fit_logistic(x, np.arange(30) % 20, targets, 20, 1.0)
     assert found.shape == (200, 20)
     assert np.exp(found).sum(1) == pytest.approx(np.ones(200))
 
@@ -107,7 +107,7 @@ def test_fits_of_all_folds_and_penalties_are_scikit_learns(
     kind: str, q: int, p: int, classes: int
 ) -> None:
     x, known, targets = several(q, p, classes, kind)
-    y, fold = known.labels.numpy(), folds_of(known.labels).numpy()
+    y, fold = known.labels.numpy(), assign_folds(known.labels).numpy()
     for c in (1e-3, 1.0, 10.0):
         found = logistic_cv(x, known, targets, classes, "logistic", (c,))
         off = np.exp(found.scores) - exact(x, y, targets, classes, c)
@@ -123,7 +123,7 @@ def test_fits_of_all_folds_and_penalties_are_scikit_learns(
 @pytest.mark.parametrize("classes", [2, 3, 6])
 def test_one_entry_of_each_fold_is_fitted_as_scikit_learn_does(kind: str, classes: int) -> None:
     x, known, targets = several(30, 5, classes, kind)
-    y, fold = known.labels.numpy(), folds_of(known.labels).numpy()
+    y, fold = known.labels.numpy(), assign_folds(known.labels).numpy()
     found = logistic_by_one(x, known, targets, classes, "entry")
     j = completion._entry(x, y)
     told = exact(x[:, j], y, targets[:, j], classes, 1.0)
@@ -143,7 +143,7 @@ def test_folds_choose_entries_of_their_own() -> None:
     x[:, 0] = [0, 5, 5, 5, 0, 0]  # without rows 0 and 3 this one tells all
     x[:, 1] = [0, 0, 1, 1, 1, 1.5]
     known = Known(torch.arange(6), torch.as_tensor(y))
-    fold = folds_of(known.labels).numpy()
+    fold = assign_folds(known.labels).numpy()
     entries = [completion._entry(x[fold != f], y[fold != f]) for f in range(3)]
     assert [0] in entries
     assert [1] in entries

@@ -14,10 +14,10 @@ from vflsec.inference.ridge_regression import (
     ALPHAS,
     WIDE,
     _turned,
+    assign_folds,
     fit_regressors,
-    folds,
+    fit_ridges,
     r_squared,
-    ridges,
 )
 
 KNOWN = 40
@@ -109,9 +109,9 @@ def test_ridge_under_all_penalties_is_that_of_each(
         return solve(a, b)
 
     monkeypatch.setattr(torch.linalg, "solve", counted)
-    found = ridges("ridge", x[:q], y, x[q:])
+    found = fit_ridges("ridge", x[:q], y, x[q:])
     assert solved == [len(ALPHAS)] * 6
-    z, fold = ridge_regression._standardise(x)(x), folds(q)
+    z, fold = ridge_regression._standardise(x)(x), assign_folds(q)
 
     def one(on: Tensor, asked: Tensor, alpha: float) -> Tensor:
         centred, mean = z[:q][on] - z[:q][on].mean(0), y[on].mean(0)

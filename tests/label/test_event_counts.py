@@ -19,7 +19,7 @@ from vflsec.data.tables import load_tables
 from vflsec.engine.cohort import run_cohort
 from vflsec.errors import DataError
 from vflsec.label import Counts
-from vflsec.measure.attack import prepared
+from vflsec.measure.attack import prepare
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellSpec
 
@@ -94,7 +94,7 @@ def test_a_training_learns_counts_and_its_gradients_tell_them() -> None:
     assert deviance.value is not None
     assert deviance.chance is not None
     assert deviance.value < deviance.chance
-    attack = prepared(specs)[0].spec.label
+    attack = prepare(specs)[0].spec.label
     found = by[attack, "concordance", "train"]
     assert found.value is not None
     assert found.value > 0.9

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from vflsec.audit.metrics import METRICS, default, primary, reach
+from vflsec.audit.metrics import METRICS, choose_primary, find_reach, list_default
 from vflsec.core.guess import Truth
 from vflsec.data.classes import READERS
 from vflsec.engine.trace_positive_control import is_possible
@@ -59,7 +59,7 @@ def test_what_a_kind_names_exists(label: Label) -> None:
     for name in label.list_metrics(groups=False):
         assert label.target in METRICS[name].targets
     assert label.choose_primary() in label.list_metrics()
-    assert default(label.code if label.code > 1 else 2, label.target) == label.list_metrics()
+    assert list_default(label.code if label.code > 1 else 2, label.target) == label.list_metrics()
     source = registry.datasets.create(label.control).load(0)
     assert source.label.name == label.name
     assert not label.numeric or label.choose_primary() in PRIMARY
@@ -137,14 +137,18 @@ def test_rows_that_are_too_few_are_named() -> None:
 
 def test_levels_of_metrics_follow_from_the_metric() -> None:
     inf = float("inf")
-    assert reach("advantage", "auc") == (-1.0, 0.5) == reach("advantage", "concordance")
-    assert reach("advantage", "accuracy") == (-1.0, 1.0) == reach("utility_drop", "macro_auc")
-    assert reach("advantage", "r2") == (-inf, 1.0) == reach("r2_column")
-    assert reach("utility_drop", "mae") == (-inf, inf)
-    assert reach("log_loss") == (0.0, inf) == reach("epsilon_lower")
-    assert reach("utility") == (0.0, 1.0) == reach("auc")
-    assert primary(2, target="value") == "concordance"
-    assert primary(3, [0.6, 0.2, 0.2]) == ("balanced_accuracy")
+    assert find_reach("advantage", "auc") == (-1.0, 0.5) == find_reach("advantage", "concordance")
+    assert (
+        find_reach("advantage", "accuracy")
+        == (-1.0, 1.0)
+        == find_reach("utility_drop", "macro_auc")
+    )
+    assert find_reach("advantage", "r2") == (-inf, 1.0) == find_reach("r2_column")
+    assert find_reach("utility_drop", "mae") == (-inf, inf)
+    assert find_reach("log_loss") == (0.0, inf) == find_reach("epsilon_lower")
+    assert find_reach("utility") == (0.0, 1.0) == find_reach("auc")
+    assert choose_primary(2, target="value") == "concordance"
+    assert choose_primary(3, [0.6, 0.2, 0.2]) == ("balanced_accuracy")
 
 
 def test_what_several_labels_cannot_do_is_refused_before_they_are_asked() -> None:

@@ -13,7 +13,7 @@ from attack_views import binary_gradients, make_view, measure, tables
 import vflsec
 from vflsec.core.source import Given
 from vflsec.core.view import View
-from vflsec.measure.attack import Bench, prepared
+from vflsec.measure.attack import Bench, prepare
 from vflsec.measure.observed_rows import drop_unobserved_rows
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec
@@ -41,7 +41,7 @@ def test_what_came_is_read_by_the_known_rows_that_came(made: dict[str, Any]) -> 
     """`hints` took other rows for the known ones that never came: its AUC here was 0."""
     view, y, gone = some_never_came()
     name, params = made["name"], {k: v for k, v in made.items() if k != "name"}
-    (of,) = prepared([AttackSpec(name, params, known_rows=20)])
+    (of,) = prepare([AttackSpec(name, params, known_rows=20)])
     ((answer,),) = Bench().attack(of, Given([view], [0]))
     assert answer.reason == ""
     assert answer.guess is not None

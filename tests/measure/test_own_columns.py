@@ -16,7 +16,7 @@ from vflsec.core.view import Known, View
 from vflsec.inference.batched_logistic import ridge_logistic, wide_logistic
 from vflsec.inference.completion import cv_score
 from vflsec.measure import own_classifiers
-from vflsec.measure.own_classifiers import BOOST_FROM, PENALTIES, from_randomised, learners
+from vflsec.measure.own_classifiers import BOOST_FROM, PENALTIES, fit_learners, from_randomised
 
 
 def fake(x: torch.Tensor, y: torch.Tensor, q: int, classes: int = 2) -> View:
@@ -29,7 +29,7 @@ def fake(x: torch.Tensor, y: torch.Tensor, q: int, classes: int = 2) -> View:
 
 
 def aucs(x: torch.Tensor, y: torch.Tensor, q: int) -> dict[str, float]:
-    found = learners(fake(x, y, q), torch.Generator().manual_seed(0))
+    found = fit_learners(fake(x, y, q), torch.Generator().manual_seed(0))
     return {f.variant: float(roc_auc_score(y[q:], f.scores[:, 1] - f.scores[:, 0])) for f in found}
 
 
@@ -119,7 +119,7 @@ def test_known_rows_of_one_class_and_more_than_two_classes() -> None:
     g = torch.Generator().manual_seed(5)
     y = torch.arange(600) % 3
     x = torch.randn(600, 6, generator=g) + 2.0 * torch.nn.functional.one_hot(y, 6)
-    found = list(learners(fake(x, y, 60, 3), g))
+    found = list(fit_learners(fake(x, y, 60, 3), g))
     right: dict[str, Any] = {
         f.variant: (f.scores.argmax(1) == y[60:].numpy()).mean() for f in found
     }
@@ -129,7 +129,7 @@ def test_known_rows_of_one_class_and_more_than_two_classes() -> None:
     one = Known(torch.arange(5), torch.ones(5, dtype=torch.int64))
     view = fake(x, y, 5)
     lone = list(
-        learners(cast(View, SimpleNamespace(**{**vars(view), "require_known": lambda: one})), g)
+        fit_learners(cast(View, SimpleNamespace(**{**vars(view), "require_known": lambda: one})), g)
     )
     assert len(lone) == len(PENALTIES)
     assert all((f.scores[:, 1] > f.scores[:, 0]).all() for f in lone)
@@ -187,7 +187,7 @@ def test_controls_of_wide_tables_are_those_of_narrow_ones(monkeypatch: pytest.Mo
     seen = cast(View, SimpleNamespace(**{**vars(view), "known": Known(torch.arange(20), y[:20])}))
 
     def scores() -> list[np.ndarray]:
-        made = {f.variant: f for f in learners(view, torch.Generator().manual_seed(0))}
+        made = {f.variant: f for f in fit_learners(view, torch.Generator().manual_seed(0))}
         return [f.scores[:, 1] - f.scores[:, 0] for f in (made["principal"],
                                                          from_randomised(seen, noisy))]  # fmt: skip
 

@@ -13,12 +13,12 @@ from vflsec.core.source import Given
 from vflsec.core.task import Task
 from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ConfigError, ThreatModelError
-from vflsec.measure.attack import Bench, prepared
+from vflsec.measure.attack import Bench, prepare
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellSpec, Measure
 from vflsec.testing import small_task
 from vflsec.train.cohort import Training, reassigned_task
-from vflsec.train.view_reader import insufficient
+from vflsec.train.view_reader import find_insufficient
 
 SPEC = AttackSpec(
     "model_completion", {"variants": ("logistic",), "reassigned": True}, ("passive1",)
@@ -108,12 +108,12 @@ def test_where_nothing_can_be_trained_it_is_said() -> None:
     task = small_task(0, n=120)
     cell = CellSpec({"name": "s"}, "splitnn", {"epochs": 1}, seed=0)
     training = Training([cell] * 2, (), {0: task}, torch.device("cpu"))
-    (asked,) = prepared([SPEC])
+    (asked,) = prepare([SPEC])
     for moment in training.run(predictions=False):
         views = moment.views(SPEC)
     ((answer, _),) = Bench().attack(asked, Given(views, [0, 0]))
     with pytest.raises(ThreatModelError, match="reassigned = false"):
         answer.controls()
-    assert insufficient(SPEC, asked.attack, {}) == "it is compared with systems of its own"
+    assert find_insufficient(SPEC, asked.attack, {}) == "it is compared with systems of its own"
     with pytest.raises(ConfigError, match="reassigned must be of type bool"):
         registry.attacks.create("model_completion", {"reassigned": "yes"})

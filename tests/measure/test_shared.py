@@ -20,7 +20,7 @@ from vflsec.core.view import Known, View
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
 from vflsec.measure import attack as bench
-from vflsec.measure.control_cache import SharedControls, made_of
+from vflsec.measure.control_cache import SharedControls, hash_view
 from vflsec.measure.controls import Control
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellSpec, DefenseSpec, Measure
@@ -127,9 +127,9 @@ def view() -> View:
 def test_all_that_a_control_may_see_is_in_the_hash(view: View) -> None:
     assert view.known is not None
     assert view.prior is not None
-    same = made_of(view)
+    same = hash_view(view)
     bottom = {**view.models[PARTY], "bottom": nn.Linear(3, 2)}
-    assert made_of(replace(view, models=MappingProxyType({PARTY: bottom}))) == same  # as trained
+    assert hash_view(replace(view, models=MappingProxyType({PARTY: bottom}))) == same  # as trained
     columns = view.columns[PARTY].clone()
     columns[3, 1] += 1e-6
     initial = {**view.models[PARTY], "initial": nn.Linear(3, 2)}
@@ -147,7 +147,7 @@ def test_all_that_a_control_may_see_is_in_the_hash(view: View) -> None:
         "targets": MappingProxyType({"train": view.targets["train"][1:]}),
         "aux": {"active": (torch.arange(2), torch.zeros(2, 1))},
     }
-    hashes = {made_of(replace(view, **{k: v})) for k, v in others.items()}
+    hashes = {hash_view(replace(view, **{k: v})) for k, v in others.items()}
     assert len(hashes | {same}) == len(others) + 1
 
 

@@ -23,7 +23,7 @@ from vflsec.runtime.mkl import in_one_order
 from vflsec.specs import CellSpec, DefenseSpec
 
 holds = pytest.mark.skipif(
-    bool(batch_invariance.find_variant_layers()), reason=batch_invariance.warning()
+    bool(batch_invariance.find_variant_layers()), reason=batch_invariance.find_warning()
 )
 
 
@@ -81,9 +81,9 @@ def test_the_plan_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         scenario = vflsec.load_scenario(tomllib.loads(SCENARIO))
         return make_plan(scenario, load=source).notes
 
-    monkeypatch.setattr("vflsec.engine.dry_run.warning", lambda: "")
+    monkeypatch.setattr("vflsec.engine.dry_run.find_warning", lambda: "")
     quiet = notes()
-    monkeypatch.setattr("vflsec.engine.dry_run.warning", lambda: "company matters.")
+    monkeypatch.setattr("vflsec.engine.dry_run.find_warning", lambda: "company matters.")
     assert notes() == (*quiet, "company matters.")
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from vflsec.core.rng import as_global, generator
 from vflsec.core.view import Schema
-from vflsec.nn.images import convolutional
+from vflsec.nn.images import build_convolutional
 from vflsec.nn.replicas import Replicas
 
 HALF = Schema((), (), (1, 8, 4))
@@ -24,7 +24,7 @@ HALF = Schema((), (), (1, 8, 4))
 def test_pools_as_long_as_there_is_something_to_pool(
     channels: tuple[int, ...], shape: tuple[int, int, int], linear: int
 ) -> None:
-    made = convolutional(Schema((), (), shape), channels, 9)
+    made = build_convolutional(Schema((), (), shape), channels, 9)
     last = made[-1]
     assert isinstance(last, nn.Linear)
     assert last.in_features == linear
@@ -35,7 +35,7 @@ def test_pools_as_long_as_there_is_something_to_pool(
 
 def test_stacked_equals_the_modules_one_by_one() -> None:
     with as_global(generator(3, "conv")):
-        modules = [convolutional(HALF, (5, 4), 6).double() for _ in range(3)]
+        modules = [build_convolutional(HALF, (5, 4), 6).double() for _ in range(3)]
     stack = Replicas(modules, dtype=torch.float64)
     assert stack.path == "stacked"
     x = torch.randn(3, 7, 1, 8, 4, dtype=torch.float64, generator=generator(0, "x"))

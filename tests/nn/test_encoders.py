@@ -11,7 +11,7 @@ from torch import nn
 from vflsec.core.rng import as_global, generator
 from vflsec.core.view import Schema
 from vflsec.errors import ConfigError
-from vflsec.nn.encoders import POOLINGS, mlp_encoder, resnet_encoder, towers
+from vflsec.nn.encoders import POOLINGS, build_towers, mlp_encoder, resnet_encoder
 from vflsec.nn.images import resnet18
 from vflsec.nn.replicas import Replicas
 
@@ -110,9 +110,9 @@ def test_sub_shares_weights_and_statistics_both_ways() -> None:
 def test_pooling(pooling: str) -> None:
     spare: list[nn.Module] = []
     with as_global(generator(0)):
-        both = towers("mean", lambda: nn.Linear(3, 4)).double()
+        both = build_towers("mean", lambda: nn.Linear(3, 4)).double()
     with as_global(generator(0)):
-        made = towers(pooling, lambda: nn.Linear(3, 4), spare).double()
+        made = build_towers(pooling, lambda: nn.Linear(3, 4), spare).double()
     x = torch.randn(5, 3, dtype=torch.float64, generator=generator(1))
     cross, local = both.cross(x), both.local(x)
     want = {

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from vflsec.nn import optim
-from vflsec.nn.flat_parameters import LANES, Flat, blocks, gradients_like
+from vflsec.nn.flat_parameters import LANES, Flat, find_blocks, gradients_like
 
 SHAPES = {"a": (3, 5, 16), "b": (3, 7), "c": (3, 16), "d": (3, 2, 3)}
 
@@ -102,13 +102,13 @@ def test_groups_of_one_buffer_have_their_own_settings() -> None:
     optimizer.take(leaves, [torch.ones_like(p) for p in leaves])
     moved = [not torch.equal(p, q) for p, q in zip(leaves, start, strict=True)]
     assert moved == [False, True, False, True]
-    assert [len(b.params) for b in blocks(leaves) or []] == [4]
-    assert [len(b.params) for b in blocks(leaves[:2] + leaves[3:]) or []] == [2, 1]
+    assert [len(b.params) for b in find_blocks(leaves) or []] == [4]
+    assert [len(b.params) for b in find_blocks(leaves[:2] + leaves[3:]) or []] == [2, 1]
 
 
 def test_a_tensor_of_its_own_lies_in_no_block() -> None:
     leaves = list(Flat(values()).leaves.values())
-    assert blocks([*leaves, torch.zeros(3, 2)]) is None
+    assert find_blocks([*leaves, torch.zeros(3, 2)]) is None
     optimizer = optim.Adam([torch.zeros(3, 2, requires_grad=True)], lr=0.1)
     assert not optimizer.flat
 

@@ -17,7 +17,7 @@ from vflsec.core.view import Schema
 from vflsec.errors import ConfigError
 from vflsec.nn.models import from_path, top_from_path
 from vflsec.nn.module_check import rows_of
-from vflsec.nn.replicas import ReplicaFallbackWarning, Replicas, draws
+from vflsec.nn.replicas import ReplicaFallbackWarning, Replicas, draws_random
 from vflsec.plugins import registry
 from vflsec.testing import small_stack
 from vflsec.testing.worlds import train
@@ -95,11 +95,11 @@ def test_an_image_as_a_sequence() -> None:
 
 
 def test_draws_within_a_layer_are_seen() -> None:
-    assert not draws(nn.GRU(2, 2))
-    assert draws(nn.Sequential(nn.GRU(2, 2, 2, dropout=0.1)))
-    assert draws(nn.MultiheadAttention(2, 1, dropout=0.1))
-    assert not draws(nn.MultiheadAttention(2, 1))
-    assert draws(nn.Sequential(nn.Dropout(0.5)))
+    assert not draws_random(nn.GRU(2, 2))
+    assert draws_random(nn.Sequential(nn.GRU(2, 2, 2, dropout=0.1)))
+    assert draws_random(nn.MultiheadAttention(2, 1, dropout=0.1))
+    assert not draws_random(nn.MultiheadAttention(2, 1))
+    assert draws_random(nn.Sequential(nn.Dropout(0.5)))
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
@@ -182,7 +182,9 @@ def test_frozen_parameters_may_lie_idle() -> None:
 
 def test_a_blank_start_behind_draws_is_not_blank_on_purpose() -> None:
     """A last layer that begins with zeros, and dropout: only training looks as if it told rows."""
-    assert draws(from_path("own_models:Erratic", SCHEMA, 3, {"how": "constant but for draws"}))
+    assert draws_random(
+        from_path("own_models:Erratic", SCHEMA, 3, {"how": "constant but for draws"})
+    )
 
 
 def test_rows_of_a_trial_differ_in_their_categories() -> None:
@@ -194,8 +196,8 @@ def test_rows_of_a_trial_differ_in_their_categories() -> None:
 
 def test_draws_of_a_function_are_seen() -> None:
     """Fine-tuning attacks evaluate what draws; they would have drawn from no seed."""
-    assert draws(from_path("own_models:Erratic", SCHEMA, 3, {"how": "draws in training"}))
-    assert not draws(from_path("own_models:Erratic", SCHEMA, 3))
+    assert draws_random(from_path("own_models:Erratic", SCHEMA, 3, {"how": "draws in training"}))
+    assert not draws_random(from_path("own_models:Erratic", SCHEMA, 3))
 
 
 def test_trying_a_module_draws_nothing() -> None:

@@ -16,7 +16,7 @@ from vflsec.core.rng import generator
 from vflsec.errors import ConfigError
 from vflsec.nn import batch_invariance
 from vflsec.nn.dense import Layer, dense
-from vflsec.nn.reduced_precision import FULL, bmm, products_of, rounded, stored
+from vflsec.nn.reduced_precision import FULL, bmm, find_products, find_stored, round_factors
 
 REDUCED = {"tf32": 11, "bf16": 8}
 """Significant bits."""
@@ -36,16 +36,16 @@ def test_numbers_are_rounded_to_the_nearest_with_eleven_bits() -> None:
     x = drawn(5000) * torch.logspace(-20, 20, 5000)
     ties = torch.tensor([1 + 2.0**-11, 1 + 3 * 2.0**-11, -1 - 2.0**-11, 0.0, -0.0])
     x = torch.cat([x, ties])
-    assert np.array_equal(rounded(x).numpy(), to_bits(x.numpy(), 11).astype(np.float32))
-    assert rounded(ties).tolist() == [1.0, 1 + 2.0**-9, -1.0, 0.0, -0.0]
-    assert rounded(ties)[4].signbit()
+    assert np.array_equal(round_factors(x).numpy(), to_bits(x.numpy(), 11).astype(np.float32))
+    assert round_factors(ties).tolist() == [1.0, 1 + 2.0**-9, -1.0, 0.0, -0.0]
+    assert round_factors(ties)[4].signbit()
     odd = torch.tensor([torch.inf, -torch.inf, torch.nan])
     odd = torch.cat([odd, torch.tensor([0x7FFFFFFF], dtype=torch.int32).view(torch.float32)])
-    assert rounded(odd)[:2].tolist() == [torch.inf, -torch.inf]
-    assert rounded(odd)[2:].isnan().all()
+    assert round_factors(odd)[:2].tolist() == [torch.inf, -torch.inf]
+    assert round_factors(odd)[2:].isnan().all()
     leaf = drawn(7).requires_grad_()
-    assert torch.equal(torch.autograd.grad(rounded(leaf).sum(), leaf)[0], torch.ones(7))
-    assert torch.equal(rounded(leaf), rounded(leaf.detach()))
+    assert torch.equal(torch.autograd.grad(round_factors(leaf).sum(), leaf)[0], torch.ones(7))
+    assert torch.equal(round_factors(leaf), round_factors(leaf.detach()))
 
 
 @pytest.mark.parametrize("kind", REDUCED)
@@ -87,8 +87,8 @@ def test_products_are_written_where_they_are_asked_for() -> None:
         into = torch.empty(2, 3, 5)
         bmm(a, b, kind, into)
         assert torch.equal(into, bmm(a, b, kind))
-    assert torch.equal(bmm(a, b, "tf32"), torch.bmm(rounded(a), rounded(b)))
-    assert [(stored(d), products_of(d)) for d in ("float64", "float32", "tf32", "bf16")] == [
+    assert torch.equal(bmm(a, b, "tf32"), torch.bmm(round_factors(a), round_factors(b)))
+    assert [(find_stored(d), find_products(d)) for d in ("float64", "float32", "tf32", "bf16")] == [
         (torch.float64, FULL), (torch.float32, FULL),
         (torch.float32, "tf32"), (torch.float32, "bf16"),
     ]  # fmt: skip

@@ -118,7 +118,7 @@ def test_a_machine_is_as_slow_as_its_fastest_of_three_tries() -> None:
         while time.process_time() < until:
             pass
 
-    found = calibration.machine(work)
+    found = calibration.calibrate(work)
     assert found.slowness == pytest.approx(0.04 / calibration._REFERENCE, rel=0.5)
     assert len(calls) == 3
-    assert calibration.machine(lambda: None).slowness == 0.01
+    assert calibration.calibrate(lambda: None).slowness == 0.01

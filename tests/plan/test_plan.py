@@ -18,10 +18,10 @@ from vflsec.audit.point import Grants
 from vflsec.cli.main import main
 from vflsec.config.problems import ScenarioError
 from vflsec.data import prepare
-from vflsec.engine.audit_record import record_of
+from vflsec.engine.audit_record import make_record
 from vflsec.engine.dry_run import make_plan
 from vflsec.plan import planner
-from vflsec.plan.values import Plan, chunks
+from vflsec.plan.values import Plan, split_chunks
 from vflsec.plugins import entry_points
 from vflsec.plugins.registry import Registry
 from vflsec.train import cohort as train_cohort
@@ -259,7 +259,7 @@ def test_every_kind_of_label_has_a_control_of_its_kind() -> None:
     assert kinds == {"quantity_gaussian": 1, "several_gaussian": 0, "control_gaussian": 2}
     assert len(controls) == 5  # classes and several labels balanced and rare
     assert all(g.attacks for g in controls.values())
-    told = record_of(load_scenario(sections), found, "cpu", 1, Path()).classes
+    told = make_record(load_scenario(sections), found, "cpu", 1, Path()).classes
     assert [told[n] for n in names] == [1, 0, 2, 10]
 
 
@@ -300,7 +300,7 @@ def test_the_positive_control_is_not_asked_for_a_column_of_the_tables(tmp_path: 
         "attribute(column=b)", "property(column=b, value=3)",
     ]  # fmt: skip
     assert [a.label for a in by["control"]] == ["attribute", "property"]
-    told = record_of(scenario, found, "cpu", 1, tmp_path).planted_as
+    told = make_record(scenario, found, "cpu", 1, tmp_path).planted_as
     assert [told.get(a.key) for a in by["audit"]] == ["attribute", "property"]
 
 
@@ -328,7 +328,7 @@ def test_the_record_says_what_each_section_grants(tmp_path: Path) -> None:
     }
     scenario = load_scenario(sections)
     found = make_plan(scenario, load=two_worlds, try_out=False)
-    told = record_of(scenario, found, "cpu", 1, tmp_path).grants
+    told = make_record(scenario, found, "cpu", 1, tmp_path).grants
     by_role = {
         role: [told.get(a.key) for g in found.groups if g.role == role for a in g.attacks]
         for role in ("audit", "control")
@@ -383,7 +383,7 @@ def test_the_plan_is_plain_json() -> None:
 )
 def test_chunks_are_even_and_complete(n: int, size: int, lengths: list[int]) -> None:
     cells: Any = [SimpleNamespace(seed=i) for i in range(n)]
-    parts = chunks(cells, size)
+    parts = split_chunks(cells, size)
     assert sorted(len(p) for p in parts) == sorted(lengths)
     assert [c for p in parts for c in p] == cells
 
@@ -391,8 +391,8 @@ def test_chunks_are_even_and_complete(n: int, size: int, lengths: list[int]) -> 
 def test_a_seed_is_in_as_few_chunks_as_can_be() -> None:
     """Controls are made for each seed, by whoever has it."""
     cells: Any = [SimpleNamespace(seed=s, strength=x) for x in range(4) for s in (7, 3, 5)]
-    assert [c.seed for p in chunks(cells, 12) for c in p] == [7, 3, 5] * 4
-    parts = chunks(cells, 4)
+    assert [c.seed for p in split_chunks(cells, 12) for c in p] == [7, 3, 5] * 4
+    parts = split_chunks(cells, 4)
     assert [[(c.seed, c.strength) for c in p] for p in parts] == [
         [(seed, x) for x in range(4)] for seed in (7, 3, 5)
     ]

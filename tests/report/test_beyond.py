@@ -61,7 +61,7 @@ def test_a_pass_says_what_it_does_not_limit_where_it_judges(told: dict[str, Any]
     assert (p.attack, p.strength, p.is_leak) == ("attribute(column=a)", 5.0, True)
     gain = f"{p.advantage:+.2f}"
     clause = f"No gate limits {SECRET} ({gain}) there"
-    assert clause in first_screen.scope(told)
+    assert clause in first_screen.describe_scope(told)
     assert "for which no limit was set" in above_appendix(told)
     assert clause in markdown_summary(told)
     assert clause in html(told)
@@ -75,7 +75,7 @@ def test_a_gain_within_the_limits_of_other_gates_is_no_headline(tmp_path: Path) 
     small = audited(tmp_path, planted, COLUMNS + LIMITS).summary
     assert deployed(small) == unjudged(small) == []
     assert f"{SECRET}, +0.03 with iso 5" in beyond(small)[0]
-    assert "no gate limits" not in first_screen.scope(small)
+    assert "no gate limits" not in first_screen.describe_scope(small)
 
 
 def test_a_minimum_of_what_attacks_gain_limits_nothing(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_build_is_told(told: dict[str, Any], monkeypatch: pytest.MonkeyPatch) 
 def test_a_failed_audit_says_it_on_the_page_to_sign(told: dict[str, Any]) -> None:
     lost = copy.deepcopy(told)
     lost["gates"][0]["verdict"] = "FAIL"
-    assert "no gate limits" not in first_screen.scope(lost)
+    assert "no gate limits" not in first_screen.describe_scope(lost)
     assert "for which no limit was set" in above_appendix(lost)
 
 
@@ -112,7 +112,7 @@ def test_what_nothing_stops_is_part_of_the_price(told: dict[str, Any], tmp_path:
     assert answers(told)["What does it cost to stop?"].endswith(said)
     stopped = summary_of(tmp_path, 0.0)
     assert unstopped(stopped, "breast_cancer") == deployed(stopped) == []
-    assert "no gate limits" not in first_screen.scope(stopped)
+    assert "no gate limits" not in first_screen.describe_scope(stopped)
 
 
 def test_what_is_left_within_the_limits_of_other_gates_was_stopped(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_verdict_on_attacks_is_not_said_of_points_where_a_claim_alone_was_judg
     claim = copy.deepcopy(told["gates"][0])
     claim |= {"strength": 99.0, "verdict": "PASS", "attack": "", "detectable": {}}
     claim["gate"] |= {"metric": "epsilon_lower", "max": 9.0}
-    said = first_screen.scope({**told, "gates": [*told["gates"], claim]})
+    said = first_screen.describe_scope({**told, "gates": [*told["gates"], claim]})
     assert said.startswith("PASS with iso 5 (")
 
 

@@ -13,15 +13,15 @@ from rich.console import Console
 
 from vflsec.audit.findings import FindingKind, format_gain
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity, format_secret
-from vflsec.audit.metrics import reach
+from vflsec.audit.metrics import find_reach
 from vflsec.audit.point import Training
 from vflsec.report.build import build_report
 from vflsec.report.console import print_report
-from vflsec.report.first_screen import LEAKS, answer, codes, scope
+from vflsec.report.first_screen import LEAKS, build_answer, describe_scope, list_codes
 from vflsec.report.html import render_fragment, render_page, render_statement
 from vflsec.report.junit import junit_xml
 from vflsec.report.markdown import render_markdown
-from vflsec.report.sarif import sarif
+from vflsec.report.sarif import build_sarif
 from vflsec.report.statement import build_receivers
 from vflsec.report.summary import Summary
 from vflsec.report.tree import Report, Section, Table, View
@@ -97,9 +97,9 @@ def test_sentences_and_codes_agree(drawn: list[tuple[Summary, Report]]) -> None:
     for summary, report in drawn:
         assert report.claims == summary.claims
         mean = leaking(summary, Quantity.LEAKAGE, Quantity.REVERSED)
-        said = {a.question: " ".join(a.lines) for a in answer(summary)["toy"]}
+        said = {a.question: " ".join(a.lines) for a in build_answer(summary)["toy"]}
         assert said[LEAKS].startswith("Yes") == bool(mean)
-        if "Without a defense, this system leaks" in scope(summary):
+        if "Without a defense, this system leaks" in describe_scope(summary):
             assert any(training.is_undefended for training, _ in mean)
         exposed = {w for t, w in leaking(summary, Quantity.EXPOSED) if t.is_undefended}
         names = re.findall(
@@ -145,8 +145,8 @@ def test_programs_read_the_same_codes(drawn: list[tuple[Summary, Report]]) -> No
     for summary, _ in drawn:
         root = ElementTree.fromstring(junit_xml(summary).split("\n", 1)[1])
         pairs = {p.get("name"): p.get("value") for p in root.iter("property")}
-        claims = sarif(summary)["runs"][0]["properties"]["claims"]
-        assert claims == codes(summary) == {k: pairs[k] for k in codes(summary)}
+        claims = build_sarif(summary)["runs"][0]["properties"]["claims"]
+        assert claims == list_codes(summary) == {k: pairs[k] for k in list_codes(summary)}
         assert set(claims.values()) <= {"significant", "not_significant", "no_interval"}
         assert len(claims) == len(summary.claims)
 
@@ -166,6 +166,6 @@ def test_one_number_has_one_interval(drawn: list[tuple[Summary, Report]]) -> Non
                 assert text in known
                 checked += 1
         for c in summary.claims:
-            low, high = reach("advantage", c.metric)
+            low, high = find_reach("advantage", c.metric)
             assert c.low is None or low <= c.low <= (c.high or 0.0) <= high
     assert checked > COUNT

@@ -12,9 +12,9 @@ import pytest
 from audited import Planted, audited
 from printed import html, markdown_summary
 
-from vflsec.audit.leakage import records
+from vflsec.audit.leakage import make_records
 from vflsec.report import figures
-from vflsec.report.figure_axes import axes
+from vflsec.report.figure_axes import make_axes
 from vflsec.specs import CellResult, CellSpec, LedgerRow, Measure
 
 LEAKY = {"norm": 0.3, "model_completion": 0.2}
@@ -47,7 +47,7 @@ def test_a_record_counts_training_only() -> None:
     result.measures.append(Measure("train", "test", "auc", 0.8))
     for phase, size in (("train", 100), ("more", 20), ("predict", 3000)):
         result.ledger.append(LedgerRow(phase, "embedding", "", "a", "b", size // 10, 1, size, 1))
-    (row,) = records(result)
+    (row,) = make_records(result)
     assert (row["bytes"], row["messages"]) == (120, 12)
 
 
@@ -121,7 +121,7 @@ def test_markdown_names_the_training(one: dict[str, Any], two: dict[str, Any]) -
 
 def test_a_notebook_shows_a_figure_without_pyplot() -> None:
     """IPython asks an object for its picture; a figure in no window had none."""
-    figure = axes(None, (2.0, 1.0)).figure
+    figure = make_axes(None, (2.0, 1.0)).figure
     png = figure._repr_png_()  # type: ignore[union-attr]
     width, height = struct.unpack(">II", png[16:24])
     assert png.startswith(b"\x89PNG")

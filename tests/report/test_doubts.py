@@ -8,7 +8,7 @@ import pytest
 
 from vflsec.audit.point import Estimate, Point
 from vflsec.report.doubts import find_doubts
-from vflsec.report.first_screen import DOUBT, LEAKS, answer
+from vflsec.report.first_screen import DOUBT, LEAKS, build_answer
 from vflsec.report.summary import ColumnFacts, Summary, UserTable, UserTables
 
 NUMBER = ColumnFacts("age", "shop", "feature", "number", 40)
@@ -65,5 +65,5 @@ def test_pooled_tables_that_teach_nothing_are_doubted(value: Estimate, doubted: 
 
 
 def test_doubts_come_before_the_answers() -> None:
-    found = answer(summary(NOTE, points=(replace(POOLED, value=Estimate(mean=0.9)),)))
+    found = build_answer(summary(NOTE, points=(replace(POOLED, value=Estimate(mean=0.9)),)))
     assert [a.question for a in found["t"]] == [DOUBT, LEAKS]

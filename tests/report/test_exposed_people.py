@@ -9,7 +9,7 @@ from vflsec.audit.evaluation import DatasetFacts
 from vflsec.audit.exposed import ClassCount, Counts, Exposed
 from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.point import Estimate, Point
-from vflsec.report.first_screen import LEAKS, WHO, answer
+from vflsec.report.first_screen import LEAKS, WHO, build_answer
 from vflsec.report.statement import build_receivers
 from vflsec.report.summary import Summary
 
@@ -32,7 +32,7 @@ def said(*points: Point, judged: str = "") -> list[str]:
     """The sentences on exposed people, of which none is said where nobody is."""
     gates = (Verdict("toy", "splitnn", judged, 5.0, gate=Gate(max=0.1)),) if judged else ()
     summary = Summary(points=(*points, *map(mean_of, points)), gates=gates)
-    lines = next(a.lines for a in answer(summary)["toy"] if a.question == WHO)
+    lines = next(a.lines for a in build_answer(summary)["toy"] if a.question == WHO)
     return [line for line in lines if "of 1,000 people" in line]
 
 
@@ -50,10 +50,10 @@ def test_it_says_how_many_of_a_thousand_to_whom_and_the_worst_class() -> None:
     assert first.startswith("Without a defense, shop names 50 [40, 60] of 1,000 people")
     assert "the 2 of its baseline (labels of bank, by norm" in first
     summary = Summary(points=(point(235.0), mean_of(point(235.0))))
-    (lines,) = (a.lines for a in answer(summary)["toy"] if a.question == WHO)
+    (lines,) = (a.lines for a in build_answer(summary)["toy"] if a.question == WHO)
     assert lines[-1] == "Worst class: 1, 76 of 1,000."
     named = replace(summary, parties={"toy": DatasetFacts(class_names=("kept", "lost"))})
-    (lines,) = (a.lines for a in answer(named)["toy"] if a.question == WHO)
+    (lines,) = (a.lines for a in build_answer(named)["toy"] if a.question == WHO)
     assert "lost, 76" in lines[-1]
     assert said(point(12.0)) == []
 
@@ -85,7 +85,7 @@ def test_people_of_a_class_that_is_left_out_are_no_part_of_the_thousand() -> Non
 
     def shown(scored: int) -> str:
         summary = Summary(points=(few, replace(mean_of(few), n=scored)))
-        return next(a.lines[0] for a in answer(summary)["toy"] if a.question == WHO)
+        return next(a.lines[0] for a in build_answer(summary)["toy"] if a.question == WHO)
 
     assert "outside the largest class" not in shown(900)
     assert "outside the largest class" in shown(9000)
@@ -99,5 +99,5 @@ def test_no_page_says_that_nothing_leaks_beside_people_who_are_exposed() -> None
         (table,) = build_receivers(summary).blocks
         cell = table.rows[0][2]  # type: ignore[union-attr]
         assert isinstance(cell, str) != exposed  # a leak has a tone
-        leak = next(a.lines[0] for a in answer(summary)["toy"] if a.question == LEAKS)
+        leak = next(a.lines[0] for a in build_answer(summary)["toy"] if a.question == LEAKS)
         assert ("single people" in leak) == exposed

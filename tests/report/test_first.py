@@ -33,10 +33,10 @@ from rich.console import Console
 
 from vflsec.audit.gate import Gate
 from vflsec.cli import main
-from vflsec.engine.audit_record import families as registered
+from vflsec.engine.audit_record import list_families as registered
 from vflsec.plugins import registry
 from vflsec.report.advice import _limit
-from vflsec.report.attack_families import FAMILIES, members
+from vflsec.report.attack_families import FAMILIES, group_members
 from vflsec.report.console import WIDTH
 
 ALL = len(FAMILIES)
@@ -89,12 +89,12 @@ def test_a_leak_that_choosing_explains_is_none(summary: dict[str, Any]) -> None:
 
 
 def test_the_verdict_says_what_it_holds_for(tmp_path: Path, summary: dict[str, Any]) -> None:
-    assert first_screen.scope(summary) == (
+    assert first_screen.describe_scope(summary) == (
         f"FAIL with no defense (1 of 3 gates failed). Tested: 2 attacks from 2 of {ALL} families."
     )
     one = audited(tmp_path, Planted(LEAKY, SEALED), gate(max=0.1, defense="defended")).summary
     least = max(one["gates"][0]["detectable"].values())
-    assert first_screen.scope(one) == (
+    assert first_screen.describe_scope(one) == (
         "PASS with iso 5 (1 of 1 gate passed). Without a defense, this system leaks. Tested: 2 "
         f"attacks from 2 of {ALL} families. Smallest detectable leak: {least:.2g}, of the kind "
         "these attacks look for."
@@ -108,7 +108,7 @@ def test_the_cheapest_strength_is_named_though_no_gate_judges_it(summary: dict[s
     assert (rows["iso", 0.0]["gates"], rows["iso", 0.0]["passed"]) == (2, 1)
     assert (rows["iso", 5.0]["gates"], rows["iso", 5.0]["passed"]) == (2, 2)
     assert [k for k, r in rows.items() if r["cheapest"]] == [("iso", 5.0)]
-    (line,) = first_screen.cheapest(summary, "breast_cancer")
+    (line,) = first_screen.describe_cheapest(summary, "breast_cancer")
     drop = rows["iso", 5.0]["utility_drop"]
     assert drop == pytest.approx(0.02, abs=0.005)
     assert line.startswith(f"Iso 5 passes both gates and costs {drop:.3f} [")
@@ -124,7 +124,7 @@ def test_the_cheapest_strength_is_named_though_no_gate_judges_it(summary: dict[s
     none = copy.deepcopy(summary)
     for row in none["grid"]:
         row |= {"passed": 0, "cheapest": False}
-    assert "(iso 0, iso 5)" in first_screen.cheapest(none, "breast_cancer")[0]
+    assert "(iso 0, iso 5)" in first_screen.describe_cheapest(none, "breast_cancer")[0]
     step = advice.next_steps(none)[0]
     assert "no tested strength passes" in step.text
     assert step.command.startswith("vflsec tune ")
@@ -156,14 +156,14 @@ def test_a_setting_that_was_given_twice_is_advised_once() -> None:
     """`--seeds` of `--until-decided` came after the `--set` it had taken the place of."""
     given = ["audit.seeds=3", "audit.dtype=bf16", "audit.seeds=[0, 1, 2]"]
     about = {"command": {"scenario": "a.toml", "folder": "out", "set": given}}
-    assert advice.command(about, "audit") == (
+    assert advice.format_command(about, "audit") == (
         "vflsec audit a.toml --out out --set audit.dtype=bf16 --set 'audit.seeds=[0, 1, 2]'"
     )
 
 
 def test_no_defense_is_the_cheapest_where_it_passes(tmp_path: Path) -> None:
     found = audited(tmp_path, Planted(LEAKY, SEALED), gate(max=0.4)).summary
-    assert "without a defense" in first_screen.cheapest(found, "breast_cancer")[0]
+    assert "without a defense" in first_screen.describe_cheapest(found, "breast_cancer")[0]
     assert [r["strength"] for r in found["grid"] if r["cheapest"]] == [0.0]
     assert found["grid"][0]["utility_drop"] == 0.0
 
@@ -182,7 +182,7 @@ def test_what_one_training_costs_is_not_said_of_another(tmp_path: Path) -> None:
 
     both = 'algorithm=[{name="splitnn",epochs=2},{name="fedbcd",epochs=2}]'
     found = audited(tmp_path, Two(LEAKY, SEALED), gate(max=0.1), set=[both]).summary
-    splitnn, fedbcd = first_screen.cheapest(found, "breast_cancer")
+    splitnn, fedbcd = first_screen.describe_cheapest(found, "breast_cancer")
     assert splitnn.startswith("splitnn: iso 5 passes the gate and costs 0.0")
     assert fedbcd == "fedbcd: the gate passes without a defense."
     assert "labels of bank (splitnn)" in answers(found)["How much, to whom?"]
@@ -253,15 +253,15 @@ def test_attacks_without_a_figure_are_not_counted(summary: dict[str, Any]) -> No
     """25 attacks were counted where 17 of them could not be made."""
     one = copy.deepcopy(summary)
     one["gates"] = [v | {"detectable": {}, "attacks": []} for v in one["gates"] if v["attack"]][:1]
-    assert f"Tested: 2 attacks from 2 of {ALL} families" in first_screen.scope(one)
+    assert f"Tested: 2 attacks from 2 of {ALL} families" in first_screen.describe_scope(one)
     for p in one["points"]:
         if p["attack"].startswith("norm"):
             p["status"] = "not-observable"
-    assert f"Tested: 1 attack from 1 of {ALL} families" in first_screen.scope(one)
+    assert f"Tested: 1 attack from 1 of {ALL} families" in first_screen.describe_scope(one)
     for p in one["points"]:
         p["status"] = "not-observable"
     one["gates"][0] |= {"attack": "", "verdict": "INCONCLUSIVE"}
-    assert first_screen.scope(one).startswith(
+    assert first_screen.describe_scope(one).startswith(
         "INCONCLUSIVE with no defense (1 of 1 gate inconclusive). Tested: 0 attacks from 0 of "
         f"{ALL}"
     )
@@ -300,7 +300,7 @@ def test_a_pass_with_a_warning_says_so_everywhere(
         "warning": warning, "warnings": ["insensitive"], "more_seeds": 9,
         "rule": "within", "reason": f"Within. T{warning[1:]}.",
     }  # fmt: skip
-    assert first_screen.scope(found) == (
+    assert first_screen.describe_scope(found) == (
         f"PASS with no defense (1 of 1 gate passed). Tested: 2 attacks from 2 of {ALL} families. "
         "But a leak above the limit could be missed."
     )
@@ -357,7 +357,7 @@ def test_gate_can_be_asked_what_it_would_have_found(
 
 
 def test_what_was_not_run_is_said_first_class(summary: dict[str, Any]) -> None:
-    lines = coverage.gaps(summary)
+    lines = coverage.list_gaps(summary)
     untested = [line for line in lines if f" of {ALL} families)" in line]
     assert untested[0].startswith(f"Not tested (8 of {ALL} families): labels from zeros")
     sent = f"Messages not sent ({ALL - 10} of {ALL} families)"
@@ -370,7 +370,7 @@ def test_what_was_not_run_is_said_first_class(summary: dict[str, Any]) -> None:
             {**c["traffic"][0], "kind": "ids", "name": "batch"},
             {**c["traffic"][0], "kind": "embedding", "sender": "shop", "receiver": "bank"},
         ]
-    lines = coverage.gaps(other)
+    lines = coverage.list_gaps(other)
     assert "Messages that no attack read: embedding from shop to bank." in lines
     assert "Messages without an attack: ids (batch) from bank to shop." in lines
     for text in (html(other), statement(other), markdown_summary(other)):
@@ -392,22 +392,22 @@ def test_of_a_quantity_nothing_is_said_of_classes(summary: dict[str, Any]) -> No
     for old, new in (("norm", "residual"), ("model_completion", "value_completion")):
         for spec in found["attacks"].values():
             spec |= {"name": new, "label": new} if spec["name"] == old else {}
-    states = {f.family: f.state for f in coverage.families(found)}
+    states = {f.family: f.state for f in coverage.list_families(found)}
     assert states["Labels by swapped embeddings"] == coverage.State.NO_ATTACK
     assert states["Labels read off single gradients"] == coverage.State.TESTED
     assert states["Membership in the training"] == coverage.State.NOT_SENT
     assert states["Labels from zeros, signs, sizes and visits"] == coverage.State.NOT_TESTED
-    none = {name for name, of in members(found["families"]).items() if not of}
+    none = {name for name, of in group_members(found["families"]).items() if not of}
     assert {f for f, s in states.items() if s == coverage.State.NO_ATTACK} == none
     assert len(none) >= 8
     (line,) = [
         x
-        for x in coverage.gaps(found)
+        for x in coverage.list_gaps(found)
         if x.startswith(f"No attack exists here ({len(none)} of {ALL}")
     ]
     assert "labels by swapped embeddings" in line
     assert "labels from zeros" not in line
-    (gradient,) = coverage.messages(found)
+    (gradient,) = coverage.list_messages(found)
     assert gradient.tried == ("residual", "value_completion")
     assert gradient.others == ("message_completion", "zero_pattern")
     for page in (html(found), statement(found)):
@@ -448,10 +448,10 @@ def test_a_share_stays_a_share(tmp_path: Path) -> None:
 
 
 def test_processor_time_is_told_apart_from_the_clock(summary: dict[str, Any]) -> None:
-    assert "s of work" in first_screen.work(summary)  # planted cells were not timed
+    assert "s of work" in first_screen.describe_work(summary)  # planted cells were not timed
     timed = copy.deepcopy(summary)
     timed["cost"] |= {"cpu_seconds": 12.0, "run_seconds": 7.5}
-    assert first_screen.work(timed) == (
+    assert first_screen.describe_work(timed) == (
         "10 of 10 trainings on cpu, 12.0 s of processor time; the last run took 7.5 s by the clock"
     ).replace("10 of 10", f"{timed['cells']['finished']} of {timed['cells']['planned']}")
 
@@ -498,7 +498,7 @@ def test_a_summary_of_an_earlier_version_is_still_told(summary: dict[str, Any]) 
            if k not in ("families", "grid", "command", "who", "tables", "leaks")}  # fmt: skip
     old["cost"] = {k: v for k, v in old["cost"].items() if k != "cpu_seconds"}
     assert claims(old) == claims(summary)
-    assert first_screen.cheapest(old, "breast_cancer") == []
+    assert first_screen.describe_cheapest(old, "breast_cancer") == []
     assert all(not s.command or s.command.startswith("vflsec show") or "list" in s.command
                for s in advice.next_steps(old))  # fmt: skip
     assert "Signatures" in statement(old)

@@ -20,11 +20,11 @@ from rich.console import Console
 
 import vflsec
 from vflsec.cli import main
-from vflsec.data.names import unshowable
+from vflsec.data.names import find_unshowable
 from vflsec.errors import ConfigError
 from vflsec.report.console import WIDTH, judged_line
 from vflsec.report.progress import Lines
-from vflsec.report.sanitize import clean, clean_tree, inert
+from vflsec.report.sanitize import clean, clean_tree, disarm
 from vflsec.report.tree import Cell
 from vflsec.runtime.atomic_files import json_text
 from vflsec.train.export import check_writable
@@ -106,10 +106,10 @@ def test_a_build_server_is_told_nothing_by_a_name(
 
 def test_text_that_is_inert_reads_as_it_did() -> None:
     text = "a\n  ::error::b\n##[group]c ##vso[x]d ##teamcity[y]e\n## heading\nstd::vector\n::\n"
-    assert inert(text).replace("\u2060", "") == text
-    assert commands(inert(text)) == []
-    assert commands(inert("a\r::error::b\u2028 ::c")) == []
-    assert inert("## heading, std::vector") == "## heading, std::vector"
+    assert disarm(text).replace("\u2060", "") == text
+    assert commands(disarm(text)) == []
+    assert commands(disarm("a\r::error::b\u2028 ::c")) == []
+    assert disarm("## heading, std::vector") == "## heading, std::vector"
     assert clean(clean("x##[error]y")) == clean("x##[error]y")
     assert commands(clean("x##[error]y")) == []
 
@@ -125,14 +125,14 @@ def test_names_that_look_the_same_are_two() -> None:
     for mark in ("\u3164", "\u2800", "\u034f"):
         assert mark.isprintable()
         assert clean(f"a{mark}") == "a"
-        assert unshowable(f"a{mark}") == "be printable"
+        assert find_unshowable(f"a{mark}") == "be printable"
 
 
 def test_json_holds_the_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    from vflsec.cli.output import heard, print_json
+    from vflsec.cli.output import print_json, silence_broken_streams
 
     value = {"name": "##[error]x ## ### ::y"}
-    with heard():
+    with silence_broken_streams():
         print_json(value)
     out = capsys.readouterr().out
     assert commands(out) == []

@@ -98,12 +98,12 @@ def test_whatever_keeps_a_gate_open_has_a_step(tmp_path: Path) -> None:
 def test_only_an_attack_that_could_run_is_named(tmp_path: Path) -> None:
     """One of each family that reads what was sent, unless the plan knows that it cannot run."""
     found = audited(tmp_path, Planted(SEALED, SEALED), gate(max=0.2)).summary
-    names = coverage.uncovered(read_summary(found))
+    names = coverage.find_uncovered(read_summary(found))
     assert {*names} <= {*found["runnable"]}
     assert "batch_inference" not in found["runnable"]  # reads batches that are averaged
     every = found | {"runnable": None}
-    assert "batch_inference" in coverage.uncovered(read_summary(every))
-    assert coverage.uncovered(read_summary(found | {"runnable": [names[0]]})) == [names[0]]
+    assert "batch_inference" in coverage.find_uncovered(read_summary(every))
+    assert coverage.find_uncovered(read_summary(found | {"runnable": [names[0]]})) == [names[0]]
 
 
 def test_what_could_run_is_asked_of_the_plan() -> None:

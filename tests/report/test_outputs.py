@@ -26,7 +26,7 @@ from printed import (
 from rich.console import Console
 
 from vflsec.report.console import WIDTH
-from vflsec.report.sanitize import annotation, clean, markdown
+from vflsec.report.sanitize import clean, escape_annotation, escape_markdown
 from vflsec.report.scores import CAP_MEANS, DCS_MEANS
 from vflsec.storage.results_folder import OUR_FILES
 
@@ -327,7 +327,7 @@ def test_clean(text: Any, expected: str) -> None:
 
 
 def test_escapes() -> None:
-    assert markdown("a|b_c") == r"a\|b\_c"
-    assert markdown("<b>") == "&lt;b&gt;"
-    assert annotation("a%b\nc") == "a%25b c"
-    assert annotation("a:b,c", field=True) == "a%3Ab%2Cc"
+    assert escape_markdown("a|b_c") == r"a\|b\_c"
+    assert escape_markdown("<b>") == "&lt;b&gt;"
+    assert escape_annotation("a%b\nc") == "a%25b c"
+    assert escape_annotation("a:b,c", field=True) == "a%3Ab%2Cc"

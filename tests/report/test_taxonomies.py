@@ -13,8 +13,8 @@ from printed import sarif
 
 from vflsec.core.view import as_needs
 from vflsec.plugins import registry
-from vflsec.report.attack_families import FAMILIES, members, reads
-from vflsec.report.taxonomies import TAGS, TAXONOMIES, extensions, references
+from vflsec.report.attack_families import FAMILIES, group_members, list_read
+from vflsec.report.taxonomies import TAGS, TAXONOMIES, list_extensions, list_references
 
 
 @pytest.fixture(scope="module")
@@ -30,14 +30,14 @@ def test_every_attack_names_a_known_family() -> None:
     for name, entry in registry.attacks.entries().items():
         if not entry.package:
             assert entry.family in known, name
-    assert all(members()[f.name] for f in FAMILIES)
+    assert all(group_members()[f.name] for f in FAMILIES)
 
 
 def test_a_family_reads_what_its_attacks_need() -> None:
     for family in FAMILIES:
         found: set[str] = set()
-        for name in members()[family.name]:
-            found |= reads(str(n) for n in as_needs(registry.attacks.create(name).looks_at))
+        for name in group_members()[family.name]:
+            found |= list_read(str(n) for n in as_needs(registry.attacks.create(name).looks_at))
         assert found == set(family.reads), family.name
 
 
@@ -112,9 +112,9 @@ def test_two_entries_of_one_place_are_told_apart() -> None:
     """NIST has labels and columns under one number; one is related, the other exact."""
     both = [t for t in TAGS if t.ref == "NISTAML.032"]
     assert {t.fit for t in both} == {"exact", "related"}
-    (nist,) = extensions(t.id for t in both)
+    (nist,) = list_extensions(t.id for t in both)
     assert len({x["guid"] for x in nist["taxa"]}) == len(both) == 2
-    told = references(t.id for t in both)
+    told = list_references(t.id for t in both)
     assert {r["target"]["guid"] for r in told} == {x["guid"] for x in nist["taxa"]}
     assert sorted(r["kinds"][0] for r in told) == ["equal", "relevant"]
 

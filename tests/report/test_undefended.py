@@ -52,7 +52,7 @@ def test_a_gate_on_the_undefended_run_is_no_gate_that_a_strength_meets(
     assert not any(r["cheapest"] for r in leaky["grid"])
     assert "no tested strength passes every gate" in advice.next_steps(leaky)[0].text
     sealed = audited(tmp_path / "sealed", Planted(LEAKY, SEALED), gates).summary
-    (line, *_) = first_screen.cheapest(sealed, "breast_cancer")
+    (line, *_) = first_screen.describe_cheapest(sealed, "breast_cancer")
     assert ("passes both gates and costs 0.020" in line) == holds
     assert "use iso 5" not in advice.next_steps(sealed)[0].text
     alone = audited(tmp_path / "alone", Planted(LEAKY, SEALED), gate(**apart)).summary

@@ -69,6 +69,6 @@ def test_a_trace_of_both_parties_of_two_gives_the_figures_of_the_audit(tmp_path:
     assert "what was not recorded was not audited" in said
     assert "random splits" not in said
     assert "No table of a user" not in said
-    unread = {m.kind: m.state for m in coverage.messages(other)}
+    unread = {m.kind: m.state for m in coverage.list_messages(other)}
     assert unread["gradient"] == coverage.State.TESTED
     assert unread["embedding"] == coverage.State.NOT_TESTED

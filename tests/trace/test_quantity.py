@@ -19,7 +19,7 @@ from vflsec.specs import QUESTIONS
 from vflsec.trace.limits import TRUSTED
 from vflsec.trace.reader import Trace
 from vflsec.trace.seal import write_seal
-from vflsec.trace.tables import grant_of
+from vflsec.trace.tables import hash_grant
 from vflsec.trace.truth import read_truth, write_truth
 from vflsec.trace.views import derive_known
 
@@ -143,9 +143,9 @@ def test_known_values_are_standardised_and_questions_answered_by_them() -> None:
 
 def test_hashes_of_grants_tell_values_that_differ_little() -> None:
     rows = np.arange(3)
-    assert grant_of(rows, Y[:3]) == grant_of(rows[::-1], Y[:3][::-1])
-    assert grant_of(rows, Y[:3]) != grant_of(rows, Y[:3] + 1e-9)
-    assert grant_of(rows, np.array([0, 1, 1])) != grant_of(rows, np.array([0.0, 1.0, 1.0]))
+    assert hash_grant(rows, Y[:3]) == hash_grant(rows[::-1], Y[:3][::-1])
+    assert hash_grant(rows, Y[:3]) != hash_grant(rows, Y[:3] + 1e-9)
+    assert hash_grant(rows, np.array([0, 1, 1])) != hash_grant(rows, np.array([0.0, 1.0, 1.0]))
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {

@@ -14,7 +14,7 @@ from torch import nn
 import vflsec
 from vflsec.engine.trace_attacks import infer
 from vflsec.measure.guess_files import thaw
-from vflsec.trace.completeness import related
+from vflsec.trace.completeness import measure_relation
 from vflsec.trace.limits import TRUSTED
 
 N = 240
@@ -23,12 +23,14 @@ N = 240
 def test_rv_against_all_orders_has_mean_0_and_spread_1() -> None:
     g = torch.Generator().manual_seed(0)
     x, z = torch.randn(60, 3, generator=g) ** 3, torch.randn(60, 2, generator=g).exp()
-    found = torch.tensor([related(x, z[torch.randperm(60, generator=g)]) for _ in range(600)])
+    found = torch.tensor(
+        [measure_relation(x, z[torch.randperm(60, generator=g)]) for _ in range(600)]
+    )
     assert abs(float(found.mean())) < 0.15
     assert abs(float(found.std()) - 1) < 0.15
-    assert related(x, x) > 10
-    assert related(2 * x + 1, z) == pytest.approx(related(x, z))
-    assert math.isnan(related(x, torch.ones(60, 2)))
+    assert measure_relation(x, x) > 10
+    assert measure_relation(2 * x + 1, z) == pytest.approx(measure_relation(x, z))
+    assert math.isnan(measure_relation(x, torch.ones(60, 2)))
 
 
 @pytest.mark.parametrize("seed", sampled([0, 1, 2]))

@@ -11,12 +11,12 @@ import torch
 from simulated import simulate
 
 import vflsec
-from vflsec.audit.scoring import scored
+from vflsec.audit.scoring import score_answer
 from vflsec.cli.main import main
 from vflsec.core.source import Given
 from vflsec.engine.trace_attacks import infer, score, specs_for
 from vflsec.errors import ConfigError, VflsecError
-from vflsec.measure.attack import Bench, prepared
+from vflsec.measure.attack import Bench, prepare
 from vflsec.measure.guess_files import thaw
 from vflsec.report.notebook import Audit
 from vflsec.specs import AttackSpec
@@ -39,10 +39,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if seed == 0:
             task = small_task(0)
             bench, found = Bench(), []
-            for i, p in enumerate(prepared(SPECS)):
+            for i, p in enumerate(prepare(SPECS)):
                 view = live.views[i, "train"]
                 for answers in bench.attack(p, Given([view], [0])):
-                    found += [m for a in answers for m in scored(a, task)]
+                    found += [m for a in answers for m in score_answer(a, task)]
             figures = {(m.attack, m.metric): (m.value, m.n, dict(m.controls)) for m in found}
             (where / "live.json").write_text(
                 json.dumps([[*k, v] for k, v in figures.items()], default=float)
@@ -333,9 +333,9 @@ def test_guesses_of_columns_are_scored_as_live(tmp_path: Path) -> None:
     run = Run(dataset="small", algorithm="splitnn")
     live = simulate(tmp_path / "t", HIDDEN, run=run)
     task, bench, found = small_task(0), Bench(), []
-    for i, p in enumerate(prepared(HIDDEN)):
+    for i, p in enumerate(prepare(HIDDEN)):
         for answers in bench.attack(p, Given([live.views[i, "train"]], [0])):
-            found += [m for a in answers for m in scored(a, task)]
+            found += [m for a in answers for m in score_answer(a, task)]
     names = ("attribute", "embedding_inversion")
     guesses = infer([tmp_path / "t"], tmp_path / "g", attacks=names, limits=TRUSTED)
     result = score(guesses, [tmp_path / "t"], tmp_path / "o", gates=[{"max": 0.05}])

@@ -21,7 +21,7 @@ from vflsec.specs import AttackSpec, DefenseSpec
 from vflsec.trace.limits import TRUSTED
 from vflsec.trace.reader import Trace
 from vflsec.trace.truth import write_truth
-from vflsec.trace.views import Evidence, find_lack, numbered
+from vflsec.trace.views import Evidence, find_lack, number_passes
 
 P, A = ("passive1",), ("active",)
 SUMMED = {"top": (), "linear_top": False, "aggregation": "sum", "hidden": ()}
@@ -170,9 +170,11 @@ def table(*passes: list[int], batch: int = 2, steps: bool = True) -> Table:
 
 
 def test_whole_passes_are_epochs() -> None:
-    found = numbered(table([0, 1, 2, 3], [3, 2, 0, 1], [1, 0, 3, 2]))
+    found = number_passes(table([0, 1, 2, 3], [3, 2, 0, 1], [1, 0, 3, 2]))
     assert found.epoch.tolist() == [0] * 4 + [1] * 4 + [2] * 4
-    left = numbered(table([0, 1, 2, 3], [4, 2, 0, 1], [1, 4, 3, 2]))  # the last batch is left out
+    left = number_passes(
+        table([0, 1, 2, 3], [4, 2, 0, 1], [1, 4, 3, 2])
+    )  # the last batch is left out
     assert left.epoch.tolist() == [0] * 4 + [1] * 4 + [2] * 4
 
 
@@ -186,13 +188,13 @@ def test_whole_passes_are_epochs() -> None:
 )
 def test_what_is_no_whole_pass_is_left_as_it_is(passes: tuple[list[int], ...]) -> None:
     given = table(*passes)
-    assert numbered(given) is given
+    assert number_passes(given) is given
 
 
 def test_epochs_that_are_told_stay() -> None:
     given = table([0, 1], [0, 1])
     told = Table(given.tensor, given.rows, torch.tensor([0, 0, 7, 7]), given.step)
-    assert numbered(told) is told
+    assert number_passes(told) is told
 
 
 def by_step(rec: vflsec.trace.record_api.Recording, x: Tensor, rows: Tensor, step: int) -> None:

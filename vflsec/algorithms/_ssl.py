@@ -24,7 +24,7 @@ from vflsec.core.party import Party
 from vflsec.core.rng import Streams, as_global, generator
 from vflsec.errors import ConfigError
 from vflsec.nn.augment import Corruption, ImageViews
-from vflsec.nn.encoders import Towers, mlp_encoder, resnet_encoder, towers
+from vflsec.nn.encoders import Towers, build_towers, mlp_encoder, resnet_encoder
 from vflsec.nn.models import from_path
 from vflsec.nn.replicas import Replicas
 from vflsec.nn.ssl import Queue, predictor, projector
@@ -182,7 +182,9 @@ class SelfSupervised(SplitNN):
         fed.extra["spare_towers"][party] = spare
         both = self.has_cross and self.has_local and self.pretrain_iterations > 0
         build = _build_encoder(self, fed, party)
-        return lambda: towers(self.fused_towers, build, spare if both else None, self.init_std)
+        return lambda: build_towers(
+            self.fused_towers, build, spare if both else None, self.init_std
+        )
 
     def recipe(self) -> Recipe:
         """The pre-training settings, by the fields this algorithm has."""

@@ -38,7 +38,7 @@ from vflsec.algorithms._local_work import HOME, LocalWork
 from vflsec.core.federation import Federation, Phase
 from vflsec.core.phase import hold_out
 from vflsec.core.view import Facts
-from vflsec.inference.clustering_points import clusters
+from vflsec.inference.clustering_points import find_clusters
 from vflsec.nn.models import mlp
 from vflsec.plugins import registry
 
@@ -154,7 +154,7 @@ class OneShot(LocalWork):
         for party in self.clients(fed):
             if party.active and self.active_labels == "true":
                 continue
-            found = clusters(
+            found = find_clusters(
                 gradients[party.name], fed.classes, fed.seeds, party.name, starts=self.starts
             )
             labels = torch.full(fed.labels.shape[:2], -1, device=rows.device)

@@ -36,7 +36,7 @@ from vflsec.errors import ConfigError, PolicyError
 from vflsec.label import make_label
 from vflsec.nn.images import BOTTOMS, image_bottom
 from vflsec.nn.manual_backprop import follow, join, walked
-from vflsec.nn.models import bottom, from_path, mlp, top_from_path
+from vflsec.nn.models import build_bottom, from_path, mlp, top_from_path
 from vflsec.nn.replicas import Replicas
 from vflsec.nn.rowwise import row_gradients, split_rows
 from vflsec.nn.weights import starting_at
@@ -142,7 +142,7 @@ class SplitNN(SplitSettings):
                 self.encoder_kind, schema, hidden, width, depth=self.encoder_depth,
                 dropout=self.dropout,
             )  # fmt: skip
-        return lambda: bottom(
+        return lambda: build_bottom(
             schema, hidden, width, dropout=self.dropout, width=self.embedding or None,
             rows=self.embedding_rows,
         )  # fmt: skip

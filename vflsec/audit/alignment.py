@@ -74,7 +74,7 @@ class _Pair:
         return {**asdict(self), **figures, "says": _says(self, source)}
 
 
-def alignment(source: Source, confidence: float = 0.95) -> list[Table]:
+def find_alignment(source: Source, confidence: float = 0.95) -> list[Table]:
     """What each party learns of each other one; nothing where all parties hold the same rows.
 
     Args:

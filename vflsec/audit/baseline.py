@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from vflsec.audit import intervals, result_row, verdict_text
-from vflsec.audit.change import Change, Seeds, change, least
+from vflsec.audit.change import Change, Seeds, compute_change, find_least
 from vflsec.audit.gate import (
     FAIL,
     INCONCLUSIVE,
@@ -42,11 +42,11 @@ from vflsec.audit.gate import (
     Warn,
     format_warnings,
 )
-from vflsec.audit.metrics import reach
+from vflsec.audit.metrics import find_reach
 from vflsec.audit.point import Identity, Point, Training
 from vflsec.audit.record import AttackFacts
 from vflsec.audit.result_row import ResultRow, read_rows
-from vflsec.audit.reversed_ranking import ranking
+from vflsec.audit.reversed_ranking import is_ranking
 from vflsec.audit.rounding import show_both
 from vflsec.audit.validated import NO_EVIDENCE, Validated, Validation
 from vflsec.errors import ConfigError
@@ -107,7 +107,7 @@ class Baseline(dict[Key, Mapping[str, Seeds]]):
         }
 
 
-def baseline_of(
+def make_baseline(
     rows: Iterable[ResultRow],
     scenario_hash: str,
     version: str,
@@ -116,14 +116,14 @@ def baseline_of(
     """What ``baseline.json`` holds: the advantage of every attack, by point and seed.
 
     Args:
-        rows: of :func:`vflsec.audit.leakage.read_records`, with :func:`granted` if that is known.
+        rows: of :func:`vflsec.audit.leakage.read_records`, with :func:`add_grants` if known.
         scenario_hash, version: to say in a report what the baseline was made from.
         data: hashes by data set, to say where a later audit is of other data.
 
     Raises:
         ConfigError: no attack has an advantage.
     """
-    values = advantages(rows)
+    values = group_advantages(rows)
     if not values:
         raise _refuse("these results", "no attack has an advantage")
     points = [
@@ -140,7 +140,7 @@ def baseline_of(
     }
 
 
-def granted(rows: Iterable[ResultRow], attacks: Mapping[str, AttackFacts]) -> list[ResultRow]:
+def add_grants(rows: Iterable[ResultRow], attacks: Mapping[str, AttackFacts]) -> list[ResultRow]:
     """The rows with what each attack was granted beside known rows, in words (``grants``).
 
     Args:
@@ -162,13 +162,13 @@ def _grants(row: ResultRow, spec: AttackFacts | None) -> str | None:
     return ", ".join(text for text, about in words.items() if about)
 
 
-def advantages(rows: Iterable[ResultRow]) -> dict[Key, dict[str, dict[int, float]]]:
+def group_advantages(rows: Iterable[ResultRow]) -> dict[Key, dict[str, dict[int, float]]]:
     """The advantage of every attack by point, control and seed, in its primary metric."""
     return _advantages(_main_rows(_audited(rows)))
 
 
 def _advantages(rows: Mapping[Key, Sequence[ResultRow]]) -> dict[Key, dict[str, dict[int, float]]]:
-    found = {key: result_row.advantages(of)[0] for key, of in rows.items()}
+    found = {key: result_row.read_advantages(of)[0] for key, of in rows.items()}
     return {key: of for key, of in found.items() if of}
 
 
@@ -186,7 +186,7 @@ def _rankings(rows: Iterable[ResultRow]) -> dict[Identity, float]:
     found: dict[Identity, list[float]] = defaultdict(list)
     for r in rows:
         own, value = r.control_value, r.value
-        if r.attack and ranking(r) and r.status == "ok" and None not in (own, value):
+        if r.attack and is_ranking(r) and r.status == "ok" and None not in (own, value):
             found[r.answer].append(1 - (value or 0.0) - (own or 0.0))
     return {at: float(np.mean(of)) for at, of in found.items()}
 
@@ -227,7 +227,7 @@ def _ungranted(key: Key) -> Key:
 
 
 def read_baseline(path: Path) -> Baseline:
-    """The values by point and seed in a file that :func:`baseline_of` made.
+    """The values by point and seed in a file that :func:`make_baseline` made.
 
     Raises:
         ConfigError: it is no such file.
@@ -314,14 +314,14 @@ def write_baseline(path: Path, audit: Audit) -> None:
     if path.exists():
         read_baseline(path)  # nothing else is overwritten
     version = audit.summary["versions"]["vflsec"]
-    rows = granted(read_rows(audit.results), read_attacks(audit))
+    rows = add_grants(read_rows(audit.results), read_attacks(audit))
     refuse_failed(audit.folder, rows)
-    found = baseline_of(rows, audit.summary["scenario_hash"], version, audit.summary["data"])
+    found = make_baseline(rows, audit.summary["scenario_hash"], version, audit.summary["data"])
     text = json_text(found)
     write_atomic(path, lambda p: p.write_text(text, encoding="utf-8"))
 
 
-def regressions(
+def judge_regressions(
     results: Iterable[ResultRow],
     before: Values,
     validated: Validated,
@@ -333,7 +333,7 @@ def regressions(
 
     Args:
         results: as they are now, of :func:`vflsec.audit.leakage.read_records`, with
-            :func:`granted` if that is known.
+            :func:`add_grants` if that is known.
         before: of :func:`read_baseline`.
         validated: of :func:`vflsec.audit.validated.find_validated`.
         confidence: of the one-sided bounds.
@@ -348,14 +348,16 @@ def regressions(
         planned[r.training].add(r.seed)
     lost, worth, reverse = _lost(every), _worth(points or ()), _rankings(every)
     same, names = _same(now, before), _names(before)
-    changes = {k: change(now[other], before[k]) for k, other in same.items()}
+    changes = {k: compute_change(now[other], before[k]) for k, other in same.items()}
     p = intervals.holm([c.p_above_zero() for c in changes.values()])
     alpha = 1 - confidence
     out = []
     for (k, c), x in zip(changes.items(), p, strict=True):
         of = rows[same[k]]
         one, allowed = of[0], _allowed(before[k])
-        short = _find_shortfall(of, len(planned[one.training]), len(before[k][least(before[k])]))
+        short = _find_shortfall(
+            of, len(planned[one.training]), len(before[k][find_least(before[k])])
+        )
         warned = worth.get(one.training), (others or {}).get(one.dataset)
         weighed = _Weighed(
             c, allowed, x < alpha, alpha, reverse.get(one.answer, -math.inf),
@@ -406,14 +408,14 @@ def _worth(points: Sequence[Point]) -> dict[Training, Reason | None]:
 
 
 def _allowed(before: Mapping[str, Seeds]) -> float:
-    old = np.array(list(before[least(before)].values()))
+    old = np.array(list(before[find_least(before)].values()))
     spread = float(old.std(ddof=1)) if len(old) > 1 else 0.0
     return max(LEAST, SPREAD * spread / math.sqrt(len(old)))
 
 
 def _find_any_rise_tolerated(key: Key, allowed: float) -> Reason | None:
     """That no rise could be beyond what the baseline's spread tolerates; None if one could be."""
-    far = reach("advantage", key.metric)[1]
+    far = find_reach("advantage", key.metric)[1]
     text = f"it tolerates any rise (at most {far:g} in {key.metric}); add seeds to the baseline"
     return None if allowed < far else Reason(Shortfall.ANY_RISE_TOLERATED, text)
 

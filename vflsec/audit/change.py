@@ -105,14 +105,14 @@ class Change:
         return None if None in found else max(x for x in found if x is not None)
 
 
-def least(of: Mapping[str, Seeds]) -> str:
+def find_least(of: Mapping[str, Seeds]) -> str:
     """The control with the least mean advantage."""
     return min(of, key=lambda name: (float(np.mean(list(of[name].values()))), name))
 
 
-def change(now: Mapping[str, Seeds], before: Mapping[str, Seeds]) -> Change:
+def compute_change(now: Mapping[str, Seeds], before: Mapping[str, Seeds]) -> Change:
     """The change of a leakage, from the advantages by control and seed; neither may be empty."""
-    first, last = least(now), least(before)
+    first, last = find_least(now), find_least(before)
     steps = [_step(v, before.get(k, before[last])) for k, v in now.items()]
     back = [_step(now.get(k, now[first]), v) for k, v in before.items()]
     shared = set(now[first]) & set(before[last])
@@ -125,7 +125,7 @@ def _least_of(of: Mapping[str, Seeds], shared: set[int]) -> float:
     """Mean advantage over the least control, both on the shared seeds; on all where none is."""
     here = {k: {s: x for s, x in v.items() if not shared or s in shared} for k, v in of.items()}
     here = {k: v for k, v in here.items() if v}
-    return float(np.mean(list(here[least(here)].values())))
+    return float(np.mean(list(here[find_least(here)].values())))
 
 
 def _step(now: Seeds, before: Seeds) -> Step:

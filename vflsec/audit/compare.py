@@ -9,10 +9,10 @@ from itertools import chain
 
 import numpy as np
 
-from vflsec.audit.change import Seeds, change
+from vflsec.audit.change import Seeds, compute_change
 from vflsec.audit.point import Identity
 from vflsec.audit.result import Audit
-from vflsec.audit.result_row import ResultRow, advantages, read_rows
+from vflsec.audit.result_row import ResultRow, read_advantages, read_rows
 
 _UNSAID = ("attack_key", "of_label")
 """What is no part of a comparison: keys differ by version, and labels are told by the attack's."""
@@ -125,7 +125,7 @@ def _values(rows: Iterable[ResultRow]) -> Values:
 
 def _by_control(rows: Sequence[ResultRow]) -> Mapping[str, Seeds]:
     if rows[0].attack:
-        return advantages(rows)[0]
+        return read_advantages(rows)[0]
     values = [(r.seed, r.value) for r in rows if r.value is not None]
     seeds = sorted({s for s, _ in values})
     return {"": {s: float(np.mean([v for t, v in values if t == s])) for s in seeds}}
@@ -134,7 +134,7 @@ def _by_control(rows: Sequence[ResultRow]) -> Mapping[str, Seeds]:
 def _change(
     at: Identity, before: Mapping[str, Seeds], after: Mapping[str, Seeds], level: float
 ) -> Compared:
-    found, tail = change(after, before), (1 - level) / 2
+    found, tail = compute_change(after, before), (1 - level) / 2
     return Compared(
         **at.as_dict(), quantity=_quantity(at), before=found.before, after=found.after,
         change=found.mean, low=found.lower(tail), high=found.upper(tail), seeds=found.seeds,

@@ -16,7 +16,7 @@ PAIRS = 1 << 22
 """Pairs of rows that are looked at at once."""
 
 
-def concordance(
+def compute_concordance(
     s: Floats, y: Floats, order: Ints, confidence: float
 ) -> tuple[float | None, float | None, float | None]:
     """Of all pairs of rows with different values, the share ranked as they are; ties count half.

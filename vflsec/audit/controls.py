@@ -56,7 +56,7 @@ class Against:
         control: its mean figure; None where only the advantage is known.
         mean, sd, n: of the advantage over it, paired by seed; sd is None for one seed.
         counts: of exposed people, how many rows each names; else None.
-        apart: whether one seed :func:`stands_apart`.
+        apart: whether one seed :func:`has_outlier`.
     """
 
     name: str
@@ -147,7 +147,7 @@ class Leakage:
             mean, sd = intervals.mean_and_sd(list(by_seed.values()))
             if mean is not None and len(by_seed) >= min(most, 2):
                 own = intervals.mean_of(list(figure[name].values()))
-                apart = stands_apart(np.array(list(by_seed.values())))
+                apart = has_outlier(np.array(list(by_seed.values())))
                 every.append(Against(name, own, mean, sd, len(by_seed), apart=apart))
         return cls(_ordered(every), named) if every else None
 
@@ -238,7 +238,7 @@ class Leakage:
         }
 
 
-def stands_apart(values: NDArray[np.float64]) -> bool:
+def has_outlier(values: NDArray[np.float64]) -> bool:
     """Whether one of the seeds (n,) is farther from their mean than in 99 % of normal ones.
 
     Source: Grubbs, "Sample criteria for testing outlying observations", Annals of Mathematical
@@ -252,7 +252,7 @@ def stands_apart(values: NDArray[np.float64]) -> bool:
     return float(np.abs(values - values.mean()).max()) > most * sd
 
 
-def leaks(advantage: float | None, low: float | None) -> bool:
+def is_leak(advantage: float | None, low: float | None) -> bool:
     """Whether this is called a leak: the lower bound above 0, and a mean that can be seen."""
     if advantage is None or low is None:
         return False
@@ -271,11 +271,11 @@ def _finite(x: Any) -> bool:
 Paired = dict[str, dict[int, float]]
 
 
-def worst(gained: Mapping[str, Mapping[int, float]]) -> float | None:
+def find_worst(gained: Mapping[str, Mapping[int, float]]) -> float | None:
     """The largest advantage over all controls in a single seed; None where there is none.
 
     Args:
-        gained: advantages by control and seed, of :func:`vflsec.audit.result_row.advantages`.
+        gained: advantages by control and seed, of :func:`vflsec.audit.result_row.read_advantages`.
     """
     seeds = {s for of in gained.values() for s in of}
     return max((min(of[s] for of in gained.values() if s in of) for s in seeds), default=None)
@@ -303,12 +303,12 @@ def as_shares(gained: Paired, own: Paired, most: float) -> Paired:
     return out
 
 
-def signed(metric: str) -> int:
+def find_sign(metric: str) -> int:
     """-1 for a metric of which less is better for the attacker."""
     return -1 if metric in METRICS and not METRICS[metric].larger_is_better else 1
 
 
-def strongest(seen: Iterable[tuple[int, Controls]], metric: str) -> str:
+def find_strongest(seen: Iterable[tuple[int, Controls]], metric: str) -> str:
     """Name of the control with the best mean cross-validated score over seeds.
 
     Args:
@@ -330,7 +330,7 @@ def strongest(seen: Iterable[tuple[int, Controls]], metric: str) -> str:
     if not by_control:
         return FALLBACK if FALLBACK in names else CHANCE
     mean = {
-        name: signed(metric) * float(np.mean([np.mean(v) for v in seeds.values()]))
+        name: find_sign(metric) * float(np.mean([np.mean(v) for v in seeds.values()]))
         for name, seeds in by_control.items()
     }
     return min(mean, key=lambda name: (-mean[name], name))

@@ -20,7 +20,7 @@ _OFF = re.compile(r"[( ]strength=-?0(\.0*)?[,)]")
 """A defense in the label of a stack that is off; the swept one has no strength there."""
 
 
-def called(name: str, settings: Mapping[str, object]) -> str:
+def format_defense(name: str, settings: Mapping[str, object]) -> str:
     """One defense with its settings: ``iso(party=shop, strength=0.5)``."""
     inner = ", ".join(f"{k}={_shown(v)}" for k, v in sorted(settings.items()))
     return f"{name}({inner})" if inner else name
@@ -38,21 +38,21 @@ def _members(label: str) -> tuple[str, ...]:
     return tuple(_QUOTED.sub("", label).split(" + "))
 
 
-def off(label: str) -> int:
+def count_off(label: str) -> int:
     """How many defenses of a stack have strength 0 in its label."""
     return sum(bool(_OFF.search(one)) for one in _members(label))
 
 
-def stacked(label: str) -> int:
+def count_stacked(label: str) -> int:
     """How many defenses a label names."""
     return len(_members(label))
 
 
-def unfixed(label: str) -> tuple[str, ...]:
+def list_unfixed(label: str) -> tuple[str, ...]:
     """The registered names of a stack but for those whose strength stands in its label."""
     return tuple(one.partition("(")[0] for one in _members(label) if not _FIXED.search(one))
 
 
-def bare(label: str) -> str:
+def list_names(label: str) -> str:
     """The registered names in the label of a stack: ``mid + iso``."""
     return " + ".join(one.partition("(")[0] for one in _members(label))

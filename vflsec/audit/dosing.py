@@ -57,13 +57,13 @@ class Dose(Identity):
     chance: float = 0.0
 
 
-def planted(metric: str, share: float, control: float) -> float:
+def compute_planted_gain(metric: str, share: float, control: float) -> float:
     """What the best possible attacker gains over a control of that figure."""
     part = 1 - (1 - share) ** 2 if metric in RANKINGS else share
     return part * (1 - control)
 
 
-def curve(points: Iterable[Point], confidence: float = 0.95) -> list[Dose]:
+def build_curve(points: Iterable[Point], confidence: float = 0.95) -> list[Dose]:
     """What was found of each dose, by place and ascending.
 
     Args:
@@ -80,12 +80,13 @@ def curve(points: Iterable[Point], confidence: float = 0.95) -> list[Dose]:
         out.append(
             Dose(
                 **replace(p.identity, phase=phase).as_dict(), share=float(share),
-                planted=planted(p.metric, float(share), control), advantage=p.advantage.mean,
-                low=p.advantage.low, high=p.advantage.high, found=leak.p_above(0.0) < alpha,
+                planted=compute_planted_gain(p.metric, float(share), control),
+                advantage=p.advantage.mean, low=p.advantage.low, high=p.advantage.high,
+                found=leak.p_above(0.0) < alpha,
                 chance=_chance(leak, alpha),
             )
         )  # fmt: skip
-    return sorted(out, key=lambda d: (*map(str, astuple(place(d))), d.share))
+    return sorted(out, key=lambda d: (*map(str, astuple(identify_curve(d))), d.share))
 
 
 def _chance(leak: Leakage, alpha: float) -> float:
@@ -104,14 +105,14 @@ def _chance(leak: Leakage, alpha: float) -> float:
     return min(chances)
 
 
-def least_found(doses: Iterable[Dose]) -> dict[Identity, float | None]:
-    """The least dose by :func:`place` that is found with a chance of 0.8.
+def find_least_dose(doses: Iterable[Dose]) -> dict[Identity, float | None]:
+    """The least dose by :func:`identify_curve` that is found with a chance of 0.8.
 
     Between two doses the size is interpolated; below the smallest nothing is claimed.
     """
     by_place: dict[Identity, list[Dose]] = defaultdict(list)
     for d in doses:
-        by_place[place(d)].append(d)
+        by_place[identify_curve(d)].append(d)
     return {at: _least(sorted(of, key=lambda d: d.planted)) for at, of in by_place.items()}
 
 
@@ -129,6 +130,6 @@ def _least(doses: Sequence[Dose]) -> float | None:
     return a.planted + part * (b.planted - a.planted)
 
 
-def place(at: Identity) -> Identity:
+def identify_curve(at: Identity) -> Identity:
     """What identifies a curve, of a dose or of a point; its sizes are those of one metric."""
     return at.without(*_UNSAID)

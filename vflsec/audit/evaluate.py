@@ -8,7 +8,7 @@ from typing import Any
 
 from vflsec.audit import dosing, leakage
 from vflsec.audit import gate as gates
-from vflsec.audit.baseline import Baseline, granted, regressions
+from vflsec.audit.baseline import Baseline, add_grants, judge_regressions
 from vflsec.audit.evaluation import Claim, Evaluation
 from vflsec.audit.findings import Finding, FindingKind, Location, build_findings
 from vflsec.audit.judge import judge
@@ -16,11 +16,11 @@ from vflsec.audit.multilabel import build_label_findings, by_label
 from vflsec.audit.point import Point, Training
 from vflsec.audit.record import AuditRecord
 from vflsec.audit.result_row import ResultRow
-from vflsec.audit.strength_grid import grid
-from vflsec.audit.tradeoff_curves import curves, find_improvements
+from vflsec.audit.strength_grid import build_grid
+from vflsec.audit.tradeoff_curves import build_curves, find_improvements
 from vflsec.audit.validated import find_validated
-from vflsec.epsilon.claimed_vs_measured import Claimed, contradictions
-from vflsec.specs import CellResult, told_apart
+from vflsec.epsilon.claimed_vs_measured import Claimed, judge_claims
+from vflsec.specs import CellResult, number_repeats
 
 
 def evaluate(
@@ -53,18 +53,18 @@ def evaluate(
         points, leakage.summarise(planted, confidence) or None, confidence,
         _active(record, results), record.grants, record.classes, record.planted_as,
     )  # fmt: skip
-    doses = dosing.curve(leakage.summarise(dosed, confidence), confidence)
-    least = dosing.least_found(doses)
+    doses = dosing.build_curve(leakage.summarise(dosed, confidence), confidence)
+    least = dosing.find_least_dose(doses)
     asked = [] if only else [_gate(g, confidence, looks) for g in record.gates]
     every_gate = [*asked, *(_shared(g, looks) for g in also)]
     audited = _gated(record, results, points)
     others: list[gates.Verdict] = []
     if not partial and not only:
-        others += contradictions(own, _claims(record, results), confidence, looks)
+        others += judge_claims(own, _claims(record, results), confidence, looks)
     if before is not None:
-        now, changed = granted(own, record.attacks), before.others(record.data)
+        now, changed = add_grants(own, record.attacks), before.others(record.data)
         strict = 1 - (1 - confidence) / looks
-        others += regressions(now, before, validated, strict, points, changed)
+        others += judge_regressions(now, before, validated, strict, points, changed)
     verdicts = [] if partial else [
         v for g in every_gate
         for v in judge(audited if g.algorithm == "*" else points, [g], validated, least)
@@ -79,7 +79,7 @@ def evaluate(
         rows=_with_roles(record, every, planted),
         points=points,
         over_time=leakage.summarise(timed, confidence),
-        curves=curves(points),
+        curves=build_curves(points),
         improvements=find_improvements(points, record.baseline),
         validated=validated,
         verdicts=verdicts,
@@ -88,7 +88,7 @@ def evaluate(
         partial=partial,
         dosing=doses,
         labels=labels,
-        grid=[] if partial else grid(audited, every_gate, validated, least, others),
+        grid=[] if partial else build_grid(audited, every_gate, validated, least, others),
     )
 
 
@@ -143,7 +143,7 @@ def _records(
         if role is None:
             continue
         title, dataset = record.title(role, result), record.dataset(role, result)
-        for row in leakage.records(result):
+        for row in leakage.make_records(result):
             key = row["attack_key"]
             yield row | {
                 "dataset": dataset, "algorithm": title, "known_rows": record.known_rows.get(key),
@@ -188,7 +188,7 @@ def _claims(record: AuditRecord, results: Sequence[CellResult]) -> list[Claimed]
     out: dict[tuple[Training, str], Claimed] = {}
     for result in results:
         at = record.training("audit", result)
-        names = told_apart(g.get("defense", "") for g in result.guarantees)
+        names = number_repeats(g.get("defense", "") for g in result.guarantees)
         for name, stored in zip(names, result.guarantees, strict=True):
             claim = Claim(stored)
             if at is None:

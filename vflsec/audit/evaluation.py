@@ -39,7 +39,7 @@ class Evaluation:
         findings: what was found, see :func:`vflsec.audit.findings.build_findings`.
         partial: more cells are to come.
         over_time: points as the attacks would have been after each epoch.
-        dosing: what was found of each planted dose, see :func:`vflsec.audit.dosing.curve`.
+        dosing: what was found of each planted dose, see :func:`vflsec.audit.dosing.build_curve`.
         labels: of attacks on several labels.
         grid: every training under every gate.
     """
@@ -59,7 +59,7 @@ class Evaluation:
     grid: Sequence[GridRow] = ()
 
 
-def made_before(made: Iterable[Mapping[str, str]], now: Mapping[str, str]) -> str:
+def describe_older(made: Iterable[Mapping[str, str]], now: Mapping[str, str]) -> str:
     """What trainings were made with, where that is not what runs now; or ''.
 
     Args:
@@ -212,7 +212,7 @@ class PointCost(Training):
     guarantees: tuple[Claim, ...] = ()
 
 
-def costs(record: AuditRecord, results: Sequence[CellResult]) -> list[PointCost]:
+def collect_costs(record: AuditRecord, results: Sequence[CellResult]) -> list[PointCost]:
     """What each point cost: seconds and traffic by direction, means over its seeds."""
     by_point: dict[tuple[str, Training], list[CellResult]] = defaultdict(list)
     for result in results:

@@ -90,7 +90,9 @@ class Outcome(Protocol):
     sentences: tuple[tuple[str, str], ...] = ()
 
 
-def outcomes(entries: Sequence[Protocol], rows: Iterable[ResultRow], level: float) -> list[Outcome]:
+def describe_outcomes(
+    entries: Sequence[Protocol], rows: Iterable[ResultRow], level: float
+) -> list[Outcome]:
     """The protocols of an audit with one sentence for each data set, and what was not seen.
 
     Args:

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from vflsec.audit.controls import CHANCE, FALLBACK, LEAST, leaks
+from vflsec.audit.controls import CHANCE, FALLBACK, LEAST, is_leak
 from vflsec.audit.gate import Verdict
 from vflsec.audit.leakage_claims import correct
 from vflsec.audit.metrics import METRICS
 from vflsec.audit.point import Estimate, Identity, Point
-from vflsec.audit.reversed_ranking import ranking
+from vflsec.audit.reversed_ranking import is_ranking
 from vflsec.audit.rounding import show
 
 
@@ -163,7 +163,7 @@ def build_findings(
     style = _Style(
         len({at.algorithm for at in groups}) > 1, len({at.phase for at in groups}) > 1,
         {(p.metric, p.answer): p for p in attacks if p.metric in _HITS},
-        {p.answer: p for p in attacks if ranking(p)},
+        {p.answer: p for p in attacks if is_ranking(p)},
     )  # fmt: skip
     found: list[Finding] = []
     for of, only in sorted(map(_select_rows, groups.values()), key=lambda pair: _size(pair[0])):
@@ -222,7 +222,7 @@ def _about(rows: Sequence[Point], style: _Style) -> list[Finding]:
 
 
 def _leaks(r: Point) -> bool:
-    return leaks(r.advantage.mean, r.advantage.low)
+    return is_leak(r.advantage.mean, r.advantage.low)
 
 
 def _is_ahead(r: Point, figure: Estimate) -> bool:
@@ -237,7 +237,7 @@ def _is_ahead(r: Point, figure: Estimate) -> bool:
 def _is_reversed(r: Point, style: _Style) -> bool:
     """Whether the answer with its labels flipped leaks, so that its silence stops nothing."""
     flipped = style.ranked.get(r.answer, r).mirrored
-    return leaks(flipped.mean, flipped.low)
+    return is_leak(flipped.mean, flipped.low)
 
 
 def _format_reversed(r: Point, style: _Style) -> str:

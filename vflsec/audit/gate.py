@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
-from vflsec.audit.metrics import METRICS, reach
+from vflsec.audit.metrics import METRICS, find_reach
 from vflsec.audit.point import Identity, Place, Training
 from vflsec.audit.rounding import show_exact
 from vflsec.core import check
@@ -187,7 +187,7 @@ class Gate:
         if self.of:
             check.one_of("gate: of", self.of, METRICS)
         check.one_of("gate: target", self.target, ("*", *TARGETS))
-        low, high = reach(self.metric, self.of)
+        low, high = find_reach(self.metric, self.of)
         if (self.max is not None and self.max >= high) or (
             self.min is not None and self.min <= low
         ):

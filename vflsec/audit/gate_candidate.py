@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from vflsec.audit.controls import Against, Leakage, leaks
+from vflsec.audit.controls import Against, Leakage, is_leak
 from vflsec.audit.gate import Reason
 from vflsec.audit.point import Estimate, Point
 
@@ -116,7 +116,7 @@ class Candidate:
         """Whether the answer with its labels flipped leaks significantly, not by noise."""
         if self.reversed is None:
             return False
-        return leaks(self.reversed.mean, self.reversed.bound("lower", alpha))
+        return is_leak(self.reversed.mean, self.reversed.bound("lower", alpha))
 
     def seeds_until(self, alpha: float, level: float) -> int | None:
         """Seeds to add until it is decided, labels flipped too; None if too many would be.

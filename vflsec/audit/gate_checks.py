@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from vflsec.audit.gate import EPSILON, TASK, Gate
-from vflsec.audit.gate_selection import Planned, selected
-from vflsec.audit.metrics import METRICS, reach
+from vflsec.audit.gate_selection import Planned, is_selected
+from vflsec.audit.metrics import METRICS, find_reach
 from vflsec.audit.point import IDENTITY, UNDEFENDED
 from vflsec.audit.result_row import ResultRow
 from vflsec.audit.rounding import show_exact
@@ -66,7 +66,7 @@ def list_measured(results: Iterable[ResultRow]) -> list[Planned]:
     ]  # fmt: skip
 
 
-def unanswerable(gate: Gate, rows: Sequence[Planned]) -> list[Unanswerable]:
+def list_unanswerable(gate: Gate, rows: Sequence[Planned]) -> list[Unanswerable]:
     """What keeps every result from answering the gate.
 
     Args:
@@ -93,7 +93,7 @@ def _find_unknown_names(gate: Gate, there: Sequence[Planned]) -> list[Unanswerab
     for key in (*_OF_TRAININGS, *_OF_ATTACKS):
         named = [r for r in there if r.attack] if key in _OF_ATTACKS else there
         wanted, asked = getattr(gate, key), _only(gate, key)
-        if wanted != "*" and not any(selected(r, asked) for r in named):
+        if wanted != "*" and not any(is_selected(r, asked) for r in named):
             rule = check.must_be_of(_names(key, named), wanted)
             found.append(Unanswerable(Problem.UNKNOWN_NAME, key, wanted, rule))
     return found
@@ -103,7 +103,7 @@ def _find_unknown_strength(gate: Gate, there: Sequence[Planned]) -> list[Unanswe
     if gate.strength is None:
         return []
     asked = _only(gate, "defense")
-    grid = sorted({r.strength for r in there if r.strength is not None and selected(r, asked)})
+    grid = sorted({r.strength for r in there if r.strength is not None and is_selected(r, asked)})
     if gate.strength in grid:
         return []
     rule = check.must_be_of(map(show_exact, grid), gate.strength)
@@ -162,7 +162,7 @@ def _find_out_of_reach(gate: Gate, there: Sequence[Planned]) -> list[Unanswerabl
     if not gate.limits_leaks or gate.of:
         return []
     primaries = [r.primary for r in _asked_about(gate, there)]
-    ends = {primary: reach("advantage", primary)[1] for primary in primaries}
+    ends = {primary: find_reach("advantage", primary)[1] for primary in primaries}
     most = max(ends.values())
     if gate.threshold < most:
         return []
@@ -179,7 +179,7 @@ _CHECKS: tuple[Callable[[Gate, Sequence[Planned]], list[Unanswerable]], ...] = (
 
 
 def _asked_about(gate: Gate, there: Sequence[Planned]) -> list[Planned]:
-    return [r for r in there if selected(r, gate)]
+    return [r for r in there if is_selected(r, gate)]
 
 
 def _only(gate: Gate, key: str) -> Gate:

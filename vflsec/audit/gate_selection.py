@@ -25,7 +25,7 @@ class Planned(Identity):
     claims: bool = True
 
 
-def bare(label: str) -> str:
+def strip_label(label: str) -> str:
     """The registered name in the label of an attack.
 
     All after the first bracket are parameters, be it of a column that is called ``a) + b``.
@@ -33,28 +33,33 @@ def bare(label: str) -> str:
     return label.partition("(")[0]
 
 
-def named(label: str, wanted: str) -> bool:
+def is_named(label: str, wanted: str) -> bool:
     """Whether the label of an attack is wanted, by itself or by the bare name."""
-    return wanted in ("*", label, bare(label))
+    return wanted in ("*", label, strip_label(label))
 
 
-def stacked(label: str, wanted: str) -> bool:
+def is_stack_named(label: str, wanted: str) -> bool:
     """Whether the label of a stack is wanted: by itself, by its bare names ``iso + noise``, or by
     the bare name of one of it whose strength the label does not fix, as of the swept one.
     """
-    return wanted in ("*", label, defense_label.bare(label), *defense_label.unfixed(label))
+    return wanted in (
+        "*",
+        label,
+        defense_label.list_names(label),
+        *defense_label.list_unfixed(label),
+    )
 
 
-def selected(row: Point | Planned, gate: Gate) -> bool:
+def is_selected(row: Point | Planned, gate: Gate) -> bool:
     """Whether a gate asks about a point.
 
     One that is not ``ok`` needs no figure of the gate's metric; one that is only planned, or that
     failed, may name neither phase nor split.
     """
-    return _here(row, gate) and weighs(row, gate)
+    return _here(row, gate) and is_weighed(row, gate)
 
 
-def weighs(row: Point | Planned, gate: Gate) -> bool:
+def is_weighed(row: Point | Planned, gate: Gate) -> bool:
     """Whether a gate that judges the training of a point asks about that point."""
     if isinstance(row, Planned):
         return gate.metric in (*TASK, EPSILON) or _attacked(row, gate)
@@ -73,7 +78,7 @@ def _here(row: Training, gate: Gate) -> bool:
     if gate.defense in ("defended", UNDEFENDED):
         if row.is_undefended != (gate.defense == UNDEFENDED):
             return False
-    elif not stacked(row.defense, gate.defense):
+    elif not is_stack_named(row.defense, gate.defense):
         return False
     if gate.strength not in (None, row.strength):
         return False
@@ -82,7 +87,7 @@ def _here(row: Training, gate: Gate) -> bool:
 
 def _attacked(row: Point | Planned, gate: Gate) -> bool:
     """Whether a gate on attacks asks about the attack of a point, by whatever it is scored."""
-    if not row.attack or not named(row.attack, gate.attack):
+    if not row.attack or not is_named(row.attack, gate.attack):
         return False
     unsplit = isinstance(row, Planned) or row.status == "error"
     return all(
@@ -111,7 +116,7 @@ def left_out(points: Iterable[Point], gate: Gate) -> dict[Training, list[str]]:
     for p in points:
         if p.status == "ok" and _here(p, gate) and _attacked(p, gate):
             asked.setdefault(p.answer, p.primary)
-            if weighs(p, gate):
+            if is_weighed(p, gate):
                 judged.add(p.answer)
     out: dict[Training, dict[str, None]] = {}
     for at, primary in asked.items():

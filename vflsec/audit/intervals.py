@@ -17,9 +17,9 @@ from scipy import special
 
 from vflsec.audit.special_functions import (
     beta_quantile,
+    is_rising,
     midranks,
     normal_quantile,
-    rising,
 )
 from vflsec.core import check
 
@@ -166,7 +166,7 @@ def mean_auc(
 def _by_row(rows: Sequence[NDArray[Any]], values: Sequence[Floats]) -> tuple[Floats, int]:
     """Sums of values by row id, in the order of ids, and how often one id is there at most."""
     first = rows[0]
-    if rising(first) and all(r is first or np.array_equal(r, first) for r in rows[1:]):
+    if is_rising(first) and all(r is first or np.array_equal(r, first) for r in rows[1:]):
         out = values[0].copy()
         for more in values[1:]:
             out += more
@@ -285,7 +285,7 @@ def conditional_holm(p: ArrayLike, keep: float) -> tuple[Floats, int]:
     return out, int(kept.sum())
 
 
-def within(bound: float | None, ends: tuple[float, float]) -> float | None:
+def clip_bound(bound: float | None, ends: tuple[float, float]) -> float | None:
     """A bound no farther out than the figure itself can be: a mean share lies in [0, 1].
 
     Cutting there loses no coverage.

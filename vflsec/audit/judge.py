@@ -28,10 +28,10 @@ from vflsec.audit.gate import (
 )
 from vflsec.audit.gate_candidate import Candidate, as_against, as_leakage
 from vflsec.audit.gate_rules import Weighed, decide
-from vflsec.audit.gate_selection import left_out, named, selected
-from vflsec.audit.metrics import ERROR_REMOVED, reach
+from vflsec.audit.gate_selection import is_named, is_selected, left_out
+from vflsec.audit.metrics import ERROR_REMOVED, find_reach
 from vflsec.audit.point import Estimate, Identity, Point, Training
-from vflsec.audit.reversed_ranking import ranking
+from vflsec.audit.reversed_ranking import is_ranking
 from vflsec.audit.room import STANDING_IN, choose_figure
 from vflsec.audit.underpowered import Unanswered, explain_unanswered, set_aside
 from vflsec.audit.validated import NO_EVIDENCE, Validated
@@ -63,7 +63,7 @@ class _Audit:
     def of(cls, points: Sequence[Point], validated: Validated, doses: Doses) -> _Audit:
         attacks = [p for p in points if p.attack]
         primary = {p.answer: p for p in attacks if p.metric == p.primary}
-        rankings = {p.answer: p for p in attacks if ranking(p)}
+        rankings = {p.answer: p for p in attacks if is_ranking(p)}
         standing_in: dict[Identity, list[Point]] = defaultdict(list)
         for p in attacks:
             if p.metric in STANDING_IN:
@@ -100,7 +100,7 @@ def judge(
         gates: what to judge; a gate that selects nothing is INCONCLUSIVE.
         validated: what is shown to work where, of :func:`vflsec.audit.validated.find_validated`.
         doses: the least planted leaks that were found, of
-            :func:`vflsec.audit.dosing.least_found`.
+            :func:`vflsec.audit.dosing.find_least_dose`.
     """
     audit = _Audit.of(summary, validated, doses or {})
     return [verdict for gate in gates for verdict in _judge_gate(gate, audit)]
@@ -109,7 +109,7 @@ def judge(
 def _judge_gate(gate: Gate, audit: _Audit) -> list[Verdict]:
     points: dict[Training, list[Point]] = defaultdict(list)
     for p in audit.points:
-        if selected(p, gate):
+        if is_selected(p, gate):
             points[p.training].append(p)
     if not points:
         reason = f"Nothing measured answers '{gate.label}'."
@@ -258,8 +258,8 @@ def _turn(
     """The bounds as the gate asks for them, where its metric can be."""
     if lead.sign < 0:
         low, high = (None if x is None else -x for x in (high, low))
-    ends = reach(gate.metric, lead.judged_by or gate.of or lead.point.primary)
-    return intervals.within(low, ends), intervals.within(high, ends)
+    ends = find_reach(gate.metric, lead.judged_by or gate.of or lead.point.primary)
+    return intervals.clip_bound(low, ends), intervals.clip_bound(high, ends)
 
 
 def _blocks(point: Point, gate: Gate, judged: set[str]) -> bool:
@@ -272,5 +272,5 @@ def _blocks(point: Point, gate: Gate, judged: set[str]) -> bool:
     if point.status in ("ok", "error"):
         return True
     if point.of_label in QUESTIONS:
-        return gate.attack != "*" and not any(named(name, gate.attack) for name in judged)
+        return gate.attack != "*" and not any(is_named(name, gate.attack) for name in judged)
     return gate.attack != "*" and point.attack not in judged

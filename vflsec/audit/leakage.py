@@ -1,8 +1,8 @@
 """From the measures of cells to what is leaked: the advantage over all controls, with its interval.
 
-``records`` → ``read_records`` (one row for each measure) → ``summarise`` (one point for each
-identity: mean over seeds, t intervals, utility beside it) → ``curves`` (one for each defense and
-attack: the privacy-utility curve and its CAP).
+``make_records`` → ``read_records`` (one row for each measure) → ``summarise`` (one point for each
+identity: mean over seeds, t intervals, utility beside it) → ``build_curves`` (one for each defense
+and attack: the privacy-utility curve and its CAP).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from vflsec.audit import controls as ctl
 from vflsec.audit import defense_label, intervals, reversed_ranking
 from vflsec.audit.controls import Leakage, Paired
 from vflsec.audit.exposed import EXPOSED, Counts, Exposed, read_classes
-from vflsec.audit.metrics import ERROR_REMOVED, METRICS, reach
+from vflsec.audit.metrics import ERROR_REMOVED, METRICS, find_reach
 from vflsec.audit.point import (
     IDENTITY,
     UNDEFENDED,
@@ -32,16 +32,24 @@ from vflsec.audit.point import (
 )
 from vflsec.audit.result_row import (
     ResultRow,
-    advantages,
     name_controls,
+    read_advantages,
     results_table,
 )
 from vflsec.core import check
 from vflsec.label import PRIMARY
 from vflsec.specs import BY_CLASS, QUESTIONS, TURNED, CellResult, DefenseSpec, Measure
 
-__all__ = ["UNDEFENDED", "clean", "defense_point", "read_records", "records",
-           "results_frame", "rows_of", "summarise"]  # fmt: skip
+__all__ = [
+    "UNDEFENDED",
+    "clean",
+    "defense_point",
+    "list_rows",
+    "make_records",
+    "read_records",
+    "results_frame",
+    "summarise",
+]  # fmt: skip
 
 _FIELDS = {f.name for f in fields(ResultRow)}
 _SPLITS = ("test", "validation", "train")
@@ -62,11 +70,11 @@ def defense_point(defenses: Sequence[DefenseSpec]) -> tuple[str, float | None]:
             swept = float(d.strength)
         if d.party:
             inner["party"] = d.party
-        labels.append(defense_label.called(d.name, inner))
+        labels.append(defense_label.format_defense(d.name, inner))
     return (" + ".join(labels), swept) if labels else (UNDEFENDED, 0.0)
 
 
-def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+def list_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows of a frame whose column names are text."""
     columns = [map(_plain, column.tolist()) for _, column in frame.items()]
     return [dict(zip(frame.columns, row, strict=True)) for row in zip(*columns, strict=True)]
@@ -76,7 +84,7 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def records(result: CellResult) -> Iterator[dict[str, Any]]:
+def make_records(result: CellResult) -> Iterator[dict[str, Any]]:
     """The measures of a finished cell as records for :func:`read_records`."""
     defense, strength = defense_point(result.spec.defenses)
     sent = [row for row in result.ledger if row.phase != "predict"]
@@ -145,7 +153,7 @@ def _with_controls(rows: Sequence[ResultRow]) -> list[ResultRow]:
             points[r.identity].append(r)
     least = {}
     for at, of in points.items():
-        if found := Leakage.between(*advantages(of), named=""):
+        if found := Leakage.between(*read_advantages(of), named=""):
             least[at] = found.least.name
     return [_over(r, least.get(r.identity, "") if r.status == "ok" else "") for r in rows]
 
@@ -154,7 +162,7 @@ def _over(row: ResultRow, control: str) -> ResultRow:
     """The row with its advantage over this control, if there is one; controls by name."""
     own, gain = row.figures.get(control), None
     if row.value is not None and own is not None:
-        gain = ctl.signed(row.metric) * (row.value - own)
+        gain = ctl.find_sign(row.metric) * (row.value - own)
     found = dict(sorted(row.controls.items()))
     return replace(row, control=control, control_value=own, advantage=gain, controls=found)
 
@@ -197,10 +205,10 @@ def _estimate(
     mean, sd = intervals.mean_and_sd(list(values.values()))
     if mean is None or sd is None:
         return Estimate(mean=mean, seeds=len(values))
-    ends, n = reach(metric, of), len(values)
+    ends, n = find_reach(metric, of), len(values)
     two, one = (intervals.t_half_width(n, confidence, side) or 0 for side in ("two", "upper"))
     low, high, lower, upper = (
-        intervals.within(mean + k * sd, ends) for k in (-two, two, -one, one)
+        intervals.clip_bound(mean + k * sd, ends) for k in (-two, two, -one, one)
     )
     return Estimate(mean, sd, low, high, lower, upper, n)
 
@@ -209,14 +217,14 @@ def _advantage(leak: Leakage | None, confidence: float, metric: str) -> Estimate
     """The advantage over all controls: the mean over the least, bounds as in `Leakage`."""
     if leak is None:
         return Estimate()
-    tail, ends = (1 - confidence) / 2, reach("advantage", metric)
+    tail, ends = (1 - confidence) / 2, find_reach("advantage", metric)
     return Estimate(
         mean=leak.least.mean,
         sd=leak.least.sd,
-        low=intervals.within(leak.lower(tail), ends),
-        high=intervals.within(leak.upper(tail), ends),
-        lower=intervals.within(leak.lower(2 * tail), ends),
-        upper=intervals.within(leak.upper(2 * tail), ends),
+        low=intervals.clip_bound(leak.lower(tail), ends),
+        high=intervals.clip_bound(leak.upper(tail), ends),
+        lower=intervals.clip_bound(leak.lower(2 * tail), ends),
+        upper=intervals.clip_bound(leak.upper(2 * tail), ends),
         seeds=leak.least.n,
     )
 
@@ -342,11 +350,11 @@ class _Summary:
 
     def share_remaining(self, point: Point, rows: Sequence[ResultRow]) -> Point | None:
         """An attack's primary point as a share of the error that its controls leave."""
-        most = reach(point.metric)[1]
-        if not point.is_main or ctl.signed(point.metric) < 0 or math.isinf(most):
+        most = find_reach(point.metric)[1]
+        if not point.is_main or ctl.find_sign(point.metric) < 0 or math.isinf(most):
             return None
         ok = [r for r in rows if r.status == "ok"]
-        gained, own = advantages(ok)
+        gained, own = read_advantages(ok)
         shares = ctl.as_shares(gained, own, most)
         leak = self._leakage(ok, shares, own)
         if leak is None:
@@ -355,14 +363,14 @@ class _Summary:
             point, metric=ERROR_REMOVED, chance=0.0, leakage=leak,
             value=self._mean(shares[leak.least.name], ERROR_REMOVED),
             advantage=_advantage(leak, self.confidence, ERROR_REMOVED),
-            worst_seed=ctl.worst(shares), turned=Estimate(), mirrored=Estimate(),
+            worst_seed=ctl.find_worst(shares), turned=Estimate(), mirrored=Estimate(),
         )  # fmt: skip
 
     def point(self, at: Identity, rows: Sequence[ResultRow]) -> Point:
         """The point of an identity, from its rows."""
         ok = [r for r in rows if r.status == "ok"]
         values = _by_seed(ok, "value")
-        gained, own = advantages(ok) if at.attack else ({}, {})
+        gained, own = read_advantages(ok) if at.attack else ({}, {})
         leak = self._leakage(ok, gained, own)
         first = rows[0]
         flipped = reversed_ranking.flip_figures(first, values, _by_seed(ok, "turned"))
@@ -386,7 +394,7 @@ class _Summary:
             value=self._mean(values, at.metric),
             control_value=self._mean(own[leak.least.name] if leak else {}, at.metric),
             advantage=_advantage(leak, self.confidence, at.metric),
-            worst_seed=ctl.worst(gained),
+            worst_seed=ctl.find_worst(gained),
             turned=self._mean(flipped, at.metric),
             mirrored=self._mean(reversed_ranking.flip_advantages(flipped, own, leak), "advantage"),
             exposed=_exposed(ok, leak, self.confidence),

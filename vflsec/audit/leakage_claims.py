@@ -17,9 +17,9 @@ from enum import StrEnum
 from vflsec.audit import controls, intervals
 from vflsec.audit.gate import FAIL, Origin, Verdict
 from vflsec.audit.gate_candidate import as_against
-from vflsec.audit.metrics import reach
+from vflsec.audit.metrics import find_reach
 from vflsec.audit.point import Estimate, Identity, Point
-from vflsec.audit.reversed_ranking import ranking
+from vflsec.audit.reversed_ranking import is_ranking
 
 _SPLITS = ("test", "validation", "train")
 _SECRETS = {
@@ -143,7 +143,7 @@ def _tests(p: Point, failed: Failed) -> Iterator[tuple[Quantity, Identity]]:
         yield Quantity.EXPOSED, about
     elif p.is_main or _find_limit(p, failed) is not None:
         yield Quantity.LEAKAGE, about
-    if p.attack and p.status == "ok" and ranking(p) and p.mirrored.mean is not None:
+    if p.attack and p.status == "ok" and is_ranking(p) and p.mirrored.mean is not None:
         yield Quantity.REVERSED, about
 
 
@@ -152,7 +152,7 @@ def _correct(
 ) -> Point:
     limit = _find_limit(p, failed)
     for test in _tests(p, failed):
-        tail, ends = error / (2 * tests[test]), reach("advantage", p.metric)
+        tail, ends = error / (2 * tests[test]), find_reach("advantage", p.metric)
         flipped = as_against(p.mirrored) if test[0] is Quantity.REVERSED else None
         if flipped is not None:
             low, high = flipped.bound("lower", tail), flipped.bound("upper", tail)
@@ -161,7 +161,7 @@ def _correct(
             low = limit if limit is not None and (low is None or low <= 0) else low
         else:
             continue
-        low, high = intervals.within(low, ends), intervals.within(high, ends)
+        low, high = intervals.clip_bound(low, ends), intervals.clip_bound(high, ends)
         name = "mirrored" if flipped is not None else "advantage"
         p = replace(p, **{name: replace(getattr(p, name), low=low, high=high)})
     return p

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from vflsec.audit import intervals
-from vflsec.audit.concordance import concordance
+from vflsec.audit.concordance import compute_concordance
 from vflsec.audit.exposed import EXPOSED, ClassCount, count_by_class
 from vflsec.audit.special_functions import entropy, normal_quantile
 from vflsec.audit.truth_join import Decided, Floats, Ints, Joined, decide, join, shuffled_order
@@ -316,7 +316,7 @@ def _share_error(case: _Case) -> Figure:
 
 def _concordance(case: _Case) -> Figure:
     s, y = case.joined.scores.reshape(-1), case.joined.values.reshape(-1)
-    return concordance(s, y, shuffled_order(case.joined.rows), case.confidence)
+    return compute_concordance(s, y, shuffled_order(case.joined.rows), case.confidence)
 
 
 def _mae(case: _Case) -> Figure:
@@ -378,7 +378,7 @@ RANKINGS = ("auc", "leak_auc", "concordance")
 """Metrics of how well rows are ranked, of which 0.5 is chance and 1 less the value the reverse."""
 
 
-def reach(metric: str, of: str = "") -> tuple[float, float]:
+def find_reach(metric: str, of: str = "") -> tuple[float, float]:
     """The least and the largest that a figure can be; infinite where there is no end.
 
     Args:
@@ -396,7 +396,7 @@ def reach(metric: str, of: str = "") -> tuple[float, float]:
     return METRICS[metric].reach if metric in METRICS else (0.0, 1.0)
 
 
-def primary(classes: int, prior: ArrayLike | None = None, target: str = "label") -> str:
+def choose_primary(classes: int, prior: ArrayLike | None = None, target: str = "label") -> str:
     """The metric that a verdict rests on.
 
     ``auc`` for two classes; beyond, ``accuracy``, or ``balanced_accuracy`` where the largest class
@@ -411,7 +411,7 @@ def primary(classes: int, prior: ArrayLike | None = None, target: str = "label")
     return "r2" if label is None else label.choose_primary(prior)
 
 
-def default(classes: int, target: str = "label", *, groups: bool = True) -> list[str]:
+def list_default(classes: int, target: str = "label", *, groups: bool = True) -> list[str]:
     """What guesses are measured by where nothing is asked for, the primary metric among them.
 
     Args:
@@ -464,7 +464,7 @@ def score(
         _check_labels(joined, shares, classes)
         decided = decide(joined, shares, quota)
     case = _Case(joined, decided, classes, shares, confidence, truth.columns)
-    chosen = metrics or default(classes, guess.target, groups=guess.group is not None)
+    chosen = metrics or list_default(classes, guess.target, groups=guess.group is not None)
     return [_one(name, case, guess.target) for name in chosen]
 
 

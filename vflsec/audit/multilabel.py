@@ -88,7 +88,7 @@ def _over(
     return LabelRow(
         **at.as_dict(), labels=len(scored), left_out=left, seeds=len(seeds),
         value=float(value.mean()),
-        low=intervals.within(low, (0.0, 1.0)), high=intervals.within(high, (0.0, 1.0)),
+        low=intervals.clip_bound(low, (0.0, 1.0)), high=intervals.clip_bound(high, (0.0, 1.0)),
         control_value=float(control.mean()), advantage=float(gain.mean()), most=list(scored)[k],
         most_value=float(value[k].mean()), most_control=float(control[k].mean()),
         most_advantage=float(gain[k].mean()),

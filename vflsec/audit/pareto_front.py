@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import pandas as pd
 
 from vflsec.audit import leakage
-from vflsec.audit.controls import leaks
+from vflsec.audit.controls import is_leak
 from vflsec.audit.findings import NO_FIGURE
 from vflsec.audit.point import Point
 from vflsec.audit.result_row import ResultRow, read_rows
-from vflsec.audit.reversed_ranking import ranking
+from vflsec.audit.reversed_ranking import is_ranking
 from vflsec.audit.verdict_text import find_shortfall
 from vflsec.errors import ConfigError
 
@@ -136,9 +136,9 @@ def _failed(p: Point) -> str:
 
 
 def _reversed(p: Point) -> str:
-    if not p.attack or not ranking(p) or p.metric == p.primary:
+    if not p.attack or not is_ranking(p) or p.metric == p.primary:
         return ""
-    if not leaks(p.mirrored.mean, p.mirrored.low):
+    if not is_leak(p.mirrored.mean, p.mirrored.low):
         return ""
     return f"{p.attack} leaks with labels flipped ({p.mirrored.mean:+.3f} of {p.metric})"
 

@@ -36,7 +36,7 @@ class _Dosed(View):
         return z
 
 
-def dosed(
+def plant_leak(
     view: View, truth: Truth, prior: Sequence[float], share: float, rng: torch.Generator
 ) -> View:
     """The view with a planted leak over `share` of its rows.

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pandas as pd
 
-from vflsec.audit.controls import CHANCE, Controls, Paired, signed, strongest
+from vflsec.audit.controls import CHANCE, Controls, Paired, find_sign, find_strongest
 from vflsec.audit.exposed import ClassCount, read_classes
 from vflsec.audit.intervals import mean_of
 from vflsec.audit.point import Identity, clean
@@ -132,7 +132,7 @@ _WRITE: dict[str, Callable[[ResultRow], str]] = {
 }
 
 
-def advantages(rows: Iterable[ResultRow]) -> tuple[Paired, Paired]:
+def read_advantages(rows: Iterable[ResultRow]) -> tuple[Paired, Paired]:
     """Advantage and figure by control and seed, of the rows of one point that have a figure.
 
     The advantage is signed so that larger is worse for privacy. Several rows of a seed count once,
@@ -144,7 +144,7 @@ def advantages(rows: Iterable[ResultRow]) -> tuple[Paired, Paired]:
         if r.value is None or not math.isfinite(r.value):
             continue
         for name, figure in r.figures.items():
-            gained[name][r.seed].append(signed(r.metric) * (r.value - figure))
+            gained[name][r.seed].append(find_sign(r.metric) * (r.value - figure))
             own[name][r.seed].append(figure)
     return _means(gained), _means(own)
 
@@ -160,4 +160,4 @@ def name_controls(rows: Iterable[ResultRow]) -> dict[ControlSet, str]:
     seen: dict[ControlSet, list[tuple[int, Controls]]] = defaultdict(list)
     for r in rows:
         seen[r.control_set].append((r.seed, r.controls))
-    return {key: strongest(found, key[0].metric) for key, found in seen.items()}
+    return {key: find_strongest(found, key[0].metric) for key, found in seen.items()}

@@ -22,7 +22,7 @@ class _Measured(Protocol):
     def primary(self) -> str: ...
 
 
-def reversible(at: _Measured) -> bool:
+def is_reversible(at: _Measured) -> bool:
     """Whether an answer with its labels flipped would have 1 less this figure.
 
     So has a ranking, of each of several classes too, and with two classes a share of right answers.
@@ -30,12 +30,12 @@ def reversible(at: _Measured) -> bool:
     return at.metric in RANKINGS or (at.metric in _SHARES and at.primary in RANKINGS)
 
 
-def ranking(at: _Measured) -> bool:
+def is_ranking(at: _Measured) -> bool:
     """Whether it is by this figure that an answer is looked at with its labels flipped.
 
     That is the one that verdicts rest on, or with several classes the AUC of each against the rest.
     """
-    return reversible(at) and at.metric == ("auc" if at.primary in _SHARES else at.primary)
+    return is_reversible(at) and at.metric == ("auc" if at.primary in _SHARES else at.primary)
 
 
 def flip_figures(
@@ -50,7 +50,7 @@ def flip_figures(
     """
     if not point.attack:
         return {}
-    return {s: 1 - v for s, v in values.items()} if reversible(point) else dict(measured)
+    return {s: 1 - v for s, v in values.items()} if is_reversible(point) else dict(measured)
 
 
 def flip_advantages(

@@ -14,10 +14,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from vflsec.audit.controls import Leakage, signed
+from vflsec.audit.controls import Leakage, find_sign
 from vflsec.audit.gate import Gate
 from vflsec.audit.gate_candidate import Candidate, NoRoom
-from vflsec.audit.metrics import ERROR_REMOVED, METRICS, reach
+from vflsec.audit.metrics import ERROR_REMOVED, METRICS, find_reach
 from vflsec.audit.point import Point
 
 DECIDES = "exposed"
@@ -32,7 +32,7 @@ _ROUNDING = 1e-9
 def find_room(point: Point, leak: Leakage) -> float:
     """What is left to gain over the control that leaves the least."""
     value = math.nan if point.value.mean is None else point.value.mean
-    return reach(point.metric)[1] - (value - leak.least.mean)
+    return find_reach(point.metric)[1] - (value - leak.least.mean)
 
 
 def is_full(point: Point, leak: Leakage) -> bool:
@@ -42,7 +42,7 @@ def is_full(point: Point, leak: Leakage) -> bool:
     own, metric = leak.ahead.control, point.metric
     if own is None or metric not in METRICS:
         return False
-    return own == reach(metric)[METRICS[metric].larger_is_better]
+    return own == find_reach(metric)[METRICS[metric].larger_is_better]
 
 
 def choose_figure(
@@ -56,7 +56,7 @@ def choose_figure(
         figures: points of the same answer, the primary one and those of :data:`STANDING_IN`.
         weigh: makes a candidate of a point.
     """
-    if not gate.limits_leaks or signed(c.point.metric) < 0:
+    if not gate.limits_leaks or find_sign(c.point.metric) < 0:
         return c
     room = find_room(c.point, c.leak)
     if _is_enough(room, gate) or is_full(c.point, c.leak):

@@ -15,12 +15,12 @@ from torch import Tensor
 from vflsec.audit import image_samples
 from vflsec.audit.embeddings import score_embedding
 from vflsec.audit.exposed import EXPOSED
-from vflsec.audit.metrics import Score, default, score
+from vflsec.audit.metrics import Score, list_default, score
 from vflsec.audit.truth import (
     ONE_COLUMN,
     SCORED,
     Goal,
-    goal_of,
+    choose_goal,
     label_truth,
     with_columns,
 )
@@ -28,7 +28,7 @@ from vflsec.core.guess import Guess, Truth
 from vflsec.core.task import Task
 from vflsec.core.view import Table
 from vflsec.measure.attack import Answer, Prepared
-from vflsec.specs import BY_CLASS, NAMED, ORIENTED_BY, TURNED, Measure, victims
+from vflsec.specs import BY_CLASS, NAMED, ORIENTED_BY, TURNED, Measure, list_victims
 
 DIVERGED = "the training diverged: its numbers are not finite"
 """Why such a training has no figure of the main task, and passes no gate."""
@@ -54,7 +54,7 @@ def main_task(
             said = logits[r].new_zeros(logits[r].shape) if failed else logits[r]
             guess = Guess(truth.target, rows[r], said)
             prior = task.prior.numpy()
-            usual = default(task.classes, truth.target, groups=False)
+            usual = list_default(task.classes, truth.target, groups=False)
             names = [m for m in usual if m not in EXPOSED]
             scores = score(
                 guess, truth, guess.rows, classes=task.classes, prior=prior, metrics=names
@@ -92,7 +92,9 @@ def _of_each_label(guess: Guess, task: Task) -> dict[str, Any]:
     return {"auc": auc, "left_out": [name for name, value in auc.items() if value is None]}
 
 
-def unscored(of: Prepared, phase: str, parties: Sequence[str], status: str, why: str) -> Measure:
+def make_unscored(
+    of: Prepared, phase: str, parties: Sequence[str], status: str, why: str
+) -> Measure:
     """The row of an attack that has no figure after a phase.
 
     Args:
@@ -102,11 +104,11 @@ def unscored(of: Prepared, phase: str, parties: Sequence[str], status: str, why:
         status, why: why there is none.
     """
     spec, target = of.spec, of.attack.target
-    whose = "+".join(victims(target, spec.adversary, parties, spec.victim))
+    whose = "+".join(list_victims(target, spec.adversary, parties, spec.victim))
     return Measure.missing(spec, status, why, phase=phase, target=str(target), victim=whose)
 
 
-def scored(answer: Answer, task: Task, embeddings: Table | None = None) -> Iterator[Measure]:
+def score_answer(answer: Answer, task: Task, embeddings: Table | None = None) -> Iterator[Measure]:
     """The measures of one answer: every metric on every split, or why there is none.
 
     Args:
@@ -116,7 +118,7 @@ def scored(answer: Answer, task: Task, embeddings: Table | None = None) -> Itera
     """
     spec, attack, guess = answer.of.spec, answer.of.attack, answer.guess
     task = task.of_label(spec.of_label)
-    whose = victims(attack.target, spec.adversary, task.parties, spec.victim)
+    whose = list_victims(attack.target, spec.adversary, task.parties, spec.victim)
     if attack.target in ONE_COLUMN:
         whose = (with_columns(whose, task),)
     base: dict[str, Any] = {
@@ -143,7 +145,7 @@ def scored(answer: Answer, task: Task, embeddings: Table | None = None) -> Itera
 def _by_split(
     answer: Answer, guess: Guess, task: Task, base: Mapping[str, Any]
 ) -> Iterator[Measure]:
-    goal = goal_of(answer.of.attack, answer.of.spec, task)
+    goal = choose_goal(answer.of.attack, answer.of.spec, task)
     guess = orient(guess, goal.truth)
     yield from _compared(answer, guess, goal, lambda g: g, task, base)
     place = guess.notes.get(NAMED)
@@ -227,7 +229,7 @@ def _pictures(
     spec = answer.of.spec
     parties = [
         (p, task.schema[p].design(task.x[p][:1]).shape[1], task.schema[p].shape)
-        for p in victims("feature", spec.adversary, task.parties, spec.victim)
+        for p in list_victims("feature", spec.adversary, task.parties, spec.victim)
     ]
     return image_samples.pair_images(guess, truth, rows, parties, spec.pictures)
 

@@ -37,7 +37,7 @@ def entropy(shares: ArrayLike) -> float:
     return float(special.entr(p / np.sum(p)).sum())
 
 
-def rising(values: NDArray[Any]) -> bool:
+def is_rising(values: NDArray[Any]) -> bool:
     """Whether each value (n,) is larger than the one before it."""
     return bool((values[1:] > values[:-1]).all())
 

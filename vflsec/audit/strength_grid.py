@@ -32,7 +32,7 @@ class GridRow(Training):
     cheapest: bool = False
 
 
-def grid(
+def build_grid(
     points: Sequence[Point],
     asked: Sequence[Gate],
     validated: Validated,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from vflsec.audit import cap_score
 from vflsec.audit.point import UNDEFENDED, Identity, Point, Training
-from vflsec.audit.reversed_ranking import reversible
+from vflsec.audit.reversed_ranking import is_reversible
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def find_improvements(points: Iterable[Point], baseline: str | None) -> list[Imp
     ]  # fmt: skip
 
 
-def curves(points: Iterable[Point], include_zero: bool = False) -> list[Curve]:
+def build_curves(points: Iterable[Point], include_zero: bool = False) -> list[Curve]:
     """The curve of each defense and attack.
 
     Args:
@@ -153,7 +153,7 @@ def _undefended(lines: dict[Identity, list[Point]]) -> dict[Identity, Point]:
 def _either_way(point: Point) -> float | None:
     """The attack's figure; of a ranking the better of it and its reverse."""
     value = point.value.mean
-    ranks = point.metric in ("auc", "concordance") and reversible(point)
+    ranks = point.metric in ("auc", "concordance") and is_reversible(point)
     return max(value, 1 - value) if ranks and value is not None else value
 
 

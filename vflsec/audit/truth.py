@@ -13,7 +13,7 @@ from vflsec.core.attack import Attack, describe_scoring
 from vflsec.core.feature_schema import columns_of
 from vflsec.core.guess import Truth
 from vflsec.core.task import Task
-from vflsec.specs import AttackSpec, victims
+from vflsec.specs import AttackSpec, list_victims
 
 SCORED = ("label", "feature", "attribute", "membership", "property", "presence")
 """Targets of attacks whose answers are compared with a truth."""
@@ -41,17 +41,17 @@ class Goal:
     metrics: tuple[str, ...] | None = None
 
 
-def goal_of(attack: Attack, spec: AttackSpec, task: Task) -> Goal:
+def choose_goal(attack: Attack, spec: AttackSpec, task: Task) -> Goal:
     """What `attack` is to be compared with."""
     rows = np.arange(len(task.y))
     if attack.target == "feature":
-        whose = victims("feature", spec.adversary, task.parties, spec.victim)
+        whose = list_victims("feature", spec.adversary, task.parties, spec.victim)
         parts = [task.schema[p].design(task.x[p]) for p in whose]
         columns = columns_of(task.schema[p] for p in whose)
         truth = Truth("feature", rows, torch.cat(parts, dim=1).double().numpy(), columns)
         return Goal(truth, task.classes, task.prior.numpy())
     if attack.target in ONE_COLUMN:
-        whose = victims("feature", spec.adversary, task.parties, spec.victim)
+        whose = list_victims("feature", spec.adversary, task.parties, spec.victim)
         victim = with_columns(whose, task)
         x, labelled = task.x[victim], task.sets["labelled"]
         codes, classes = task.schema[victim].attribute(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vflsec.audit.special_functions import midranks, rising
+from vflsec.audit.special_functions import is_rising, midranks
 from vflsec.errors import ShapeError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def join(guess: Guess, truth: Truth, rows: Iterable[int] | ArrayLike) -> Joined:
     if guess.target != truth.target:
         raise ShapeError(f"score: guess.target must be {truth.target!r}, got {guess.target!r}.")
     wanted = np.asarray(rows, np.int64).reshape(-1)
-    if not rising(wanted):
+    if not is_rising(wanted):
         wanted = np.sort(wanted)
         _unique("rows", wanted)
     if len(wanted) == 0:
@@ -100,7 +100,7 @@ def join(guess: Guess, truth: Truth, rows: Iterable[int] | ArrayLike) -> Joined:
 def _plain(guess: Guess, wanted: Ints, values: NDArray[Any]) -> Joined:
     """The same where every row is answered once, as most are: looked up, not added up."""
     at = _lookup("guess", guess.rows, wanted)
-    if not rising(guess.rows):
+    if not is_rising(guess.rows):
         _each_once(guess.rows)
     _finite(guess.scores)
     scores = guess.scores[at]
@@ -142,7 +142,7 @@ def _lookup(what: str, known: Ints, wanted: Ints) -> Ints:
     """Places in `known` of `wanted`, which rises; by position where ids are 0, 1, 2, ..."""
     if np.array_equal(known, wanted):
         return np.arange(len(known))
-    rises = rising(known)
+    rises = is_rising(known)
     if rises and len(known) and known[0] == 0 and known[-1] == len(known) - 1:
         place, found = wanted, (wanted >= 0) & (wanted < len(known))
         order = None

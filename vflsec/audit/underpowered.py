@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from vflsec.audit import intervals
 from vflsec.audit.gate import Gate, Reason, Warn
 from vflsec.audit.gate_candidate import Candidate
-from vflsec.audit.gate_selection import bare
+from vflsec.audit.gate_selection import strip_label
 from vflsec.audit.point import Point
-from vflsec.specs import QUESTIONS, asked
+from vflsec.specs import QUESTIONS, format_question
 
 _MOST_SEEDS = 100
 
@@ -60,7 +60,7 @@ def find_unanswered(
         return None
     if not gate.limits_leaks or point.metric != "auc":
         return None
-    found = Unanswered(bare(name), question, not_validated, point.n, seeds)
+    found = Unanswered(strip_label(name), question, not_validated, point.n, seeds)
     if not_validated:
         return found
     yes = max(1, round(QUESTIONS[question] * found.rows))
@@ -105,7 +105,7 @@ def explain_unanswered(left: Sequence[Unanswered]) -> list[Reason]:
         *dict.fromkeys(
             Reason.warning(
                 Warn.QUESTION_NOT_VALIDATED,
-                f"{u.attack} for values {asked(u.question)} ({u.not_validated.text})",
+                f"{u.attack} for values {format_question(u.question)} ({u.not_validated.text})",
             )
             for u in left
             if u.not_validated is not None
@@ -126,7 +126,7 @@ def _explain_few(few: Sequence[Unanswered]) -> Reason:
 def _listed(few: Iterable[Unanswered]) -> str:
     by: dict[str, dict[str, None]] = {}
     for u in few:
-        by.setdefault(u.attack, {})[asked(u.question)] = None
+        by.setdefault(u.attack, {})[format_question(u.question)] = None
     said: dict[tuple[str, ...], list[str]] = {}
     for attack, what in by.items():
         said.setdefault(tuple(what), []).append(attack)

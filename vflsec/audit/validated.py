@@ -130,7 +130,7 @@ def _judge_places(seen: Mapping[Place, list[_Looks]], level: float) -> dict[Plac
     return out
 
 
-def titles(found: Validated, grants: Granted | None = None) -> dict[str, Place]:
+def name_places(found: Validated, grants: Granted | None = None) -> dict[str, Place]:
     """Places by a name for each: the attack, and what tells places of one attack apart."""
     by_attack: dict[str, list[Place]] = defaultdict(list)
     for place in found:

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 
 from vflsec.audit import intervals
 from vflsec.audit.controls import Leakage
-from vflsec.audit.dosing import Doses, place
+from vflsec.audit.dosing import Doses, identify_curve
 from vflsec.audit.gate import EPSILON, MIN_ROWS, MIN_SEEDS, Gate, Reason, Shortfall, Warn
 from vflsec.audit.gate_candidate import Candidate, NoRoom
-from vflsec.audit.gate_selection import bare
+from vflsec.audit.gate_selection import strip_label
 from vflsec.audit.metrics import METRICS
 from vflsec.audit.point import Point, Training
 from vflsec.audit.room import find_room, is_full
 from vflsec.audit.rounding import show
 from vflsec.plugins import registry
-from vflsec.specs import QUESTIONS, asked
+from vflsec.specs import QUESTIONS, format_question
 
 _MOST_NAMED = 5
 _ROUNDING = 1e-12  # spreads this small beside their mean are those of equal figures
@@ -65,7 +65,7 @@ def _is_silent(row: Point) -> bool:
     """Whether the attack says by equal scores, on every seed, that it found nothing."""
     if not _is_tied(row):
         return False
-    name = bare(row.attack)
+    name = strip_label(row.attack)
     known = name in registry.attacks.entries()
     return known and bool(getattr(registry.attacks.get(name), "silent", False))
 
@@ -147,7 +147,7 @@ def format_exceeded(lead: Candidate, beyond: Sequence[Candidate], gate: Gate) ->
     rest = f", and {others} more" if others else ""
     where = "above" if gate.max is not None else "below"
     if lead.point.of_label in QUESTIONS and gate.metric == "advantage":
-        rest += f": reveals whether a value is {asked(lead.point.of_label)}"
+        rest += f": reveals whether a value is {format_question(lead.point.of_label)}"
     rest += _format_instead(lead, gate)
     text = f"{_figure(lead, gate)}, {where} {gate.threshold:g} at {100 * gate.confidence:g}%{rest}."
     return text[0].upper() + text[1:]
@@ -326,10 +326,10 @@ def find_dosed(found: Sequence[Candidate], doses: Doses) -> dict[str, float | No
     An attack of which a section, or a set of rows, was not dosed is left out.
     """
     out: dict[str, float | None] = {}
-    undosed = {c.name for c in found if place(c.point) not in doses}
+    undosed = {c.name for c in found if identify_curve(c.point) not in doses}
     for c in found:
         if c.name not in undosed:
-            least, before = doses[place(c.point)], out.get(c.name, 0.0)
+            least, before = doses[identify_curve(c.point)], out.get(c.name, 0.0)
             out[c.name] = None if least is None or before is None else max(least, before)
     return out
 

@@ -35,7 +35,7 @@ _SCHEMA = Path(__file__).parents[1] / "config" / "scenario.schema.json"  # as a 
 _SECTIONS: dict[str, Any] = json.loads(_SCHEMA.read_text(encoding="utf-8"))["$defs"]
 
 
-def meaning(section: str, key: str) -> str:
+def find_meaning(section: str, key: str) -> str:
     """The first sentence on a key of a scenario: the help of the option that sets it."""
     text: str = _SECTIONS[section]["properties"][key]["description"]
     return f"{' '.join(text.split()).partition('. ')[0].rstrip('.')}."
@@ -52,7 +52,7 @@ DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or cuda
 FormatOption = Annotated[Format, typer.Option("--format", help="Text or JSON.")]
 
 
-def noted(text: str, share: float) -> None:
+def show_notes(text: str, share: float) -> None:
     """Progress of which notes alone are printed, beside the output."""
     if share == NOTE:
         say(text, err=True)

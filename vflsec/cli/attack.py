@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from vflsec.cli.arguments import FolderArg, Format, FormatOption, noted
+from vflsec.cli.arguments import FolderArg, Format, FormatOption, show_notes
 from vflsec.cli.output import console_for, print_json
 
 
@@ -30,7 +30,7 @@ def attack(
     from vflsec.report.summary import read_summary
     from vflsec.runtime.typed_values import write_plain
 
-    summary = attempt(folder, name, set_ or (), device=device, progress=noted)
+    summary = attempt(folder, name, set_ or (), device=device, progress=show_notes)
     if format_ is Format.json:
         print_json(write_plain(summary))
     else:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from vflsec.audit.exposed import LUCKY, count_nameable
 from vflsec.audit.gate import MIN_ROWS
 from vflsec.cli.draft_systems import SYSTEMS
-from vflsec.config.toml_text import pair
-from vflsec.data.split import rarest, row_sets
+from vflsec.config.toml_text import format_pair
+from vflsec.data.split import count_rarest, row_sets
 from vflsec.plan.room import leaves_no_room
 from vflsec.runtime.plain_values import Plain, Table
 from vflsec.specs import WHICHEVER
@@ -65,7 +65,7 @@ def scenario_text(
     sides, rows = source.label.sides, row_sets(source, 0).labelled
     system, one = SYSTEMS[algorithm], sides > 1 and not source.labels
     spare = len(rows) // 2
-    known = _known(sides, spare, rarest(source, rows))
+    known = _known(sides, spare, count_rarest(source, rows))
     grants: dict[str, Plain] = {"adversary": source.active, "aux_rows": min(60, spare)}
     others = [p for p, own in source.parties.items() if p != source.active and own.names]
     victims: list[dict[str, Plain]] = [{"victim": p} if len(others) > 1 else {} for p in others]
@@ -76,7 +76,7 @@ def scenario_text(
         algorithm=algorithm, system=system,
         sweep=system.sweep if one else system.otherwise or system.sweep,
         of_messages=[a for a in system.attacks or () if one or a[0] not in system.classes],
-        sides=sides, known=known, pair=pair, as_comment=_as_comment, grants=grants,
+        sides=sides, known=known, pair=format_pair, as_comment=_as_comment, grants=grants,
         attacks=_list_attacks(sides, known),
         many_rows=len(source.y) > _WHOLE_ROWS,
         of_every_epoch=("message_completion",) if sides == 1 else _WHOLE,

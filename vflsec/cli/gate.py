@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vflsec.cli.arguments import FolderArg, folder_name, meaning
-from vflsec.cli.output import console_for, say, tell_github
+from vflsec.cli.arguments import FolderArg, find_meaning, folder_name
+from vflsec.cli.output import console_for, notify_github, say
 from vflsec.errors import VflsecError
 
 if TYPE_CHECKING:
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 def gate(
     folder: FolderArg,
-    metric: Annotated[str, typer.Option(help=meaning("Gate", "metric"))] = "advantage",
-    max_: Annotated[float | None, typer.Option("--max", help=meaning("Gate", "max"))] = None,
-    min_: Annotated[float | None, typer.Option("--min", help=meaning("Gate", "min"))] = None,
-    attack: Annotated[str, typer.Option(help=meaning("Gate", "attack"))] = "*",
-    adversary: Annotated[str, typer.Option(help=meaning("Gate", "adversary"))] = "*",
-    split: Annotated[str, typer.Option(help=meaning("Gate", "split"))] = "*",
-    target: Annotated[str, typer.Option(help=meaning("Gate", "target"))] = "*",
-    dataset: Annotated[str, typer.Option(help=meaning("Gate", "dataset"))] = "*",
-    defense: Annotated[str, typer.Option(help=meaning("Gate", "defense"))] = "*",
-    of: Annotated[str, typer.Option(help=meaning("Gate", "of"))] = "",
-    strength: Annotated[float | None, typer.Option(help=meaning("Gate", "strength"))] = None,
-    detect: Annotated[float | None, typer.Option(help=meaning("Gate", "detect"))] = None,
+    metric: Annotated[str, typer.Option(help=find_meaning("Gate", "metric"))] = "advantage",
+    max_: Annotated[float | None, typer.Option("--max", help=find_meaning("Gate", "max"))] = None,
+    min_: Annotated[float | None, typer.Option("--min", help=find_meaning("Gate", "min"))] = None,
+    attack: Annotated[str, typer.Option(help=find_meaning("Gate", "attack"))] = "*",
+    adversary: Annotated[str, typer.Option(help=find_meaning("Gate", "adversary"))] = "*",
+    split: Annotated[str, typer.Option(help=find_meaning("Gate", "split"))] = "*",
+    target: Annotated[str, typer.Option(help=find_meaning("Gate", "target"))] = "*",
+    dataset: Annotated[str, typer.Option(help=find_meaning("Gate", "dataset"))] = "*",
+    defense: Annotated[str, typer.Option(help=find_meaning("Gate", "defense"))] = "*",
+    of: Annotated[str, typer.Option(help=find_meaning("Gate", "of"))] = "",
+    strength: Annotated[float | None, typer.Option(help=find_meaning("Gate", "strength"))] = None,
+    detect: Annotated[float | None, typer.Option(help=find_meaning("Gate", "detect"))] = None,
     baseline: Annotated[
         Path | None, typer.Option(help="Also fail where the advantage rose above this file.")
     ] = None,
@@ -92,7 +92,7 @@ def gate(
         if report_to is not None:
             for_reports(report_to, folder)
             write_reports(report_to, result.summary)
-        tell_github(result.summary)
+        notify_github(result.summary)
         print_last(shown, console)
     raise typer.Exit(result.exit_code)
 
@@ -128,9 +128,9 @@ def _asked(store: Store, scenario: str | None, detect: float | None) -> AuditRec
         VflsecError: a shard, or no gate that `detect` could mean.
     """
     from vflsec.audit.gate import Gate
-    from vflsec.engine.audit_record import regated
+    from vflsec.engine.audit_record import replace_gates
 
-    record = store.record() if scenario is None else regated(store.record(), scenario)
+    record = store.record() if scenario is None else replace_gates(store.record(), scenario)
     if record.shard:
         raise VflsecError(
             f"{store.folder}: is shard {record.shard}. First: vflsec merge DIR... --out DIR"
@@ -154,9 +154,9 @@ def _judged(
         VflsecError: a gate that is asked for cannot be answered by these results.
     """
     from vflsec.audit import gate as gates
-    from vflsec.audit.gate_checks import list_measured, unanswerable
+    from vflsec.audit.gate_checks import list_measured, list_unanswerable
     from vflsec.audit.result_row import read_rows
-    from vflsec.engine.audit_record import edited, edited_tables
+    from vflsec.engine.audit_record import edited_tables, find_edited
     from vflsec.engine.evaluate_store import judge
     from vflsec.report.console import judged_line
 
@@ -164,11 +164,11 @@ def _judged(
     rows = list_measured(read_rows(result.results))
     asked = also or ([gates.Gate(**g) for g in record.gates] if scenario is not None else [])
     for given in asked if result.summary["complete"] else ():
-        for wrong in unanswerable(given, rows):
+        for wrong in list_unanswerable(given, rows):
             option = f"--{wrong.key} " if wrong.key else ""
             raise VflsecError(f"gate: {option}{wrong.rule}")
     if not also:
-        newer = None if scenario is not None else edited(record, store.folder)
+        newer = None if scenario is not None else find_edited(record, store.folder)
         console.print(judged_line(result.summary, newer, store.folder), soft_wrap=True)
     for table in edited_tables(record, store.folder):
         say(
@@ -182,10 +182,10 @@ def _print(result: Audit, console: Console) -> Report:
     from vflsec.report.build import build_printed
     from vflsec.report.console import print_gates
     from vflsec.report.summary import read_summary
-    from vflsec.report.verdicts import unfinished
+    from vflsec.report.verdicts import find_unfinished
 
     shown = build_printed(read_summary(result.summary))
     print_gates(shown, console)
     if not result.summary["complete"]:
-        console.print(unfinished(read_summary(result.summary)))
+        console.print(find_unfinished(read_summary(result.summary)))
     return shown

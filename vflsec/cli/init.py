@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from vflsec.cli.arguments import meaning
+from vflsec.cli.arguments import find_meaning
 from vflsec.cli.output import console_for, say
 
 _EACH = "TEXT | PARTY=TEXT"
@@ -23,25 +23,25 @@ def init(
     out: Annotated[Path, typer.Option(help="The scenario to write.")] = Path("scenario.toml"),
     id_: Annotated[
         list[str] | None,
-        typer.Option("--id", metavar="COLUMN | PARTY=COLUMN", help=meaning("Data", "id")),
+        typer.Option("--id", metavar="COLUMN | PARTY=COLUMN", help=find_meaning("Data", "id")),
     ] = None,
     id_match: Annotated[
         str,
-        typer.Option(metavar="WAYS", help=meaning("Data", "id_match")),
+        typer.Option(metavar="WAYS", help=find_meaning("Data", "id_match")),
     ] = "",
     duplicates: Annotated[
-        str, typer.Option(help=meaning("Data", "duplicates"), metavar="first")
+        str, typer.Option(help=find_meaning("Data", "duplicates"), metavar="first")
     ] = "",
     aggregate: Annotated[
         list[str] | None,
         typer.Option(
             metavar="[PARTY.]COLUMN=WAY",
-            help=meaning("Data", "aggregate"),
+            help=find_meaning("Data", "aggregate"),
         ),
     ] = None,
     missing: Annotated[
         list[str] | None,
-        typer.Option(metavar="[PARTY.]COLUMN=VALUE", help=meaning("Data", "missing")),
+        typer.Option(metavar="[PARTY.]COLUMN=VALUE", help=find_meaning("Data", "missing")),
     ] = None,
     rare: Annotated[
         str,
@@ -52,23 +52,23 @@ def init(
         bool, typer.Option("--regression", help="The label is a number.")
     ] = False,
     separator: Annotated[
-        list[str] | None, typer.Option(metavar=_EACH, help=meaning("Data", "separator"))
+        list[str] | None, typer.Option(metavar=_EACH, help=find_meaning("Data", "separator"))
     ] = None,
     decimal: Annotated[
-        list[str] | None, typer.Option(metavar=_EACH, help=meaning("Data", "decimal"))
+        list[str] | None, typer.Option(metavar=_EACH, help=find_meaning("Data", "decimal"))
     ] = None,
     encoding: Annotated[
-        list[str] | None, typer.Option(metavar=_EACH, help=meaning("Data", "encoding"))
+        list[str] | None, typer.Option(metavar=_EACH, help=find_meaning("Data", "encoding"))
     ] = None,
     numeric: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN | PARTY.COLUMN", help=meaning("Data", "numeric")),
+        typer.Option(metavar="COLUMN | PARTY.COLUMN", help=find_meaning("Data", "numeric")),
     ] = None,
     categorical: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN | PARTY.COLUMN", help=meaning("Data", "categorical")),
+        typer.Option(metavar="COLUMN | PARTY.COLUMN", help=find_meaning("Data", "categorical")),
     ] = None,
-    group: Annotated[str, typer.Option(metavar="COLUMN", help=meaning("Data", "group"))] = "",
+    group: Annotated[str, typer.Option(metavar="COLUMN", help=find_meaning("Data", "group"))] = "",
     algorithm: Annotated[
         str,
         typer.Option(

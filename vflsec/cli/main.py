@@ -29,15 +29,23 @@ from vflsec.cli.arguments import (
     ScenarioArg,
     SeedsOption,
     SetOption,
+    find_meaning,
     folder_name,
-    meaning,
 )
 from vflsec.cli.attack import attack
 from vflsec.cli.gate import gate
 from vflsec.cli.init import init
 from vflsec.cli.merge import merge
 from vflsec.cli.new import new_app
-from vflsec.cli.output import console_for, defect, fail, heard, print_audit, print_json, say
+from vflsec.cli.output import (
+    console_for,
+    fail,
+    print_audit,
+    print_json,
+    report_defect,
+    say,
+    silence_broken_streams,
+)
 from vflsec.cli.trace import trace_app
 from vflsec.cli.tune import tune
 from vflsec.errors import VflsecError
@@ -93,7 +101,7 @@ def audit(
         typer.Option(help="Results directory.", show_default="out/NAME", parser=folder_name),
     ] = None,
     seeds: SeedsOption = None,
-    attacker: Annotated[str | None, typer.Option(help=meaning("Audit", "attacker"))] = None,
+    attacker: Annotated[str | None, typer.Option(help=find_meaning("Audit", "attacker"))] = None,
     device: DeviceOption = "auto",
     jobs: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
     replicas: Annotated[
@@ -145,10 +153,10 @@ def _audit_once(
     """Run an audit and print it; gives the exit to raise."""
     early: AbstractContextManager[None] = nullcontext()
     if how["jobs"] > 1:  # they import what they need while this process does
-        from vflsec.engine.worker_pools import warming
+        from vflsec.engine.worker_pools import warm_workers
 
         folder = out or Path("out") / Path(scenario).stem
-        early = warming(folder, how["jobs"], how["cluster"], how["fresh"])
+        early = warm_workers(folder, how["jobs"], how["cluster"], how["fresh"])
     with early:
         result = _audited(scenario, out, most, quiet, **how)
     return print_audit(result)
@@ -408,7 +416,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         guard_exit(2)
         patient()
-    with heard() as lost:
+    with silence_broken_streams() as lost:
         code = _run(args, show_traceback)
     if lost.why and args[:1] not in (["audit"], ["gate"]):  # their verdict stands, heard or not
         code = fail(f"error: output cannot be written: {lost.why}.", 2, False)
@@ -446,7 +454,7 @@ def _run(args: list[str], show_traceback: bool) -> int:
         )  # fmt: skip
     except OSError as error:
         if not error.filename:
-            return defect(error, show_traceback)
+            return report_defect(error, show_traceback)
         return fail(f"error: {error.filename}: {error.strerror}.", 2, show_traceback)
     except Exception as error:
         if hasattr(error, "show") and hasattr(error, "exit_code"):  # a usage error of the parser
@@ -454,7 +462,7 @@ def _run(args: list[str], show_traceback: bool) -> int:
                 error.message = error.message.replace("Value error, ", "")  # type: ignore[attr-defined]
             error.show()
             return 2
-        return defect(error, show_traceback)
+        return report_defect(error, show_traceback)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 
 from vflsec.errors import VflsecError
-from vflsec.report.sanitize import clean, inert
+from vflsec.report.sanitize import clean, disarm
 from vflsec.runtime.atomic_files import json_text
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class _Stream:
 
     def write(self, text: str) -> int:
         """Write; what a build server would take for a command is none any more."""
-        return self.exactly(inert(text))
+        return self.exactly(disarm(text))
 
     def exactly(self, text: str) -> int:
         """Write as it stands."""
@@ -80,7 +80,7 @@ class _Stream:
 
 
 @contextmanager
-def heard() -> Iterator[Lost]:
+def silence_broken_streams() -> Iterator[Lost]:
     """Let standard output and error go silent where they cannot be written; tells why."""
     lost, before = Lost(), (sys.stdout, sys.stderr)
     sys.stdout, sys.stderr = out, err = _Stream(sys.stdout, lost), _Stream(sys.stderr, Lost())  # type: ignore[assignment]
@@ -126,12 +126,12 @@ def print_audit(result: Audit, *, notes: Sequence[str] = ()) -> typer.Exit:
     for note in notes:
         say(f"note: {note}")
     print_results(result.folder, console)
-    tell_github(result.summary)
+    notify_github(result.summary)
     print_last(shown, console)
     return typer.Exit(result.exit_code)
 
 
-def tell_github(summary: Mapping[str, Any]) -> None:
+def notify_github(summary: Mapping[str, Any]) -> None:
     """Annotations and the step summary, where the environment asks for them.
 
     A summary that cannot be written is told; it changes no verdict.
@@ -141,14 +141,14 @@ def tell_github(summary: Mapping[str, Any]) -> None:
 
     found = read_summary(summary)
     for line in workflow_commands(found):
-        tell_server(line)
+        send_to_server(line)
     try:
         write_step_summary(found)
     except VflsecError as error:
         say(f"warning: {error}", err=True)
 
 
-def tell_server(line: str) -> None:
+def send_to_server(line: str) -> None:
     """Print a command to the build server."""
     stream = sys.stdout
     if isinstance(stream, _Stream):
@@ -157,7 +157,7 @@ def tell_server(line: str) -> None:
         typer.echo(line)
 
 
-def defect(error: Exception, show_traceback: bool) -> int:
+def report_defect(error: Exception, show_traceback: bool) -> int:
     """Say that vflsec itself is wrong; returns the exit code."""
     text = (
         f"internal error: {type(error).__name__}: {error}\n"

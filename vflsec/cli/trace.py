@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vflsec.cli.arguments import DeviceOption, SetOption, folder_name, meaning, noted
+from vflsec.cli.arguments import DeviceOption, SetOption, find_meaning, folder_name, show_notes
 from vflsec.cli.output import print_audit, print_json, say
 
 if TYPE_CHECKING:
@@ -33,11 +33,11 @@ NonfiniteOption = Annotated[
     bool, typer.Option("--allow-nonfinite", help="Leave out rows that are not finite.")
 ]
 OutOption = Annotated[Path, typer.Option(help="A new folder.", parser=folder_name)]
-MaxOption = Annotated[float | None, typer.Option("--max", help=meaning("Gate", "max"))]
-MetricOption = Annotated[str, typer.Option(help=meaning("Gate", "metric"))]
-DefenseOption = Annotated[str, typer.Option(help=meaning("Gate", "defense"))]
+MaxOption = Annotated[float | None, typer.Option("--max", help=find_meaning("Gate", "max"))]
+MetricOption = Annotated[str, typer.Option(help=find_meaning("Gate", "metric"))]
+DefenseOption = Annotated[str, typer.Option(help=find_meaning("Gate", "defense"))]
 GatesOption = Annotated[Path | None, typer.Option("--gates", help="TOML with [[gate]] sections.")]
-ConfidenceOption = Annotated[float, typer.Option(help=meaning("Audit", "confidence"))]
+ConfidenceOption = Annotated[float, typer.Option(help=find_meaning("Audit", "confidence"))]
 ClaimOption = Annotated[float | None, typer.Option(min=0, help="Claimed epsilon of the labels.")]
 DeltaOption = Annotated[float, typer.Option(min=0, max=1, help="Delta of that claim.")]
 TauOption = Annotated[float, typer.Option(min=0, help="Log odds by which class shares may be off.")]
@@ -63,7 +63,7 @@ def record(
 
     found = record_scenario(
         scenario, out, party=party, set=set_ or (), device=device, known_rows=known_rows,
-        max_bytes=max_bytes, progress=noted,
+        max_bytes=max_bytes, progress=show_notes,
     )  # fmt: skip
     for folder in found:
         say(f"Wrote {folder}")

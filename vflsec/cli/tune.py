@@ -13,8 +13,8 @@ from vflsec.cli.arguments import (
     FormatOption,
     ScenarioArg,
     SeedsOption,
+    find_meaning,
     folder_name,
-    meaning,
 )
 from vflsec.cli.output import print_json, say
 
@@ -28,7 +28,7 @@ def tune(
     high: Annotated[float, typer.Option(help="Strongest strength.")] = 100.0,
     rounds: Annotated[int, typer.Option(min=0, help="Halvings of the interval.")] = 5,
     confirm: Annotated[bool, typer.Option(help="Judge on fresh seeds.")] = True,
-    target: Annotated[str, typer.Option(help=meaning("Gate", "target"))] = "*",
+    target: Annotated[str, typer.Option(help=find_meaning("Gate", "target"))] = "*",
     out: Annotated[
         Path | None,
         typer.Option(help="Results directory.", show_default="out/tune", parser=folder_name),

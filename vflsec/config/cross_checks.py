@@ -5,7 +5,7 @@ from __future__ import annotations
 from vflsec.config.problems import SEEDS, UNEQUAL, Problem, Written, list_tables
 from vflsec.config.sections import Data
 from vflsec.core import check
-from vflsec.data.names import label_rule, unshowable
+from vflsec.data.names import find_unshowable, label_rule
 from vflsec.data.table_spec import FILE_KEYS, TABLE_KEYS
 from vflsec.runtime.plain_values import Plain, Table
 
@@ -42,13 +42,13 @@ def check_across(tree: Written, normal: Table) -> list[Problem]:
 
 def _check_shown(place: Written | None, name: Plain) -> list[Problem]:
     """Names that reports and ``results.csv`` show: one printable line that is no formula."""
-    if place is None or not isinstance(name, str) or not (why := unshowable(name)):
+    if place is None or not isinstance(name, str) or not (why := find_unshowable(name)):
         return []
     shown = name if len(name) < 80 else f"{name[:60]}... ({len(name)} characters)"
     return [place.problem((), check.must(why, shown, "Choose another."), name)]
 
 
-def naming(tree: Written, name: str, default: str) -> list[Problem]:
+def check_name(tree: Written, name: str, default: str) -> list[Problem]:
     """A scenario's name becomes a folder's: it must not lead anywhere else."""
     shown = name or default
     plain = shown.isprintable() and shown.strip(" .") and not set(shown) & set("/\\:")

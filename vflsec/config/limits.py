@@ -14,7 +14,7 @@ from vflsec.runtime.plain_values import Plain, Table
 DEEPEST = 20
 
 
-def beyond(error: Exception) -> str:
+def describe_beyond(error: Exception) -> str:
     """Why a text that may be TOML is not read: Python has limits that TOML has not."""
     if isinstance(error, RecursionError):
         return f"must not be nested deeper than {DEEPEST}."
@@ -40,13 +40,13 @@ def find_bad_values(tree: Written, value: Plain, path: Path = ()) -> list[Proble
     """Numbers that are not finite or too large for TOML, and dates, wherever they stand."""
     if isinstance(value, Mapping | list):
         if len(path) > DEEPEST:
-            return [tree.problem(path[:4], beyond(RecursionError()), "...")]
+            return [tree.problem(path[:4], describe_beyond(RecursionError()), "...")]
         inner = value.items() if isinstance(value, Mapping) else enumerate(value)
         return [p for k, v in inner for p in find_bad_values(tree, v, (*path, k))]
     if isinstance(value, float) and not math.isfinite(value):
         return [tree.problem(path, check.must("be a finite number", value), value)]
     if isinstance(value, int) and abs(value) >= 2**63:
-        return [tree.problem(path, beyond(ValueError()), 0)]
+        return [tree.problem(path, describe_beyond(ValueError()), 0)]
     if isinstance(value, datetime.date | datetime.time):
         return [tree.problem(path, check.must("not be a date", str(value)), str(value))]
     return []

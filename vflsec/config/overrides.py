@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterable
 from typing import Any
 
-from vflsec.config.limits import DEEPEST, beyond, find_deep_key
+from vflsec.config.limits import DEEPEST, describe_beyond, find_deep_key
 from vflsec.config.problems import Place, Problem, Written, build_tree, locate
 from vflsec.config.toml_text import Path
 from vflsec.runtime.plain_values import Plain
@@ -37,7 +37,7 @@ def override(tree: Written, texts: Iterable[str], problems: list[Problem]) -> No
             value = written.strip()  # a bare word is a string: shells eat quotes
             why = _assign(tree, names, value)
         except (RecursionError, ValueError) as error:
-            why = beyond(error)
+            why = describe_beyond(error)
         if why:
             problems.append(Problem("--set", 0, key.strip()[:80], value, why))
 
@@ -58,7 +58,7 @@ def _split_key(key: str) -> list[str]:
 def _assign(tree: Written, names: list[str], value: Plain) -> str:
     """Put `value` where `names` point; '' or why it cannot be done."""
     if len(names) > DEEPEST or find_deep_key({names[0]: value}):
-        return beyond(RecursionError())
+        return describe_beyond(RecursionError())
     spot: Any = tree
     path: Path = ()
     for i, name in enumerate(names):

@@ -17,9 +17,9 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from vflsec.config.cross_checks import check_across, naming
+from vflsec.config.cross_checks import check_across, check_name
 from vflsec.config.inherit import apply_extends, apply_form, expand
-from vflsec.config.limits import beyond, find_bad_values, find_deep_key
+from vflsec.config.limits import describe_beyond, find_bad_values, find_deep_key
 from vflsec.config.overrides import asked_form, override
 from vflsec.config.problems import (
     SEEDS,
@@ -37,7 +37,7 @@ from vflsec.config.toml_text import Path as KeyPath
 from vflsec.config.toml_text import format_toml, key_lines
 from vflsec.core import check
 from vflsec.runtime.plain_values import Plain, Table
-from vflsec.specs import digest
+from vflsec.specs import hash_value
 
 _FOLDER = Path(__file__).resolve().parent.parent / "scenarios"
 _LISTS = ("data", "algorithm")
@@ -72,7 +72,7 @@ class Scenario:
     @property
     def hash(self) -> str:
         """Identity of the resolved scenario."""
-        return digest(self.resolved())
+        return hash_value(self.resolved())
 
     def to_toml(self) -> str:
         """The resolved scenario as TOML that loads to the same scenario."""
@@ -196,7 +196,7 @@ def load_scenario(
     problems += check_across(tree, normal)
     root = _validate(tree, normal, problems)
     if root is not None:
-        problems += naming(tree, root.name, default)
+        problems += check_name(tree, root.name, default)
     if components:
         from vflsec.config.components import check_components
 
@@ -213,7 +213,7 @@ def _build(raw: Table, file: str, lines: Mapping[KeyPath, int]) -> Written:
         ScenarioError: tables and lists without end.
     """
     if deep := find_deep_key(raw):
-        raise ScenarioError([Problem(file, 0, deep[:80], None, beyond(RecursionError()))])
+        raise ScenarioError([Problem(file, 0, deep[:80], None, describe_beyond(RecursionError()))])
     return build_tree(raw, locate(file, lines))
 
 
@@ -252,7 +252,7 @@ def _read(path: Path, file: str) -> Written:
         raise
     except (RecursionError, ValueError) as error:
         long = None if isinstance(error, RecursionError) else re.search(r"\d{1000}", text)
-        line, rule = text.count("\n", 0, long.start()) + 1 if long else 0, beyond(error)
+        line, rule = text.count("\n", 0, long.start()) + 1 if long else 0, describe_beyond(error)
     except OSError as error:
         rule = f"cannot be read: {error.strerror}."
     raise ScenarioError([Problem(file, line, "", None, rule)])

@@ -148,15 +148,15 @@ def format_toml(table: Table) -> str:
             for item in tables:
                 headed += ["", f"[[{_name(key)}]]", *_pairs(item)]
         elif value is not None:
-            plain.append(pair(key, value))
+            plain.append(format_pair(key, value))
     return "\n".join(plain + headed).strip() + "\n"
 
 
 def _pairs(table: Table) -> list[str]:
-    return [pair(key, value) for key, value in table.items() if value is not None]
+    return [format_pair(key, value) for key, value in table.items() if value is not None]
 
 
-def pair(key: str, value: Plain) -> str:
+def format_pair(key: str, value: Plain) -> str:
     """``key = value`` on one line; tables are written inline."""
     return f"{_name(key)} = {_text(value)}"
 

@@ -23,7 +23,7 @@ from vflsec.core.step_sampling import Spread
 from vflsec.core.traffic_ledger import Ledger
 from vflsec.core.view import Need, Table, Update, join_side_by_side
 from vflsec.errors import PolicyError
-from vflsec.nn.manual_backprop import noted
+from vflsec.nn.manual_backprop import is_noted
 
 Key = tuple[str, str, str, str]
 Tap = Callable[[Message, Tensor | None, Sequence[str]], None]
@@ -410,7 +410,7 @@ class Channel:
     def treat(self, message: Message, labels: Tensor | None = None, **context: Any) -> Message:
         """The message as it leaves its sender: cut from the graph, after the sender's policies."""
         x = message.tensor
-        bare = not (x.requires_grad or noted(x) or message.policies)
+        bare = not (x.requires_grad or is_noted(x) or message.policies)
         out = message if bare else replace(message, tensor=x.detach(), policies=())
         done: tuple[Counter, ...] = ()
         for b in self.bindings.get(message.sender, ()):

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def telling(part: NDArray[Any]) -> bool:
+def has_distinct_column(part: NDArray[Any]) -> bool:
     """Whether one of its columns (n, d) has as many values as half the rows, so that rows are not
     equal by chance. It has as many where every row stands there twice.
     """

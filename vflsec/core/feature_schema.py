@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vflsec.core import check
-from vflsec.core.quantity_questions import answers
+from vflsec.core.quantity_questions import answer_question
 from vflsec.errors import ThreatModelError
 from vflsec.specs import QUESTIONS
 
@@ -104,7 +104,9 @@ class Schema:
             what = f"{self.names[i]!r} holds {kind}"
             raise ThreatModelError(f"{what}, of which {wrong} is no question.")
         if ask:
-            return answers(ask, codes.double(), (x if cut is None else cut)[:, i].double()), 2
+            return answer_question(
+                ask, codes.double(), (x if cut is None else cut)[:, i].double()
+            ), 2
         if most:
             return ((codes.long() == category).long(), 2) if category else (codes.long(), most)
         return (codes > 0).long(), 2

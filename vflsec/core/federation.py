@@ -321,7 +321,7 @@ class Federation:
         self, logits: Tensor, y: Tensor, terms: Sequence[Tensor], wanted: Sequence[Tensor]
     ) -> list[Tensor]:
         """Gradients of :meth:`loss` and further terms (R,), summed over replicas, of `wanted`."""
-        if not manual_backprop.noted(logits):
+        if not manual_backprop.is_noted(logits):
             total = self.loss(logits, y).sum()
             for term in terms:
                 total = total + term.sum()

@@ -13,7 +13,7 @@ from torch import Tensor
 from vflsec.core.policy_binding import Binding
 from vflsec.errors import PolicyError
 from vflsec.nn import manual_backprop, optim
-from vflsec.nn.flat_parameters import LANES, blocks
+from vflsec.nn.flat_parameters import LANES, find_blocks
 from vflsec.nn.replicas import Replicas
 from vflsec.nn.rows import widen
 from vflsec.nn.rowwise import row_gradients, split_rows
@@ -69,7 +69,7 @@ class Party:
         :func:`vflsec.nn.manual_backprop.slopes`.
         """
         stack, kind = self.modules[part], type(by)
-        walks = manual_backprop.walks(kind)  # type: ignore[arg-type]  # a class is hashable
+        walks = manual_backprop.is_walked(kind)  # type: ignore[arg-type]  # a class is hashable
         return manual_backprop.run(stack, x) if walks and self.by_hand else stack(x)
 
     def start(
@@ -251,7 +251,7 @@ def group_parameters(params: Sequence[Tensor], **settings: Any) -> list[dict[str
     get parameters whose every replica fills whole registers. In flat buffers all are stepped by one
     kernel that knows of that, and are one group.
     """
-    if params and blocks(params) is not None:
+    if params and find_blocks(params) is not None:
         return [{"params": list(params), **settings}]
     whole = [p for p in params if p.is_cuda or p[0].numel() % LANES == 0]
     odd = [p for p in params if not (p.is_cuda or p[0].numel() % LANES == 0)]

@@ -9,12 +9,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vflsec.specs import QUESTIONS, asked
+from vflsec.specs import QUESTIONS, format_question
 
-__all__ = ["QUESTIONS", "answers", "figure", "turns", "unclear"]
+__all__ = ["QUESTIONS", "answer_question", "assign_turns", "compute_figure", "find_unclear"]
 
 
-def figure(question: str, values: Tensor, middle: Tensor) -> Tensor:
+def compute_figure(question: str, values: Tensor, middle: Tensor) -> Tensor:
     """What the question sorts values (n,) by, larger = surely yes; `middle` is their median."""
     away, largest, _ = QUESTIONS
     if question == away:
@@ -22,7 +22,7 @@ def figure(question: str, values: Tensor, middle: Tensor) -> Tensor:
     return values if question == largest else -values
 
 
-def answers(question: str, values: Tensor, cut: Tensor) -> Tensor:
+def answer_question(question: str, values: Tensor, cut: Tensor) -> Tensor:
     """The answers (n,) int64 for `values` (n,), -1 where there is none.
 
     Args:
@@ -31,23 +31,23 @@ def answers(question: str, values: Tensor, cut: Tensor) -> Tensor:
         cut: (q,) the values of which the cut is made.
     """
     middle = cut.median()
-    of = figure(question, cut, middle)
+    of = compute_figure(question, cut, middle)
     points, counts = of.unique(return_counts=True)
     above = counts.flip(0).cumsum(0).flip(0).double() / len(of)  # share from each point on
     at = points[0]
     if len(points) > 1:
         at = points[1:][(above[1:] - QUESTIONS[question]).abs().argmin()]
-    return torch.where(values.isnan(), -1, (figure(question, values, middle) >= at).long())
+    return torch.where(values.isnan(), -1, (compute_figure(question, values, middle) >= at).long())
 
 
-def turns(values: Tensor) -> Tensor:
+def assign_turns(values: Tensor) -> Tensor:
     """In which turn each labelled row with these values (n,) is granted to who asks, (n,) int64.
 
     By turns one of the largest tenth, one near the median, one of the smallest tenth, one near the
     median: one grant answers every question. At most half of the rows of each kind are granted, so
     that some are left to guess; those and all others come last.
     """
-    far, largest, smallest = (answers(q, values, values) == 1 for q in QUESTIONS)
+    far, largest, smallest = (answer_question(q, values, values) == 1 for q in QUESTIONS)
     out = torch.full((len(values),), 4 * len(values))
     for first, every, of in ((1, 2, ~far), (2, 4, smallest), (0, 4, largest)):
         rows = of.nonzero().squeeze(1)[: (int(of.sum()) + 1) // 2]
@@ -55,7 +55,7 @@ def turns(values: Tensor) -> Tensor:
     return out
 
 
-def unclear(question: str, values: Tensor) -> str:
+def find_unclear(question: str, values: Tensor) -> str:
     """Why nobody is asked this, in words, or '': equal values that leave no such share.
 
     Where 70 of 100 values are 0 the smallest of them are no tenth. The same for every seed.
@@ -64,10 +64,10 @@ def unclear(question: str, values: Tensor) -> str:
         values: (N,) of all rows, NaN where there is none.
     """
     told = values[~values.isnan()]
-    share, wish = float(answers(question, told, told).double().mean()), QUESTIONS[question]
+    share, wish = float(answer_question(question, told, told).double().mean()), QUESTIONS[question]
     if wish / 2 <= share <= min(2 * wish, 0.75):
         return ""
     return (
-        f"whether a value is {asked(question)} is not asked: so many values are "
+        f"whether a value is {format_question(question)} is not asked: so many values are "
         f"equal that it would be true of {share:.0%} of rows."
     )

@@ -59,7 +59,7 @@ class Line:
     drawn: str = ""
 
 
-def sees(need: Need, role: str, lines: Sequence[Line]) -> bool:
+def can_see(need: Need, role: str, lines: Sequence[Line]) -> bool:
     """True if a party in `role` holds what the need names in the clear (grants are no messages)."""
     if need.is_grant:
         return True
@@ -68,16 +68,16 @@ def sees(need: Need, role: str, lines: Sequence[Line]) -> bool:
     return any(role in line.clear for line in found) if found else False
 
 
-def cells(line: Line) -> tuple[str, ...]:
+def format_cells(line: Line) -> tuple[str, ...]:
     """A line as the cells of a table under :data:`HEADS`."""
     held = [", ".join(who) or "nobody" for who in (line.clear, line.masked, line.opaque)]
     return (line.what, *held, line.when, line.drawn or "none")
 
 
-def markdown(lines: Sequence[Line]) -> str:
+def format_markdown(lines: Sequence[Line]) -> str:
     """The table as Markdown."""
     out = [f"| {' | '.join(HEADS)} |", "|" + "---|" * len(HEADS)]
-    return "\n".join([*out, *(f"| {' | '.join(cells(x))} |" for x in lines)])
+    return "\n".join([*out, *(f"| {' | '.join(format_cells(x))} |" for x in lines)])
 
 
 def claim(what: str, hides: str, leaves: str) -> str:

@@ -46,7 +46,7 @@ class Relabel:
         return bool(self.merge or self.drop or self.edges)
 
 
-def labels(
+def read_labels(
     frame: Frame, name: str, change: Relabel | None = None
 ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     """Class index of each row (-1 = no label) and the class names in index order.
@@ -87,7 +87,7 @@ def _too_few(frame: Frame, name: str, left: Sequence[str]) -> DataError:
     return frame.refuse_column("label", name, "have at least two classes", got)
 
 
-def quantity(frame: Frame, name: str) -> NDArray[np.float64]:
+def read_quantity(frame: Frame, name: str) -> NDArray[np.float64]:
     """The label as a number, (n,), NaN where a row has none.
 
     Raises:
@@ -112,7 +112,7 @@ def _read_finite(frame: Frame, name: str, why: str, remedy: str) -> Floats:
     return values
 
 
-def several(frame: Frame, names: Sequence[str]) -> NDArray[np.float64]:
+def read_several(frame: Frame, names: Sequence[str]) -> NDArray[np.float64]:
     """Several yes/no labels of each row, (n, L): 0 or 1 as two classes are read, NaN for no labels.
 
     A row has all of its labels or none.
@@ -127,7 +127,7 @@ def several(frame: Frame, names: Sequence[str]) -> NDArray[np.float64]:
             got = f"{len(values)}, such as {format_list(in_order(values)[:3])}"
             remedy = "Audit this label alone."
             raise frame.refuse_column("label", name, "have two classes beside others", got, remedy)
-        y, _ = labels(frame, name)
+        y, _ = read_labels(frame, name)
         out[y >= 0, k] = y[y >= 0]
     lost = np.isnan(out)
     some = np.flatnonzero(lost.any(axis=1) & ~lost.all(axis=1))
@@ -140,17 +140,17 @@ def several(frame: Frame, names: Sequence[str]) -> NDArray[np.float64]:
 
 
 def _read_classes(frame: Frame, names: Sequence[str], change: Relabel) -> Read:
-    y, class_names = labels(frame, names[0], change)
+    y, class_names = read_labels(frame, names[0], change)
     return y, class_names, None
 
 
 def _read_quantity(frame: Frame, names: Sequence[str], change: Relabel) -> Read:
-    values = quantity(frame, names[0])
+    values = read_quantity(frame, names[0])
     return np.where(np.isnan(values), -1, 0), (names[0],), values
 
 
 def _read_several(frame: Frame, names: Sequence[str], change: Relabel) -> Read:
-    values = several(frame, names)
+    values = read_several(frame, names)
     return np.where(np.isnan(values[:, 0]), -1, 0), (" and ".join(names),), values
 
 

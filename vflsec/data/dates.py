@@ -32,7 +32,7 @@ def is_temporal(kind: pa.DataType) -> bool:
     return bool(pa.types.is_temporal(kind)) and not pa.types.is_interval(kind)
 
 
-def days(array: pa.Array) -> pa.Array:
+def compute_days(array: pa.Array) -> pa.Array:
     """A temporal array as float64 days."""
     kind = array.type
     if pa.types.is_date32(kind):

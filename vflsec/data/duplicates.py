@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsec.core.duplicate_rows import telling
+from vflsec.core.duplicate_rows import has_distinct_column
 from vflsec.data.profile import count_holders
 from vflsec.data.source import Source
 
@@ -39,7 +39,7 @@ def count_duplicates(source: Source) -> tuple[int, int]:
     else:
         pairs = np.unique(np.stack([of, source.group[common]]), axis=1)
         found = int((np.bincount(pairs[0])[of] > 1).sum())
-    if found < max(2, SHARE * len(common)) or not any(telling(p) for p in parts):
+    if found < max(2, SHARE * len(common)) or not any(has_distinct_column(p) for p in parts):
         return 0, 0
     return found, len(common)
 

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from vflsec.data.classes import in_order
-from vflsec.data.number_formats import NumberFormat, number_of
+from vflsec.data.number_formats import NumberFormat, read_number
 from vflsec.data.odd_values import describe_odd_values
-from vflsec.data.read_table import AGGREGATE, Frame, Numbers, as_texts, dates
+from vflsec.data.read_table import AGGREGATE, Frame, Numbers, as_texts, read_dates
 from vflsec.errors import format_list, write_setting
 
 MOST_CATEGORIES = 10_000
@@ -156,12 +156,12 @@ def _dated(frame: Frame, name: str, found: Numbers, declared: bool) -> _Column:
         DataError: it is declared numeric and holds no dates.
     """
     array, bad = frame.columns[name], found.bad
-    day, why = dates(array)
+    day, why = read_dates(array)
     if day is not None:
         return _Column("date", Numbers(day))
     wrong = array[int(bad[0])].as_py()
     if declared:
-        comma = number_of(wrong, ",") is not None
+        comma = read_number(wrong, ",") is not None
         raise frame.refuse(
             f"column {name!r}", "hold numbers (it is declared numeric)",
             f"{wrong!r} in {frame.row(int(bad[0]))}", "Correct it, or declare it categorical."

@@ -80,7 +80,7 @@ def write_frame(frame: pd.DataFrame, name: str, folder: Path) -> str:
     return file
 
 
-def laid_down(
+def write_frames(
     section: Mapping[str, Any], folder: Path, base: Path, under: str = ""
 ) -> dict[str, Any]:
     """A ``[data]`` section with its DataFrames as files of `folder`, and other paths absolute.
@@ -123,10 +123,10 @@ def on_disk(scenario: Any) -> Iterator[tuple[Any, Path]]:
     with make_temporary_folder() as folder:
         data = scenario["data"]
         if isinstance(data, Mapping):
-            placed: Any = laid_down(data, folder, here)
+            placed: Any = write_frames(data, folder, here)
         else:
             placed = [
-                laid_down(s, folder, here, str(i)) if isinstance(s, Mapping) else s
+                write_frames(s, folder, here, str(i)) if isinstance(s, Mapping) else s
                 for i, s in enumerate(data)
             ]
         yield {**scenario, "data": placed}, folder

@@ -76,7 +76,7 @@ def _groups(x: NDArray[np.float64], y: NDArray[np.int64]) -> bool:
     if (y != of_value[group]).any():
         return False
     sizes = np.sort(np.bincount(of_value, minlength=2))
-    found, chance = runs(of_value)
+    found, chance = count_runs(of_value)
     return bool(sizes[-2] >= _RARE and found > _RUNS * chance)
 
 
@@ -152,11 +152,11 @@ def _follows(y: NDArray[np.int64], counted: NDArray[np.bool_]) -> bool:
     sizes = np.sort(np.bincount(y, minlength=2))
     if sizes[-2] < _RARE:
         return False
-    found, chance = runs(y)
+    found, chance = count_runs(y)
     return found <= _RUNS * chance
 
 
-def runs(y: NDArray[np.int64]) -> tuple[int, float]:
+def count_runs(y: NDArray[np.int64]) -> tuple[int, float]:
     """How often rows of one class follow each other without a break, and what chance would make.
 
     Wald and Wolfowitz, "On a test whether two samples are from the same population", Annals of

@@ -9,7 +9,7 @@ from pathlib import Path
 from vflsec.core import check
 from vflsec.data.dialect import Dialect
 from vflsec.data.limits import Limits
-from vflsec.data.names import unshowable
+from vflsec.data.names import find_unshowable
 from vflsec.data.read_table import Frame, read_frame
 from vflsec.data.table_spec import ONE_TABLE, TableSpec
 from vflsec.errors import DataError, data_error, format_list
@@ -155,7 +155,7 @@ def check_parties(
 ) -> None:
     """Refuse party names that would clash with how coalitions, roles and row sets are written."""
     for p in parties:
-        if not p or set(p) & set("+:/. *") or unshowable(p):
+        if not p or set(p) & set("+:/. *") or find_unshowable(p):
             rule = "be a word without '+', ':', '/', '.', '*' or spaces"
             raise data_error("data", "party name", rule, repr(p))
         role = "active" if p == active else "passive"

@@ -13,7 +13,7 @@ UNSEEN = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
 _MOST = 200
 
 
-def unshowable(name: str) -> str:
+def find_unshowable(name: str) -> str:
     """What a name would have to do to be shown, in words; '' if it may be shown as it is."""
     if name[:1] in tuple(FORMULA):
         return "begin with a letter or a digit"

@@ -116,7 +116,7 @@ class _Number(NamedTuple):
 _Readings = dict[NumberFormat, list[float | None]]
 
 
-def number_of(text: str, decimal: str) -> float | None:
+def read_number(text: str, decimal: str) -> float | None:
     """The number that a plain text says, or None."""
     if decimal == ",":
         if not re.match(COMMA_NUMBER, text) or not any(c.isdigit() for c in text):
@@ -202,9 +202,9 @@ def _doubt_some(wrong: Sequence[str], texts: int) -> str:
 
 
 def _read_plain(spelled: Sequence[str], decimal: str) -> list[float | None]:
-    found = [number_of(text, decimal or ".") for text in spelled]
+    found = [read_number(text, decimal or ".") for text in spelled]
     if decimal == "," and None in found:
-        points = [number_of(text, ".") for text in spelled]
+        points = [read_number(text, ".") for text in spelled]
         found = points if points.count(None) < found.count(None) else found
     return found
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from vflsec.data.number_formats import number_of
+from vflsec.data.number_formats import read_number
 from vflsec.data.read_table import Frame, as_texts, change_tables, split_by_party
 from vflsec.data.source import PartyData
 from vflsec.errors import write_setting
@@ -93,7 +93,7 @@ def _without(frame: Frame, name: str, texts: Sequence[str]) -> pa.Array:
     array, values = frame.columns[name], frame.read_numbers(name).values
     gone = np.zeros(frame.rows, bool)
     for text in texts:
-        number = number_of(text, frame.dialect.decimal)
+        number = read_number(text, frame.dialect.decimal)
         found = pc.equal(as_texts(array), text).fill_null(False).to_numpy(zero_copy_only=False)
         found = found | (False if number is None else values == number)
         if not found.any():

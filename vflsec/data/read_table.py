@@ -28,7 +28,7 @@ import pyarrow.csv
 from numpy.typing import NDArray
 
 from vflsec.core import check
-from vflsec.data.dates import days, is_temporal, text_days
+from vflsec.data.dates import compute_days, is_temporal, text_days
 from vflsec.data.dialect import Dialect, decode, detect_dialect, find_decimal, find_header
 from vflsec.data.limits import Limits, check_size, gunzip, parquet_table, too_much
 from vflsec.data.number_formats import POINT_GROUPS, NumberFormat, read_column
@@ -534,7 +534,7 @@ def _read_numbers(
             lookup[codes], np.flatnonzero(bad[codes]), found.written, found.ambiguous, found.doubt
         )
     if is_temporal(array.type):
-        array = days(array)
+        array = compute_days(array)
     values = array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     return Numbers(values.astype(np.float64))
 
@@ -558,7 +558,7 @@ def _plain_floats(array: pa.Array) -> NDArray[np.float64] | None:
     return found.fill_null(np.nan).to_numpy(zero_copy_only=False).astype(np.float64)
 
 
-def dates(array: pa.Array) -> tuple[NDArray[np.float64] | None, str]:
+def read_dates(array: pa.Array) -> tuple[NDArray[np.float64] | None, str]:
     """The days that a text column says (NaN = missing), or None and why it is no date."""
     if not pa.types.is_string(array.type):
         return None, ""

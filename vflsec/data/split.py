@@ -207,7 +207,7 @@ def row_sets(
     )  # fmt: skip
 
 
-def rarest(source: Source, rows: Rows) -> int:
+def count_rarest(source: Source, rows: Rows) -> int:
     """How many of `rows` are of the rarest class, of any label; 0 for a quantity."""
     label = source.label
     told = (y[rows] for _, y in label.split_classes(source.y, source.values))

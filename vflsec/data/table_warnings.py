@@ -21,7 +21,7 @@ from vflsec.data.label_leakage import (
     find_telling_ids,
     find_telling_rows,
 )
-from vflsec.data.number_formats import number_of
+from vflsec.data.number_formats import read_number
 from vflsec.data.odd_values import has_only_constants
 from vflsec.data.profile import overlap_sentence
 from vflsec.data.source import Source
@@ -143,7 +143,7 @@ def _folded(name: str) -> str | float:
     shown = "".join(
         c for c in unicodedata.normalize("NFKC", name) if unicodedata.category(c) != "Cf"
     )
-    number = number_of(shown.strip(), ".")
+    number = read_number(shown.strip(), ".")
     return " ".join(shown.casefold().split()) if number is None else number
 
 

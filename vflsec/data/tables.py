@@ -30,7 +30,7 @@ from vflsec.data.layout import (
     separate_tables,
 )
 from vflsec.data.limits import Limits
-from vflsec.data.names import label_rule, party_names, unshowable
+from vflsec.data.names import find_unshowable, label_rule, party_names
 from vflsec.data.odd_values import leave_empty
 from vflsec.data.profile import (
     Described,
@@ -84,7 +84,7 @@ def load_tables(files: Mapping[str, str | Path] | str | Path, spec: TableSpec) -
     frames = _join_repeated(leave_empty(frames, spec.missing), roles, spec)
     check_parties(list(frames), active, spec.columns)
     name = spec.name or frames[active].path.name.split(".")[0]
-    if why := unshowable(name):
+    if why := find_unshowable(name):
         raise data_error("data", "name", why, repr(name), 'Add name = "..." under [data].')
     used = assign_columns(frames, roles, spec, active=active, single=not isinstance(files, Mapping))
     declared = declare_kinds(frames, used, spec)
@@ -166,7 +166,7 @@ def _check_label(spec: TableSpec) -> None:
     if rule := label_rule(spec.label, spec.task):
         raise data_error("data", "label", rule, format_list(spec.labels) or "none")
     for column in _several(spec):  # they stand in the names of attacks
-        why = unshowable(column)
+        why = find_unshowable(column)
         if column in QUESTIONS:
             why = "not be called like a question"
         if why:

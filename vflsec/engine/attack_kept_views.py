@@ -11,7 +11,7 @@ from typing import Any
 
 from vflsec.audit.record import AuditRecord
 from vflsec.config.scenario import Scenario, load_scenario
-from vflsec.engine.audit_record import find_runnable, record_of
+from vflsec.engine.audit_record import find_runnable, make_record
 from vflsec.engine.dry_run import make_plan
 from vflsec.engine.work import Backend, Tasks, attack_views, default_backend, divide_work
 from vflsec.errors import ConfigError, TraceError
@@ -52,7 +52,7 @@ def attempt(
             be made on them, or acts during training.
     """
     from vflsec.audit.evaluate import evaluate
-    from vflsec.report.exports import summary_of
+    from vflsec.report.exports import make_summary
 
     backend = backend or default_backend()
     views = KeptViews(folder)
@@ -63,7 +63,7 @@ def attempt(
         loaded = _load_with_attack(before, folder, name, set)
         plan = make_plan(loaded, try_out=False, load=backend.load_source)
         allow_imports(plan.base)
-        record = record_of(loaded, plan, device, 1, folder)
+        record = make_record(loaded, plan, device, 1, folder)
         record = replace(record, runnable=find_runnable(plan))
         results = {r.key: r for r in store.results(dict.fromkeys(record.wanted, ()))}
     if not any(g.attacks for g in plan.groups):
@@ -82,7 +82,7 @@ def attempt(
         progress(f"Not on every training: {'; '.join(said)}.", NOTE)
     every = [r for r in results.values() if any(m.attack for m in r.measures)]
     evaluation = evaluate(record, every)
-    return summary_of(record, evaluation, every, None) | {"complete": True, "exit_code": 0}
+    return make_summary(record, evaluation, every, None) | {"complete": True, "exit_code": 0}
 
 
 def _attack_all(

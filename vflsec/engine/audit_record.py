@@ -36,7 +36,9 @@ AUDITOR = "VFLSEC_AUDITOR"
 """The environment variable with the name of whoever runs the audit, for the signed page."""
 
 
-def record_of(scenario: Scenario, plan: Plan, device: str, looks: int, folder: Path) -> AuditRecord:
+def make_record(
+    scenario: Scenario, plan: Plan, device: str, looks: int, folder: Path
+) -> AuditRecord:
     """What judging the results later needs, but for what could run: no data is read again for it.
 
     Args:
@@ -45,7 +47,7 @@ def record_of(scenario: Scenario, plan: Plan, device: str, looks: int, folder: P
         looks: how often the gates are judged before they must be decided.
         folder: the results directory.
     """
-    from vflsec.engine.tune_advice import treating
+    from vflsec.engine.tune_advice import list_treating
 
     attacks = {a.key: a for g in plan.groups for a in g.attacks}
     roles = _roles(plan)
@@ -66,9 +68,9 @@ def record_of(scenario: Scenario, plan: Plan, device: str, looks: int, folder: P
         grants={k: Grants(**a.grants) for k, a in attacks.items() if a.grants},
         planted_as={k: name for k, name in planted_as.items() if name != attacks[k].label},
         attacks=_threats(plan),
-        families=families({g.data.classes for g in plan.groups if g.role == "audit"}),
+        families=list_families({g.data.classes for g in plan.groups if g.role == "audit"}),
         defenses=_defenses(plan),
-        treats=treating(),
+        treats=list_treating(),
         scenario_file=_seen_from_build(scenario),
         scenario_source=_source(scenario, folder),
         looks=looks,
@@ -84,7 +86,7 @@ def record_of(scenario: Scenario, plan: Plan, device: str, looks: int, folder: P
         notes=list(plan.notes),
         visibility=plan.visibility,
         device=device,
-        versions=versions(),
+        versions=list_versions(),
     )
 
 
@@ -168,7 +170,7 @@ def _asked(scenario: Scenario) -> str:
     return file.stem if file.stem in packaged_scenarios() else ""
 
 
-def edited(record: AuditRecord, folder: Path) -> Path | None:
+def find_edited(record: AuditRecord, folder: Path) -> Path | None:
     """The scenario's file, if it is still there and holds something else than was audited."""
     source = record.scenario_source
     path = folder / source.path
@@ -188,7 +190,7 @@ def edited_tables(record: AuditRecord, folder: Path) -> list[Path]:
     ]  # fmt: skip
 
 
-def regated(record: AuditRecord, scenario: str) -> AuditRecord:
+def replace_gates(record: AuditRecord, scenario: str) -> AuditRecord:
     """The record with the gates of an edited scenario.
 
     Args:
@@ -245,10 +247,10 @@ def _threats(plan: Plan) -> dict[str, AttackFacts]:
     """What every attack of the audit is and needs, by key."""
     every = [a for g in plan.groups if g.role == "audit" for a in g.attacks]
     every += [r.attack for r in plan.refused if r.role == "audit"]
-    return threats(every)
+    return list_threats(every)
 
 
-def threats(specs: Iterable[AttackSpec]) -> dict[str, AttackFacts]:
+def list_threats(specs: Iterable[AttackSpec]) -> dict[str, AttackFacts]:
     """What attacks are and need, by key, so that a report can say it without importing them."""
     from vflsec.core.view import as_needs
 
@@ -268,7 +270,7 @@ def threats(specs: Iterable[AttackSpec]) -> dict[str, AttackFacts]:
     return out
 
 
-def families(kinds: Collection[int]) -> dict[str, list[str]]:
+def list_families(kinds: Collection[int]) -> dict[str, list[str]]:
     """Every registered attack by the family that its file names.
 
     Those that suit the labels of no data set, as a quantity or several labels, do not exist.
@@ -330,7 +332,7 @@ def _defenses(plan: Plan) -> dict[str, Described]:
     return {n: Described(e.summary, e.source) for n, e in entries.items()}
 
 
-def versions() -> dict[str, str]:
+def list_versions() -> dict[str, str]:
     """Of what figures depend on."""
     import numpy
     import torch
@@ -341,12 +343,12 @@ def versions() -> dict[str, str]:
         "torch": str(torch.__version__),
         "numpy": numpy.__version__,
         "scikit-learn": metadata.version("scikit-learn"),
-        "code": source(),
+        "code": hash_source(),
     }
 
 
 @cache
-def source() -> str:
+def hash_source() -> str:
     """Hash of the package's own Python files as they lie there, 12 hexadecimal digits.
 
     In a checkout they change while the version stays.

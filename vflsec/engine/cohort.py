@@ -11,21 +11,21 @@ from types import MappingProxyType
 from typing import Any
 
 from vflsec.audit.dosing import MARK
-from vflsec.audit.planted_leak import dosed
-from vflsec.audit.scoring import DIVERGED, main_task, scored, unscored
+from vflsec.audit.planted_leak import plant_leak
+from vflsec.audit.scoring import DIVERGED, main_task, make_unscored, score_answer
 from vflsec.audit.truth import label_truth
 from vflsec.core.rng import generator
 from vflsec.core.source import Ended, Given, Simulated
 from vflsec.core.task import Task
 from vflsec.core.view import Table, View
-from vflsec.engine.audit_record import versions
-from vflsec.engine.integrity_scores import success
+from vflsec.engine.audit_record import list_versions
+from vflsec.engine.integrity_scores import measure_success
 from vflsec.engine.membership_queries import Asking
 from vflsec.epsilon.measured_claims import add_untested, check_planned, measure_claims
 from vflsec.errors import ConfigError, VflsecError
-from vflsec.measure.attack import Answer, Bench, Prepared, prepared
+from vflsec.measure.attack import Answer, Bench, Prepared, prepare
 from vflsec.measure.control_cache import SharedControls
-from vflsec.measure.controls import Control, randomised
+from vflsec.measure.controls import Control, guess_randomised
 from vflsec.plugins.loading import attempt_call, describe_error, find_place
 from vflsec.runtime.malloc_trim import give_back
 from vflsec.runtime.out_of_memory import Passing, nothing, out_of_memory
@@ -33,7 +33,7 @@ from vflsec.specs import AttackSpec, CellResult, CellSpec, Measure
 from vflsec.train.cohort import Moment, Progress, Training, count_planned
 from vflsec.train.demand import Demand
 from vflsec.train.device import asks_graphs, pick_device
-from vflsec.train.view_reader import opened
+from vflsec.train.view_reader import open_kept
 from vflsec.train.view_writer import Keep, Keeper
 
 KEPT = 1 << 28
@@ -72,7 +72,7 @@ def run_cohort(
         ConfigError: a training in which an attack acts cannot go on; the message names it.
     """
     started = _now()
-    asked = prepared(attacks)
+    asked = prepare(attacks)
     tell = _Progress(progress)
     demands = [Demand.of(p.spec, p.attack) for p in asked]
     training = Training(cells, demands, tasks, pick_device(device), tell, asks_graphs(device))
@@ -197,7 +197,7 @@ def attack_kept(
 
     Args:
         cells: of one cohort.
-        attacks: that kept views suffice for, see `vflsec.train.view_reader.insufficient`.
+        attacks: that kept views suffice for, see `vflsec.train.view_reader.find_insufficient`.
         tasks: the task of each seed.
         paths: the kept views of each cell.
         device, progress: as in :func:`run_cohort`.
@@ -206,11 +206,11 @@ def attack_kept(
         TraceError: a file is damaged.
     """
     started = _now()
-    asked = prepared(attacks)
+    asked = prepare(attacks)
     tell = progress or (lambda *_: None)
     where = pick_device(device)
     demands = [Demand.of(p.spec, p.attack) for p in asked]
-    with opened(cells, paths, demands, tasks, where) as training:
+    with open_kept(cells, paths, demands, tasks, where) as training:
         results = [CellResult(c.key, c, device=str(where)) for c in training.cells]
         bench = Bench(alone=training.alone, passing=_choose_passing(cells))
         for moment in training.run():
@@ -235,7 +235,7 @@ def _add_time(results: Sequence[CellResult], started: tuple[float, float]) -> No
     wall, worked = (b - a for a, b in zip(started, _now(), strict=True))
     for result in results:
         result.seconds = wall / len(results)
-        made = {"cpu_seconds": worked / len(results), "versions": versions()}
+        made = {"cpu_seconds": worked / len(results), "versions": list_versions()}
         result.facts = {**result.facts, **made}
 
 
@@ -249,7 +249,7 @@ def _attack(
     if p.attack.target == "integrity":  # it needs the trained system itself
         assert isinstance(moment, Moment)
         found, why = attempt_call(
-            lambda: success(
+            lambda: measure_success(
                 moment.training.algorithm, moment.training.fed, p.attack, p.spec, moment.phase
             ),
             what, passing=bench.passing,
@@ -284,7 +284,7 @@ def _attack(
 
 def _make_scores(answer: Answer, task: Task, sent: Table | None) -> list[Measure]:
     """The measures of one answer, made at once so that what goes wrong goes wrong here."""
-    return list(scored(answer, task, sent))
+    return list(score_answer(answer, task, sent))
 
 
 def _note_lost(
@@ -304,7 +304,7 @@ def _note_lost(
 
 def _make_failed(p: Prepared, phase: str, task: Task, why: str) -> Measure:
     """The row of an attack whose answer could not be scored, or on a system that is none."""
-    return unscored(p, phase, task.parties, "error", why or "no figure came out.")
+    return make_unscored(p, phase, task.parties, "error", why or "no figure came out.")
 
 
 class _Population:
@@ -322,7 +322,7 @@ class _Population:
         asked = answer.view.target_rows.cpu().numpy().tobytes()
         key = (r, spec.adversary, spec.known_rows, spec.of_label, asked)
         if key not in self.made:
-            self.made[key] = randomised(answer.view, labels)
+            self.made[key] = guess_randomised(answer.view, labels)
         return replace(answer, controls=lambda: [*answer.controls(), self.made[key]])
 
 
@@ -336,7 +336,7 @@ def _dose(
     seeds = [moment.seeds[r] for r in views]
     for share in p.spec.dosing if views else ():
         laid = [
-            dosed(
+            plant_leak(
                 view, label_truth(task), task.prior.tolist(), share, generator(seed, "dosing"),
             )
             for view, task, seed in zip(views.values(), attacked, seeds, strict=True)
@@ -344,4 +344,4 @@ def _dose(
         phase = Ended(f"{moment.phase.name}{MARK}{share:g}")
         for answers in bench.attack(p, Given(laid, seeds, phase)):
             for r, task, answer in zip(views, tasks, answers, strict=True):
-                results[r].measures += scored(beside(answer, r), task, None)
+                results[r].measures += score_answer(beside(answer, r), task, None)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from vflsec.config.problems import Problem
 from vflsec.errors import VflsecError
-from vflsec.nn.batch_invariance import warning
+from vflsec.nn.batch_invariance import find_warning
 from vflsec.plan import planner
 from vflsec.plan.estimate import Machine, Timed, Tried, estimate
 from vflsec.plugins import registry
-from vflsec.specs import told_apart
+from vflsec.specs import number_repeats
 
 if TYPE_CHECKING:
     from vflsec.config.scenario import Scenario
@@ -51,18 +51,18 @@ def make_plan(
     notes: list[str] = []
     timed: Timed = {}
     began = time.process_time()
-    trial = partial(obstacles, claims=notes, trained=trained, timed=timed)
+    trial = partial(find_obstacles, claims=notes, trained=trained, timed=timed)
     plan = planner.make_plan(scenario, trial=trial if try_out else None, **options)
-    if try_out and (said := warning()):
+    if try_out and (said := find_warning()):
         notes.append(said)
-    on = machine() if try_out else None
+    on = calibrate() if try_out else None
     return replace(
         plan, notes=tuple(dict.fromkeys((*plan.notes, *notes))),
         cost=estimate(plan.groups, timed, on, time.process_time() - began),
     )  # fmt: skip
 
 
-def obstacles(
+def find_obstacles(
     scenario: Scenario,
     groups: Sequence[Group],
     sources: Mapping[str, Source],
@@ -156,7 +156,7 @@ def _obstacle(
         phases, found = first_step(cell, task, timed)
     except VflsecError as error:
         return (), str(error), []
-    names = told_apart(d.name for d in cell.defenses)
+    names = number_repeats(d.name for d in cell.defenses)
     strengths = dict(zip(names, (d.strength for d in cell.defenses), strict=True))
     return (
         phases,
@@ -168,7 +168,7 @@ def _obstacle(
     )
 
 
-def machine(work: Callable[[], None] | None = None) -> Machine:
+def calibrate(work: Callable[[], None] | None = None) -> Machine:
     """This machine, by a calibration of a tenth of a second.
 
     Nothing depends on it but the estimates of `vflsec check`.
@@ -188,7 +188,7 @@ def machine(work: Callable[[], None] | None = None) -> Machine:
 
 @cache
 def _this() -> Machine:
-    return machine(_work)
+    return calibrate(_work)
 
 
 def _work() -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from vflsec.core.guess import Guess
 from vflsec.core.rng import generator
-from vflsec.epsilon.randomised_labels import centred, observe, stacked
+from vflsec.epsilon.randomised_labels import centre_scores, observe, stack_shares
 from vflsec.measure.attack import Answer
 from vflsec.specs import Measure
 from vflsec.trace.manifest import Claim
@@ -29,7 +29,7 @@ LEAST = 100
 Floats = NDArray[np.float64]
 
 
-def measured(
+def measure_epsilon(
     answers: Sequence[Answer],
     y: NDArray[np.int64],
     shares: Floats,
@@ -64,7 +64,7 @@ def measured(
             continue
         beside = [_of(c.guess, rows, classes) for c in answer.controls()]
         beside = [b for b in beside if b is not None]
-        q = stacked([np.log(shares[rows].clip(1e-9)), *beside], y[rows], classes)
+        q = stack_shares([np.log(shares[rows].clip(1e-9)), *beside], y[rows], classes)
         scores = _of(answer.guess, rows, classes, q)
         if scores is None:
             continue
@@ -105,11 +105,11 @@ def _of(guess: Guess, rows: NDArray[np.int64], classes: int, proxy: Floats | Non
     if x.ndim == 1:
         if classes != 2 or proxy is None:
             return None
-        return centred(x, proxy)
+        return centre_scores(x, proxy)
     return x if x.shape[1] == classes else None
 
 
-def guarantee(claim: Claim) -> Mapping[str, object]:
+def make_guarantee(claim: Claim) -> Mapping[str, object]:
     """The claim as stored guarantees say it."""
     return {
         "defense": "claim", "strength": None, "protects": "label", "epsilon": claim.epsilon,

@@ -36,7 +36,7 @@ def judge(
     """
     from vflsec.audit.evaluate import evaluate
     from vflsec.audit.result_row import results_table
-    from vflsec.report.exports import here, summary_of, write_exports
+    from vflsec.report.exports import locate_results, make_summary, write_exports
     from vflsec.report.outputs import write_reports
 
     record = store.record() if record is None else record
@@ -47,9 +47,9 @@ def judge(
     code = evaluation.exit_code
     if not complete and code == 0:
         code = 3  # what was not measured cannot pass
-    summary = summary_of(record, evaluation, results, seconds, worked)
+    summary = make_summary(record, evaluation, results, seconds, worked)
     summary |= {"complete": complete, "exit_code": code, "shard": record.shard}
-    summary["command"] = here(summary, store.folder)
+    summary["command"] = locate_results(summary, store.folder)
     frame = results_table(evaluation.rows).assign(role=[r.role for r in evaluation.rows])
     if export:
         if not partial:  # killed in between, no report stands beside another one's summary

@@ -17,12 +17,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vflsec.engine.audit_record import versions
+from vflsec.engine.audit_record import list_versions
 from vflsec.engine.shard import LEAST
 from vflsec.engine.work import Backend, Done, Progress, Tasks, default_backend, run_work
 from vflsec.engine.worker_pools import Pool
 from vflsec.errors import AGAIN, ConfigError, VflsecError
-from vflsec.plan.cells import code_of
+from vflsec.plan.cells import hash_code
 from vflsec.plan.estimate import compute_weight
 from vflsec.plan.values import Work
 from vflsec.plugins import registry
@@ -224,7 +224,7 @@ _SAME = "Install the same on every machine, vflsec in a checkout on all or on no
 
 
 def _check_versions(order: Order) -> None:
-    mine = versions()
+    mine = list_versions()
     where = f"worker {socket.gethostname()}"
     for name, asked in order.versions.items():
         if name != "python" and mine[name] != asked:
@@ -239,7 +239,7 @@ def _check_code(order: Order) -> None:
     for work in order.works:
         asked: list[tuple[str, str, Callable[[], str]]] = [
             (work.title, c.code,
-             partial(code_of, work.data.section, c.algorithm, c.params, c.defenses))
+             partial(hash_code, work.data.section, c.algorithm, c.params, c.defenses))
             for c in work.cells[:1]
         ]  # fmt: skip
         asked += [

@@ -10,11 +10,11 @@ from vflsec.audit.intervals import clopper_pearson
 from vflsec.core.algorithm import Algorithm
 from vflsec.core.attack import Attack
 from vflsec.core.federation import Federation, Phase
-from vflsec.specs import AttackSpec, Measure, victims
+from vflsec.specs import AttackSpec, Measure, list_victims
 from vflsec.train.loop import predict
 
 
-def success(
+def measure_success(
     algorithm: Algorithm, fed: Federation, attack: Attack, spec: AttackSpec, phase: Phase
 ) -> list[list[Measure]]:
     """Measures of each replica: ``success_rate`` and ``clean_accuracy`` on test rows.
@@ -27,7 +27,7 @@ def success(
     measure = partial(
         Measure, phase.name, "test", adversary="+".join(spec.adversary), attack=spec.label,
         attack_key=spec.key, target=attack.target,
-        victim="+".join(victims(attack.target, spec.adversary, fed.stack.first.parties)),
+        victim="+".join(list_victims(attack.target, spec.adversary, fed.stack.first.parties)),
     )  # fmt: skip
     goal = int(getattr(attack, "goal", 1))
     if not phase.predicts or goal >= fed.classes:

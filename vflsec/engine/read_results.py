@@ -8,8 +8,8 @@ from typing import Any
 
 from vflsec.audit.baseline import (
     Baseline,
-    advantages,
-    granted,
+    add_grants,
+    group_advantages,
     read_attacks,
     read_baseline,
     refuse_failed,
@@ -72,7 +72,7 @@ def read_any(path: Path) -> Baseline:
         raise ConfigError.must(f"{path}: a baseline", "be a whole audit", got, cure)
     rows = read_rows(audit.results)
     refuse_failed(path, rows)
-    return Baseline(advantages(granted(rows, read_attacks(audit))), audit.summary["data"])
+    return Baseline(group_advantages(add_grants(rows, read_attacks(audit))), audit.summary["data"])
 
 
 def compare_folders(before: Path, after: Path) -> Comparison:

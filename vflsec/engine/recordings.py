@@ -14,7 +14,7 @@ from vflsec.core import check
 from vflsec.engine.dry_run import make_plan
 from vflsec.engine.work import Tasks, default_backend, in_halves
 from vflsec.errors import ConfigError
-from vflsec.measure.attack import prepared
+from vflsec.measure.attack import prepare
 from vflsec.plan.values import Group, Work
 from vflsec.plugins.loading import allow_imports, contain
 from vflsec.runtime.out_of_memory import out_of_memory
@@ -63,7 +63,7 @@ def record_scenario(
     pick_device(device)
     made: list[Path] = []
     groups = [g for g in plan.groups if g.role == "audit"]
-    passive = [g for g in groups if not any(p.attack.policy() for p in prepared(g.attacks))]
+    passive = [g for g in groups if not any(p.attack.policy() for p in prepare(g.attacks))]
     if not passive:
         raise ConfigError(f"{loaded.name}: needs a training without an active attacker.")
     for i, group in enumerate(passive):
@@ -93,7 +93,7 @@ def _record(
     grants = min(most, labelled // 2)
     specs = [replace(a, known_rows=grants) for a in mine]
     specs += [AttackSpec("", adversary=(p,), known_rows=grants) for p in observers]
-    demands = [Demand.of(p.spec, p.attack) for p in prepared(mine)]
+    demands = [Demand.of(p.spec, p.attack) for p in prepare(mine)]
 
     def trained(of: Sequence[CellSpec]) -> list[Path]:
         training = Training(of, demands, tasks, pick_device(device), graphs=asks_graphs(device))

@@ -18,15 +18,15 @@ from vflsec.config.scenario import Scenario, load_scenario
 from vflsec.core import check
 from vflsec.data.in_memory import on_disk
 from vflsec.engine import strong_attacker
-from vflsec.engine.audit_record import find_runnable, record_of, versions
+from vflsec.engine.audit_record import find_runnable, list_versions, make_record
 from vflsec.engine.dry_run import make_plan
 from vflsec.engine.evaluate_store import judge
 from vflsec.engine.executor import Listener, Order, execute, find_replicas
 from vflsec.engine.options import Options
-from vflsec.engine.shard import divided
+from vflsec.engine.shard import divide_groups
 from vflsec.engine.standing import keep_standing, read_standing
 from vflsec.engine.work import Backend, Progress, Tasks, default_backend, missing_work
-from vflsec.engine.worker_pools import Pool, Processes, cluster, warming
+from vflsec.engine.worker_pools import Pool, Processes, open_cluster, warm_workers
 from vflsec.plan.values import TUNING, Plan, Work
 from vflsec.report.notebook import Audit
 from vflsec.runtime.progress_protocol import Reporter
@@ -132,12 +132,12 @@ def _run(
     loaded: Scenario, folder: Path, where: str, how: Options, reporter: Reporter,
     given: Backend | None,
 ) -> Audit:  # fmt: skip
-    from vflsec.audit.evaluation import made_before
+    from vflsec.audit.evaluation import describe_older
 
     probe(folder)
     backend = given or default_backend()
     views = KeptViews(folder)
-    early = nullcontext() if given else warming(folder, how.jobs, how.cluster, how.fresh)
+    early = nullcontext() if given else warm_workers(folder, how.jobs, how.cluster, how.fresh)
     with early:
         plan = make_plan(
             loaded, load=backend.load_source, try_out=given is None,
@@ -148,7 +148,7 @@ def _run(
     started, worked = time.monotonic(), _worked()
     asked = loaded.root.audit.attacker
     whole = given is None and how.part is None and not how.keep_views and asked == "default"
-    record = record_of(loaded, plan, where, how.looks, folder)
+    record = make_record(loaded, plan, where, how.looks, folder)
     with claim(folder) as lock:
         if whole and not how.fresh and (found := read_standing(lock, folder, record)):
             reporter.plan(plan, folder, [])
@@ -165,14 +165,14 @@ def _run(
                 who = strong_attacker.choose_attacker(plan, store, asked, do)
                 if asked != "default":
                     plan = strong_attacker.settle_plan(plan, who, loaded, backend.load_source)
-                    record = record_of(loaded, plan, where, how.looks, folder)
+                    record = make_record(loaded, plan, where, how.looks, folder)
                 record = replace(
                     record, attacker=who, shard=str(how.part or ""), runnable=find_runnable(plan)
                 )
                 if how.part is not None:
-                    parts = divided(plan.groups, how.part.of)
+                    parts = divide_groups(plan.groups, how.part.of)
                     plan = replace(plan, groups=parts[how.part.index - 1])
-                was = made_before(store.made_with(record.wanted), record.versions)
+                was = describe_older(store.made_with(record.wanted), record.versions)
                 _warn_of_age(reporter, folder, was)
                 store.keep(record)
                 _refuse(store, plan)
@@ -243,7 +243,7 @@ def _work(
     with ExitStack() as stack:
         pool: Pool | None = None
         if works and how.parallel:
-            pool = cluster(how.cluster) if how.cluster else Processes(how.jobs)
+            pool = open_cluster(how.cluster) if how.cluster else Processes(how.jobs)
             stack.enter_context(pool)
             most = find_replicas(works, most, pool.workers)
             works = todo()
@@ -268,7 +268,7 @@ def _work(
         seen = pool is not None and not pool.remote
         controls = stack.enter_context(for_controls(store.folder)) if seen else None
         folder = store.folder if seen else None
-        order = Order((), plan.base, device, given, versions(), folder, controls, keep)
+        order = Order((), plan.base, device, given, list_versions(), folder, controls, keep)
         listener = Listener(finished, reporter.note, watch)
         here = Tasks(given or default_backend(), plan.base)
         execute(works, partial(todo, retry=False), store, pool, order, here, listener)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from vflsec.errors import ConfigError
 from vflsec.plan.estimate import compute_weight
-from vflsec.plan.values import Group, chunks
+from vflsec.plan.values import Group, split_chunks
 
 LEAST = 4
 """Cells that are not torn apart: as one batched model they cost little more than one of them."""
@@ -49,7 +49,7 @@ class Shard:
         return f"{self.index}/{self.of}"
 
 
-def divided(groups: Sequence[Group], of: int) -> list[tuple[Group, ...]]:
+def divide_groups(groups: Sequence[Group], of: int) -> list[tuple[Group, ...]]:
     """The groups of a plan as `of` parts, which together hold every cell of every group once.
 
     Args:
@@ -59,7 +59,7 @@ def divided(groups: Sequence[Group], of: int) -> list[tuple[Group, ...]]:
     pieces = [
         replace(group, cells=cells)
         for group in groups
-        for cells in chunks(group.cells, max(LEAST, math.ceil(len(group.cells) / of)))
+        for cells in split_chunks(group.cells, max(LEAST, math.ceil(len(group.cells) / of)))
     ]
     load, whose = [0.0] * of, [0] * len(pieces)
     for i in sorted(range(len(pieces)), key=lambda i: -compute_weight(pieces[i])):

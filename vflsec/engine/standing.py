@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vflsec.audit.record import AuditRecord, write_record
 from vflsec.report.notebook import Audit
-from vflsec.specs import digest
+from vflsec.specs import hash_value
 from vflsec.storage.results_folder import WRITTEN, Lock
 from vflsec.storage.store import STORE_NAME
 
@@ -49,4 +49,4 @@ def _mark(folder: Path, record: AuditRecord) -> str:
     for path in paths:
         with path.open("rb") as file:
             held.append(hashlib.file_digest(file, "blake2b").hexdigest())
-    return digest([write_record(replace(record, when="", runnable=None)), held])
+    return hash_value([write_record(replace(record, when="", runnable=None)), held])

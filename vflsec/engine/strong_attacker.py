@@ -27,7 +27,7 @@ from vflsec.engine.dry_run import make_plan
 from vflsec.plan.strong import SEEDS, STRONG, Chosen
 from vflsec.plan.values import TUNING, Plan, Setting
 from vflsec.runtime.typed_values import read_as
-from vflsec.specs import CellResult, Params, digest
+from vflsec.specs import CellResult, Params, hash_value
 from vflsec.storage.store import Store
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def choose_attacker(
     if asked != STRONG:
         return Attacker()
     part = replace(plan, groups=tuple(g for g in plan.groups if g.role == TUNING))
-    identity = digest([[*_name_point(t), t.written, t.spec.key, t.cells] for t in plan.tried])
+    identity = hash_value([[*_name_point(t), t.written, t.spec.key, t.cells] for t in plan.tried])
     before = read_as(Attacker, (store.meta("audit") or {}).get("attacker"))
     if before.identity == identity:
         return before
@@ -122,7 +122,7 @@ Place = tuple[str, float | None, str]
 
 def _list_advantages(results: Sequence[CellResult]) -> dict[Place, dict[str, dict[int, float]]]:
     """Advantages by seed of each attack's key, after the last phase, in its primary metric."""
-    every = leakage.read_records(row for r in results for row in leakage.records(r))
+    every = leakage.read_records(row for r in results for row in leakage.make_records(r))
     rows = [r for r in every if r.is_main and r.advantage is not None]
     out: dict[Place, dict[str, dict[int, float]]] = {}
     for r in rows:

@@ -23,11 +23,11 @@ from vflsec.core.visibility import OPAQUE, looked_at
 from vflsec.engine import trace_positive_control
 from vflsec.engine.trace_scores import score
 from vflsec.errors import ConfigError
-from vflsec.measure.attack import Answer, Bench, Prepared, prepared
+from vflsec.measure.attack import Answer, Bench, Prepared, prepare
 from vflsec.measure.guess_files import Planted, Source, freeze
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec
-from vflsec.trace.completeness import find_copies, ledger
+from vflsec.trace.completeness import find_copies, make_ledger
 from vflsec.trace.limits import Limits
 from vflsec.trace.manifest import Manifest
 from vflsec.trace.reader import Trace
@@ -211,7 +211,7 @@ def infer(
             trace.manifest = _with_classes(trace, classes)
     _check_system(traces)
     specs = specs_for(traces, attacks, known_rows, together)
-    asked = prepared(specs)
+    asked = prepare(specs)
     answers, plants = [], {}
     for i, (trace, found) in enumerate(zip(traces, checks, strict=True)):
         made = _TraceAttacks(trace, models or {})
@@ -230,7 +230,7 @@ def _describe_source(trace: Trace) -> Source:
     about = "seal.json" if trace.sealed else "manifest.json"  # a seal has a hash of each file
     digest = hashlib.sha256((trace.folder / about).read_bytes()).hexdigest()
     granted = [(rows, h) for h, rows in trace.granted.items()]
-    crossed, unread = ledger(trace.crossed), sorted(trace.unread)
+    crossed, unread = make_ledger(trace.crossed), sorted(trace.unread)
     return Source(trace.manifest, digest, granted, trace.gaps, crossed, unread)
 
 

@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 
 from vflsec.audit.leakage import UNDEFENDED, read_records, summarise
-from vflsec.audit.planted_leak import dosed
+from vflsec.audit.planted_leak import plant_leak
 from vflsec.audit.validated import find_validated
 from vflsec.core.attack import Attack
 from vflsec.core.guess import Truth
-from vflsec.core.quantity_questions import answers
+from vflsec.core.quantity_questions import answer_question
 from vflsec.core.rng import generator
 from vflsec.core.view import Table, View, as_needs
 from vflsec.label import make_label
@@ -49,7 +49,7 @@ def is_possible(manifest: Manifest) -> bool:
     return manifest.run.defense in ("", UNDEFENDED) and 0 < many <= MOST
 
 
-def shares(classes: int) -> Tensor:
+def choose_shares(classes: int) -> Tensor:
     """Class shares (C,) of the drawn labels: no two alike, of two classes the second one rare."""
     if classes == 2:
         return torch.tensor([0.85, 0.15], dtype=torch.float64)
@@ -71,7 +71,7 @@ def draw_labels(rows: int, classes: int, seed: int) -> Tensor:
     Of a quantity (1 class): values, normal.
     """
     rng = generator(seed, "planted")
-    return make_label(classes).draw(rows, shares(classes), rng)
+    return make_label(classes).draw(rows, choose_shares(classes), rng)
 
 
 def lay_leak(view: View, y: Tensor, seed: int) -> View:
@@ -84,17 +84,17 @@ def lay_leak(view: View, y: Tensor, seed: int) -> View:
     """
     view = _some(view, seed)
     label, known = view.facts.label, view.known
-    prior = shares(label.sides)
+    prior = choose_shares(label.sides)
     question = view.facts.extra.get("question")
     if question is not None:
-        y = answers(question, y, y)
+        y = answer_question(question, y, y)
         prior = torch.bincount(y, minlength=2).double() / len(y)
     if known is not None:
         y = y.clone()
         y[known.rows] = known.labels.to(y)
     told = replace(view, prior=None if view.prior is None else prior)
     every = Truth(label.target, torch.arange(len(y)), y)
-    full = dosed(told, every, prior.tolist(), 1.0, generator(seed, "planted", "laid"))
+    full = plant_leak(told, every, prior.tolist(), 1.0, generator(seed, "planted", "laid"))
     none = torch.zeros(len(y), dtype=torch.bool)
     rare = none if label.floating else y == label.sides - 1
     tables = {

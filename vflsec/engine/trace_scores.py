@@ -14,31 +14,31 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vflsec.audit.gate import Gate
-from vflsec.audit.gate_checks import list_measured, unanswerable
-from vflsec.audit.leakage import UNDEFENDED, defense_point, read_records, records
+from vflsec.audit.gate_checks import list_measured, list_unanswerable
+from vflsec.audit.leakage import UNDEFENDED, defense_point, make_records, read_records
 from vflsec.audit.point import Grants
 from vflsec.audit.record import AuditRecord
-from vflsec.audit.scoring import scored, unscored
+from vflsec.audit.scoring import make_unscored, score_answer
 from vflsec.audit.truth import SCORED
 from vflsec.core import check
 from vflsec.core.guess import Truth
-from vflsec.core.quantity_questions import unclear
+from vflsec.core.quantity_questions import find_unclear
 from vflsec.core.task import Task
 from vflsec.engine import trace_positive_control
-from vflsec.engine.audit_record import families, threats, versions
-from vflsec.engine.epsilon_observed_labels import guarantee, measured
+from vflsec.engine.audit_record import list_families, list_threats, list_versions
+from vflsec.engine.epsilon_observed_labels import make_guarantee, measure_epsilon
 from vflsec.engine.evaluate_store import judge
 from vflsec.errors import ConfigError, TraceError
 from vflsec.label import Classes, make_label
 from vflsec.measure.attack import Answer, Prepared
 from vflsec.measure.guess_files import Frozen, Source, thaw
 from vflsec.report.notebook import Audit
-from vflsec.specs import CellResult, CellSpec, DefenseSpec, victims
+from vflsec.specs import CellResult, CellSpec, DefenseSpec, list_victims
 from vflsec.storage.results_folder import claim, only_ours
 from vflsec.storage.store import Store
 from vflsec.trace.limits import Limits
 from vflsec.trace.manifest import Claim, Manifest
-from vflsec.trace.tables import check_rows, grant_of
+from vflsec.trace.tables import check_rows, hash_grant
 from vflsec.trace.truth import Hidden, KnownTruth, read_truth
 
 _TELLS = 0.99  # a control beyond which nothing is left to be found
@@ -93,7 +93,7 @@ def score(
         _Scored(_score_trace(frozen, i, truth, notes, claimed, tau), [a.of for a in of])
         for i, (truth, of) in enumerate(zip(found, frozen.answers, strict=True))
     ]
-    rows = [row for s in audited for row in records(s.result)]
+    rows = [row for s in audited for row in make_records(s.result)]
     _check_gates(rows, gates)
     controls = _score_controls(frozen, audited, rows, confidence)
     record = _make_record(frozen, audited, controls, gates, confidence, notes)
@@ -137,7 +137,7 @@ def _score_controls(
             task = _build_task(name, m.names, y, classes, of.truth.rows)
             facts = {"parties": list(m.names), "classes": classes}
             result = CellResult(spec.key, spec, ledger=[], facts=facts)
-            result.measures += [measure for a in kept for measure in scored(a, task)]
+            result.measures += [measure for a in kept for measure in score_answer(a, task)]
             out.append(_Scored(result, [a.of for a in kept]))
     return out
 
@@ -165,7 +165,7 @@ def _check_gates(rows: Sequence[Mapping[str, Any]], gates: Sequence[Mapping[str,
     for section in gates:
         for key in section:
             check.one_of("gate: key", key, keys)
-        for wrong in unanswerable(Gate(**section), points):
+        for wrong in list_unanswerable(Gate(**section), points):
             raise ConfigError(f"gate: {wrong.key + ' ' if wrong.key else ''}{wrong.rule}")
 
 
@@ -204,14 +204,14 @@ def _score_trace(
         answer, against, without = known.match(answer)
         lost = max(lost, without)
         if answer.guess is None:
-            missing = unscored(answer.of, answer.phase, m.names, answer.status, answer.reason)
+            missing = make_unscored(answer.of, answer.phase, m.names, answer.status, answer.reason)
             result.measures.append(missing)
             continue
         judged.append(answer)
-        result.measures += scored(answer, against)
+        result.measures += score_answer(answer, against)
     said = m.claim if claimed is None else Claim(epsilon=claimed[0], delta=claimed[1])
     why = "" if said is None else _check_claim(result, judged, y, told, said, tau)
-    whys = [*([why] if why else []), *_told_by_columns(result)]
+    whys = [*([why] if why else []), *_describe_revealed(result)]
     notes += [f"seed {run.seed}: {text}" for text in whys]
     if lost:
         notes.append(f"seed {run.seed}: {lost} rows without a truth are left out.")
@@ -250,9 +250,9 @@ def _check_claim(
     rows, shares = told.shares
     q = np.full((len(y), shares.shape[1]), np.nan)
     q[rows] = shares
-    found, why = measured(judged, y, q, said, result.spec.seed, tau)
+    found, why = measure_epsilon(judged, y, q, said, result.spec.seed, tau)
     result.measures += found
-    result.guarantees = [guarantee(said)]
+    result.guarantees = [make_guarantee(said)]
     return why and f"{said_so} {why}."
 
 
@@ -307,12 +307,12 @@ def _check_grants(
                 f"seed {seed}: the truth lacks some of the {len(rows)} granted labels: its rows "
                 "may not be those of the trace."
             )
-        elif grant_of(rows, y[rows]) != digest:
+        elif hash_grant(rows, y[rows]) != digest:
             rule = f"have the {len(rows)} labels that were granted"
             raise TraceError.must("the truth", rule, f"others (seed {seed})")
 
 
-def _told_by_columns(result: CellResult) -> list[str]:
+def _describe_revealed(result: CellResult) -> list[str]:
     """Whose own columns alone tell the labels, which leaves nothing for an attack to find."""
     out: dict[str, str] = {}
     for m in result.measures:
@@ -345,7 +345,7 @@ class _Known:
         if target == "label":
             return self.task, self.task.y >= 0
         there = torch.ones_like(self.task.y, dtype=torch.bool)
-        whose = victims("feature", spec.adversary, self.task.parties, spec.victim)
+        whose = list_victims("feature", spec.adversary, self.task.parties, spec.victim)
         whose = whose[:1] if target == "attribute" else whose
         if target not in SCORED or any(p not in self.hidden for p in whose):
             return None, there
@@ -374,7 +374,7 @@ class _Known:
             why = "no row that it guessed has a truth."
             return replace(answer, guess=None, status="error", reason=why), task, lost
         question, labelled = answer.of.spec.of_label, self.task.sets["labelled"]
-        if question and (why := unclear(question, self.task.truth[labelled])):
+        if question and (why := find_unclear(question, self.task.truth[labelled])):
             return replace(answer, guess=None, status="not-applicable", reason=why), self.task, 0
         return replace(answer, view=replace(answer.view, targets=kept)), task, lost
 
@@ -408,13 +408,13 @@ def _make_record(
         when=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S"),
         data={_name_recording(s.result.spec): s.result.spec.data["digest"] for s in audited},
         classes={s.result.spec.data["name"]: s.classes for s in made.values()},
-        families=families({s.classes for s in audited}),
+        families=list_families({s.classes for s in audited}),
         refused=[],
         notes=list(notes),
         device="cpu",
-        versions=versions(),
+        versions=list_versions(),
         known_rows={k: a.known_rows for k, a in every.items()},
         of_label={k: a.of_label for k, a in every.items() if a.of_label},
         grants={k: Grants(**a.grants) for k, a in every.items() if a.grants},
-        attacks=threats(every.values()),
+        attacks=list_threats(every.values()),
     )

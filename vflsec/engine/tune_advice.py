@@ -13,7 +13,7 @@ from vflsec.plugins import registry
 _MOST_NAMED = 6
 
 
-def remedies(
+def list_remedies(
     defense: str,
     found: Sequence[Trial],
     leak: float,
@@ -118,7 +118,7 @@ def _others(defense: str, at: Trial, reads: Mapping[str, Collection[str]]) -> li
         out.append(
             f"{at.attack} reads {what} messages, {defense} treats {' and '.join(sorted(covers))}."
         )
-    others = sorted({n for kind in kinds for n in treating().get(kind, ())} - {defense})
+    others = sorted({n for kind in kinds for n in list_treating().get(kind, ())} - {defense})
     if others:
         options = " ".join(f"--defense {n}" for n in others[:_MOST_NAMED])
         out.append(f"{at.attack} reads {what} messages, treated also by: {options}.")
@@ -127,7 +127,7 @@ def _others(defense: str, at: Trial, reads: Mapping[str, Collection[str]]) -> li
     return out
 
 
-def treating() -> dict[str, list[str]]:
+def list_treating() -> dict[str, list[str]]:
     """The registered defenses that have a strength, by the kinds of messages that they treat."""
     out: dict[str, list[str]] = {}
     for name in registry.defenses.names():

@@ -28,11 +28,11 @@ from vflsec.config.scenario import Scenario, load_scenario
 from vflsec.config.sections import Gate
 from vflsec.core import check
 from vflsec.engine.run import run_audit
-from vflsec.engine.tune_advice import remedies
-from vflsec.epsilon.claimed_vs_measured import pairs
+from vflsec.engine.tune_advice import list_remedies
+from vflsec.epsilon.claimed_vs_measured import pair_claims
 from vflsec.errors import ConfigError
 from vflsec.plugins import registry
-from vflsec.report.attack_families import reads
+from vflsec.report.attack_families import list_read
 from vflsec.specs import Params
 
 
@@ -121,7 +121,9 @@ def tune(
     if strength is None:
         given = how.get("seeds") or loaded.root.audit.seeds
         count = given if isinstance(given, int) else len(given)
-        more = remedies(name, found, leak, drop, seeds=count, rounds=rounds, reads=search.reads)
+        more = list_remedies(
+            name, found, leak, drop, seeds=count, rounds=rounds, reads=search.reads
+        )
         if count < MIN_SEEDS:
             more = (f"Nothing passes on fewer than {MIN_SEEDS} seeds: --seeds 5.", *more)
         return Tuned(name, None, reason, found, next=more)
@@ -216,10 +218,10 @@ class _Search:
         summary = getattr(audit, "summary", {})
         of = summary.get("attacks", {}).values()
         of = [spec for spec in of if self.target in ("*", spec["target"])]
-        self.reads |= {spec["label"]: reads(spec["needs"]) for spec in of}
+        self.reads |= {spec["label"]: list_read(spec["needs"]) for spec in of}
         self.silent = _silent(summary, self.target)
         both = _claims(summary)
-        both |= {s: pair for (_, s), pair in pairs(getattr(audit, "verdicts", ())).items()}
+        both |= {s: pair for (_, s), pair in pair_claims(getattr(audit, "verdicts", ())).items()}
         return {
             t.strength: replace(t, claimed=both[t.strength][0], measured=both[t.strength][1])
             if t.strength in both

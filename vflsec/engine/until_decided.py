@@ -18,7 +18,7 @@ from vflsec.report.notebook import Audit
 from vflsec.runtime.progress_protocol import Reporter
 
 
-def looks(first: int, most: int) -> list[int]:
+def list_looks(first: int, most: int) -> list[int]:
     """Numbers of seeds at which the gates are judged: doubling, the last one is the budget."""
     out = [first]
     while out[-1] < most:
@@ -55,7 +55,7 @@ def run_until_decided(
     check.integer("--until-decided", most, low=len(chosen))
     spare = (s for s in range(len(chosen) + most + 1) if s not in chosen)
     chosen += [next(spare) for _ in range(most - len(chosen))]
-    plan = looks(len(loaded.root.audit.seeds), most)
+    plan = list_looks(len(loaded.root.audit.seeds), most)
     for i, count in enumerate(plan):
         audit = run_audit(
             scenario, out, seeds=chosen[:count], set=set, fresh=fresh and i == 0,

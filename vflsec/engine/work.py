@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from vflsec.errors import ConfigError, TraceError
-from vflsec.plan.values import Group, Work, chunks
+from vflsec.plan.values import Group, Work, split_chunks
 from vflsec.plugins.loading import allow_imports, contain
 from vflsec.runtime.malloc_trim import give_back, hold
 from vflsec.runtime.out_of_memory import out_of_memory
@@ -103,7 +103,7 @@ def divide_work(
             kept, why,
         )
         for (kept, keys, why), cells in sorted(lacking.items(), key=lambda of: not of[0][0])
-        for part in chunks(cells, replicas)
+        for part in split_chunks(cells, replicas)
     ]  # fmt: skip
 
 

@@ -125,7 +125,7 @@ def _imports() -> None:
 
 
 @contextmanager
-def warming(folder: Path, jobs: int, cluster: str = "", fresh: bool = False) -> Iterator[None]:
+def warm_workers(folder: Path, jobs: int, cluster: str = "", fresh: bool = False) -> Iterator[None]:
     """Workers start before they are needed, and end at once where what is done meanwhile fails.
 
     Within another one they are the same workers. None start where an audit ended in `folder`, which
@@ -271,7 +271,7 @@ class Ray(Pool):
         self._ray.shutdown()
 
 
-def cluster(where: str) -> Pool:
+def open_cluster(where: str) -> Pool:
     """The workers that ``--cluster`` names.
 
     Args:

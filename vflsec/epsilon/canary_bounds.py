@@ -75,7 +75,7 @@ class Measured:
         return f"{bound}; does not contradict the claimed {claimed}."
 
 
-def summarised(looks: Sequence[Tensor], coins: Tensor) -> Tensor:
+def summarise_looks(looks: Sequence[Tensor], coins: Tensor) -> Tensor:
     """One feature for each look (m, d): along the difference of the two coins' means, (m, k).
 
     The means are those of the first half of the canaries, from which the attacker learns; for
@@ -116,14 +116,14 @@ def audit(
     x = (x - centre) / np.where(spread > 0, spread, 1.0)
     fitted = LogisticRegression(C=10.0, max_iter=500).fit(x[:half], y[:half])
     score = fitted.decision_function(x[half:])
-    found = judged(
+    found = bound_epsilon(
         torch.from_numpy(score), coins[half:].cpu(), claimed=claimed, delta=delta,
         confidence=confidence,
     )  # fmt: skip
     return replace(found, canaries=len(y))
 
 
-def judged(
+def bound_epsilon(
     score: Tensor, coins: Tensor, *, claimed: float | None, delta: float = 0.0,
     confidence: float = 0.95,
 ) -> Measured:  # fmt: skip

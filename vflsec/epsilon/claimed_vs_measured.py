@@ -5,10 +5,10 @@ Every measured value is a lower bound that holds with some confidence in one see
 is true, a seed exceeds it with probability alpha at most. So k of n seeds beyond the claim are
 judged by the binomial tail P(X >= k), X ~ Bin(n, alpha). A seed has few canaries, and its bound is
 far below what is true; so the guesses of all seeds are judged together as well
-(:func:`vflsec.epsilon.one_run_bound.refuted`), and so are labels that were released. At the delta
-of Gaussian noise epsilon lies where few guesses reach; so noise that a mechanism names is tested
-itself (:mod:`vflsec.epsilon.named_noise`). The smallest p-value counts, times their number, and all
-are corrected for the number of claims.
+(:func:`vflsec.epsilon.one_run_bound.compute_p_value`), and so are labels that were released. At
+the delta of Gaussian noise epsilon lies where few guesses reach; so noise that a mechanism names is
+tested itself (:mod:`vflsec.epsilon.named_noise`). The smallest p-value counts, times their number,
+and all are corrected for the number of claims.
 
 Silence is no evidence where the guesser finds nothing anywhere. Tests of named noise and of
 released labels say themselves what they would have found; another guesser is validated if it finds
@@ -58,7 +58,7 @@ class Claimed(Training):
     confidence: float | None = None
 
 
-def contradictions(
+def judge_claims(
     rows: Iterable[ResultRow], claims: Iterable[Claimed], confidence: float = 0.95, looks: int = 1,
 ) -> list[Verdict]:  # fmt: skip
     """One verdict for every claim that was measured.
@@ -108,7 +108,7 @@ def _place(row: ResultRow) -> tuple[str, ...]:
     return row.dataset, row.algorithm, row.attack, _claimant(row)
 
 
-def pairs(verdicts: Iterable[Verdict]) -> dict[tuple[str, float | None], tuple[float, float]]:
+def pair_claims(verdicts: Iterable[Verdict]) -> dict[tuple[str, float | None], tuple[float, float]]:
     """(claimed, measured at least) by (defense, strength), of the verdicts on claims.
 
     Where one point has several claims, the smallest, and the largest bound measured of it.
@@ -219,13 +219,13 @@ def _test_guesses(
     together = 0.0
     looks = _read_notes(rows, "looks")
     if len(looks) == len(rows) > 1:
-        together = coins.together(looks, delta, sure)
-        p["together"] = coins.refuted(looks, claimed, delta)
+        together = coins.bound_together(looks, delta, sure)
+        p["together"] = coins.compute_p_value(looks, claimed, delta)
     guesses = sum(of[0][0] for of in looks)
     released = [(tuple(of),) for of in _read_notes(rows, "released")]
     if released and sum(of[0][0] for of in released):
         guesses = sum(of[0][0] for of in released)
-        p["released"] = coins.refuted(released, claimed, delta)
+        p["released"] = coins.compute_p_value(released, claimed, delta)
     return p, together, guesses
 
 

@@ -41,7 +41,7 @@ MOST_BESIDE = 600
 STEPS = Need("parameter_gradient", "all")
 
 
-def fits(training: Training, policy: Policy) -> bool:
+def fits_in_memory(training: Training, policy: Policy) -> bool:
     """Whether all steps of a finished training, and the rows of a look, fit into 2 GB."""
     task = training.stack.first
     rows = len(task.sets["labelled"])
@@ -76,7 +76,7 @@ class _Look:
     spread: float = 0.0
 
 
-def pulls(training: Training, i: int) -> tuple[Training, list[tuple[Planted, Tensor]]]:
+def score_canaries(training: Training, i: int) -> tuple[Training, list[tuple[Planted, Tensor]]]:
     """The copy that was trained, and for each replica its canaries and their scores (m,).
 
     A score above 0 says that the canary is there; it is a log likelihood ratio up to a factor. All
@@ -96,7 +96,7 @@ def pulls(training: Training, i: int) -> tuple[Training, list[tuple[Planted, Ten
     for seed, task in training.tasks().items():
         tasks[seed], whole[seed], planted[seed] = plant_inserted(task, seed)
     parties = tuple(training.stack.first.parties)
-    seen = fits(training, policy)
+    seen = fits_in_memory(training, policy)
     twin = training.twin(tasks, {parties: (STEPS,)} if seen else {})
     twin.witness = NoiseWitness(twin.seeds)
     stack = Stack.build(whole, twin.seeds, twin.device, twin.stack.dtype, twin.stack.products)

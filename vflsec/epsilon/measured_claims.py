@@ -24,10 +24,10 @@ from vflsec.core.view import Need, Table
 from vflsec.epsilon import canary_bounds
 from vflsec.epsilon.canaries import Planted, plant_labels, plant_rows
 from vflsec.epsilon.canary_bounds import Measured
-from vflsec.epsilon.inserted_rows import pulls
+from vflsec.epsilon.inserted_rows import score_canaries
 from vflsec.epsilon.named_noise import NoiseWitness
 from vflsec.epsilon.noise_faults import Heard
-from vflsec.specs import AttackSpec, CellResult, Measure, told_apart
+from vflsec.specs import AttackSpec, CellResult, Measure, number_repeats
 
 if TYPE_CHECKING:
     from vflsec.train.cohort import Training
@@ -134,14 +134,14 @@ class _Inserted(_Seen):
     how: ClassVar[str] = "inserted rows"
 
     def audit(self, i: int, claim: Guarantee) -> Measured:
-        return canary_bounds.judged(
+        return canary_bounds.bound_epsilon(
             self.scores, self.planted.coins, claimed=claim.epsilon, delta=claim.delta,
             confidence=CONFIDENCE,
         )  # fmt: skip
 
 
 def _see_inserted(training: Training, i: int) -> list[_Inserted]:
-    twin, scored = pulls(training, i)
+    twin, scored = score_canaries(training, i)
     return [_Inserted(at, *_claims(twin, r), scores) for r, (at, scores) in enumerate(scored)]
 
 
@@ -187,7 +187,7 @@ class _Planted(_Seen):
     def _audit(self, looks: Sequence[Tensor], claim: Guarantee) -> Measured:
         coins = self.planted.coins
         return canary_bounds.audit(
-            canary_bounds.summarised(looks, coins), coins, claimed=claim.epsilon,
+            canary_bounds.summarise_looks(looks, coins), coins, claimed=claim.epsilon,
             delta=claim.delta, confidence=CONFIDENCE,
         )  # fmt: skip
 
@@ -295,7 +295,7 @@ def check_planned(
 ) -> list[Mapping[str, Any]]:
     """Guarantees with what was planned beside what was counted; withdrawn where it was exceeded."""
     out: list[Mapping[str, Any]] = []
-    for name, row in zip(told_apart(row["defense"] for row in rows), rows, strict=True):
+    for name, row in zip(number_repeats(row["defense"] for row in rows), rows, strict=True):
         most = expected.get(name, 0)
         if row["epsilon"] is None or not most:
             out.append(row)
@@ -318,7 +318,7 @@ def add_untested(result: CellResult, found: Sequence[Measure]) -> list[Mapping[s
     done = {m.notes["defense"]: m.notes for m in found}
     why = "[audit] canaries = false" if result.spec.untested else "too few rows to plant canaries"
     out: list[Mapping[str, Any]] = []
-    names = told_apart(row["defense"] for row in result.guarantees)
+    names = number_repeats(row["defense"] for row in result.guarantees)
     for name, row in zip(names, result.guarantees, strict=True):
         more = {**row, "untested": ""}
         if row["epsilon"] is not None and name not in done:

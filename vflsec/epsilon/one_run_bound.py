@@ -94,8 +94,8 @@ def best_bound(
     return *max(bounds), looks
 
 
-def together(looks: Sequence[Looks], delta: float = 0.0, confidence: float = 0.95) -> float:
-    """The bound of :func:`judged` from several trainings with coins of their own, as one audit.
+def bound_together(looks: Sequence[Looks], delta: float = 0.0, confidence: float = 0.95) -> float:
+    """The bound of `bound_epsilon` from several trainings with coins of their own, as one audit.
 
     Trainings side by side are one mechanism, to which every coin matters in one of them: guesses
     and right ones add up, share by share.
@@ -105,8 +105,8 @@ def together(looks: Sequence[Looks], delta: float = 0.0, confidence: float = 0.9
     return max(one_run(r, v, delta=delta, canaries=m, confidence=each) for r, v in sums)
 
 
-def refuted(looks: Sequence[Looks], epsilon: float, delta: float = 0.0) -> float:
-    """p-value of (epsilon, delta) by the guesses of several trainings, see :func:`together`."""
+def compute_p_value(looks: Sequence[Looks], epsilon: float, delta: float = 0.0) -> float:
+    """p-value of (epsilon, delta) by guesses of several trainings, see :func:`bound_together`."""
     sums, m = _added(looks)
     return min(1.0, len(sums) * min(_p_value(r, v, epsilon, delta, m) for r, v in sums))
 

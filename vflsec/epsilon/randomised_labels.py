@@ -141,7 +141,7 @@ def cross_shares(
     return np.asarray(q / q.sum(1, keepdims=True))
 
 
-def stacked(
+def stack_shares(
     logs: Sequence[NDArray[np.float64]], labels: NDArray[np.int64], classes: int
 ) -> NDArray[np.float64]:
     """Class shares (n, C) from several log shares (n, C), weighed by cross-fitted regression."""
@@ -172,7 +172,7 @@ def _crossed(
     return out / out.sum(1, keepdims=True)
 
 
-def centred(scores: NDArray[np.float64], proxy: NDArray[np.float64]) -> NDArray[np.float64]:
+def centre_scores(scores: NDArray[np.float64], proxy: NDArray[np.float64]) -> NDArray[np.float64]:
     """Scores (n,) or (n, C) of a guess as (n, C) in which classes compare within a row.
 
     Scores of two classes only rank; they are cut where the proxy's share of class 1 is reached.

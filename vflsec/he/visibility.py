@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from vflsec.core.visibility import Line, markdown
+from vflsec.core.visibility import Line, format_markdown
 from vflsec.plugins import registry
 
 _BOTH, _A, _P = ("active", "passive"), ("active",), ("passive",)
@@ -51,7 +51,7 @@ def visibility(defenses: Sequence[Any]) -> list[Line]:
 
 def visibility_table(defenses: Sequence[Any]) -> str:
     """The table of :func:`visibility` as Markdown."""
-    return markdown(visibility(defenses))
+    return format_markdown(visibility(defenses))
 
 
 def plain_lines() -> list[Line]:

@@ -98,7 +98,7 @@ class Answers:
 
     def __call__(self, z: Tensor, at: Tensor | None = None) -> Tensor:
         """For z (R, b, d), the others' embeddings side by side, of the rows `at` (R, b) or all."""
-        own = self.own if at is None else picked(self.own, at)
+        own = self.own if at is None else pick_rows(self.own, at)
         if self.facts.aggregation == "concat":
             fused = torch.cat([own, z], dim=2)
         else:
@@ -108,6 +108,6 @@ class Answers:
         return fused if self.top is None else self.top(fused, train=False)
 
 
-def picked(x: Tensor, at: Tensor) -> Tensor:
+def pick_rows(x: Tensor, at: Tensor) -> Tensor:
     """Rows `at` (R, b) of x (R, n, d)."""
     return x.gather(1, at.unsqueeze(2).expand(-1, -1, x.shape[2]))

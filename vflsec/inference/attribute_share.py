@@ -23,7 +23,7 @@ class Estimate(NamedTuple):
     error: float
 
 
-def estimated(known: Known, told: Iterable[Tensor], classes: int, value: int) -> Estimate:
+def estimate_share(known: Known, told: Iterable[Tensor], classes: int, value: int) -> Estimate:
     """By the logistic regression of `told` that cross-validation prefers; else the known rows' own.
 
     Args:
@@ -42,10 +42,12 @@ def estimated(known: Known, told: Iterable[Tensor], classes: int, value: int) ->
     best = max(fits(), key=lambda f: f.cv, default=None)
     if best is None or best.held is None:
         return Estimate(float(a.mean()), 0.0, math.sqrt(float(a.var()) / len(a)))
-    return share(a, np.exp(best.held[:, value]), np.exp(best.scores[:, value]))
+    return combine_estimates(a, np.exp(best.held[:, value]), np.exp(best.scores[:, value]))
 
 
-def share(a: NDArray[np.float64], held: NDArray[np.float64], p: NDArray[np.float64]) -> Estimate:
+def combine_estimates(
+    a: NDArray[np.float64], held: NDArray[np.float64], p: NDArray[np.float64]
+) -> Estimate:
     """The estimate from attributes and what a regression makes of them.
 
     Args:

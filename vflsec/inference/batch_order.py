@@ -41,7 +41,7 @@ def by_epoch(table: Table, place: Tensor, n: int) -> Tensor:
     return cells.reshape(n, len(epochs)).double()
 
 
-def chosen(visits: Tensor, table: Table) -> bool:
+def is_chosen(visits: Tensor, table: Table) -> bool:
     """Whether rows (n, E) were chosen for an epoch, as no pass in random order chooses them.
 
     A pass that leaves its last batch out lacks as many rows in every epoch, fewer than a batch.
@@ -52,7 +52,7 @@ def chosen(visits: Tensor, table: Table) -> bool:
     return bool((short >= largest * most).any()) or int(short.max()) > int(short.min())
 
 
-def order(table: Table) -> Tensor:
+def find_order(table: Table) -> Tensor:
     """Where in its epoch each message (m,) passed, from 0 to 1."""
     epochs, at = table.by_epoch
     none = table.step.new_zeros(len(epochs))
@@ -61,7 +61,7 @@ def order(table: Table) -> Tensor:
     return (table.step.double() - first[at]) / (last - first).clamp_min(1)[at]
 
 
-def within(table: Table) -> Tensor:
+def find_place(table: Table) -> Tensor:
     """Where in its batch each message (m,) stood, from 0 to 1."""
     batch, many = table.by_step
     by_batch = torch.argsort(batch, stable=True)
@@ -78,7 +78,7 @@ def mean_of(value: Tensor, place: Tensor, n: int) -> Tensor:
     return torch.where(visits > 0, of, of[visits > 0].mean()).unsqueeze(1)
 
 
-def uneven(places: float) -> float:
+def find_uneven(places: float) -> float:
     """Beyond which variance a row's mean place, times its visits, is no chance.
 
     Random places from 0 to 1 have (k + 1) / 12 (k - 1) where there are k of them.
@@ -99,14 +99,14 @@ def is_alternating(table: Table, place: Tensor, n: int) -> bool:
     visits = torch.bincount(place, minlength=n).double()
     batch, many = table.by_step
     largest = (many[batch] - 1).clamp_min(1)
-    of_batch = (within(table) * largest).round() % 2
+    of_batch = (find_place(table) * largest).round() % 2
     return any(
         float(mean_of(odd.double(), place, n).var()) * float(visits.mean()) > _ALTERNATES
         for odd in (of_batch, batch % 2)
     )
 
 
-def company(table: Table, known: Tensor, epoch: int | None = None) -> Tensor | None:
+def count_meetings(table: Table, known: Tensor, epoch: int | None = None) -> Tensor | None:
     """How often each row (n, q) met each known row in a batch; None if none of those came.
 
     A known row's own entry is the mean of the others', so that it does not tell itself.
@@ -145,7 +145,7 @@ def _of_known(rows: Tensor, place: Tensor, known: Tensor) -> tuple[Tensor, Tenso
     return mine, of[mine]
 
 
-def clustered(met: Tensor) -> bool:
+def is_clustered(met: Tensor) -> bool:
     """Whether pairs met (n, q) more unevenly than by chance, whose variance is at most the mean."""
     mean = max(float(met.mean()), 1e-9)
     error = ((2 + 1 / mean) / met.numel()) ** 0.5  # of the ratio, for Poisson counts
@@ -171,7 +171,11 @@ def single_epochs(table: Table, known: Known) -> Iterator[tuple[str, Tensor]]:
         return
     asked = classes[1:] if len(classes) == 2 else classes
     limit = RARE / (3 * len(epochs) * len(asked))
-    values = {"order": order(table), "place": within(table), "company": table.by_step[0].double()}
+    values = {
+        "order": find_order(table),
+        "place": find_place(table),
+        "company": table.by_step[0].double(),
+    }
     rows, place = table.by_row
     mine, of_row = _of_known(rows, place, known.rows[:TESTED])
     when = table.epoch[mine]
@@ -183,21 +187,21 @@ def single_epochs(table: Table, known: Known) -> Iterator[tuple[str, Tensor]]:
             first = mean_of(held[of], of_row[of], len(labels)).squeeze(1).cpu().numpy()[here]
             told = [labels[here] == c for c in asked]
             if kind == "company":
-                chances.append(min(chance(first, t, together=True) for t in told))
+                chances.append(min(compute_chance(first, t, together=True) for t in told))
             else:
-                chances.append(min(rarely(first, t) for t in told))
+                chances.append(min(bound_chance(first, t) for t in told))
         best = int(np.argmin(chances))
         if chances[best] > limit:
             continue
         of, name = table.epoch == epochs[best], f"{kind} of epoch {best + 1}"
         if kind != "company":
             yield name, mean_of(value[of], place[of], len(rows))
-        elif (met := company(table, known.rows, epochs[best])) is not None:
+        elif (met := count_meetings(table, known.rows, epochs[best])) is not None:
             yield name, met
 
 
-def rarely(value: NDArray[np.float64], told: NDArray[np.bool_]) -> float:
-    """:func:`chance` of the sum of ranks, where it may be rare; else 1.
+def bound_chance(value: NDArray[np.float64], told: NDArray[np.bool_]) -> float:
+    """:func:`compute_chance` of the sum of ranks, where it may be rare; else 1.
 
     Within two standard deviations of the mean it is usual, and no ways need to be counted.
     """
@@ -209,10 +213,10 @@ def rarely(value: NDArray[np.float64], told: NDArray[np.bool_]) -> float:
     away = rank[told].sum() - ones * rank.mean()
     if away**2 < 4 * ones * (n - ones) / max(n - 1, 1) * rank.var():
         return 1.0
-    return chance(value, told, together=False)
+    return compute_chance(value, told, together=False)
 
 
-def chance(value: NDArray[np.float64], told: NDArray[np.bool_], *, together: bool) -> float:
+def compute_chance(value: NDArray[np.float64], told: NDArray[np.bool_], *, together: bool) -> float:
     """How likely labels dealt out anew go with the values as much, exactly.
 
     Args:
@@ -243,7 +247,7 @@ def chance(value: NDArray[np.float64], told: NDArray[np.bool_], *, together: boo
 
 
 @lru_cache(maxsize=1 << 16)
-def differ(gap: float, n1: int, n0: int, share: float) -> float:
+def compute_gap_chance(gap: float, n1: int, n0: int, share: float) -> float:
     """P(|A / n1 - B / n0| >= gap) of independent A and B, Binomial(n1, s) and Binomial(n0, s).
 
     The share s is rounded to a hundredth towards one half.

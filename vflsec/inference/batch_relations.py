@@ -28,7 +28,7 @@ LEAST = 4
 ALIKE = 1e-9  # of a message's length, below which it is that of its whole batch
 
 
-def leading(g: Tensor, place: Tensor, epoch: Tensor, step: Tensor) -> Tensor | None:
+def find_leading(g: Tensor, place: Tensor, epoch: Tensor, step: Tensor) -> Tensor | None:
     """The leading eigenvectors (n, 4) of S, fewer of fewer rows; None where batches hardly change.
 
     Args:

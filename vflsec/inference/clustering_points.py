@@ -41,7 +41,7 @@ class Points:
         return Points(self.rows[keep], self.x[keep])
 
 
-def points(view: View, on: Literal["gradient", "embedding"], form: str = "mean") -> Points:
+def make_points(view: View, on: Literal["gradient", "embedding"], form: str = "mean") -> Points:
     """The adversary's points: received gradients in `form`, or embeddings of known and target rows.
 
     Args:
@@ -159,7 +159,7 @@ def _plus_plus(x: Tensor, k: int, rng: torch.Generator) -> Tensor:
     return x[chosen]
 
 
-def clusters(
+def find_clusters(
     rows: Tensor, count: int, seeds: Sequence[int], *names: object, starts: int = 10
 ) -> Tensor:
     """Cluster index of each row, (R, n) int64.

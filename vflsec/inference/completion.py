@@ -93,7 +93,7 @@ class Fitted:
         ]
 
 
-def folds_of(labels: Tensor) -> Tensor:
+def assign_folds(labels: Tensor) -> Tensor:
     """Stratified fold of each known row (q,), deterministic by grant order; -1 if none can be made.
 
     The number of folds is the smallest class count, at most 5.
@@ -168,7 +168,7 @@ def simplest_good(held: Sequence[NDArray[np.float64]], labels: NDArray[np.int64]
     return best
 
 
-def logistic(
+def fit_logistic(
     x: NDArray[np.float64],
     y: NDArray[np.int64],
     targets: NDArray[np.float64],
@@ -262,7 +262,7 @@ def logistic_cv(
     """Logistic regression on known rows `x` (q, p) under the penalty that cross-validation chooses.
 
     Args:
-        x, classes: see :func:`logistic`.
+        x, classes: see :func:`fit_logistic`.
         known: the grant behind `x`.
         targets: rows to answer (n, p), or what makes them, in pieces, when they are asked for.
         name: of the result.
@@ -295,7 +295,7 @@ def _rows_of_fits(labels: Tensor) -> NDArray[np.bool_]:
 
     Every fit has rows of every class that is known: a class has a row in two folds or more.
     """
-    fold = folds_of(labels).cpu().numpy()
+    fold = assign_folds(labels).cpu().numpy()
     without = [fold != f for f in range(fold.max() + 1)]
     return np.stack([*without, np.ones(len(fold), bool)])
 
@@ -338,7 +338,7 @@ class _Fits:
         """Log class shares (n, C) of `targets` by penalty `k` fitted on rows `f`."""
         c, on = self.grid[k], self.keep[f]
         if c not in self.weights:
-            return logistic(self.x[f][on], self.y[on], targets, self.classes, c)
+            return fit_logistic(self.x[f][on], self.y[on], targets, self.classes, c)
         w = self.weights[c][f]
         if self.classes == 2:
             margin = targets @ w[0, :-1] + w[0, -1]

@@ -35,7 +35,7 @@ BESIDE = 10
 """Rows for each own column from which on what own columns tell of embeddings is taken away."""
 
 
-def readings(view: View, kind: str, times: Sequence[str]) -> Mapping[str, Table]:
+def list_readings(view: View, kind: str, times: Sequence[str]) -> Mapping[str, Table]:
     """Received messages of `kind` by how they are read, (n, k) numbers, the usual way first.
 
     Those of `times`, of :data:`TIMES`; ``centred`` only where rows share much. Beside several also
@@ -61,15 +61,15 @@ def readings(view: View, kind: str, times: Sequence[str]) -> Mapping[str, Table]
         return torch.nn.functional.normalize(last, dim=1)
 
     made = {
-        "change": lambda: changed(last, tables["first"].tensor.flatten(1).double()),
+        "change": lambda: find_change(last, tables["first"].tensor.flatten(1).double()),
         "unit": unit,
-        "products": lambda: products(unit()),
-        "sizes": lambda: sizes(last),
+        "products": lambda: multiply_coordinates(unit()),
+        "sizes": lambda: compute_sizes(last),
     }
     if 0 < BESIDE * own.shape[1] <= len(own):
         made |= {
-            "rest": lambda: without(last, own),
-            "rest of the mean": lambda: without(beside("mean"), own),
+            "rest": lambda: remove_own(last, own),
+            "rest of the mean": lambda: remove_own(beside("mean"), own),
         }
     return Readings(tables, usual, made)
 
@@ -128,7 +128,7 @@ class Products:
         return self.left[rows][:, i] * self.right[rows][:, j]
 
 
-def multiplied(view: View, kind: str, rows: Tensor) -> dict[str, Products]:
+def multiply_readings(view: View, kind: str, rows: Tensor) -> dict[str, Products]:
     """Products by name, for the given sample ids (n,).
 
     pairs: of any two entries of the last message of `kind`, divided by its length; crossed: of an
@@ -146,7 +146,7 @@ def multiplied(view: View, kind: str, rows: Tensor) -> dict[str, Products]:
     return made
 
 
-def paired(own: Tensor) -> Products:
+def pair_columns(own: Tensor) -> Products:
     """Own columns (n, p) in standard deviations, their sizes, and products of any two: what
     embeddings that tell own columns alone give as well. The first :data:`WIDE` of too many.
     """
@@ -177,7 +177,7 @@ def _standard(x: Tensor) -> Tensor:
     return (x - mean) / sd.clamp_min(1e-9)
 
 
-def changed(last: Tensor, first: Tensor) -> Tensor:
+def find_change(last: Tensor, first: Tensor) -> Tensor:
     """What of the last embeddings (n, d) does not go with the first; by row if that leaves less."""
 
     def less(dim: tuple[int, ...]) -> Tensor:
@@ -189,7 +189,7 @@ def changed(last: Tensor, first: Tensor) -> Tensor:
     return by_row if left < LEFT * float(whole.square().sum()) else whole
 
 
-def products(x: Tensor) -> Tensor:
+def multiply_coordinates(x: Tensor) -> Tensor:
     """Products of any two of the :data:`LEADING` largest principal coordinates of x (n, d)."""
     if x.shape[1] > LEADING:
         x = x @ torch.linalg.eigh(x.T @ x).eigenvectors[:, -LEADING:]
@@ -197,7 +197,7 @@ def products(x: Tensor) -> Tensor:
     return x[:, a] * x[:, b]
 
 
-def sizes(x: Tensor) -> Tensor:
+def compute_sizes(x: Tensor) -> Tensor:
     """Of rows (n, d): logarithm of the length, share of zeros; of up to :data:`WIDE` entries also
     their sizes, and the entries in order of their values.
     """
@@ -209,7 +209,7 @@ def sizes(x: Tensor) -> Tensor:
     return torch.cat(found, dim=1)
 
 
-def without(x: Tensor, own: Tensor) -> Tensor:
+def remove_own(x: Tensor, own: Tensor) -> Tensor:
     """Rows (n, d) less what own columns (n, p) tell of them by ridge regression."""
     centred, x = own - own.mean(0), x - x.mean(0)
     gram = centred.T @ centred

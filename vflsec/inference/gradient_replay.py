@@ -199,7 +199,7 @@ def _exchanges(view: View, of_gradients: str, of_embeddings: str) -> list[View]:
     return out
 
 
-def slopes(
+def compute_slopes(
     stack: Replicas, z: Tensor, g: Tensor, mean: Tensor, sd: Tensor, *, chunk: int = 4096
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Log class shares (R, n, C), J g (R, n, C) and J J^T (R, n, C, C) of tops at `z`, float64.
@@ -223,7 +223,7 @@ def slopes(
     return log_p, pulled, gram
 
 
-def misfits(error: Tensor, pulled: Tensor, gram: Tensor, square: Tensor) -> Tensor:
+def compute_misfits(error: Tensor, pulled: Tensor, gram: Tensor, square: Tensor) -> Tensor:
     """|g - J^T e| (R, n) of errors e = p - y (R, n, C), from J g, J J^T and |g|^2 (R, n)."""
     replayed = sum(
         (gram[..., c] * error[..., c : c + 1] for c in range(error.shape[2])), -2 * pulled
@@ -232,7 +232,7 @@ def misfits(error: Tensor, pulled: Tensor, gram: Tensor, square: Tensor) -> Tens
     return (off.clamp_min(0) + 1e-12 * square + 1e-30).sqrt()
 
 
-def factors(z: Tensor, g: Tensor, prior: Tensor) -> tuple[float, ...]:
+def list_factors(z: Tensor, g: Tensor, prior: Tensor) -> tuple[float, ...]:
     """The factors to try received gradients with: 1, and where it is not usual that of their size.
 
     Where logits vary by 1 over the rows, a gradient by the embedding is about |p - y| / s_z long,

@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from vflsec.core.party import group_parameters, step
 from vflsec.core.rng import as_global
 from vflsec.core.view import Known
-from vflsec.inference.completion import Fitted, Problem, cv_score, folds_of
+from vflsec.inference.completion import Fitted, Problem, assign_folds, cv_score
 from vflsec.nn import optim
 from vflsec.nn.dense import backward, forward
 from vflsec.nn.flat_parameters import gradients_like
 from vflsec.nn.models import mlp
-from vflsec.nn.replicas import LEAST, Replicas, apply, draws, stacked
+from vflsec.nn.replicas import LEAST, Replicas, apply, draws_random, stacked
 from vflsec.nn.rows import ROWS, in_pieces, spread
 
 
@@ -96,17 +96,17 @@ def fit_networks(
         problem: rows that are known, and rows to answer.
         rngs: R generators for the heads' initial weights.
         settings: of the head and its training.
-        before: of :func:`fronts` of the bottoms' embeddings of the targets, if known already.
+        before: of :func:`make_fronts` of the bottoms' embeddings of the targets, if known already.
 
     Returns:
         The variant of all R. Known and target counts must be equal across replicas.
     """
     inputs, knowns, targets, classes = problem
-    folds = [folds_of(k.labels) for k in knowns]
+    folds = [assign_folds(k.labels) for k in knowns]
     count = int(max(int(f.max()) for f in folds)) + 1
     if before is None:
         pairs = zip(bottoms, targets, strict=True)
-        before = fronts([in_pieces(bottom.eval(), x) for bottom, x in pairs])
+        before = make_fronts([in_pieces(bottom.eval(), x) for bottom, x in pairs])
     modules = _stacked(bottoms, before, rngs, (*settings.hidden, classes), count + 1)
 
     def trained(of: Sequence[int], left_out: Sequence[int]) -> tuple[Replicas, Tensor]:
@@ -129,7 +129,7 @@ def fit_networks(
             weight_decay=settings.weight_decay,
         )
         share = weight / weight.sum(1, keepdim=True)
-        slopes = _slopes(stack, x, y, share, draws(modules[0]))
+        slopes = _slopes(stack, x, y, share, draws_random(modules[0]))
         for _ in range(settings.steps):
             step(optimizer, stack.parameters(), slopes())
         return stack, x
@@ -147,7 +147,7 @@ def fit_networks(
     def answer(replicas: Sequence[int]) -> list[NDArray[np.float64]]:
         beside = list(replicas) * LEAST if len(replicas) < LEAST else replicas
         whole, _ = trained(beside, [count])
-        return answers([whole], [targets[r] for r in replicas], range(len(replicas)))
+        return compute_answers([whole], [targets[r] for r in replicas], range(len(replicas)))
 
     return Fitted(
         variant, [cv for cv, _ in apart], [mine for _, mine in apart], [None] * len(apart), answer,
@@ -204,7 +204,7 @@ def _slopes(
     return by_hand
 
 
-def fronts(embedded: Sequence[Tensor]) -> list[Standardise]:
+def make_fronts(embedded: Sequence[Tensor]) -> list[Standardise]:
     """What standardises embeddings (n, d) each."""
     pairs = [spread(z) for z in embedded]
     return [Standardise(mean, sd.clamp_min(1e-6)) for sd, mean in pairs]
@@ -234,7 +234,7 @@ def _held(
     return cv_score(mine, known.labels.cpu().numpy()), mine
 
 
-def answers(
+def compute_answers(
     parts: Sequence[Replicas], targets: Sequence[Tensor], replicas: Sequence[int]
 ) -> list[NDArray[np.float64]]:
     """Log class shares (n, C) of the targets of each of the given replicas; a lone one stands

@@ -57,7 +57,7 @@ class Reading:
     told: bool = False
 
 
-def head(blocks: Sequence[Tensor], at: Tensor, known: Known, classes: int) -> Fit:
+def fit_head(blocks: Sequence[Tensor], at: Tensor, known: Known, classes: int) -> Fit:
     """Logistic regression of the known labels on blocks (n, k) side by side.
 
     Each is centred and divided by the root of its whole variance, so that none drowns another; the
@@ -73,7 +73,7 @@ def head(blocks: Sequence[Tensor], at: Tensor, known: Known, classes: int) -> Fi
 
 
 def own_blocks(view: View, rows: Tensor, part: str = "bottom") -> list[Tensor]:
-    """What a party has of rows by itself, for :func:`head`: embeddings (n, d) and columns (n, p).
+    """What a party has of rows itself, for :func:`fit_head`: embeddings (n, d), columns (n, p).
 
     Columns have spread 1, as their controls see them.
     """
@@ -104,7 +104,7 @@ def placed(readings: Mapping[str, Reading], rows: Tensor, known: Known) -> dict[
     return out
 
 
-def evidence(
+def find_evidence(
     readings: Mapping[str, Placed], rows: Tensor, own: Tensor, known: Known, steps: int = 3
 ) -> tuple[Tensor, list[str]]:
     """Log-odds (n, C) that readings add to own columns, and the names of those that count.
@@ -139,7 +139,7 @@ def evidence(
     return added, list(dict.fromkeys(name for of in counts.values() for name in of))
 
 
-def weight(held: Tensor, added: Tensor, labels: Tensor) -> tuple[float, float]:
+def find_weight(held: Tensor, added: Tensor, labels: Tensor) -> tuple[float, float]:
     """By what the evidence is to be multiplied before it is added to own columns, and how likely
     that makes the known labels.
 
@@ -148,7 +148,7 @@ def weight(held: Tensor, added: Tensor, labels: Tensor) -> tuple[float, float]:
 
     Args:
         held: log class shares (q, C) of the known rows, of fits that did not see them.
-        added: of :func:`evidence`, at these rows.
+        added: of :func:`find_evidence`, at these rows.
         labels: (q,).
     """
     found = []
@@ -161,7 +161,7 @@ def weight(held: Tensor, added: Tensor, labels: Tensor) -> tuple[float, float]:
     return w, likely
 
 
-def discriminant(x: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+def fit_discriminant(x: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
     """Weights (p, C) and intercepts (C,) of the linear discriminant of rows with class shares.
 
     It gives log class shares. The covariance that classes have in common gets :data:`LOADED` of its

@@ -31,10 +31,10 @@ from vflsec.core import check
 from vflsec.core.party import step
 from vflsec.core.rng import as_global
 from vflsec.core.view import Known
-from vflsec.inference.completion import Fitted, Problem, cv_score, folds_of
-from vflsec.inference.inference_heads import answers
+from vflsec.inference.completion import Fitted, Problem, assign_folds, cv_score
+from vflsec.inference.inference_heads import compute_answers
 from vflsec.nn import optim
-from vflsec.nn.flat_parameters import blocks
+from vflsec.nn.flat_parameters import find_blocks
 from vflsec.nn.loss import log_shares, through
 from vflsec.nn.replicas import Replicas
 from vflsec.nn.rows import widen
@@ -101,7 +101,7 @@ def _taken(rows: Tensor, at: Tensor) -> Tensor:
     return rows.index_select(0, at.reshape(-1)).reshape(*at.shape, *rows.shape[1:])
 
 
-def head(width: int, classes: int, depth: int) -> nn.Sequential:
+def make_head(width: int, classes: int, depth: int) -> nn.Sequential:
     """`depth` blocks of batch normalisation, ReLU, linear; the last to `classes` numbers."""
     blocks: list[nn.Module] = []
     for k in range(depth):
@@ -164,13 +164,13 @@ def fit_mixmatch(
         The variant of all R, cross-validated on the known rows.
     """
     inputs, knowns, targets, classes = problem
-    folds = [folds_of(k.labels) for k in knowns]
+    folds = [assign_folds(k.labels) for k in knowns]
     copies = int(max(int(f.max()) for f in folds)) + 2
     body, top = _nets(bottoms, inputs, rngs, classes, settings.depth, copies)
     pool = _Pool.of(inputs, knowns, unlabelled, folds, copies, classes)
     trained = top.parameters() + (body.parameters() if finetune else [])
     optimizer = optim.Adam(trained, lr=settings.lr, fused=True)
-    lying = blocks(trained)
+    lying = find_blocks(trained)
     assert lying is not None  # stacks lie in flat buffers
     weights = [b.data for b in lying]
     average = [w.clone() for w in weights]
@@ -189,7 +189,7 @@ def fit_mixmatch(
         else:
             z = _mixed(body(x, train=False), other, share)
         logits = top(z, train=True)
-        slope = slopes(logits, target, settings.batch, settings.weight * t / settings.steps)
+        slope = compute_slopes(logits, target, settings.batch, settings.weight * t / settings.steps)
         step(optimizer, trained, torch.autograd.grad(logits, trained, slope))
         for w, a in zip(weights, average, strict=True):
             w.mul_(1 - settings.shrink * settings.lr)
@@ -208,7 +208,7 @@ def fit_mixmatch(
             score = cv_score(of, known.labels.cpu().numpy())
         cv.append(score)
         held.append(of)
-    answer = partial(answers, [bodies, tops], targets)
+    answer = partial(compute_answers, [bodies, tops], targets)
     return Fitted(variant, cv, held, [None] * len(cv), answer)
 
 
@@ -223,7 +223,7 @@ def _nets(
         with torch.no_grad():
             width = bottom.eval()(x).shape[1]
         with as_global(g):
-            heads += [head(width, classes, depth) for _ in range(copies)]
+            heads += [make_head(width, classes, depth) for _ in range(copies)]
         bodies += [bottom] * copies
     return (
         Replicas(bodies, device=device, dtype=dtype),
@@ -294,7 +294,7 @@ def follow(average: Tensor, now: Tensor, decay: float, t: int) -> None:
     average.mul_(keep).add_(now, alpha=1 - keep)
 
 
-def losses(logits: Tensor, target: Tensor, labelled: int, weight: float) -> Tensor:
+def compute_losses(logits: Tensor, target: Tensor, labelled: int, weight: float) -> Tensor:
     """Loss (R,) of mixed rows (R, 2b, C) whose first `labelled` came from labelled ones."""
     log_p = torch.log_softmax(logits, dim=-1)
     known = -(target * log_p)[:, :labelled].sum(-1).mean(1)
@@ -303,8 +303,8 @@ def losses(logits: Tensor, target: Tensor, labelled: int, weight: float) -> Tens
 
 
 @torch.no_grad()
-def slopes(logits: Tensor, target: Tensor, labelled: int, weight: float) -> Tensor:
-    """Gradient (R, 2b, C) of the sum of :func:`losses` by its logits.
+def compute_slopes(logits: Tensor, target: Tensor, labelled: int, weight: float) -> Tensor:
+    """Gradient (R, 2b, C) of the sum of :func:`compute_losses` by its logits.
 
     By hand, as its graph of a dozen small nodes takes longer than the step's matrix products.
     """

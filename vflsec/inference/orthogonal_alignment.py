@@ -15,7 +15,7 @@ PLANES = 60  # in which one sweep turns at most
 GAIN = 0.999
 
 
-def nearest(
+def rotate_nearest(
     near: tuple[Tensor, Tensor], far: tuple[Tensor, Tensor], turn: Tensor, rng: torch.Generator
 ) -> Tensor:
     """The rotation, with or without a mirror, that brings a sample nearest to another.

@@ -83,7 +83,7 @@ def r_squared(guess: Tensor, truth: Tensor, columns: Tensor | None = None) -> fl
     return float((1 - off[use] / spread[use]).mean())
 
 
-def best_of(
+def choose_best(
     fits: Sequence[Regression], y: Tensor, columns: Tensor | None = None
 ) -> tuple[Regression, list[str]]:
     """What cross-validation finds best on the whole, and for a column what it finds better there.
@@ -148,7 +148,7 @@ def _as_far_as_sure(gain: Tensor, least: float) -> Tensor:
     return torch.where(mean > 0, share.clamp_min(0), torch.zeros_like(share))
 
 
-def folds(n: int) -> Tensor:
+def assign_folds(n: int) -> Tensor:
     """Fold of each of `n` known rows, (n,) int64."""
     return torch.arange(n) % min(FOLDS, n)
 
@@ -184,7 +184,7 @@ def _ridge(x: Tensor, y: Tensor, alphas: Sequence[float]) -> list[_Answer]:
     return [partial(answer, slope) for slope in slopes]
 
 
-def ridge(variant: str, x: Tensor, y: Tensor, targets: Asked) -> Regression:
+def fit_ridge(variant: str, x: Tensor, y: Tensor, targets: Asked) -> Regression:
     """Ridge regression on standardised columns, its penalty chosen by cross-validation.
 
     Args:
@@ -194,12 +194,12 @@ def ridge(variant: str, x: Tensor, y: Tensor, targets: Asked) -> Regression:
         targets: inputs of the rows to answer (n, p).
     """
     if len(x) < 4:  # too few to choose by
-        fit = ridges(variant, x, y, targets, ALPHAS[-1:])[0]
+        fit = fit_ridges(variant, x, y, targets, ALPHAS[-1:])[0]
         return replace(fit, cv=-torch.inf, held=None)
-    return max(ridges(variant, x, y, targets), key=lambda f: f.cv)
+    return max(fit_ridges(variant, x, y, targets), key=lambda f: f.cv)
 
 
-def ridges(
+def fit_ridges(
     variant: str, x: Tensor, y: Tensor, targets: Asked, alphas: Sequence[float] = ALPHAS
 ) -> list[Regression]:
     """The same under every penalty; at least two known rows."""
@@ -209,7 +209,7 @@ def ridges(
 
     standard = _standardise(torch.cat([x, asked()]).double())
     x, y = standard(x.double()), y.double()
-    fold = folds(len(x)).to(x.device)
+    fold = assign_folds(len(x)).to(x.device)
     held = y.new_empty((len(alphas), *y.shape))
     for f in range(int(fold.max()) + 1):
         out = fold == f
@@ -231,11 +231,11 @@ def by_entry(
     """Each value by a line through the one input that is correlated with it most.
 
     What a single entry tells plainly, a regression on as many inputs as rows does not see. Inputs
-    and outputs as for :func:`ridge`, of two known rows or more; `targets` may give the inputs (n,
-    d) that are named by their places (d,) alone.
+    and outputs as for :func:`fit_ridge`, of two known rows or more; `targets` may give the inputs
+    (n, d) that are named by their places (d,) alone.
     """
     x, y = x.double(), y.double()
-    fold, held = folds(len(x)).to(x.device), torch.empty_like(y)
+    fold, held = assign_folds(len(x)).to(x.device), torch.empty_like(y)
     for f in range(int(fold.max()) + 1):
         out = fold == f
         at, line = _line(x[~out], y[~out])
@@ -325,7 +325,7 @@ def _networks(
         standard = _standardise(torch.cat([mine, rest]))
         known.append(standard(mine))
         asked.append(standard(rest))
-    fold = folds(len(inputs[0])).to(inputs[0].device)
+    fold = assign_folds(len(inputs[0])).to(inputs[0].device)
     copies = int(fold.max()) + 2
     widths = [inputs[0].shape[1], *hidden, told[0].shape[1]]
     modules = []

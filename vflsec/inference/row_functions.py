@@ -106,7 +106,7 @@ class Visit:
     @cached_property
     def sign(self) -> Signs:
         """Signs (r, d), 0 of a zero and of what is no number."""
-        return signs(self.x)
+        return compute_signs(self.x)
 
     @cached_property
     def public(self) -> Signs:
@@ -148,7 +148,7 @@ class Visit:
         return np.concatenate([out, np.stack(sides, axis=1)], axis=1)
 
 
-def signs(x: Floats) -> Signs:
+def compute_signs(x: Floats) -> Signs:
     """-1, 0 or 1 of each number; 0 of what is none."""
     return (x > 0).astype(np.int8) - (x < 0).astype(np.int8)
 
@@ -215,7 +215,7 @@ class Messages:
     @property
     def folded(self) -> list[int]:
         """The epochs over which most visits decide."""
-        return spread(self.wire.epochs, FOLDED)
+        return spread_evenly(self.wire.epochs, FOLDED)
 
     def visit(self, at: Ints, version: int) -> Visit:
         """What the rows at these places of :attr:`rows` have in a version, never :data:`EACH`."""
@@ -241,7 +241,7 @@ class Messages:
         return Visit(self.wire, version, x, ids, none, came, self._g, none[:, :3])
 
 
-def spread(many: int, most: int) -> list[int]:
+def spread_evenly(many: int, most: int) -> list[int]:
     """At most `most` of the numbers 0 to `many` - 1, evenly spread, the last one first."""
     if most < 1:
         return []
@@ -364,7 +364,7 @@ def _xor(v: Visit, k: Ints) -> Signs:
 
 
 def _larger(v: Visit, k: Ints) -> Signs:
-    return _of_sign(signs(v.x[:, k[:, 0]] - v.x[:, k[:, 1]]))
+    return _of_sign(compute_signs(v.x[:, k[:, 0]] - v.x[:, k[:, 1]]))
 
 
 def _largest(v: Visit, k: Ints) -> Signs:
@@ -419,9 +419,9 @@ def _neighbours(v: Visit, k: Ints) -> Signs:
     x, (b, a) = v.x, v.beside
 
     def read(of: Callable[[Floats, Floats], Any], beside: Floats) -> Callable[[Ints], Signs]:
-        return lambda j: _of_sign(signs(of(beside[:, j], x[:, j])))
+        return lambda j: _of_sign(compute_signs(of(beside[:, j], x[:, j])))
 
-    ways = (lambda y, _: y, lambda y, z: signs(y) * signs(z), lambda y, z: z - y)
+    ways = (lambda y, _: y, lambda y, z: compute_signs(y) * compute_signs(z), lambda y, z: z - y)
     return _each(k, len(x), [read(of, beside) for of in ways for beside in (b, a)])
 
 
@@ -489,17 +489,17 @@ def most_visits(messages: Messages, at: Ints, family: Family, index: Index) -> S
     """What functions (k, w) say of most visits of the rows at these places; -1 where half do."""
     votes = np.zeros((len(at), len(index)), np.int16)
     for e in messages.folded:
-        votes += said(family.of(messages.visit(at, e), index))
-    return decided(votes)
+        votes += encode_votes(family.of(messages.visit(at, e), index))
+    return decide_votes(votes)
 
 
-def said(values: Signs) -> Signs:
+def encode_votes(values: Signs) -> Signs:
     """1, -1 and 0 for the values 1, 0 and -1."""
     return (values == 1).view(np.int8) - (values == 0).view(np.int8)
 
 
-def decided(votes: NDArray[np.int16]) -> Signs:
-    """The values that sums of :func:`said` over visits stand for."""
+def decide_votes(votes: NDArray[np.int16]) -> Signs:
+    """The values that sums of :func:`encode_votes` over visits stand for."""
     return _of_sign(np.sign(votes))
 
 

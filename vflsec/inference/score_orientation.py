@@ -38,7 +38,9 @@ def within_groups(score: Tensor, group: Tensor) -> Tensor:
     return out
 
 
-def orientation(score: Tensor, rows: Tensor, known: Known | None, theory: float = 0.0) -> float:
+def find_orientation(
+    score: Tensor, rows: Tensor, known: Known | None, theory: float = 0.0
+) -> float:
     """+1.0 if larger scores mean class 1, -1.0 if smaller ones do.
 
     With z the standardised rank-sum statistic of the known rows (class 1 above class 0; above the
@@ -77,7 +79,7 @@ def read(g: Tensor, rows: Tensor, known: Known | None) -> tuple[Tensor, str]:
     """Scores (n, C) of gradients (n, C) in the reading that fits the known rows, and its name.
 
     Of two classes the smallest entry stands unless the known rows stand the wrong way round
-    (:func:`orientation`). Of more, four readings are compared
+    (:func:`find_orientation`). Of more, four readings are compared
     on them: the smallest entry, the largest, and either with the class names that fit most known
     rows (each judged without itself); the smallest stands unless another agrees with more than
     sqrt(q) / 2 of the q rows more.
@@ -85,7 +87,7 @@ def read(g: Tensor, rows: Tensor, known: Known | None) -> tuple[Tensor, str]:
     if known is None:
         return -g, SMALLEST
     if g.shape[1] == 2:
-        sign = orientation(g[:, 0] - g[:, 1], rows, known, theory=1.0)
+        sign = find_orientation(g[:, 0] - g[:, 1], rows, known, theory=1.0)
         return -sign * g, SMALLEST if sign > 0 else LARGEST
     order = torch.argsort(rows)
     held = rows[order]

@@ -57,9 +57,9 @@ class Quantity(Number):
 
     def take_part(self, name: str, truth: Tensor, cut: Tensor) -> Tensor:
         """The answers to a question."""
-        from vflsec.core.quantity_questions import answers
+        from vflsec.core.quantity_questions import answer_question
 
-        return answers(name, truth, cut)
+        return answer_question(name, truth, cut)
 
     def prepare(self, values: Floats, labelled: Ints) -> Floats:
         """In standard deviations from the mean."""

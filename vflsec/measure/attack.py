@@ -22,13 +22,19 @@ from vflsec.core.rng import Globals, generator
 from vflsec.core.source import Given
 from vflsec.core.view import View, as_needs
 from vflsec.errors import ConfigError, ThreatModelError
-from vflsec.measure.control_cache import SharedControls, made_of
-from vflsec.measure.controls import Control, controls_for, name_alike, reassigned, untrained
+from vflsec.measure.control_cache import SharedControls, hash_view
+from vflsec.measure.controls import (
+    Control,
+    controls_for,
+    guess_reassigned,
+    guess_untrained,
+    name_alike,
+)
 from vflsec.measure.observed_rows import drop_unobserved_rows
 from vflsec.plugins import registry
 from vflsec.plugins.loading import TIMEOUT, attempt_call
 from vflsec.runtime.out_of_memory import Passing, nothing, out_of_memory
-from vflsec.specs import AttackSpec, exhausted
+from vflsec.specs import AttackSpec, find_exhausted
 
 Alone = Callable[[int, Sequence[str]], nn.Module | None]
 """(seed, adversary) -> the bottom that the adversary could have trained without the federation."""
@@ -57,7 +63,7 @@ class Prepared:
         return self if attack is self.attack else replace(self, attack=attack)
 
 
-def prepared(specs: Sequence[AttackSpec]) -> list[Prepared]:
+def prepare(specs: Sequence[AttackSpec]) -> list[Prepared]:
     """The attacks that `specs` name.
 
     Raises:
@@ -182,7 +188,7 @@ class Bench:
         if why:
             yield [Answer(of, phase, v, status=status, reason=why) for v in views]
             return
-        made = [made_of(v) for v in views]
+        made = [hash_view(v) for v in views]
         asked = _Asked(of, views, made, given.seeds, phase)
         yield self._infer(asked)
         if of.spec.over_time and any(key[2] == "all" for key in views[0].tables):
@@ -277,7 +283,7 @@ class Bench:
             out: list[list[Control]] = [[] for _ in fresh]
             fit = [k for k, v in enumerate(fresh) if not of.attack.declines(v)]
             before = partial(
-                untrained, of.attack, [fresh[k] for k in fit], [rngs[k] for k in fit]
+                guess_untrained, of.attack, [fresh[k] for k in fit], [rngs[k] for k in fit]
             )  # fmt: skip
             what = f"the untrained control of {of.spec.label!r}"
             # without room it is made elsewhere, or what it belongs to has no figure
@@ -296,7 +302,7 @@ class Bench:
                     f"{of.spec.name} needs a control training. Set reassigned = false."
                 )
             bottoms = [self._reassigned(seed, of.spec.adversary) for seed in of_seeds]
-            return reassigned(of.attack, fresh, rngs, bottoms)
+            return guess_reassigned(of.attack, fresh, rngs, bottoms)
 
         mine = (*rest, "untrained", of.spec.stream)
         if mine in self._late:
@@ -318,7 +324,7 @@ class Bench:
         def sharing(fresh: Sequence[View], rngs: Sequence[torch.Generator], of_seeds: Sequence[int]
                     ) -> list[list[Control]]:  # fmt: skip
             keys = [
-                (self._training, seed, rng.initial_seed(), made_of(view))
+                (self._training, seed, rng.initial_seed(), hash_view(view))
                 for seed, rng, view in zip(of_seeds, rngs, fresh, strict=True)
             ]
             found: dict[Hashable, list[Control]] = {}
@@ -404,7 +410,7 @@ def _refusal(of: Prepared, view: View, phase: str) -> tuple[str, str]:
     if why := _refuse_unseen(of, view, phase):
         return "not-observable", why
     # the plan has asked too, unless these facts were not known yet
-    why = exhausted(of.spec, _labelled(of, view)) or of.attack.pointless(view.facts)
+    why = find_exhausted(of.spec, _labelled(of, view)) or of.attack.pointless(view.facts)
     return ("not-applicable", str(why)) if why else ("", "")
 
 
@@ -446,7 +452,7 @@ def _drew(stand: Globals, what: str) -> str:
 
 def _changed(view: View, made: str, what: str) -> str:
     """Why an answer on a view that is no longer what it was does not count, or ''."""
-    if made_of(view) == made:
+    if hash_view(view) == made:
         return ""
     return (
         f"{what} changes its View in place (own columns, grants or the rows to guess). Work on "

@@ -174,7 +174,7 @@ def _bytes(controls: Sequence[Control]) -> int:
     return sum(c.guess.scores.nbytes + c.guess.rows.nbytes for c in controls)
 
 
-def made_of(view: View) -> str:
+def hash_view(view: View) -> str:
     """Hash of all of a view that a control may look at."""
     sums = hashlib.sha256()  # processors have instructions for it
     for part in _parts(view):

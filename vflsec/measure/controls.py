@@ -23,22 +23,22 @@ from torch import Tensor, nn
 
 from vflsec.core.attack import Attack, describe_scoring
 from vflsec.core.guess import Guess
-from vflsec.core.quantity_questions import figure
+from vflsec.core.quantity_questions import compute_figure
 from vflsec.core.view import Known, View, as_needs
 from vflsec.inference.adversary_model import own_model, own_rows
-from vflsec.inference.attribute_share import estimated
+from vflsec.inference.attribute_share import estimate_share
 from vflsec.inference.completion import Fit, Problem
-from vflsec.inference.embedding_readout import by_product, paired
+from vflsec.inference.embedding_readout import by_product, pair_columns
 from vflsec.inference.inference_heads import HeadSettings, fit_networks
 from vflsec.inference.ridge_regression import (
     Regression,
-    best_of,
     by_entry,
+    choose_best,
     fit_regressors,
+    fit_ridges,
     of_columns,
-    ridges,
 )
-from vflsec.measure.own_classifiers import from_randomised, learners
+from vflsec.measure.own_classifiers import fit_learners, from_randomised
 from vflsec.measure.own_regression import value_learners
 from vflsec.plugins import registry
 
@@ -89,20 +89,21 @@ def controls_for(
     """
     if attack.target == "membership":
         sides = [replace(v, facts=replace(v.facts, classes=2)) for v in views]
-        return [[majority(v)] for v in sides]
+        return [[guess_majority(v)] for v in sides]
     if attack.target == "presence":
         return [
-            [majority(replace(v, facts=replace(v.facts, classes=2), prior=None))] for v in views
+            [guess_majority(replace(v, facts=replace(v.facts, classes=2), prior=None))]
+            for v in views
         ]
     if attack.target == "property":
-        return [shares(v, attack) for v in views]
+        return [guess_shares(v, attack) for v in views]
     if attack.target == "feature":
         return feature_controls(views, rngs)
     if views and attack.target == "label" and views[0].facts.label.numeric:
         return value_controls(views, rngs)
     if attack.target == "attribute":
         views = [v.for_attribute(*describe_scoring(attack)) for v in views]
-    found = controls(views, rngs, alone)
+    found = make_controls(views, rngs, alone)
     if attack.target == "attribute":
         found = [[*of, *by_pairs(v)] for of, v in zip(found, views, strict=True)]
     if views and "question" in views[0].facts.extra:
@@ -123,7 +124,7 @@ def by_pairs(view: View) -> list[Control]:
     every = torch.cat([known.rows, view.target_rows])
     out = []
     for way, of in _ways(view).items():
-        fit = by_product(paired(of(every).double()), known, view.facts.classes, f"{way}entry")
+        fit = by_product(pair_columns(of(every).double()), known, view.facts.classes, f"{way}entry")
         out.append(_control(view, fit))
     return out
 
@@ -136,7 +137,7 @@ def of_question(view: View, told: Sequence[Control], values: Sequence[Control]) 
 
     Args:
         view: with known values.
-        told, values: of :func:`controls` and :func:`of_values`.
+        told, values: of :func:`make_controls` and :func:`of_values`.
     """
     question, known = str(view.facts.extra["question"]), view.known
     unnamed = [replace(c, cv=0.0 if c.name == "majority" else math.nan) for c in told]
@@ -144,7 +145,7 @@ def of_question(view: View, told: Sequence[Control], values: Sequence[Control]) 
         return unnamed
     middle = known.values.median()
     for c in values:
-        scores = figure(question, torch.as_tensor(c.guess.scores), middle.cpu())
+        scores = compute_figure(question, torch.as_tensor(c.guess.scores), middle.cpu())
         unnamed.append(Control(f"value, {c.name}", Guess("label", c.guess.rows, scores), c.cv))
     return unnamed
 
@@ -175,7 +176,7 @@ def name_alike(found: Sequence[Control]) -> list[Control]:
     return out
 
 
-def controls(
+def make_controls(
     views: Sequence[View],
     rngs: Sequence[torch.Generator],
     alone: Sequence[nn.Module] = (),
@@ -186,7 +187,7 @@ def controls(
     remains. `alone` gives for each view the bottom that its adversary could have trained without
     the federation; empty if there is no such thing.
     """
-    out = [[majority(v)] for v in views]
+    out = [[guess_majority(v)] for v in views]
     if not views or views[0].known is None or len(views[0].known) < 2:
         return out
     ways = [_ways(v) for v in views]
@@ -196,7 +197,7 @@ def controls(
         mine.append(_control(view, fit))
     for view, mine, of, rng in zip(views, out, ways, rngs, strict=True):
         for way, inputs in of.items():
-            mine += [_control(view, fit, way) for fit in learners(view, rng, inputs)]
+            mine += [_control(view, fit, way) for fit in fit_learners(view, rng, inputs)]
     if alone:
         for mine, control in zip(out, _complete_local_bottoms(views, rngs, alone), strict=True):
             mine.append(control)
@@ -219,7 +220,7 @@ def _ways(view: View) -> dict[str, Way]:
     return out if view.labels is None else out | {LABELLED: view.own}
 
 
-def majority(view: View) -> Control:
+def guess_majority(view: View) -> Control:
     """Every row gets the class shares, which ranks nothing and decides for the largest class."""
     classes = view.facts.classes
     rows = view.target_rows.cpu().numpy()
@@ -229,7 +230,7 @@ def majority(view: View) -> Control:
     return Control("majority", Guess("label", rows, scores.copy()), cv)
 
 
-def shares(view: View, attack: Attack) -> list[Control]:
+def guess_shares(view: View, attack: Attack) -> list[Control]:
     """The share of an attribute by the auxiliary rows alone, and by what they say of own columns.
 
     The one of the least standard error is named beforehand.
@@ -241,7 +242,7 @@ def shares(view: View, attack: Attack) -> list[Control]:
     told |= {f"{way}logistic": [of(every)] for way, of in _ways(seen).items()}
     out = []
     for name, inputs in told.items():
-        found = estimated(known, inputs, seen.facts.classes, value)
+        found = estimate_share(known, inputs, seen.facts.classes, value)
         guess = Guess("property", rows.cpu().numpy(), np.full(len(rows), found.share))
         out.append(Control(name, guess, found.error))
     return out
@@ -268,12 +269,12 @@ def _fit_from_scratch(views: Sequence[View], rngs: Sequence[torch.Generator]) ->
     return found.fits(range(len(views)))
 
 
-def randomised(view: View, labels: torch.Tensor) -> Control:
+def guess_randomised(view: View, labels: torch.Tensor) -> Control:
     """Own columns trained on the randomised labels (N,) of all other rows; -1 where unknown."""
     return _control(view, from_randomised(view, labels))
 
 
-def untrained(
+def guess_untrained(
     attack: Attack, views: Sequence[View], rngs: Sequence[torch.Generator]
 ) -> list[list[Control]]:
     """The same attack on each adversary's bottom as it was before training.
@@ -287,7 +288,7 @@ def untrained(
     return _on_others("untrained", attack, views, rngs, before)
 
 
-def reassigned(
+def guess_reassigned(
     attack: Attack,
     views: Sequence[View],
     rngs: Sequence[torch.Generator],
@@ -296,7 +297,7 @@ def reassigned(
     """The same attack on bottoms that the federation trained on labels dealt out anew.
 
     What it reaches there comes from features that any task would have taught, and not from the
-    labels. Empty lists as for :func:`untrained`.
+    labels. Empty lists as for :func:`guess_untrained`.
 
     Args:
         bottoms: of each view's adversaries, by party.
@@ -401,10 +402,10 @@ def feature_controls(views: Sequence[View], rngs: Sequence[torch.Generator]) -> 
         asked = [of[way](v.target_rows) for of, v in zip(ways, views, strict=True)]
         name = "labelled" if way else "linear"
         for k, network in enumerate(fit_regressors(f"{way}network", known, values, asked, rngs)):
-            pairs, q = paired(torch.cat([known[k], asked[k]]).double()), len(known[k])
+            pairs, q = pair_columns(torch.cat([known[k], asked[k]]).double()), len(known[k])
             entry = by_entry(f"{way}entry", pairs.numbers(slice(q)), values[k],
                              partial(pairs.numbers, slice(q, None)))  # fmt: skip
-            every[k] += [*ridges(name, known[k], values[k], asked[k]), network, entry]
+            every[k] += [*fit_ridges(name, known[k], values[k], asked[k]), network, entry]
     return [
         [_mean(v, of), *(_regressed(v, f) for f in _choose(v, of, plain))]
         for v, of, plain in zip(views, values, every, strict=True)
@@ -418,9 +419,9 @@ def _choose(view: View, values: Tensor, fits: Sequence[Regression]) -> list[Regr
     best = {f.variant: f for f in sorted(fits, key=lambda f: f.cv)}
     for name, f in best.items():
         if name.endswith(("network", "entry")):  # far off, on one seed more than on another
-            best[name] = replace(best_of([f], values, columns)[0], variant=name)
+            best[name] = replace(choose_best([f], values, columns)[0], variant=name)
     shown = [best[name] for name in dict.fromkeys(f.variant for f in fits)]
-    return [*shown, best_of(fits, values, columns)[0]] if fits else shown
+    return [*shown, choose_best(fits, values, columns)[0]] if fits else shown
 
 
 def _regressed(view: View, fit: Regression) -> Control:

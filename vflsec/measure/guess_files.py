@@ -27,7 +27,7 @@ from vflsec.measure.attack import Answer, Prepared
 from vflsec.measure.controls import Control
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, LedgerRow
-from vflsec.trace.limits import Limits, files_of, read_bytes
+from vflsec.trace.limits import Limits, list_files, read_bytes
 from vflsec.trace.manifest import Manifest, load
 from vflsec.trace.tables import (
     AMOUNTS,
@@ -221,7 +221,7 @@ def _entry(out: _Out, i: int, a: Answer) -> dict[str, Any]:
 class _In:
     def __init__(self, folder: Path, limits: Limits) -> None:
         self.folder, self.limits = folder, limits
-        files = files_of(folder, limits)
+        files = list_files(folder, limits)
         _find("answers.json", files)
         data = read_bytes(folder, "answers.json", 16 * limits.manifest_bytes)
         try:

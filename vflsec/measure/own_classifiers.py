@@ -18,7 +18,7 @@ from torch import Tensor
 
 from vflsec.core.view import View
 from vflsec.inference.batched_logistic import ridge_logistic, wide_logistic
-from vflsec.inference.completion import Fit, cv_score, folds_of
+from vflsec.inference.completion import Fit, assign_folds, cv_score
 
 PENALTIES = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 """Inverse strengths of the penalty of logistic regression; 1 is called plain ``logistic``."""
@@ -38,7 +38,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-def learners(
+def fit_learners(
     view: View, rng: torch.Generator, inputs: Callable[[Tensor], Tensor] | None = None
 ) -> Iterator[Fit]:
     """Each learner's cross-validated score and log class shares (n, C) of the target rows.
@@ -54,7 +54,7 @@ def learners(
     own = (inputs or view.design)(torch.cat([known.rows, rows])).double().cpu().numpy()
     own = (own - own.mean(0)) / np.maximum(own.std(0), 1e-9)
     q, y = len(known), known.labels.cpu().numpy()
-    fold = folds_of(known.labels).cpu().numpy()
+    fold = assign_folds(known.labels).cpu().numpy()
     yield from _logistic(own, y, fold, classes)
     if classes == 2 and len(np.unique(y)) == 2:
         yield _principal(own, y, fold)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from vflsec.core.view import View
-from vflsec.inference.ridge_regression import Regression, fit_regressors, r_squared, ridge
+from vflsec.inference.ridge_regression import Regression, fit_regressors, fit_ridge, r_squared
 from vflsec.nn.rows import spread
 
 TREES = 50
@@ -38,7 +38,7 @@ def value_learners(
     networks = fit_regressors("network", known, values, asked, rngs)
     out = []
     for x, t, y, network, rng in zip(known, asked, values, networks, rngs, strict=True):
-        found = [ridge("linear", x, y, t), network, _trees(x, y, t, rng), _principal(x, y, t)]
+        found = [fit_ridge("linear", x, y, t), network, _trees(x, y, t, rng), _principal(x, y, t)]
         out.append([f for f in found if bool(torch.isfinite(f.values).all())])
     return out
 
@@ -65,4 +65,4 @@ def _principal(x: Tensor, y: Tensor, targets: Tensor) -> Regression:
     every = (every - mean) / sd.clamp_min(1e-9)
     top = torch.linalg.eigh(every.T @ every).eigenvectors[:, -1:]
     s = every @ top
-    return ridge("principal", s[: len(x)], y, s[len(x) :])
+    return fit_ridge("principal", s[: len(x)], y, s[len(x) :])

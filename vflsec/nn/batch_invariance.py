@@ -69,7 +69,7 @@ def find_variant_layers(
 
 
 @cache
-def warning() -> str:
+def find_warning() -> str:
     """What is said where company matters on this machine, '' where it does not."""
     return _said(find_variant_layers())
 

@@ -124,7 +124,7 @@ def small_weights(encoder: nn.Module, tower: str, std: float) -> None:
                 nn.init.normal_(m.weight, 0.0, std)
 
 
-def towers(
+def build_towers(
     pooling: str,
     build: Callable[[], nn.Module],
     spare: list[nn.Module] | None = None,

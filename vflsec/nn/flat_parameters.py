@@ -145,7 +145,7 @@ def _copy(value: Any) -> Any:
     return value.clone() if isinstance(value, Tensor) else value
 
 
-def blocks(params: Sequence[Tensor]) -> list[Block] | None:
+def find_blocks(params: Sequence[Tensor]) -> list[Block] | None:
     """The parameters as few blocks; None if one of them lies in no flat buffer."""
     if not all(hasattr(p, _PLACE) for p in params):
         return None

@@ -52,7 +52,7 @@ class BasicBlock(nn.Module):
         return torch.relu(self.body(x) + self.shortcut(x))
 
 
-def convolutional(
+def build_convolutional(
     schema: Schema, channels: Sequence[int], out: int, *, dropout: float = 0.0
 ) -> nn.Sequential:
     """A small bottom for images: convolutions of 3 x 3, then one linear layer to `out` numbers.
@@ -114,7 +114,7 @@ def image_bottom(
     """A bottom for images, to `out` numbers.
 
     Args:
-        kind: one of :data:`BOTTOMS`. ``conv``: :func:`convolutional` with `hidden` as channels;
+        kind: one of :data:`BOTTOMS`. ``conv``: :func:`build_convolutional`, `hidden` its channels;
             ``resnet``: :func:`resnet18` with the small stem, `out` / 8 channels in its first stage;
             ``wideresnet``: :func:`wide_resnet` of `depth`, `out` / 64 times as wide as the thin
             one. The published bottom of one-shot VFL, "WideResNet20" with 256 outputs, fits the
@@ -128,7 +128,7 @@ def image_bottom(
         ConfigError: `out` is no multiple of 8, or of 64; or there is no such depth.
     """
     if kind == "conv":
-        return convolutional(schema, hidden, out, dropout=dropout)
+        return build_convolutional(schema, hidden, out, dropout=dropout)
     unit = 8 if kind == "resnet" else 64
     if out % unit:
         rule = f"a multiple of {unit} with encoder_kind {kind!r}"

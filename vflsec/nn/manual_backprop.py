@@ -44,7 +44,7 @@ def walked(method: Method) -> Method:
 
 
 @cache
-def walks(kind: type) -> bool:
+def is_walked(kind: type) -> bool:
     """True if a whole step of this class of algorithms is :func:`walked`.
 
     Whoever overrides a part of it gets the graph.
@@ -52,7 +52,7 @@ def walks(kind: type) -> bool:
     return all(hasattr(getattr(kind, name, None), _MARK) for name in STEP)
 
 
-def noted(x: Tensor) -> bool:
+def is_noted(x: Tensor) -> bool:
     """True if `x` was made here, so that :func:`slopes` knows the way back."""
     return hasattr(x, _NOTE)
 
@@ -83,7 +83,7 @@ def run(stack: Replicas, x: Tensor) -> Tensor:
 
 def follow(stack: Replicas, x: Tensor) -> Tensor:
     """Outputs of a stack in training, noted if its inputs are."""
-    return run(stack, x) if noted(x) else stack(x)
+    return run(stack, x) if is_noted(x) else stack(x)
 
 
 def _versions(layers: Sequence[Layer], rows: Tensor, out: Tensor) -> int:
@@ -114,7 +114,7 @@ def _through(
 
 def join(parts: Sequence[Tensor], how: str) -> Tensor:
     """Parts (R, b, d_k) side by side (``concat``), or their ``sum`` or ``mean``."""
-    if not any(noted(x) for x in parts):
+    if not any(is_noted(x) for x in parts):
         return _joined(parts, how)
 
     def back(slope: Tensor, down: bool) -> Iterable[tuple[Tensor, Tensor]]:
@@ -141,7 +141,7 @@ def slopes(y: Tensor, wanted: Sequence[Tensor], slope: Tensor) -> Sequence[Tenso
     Raises:
         RuntimeError: `y` does not depend on one of them, or on something with a graph of its own.
     """
-    if not noted(y):
+    if not is_noted(y):
         return torch.autograd.grad(y, wanted, slope)
     found = _walk(y, slope, {id(t) for t in wanted})
     if any(id(t) not in found for t in wanted):
@@ -156,9 +156,9 @@ def _walk(y: Tensor, slope: Tensor, ends: set[int]) -> dict[int, Tensor]:
     while todo:
         here, g = todo.pop()
         back, sources = getattr(here, _NOTE)
-        for source, gradient in back(g, any(noted(s) or id(s) in ends for s in sources)):
+        for source, gradient in back(g, any(is_noted(s) or id(s) in ends for s in sources)):
             at = id(source)
-            if noted(source):
+            if is_noted(source):
                 todo.append((source, gradient))
             elif at in ends:
                 found[at] = found[at] + gradient if at in found else gradient

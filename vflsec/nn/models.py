@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from vflsec.core import check
 from vflsec.core.view import Schema
 from vflsec.errors import ConfigError, VflsecError
-from vflsec.nn.module_check import rows_of, tried
+from vflsec.nn.module_check import rows_of, try_module
 from vflsec.nn.replicas import LEAST, PASSING, Replicas, apply, stacked
 from vflsec.plugins.loading import contain, describe_error, find_place, hash_source
 from vflsec.specs import Params
@@ -144,7 +144,7 @@ def _memory() -> int:
     return min(found)
 
 
-def bottom(
+def build_bottom(
     schema: Schema,
     hidden: Sequence[int],
     out: int,
@@ -155,7 +155,7 @@ def bottom(
 ) -> nn.Sequential:
     """A bottom model for `schema`: embeddings for categoricals, then an MLP to `out` numbers.
 
-    Images are flattened; :func:`vflsec.nn.images.convolutional` looks at them as such.
+    Images are flattened; :func:`vflsec.nn.images.build_convolutional` looks at them as such.
     """
     if schema.cardinalities:
         table = TabularInput(schema, width, rows)
@@ -206,10 +206,10 @@ def top_from_path(path: str, inputs: int, out: int, args: Params | None = None) 
 
 def _tried(path: str, given: Mapping[str, Any], args: Params, rows: Tensor, out: int) -> nn.Module:
     """What `path` makes, after it was tried on `rows`, (3, ...)."""
-    factory, what = imported(path), f"module {path!r}"
+    factory, what = import_named(path), f"module {path!r}"
     with contain(what):
         made = _made(lambda: _construct(factory, given, args, what), what)
-        trial = tried(made, rows, what)
+        trial = try_module(made, rows, what)
     if not isinstance(trial, Tensor):
         raise ConfigError.must(what, "return a tensor", type(trial).__name__)
     if trial.shape != (3, out):
@@ -226,13 +226,13 @@ def of_class(path: str) -> Callable[[Schema], nn.Module]:
             schema, or is no function of them (:mod:`vflsec.nn.module_check`).
     """
     hash_source([path.partition(":")[0]])
-    factory, what = imported(path), f"module {path!r}"
+    factory, what = import_named(path), f"module {path!r}"
 
     def make(schema: Schema) -> nn.Module:
         with contain(what):
             made = _made(factory, what)
             if not schema.empty:
-                tried(made, rows_of(schema), what)
+                try_module(made, rows_of(schema), what)
             return made.train()
 
     return make
@@ -241,7 +241,7 @@ def of_class(path: str) -> Callable[[Schema], nn.Module]:
 _MAKES = "make a torch.nn.Module"
 
 
-def imported(path: str) -> Callable[..., object]:
+def import_named(path: str) -> Callable[..., object]:
     """What ``"package.module:Name"`` names: a class or a function.
 
     Raises:

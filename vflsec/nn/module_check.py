@@ -35,7 +35,7 @@ def rows_of(schema: Schema) -> Tensor:
     return rows
 
 
-def tried(made: nn.Module, rows: Tensor, what: str) -> object:
+def try_module(made: nn.Module, rows: Tensor, what: str) -> object:
     """What a module answers on `rows`, (3, ...), in evaluation; draws nothing from torch.
 
     A module that draws in training is marked (:data:`vflsec.nn.replicas.DRAWS`), for a function

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflsec.nn.flat_parameters import Block, blocks
+from vflsec.nn.flat_parameters import Block, find_blocks
 
 _ADD = inspect.unwrap(torch.optim.Optimizer.add_param_group)
 
@@ -70,7 +70,7 @@ class Fused:
                 alike.append([group])
         made = []
         for some in alike:
-            found = blocks([p for group in some for p in group["params"]])
+            found = find_blocks([p for group in some for p in group["params"]])
             if found is None:
                 return None
             made.append((some, found))

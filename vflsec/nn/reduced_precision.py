@@ -29,13 +29,13 @@ _REDUCED = ("tf32", "bf16")
 _DROPPED = 13  # of the 23 bits that float32 has after the leading one
 
 
-def stored(dtype: str) -> torch.dtype:
+def find_stored(dtype: str) -> torch.dtype:
     """What numbers of a training are kept as, by its ``dtype``."""
     kept: torch.dtype = torch.float32 if dtype in _REDUCED else getattr(torch, dtype)
     return kept
 
 
-def products_of(dtype: str) -> str:
+def find_products(dtype: str) -> str:
     """How products of a training are taken, by its ``dtype``: ``tf32``, ``bf16`` or FULL."""
     return dtype if dtype in _REDUCED else FULL
 
@@ -45,7 +45,7 @@ def bmm(a: Tensor, b: Tensor, products: str, out: Tensor | None = None) -> Tenso
 
     Args:
         a, b: factors.
-        products: how, see :func:`products_of`.
+        products: how, see :func:`find_products`.
         out: where they are written.
     """
     if products == "bf16":
@@ -58,7 +58,7 @@ def bmm(a: Tensor, b: Tensor, products: str, out: Tensor | None = None) -> Tenso
         finally:
             torch.backends.cuda.matmul.allow_tf32 = False
     if products == "tf32":
-        a, b = rounded(a), rounded(b)
+        a, b = round_factors(a), round_factors(b)
     return torch.bmm(a, b, out=out)
 
 
@@ -68,7 +68,7 @@ def _rounds(device: torch.device) -> bool:
     return torch.cuda.get_device_capability(device) >= (8, 0)
 
 
-def rounded(x: Tensor) -> Tensor:
+def round_factors(x: Tensor) -> Tensor:
     """float32 numbers to the nearest with 10 bits after the leading one, ties to even.
 
     Its derivative is that of the identity.

@@ -61,7 +61,7 @@ def stacked(*types: type[nn.Module]) -> Callable[[Rule], Rule]:
     return decorate
 
 
-def draws(module: nn.Module) -> bool:
+def draws_random(module: nn.Module) -> bool:
     """Whether a module draws random numbers in training: dropout, of its own or within a layer."""
     for m in module.modules():
         if getattr(m, DRAWS, False):
@@ -123,7 +123,7 @@ class Replicas:
     def _choose(self) -> str:
         if self._has_rules(self.template):
             return "stacked"
-        if draws(self.template):
+        if draws_random(self.template):
             self._say("it draws random numbers in a module without a stacking rule")
             return "loop"
         return "vmap"

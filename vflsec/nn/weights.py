@@ -32,7 +32,7 @@ _SHOWN = 4
 _PICKLED = (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 
 
-def files_of(params: Mapping[str, Any]) -> list[str]:
+def list_files(params: Mapping[str, Any]) -> list[str]:
     """The user's files of weights that the settings `params` of a training name."""
     own = [p for p in params.get("parties", {}).values() if isinstance(p, Mapping)]
     return [str(w) for w in (*(p.get("weights") for p in own), params.get("top_weights")) if w]

@@ -11,12 +11,12 @@ from typing import Any
 from vflsec.config.components import flat_params, natural_strengths
 from vflsec.config.sections import Root
 from vflsec.errors import ConfigError
-from vflsec.nn.weights import files_of
+from vflsec.nn.weights import list_files
 from vflsec.plan.values import DataInfo
 from vflsec.plugins import registry
 from vflsec.plugins.loading import hash_files, hash_source
 from vflsec.runtime.plain_values import Table
-from vflsec.specs import CellSpec, DefenseSpec, Params, digest
+from vflsec.specs import CellSpec, DefenseSpec, Params, hash_value
 
 REFERENCES = {"local": "local", "logistic": "pooled_logistic", "boosting": "pooled_boosting"}
 MOST_CELLS = 100_000
@@ -25,7 +25,7 @@ MOST_CELLS = 100_000
 _ABSENT = object()
 
 
-def claimants(defenses: Sequence[DefenseSpec]) -> list[str]:
+def list_claimants(defenses: Sequence[DefenseSpec]) -> list[str]:
     """Names of the defenses that claim an epsilon of what is counted."""
     return [d.name for d in defenses if registry.defenses.create(d.name, d.params).counted]
 
@@ -37,7 +37,7 @@ def _own_modules(params: Mapping[str, Any]) -> list[str]:
     return [str(m).partition(":")[0] for m in named if m]
 
 
-def code_of(
+def hash_code(
     section: Table,
     algorithm: str,
     params: Params,
@@ -53,9 +53,9 @@ def code_of(
     entries = [registry.algorithms.entry(algorithm)]
     entries += [] if table else [registry.datasets.entry(str(section["name"]))]
     entries += [registry.defenses.entry(d.name) for d in defenses]
-    own = (hash_source(_own_modules(params)), hash_files(files_of(params)))
+    own = (hash_source(_own_modules(params)), hash_files(list_files(params)))
     found = [c for c in (*(e.code for e in entries), *own) if c]
-    return digest(found) if found else ""
+    return hash_value(found) if found else ""
 
 
 class Cells:
@@ -126,10 +126,10 @@ class Cells:
         ]  # fmt: skip
 
     def claimants(self, defenses: Sequence[DefenseSpec]) -> list[str]:
-        """:func:`claimants`, each defense looked up once for a grid of strengths."""
+        """:func:`list_claimants`, each defense looked up once for a grid of strengths."""
         for d in defenses:
             if (d.name, repr(d.params)) not in self.claiming:
-                self.claiming[d.name, repr(d.params)] = bool(claimants([d]))
+                self.claiming[d.name, repr(d.params)] = bool(list_claimants([d]))
         return [d.name for d in defenses if self.claiming[d.name, repr(d.params)]]
 
     def _code(
@@ -140,10 +140,10 @@ class Cells:
         defenses: Sequence[DefenseSpec],
     ) -> str:
         """Identity of the source that a cell runs, looked up once for a grid."""
-        modules = [*_own_modules(params), "", *files_of(params)]
+        modules = [*_own_modules(params), "", *list_files(params)]
         asked = (info.name, algorithm, *(d.name for d in defenses), "", *modules)
         if asked not in self.codes:
-            self.codes[asked] = code_of(info.section, algorithm, params, defenses)
+            self.codes[asked] = hash_code(info.section, algorithm, params, defenses)
         return self.codes[asked]
 
     def reference_params(self, name: str) -> Params:

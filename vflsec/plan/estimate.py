@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from vflsec.audit.leakage import defense_point
 from vflsec.core.needs import as_needs
-from vflsec.plan.cells import claimants
-from vflsec.plan.values import chunks
+from vflsec.plan.cells import list_claimants
+from vflsec.plan.values import split_chunks
 from vflsec.plugins import registry
 from vflsec.specs import Params, left_out
 
@@ -123,7 +123,7 @@ def _compute_training(group: Group, timed: Timed, machine: Machine) -> float:
     mine = timed.get(group.cells[0].cohort)
     if mine is None:
         return _count_steps(group) * len(group.cells) * machine.slowness / _STEPS_PER_SECOND
-    parts = [len(part) for part in chunks(group.cells, 32)]
+    parts = [len(part) for part in split_chunks(group.cells, 32)]
     whole = sum(n * machine.step(two, part) for part in parts for n, two in mine.passes)
     return whole * (_STOPPED if read_settings(group).get("patience") else 1.0)
 
@@ -213,7 +213,7 @@ def _count_trainings(group: Group) -> int:
     """How often each cell is trained: for attacks, and once more to test what claims say."""
     tested = group.role == "audit" and group.main and not group.cells[0].untested
     own = sum(_count_trained_beside(a, group) for a in group.attacks)
-    return own + (2 if tested and claimants(group.cells[0].defenses) else 1)
+    return own + (2 if tested and list_claimants(group.cells[0].defenses) else 1)
 
 
 def _compute_kept(group: Group, given: Mapping[str, Any]) -> float:

@@ -90,7 +90,7 @@ def unknown_columns(scenario: Scenario, sources: Iterable[Source]) -> Iterator[P
                 yield scenario.error(("attack", i, key), rule.replace(".  ", ". "), wanted)
 
 
-def undrawable(scenario: Scenario) -> Iterator[Problem]:
+def find_undrawable(scenario: Scenario) -> Iterator[Problem]:
     """Attacks whose answers are no columns, and of which pictures are asked all the same."""
     for i, section in enumerate(scenario.root.attack):
         target = registry.attacks.get(section.name).target  # type: ignore[attr-defined]

@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from vflsec.audit.gate import Gate
-from vflsec.audit.gate_checks import unanswerable
+from vflsec.audit.gate_checks import list_unanswerable
 from vflsec.audit.gate_selection import Planned
 from vflsec.audit.leakage import defense_point
-from vflsec.audit.metrics import primary
+from vflsec.audit.metrics import choose_primary
 from vflsec.audit.truth import MEMBERSHIP
 from vflsec.config.problems import Problem
 from vflsec.core.check import must_be_of
 from vflsec.label import Classes, make_label
-from vflsec.plan.cells import claimants
+from vflsec.plan.cells import list_claimants
 from vflsec.plan.values import TUNING
 from vflsec.plugins import registry
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vflsec.specs import AttackSpec
 
 
-def unanswered(
+def find_unanswered(
     scenario: Scenario,
     groups: Sequence[Group],
     refused: Sequence[Refused],
@@ -43,7 +43,7 @@ def unanswered(
     rows = list(_rows(groups, refused, phases))
     for i, section in enumerate(scenario.root.gate):
         gate = Gate(**section.model_dump(exclude_none=True))
-        for wrong in unanswerable(gate, rows):
+        for wrong in list_unanswerable(gate, rows):
             yield scenario.error(
                 ("gate", i, *([wrong.key] if wrong.key else [])), wrong.rule, wrong.value
             )
@@ -67,7 +67,7 @@ def _rows(
         if group.role in ("control", TUNING):
             continue
         first = group.cells[0]
-        tested = () if first.untested or group.role != "audit" else claimants(first.defenses)
+        tested = () if first.untested or group.role != "audit" else list_claimants(first.defenses)
         for cell in group.cells:
             claims = any(d.name in tested and d.strength != 0 for d in cell.defenses)
             points[cell.key] = Planned(
@@ -91,7 +91,7 @@ def _attack(spec: AttackSpec, classes: int) -> dict[str, Any]:
     target = registry.attacks.create(spec.name, spec.params).target
     main, metrics = "", tuple[str, ...]()
     if target in ("membership", "presence"):
-        main, metrics = primary(2), MEMBERSHIP
+        main, metrics = choose_primary(2), MEMBERSHIP
     elif target == "label":
         label = Classes(2) if spec.of_label else make_label(classes)
         main, known = label.plan_metrics()

@@ -13,7 +13,7 @@ from vflsec.core.message_kinds import KINDS
 from vflsec.core.needs import Need, as_needs
 from vflsec.errors import VflsecError
 from vflsec.plugins import registry
-from vflsec.specs import OF_THE_LABELS, Params, exhausted, victims
+from vflsec.specs import OF_THE_LABELS, Params, find_exhausted, list_victims
 
 if TYPE_CHECKING:
     from vflsec.core.algorithm import Algorithm
@@ -125,7 +125,7 @@ def find_refusal(attack: Attack, spec: AttackSpec, system: System) -> Refusal | 
 
 
 def _find_no_row_to_guess(asked: _Question) -> str:
-    return exhausted(asked.spec, asked.info.labelled)
+    return find_exhausted(asked.spec, asked.info.labelled)
 
 
 def _format_need(attack: str, what: str, who: str, under: str = "") -> str:
@@ -137,7 +137,7 @@ def _find_victim_without_columns(asked: _Question) -> str:
     target, info, spec = asked.attack.target, asked.info, asked.spec
     if not info.label_holder or target in (*OF_THE_LABELS, "presence"):
         return ""
-    if victims(target, spec.adversary, info.parties, spec.victim) != (info.active,):
+    if list_victims(target, spec.adversary, info.parties, spec.victim) != (info.active,):
         return ""
     return _format_need(spec.name, "columns", f"{info.active} has")
 
@@ -219,10 +219,10 @@ def count_labelled_rows(source: Source, split: Params) -> tuple[int, int]:
 
     0 each if the split fails, for training says why; for a quantity the second is 0.
     """
-    from vflsec.data.split import rarest
+    from vflsec.data.split import count_rarest
 
     sets = _divide(source, split)
-    return (0, 0) if sets is None else (len(sets.labelled), rarest(source, sets.labelled))
+    return (0, 0) if sets is None else (len(sets.labelled), count_rarest(source, sets.labelled))
 
 
 FEW_LEFT = 10
@@ -281,12 +281,12 @@ def warn_of_few_tested(source: Source, name: str, split: Params) -> str:
 
     Of two classes only: of more, no figure rests on the rarest alone.
     """
-    from vflsec.data.split import rarest
+    from vflsec.data.split import count_rarest
 
     sets = _divide(source, split) if source.label.sides <= 2 else None
     if sets is None:
         return ""
-    rows, rare = sets.test, rarest(source, sets.test)
+    rows, rare = sets.test, count_rarest(source, sets.test)
     if not 0 < rare < FEW_LEFT:
         return ""
     of = " of any label" if source.labels else ""

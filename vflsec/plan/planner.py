@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vflsec.audit.alignment import alignment
+from vflsec.audit.alignment import find_alignment
 from vflsec.audit.exposure import Protocol
 from vflsec.audit.gate import Gate
 from vflsec.audit.leakage import defense_point
@@ -21,13 +21,13 @@ from vflsec.data.table_warnings import count_missing, list_warnings
 from vflsec.plan.cells import REFERENCES, Cells
 from vflsec.plan.estimate import estimate, read_settings
 from vflsec.plan.feasible import (
+    find_undrawable,
     list_servers,
-    undrawable,
     unfit_defenses,
     unknown_columns,
     unknown_parties,
 )
-from vflsec.plan.gates import find_unmade_baseline, unanswered
+from vflsec.plan.gates import find_unanswered, find_unmade_baseline
 from vflsec.plan.observe import (
     System,
     check_divisible,
@@ -39,12 +39,12 @@ from vflsec.plan.observe import (
     warn_of_membership,
 )
 from vflsec.plan.room import warn_of_room
-from vflsec.plan.strong import SEEDS, STRONG, Chosen, alternatives, note, world
+from vflsec.plan.strong import SEEDS, STRONG, Chosen, list_alternatives, make_world, note
 from vflsec.plan.values import TUNING, DataInfo, Group, Plan, Refused, Setting
 from vflsec.plugins import registry
 from vflsec.plugins.loading import allow_imports, contain
 from vflsec.runtime.plain_values import Table
-from vflsec.specs import OF_THE_LABELS, AttackSpec, CellSpec, DefenseSpec, Params, victims
+from vflsec.specs import OF_THE_LABELS, AttackSpec, CellSpec, DefenseSpec, Params, list_victims
 
 if TYPE_CHECKING:
     from vflsec.config.scenario import Scenario
@@ -93,7 +93,7 @@ def make_plan(
             if trial is not None:
                 planner.problems += trial(scenario, groups, planner.sources, phases)
             planner.problems += find_unmade_baseline(scenario, groups)
-            planner.problems += unanswered(scenario, groups, planner.refused, phases)
+            planner.problems += find_unanswered(scenario, groups, planner.refused, phases)
     if planner.problems:
         raise ScenarioError(planner.problems)
     return Plan(
@@ -156,7 +156,7 @@ class _Planner:
         self.sources = {i.name: source for i, (_, source) in zip(infos, loaded, strict=True)}
         self.problems += unknown_parties(self.scenario, infos)
         self.problems += unfit_defenses(self.scenario, infos)
-        self.problems += undrawable(self.scenario)
+        self.problems += find_undrawable(self.scenario)
         self.problems += unknown_columns(self.scenario, self.sources.values())
         if self.problems:
             return
@@ -211,7 +211,7 @@ class _Planner:
             missing=count_missing(source),
             tables=tuple(source.facts.get("tables", ())),
             overlap=source.facts.get("parties", {}),
-            alignment=tuple(alignment(source, self.root.audit.confidence)),
+            alignment=tuple(find_alignment(source, self.root.audit.confidence)),
             labelled=labelled,
             rarest=rarest,
             label_holder=source.label_holder,
@@ -245,7 +245,7 @@ class _Planner:
                     self.notes += warn_of_membership(attack, source, info, members)
                 if refusal:
                     keys = tuple(c.key for c in members)
-                    whose = victims(attack.target, spec.adversary, info.parties, spec.victim)
+                    whose = list_victims(attack.target, spec.adversary, info.parties, spec.victim)
                     self.refused.append(
                         Refused(role, info.name, title, spec, refusal.status, refusal.reason,
                                 attack.target, whose, keys)
@@ -306,7 +306,7 @@ class _Planner:
         """On drawn worlds, under every defense: what the attacks reach with other settings."""
         trainings = 0
         for info in infos:
-            made, why = world(info, self.sources[info.name], self.load, self.scenario.base)
+            made, why = make_world(info, self.sources[info.name], self.load, self.scenario.base)
             if made is None:
                 self.notes.append(
                     f"attacker strong: no world of the shape of {info.name} can be drawn: {why}"
@@ -328,7 +328,7 @@ class _Planner:
             specs: dict[str, AttackSpec] = {}
             for i, asked in self._written(info, info):
                 written = replace(asked, over_time=False, dosing=(), pictures=0)
-                others = alternatives(written.name, written.params)
+                others = list_alternatives(written.name, written.params)
                 several = [written, *(replace(written, params=p) for p in others)]
                 fit = [s for s in several if not find_refusal(_made(s), s, system)]
                 if fit == [written]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from vflsec.audit.exposed import EXPOSED, LUCKY, count_nameable
 from vflsec.audit.gate import MIN_ROWS, Gate
-from vflsec.audit.metrics import ERROR_REMOVED, reach
+from vflsec.audit.metrics import ERROR_REMOVED, find_reach
 from vflsec.audit.rounding import show_exact
 from vflsec.errors import VflsecError
 
@@ -63,7 +63,7 @@ def leaves_no_room(source: Source, limit: float) -> bool:
         ranks = rank_by_own_columns(_prepare(source, {}))
     except VflsecError:
         return False  # training says why
-    return any(reach("auc")[1] - auc < limit for auc in ranks.values())
+    return any(find_reach("auc")[1] - auc < limit for auc in ranks.values())
 
 
 def _warn(asked: Iterable[Gate], info: DataInfo, source: Source) -> Iterator[str]:
@@ -90,7 +90,7 @@ def _warn_of_luck(gate: Gate, info: DataInfo, y: NDArray[np.int64]) -> Iterator[
 
 def _warn_of_own_columns(gate: Gate, info: DataInfo, ranks: Mapping[str, float]) -> Iterator[str]:
     for party, auc in ranks.items():
-        room = reach("auc")[1] - auc
+        room = find_reach("auc")[1] - auc
         if room < gate.threshold and gate.adversary in ("*", party):
             yield (
                 f"{info.name}: own columns of {party} reach AUC {auc:.2f} (cross-validated), so no "

@@ -18,7 +18,7 @@ from vflsec.data.split import row_sets
 from vflsec.errors import VflsecError
 from vflsec.plugins import registry
 from vflsec.runtime.plain_values import Table
-from vflsec.specs import Params, digest
+from vflsec.specs import Params, hash_value
 
 if TYPE_CHECKING:
     from vflsec.data.source import Source
@@ -39,7 +39,7 @@ Chosen = Mapping[tuple[str, str, int], Sequence[Params]]
 attack's section."""
 
 
-def alternatives(name: str, written: Params) -> list[Params]:
+def list_alternatives(name: str, written: Params) -> list[Params]:
     """Other settings of an attack than the one that is written, whose keys all of them keep.
 
     Args:
@@ -65,7 +65,7 @@ def _whole(name: str, params: Params) -> str:
     return json.dumps(registry.attacks.create(name, params).params(), sort_keys=True, default=str)
 
 
-def world(
+def make_world(
     info: DataInfo, source: Source, load: Callable[[Table, int, Path], Source],
     base: Path,
 ) -> tuple[DataInfo | None, str]:  # fmt: skip
@@ -89,7 +89,13 @@ def world(
         return None, str(error)
     section = {"name": "alike", "params": shape, **split}
     return replace(
-        info, section=section, digest=digest(shape), tables=(), missing={}, overlap={}, alignment=()
+        info,
+        section=section,
+        digest=hash_value(shape),
+        tables=(),
+        missing={},
+        overlap={},
+        alignment=(),
     ), ""
 
 

@@ -43,7 +43,7 @@ class DataInfo:
         label_holder: whether the active party has labels and no column.
         overlap: {party: rows, rows in common, of these labelled, rows only here}.
         alignment: what each party learns of each other one by matching rows, see
-            :func:`vflsec.audit.alignment.alignment`.
+            :func:`vflsec.audit.alignment.find_alignment`.
     """
 
     name: str
@@ -250,7 +250,7 @@ class Work:
         return f"{where} · {cell.algorithm} · {defenses}"
 
 
-def chunks(cells: Sequence[CellSpec], size: int) -> list[tuple[CellSpec, ...]]:
+def split_chunks(cells: Sequence[CellSpec], size: int) -> list[tuple[CellSpec, ...]]:
     """Cells in runs of at most `size`, of nearly equal length.
 
     Of several runs each has all cells of its seeds, as far as it goes: controls are of a seed.

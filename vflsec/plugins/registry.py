@@ -28,7 +28,7 @@ from vflsec.core import check
 from vflsec.errors import ConfigError, MissingDependencyError, VflsecError
 from vflsec.plugins.entry_points import find_modules
 from vflsec.plugins.loading import contain, describe_error, hash_source, parse_source
-from vflsec.specs import digest
+from vflsec.specs import hash_value
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -70,7 +70,7 @@ class Entry:
             ConfigError: its source has changed since this process imported it.
         """
         source = hash_source([self.module])
-        return source and digest([self.package, source])
+        return source and hash_value([self.package, source])
 
     @property
     def summary(self) -> str:

@@ -9,23 +9,23 @@ from dataclasses import replace
 from vflsec.audit.exposed import EXPOSED
 from vflsec.audit.findings import FindingKind
 from vflsec.audit.gate import Gate, Verdict
-from vflsec.audit.gate_selection import bare
+from vflsec.audit.gate_selection import strip_label
 from vflsec.audit.rounding import show_exact
 from vflsec.audit.strength_grid import GridRow
-from vflsec.report.attack_families import reads
-from vflsec.report.coverage import uncovered
-from vflsec.report.first_screen import price, spots
+from vflsec.report.attack_families import list_read
+from vflsec.report.coverage import find_uncovered
+from vflsec.report.first_screen import format_price, format_spots
 from vflsec.report.sanitize import clean
 from vflsec.report.summary import Summary
 from vflsec.report.tree import Step
-from vflsec.report.ungated_leaks import deployed, parts
-from vflsec.report.verdicts import NO_GATE, headline, place
+from vflsec.report.ungated_leaks import find_deployed, format_parts
+from vflsec.report.verdicts import NO_GATE, format_headline, format_place
 
 _SHOW_GATE = "vflsec show gate"
 _LIST_ATTACKS, _LIST_DEFENSES = "vflsec list attacks", "vflsec list defenses"
 
 
-def command(summary: Summary, verb: str, *more: str) -> str:
+def format_command(summary: Summary, verb: str, *more: str) -> str:
     """A command about this audit that works when it is pasted; '' where it was no file.
 
     Args:
@@ -55,7 +55,7 @@ def command(summary: Summary, verb: str, *more: str) -> str:
 
 def next_steps(summary: Summary) -> list[Step]:
     """What to do now, most urgent first; chosen by the codes of verdicts, never by their words."""
-    found, _ = headline(summary)
+    found, _ = format_headline(summary)
     if found in _BEFORE_ANY_VERDICT:
         return [_BEFORE_ANY_VERDICT[found](summary)]
     open_ = [v for v in summary.gates if v.verdict == "INCONCLUSIVE"]
@@ -66,7 +66,7 @@ def next_steps(summary: Summary) -> list[Step]:
         v = open_[0]
         text = f"What keeps '{clean(v.label)}' open: {clean(v.reason)}"
         steps.append(Step(text, _SHOW_GATE))
-    keep = command(summary, "gate", "--baseline", "baseline.json", "--update-baseline")
+    keep = format_command(summary, "gate", "--baseline", "baseline.json", "--update-baseline")
     kept = Step("Keep these results as the baseline: a later rise fails.", keep)
     more = (_insensitive(summary), _limits(summary), kept if found == "PASS" else None,
             _uncovered(summary))  # fmt: skip
@@ -80,14 +80,14 @@ def _no_gate(summary: Summary) -> Step:
         )  # fmt: skip
     return Step(
         "Set a limit in a [[gate]], or try one:",
-        command(summary, "gate", "--max", "0.1"),
+        format_command(summary, "gate", "--max", "0.1"),
     )
 
 
 def _unfinished(summary: Summary) -> Step:
     return Step(
         "Run the audit again: it resumes.",
-        command(summary, "audit"),
+        format_command(summary, "audit"),
     )
 
 
@@ -104,7 +104,7 @@ def _not_validated(open_: Open, summary: Summary) -> Step | None:
     if not found:
         return None
     never = any(a.code == "never_undefended" for a in found.values())
-    if never and not command(summary, "audit"):
+    if never and not format_command(summary, "audit"):
         return Step("Add as many traces without a defense (run={'defense': 'none'}) to the audit.")
     return Step(
         f"Not validated: {clean(', '.join(found))}. Check settings, grant more (known_rows, "
@@ -119,7 +119,7 @@ def _more_seeds(open_: Open, summary: Summary) -> Step | None:
     if not more:
         return None
     budget = str(max(v.n for v in open_) + max(more, 5))
-    again = command(summary, "audit", "--until-decided", budget)
+    again = format_command(summary, "audit", "--until-decided", budget)
     return Step("Add seeds." if again else "Add records of further runs.", again)
 
 
@@ -143,11 +143,11 @@ def _no_room(open_: Open, summary: Summary) -> Step | None:
     if not v.detail:
         return Step(f"{text} Lower it.", _SHOW_GATE)
     if v.detail in EXPOSED:  # it decides where it was not counted
-        return Step(f"{text} Audit again.", command(summary, "audit", "--fresh"))
+        return Step(f"{text} Audit again.", format_command(summary, "audit", "--fresh"))
     words = [*_limit(replace(v.gate, of=v.detail)), "--dataset", v.dataset]
     words += ["--defense", v.gate.defense] if v.gate.defense != "*" else []
     words += [] if v.gate.strength is None else ["--strength", show_exact(v.gate.strength)]
-    return Step(text, command(summary, "gate", *words))
+    return Step(text, format_command(summary, "gate", *words))
 
 
 _UNFOUND = {"insensitive", "question_underpowered"}
@@ -163,13 +163,13 @@ def _insensitive(summary: Summary) -> Step | None:
     seeds = ["--seeds", str(max(v.n for v in found) + more)]
     return Step(
         "A leak may be undetected. Add seeds, or set detect in a [[gate]].",
-        command(summary, "audit", *seeds) if more else _SHOW_GATE,
+        format_command(summary, "audit", *seeds) if more else _SHOW_GATE,
     )
 
 
 def _uncovered(summary: Summary) -> Step | None:
     """Attack families not tested, although the messages they need were sent."""
-    gaps = uncovered(summary) if summary.scenario else []  # a trace was asked for all
+    gaps = find_uncovered(summary) if summary.scenario else []  # a trace was asked for all
     if not gaps:
         return None
     return Step(
@@ -180,13 +180,16 @@ def _uncovered(summary: Summary) -> Step | None:
 
 def _limits(summary: Summary) -> Step | None:
     """What leaks where the system is judged and no gate limits: a gate, and what may stop it."""
-    found = deployed(summary)
+    found = find_deployed(summary)
     if not found:
         return None
     p = found[0]
-    kinds = reads(summary.attacks[p.attack_key].needs if p.attack_key in summary.attacks else ())
+    kinds = list_read(
+        summary.attacks[p.attack_key].needs if p.attack_key in summary.attacks else ()
+    )
     treats = [n for k in kinds for n in summary.treats.get(k, ())]
-    text = f'No gate limits {parts(found)} at {place(p)}: add one with target = "{clean(p.target)}"'
+    where = f"No gate limits {format_parts(found)} at {format_place(p)}"
+    text = f'{where}: add one with target = "{clean(p.target)}"'
     if not treats:
         return Step(f"{text}, or a defense.", _LIST_DEFENSES)
     asked = [w for w in _sought(p.dataset, summary) if w.startswith("--") and w != "--target"]
@@ -194,7 +197,7 @@ def _limits(summary: Summary) -> Step | None:
     read = " and ".join(sorted(kinds))
     return Step(
         f"{text}, or a defense of {read}:",
-        command(summary, "tune", *words),
+        format_command(summary, "tune", *words),
     )
 
 
@@ -205,7 +208,7 @@ def _failed(open_: Open, summary: Summary) -> Step | None:
         return None
     text = f"'{clean(v.label)}' stays open. {clean(v.reason)}"
     if any(p.failed for p in summary.points):
-        return Step(f"{text} Mend that, and audit again.", command(summary, "audit"))
+        return Step(f"{text} Mend that, and audit again.", format_command(summary, "audit"))
     return Step(f"{text} Take another attack.", _LIST_ATTACKS)
 
 
@@ -215,8 +218,8 @@ def _reversed_ranking(open_: Open, summary: Summary) -> Step | None:
     if v is None:
         return None
     return Step(
-        f"{clean(v.attack)} leaks at {place(v)} with labels flipped. Grant known_rows, and look "
-        "for another strength.",
+        f"{clean(v.attack)} leaks at {format_place(v)} with labels flipped. Grant known_rows, and "
+        "look for another strength.",
         _search(v.dataset, summary) or _show(v.attack),
     )
 
@@ -229,7 +232,7 @@ _OF_VERDICTS: tuple[Callable[[Open, Summary], Step | None], ...] = (
 
 def _show(attack: str) -> str:
     """The command that shows an attack by its label, such as ``norm(steps=3)``."""
-    return shlex.join(["vflsec", "show", clean(bare(attack))])
+    return shlex.join(["vflsec", "show", clean(strip_label(attack))])
 
 
 def _limit(gate: Gate) -> list[str]:
@@ -282,25 +285,25 @@ def _use(best: GridRow, strength: str, summary: Summary) -> Step:
             *_limit(asked)]  # fmt: skip
     return Step(
         f"On {_data(dataset)} use {_to_write(best)} with {clean(best.algorithm)}: every gate "
-        f"passes, at {price(best)}:",
-        command(summary, "gate", *more),
+        f"passes, at {format_price(best)}:",
+        format_command(summary, "gate", *more),
     )
 
 
 def _deploy(good: Sequence[GridRow], summary: Summary) -> Step:
     """How to name points that pass every gate, of which the cost is not known."""
     where = _data(good[0].dataset)
-    if not command(summary, "audit"):
-        return Step(f"On {where} every gate passes at {spots(good)} (--defense defended).")
+    if not format_command(summary, "audit"):
+        return Step(f"On {where} every gate passes at {format_spots(good)} (--defense defended).")
     spots_ = ", ".join(map(_to_write, good))
     text = f"On {where} every gate passes at {spots_}: set one in the scenario and its gates."
-    return Step(text, command(summary, "audit"))
+    return Step(text, format_command(summary, "audit"))
 
 
 def _try_more(dataset: str, summary: Summary) -> Step:
     """How to look for a point that passes where none that was tried does."""
     text = f"On {_data(dataset)} no tested strength passes every gate."
-    if not command(summary, "audit"):
+    if not format_command(summary, "audit"):
         return Step(
             f"{text} Share less, or record with a defense "
             "(run={'defense': NAME, 'strength': S, 'seed': ...})."
@@ -317,7 +320,7 @@ def _data(dataset: str) -> str:
 
 def _to_write(r: GridRow) -> str:
     """A point of the grid with the strength that a scenario has to name."""
-    shown = place(r)
+    shown = format_place(r)
     if r.defense == "none" or not r.strength:
         return shown
     return clean(f"{r.defense} {show_exact(r.strength)}")
@@ -339,4 +342,6 @@ def _search(dataset: str, summary: Summary) -> str:
     if not name:
         return ""
     high = show_exact(max(10 * swept[name], 100.0))
-    return command(summary, "tune", "--defense", name, "--high", high, *_sought(dataset, summary))
+    return format_command(
+        summary, "tune", "--defense", name, "--high", high, *_sought(dataset, summary)
+    )

@@ -46,7 +46,7 @@ _THROUGH = {
 _GRANTED = ("known_rows", "prior", "aux_rows", "peer_model", "labels", "output_gradient")
 
 
-def reads(needs: Iterable[str]) -> set[str]:
+def list_read(needs: Iterable[str]) -> set[str]:
     """Kinds of the messages from which an attack of these needs takes what it knows.
 
     What a party trained or worked out counts as the messages that it came from; messages that it
@@ -62,7 +62,7 @@ def name_family(key: str) -> str:
     return _NAMES.get(key, OTHERS)
 
 
-def members(listed: Mapping[str, Iterable[str]] | None = None) -> dict[str, list[str]]:
+def group_members(listed: Mapping[str, Iterable[str]] | None = None) -> dict[str, list[str]]:
     """Registered attacks by family; those of no known family are :data:`OTHERS`.
 
     Args:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from vflsec.report import advice, first_screen, statement
 from vflsec.report.cost_tables import build_claims, build_cost
-from vflsec.report.coverage import build_coverage, gaps
+from vflsec.report.coverage import build_coverage, list_gaps
 from vflsec.report.curve import build_curve
 from vflsec.report.figure_blocks import build_first_figures
 from vflsec.report.leakage_tables import build_leakage, build_unmeasured, find_unmeasured
@@ -31,8 +31,8 @@ from vflsec.report.tree import (
     Tone,
     View,
 )
-from vflsec.report.ungated_leaks import beyond, find_tone
-from vflsec.report.verdicts import beside_verdicts, bounds, build_gates, headline
+from vflsec.report.ungated_leaks import describe_ungated, find_tone
+from vflsec.report.verdicts import build_gates, describe_bounds, format_headline, list_findings
 
 Build = Callable[[Summary], Section]
 
@@ -89,7 +89,7 @@ def build_report(summary: Summary, *views: View) -> Report:
     made = {key: _SECTIONS[key](summary) for key in keys}
     report: Report = clean_tree(
         Report(
-            summary.name, headline(summary)[0], first_screen.scope(summary),
+            summary.name, format_headline(summary)[0], first_screen.describe_scope(summary),
             summary.versions["vflsec"],
             find_tone(summary), summary.claims,
             {
@@ -103,7 +103,7 @@ def build_report(summary: Summary, *views: View) -> Report:
 
 def build_printed(summary: Summary, *, whole: bool = False) -> Report:
     """The report for a terminal; with everything if `whole`, or if no command prints the rest."""
-    more = advice.command(summary, "report")
+    more = advice.format_command(summary, "report")
     return build_report(summary, View.WHOLE if whole or not more else View.TERMINAL)
 
 
@@ -122,20 +122,20 @@ def _build_steps(summary: Summary) -> Section:
 
 def _build_findings(summary: Summary) -> Section:
     """What was found beside the verdicts, which the gates say."""
-    found = tuple(beside_verdicts(summary))
+    found = tuple(list_findings(summary))
     return Section("Findings", (Bullets(found, most=12),) if found else (), key="findings")
 
 
 def _build_verdict(summary: Summary) -> Section:
     """The first screen of the page."""
-    scope = Paragraph(first_screen.scope(summary), Tone.LEAD)
+    scope = Paragraph(first_screen.describe_scope(summary), Tone.LEAD)
     blocks = (scope, _build_answers(summary), *build_first_figures(summary))
     return Section("", blocks, key="verdict")
 
 
 def _build_answers(summary: Summary) -> Section:
     """A few lines for each question, the same for every reader."""
-    of = first_screen.answer(summary)
+    of = first_screen.build_answer(summary)
     every = of.pop("")
     made = [Section(name, (Answers(said), *build_curve(summary, name)))
             for name, said in of.items()]  # fmt: skip
@@ -182,14 +182,14 @@ def _untitled(key: str, build: Callable[[Summary], Block | tuple[Block, ...]]) -
 
 _SECTIONS: dict[str, Build] = {
     "verdict": _build_verdict,
-    "scope": _untitled("scope", lambda s: Paragraph(first_screen.scope(s))),
+    "scope": _untitled("scope", lambda s: Paragraph(first_screen.describe_scope(s))),
     "answers": _build_answers,
-    "gaps": lambda s: _list("Not tested", gaps(s), "gaps", Tone.WARNING),
-    "beyond": lambda s: _list("Leaks that no gate limits", beyond(s), "beyond"),
+    "gaps": lambda s: _list("Not tested", list_gaps(s), "gaps", Tone.WARNING),
+    "beyond": lambda s: _list("Leaks that no gate limits", describe_ungated(s), "beyond"),
     "steps": _build_steps,
     "findings": _build_findings,
     "gates": build_gates,
-    "bounds": _untitled("bounds", lambda s: Paragraph(bounds(s), Tone.SOFT)),
+    "bounds": _untitled("bounds", lambda s: Paragraph(describe_bounds(s), Tone.SOFT)),
     "coverage": build_coverage,
     "tables": build_tables,
     "threats": build_threats,

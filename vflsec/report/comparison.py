@@ -10,10 +10,10 @@ from vflsec.audit.compare import Compared, Comparison
 from vflsec.audit.findings import ONE_SEED
 from vflsec.report import tree
 from vflsec.report.console import print_blocks
-from vflsec.report.numbers import bounded, number
+from vflsec.report.numbers import format_bounded, format_number
 from vflsec.report.sanitize import clean_tree
 from vflsec.report.tree import Cell, Tone, make_columns
-from vflsec.report.verdicts import place
+from vflsec.report.verdicts import format_place
 
 
 def print_changes(found: Comparison, console: Console) -> None:
@@ -39,7 +39,7 @@ def _build_changes(found: Comparison) -> Iterator[tree.Block]:
     for state, rows in (("gone", found.gone), ("new", found.new)):
         for r in rows:
             what = _name(r) if r.attack else "utility"
-            where = f"{r.dataset}, {r.algorithm}, {place(r)}, {r.split} rows"
+            where = f"{r.dataset}, {r.algorithm}, {format_place(r)}, {r.split} rows"
             yield tree.Paragraph(f"{state}: {what} ({where})", Tone.WARNING)
     if not found.rows:
         yield tree.Paragraph("No point is in both.")
@@ -52,9 +52,11 @@ def _build_changes(found: Comparison) -> Iterator[tree.Block]:
 def _change_row(r: Compared) -> tuple[Cell | str, ...]:
     tone = {1: Tone.LEAK, -1: Tone.GOOD, 0: Tone.PLAIN}[r.harm]
     seeds = f"{r.seeds}" if r.paired else f"{r.seeds} (unpaired)"
-    change = Cell(bounded(r.change, r.low, r.high, sign=True), tone)
-    return (r.dataset, f"{r.algorithm}, {place(r)}", _name(r), r.split, number(r.before),
-            number(r.after), change, seeds)  # fmt: skip
+    change = Cell(format_bounded(r.change, r.low, r.high, sign=True), tone)
+    return (
+        r.dataset, f"{r.algorithm}, {format_place(r)}", _name(r), r.split,
+        format_number(r.before), format_number(r.after), change, seeds,
+    )  # fmt: skip
 
 
 def _conclusion(moved: Sequence[Compared], level: float) -> str:
@@ -69,9 +71,9 @@ def _conclusion(moved: Sequence[Compared], level: float) -> str:
         for harm, word in ((1, more), (-1, less)):
             if of := [r for r in moved if bool(r.attack) == attacked and r.harm == harm]:
                 most = max(of, key=lambda r: abs(r.change))
-                where = f"{_name(most)}, {most.algorithm}, {place(most)}, {most.split} rows"
+                where = f"{_name(most)}, {most.algorithm}, {format_place(most)}, {most.split} rows"
                 figures = "1 figure" if len(of) == 1 else f"{len(of)} figures"
-                by = f"most by {number(most.change, sign=True)} ({where})"
+                by = f"most by {format_number(most.change, sign=True)} ({where})"
                 said.append(f"{quantity} {word} in {figures}, {by}")
     if not said:
         return f"No change is beyond its {100 * level:g} % interval."

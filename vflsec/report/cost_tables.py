@@ -8,7 +8,7 @@ from vflsec.audit.evaluation import PointCost, Sent
 from vflsec.report.numbers import format_bytes
 from vflsec.report.summary import Summary
 from vflsec.report.tree import Block, Folded, Table, View, make_columns
-from vflsec.report.verdicts import place
+from vflsec.report.verdicts import format_place
 from vflsec.specs import RATES
 
 _OPERATIONS = ("encrypt", "multiply", "decrypt", "transfer")
@@ -29,7 +29,7 @@ def build_cost(summary: Summary) -> tuple[Block, ...]:
 
 def _cost_row(c: PointCost) -> tuple[str, ...]:
     size, rounds = sum(t.bytes for t in c.traffic), sum(t.rounds for t in c.traffic)
-    return (c.role, c.dataset, c.algorithm, place(c), str(c.cells), f"{c.seconds:.2f}",
+    return (c.role, c.dataset, c.algorithm, format_place(c), str(c.cells), f"{c.seconds:.2f}",
             format_bytes(size), f"{rounds:.0f}")  # fmt: skip
 
 
@@ -51,7 +51,7 @@ def _encryption_row(c: PointCost, sent: Sequence[Sent]) -> tuple[str, ...]:
     batches, size = max(t.rounds for t in sent), sum(t.bytes for t in sent)
     seconds, every = c.encryption, sum(c.encryption.values())
     spent = (f"{seconds[k]:.1f} s" if k in seconds else "emulated" for k in _OPERATIONS)
-    return (place(c), c.dataset, f"{batches:.0f}", *spent,
+    return (format_place(c), c.dataset, f"{batches:.0f}", *spent,
             f"{every / batches:.2f}" if every else "-", format_bytes(size),
             format_bytes(size / max(batches, 1)))  # fmt: skip
 
@@ -69,7 +69,7 @@ def _build_messages(points: Sequence[PointCost]) -> list[Folded]:
     heads = make_columns("Phase", "Kind", "From", "To", *numbers, name="Kind", numbers=numbers)
     out = []
     for c in first.values():
-        title = f"{c.dataset}, {c.algorithm}, {place(c)}"
+        title = f"{c.dataset}, {c.algorithm}, {format_place(c)}"
         table = Table(
             "Messages", heads, tuple(map(_message_row, c.traffic)), f"Messages of {title}"
         )
@@ -91,10 +91,12 @@ def build_claims(summary: Summary) -> tuple[Table, ...]:
         for g in c.guarantees:
             if g.epsilon is not None or g.is_called is not None or g.is_idle:
                 epsilon = "none" if g.epsilon is None else f"{g.epsilon:.4g}"
-                rows[place(g), c.dataset, epsilon, f"{g.delta:g}", g.accountant, g.says] = None
+                rows[format_place(g), c.dataset, epsilon, f"{g.delta:g}", g.accountant, g.says] = (
+                    None
+                )
             for many, shares in g.hits.items():
                 whom = "a row" if many == 1 else f"{many} rows of a group"
-                hits[place(g), c.dataset, whom, *(f"{100 * x:.3g} %" for x in shares)] = None
+                hits[format_place(g), c.dataset, whom, *(f"{100 * x:.3g} %" for x in shares)] = None
     if not rows:
         return ()
     heads = make_columns("Defense", "Data", "Epsilon", "Delta", "Accountant", "Claim",

@@ -10,13 +10,26 @@ from enum import StrEnum
 from vflsec.audit.record import AttackFacts
 from vflsec.core.visibility import looked_at
 from vflsec.report import tree
-from vflsec.report.attack_families import FAMILIES, OTHERS, members, reads
+from vflsec.report.attack_families import FAMILIES, OTHERS, group_members, list_read
 from vflsec.report.summary import Summary
 from vflsec.report.tree import Cell, Column, Kind, Tone, View
 from vflsec.report.unasked import find_unasked
 
-__all__ = ["NOT_SAFE", "OUTSIDE", "FamilyState", "MessageState", "State", "build_coverage",
-           "families", "gaps", "messages", "older", "ran", "uncovered", "unread"]  # fmt: skip
+__all__ = [
+    "NOT_SAFE",
+    "OUTSIDE",
+    "FamilyState",
+    "MessageState",
+    "State",
+    "build_coverage",
+    "find_older",
+    "find_ran",
+    "find_uncovered",
+    "list_families",
+    "list_gaps",
+    "list_messages",
+    "list_unread",
+]  # fmt: skip
 
 
 class State(StrEnum):
@@ -102,17 +115,17 @@ class MessageState(Message):
         return State.NOT_TESTED if self.others else State.NO_ATTACK
 
 
-def ran(summary: Summary) -> dict[str, AttackFacts]:
+def find_ran(summary: Summary) -> dict[str, AttackFacts]:
     """Attacks that gave a figure, by key."""
     found = {p.attack_key for p in summary.points if p.attack and p.status == "ok"}
     return {k: s for k, s in summary.attacks.items() if k in found}
 
 
-def families(summary: Summary) -> list[FamilyState]:
+def list_families(summary: Summary) -> list[FamilyState]:
     """Every published family with the attacks of it that gave a figure, or why none did."""
-    made = {s.name for s in ran(summary).values()}
+    made = {s.name for s in find_ran(summary).values()}
     asked = {s.name for s in summary.attacks.values()}
-    of = members(summary.families)
+    of = group_members(summary.families)
     of[OTHERS] = [*of.get(OTHERS, []), *(n for n in _names(summary) if not _listed(n, of))]
     published = {f.name: f.published for f in FAMILIES}
     sent = _find_sent(summary, of)
@@ -156,7 +169,7 @@ def _find_sent(summary: Summary, of: Mapping[str, Sequence[str]]) -> set[str]:
 
 def _is_reached(attack: AttackFacts, arrived: Iterable[tuple[str, str]]) -> bool:
     """Whether messages came to an attacker that its attack reads; True if it reads none."""
-    read = reads(attack.needs)
+    read = list_read(attack.needs)
     return not read or any(kind in read and to in attack.adversary for kind, to in arrived)
 
 
@@ -168,13 +181,13 @@ def _listed(name: str, of: Mapping[str, Iterable[str]]) -> bool:
     return any(name in names for names in of.values())
 
 
-def messages(summary: Summary) -> list[MessageState]:
+def list_messages(summary: Summary) -> list[MessageState]:
     """Every kind of message that crossed, who got it, and which attacks read it there.
 
     Of several names of one kind those count as not read that were not kept whole, and so does what
     crossed in a phase after which no attack is made.
     """
-    of, kinds = members(summary.families), defaultdict[str, set[str]](set)
+    of, kinds = group_members(summary.families), defaultdict[str, set[str]](set)
     for f in FAMILIES:
         for kind in f.reads:
             kinds[kind].update(of[f.name])
@@ -191,8 +204,8 @@ def _state_of(
     """Which attacks read a message, and which others could."""
     used: set[str] = set()
     if not unread:
-        used = {s.name for s in ran(summary).values()
-                if m.kind in reads(s.needs) and m.receiver in s.adversary}  # fmt: skip
+        used = {s.name for s in find_ran(summary).values()
+                if m.kind in list_read(s.needs) and m.receiver in s.adversary}  # fmt: skip
     others = set() if unread else kinds.get(m.kind, set()) - used
     return MessageState(
         m.kind, m.name, m.sender, m.receiver, m.phase, tuple(sorted(used)), tuple(sorted(others))
@@ -225,35 +238,35 @@ def _attacked(summary: Summary) -> Mapping[str, set[str]]:
     return found
 
 
-def uncovered(summary: Summary) -> list[str]:
+def find_uncovered(summary: Summary) -> list[str]:
     """One attack of each family that was not tested: it could run, and reads what was sent."""
-    readable = {n for m in messages(summary) for n in m.others}
+    readable = {n for m in list_messages(summary) for n in m.others}
     if summary.runnable is not None:
         readable &= {*summary.runnable}
-    every = [f.members for f in families(summary) if f.state == State.NOT_TESTED]
+    every = [f.members for f in list_families(summary) if f.state == State.NOT_TESTED]
     return [found[0] for of in every if (found := [n for n in of if n in readable])]
 
 
-def gaps(summary: Summary) -> list[str]:
+def list_gaps(summary: Summary) -> list[str]:
     """What the verdict does not speak of, one line each: first-class, for silence is no proof."""
-    every = families(summary)
+    every = list_families(summary)
     out = []
     for state in (s for s in State if s != State.TESTED):
         of = [f.family for f in every if f.state == state]
         if of:
             what = state.words.capitalize()
             out.append(f"{what} ({len(of)} of {len(every)} families): {_list(of)}.")
-    return [*out, *unread(summary), *_find_unsaid(summary)]
+    return [*out, *list_unread(summary), *_find_unsaid(summary)]
 
 
 def _find_unsaid(summary: Summary) -> list[str]:
     """What no table of families and messages holds."""
-    return [*_undeclared(summary), *find_unasked(summary, ran(summary))]
+    return [*_undeclared(summary), *find_unasked(summary, find_ran(summary))]
 
 
-def unread(summary: Summary) -> list[str]:
+def list_unread(summary: Summary) -> list[str]:
     """Messages of which no verdict speaks, one line for each reason why."""
-    crossed, out = messages(summary), []
+    crossed, out = list_messages(summary), []
     for state, what in (
         (State.NOT_TESTED, "Messages that no attack read"),
         (State.NO_ATTACK, "Messages without an attack"),
@@ -268,7 +281,7 @@ def unread(summary: Summary) -> list[str]:
     return out
 
 
-def older(summary: Summary) -> list[str]:
+def find_older(summary: Summary) -> list[str]:
     """That trainings are those of other code or versions, a line; or none."""
     made = summary.made_before
     if not made:
@@ -293,7 +306,7 @@ def _list(parts: Iterable[str]) -> str:
 
 def build_coverage(summary: Summary) -> tree.Section:
     """What could have been tested, and what was."""
-    crossed, unsaid = messages(summary), tuple(_find_unsaid(summary))
+    crossed, unsaid = list_messages(summary), tuple(_find_unsaid(summary))
     page = frozenset({View.PAGE})
     read = tree.Table(
         "Messages, and the attacks that read them",
@@ -306,7 +319,7 @@ def build_coverage(summary: Summary) -> tree.Section:
         "Published attack families",
         (Column("Family", Kind.NAME), Column("State", Kind.STATE), Column("Attacks"),
          Column("Published", Kind.PROSE, page)),
-        tuple(map(_family_row, families(summary))),
+        tuple(map(_family_row, list_families(summary))),
     )  # fmt: skip
     blocks = (*((tree.Bullets(unsaid),) if unsaid else ()), tried, *((read,) if crossed else ()))
     return tree.Section("Coverage", blocks, key="coverage", nav="Coverage")

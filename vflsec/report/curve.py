@@ -9,11 +9,11 @@ from vflsec.audit.findings import metric_name
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity, format_secret
 from vflsec.audit.point import Point, Training
 from vflsec.audit.tradeoff_curves import Improvement
-from vflsec.report.numbers import interval, number
+from vflsec.report.numbers import format_interval, format_number
 from vflsec.report.scores import find_scored
 from vflsec.report.summary import Summary
 from vflsec.report.tree import Block, Cell, Column, Kind, Paragraph, Table, Tone, View
-from vflsec.report.verdicts import place
+from vflsec.report.verdicts import format_place
 
 _PRINTED = frozenset({View.TERMINAL, View.WHOLE})
 
@@ -54,7 +54,7 @@ def _caps(summary: Summary, dataset: str) -> str:
     found.sort(key=lambda x: -(x[0].cap or 0.0))
     least = {(training, c.defense, grid): c for c, training, grid in found}
     said = [
-        f"{number(c.cap)} ({training}, {defense} at {grid}; {c.attack} by {c.adversary})"
+        f"{format_number(c.cap)} ({training}, {defense} at {grid}; {c.attack} by {c.adversary})"
         for (training, defense, grid), c in least.items()
     ]
     text = ", ".join(said)
@@ -88,8 +88,8 @@ def _build_rows(
 
 def _utility(p: Point) -> Cell:
     """The mean; a page shows its interval, and what the defense costs, on demand."""
-    drop = "" if p.is_undefended else f", drop {interval(p.utility_drop)}"
-    return Cell(number(p.utility.mean), hint=f"{interval(p.utility)}{drop}")
+    drop = "" if p.is_undefended else f", drop {format_interval(p.utility_drop)}"
+    return Cell(format_number(p.utility.mean), hint=f"{format_interval(p.utility)}{drop}")
 
 
 def _head(name: str, of: Gains) -> str:
@@ -99,12 +99,12 @@ def _head(name: str, of: Gains) -> str:
 
 def _training(t: Training, named: bool) -> str:
     """``none``, ``iso 5``; with what trains where that is one of several."""
-    shown = "none" if t.is_undefended else place(t)
+    shown = "none" if t.is_undefended else format_place(t)
     return f"{t.algorithm}, {shown}" if named else shown
 
 
 def _reference(t: Training) -> str:
-    return t.algorithm if t.defense == "none" else f"{t.algorithm}, {place(t)}"
+    return t.algorithm if t.defense == "none" else f"{t.algorithm}, {format_place(t)}"
 
 
 def build_gain(c: LeakageClaim | None) -> Cell | str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from vflsec.audit.point import Point
 from vflsec.data.features import is_nearly_unique
 from vflsec.report.summary import ColumnFacts, Summary, UserTable, UserTables
-from vflsec.report.verdicts import some
+from vflsec.report.verdicts import format_some
 
 _POOLED = ("pooled_logistic", "pooled_boosting")
 
@@ -25,8 +25,8 @@ def _doubt_table(table: UserTable) -> Iterator[str]:
     odd = [c.name for c in features if _is_odd_category(c, table.rows)]
     if odd:
         yield (
-            f"{some(odd, ', ')} of {table.file} has nearly unique texts: an id? Leave it out "
-            "(drop)."
+            f"{format_some(odd, ', ')} of {table.file} has nearly unique texts: an id? Leave it "
+            "out (drop)."
         )
     for party in table.parties:
         own = [c for c in features if c.party == party]

@@ -12,18 +12,18 @@ from typing import Any
 
 import pandas as pd
 
-from vflsec.audit.evaluation import Evaluation, costs, describe_datasets, made_before
-from vflsec.audit.exposure import outcomes
+from vflsec.audit.evaluation import Evaluation, collect_costs, describe_datasets, describe_older
+from vflsec.audit.exposure import describe_outcomes
 from vflsec.audit.image_samples import collect_pictures
 from vflsec.audit.leakage_claims import correct, find_claims, find_leaks, find_strongest
 from vflsec.audit.point import write_points
 from vflsec.audit.record import AuditRecord
-from vflsec.audit.validated import titles
+from vflsec.audit.validated import name_places
 from vflsec.errors import ConfigError
 from vflsec.runtime.atomic_files import json_text, read_text, write_atomic
 from vflsec.runtime.integrity import EDITED
 from vflsec.runtime.typed_values import write_plain
-from vflsec.specs import CellResult, digest
+from vflsec.specs import CellResult, hash_value
 
 SUMMARY_VERSION = 2
 _RECORDED = (
@@ -43,9 +43,9 @@ def write_exports(
         folder: the results directory.
         scenario: the resolved scenario.
         frame: one row for each measure.
-        summary: of :func:`summary_of`.
+        summary: of :func:`make_summary`.
     """
-    whole = {**summary, "seal": digest(dict(summary))}
+    whole = {**summary, "seal": hash_value(dict(summary))}
     text = json_text(whole)
     write_atomic(folder / "results.parquet", lambda p: _parquet(frame, p))
     write_atomic(folder / "results.csv", lambda p: _harmless(frame).to_csv(p, index=False))
@@ -72,7 +72,7 @@ def _quoted(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
-def summary_of(
+def make_summary(
     record: AuditRecord,
     evaluation: Evaluation,
     results: Sequence[CellResult],
@@ -91,7 +91,7 @@ def summary_of(
                 name: _several(r.facts["versions"].get(name, now) for r in trained) or now
                 for name, now in record.versions.items()
             },
-            "made_before": made_before((r.facts["versions"] for r in trained), record.versions),
+            "made_before": describe_older((r.facts["versions"] for r in trained), record.versions),
             "device": _several(r.device for r in trained) or record.device,
             "scenario": record.scenario_toml,
             "parties": describe_datasets(record, results),
@@ -109,16 +109,16 @@ def summary_of(
             "grid": evaluation.grid,
             "alive": {
                 name: evaluation.validated[place]
-                for name, place in titles(evaluation.validated, record.grants).items()
+                for name, place in name_places(evaluation.validated, record.grants).items()
             },
             "gates": evaluation.verdicts,
             "findings": evaluation.findings,
-            "visibility": outcomes(record.visibility, evaluation.rows, float(level)),
+            "visibility": describe_outcomes(record.visibility, evaluation.rows, float(level)),
             "cost": {
                 "training_seconds": sum(r.seconds for r in results),
                 "cpu_seconds": _cpu(results, worked),
                 "run_seconds": seconds,
-                "points": costs(record, results),
+                "points": collect_costs(record, results),
             },
         }
     )
@@ -156,11 +156,11 @@ def load_summary(folder: Path) -> dict[str, Any]:
             f"{path}: schema_version must be {SUMMARY_VERSION}, got {version!r}. Run `vflsec "
             "audit` again."
         )
-    if found.pop("seal", None) != digest(found):
+    if found.pop("seal", None) != hash_value(found):
         raise ConfigError(f"{path}: is not what vflsec wrote: {EDITED}. Run `vflsec audit` again.")
-    return found | {"command": here(found, folder)}
+    return found | {"command": locate_results(found, folder)}
 
 
-def here(summary: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def locate_results(summary: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """What commands about an audit name, its results being where they are read now."""
     return {**(summary.get("command") or {}), "folder": str(folder)}

@@ -14,19 +14,29 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["INK", "PAPER", "axes", "dress", "heat", "legend", "mark", "short", "size_of"]
+__all__ = [
+    "INK",
+    "PAPER",
+    "draw_heat",
+    "draw_legend",
+    "dress",
+    "make_axes",
+    "mark",
+    "shorten",
+    "size_of",
+]
 
 PAPER, INK = "#ffffff", "#16181d"
 
 
-def short(text: object, most: int = 44) -> str:
+def shorten(text: object, most: int = 44) -> str:
     """A user's name as a label: no control character, no formula, not too long."""
     shown = clean(text)
     shown = shown if len(shown) <= most else shown[: most - 1] + "…"
     return shown.replace("$", r"\$")
 
 
-def axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
+def make_axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
     """`ax`, or new axes of `size` inches that no window shows; a notebook shows their figure."""
     if ax is not None:
         return ax
@@ -46,12 +56,12 @@ def _draw_png(figure: Figure) -> bytes:
 def size_of(cells: Mapping[tuple[str, str], Any]) -> tuple[float, float]:
     """Inches that hold the cells and their labels."""
     down, across = {k[0] for k in cells}, {k[1] for k in cells}
-    left = 0.085 * max(len(short(d)) for d in down)
-    below = 0.05 * max(len(short(a, 24)) for a in across)
+    left = 0.085 * max(len(shorten(d)) for d in down)
+    below = 0.05 * max(len(shorten(a, 24)) for a in across)
     return max(3.4, 0.8 + left + 0.75 * len(across)), max(1.5, 0.7 + below + 0.42 * len(down))
 
 
-def heat(cells: Mapping[tuple[str, str], float | None], ax: Axes, title: str) -> Axes:
+def draw_heat(cells: Mapping[tuple[str, str], float | None], ax: Axes, title: str) -> Axes:
     """{(row, column): value}, the redder the larger above 0; None is a dash."""
     import numpy as np
     from matplotlib import colormaps
@@ -79,14 +89,14 @@ def heat(cells: Mapping[tuple[str, str], float | None], ax: Axes, title: str) ->
     turn = 30 if max((len(a) for a in across), default=0) > 9 else 0
     ax.set_xticks(
         range(len(across)),
-        [short(a, 24) for a in across],
+        [shorten(a, 24) for a in across],
         rotation=turn,
         ha="right" if turn else "center",
     )
-    ax.set_yticks(range(len(down)), [short(d) for d in down])
+    ax.set_yticks(range(len(down)), [shorten(d) for d in down])
     ax.tick_params(length=0, labelsize="small")
     ax.spines[:].set_visible(False)
-    ax.set_title(short(title), fontsize="medium", loc="left")
+    ax.set_title(shorten(title), fontsize="medium", loc="left")
     return ax
 
 
@@ -115,7 +125,7 @@ def mark(ax: Axes, marks: Sequence[tuple[str, float, float, Any]], away: float) 
                     fontsize="x-small", color=color)  # fmt: skip
 
 
-def legend(ax: Axes, count: int) -> None:
+def draw_legend(ax: Axes, count: int) -> None:
     """What each line is, below the axes; nothing where there are none."""
     if count:  # below, where no line runs
         ax.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(0, -0.2),

@@ -9,10 +9,10 @@ from typing import Any
 from vflsec.audit.image_samples import Picture
 from vflsec.audit.point import Point
 from vflsec.report import figures
-from vflsec.report.numbers import format_bytes, number
+from vflsec.report.numbers import format_bytes, format_number
 from vflsec.report.summary import Summary
 from vflsec.report.tree import Figure, Figures, View
-from vflsec.report.verdicts import place
+from vflsec.report.verdicts import format_place
 
 Draw = Callable[..., Any]
 
@@ -75,19 +75,20 @@ def _costs(summary: Summary, name: str) -> list[tuple[str, Draw, str]]:
     if len({p.algorithm for p in sides}) < 2 and not (sent and max(sent) > 1.05 * min(sent)):
         return []
     words = "; ".join(
-        f"{p.algorithm} ({place(p)}): {format_bytes(p.bytes or 0.0)}, {p.utility_metric} "
-        f"{number(p.utility.mean)}, largest advantage {number(p.advantage.mean, True)}"
+        f"{p.algorithm} ({format_place(p)}): {format_bytes(p.bytes or 0.0)}, "
+        f"{p.utility_metric} {format_number(p.utility.mean)}, "
+        f"largest advantage {format_number(p.advantage.mean, True)}"
         for p in sides
-    )  # fmt: skip
+    )
     return [("Cost, utility and leakage", figures.cost_utility_leakage, f"{words}.")]
 
 
 def _gains(rows: Sequence[Point]) -> str:
     """The first and the last advantage of each line, in words."""
     said = []
-    for label, line in figures.series(figures.drawn(rows)).items():
+    for label, line in figures.group_series(figures.choose_drawn(rows)).items():
         ends = [line[0]] if len(line) == 1 else [line[0], line[-1]]
-        of = (f"{number(p.advantage.mean, True)} ({place(p)})" for p in ends)
+        of = (f"{format_number(p.advantage.mean, True)} ({format_place(p)})" for p in ends)
         said.append(f"{label}: advantage {' to '.join(of)}")
     return "; ".join(said) + "."
 
@@ -95,7 +96,7 @@ def _gains(rows: Sequence[Point]) -> str:
 def _pictures(drawn: Sequence[Picture]) -> str:
     """Which images the figure holds."""
     return "; ".join(
-        f"{len(p.rows)} images of {p.party} by {p.attack} of {p.adversary} ({place(p)}), "
+        f"{len(p.rows)} images of {p.party} by {p.attack} of {p.adversary} ({format_place(p)}), "
         f"seed {p.seed}"
         for p in drawn
     ) + "."  # fmt: skip

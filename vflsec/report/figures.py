@@ -22,7 +22,7 @@ import pandas as pd
 from vflsec.audit.findings import metric_name
 from vflsec.audit.gate import Gate
 from vflsec.audit.image_samples import Picture
-from vflsec.audit.leakage import rows_of, summarise
+from vflsec.audit.leakage import list_rows, summarise
 from vflsec.audit.leakage_claims import (
     format_secret,
     select_shown,
@@ -32,7 +32,15 @@ from vflsec.audit.result_row import read_rows
 from vflsec.core import check
 from vflsec.errors import ConfigError
 from vflsec.report.curve import order_of
-from vflsec.report.figure_axes import axes, dress, heat, legend, mark, short, size_of
+from vflsec.report.figure_axes import (
+    draw_heat,
+    draw_legend,
+    dress,
+    make_axes,
+    mark,
+    shorten,
+    size_of,
+)
 from vflsec.report.summary import Summary, read_summary
 
 if TYPE_CHECKING:
@@ -79,7 +87,7 @@ def _attacked(data: Data, dataset: str | None = None) -> list[Point]:
 def _points(data: Data) -> Sequence[Point]:
     if isinstance(data, pd.DataFrame):
         if "seed" not in data.columns:
-            return read_points(rows_of(data))
+            return read_points(list_rows(data))
         return summarise([r for r in read_rows(data) if r.role != "control"])
     if isinstance(data, Mapping | Summary):
         return _summary(data).points
@@ -98,7 +106,7 @@ def _chosen(data: Data, dataset: str | None) -> list[Point]:
     return [p for p in found if p.dataset == found[0].dataset]
 
 
-def series(rows: Sequence[Point]) -> dict[str, list[Point]]:
+def group_series(rows: Sequence[Point]) -> dict[str, list[Point]]:
     """The lines of a figure by name: one attack, adversary and defense, undefended first."""
     swept: dict[Identity, dict[str, list[Point]]] = defaultdict(lambda: defaultdict(list))
     for p in rows:
@@ -131,13 +139,13 @@ def _label(who: Identity, several: tuple[bool, bool]) -> str:
     return f"{who.attack}{by}" + (f", {who.algorithm}" if several[1] else "")
 
 
-def drawn(rows: Sequence[Point]) -> list[Point]:
+def choose_drawn(rows: Sequence[Point]) -> list[Point]:
     """Points to draw as lines: of every attack, or where these are many, of every secret.
 
     A line of a secret has at each strength the attack that gains most there, and is called by
     its target ("labels of bank").
     """
-    return list(rows) if len(series(rows)) <= LINES else _strongest_on_each_secret(rows)
+    return list(rows) if len(group_series(rows)) <= LINES else _strongest_on_each_secret(rows)
 
 
 def _strongest_on_each_secret(rows: Sequence[Point]) -> list[Point]:
@@ -184,8 +192,8 @@ def _level(p: Point) -> float:
 
 def _finish(ax: Axes, dataset: str, lines: int) -> Axes:
     """The title, the legend of that many lines, and a faint grid."""
-    ax.set_title(short(dataset), fontsize="medium", loc="left")
-    legend(ax, lines)
+    ax.set_title(shorten(dataset), fontsize="medium", loc="left")
+    draw_legend(ax, lines)
     return dress(ax)
 
 
@@ -196,13 +204,13 @@ def advantage_by_strength(
 
     Intervals are the t intervals over seeds; the dashed line at 0 is the control. Strengths are
     spaced evenly, in order. Of many attacks each line is the strongest on one secret
-    (:func:`drawn`).
+    (:func:`choose_drawn`).
     """
     rows = _chosen(data, dataset)
-    ax = axes(ax, (6.4, 3.8))
+    ax = make_axes(ax, (6.4, 3.8))
     grid = sorted({_level(p) for p in rows})
     place = {s: float(i) for i, s in enumerate(grid)}
-    lines = series(drawn(rows))
+    lines = group_series(choose_drawn(rows))
     shift = 0.06 if len(grid) > 1 else 0.12
     for i, (label, of) in enumerate(lines.items()):
         seen = [p for p in of if p.advantage.mean is not None]
@@ -210,7 +218,7 @@ def advantage_by_strength(
         y = [p.advantage for p in seen]
         ax.errorbar(
             [place[_level(p)] + offset for p in seen], _means(y), yerr=_errors(y),
-            label=short(label), markersize=5, linewidth=1.6, capsize=3, elinewidth=1.0,
+            label=shorten(label), markersize=5, linewidth=1.6, capsize=3, elinewidth=1.0,
             **_style(i),
         )  # fmt: skip
     ax.axhline(0, linestyle="--", linewidth=1.2, color="#808080", label="strongest control")
@@ -237,10 +245,10 @@ def leakage_over_epochs(data: Whole, *, dataset: str | None = None, ax: Axes | N
         strength = "" if not p.strength else f", {p.defense} {p.strength:g}"
         phase = p.phase.partition("@")[0]
         lines[f"{p.attack} by {p.adversary}, {p.split} rows, {phase}{strength}"].append(p)
-    ax = axes(ax, (6.4, 3.8))
+    ax = make_axes(ax, (6.4, 3.8))
     for i, (label, of) in enumerate(lines.items()):
         at, style = list(map(_epoch, of)), _style(i)
-        ax.plot(at, [_gain(p) for p in of], label=short(label, 80), markersize=4, linewidth=1.6,
+        ax.plot(at, [_gain(p) for p in of], label=shorten(label, 80), markersize=4, linewidth=1.6,
                 **style)  # fmt: skip
         low, high = ([getattr(p.advantage, end) for p in of] for end in ("low", "high"))
         if None not in low:
@@ -258,7 +266,7 @@ def _epoch(p: Point) -> int:
 
 def _strength_name(rows: Sequence[Point]) -> str:
     names = [d for d in dict.fromkeys(p.defense for p in rows) if d != "none"]
-    return f"strength of {short(names[0])}" if len(names) == 1 else "strength of the defense"
+    return f"strength of {shorten(names[0])}" if len(names) == 1 else "strength of the defense"
 
 
 def privacy_utility(data: Data, *, dataset: str | None = None, ax: Axes | None = None) -> Axes:
@@ -267,13 +275,13 @@ def privacy_utility(data: Data, *, dataset: str | None = None, ax: Axes | None =
     Down and to the right is better. Numbers at the markers are strengths; bars are t intervals
     over seeds; a dashed line is the strongest control of an attack. Attacks in different metrics
     are drawn by what they gain over their controls, and of many attacks the strongest on each
-    secret (:func:`drawn`).
+    secret (:func:`choose_drawn`).
     """
     rows = [p for p in _chosen(data, dataset) if p.utility.mean is not None]
     gained = len({p.primary for p in rows}) > 1
-    ax = axes(ax, (6.4, 4.2))
+    ax = make_axes(ax, (6.4, 4.2))
     controls = [("strongest control", 0.0)] if gained else _controls(rows)
-    return _against_utility(ax, rows, series(drawn(rows)), controls, gained)
+    return _against_utility(ax, rows, group_series(choose_drawn(rows)), controls, gained)
 
 
 def leakage_and_limits(data: Whole, *, dataset: str | None = None, ax: Axes | None = None) -> Axes:
@@ -284,13 +292,13 @@ def leakage_and_limits(data: Whole, *, dataset: str | None = None, ax: Axes | No
     loss of utility.
     """
     rows = [p for p in _chosen(data, dataset) if p.utility.mean is not None]
-    ax = axes(ax, (6.4, 4.2))
+    ax = make_axes(ax, (6.4, 4.2))
     if not rows:
         return dress(ax)
     gates = [v.gate for v in _summary(data).gates if v.dataset == rows[0].dataset]
     limits = _find_limits(gates, "advantage", {"", *(p.primary for p in rows)})
     levels = [(f"limit {x:g}", x) for x in limits]
-    _against_utility(ax, rows, series(_strongest_on_each_secret(rows)), levels, gained=True)
+    _against_utility(ax, rows, group_series(_strongest_on_each_secret(rows)), levels, gained=True)
     if limits:
         whole = max((p.utility.mean or 0.0 for p in rows if p.is_undefended), default=math.inf)
         drop = min(_find_limits(gates, "utility_drop", {""}), default=math.inf)
@@ -325,7 +333,7 @@ def _against_utility(
         x, y = [p.utility for p, _ in seen], [e for _, e in seen]
         style = _style(i)
         ax.errorbar(
-            _means(x), _means(y), xerr=_errors(x), yerr=_errors(y), label=short(label),
+            _means(x), _means(y), xerr=_errors(x), yerr=_errors(y), label=shorten(label),
             markersize=5, linewidth=1.4, capsize=2, elinewidth=0.8, **style,
         )  # fmt: skip
         at = zip(seen, _means(x), _means(y), strict=True)
@@ -364,7 +372,7 @@ def cost_utility_leakage(data: Data, *, dataset: str | None = None, ax: Axes | N
     any attack, which is also written beside them. Bars are t intervals over seeds.
     """
     rows = trade_offs(data, dataset)
-    ax = axes(ax, (6.4, 4.2))
+    ax = make_axes(ax, (6.4, 4.2))
     several, marks = len({(p.defense, p.strength) for p in rows}) > 1, []
     for i, p in enumerate(rows):
         sent, y = (p.bytes or 0.0) / 1e6, [p.utility]
@@ -376,7 +384,7 @@ def cost_utility_leakage(data: Data, *, dataset: str | None = None, ax: Axes | N
             [sent], _means(y), yerr=_errors(y), **style, linestyle="",
             markersize=4 + 16 * max(0.0, _gain(p)) ** 0.5, capsize=2, elinewidth=0.8,
         )  # fmt: skip
-        ax.plot([], [], linestyle="", markersize=5, label=short(label, 60), **style)
+        ax.plot([], [], linestyle="", markersize=5, label=shorten(label, 60), **style)
         marks.append((f"{_gain(p):+.2f}", sent, _means(y)[0], None))
     if not rows:
         return dress(ax)
@@ -396,7 +404,7 @@ def _controls(rows: Sequence[Point]) -> list[tuple[str, float]]:
     for p in rows:
         value = p.control_value.mean
         if value is not None and all(abs(value - v) > 0.015 for _, v in out):
-            out.append((f"control: {short(p.control)} {value:.2f}", value))
+            out.append((f"control: {shorten(p.control)} {value:.2f}", value))
     return out
 
 
@@ -418,7 +426,7 @@ def attack_by_defense(data: Data, *, dataset: str | None = None, ax: Axes | None
         drawn = {across[i * (count - 1) // (MOST_COLUMNS - 1)] for i in range(MOST_COLUMNS)}
         cells = {k: v for k, v in cells.items() if k[1] in drawn}
         title = f"{title}, {MOST_COLUMNS} of {count} columns"
-    return heat(cells, axes(ax, size_of(cells)), title)
+    return draw_heat(cells, make_axes(ax, size_of(cells)), title)
 
 
 def _strength(defense: str, strength: float | None) -> str:
@@ -440,13 +448,15 @@ def reconstructions(data: Whole, *, dataset: str | None = None, ax: Axes | None 
     names = []
     for p in found:
         names += [f"{p.party}: true", f"{p.attack}, {_strength(p.defense, p.strength)}"]
-    ax = axes(ax, (2.6 + 0.55 * most, 0.5 + 1.1 * len(found) * tall / wide * 0.55))
+    ax = make_axes(ax, (2.6 + 0.55 * most, 0.5 + 1.1 * len(found) * tall / wide * 0.55))
     ax.imshow(_sheet(found, tall, wide, most), interpolation="nearest")
     ax.set_xticks([])
-    ax.set_yticks([tall / 2 + i * (tall + 1) for i in range(len(names))], [short(n) for n in names])
+    ax.set_yticks(
+        [tall / 2 + i * (tall + 1) for i in range(len(names))], [shorten(n) for n in names]
+    )
     ax.tick_params(length=0, labelsize="small")
     ax.spines[:].set_visible(False)
-    ax.set_title(short(found[0].dataset), fontsize="medium", loc="left")
+    ax.set_title(shorten(found[0].dataset), fontsize="medium", loc="left")
     return ax
 
 

@@ -11,23 +11,30 @@ from vflsec.audit.controls import CHANCE, FALLBACK
 from vflsec.audit.evaluation import DatasetFacts
 from vflsec.audit.findings import NO_FIGURE, ONE_SEED, format_gain
 from vflsec.audit.gate import TASK, Verdict, Warn
-from vflsec.audit.gate_selection import bare
+from vflsec.audit.gate_selection import strip_label
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity, format_secret, rank
-from vflsec.audit.metrics import reach
+from vflsec.audit.metrics import find_reach
 from vflsec.audit.point import Point, Training
 from vflsec.audit.rounding import show
 from vflsec.audit.strength_grid import GridRow
-from vflsec.report.coverage import NOT_SAFE, State, families, messages, ran
+from vflsec.report.coverage import NOT_SAFE, State, find_ran, list_families, list_messages
 from vflsec.report.doubts import find_doubts
-from vflsec.report.numbers import number
+from vflsec.report.numbers import format_number
 from vflsec.report.sanitize import clean
 from vflsec.report.summary import Summary
 from vflsec.report.tree import Answer
 from vflsec.report.unasked import find_unasked
-from vflsec.report.ungated_leaks import deployed, parts, unstopped
-from vflsec.report.verdicts import counted, deployment, find_judged, headline, place, some, weighed
-from vflsec.specs import QUESTIONS
-from vflsec.specs import asked as asked_of
+from vflsec.report.ungated_leaks import find_deployed, find_unstopped, format_parts
+from vflsec.report.verdicts import (
+    find_judged,
+    find_weighed,
+    format_count,
+    format_deployment,
+    format_headline,
+    format_place,
+    format_some,
+)
+from vflsec.specs import QUESTIONS, format_question
 
 LEAKS, MUCH, WHO, COST, GAPS, DOUBT = (
     "Does it leak?", "How much, to whom?", "Who is exposed?", "What does it cost to stop?",
@@ -39,7 +46,7 @@ _MOST = 4
 """How many of those who learn nothing significant are named."""
 
 
-def attacker(summary: Summary) -> str:
+def describe_attacker(summary: Summary) -> str:
     """Which attacker it was: settings as written, or searched on drawn worlds, and what joined."""
     found = summary.attacker
     if found.name == "default":
@@ -55,7 +62,7 @@ def attacker(summary: Summary) -> str:
     )
 
 
-def answer(summary: Summary) -> dict[str, tuple[Answer, ...]]:
+def build_answer(summary: Summary) -> dict[str, tuple[Answer, ...]]:
     """The answers by data set; what was not tested is said of all of them, under ''."""
     names = dict.fromkeys(p.dataset for p in summary.points)
     found = {name: tuple(_answer_for(name, summary)) for name in names}
@@ -73,7 +80,7 @@ def _answer_for(dataset: str, summary: Summary) -> Iterator[Answer]:
     if mean:
         yield Answer(MUCH, tuple(_how_much(mean)))
         yield Answer(WHO, tuple(_who(exposed, claims, summary)))
-    cost = (*cheapest(summary, dataset), *unstopped(summary, dataset))
+    cost = (*describe_cheapest(summary, dataset), *find_unstopped(summary, dataset))
     if cost:
         yield Answer(COST, cost)
 
@@ -90,14 +97,16 @@ def _whether(mean: Sequence[LeakageClaim], exposed: Sequence[LeakageClaim]) -> s
     if all(c.low is None for c in mean):
         return f"Unknown: {ONE_SEED}."
     tests = max(c.tried for c in mean)
-    said = f"no significant leak ({counted(tests, 'test')}, corrected)"
+    said = f"no significant leak ({format_count(tests, 'test')}, corrected)"
     return f"For single people; on average {said}." if exposed else f"{said[0].upper()}{said[1:]}."
 
 
 def _at(trainings: Iterable[Training]) -> str:
     every = list(trainings)
     several = len({t.algorithm for t in every}) > 1
-    return some([(f"{t.algorithm} " if several else "") + deployment(t) for t in every], ", ")
+    return format_some(
+        [(f"{t.algorithm} " if several else "") + format_deployment(t) for t in every], ", "
+    )
 
 
 def _how_much(mean: Sequence[LeakageClaim]) -> Iterator[str]:
@@ -128,10 +137,10 @@ def _gain(c: LeakageClaim) -> str:
     return format_gain(c.metric, c.advantage, c.low, c.high)
 
 
-def codes(summary: Summary) -> dict[str, str]:
+def list_codes(summary: Summary) -> dict[str, str]:
     """What is claimed of whom and where, with its significance: for files that programs read."""
     return {
-        clean(f"{c.quantity}: {c.dataset}, {c.algorithm}, {place(c)}: {format_secret(c)} to "
+        clean(f"{c.quantity}: {c.dataset}, {c.algorithm}, {format_place(c)}: {format_secret(c)} to "
               f"{c.adversary}"): c.significance.value
         for c in summary.claims
     }  # fmt: skip
@@ -165,7 +174,7 @@ def _who(
 
 def _name_people(c: LeakageClaim, p: Point, is_part: bool, several: bool) -> str:
     """``Without a defense, shop names 50 [40, 60] of 1,000 people with certainty, ...``."""
-    of, where = p.exposed, (f"{c.algorithm}, " if several else "") + deployment(c)
+    of, where = p.exposed, (f"{c.algorithm}, " if several else "") + format_deployment(c)
     assert of is not None
     people = "people outside the largest class" if is_part else "people"
     sure = "with certainty" if not of.false_alarms else "at one false alarm in 1,000"
@@ -197,43 +206,45 @@ def _many(share: float) -> str:
 
 def _untested(summary: Summary) -> str:
     """How many families, messages and questions no attack tested."""
-    every, sent = families(summary), messages(summary)
+    every, sent = list_families(summary), list_messages(summary)
     left = sum(f.state is not State.TESTED for f in every)
     unread = sum(m.state is not State.TESTED for m in sent)
     said = [f"{left} of {len(every)} attack families"]
-    said += [f"{unread} of {counted(len(sent), 'kind')} of messages"] if unread else []
-    more = len(find_unasked(summary, ran(summary)))
-    said += [f"{counted(more, 'further question')} (coalitions, classes, columns)"] if more else []
+    said += [f"{unread} of {format_count(len(sent), 'kind')} of messages"] if unread else []
+    more = len(find_unasked(summary, find_ran(summary)))
+    said += (
+        [f"{format_count(more, 'further question')} (coalitions, classes, columns)"] if more else []
+    )
     return f"{', '.join(said)}. {NOT_SAFE}"
 
 
-def scope(summary: Summary) -> str:
+def describe_scope(summary: Summary) -> str:
     """The verdict with its condition: where it holds, what was tested, what would have been seen.
 
     ``PASS with iso 25 (2 of 2 gates passed). Tested: 3 attacks from 2 of 17 families. Smallest
     detectable leak: 0.093.``
     """
-    found, how = headline(summary)
+    found, how = format_headline(summary)
     judged = [v for v in summary.gates if v.defense]
     if found == "UNFINISHED" or not judged:
         return f"{found}. {how}"
     asked = [v for v in judged if v.attack or v.gate.metric not in (*TASK, "epsilon_lower")]
     limited = [v for v in judged if v.gate.metric != "epsilon_lower"]  # a claim is anywhere
     at = [v for v in limited or judged if v.verdict == found] or judged
-    where = some(list(dict.fromkeys(map(_condition, at))), ", ")
-    also = deployed(summary)
+    where = format_some(list(dict.fromkeys(map(_condition, at))), ", ")
+    also = find_deployed(summary)
     said = [
         f"{found} with {where} ({how.removesuffix('.')})",
         *_undefended(found, limited, summary),
         f"Tested: {_tested(asked, summary)}",
         *(_questions(judged, summary) if found == "FAIL" else _sensitivity(found, asked)),
-        *([f"No gate limits {parts(also)} there"] if also and found != "FAIL" else []),
+        *([f"No gate limits {format_parts(also)} there"] if also and found != "FAIL" else []),
     ]
     return ". ".join(said) + "."
 
 
 def _condition(v: Verdict) -> str:
-    return "no defense" if v.training.is_undefended else place(v)
+    return "no defense" if v.training.is_undefended else format_place(v)
 
 
 def _undefended(found: str, limited: Iterable[Verdict], summary: Summary) -> list[str]:
@@ -248,10 +259,10 @@ def _tested(asked: Sequence[Verdict], summary: Summary) -> str:
     """How many attacks of how many families, or that the main task alone was judged."""
     if not asked:
         return "the main task"
-    names = {n for v in asked for n in attacks_of(v, summary)}
-    bares, every = {bare(n) for n in names}, families(summary)
+    names = {n for v in asked for n in list_attacks(v, summary)}
+    bares, every = {strip_label(n) for n in names}, list_families(summary)
     of = sum(bool(bares & set(f.members)) for f in every)
-    return f"{counted(len(names), 'attack')} from {of} of {len(every)} families"
+    return f"{format_count(len(names), 'attack')} from {of} of {len(every)} families"
 
 
 def _sensitivity(found: str, asked: Sequence[Verdict]) -> list[str]:
@@ -259,13 +270,13 @@ def _sensitivity(found: str, asked: Sequence[Verdict]) -> list[str]:
     warned = [w for v in asked for w in v.warnings]
     if warned and found == "PASS":
         more = len(warned) - 1
-        also = f" (and {counted(more, 'more warning')})" if more else ""
+        also = f" (and {format_count(more, 'more warning')})" if more else ""
         return [f"But {Warn(min(warned, key=list(Warn).index)).words}{also}"]
     least = [(x, v) for v in asked for x in v.detectable.values()]
     if not least:
         return []
     most, v = max(least, key=lambda of: of[0])
-    if most >= reach(v.gate.metric, v.gate.of)[1]:
+    if most >= find_reach(v.gate.metric, v.gate.of)[1]:
         return ["Even the largest possible leak could have been missed"]
     shown = show(most, v.gate.detect or v.threshold, ".2g")
     return [f"Smallest detectable leak: {shown}, of the kind these attacks look for"]
@@ -275,19 +286,19 @@ def _questions(judged: Iterable[Verdict], summary: Summary) -> list[str]:
     """Which questions about a quantity fail a gate, in words, if any does."""
     of = {p.attack: p.of_label for p in summary.points}
     failing = (of.get(v.attack, "") for v in judged if v.verdict == "FAIL")
-    answered = [asked_of(q) for q in dict.fromkeys(failing) if q in QUESTIONS]
+    answered = [format_question(q) for q in dict.fromkeys(failing) if q in QUESTIONS]
     return [f"It reveals whether a value is {' and '.join(answered)}"] if answered else []
 
 
-def attacks_of(v: Verdict, summary: Summary) -> list[str]:
+def list_attacks(v: Verdict, summary: Summary) -> list[str]:
     """Labels of the attacks that a verdict speaks of."""
     known = list(v.attacks or v.detectable)
     if known or not v.attack:
         return known
-    return sorted({p.attack for p in weighed(v, summary.points) if p.status == "ok"})
+    return sorted({p.attack for p in find_weighed(v, summary.points) if p.status == "ok"})
 
 
-def cheapest(summary: Summary, dataset: str) -> list[str]:
+def describe_cheapest(summary: Summary, dataset: str) -> list[str]:
     """For each training the least costly point of the grid that meets every gate, in a sentence."""
     rows = [r for r in summary.grid if r.dataset == dataset]
     by = {a: _cheapest_of([r for r in rows if r.algorithm == a])
@@ -305,35 +316,39 @@ def _cheapest_of(here: Sequence[GridRow]) -> str:
     if best is not None and best.is_undefended:
         return f"{several} pass{'es' if count == 1 else ''} without a defense"
     if best is not None:
-        return f"{place(best)} passes {several} and costs {price(best)}"
+        return f"{format_place(best)} passes {several} and costs {format_price(best)}"
     good = [r for r in here if r.passed == r.gates]
     if good:
-        return f"{spots(good)} passes {several}; the cost was not measured"
+        return f"{format_spots(good)} passes {several}; the cost was not measured"
     if all(r.is_undefended for r in here):
         fail = "do not all pass" if count > 1 else "does not pass"
         return f"{several} {fail}, and no defense was tried"
-    return f"no tested strength ({spots(here)}) passes {several}"
+    return f"no tested strength ({format_spots(here)}) passes {several}"
 
 
-def price(r: GridRow) -> str:
+def format_price(r: GridRow) -> str:
     """``0.002 [-0.007, 0.012] of utility``, and whether that is significant."""
     low, high = r.utility_drop_low, r.utility_drop_high
-    text = number(r.utility_drop)
-    text += "" if low is None or high is None else f" [{number(low, limit=0.0)}, {number(high)}]"
+    text = format_number(r.utility_drop)
+    text += (
+        ""
+        if low is None or high is None
+        else f" [{format_number(low, limit=0.0)}, {format_number(high)}]"
+    )
     none = low is not None and low <= 0
     return f"{text} of utility" + (", not significant" if none else "")
 
 
-def spots(rows: Iterable[GridRow]) -> str:
+def format_spots(rows: Iterable[GridRow]) -> str:
     """Points of the grid in words, such as ``iso 5, iso 25``."""
-    return ", ".join(map(place, rows))
+    return ", ".join(map(format_place, rows))
 
 
-def work(summary: Summary) -> str:
+def describe_work(summary: Summary) -> str:
     """Trainings, processor time and wall time."""
     cells, cost = summary.cells, summary.cost
     if not summary.scenario and not summary.scenario_file:
-        return f"{counted(len(summary.data), 'recording')}, nothing was trained"
+        return f"{format_count(len(summary.data), 'recording')}, nothing was trained"
     text = f"{cells.finished} of {cells.planned} trainings on {summary.device}"
     if cost.cpu_seconds is None:
         text += f", {cost.training_seconds:.1f} s of work"

@@ -9,13 +9,13 @@ from pathlib import Path
 from vflsec.audit.gate import Verdict
 from vflsec.errors import ConfigError
 from vflsec.report.build import build_report
-from vflsec.report.coverage import older, unread
+from vflsec.report.coverage import find_older, list_unread
 from vflsec.report.markdown import render_markdown
-from vflsec.report.sanitize import annotation, clean
+from vflsec.report.sanitize import clean, escape_annotation
 from vflsec.report.summary import Summary
 from vflsec.report.tree import View
-from vflsec.report.ungated_leaks import unjudged
-from vflsec.report.verdicts import NO_GATE, headline, title
+from vflsec.report.ungated_leaks import describe_unjudged
+from vflsec.report.verdicts import NO_GATE, format_headline, format_title
 from vflsec.runtime.atomic_files import append_text
 
 _COMMAND = {"FAIL": "error", "INCONCLUSIVE": "warning"}
@@ -55,16 +55,17 @@ def workflow_commands(summary: Summary) -> Iterator[str]:
     for v in summary.gates:
         command = _COMMAND.get(v.verdict, "notice" if v.warning else "")
         if command:
-            codes = f" ({annotation(_codes(v), field=True)})" if v.rule else ""
+            codes = f" ({escape_annotation(_codes(v), field=True)})" if v.rule else ""
             where = f"title=vflsec {v.verdict}{codes}"
             file = clean(summary.scenario_file)
             if file and not Path(file).is_absolute():  # an absolute one is not in the checkout
-                where += f",file={annotation(file, field=True)},line={int(v.line or 1)}"
-            yield f"::{command} {where}::{annotation(title(v))}. {annotation(v.reason)}"
-    found, said = headline(summary)
+                where += f",file={escape_annotation(file, field=True)},line={int(v.line or 1)}"
+            text = f"{escape_annotation(format_title(v))}. {escape_annotation(v.reason)}"
+            yield f"::{command} {where}::{text}"
+    found, said = format_headline(summary)
     if found == NO_GATE:
-        yield f"::warning title=vflsec {found}::{annotation(said)}"
-    for said in older(summary):
-        yield f"::notice title=vflsec::{annotation(said)}"
-    for said in [*unread(summary), *unjudged(summary)]:
-        yield f"::notice title=vflsec::No verdict speaks of this. {annotation(said)}"
+        yield f"::warning title=vflsec {found}::{escape_annotation(said)}"
+    for said in find_older(summary):
+        yield f"::notice title=vflsec::{escape_annotation(said)}"
+    for said in [*list_unread(summary), *describe_unjudged(summary)]:
+        yield f"::notice title=vflsec::No verdict speaks of this. {escape_annotation(said)}"

@@ -16,13 +16,19 @@ from vflsec.audit.leakage_claims import Quantity, find_leaks, format_secret, ran
 from vflsec.errors import ConfigError
 from vflsec.report.curve import build_gain
 from vflsec.report.exports import load_summary
-from vflsec.report.numbers import number
+from vflsec.report.numbers import format_number
 from vflsec.report.sanitize import clean_tree
 from vflsec.report.summary import Summary, read_summary
 from vflsec.report.tree import TONES, Block, Cell, Paragraph, Report, Section, Table, View
 from vflsec.report.tree import make_columns as columns
 from vflsec.report.ungated_leaks import find_tone
-from vflsec.report.verdicts import counted, headline, identity, place, point_of
+from vflsec.report.verdicts import (
+    format_count,
+    format_headline,
+    format_place,
+    format_point,
+    hash_identity,
+)
 
 PAGE = "index.html"
 
@@ -63,7 +69,7 @@ def find_audits(folders: Iterable[Path], page: Path) -> list[Audited]:
 
 def build_index(audits: Sequence[Audited]) -> Report:
     """The page, as a report that :func:`vflsec.report.html.render_page` lays out."""
-    verdicts = [headline(a.summary)[0] for a in audits]
+    verdicts = [format_headline(a.summary)[0] for a in audits]
     said = ", ".join(f"{verdicts.count(v)} {v}" for v in dict.fromkeys(verdicts))
     sections = (
         Section("Audits", (_build_audits(audits),), key="audits", nav="Audits"),
@@ -72,7 +78,7 @@ def build_index(audits: Sequence[Audited]) -> Report:
         Section("Side by side", (_build_beside(audits),), key="beside", nav="Side by side"),
     )  # fmt: skip
     index: Report = clean_tree(Report(
-        f"{counted(len(audits), 'audit')}, {said}", said, said, __version__,
+        f"{format_count(len(audits), 'audit')}, {said}", said, said, __version__,
         sections={View.PAGE: sections, View.WHOLE: sections},
     ))  # fmt: skip
     return index
@@ -85,7 +91,7 @@ def _build_audits(audits: Sequence[Audited]) -> Table:
 
 
 def _audit_row(a: Audited) -> tuple[Cell | str, ...]:
-    found, how = headline(a.summary)
+    found, how = format_headline(a.summary)
     leaks = [c for c in find_leaks(a.summary.claims) if c.is_leak]
     most = max(leaks, key=rank, default=None)
     people = any(c.is_leak and c.is_undefended and c.quantity is Quantity.EXPOSED
@@ -111,7 +117,7 @@ def _build_changes(audits: Sequence[Audited]) -> Iterator[Block]:
     values = ("Value before", "Value now")
     heads = columns("Gate", "Where", *states, *values, name="Gate", states=states, numbers=values)
     for old, new in again:
-        before, now = ({identity(v): v for v in a.summary.gates} for a in (old, new))
+        before, now = ({hash_identity(v): v for v in a.summary.gates} for a in (old, new))
         both = sorted(
             ((before.get(k), now.get(k)) for k in {**now, **before}),
             key=lambda pair: bool(pair[0] and pair[1] and pair[0].verdict == pair[1].verdict),
@@ -123,8 +129,8 @@ def _build_changes(audits: Sequence[Audited]) -> Iterator[Block]:
 def _change_row(was: Verdict | None, now: Verdict | None) -> tuple[Cell | str, ...]:
     known = [v for v in (was, now) if v is not None]
     states = ("–" if v is None else Cell(v.verdict, TONES[v.verdict]) for v in (was, now))
-    values = ("–" if v is None else number(v.value, limit=v.threshold) for v in (was, now))
-    return known[0].label, point_of(known[0]), *states, *values
+    values = ("–" if v is None else format_number(v.value, limit=v.threshold) for v in (was, now))
+    return known[0].label, format_point(known[0]), *states, *values
 
 
 def _build_beside(audits: Sequence[Audited]) -> Table:
@@ -136,7 +142,7 @@ def _build_beside(audits: Sequence[Audited]) -> Table:
     ]  # fmt: skip
     names = [a.name for a in audits]
     rows = (
-        (f"{at[0].dataset}, {at[0].algorithm}, {place(at[0])}", at[1],
+        (f"{at[0].dataset}, {at[0].algorithm}, {format_place(at[0])}", at[1],
          *(build_gain(found.get(at)) for found in of))
         for at in dict.fromkeys(key for found in of for key in found)
     )  # fmt: skip

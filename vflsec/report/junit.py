@@ -11,19 +11,19 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 from vflsec.audit.gate import Verdict
-from vflsec.report.coverage import older, unread
-from vflsec.report.first_screen import attacker, codes
-from vflsec.report.numbers import number
+from vflsec.report.coverage import find_older, list_unread
+from vflsec.report.first_screen import describe_attacker, list_codes
+from vflsec.report.numbers import format_number
 from vflsec.report.sanitize import clean
 from vflsec.report.summary import Summary
-from vflsec.report.ungated_leaks import unjudged
-from vflsec.report.verdicts import counts, titles, unfinished
+from vflsec.report.ungated_leaks import describe_unjudged
+from vflsec.report.verdicts import count_outcomes, find_unfinished, format_titles
 
 
 def junit_xml(summary: Summary) -> str:
     """The verdicts of a summary as a JUnit document."""
     verdicts = summary.gates
-    n = counts(verdicts)
+    n = count_outcomes(verdicts)
     missing = not summary.complete
     totals = {
         "tests": str(len(verdicts) + missing),
@@ -45,12 +45,12 @@ def junit_xml(summary: Summary) -> str:
         "scenario_hash": summary.scenario_hash,
         "confidence": summary.confidence,
         "device": summary.device,
-        "attacker": attacker(summary),
+        "attacker": describe_attacker(summary),
         **{f"version.{k}": v for k, v in summary.versions.items()},
         **{f"data.{k}": v for k, v in summary.data.items()},
-        **codes(summary),
+        **list_codes(summary),
     }
-    names = titles(verdicts)
+    names = format_titles(verdicts)
     for v, name in zip(verdicts, names, strict=True):
         facts |= {f"rule.{name}": v.rule, f"warnings.{name}": " ".join(v.warnings)}
     for name, value in facts.items():
@@ -72,12 +72,12 @@ def junit_xml(summary: Summary) -> str:
             "classname": "vflsec",
             "time": "0",
         }
-        why = unfinished(summary)
+        why = find_unfinished(summary)
         case = ElementTree.SubElement(suite, "testcase", whole)
         ElementTree.SubElement(case, "error", {"message": why, "type": "UNFINISHED"}).text = why
     named = zip(verdicts, names, strict=True)
     warned = [f"warning: {name}: {v.warning}" for v, name in named if v.warning]
-    unsaid = [*older(summary), *unjudged(summary), *unread(summary)]
+    unsaid = [*find_older(summary), *describe_unjudged(summary), *list_unread(summary)]
     said = [clean(line) for line in [*warned, *unsaid, *(f.text for f in summary.findings)]]
     ElementTree.SubElement(suite, "system-out").text = "\n".join(said)
     ElementTree.SubElement(suite, "system-err").text = ""
@@ -89,7 +89,7 @@ def junit_xml(summary: Summary) -> str:
 def _body(v: Verdict) -> str:
     lines = [clean(v.reason)]
     for name, figure in (("value", v.value), ("low", v.low), ("high", v.high)):
-        lines += [] if figure is None else [f"{name}: {number(figure, limit=v.threshold)}"]
+        lines += [] if figure is None else [f"{name}: {format_number(figure, limit=v.threshold)}"]
     facts = {"threshold": v.threshold, "seeds": v.n, "attack": v.attack, "adversary": v.adversary,
              "phase": v.phase, "split": v.split}  # fmt: skip
     lines += [f"{name}: {clean(value)}" for name, value in facts.items() if value != ""]

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from vflsec.audit.controls import leaks
+from vflsec.audit.controls import is_leak
 from vflsec.audit.dosing import Dose
 from vflsec.audit.multilabel import LabelRow
 from vflsec.audit.point import Point
 from vflsec.report.curve import order_of
 from vflsec.report.figure_blocks import build_figures
-from vflsec.report.numbers import bounded, interval, number
-from vflsec.report.scores import after, build_scores
+from vflsec.report.numbers import format_bounded, format_interval, format_number
+from vflsec.report.scores import build_scores, format_phase
 from vflsec.report.summary import Summary
-from vflsec.report.tables import MATCHING, matched
+from vflsec.report.tables import MATCHING, describe_matched
 from vflsec.report.tree import (
     Block,
     Bullets,
@@ -28,7 +28,7 @@ from vflsec.report.tree import (
     View,
     make_columns,
 )
-from vflsec.report.verdicts import place
+from vflsec.report.verdicts import format_place
 
 _FILES = frozenset({View.PAGE, View.SUMMARY, View.NOTEBOOK})
 _PAGE = frozenset({View.PAGE})
@@ -61,14 +61,16 @@ def _build_dataset(summary: Summary, name: str, prefix: str) -> Section:
 
 
 def _build_matching(summary: Summary, name: str) -> Block | None:
-    said = matched(summary, name)
+    said = describe_matched(summary, name)
     return Folded(MATCHING, (Bullets(tuple(said)),), open=True, views=_SHORT) if said else None
 
 
 def _gain_cell(value: float | None, low: float | None, high: float | None) -> Cell:
     """An advantage that is a leak, that is none, or of which neither is shown."""
     tone = Tone.GOOD if high is not None and high <= 0 else Tone.PLAIN
-    return Cell(bounded(value, low, high, sign=True), Tone.LEAK if leaks(value, low) else tone)
+    return Cell(
+        format_bounded(value, low, high, sign=True), Tone.LEAK if is_leak(value, low) else tone
+    )
 
 
 def _build_attacks(name: str, rows: Sequence[Point], several: bool, level: float) -> Table | None:
@@ -98,11 +100,12 @@ def _attack_row(p: Point, phases: bool, named: bool) -> tuple[Cell | str, ...]:
     metric, gain = f" {p.primary}" if named else "", p.advantage
     controls = p.leakage.as_dict() if p.leakage else {}
     return (
-        f"{p.algorithm}, {place(p)}", place(p), p.attack + (after(p.phase) if phases else ""),
-        p.adversary, _gain_cell(gain.mean, gain.low, gain.high), interval(p.value) + metric,
-        number(p.value.mean) + metric,
-        Cell(f"{number(p.control_value.mean)} ({p.control})",
-             hint=", ".join(f"{k} {number(v['control'])}" for k, v in controls.items())),
+        f"{p.algorithm}, {format_place(p)}", format_place(p),
+        p.attack + (format_phase(p.phase) if phases else ""), p.adversary,
+        _gain_cell(gain.mean, gain.low, gain.high), format_interval(p.value) + metric,
+        format_number(p.value.mean) + metric,
+        Cell(f"{format_number(p.control_value.mean)} ({p.control})",
+             hint=", ".join(f"{k} {format_number(v['control'])}" for k, v in controls.items())),
         f"{p.n} {p.split}", p.algorithm,
     )  # fmt: skip
 
@@ -133,10 +136,11 @@ def _build_dosing(name: str, doses: Sequence[Dose]) -> Table | None:
         make_columns("Defense", "Attack", "By", *numbers, "Training", name="Attack",
                      numbers=numbers),
         tuple(
-            (place(r), r.attack, r.adversary, f"{100 * r.share:g} % {r.split}", number(r.planted),
-             Cell(bounded(r.advantage, r.low, r.high, sign=True),
+            (format_place(r), r.attack, r.adversary, f"{100 * r.share:g} % {r.split}",
+             format_number(r.planted),
+             Cell(format_bounded(r.advantage, r.low, r.high, sign=True),
                   Tone.LEAK if r.found else Tone.PLAIN),
-             number(r.chance), r.algorithm)
+             format_number(r.chance), r.algorithm)
             for r in rows
         ),
         f"Planted leaks on {name}", "summary.json", views=_SHORT,
@@ -158,10 +162,11 @@ def _build_labels(name: str, labels: Sequence[LabelRow]) -> Table | None:
 
 def _label_row(r: LabelRow) -> tuple[str, ...]:
     left = f" (without {', '.join(r.left_out)})" if r.left_out else ""
-    most = f"{number(r.most_value)} against {number(r.most_control)}"
+    most = f"{format_number(r.most_value)} against {format_number(r.most_control)}"
     return (
-        place(r), r.attack, r.adversary, r.split, f"{r.labels}{left}",
-        bounded(r.value, r.low, r.high), number(r.control_value), r.most, most, r.algorithm,
+        format_place(r), r.attack, r.adversary, r.split, f"{r.labels}{left}",
+        format_bounded(r.value, r.low, r.high), format_number(r.control_value), r.most, most,
+        r.algorithm,
     )  # fmt: skip
 
 
@@ -175,7 +180,8 @@ def _build_phases(name: str, points: Sequence[Point]) -> Table | None:
         make_columns("After phase", "Training", "Attack", "By", "Rows", "Advantage",
                      name="Attack", numbers=("Advantage",)),
         tuple(
-            (p.phase, p.algorithm, p.attack, p.adversary, p.split, interval(p.advantage, sign=True))
+            (p.phase, p.algorithm, p.attack, p.adversary, p.split,
+             format_interval(p.advantage, sign=True))
             for p in rows
         ),
         f"Leakage over phases on {name}", views=_PAGE,

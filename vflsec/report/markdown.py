@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from vflsec.report import tree
-from vflsec.report.sanitize import markdown as esc
+from vflsec.report.sanitize import escape_markdown as esc
 from vflsec.report.tree import Kind, Report, Tone, View
 
 _MARK = {"PASS": "✅", "FAIL": "❌", "INCONCLUSIVE": "❔"}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from vflsec.audit import result
 from vflsec.report.sanitize import clean
 from vflsec.report.summary import read_summary
-from vflsec.report.verdicts import headline
+from vflsec.report.verdicts import format_headline
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,7 +28,7 @@ class Audit(result.Audit):
     @property
     def verdict(self) -> str:
         """``PASS``, ``FAIL``, ``INCONCLUSIVE``, ``NO GATE`` or ``UNFINISHED``, over all gates."""
-        return headline(read_summary(self.summary))[0]
+        return format_headline(read_summary(self.summary))[0]
 
     def plot(self, kind: str = "advantage_by_strength", *, dataset: str | None = None) -> Figure:
         """A figure of the audit.
@@ -54,7 +54,7 @@ class Audit(result.Audit):
         return figure
 
     def __repr__(self) -> str:
-        found, how = headline(read_summary(self.summary))
+        found, how = format_headline(read_summary(self.summary))
         return f"<Audit of {clean(self.summary['name'])}: {found}. {how} {len(self.results)} rows>"
 
     def _repr_html_(self) -> str:

@@ -18,7 +18,7 @@ class _Estimated(Protocol):
     def high(self) -> float | None: ...
 
 
-def number(value: float | None, sign: bool = False, limit: float | None = None) -> str:
+def format_number(value: float | None, sign: bool = False, limit: float | None = None) -> str:
     """Three decimals, or a dash where there is no number.
 
     Args:
@@ -32,21 +32,23 @@ def number(value: float | None, sign: bool = False, limit: float | None = None) 
     return format(value, spec.replace(".", "z.")) if limit is None else show(value, limit, spec)
 
 
-def bounded(value: float | None, low: float | None, high: float | None, sign: bool = False) -> str:
+def format_bounded(
+    value: float | None, low: float | None, high: float | None, sign: bool = False
+) -> str:
     """``0.871 [0.850, 0.892]``; without bounds where there are none.
 
     What has a sign is compared with 0, so its bounds stand on the right side of that.
     """
-    text = number(value, sign)
+    text = format_number(value, sign)
     if value is None or low is None or high is None:
         return text
     zero = 0.0 if sign else None
-    return f"{text} [{number(low, sign, zero)}, {number(high, sign, zero)}]"
+    return f"{text} [{format_number(low, sign, zero)}, {format_number(high, sign, zero)}]"
 
 
-def interval(of: _Estimated, sign: bool = False) -> str:
-    """A mean with its bounds, see :func:`bounded`."""
-    return bounded(of.mean, of.low, of.high, sign)
+def format_interval(of: _Estimated, sign: bool = False) -> str:
+    """A mean with its bounds, see :func:`format_bounded`."""
+    return format_bounded(of.mean, of.low, of.high, sign)
 
 
 def format_short(value: float | None, low: float | None = None, high: float | None = None) -> str:

@@ -14,7 +14,7 @@ def write_reports(folder: Path, summary: Mapping[str, object]) -> None:
 
     Args:
         folder: where; it must exist.
-        summary: of :func:`vflsec.report.exports.summary_of`.
+        summary: of :func:`vflsec.report.exports.make_summary`.
 
     Raises:
         ConfigError: the folder cannot be written.
@@ -23,7 +23,7 @@ def write_reports(folder: Path, summary: Mapping[str, object]) -> None:
     from vflsec.report.html import render_page, render_statement
     from vflsec.report.junit import junit_xml
     from vflsec.report.markdown import render_markdown
-    from vflsec.report.sarif import sarif
+    from vflsec.report.sarif import build_sarif
     from vflsec.report.summary import read_summary
     from vflsec.report.tree import View
 
@@ -34,7 +34,7 @@ def write_reports(folder: Path, summary: Mapping[str, object]) -> None:
         "statement.html": render_statement(report),
         "summary.md": render_markdown(report),
         "junit.xml": junit_xml(found),
-        "results.sarif": json_text(sarif(found)),
+        "results.sarif": json_text(build_sarif(found)),
     }
     for name, text in texts.items():
         write_atomic(folder / name, partial(Path.write_bytes, data=text.encode("utf-8")))

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from vflsec.audit.defense_label import called
+from vflsec.audit.defense_label import format_defense
 from vflsec.audit.exposure import Protocol
 from vflsec.core.visibility import claim
 from vflsec.plan.values import DataInfo, Group, Plan
@@ -34,7 +34,7 @@ def build_plan(plan: Plan) -> tuple[Block, ...]:
     groups = plan.groups
     roles = dict.fromkeys(g.role for g in groups)
     data = {g.data.name: g.data for g in groups if g.role == "audit"}
-    said = [*attacks_of(groups), *(_ROLES[r] for r in roles if r in _ROLES)]
+    said = [*list_attacks(groups), *(_ROLES[r] for r in roles if r in _ROLES)]
     blocks: tuple[Block, ...] = (
         *(build_profile(_tables_of(of), brief=True) for of in data.values()),
         _build_groups(groups),
@@ -128,7 +128,7 @@ def _encryption(e: Price) -> str:
 
 def _stack(group: Group) -> str:
     """Names and parameters of the defenses, without strengths."""
-    return " + ".join(called(d.name, d.params) for d in group.cells[0].defenses) or "none"
+    return " + ".join(format_defense(d.name, d.params) for d in group.cells[0].defenses) or "none"
 
 
 _ROLES = {
@@ -138,7 +138,7 @@ _ROLES = {
 }
 
 
-def attacks_of(groups: Sequence[Group]) -> list[str]:
+def list_attacks(groups: Sequence[Group]) -> list[str]:
     """Which attacks are made on what, each list once, and one that lacks a few by what it lacks."""
     made: dict[tuple[str, ...], list[Group]] = {}
     for g in groups:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from vflsec.audit.exposure import Measured, Outcome, Protocol
-from vflsec.core.visibility import HEADS, cells
+from vflsec.core.visibility import HEADS, format_cells
 from vflsec.report import advice, first_screen
-from vflsec.report.coverage import older
+from vflsec.report.coverage import find_older
 from vflsec.report.numbers import format_short
 from vflsec.report.sanitize import scenario_name
 from vflsec.report.summary import Summary
@@ -23,7 +23,7 @@ from vflsec.report.tree import (
     View,
     make_columns,
 )
-from vflsec.report.verdicts import unfinished
+from vflsec.report.verdicts import find_unfinished
 
 _PAGE = frozenset({View.PAGE})
 _SHORT = frozenset({View.PAGE, View.SUMMARY})
@@ -71,7 +71,7 @@ def build_visible_table(e: Protocol) -> Table:
     """Who holds what under one protocol."""
     heads = [h.capitalize() for h in HEADS]
     columns = make_columns(*heads, name=heads[0])
-    return Table(f"Who holds what under {e.defense}", columns, tuple(map(cells, e.lines)))
+    return Table(f"Who holds what under {e.defense}", columns, tuple(map(format_cells, e.lines)))
 
 
 def build_record(summary: Summary) -> Section:
@@ -90,7 +90,7 @@ def build_record(summary: Summary) -> Section:
         Fact("Device", summary.device),
         Fact("Attacker", summary.attacker.name + _searched(summary)),
         Fact("When", f"{summary.when} UTC" if summary.when else "not recorded"),
-        Fact("Trainings", first_screen.work(summary)),
+        Fact("Trainings", first_screen.describe_work(summary)),
         Fact("Confidence", f"{level}, over seeds"),
     )  # fmt: skip
     lines = tuple(summary.scenario.splitlines())
@@ -116,21 +116,21 @@ def _searched(summary: Summary) -> str:
 
 def build_ending(summary: Summary) -> Section:
     """What stands last: which attacker it was, what it took, and where to read on."""
-    more = advice.command(summary, "report")
+    more = advice.format_command(summary, "report")
     files = (
-        f"{first_screen.work(summary)}; vflsec {summary.versions['vflsec']}, scenario "
+        f"{first_screen.describe_work(summary)}; vflsec {summary.versions['vflsec']}, scenario "
         f"{summary.scenario_hash}. Details: report.html; to sign: statement.html."
     )
-    halted = (Paragraph(unfinished(summary), Tone.WARNING, views=_PRINTED),)
+    halted = (Paragraph(find_unfinished(summary), Tone.WARNING, views=_PRINTED),)
     listed = frozenset({View.SUMMARY})
     return Section(
         "",
         (
             *(halted if not summary.complete else ()),
-            Paragraph(first_screen.attacker(summary), views=_LISTED),
-            *(Paragraph(text, views=listed) for text in older(summary)),
+            Paragraph(first_screen.describe_attacker(summary), views=_LISTED),
+            *(Paragraph(text, views=listed) for text in find_older(summary)),
             Paragraph(files, views=listed),
-            Paragraph(f"{first_screen.work(summary)}.", views=_PRINTED),
+            Paragraph(f"{first_screen.describe_work(summary)}.", views=_PRINTED),
             Paragraph("Every attack and finding:", command=more,
                       views=_TERMINAL),
         ),

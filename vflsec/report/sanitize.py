@@ -27,7 +27,7 @@ _JOINER = "\u2060"
 def clean(text: object) -> str:
     """One line without control characters; an escape sequence or a hidden mark cannot survive.
 
-    Nor can a command to a build server (:func:`inert`).
+    Nor can a command to a build server (:func:`disarm`).
     """
     return _cleaned(str(text))
 
@@ -45,7 +45,7 @@ def scenario_name(file: object) -> str:
     return path.name if path.is_absolute() else clean(file)
 
 
-def inert(text: str) -> str:
+def disarm(text: str) -> str:
     """Output in which a build server finds no command: a joiner that is not shown breaks it.
 
     GitHub takes a line that begins with ``::`` for one, and ``##[`` anywhere, as Azure Pipelines
@@ -55,14 +55,14 @@ def inert(text: str) -> str:
     return _FIRST.sub(rf"\1:{_JOINER}", _ANYWHERE.sub(f"#{_JOINER}#", text))
 
 
-def markdown(text: object) -> str:
+def escape_markdown(text: object) -> str:
     """`text` as it stands, inside Markdown: no link, mention, tag or table cell."""
     inner = clean(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     inner = re.sub(r"([\\`*_{}\[\]|~#$])", r"\\\1", inner)
     return inner.replace("@", "@\u2060").replace("://", ":\u2060//")
 
 
-def annotation(text: object, *, field: bool = False) -> str:
+def escape_annotation(text: object, *, field: bool = False) -> str:
     """`text` inside a GitHub workflow command; as the value of a property if `field`."""
     out = clean(text).replace("%", "%25")
     return out.replace(":", "%3A").replace(",", "%2C") if field else out

@@ -13,13 +13,13 @@ from typing import Any
 from urllib.parse import quote
 
 from vflsec.audit.gate import Verdict
-from vflsec.audit.gate_selection import bare
-from vflsec.report.attack_families import FAMILIES, members
-from vflsec.report.first_screen import attacker, attacks_of, codes
+from vflsec.audit.gate_selection import strip_label
+from vflsec.report.attack_families import FAMILIES, group_members
+from vflsec.report.first_screen import describe_attacker, list_attacks, list_codes
 from vflsec.report.sanitize import clean
 from vflsec.report.summary import Summary
-from vflsec.report.taxonomies import extensions, references
-from vflsec.report.verdicts import GATE_RULE, identity, titles
+from vflsec.report.taxonomies import list_extensions, list_references
+from vflsec.report.verdicts import GATE_RULE, format_titles, hash_identity
 
 Json = dict[str, Any]
 """An object of the log."""
@@ -28,7 +28,7 @@ SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVEL = {"FAIL": "error", "INCONCLUSIVE": "warning"}
 
 
-def sarif(summary: Summary) -> Json:
+def build_sarif(summary: Summary) -> Json:
     """The verdicts of a summary as a SARIF log."""
     asked = list(dict.fromkeys(v.gate.metric for v in summary.gates))
     tags = {metric: _tags(metric, summary) for metric in asked}
@@ -36,7 +36,7 @@ def sarif(summary: Summary) -> Json:
     named = {tag for of in tags.values() for tag in of}
     results = [
         _result(v, name, asked.index(v.gate.metric), summary)
-        for v, name in zip(summary.gates, titles(summary.gates), strict=True)
+        for v, name in zip(summary.gates, format_titles(summary.gates), strict=True)
         if v.verdict in _LEVEL or v.warning
     ]
     driver = {
@@ -50,15 +50,15 @@ def sarif(summary: Summary) -> Json:
         "exitCode": summary.exit_code,
     }
     run = {
-        "tool": {"driver": driver, "extensions": extensions(named)},
+        "tool": {"driver": driver, "extensions": list_extensions(named)},
         "invocations": [invocation],
         "columnKind": "unicodeCodePoints",
         "results": results,
         "properties": {
             "scenarioHash": clean(summary.scenario_hash),
-            "attacker": clean(attacker(summary)),
+            "attacker": clean(describe_attacker(summary)),
             "data": {clean(k): clean(v) for k, v in summary.data.items()},
-            "claims": codes(summary),
+            "claims": list_codes(summary),
         },
     }
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
@@ -66,11 +66,11 @@ def sarif(summary: Summary) -> Json:
 
 def _tags(metric: str, summary: Summary) -> list[str]:
     """Entries of taxonomies that the families of the attacks under gates on a metric have."""
-    of = members(summary.families)
+    of = group_members(summary.families)
     found: dict[str, None] = {}
     for v in summary.gates:
         if v.gate.metric == metric:
-            names = {bare(n) for n in attacks_of(v, summary)}
+            names = {strip_label(n) for n in list_attacks(v, summary)}
             for family in FAMILIES:
                 if names & set(of[family.name]):
                     found |= dict.fromkeys(family.tags)
@@ -78,7 +78,7 @@ def _tags(metric: str, summary: Summary) -> list[str]:
 
 
 def _related(tags: Sequence[str]) -> Json:
-    return {"relationships": references(tags)} if tags else {}
+    return {"relationships": list_references(tags)} if tags else {}
 
 
 def _rule(metric: str) -> Json:
@@ -132,7 +132,7 @@ def _result(v: Verdict, name: str, index: int, summary: Summary) -> Json:
                 }
             }
         ],
-        "partialFingerprints": {"vflsecGate/v1": identity(v, name)},
+        "partialFingerprints": {"vflsecGate/v1": hash_identity(v, name)},
         "properties": {
             key: clean(value) if isinstance(value, str) else value
             for key, value in _properties(v).items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vflsec.audit.tradeoff_curves import Curve
-from vflsec.report.numbers import number
+from vflsec.report.numbers import format_number
 from vflsec.report.summary import Summary
 from vflsec.report.tree import Folded, Paragraph, Table, Tone, View, make_columns
 
@@ -18,7 +18,7 @@ DCS_MEANS = (
 _FILES = frozenset({View.PAGE, View.SUMMARY})
 
 
-def after(phase: str) -> str:
+def format_phase(phase: str) -> str:
     """Which phase a figure was taken after, to be said where there are several."""
     return f", after {phase}" if phase else ""
 
@@ -45,7 +45,7 @@ def find_scored(name: str, summary: Summary) -> Iterator[tuple[Curve, str, str]]
         known = any(x is not None for x in (c.cap, *_dcs(c)))
         if c.dataset == name and c.defense != "none" and known:
             grid = ", ".join("-" if s is None else f"{s:g}" for s in c.cap_strengths)
-            yield c, c.algorithm + (after(c.phase) if several else ""), grid
+            yield c, c.algorithm + (format_phase(c.phase) if several else ""), grid
 
 
 def _dcs(c: Curve) -> list[float | None]:
@@ -55,5 +55,5 @@ def _dcs(c: Curve) -> list[float | None]:
 
 def _rows(name: str, summary: Summary) -> Iterator[tuple[str, ...]]:
     for c, training, grid in find_scored(name, summary):
-        yield (c.defense, grid, c.attack, c.adversary, number(c.cap),
-               ", ".join(map(number, _dcs(c))), c.split, c.metric, training)  # fmt: skip
+        yield (c.defense, grid, c.attack, c.adversary, format_number(c.cap),
+               ", ".join(map(format_number, _dcs(c))), c.split, c.metric, training)  # fmt: skip

@@ -10,7 +10,7 @@ from vflsec.audit.leakage_claims import LeakageClaim, Quantity, Significance, fo
 from vflsec.audit.point import Identity, Point, Training
 from vflsec.audit.strength_grid import GridRow
 from vflsec.label import make_label
-from vflsec.report.coverage import NO_PROOF, NOT_SAFE, OUTSIDE, State, families, messages
+from vflsec.report.coverage import NO_PROOF, NOT_SAFE, OUTSIDE, State, list_families, list_messages
 from vflsec.report.summary import Summary
 from vflsec.report.tree import (
     Bullets,
@@ -24,8 +24,8 @@ from vflsec.report.tree import (
     Tone,
     make_columns,
 )
-from vflsec.report.ungated_leaks import deployed
-from vflsec.report.verdicts import NO_GATE, counted, find_judged, headline, place
+from vflsec.report.ungated_leaks import find_deployed
+from vflsec.report.verdicts import NO_GATE, find_judged, format_count, format_headline, format_place
 
 _MEANS = {
     "PASS": "Every limit holds for what was tested",
@@ -46,19 +46,19 @@ _COUNTED = {"auc": "pairs of people", "accuracy": "people"}
 
 def build_tested(summary: Summary) -> Section:
     """What was tested, and the verdict in plain words."""
-    found, _ = headline(summary)
+    found, _ = format_headline(summary)
     when = f" on {summary.when[:10]}" if summary.when else ""
     seeds = max((len(p.seeds) for p in summary.parties.values()), default=0)
     how = "repeated" if summary.scenario else "recorded"
     text = (
         f"The training on {', '.join(summary.parties) or 'no data'} was audited{when}, {how} "
-        f"{counted(seeds, 'time')}. Parties tried to infer what others hold from the messages they "
-        "receive, beyond what they already knew."
+        f"{format_count(seeds, 'time')}. Parties tried to infer what others hold from the "
+        "messages they receive, beyond what they already knew."
     )
     limits = f"{_MEANS[found]}."
     if found == "PASS" and _judged(summary) and _leaks_bare(summary):
         limits += " Without the protection of Appendix D, the system leaks."
-    if deployed(summary):
+    if find_deployed(summary):
         limits += " Something leaks there for which no limit was set."
     return Section("What was tested", (
         Paragraph(text), Paragraph(f": {limits}", strong=found, tone=Tone.LEAD)
@@ -165,12 +165,13 @@ def build_conditions(summary: Summary) -> Section:
 
 def build_left(summary: Summary) -> Section:
     """What was not tested."""
-    every, sent = families(summary), messages(summary)
+    every, sent = list_families(summary), list_messages(summary)
     left = sum(f.state is not State.TESTED for f in every)
     unread = sum(m.state is not State.TESTED for m in sent)
     text = (
         f"{left} of {len(every)} published families of attacks, {unread} of "
-        f"{counted(len(sent), 'kind')} of messages (Appendix G); {'; '.join(OUTSIDE)}. {NOT_SAFE}"
+        f"{format_count(len(sent), 'kind')} of messages (Appendix G); "
+        f"{'; '.join(OUTSIDE)}. {NOT_SAFE}"
     )
     return Section("What was not tested", (Paragraph(text),), key="left")
 
@@ -189,7 +190,7 @@ def build_systems(summary: Summary) -> Section:
             Fact("Hold further columns", ", ".join(parties[1:]) or "nobody"),
             Fact("Trained by", "; ".join(dict.fromkeys(p.algorithm for p in here))
                  or "nothing"),
-            Fact("Defenses", ", ".join(dict.fromkeys(map(place, here)))),
+            Fact("Defenses", ", ".join(dict.fromkeys(map(format_place, here)))),
             Fact("Rows", rows),
             Fact("Seeds", ", ".join(map(str, of.seeds))),
         )  # fmt: skip

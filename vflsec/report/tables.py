@@ -115,7 +115,7 @@ def _build_columns(table: UserTable) -> list[Block]:
     return [listed, *(Paragraph(text, Tone.WARNING) for text in doubts)]
 
 
-def matched(summary: Summary, name: str) -> list[str]:
+def describe_matched(summary: Summary, name: str) -> list[str]:
     """What matching the rows of one data set tells by itself, sentence by sentence."""
     return _list_matched(summary.tables.get(name, UserTables()))
 

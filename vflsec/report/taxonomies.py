@@ -80,7 +80,7 @@ def _guid(*names: str) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_URL, "/".join(["vflsec", *names])))
 
 
-def extensions(ids: Iterable[str]) -> list[dict[str, object]]:
+def list_extensions(ids: Iterable[str]) -> list[dict[str, object]]:
     """The taxonomies of these tags as SARIF tool components, each with the taxa that are named."""
     wanted = set(ids)
     out = []
@@ -108,7 +108,7 @@ def extensions(ids: Iterable[str]) -> list[dict[str, object]]:
     return out
 
 
-def references(ids: Iterable[str]) -> list[dict[str, object]]:
+def list_references(ids: Iterable[str]) -> list[dict[str, object]]:
     """What a SARIF rule says of these tags: a reference to each taxon."""
     wanted, by_key = set(ids), {t.key: t for t in TAXONOMIES}
     return [

@@ -9,7 +9,7 @@ from vflsec.core.message_kinds import KINDS
 from vflsec.label import make_label
 from vflsec.report import first_screen
 from vflsec.report.coverage import NO_PROOF, OUTSIDE
-from vflsec.report.numbers import number
+from vflsec.report.numbers import format_number
 from vflsec.report.summary import Summary
 from vflsec.report.taxonomies import TAGS, TAXONOMIES
 from vflsec.report.tree import (
@@ -26,7 +26,7 @@ from vflsec.report.tree import (
     View,
     make_columns,
 )
-from vflsec.report.verdicts import place
+from vflsec.report.verdicts import format_place
 
 _PAGE = frozenset({View.PAGE})
 
@@ -56,7 +56,7 @@ _WANTS = {
 }
 
 
-def threats(summary: Summary) -> list[tuple[str, str]]:
+def describe_threats(summary: Summary) -> list[tuple[str, str]]:
     """Each attack with a sentence: who, wants what, sees what, knows how much."""
     holders = {of.parties[0] for of in summary.parties.values() if of.parties}
     return [
@@ -127,7 +127,7 @@ WORDS = {
 """Words of the report that a reader may not know."""
 
 
-def assumed(summary: Summary) -> list[tuple[str, str, str]]:
+def describe_assumed(summary: Summary) -> list[tuple[str, str, str]]:
     """The attacker's means, those that this audit assumed, and those that it did not try.
 
     For the comparison with all the means reasonably likely to be used.
@@ -162,7 +162,7 @@ def _uses(spec: AttackFacts) -> list[str]:
 def build_threats(summary: Summary) -> Section:
     """Who holds what, who attacks with which means, and the words that the report uses."""
     blocks: list[Block] = []
-    found = threats(summary)
+    found = describe_threats(summary)
     if found:
         heads = (*make_columns("Attack", "Attacker", name="Attack", prose=("Attacker",)),
                  *(Column(h, Kind.PROSE, _PAGE) for h in ("How", "Source")))  # fmt: skip
@@ -174,7 +174,7 @@ def build_threats(summary: Summary) -> Section:
         blocks.append(Table(caption, heads, rows))
     else:
         blocks.append(Paragraph("The scenario has no attack."))
-    blocks.append(Paragraph(first_screen.attacker(summary)))
+    blocks.append(Paragraph(first_screen.describe_attacker(summary)))
     blocks += _build_choices(summary.attacker)
     if summary.defenses:
         prose = ("What it does", "Source")
@@ -198,9 +198,9 @@ def _build_choices(attacker: Attacker) -> list[Block]:
         f"Mean advantage over {len(attacker.seeds)} worlds; a clearly better setting joins",
         heads,
         tuple(
-            (r.dataset, r.algorithm, place(r), r.adversary, r.split,
-             r.written or "cannot run", number(r.written_advantage),
-             r.chosen if r.joins else "as written", number(r.advantage))
+            (r.dataset, r.algorithm, format_place(r), r.adversary, r.split,
+             r.written or "cannot run", format_number(r.written_advantage),
+             r.chosen if r.joins else "as written", format_number(r.advantage))
             for r in choices
         ),
         "Settings tried",
@@ -213,7 +213,7 @@ def _build_choices(attacker: Attacker) -> list[Block]:
 def build_placing(summary: Summary) -> Section:
     """What the findings mean beside all the means that somebody could use."""
     names = ("Means", "Assumed here", "Not tried; likely for you?")
-    heads, rows = make_columns(*names, name="Means", prose=names), tuple(assumed(summary))
+    heads, rows = make_columns(*names, name="Means", prose=names), tuple(describe_assumed(summary))
     caption, title = "The attacker's means", "Placing the findings"
     return Section(
         title,

@@ -10,7 +10,7 @@ from vflsec.errors import MissingDependencyError
 from vflsec.report import first_screen
 from vflsec.report.sanitize import clean
 from vflsec.report.summary import Summary
-from vflsec.report.verdicts import headline, place, titles
+from vflsec.report.verdicts import format_headline, format_place, format_titles
 
 FILES = ("report.html", "statement.html", "summary.json", "summary.md", "scenario.resolved.toml",
          "results.parquet")  # fmt: skip
@@ -39,32 +39,32 @@ def log_audit(folder: Path, summary: Summary, experiment: str) -> str:
         ) from None
     mlflow.set_experiment(experiment)
     with mlflow.start_run(run_name=clean(summary.name)) as run:
-        mlflow.set_tags(tags(summary))
-        mlflow.log_metrics(metrics(summary))
+        mlflow.set_tags(list_tags(summary))
+        mlflow.log_metrics(list_metrics(summary))
         for name in FILES:
             if (folder / name).is_file():
                 mlflow.log_artifact(str(folder / name))
     return str(run.info.run_id)
 
 
-def tags(summary: Summary) -> dict[str, str]:
+def list_tags(summary: Summary) -> dict[str, str]:
     """Verdict, what it holds for, and what the audit was of."""
     out = {
-        "vflsec.verdict": headline(summary)[0],
-        "vflsec.scope": clean(first_screen.scope(summary)),
+        "vflsec.verdict": format_headline(summary)[0],
+        "vflsec.scope": clean(first_screen.describe_scope(summary)),
         "vflsec.scenario": clean(summary.scenario_hash),
         "vflsec.version": clean(summary.versions["vflsec"]),
     }
-    for v, title in zip(summary.gates, titles(summary.gates), strict=True):
+    for v, title in zip(summary.gates, format_titles(summary.gates), strict=True):
         out[_free(out, "vflsec.gate", title)] = clean(v.verdict)
     return out
 
 
-def metrics(summary: Summary) -> dict[str, float]:
+def list_metrics(summary: Summary) -> dict[str, float]:
     """Means over seeds by point: advantages of attacks in their primary metric, and utility."""
     out: dict[str, float] = {}
     for p in summary.points:
-        where: tuple[str, ...] = (clean(p.dataset), clean(p.algorithm), place(p))
+        where: tuple[str, ...] = (clean(p.dataset), clean(p.algorithm), format_place(p))
         figures: dict[str, float | None] = {}
         if p.is_main:
             where += (clean(p.attack), clean(p.adversary), clean(p.split), clean(p.phase))

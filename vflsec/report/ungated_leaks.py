@@ -14,7 +14,14 @@ from vflsec.audit.point import Point, Training
 from vflsec.report.summary import Summary
 from vflsec.report.tree import TONES, Tone
 from vflsec.report.unasked import USUAL
-from vflsec.report.verdicts import deployment, find_judged, headline, place, some, weighed
+from vflsec.report.verdicts import (
+    find_judged,
+    find_weighed,
+    format_deployment,
+    format_headline,
+    format_place,
+    format_some,
+)
 
 
 def find_ungated(summary: Summary) -> list[LeakageClaim]:
@@ -24,7 +31,7 @@ def find_ungated(summary: Summary) -> list[LeakageClaim]:
         at[p.training].append(p)
     asked = {
         p.answer for v in summary.gates if v.gate.needs_validated
-        for p in weighed(v, at[v.training])
+        for p in find_weighed(v, at[v.training])
     }  # fmt: skip
     found = [
         c for c in summary.claims
@@ -43,10 +50,10 @@ def _format_who(c: LeakageClaim) -> str:
     return f"the {format_secret(c)} to {c.adversary}"
 
 
-def deployed(summary: Summary) -> list[LeakageClaim]:
+def find_deployed(summary: Summary) -> list[LeakageClaim]:
     """Those at points that a gate judges, so that a PASS is not about them.
 
-    Gains within what gates allow elsewhere are left to :func:`beyond`.
+    Gains within what gates allow elsewhere are left to :func:`describe_ungated`.
     """
     most, judged = _allowed(summary), find_judged(summary)
     return [c for c in find_ungated(summary) if c.training in judged and _gain(c) > most]
@@ -56,7 +63,7 @@ def find_tone(summary: Summary) -> Tone:
     """How the verdict is to be shown: good where every gate passes without a warning and nothing
     leaks that no gate limits.
     """
-    found, _ = headline(summary)
+    found, _ = format_headline(summary)
     if found == "PASS" and (find_ungated(summary) or any(v.warnings for v in summary.gates)):
         return Tone.WARNING
     return TONES.get(found, Tone.PLAIN)
@@ -69,18 +76,18 @@ def _allowed(summary: Summary) -> float:
                default=USUAL)  # fmt: skip
 
 
-def beyond(summary: Summary) -> list[str]:
+def describe_ungated(summary: Summary) -> list[str]:
     """A line for each attacker and target of :func:`find_ungated`, with where it leaks."""
     lines: dict[str, list[str]] = defaultdict(list)
     judged = find_judged(summary)
     for c in find_ungated(summary):
         also = ", judged" if c.training in judged else ""
-        where = f"{_gain(c):+z.2f} {deployment(c)} ({c.attack}{also})"
+        where = f"{_gain(c):+z.2f} {format_deployment(c)} ({c.attack}{also})"
         lines[f"{c.dataset}: {_format_who(c)}"].append(where)
-    return [f"{what}, {some(of, ', ')}" for what, of in lines.items()]
+    return [f"{what}, {format_some(of, ', ')}" for what, of in lines.items()]
 
 
-def unstopped(summary: Summary, dataset: str) -> list[str]:
+def find_unstopped(summary: Summary, dataset: str) -> list[str]:
     """What leaks without a defense, is limited by no gate, and leaks at every strength tried.
 
     What no longer gains more than gates allow elsewhere, and did, was stopped.
@@ -95,7 +102,7 @@ def unstopped(summary: Summary, dataset: str) -> list[str]:
         tried = len({c.training for c in here if c.algorithm == algorithm})
         last = _find_last(of, tried, _allowed(summary))
         if last is not None:
-            where = deployment(last)
+            where = format_deployment(last)
             out.append(f"No tested defense stops {what}: {_gain(last):+z.2f} {where}, not gated.")
     return out
 
@@ -110,16 +117,16 @@ def _find_last(of: Sequence[LeakageClaim], tried: int, allowed: float) -> Leakag
     return max(defended, key=lambda c: c.strength or 0.0)
 
 
-def parts(found: Iterable[LeakageClaim]) -> str:
+def format_parts(found: Iterable[LeakageClaim]) -> str:
     """``the columns of shop to bank (+0.82)`` and the like, each once, the largest first."""
     most: dict[str, float] = {}
     for c in sorted(found, key=_gain, reverse=True):
         most.setdefault(_format_who(c), _gain(c))
-    return some([f"{what} ({gain:+z.2f})" for what, gain in most.items()], ", ")
+    return format_some([f"{what} ({gain:+z.2f})" for what, gain in most.items()], ", ")
 
 
-def unjudged(summary: Summary) -> list[str]:
+def describe_unjudged(summary: Summary) -> list[str]:
     """A line on what leaks where the system is judged although no gate asks, or none."""
-    found = deployed(summary)
-    where = some(list(dict.fromkeys(map(place, found))), ", ")
-    return [f"Leaks at {where}, and no gate limits it: {parts(found)}."] if found else []
+    found = find_deployed(summary)
+    where = format_some(list(dict.fromkeys(map(format_place, found))), ", ")
+    return [f"Leaks at {where}, and no gate limits it: {format_parts(found)}."] if found else []

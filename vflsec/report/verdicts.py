@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from vflsec.audit.gate import Verdict
-from vflsec.audit.gate_selection import weighs
+from vflsec.audit.gate_selection import is_weighed
 from vflsec.audit.point import Point, Training
 from vflsec.report import tree
-from vflsec.report.numbers import number
+from vflsec.report.numbers import format_number
 from vflsec.report.sanitize import clean
 from vflsec.report.summary import Summary
 from vflsec.report.tree import Paragraph, Tone, View
@@ -40,16 +40,16 @@ class _Deployed(Protocol):
     def strength(self) -> float | None: ...
 
 
-def place(row: _Deployed) -> str:
+def format_place(row: _Deployed) -> str:
     """The defense and its strength: ``iso 5``, ``no defense``."""
     if row.defense in ("", "none"):
         return row.defense and "no defense"
     return clean(row.defense if row.strength is None else f"{row.defense} {row.strength:g}")
 
 
-def deployment(row: Training) -> str:
+def format_deployment(row: Training) -> str:
     """Where it stands in a sentence: ``without a defense``, ``with iso 5``."""
-    return "without a defense" if row.is_undefended else f"with {place(row)}"
+    return "without a defense" if row.is_undefended else f"with {format_place(row)}"
 
 
 def find_judged(summary: Summary) -> set[Training]:
@@ -57,26 +57,26 @@ def find_judged(summary: Summary) -> set[Training]:
     return {v.training for v in summary.gates if v.defense and v.gate.metric != "epsilon_lower"}
 
 
-def counted(n: int, what: str) -> str:
+def format_count(n: int, what: str) -> str:
     """``2 tests``."""
     return f"{n} {what}{'s' if n != 1 else ''}"
 
 
-def point_of(v: Verdict, *, training: bool = True) -> str:
+def format_point(v: Verdict, *, training: bool = True) -> str:
     """Where it was judged: data, algorithm, defense and strength; empty if nowhere."""
     if not v.defense:
         return ""
-    words = (v.dataset, v.algorithm if training else "", place(v))
+    words = (v.dataset, v.algorithm if training else "", format_place(v))
     return ", ".join(filter(None, map(clean, words)))
 
 
-def title(v: Verdict) -> str:
+def format_title(v: Verdict) -> str:
     """The gate and the point."""
-    point = point_of(v)
+    point = format_point(v)
     return clean(v.label) + (f" [{point}]" if point else "")
 
 
-def titles(verdicts: Sequence[Verdict]) -> list[str]:
+def format_titles(verdicts: Sequence[Verdict]) -> list[str]:
     """The title of each, unlike all others: a server shows two cases of one name as one.
 
     Two gates may be called alike as they are shown: a name may be that of another's rule, or differ
@@ -85,7 +85,7 @@ def titles(verdicts: Sequence[Verdict]) -> list[str]:
     seen: dict[str, int] = {}
     out = []
     for v in verdicts:
-        name = title(v)
+        name = format_title(v)
         while name in seen:
             seen[name] += 1
             name = f"{name} ({seen[name]})"
@@ -94,37 +94,37 @@ def titles(verdicts: Sequence[Verdict]) -> list[str]:
     return out
 
 
-def identity(v: Verdict, shown: str = "") -> str:
+def hash_identity(v: Verdict, shown: str = "") -> str:
     """A short hash of what was asked and where: the same in every run of the same audit.
 
     Args:
         v: a verdict.
-        shown: its name of :func:`titles`, where that is not its title alone.
+        shown: its name of :func:`format_titles`, where that is not its title alone.
     """
     text = "\x1f".join(map(str, (v.label, v.dataset, v.algorithm, v.defense, v.strength)))
-    text += f"\x1f{shown}" if shown not in ("", title(v)) else ""
+    text += f"\x1f{shown}" if shown not in ("", format_title(v)) else ""
     return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
-def counts(verdicts: Sequence[Verdict]) -> dict[str, int]:
+def count_outcomes(verdicts: Sequence[Verdict]) -> dict[str, int]:
     """How many gates came out how."""
     return {name: sum(v.verdict == name for v in verdicts) for name, _ in reversed(_WORDS)}
 
 
-def headline(summary: Summary) -> tuple[str, str]:
+def format_headline(summary: Summary) -> tuple[str, str]:
     """The verdict over all gates, and one sentence on how it came about."""
     verdicts = summary.gates
-    n = counts(verdicts)
+    n = count_outcomes(verdicts)
     if not summary.complete and not n["FAIL"]:
-        return "UNFINISHED", unfinished(summary)
+        return "UNFINISHED", find_unfinished(summary)
     if not verdicts:
         return NO_GATE, _NO_LIMIT
     first, *rest = [(k, f"{n[k]}", w) for k, w in _WORDS if n[k]]
-    said = [f"{first[1]} of {counted(len(verdicts), 'gate')} {first[2]}"]
+    said = [f"{first[1]} of {format_count(len(verdicts), 'gate')} {first[2]}"]
     return first[0], f"{', '.join([*said, *(f'{m} {w}' for _, m, w in rest if w != 'passed')])}."
 
 
-def unfinished(summary: Summary) -> str:
+def find_unfinished(summary: Summary) -> str:
     """Why an audit that is not complete has no verdict, one sentence."""
     if summary.shard:
         return f"Shard {summary.shard}: nothing is judged before `vflsec merge`."
@@ -134,24 +134,24 @@ def unfinished(summary: Summary) -> str:
 _WORDS = (("FAIL", "failed"), ("INCONCLUSIVE", "inconclusive"), ("PASS", "passed"))
 
 
-def beside_verdicts(summary: Summary) -> list[str]:
+def list_findings(summary: Summary) -> list[str]:
     """The findings that are no verdict, as sentences."""
     return [f.text for f in summary.findings if f.kind != "verdict"]
 
 
-def weighed(v: Verdict, points: Iterable[Point]) -> list[Point]:
+def find_weighed(v: Verdict, points: Iterable[Point]) -> list[Point]:
     """The points of attacks that a verdict speaks of."""
     here = v.training
-    return [p for p in points if p.attack and p.training == here and weighs(p, v.gate)]
+    return [p for p in points if p.attack and p.training == here and is_weighed(p, v.gate)]
 
 
-def some(parts: Sequence[str], comma: str, most: int = 4) -> str:
+def format_some(parts: Sequence[str], comma: str, most: int = 4) -> str:
     """The first of `parts` and how many more there are."""
     more = len(parts) - most
     return comma.join(parts[:most]) + (f" and {more} more" if more > 0 else "")
 
 
-def bounds(summary: Summary) -> str:
+def describe_bounds(summary: Summary) -> str:
     """:data:`BOUNDS` at the confidence of this audit, and that gates have another."""
     level = summary.confidence
     others = {v.gate.confidence for v in summary.gates} - {level, None}
@@ -167,7 +167,7 @@ def build_gates(summary: Summary) -> tree.Section:
         several = len({v.algorithm for v in verdicts if v.algorithm}) > 1
         lines = tuple(_gate_line(v, several) for v in verdicts)
         blocks = [tree.Gates(lines, "Every gate at every point")]
-    blocks.append(Paragraph(bounds(summary), Tone.SOFT, views=pages))
+    blocks.append(Paragraph(describe_bounds(summary), Tone.SOFT, views=pages))
     if summary.alive:
         heads = tree.make_columns("Attack", "Validated", "Evidence", name="Attack",
                                   prose=("Evidence",))  # fmt: skip
@@ -177,7 +177,9 @@ def build_gates(summary: Summary) -> tree.Section:
 
 
 def _gate_line(v: Verdict, several: bool) -> tree.GateLine:
-    value, low, high = (number(x, limit=v.threshold) for x in (v.value, v.low, v.high))
-    short = point_of(v, training=several)
-    return tree.GateLine(v.verdict, v.label, point_of(v), short, v.reason, value, low, high, v.n,
-                         v.attack, v.adversary, v.split)  # fmt: skip
+    value, low, high = (format_number(x, limit=v.threshold) for x in (v.value, v.low, v.high))
+    short = format_point(v, training=several)
+    return tree.GateLine(
+        v.verdict, v.label, format_point(v), short, v.reason, value, low, high, v.n, v.attack,
+        v.adversary, v.split,
+    )  # fmt: skip

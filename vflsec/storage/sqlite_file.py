@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 from vflsec.errors import AGAIN, ConfigError, DataError
 from vflsec.runtime.atomic_files import make_folder, or_closed
 from vflsec.runtime.integrity import EDITED
-from vflsec.specs import digest
+from vflsec.specs import hash_value
 
 SCHEMA_VERSION = 1
 """Of what the file holds; others are refused."""
@@ -174,7 +174,7 @@ class SealedFile:
     def set_meta(self, key: str, value: Any) -> None:
         """Keep a plain value under a name; None is as if there were none."""
         with self._transaction():
-            text = dumped(value)
+            text = dump_json(value)
             self._insert("replace", "meta", (key, text))
             self._seal(f"meta {key}", [(text,)])
         with suppress(sqlite3.Error):  # into the file itself, which may be copied without its log
@@ -183,12 +183,12 @@ class SealedFile:
 
 def _hash(value: Any) -> str:
     try:
-        return digest(value)
+        return hash_value(value)
     except (TypeError, ValueError):  # bytes, which vflsec never writes
         return ""
 
 
-def dumped(value: Any) -> str:
+def dump_json(value: Any) -> str:
     """A value as JSON, with what numpy and mappings hold as plain values.
 
     Raises:

@@ -25,7 +25,7 @@ from vflsec.specs import (
     LedgerRow,
     Measure,
 )
-from vflsec.storage.sqlite_file import STORE_NAME, SealedFile, dumped
+from vflsec.storage.sqlite_file import STORE_NAME, SealedFile, dump_json
 
 __all__ = ["STORE_NAME", "Store"]
 
@@ -165,10 +165,10 @@ class Store(SealedFile):
         made = self._insert(
             verb, "cells",
             (
-                result.key, dumped(asdict(result.spec)), "done", result.seconds, result.device,
-                dumped([asdict(r) for r in result.ledger]),
-                dumped([dict(g) for g in result.guarantees]),
-                dumped(dict(result.facts)),
+                result.key, dump_json(asdict(result.spec)), "done", result.seconds, result.device,
+                dump_json([asdict(r) for r in result.ledger]),
+                dump_json([dict(g) for g in result.guarantees]),
+                dump_json(dict(result.facts)),
             ),
         )  # fmt: skip
         if made.rowcount > 0:
@@ -257,7 +257,7 @@ _FIGURES = (
 def _figures(measures: Iterable[Measure]) -> set[tuple[Any, ...]]:
     """What tells results apart: the controls too, for the advantage is what is left over them."""
     return {
-        (*(getattr(m, name) for name in _FIGURES), dumped(m.controls), m.notes.get(TURNED))
+        (*(getattr(m, name) for name in _FIGURES), dump_json(m.controls), m.notes.get(TURNED))
         for m in measures
     }
 
@@ -275,7 +275,7 @@ def _differ(
 def _row(measure: Measure) -> list[Any]:
     values = {name: getattr(measure, name) for name in _MEASURE}
     for name in _JSON:
-        values[name] = dumped(values[name])
+        values[name] = dump_json(values[name])
     for name in _FLOATS:
         number = values[name]
         values[name] = None if number is None or not math.isfinite(number) else float(number) + 0.0

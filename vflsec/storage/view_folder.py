@@ -41,12 +41,14 @@ class KeptViews:
 
     def said(self, cell: CellSpec) -> Mapping[str, Any] | str:
         """What is kept of a cell, or why nothing is."""
-        from vflsec.train.view_reader import about
+        from vflsec.train.view_reader import read_about
 
         if cell.key not in self._said:
             try:
                 there = self.path(cell).is_file()
-                self._said[cell.key] = about(self.path(cell)) if there else "its views are not kept"
+                self._said[cell.key] = (
+                    read_about(self.path(cell)) if there else "its views are not kept"
+                )
             except TraceError as why:
                 self._said[cell.key] = str(why).rstrip(".")
         return self._said[cell.key]
@@ -58,10 +60,10 @@ class KeptViews:
 
     def lacking(self, cell: CellSpec, spec: AttackSpec) -> str:
         """Why an attack on a cell cannot be made without training, or ''."""
-        from vflsec.train.view_reader import insufficient
+        from vflsec.train.view_reader import find_insufficient
 
         attack = registry.attacks.create(spec.name, spec.params)
-        why = insufficient(spec, attack, {})
+        why = find_insufficient(spec, attack, {})
         if why:
             return why
         said = self.said(cell)
@@ -71,7 +73,7 @@ class KeptViews:
         (who, *others) = spec.adversary
         if not others and who not in said["alone"] and algorithm.local_training(who) is not None:
             return "one of its controls trains an encoder, which was not kept"
-        return insufficient(spec, attack, said)
+        return find_insufficient(spec, attack, said)
 
 
 def not_kept(folder: Path, plan: Plan, works: Sequence[Work], most: int) -> list[str]:

@@ -16,7 +16,7 @@ from vflsec.core.view import FORMS
 from vflsec.nn.replicas import LEAST
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec
-from vflsec.testing.reach import foreign, tensors
+from vflsec.testing.reach import find_foreign, find_tensors
 from vflsec.testing.worlds import Check, Trained, small_stack, train
 from vflsec.train.loop import predict
 from vflsec.train.views import make_view
@@ -147,10 +147,12 @@ def algorithm_views_are_closed(name: str) -> None:
         spec = AttackSpec("", adversary=(party,), aux_rows=5, peer_model=True)
         views = [make_view(algorithm, trained.fed, trained.initial, spec, r) for r in (0, 1)]
         for view in views:
-            assert not foreign(view), f"{name}, {party}: {foreign(view)}"
-        stored = [{t.untyped_storage().data_ptr() for t in tensors(v) if t.numel()} for v in views]
+            assert not find_foreign(view), f"{name}, {party}: {find_foreign(view)}"
+        stored = [
+            {t.untyped_storage().data_ptr() for t in find_tensors(v) if t.numel()} for v in views
+        ]
         assert not stored[0] & stored[1], f"{name}, {party}: two replicas share a storage"
-        held = {t.untyped_storage().data_ptr() for task in stack.tasks for t in tensors(task)}
+        held = {t.untyped_storage().data_ptr() for task in stack.tasks for t in find_tensors(task)}
         assert not stored[0] & held, f"{name}, {party}: a view shares a storage with the data"
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from vflsec.audit.metrics import primary, score
+from vflsec.audit.metrics import choose_primary, score
 from vflsec.audit.truth import label_truth
 from vflsec.core.attack import Attack
 from vflsec.core.channel import Recorder
@@ -137,7 +137,7 @@ def _values(
             order = torch.randperm(len(rows), generator=generator(len(out), "permuted truth"))
             y[rows] = y[rows[order.numpy()]]
         truth = replace(truth, values=y)
-        metric = primary(task.classes, target=truth.target)
+        metric = choose_primary(task.classes, target=truth.target)
         (found,) = score(
             replace(guess, target=truth.target), truth, rows, classes=task.classes,
             prior=task.prior.numpy(), metrics=[metric],

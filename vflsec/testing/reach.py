@@ -14,7 +14,7 @@ from vflsec.core.view import View
 _PLAIN = (str, bytes, int, float, bool, complex, type(None), type, types.ModuleType)
 
 
-def reached(thing: Any) -> Iterator[tuple[str, Any]]:
+def find_reached(thing: Any) -> Iterator[tuple[str, Any]]:
     """Every object that is reachable from `thing` with a path to it, each object once."""
     seen: set[int] = set()
     keep: list[Any] = []
@@ -29,9 +29,9 @@ def reached(thing: Any) -> Iterator[tuple[str, Any]]:
         stack += [(f"{path}{step}", inner) for step, inner in _inside(one)]
 
 
-def tensors(thing: Any) -> list[Tensor]:
+def find_tensors(thing: Any) -> list[Tensor]:
     """Every tensor that is reachable from `thing`."""
-    return [one for _, one in reached(thing) if isinstance(one, Tensor)]
+    return [one for _, one in find_reached(thing) if isinstance(one, Tensor)]
 
 
 def _inside(one: Any) -> Iterator[tuple[str, Any]]:
@@ -64,14 +64,14 @@ def _inside(one: Any) -> Iterator[tuple[str, Any]]:
                 yield f".{k}", getattr(one, k)
 
 
-def foreign(view: View) -> list[str]:
+def find_foreign(view: View) -> list[str]:
     """Paths to what a view must not hold: empty if it is closed.
 
     That is any object of the package beside networks and the values of a View; a tensor with a
     gradient graph; and a tensor whose storage is larger than itself: the rest is somebody else's.
     """
     found = []
-    for path, one in reached(view):
+    for path, one in find_reached(view):
         module = type(one).__module__
         if isinstance(one, Tensor):
             used = one.numel() * one.element_size()

@@ -56,7 +56,7 @@ class Crossed:
         return out
 
 
-def ledger(counts: Mapping[Key, list[int]]) -> list[LedgerRow]:
+def make_ledger(counts: Mapping[Key, list[int]]) -> list[LedgerRow]:
     """The counts as rows of a ledger."""
     return [
         LedgerRow(*key, messages=m, elements=e, bytes=b, rounds=r)
@@ -296,7 +296,7 @@ _ROWS, _LEAST = 1024, 100  # rows that are compared at most and at least
 _SURE = 4.0  # standard deviations; a bottom model that sees its columns reaches tens and more
 
 
-def related(x: Tensor, z: Tensor) -> float:
+def measure_relation(x: Tensor, z: Tensor) -> float:
     """By how many standard deviations RV exceeds its mean over all orders of the rows.
 
     Args:
@@ -394,7 +394,7 @@ class Sent(_Watcher):
                 continue
             mean = kept.total[: len(rows)] / kept.count[: len(rows), None]
             tables = (torch.from_numpy(z)[at] for z in (mean, kept.last[: len(rows)]))
-            score = max(related(own[0][rows[at]], z) for z in tables)
+            score = max(measure_relation(own[0][rows[at]], z) for z in tables)
             if score < _SURE:
                 which = f"embeddings named {name!r}" if name else "embeddings"
                 out.append(

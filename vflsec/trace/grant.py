@@ -13,7 +13,7 @@ from vflsec.trace.leaves import read_texts
 from vflsec.trace.limits import Limits, replace_file
 from vflsec.trace.manifest import LaterGrant, LaterName, dump, say_now
 from vflsec.trace.reader import Trace
-from vflsec.trace.recorder_inputs import Ids, known_rows, shares
+from vflsec.trace.recorder_inputs import Ids, known_rows, read_shares
 from vflsec.trace.seal import write_seal
 from vflsec.trace.tables import write_known
 
@@ -60,7 +60,7 @@ def grant(
     classes = manifest.classes or classes
     rows = known_rows(_read_known(known) if isinstance(known, Path) else known,
                       Ids(manifest.rows), classes)  # fmt: skip
-    told = shares(info.prior if prior is None else prior, classes)
+    told = read_shares(info.prior if prior is None else prior, classes)
     entry = LaterGrant(
         when=say_now(), party=who, added=added,
         seal=hashlib.sha256((folder / "seal.json").read_bytes()).hexdigest(),

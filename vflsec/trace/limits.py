@@ -97,7 +97,7 @@ def refuse_file(path: str) -> TraceError:
     return TraceError(f"{path}: is no file of a trace. {ASTRAY}")
 
 
-def files_of(folder: Path, limits: Limits) -> dict[str, int]:
+def list_files(folder: Path, limits: Limits) -> dict[str, int]:
     """Relative path and size of every file below `folder`, in order of the paths.
 
     Raises:

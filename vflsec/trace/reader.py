@@ -20,7 +20,7 @@ from vflsec.core import check
 from vflsec.core.view import Known, Update
 from vflsec.errors import TraceError
 from vflsec.trace.completeness import STOPPED, Key, NotFinite, Prints
-from vflsec.trace.limits import COPY, FINITE, Limits, files_of, read_bytes, refuse_file
+from vflsec.trace.limits import COPY, FINITE, Limits, list_files, read_bytes, refuse_file
 from vflsec.trace.manifest import Layout, Manifest, ModelFile, Moment, ObserverInfo, load
 from vflsec.trace.message import Fields, Found, Recorded, from_batch, read_fields
 from vflsec.trace.module_spec import NAME_CLASS, build_module
@@ -35,7 +35,7 @@ from vflsec.trace.tables import (
     Stored,
     build_tensor_schema,
     check_rows,
-    grant_of,
+    hash_grant,
     read_batches,
     read_rows,
     read_weights,
@@ -412,7 +412,7 @@ class Trace:
     def grant(self, known: Known) -> None:
         """Keep which labels an adversary was granted, by their hash."""
         rows = known.rows.numpy()
-        self.granted[grant_of(rows, known.labels.numpy())] = rows
+        self.granted[hash_grant(rows, known.labels.numpy())] = rows
 
     def lack(self, observer: str, clauses: Sequence[str]) -> None:
         """Note why what was recorded of an observer carries no pass."""
@@ -447,7 +447,7 @@ class Trace:
             TraceError: it is none, or not as its seal says, or holds what does not belong there.
         """
         folder, limits = Path(folder), limits or Limits()
-        found = files_of(folder, limits)
+        found = list_files(folder, limits)
         files = {f: s for f, s in found.items() if not f.endswith(".tmp")}
         data = read_bytes(folder, "manifest.json", limits.manifest_bytes)
         manifest = load(data, Manifest, "manifest.json")

@@ -25,7 +25,14 @@ from vflsec.errors import ConfigError
 from vflsec.trace.limits import check_name
 from vflsec.trace.manifest import PartyInfo, PublicFacts, Run, Software, begin_manifest
 from vflsec.trace.recorder import NO_COLUMNS, Holdings, Loop, Recording
-from vflsec.trace.recorder_inputs import Ids, aux_columns, claimed, known_rows, own_columns, shares
+from vflsec.trace.recorder_inputs import (
+    Ids,
+    aux_columns,
+    known_rows,
+    own_columns,
+    read_claim,
+    read_shares,
+)
 
 __all__ = ["Recording", "record"]
 
@@ -125,7 +132,7 @@ def record(
             "vflsec.record", Software(name="torch", version=str(torch.__version__)), tap=tap,
             parties=[PartyInfo(name=n, role=r) for n, r in roles.items()],  # type: ignore[arg-type]
             rows=len(ids), classes=classes, loss_reduction=loss_reduction,
-            run=Run(**dict(run or {})), claim=claimed(claim),
+            run=Run(**dict(run or {})), claim=read_claim(claim),
         )  # fmt: skip
         public = PublicFacts(
             reduction=loss_reduction,  # type: ignore[arg-type]
@@ -136,7 +143,7 @@ def record(
         raise ConfigError(f"record: {' '.join(first[1:3]).strip() or first[0]}.") from None
     holdings = Holdings(
         None if columns is None else own_columns(columns, schema, len(ids)),
-        known_rows(known, ids, classes), shares(prior, classes),
+        known_rows(known, ids, classes), read_shares(prior, classes),
         aux_columns(aux or {}, ids, roles, party), model,
     )  # fmt: skip
     loop = Loop(grad_scale, accumulation, every_n_epochs, max_bytes, behind, resume)

@@ -22,7 +22,7 @@ from vflsec.core import check
 from vflsec.core.message_kinds import find_kinds
 from vflsec.core.view import Known, Schema
 from vflsec.errors import ConfigError, ShapeError
-from vflsec.trace.limits import NAME, OTHER_WIDTH, Limits, files_of
+from vflsec.trace.limits import NAME, OTHER_WIDTH, Limits, list_files
 from vflsec.trace.manifest import (
     Have,
     Layout,
@@ -36,11 +36,11 @@ from vflsec.trace.manifest import (
 from vflsec.trace.module_spec import describe_module, unwrap
 from vflsec.trace.recorder_inputs import Ids, refuse
 from vflsec.trace.seal import give_up, seal
-from vflsec.trace.segments import Torn, lock_folder, read_segments, recording
+from vflsec.trace.segments import Torn, is_recording, lock_folder, read_segments
 from vflsec.trace.tables import (
     AMOUNTS,
     KNOWN,
-    grant_of,
+    hash_grant,
     read_rows,
     write_known,
     write_own,
@@ -264,10 +264,10 @@ class Loop:
 
 
 def _hash_grant(folder: Path) -> str:
-    """:func:`grant_of` the labelled rows that :func:`write_known` wrote there, '' of none."""
+    """:func:`hash_grant` the labelled rows that :func:`write_known` wrote there, '' of none."""
     for name, form in (("known.parquet", KNOWN), ("known-values.parquet", AMOUNTS)):
         if (folder / name).exists():
-            return grant_of(*read_rows(folder, name, form, _LIMITS))
+            return hash_grant(*read_rows(folder, name, form, _LIMITS))
     return ""
 
 
@@ -333,11 +333,11 @@ class Recording:
         """
         assert self.writer is not None
         k = self.held.known
-        now = "" if k is None else grant_of(k.rows.numpy(), k.labels.numpy())
+        now = "" if k is None else hash_grant(k.rows.numpy(), k.labels.numpy())
         if self.writer.info().moments and _hash_grant(self.writer.folder) != now:
             self.writer.release()
             raise refuse("known", "the rows and labels with which training began", "others")
-        files = files_of(self.folder, _LIMITS)
+        files = list_files(self.folder, _LIMITS)
         stream = read_segments(self.folder, files, self.manifest, self.party, _LIMITS, Torn())
         for f, _ in stream:
             self._have.setdefault(f.route, set()).add(f.epoch)
@@ -658,7 +658,7 @@ class Recording:
                 views = [p for p in (self.folder / "view").iterdir() if p.is_dir()]
                 if stopped:
                     give_up(self.folder)
-                if not later and not any(recording(v) for v in views):
+                if not later and not any(is_recording(v) for v in views):
                     seal(self.folder, ended=self.loop.resume and not self.loop.behind)
         except OSError as why:
             self._warn(f"{self.folder} is not sealed ({why.strerror or why}). Make room, then "

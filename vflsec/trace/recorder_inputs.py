@@ -183,7 +183,7 @@ def check_whole(
     return x.astype(np.int64)
 
 
-def amounts(name: str, values: Any, n: int) -> NDArray[np.float64]:
+def read_amounts(name: str, values: Any, n: int) -> NDArray[np.float64]:
     """(n,) numbers, NaN where there is none.
 
     Raises:
@@ -199,7 +199,7 @@ def amounts(name: str, values: Any, n: int) -> NDArray[np.float64]:
     return x
 
 
-def shares(prior: Any, classes: int | None) -> list[float] | None:
+def read_shares(prior: Any, classes: int | None) -> list[float] | None:
     """Class shares as a trace holds them.
 
     Raises:
@@ -216,7 +216,7 @@ def shares(prior: Any, classes: int | None) -> list[float] | None:
     return found
 
 
-def claimed(claim: tuple[float, float] | float | None) -> Claim | None:
+def read_claim(claim: tuple[float, float] | float | None) -> Claim | None:
     """A claim given as epsilon, or as (epsilon, delta)."""
     if claim is None:
         return None
@@ -280,7 +280,7 @@ def known_rows(known: tuple[Any, Any] | None, ids: Ids, classes: int | None = No
     check_once(f"record: {what}", rows)
     what = f"labels of {what}"
     if make_label(classes or 2).numeric:
-        values = amounts(f"record: {what}", known[1], len(rows))
+        values = read_amounts(f"record: {what}", known[1], len(rows))
         if np.isnan(values).any():
             raise refuse(what, "finite", "NaN")
         return Known(torch.from_numpy(rows), torch.from_numpy(values.copy()))

@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 
 from vflsec.core.message_kinds import find_kinds
 from vflsec.errors import TraceError
-from vflsec.trace.limits import ASTRAY, COPY, Limits, files_of, open_file, read_bytes, replace_file
+from vflsec.trace.limits import (
+    ASTRAY,
+    COPY,
+    Limits,
+    list_files,
+    open_file,
+    read_bytes,
+    replace_file,
+)
 from vflsec.trace.manifest import (
     FORMAT,
     VERSION,
@@ -31,7 +39,7 @@ from vflsec.trace.manifest import (
     load,
 )
 from vflsec.trace.message import Fields, Found
-from vflsec.trace.segments import Torn, find_segments, read_segments, recording
+from vflsec.trace.segments import Torn, find_segments, is_recording, read_segments
 from vflsec.trace.tables import (
     MESSAGES,
     Stored,
@@ -46,7 +54,7 @@ _EVERY_ROW = find_kinds(lambda kind: kind.has_every_row)
 _GROUP = 8 << 20  # bytes of a row group, which is what a reader holds at once
 
 
-def digest(folder: Path, name: str) -> str:
+def hash_file(folder: Path, name: str) -> str:
     """SHA-256 of a file."""
     with open_file(folder, name) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -74,13 +82,13 @@ def seal(
         TraceError: it is sealed already, or damaged otherwise than by stopping early.
     """
     folder, limits = Path(folder), limits or Limits()
-    files = files_of(folder, limits)
+    files = list_files(folder, limits)
     if "seal.json" in files:
         raise TraceError(f"{folder}: is sealed already.")
     manifest = _manifest(folder)
     observers = sorted({f.split("/")[1] for f in files if f.startswith("view/")})
     for observer in observers:
-        if not ended and recording(folder / "view" / observer, here=False):
+        if not ended and is_recording(folder / "view" / observer, here=False):
             raise TraceError(f"{folder}: is being recorded. Seal it when that has ended.")
     torn = Torn()
     for observer in observers:
@@ -275,10 +283,10 @@ def write_seal(folder: Path, limits: Limits) -> None:
     """Write ``seal.json`` over all files below `folder`; truth has a seal of its own."""
     entries = [
         SealedFile(
-            path=path, bytes=size, sha256=digest(folder, path),
+            path=path, bytes=size, sha256=hash_file(folder, path),
             rows=pq.read_metadata(folder / path).num_rows if path.endswith(".parquet") else 0,
         )
-        for path, size in files_of(folder, limits).items()
+        for path, size in list_files(folder, limits).items()
         if path != "seal.json" and not path.startswith("truth/") and not path.endswith(".tmp")
     ]  # fmt: skip
     replace_file(folder / "seal.json", dump(Seal(format=FORMAT, version=VERSION, files=entries)))
@@ -301,6 +309,6 @@ def check_seal(folder: Path, files: dict[str, int], limits: Limits, *, verify: b
     for path, entry in listed.items():
         if there[path] != entry.bytes:
             raise TraceError.must(path, f"have {entry.bytes} bytes", there[path], COPY)
-        if verify and digest(folder, path) != entry.sha256:
+        if verify and hash_file(folder, path) != entry.sha256:
             raise TraceError(f"{path}: has another hash than the seal. {COPY}")
     return seal

@@ -76,7 +76,7 @@ class Claim:
         os.close(file)
 
 
-def recording(folder: Path, *, here: bool = True) -> bool:
+def is_recording(folder: Path, *, here: bool = True) -> bool:
     """Whether a living process records into an observer's folder; forgets those that died.
 
     Args:

@@ -24,7 +24,7 @@ from vflsec.trace.limits import FINITE, UNCOMPRESSED, Limits, open_file
 
 __all__ = [
     "AMOUNTS", "KNOWN", "LABELS", "MESSAGES", "ROWS", "Rows", "Stored", "as_values",
-    "build_tensor_schema", "build_vector_schema", "grant_of", "open_writer", "read_batches",
+    "build_tensor_schema", "build_vector_schema", "hash_grant", "open_writer", "read_batches",
     "read_rows", "read_weights", "write_known", "write_own", "write_table", "write_targets",
     "write_vectors", "write_weights",
 ]  # fmt: skip
@@ -270,7 +270,7 @@ def _fits(
 _CHUNK = 32 << 20
 
 
-def grant_of(rows: NDArray[np.int64], labels: NDArray[Any]) -> str:
+def hash_grant(rows: NDArray[np.int64], labels: NDArray[Any]) -> str:
     """Hash of the labels of rows, class numbers or values, in whatever order they stand."""
     order = np.argsort(rows, kind="stable")
     kind = "<f8" if labels.dtype.kind == "f" else "<i8"

@@ -18,9 +18,9 @@ from vflsec.core.guess import Truth
 from vflsec.core.view import Schema
 from vflsec.errors import TraceError
 from vflsec.label import Classes, Quantity
-from vflsec.trace.limits import NAME, Limits, files_of, read_bytes
+from vflsec.trace.limits import NAME, Limits, list_files, read_bytes
 from vflsec.trace.manifest import Layout, TruthInfo, dump, load
-from vflsec.trace.recorder_inputs import amounts, check_once, check_whole
+from vflsec.trace.recorder_inputs import check_once, check_whole, read_amounts
 from vflsec.trace.seal import check_seal, write_seal
 from vflsec.trace.tables import (
     AMOUNTS,
@@ -82,7 +82,7 @@ def write_truth(
     y: NDArray[Any]
     remedy = "Number classes from 0 (-1: no label), or say quantity=True."
     if quantity:
-        y = amounts(told, labels, len(ids))
+        y = read_amounts(told, labels, len(ids))
     else:
         y = check_whole(told, labels, len(ids), remedy)
     if np.array_equal(np.unique(y), [-1, 1]) and not quantity:
@@ -129,7 +129,7 @@ def _base(folder: str | Path, limits: Limits) -> tuple[Path, dict[str, int]]:
     base = base / "truth" if (base / "truth").is_dir() else base
     if not (base / _FILE).is_file() and not (base / _VALUES).is_file():
         raise TraceError(f"{folder}: has no {_FILE}. Its owner runs vflsec.write_truth.")
-    files = files_of(base, limits)
+    files = list_files(base, limits)
     if "seal.json" in files:
         check_seal(base, files, limits)
     return base, files

@@ -14,15 +14,15 @@ from torch import Tensor, nn
 
 from vflsec.core.attack import Attack
 from vflsec.core.channel import Recorder
-from vflsec.core.duplicate_rows import telling
+from vflsec.core.duplicate_rows import has_distinct_column
 from vflsec.core.message import Message
 from vflsec.core.message_kinds import KINDS, find_kinds
-from vflsec.core.quantity_questions import answers
+from vflsec.core.quantity_questions import answer_question
 from vflsec.core.source import Ended, Given, Source
 from vflsec.core.view import Facts, Known, Schema, Table, Update, View, as_needs
 from vflsec.core.visibility import looked_at
 from vflsec.errors import ThreatModelError, TraceError
-from vflsec.specs import QUESTIONS, AttackSpec, asked
+from vflsec.specs import QUESTIONS, AttackSpec, format_question
 from vflsec.trace.completeness import Crossed, Late, Prints, Sent, Unanswered, Unread, find_gaps
 from vflsec.trace.limits import OTHER_WIDTH, UNSEEN
 from vflsec.trace.manifest import Moment, ObserverInfo
@@ -32,7 +32,7 @@ LEAST = 10
 """Known values from which on a tenth of them is one: with fewer no question is asked."""
 
 
-def standard(values: Tensor) -> Tensor:
+def standardise(values: Tensor) -> Tensor:
     """Values (q,) in standard deviations from their mean; that of training is not known here."""
     sd = values.std(correction=0)
     return (values - values.mean()) / sd if float(sd) > 0 else values * 0
@@ -43,17 +43,17 @@ def derive_known(known: Known, question: str) -> Known:
 
     Cut points are those of the known values: what the tails of all are, nobody granted.
     """
-    values = standard(known.labels)
+    values = standardise(known.labels)
     if not question:
         return Known(known.rows, values)
-    return Known(known.rows, answers(question, values, values), values)
+    return Known(known.rows, answer_question(question, values, values), values)
 
 
 def derive_facts(facts: Facts, known: Known | None, question: str) -> Facts:
     """Public facts where a question is asked."""
     few = 0 if known is None else len(known)
     why = "" if few >= LEAST else (
-        f"'{asked(question)}' needs {LEAST} known values, there are {few}."
+        f"'{format_question(question)}' needs {LEAST} known values, there are {few}."
     )  # fmt: skip
     assert question in QUESTIONS
     extra = {**facts.extra, "question": question, "unclear": why}
@@ -74,7 +74,7 @@ class Steps:
         return replace(m, step=self._count[key] - 1)
 
 
-def numbered(table: Table) -> Table:
+def number_passes(table: Table) -> Table:
     """A table in the form ``all`` of messages without epochs, numbered by passes over its rows.
 
     A pass ends before the batch that has a row of it again. Only where every pass is whole (each
@@ -149,7 +149,7 @@ def find_same_samples(
         return none
     there = torch.stack([present for _, present in parts]).all(0)
     rows = there.nonzero().squeeze(1)
-    if not any(x.dim() > 2 or telling(x[rows].numpy()) for x, _ in parts):
+    if not any(x.dim() > 2 or has_distinct_column(x[rows].numpy()) for x, _ in parts):
         return none
     whole = torch.cat([x[rows].flatten(1) for x, _ in parts], 1) + 0.0  # -0.0 is 0.0
     mine = torch.isin(rows, known.rows)
@@ -358,7 +358,7 @@ class Evidence(Source):
             trace.lack(party, [*left, *_find_elsewhere(self.observers[party].info)])
         if trace.is_ours:
             return found
-        return {k: numbered(t) if k[2].startswith("all") else t for k, t in found.items()}
+        return {k: number_passes(t) if k[2].startswith("all") else t for k, t in found.items()}
 
     def _parts(self, observer: str, party: str) -> dict[str, nn.Module]:
         """The modules of a party that an observer has, by part."""

@@ -21,11 +21,11 @@ from vflsec.core.source import Simulated
 from vflsec.core.task import Stack, Task
 from vflsec.core.view import Need, Table, View
 from vflsec.errors import PolicyError, ThreatModelError
-from vflsec.nn.reduced_precision import products_of, stored
+from vflsec.nn.reduced_precision import find_products, find_stored
 from vflsec.nn.replicas import LEAST, Replicas
-from vflsec.nn.weights import files_of
+from vflsec.nn.weights import list_files
 from vflsec.plugins import registry
-from vflsec.specs import AttackSpec, CellSpec, LedgerRow, Params, told_apart
+from vflsec.specs import AttackSpec, CellSpec, LedgerRow, Params, number_repeats
 from vflsec.train.cuda_graphs import CudaGraphs
 from vflsec.train.demand import Demand, list_recordings
 from vflsec.train.loop import predict, run_phases
@@ -134,7 +134,7 @@ class Training:
         self.algorithm: Algorithm = registry.algorithms.create(first.algorithm, first.params)
         self.seeds = [c.seed for c in self.cells]
         self.stack = Stack.build(
-            tasks, self.seeds, device, stored(first.dtype), products_of(first.dtype)
+            tasks, self.seeds, device, find_stored(first.dtype), find_products(first.dtype)
         )
         self.algorithm.check_label(self.stack.first.classes)
         self.algorithm.check_columns(self.stack.first)
@@ -218,7 +218,7 @@ class Training:
         task, first, of = self.stack.first, self.cells[0], self.algorithm
         return RunFacts(
             task.classes, len(task.sets["labelled"]), getattr(of, "epochs", 0),
-            getattr(of, "batch_size", 0), first.dtype, tuple(files_of(first.params)),
+            getattr(of, "batch_size", 0), first.dtype, tuple(list_files(first.params)),
             getattr(of, "profile", ""), task.largest_group,
         )  # fmt: skip
 
@@ -286,12 +286,12 @@ class Training:
     @property
     def names(self) -> list[str]:
         """Of the cells' defenses, each another one."""
-        return told_apart(d.name for d in self.cells[0].defenses)
+        return number_repeats(d.name for d in self.cells[0].defenses)
 
     def owners(self, i: int) -> tuple[str, ...]:
         """The parties whose policy the cells' defense number `i` is."""
         spec, policy = self.cells[0].defenses[i], self.defenses[i]
-        return owners(spec.party or policy.owner, self.stack.first)
+        return find_owners(spec.party or policy.owner, self.stack.first)
 
     def outcome(self, r: int) -> Params:
         """Facts of the finished training of replica `r`, for the results."""
@@ -409,7 +409,7 @@ class Training:
                 for s in strengths:
                     policy.check_strength(s)
             strength = torch.tensor(strengths, dtype=torch.float64)
-            for party in owners(spec.party or policy.owner, task):
+            for party in find_owners(spec.party or policy.owner, task):
                 out[party].append((policy, strength))
             self.defenses.append(policy)
         for d in self.demands:
@@ -442,7 +442,7 @@ def first_step(
     Returns:
         Names of the phases after which attacks are made, empty where only training can tell; and
         what each defense that is made to claim something would claim of the uses that are
-        predicted, by name (`vflsec.specs.told_apart`).
+        predicted, by name (`vflsec.specs.number_repeats`).
 
     Raises:
         VflsecError: it cannot be trained.
@@ -483,7 +483,7 @@ def reassigned_task(task: Task, seed: int) -> Task:
     return replace(task, given=given)
 
 
-def owners(party: str, task: Task) -> tuple[str, ...]:
+def find_owners(party: str, task: Task) -> tuple[str, ...]:
     """The parties that a role or a name means.
 
     Raises:

@@ -315,18 +315,18 @@ def taken(algorithm: Algorithm, fed: Federation, step: Step) -> Step:
     """
     if fed.graphs is None:
         return step
-    why = refusal(algorithm, fed, step)
+    why = find_refusal(algorithm, fed, step)
     if why:
         _say(fed, why)
         return step
     return Captured(fed, step, fed.graphs)
 
 
-def refusal(algorithm: Algorithm, fed: Federation, step: Step) -> str:
+def find_refusal(algorithm: Algorithm, fed: Federation, step: Step) -> str:
     """Why a step may not be captured, in words; empty if it may."""
     kind: Any = type(algorithm)
     own = isinstance(step, partial) and step.func == getattr(algorithm, "step", None)
-    if not own or step.args[0] is not fed or not manual_backprop.walks(kind):  # type: ignore[attr-defined]
+    if not own or step.args[0] is not fed or not manual_backprop.is_walked(kind):  # type: ignore[attr-defined]
         return "the phase does not consist of plain split steps"
     if any(t.silent is not None for t in fed.stack.tasks):
         return "some rows add nothing to any loss"

@@ -114,7 +114,7 @@ def _train(
                 phase.after_epoch(epoch)
             if best:
                 alive = torch.stack([one.update(on) for one in best]).any(0)
-                _tell(fed, phase, alive)
+                _send_stop(fed, phase, alive)
                 fed.channel.set_alive(alive)
             if progress is not None:
                 progress(phase.name, epoch + 1, phase.epochs)
@@ -157,7 +157,7 @@ def build_judges(algorithm: Algorithm, fed: Federation, phase: Phase) -> list[_B
     ]  # fmt: skip
 
 
-def _tell(fed: Federation, phase: Phase, alive: Tensor) -> None:
+def _send_stop(fed: Federation, phase: Phase, alive: Tensor) -> None:
     """The passive parties that listen hear whether training goes on."""
     for name in phase.listeners if phase.patience else ():
         signal = alive.to(torch.uint8).unsqueeze(1)

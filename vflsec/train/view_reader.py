@@ -22,7 +22,7 @@ from vflsec.core.source import Ended, Simulated
 from vflsec.core.task import Task
 from vflsec.core.view import Table, View, as_needs
 from vflsec.errors import ThreatModelError, TraceError
-from vflsec.nn.reduced_precision import stored
+from vflsec.nn.reduced_precision import find_stored
 from vflsec.nn.replicas import LEAST
 from vflsec.specs import AttackSpec, CellSpec
 from vflsec.trace.limits import Limits
@@ -33,11 +33,11 @@ from vflsec.trace.tables import read_weights
 from vflsec.trace.truth import read_truth
 from vflsec.trace.views import fold_messages
 from vflsec.train.demand import Demand, list_recordings
-from vflsec.train.view_writer import ABOUT, alone_name
+from vflsec.train.view_writer import ABOUT, name_local_weights
 from vflsec.train.views import assemble, find_victims
 
 
-def about(path: Path) -> dict[str, Any]:
+def read_about(path: Path) -> dict[str, Any]:
     """What a file of kept views says of itself.
 
     Raises:
@@ -61,12 +61,12 @@ def about(path: Path) -> dict[str, Any]:
     return dict(found)
 
 
-def insufficient(spec: AttackSpec, attack: Attack, said: Mapping[str, Any]) -> str:
+def find_insufficient(spec: AttackSpec, attack: Attack, said: Mapping[str, Any]) -> str:
     """Why an attack cannot be made on kept views, in words, or ''.
 
     Args:
         spec, attack: the attack.
-        said: by :func:`about` of the views; empty for what no views could give.
+        said: by :func:`read_about` of the views; empty for what no views could give.
     """
     if attack.policy() is not None:
         return "it acts during training"
@@ -93,7 +93,7 @@ class KeptTraining:
     Args:
         cells: of one cohort.
         folders: the unpacked views of each.
-        said: by :func:`about` of the first.
+        said: by :func:`read_about` of the first.
         demands: what the attacks ask for.
         tasks: of each seed.
         device: where views are made.
@@ -110,7 +110,7 @@ class KeptTraining:
     ) -> None:
         self.cells, self.folders, self.tasks, self.device = cells, folders, tasks, device
         self.seeds = [c.seed for c in cells]
-        self.dtype: torch.dtype = stored(cells[0].dtype)
+        self.dtype: torch.dtype = find_stored(cells[0].dtype)
         self.phases = [Ended(str(p["name"]), int(p["epochs"])) for p in said["phases"]]
         self.wanted: list[Key] = [k for k in list_recordings(demands) if k[1] != "own"]
         self.lone: Mapping[str, LayerSpec] = said.get("alone", {})
@@ -125,7 +125,7 @@ class KeptTraining:
         if len(adversary) != 1 or adversary[0] not in self.lone:
             return None
         (party,) = adversary
-        r, name = self.seeds.index(seed), alone_name(party)
+        r, name = self.seeds.index(seed), name_local_weights(party)
         weights = read_weights(self.folders[r], name, Limits())
         schema = self.task(r).schema[party]
         return build_module(self.lone[party], weights, schema, name).to(self.device)
@@ -199,7 +199,7 @@ def _on(table: Table, device: torch.device) -> Table:
 
 
 @contextmanager
-def opened(
+def open_kept(
     cells: Sequence[CellSpec],
     paths: Sequence[Path],
     demands: Sequence[Demand],
@@ -221,7 +221,7 @@ def opened(
         for cell, path in zip(cells, paths, strict=True):
             if cell.key in folders:
                 continue
-            said[cell.key] = about(path)
+            said[cell.key] = read_about(path)
             if said[cell.key]["cell"] != cell.key:
                 raise TraceError.damaged(path, "views of another training")
             folders[cell.key] = _unpack(path, Path(base) / cell.key)

@@ -68,7 +68,7 @@ class Keep:
         return self.folder.is_dir()
 
 
-def alone_name(party: str) -> str:
+def name_local_weights(party: str) -> str:
     """The weights of the bottom that a party could have trained without the others."""
     return f"alone-{party}.safetensors"
 
@@ -233,7 +233,7 @@ class Keeper:
                 continue
             layers = describe_module(bottom, self.training.stack.first.schema[party])
             if layers is not None:
-                write_weights(part / alone_name(party), bottom.state_dict())
+                write_weights(part / name_local_weights(party), bottom.state_dict())
                 out[party] = layers.model_dump()
         return out
 

@@ -11,14 +11,13 @@ from torch import Tensor
 from vflsec.core.algorithm import Algorithm
 from vflsec.core.attack import Attack
 from vflsec.core.federation import Federation
-from vflsec.core.quantity_questions import turns, unclear
+from vflsec.core.quantity_questions import assign_turns, find_unclear
 from vflsec.core.rng import generator
 from vflsec.core.task import Task
 from vflsec.core.view import Known, Schema, Table, View
 from vflsec.errors import ConfigError
 from vflsec.plugins import registry
-from vflsec.specs import OF_THE_LABELS, AttackSpec
-from vflsec.specs import victims as whose
+from vflsec.specs import OF_THE_LABELS, AttackSpec, list_victims
 from vflsec.train.demand import Demand
 
 
@@ -27,14 +26,15 @@ def draw_known_rows(task: Task, seed: int, count: int) -> Known:
 
     Drawn for (seed) alone: a smaller grant is a prefix of a larger one, and the same rows go to
     every attack, to every control and to every defense strength. Questions about a quantity share
-    one grant (:func:`vflsec.core.quantity_questions.turns`), with the values behind the answers.
+    one grant (:func:`vflsec.core.quantity_questions.assign_turns`), with the values behind the
+    answers.
     """
     rows = task.sets["labelled"]
     g = generator(seed, "known_rows")
     rows = rows[torch.randperm(len(rows), generator=g)]
     y = task.y[rows]
     if task.behind is not None:
-        rank = torch.argsort(turns(task.behind[rows]), stable=True)[:count]
+        rank = torch.argsort(assign_turns(task.behind[rows]), stable=True)[:count]
         return Known(rows[rank], y[rank], task.behind[rows[rank]])
     sides = task.label.sides
     first = [(y == c).nonzero().squeeze(1)[:count] for c in range(sides)]
@@ -62,7 +62,7 @@ def build_grants(task: Task, seed: int, d: Demand) -> dict[str, Any]:
     out: dict[str, Any] = {"known": known}
     if d.aux_rows:
         rows = draw_aux_rows(task, seed, d.aux_rows, known if d.known_rows else None)
-        of = whose("feature", d.adversary, task.parties, d.victim)
+        of = list_victims("feature", d.adversary, task.parties, d.victim)
         columns = {p: task.schema[p].design(task.x[p][rows]) for p in of}
         out["aux"] = rows, columns, (task.y if task.given is None else task.given)[rows]
     return out
@@ -70,7 +70,7 @@ def build_grants(task: Task, seed: int, d: Demand) -> dict[str, Any]:
 
 def find_victims(spec: AttackSpec, task: Task) -> tuple[str, ...]:
     """Parties whose columns are attacked; one with labels only has none."""
-    named = whose("feature", spec.adversary, task.parties, spec.victim)
+    named = list_victims("feature", spec.adversary, task.parties, spec.victim)
     return tuple(p for p in named if not task.schema[p].empty)
 
 
@@ -124,7 +124,7 @@ def make_view(
     tables = recorder.tables(r, mine, fed.phase, algorithm.servers)
     facts = replace(algorithm.facts(fed), classes=task.classes)
     if task.behind is not None:
-        asked = {"question": task.asks, "unclear": unclear(task.asks, task.behind)}
+        asked = {"question": task.asks, "unclear": find_unclear(task.asks, task.behind)}
         facts = replace(facts, extra={**facts.extra, **asked})
     elif spec.of_label:
         k = fed.stack.first.labels.index(spec.of_label)

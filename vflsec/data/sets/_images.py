@@ -33,22 +33,22 @@ def files_in(folder: Path) -> list[Path]:
     found = [p for p in folder.iterdir() if p.suffix.lower() in ENDINGS and p.is_file()]
     if len(found) > MOST_FILES:
         raise DataError.at_most(f"{folder}: images", f"{MOST_FILES:,}", f"{len(found):,}")
-    return sorted(found, key=lambda p: natural(p.name))
+    return sorted(found, key=lambda p: make_natural_key(p.name))
 
 
-def natural(name: str) -> list[tuple[int, str]]:
+def make_natural_key(name: str) -> list[tuple[int, str]]:
     """A name as a key under which ``v2`` stands before ``v10``."""
     parts = re.split(r"(\d+)", name)
     return [(int(t), "") if t.isdigit() else (-1, t) for t in parts]
 
 
-def stamp(files: Sequence[Path]) -> tuple[int, int, int]:
+def stamp_files(files: Sequence[Path]) -> tuple[int, int, int]:
     """Number, size and latest change of files, by which they are known to be the same."""
     stats = [f.stat() for f in files]
     return len(stats), sum(s.st_size for s in stats), max((s.st_mtime_ns for s in stats), default=0)
 
 
-def pictures(files: Sequence[Path], side: int) -> NDArray[np.uint8]:
+def read_pictures(files: Sequence[Path], side: int) -> NDArray[np.uint8]:
     """Images as (n, 3, side, side), shrunk or stretched to a square.
 
     Raises:

@@ -12,7 +12,7 @@ from vflsec.data.features import Features
 from vflsec.data.source import PartyData
 
 
-def blocks(width: int, parties: int) -> list[slice]:
+def split_blocks(width: int, parties: int) -> list[slice]:
     """Consecutive blocks of equal width, the remainder left out at the end."""
     size = width // parties
     return [slice(i * size, (i + 1) * size) for i in range(parties)]
@@ -29,7 +29,7 @@ def no_columns(n: int) -> PartyData:
     return PartyData(np.zeros((n, 0)), np.arange(n, dtype=np.int64))
 
 
-def digest(parties: Mapping[str, PartyData], y: NDArray[np.int64]) -> str:
+def hash_parts(parties: Mapping[str, PartyData], y: NDArray[np.int64]) -> str:
     """Hash of the content of a real data set."""
     found = hashlib.sha256(np.ascontiguousarray(y).tobytes())
     for name, data in parties.items():

@@ -23,11 +23,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vflsec.core import check
-from vflsec.data.classes import labels
+from vflsec.data.classes import read_labels
 from vflsec.data.dialect import Dialect
 from vflsec.data.features import read_features
 from vflsec.data.read_table import parse_frame
-from vflsec.data.sets._parts import all_rows, digest
+from vflsec.data.sets._parts import all_rows, hash_parts
 from vflsec.data.sets._published import drawn_lines, first_of
 from vflsec.data.source import Source
 from vflsec.plugins import registry
@@ -81,5 +81,5 @@ class Avazu:
                 frame.column(column, "published")
             found = read_features(frame, names, CATEGORICAL[party], NUMERIC[party])
             tables[party] = all_rows(found, names)
-        y, class_names = labels(frame, "click")
-        return Source("avazu", tables, "active", y, class_names, digest=digest(tables, y))
+        y, class_names = read_labels(frame, "click")
+        return Source("avazu", tables, "active", y, class_names, digest=hash_parts(tables, y))

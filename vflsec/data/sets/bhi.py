@@ -29,7 +29,7 @@ import numpy as np
 
 from vflsec.core import check
 from vflsec.core.rng import numpy_generator
-from vflsec.data.sets._images import files_in, folders_in, party_of, pictures, stamp
+from vflsec.data.sets._images import files_in, folders_in, party_of, read_pictures, stamp_files
 from vflsec.data.sets._published import find_files, refuse_count, refuse_folder
 from vflsec.data.source import Source
 from vflsec.plugins import registry
@@ -82,7 +82,7 @@ class Bhi:
             rng = numpy_generator(0, "rows", "bhi")
             found = [found[i] for i in np.sort(rng.choice(len(found), self.rows, replace=False))]
         files = [f for *_, first, second in found for f in (first, second)]
-        return _source(tuple(found), self.side, stamp(files))
+        return _source(tuple(found), self.side, stamp_files(files))
 
 
 @lru_cache(maxsize=1)
@@ -95,7 +95,7 @@ def _source(
     content = hashlib.sha256(y.tobytes() + patients.tobytes())
     tables = {}
     for party, k in (("active", 2), ("passive", 3)):
-        images = pictures([row[k] for row in found], side)  # type: ignore[misc]
+        images = read_pictures([row[k] for row in found], side)  # type: ignore[misc]
         content.update(images.data)
         tables[party] = party_of(images)
     return Source(

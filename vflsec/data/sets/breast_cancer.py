@@ -28,7 +28,7 @@ import numpy as np
 
 from vflsec.core import check
 from vflsec.data.names import party_names
-from vflsec.data.sets._parts import blocks, digest, numeric_table
+from vflsec.data.sets._parts import hash_parts, numeric_table, split_blocks
 from vflsec.data.source import Source
 from vflsec.plugins import registry
 
@@ -57,7 +57,7 @@ class BreastCancer:
         """The table as a Source."""
         x, benign = _bundled()
         names = [n for kind in ("mean_{}", "{}_error", "worst_{}") for n in map(kind.format, _OF)]
-        cuts = blocks(28 if self.split == "halves" else 30, self.parties)
+        cuts = split_blocks(28 if self.split == "halves" else 30, self.parties)
         tables = {
             party: numeric_table(x[:, cut], names[cut])
             for party, cut in zip(party_names(self.parties), [cuts[-1], *cuts[:-1]])
@@ -65,7 +65,7 @@ class BreastCancer:
         y = (1 - benign).astype(np.int64)
         return Source(
             name="breast_cancer", parties=tables, active="active", y=y,
-            class_names=("benign", "malignant"), digest=digest(tables, y),
+            class_names=("benign", "malignant"), digest=hash_parts(tables, y),
         )  # fmt: skip
 
 

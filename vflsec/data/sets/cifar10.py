@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from vflsec.core import check
 from vflsec.core.rng import numpy_generator
 from vflsec.data.names import party_names
-from vflsec.data.sets._parts import blocks, no_columns
+from vflsec.data.sets._parts import no_columns, split_blocks
 from vflsec.data.sets._published import find_files, refuse_count
 from vflsec.data.source import PartyData, Source
 from vflsec.errors import DataError, data_error
@@ -100,7 +100,7 @@ def _source(
     images, y, test = read(paths, (rows, test_rows))
     x = np.ascontiguousarray(images.transpose(0, 3, 1, 2), dtype=np.float32) / np.float32(255)
     own = np.arange(len(y), dtype=np.int64)
-    cuts = dict(zip(party_names(2 + server)[server:], blocks(SIDE, 2), strict=True))
+    cuts = dict(zip(party_names(2 + server)[server:], split_blocks(SIDE, 2), strict=True))
     tables = {"active": no_columns(len(y))} if server else {}
     tables |= {p: PartyData(np.ascontiguousarray(x[..., cut]), own) for p, cut in cuts.items()}
     content = hashlib.sha256(y.tobytes() + test.tobytes())

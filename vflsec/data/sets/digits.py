@@ -22,7 +22,7 @@ import numpy as np
 
 from vflsec.core import check
 from vflsec.data.names import party_names
-from vflsec.data.sets._parts import blocks, digest, no_columns, numeric_table
+from vflsec.data.sets._parts import hash_parts, no_columns, numeric_table, split_blocks
 from vflsec.data.source import PartyData, Source
 from vflsec.plugins import registry
 
@@ -55,7 +55,7 @@ class Digits:
         names_of = party_names(self.parties + self.server)
         if self.server:
             tables["active"] = no_columns(len(bunch.target))
-        for party, cut in zip(names_of[self.server :], blocks(8, self.parties), strict=True):
+        for party, cut in zip(names_of[self.server :], split_blocks(8, self.parties), strict=True):
             strip = bunch.images[:, :, cut]
             if self.as_images:
                 values = np.ascontiguousarray(strip[:, None] / 16, dtype=np.float32)
@@ -66,5 +66,5 @@ class Digits:
         y = bunch.target.astype(np.int64)
         return Source(
             name="digits", parties=tables, active="active", y=y,
-            class_names=tuple(str(c) for c in range(10)), digest=digest(tables, y),
+            class_names=tuple(str(c) for c in range(10)), digest=hash_parts(tables, y),
         )  # fmt: skip

@@ -32,7 +32,14 @@ import numpy as np
 from vflsec.core import check
 from vflsec.core.rng import numpy_generator
 from vflsec.data.names import party_names
-from vflsec.data.sets._images import files_in, folders_in, natural, party_of, pictures, stamp
+from vflsec.data.sets._images import (
+    files_in,
+    folders_in,
+    make_natural_key,
+    party_of,
+    read_pictures,
+    stamp_files,
+)
 from vflsec.data.sets._published import find_files, refuse_folder
 from vflsec.data.source import PartyData, Source
 from vflsec.errors import data_error, format_list
@@ -86,7 +93,7 @@ class ModelNet:
             raise refuse_folder("modelnet", self.folder, rule, got, SITE)
         chosen = tuple(names[: self.classes] if self.classes else names)
         everything = [f for c in chosen for s in SIDES for f in files_in(root / c / s)]
-        return _source(self, chosen, stamp(everything))
+        return _source(self, chosen, stamp_files(everything))
 
 
 @lru_cache(maxsize=1)
@@ -114,7 +121,7 @@ def _source(made: ModelNet, names: tuple[str, ...], state: tuple[int, int, int])
     content = hashlib.sha256(repr((made.parties, made.views, made.side, names)).encode())
     tables: dict[str, PartyData] = {}
     for party, own in zip(parties, files, strict=True):
-        images = pictures(own, made.side)
+        images = read_pictures(own, made.side)
         content.update(images.data)
         tables[party] = party_of(images)
     return Source(
@@ -132,7 +139,7 @@ def _objects(made: ModelNet, name: str, side: str) -> list[list[Path]]:
         match = re.match(rf"{re.escape(name)}_(\d+)(?=\D)", path.name)
         if match:
             found.setdefault(match[1], []).append(path)
-    whole = [found[k][: made.views] for k in sorted(found, key=natural)
+    whole = [found[k][: made.views] for k in sorted(found, key=make_natural_key)
              if len(found[k]) >= made.views]  # fmt: skip
     wanted = max(made.objects, 1)
     if len(whole) < wanted:

@@ -32,7 +32,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from vflsec.core import check
-from vflsec.data.sets._parts import digest, numeric_table
+from vflsec.data.sets._parts import hash_parts, numeric_table
 from vflsec.data.sets._published import find_files
 from vflsec.data.source import Source
 from vflsec.errors import DataError, data_error, first_line
@@ -101,7 +101,7 @@ class NusWide:
         split = np.repeat(["train", "test"], [len(p[0]) for p in parts])
         return Source(
             "nuswide", tables, "active", y, tuple(self.concepts), split=split,
-            digest=digest(tables, y),
+            digest=hash_parts(tables, y),
         )  # fmt: skip
 
     def _side(
