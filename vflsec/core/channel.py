@@ -234,7 +234,7 @@ class Recorder:
         Predictions that were returned to it belong to every phase. Where a form with a plus was
         asked for, ``last#2`` is the second exchange of each peer by itself (the first of those that
         have no second), and so on. `servers` are those who hold the key. Who asks again gets the
-        same tables.
+        same numbers.
         """
         has_key = bool(set(servers) & set(parties))
         who = (*parties, phase, has_key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from typing import Generic, TypeVar
 from zlib import crc32
 
@@ -17,8 +18,9 @@ Key = TypeVar("Key")
 class SharedTables(Generic[Key]):
     """The tables by replica of whoever was asked for last.
 
-    What was worked out of a table (:attr:`vflsec.core.view.Table.by_row`) serves the next attack
-    too. Tables in which an attack changed a number in place are not given again.
+    Each attack gets tables of its own with the same numbers, and what it works out of them
+    (:attr:`vflsec.core.view.Table.by_row`) stays with it. Where an attack changed a number in
+    place, the numbers are not given again.
     """
 
     def __init__(self) -> None:
@@ -28,7 +30,11 @@ class SharedTables(Generic[Key]):
     def get(self, who: Hashable, r: int) -> Mapping[Key, Table] | None:
         """What was put for replica `r` of `who`, as it was then; else None."""
         tables, told = self._kept.get(r, ({}, []))
-        return tables if who == self._who and told and told == _sums(tables) else None
+        same = who == self._who and told and told == _sums(tables)
+        if not same:
+            return None
+        own = {id(t): replace(t) for t in tables.values()}
+        return {key: own[id(t)] for key, t in tables.items()}
 
     def put(self, who: Hashable, r: int, tables: Mapping[Key, Table]) -> None:
         """Keep tables; those of anybody else go."""
