@@ -10,6 +10,7 @@ import torch
 from by_hand import assert_same, federation, trained
 from torch import Tensor, nn
 
+from vflsec.algorithms.fewshot import FewShot
 from vflsec.algorithms.oneshot import OneShot
 from vflsec.core.federation import Federation
 from vflsec.core.party import Party
@@ -416,6 +417,25 @@ def test_a_client_finds_its_length_by_itself_and_trains_that_long_on_all_rows(
                 a, b = (f.parties[name].modules[part].state() for f in (fed, until))
                 assert all(torch.equal(a[k][r], b[k][r]) for k in a)
     assert len(lengths) > 1
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+@pytest.mark.parametrize("algorithm", [OneShot, FewShot])
+def test_how_long_replicas_beside_train_at_home_changes_no_bit(
+    algorithm: type[OneShot], dropout: float
+) -> None:
+    """Where each has a length of its own, and draws rows, views and dropout at home."""
+    one = algorithm(**{**STOPPED, "dropout": dropout})
+
+    def made(seeds: list[int]) -> Federation:
+        return trained(one, small_stack(seeds, unaligned=40), seeds)
+
+    alone, together = made([0]), made([0, 1, 2])
+    assert alone.extra["epochs.local_length"][0] < max(together.extra["epochs.local_length"])
+    for name, party in alone.parties.items():
+        for part, module in party.modules.items():
+            other = together.parties[name].modules[part].state()
+            assert all(torch.equal(v[0], other[k][0]) for k, v in module.state().items())
 
 
 def test_the_cosine_ends_at_seven_sixteenths_and_the_classifier_starts_afresh(

@@ -200,6 +200,19 @@ class LocalWork(SplitNN):
         )
         return rows.gather(1, draws.integers(rows.shape[1], (b * self.unlabelled_ratio,)))
 
+    def _draw_anew(self, fed: Federation) -> None:
+        """Draw at home from streams of this phase: where others stand after a phase of no fixed
+        length hangs on the replicas beside.
+        """
+        for party in self.clients(fed):
+            key, views = f"unlabelled.{party.name}", fed.extra.get(f"views.{party.name}")
+            if key in fed.extra:
+                fed.extra[key] = fed.extra[key].spawn(fed.phase)
+            if views is not None:
+                views.rng = views.rng.spawn(fed.phase)
+            for module in (party.modules[part] for part in HOME):  # dropout
+                module.rng = module.rng and module.rng.spawn(fed.phase)
+
     def _chosen(self, fed: Federation, party: Party, rows: Tensor) -> Tensor | None:
         """Which of a client's unaligned rows (R, m) count as labelled; None if none ever do."""
         return None

@@ -85,6 +85,7 @@ class OneShot(LocalWork):
 
         def begin() -> None:
             start()
+            self._draw_anew(fed)
             for party in self.clients(fed):
                 began[party.name] = {part: party.modules[part].state() for part in HOME}
 
@@ -93,6 +94,7 @@ class OneShot(LocalWork):
                 for part, state in parts.items():
                     fed.parties[party].modules[part].load(state)
             self.restart(fed)
+            self._draw_anew(fed)
 
         clients = self.clients(fed)
         again = passes * math.ceil(every.shape[1] / self.batch_size)
