@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from by_hand import federation
+from by_hand import federation, trained
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
@@ -16,6 +16,7 @@ from vflsec.algorithms.splitnn import SplitNN
 from vflsec.core.federation import Federation, Phase
 from vflsec.core.rng import generator
 from vflsec.errors import ConfigError
+from vflsec.plugins import registry
 from vflsec.testing import small_stack
 from vflsec.train.loop import compute_auc, compute_regret, predict, run_phases
 
@@ -115,3 +116,19 @@ def test_shares_of_classes_are_read_by_their_largest() -> None:
     truth = y.gather(1, rows)[0]
     score = (logits[:, 1] - logits[:, 0]).detach().numpy()
     assert float(hard[0]) == pytest.approx(1 - roc_auc_score(truth.numpy(), score), abs=1e-12)
+
+
+def test_how_long_replicas_beside_train_changes_no_prediction() -> None:
+    """Noise of a policy after a phase that ends by itself, of a replica that ends it earlier."""
+    algorithm = SplitNN(epochs=60, lr=0.02, **{**SMALL, "patience": 2})
+
+    def answers(seeds: list[int]) -> tuple[list[int], Tensor]:
+        stack, strength = small_stack(seeds), torch.full((len(seeds),), 0.5)
+        noise = registry.defenses.create("embedding_noise", {})
+        fed = trained(algorithm, stack, seeds, {"passive1": [(noise, strength)]})
+        return fed.extra["epochs.train"], predict(algorithm, fed, stack.rows("test"))[0]
+
+    (alone, told), (beside, also) = answers([0]), answers([0, 1])
+    assert alone == beside[:1]
+    assert max(beside) > alone[0]
+    assert torch.equal(told, also)

@@ -210,8 +210,6 @@ class LocalWork(SplitNN):
                 fed.extra[key] = fed.extra[key].spawn(fed.phase)
             if views is not None:
                 views.rng = views.rng.spawn(fed.phase)
-            for module in (party.modules[part] for part in HOME):  # dropout
-                module.rng = module.rng and module.rng.spawn(fed.phase)
 
     def _chosen(self, fed: Federation, party: Party, rows: Tensor) -> Tensor | None:
         """Which of a client's unaligned rows (R, m) count as labelled; None if none ever do."""

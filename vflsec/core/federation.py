@@ -199,6 +199,16 @@ class Federation:
         owner.modules[part] = stack
         return stack
 
+    def draw_anew(self) -> None:
+        """Policies and modules draw on from streams of the phase that has ended: where theirs stand
+        hangs on how long the replicas beside trained.
+        """
+        for party in self.parties.values():
+            for b in party.bindings:
+                b.own.rng = b.own.rng.spawn(self.phase)
+            for module in party.modules.values():
+                module.rng = module.rng and module.rng.spawn(self.phase)
+
     def batches(self, walk: Pass | Phase) -> Iterator[Tensor]:
         """Sample ids (R, b) of one pass, each replica in its own fresh order."""
         if isinstance(walk, Phase):

@@ -132,6 +132,8 @@ def _train(
                 fed.extra[f"best.{phase.name}"] = dict(by)
             kept = torch.stack([one.kept for one in best]).amin(0)
             fed.extra[f"kept.{phase.name}"] = kept.tolist()
+            if phase.patience:
+                fed.draw_anew()
         fed.extra[f"epochs.{phase.name}"] = phase.epochs if epochs is None else epochs.tolist()
         yield phase
 
