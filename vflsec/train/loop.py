@@ -123,19 +123,25 @@ def _train(
         fed.channel.set_alive(on)
         epochs: Tensor | None = None
         if best:
-            for one in best:
-                one.restore()
-            epochs = torch.stack([one.epochs for one in best]).amax(0)
-            fed.channel.end(phase.name, epochs, phase.epochs, phase.judged)
-            if phase.judged:
-                by = zip(phase.judged, (one.kept for one in best), strict=True)
-                fed.extra[f"best.{phase.name}"] = dict(by)
-            kept = torch.stack([one.kept for one in best]).amin(0)
-            fed.extra[f"kept.{phase.name}"] = kept.tolist()
-            if phase.patience:
-                fed.draw_anew()
+            epochs = _end(fed, phase, best)
         fed.extra[f"epochs.{phase.name}"] = phase.epochs if epochs is None else epochs.tolist()
         yield phase
+
+
+def _end(fed: Federation, phase: Phase, best: list[_Best]) -> Tensor:
+    """Restore what was best, and note it; returns how many epochs each replica trained, (R,)."""
+    for one in best:
+        one.restore()
+    epochs = torch.stack([one.epochs for one in best]).amax(0)
+    fed.channel.end(phase.name, epochs, phase.epochs, phase.judged)
+    if phase.judged:
+        by = zip(phase.judged, (one.kept for one in best), strict=True)
+        fed.extra[f"best.{phase.name}"] = dict(by)
+    kept = torch.stack([one.kept for one in best]).amin(0)
+    fed.extra[f"kept.{phase.name}"] = kept.tolist()
+    if phase.patience:
+        fed.draw_anew()
+    return epochs
 
 
 def build_judges(algorithm: Algorithm, fed: Federation, phase: Phase) -> list[_Best]:
