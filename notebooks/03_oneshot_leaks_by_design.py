@@ -155,7 +155,7 @@ for strength in strengths:
 assert purities[0.0] > 0.99 > 0.5 > purities[25.0]
 
 # %% [markdown]
-# Strength 5 makes your clusters worthless, and costs the joint model about six points: less than one
+# Strength 5 makes your clusters worthless, and costs the joint model about seven points: less than one
 # might fear, for on this small task a classifier on top of a barely trained extractor already does
 # well. On a task where the extractor matters, the cost is the whole point of the method.
 #
