@@ -10,12 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from vflsec.core.message_kinds import find_kinds
-
-if TYPE_CHECKING:
-    from vflsec.core.view import Need
 
 HEADS = ("what", "in the clear to", "masked for", "opaque for", "when", "masks and noise in it")
 """Column titles of the table."""
@@ -57,15 +53,6 @@ class Line:
     opaque: tuple[str, ...] = ()
     when: str = ""
     drawn: str = ""
-
-
-def can_see(need: Need, role: str, lines: Sequence[Line]) -> bool:
-    """True if a party in `role` holds what the need names in the clear (grants are no messages)."""
-    if need.is_grant:
-        return True
-    kind = need.kind or need.what
-    found = [line for line in lines if line.kind == kind]
-    return any(role in line.clear for line in found) if found else False
 
 
 def format_cells(line: Line) -> tuple[str, ...]:

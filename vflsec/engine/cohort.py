@@ -27,7 +27,6 @@ from vflsec.measure.attack import Answer, Bench, Prepared, prepare
 from vflsec.measure.control_cache import SharedControls
 from vflsec.measure.controls import Control, guess_randomised
 from vflsec.plugins.loading import attempt_call, describe_error, find_place
-from vflsec.runtime.malloc_trim import give_back
 from vflsec.runtime.out_of_memory import Passing, nothing, out_of_memory
 from vflsec.specs import AttackSpec, CellResult, CellSpec, Measure
 from vflsec.train.cohort import Moment, Progress, Training, count_planned
@@ -35,9 +34,6 @@ from vflsec.train.demand import Demand
 from vflsec.train.device import asks_graphs, pick_device
 from vflsec.train.view_reader import open_kept
 from vflsec.train.view_writer import Keep, Keeper
-
-KEPT = 1 << 28
-"""Bytes of freed memory that stay at hand between two attacks."""
 
 
 def run_cohort(
@@ -117,7 +113,6 @@ def _attack_all(
     for i, p in enumerate(asked):
         tell(f"{moment.phase.name}: {p.spec.label}", i / len(asked))
         _attack(bench, moment, p, results, beside, asking.get(p.spec.key))
-        give_back(KEPT)
         yield p
 
 

@@ -4,10 +4,9 @@ Large tensors come and go at every step. Each that the C library hands back to t
 has to be asked for anew, page by page; so blocks up to :data:`LARGEST` are kept until the cohort
 ends.
 
-Then all goes back, and between two attacks where much is free. The C library of most Linux systems
-keeps freed blocks that lie below one in use. Cohorts of large tables leave hundreds of megabytes of
-them, and as the next one does not fit exactly into what the last one left, the process would grow
-with the number of trainings.
+Then all goes back. The C library of most Linux systems keeps freed blocks that lie below one in
+use. Cohorts of large tables leave hundreds of megabytes of them, and as the next one does not fit
+exactly into what the last one left, the process would grow with the number of trainings.
 """
 
 from __future__ import annotations
@@ -57,32 +56,9 @@ def _trim() -> Any:
     return getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 
 
-class _Counts(ctypes.Structure):
-    """What ``mallinfo2`` of glibc 2.33 and later tells."""
-
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks",
-                     "uordblks", "fordblks", "keepcost")
-    ]  # fmt: skip
-
-
-@cache
-def _count() -> Any:
-    """``mallinfo2``, None with another C library."""
-    count = getattr(ctypes.CDLL(None), "mallinfo2", None) if sys.platform == "linux" else None
-    if count is not None:
-        count.restype = _Counts
-    return count
-
-
-def give_back(beyond: int = 0) -> bool:
-    """Return freed memory to the system; whether this C library can be asked to.
-
-    Args:
-        beyond: bytes that may be free and stay.
-    """
-    trim, count = _trim(), _count() if beyond else None
-    if trim is not None and (count is None or count().fordblks > beyond):
+def give_back() -> bool:
+    """Return freed memory to the system; whether this C library can be asked to."""
+    trim = _trim()
+    if trim is not None:
         trim(ctypes.c_size_t(0))
     return trim is not None
