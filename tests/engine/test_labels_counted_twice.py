@@ -116,7 +116,7 @@ def test_labels_are_fetched_as_often_as_the_engine_counts(
 ) -> None:
     """Row by row, validation included; and nothing but the one door touches labels at all."""
     made, given, handed = watched(algorithm, monkeypatch)
-    assert {where for where, _, _ in given} == {"classes.py:stack", "classes.py:compute_prior"}
+    assert {where for where, _, _ in given} == {"classes.py:stack", "kind.py:compute_prior"}
     assert {where for where, _, _ in handed} == {"federation.py:targets"}
     assert {name for _, name, _ in handed} == {"gather"}
     fetched: dict[int, int] = defaultdict(int)

@@ -122,11 +122,6 @@ class Classes(Label):
         """Log shares of the classes."""
         return answers.log_softmax(dim=-1)
 
-    def compute_prior(self, y: Tensor, values: Tensor | None, rows: Tensor) -> Tensor:
-        """Class shares (C,)."""
-        counts = y[rows].bincount(minlength=self.count)
-        return counts.double() / counts.sum()
-
     def plant(self, given: Tensor, rows: Tensor, coins: Tensor, prior: Tensor) -> None:
         """The most and the least frequent class, which a prior tells apart the most."""
         order = prior.argsort(stable=True)
@@ -178,12 +173,6 @@ class Classes(Label):
         """The classes themselves."""
         yield "", y
 
-    def find_scarce(
-        self, y: Ints, values: Floats | None, class_names: Sequence[str], least: int
-    ) -> Iterator[tuple[str, str, str]]:
-        """Classes with fewer rows."""
-        return scarce_classes(y, class_names, least)
-
     def describe(self, y: Ints) -> str:
         """How many, and how large the largest is."""
         counts = np.bincount(y[y >= 0], minlength=self.count)
@@ -198,19 +187,4 @@ class Classes(Label):
         return (
             f"whether one class of {many} is revealed ({1 / many:.2g}, limit "
             f"{limit:g}); set merge_classes."
-        )
-
-
-def scarce_classes(
-    y: Ints, class_names: Sequence[str], least: int
-) -> Iterator[tuple[str, str, str]]:
-    """What :meth:`Label.scarce` says of classes with fewer than `least` rows."""
-    counts = np.bincount(y, minlength=len(class_names))
-    rare = np.flatnonzero(counts < least)
-    for c in rare:
-        others = f", and {len(rare) - 1} more" if len(rare) > 1 else ""
-        yield (
-            f"class {class_names[int(c)]!r} must have at least {least} rows in",
-            f"{counts[c]} of {counts.sum()}{others}",
-            "Set merge_classes or drop_classes",
         )

@@ -42,6 +42,7 @@ class Label(ABC):
         remedy: how to have classes in its place; ``{}`` is a verb, see :meth:`format_remedy`.
         neighbour: what another label of one row is called in a privacy claim.
         scaled: whether values are prepared by a mean and a spread over rows.
+        measures: metrics of guesses where nothing is asked for, the primary one first.
     """
 
     name: ClassVar[str]
@@ -60,6 +61,7 @@ class Label(ABC):
     remedy: ClassVar[str]
     neighbour: ClassVar[str]
     scaled: ClassVar[bool] = False
+    measures: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     @abstractmethod
@@ -152,9 +154,13 @@ class Label(ABC):
         """What of answers (..., outputs) is compared with the truth."""
         return answers
 
-    @abstractmethod
     def compute_prior(self, y: Tensor, values: Tensor | None, rows: Tensor) -> Tensor:
-        """What is known of labels beforehand, from those of `rows`: class shares (C,) float64."""
+        """What is known of labels beforehand, from those of `rows`: class shares (C,) float64.
+
+        A number is one class of share 1.
+        """
+        counts = y[rows].bincount(minlength=self.sides)
+        return counts.double() / counts.sum()
 
     @abstractmethod
     def plant(self, given: Tensor, rows: Tensor, coins: Tensor, prior: Tensor) -> None:
@@ -208,21 +214,21 @@ class Label(ABC):
 
     # scoring
 
-    @abstractmethod
     def choose_primary(self, prior: ArrayLike | None = None) -> str:
         """The metric that a verdict rests on, in :data:`vflsec.audit.metrics.METRICS`.
 
         Args:
             prior: class shares (C,), None if taken as even.
         """
+        return self.measures[0]
 
-    @abstractmethod
     def list_metrics(self, *, groups: bool = True) -> Sequence[str]:
         """What guesses are measured by where nothing is asked for.
 
         Args:
             groups: whether scores compare within groups of rows alone, as those of one batch do.
         """
+        return list(self.measures)
 
     def plan_metrics(self) -> tuple[str, Sequence[str]]:
         """(primary metric or '', metrics) of an attack on it, as far as a plan can tell."""
@@ -285,7 +291,15 @@ class Label(ABC):
             class_names: C names.
             least: rows that each class needs.
         """
-        return iter(())
+        counts = np.bincount(y, minlength=len(class_names))
+        rare = np.flatnonzero(counts < least)
+        for c in rare:
+            others = f", and {len(rare) - 1} more" if len(rare) > 1 else ""
+            yield (
+                f"class {class_names[int(c)]!r} must have at least {least} rows in",
+                f"{counts[c]} of {counts.sum()}{others}",
+                "Set merge_classes or drop_classes",
+            )
 
     @abstractmethod
     def describe(self, y: Ints) -> str:

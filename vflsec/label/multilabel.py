@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from vflsec.core import check
 from vflsec.label.classes import Classes
@@ -41,6 +41,8 @@ class MultiLabel(Label):
     remark: ClassVar[str] = "Several yes/no labels of each row."
     remedy: ClassVar[str] = "{} one label"
     neighbour: ClassVar[str] = "other labels"
+    sides: ClassVar[int] = 2
+    measures: ClassVar[tuple[str, ...]] = ("macro_auc", "macro_accuracy")
 
     @classmethod
     def build(cls, classes: int, names: tuple[str, ...]) -> MultiLabel:
@@ -56,11 +58,6 @@ class MultiLabel(Label):
     def outputs(self) -> int:
         """A logit for each label."""
         return len(self.names)
-
-    @property
-    def sides(self) -> int:
-        """Two, of each label."""
-        return 2
 
     @cached_property
     def losses(self) -> Callable[[Tensor, Tensor], Tensor]:
@@ -109,14 +106,6 @@ class MultiLabel(Label):
     def take_part(self, name: str, truth: Tensor, cut: Tensor) -> Tensor:
         """One of the labels."""
         return truth[:, self.names.index(name)].nan_to_num(nan=-1.0).long()
-
-    def choose_primary(self, prior: ArrayLike | None = None) -> str:
-        """``macro_auc``."""
-        return "macro_auc"
-
-    def list_metrics(self, *, groups: bool = True) -> Sequence[str]:
-        """Means over labels."""
-        return ["macro_auc", "macro_accuracy"]
 
     def plan_metrics(self) -> tuple[str, Sequence[str]]:
         """Those of two classes, for each label is attacked by itself."""
