@@ -46,11 +46,11 @@ from vflsec.audit.metrics import find_reach
 from vflsec.audit.point import Identity, Point, Training
 from vflsec.audit.record import AttackFacts
 from vflsec.audit.result_row import ResultRow, read_rows
-from vflsec.audit.reversed_ranking import is_ranking
 from vflsec.audit.rounding import show_both
 from vflsec.audit.validated import NO_EVIDENCE, Validated, Validation
 from vflsec.errors import ConfigError
 from vflsec.runtime.atomic_files import json_text, read_text, write_atomic
+from vflsec.runtime.grouping import group_by
 from vflsec.runtime.typed_values import read_as
 from vflsec.specs import OF_THE_LABELS
 
@@ -174,21 +174,18 @@ def _advantages(rows: Mapping[Key, Sequence[ResultRow]]) -> dict[Key, dict[str, 
 
 def _main_rows(rows: Iterable[ResultRow]) -> dict[Key, list[ResultRow]]:
     """Rows in the metric that verdicts rest on, by point."""
-    found: dict[Key, list[ResultRow]] = defaultdict(list)
-    for r in rows:
-        if r.is_main:
-            found[Key.of_row(r)].append(r)
-    return found
+    return group_by((r for r in rows if r.is_main), Key.of_row)
 
 
 def _rankings(rows: Iterable[ResultRow]) -> dict[Identity, float]:
     """Mean advantage of the answers with their labels flipped, by answer."""
-    found: dict[Identity, list[float]] = defaultdict(list)
-    for r in rows:
-        own, value = r.control_value, r.value
-        if r.attack and is_ranking(r) and r.status == "ok" and None not in (own, value):
-            found[r.answer].append(1 - (value or 0.0) - (own or 0.0))
-    return {at: float(np.mean(of)) for at, of in found.items()}
+    pairs = (
+        (r.answer, 1 - r.value - r.control_value) for r in rows
+        if r.attack and r.is_ranking and r.status == "ok"
+        if r.value is not None and r.control_value is not None
+    )  # fmt: skip
+    found = group_by(pairs, lambda pair: pair[0])
+    return {at: float(np.mean([gain for _, gain in of])) for at, of in found.items()}
 
 
 def _audited(rows: Iterable[ResultRow]) -> list[ResultRow]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -13,6 +12,7 @@ from vflsec.audit.change import Seeds, compute_change
 from vflsec.audit.point import Identity
 from vflsec.audit.result import Audit
 from vflsec.audit.result_row import ResultRow, read_advantages, read_rows
+from vflsec.runtime.grouping import group_by
 
 _UNSAID = ("attack_key", "of_label")
 """What is no part of a comparison: keys differ by version, and labels are told by the attack's."""
@@ -114,11 +114,12 @@ def _quantity(at: Identity) -> str:
 
 
 def _values(rows: Iterable[ResultRow]) -> Values:
-    found: dict[Identity, list[ResultRow]] = defaultdict(list)
-    for r in rows:
-        here = r.role != "control" and r.metric == r.primary
-        if here and r.status == "ok" and r.value is not None:
-            found[r.without(*_UNSAID)].append(r)
+    known = (
+        r for r in rows
+        if r.role != "control" and r.metric == r.primary and r.status == "ok"
+        and r.value is not None
+    )  # fmt: skip
+    found = group_by(known, lambda r: r.without(*_UNSAID))
     out = {key: _by_control(of) for key, of in found.items()}
     return {key: of for key, of in out.items() if of}
 
@@ -126,9 +127,8 @@ def _values(rows: Iterable[ResultRow]) -> Values:
 def _by_control(rows: Sequence[ResultRow]) -> Mapping[str, Seeds]:
     if rows[0].attack:
         return read_advantages(rows)[0]
-    values = [(r.seed, r.value) for r in rows if r.value is not None]
-    seeds = sorted({s for s, _ in values})
-    return {"": {s: float(np.mean([v for t, v in values if t == s])) for s in seeds}}
+    seeds = sorted(group_by(rows, lambda r: r.seed).items())
+    return {"": {s: float(np.mean([r.value for r in of])) for s, of in seeds}}
 
 
 def _change(

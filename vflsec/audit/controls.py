@@ -124,7 +124,7 @@ class Leakage:
         """Of a point of :func:`vflsec.audit.leakage.summarise`, where there is an advantage."""
         every = [
             Against(k, v["control"], v["advantage"], v["sd"], v["seeds"],
-                    Counts.read(v.get("counts")), bool(v.get("apart")))
+                    Counts(**found) if (found := v.get("counts")) else None, bool(v.get("apart")))
             for k, v in (row.get("controls") or {}).items()
         ]  # fmt: skip
         return cls(_ordered(every), str(row["named"])) if every else None

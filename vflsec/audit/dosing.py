@@ -15,7 +15,6 @@ rows is ranked rightly where one of them is dosed. Of other metrics it is share 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 
@@ -24,6 +23,7 @@ import numpy as np
 from vflsec.audit.controls import Leakage
 from vflsec.audit.metrics import RANKINGS
 from vflsec.audit.point import Identity, Point
+from vflsec.runtime.grouping import group_by
 
 MARK = "@dose="
 """In the phase of a measure: what follows is the share of rows that were dosed."""
@@ -110,9 +110,7 @@ def find_least_dose(doses: Iterable[Dose]) -> dict[Identity, float | None]:
 
     Between two doses the size is interpolated; below the smallest nothing is claimed.
     """
-    by_place: dict[Identity, list[Dose]] = defaultdict(list)
-    for d in doses:
-        by_place[identify_curve(d)].append(d)
+    by_place = group_by(doses, identify_curve)
     return {at: _least(sorted(of, key=lambda d: d.planted)) for at, of in by_place.items()}
 
 

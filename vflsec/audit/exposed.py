@@ -183,11 +183,6 @@ class Counts:
     luck: float
     seeds: int
 
-    @classmethod
-    def read(cls, row: Mapping[str, Any] | None) -> Counts | None:
-        """From plain values; None where there are none."""
-        return cls(**row) if row else None
-
     @property
     def share(self) -> float:
         """Share of rows that the attack names and the control does not."""
@@ -288,18 +283,6 @@ class Exposed:
             sum(c.rows * c.sure for c in every) / rows,
             sum(c.rows * c.own_sure.get(control, 0.0) for c in every) / rows,
         )  # fmt: skip
-
-    @classmethod
-    def read(cls, row: Mapping[str, Any] | None) -> Exposed | None:
-        """From plain values; None where there are none."""
-        if not isinstance(row, Mapping):
-            return None
-        worst = row.get("worst")
-        return cls(**{**row, "worst": WorstClass(**worst) if worst else None})
-
-    def write(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
 
 
 def _find_worst(classes: Iterable[ClassCount], control: str) -> WorstClass | None:

@@ -8,7 +8,6 @@ nothing is hidden.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
@@ -17,11 +16,11 @@ from numpy.typing import NDArray
 
 from vflsec.audit.findings import metric_name
 from vflsec.audit.intervals import t_interval
-from vflsec.audit.point import UNDEFENDED
+from vflsec.audit.point import SPLITS, UNDEFENDED
 from vflsec.audit.result_row import ResultRow
 from vflsec.core.visibility import Line
+from vflsec.runtime.grouping import group_by
 
-_SPLITS = ("test", "validation", "train")
 _ERROR = "relative_error"
 _SAME = 1e-6  # figures that differ by less come from the same numbers
 
@@ -100,10 +99,8 @@ def describe_outcomes(
         rows: one for each measure.
         level: of the intervals.
     """
-    by_point: dict[tuple[str, str, str], list[ResultRow]] = defaultdict(list)
-    for r in rows:
-        if r.attack and r.role == "audit":
-            by_point[r.algorithm, r.defense, r.dataset].append(r)
+    attacks = (r for r in rows if r.attack and r.role == "audit")
+    by_point = group_by(attacks, lambda r: (r.algorithm, r.defense, r.dataset))
     out = []
     for entry in entries:
         bare = _twin(entry, entries)
@@ -206,15 +203,14 @@ def _values(rows: Sequence[ResultRow]) -> dict[tuple[str, str], _Values]:
 
     Test rows where there are some; the relative error of an inversion rather than its R².
     """
-    groups: dict[tuple[str, str], list[ResultRow]] = defaultdict(list)
-    for r in rows:
-        of_embedding = r.target == "embedding"
-        wanted = r.metric == _ERROR if of_embedding else r.metric == r.primary
-        if r.status == "ok" and wanted and "@" not in r.phase:
-            groups[r.attack, r.adversary].append(r)
+    wanted = (
+        r for r in rows
+        if r.metric == (_ERROR if r.target == "embedding" else r.primary)
+        and r.status == "ok" and "@" not in r.phase
+    )  # fmt: skip
     out = {}
-    for key, of in groups.items():
-        split = next((s for s in _SPLITS if any(r.split == s for r in of)), of[0].split)
+    for key, of in group_by(wanted, lambda r: (r.attack, r.adversary)).items():
+        split = next((s for s in SPLITS if any(r.split == s for r in of)), of[0].split)
         kept = [r for r in of if r.split == split and r.phase == of[-1].phase]
         known = [r.control_value for r in kept if r.control_value is not None]
         values = {r.seed: math.nan if r.value is None else r.value for r in kept}

@@ -8,7 +8,6 @@ are some, but of those on which an attack leaks alone; the largest leaks come fi
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -18,9 +17,9 @@ from vflsec.audit.controls import CHANCE, FALLBACK, LEAST, is_leak
 from vflsec.audit.gate import Verdict
 from vflsec.audit.leakage_claims import correct
 from vflsec.audit.metrics import METRICS
-from vflsec.audit.point import Estimate, Identity, Point
-from vflsec.audit.reversed_ranking import is_ranking
+from vflsec.audit.point import SPLITS, Estimate, Identity, Point
 from vflsec.audit.rounding import show
+from vflsec.runtime.grouping import group_by
 
 
 class FindingKind(StrEnum):
@@ -109,7 +108,6 @@ _NAMES = {
     **{name: f"hits at {rate} false alarms" for name, rate in _HITS.items()},
 }  # fmt: skip
 _WRITTEN = {"auc": "AUC", "f1": "F1", "r2": "R²"}
-_SPLITS = ("test", "validation", "train")
 
 
 def metric_name(metric: str) -> str:
@@ -156,14 +154,12 @@ def build_findings(
     verdicts = list(verdicts)
     attacks = [p for p in correct(summary, verdicts, level) if p.attack]
     gaps = [_gap(p) for p in attacks if p.status != "ok" or p.failed]
-    groups: dict[Identity, list[Point]] = defaultdict(list)
-    for p in attacks:
-        if p.is_main:
-            groups[p.without("defense", "strength", "split", "metric")].append(p)
+    unlike = ("defense", "strength", "split", "metric")
+    groups = group_by((p for p in attacks if p.is_main), lambda p: p.without(*unlike))
     style = _Style(
         len({at.algorithm for at in groups}) > 1, len({at.phase for at in groups}) > 1,
         {(p.metric, p.answer): p for p in attacks if p.metric in _HITS},
-        {p.answer: p for p in attacks if is_ranking(p)},
+        {p.answer: p for p in attacks if p.is_ranking},
     )  # fmt: skip
     found: list[Finding] = []
     for of, only in sorted(map(_select_rows, groups.values()), key=lambda pair: _size(pair[0])):
@@ -186,10 +182,8 @@ def _select_rows(points: Sequence[Point]) -> tuple[list[Point], bool]:
     """The rows of data that a sentence speaks of: test rows where there are some. Where these leak
     less often, first without a defense, the largest leak, and that it is there alone.
     """
-    by: dict[str, list[Point]] = {s: [] for s in _SPLITS}
-    for r in points:
-        by.setdefault(r.split, []).append(r)
-    usual, *others = [of for of in by.values() if of]
+    rows = sorted(points, key=lambda r: (*SPLITS, r.split).index(r.split))
+    usual, *others = group_by(rows, lambda r: r.split).values()
     most = max(map(_shows, [usual, *others]))
     if _shows(usual) == most:
         return usual, False
@@ -211,10 +205,7 @@ def _size(rows: Sequence[Point]) -> tuple[bool, float]:
 
 def _about(rows: Sequence[Point], style: _Style) -> list[Finding]:
     bare = next((r for r in rows if r.is_undefended), None)
-    by_defense: dict[str, list[Point]] = defaultdict(list)
-    for r in rows:
-        if not r.is_undefended:
-            by_defense[r.defense].append(r)
+    by_defense = group_by((r for r in rows if not r.is_undefended), lambda r: r.defense)
     out = [] if bare is None else [_undefended(bare, style)]
     stops = bare is None or _leaks(bare)
     defended = (_defended(d, of, stops, style) for d, of in by_defense.items())
@@ -282,10 +273,6 @@ def _plain(x: float | None, sign: bool = False) -> str:
     return f"{x:+z.2f}" if sign else f"{x:z.2f}"
 
 
-def _control(r: Point) -> str:
-    return "by guessing" if r.control in (CHANCE, FALLBACK) else f"({r.control})"
-
-
 def _place(r: Point, style: _Style) -> str:
     """The data set, and the training and its phase where there are several."""
     start = r.dataset + (f", {r.algorithm}" if style.trainings else "")
@@ -325,7 +312,8 @@ def _undefended(r: Point, style: _Style) -> Finding:
 
 def _against(r: Point) -> str:
     """``AUC 0.99, baseline 0.55 (own columns)``."""
-    own = f"{_plain(r.control_value.mean)} {_control(r)}"
+    whose = "by guessing" if r.control in (CHANCE, FALLBACK) else f"({r.control})"
+    own = f"{_plain(r.control_value.mean)} {whose}"
     return f"{metric_name(r.metric)} {_plain(r.value.mean)}, baseline {own}"
 
 
@@ -365,9 +353,10 @@ def _defended(defense: str, rows: Sequence[Point], open_: bool, style: _Style) -
         return None  # the undefended sentence has said so
     if len(through) == len(sure):
         last = sure[-1]
+        at = f" at {last.strength:g}" if len(sure) > 1 and last.strength is not None else ""
         text = (
-            f"{lead}{defense}{_grid(sure)} does not stop {_who(last)}: {_gained(last)}"
-            f"{_strongest(sure)}. {_cost(last)}"
+            f"{lead}{defense}{_grid(sure)} does not stop {_who(last)}: {_gained(last)}{at}. "
+            f"{_cost(last)}"
         )
         return Finding.of(FindingKind.NOT_STOPPED, last, text)
     first = _first_that_stops(sure)
@@ -388,10 +377,6 @@ def _stopped(defense: str, first: Point, through: Sequence[Point]) -> str:
     stops = f"{defense}{_grid([first])} stops {_who(first)}"
     but = f"; {defense}{_grid(through)} does not" if through else ""
     return f"{stops}: {_gained(first)}, not significant{but}. {_cost(first)}"
-
-
-def _strongest(rows: Sequence[Point]) -> str:
-    return f" at {rows[-1].strength:g}" if len(rows) > 1 and rows[-1].strength is not None else ""
 
 
 def _cost(r: Point) -> str:

@@ -16,12 +16,6 @@ from vflsec.audit.rounding import show_exact
 from vflsec.core import check
 from vflsec.core.attack import TARGETS
 
-__all__ = [
-    "EPSILON", "FAIL", "INCONCLUSIVE", "LEAST_CONFIDENCE", "MIN_ROWS", "MIN_SEEDS", "PASS", "TASK",
-    "Gate", "Origin", "Reason", "Rule", "Shortfall", "Verdict", "Warn", "exit_code",
-    "format_warnings",
-]  # fmt: skip
-
 PASS, FAIL, INCONCLUSIVE = "PASS", "FAIL", "INCONCLUSIVE"
 TASK = ("utility", "utility_drop")
 """Gate metrics that speak of the main task, not of an attack."""

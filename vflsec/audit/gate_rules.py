@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 
 from vflsec.audit import verdict_text
 from vflsec.audit.gate import FAIL, INCONCLUSIVE, MIN_SEEDS, PASS, Gate, Reason, Rule
@@ -32,6 +33,7 @@ from vflsec.audit.gate_candidate import Candidate
 from vflsec.audit.point import Place, Point
 
 _SEEDS_ADVISED = 5
+_value, _reversed_value = attrgetter("value"), attrgetter("reversed_value")
 
 
 @dataclass(frozen=True)
@@ -228,11 +230,3 @@ RULES: tuple[Callable[[Weighed], Ruling | None], ...] = (
 def decide(weighed: Weighed) -> Ruling:
     """What the first rule that speaks says."""
     return next(ruling for rule in RULES if (ruling := rule(weighed)) is not None)
-
-
-def _value(c: Candidate) -> float:
-    return c.value
-
-
-def _reversed_value(c: Candidate) -> float:
-    return c.reversed_value

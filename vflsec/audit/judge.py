@@ -8,7 +8,6 @@ quantity that so few rows and seeds cannot answer may fail a gate, but do not ke
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -31,10 +30,10 @@ from vflsec.audit.gate_rules import Weighed, decide
 from vflsec.audit.gate_selection import is_named, is_selected, left_out
 from vflsec.audit.metrics import ERROR_REMOVED, find_reach
 from vflsec.audit.point import Estimate, Identity, Point, Training
-from vflsec.audit.reversed_ranking import is_ranking
 from vflsec.audit.room import STANDING_IN, choose_figure
 from vflsec.audit.underpowered import Unanswered, explain_unanswered, set_aside
 from vflsec.audit.validated import NO_EVIDENCE, Validated
+from vflsec.runtime.grouping import group_by
 from vflsec.specs import QUESTIONS
 
 
@@ -63,11 +62,8 @@ class _Audit:
     def of(cls, points: Sequence[Point], validated: Validated, doses: Doses) -> _Audit:
         attacks = [p for p in points if p.attack]
         primary = {p.answer: p for p in attacks if p.metric == p.primary}
-        rankings = {p.answer: p for p in attacks if is_ranking(p)}
-        standing_in: dict[Identity, list[Point]] = defaultdict(list)
-        for p in attacks:
-            if p.metric in STANDING_IN:
-                standing_in[p.answer].append(p)
+        rankings = {p.answer: p for p in attacks if p.is_ranking}
+        standing_in = group_by((p for p in attacks if p.metric in STANDING_IN), lambda p: p.answer)
         guessing = verdict_text.Guessing.by_algorithm(points)
         return cls(points, validated, doses, primary, standing_in, rankings, guessing)
 
@@ -107,10 +103,7 @@ def judge(
 
 
 def _judge_gate(gate: Gate, audit: _Audit) -> list[Verdict]:
-    points: dict[Training, list[Point]] = defaultdict(list)
-    for p in audit.points:
-        if is_selected(p, gate):
-            points[p.training].append(p)
+    points = group_by((p for p in audit.points if is_selected(p, gate)), lambda p: p.training)
     if not points:
         reason = f"Nothing measured answers '{gate.label}'."
         return [Verdict.about(Training(), gate, Rule.NOTHING_SELECTED, reason)]
@@ -121,9 +114,12 @@ def _judge_gate(gate: Gate, audit: _Audit) -> list[Verdict]:
 def _judge_point(
     at: Training, points: Sequence[Point], gate: Gate, audit: _Audit, unasked: Sequence[str]
 ) -> Verdict:
-    pairs = [(p, _choose_candidate(p, gate, audit)) for p in points]
+    def weigh(p: Point) -> Candidate | None:
+        return _candidate(p, gate, audit)
+
+    pairs = [(p, weigh(p)) for p in points]
     missing = [p for p, c in pairs if c is None]
-    every = [c for _, c in pairs if c is not None]
+    every = [choose_figure(c, gate, audit.figures(p), weigh) for p, c in pairs if c is not None]
     if not every:
         reason = verdict_text.format_nothing(missing, gate)
         return Verdict.about(at, gate, Rule.NOTHING_MEASURED, reason)
@@ -147,14 +143,6 @@ def _judge_point(
         warnings=tuple(w.code for w in warnings), not_validated=ruling.not_validated,
         stuck=ruling.stuck,
     )  # fmt: skip
-
-
-def _choose_candidate(point: Point, gate: Gate, audit: _Audit) -> Candidate | None:
-    """What a point is judged by: its figure, or one that has room for the limit."""
-    found = _candidate(point, gate, audit)
-    if found is None:
-        return None
-    return choose_figure(found, gate, audit.figures(point), lambda p: _candidate(p, gate, audit))
 
 
 def _candidate(point: Point, gate: Gate, audit: _Audit) -> Candidate | None:

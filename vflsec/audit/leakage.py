@@ -17,12 +17,13 @@ import numpy as np
 import pandas as pd
 
 from vflsec.audit import controls as ctl
-from vflsec.audit import defense_label, intervals, reversed_ranking
+from vflsec.audit import defense_label, intervals
 from vflsec.audit.controls import Leakage, Paired
 from vflsec.audit.exposed import EXPOSED, Counts, Exposed, read_classes
 from vflsec.audit.metrics import ERROR_REMOVED, METRICS, find_reach
 from vflsec.audit.point import (
     IDENTITY,
+    SPLITS,
     UNDEFENDED,
     Estimate,
     Identity,
@@ -38,21 +39,10 @@ from vflsec.audit.result_row import (
 )
 from vflsec.core import check
 from vflsec.label import PRIMARY
+from vflsec.runtime.grouping import group_by
 from vflsec.specs import BY_CLASS, QUESTIONS, TURNED, CellResult, DefenseSpec, Measure
 
-__all__ = [
-    "UNDEFENDED",
-    "clean",
-    "defense_point",
-    "list_rows",
-    "make_records",
-    "read_records",
-    "results_frame",
-    "summarise",
-]  # fmt: skip
-
 _FIELDS = {f.name for f in fields(ResultRow)}
-_SPLITS = ("test", "validation", "train")
 
 
 def defense_point(defenses: Sequence[DefenseSpec]) -> tuple[str, float | None]:
@@ -147,12 +137,9 @@ def _read_record(record: Mapping[str, object]) -> ResultRow:
 
 def _with_controls(rows: Sequence[ResultRow]) -> list[ResultRow]:
     """The rows with the control that leaves least at their point, and the advantage over it."""
-    points: dict[Identity, list[ResultRow]] = defaultdict(list)
-    for r in rows:
-        if r.attack and r.status == "ok":
-            points[r.identity].append(r)
     least = {}
-    for at, of in points.items():
+    attacks = (r for r in rows if r.attack and r.status == "ok")
+    for at, of in group_by(attacks, lambda r: r.identity).items():
         if found := Leakage.between(*read_advantages(of), named=""):
             least[at] = found.least.name
     return [_over(r, least.get(r.identity, "") if r.status == "ok" else "") for r in rows]
@@ -251,11 +238,16 @@ def _exposed(rows: Sequence[ResultRow], leak: Leakage | None, confidence: float)
 
 
 def _by_seed(rows: Iterable[ResultRow], column: str) -> dict[int, float]:
-    found: dict[int, list[float]] = defaultdict(list)
-    for r in rows:
-        if (value := getattr(r, column)) is not None:
-            found[r.seed].append(float(value))
-    return {seed: intervals.mean_of(v) for seed, v in sorted(found.items())}
+    pairs = ((r.seed, float(v)) for r in rows if (v := getattr(r, column)) is not None)
+    found = sorted(group_by(pairs, lambda pair: pair[0]).items())
+    return {seed: intervals.mean_of([v for _, v in of]) for seed, of in found}
+
+
+def _flip(rows: Sequence[ResultRow], values: Mapping[int, float]) -> Mapping[int, float]:
+    """By seed the figure of an answer with its labels flipped; empty where there is none."""
+    if rows and rows[0].is_reversible:
+        return {s: 1 - v for s, v in values.items()}
+    return _by_seed(rows, "turned")
 
 
 def _often(asked: Iterable[str]) -> str:
@@ -281,10 +273,8 @@ class _Utility:
         main = [r for r in rows if not r.attack and r.status == "ok"]
         for r in [*main, *(r for r in rows if not r.attack and not r.target)]:
             self.metric.setdefault(r.dataset, r.primary)
-        groups: dict[tuple[Training, str, str], list[ResultRow]] = defaultdict(list)
-        for r in main:
-            if r.metric == self.metric[r.dataset]:
-                groups[r.training, r.phase, r.split].append(r)
+        asked = (r for r in main if r.metric == self.metric[r.dataset])
+        groups = group_by(asked, lambda r: (r.training, r.phase, r.split))
         for (at, phase, split), of in groups.items():
             values = self.values[at][phase, split] = _by_seed(of, "value")
             if at.is_undefended:
@@ -299,7 +289,7 @@ class _Utility:
         phases = [p for p, _ in here]
         phase = at.phase if at.phase in phases else phases[-1]
         splits = [s for p, s in here if p == phase]
-        split = next((s for s in _SPLITS if s in splits), splits[0])
+        split = next((s for s in SPLITS if s in splits), splits[0])
         return here[phase, split], phase, split
 
     def reference(self, at: Identity, phase: str, split: str) -> dict[int, float]:
@@ -324,9 +314,7 @@ def summarise(
         shares: whether each attack's primary point has another one in :data:`ERROR_REMOVED`; these
             come last.
     """
-    points: dict[Identity, list[ResultRow]] = defaultdict(list)
-    for r in rows:
-        points[r.identity].append(r)
+    points = group_by(rows, lambda r: r.identity)
     made = _Summary(rows, confidence)
     found = [made.point(at, of) for at, of in points.items()]
     pairs = zip(found, points.values(), strict=True) if shares else ()
@@ -373,7 +361,8 @@ class _Summary:
         gained, own = read_advantages(ok) if at.attack else ({}, {})
         leak = self._leakage(ok, gained, own)
         first = rows[0]
-        flipped = reversed_ranking.flip_figures(first, values, _by_seed(ok, "turned"))
+        flipped = _flip(ok, values) if at.attack else {}
+        ahead = own[leak.ahead.name] if leak else {}
         return Point(
             **{name: getattr(at, name) for name in IDENTITY},
             **self._utility(at),
@@ -396,7 +385,9 @@ class _Summary:
             advantage=_advantage(leak, self.confidence, at.metric),
             worst_seed=ctl.find_worst(gained),
             turned=self._mean(flipped, at.metric),
-            mirrored=self._mean(reversed_ranking.flip_advantages(flipped, own, leak), "advantage"),
+            mirrored=self._mean(
+                {s: v - ahead[s] for s, v in flipped.items() if s in ahead}, "advantage"
+            ),
             exposed=_exposed(ok, leak, self.confidence),
         )
 

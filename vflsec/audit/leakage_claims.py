@@ -13,15 +13,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from operator import attrgetter
 
 from vflsec.audit import controls, intervals
 from vflsec.audit.gate import FAIL, Origin, Verdict
 from vflsec.audit.gate_candidate import as_against
 from vflsec.audit.metrics import find_reach
-from vflsec.audit.point import Estimate, Identity, Point
-from vflsec.audit.reversed_ranking import is_ranking
+from vflsec.audit.point import SPLITS, Estimate, Identity, Point
+from vflsec.runtime.grouping import group_by
 
-_SPLITS = ("test", "validation", "train")
 _SECRETS = {
     "label": "labels", "feature": "columns", "attribute": "values of one column",
     "embedding": "embeddings", "integrity": "predictions (forced)", "membership": "training rows",
@@ -143,7 +143,7 @@ def _tests(p: Point, failed: Failed) -> Iterator[tuple[Quantity, Identity]]:
         yield Quantity.EXPOSED, about
     elif p.is_main or _find_limit(p, failed) is not None:
         yield Quantity.LEAKAGE, about
-    if p.attack and p.status == "ok" and is_ranking(p) and p.mirrored.mean is not None:
+    if p.attack and p.status == "ok" and p.is_ranking and p.mirrored.mean is not None:
         yield Quantity.REVERSED, about
 
 
@@ -177,11 +177,9 @@ def find_claims(points: Iterable[Point], verdicts: Iterable[Verdict] = ()) -> li
         points, verdicts: of :func:`correct`.
     """
     failed = _find_failed(verdicts)
-    groups: dict[tuple[Quantity, Identity], list[Point]] = defaultdict(list)
-    for p in points:
-        for test in _tests(p, failed):
-            groups[test].append(p)
-    return [_claim(quantity, of) for (quantity, _), of in groups.items()]
+    pairs = ((test, p) for p in points for test in _tests(p, failed))
+    groups = group_by(pairs, lambda pair: pair[0])
+    return [_claim(quantity, [p for _, p in of]) for (quantity, _), of in groups.items()]
 
 
 def _claim(quantity: Quantity, of: Sequence[Point]) -> LeakageClaim:
@@ -226,10 +224,7 @@ def find_strongest(claims: Iterable[LeakageClaim]) -> list[LeakageClaim]:
 
 
 def _strongest(claims: Sequence[LeakageClaim], *by: str) -> list[LeakageClaim]:
-    groups: dict[tuple[object, ...], list[LeakageClaim]] = defaultdict(list)
-    for c in claims:
-        groups[tuple(getattr(c, name) for name in by)].append(c)
-    return [max(of, key=rank) for of in groups.values()]
+    return [max(of, key=rank) for of in group_by(claims, attrgetter(*by)).values()]
 
 
 def rank(claim: LeakageClaim) -> tuple[bool, float]:
@@ -265,19 +260,13 @@ def _keep(at: Identity, names: Sequence[str]) -> Identity:
 
 def _group(points: Iterable[Point], *names: str) -> dict[Identity, list[Point]]:
     """Points by what they have in common of these fields."""
-    out: dict[Identity, list[Point]] = defaultdict(list)
-    for p in points:
-        out[_keep(p, names)].append(p)
-    return out
+    return group_by(points, lambda p: _keep(p, names))
 
 
 def _one(of: Sequence[Point], gained: Mapping[str, float]) -> Point:
-    order = {s: i for i, s in enumerate(_SPLITS)}
-
-    def place(p: Point) -> tuple[float, int]:
-        return -gained.get(p.split, -float("inf")), order.get(p.split, len(order))
-
-    return min(of, key=place)
+    """The point on the rows of which most is gained, of equals on the usual ones."""
+    usual = sorted(of, key=lambda p: (*SPLITS, p.split).index(p.split))
+    return max(usual, key=lambda p: gained.get(p.split, -float("inf")))
 
 
 def format_secret(at: Identity) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -14,9 +13,9 @@ from vflsec.audit.controls import is_leak
 from vflsec.audit.findings import NO_FIGURE
 from vflsec.audit.point import Point
 from vflsec.audit.result_row import ResultRow, read_rows
-from vflsec.audit.reversed_ranking import is_ranking
 from vflsec.audit.verdict_text import find_shortfall
 from vflsec.errors import ConfigError
+from vflsec.runtime.grouping import group_by
 
 
 @dataclass(frozen=True)
@@ -75,10 +74,8 @@ def trials(results: Iterable[ResultRow] | pd.DataFrame) -> list[Trial]:
     points = leakage.summarise([r for r in rows if r.role == "audit"])
     if not any(p.is_main for p in points):
         raise ConfigError(f"tune: {NO_FIGURE}. See `vflsec check`.")
-    by: dict[tuple[str, float], list[Point]] = defaultdict(list)
-    for p in points:
-        if p.strength is not None:
-            by[p.defense, p.strength].append(p)
+    swept = (p for p in points if p.strength is not None)
+    by = group_by(swept, lambda p: (p.defense, p.strength or 0.0))
     broken = _broken(points)
     return [_trial(by[k], broken.get(k, "")) for k in sorted(by) if any(p.attack for p in by[k])]
 
@@ -136,7 +133,7 @@ def _failed(p: Point) -> str:
 
 
 def _reversed(p: Point) -> str:
-    if not p.attack or not is_ranking(p) or p.metric == p.primary:
+    if not p.attack or not p.is_ranking or p.metric == p.primary:
         return ""
     if not is_leak(p.mirrored.mean, p.mirrored.low):
         return ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Any
 
@@ -18,9 +18,13 @@ import pandas as pd
 from vflsec.audit import defense_label
 from vflsec.audit.controls import Leakage
 from vflsec.audit.exposed import Exposed
+from vflsec.audit.metrics import RANKINGS
+from vflsec.runtime.typed_values import read_as
 
 UNDEFENDED = "none"
 """Name of having no defense."""
+SPLITS = ("test", "validation", "train")
+"""Rows that figures are of, the usual ones first."""
 
 
 def clean(value: Any) -> Any:
@@ -161,6 +165,43 @@ IDENTITY = tuple(_EMPTY)
 _read_identity = attrgetter(*IDENTITY)
 
 
+_SHARES = ("accuracy", "balanced_accuracy")
+
+
+class Scored:
+    """What a figure with an :class:`Identity` says by its metric and the one verdicts rest on."""
+
+    __slots__ = ()
+    attack: str
+    metric: str
+    primary: str
+    status: str
+
+    @property
+    def is_main(self) -> bool:
+        """Whether it is an attack's answer in the metric that verdicts rest on, with a figure."""
+        return bool(self.attack) and self.status == "ok" and self.metric == self.primary
+
+    @property
+    def is_reversible(self) -> bool:
+        """Whether the answer with its labels flipped would have 1 less this figure.
+
+        So has a ranking, of each of several classes too, and with two classes a share of right
+        answers.
+        """
+        return self.metric in RANKINGS or (self.metric in _SHARES and self.primary in RANKINGS)
+
+    @property
+    def is_ranking(self) -> bool:
+        """Whether it is by this figure that an answer is looked at with its labels flipped.
+
+        That is the one that verdicts rest on, or with several classes the AUC of each against the
+        rest. Flipped labels are a leak to whoever knows which way round they are.
+        """
+        wanted = "auc" if self.primary in _SHARES else self.primary
+        return self.is_reversible and self.metric == wanted
+
+
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """A mean over seeds with its t bounds, in the units of the metric.
@@ -183,7 +224,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Point(Identity):
+class Point(Identity, Scored):
     """One attack, or one metric of the main task, at one training, over its seeds.
 
     Attributes:
@@ -251,9 +292,11 @@ class Point(Identity):
     @classmethod
     def read(cls, row: Mapping[str, Any]) -> Point:
         """From a row of a summary or of a frame, also one that an earlier version wrote."""
+        people = row.get("exposed")
         given: dict[str, Any] = {
-            "leakage": Leakage.of(row), "exposed": Exposed.read(row.get("exposed")),
-        }  # fmt: skip
+            "leakage": Leakage.of(row),
+            "exposed": read_as(Exposed, people) if isinstance(people, Mapping) else None,
+        }
         for f in fields(cls):
             if f.type == "Estimate":
                 found = {e: clean(row.get(c)) for c, e in zip(_columns(f.name), _ENDS, strict=True)}
@@ -263,11 +306,6 @@ class Point(Identity):
         given.setdefault("n_least", given.get("n", 0))  # earlier versions told the most alone
         given.setdefault("planned", given.get("seeds", 0))
         return cls(**given)
-
-    @property
-    def is_main(self) -> bool:
-        """Whether it is an attack's answer in the metric that verdicts rest on, with a figure."""
-        return bool(self.attack) and self.status == "ok" and self.metric == self.primary
 
 
 _ENDS = tuple(f.name for f in fields(Estimate))
@@ -284,7 +322,7 @@ def write_points(points: Sequence[Point]) -> list[dict[str, Any]]:
     gaps, people = any(p.gap for p in points), any(p.exposed for p in points)
     return [
         _row(p) | ({"gap": p.gap} if gaps else {})
-        | ({"exposed": p.exposed and p.exposed.write()} if people else {})
+        | ({"exposed": p.exposed and asdict(p.exposed)} if people else {})
         for p in points
     ]  # fmt: skip
 

@@ -14,7 +14,8 @@ import pandas as pd
 from vflsec.audit.controls import CHANCE, Controls, Paired, find_sign, find_strongest
 from vflsec.audit.exposed import ClassCount, read_classes
 from vflsec.audit.intervals import mean_of
-from vflsec.audit.point import Identity, clean
+from vflsec.audit.point import Identity, Scored, clean
+from vflsec.runtime.grouping import group_by
 
 COLUMNS = (
     "cell", "dataset", "algorithm", "defense", "strength", "phase", "seed", "adversary", "attack",
@@ -26,7 +27,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class ResultRow(Identity):
+class ResultRow(Identity, Scored):
     """One measure of one training.
 
     Attributes:
@@ -73,11 +74,6 @@ class ResultRow(Identity):
     role: str = "audit"
     grants: str | None = None
     notes: Mapping[str, Any] = field(default_factory=dict, compare=False)
-
-    @property
-    def is_main(self) -> bool:
-        """Whether it is an attack's figure in the metric that verdicts rest on."""
-        return bool(self.attack) and self.status == "ok" and self.metric == self.primary
 
     @property
     def figures(self) -> dict[str, float]:
@@ -157,7 +153,7 @@ def _means(found: Mapping[str, Mapping[int, Sequence[float]]]) -> Paired:
 
 def name_controls(rows: Iterable[ResultRow]) -> dict[ControlSet, str]:
     """The control named beforehand of each set, over all seeds and cells alike."""
-    seen: dict[ControlSet, list[tuple[int, Controls]]] = defaultdict(list)
-    for r in rows:
-        seen[r.control_set].append((r.seed, r.controls))
-    return {key: find_strongest(found, key[0].metric) for key, found in seen.items()}
+    return {
+        key: find_strongest(((r.seed, r.controls) for r in of), key[0].metric)
+        for key, of in group_by(rows, lambda r: r.control_set).items()
+    }

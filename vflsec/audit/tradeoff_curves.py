@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from vflsec.audit import cap_score
 from vflsec.audit.point import UNDEFENDED, Identity, Point, Training
-from vflsec.audit.reversed_ranking import is_reversible
+from vflsec.runtime.grouping import group_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +86,11 @@ def build_curves(points: Iterable[Point], include_zero: bool = False) -> list[Cu
             does for the undefended curve, whose only point it is.
     """
     grid: dict[Identity, set[float | None]] = defaultdict(set)
-    groups: dict[Identity, list[Point]] = defaultdict(list)
+    points = list(points)
     for p in points:
         grid[_swept(p)].add(p.strength)
-        if p.attack:
-            groups[p.without("strength", "metric")].append(p)
-    lines = {_of_one_metric(at, of): of for at, of in groups.items()}
+    attacks = group_by((p for p in points if p.attack), lambda p: p.without("strength", "metric"))
+    lines = {_of_one_metric(at, of): of for at, of in attacks.items()}
     found = {at: _by_strength(p for p in of if p.metric == at.metric) for at, of in lines.items()}
     bare = _undefended(found)
     out = []
@@ -153,7 +152,7 @@ def _undefended(lines: dict[Identity, list[Point]]) -> dict[Identity, Point]:
 def _either_way(point: Point) -> float | None:
     """The attack's figure; of a ranking the better of it and its reverse."""
     value = point.value.mean
-    ranks = point.metric in ("auc", "concordance") and is_reversible(point)
+    ranks = point.metric in ("auc", "concordance") and point.is_reversible
     return max(value, 1 - value) if ranks and value is not None else value
 
 

@@ -22,6 +22,7 @@ from vflsec.audit.gate import Reason
 from vflsec.audit.point import Grants, Place, Point
 from vflsec.audit.rounding import show
 from vflsec.label import make_label
+from vflsec.runtime.grouping import group_by
 
 Granted = Mapping[str, Grants]
 """Grants that are not usual, by section."""
@@ -108,11 +109,8 @@ def find_validated(
         of = (shown.get(place), planted.get(mine) or planted.get((*mine[:-1], None)))
         seen[place] = [looks for looks in of if looks is not None]
     level = (1 - confidence) / (1 if control is None else 2)
-    systems: dict[tuple[str, str], list[Place]] = defaultdict(list)
-    for place in seen:
-        systems[place.dataset, place.algorithm].append(place)
     out = {place: replace(_NEVER, place=place) for place in seen}
-    for places in systems.values():
+    for places in group_by(seen, lambda at: (at.dataset, at.algorithm)).values():
         out |= _judge_places({place: seen[place] for place in places if seen[place]}, level)
     return out
 
@@ -132,9 +130,7 @@ def _judge_places(seen: Mapping[Place, list[_Looks]], level: float) -> dict[Plac
 
 def name_places(found: Validated, grants: Granted | None = None) -> dict[str, Place]:
     """Places by a name for each: the attack, and what tells places of one attack apart."""
-    by_attack: dict[str, list[Place]] = defaultdict(list)
-    for place in found:
-        by_attack[place.attack].append(place)
+    by_attack = group_by(found, lambda place: place.attack)
     named: dict[str, Place] = {}
     for place in found:
         title = _title(place, by_attack[place.attack], grants or {})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from vflsec.audit.point import Point, Training
 from vflsec.audit.room import find_room, is_full
 from vflsec.audit.rounding import show
 from vflsec.plugins import registry
+from vflsec.runtime.grouping import group_by
 from vflsec.specs import QUESTIONS, format_question
 
 _MOST_NAMED = 5
@@ -191,10 +191,8 @@ class Guessing:
     @classmethod
     def by_algorithm(cls, rows: Iterable[Point]) -> dict[Training, Guessing]:
         """By data set and algorithm, told from the points of the main task."""
-        main: dict[Training, list[Point]] = defaultdict(list)
-        for r in rows:
-            if not r.attack and r.metric == r.utility_metric:
-                main[Training(r.dataset, r.algorithm)].append(r)
+        figures = (r for r in rows if not r.attack and r.metric == r.utility_metric)
+        main = group_by(figures, lambda r: Training(r.dataset, r.algorithm))
         return {
             key: cls(of[0].chance, [r for r in of if r.is_undefended]) for key, of in main.items()
         }
@@ -259,12 +257,6 @@ def find_limits_no_leak(gate: Gate) -> Reason | None:
     if metric is None or metric.larger_is_better or gate.max is None:
         return None
     return Reason.warning(Warn.LIMITS_NO_LEAK, f"set a min of {gate.metric}")
-
-
-def _find_control_figure(main: Point) -> float:
-    """The figure of the control that leaves the least, beside a point of an attack."""
-    value, gain = main.value.mean, main.advantage.mean
-    return math.nan if value is None or gain is None else value - gain
 
 
 def _of_one_seed(found: Sequence[Candidate], gate: Gate) -> str:
@@ -442,11 +434,9 @@ def _better(lead: Candidate, gate: Gate) -> str:
     room = find_room(lead.point, lead.leak) if gate.limits_leaks else gate.threshold
     if room >= gate.threshold:
         return "raise known_rows"
-    least = lead.leak.least
-    return (
-        f"{least.name} reaches {_find_control_figure(lead.point):.3f} and leaves "
-        f"{max(room, 0.0):.3f}; gate another metric (of)"
-    )
+    value, gain, least = lead.point.value.mean, lead.point.advantage.mean, lead.leak.least.name
+    own = math.nan if value is None or gain is None else value - gain
+    return f"{least} reaches {own:.3f} and leaves {max(room, 0.0):.3f}; gate another metric (of)"
 
 
 def _rows_instead(c: Candidate, alpha: float) -> str:

@@ -19,8 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflsec.audit.leakage import UNDEFENDED, read_records, summarise
+from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.planted_leak import plant_leak
+from vflsec.audit.point import UNDEFENDED
 from vflsec.audit.validated import find_validated
 from vflsec.core.attack import Attack
 from vflsec.core.guess import Truth

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from vflsec.audit.gate import Gate
 from vflsec.audit.gate_checks import list_measured, list_unanswerable
-from vflsec.audit.leakage import UNDEFENDED, defense_point, make_records, read_records
-from vflsec.audit.point import Grants
+from vflsec.audit.leakage import defense_point, make_records, read_records
+from vflsec.audit.point import UNDEFENDED, Grants
 from vflsec.audit.record import AuditRecord
 from vflsec.audit.scoring import make_unscored, score_answer
 from vflsec.audit.truth import SCORED
