@@ -17,15 +17,18 @@ import pandas as pd
 import pytest
 import torch
 from rich.console import Console
+from scipy import stats
 
 from vflsec.config.scenario import load_scenario
 from vflsec.core.attack import Attack
 from vflsec.core.channel import Recorder
+from vflsec.core.rng import numpy_generator
 from vflsec.core.view import Need
 from vflsec.core.visibility import claim, format_markdown
 from vflsec.engine.dry_run import make_plan
 from vflsec.engine.run import run_audit
 from vflsec.errors import ThreatModelError
+from vflsec.he.flood import Flood
 from vflsec.he.visibility import visibility
 from vflsec.plan.observe import Obstacle, System, find_refusal
 from vflsec.plan.values import DataInfo
@@ -245,29 +248,82 @@ def test_a_real_audit_stores_its_seconds_and_no_secret_key(
             assert base64.b64encode(piece)[:30] not in where
 
 
+KEYS = ["defense", "attack", "attack_key", "adversary", "metric", "split", "phase"]
+REAL = Path(__file__).parents[2] / "scenarios" / "he_vs_attacks.toml"
+SMALL = [
+    'data=[{name="control_gaussian", params={rows=160, test_rows=50, validation_rows=50}}]',
+    "algorithm.epochs=1",
+    "algorithm.batch_size=80",
+    "audit.references=[]",
+]
+
+
+def modes(mode: str, *more: str) -> list[str]:
+    return [*SMALL, *(f"defense.{i}.mode={mode}" for i in (1, 2, 3)), *more]
+
+
+def figures(out: Path) -> pd.Series:
+    """Every figure of the layers of a stored audit, by what it is a figure of."""
+    frame = pd.read_parquet(out / "results.parquet")
+    sealed = frame[frame["defense"].str.contains("out=")].copy()
+    for pattern in (r"mode=(real|emulated)(, )?", r"processes=False(, )?"):
+        sealed["defense"] = sealed["defense"].str.replace(pattern, "", regex=True)
+    sealed[KEYS] = sealed[KEYS].fillna("")
+    return sealed.dropna(subset="value").drop_duplicates(KEYS).set_index(KEYS)["value"].sort_index()
+
+
 @pytest.mark.slow
-def test_the_real_scenario_ends_in_time_and_is_the_emulated_one(tmp_path: Path) -> None:
-    """`vflsec audit he_vs_attacks` by the command line, small, in both modes: 1e-5 apart."""
+def test_without_flooding_a_real_audit_has_the_figures_of_the_emulated_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key holder is in this process, or its noise would be another one."""
     pytest.importorskip("tenseal")
-    small = '[{name="control_gaussian", params={rows=160, test_rows=50, validation_rows=50}}]'
-    frames = []
+    monkeypatch.setattr(Flood, "noise", lambda self, answer, *shape: np.zeros(shape))
+    inside = [f"defense.{i}.processes=false" for i in (1, 2, 3)]
+    both = []
     for mode in ("emulated", "real"):
-        out = tmp_path / mode
-        settings = [f"data={small}", "algorithm.epochs=1", "algorithm.batch_size=80"]
-        settings += [f"defense.{i}.mode={mode}" for i in (1, 2, 3)]
-        given = [part for s in settings for part in ("--set", s)]
-        command = [sys.executable, "-m", "vflsec", "audit", "he_vs_attacks", "--seeds", "1"]
-        done = subprocess.run(
-            [*command, "--out", str(out), *given], capture_output=True, text=True, timeout=180
-        )
-        assert done.returncode != 2, done.stderr
-        frame = pd.read_parquet(out / "results.parquet")
-        sealed = frame[frame["defense"].str.contains("he_embedding")].copy()
-        sealed["defense"] = (
-            sealed["defense"].str.replace("mode=real, ", "").str.replace("mode=real", "")
-        )
-        keys = ["defense", "attack", "attack_key", "adversary", "metric", "split", "phase"]
-        frames.append(sealed[[*keys, "value"]].dropna().drop_duplicates().sort_values(keys))
-    values = [f["value"].to_numpy() for f in frames]
-    assert len(values[0]) == len(values[1]) > 20
-    assert np.abs(values[0] - values[1]).max() < 1e-5
+        run_audit(REAL, tmp_path / mode, seeds=1, set=modes(mode, *inside))
+        both.append(figures(tmp_path / mode))
+    assert both[0].index.equals(both[1].index)
+    assert len(both[0]) > 150
+    assert float((both[0] - both[1]).abs().max()) < 1e-5
+
+
+@pytest.mark.slow
+def test_a_real_audit_by_the_command_line_is_one_draw_of_the_flooding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each figure lies in its prediction interval from `draws` emulated audits that differ in
+    nothing but the flooding (Student's t, one in a thousand over all figures), or within three
+    pairs of rows: an AUC of 50 rows has steps of 1 / 600.
+    """
+    pytest.importorskip("tenseal")
+    given = [part for s in modes("real") for part in ("--set", s)]
+    command = [sys.executable, "-m", "vflsec", "audit", "he_vs_attacks", "--seeds", "1"]
+    done = subprocess.run(
+        [*command, "--out", str(tmp_path / "real"), *given], capture_output=True, text=True,
+        timeout=180,
+    )  # fmt: skip
+    assert done.returncode != 2, done.stderr
+    draws = 12
+    emulated = []
+    for k in range(draws):
+        again = f"draw {k}"
+
+        def noise(self: Flood, answer: int, *shape: int, again: str = again) -> np.ndarray:
+            rng = numpy_generator(0, again, self.party, answer)
+            return rng.standard_normal(shape) * 2.0**-self.bits
+
+        monkeypatch.setattr(Flood, "noise", noise)
+        run_audit(REAL, tmp_path / again, seeds=1, set=modes("emulated"))
+        emulated.append(figures(tmp_path / again))
+    real, table = figures(tmp_path / "real"), pd.concat(emulated, axis=1)
+    assert table.index.equals(real.index)
+    metric = real.index.get_level_values("metric")
+    smooth = metric.isin(["auc", "r2", "r2_column", "relative_error"])
+    real, table = real[smooth], table[smooth]
+    assert len(real) > 40
+    assert float(table.std(axis=1).max()) > 1e-4  # it does move them
+    level = stats.t.isf(0.0005 / len(real), draws - 1) * np.sqrt(1 + 1 / draws)
+    room = np.maximum(level * table.std(axis=1), np.where(metric[smooth] == "auc", 3 / 600, 1e-6))
+    assert ((real - table.mean(axis=1)).abs() <= room).all()
