@@ -1,10 +1,10 @@
 """The interactive layer on the replica axis: what it computes, encrypted or in the clear.
 
 Two backends with one meaning. `Emulated` computes the same numbers in the clear, with the same
-draws for shares and noise and masks and flooding of the same law, and states the sizes the
-ciphertexts would have; `Real` runs the two roles of `interactive` for every replica, in this process
-or in processes of their own. But for the flooding, which a real key takes from the operating system,
-their answers differ by at most one step of the grid (`flood.GRID`): `Real` rounds with the mask on.
+draws for shares and noise, with masks and flooding of the same law, and states the sizes the
+ciphertexts would have; `Real` runs the two roles of `interactive` for every replica, in this
+process or in processes of their own. A real key takes its flooding from the operating system. But
+for that, an answer differs by at most one step of the grid: `Real` rounds with the mask on.
 Answers are numbered by replica; a number names the stream of an emulated answer's flooding.
 """
 
