@@ -13,8 +13,6 @@ from worlds import stack
 from vflsec.algorithms.fedbcd import FedBCD
 from vflsec.algorithms.splitnn import SplitNN
 from vflsec.core.federation import Federation
-from vflsec.errors import ConfigError
-from vflsec.nn.replicas import LEAST
 
 SMALL: dict[str, Any] = {"hidden": (7,), "cut": 3, "top": (4,), "batch_size": 16, "lr": 1e-2}
 ORDERS = ("parallel", "sequential")
@@ -147,27 +145,3 @@ def test_the_message_of_the_sequential_form_is_the_last_one() -> None:
         sent[name] = passed[-1][1]
     assert torch.equal(sent["split"], sent["parallel"])
     assert not torch.equal(sent["split"], sent["sequential"])
-
-
-def test_a_cell_does_not_depend_on_its_company() -> None:
-    algorithm = FedBCD(**{**SMALL, "dropout": 0.2}, epochs=4, patience=1, proximal=0.1)
-    seeds = list(range(7))
-    many = trained(algorithm, stack(seeds), seeds)
-    for r in (0, 6):
-        one = trained(algorithm, stack([r] * LEAST), [r] * LEAST)
-        assert_same(many.state(), one.state(), of=(r, 0))
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"local_updates": 0}, "fedbcd.local_updates must be an integer >= 1, got 0"),
-        ({"local_updates": 1.5}, "fedbcd.local_updates must be an integer >= 1, got 1.5"),
-        ({"order": "paralel"}, "Did you mean 'parallel'?"),
-        ({"proximal": -1.0}, "fedbcd.proximal must be a finite number >= 0, got -1.0"),
-        ({"cut": 0}, "fedbcd.cut must be an integer >= 1, got 0"),
-    ],
-)
-def test_wrong_settings_say_what_is_allowed(settings: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        FedBCD(**settings)

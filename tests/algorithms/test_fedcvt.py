@@ -304,24 +304,6 @@ def test_pseudo_labels_are_mostly_right() -> None:
     assert float((label == truth)[chosen].double().mean()) > 0.8
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"t_fed": 0.0}, r"fedcvt.t_fed must be a number in \(0, 1\), got 0.0"),
-        ({"t_host": 1.2}, r"fedcvt.t_host must be a number in \(0, 1\), got 1.2"),
-        ({"t_guest": 1.0}, r"fedcvt.t_guest must be a number in \(0, 1\), got 1.0"),
-        ({"sharpening": 0.0}, "fedcvt.sharpening must be a finite number > 0, got 0.0"),
-        ({"lambda3": -1.0}, "fedcvt.lambda3 must be a finite number >= 0, got -1.0"),
-        ({"top": (8,)}, r"fedcvt.top must be empty, for all heads are linear, got \(8,\)"),
-        ({"aggregation": "sum"}, "fedcvt.aggregation must be one of 'concat', got 'sum'"),
-        ({"block": 0}, "fedcvt.block must be an integer >= 1, got 0"),
-    ],
-)
-def test_wrong_settings_say_what_is_allowed(settings: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        FedCVT(**settings)
-
-
 def test_it_needs_two_parties() -> None:
     for widths in ((4, 6, 5), (4,)):
         task = small_task(0, widths=widths)

@@ -267,23 +267,6 @@ def test_wrong_settings_give_one_clear_error() -> None:
         make("fedhssl", linear_top=False, aggregation="sum")
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("ssl", "simclr"), ("gamma", -0.1), ("pooling", "max"), ("views", "three"),
-        ("corruption_rate", 1.5), ("byol_ema", 2.0), ("average", ("bottom",)), ("server", "cloud"),
-        ("local_updates", 0), ("guide_mode", "on"), ("temperature", 0.0), ("stem", "big"),
-        ("pretrain_batch_size", 1), ("pretrain_iterations", -1), ("encoder_kind", "vit"),
-        ("cut", -1), ("hidden", (0, 8)), ("hidden", (-1,)), ("pretrain_lr", -0.1),
-        ("lr", -1.0), ("finetune_clip_norm", -5.0),
-        ("init_std", -1.0), ("image_views", "none"), ("clip_norm", -1.0),
-    ],
-)  # fmt: skip
-def test_wrong_values_are_named(key: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=rf"fedhssl\.{key}"):
-        make("fedhssl", **{key: value})
-
-
 def test_stacks_of_the_family_use_rules() -> None:
     fed = start(make("fedhssl"))
     for party in fed.parties.values():

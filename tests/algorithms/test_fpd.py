@@ -208,22 +208,9 @@ def test_kl_is_the_divergence() -> None:
     assert torch.allclose(kl(p, q), torch.distributions.kl_divergence(a, b).mean(1))
 
 
-@pytest.mark.parametrize(
-    ("settings", "text"),
-    [
-        ({"alpha": 1.5}, r"fpd.alpha must be a number in \[0, 1\]"),
-        ({"beta": -1.0}, "fpd.beta"),
-        ({"own_batch_size": -1}, "fpd.own_batch_size"),
-        ({"student_epochs": -1}, "fpd.student_epochs"),
-        ({"top": (), "linear_top": False, "aggregation": "sum"}, "needs linear_top"),
-    ],
-)
-def test_wrong_settings_are_refused(settings: dict[str, Any], text: str) -> None:
-    with pytest.raises(ConfigError, match=text):
-        FPD(**settings)
-
-
 def test_own_labelled_rows_are_needed_unless_beta_is_zero() -> None:
+    with pytest.raises(ConfigError, match="needs linear_top"):
+        FPD(top=(), linear_top=False, aggregation="sum")
     with pytest.raises(ConfigError, match="fpd: needs labelled rows of the active party"):
         federation(FPD(), small_stack([0]))
     federation(FPD(beta=0.0), small_stack([0]))

@@ -280,23 +280,6 @@ def test_a_bottom_of_ones_own_cannot_share_a_table() -> None:
         federation(algorithm, world(), [0, 1])
 
 
-@pytest.mark.parametrize(
-    ("settings", "text"),
-    [
-        ({"tau": 0.0}, "jpl.tau"),
-        ({"csi_reduction": "max"}, "jpl.csi_reduction"),
-        ({"embedding_rows": 1}, "jpl.embedding_rows"),
-        ({"cme": "acme"}, "jpl.cme"),
-        ({"answer": "b"}, "jpl.answer"),
-        ({"ranking": -1.0}, "jpl.ranking"),
-        ({"alpha": 2.0}, "jpl.alpha"),
-    ],
-)
-def test_wrong_settings_are_refused(settings: dict[str, Any], text: str) -> None:
-    with pytest.raises(ConfigError, match=text):
-        JPL(**settings)
-
-
 @pytest.mark.parametrize("aggregation", ["concat", "mean"])
 def test_several_partners_are_one_with_their_columns_side_by_side(aggregation: str) -> None:
     """Three parties: every term on [h_2, h_3], and one upload by each."""

@@ -159,10 +159,6 @@ def test_unsplit_is_calm_where_nothing_about_the_truth_crosses() -> None:
 
 
 def test_settings_and_parties_it_cannot_use_are_refused() -> None:
-    with pytest.raises(
-        ConfigError, match=r"ushaped.top must be one hidden layer or more, got \[\]"
-    ):
-        UShaped(top=())
     with pytest.raises(ConfigError, match=r"passive parties must be one.*passive1, passive2"):
         federation(UShaped(), stack([0], widths=(3, 3, 3)))
     with pytest.raises(ConfigError, match=r"must be one for all parties, got \[32, 5\]"):

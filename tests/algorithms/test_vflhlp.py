@@ -23,7 +23,6 @@ from vflsec.core.task import Stack
 from vflsec.core.view import Schema
 from vflsec.errors import ConfigError, PolicyError
 from vflsec.nn.augment import Corruption
-from vflsec.nn.replicas import LEAST
 from vflsec.nn.scarf import scarf_loss
 from vflsec.train import loop
 from vflsec.train.loop import run_phases
@@ -283,31 +282,6 @@ def test_scarf_lowers_its_loss() -> None:
                 scarf_loss(m["projector"](m["bottom"](x)), m["projector"](m["bottom"](corrupt(x))))
             )
     assert bool((losses[1] < losses[0] - 0.05).all())
-
-
-def test_a_cell_does_not_depend_on_its_company() -> None:
-    algorithm = VFLHLP(**{**SMALL, "dropout": 0.1}, **SCARF, beta=0.1)
-    seeds = list(range(5))
-    many = trained(algorithm, few(seeds), seeds)
-    for r in (0, 4):
-        one = trained(algorithm, few([r] * LEAST), [r] * LEAST)
-        assert_same(many.state(), one.state(), of=(r, 0))
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"beta": -0.1}, "vflhlp.beta must be a finite number >= 0, got -0.1"),
-        ({"corruption": 1.5}, r"vflhlp.corruption must be a number in \[0, 1\], got 1.5"),
-        ({"temperature": 0.0}, "vflhlp.temperature must be a finite number > 0, got 0.0"),
-        ({"projector": ()}, "vflhlp.projector must be at least one width"),
-        ({"scarf_patience": -1}, "vflhlp.scarf_patience must be an integer >= 0, got -1"),
-        ({"scarf_batch_size": 1}, "vflhlp.scarf_batch_size must be an integer >= 2, got 1"),
-    ],
-)
-def test_wrong_settings_say_what_is_allowed(settings: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        VFLHLP(**settings)
 
 
 @dataclass(frozen=True)

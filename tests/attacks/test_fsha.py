@@ -20,7 +20,7 @@ from vflsec.core.rng import Streams
 from vflsec.core.task import Stack, Task
 from vflsec.core.view import View
 from vflsec.engine.cohort import run_cohort
-from vflsec.errors import ConfigError, ThreatModelError
+from vflsec.errors import ThreatModelError
 from vflsec.label import MultiLabel, Quantity
 from vflsec.measure.controls import feature_controls
 from vflsec.plugins import registry
@@ -295,10 +295,6 @@ def test_what_it_needs_is_said() -> None:
     assert "labelled = false" in fsha(use="critic").pointless(quantity)
     assert not fsha(use="critic", labelled=False).pointless(quantity)
     assert not fsha().pointless(quantity)
-    wrong = {"use": "guess", "hidden": (0,), "penalty": -1.0, "rounds": 0, "lr": 0.0}
-    for name, value in wrong.items():
-        with pytest.raises(ConfigError, match=rf"fsha.*{name}"):
-            fsha(**{name: value})
 
 
 @pytest.mark.parametrize("made", ["quantity", "several"])

@@ -17,7 +17,7 @@ from torch import Tensor
 from vflsec.core.attack import Attack
 from vflsec.core.view import Known, Table, View
 from vflsec.engine.cohort import run_cohort
-from vflsec.errors import ConfigError, ThreatModelError
+from vflsec.errors import ThreatModelError
 from vflsec.inference import joint_features
 from vflsec.inference.joint_features import (
     Reading,
@@ -242,8 +242,6 @@ def test_what_no_message_reaches_is_declined_and_bad_grants_are_refused() -> Non
     known = view.require_known()
     with pytest.raises(ThreatModelError, match="of every class, got 1 of 2"):
         joint().infer(replace(view, known=Known(known.rows[:1], known.labels[:1])), rng())
-    with pytest.raises(ConfigError, match="steps"):
-        joint(steps=0)
 
 
 def test_evidence_is_zero_for_noise_and_that_of_the_reading_else() -> None:

@@ -16,7 +16,7 @@ from vflsec.core.attack import Attack
 from vflsec.core.view import View
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
-from vflsec.errors import ConfigError, ThreatModelError
+from vflsec.errors import ThreatModelError
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellSpec
 
@@ -86,8 +86,6 @@ def test_without_a_grant_it_declines_and_names_what_would_do() -> None:
     assert "class 0 from class 1" in lea().declines(make_view(y, gradients=tied))
     assert "class 3 from class 4" in lea().declines(make_view(
         clustered([0.2] * 5)[1], gradients=g, known=3))  # fmt: skip
-    with pytest.raises(ConfigError, match="restarts"):
-        registry.attacks.create("lea", {"restarts": 0})
 
 
 def test_renamed_classes_and_output_units_leave_every_gradient_as_it_is() -> None:

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from vflsec.core.guess import Guess
 from vflsec.core.view import Table
-from vflsec.errors import ConfigError, ThreatModelError
+from vflsec.errors import ThreatModelError
 from vflsec.plugins import registry
 
 N, WIDTH = 600, 16
@@ -189,8 +189,6 @@ def test_messages_of_another_kind_are_read_on_request() -> None:
     attack = registry.attacks.create("message_completion", {"kind": "embedding"})
     assert attack.needs == {"embedding:all+", "known_rows"}
     assert measure(attack.infer(view, rng()), y, rows=view.targets["train"]) > 0.95
-    with pytest.raises(ConfigError, match=r"kind must be one of 'gradient'"):
-        registry.attacks.create("message_completion", {"kind": "signal"})
 
 
 def test_it_says_what_it_misses() -> None:

@@ -16,7 +16,7 @@ from torch import nn
 from vflsec.core.attack import Attack
 from vflsec.core.guess import Guess
 from vflsec.core.view import Known
-from vflsec.errors import ConfigError, ThreatModelError
+from vflsec.errors import ThreatModelError
 from vflsec.inference.completion import (
     SHRINKAGE,
     Fit,
@@ -207,13 +207,6 @@ def test_without_known_rows_it_is_refused() -> None:
     y = labels(20, 2)
     with pytest.raises(ThreatModelError, match="known_rows"):
         completion().infer(make_view(y), rng())
-
-
-def test_parameters_are_checked() -> None:
-    with pytest.raises(ConfigError, match="variants"):
-        completion(variants=())
-    with pytest.raises(ConfigError, match="Did you mean 'finetune'"):
-        completion(variants=("finetun",))
 
 
 def test_no_penalty_left_is_the_limit_of_the_class_means() -> None:

@@ -18,7 +18,7 @@ from attack_views import (
 
 from vflsec.core.attack import Attack
 from vflsec.core.view import Facts
-from vflsec.errors import ConfigError, ThreatModelError
+from vflsec.errors import ThreatModelError
 from vflsec.plugins import registry
 
 
@@ -131,8 +131,3 @@ def test_a_view_without_gradients_is_refused() -> None:
     y = torch.arange(10) % 2
     with pytest.raises(ThreatModelError, match="gradient"):
         norm().infer(make_view(y), rng())
-
-
-def test_parameters_are_checked() -> None:
-    with pytest.raises(ConfigError, match="epoch must be one of"):
-        norm(epoch="middle")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -57,15 +57,3 @@ def rows_of_gradients(r: int = 1, b: int = 24, m: int = 6, seed: int = 3, rate: 
     x = torch.randn(b, m, generator=g, dtype=torch.float64) * 0.3
     x = x + torch.where(y[:, None] == 1, 1.5, -0.5) * torch.ones(m, dtype=torch.float64)
     return x.expand(r, -1, -1).clone(), y.expand(r, -1).clone()
-
-
-Call = Callable[[Own, int], Tensor]
-
-
-def alone_as_in_company(policy: Policy, strengths: Sequence[float], call: Call, **own: Any) -> None:
-    """``call(owner, replicas)`` gives each replica in company what it gives it alone, exactly."""
-    seeds = list(range(len(strengths)))
-    together = call(owner(policy, strengths, seeds=seeds, **own), len(strengths))
-    for r, s in enumerate(strengths):
-        alone = call(owner(policy, [s], seeds=[r], **own), 1)
-        assert torch.equal(alone[0], together[r]), f"replica {r} at strength {s}"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from bench import alone_as_in_company, message, owner, rows_of_gradients
+from bench import message, owner, rows_of_gradients
 from by_hand import rank_rows
 from torch import Tensor
 
@@ -35,21 +35,16 @@ ALL = ["max_norm", "noise", "compression", "discrete", "ppdl", "gradient_average
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_alone_as_in_company(name: str) -> None:
-    x, _ = rows_of_gradients(4)
-    policy = make(name)
-    alone_as_in_company(
-        policy, [0.0, 0.3, 1.0, 0.7], lambda own, r: policy.outgoing(message(x[:r]), own)
-    )
-
-
-@pytest.mark.parametrize("name", ALL)
 def test_refuses_a_payload_without_rows(name: str) -> None:
     with pytest.raises(PolicyError, match="cannot treat gradient"):
         make(name).outgoing(message(torch.ones(1, 4)), owner(make(name), [1.0]))
 
 
-@pytest.mark.parametrize("name", ["max_norm", "compression", "discrete", "gradient_average"])
+@pytest.mark.parametrize(
+    "name",
+    ["max_norm", "compression", "discrete", "gradient_average", "iso", "marvell", "coae", "mixup",
+     "dcor", "mid"],
+)  # fmt: skip
 def test_no_guarantee(name: str) -> None:
     found = make(name).guarantee(1.0, RunFacts(epochs=5))
     assert (found.epsilon, found.protects) == (None, "none")
@@ -143,16 +138,6 @@ def test_noise_promises_only_what_it_clips() -> None:
     laplace = make("noise", clip=1.0).guarantee(4.0, RunFacts(uses=Uses(10)))
     assert (laplace.epsilon, laplace.delta, laplace.releases) == (pytest.approx(5.0), 0.0, 10)
     assert "top model's weights" in laplace.sentence()
-
-
-@pytest.mark.parametrize(
-    ("params", "said"),
-    [({"clip": -1.0}, "noise.clip must be"), ({"delta": 1.0}, "noise.delta must be"),
-     ({"distribution": "uniform"}, "distribution")],
-)  # fmt: skip
-def test_noise_bad_parameters(params: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        make("noise", **params)
 
 
 def test_noise_does_not_stop_averaging() -> None:
@@ -314,8 +299,6 @@ def test_ppdl_guarantee() -> None:
     assert (found.epsilon, found.releases) == (pytest.approx(20.0), 10)
     small = make("ppdl", sensitivity=1e-3)  # less than twice the limit
     assert small.guarantee(0.5, RunFacts(uses=Uses(10))).epsilon is None
-    with pytest.raises(ConfigError, match="share must be"):
-        make("ppdl", share=1.5)
 
 
 def test_ppdl_does_not_stop_averaging_where_epsilon_is_large() -> None:

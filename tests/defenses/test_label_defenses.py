@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from bench import alone_as_in_company, owner
+from bench import owner
 from scipy import stats
 from torch import Tensor
 
@@ -47,19 +47,6 @@ def test_one_release_whatever_the_epochs(name: str) -> None:
     found = make(name).guarantee(0.5, RunFacts(epochs=500, uses=Uses(1)))
     assert (found.epsilon, found.releases, found.protects) == (2.0, 1, "label")
     assert "features predict" in found.sentence()
-
-
-@pytest.mark.parametrize("name", [*LABEL_DP, "coae"])
-def test_labels_that_are_shares_are_refused(name: str) -> None:
-    with pytest.raises(PolicyError, match=name):
-        make(name).labels(torch.rand(1, 5, 2), owner(make(name), [1.0]))
-
-
-@pytest.mark.parametrize("name", LABEL_DP)
-def test_alone_as_in_company(name: str) -> None:
-    y = torch.arange(90) % 2
-    policy = make(name)
-    alone_as_in_company(policy, [0.0, 1.0, 3.0], lambda own, r: policy.labels(y.expand(r, -1), own))
 
 
 # RRWithPrior
@@ -209,15 +196,6 @@ def test_lp_mst_off_trains_as_if_it_were_not_there_beside_one_that_is_on() -> No
         assert torch.equal(value[0], states[1][key][0])
         assert not torch.equal(value[1], states[1][key][1])
     assert bytes_[0] == bytes_[1]
-
-
-def test_lp_mst_bad_parameters() -> None:
-    with pytest.raises(ConfigError, match="stages must be an integer >= 2"):
-        make("lp_mst", stages=1)
-    with pytest.raises(ConfigError, match="first must be"):
-        make("lp_mst", first=1.0)
-    with pytest.raises(ConfigError, match="temperature must be"):
-        make("lp_mst", temperature=0.0)
 
 
 def _second_stage(n: int = 20000, **params: float | bool) -> tuple[Tensor, Tensor, Own]:
@@ -417,10 +395,6 @@ def test_coae_predictions_are_decoded_in_the_main_task() -> None:
     right = (fed.decode(raw).argmax(2) == truth).double().mean(1)
     assert right.min().item() > 0.75
     assert (raw[1].argmax(1) == truth[1]).double().mean().item() < 0.3
-
-
-def test_coae_gives_no_guarantee() -> None:
-    assert make("coae").guarantee(1.0, RunFacts()).epsilon is None
 
 
 def test_alibi_leaves_classes_that_a_model_named_to_the_plain_loss() -> None:

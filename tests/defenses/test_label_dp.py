@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from itertools import product
 
 import pytest
 import torch
-from bench import alone_as_in_company, owner
+from bench import owner
 from scipy import stats
 from worlds import small_task, stack
 
 from vflsec.core.federation import Federation
 from vflsec.core.privacy_usage import RunFacts, Uses
 from vflsec.defenses.label_dp import keep_probability
-from vflsec.errors import PolicyError
 from vflsec.plugins import registry
 
 DP = registry.defenses.create("label_dp")
@@ -63,13 +61,6 @@ def test_strength_zero_changes_no_label_and_unknown_labels_stay_unknown() -> Non
     assert torch.equal(out[0], y[0])
     assert out[1, [2, 5]].tolist() == [-1, -1]
     assert set(out[1, [0, 1, 3, 4]].tolist()) <= {0, 1}
-
-
-def test_alone_as_in_company() -> None:
-    y = torch.arange(300) % 3
-    alone_as_in_company(
-        DP, [0.0, 1.0, 3.0], lambda own, r: DP.labels(y.expand(r, -1), own), classes=3
-    )
 
 
 def test_memoised_and_validation_labels_are_randomised_too() -> None:
@@ -122,27 +113,11 @@ def test_the_corrected_loss_is_plain_cross_entropy_where_it_is_off() -> None:
     assert not torch.allclose(made[1], plain[1])
 
 
-def test_refuses_class_shares() -> None:
-    with pytest.raises(PolicyError, match="needs classes"):
-        DP.labels(torch.rand(1, 5, 3), owner(DP, [1.0], classes=3))
-
-
 def test_guarantee_states_release_and_limit() -> None:
     made = DP.guarantee(1.0, RunFacts(epochs=30, uses=Uses(1)))
     assert (made.protects, made.epsilon, made.delta, made.releases) == ("label", 1.0, 0.0, 1)
     assert "0.462" in made.sentence()  # tanh(1/2), Wu et al. 2023
     assert DP.guarantee(0.0, RunFacts()).epsilon is None
-
-
-@pytest.mark.parametrize(
-    ("epsilon", "bound"), [(0.5, 0.2449), (1, 0.4621), (2, 0.7616), (4, 0.9640)]
-)
-def test_advantage_bound_of_randomised_response_is_met_with_equality(
-    epsilon: float, bound: float
-) -> None:
-    """Telling two equally likely labels apart from one release: 2 q - 1 = tanh(epsilon / 2)."""
-    q = float(keep_probability(epsilon, 2))
-    assert 2 * q - 1 == pytest.approx(math.tanh(epsilon / 2)) == pytest.approx(bound, abs=5e-5)
 
 
 def test_does_not_stop_inference_of_what_features_predict() -> None:

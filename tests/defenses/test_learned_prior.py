@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from bench import alone_as_in_company, owner
+from bench import owner
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
@@ -16,7 +16,7 @@ from vflsec.core.policy import Own
 from vflsec.core.privacy_usage import RunFacts, Uses
 from vflsec.core.rng import generator
 from vflsec.defenses.learned_prior import LearnedPrior, components, learned, response, statistic
-from vflsec.errors import ConfigError, PolicyError
+from vflsec.errors import PolicyError
 from vflsec.plugins import registry
 from vflsec.testing import small_stack
 
@@ -146,7 +146,10 @@ def test_off_unknown_alone_and_in_company() -> None:
         own.context = {"design": lambda _: x}
         return PRIOR.labels(y.clamp_min(0).expand(r, -1), own)
 
-    alone_as_in_company(PRIOR, [0.0, 1.0, 3.0], call, classes=3)
+    strengths = (0.0, 1.0, 3.0)
+    together = call(owner(PRIOR, strengths, seeds=range(3), classes=3), 3)
+    for r, s in enumerate(strengths):
+        assert torch.equal(call(owner(PRIOR, [s], seeds=[r], classes=3), 1)[0], together[r])
 
 
 def test_the_federation_hands_it_the_active_party_s_columns_alone() -> None:
@@ -176,6 +179,3 @@ def test_its_claim_and_its_limits() -> None:
     assert PRIOR.guarantee(2.0, RunFacts()).epsilon is None
     with pytest.raises(PolicyError, match="needs classes"):
         PRIOR.labels(torch.rand(1, 5, 2), owner(PRIOR, [1.0]))
-    for share in (0.0, 1.0, -0.1):
-        with pytest.raises(ConfigError, match=r"learned_prior\.share"):
-            LearnedPrior(share)

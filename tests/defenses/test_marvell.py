@@ -6,11 +6,10 @@ import math
 
 import pytest
 import torch
-from bench import alone_as_in_company, message, owner, rows_of_gradients
+from bench import message, owner, rows_of_gradients
 from sampled import sampled
 
 from vflsec.core.federation import Federation
-from vflsec.core.privacy_usage import RunFacts
 from vflsec.defenses.marvell import least_power, solve
 from vflsec.errors import ConfigError, PolicyError
 from vflsec.plugins import registry
@@ -180,18 +179,6 @@ def test_sum_kl_mode_meets_its_target_in_the_batch() -> None:
     assert found.item() == pytest.approx(0.5, abs=0.04)
 
 
-def test_alone_as_in_company_and_off() -> None:
-    x, y = rows_of_gradients(4)
-
-    def call(own: object, r: int) -> torch.Tensor:
-        own.labels = y[:r]  # type: ignore[attr-defined]
-        return MARVELL.outgoing(message(x[:r]), own)  # type: ignore[arg-type]
-
-    alone_as_in_company(MARVELL, [0.0, 1.0, 4.0, 0.5], call)
-    own = owner(MARVELL, [0.0, 1.0, 4.0, 0.5])
-    assert torch.equal(call(own, 4)[0], x[0])
-
-
 def test_a_batch_of_one_class_gets_isotropic_noise_of_the_same_strength() -> None:
     x = torch.zeros(1, 20_000, 4, dtype=torch.float64)
     x[0, 3] = 1.0  # the longest row: norm 2
@@ -216,12 +203,6 @@ def test_refuses_ten_classes_before_training_and_shares() -> None:
     own.labels = torch.nn.functional.one_hot(y, 2).double()
     with pytest.raises(PolicyError, match="shares are no class"):
         MARVELL.outgoing(message(x), own)
-    with pytest.raises(ConfigError, match=r"marvell.*mode"):
-        registry.defenses.create("marvell", {"mode": "sumkl"})
-
-
-def test_no_guarantee() -> None:
-    assert MARVELL.guarantee(4.0, RunFacts()).epsilon is None
 
 
 def test_stops_one_release_but_not_sixty_of_them() -> None:

@@ -103,15 +103,12 @@ def test_dcor_label_form_lowers_the_dependence_of_what_is_sent() -> None:
 def test_dcor_forms_and_parameters() -> None:
     assert make("dcor").owner == "active"
     assert make("dcor", form="feature").owner == "passive"
-    with pytest.raises(ConfigError, match="form"):
-        make("dcor", form="both")
     with pytest.raises(PolicyError, match="belongs to the active party"):
         make("dcor").penalty(normal(1, 4, 2), {}, None, owner(make("dcor"), [1.0]))
     x, z = normal(1, 30, 4), normal(1, 30, 3, seed=1)
     feature = make("dcor", form="feature", log=False)
     term = feature.penalty(x, {"passive1": z}, None, owner(feature, [0.3]))
     assert term.item() == pytest.approx(0.3 * distance_correlation(z, x).item())
-    assert make("dcor").guarantee(1.0, RunFacts()).epsilon is None
 
 
 def test_dcor_does_not_stop_gradients_from_telling_classes_apart() -> None:
@@ -166,12 +163,11 @@ def test_mid_needs_a_top_model() -> None:
         train({"active": [(make("mid"), [1.0, 0.0])]}, top=[], linear_top=False, aggregation="sum")
 
 
-def test_mid_alone_as_in_company_and_no_guarantee() -> None:
+def test_mid_alone_as_in_company() -> None:
     algorithm, both = train({"active": [(make("mid"), [0.1, 1e-3])]})
     _, alone = train({"active": [(make("mid"), [0.1])]}, 1)
     rows = both.stack.rows("test")
     assert torch.equal(algorithm.predict(both, rows)[0], algorithm.predict(alone, rows[:1])[0])
-    assert make("mid").guarantee(1.0, RunFacts()).epsilon is None
 
 
 # embedding noise
@@ -193,10 +189,6 @@ def test_embedding_noise_guarantee_counts_epochs_and_predictions() -> None:
     found = policy.guarantee(8.0, RunFacts(uses=Uses(80)))
     assert (found.epsilon, found.releases) == (pytest.approx(13.2067, abs=1e-3), 100)
     assert "those weights" in found.sentence()
-    with pytest.raises(ConfigError, match="delta must be"):
-        make("embedding_noise", delta=1.0)
-    with pytest.raises(ConfigError, match="clip_norm must be"):
-        make("embedding_noise", clip_norm=0.0)
 
 
 def test_laplace_embeddings_are_clipped_in_the_1_norm_and_any_replacement_moves_them_by_2_c() -> (
@@ -221,8 +213,6 @@ def test_laplace_embeddings_claim_pure_composition_or_the_renyi_bound(
     assert found.epsilon <= messages * 2 / strength
     assert (found.delta > 0) == (found.epsilon < messages * 2 / strength)
     assert "whoever receives them" in found.sentence()
-    with pytest.raises(ConfigError, match="distribution must be"):
-        make("embedding_noise", distribution="uniform")
 
 
 def test_zeroing_columns_out_is_no_smaller_change_than_replacing_them() -> None:
@@ -286,9 +276,8 @@ def test_mixup_loss_mixes_labels_in_training_only() -> None:
         policy.check_strength(0.6)
 
 
-def test_mixup_has_no_guarantee_and_leaves_the_own_label_on_top() -> None:
+def test_mixup_leaves_the_own_label_on_top() -> None:
     policy = make("mixup")
-    assert policy.guarantee(0.3, RunFacts()).epsilon is None
     logits = torch.zeros(1, 4, 2, dtype=torch.float64, requires_grad=True)
     own = owner(policy, [0.3])
     own.context = {"train": True}
@@ -396,8 +385,6 @@ def test_dpsgd_guarantee_by_accountant() -> None:
         1.0, RunFacts(uses=replace(seen, batches=(replace(batches, cut=1e-08),)))
     )
     assert cut.epsilon is None
-    with pytest.raises(ConfigError, match="accountant"):
-        make("dpsgd", accountant="gdp")
 
 
 def test_dpsgd_does_not_touch_what_is_sent() -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from vflsec.config.scenario import load_scenario
 from vflsec.engine import run as engine
 from vflsec.engine import until_decided
 from vflsec.engine.audit_record import _seen_from_build
+from vflsec.specs import AttackSpec, CellResult, CellSpec
 from vflsec.storage.store import Store
 
 LEAKS = {"norm": 0.3, "model_completion": 0.2}
@@ -36,7 +38,8 @@ TABLE: dict[str, tuple[Planted, str, int, str]] = {
         Planted(LEAKS, sd=0.02), gate(max=0.1) + gate(metric="utility", min=0.905), 1,
         "undecided",
     ),
-    "one seed decides nothing": (Planted(LEAKS, SAFE), "", 3, "single_seed"),
+    "one seed decides nothing": (Planted(LEAKS, SAFE), gate(max=0.1), 3, "single_seed"),
+    "two seeds without spread": (Planted(LEAKS, sd=0.0), gate(max=0.4), 3, "underpowered"),
     "noise is inconclusive": (
         Planted(LEAKS, LEAKS, sd=0.04), gate(max=0.3, attack="norm", strength=5), 3, "undecided",
     ),
@@ -65,6 +68,20 @@ TABLE: dict[str, tuple[Planted, str, int, str]] = {
 }  # fmt: skip
 
 
+class Without(Planted):
+    """Three of the seeds have no figure of an attack."""
+
+    def _cell(self, cell: CellSpec, attacks: Sequence[AttackSpec]) -> CellResult:
+        out = super()._cell(cell, attacks)
+        if cell.seed < 3:
+            out.measures = [m for m in out.measures if not m.attack]
+        return out
+
+
+TABLE["three of five seeds without a figure"] = (Without(LEAKS), gate(max=0.4), 3, "")
+SEEDS = {"one seed decides nothing": 1, "two seeds without spread": 2}
+
+
 def go(planted: Planted, folder: Path, text: str, *args: object) -> int:
     path = folder / "case.toml"
     path.write_text(SCENARIO + text, encoding="utf-8")
@@ -77,8 +94,7 @@ def go(planted: Planted, folder: Path, text: str, *args: object) -> int:
 @pytest.mark.parametrize("name", TABLE)
 def test_exit_codes(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     planted, text, code, rule = TABLE[name]
-    more = ["--seeds", 1] if "one seed" in name else []
-    text = gate(max=0.1) if "one seed" in name else text
+    more = ["--seeds", SEEDS[name]] if name in SEEDS else []
     assert go(planted, tmp_path, text, *more) == code
     seen = capsys.readouterr()
     assert seen.err == ""

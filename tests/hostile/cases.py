@@ -50,6 +50,10 @@ def cases() -> Iterator[Case]:
     for name, (path, module, words) in MODULES.items():
         case = _scenario(f"module {name}", f'{GOOD}[parties.b]\nmodule = "{path}"\n', words)
         yield Case(case.name, case.args, 2, words, {**case.files, "mine.py": module})
+    exits, files = MODULES["exits"], {"mine.py": MODULES["exits"][1], "t.csv": TABLE}
+    files["case.toml"] = f'{GOOD}[parties.b]\nmodule = "{exits[0]}"\n'
+    args = ("audit", "{}/case.toml", "--out", "{}/out")
+    yield Case("an audit with a module that exits", args, 2, exits[2], files)
     for name, (table, words) in TABLES.items():
         files = {"case.toml": GOOD, "t.csv": table}
         args = ("audit", "{}/case.toml", "--out", "{}/out", "-q")

@@ -21,6 +21,7 @@ SCENARIO = PACKAGED + "{more}\n" + QUICK + "timeout = 1\n"
 
 
 EVERY = {**plugins.BODIES, **plugins.CLASSES}
+SLOW_DEFENSES = [n for n in plugins.DEFENSES if n not in ("d_noisy_at_zero", "d_exits")]
 FEW = (
     "key_error", "sys_exit", "os_exit", "base_exception", "markup_message", "sleeps",
     "returns_none", "half_the_rows", "nan_scores", "changes_columns", "draws_from_torch",
@@ -140,8 +141,7 @@ def test_a_module_that_cannot_be_used_ends_check(
     assert "Traceback" not in err
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", plugins.DEFENSES)
+@pytest.mark.parametrize("name", sampled(["d_noisy_at_zero", "d_exits", *SLOW_DEFENSES], 2))
 def test_a_faulty_defense_ends_the_audit_with_its_place(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -211,6 +211,31 @@ def test_a_new_source_is_a_new_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert {c.code for g in plan.groups for c in g.cells} == {""}
     (tmp_path / "edited.py").write_text(plugins.ATTACK.format(extra="", body="2"))
     assert main.main(["check", str(path)]) == 2  # this process has imported the old one
+
+
+def test_an_edited_module_of_a_party_is_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module that was edited, and then leaked, was given the PASS of the one before."""
+    from audited import SCENARIO as PLANTED
+    from audited import Planted, gate
+
+    from vflsec.engine import run
+    from vflsec.plugins import loading
+
+    monkeypatch.syspath_prepend(str(tmp_path))
+    path = tmp_path / "case.toml"
+    path.write_text(PLANTED + gate(max=0.25) + '[parties.shop]\nmodule = "mine:Net"\n')
+    for norm, edit, code in ((0.2, "", 0), (0.4, "  # edited", 1)):
+        sys.modules.pop("mine", None)
+        monkeypatch.setattr(loading, "_known", {})  # as in a new process
+        net = "import torch\ndef Net(schema, out): return torch.nn.Linear(schema.shape[0], out)"
+        (tmp_path / "mine.py").write_text(f"{net}{edit}\n")
+        planted = Planted({"norm": norm, "model_completion": 0.2})
+        monkeypatch.setattr(run, "default_backend", planted.backend)
+        args = ["audit", str(path), "--out", str(tmp_path / "out"), "-q"]
+        assert main.main(args) == code
+    sys.modules.pop("mine", None)
 
 
 def test_a_folder_without_init_below_a_package_is_followed(

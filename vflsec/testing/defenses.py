@@ -90,13 +90,21 @@ def defense_keeps_the_form(name: str) -> None:
 
 
 def defense_ignores_company(name: str) -> None:
-    """A replica's message is treated alike alone and in company, bit for bit."""
+    """A replica's message, and its labels, are treated alike alone and in company, bit for bit."""
     policy: Policy = registry.defenses.create(name)
+
+    def alone_as(r: int) -> Own:
+        return _own(policy, policy.trial[r : r + 1], SEEDS[r : r + 1], torch.float64)
+
+    if policy.overrides("labels"):
+        labels = policy.labels(_labels(), _own(policy, policy.trial, SEEDS, torch.float64))
+        for r in range(3):
+            found = policy.labels(_labels()[r : r + 1], alone_as(r))[0]
+            assert torch.equal(found, labels[r]), f"{name}: labels of replica {r}"
     for message in _messages(policy, torch.float64):
         together = _sent(policy, _own(policy, policy.trial, SEEDS, torch.float64), message)
         for r in range(3):
-            own = _own(policy, policy.trial[r : r + 1], SEEDS[r : r + 1], torch.float64)
-            own.prior = own.prior[:1] if own.prior is not None else None
+            own = alone_as(r)
             assert message.rows is not None
             alone = replace(message, tensor=message.tensor[r : r + 1], rows=message.rows[r : r + 1])
             own.labels = _labels()[r : r + 1]
@@ -105,8 +113,18 @@ def defense_ignores_company(name: str) -> None:
 
 
 def defense_refuses_what_it_cannot_treat(name: str) -> None:
-    """A covered kind with a payload of whole numbers raises PolicyError instead of passing."""
+    """A covered kind with a payload of whole numbers raises PolicyError instead of passing, and so
+    do class shares where labels are treated.
+    """
     policy: Policy = registry.defenses.create(name)
+    if policy.overrides("labels"):
+        shares = torch.rand(3, 16, 2, generator=generator(0, "shares"))
+        try:
+            policy.labels(shares, _own(policy, policy.trial, SEEDS, torch.float32))
+        except PolicyError:
+            pass
+        else:
+            raise AssertionError(f"{name} takes class shares for classes")
     for message in _messages(policy, torch.float32):
         wrong = replace(message, tensor=message.tensor.long())
         try:
