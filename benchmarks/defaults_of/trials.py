@@ -50,12 +50,12 @@ _PAIRED: dict[str, Any] = {"pooling": "concat", "gamma": 1.0}
 
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "splitnn": {
-        "lr": 3e-3, "epochs": 100, "hidden": [128], "cut": 64, "top": [32], "dropout": 0.2,
+        "lr": 3e-3, "epochs": 30, "hidden": [128], "cut": 64, "top": [32], "dropout": 0.2,
         "weight_decay": 1e-4, "batch_size": 64, "patience": 15, "select_by": "auc",
         "optimizer": "sgd",
     },
     "local": {"own_labels": True, "lr": 3e-3},
-    "laser": {"own_labels": False, "lr": 3e-3, "epochs": 100},
+    "laser": {"own_labels": False, "lr": 3e-3, "epochs": 30},
     "oneshot": _LOCAL,
     "fewshot": {"confidence": 0.95, "infer_epochs": 60, "local_held_out": 0.0, "finetune": True},
     "fpd": {"alpha": 0.9, "beta": 1.0, "student_epochs": 100, "lr": 3e-3},

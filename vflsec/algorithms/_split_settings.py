@@ -63,7 +63,7 @@ class SplitSettings(Algorithm):
     lr: check.Positive = 1e-3
     weight_decay: check.NonNegative = 0.0
     batch_size: check.Count = 128
-    epochs: check.Whole = 30
+    epochs: check.Whole = 100
     patience: check.Whole = 5
     select: bool = True
     select_by: Annotated[str, check.among("loss", "auc")] = "loss"

@@ -90,7 +90,6 @@ class SelfSupervised(SplitNN):
     lr: float = 0.01
     weight_decay: float = 3e-5
     batch_size: check.Count = 0
-    epochs: int = 100
     patience: int = 20
     schedule: Annotated[str, check.among("constant", "cosine")] = "constant"
     finetune_clip_norm: check.NonNegative = 0.0

@@ -53,7 +53,7 @@ _RANDOMISED = Sweep(
 
 SYSTEMS: Mapping[str, System] = {
     "splitnn": System(
-        ("# epochs = 30", "# batch_size = 128"),
+        ("# epochs = 100", "# batch_size = 128"),
         Sweep(
             "iso",
             ("Noise on the gradients; 0 is undefended.",),
