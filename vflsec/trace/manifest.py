@@ -95,7 +95,7 @@ class LaterGrant(Strict):
 
 
 class Manifest(Strict):
-    """``manifest.json``; every field is described in ``docs/traces.md``."""
+    """``manifest.json``; every field is described in ``docs/trace_format.md``."""
 
     format: Literal["vflsec-trace"]
     version: Annotated[str, StringConstraints(pattern=r"^[0-9]{1,4}\.[0-9]{1,4}$")]
@@ -275,7 +275,7 @@ class Moment(Strict):
 
 
 class ObserverInfo(Strict):
-    """``observer.json``: what one observer has; every field is described in ``docs/traces.md``."""
+    """``observer.json``: what one observer has; every field is described in ``docs/trace_format.md``."""
 
     party: Name
     own: Literal["all", "some", "none"] = "none"
