@@ -156,6 +156,23 @@ def test_rows_and_codes_are_said_as_in_a_scenario(
     assert seen[1]["missing"] == {"age": ["-999"]}
 
 
+@pytest.mark.parametrize(
+    ("how", "held"),
+    [
+        ({"columns": {"bank": ["age"], "shop": ["c0", "c1"]}}, {"bank": 1, "shop": 2}),
+        ({"divide": {"importance": 0.5}}, {"active": 2, "passive": 2}),
+    ],
+)
+def test_the_columns_of_one_table_are_given_to_parties(
+    how: dict[str, Any], held: dict[str, int], tmp_path: Path
+) -> None:
+    bank, shop = people().values()
+    whole = bank.merge(shop.drop(columns="c3"), on="id")
+    audited = call(whole, tmp_path / "out", seeds=1, **how)
+    (found,) = audited.summary["parties"].values()
+    assert found["columns"] == held
+
+
 def test_other_ways_to_name_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from vflsec import audit_tables
 
@@ -218,6 +235,8 @@ def test_other_ways_to_name_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ({"epocs": 3}, "Did you mean 'epochs'?"),
         ({"seeds": "many"}, "audit.seeds must be 1 to 10000 or a list of seeds"),
         ({"algorithm": "splitn"}, "Did you mean 'splitnn'?"),
+        ({"divide": 3}, "audit: divide must be a mapping"),
+        ({"columns": {"bank": ["age"]}}, "left out where each party has a table"),
     ],
 )
 def test_wrong_arguments_are_sentences(

@@ -34,7 +34,8 @@ _RUN = ("device", "jobs", "fresh", "progress", "attacker")
 
 def audit(
     tables: Table | Sequence[Table] | Mapping[str, Table], label: str | Sequence[str],
-    id: str | Mapping[str, str] = "", *, algorithm: str = "splitnn",
+    id: str | Mapping[str, str] = "", *, columns: Mapping[str, Sequence[str]] | None = None,
+    divide: Mapping[str, Any] | None = None, algorithm: str = "splitnn",
     defenses: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None,
     attacks: str | Sequence[str | Mapping[str, Any]] | None = None, seeds: int | Sequence[int] = 5,
     max: float | None = None, out: str | Path | None = None, rare: str = "", bins: int = 0,
@@ -50,11 +51,14 @@ def audit(
     Args:
         tables: a DataFrame or a path for each party, by its name or in a list (then the party with
             the label is ``active``, or a party is called by its file); or one for all parties,
-            whose columns are divided into halves.
+            whose columns are divided into halves, or as `columns` or `divide` say.
         label: the column to predict, or a list of several yes/no ones; the party whose table has
             them is the active one.
         id: the column that links rows, by party where it differs; found if it is obvious. A named
             index counts as a column.
+        columns: of one table for all, the columns of each party; the first party has the label.
+        divide: of one table for all, how its columns are drawn for ``active`` and ``passive``:
+            ``{"importance": share}``, ``{"alpha": weight}`` or ``{"correlation": 0 to 1}``.
         algorithm: registered name.
         defenses: ``{name: strength}``, ``{name: [strengths]}``, ``{name: {"strength": ..., ...}}``
             or names; none with ``{}``. None takes the sweep that `vflsec init` writes.
@@ -98,6 +102,7 @@ def audit(
         ],
     )  # fmt: skip
     with open_tables(tables, label, id, wishes) as (scenario, notes, base):
+        _set_columns(scenario["data"], columns, divide)
         scenario["algorithm"] = {"name": algorithm, **params}
         scenario["audit"]["seeds"] = list(seeds) if isinstance(seeds, range | tuple) else seeds
         if attacks is not None:
@@ -224,6 +229,23 @@ def _list_sections(what: str, given: Any) -> list[dict[str, Any]]:
             raise check.fail(f"audit: {what}", "names, or mappings with `name`", one)
         out.append({"name": one} if isinstance(one, str) else dict(one))
     return out
+
+
+def _set_columns(data: dict[str, Any], columns: Any, divide: Any) -> None:
+    """Who holds which columns of the one table for all."""
+    for key, given in (("columns", columns), ("divide", divide)):
+        if given is None:
+            continue
+        if not isinstance(given, Mapping) or not given:
+            raise check.fail(f"audit: {key}", "a mapping that is not empty", given)
+        if "file" not in data:
+            raise check.fail(f"audit: {key}", "left out where each party has a table", given)
+    if divide is not None:
+        del data["columns"], data["active"]
+        data["divide"] = dict(divide)
+    if columns is not None:
+        data["columns"] = {str(party): list(names) for party, names in columns.items()}
+        data["active"] = next(iter(data["columns"]))
 
 
 def _set_gates(scenario: dict[str, Any], defenses: Any, limit: float | None) -> None:
