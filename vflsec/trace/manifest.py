@@ -275,7 +275,7 @@ class Moment(Strict):
 
 
 class ObserverInfo(Strict):
-    """``observer.json``: what one observer has; every field is described in ``docs/trace_format.md``."""
+    """``observer.json``: what an observer has; fields are described in ``docs/trace_format.md``."""
 
     party: Name
     own: Literal["all", "some", "none"] = "none"

@@ -25,7 +25,7 @@ Short = Annotated[str, StringConstraints(max_length=80)]
 
 
 class Fields(Strict):
-    """What is recorded of a message beside its payload: a row of ``messages`` (docs/trace_format.md)."""
+    """What is recorded of a message: a row of ``messages`` (``docs/trace_format.md``)."""
 
     msg: int
     t: Count | None
