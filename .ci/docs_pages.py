@@ -15,8 +15,7 @@ from vflsec.core.policy import Policy
 from vflsec.core.privacy_usage import RunFacts, Uses
 from vflsec.plugins import registry
 from vflsec.plugins.registry import Entry
-from vflsec.report.attack_families import FAMILIES
-from vflsec.report.taxonomies import TAGS, TAXONOMIES
+from vflsec.report.taxonomies import FAMILIES, TAGS, TAXONOMIES
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 MARK = "<!-- What follows is written by .ci/docs_pages.py: edit what it is made from. -->\n\n"

@@ -135,12 +135,12 @@ def print_summary(summary: Mapping[str, Any], console: Console, *, whole: bool =
 
 def print_leakage(summary: Mapping[str, Any], console: Console) -> None:
     """What was measured, on a terminal."""
-    terminal.print_leakage(build_printed(read_summary(summary), whole=True), console)
+    terminal.print_section(build_printed(read_summary(summary), whole=True), "leakage", console)
 
 
 def print_verdicts(summary: Mapping[str, Any], console: Console) -> None:
     """The gates on a terminal."""
-    terminal.print_gates(build_printed(read_summary(summary)), console)
+    terminal.print_section(build_printed(read_summary(summary)), "gates", console)
 
 
 def print_curves(summary: Mapping[str, Any], console: Console) -> None:

@@ -28,7 +28,7 @@ from vflsec.errors import ConfigError, VflsecError
 from vflsec.plan.estimate import compute_weight
 from vflsec.plan.values import Work
 from vflsec.plugins.loading import attempt_call
-from vflsec.report import outputs
+from vflsec.report import exports
 from vflsec.storage.store import Store
 
 
@@ -79,7 +79,7 @@ def plain_reports() -> Iterator[None]:
     """One small file in place of the reports, which take longest here."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            outputs, "write_reports", lambda to, _: (to / "junit.xml").write_text("vflsec")
+            exports, "write_reports", lambda to, _: (to / "junit.xml").write_text("vflsec")
         )
         yield
 

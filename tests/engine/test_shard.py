@@ -25,7 +25,7 @@ from vflsec.engine.dry_run import make_plan
 from vflsec.engine.shard import Shard, divide_groups
 from vflsec.errors import ConfigError
 from vflsec.plan.estimate import compute_weight
-from vflsec.report import outputs
+from vflsec.report import exports
 from vflsec.specs import Measure
 from vflsec.storage.results_folder import OUR_FILES, REPORTS
 from vflsec.storage.store import Store, _lasting
@@ -69,7 +69,7 @@ def plain_reports() -> Iterator[None]:
     """One small file in place of the reports, which take longest here."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            outputs, "write_reports", lambda to, _: (to / "junit.xml").write_text("vflsec")
+            exports, "write_reports", lambda to, _: (to / "junit.xml").write_text("vflsec")
         )
         yield
 

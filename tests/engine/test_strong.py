@@ -46,7 +46,7 @@ SECTIONS: dict[str, Any] = {
 @pytest.fixture(autouse=True)
 def _no_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages and their figures take most of the time of an audit that trains nothing."""
-    monkeypatch.setattr("vflsec.report.outputs.write_reports", lambda *_: None)
+    monkeypatch.setattr("vflsec.report.exports.write_reports", lambda *_: None)
 
 
 def table(labels: np.ndarray) -> Source:

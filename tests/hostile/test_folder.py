@@ -87,14 +87,14 @@ def test_killed_between_its_files_a_judgement_leaves_none_of_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the gate was edited, so nothing trains: the summary said FAIL, the old report PASS."""
-    from vflsec.report import outputs
+    from vflsec.report import exports
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
     out = tmp_path / "out"
     assert go(Planted(LEAKS), "audit", scenario(tmp_path, "case", LAX), "--out", out) == 0
-    monkeypatch.setattr(outputs, "write_reports", killed)
+    monkeypatch.setattr(exports, "write_reports", killed)
     assert go(Planted(LEAKS), "audit", scenario(tmp_path, "case", STRICT), "--out", out) == 130
     said = json.loads((out / "summary.json").read_text())
     assert [v["verdict"] for v in said["gates"]].count("FAIL") > 0

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from vflsec.audit.point import Estimate, Point
-from vflsec.report.doubts import find_doubts
-from vflsec.report.first_screen import DOUBT, LEAKS, build_answer
+from vflsec.report.first_screen import DOUBT, LEAKS, build_answer, find_doubts
 from vflsec.report.summary import ColumnFacts, Summary, UserTable, UserTables
 
 NUMBER = ColumnFacts("age", "shop", "feature", "number", 40)

@@ -36,8 +36,8 @@ from vflsec.cli import main
 from vflsec.engine.audit_record import list_families as registered
 from vflsec.plugins import registry
 from vflsec.report.advice import _limit
-from vflsec.report.attack_families import FAMILIES, group_members
 from vflsec.report.console import WIDTH
+from vflsec.report.taxonomies import FAMILIES, group_members
 
 ALL = len(FAMILIES)
 

@@ -16,7 +16,7 @@ from printed import assumed, beyond, families, headline, html, threats
 
 from vflsec.plugins import registry
 from vflsec.report import figures
-from vflsec.report.attack_families import FAMILIES
+from vflsec.report.taxonomies import FAMILIES
 from vflsec.report.threat_model import WORDS
 
 LEAKY = {"norm": 0.3, "model_completion": 0.2}

@@ -26,8 +26,8 @@ from printed import (
 from rich.console import Console
 
 from vflsec.report.console import WIDTH
+from vflsec.report.curve import CAP_MEANS, DCS_MEANS
 from vflsec.report.sanitize import clean, escape_annotation, escape_markdown
-from vflsec.report.scores import CAP_MEANS, DCS_MEANS
 from vflsec.storage.results_folder import OUR_FILES
 
 GATES = (

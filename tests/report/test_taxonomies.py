@@ -13,8 +13,15 @@ from printed import sarif
 
 from vflsec.core.view import as_needs
 from vflsec.plugins import registry
-from vflsec.report.attack_families import FAMILIES, group_members, list_read
-from vflsec.report.taxonomies import TAGS, TAXONOMIES, list_extensions, list_references
+from vflsec.report.taxonomies import (
+    FAMILIES,
+    TAGS,
+    TAXONOMIES,
+    group_members,
+    list_extensions,
+    list_read,
+    list_references,
+)
 
 
 @pytest.fixture(scope="module")

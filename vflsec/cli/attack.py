@@ -26,7 +26,7 @@ def attack(
     """
     from vflsec.engine.attack_kept_views import attempt
     from vflsec.report.build import build_printed
-    from vflsec.report.console import print_leakage
+    from vflsec.report.console import print_section
     from vflsec.report.summary import read_summary
     from vflsec.runtime.typed_values import write_plain
 
@@ -34,4 +34,5 @@ def attack(
     if format_ is Format.json:
         print_json(write_plain(summary))
     else:
-        print_leakage(build_printed(read_summary(summary), whole=True), console_for())
+        shown = build_printed(read_summary(summary), whole=True)
+        print_section(shown, "leakage", console_for())

@@ -60,7 +60,7 @@ def gate(
     from vflsec.audit.gate import Gate
     from vflsec.engine.read_results import read_any
     from vflsec.report.console import print_last
-    from vflsec.report.outputs import write_reports
+    from vflsec.report.exports import write_reports
     from vflsec.storage.results_folder import for_reports
     from vflsec.storage.store import Store
 
@@ -180,12 +180,12 @@ def _judged(
 def _print(result: Audit, console: Console) -> Report:
     """Print every gate; gives the report that they stand in."""
     from vflsec.report.build import build_printed
-    from vflsec.report.console import print_gates
+    from vflsec.report.console import print_section
     from vflsec.report.summary import read_summary
     from vflsec.report.verdicts import find_unfinished
 
     shown = build_printed(read_summary(result.summary))
-    print_gates(shown, console)
+    print_section(shown, "gates", console)
     if not result.summary["complete"]:
         console.print(find_unfinished(read_summary(result.summary)))
     return shown

@@ -280,7 +280,7 @@ def report(
     summary = load_summary(folder)
     refuse_damaged(folder, summary)
     if to is not None:
-        from vflsec.report.outputs import write_reports
+        from vflsec.report.exports import write_reports
         from vflsec.storage.results_folder import for_reports
 
         for_reports(to, folder)

@@ -25,7 +25,7 @@ from vflsec.errors import ConfigError, VflsecError
 from vflsec.label import make_label
 from vflsec.plan.observe import System, drop_column_names, find_refusal
 from vflsec.plugins import registry
-from vflsec.report.attack_families import name_family
+from vflsec.report.taxonomies import name_family
 from vflsec.specs import QUESTIONS, AttackSpec
 
 if TYPE_CHECKING:

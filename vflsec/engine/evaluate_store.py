@@ -36,8 +36,7 @@ def judge(
     """
     from vflsec.audit.evaluate import evaluate
     from vflsec.audit.result_row import results_table
-    from vflsec.report.exports import locate_results, make_summary, write_exports
-    from vflsec.report.outputs import write_reports
+    from vflsec.report.exports import locate_results, make_summary, write_exports, write_reports
 
     record = store.record() if record is None else record
     results = store.results(record.wanted)

@@ -32,7 +32,7 @@ from vflsec.engine.tune_advice import list_remedies
 from vflsec.epsilon.claimed_vs_measured import pair_claims
 from vflsec.errors import ConfigError
 from vflsec.plugins import registry
-from vflsec.report.attack_families import list_read
+from vflsec.report.taxonomies import list_read
 from vflsec.specs import Params
 
 

@@ -10,13 +10,14 @@ from vflsec.audit.exposed import EXPOSED
 from vflsec.audit.findings import FindingKind
 from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.gate_selection import strip_label
+from vflsec.audit.record import AttackFacts
 from vflsec.audit.rounding import show_exact
 from vflsec.audit.strength_grid import GridRow
-from vflsec.report.attack_families import list_read
 from vflsec.report.coverage import find_uncovered
 from vflsec.report.first_screen import format_price, format_spots
 from vflsec.report.sanitize import clean
 from vflsec.report.summary import Summary
+from vflsec.report.taxonomies import list_read
 from vflsec.report.tree import Step
 from vflsec.report.ungated_leaks import find_deployed, format_parts
 from vflsec.report.verdicts import NO_GATE, format_headline, format_place
@@ -75,20 +76,13 @@ def next_steps(summary: Summary) -> list[Step]:
 
 def _no_gate(summary: Summary) -> Step:
     if not summary.attacks:
-        return Step(
-            "Add an [[attack]] and a [[gate]].", _LIST_ATTACKS,
-        )  # fmt: skip
-    return Step(
-        "Set a limit in a [[gate]], or try one:",
-        format_command(summary, "gate", "--max", "0.1"),
-    )
+        return Step("Add an [[attack]] and a [[gate]].", _LIST_ATTACKS)
+    limit = format_command(summary, "gate", "--max", "0.1")
+    return Step("Set a limit in a [[gate]], or try one:", limit)
 
 
 def _unfinished(summary: Summary) -> Step:
-    return Step(
-        "Run the audit again: it resumes.",
-        format_command(summary, "audit"),
-    )
+    return Step("Run the audit again: it resumes.", format_command(summary, "audit"))
 
 
 _BEFORE_ANY_VERDICT = {NO_GATE: _no_gate, "UNFINISHED": _unfinished}
@@ -184,9 +178,7 @@ def _limits(summary: Summary) -> Step | None:
     if not found:
         return None
     p = found[0]
-    kinds = list_read(
-        summary.attacks[p.attack_key].needs if p.attack_key in summary.attacks else ()
-    )
+    kinds = list_read(summary.attacks.get(p.attack_key, AttackFacts()).needs)
     treats = [n for k in kinds for n in summary.treats.get(k, ())]
     where = f"No gate limits {format_parts(found)} at {format_place(p)}"
     text = f'{where}: add one with target = "{clean(p.target)}"'
@@ -195,10 +187,7 @@ def _limits(summary: Summary) -> Step | None:
     asked = [w for w in _sought(p.dataset, summary) if w.startswith("--") and w != "--target"]
     words = ["--defense", treats[0], *asked, "--target", clean(p.target)]
     read = " and ".join(sorted(kinds))
-    return Step(
-        f"{text}, or a defense of {read}:",
-        format_command(summary, "tune", *words),
-    )
+    return Step(f"{text}, or a defense of {read}:", format_command(summary, "tune", *words))
 
 
 def _failed(open_: Open, summary: Summary) -> Step | None:

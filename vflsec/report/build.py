@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from vflsec.report import advice, first_screen, statement
+from vflsec.report import advice, first_screen, statement, tree
 from vflsec.report.cost_tables import build_claims, build_cost
 from vflsec.report.coverage import build_coverage, list_gaps
 from vflsec.report.curve import build_curve
@@ -20,17 +20,7 @@ from vflsec.report.sanitize import clean_tree
 from vflsec.report.summary import Summary
 from vflsec.report.tables import build_tables
 from vflsec.report.threat_model import build_placing, build_threats
-from vflsec.report.tree import (
-    Answers,
-    Block,
-    Bullets,
-    Paragraph,
-    Report,
-    Section,
-    Steps,
-    Tone,
-    View,
-)
+from vflsec.report.tree import Block, Paragraph, Report, Section, Tone, View
 from vflsec.report.ungated_leaks import describe_ungated, find_tone
 from vflsec.report.verdicts import build_gates, describe_bounds, format_headline, list_findings
 
@@ -112,18 +102,18 @@ def _entitle(section: Section, title: str) -> Section:
 
 
 def _list(title: str, items: Sequence[str], key: str, tone: Tone = Tone.PLAIN) -> Section:
-    return Section(title, (Bullets(tuple(items)),) if items else (), key=key, tone=tone)
+    return Section(title, (tree.Bullets(tuple(items)),) if items else (), key=key, tone=tone)
 
 
 def _build_steps(summary: Summary) -> Section:
     found = tuple(advice.next_steps(summary))
-    return Section("Next", (Steps(found),) if found else (), key="steps")
+    return Section("Next", (tree.Steps(found),) if found else (), key="steps")
 
 
 def _build_findings(summary: Summary) -> Section:
     """What was found beside the verdicts, which the gates say."""
     found = tuple(list_findings(summary))
-    return Section("Findings", (Bullets(found, most=12),) if found else (), key="findings")
+    return Section("Findings", (tree.Bullets(found, most=12),) if found else (), key="findings")
 
 
 def _build_verdict(summary: Summary) -> Section:
@@ -137,9 +127,9 @@ def _build_answers(summary: Summary) -> Section:
     """A few lines for each question, the same for every reader."""
     of = first_screen.build_answer(summary)
     every = of.pop("")
-    made = [Section(name, (Answers(said), *build_curve(summary, name)))
+    made = [Section(name, (tree.Answers(said), *build_curve(summary, name)))
             for name, said in of.items()]  # fmt: skip
-    return Section("", (*made, Answers(every)), key="answers")
+    return Section("", (*made, tree.Answers(every)), key="answers")
 
 
 def _build_leakage(summary: Summary) -> Section:

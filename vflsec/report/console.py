@@ -40,14 +40,9 @@ def _seen(report: Report) -> tuple[tree.Section, ...]:
     return report.seen_by(View.WHOLE if View.WHOLE in report.sections else View.TERMINAL)
 
 
-def print_leakage(report: Report, console: Console) -> None:
-    """What was measured, without what follows from it."""
-    print_blocks([s for s in _seen(report) if s.key == "leakage"], console)
-
-
-def print_gates(report: Report, console: Console) -> None:
-    """Every gate with its verdict, point and reason."""
-    print_blocks([s for s in _seen(report) if s.key == "gates"], console)
+def print_section(report: Report, key: str, console: Console) -> None:
+    """One section: what was measured (``leakage``), or every gate with its reason (``gates``)."""
+    print_blocks([s for s in _seen(report) if s.key == key], console)
 
 
 def print_blocks(blocks: Iterable[tree.Block], console: Console) -> None:
@@ -129,7 +124,7 @@ def _print_table(block: tree.Table, console: Console) -> None:
         )  # fmt: skip
     above = ""
     for cells, row in zip(rows, block.rows, strict=False):
-        title = "" if group is None else _text_of(row[group])
+        title = "" if group is None else _cell_text(row[group]).plain
         if title != above:
             grid.add_row(Text(title, style="italic"))
             above = title
@@ -138,10 +133,6 @@ def _print_table(block: tree.Table, console: Console) -> None:
     more = len(block.rows) - _MOST
     if more > 0:
         console.print(f"and {more} more ({block.source} has all).")
-
-
-def _text_of(cell: tree.Cell | str) -> str:
-    return cell if isinstance(cell, str) else cell.text
 
 
 def _cell_text(cell: tree.Cell | str) -> Text:

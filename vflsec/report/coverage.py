@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from vflsec.audit.evaluation import DatasetFacts
 from vflsec.audit.record import AttackFacts
 from vflsec.core.visibility import looked_at
+from vflsec.label import make_label
 from vflsec.report import tree
-from vflsec.report.attack_families import FAMILIES, OTHERS, group_members, list_read
 from vflsec.report.summary import Summary
+from vflsec.report.taxonomies import FAMILIES, OTHERS, group_members, list_read
 from vflsec.report.tree import Cell, Column, Kind, Tone, View
-from vflsec.report.unasked import find_unasked
-
-__all__ = [
-    "NOT_SAFE",
-    "OUTSIDE",
-    "FamilyState",
-    "MessageState",
-    "State",
-    "build_coverage",
-    "find_older",
-    "find_ran",
-    "find_uncovered",
-    "list_families",
-    "list_gaps",
-    "list_messages",
-    "list_unread",
-]  # fmt: skip
+from vflsec.specs import WHICHEVER
 
 
 class State(StrEnum):
@@ -124,15 +110,16 @@ def find_ran(summary: Summary) -> dict[str, AttackFacts]:
 def list_families(summary: Summary) -> list[FamilyState]:
     """Every published family with the attacks of it that gave a figure, or why none did."""
     made = {s.name for s in find_ran(summary).values()}
-    asked = {s.name for s in summary.attacks.values()}
     of = group_members(summary.families)
-    of[OTHERS] = [*of.get(OTHERS, []), *(n for n in _names(summary) if not _listed(n, of))]
+    listed = {n for names in of.values() for n in names}
+    every = dict.fromkeys(s.name for s in summary.attacks.values())
+    of[OTHERS] = [*of.get(OTHERS, []), *(n for n in every if n not in listed)]
     published = {f.name: f.published for f in FAMILIES}
     sent = _find_sent(summary, of)
     out = []
     for family, names in of.items():
         tried = tuple(n for n in names if n in made)
-        refused = tuple(n for n in names if n in asked and n not in made)
+        refused = tuple(n for n in names if n in every and n not in made)
         if family != OTHERS or tried or refused:
             state = State.TESTED
             if not tried:
@@ -171,14 +158,6 @@ def _is_reached(attack: AttackFacts, arrived: Iterable[tuple[str, str]]) -> bool
     """Whether messages came to an attacker that its attack reads; True if it reads none."""
     read = list_read(attack.needs)
     return not read or any(kind in read and to in attack.adversary for kind, to in arrived)
-
-
-def _names(summary: Summary) -> dict[str, None]:
-    return dict.fromkeys(s.name for s in summary.attacks.values())
-
-
-def _listed(name: str, of: Mapping[str, Iterable[str]]) -> bool:
-    return any(name in names for names in of.values())
 
 
 def list_messages(summary: Summary) -> list[MessageState]:
@@ -247,6 +226,13 @@ def find_uncovered(summary: Summary) -> list[str]:
     return [found[0] for of in every if (found := [n for n in of if n in readable])]
 
 
+def count_untested(summary: Summary) -> tuple[int, int, int, int]:
+    """How many families were not tested, of how many, and how many kinds of messages likewise."""
+    every, sent = list_families(summary), list_messages(summary)
+    left = sum(f.state is not State.TESTED for f in every)
+    return left, len(every), sum(m.state is not State.TESTED for m in sent), len(sent)
+
+
 def list_gaps(summary: Summary) -> list[str]:
     """What the verdict does not speak of, one line each: first-class, for silence is no proof."""
     every = list_families(summary)
@@ -261,7 +247,7 @@ def list_gaps(summary: Summary) -> list[str]:
 
 def _find_unsaid(summary: Summary) -> list[str]:
     """What no table of families and messages holds."""
-    return [*_undeclared(summary), *find_unasked(summary, find_ran(summary))]
+    return [*_undeclared(summary), *find_unasked(summary)]
 
 
 def list_unread(summary: Summary) -> list[str]:
@@ -284,9 +270,7 @@ def list_unread(summary: Summary) -> list[str]:
 def find_older(summary: Summary) -> list[str]:
     """That trainings are those of other code or versions, a line; or none."""
     made = summary.made_before
-    if not made:
-        return []
-    return [f"Trainings of {made}; --fresh trains again."]
+    return [f"Trainings of {made}; --fresh trains again."] if made else []
 
 
 def _undeclared(summary: Summary) -> list[str]:
@@ -319,7 +303,8 @@ def build_coverage(summary: Summary) -> tree.Section:
         "Published attack families",
         (Column("Family", Kind.NAME), Column("State", Kind.STATE), Column("Attacks"),
          Column("Published", Kind.PROSE, page)),
-        tuple(map(_family_row, list_families(summary))),
+        tuple((f.family, _state_cell(f.state), _join((*f.tried, *f.refused)), f.source)
+              for f in list_families(summary)),
     )  # fmt: skip
     blocks = (*((tree.Bullets(unsaid),) if unsaid else ()), tried, *((read,) if crossed else ()))
     return tree.Section("Coverage", blocks, key="coverage", nav="Coverage")
@@ -329,9 +314,94 @@ def _state_cell(state: State) -> Cell:
     return Cell(state.words, Tone.GOOD if state == State.TESTED else Tone.WARNING)
 
 
-def _family_row(f: FamilyState) -> tuple[Cell | str, ...]:
-    return f.family, _state_cell(f.state), _join((*f.tried, *f.refused)), f.source
-
-
 def _join(names: Iterable[str]) -> str:
     return ", ".join(names) or "–"
+
+
+USUAL = 0.1
+"""The limit that drafts have, where no gate asks about columns."""
+
+Ran = Mapping[str, AttackFacts]
+
+
+def find_unasked(summary: Summary) -> list[str]:
+    """A sentence for each question about coalitions, classes or columns that no attack asked."""
+    facts, ran = summary.parties.values(), find_ran(summary)
+    whose = _victims(summary, ran)
+    labels = (x for of in facts for x in (*_find_no_coalition(of, ran), *_labels(of, ran, summary)))
+    columns = (
+        x for of in facts
+        for x in (*_mean_of_columns(of, ran, whose, summary), *_other_columns(of, ran, whose))
+    )  # fmt: skip
+    return [f"Not tested: {said}" for said in dict.fromkeys((*labels, *columns))]
+
+
+def _limits(summary: Summary, *targets: str) -> list[float]:
+    """Maxima of an advantage that gates set, on these targets or on all."""
+    gates = [v.gate for v in summary.gates]
+    return [
+        g.max for g in gates
+        if g.metric == "advantage" and g.max is not None and (not targets or g.target in targets)
+    ]  # fmt: skip
+
+
+def _find_no_coalition(facts: DatasetFacts, ran: Ran) -> Iterator[str]:
+    """That no parties attack together."""
+    passive = facts.parties[1:]
+    if len(passive) > 1 and ran and all(len(s.adversary) < 2 for s in ran.values()):
+        yield (f"coalitions ({', '.join(passive)}).")
+
+
+def _labels(facts: DatasetFacts, ran: Ran, summary: Summary) -> Iterator[str]:
+    """What labels may tell without being told, see :meth:`vflsec.label.kind.Label.find_unasked`."""
+    if any(s.target == "label" for s in ran.values()):
+        label = make_label(facts.classes or 0, facts.labels)
+        questions = any("question=" in s.label for s in ran.values())
+        left = label.find_unasked(questions, max(_limits(summary), default=None))
+        if left:
+            yield left
+
+
+def _victims(summary: Summary, ran: Ran) -> Mapping[str, set[str]]:
+    """The parties each attack that ran is after, by its key."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for p in summary.points:
+        if p.attack_key in ran and p.victim:
+            found[p.attack_key] |= set(p.victim.split("+"))
+    return found
+
+
+def _mean_of_columns(
+    facts: DatasetFacts, ran: Ran, whose: Mapping[str, Collection[str]], summary: Summary
+) -> Iterator[str]:
+    """One of many columns whose mean is judged: one of d told wholly adds 1/d to their R²."""
+    limit = max(_limits(summary, "feature", "*"), default=USUAL)
+    sizes = [
+        sum(facts.columns.get(p, 0) for p in of)
+        for k, of in whose.items() if ran[k].target == "feature"
+    ]  # fmt: skip
+    most = max(sizes, default=0)
+    best = any(v.gate.of == "r2_column" for v in summary.gates)
+    if most > 1 and limit >= 1 / most and not best:
+        yield (
+            f"whether one column of {most} is revealed ({1 / most:.2g} of the mean R², "
+            f'limit {limit:g}); set of = "r2_column".'
+        )
+
+
+def _other_columns(
+    facts: DatasetFacts, ran: Ran, whose: Mapping[str, Collection[str]]
+) -> Iterator[str]:
+    """The columns beside those that an attack looks at by itself."""
+    alone = {k: ran[k].params or {} for k in whose if ran[k].target == "attribute"}
+    single = [of for of in alone.values() if of.get("column") != WHICHEVER]
+    every = {p for k, of in alone.items() if of.get("column") == WHICHEVER for p in whose[k]}
+    looked = {p for k in whose if ran[k].target in ("feature", "attribute") for p in whose[k]}
+    left = sum(d for p, d in facts.columns.items() if p in looked - every)
+    if alone and left > len(single):
+        tails = any(of.get("ask") or of.get("category") for of in alone.values())
+        what = "" if tails else ", on tails or categories (ask, category)"
+        yield (
+            f"attribute attacks on the other {left - len(single)} of {left} "
+            f'columns{what}; set column = "*".'
+        )

@@ -14,18 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "INK",
-    "PAPER",
-    "draw_heat",
-    "draw_legend",
-    "dress",
-    "make_axes",
-    "mark",
-    "shorten",
-    "size_of",
-]
-
 PAPER, INK = "#ffffff", "#16181d"
 
 
@@ -65,7 +53,7 @@ def draw_heat(cells: Mapping[tuple[str, str], float | None], ax: Axes, title: st
     """{(row, column): value}, the redder the larger above 0; None is a dash."""
     import numpy as np
     from matplotlib import colormaps
-    from matplotlib.colors import Normalize
+    from matplotlib.colors import Normalize, to_rgb
     from matplotlib.patches import Rectangle
 
     down = list(dict.fromkeys(k[0] for k in cells))
@@ -80,7 +68,7 @@ def draw_heat(cells: Mapping[tuple[str, str], float | None], ax: Axes, title: st
             if value is not None and value <= 0:
                 color = "#cfe3d8"
             ax.add_patch(Rectangle((j - 0.48, i - 0.46), 0.96, 0.92, facecolor=color))
-            rgb = np.array([0.6] * 3 if value is None else _rgb(color))
+            rgb = np.array([0.6] * 3 if value is None else to_rgb(color))
             ink = INK if rgb @ (0.2126, 0.7152, 0.0722) > 0.42 else PAPER
             ax.text(j, i, "–" if value is None else f"{value:+.2f}", ha="center", va="center",
                     color=ink, fontsize="small")  # fmt: skip
@@ -130,9 +118,3 @@ def draw_legend(ax: Axes, count: int) -> None:
     if count:  # below, where no line runs
         ax.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(0, -0.2),
                   ncols=2)  # fmt: skip
-
-
-def _rgb(color: Any) -> Any:
-    from matplotlib.colors import to_rgb
-
-    return to_rgb(color)

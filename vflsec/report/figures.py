@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -23,10 +22,7 @@ from vflsec.audit.findings import metric_name
 from vflsec.audit.gate import Gate
 from vflsec.audit.image_samples import Picture
 from vflsec.audit.leakage import list_rows, summarise
-from vflsec.audit.leakage_claims import (
-    format_secret,
-    select_shown,
-)
+from vflsec.audit.leakage_claims import format_secret, select_shown
 from vflsec.audit.point import Estimate, Identity, Point, Training, read_points
 from vflsec.audit.result_row import read_rows
 from vflsec.core import check
@@ -42,6 +38,7 @@ from vflsec.report.figure_axes import (
     size_of,
 )
 from vflsec.report.summary import Summary, read_summary
+from vflsec.runtime.grouping import group_by
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -108,13 +105,11 @@ def _chosen(data: Data, dataset: str | None) -> list[Point]:
 
 def group_series(rows: Sequence[Point]) -> dict[str, list[Point]]:
     """The lines of a figure by name: one attack, adversary and defense, undefended first."""
-    swept: dict[Identity, dict[str, list[Point]]] = defaultdict(lambda: defaultdict(list))
-    for p in rows:
-        swept[_line_of(p)][p.defense].append(p)
     several = (len({p.adversary for p in rows}) > 1, len({p.algorithm for p in rows}) > 1)
     defenses = {p.defense for p in rows} - {"none"}
     out: dict[str, list[Point]] = {}
-    for who, by_defense in swept.items():
+    for who, whose in group_by(rows, _line_of).items():
+        by_defense = group_by(whose, lambda p: p.defense)
         bare = by_defense.pop("none", []) if len(by_defense) > 1 else []
         for defense, of in by_defense.items():
             line = sorted(of, key=lambda p: p.strength or 0.0)
@@ -240,11 +235,13 @@ def leakage_over_epochs(data: Whole, *, dataset: str | None = None, ax: Axes | N
     rows = [p for p in rows if p.dataset == (dataset or rows[0].dataset)]
     if not rows:
         raise ConfigError("no attack has over_time. Set over_time = true in [[attack]].")
-    lines: dict[str, list[Point]] = defaultdict(list)
-    for p in sorted(rows, key=_epoch):
+
+    def name(p: Point) -> str:
         strength = "" if not p.strength else f", {p.defense} {p.strength:g}"
         phase = p.phase.partition("@")[0]
-        lines[f"{p.attack} by {p.adversary}, {p.split} rows, {phase}{strength}"].append(p)
+        return f"{p.attack} by {p.adversary}, {p.split} rows, {phase}{strength}"
+
+    lines = group_by(sorted(rows, key=_epoch), name)
     ax = make_axes(ax, (6.4, 3.8))
     for i, (label, of) in enumerate(lines.items()):
         at, style = list(map(_epoch, of)), _style(i)

@@ -17,13 +17,12 @@ from vflsec.audit.metrics import find_reach
 from vflsec.audit.point import Point, Training
 from vflsec.audit.rounding import show
 from vflsec.audit.strength_grid import GridRow
-from vflsec.report.coverage import NOT_SAFE, State, find_ran, list_families, list_messages
-from vflsec.report.doubts import find_doubts
+from vflsec.data.features import is_nearly_unique
+from vflsec.report.coverage import NOT_SAFE, count_untested, find_unasked, list_families
 from vflsec.report.numbers import format_number
 from vflsec.report.sanitize import clean
-from vflsec.report.summary import Summary
+from vflsec.report.summary import ColumnFacts, Summary, UserTable, UserTables
 from vflsec.report.tree import Answer
-from vflsec.report.unasked import find_unasked
 from vflsec.report.ungated_leaks import find_deployed, find_unstopped, format_parts
 from vflsec.report.verdicts import (
     find_judged,
@@ -206,15 +205,11 @@ def _many(share: float) -> str:
 
 def _untested(summary: Summary) -> str:
     """How many families, messages and questions no attack tested."""
-    every, sent = list_families(summary), list_messages(summary)
-    left = sum(f.state is not State.TESTED for f in every)
-    unread = sum(m.state is not State.TESTED for m in sent)
-    said = [f"{left} of {len(every)} attack families"]
-    said += [f"{unread} of {format_count(len(sent), 'kind')} of messages"] if unread else []
-    more = len(find_unasked(summary, find_ran(summary)))
-    said += (
-        [f"{format_count(more, 'further question')} (coalitions, classes, columns)"] if more else []
-    )
+    left, every, unread, sent = count_untested(summary)
+    said = [f"{left} of {every} attack families"]
+    said += [f"{unread} of {format_count(sent, 'kind')} of messages"] if unread else []
+    if more := len(find_unasked(summary)):
+        said.append(f"{format_count(more, 'further question')} (coalitions, classes, columns)")
     return f"{', '.join(said)}. {NOT_SAFE}"
 
 
@@ -231,7 +226,8 @@ def describe_scope(summary: Summary) -> str:
     asked = [v for v in judged if v.attack or v.gate.metric not in (*TASK, "epsilon_lower")]
     limited = [v for v in judged if v.gate.metric != "epsilon_lower"]  # a claim is anywhere
     at = [v for v in limited or judged if v.verdict == found] or judged
-    where = format_some(list(dict.fromkeys(map(_condition, at))), ", ")
+    spots = ("no defense" if v.training.is_undefended else format_place(v) for v in at)
+    where = format_some(list(dict.fromkeys(spots)), ", ")
     also = find_deployed(summary)
     said = [
         f"{found} with {where} ({how.removesuffix('.')})",
@@ -241,10 +237,6 @@ def describe_scope(summary: Summary) -> str:
         *([f"No gate limits {format_parts(also)} there"] if also and found != "FAIL" else []),
     ]
     return ". ".join(said) + "."
-
-
-def _condition(v: Verdict) -> str:
-    return "no defense" if v.training.is_undefended else format_place(v)
 
 
 def _undefended(found: str, limited: Iterable[Verdict], summary: Summary) -> list[str]:
@@ -330,11 +322,8 @@ def format_price(r: GridRow) -> str:
     """``0.002 [-0.007, 0.012] of utility``, and whether that is significant."""
     low, high = r.utility_drop_low, r.utility_drop_high
     text = format_number(r.utility_drop)
-    text += (
-        ""
-        if low is None or high is None
-        else f" [{format_number(low, limit=0.0)}, {format_number(high)}]"
-    )
+    if low is not None and high is not None:
+        text += f" [{format_number(low, limit=0.0)}, {format_number(high)}]"
     none = low is not None and low <= 0
     return f"{text} of utility" + (", not significant" if none else "")
 
@@ -356,3 +345,61 @@ def describe_work(summary: Summary) -> str:
         text += f", {cost.cpu_seconds:.1f} s of processor time"
     wall = cost.run_seconds
     return text + ("" if wall is None else f"; the last run took {wall:.1f} s by the clock")
+
+
+_POOLED = ("pooled_logistic", "pooled_boosting")
+
+
+def find_doubts(dataset: str, summary: Summary) -> list[str]:
+    """A sentence for each reason to doubt the tables of a data set, or what they can teach."""
+    tables = summary.tables.get(dataset, UserTables()).tables
+    found = [text for table in tables for text in _doubt_table(table)]
+    return [f"{dataset}: {text}" for text in [*found, *_doubt_utility(dataset, summary)]]
+
+
+def _doubt_table(table: UserTable) -> Iterator[str]:
+    """Categories with almost as many values as rows, and parties of constant columns."""
+    features = [c for c in table.columns if c.role == "feature"]
+    odd = [c.name for c in features if _is_odd_category(c, table.rows)]
+    if odd:
+        yield (
+            f"{format_some(odd, ', ')} of {table.file} has nearly unique texts: an id? Leave it "
+            "out (drop)."
+        )
+    for party in table.parties:
+        own = [c for c in features if c.party == party]
+        if own and not any(map(_varies, own)):
+            yield f"all columns of {party} are constant."
+
+
+def _is_odd_category(c: ColumnFacts, rows: int) -> bool:
+    """Whether nobody declared a category, and nearly every row has another value."""
+    undeclared = c.kind == "category" and bool(c.warning)
+    return undeclared and is_nearly_unique(c.distinct, rows - c.missing)
+
+
+def _varies(c: ColumnFacts) -> bool:
+    """Whether a column has two values; a missing category is one."""
+    return c.distinct + (c.kind == "category" and c.missing > 0) > 1
+
+
+def _doubt_utility(dataset: str, summary: Summary) -> Iterator[str]:
+    """That no reference on all columns beats guessing."""
+    pooled = [
+        p for p in summary.points
+        if p.dataset == dataset and p.algorithm in _POOLED and not p.attack and p.status == "ok"
+        and p.metric == p.primary and p.value.mean is not None and p.chance is not None
+    ]  # fmt: skip
+    if not pooled or any(map(_beats_guessing, pooled)):
+        return
+    best = max(pooled, key=lambda p: p.value.mean or 0.0)
+    yield (
+        f"no model of all columns beats guessing ({best.algorithm}: {best.metric} "
+        f"{best.value.mean:.3f}, guessing {best.chance:.3f}). See `vflsec check`."
+    )
+
+
+def _beats_guessing(p: Point) -> bool:
+    """Whether a model is significantly better than guessing; of one seed, better at all."""
+    least = p.value.mean if p.value.low is None else p.value.low
+    return least is not None and p.chance is not None and least > p.chance

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from vflsec.audit.gate import Verdict
 from vflsec.errors import ConfigError
 from vflsec.report.build import build_report
 from vflsec.report.coverage import find_older, list_unread
@@ -39,11 +38,6 @@ def write_step_summary(summary: Summary) -> bool:
     return True
 
 
-def _codes(v: Verdict) -> str:
-    """The rule that decided, and the warnings."""
-    return " ".join([v.rule, *v.warnings])
-
-
 def workflow_commands(summary: Summary) -> Iterator[str]:
     """Workflow commands; none outside a GitHub job.
 
@@ -55,7 +49,8 @@ def workflow_commands(summary: Summary) -> Iterator[str]:
     for v in summary.gates:
         command = _COMMAND.get(v.verdict, "notice" if v.warning else "")
         if command:
-            codes = f" ({escape_annotation(_codes(v), field=True)})" if v.rule else ""
+            codes = escape_annotation(" ".join([v.rule, *v.warnings]), field=True)
+            codes = f" ({codes})" if v.rule else ""
             where = f"title=vflsec {v.verdict}{codes}"
             file = clean(summary.scenario_file)
             if file and not Path(file).is_absolute():  # an absolute one is not in the checkout

@@ -13,7 +13,7 @@ import re
 import warnings
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from vflsec.report.sanitize import clean
 from vflsec.report.tree import TONES, Figure, Report, View
@@ -30,20 +30,14 @@ _STYLE: Any = {
 }  # fmt: skip
 
 
-class _Script(NamedTuple):
-    """What sorts and filters tables, and by which hash a page allows it."""
-
-    text: Any
-    allowed: str
-
-
 @cache
-def _script() -> _Script:
+def _script() -> dict[str, Any]:
+    """What sorts and filters tables, and by which hash a page allows it."""
     from markupsafe import Markup
 
     text = Path(__file__).with_name("tables.js.j2").read_text(encoding="utf-8")
     seal = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-    return _Script(Markup(text), f"sha256-{seal}")
+    return {"text": Markup(text), "allowed": f"sha256-{seal}"}
 
 
 def render_page(report: Report, title: str = "Privacy audit") -> str:

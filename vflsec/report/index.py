@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from vflsec.report.verdicts import (
     format_point,
     hash_identity,
 )
+from vflsec.runtime.grouping import group_by
 
 PAGE = "index.html"
 
@@ -107,9 +107,7 @@ def _audit_row(a: Audited) -> tuple[Cell | str, ...]:
 
 def _build_changes(audits: Sequence[Audited]) -> Iterator[Block]:
     """Of each scenario that was audited twice, every gate before and now; changed ones first."""
-    of: dict[str, list[Audited]] = defaultdict(list)
-    for a in audits:
-        of[a.summary.name].append(a)
+    of = group_by(audits, lambda a: a.summary.name)
     again = [pair for every in of.values() if len(pair := every[-2:]) == 2]
     if not again:
         yield Paragraph("No scenario was audited twice.")

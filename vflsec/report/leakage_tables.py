@@ -9,25 +9,13 @@ from vflsec.audit.controls import is_leak
 from vflsec.audit.dosing import Dose
 from vflsec.audit.multilabel import LabelRow
 from vflsec.audit.point import Point
-from vflsec.report.curve import order_of
+from vflsec.report import tree
+from vflsec.report.curve import build_scores, format_phase, order_of
 from vflsec.report.figure_blocks import build_figures
 from vflsec.report.numbers import format_bounded, format_interval, format_number
-from vflsec.report.scores import build_scores, format_phase
-from vflsec.report.summary import Summary
+from vflsec.report.summary import Summary, UserTables
 from vflsec.report.tables import MATCHING, describe_matched
-from vflsec.report.tree import (
-    Block,
-    Bullets,
-    Cell,
-    Column,
-    Folded,
-    Kind,
-    Section,
-    Table,
-    Tone,
-    View,
-    make_columns,
-)
+from vflsec.report.tree import Cell, Column, Kind, Section, Table, Tone, View, make_columns
 from vflsec.report.verdicts import format_place
 
 _FILES = frozenset({View.PAGE, View.SUMMARY, View.NOTEBOOK})
@@ -47,8 +35,11 @@ def _build_dataset(summary: Summary, name: str, prefix: str) -> Section:
     points, level = sorted(every, key=order_of), summary.confidence
     several = len({p.algorithm for p in summary.points if p.attack}) > 1
     figures, lost = build_figures(summary, name, prefix), find_unmeasured(points)
+    said = describe_matched(summary.tables.get(name, UserTables()))
     blocks = (
-        _build_matching(summary, name),
+        tree.Folded(MATCHING, (tree.Bullets(tuple(said)),), open=True, views=_SHORT)
+        if said
+        else None,
         figures,
         _build_attacks(name, [p for p in points if p.is_main], several, level),
         replace(build_unmeasured(lost), views=_PRINTED) if lost else None,
@@ -58,11 +49,6 @@ def _build_dataset(summary: Summary, name: str, prefix: str) -> Section:
         build_scores(name, summary),
     )
     return Section(name, tuple(b for b in blocks if b is not None))
-
-
-def _build_matching(summary: Summary, name: str) -> Block | None:
-    said = describe_matched(summary, name)
-    return Folded(MATCHING, (Bullets(tuple(said)),), open=True, views=_SHORT) if said else None
 
 
 def _gain_cell(value: float | None, low: float | None, high: float | None) -> Cell:

@@ -15,15 +15,7 @@ if TYPE_CHECKING:
 
 
 class Audit(result.Audit):
-    """A finished audit.
-
-    Attributes:
-        folder: the results directory.
-        results: one row for each measure, see `vflsec.audit.result_row.COLUMNS`, and ``role``.
-        summary: what ``summary.json`` holds.
-        verdicts: one for each gate and point.
-        exit_code: 0 passed, 1 a gate failed, 3 inconclusive (or not all was measured).
-    """
+    """A finished audit that shows itself; attributes as of :class:`vflsec.audit.result.Audit`."""
 
     @property
     def verdict(self) -> str:

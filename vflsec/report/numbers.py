@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
+from vflsec.audit.point import Estimate
 from vflsec.audit.rounding import show
-
-
-class _Estimated(Protocol):
-    """A mean over seeds with its bounds."""
-
-    @property
-    def mean(self) -> float | None: ...
-    @property
-    def low(self) -> float | None: ...
-    @property
-    def high(self) -> float | None: ...
 
 
 def format_number(value: float | None, sign: bool = False, limit: float | None = None) -> str:
@@ -46,7 +34,7 @@ def format_bounded(
     return f"{text} [{format_number(low, sign, zero)}, {format_number(high, sign, zero)}]"
 
 
-def format_interval(of: _Estimated, sign: bool = False) -> str:
+def format_interval(of: Estimate, sign: bool = False) -> str:
     """A mean with its bounds, see :func:`format_bounded`."""
     return format_bounded(of.mean, of.low, of.high, sign)
 

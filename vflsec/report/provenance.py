@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from vflsec.audit.exposure import Measured, Outcome, Protocol
+from vflsec.audit.exposure import Outcome, Protocol
 from vflsec.core.visibility import HEADS, format_cells
-from vflsec.report import advice, first_screen
+from vflsec.report import advice, first_screen, tree
 from vflsec.report.coverage import find_older
 from vflsec.report.numbers import format_short
 from vflsec.report.sanitize import scenario_name
 from vflsec.report.summary import Summary
-from vflsec.report.tree import (
-    Block,
-    Bullets,
-    Fact,
-    Facts,
-    Folded,
-    Paragraph,
-    Section,
-    Table,
-    Tone,
-    Verbatim,
-    View,
-    make_columns,
-)
+from vflsec.report.tree import Fact, Paragraph, Section, Table, Tone, View, make_columns
 from vflsec.report.verdicts import find_unfinished
 
 _PAGE = frozenset({View.PAGE})
 _SHORT = frozenset({View.PAGE, View.SUMMARY})
 _LISTED = frozenset({View.SUMMARY, View.TERMINAL, View.WHOLE})
-_STATEMENT = frozenset({View.STATEMENT})
 _TERMINAL = frozenset({View.TERMINAL})
 _PRINTED = frozenset({View.TERMINAL, View.WHOLE})
 
@@ -39,32 +25,30 @@ def build_visibility(summary: Summary) -> Section:
     if not entries:
         return Section(title, (), key="visible")
     said = tuple(text for e in entries for _, text in e.sentences)
-    listed = (Bullets(said, views=_LISTED),) if said else ()
+    listed = (tree.Bullets(said, views=_LISTED),) if said else ()
     blocks = (*listed, *map(_build_protocol, entries))
     return Section(title, blocks, key="visible", nav=title)
 
 
 def _build_protocol(e: Outcome) -> Section:
-    blocks: list[Block] = [Paragraph(text, views=_PAGE) for _, text in e.sentences]
+    blocks: list[tree.Block] = [Paragraph(text, views=_PAGE) for _, text in e.sentences]
     blocks.append(build_visible_table(e))
     if e.measured:
         figures = ("Measured", "Control", "Unencrypted", "Change")
         heads = make_columns("Data", "Attack", "By", "Metric", *figures, name="Attack",
                              numbers=figures)  # fmt: skip
-        title = f"Attacks under {e.defense}"
-        blocks.append(Table(title, heads, tuple(map(_measured_row, e.measured)), views=_PAGE))
+        rows = tuple(
+            (m.dataset, m.attack, m.adversary, m.metric,
+             format_short(m.value, m.value_low, m.value_high), format_short(m.control),
+             format_short(m.unencrypted), format_short(m.change, m.change_low, m.change_high))
+            for m in e.measured
+        )  # fmt: skip
+        blocks.append(Table(f"Attacks under {e.defense}", heads, rows, views=_PAGE))
     if e.unseen:
         heads = make_columns("Attack", "By", "State", "Why", name="Attack", prose=("Why",))
         title = f"Attacks not possible under {e.defense}"
         blocks.append(Table(title, heads, e.unseen, views=_PAGE))
     return Section(e.defense, tuple(blocks), views=_SHORT)
-
-
-def _measured_row(m: Measured) -> tuple[str, ...]:
-    return (m.dataset, m.attack, m.adversary, m.metric,
-            format_short(m.value, m.value_low, m.value_high), format_short(m.control),
-            format_short(m.unencrypted),
-            format_short(m.change, m.change_low, m.change_high))  # fmt: skip
 
 
 def build_visible_table(e: Protocol) -> Table:
@@ -94,8 +78,8 @@ def build_record(summary: Summary) -> Section:
         Fact("Confidence", f"{level}, over seeds"),
     )  # fmt: skip
     lines = tuple(summary.scenario.splitlines())
-    resolved = (Folded("The resolved scenario", (Verbatim(lines),), views=_PAGE),)
-    blocks = (Facts(facts), *(resolved if lines else ()))
+    resolved = (tree.Folded("The resolved scenario", (tree.Verbatim(lines),), views=_PAGE),)
+    blocks = (tree.Facts(facts), *(resolved if lines else ()))
     return Section("Record", blocks, key="record", nav="Record")
 
 
@@ -131,8 +115,7 @@ def build_ending(summary: Summary) -> Section:
             *(Paragraph(text, views=listed) for text in find_older(summary)),
             Paragraph(files, views=listed),
             Paragraph(f"{first_screen.describe_work(summary)}.", views=_PRINTED),
-            Paragraph("Every attack and finding:", command=more,
-                      views=_TERMINAL),
+            Paragraph("Every attack and finding:", command=more, views=_TERMINAL),
         ),
         key="end",
     )  # fmt: skip

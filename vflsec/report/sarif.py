@@ -7,19 +7,18 @@ whose gates all passed has no result.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from vflsec.audit.gate import Verdict
 from vflsec.audit.gate_selection import strip_label
-from vflsec.report.attack_families import FAMILIES, group_members
 from vflsec.report.first_screen import describe_attacker, list_attacks, list_codes
 from vflsec.report.sanitize import clean
 from vflsec.report.summary import Summary
-from vflsec.report.taxonomies import list_extensions, list_references
+from vflsec.report.taxonomies import FAMILIES, group_members, list_extensions, list_references
 from vflsec.report.verdicts import GATE_RULE, format_titles, hash_identity
+from vflsec.runtime.typed_values import write_plain
 
 Json = dict[str, Any]
 """An object of the log."""
@@ -32,7 +31,9 @@ def build_sarif(summary: Summary) -> Json:
     """The verdicts of a summary as a SARIF log."""
     asked = list(dict.fromkeys(v.gate.metric for v in summary.gates))
     tags = {metric: _tags(metric, summary) for metric in asked}
-    rules = [_rule(metric) | _related(tags[metric]) for metric in asked]
+    rules = [
+        _rule(m) | ({"relationships": list_references(tags[m])} if tags[m] else {}) for m in asked
+    ]
     named = {tag for of in tags.values() for tag in of}
     results = [
         _result(v, name, asked.index(v.gate.metric), summary)
@@ -77,10 +78,6 @@ def _tags(metric: str, summary: Summary) -> list[str]:
     return list(found)
 
 
-def _related(tags: Sequence[str]) -> Json:
-    return {"relationships": list_references(tags)} if tags else {}
-
-
 def _rule(metric: str) -> Json:
     asked = _ASKED.get(metric, f"what attacks reach in {metric}")
     return {
@@ -101,12 +98,11 @@ _ASKED = {
 }
 
 
-def _properties(v: Verdict) -> Json:
-    return {
-        "rule": v.rule, "detail": v.detail, "warnings": list(v.warnings), "value": v.value,
-        "low": v.low, "high": v.high, "threshold": v.threshold, "n": v.n, "attack": v.attack,
-        "adversary": v.adversary, "split": v.split,
-    }  # fmt: skip
+_PROPERTIES = (
+    "rule", "detail", "warnings", "value", "low", "high", "threshold", "n", "attack", "adversary",
+    "split",
+)  # fmt: skip
+"""Fields of a verdict that a result has."""
 
 
 def _uri(file: str) -> str:
@@ -134,8 +130,8 @@ def _result(v: Verdict, name: str, index: int, summary: Summary) -> Json:
         ],
         "partialFingerprints": {"vflsecGate/v1": hash_identity(v, name)},
         "properties": {
-            key: clean(value) if isinstance(value, str) else value
-            for key, value in _properties(v).items()
-            if value is not None
+            key: clean(value) if isinstance(value, str) else write_plain(value)
+            for key in _PROPERTIES
+            if (value := getattr(v, key)) is not None
         },
     }

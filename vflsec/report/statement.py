@@ -10,20 +10,10 @@ from vflsec.audit.leakage_claims import LeakageClaim, Quantity, Significance, fo
 from vflsec.audit.point import Identity, Point, Training
 from vflsec.audit.strength_grid import GridRow
 from vflsec.label import make_label
-from vflsec.report.coverage import NO_PROOF, NOT_SAFE, OUTSIDE, State, list_families, list_messages
+from vflsec.report import tree
+from vflsec.report.coverage import NO_PROOF, NOT_SAFE, OUTSIDE, count_untested
 from vflsec.report.summary import Summary
-from vflsec.report.tree import (
-    Bullets,
-    Cell,
-    Fact,
-    Facts,
-    Paragraph,
-    Section,
-    Signatures,
-    Table,
-    Tone,
-    make_columns,
-)
+from vflsec.report.tree import Cell, Paragraph, Section, Tone
 from vflsec.report.ungated_leaks import find_deployed
 from vflsec.report.verdicts import NO_GATE, find_judged, format_count, format_headline, format_place
 
@@ -56,7 +46,8 @@ def build_tested(summary: Summary) -> Section:
         "messages they receive, beyond what they already knew."
     )
     limits = f"{_MEANS[found]}."
-    if found == "PASS" and _judged(summary) and _leaks_bare(summary):
+    leaks = any(c.is_leak for c in summary.claims if c.is_undefended)
+    if found == "PASS" and _judged(summary) and leaks:
         limits += " Without the protection of Appendix D, the system leaks."
     if find_deployed(summary):
         limits += " Something leaks there for which no limit was set."
@@ -70,19 +61,15 @@ def _judged(summary: Summary) -> set[Training]:
     return {t for t in find_judged(summary) if not t.is_undefended}
 
 
-def _leaks_bare(summary: Summary) -> bool:
-    return any(c.is_leak for c in summary.claims if c.is_undefended)
-
-
 def build_receivers(summary: Summary) -> Section:
     """For each receiver: what it can infer about whom, above what it knew."""
     judged = _judged(summary)
     heads = ("Receiver", "What, and whose", "Without protection",
              *(["With the protection"] if judged else []))  # fmt: skip
     tables = tuple(
-        Table(
+        tree.Table(
             f"{name}: what each receiver can infer",
-            make_columns(*heads, name="Receiver"), tuple(_receivers(name, judged, summary)),
+            tree.make_columns(*heads, name="Receiver"), tuple(_receivers(name, judged, summary)),
         )
         for name in summary.parties
     )  # fmt: skip
@@ -136,7 +123,7 @@ def build_price(summary: Summary) -> Section:
     units = {p.dataset: _COUNTED.get(p.utility_metric) for p in summary.points}
     items = [f"{name}: {_price([r for r in summary.grid if r.dataset == name], units.get(name))}."
              for name in summary.parties]  # fmt: skip
-    return Section("What stops it, and at what cost", (Bullets(tuple(items)),), key="price")
+    return Section("What stops it, and at what cost", (tree.Bullets(tuple(items)),), key="price")
 
 
 def _price(rows: Sequence[GridRow], unit: str | None) -> str:
@@ -160,17 +147,15 @@ def build_conditions(summary: Summary) -> Section:
         *(["With the protection of Appendix D."] if _judged(summary) else []),
         "Until a new attack is published.",
     )  # fmt: skip
-    return Section("When this holds", (Bullets(items),), key="conditions")
+    return Section("When this holds", (tree.Bullets(items),), key="conditions")
 
 
 def build_left(summary: Summary) -> Section:
     """What was not tested."""
-    every, sent = list_families(summary), list_messages(summary)
-    left = sum(f.state is not State.TESTED for f in every)
-    unread = sum(m.state is not State.TESTED for m in sent)
+    left, every, unread, sent = count_untested(summary)
     text = (
-        f"{left} of {len(every)} published families of attacks, {unread} of "
-        f"{format_count(len(sent), 'kind')} of messages (Appendix G); "
+        f"{left} of {every} published families of attacks, {unread} of "
+        f"{format_count(sent, 'kind')} of messages (Appendix G); "
         f"{'; '.join(OUTSIDE)}. {NOT_SAFE}"
     )
     return Section("What was not tested", (Paragraph(text),), key="left")
@@ -186,15 +171,15 @@ def build_systems(summary: Summary) -> Section:
         first_ = (parties[0] if parties else "not recorded") + (f" ({held})" if held else "")
         rows = ", ".join(f"{_rows_of(k)} {n}" for k, n in of.rows.items())
         facts = (
-            Fact("Holds the labels", first_),
-            Fact("Hold further columns", ", ".join(parties[1:]) or "nobody"),
-            Fact("Trained by", "; ".join(dict.fromkeys(p.algorithm for p in here))
+            tree.Fact("Holds the labels", first_),
+            tree.Fact("Hold further columns", ", ".join(parties[1:]) or "nobody"),
+            tree.Fact("Trained by", "; ".join(dict.fromkeys(p.algorithm for p in here))
                  or "nothing"),
-            Fact("Defenses", ", ".join(dict.fromkeys(map(format_place, here)))),
-            Fact("Rows", rows),
-            Fact("Seeds", ", ".join(map(str, of.seeds))),
+            tree.Fact("Defenses", ", ".join(dict.fromkeys(map(format_place, here)))),
+            tree.Fact("Rows", rows),
+            tree.Fact("Seeds", ", ".join(map(str, of.seeds))),
         )  # fmt: skip
-        out.append(Section(name, (Facts(facts),)))
+        out.append(Section(name, (tree.Facts(facts),)))
     return Section("System", tuple(out), key="system")
 
 
@@ -205,7 +190,7 @@ def build_signatures() -> Section:
         f"{NO_PROOF} Signing says that this page was read, not that the system is anonymous.",
         Tone.SOFT,
     )  # fmt: skip
-    lines = Signatures(tuple(f"{name}: name, date, signature" for name in who))
+    lines = tree.Signatures(tuple(f"{name}: name, date, signature" for name in who))
     return Section("Signatures", (confirms, lines), key="together")
 
 

@@ -21,12 +21,9 @@ def build_tables(summary: Summary) -> Section:
     """Every column of the user's tables, and which rows the parties share."""
     blocks = [b for name, of in summary.tables.items() for b in _build_tables(name, of)]
     if not blocks:
-        none = (
-            "No table of a user."
-            if summary.scenario
-            else "Traces; what was not recorded was not audited."
-        )
-        return Section("Tables", (Paragraph(none, views=_STATEMENT),), key="tables")
+        none = "Traces; what was not recorded was not audited."
+        said = Paragraph("No table of a user." if summary.scenario else none, views=_STATEMENT)
+        return Section("Tables", (said,), key="tables")
     return Section("Tables", tuple(blocks), key="tables", nav="Tables")
 
 
@@ -73,12 +70,13 @@ def build_profile(data: UserTables, *, brief: bool = False) -> Section:
         brief: names of columns by kind, and not what is doubtful, which is printed anyway.
     """
     tables = data.tables
-    blocks = [b for t in tables for b in (_build_kinds(t) if brief else _build_columns(t))]
+    blocks: list[Block] = [_indented(_short_title(t), _kinds(t)) for t in tables if brief]
+    blocks += [b for t in tables if not brief for b in _build_columns(t)]
     if data.overlap and len(tables) > 1:
         overlap = _build_overlap("", data.overlap)
         heads = (replace(c, head=c.head.lower()) for c in overlap.columns)
         blocks.append(replace(overlap, caption="", columns=tuple(heads)))
-    said = _list_matched(data)
+    said = describe_matched(data)
     if said:
         blocks.append(_indented(MATCHING, said))
     return clean_tree(Section("", tuple(blocks)))
@@ -86,10 +84,6 @@ def build_profile(data: UserTables, *, brief: bool = False) -> Section:
 
 def _indented(title: str, lines: Iterable[str]) -> Section:
     return Section(title, tuple(Paragraph(f"  {line}") for line in lines), tone=Tone.LEAD)
-
-
-def _build_kinds(table: UserTable) -> list[Block]:
-    return [_indented(_short_title(table), _kinds(table))]
 
 
 def _short_title(table: UserTable) -> str:
@@ -115,12 +109,8 @@ def _build_columns(table: UserTable) -> list[Block]:
     return [listed, *(Paragraph(text, Tone.WARNING) for text in doubts)]
 
 
-def describe_matched(summary: Summary, name: str) -> list[str]:
+def describe_matched(data: UserTables) -> list[str]:
     """What matching the rows of one data set tells by itself, sentence by sentence."""
-    return _list_matched(summary.tables.get(name, UserTables()))
-
-
-def _list_matched(data: UserTables) -> list[str]:
     said = [found.says for found in data.alignment]
     return [*said, PSI] if said else []
 
@@ -133,7 +123,7 @@ def _kinds(table: UserTable) -> list[str]:
         mine = [c for c in table.columns if c.role == "feature" and c.party == party]
         out.append((f"{party}: " if several else "") + (_by_kind(mine) or "no columns"))
     others = [c for c in table.columns if c.role not in ("feature", "unused")]
-    roles = [f"{c.role}: {c.name}{_of(c)}" for c in others]
+    roles = [f"{c.role}: {c.name}" + (f" ({c.kind})" if c.role == "label" else "") for c in others]
     unused = [c.name for c in table.columns if c.role == "unused"]
     roles += [f"unused: {', '.join(unused[:_MOST])}"] if unused else []
     return [*out, "; ".join(roles)] if roles else out
@@ -151,7 +141,3 @@ def _by_kind(columns: Sequence[ColumnFacts]) -> str:
         more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
         said.append(f"{_PLURAL.get(kind, kind)}: {', '.join(names[:_MOST])}{more}")
     return "; ".join(said)
-
-
-def _of(column: ColumnFacts) -> str:
-    return f" ({column.kind})" if column.role == "label" else ""

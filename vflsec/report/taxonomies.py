@@ -1,4 +1,4 @@
-"""Public taxonomies: what each calls what is audited here, by version, and how closely it fits.
+"""Public taxonomies and published families of attacks: what is audited here, as others call it.
 
 ``exact``: the taxonomy means what the family does. ``related``: it names something wider, narrower
 or of another setting, and the difference is said. SARIF and the page of documentation are made from
@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import tomllib
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
+from vflsec.core.message_kinds import KINDS
+from vflsec.plugins import registry
 from vflsec.runtime.typed_values import read_as
 
 Entry = TypeVar("Entry")
@@ -125,3 +127,71 @@ def list_references(ids: Iterable[str]) -> list[dict[str, object]]:
         for tag in TAGS
         if tag.id in wanted
     ]  # fmt: skip
+
+
+OTHERS = "Others"
+
+
+@dataclass(frozen=True)
+class Family:
+    """One published family.
+
+    Attributes:
+        key: what ``FAMILY`` of its attacks says.
+        name: what reports call it.
+        published: where.
+        reads: kinds of messages that its attacks use, directly or through the own trained model.
+        tags: ids of :data:`vflsec.report.taxonomies.TAGS`.
+    """
+
+    key: str
+    name: str
+    published: str
+    reads: tuple[str, ...]
+    tags: tuple[str, ...]
+
+
+FAMILIES = read_entries(Family, "families")
+"""All that are known here, published first."""
+_FAMILY_NAMES = {f.key: f.name for f in FAMILIES}
+
+_THROUGH = {
+    "model": ("gradient",), "parameter_gradient": ("gradient", "masked_sum"),
+    **{name: kind.made_of for name, kind in KINDS.items() if kind.made_of},
+}  # fmt: skip
+_GRANTED = ("known_rows", "prior", "aux_rows", "peer_model", "labels", "output_gradient")
+
+
+def list_read(needs: Iterable[str]) -> set[str]:
+    """Kinds of the messages from which an attack of these needs takes what it knows.
+
+    What a party trained or worked out counts as the messages that it came from; messages that it
+    sent itself are its own. Lists of ids say which rows a message is about, and nothing more.
+    """
+    words = {n.partition(":")[0] for n in needs}
+    words = {w for w in words if w not in (*_GRANTED, "ids") and not w.startswith("sent.")}
+    return {kind for w in words for kind in _THROUGH.get(w, (w,))}
+
+
+def name_family(key: str) -> str:
+    """What reports call the family that an attack's ``FAMILY`` names; :data:`OTHERS` if none."""
+    return _FAMILY_NAMES.get(key, OTHERS)
+
+
+def group_members(listed: Mapping[str, Iterable[str]] | None = None) -> dict[str, list[str]]:
+    """Registered attacks by family; those of no known family are :data:`OTHERS`.
+
+    Args:
+        listed: the families of an audit, as its summary has them; None, as in one of an earlier
+            version, for what is registered here.
+    """
+    pairs: list[tuple[str, str]]
+    if listed is None:
+        pairs = [(name_family(e.family), e.name) for e in registry.attacks.entries().values()]
+    else:
+        pairs = [(family, name) for family, names in listed.items() for name in names]
+    known = {f.name for f in FAMILIES}
+    found: dict[str, list[str]] = {f.name: [] for f in FAMILIES}
+    for family, name in pairs:
+        found.setdefault(family if family in known else OTHERS, []).append(name)
+    return {family: sorted(names) for family, names in found.items()}

@@ -7,25 +7,12 @@ from collections.abc import Sequence
 from vflsec.audit.record import Attacker, AttackFacts
 from vflsec.core.message_kinds import KINDS
 from vflsec.label import make_label
-from vflsec.report import first_screen
+from vflsec.report import first_screen, tree
 from vflsec.report.coverage import NO_PROOF, OUTSIDE
 from vflsec.report.numbers import format_number
 from vflsec.report.summary import Summary
 from vflsec.report.taxonomies import TAGS, TAXONOMIES
-from vflsec.report.tree import (
-    Block,
-    Bullets,
-    Column,
-    Fact,
-    Facts,
-    Folded,
-    Kind,
-    Paragraph,
-    Section,
-    Table,
-    View,
-    make_columns,
-)
+from vflsec.report.tree import Paragraph, Section, View, make_columns
 from vflsec.report.verdicts import format_place
 
 _PAGE = frozenset({View.PAGE})
@@ -67,7 +54,7 @@ def describe_threats(summary: Summary) -> list[tuple[str, str]]:
 
 def _threat(spec: AttackFacts, known: Sequence[str]) -> str:
     who = " and ".join(spec.adversary) or "someone"
-    seen = _list([*dict.fromkeys(map(_sees, _uses(spec)))]) or "nothing it receives"
+    seen = _list([*dict.fromkeys(_list_seen(spec))]) or "nothing it receives"
     one = len(spec.adversary) < 2
     s, together = ("s", "") if one else ("", ", together,")
     verb = "may change its own training" if spec.active else f"keep{s} to the protocol"
@@ -75,10 +62,6 @@ def _threat(spec: AttackFacts, known: Sequence[str]) -> str:
         f"{who}{together} want{s} {_WANTS.get(spec.target, spec.target)}, {verb}, use{s} {seen} "
         f"and was granted {_list(known) or 'nothing'}."
     )
-
-
-def _sees(what: str) -> str:
-    return _SEES.get(what, what.replace("_", " "))
 
 
 def _known(spec: AttackFacts, summary: Summary, holder: bool) -> list[str]:
@@ -143,7 +126,7 @@ def describe_assumed(summary: Summary) -> list[tuple[str, str, str]]:
         aux_rows=max(s.aux_rows for s in specs), peer_model=any(s.peer_model for s in specs),
         needs=tuple(n for s in specs for n in s.needs),
     )  # fmt: skip
-    seen = _list(sorted({*map(_sees, _uses(every))}))
+    seen = _list(sorted({*_list_seen(every)}))
     return [
         ("known labels", _list(_labels(every, summary)) or "none", "more, from a leak"),
         ("what is seen", seen or "nothing", "what other parties store or log"),
@@ -154,24 +137,26 @@ def describe_assumed(summary: Summary) -> list[tuple[str, str, str]]:
     ]  # fmt: skip
 
 
-def _uses(spec: AttackFacts) -> list[str]:
+def _list_seen(spec: AttackFacts) -> list[str]:
+    """What an attack looks at beside what was granted, in words."""
     words = [n.partition(":")[0] for n in spec.needs]
-    return [w for w in words if w not in ("known_rows", "prior", "aux_rows")]
+    seen = [w for w in words if w not in ("known_rows", "prior", "aux_rows")]
+    return [_SEES.get(w, w.replace("_", " ")) for w in seen]
 
 
 def build_threats(summary: Summary) -> Section:
     """Who holds what, who attacks with which means, and the words that the report uses."""
-    blocks: list[Block] = []
+    blocks: list[tree.Block] = []
     found = describe_threats(summary)
     if found:
         heads = (*make_columns("Attack", "Attacker", name="Attack", prose=("Attacker",)),
-                 *(Column(h, Kind.PROSE, _PAGE) for h in ("How", "Source")))  # fmt: skip
+                 *(tree.Column(h, tree.Kind.PROSE, _PAGE) for h in ("How", "Source")))  # fmt: skip
         rows = tuple(
             (*t, spec.summary, spec.source)
             for t, spec in zip(found, summary.attacks.values(), strict=True)
         )
         caption = "Who attacks"
-        blocks.append(Table(caption, heads, rows))
+        blocks.append(tree.Table(caption, heads, rows))
     else:
         blocks.append(Paragraph("The scenario has no attack."))
     blocks.append(Paragraph(first_screen.describe_attacker(summary)))
@@ -180,21 +165,21 @@ def build_threats(summary: Summary) -> Section:
         prose = ("What it does", "Source")
         heads = make_columns("Defense", *prose, name="Defense", prose=prose)
         words = tuple((n, d.summary, d.source) for n, d in summary.defenses.items())
-        blocks.append(Table("Defenses in words", heads, words, views=_PAGE))
-    terms = Facts(tuple(Fact(word, meaning) for word, meaning in WORDS.items()))
-    blocks.append(Folded("Words", (terms,), views=_PAGE))
+        blocks.append(tree.Table("Defenses in words", heads, words, views=_PAGE))
+    terms = tree.Facts(tuple(tree.Fact(word, meaning) for word, meaning in WORDS.items()))
+    blocks.append(tree.Folded("Words", (terms,), views=_PAGE))
     title = "Threat model"
     return Section(title, tuple(blocks), key="threats", nav=title)
 
 
-def _build_choices(attacker: Attacker) -> list[Block]:
+def _build_choices(attacker: Attacker) -> list[tree.Block]:
     """What a strong attacker's settings reached on drawn worlds, where several were tried."""
     choices = attacker.choices
     if not choices:
         return []
     heads = make_columns("Data", "Training", "Defense", "By", "Rows", "Written", "Advantage",
                          "Taken", "Advantage", name="Written", numbers=("Advantage",))  # fmt: skip
-    table = Table(
+    table = tree.Table(
         f"Mean advantage over {len(attacker.seeds)} worlds; a clearly better setting joins",
         heads,
         tuple(
@@ -207,7 +192,7 @@ def _build_choices(attacker: Attacker) -> list[Block]:
     )  # fmt: skip
     tried = "; ".join(", ".join(labels) for labels in attacker.tried.values())
     title = "Settings tried on drawn worlds"
-    return [Folded(title, (table, Paragraph(f"Tried: {tried}.")), views=_PAGE)]
+    return [tree.Folded(title, (table, Paragraph(f"Tried: {tried}.")), views=_PAGE)]
 
 
 def build_placing(summary: Summary) -> Section:
@@ -219,11 +204,11 @@ def build_placing(summary: Summary) -> Section:
         title,
         (
             Paragraph(NO_PROOF),
-            *((Table(caption, heads, rows),) if rows else ()),
+            *((tree.Table(caption, heads, rows),) if rows else ()),
             Paragraph("Not audited here:"),
-            Bullets(OUTSIDE),
+            tree.Bullets(OUTSIDE),
             Paragraph("Read on (not legal advice):"),
-            Bullets(_POINTERS),
+            tree.Bullets(_POINTERS),
         ),
         key="placing", nav=title,
     )  # fmt: skip

@@ -10,10 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity, format_secret
-from vflsec.audit.point import Point, Training
+from vflsec.report.coverage import USUAL
 from vflsec.report.summary import Summary
 from vflsec.report.tree import TONES, Tone
-from vflsec.report.unasked import USUAL
 from vflsec.report.verdicts import (
     find_judged,
     find_weighed,
@@ -22,16 +21,15 @@ from vflsec.report.verdicts import (
     format_place,
     format_some,
 )
+from vflsec.runtime.grouping import group_by
 
 
 def find_ungated(summary: Summary) -> list[LeakageClaim]:
     """Claims that leak and that no gate limits: first where one judges, then the largest."""
-    at: dict[Training, list[Point]] = defaultdict(list)
-    for p in summary.points:
-        at[p.training].append(p)
+    at = group_by(summary.points, lambda p: p.training)
     asked = {
         p.answer for v in summary.gates if v.gate.needs_validated
-        for p in find_weighed(v, at[v.training])
+        for p in find_weighed(v, at.get(v.training, ()))
     }  # fmt: skip
     found = [
         c for c in summary.claims
@@ -93,12 +91,9 @@ def find_unstopped(summary: Summary, dataset: str) -> list[str]:
     What no longer gains more than gates allow elsewhere, and did, was stopped.
     """
     here = [c for c in summary.claims if c.dataset == dataset and not c.is_undefended]
-    groups: dict[tuple[str, str], list[LeakageClaim]] = defaultdict(list)
-    for c in find_ungated(summary):
-        if c.dataset == dataset:
-            groups[c.algorithm, _format_who(c)].append(c)
+    mine = (c for c in find_ungated(summary) if c.dataset == dataset)
     out = []
-    for (algorithm, what), of in groups.items():
+    for (algorithm, what), of in group_by(mine, lambda c: (c.algorithm, _format_who(c))).items():
         tried = len({c.training for c in here if c.algorithm == algorithm})
         last = _find_last(of, tried, _allowed(summary))
         if last is not None:

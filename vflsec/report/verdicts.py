@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
+from vflsec.audit.evaluation import Claim
 from vflsec.audit.gate import Verdict
 from vflsec.audit.gate_selection import is_weighed
 from vflsec.audit.point import Point, Training
@@ -31,16 +31,7 @@ _OTHER_LEVEL = " A line may name another level."
 NO_GATE, _NO_LIMIT = "NO GATE", "The scenario sets no limit."
 
 
-class _Deployed(Protocol):
-    """What knows its defense."""
-
-    @property
-    def defense(self) -> str: ...
-    @property
-    def strength(self) -> float | None: ...
-
-
-def format_place(row: _Deployed) -> str:
+def format_place(row: Training | Claim) -> str:
     """The defense and its strength: ``iso 5``, ``no defense``."""
     if row.defense in ("", "none"):
         return row.defense and "no defense"
