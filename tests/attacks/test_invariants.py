@@ -104,8 +104,9 @@ HELD: dict[str, tuple[str, str]] = {
             "test_clopper_pearson_half_width_at_one_half audit/test_intervals:"
             "test_zero_events_upper_limit"),
     "T40": ("one-run canaries", "epsilon/test_canary:test_one_run_vectors"),
-    "T41": ("tanh(epsilon/2)", "defenses/test_label_dp:"
-            "test_advantage_bound_of_randomised_response_is_met_with_equality"),
+    "T41": ("tanh(epsilon/2), which is twice the chance to keep a label less 1",
+            "defenses/test_label_dp:test_keep_probability "
+            "defenses/test_label_dp:test_guarantee_states_release_and_limit"),
     "T42": ("CAP", "audit/test_cap:test_cap_reproduces_table_xii"),
     "T43": ("DCS", "audit/test_cap:test_dcs_vectors"),
     "T44": ("Hanley and McNeil", "audit/test_intervals:test_hanley_mcneil_vectors"),
