@@ -18,6 +18,7 @@ from captured_runs import CASES, trained
 from graph_emulation import Emulated
 from on_other_device import NORM, attack, audited, cells, defended, tasks  # noqa: F401
 from other_device import emulated, place
+from sampled import sampled
 from torch import nn
 
 import vflsec
@@ -76,7 +77,7 @@ def test_kept_views_are_attacked_there(
         assert_near(again, found["here"])
 
 
-@pytest.mark.parametrize("use", ["output", "gradient", "joint"])
+@pytest.mark.parametrize("use", sampled(["joint", "output", "gradient"]))
 def test_linear_inversion_mixes_no_devices(use: str, tasks: dict[int, Any]) -> None:  # noqa: F811
     given = cells("splitnn", DefenseSpec("he_embedding", {"weights": "plain"}))
     spec = [AttackSpec("linear_inversion", {"use": use}, ("active",))]
@@ -150,7 +151,7 @@ def test_a_loop_of_somebody_is_recorded_there(tmp_path: Path) -> None:
     torch.testing.assert_close(there, here)
 
 
-@pytest.mark.parametrize("dtype", ["tf32", "bf16"])
+@pytest.mark.parametrize("dtype", sampled(["bf16", "tf32"]))
 def test_fewer_digits_are_those_of_a_cpu(dtype: str, tasks: dict[int, Any]) -> None:  # noqa: F811
     given = [replace(c, dtype=dtype) for c in cells("splitnn", defended("max_norm"))]
     here = audited(given, [NORM], tasks, HERE)

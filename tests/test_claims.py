@@ -15,6 +15,7 @@ from vflsec.engine.cohort import run_cohort
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
 
+pytestmark = pytest.mark.slow  # tests/conformance says the same of small worlds
 ATTACKS = (
     AttackSpec("model_completion", adversary=("passive",)),
     AttackSpec("norm", adversary=("passive",)),

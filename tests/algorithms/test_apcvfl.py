@@ -301,6 +301,7 @@ def test_defenses_of_gradients_are_said_to_do_nothing() -> None:
     assert [row.get("idle") for row in made.guarantees(0)] == [True]
 
 
+@pytest.mark.slow
 def test_behind_an_encrypted_layer_no_embedding_passes_in_the_clear() -> None:
     """Though what the layer, whose weights never train, gives out tells as much."""
     hidden = DefenseSpec("he_embedding", {"mode": "emulated"})
@@ -340,6 +341,7 @@ def test_a_quantity_is_learnt_too() -> None:
     assert float(torch.corrcoef(torch.stack([answers, value[rows[0]]]))[0, 1]) > 0.8
 
 
+@pytest.mark.slow
 def test_images_are_rebuilt_pixel_by_pixel() -> None:
     source = registry.datasets.create("digits", {"as_images": True}).load(0)
     stack = Stack.build({0: make_task(source, 0, aligned=128, validation=0.1)}, [0])

@@ -42,17 +42,16 @@ def factors(
 
 
 def test_a_constant_gradient_gives_the_known_sequence() -> None:
-    """T13: 1, 2, 1.5, 1.6667, 1.6, 1.625 (ratios to the step before, which was enlarged itself)."""
+    """1, 2, 1.5, 1.6667, 1.6, 1.625 (ratios to the step before, which was enlarged itself)."""
     assert factors([0.3] * 6) == pytest.approx([1, 2, 1.5, 5 / 3, 1.6, 1.625], abs=1e-5)
 
 
 def test_a_change_of_sign_is_an_honest_step() -> None:
-    """T14."""
     assert factors([1.0, -1.0, 1.0]) == pytest.approx([1, 1, 1])
 
 
 def test_factors_stay_within_their_limits() -> None:
-    """T16: a fivefold factor at most, never a smaller step."""
+    """A fivefold factor at most, never a smaller step."""
     steps = factors([1e-3, 1.0, 50.0, 1e-3, -7.0, -7.0, -0.1])
     assert min(steps) >= 1.0 - 1e-9
     assert max(steps) == pytest.approx(5.0)
@@ -97,7 +96,6 @@ def equal(a: Federation, b: Federation, party: str) -> bool:
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_gamma_zero_is_an_honest_run_bit_for_bit(optimizer: str) -> None:
-    """T15."""
     honest, off = trained(4, None, optimizer), trained(4, 0.0, optimizer)
     assert equal(honest, off, "passive1")
     assert equal(honest, off, "active")

@@ -95,7 +95,7 @@ def test_what_the_last_epoch_does_not_tell_another_or_all_do(told: str) -> None:
     assert share.notes["lambda"] > 0.6
 
 
-@pytest.mark.parametrize("whose", ["batch", "place", "row"])
+@pytest.mark.parametrize("whose", sampled(["batch", "row", "place"], 2))
 def test_noise_that_rows_share_hides_nothing(whose: str) -> None:
     """Noise of eight times the embeddings' size: 0.5 of the rows and an R^2 of 0 were told."""
     x = normal(640, 3)
@@ -118,7 +118,8 @@ def test_noise_that_rows_share_hides_nothing(whose: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("planted", "grows"), [(True, ""), (True, "all"), (True, "rows"), (False, ""), (False, "rows")]
+    ("planted", "grows"),
+    sampled([(True, "rows"), (False, "rows"), (True, ""), (True, "all"), (False, "")], 2),
 )
 def test_noise_that_is_remembered_for_each_row_is_gone_from_the_change(
     planted: bool, grows: str
@@ -181,7 +182,7 @@ def test_a_column_that_stands_in_no_entry_is_found(how: str, least: float, decod
         assert 1 - off > decoded
 
 
-@pytest.mark.parametrize("factor", ["positive", "sign", "both", "row"])
+@pytest.mark.parametrize("factor", sampled(["both", "row", "positive", "sign"], 2))
 def test_a_factor_drawn_for_each_row_hides_little(factor: str) -> None:
     """Multiplicative blinding: behind a factor of any sign 0.5 of the rows were told."""
     x, sign = normal(900, 3), normal(900, 1, seed=5).sign()
@@ -215,7 +216,7 @@ def test_one_entry_of_many_that_marks_a_category_is_found() -> None:
     assert (guess.scores.argmax(1) == truth).mean() > 0.93
 
 
-@pytest.mark.parametrize(("told", "aux"), [(0.1, 200), (0.1, 60), (0.0, 200)])
+@pytest.mark.parametrize(("told", "aux"), sampled([(0.1, 60), (0.0, 200), (0.1, 200)], 2))
 def test_a_tenth_of_the_rows_told_moves_the_true_positive_rate(told: float, aux: int) -> None:
     """`docs/limits.md`: rows that are told plainly come first, on most of six seeds."""
     rates = []
@@ -250,7 +251,7 @@ def about(x: torch.Tensor, z: torch.Tensor, aux: int = 120, **params: object) ->
     return registry.attacks.create("attribute", {"column": "v1", **params}).infer(view, rng())
 
 
-@pytest.mark.parametrize("ask", TOLD)
+@pytest.mark.parametrize("ask", sampled(TOLD))
 @pytest.mark.parametrize("plant", ["mark", "column", "nothing"])
 def test_what_is_asked_of_a_column_is_found(ask: str, plant: str) -> None:
     """A mark on a tenth of the rows moves the side of the mean little, and |x| not at all."""
@@ -285,7 +286,7 @@ def test_one_category_of_many_is_asked_against_the_others() -> None:
         assert found > 0.95 if not shuffled else abs(found - 0.5) < 0.2
 
 
-@pytest.mark.parametrize("ask", TOLD)
+@pytest.mark.parametrize("ask", sampled(TOLD))
 def test_what_own_columns_tell_of_a_question_is_no_leak(ask: str) -> None:
     """They tell the value, and so do controls: an attack beside noise gains nothing on them."""
     x = normal(1600, 3)

@@ -66,7 +66,7 @@ def one_step(
 def test_closed_form_is_exact_while_the_batch_fits_the_width(
     batch: int, columns: int, classes: int
 ) -> None:
-    """T17: one linear layer, batch <= width."""
+    """One linear layer, batch <= width."""
     view, y = one_step(batch, columns, classes)
     guess = bli().infer(view, rng())
     assert (guess.scores.argmax(1) == y.numpy()[guess.rows]).all()
@@ -105,7 +105,7 @@ def test_the_search_finds_what_is_underdetermined_better_than_chance() -> None:
     assert 0.8 < measure(bli(method="closed").infer(view, rng()), y, "accuracy") < accuracy
 
 
-@pytest.mark.parametrize("factor", sampled([1e-9, 1e6, 1e-6, 1e-3, 1e3], 2))
+@pytest.mark.parametrize("factor", sampled([1e-9, 1e6, 1e-6, 1e-3, 1e3]))
 @pytest.mark.parametrize("method", ["closed", "search"])
 def test_an_unknown_factor_hides_no_label(method: str, factor: float) -> None:
     """Taken as 1 / b the search fell from an AUC of 0.90 to 0.63 at 1e-3 and below."""
@@ -131,7 +131,7 @@ def test_the_length_of_a_gradient_tells_its_factor() -> None:
 
 
 def test_the_truth_leaves_no_misfit() -> None:
-    """T18: D = 0 at the true labels and peers' logits, and its gradient is zero there."""
+    """D = 0 at the true labels and peers' logits, and its gradient is zero there."""
     view, y = one_step(8, 4, 3, hidden=5)
     system = linear_system(view.models[PARTY], view.columns[PARTY], view.updates[PARTY][0])
     peer = torch.randn(8, 3, generator=rng(3), dtype=torch.float64)
@@ -145,7 +145,7 @@ def test_the_truth_leaves_no_misfit() -> None:
 
 
 def test_the_bias_gradient_counts_classes() -> None:
-    """T19: the gradient of the last bias is the mean of p - y over the batch."""
+    """The gradient of the last bias is the mean of p - y over the batch."""
     view, y = one_step(20, 4, 3)
     update = view.updates[PARTY][0]
     peer = torch.randn(20, 3, generator=rng(3), dtype=torch.float64)
@@ -293,7 +293,7 @@ def test_noise_that_is_drawn_anew_averages_out(loud: float, most: float, least: 
     assert measure(bli().infer(view, rng()), y) > least
 
 
-@pytest.mark.parametrize(("quiet", "hidden"), sampled([(0, 32), (3, 0), (0, 0), (3, 32)], 2))
+@pytest.mark.parametrize(("quiet", "hidden"), sampled([(3, 0), (0, 32), (0, 0), (3, 32)]))
 def test_an_epoch_without_noise_is_heard_among_loud_ones(quiet: int, hidden: int) -> None:
     """Solved rows stand; of what is not determined, a loud epoch takes next to nothing."""
     loud = [20.0] * 6
@@ -304,7 +304,7 @@ def test_an_epoch_without_noise_is_heard_among_loud_ones(quiet: int, hidden: int
     assert measure(bli().infer(view, rng()), y) > measure(alone, y) - 0.03
 
 
-@pytest.mark.parametrize("factor", [1e-6, 1e6])
+@pytest.mark.parametrize("factor", sampled([1e-6, 1e6]))
 def test_a_factor_of_all_epochs_hides_no_label(factor: float) -> None:
     view, y = epochs_of(48, [0.0] * 10)
     updates = [
@@ -366,7 +366,7 @@ def granted(view: View, y: Tensor, known: int) -> View:
 
 
 @pytest.mark.parametrize(
-    ("epochs", "known"), sampled([(1, 1), (1, 20), (10, 1), (1, 2), (10, 2), (10, 20)], 3)
+    ("epochs", "known"), sampled([(1, 1), (10, 20), (1, 20), (10, 1), (1, 2), (10, 2)], 2)
 )
 def test_an_answer_the_wrong_way_round_is_turned_where_a_row_is_known(
     epochs: int, known: int

@@ -30,7 +30,7 @@ def logit_gradients(n: int, classes: int, seed: int = 0) -> tuple[torch.Tensor, 
 
 @pytest.mark.parametrize("classes", [2, 5, 10, 100])
 def test_it_is_exact_on_any_number_of_classes(classes: int) -> None:
-    """T1: 4096 random rows; each row sums to zero."""
+    """4096 random rows; each row sums to zero."""
     g, y = logit_gradients(4096, classes)
     assert float(g.sum(1).abs().max()) < 1e-7
     assert measure(direct().infer(make_view(y, gradients=g), rng()), y, "accuracy") == 1.0
@@ -47,7 +47,7 @@ def test_permuted_classes_permute_the_answer_and_a_factor_changes_nothing() -> N
 
 
 def test_a_saturated_row_is_still_read_and_an_empty_one_is_declined() -> None:
-    """T2: in float32 a margin of 30 rounds the true entry to 0; the smallest entry survives."""
+    """In float32 a margin of 30 rounds the true entry to 0; the smallest entry survives."""
     logits = torch.tensor([[30.0, 0.0, 1.0], [0.0, 30.0, 1.0], [0.0, 0.0, 200.0]])
     y = torch.tensor([0, 1, 2])
     g = logits.softmax(1) - torch.nn.functional.one_hot(y, 3)
@@ -59,7 +59,7 @@ def test_a_saturated_row_is_still_read_and_an_empty_one_is_declined() -> None:
 
 
 def test_through_an_unknown_linear_top_it_is_at_chance() -> None:
-    """T3: g W of a random square W hides the label from the smallest entry."""
+    """G W of a random square W hides the label from the smallest entry."""
     g, y = logit_gradients(4096, 10)
     w = torch.randn(10, 10, generator=rng(3), dtype=torch.float64)
     seen = measure(direct().infer(make_view(y, gradients=g @ w), rng()), y, "accuracy")

@@ -23,7 +23,7 @@ def direction(**params: object) -> Attack:
 
 @pytest.mark.parametrize("positive_rate", [0.1, 0.5, 0.9])
 def test_collinear_gradients_have_cosine_one(positive_rate: float) -> None:
-    """T6: rows (p - y) v give +1 for positives and -1 for negatives, whatever the balance."""
+    """Rows (p - y) v give +1 for positives and -1 for negatives, whatever the balance."""
     g, y = binary_gradients(1000, 16, positive_rate)
     guess = direction().infer(make_view(y, gradients=g.double(), known=2), rng())
     expected = 2.0 * y[torch.from_numpy(guess.rows)].double() - 1
@@ -46,7 +46,6 @@ def test_inner_product_is_the_plain_one() -> None:
 
 
 def test_reference_rows_are_not_in_the_answer() -> None:
-    """T7."""
     g, y = binary_gradients(200, 4)
     view = make_view(y, gradients=g, known=10)
     guess = direction(positives=3).infer(view, rng())
@@ -82,7 +81,7 @@ def test_gradients_without_a_label_in_them_stay_at_chance() -> None:
 
 
 def test_known_rows_beyond_the_reference_change_nothing() -> None:
-    """T50: only the references are read; labels of targets are not in the view at all."""
+    """Only the references are read; labels of targets are not in the view at all."""
     g, y = binary_gradients(300, 8)
     view = make_view(y, gradients=g, known=10)
     known = view.require_known()

@@ -158,23 +158,25 @@ def test_one_column_in_one_entry_is_not_lost_among_columns_that_nobody_tells() -
 @pytest.mark.parametrize("columns", sampled([4, 12, 40]))
 def test_half_of_one_column_in_one_entry_is_found(columns: int) -> None:
     """That was dropped where it was not better by three standard errors: 0.30, 0.32 and 0.18."""
-    told = []
+    tables, views = [], []
     for seed in range(6):
         x, z = normal(1000, columns, seed=seed), normal(1000, 16, seed=seed + 100)
         z[:, 3] = 0.45**0.5 * x[:, 0] + 0.55**0.5 * normal(1000, seed=seed + 200)
-        view = feature_view(normal(1000, 3, seed=seed + 300), x, z, aux=60)
-        told.append(column_r2(inversion().infer(view, rng(seed)), x, 0))
-    assert np.mean(told) > 0.35
+        tables.append(x)
+        views.append(feature_view(normal(1000, 3, seed=seed + 300), x, z, aux=60))
+    found = inversion().infer_many(views, [rng(seed) for seed in range(6)])
+    assert np.mean([column_r2(g, x, 0) for g, x in zip(found, tables, strict=True)]) > 0.35
 
 
 def test_columns_that_nothing_tells_are_left_at_their_means() -> None:
     """The best of many fits was taken as it was: -0.05 of four columns on 60 rows."""
-    told = []
-    for seed in range(5):
-        x, z = normal(1000, 4, seed=seed), normal(1000, 16, seed=seed + 100)
-        view = feature_view(normal(1000, 3, seed=seed + 300), x, z, aux=60)
-        told.append(r2(inversion().infer(view, rng(seed)), x))
-    assert np.mean(told) > -0.03
+    tables = [normal(1000, 4, seed=seed) for seed in range(5)]
+    views = [
+        feature_view(normal(1000, 3, seed=s + 300), x, normal(1000, 16, seed=s + 100), aux=60)
+        for s, x in enumerate(tables)
+    ]
+    found = inversion().infer_many(views, [rng(seed) for seed in range(5)])
+    assert np.mean([r2(g, x) for g, x in zip(found, tables, strict=True)]) > -0.03
 
 
 @pytest.mark.parametrize(("where", "least"), [("first", 0.95), ("anew", 0.6)])
@@ -342,7 +344,7 @@ def advantage(m: Measure) -> float:
 
 def test_rare_categories_do_not_hide_that_columns_are_told() -> None:
     """Of 20 codes, most of a row or two, each counted as much as a number: 0.22 to 0.29."""
-    gains = []
+    tasks = {}
     for seed in range(2):
         task = small_task(seed, n=1200, widths=(4, 5))
         g, x = rng(seed), task.x[PARTY]
@@ -351,11 +353,13 @@ def test_rare_categories_do_not_hide_that_columns_are_told() -> None:
         code[x[:, 0] > 0] = 20
         x = torch.cat([x[:, 1:], code.float().unsqueeze(1)], 1)
         schema = Schema(tuple(f"v{i}" for i in range(5)), (0, 0, 0, 0, 21), (5,))
-        task = replace(task, x={**task.x, PARTY: x}, schema={**task.schema, PARTY: schema})
-        cell = CellSpec({"name": "s"}, "splitnn", {"epochs": 10, "batch_size": 32}, seed=seed)
-        spec = AttackSpec("embedding_inversion", {}, ("active",), aux_rows=60)
-        (result,) = run_cohort([cell], [spec], {seed: task}, device="cpu", main=False)
-        gains += [advantage(m) for m in result.measures if m.metric == "r2"]
+        schemas = {**task.schema, PARTY: schema}
+        tasks[seed] = replace(task, x={**task.x, PARTY: x}, schema=schemas)
+    training = {"epochs": 10, "batch_size": 32}
+    cells = [CellSpec({"name": "s"}, "splitnn", training, seed=seed) for seed in tasks]
+    spec = AttackSpec("embedding_inversion", {}, ("active",), aux_rows=60)
+    found = run_cohort(cells, [spec], tasks, device="cpu", main=False)
+    gains = [advantage(m) for result in found for m in result.measures if m.metric == "r2"]
     assert len(gains) == 2
     assert min(gains) > 0.5
 

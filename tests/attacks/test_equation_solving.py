@@ -42,7 +42,7 @@ def linear_world(columns: int, classes: int) -> tuple[View, torch.Tensor]:
 
 
 def test_it_is_exact_with_as_many_equations_as_columns() -> None:
-    """T48: five classes, four columns."""
+    """Five classes, four columns."""
     view, x = linear_world(4, 5)
     guess = solving().infer(view, rng())
     assert float((torch.from_numpy(guess.scores) - x[guess.rows]).abs().max()) < 1e-9
@@ -52,7 +52,7 @@ def test_it_is_exact_with_as_many_equations_as_columns() -> None:
 
 
 def test_too_few_equations_give_the_smallest_solution() -> None:
-    """T49: it satisfies the equations and is no longer than the truth."""
+    """It satisfies the equations and is no longer than the truth."""
     view, x = linear_world(8, 3)
     found = torch.from_numpy(solving(equations="embedding").infer(view, rng()).scores)
     layer = view.models[PARTY]["bottom"][1]  # type: ignore[index]

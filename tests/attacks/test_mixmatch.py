@@ -15,7 +15,7 @@ from vflsec.plugins import registry
 
 
 def test_sharpening() -> None:
-    """T11: temperature 1 changes nothing; shares add up to one; the largest share grows."""
+    """Temperature 1 changes nothing; shares add up to one; the largest share grows."""
     p = torch.softmax(torch.randn(20, 5, generator=rng(), dtype=torch.float64), 1)
     assert mm.sharpen(p, 1.0) == pytest.approx(p)
     sharp = mm.sharpen(p, 0.8)
@@ -45,7 +45,7 @@ def test_equal_shares_cost_nothing_and_labelled_rows_cost_cross_entropy() -> Non
 
 
 def test_without_averaging_the_last_weights_answer() -> None:
-    """T11: an average of decay 0 is the model; otherwise it starts near it and slows down."""
+    """An average of decay 0 is the model; otherwise it starts near it and slows down."""
     now, average = torch.randn(50, generator=rng()), torch.randn(50, generator=rng(1))
     mm.follow(average, now, 0.0, 7)
     assert torch.equal(average, now)

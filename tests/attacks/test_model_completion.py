@@ -49,7 +49,7 @@ def trained_bottom(d: int) -> nn.Module:
 
 @pytest.mark.parametrize("variants", VARIANTS)
 def test_an_embedding_that_is_the_label_is_read_without_error(variants: tuple[str, ...]) -> None:
-    """T9: z = e_y with a known row of every class."""
+    """Z = e_y with a known row of every class."""
     y = labels(300, 4)
     z = nn.functional.one_hot(y, 4).double()
     view = make_view(y, columns=z, bottom=nn.Linear(4, 4).double(), known=12, test=100)
@@ -107,7 +107,7 @@ def test_own_columns_unrelated_to_the_label_stay_at_chance() -> None:
 
 
 def test_the_bottom_is_left_as_it_was() -> None:
-    """T10: also the variants that train along work on a copy."""
+    """Also the variants that train along work on a copy."""
     y = labels(120, 2)
     bottom = trained_bottom(6)
     before = {k: v.clone() for k, v in bottom.state_dict().items()}
@@ -119,7 +119,6 @@ def test_the_bottom_is_left_as_it_was() -> None:
 
 @pytest.mark.parametrize("variants", VARIANTS)
 def test_an_embedding_unrelated_to_the_label_stays_at_chance(variants: tuple[str, ...]) -> None:
-    """T12."""
     y = labels(1500, 2)
     x = torch.randn(1500, 5, generator=rng(7), dtype=torch.float64)
     view = make_view(y, columns=x, bottom=nn.Linear(5, 3).double(), known=20, test=500)

@@ -27,7 +27,7 @@ def norm(**params: object) -> Attack:
 
 
 def test_constructed_gradients_are_ranked_without_error() -> None:
-    """T4: 900 negatives, 100 positives, p = 0.1 everywhere, rows (p - y) v."""
+    """900 negatives, 100 positives, p = 0.1 everywhere, rows (p - y) v."""
     y = (torch.arange(1000) < 100).long()
     v = torch.randn(8, generator=rng())
     view = make_view(y, gradients=(0.1 - y.float()).unsqueeze(1) * v)
@@ -53,7 +53,7 @@ def test_the_rare_class_is_known_from_the_prior_not_from_the_truth() -> None:
     ("positive_rate", "auc", "within"), [(0.5, 0.496, 0.02), (0.25, 0.972, 0.02), (0.1, 1.0, 0.01)]
 )
 def test_it_depends_on_balance(positive_rate: float, auc: float, within: float) -> None:
-    """T5: nothing on balanced classes, much on rare ones (20,000 rows)."""
+    """Nothing on balanced classes, much on rare ones (20,000 rows)."""
     g, y = binary_gradients(20_000, 4, positive_rate)
     assert measure(norm().infer(make_view(y, gradients=g), rng()), y) == pytest.approx(
         auc, abs=within

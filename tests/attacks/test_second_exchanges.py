@@ -108,7 +108,7 @@ def test_noise_beside_what_is_trained_on_changes_nothing(
 @pytest.mark.parametrize(
     ("attack", "first"),
     sampled([("embedding_inversion", False), ("attribute", True), ("embedding_inversion", True),
-             ("attribute", False)], 2),
+             ("attribute", False)]),
 )  # fmt: skip
 def test_columns_in_a_second_embedding_are_found(
     monkeypatch: pytest.MonkeyPatch, attack: str, first: bool
@@ -179,7 +179,7 @@ def told_columns(name: str, params: dict[str, Any], grants: dict[str, Any]) -> l
     return [r.measures[0] for r in run_cohort(cells, [asked], tasks, device="cpu", main=False)]
 
 
-@pytest.mark.parametrize(("name", "params", "grants", "tells"), sampled(REPLAYING, 3))
+@pytest.mark.parametrize(("name", "params", "grants", "tells"), sampled(REPLAYING))
 def test_replays_of_columns_take_the_embedding_that_the_model_reads(
     monkeypatch: pytest.MonkeyPatch, name: str, params: dict[str, Any], grants: dict[str, Any],
     tells: bool,
@@ -236,7 +236,7 @@ def wide_noise(monkeypatch: pytest.MonkeyPatch, width: int, first: bool, name: s
     monkeypatch.setattr(SplitNN, "up", told)
 
 
-@pytest.mark.parametrize("attack", ["embedding_inversion", "attribute"])
+@pytest.mark.parametrize("attack", sampled(["attribute", "embedding_inversion"]))
 def test_an_embedding_under_another_name_than_the_first_is_read(
     monkeypatch: pytest.MonkeyPatch, attack: str
 ) -> None:
@@ -246,6 +246,7 @@ def test_an_embedding_under_another_name_than_the_first_is_read(
         assert m.value > 0.8
 
 
+@pytest.mark.slow
 def test_gradients_of_fsha_answer_the_embedding_they_belong_to(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -21,7 +21,7 @@ def spectral(**params: object) -> Attack:
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 @pytest.mark.parametrize("score", ["signed", "squared"])
 def test_a_rank_one_table_is_read_without_error(sign: float, score: str) -> None:
-    """T8: E = y v + c with rare positives; the sign of v must not matter."""
+    """E = y v + c with rare positives; the sign of v must not matter."""
     y = (torch.rand(500, generator=rng()) < 0.2).long()
     v = sign * torch.randn(6, generator=rng(1), dtype=torch.float64)
     view = make_view(y, columns=y.unsqueeze(1) * v + 3.0, test=100)
