@@ -21,6 +21,24 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import vflsec
 from vflsec.core.federation import Federation
+from vflsec.data.prepare import make_task
+from vflsec.plugins import registry
+from vflsec.specs import CellSpec, DefenseSpec
+
+
+def make_tasks() -> dict[int, Any]:
+    """Two seeds, half of whose rows are aligned."""
+    source = registry.datasets.create("breast_cancer").load(0)
+    return {s: make_task(source, s, aligned=0.5) for s in range(2)}
+
+
+def cells(algorithm: str, *defenses: DefenseSpec) -> list[CellSpec]:
+    """Of one epoch each."""
+    known = registry.list_parameters(registry.algorithms.get(algorithm))
+    params = {k: 1 for k in known if k.endswith("epochs")} | {"batch_size": 64}
+    of = {k: v for k, v in params.items() if k in known}
+    return [CellSpec({"name": "breast_cancer"}, algorithm, of, defenses, s) for s in range(2)]
+
 
 METHODS = ("item", "tolist", "numpy", "cpu", "__bool__", "__int__", "__float__", "__index__",
            "__array__")  # fmt: skip
@@ -59,6 +77,21 @@ class Watch(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+def watch_steps(watch: Watch, patch: pytest.MonkeyPatch) -> None:
+    """Let `watch` look from one batch to the next, and not between two passes."""
+    batches = Federation.batches
+
+    def stepped(self: Federation, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        for rows in batches(self, *args, **kwargs):
+            watch.on = True
+            try:
+                yield rows
+            finally:
+                watch.on = False
+
+    patch.setattr(Federation, "batches", stepped)
+
+
 @contextmanager
 def watched_steps() -> Iterator[Watch]:
     """Counts the waits within steps of training: between one batch and the next."""
@@ -73,15 +106,5 @@ def watched_steps() -> Iterator[Watch]:
                 return _real(self, *args, **kwargs)
 
             patch.setattr(torch.Tensor, method, noted)
-        batches = Federation.batches
-
-        def stepped(self: Federation, *args: Any, **kwargs: Any) -> Iterator[Any]:
-            for rows in batches(self, *args, **kwargs):
-                watch.on = True
-                try:
-                    yield rows
-                finally:
-                    watch.on = False
-
-        patch.setattr(Federation, "batches", stepped)
+        watch_steps(watch, patch)
         yield watch

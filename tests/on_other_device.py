@@ -6,18 +6,16 @@ Collected by `test_other_device` alone, in a process of its own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from device_watch import Watch
+from device_watch import Watch, cells, make_tasks, watch_steps
 from other_device import emulated, place
 from sampled import sampled
 
-from vflsec.core.federation import Federation
-from vflsec.data.prepare import make_task
 from vflsec.engine import cohort
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
@@ -37,15 +35,7 @@ ONCE = {"core/task.py:<listcomp>", "core/policy.py:<lambda>"}
 
 @pytest.fixture(scope="module")
 def tasks() -> dict[int, Any]:
-    source = registry.datasets.create("breast_cancer").load(0)
-    return {s: make_task(source, s, aligned=0.5) for s in range(2)}
-
-
-def cells(algorithm: str, *defenses: DefenseSpec) -> list[CellSpec]:
-    known = registry.list_parameters(registry.algorithms.get(algorithm))
-    params = {k: 1 for k in known if k.endswith("epochs")} | {"batch_size": 64}
-    of = {k: v for k, v in params.items() if k in known}
-    return [CellSpec({"name": "breast_cancer"}, algorithm, of, defenses, s) for s in range(2)]
+    return make_tasks()
 
 
 def audited(
@@ -116,20 +106,11 @@ def test_no_algorithm_mixes_devices(name: str, tasks: dict[int, Any]) -> None:
 
 def crossings(given: list[CellSpec], tasks: dict[int, Any]) -> Counter[str]:
     """How often numbers cross to or from the device within steps, by place."""
-    batches, watch = Federation.batches, Watch()
-
-    def stepped(self: Federation, *args: Any, **kwargs: Any) -> Iterator[Any]:
-        for rows in batches(self, *args, **kwargs):
-            watch.on = True
-            try:
-                yield rows
-            finally:
-                watch.on = False
-
+    watch = Watch()
     names = ("norm", "direction", "model_completion", "unsplit", "message_completion")
     demands = [Demand.of(attack(n), registry.attacks.create(n)) for n in names]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Federation, "batches", stepped)
+        watch_steps(watch, patch)
         with emulated(lambda: watch.saw() if watch.on else None):
             for _ in Training(given, demands, tasks, place()).run(predictions=False):
                 pass

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from device_watch import watched_steps
+from device_watch import cells, make_tasks, watched_steps
 from sampled import sampled
 
 from vflsec.core.rng import Streams
-from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
 from vflsec.nn.replicas import DRAWS, ReplicaFallbackWarning, Replicas
 from vflsec.plugins import registry
@@ -45,15 +44,7 @@ WAITS = {
 
 @pytest.fixture(scope="module")
 def tasks() -> dict[int, Any]:
-    source = registry.datasets.create("breast_cancer").load(0)
-    return {s: make_task(source, s, aligned=0.5) for s in range(2)}
-
-
-def cells(algorithm: str, *defenses: DefenseSpec) -> list[CellSpec]:
-    known = registry.list_parameters(registry.algorithms.get(algorithm))
-    params = {k: 1 for k in known if k.endswith("epochs")} | {"batch_size": 64}
-    of = {k: v for k, v in params.items() if k in known}
-    return [CellSpec({"name": "breast_cancer"}, algorithm, of, defenses, s) for s in range(2)]
+    return make_tasks()
 
 
 def waits(given: list[CellSpec], tasks: dict[int, Any]) -> Counter[str]:

@@ -260,18 +260,32 @@ def make_facts() -> Any:
     return algorithm.planned_facts("active", ("active", "passive"), 3)
 
 
+OTHER = {"several_gaussian": "several labels", "quantity_gaussian": "a quantity"}
+
+
+def of_kind(dataset: str, rows: int) -> dict[int, Task]:
+    made = registry.datasets.create(dataset, {"rows": rows, "test_rows": 300})
+    return {0: make_task(made.load(0), 0)}
+
+
+@pytest.mark.parametrize("dataset", OTHER)
 @pytest.mark.parametrize("name", ["label_dp", "marvell", "mixup", "coae", "gradperturb"])
-def test_a_defense_of_classes_is_refused(name: str) -> None:
+def test_a_defense_of_classes_is_refused(name: str, dataset: str) -> None:
     cells = [CellSpec({"name": "s"}, "splitnn", {}, (DefenseSpec(name, strength=0.1),))]
-    with pytest.raises(ConfigError, match="several labels"):
-        run_cohort(cells, [], tasks(1, rows=100), device="cpu")
+    with pytest.raises(ConfigError, match=OTHER[dataset]):
+        run_cohort(cells, [], of_kind(dataset, 100), device="cpu")
 
 
-@pytest.mark.parametrize("name", ["fedhssl", "fedcvt", "ushaped", "vflhlp", "pooled_logistic"])
-def test_an_algorithm_of_classes_is_refused(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "dataset"),
+    [("fedhssl", "quantity_gaussian"), *((n, "several_gaussian") for n in (
+        "fedhssl", "fedcvt", "ushaped", "vflhlp", "pooled_logistic"))],
+)  # fmt: skip
+def test_an_algorithm_of_classes_is_refused(name: str, dataset: str) -> None:
+    said = f"{name}: the label must be a class, got '{OTHER[dataset]}"
     cells = [CellSpec({"name": "s"}, name, {})]
-    with pytest.raises(ConfigError, match=f"{name}: the label must be a class, got 'several"):
-        run_cohort(cells, [], tasks(1, rows=100), device="cpu")
+    with pytest.raises(ConfigError, match=said):
+        run_cohort(cells, [], of_kind(dataset, 100), device="cpu")
 
 
 @pytest.mark.parametrize(
@@ -299,15 +313,16 @@ def test_a_defense_of_messages_is_applied(name: str) -> None:
     assert found[1] != found[0]
 
 
-def test_without_a_peer_it_is_the_active_party_alone_bit_for_bit() -> None:
-    made = tasks(1, rows=200)
+@pytest.mark.parametrize("dataset", OTHER)
+def test_without_a_peer_it_is_the_active_party_alone_bit_for_bit(dataset: str) -> None:
+    made, metrics = of_kind(dataset, 200), ("macro", "r2", "mae")
     alone = replace(made[0], parties=("active",))
     figures = []
     for name, given in (("local", made), ("splitnn", {0: alone})):
         (result,) = run_cohort(
             [CellSpec({"name": "s"}, name, {"epochs": 3})], [], given, device="cpu"
         )
-        figures.append([m.value for m in result.measures if m.metric.startswith("macro")])
+        figures.append([m.value for m in result.measures if m.metric.startswith(metrics)])
     assert figures[0] == figures[1]
     assert len(figures[0]) == 4
 

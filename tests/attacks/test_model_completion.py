@@ -16,7 +16,6 @@ from torch import nn
 from vflsec.core.attack import Attack
 from vflsec.core.guess import Guess
 from vflsec.core.view import Known
-from vflsec.errors import ThreatModelError
 from vflsec.inference.completion import (
     SHRINKAGE,
     Fit,
@@ -200,12 +199,6 @@ def test_only_the_chosen_variant_answers(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.undo()
     alone = [attack.infer(v, rng(s)) for s, v in enumerate(views)]
     assert all(same(a, b) for a, b in zip(alone, guesses, strict=True))
-
-
-def test_without_known_rows_it_is_refused() -> None:
-    y = labels(20, 2)
-    with pytest.raises(ThreatModelError, match="known_rows"):
-        completion().infer(make_view(y), rng())
 
 
 def test_no_penalty_left_is_the_limit_of_the_class_means() -> None:

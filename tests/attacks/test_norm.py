@@ -18,7 +18,6 @@ from attack_views import (
 
 from vflsec.core.attack import Attack
 from vflsec.core.view import Facts
-from vflsec.errors import ThreatModelError
 from vflsec.plugins import registry
 
 
@@ -125,9 +124,3 @@ def test_ten_classes_are_refused_with_a_reason() -> None:
     facts = Facts("splitnn", "train", "a", ("a", "b"), 10)
     assert "two classes" in norm().applicable(facts)
     assert norm().applicable(replace(facts, classes=2)) == ""
-
-
-def test_a_view_without_gradients_is_refused() -> None:
-    y = torch.arange(10) % 2
-    with pytest.raises(ThreatModelError, match="gradient"):
-        norm().infer(make_view(y), rng())

@@ -16,7 +16,7 @@ from vflsec.core.task import Task
 from vflsec.core.view import Facts, Known, Schema, Table, View
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
-from vflsec.errors import ConfigError, ThreatModelError
+from vflsec.errors import ThreatModelError
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
 
@@ -195,31 +195,6 @@ def test_known_values_are_needed_and_classes_are_declined() -> None:
     for name in ("norm", "model_completion", "cluster"):
         reason = registry.attacks.create(name).pointless(view.facts)
         assert "the label is a quantity" in reason
-
-
-@pytest.mark.parametrize("name", ["label_dp", "marvell", "mixup", "coae"])
-def test_a_defense_of_classes_is_refused(name: str) -> None:
-    cells = [CellSpec({"name": "q"}, "splitnn", {}, (DefenseSpec(name, strength=0.1),))]
-    with pytest.raises(ConfigError, match="a quantity"):
-        run_cohort(cells, [], tasks(1), device="cpu")
-
-
-def test_an_algorithm_of_classes_is_refused() -> None:
-    cells = [CellSpec({"name": "q"}, "fedhssl", {})]
-    with pytest.raises(ConfigError, match="fedhssl: the label must be a class"):
-        run_cohort(cells, [], tasks(1), device="cpu")
-
-
-def test_without_a_peer_it_is_the_active_party_alone_bit_for_bit() -> None:
-    world = tasks(1)
-    alone = Task(**{**vars(world[0]), "parties": ("active",)})
-    cell = {"local": CellSpec({"name": "q"}, "local", {"epochs": 3}),
-            "splitnn": CellSpec({"name": "q"}, "splitnn", {"epochs": 3})}  # fmt: skip
-    (a,) = run_cohort([cell["local"]], [], world, device="cpu")
-    (b,) = run_cohort([cell["splitnn"]], [], {0: alone}, device="cpu")
-    figures = [[m.value for m in r.measures if m.metric in ("r2", "mae")] for r in (a, b)]
-    assert figures[0] == figures[1]
-    assert len(figures[0]) == 4
 
 
 @pytest.mark.parametrize("first", [True, False])

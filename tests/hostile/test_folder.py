@@ -26,6 +26,11 @@ LEAKS = {"norm": 0.3, "model_completion": 0.2}
 STRICT, LAX = gate(max=0.1), gate(max=0.4)
 
 
+class Killed(Planted):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise KeyboardInterrupt
+
+
 def scenario(folder: Path, name: str, text: str) -> Path:
     path = folder / f"{name}.toml"
     path.write_text(SCENARIO + text, encoding="utf-8")
@@ -45,10 +50,6 @@ def test_a_killed_audit_leaves_no_earlier_verdict(
     said = ("summary.json", "report.html", "junit.xml", "results.sarif", "summary.md")
     out = tmp_path / "out"
 
-    class Killed(Planted):
-        def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            raise KeyboardInterrupt
-
     first = scenario(tmp_path, "case", LAX)
     assert go(Planted(LEAKS), "audit", first, "--out", out) == 0
     assert all((out / name).is_file() for name in said)
@@ -65,10 +66,6 @@ def test_a_killed_audit_leaves_no_earlier_verdict(
 
 def test_the_store_alone_goes_on_and_has_no_report_to_upload(tmp_path: Path) -> None:
     """What docs/ci.md caches: a refused audit left the reports of the job before beside it."""
-
-    class Killed(Planted):
-        def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            raise KeyboardInterrupt
 
     first = scenario(tmp_path, "case", LAX)
     assert go(Planted(LEAKS), "audit", first, "--out", tmp_path / "out") == 0
@@ -104,10 +101,6 @@ def test_killed_between_its_files_a_judgement_leaves_none_of_another(
 
 def test_a_search_for_settings_that_is_killed_leaves_none_either(tmp_path: Path) -> None:
     """All trainings of the audit itself are there; those of `--attacker strong` are not."""
-
-    class Killed(Planted):
-        def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            raise KeyboardInterrupt
 
     case, out = scenario(tmp_path, "case", LAX), tmp_path / "out"
     assert go(Planted(LEAKS), "audit", case, "--out", out) == 0
