@@ -79,11 +79,6 @@ def test_needs_and_splits_follow_what_is_observed() -> None:
     assert on_gradients.splits == ("train",)
 
 
-def test_ten_classes_are_refused_with_a_reason() -> None:
-    facts = make_view(torch.arange(20) % 10).facts
-    assert "two classes" in spectral().applicable(facts)
-
-
 @pytest.mark.parametrize("orient", ["known", "size"])
 @pytest.mark.parametrize("score", ["signed", "squared"])
 def test_a_leak_in_reverse_is_found_with_known_rows(score: str, orient: str) -> None:
