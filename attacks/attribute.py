@@ -37,7 +37,7 @@ from torch import Tensor
 
 from vflsec.core.attack import describe_scoring
 from vflsec.core.quantity_questions import compute_figure
-from vflsec.inference.completion import Fit, logistic_by_one, logistic_cv
+from vflsec.inference.completion import Fit, choose_fit, logistic_by_one, logistic_cv
 from vflsec.inference.embedding_readout import (
     TIMES,
     by_product,
@@ -114,7 +114,8 @@ class Attribute(Attack):
         def fits() -> Iterator[Fit]:  # one at a time, for each may hold all rows
             for when, z in embedded(tables, rows):
                 alone = standardised(z, len(known))
-                for variant, x in (("embedding", z), ("both", torch.cat([z, own], dim=1))):
+                for variant in ("embedding", "both"):
+                    x = torch.cat([z, own], dim=1) if variant == "both" else z
                     mine, rest = alone if x is z else standardised(x, len(known))
                     yield logistic_cv(mine, known, rest, classes, variant + when)
                     if known.values is not None:
@@ -123,7 +124,8 @@ class Attribute(Attack):
             for name, products in multiply_readings(view, "embedding", rows).items():
                 yield by_product(products, known, classes, f"entry, {name}")
 
-        fit = max(fits(), key=lambda f: cv.setdefault(f.variant, f.cv))
+        fit = choose_fit(fits(), cv)
+        assert fit is not None
         told_of = {name: round(of, 4) for name, of in cv.items()}
         notes = {"variant": fit.variant, "victim": view.victims[0], "cv": told_of}
         return Guess(self.target, rows[len(known) :], fit.scores, notes=notes)

@@ -369,3 +369,58 @@ def test_who_asks_again_gets_the_same_numbers_as_long_as_nobody_changed_them() -
         assert torch.equal(asked().tensor, want)
     recorder.add(message(4, torch.arange(6).expand(REPLICAS, 6)), None)
     assert not torch.equal(asked().tensor, want)
+
+
+def test_what_came_before_somebody_asked_stays_when_more_comes() -> None:
+    forms = ("mean", "last", "first")
+    asked, other = (
+        Recorder([("b", "received", "gradient", f) for f in forms], REPLICAS, ROWS) for _ in "ab"
+    )
+    g = torch.Generator().manual_seed(0)
+    for step in range(4):
+        rows = torch.stack([torch.randperm(ROWS, generator=g)[:4] for _ in range(REPLICAS)])
+        for recorder in (asked, other):
+            recorder.add(message(step, rows), None)
+        for r in range(REPLICAS):
+            asked.tables(r, ["b"], "train")
+    for r in range(REPLICAS):
+        found, want = (recorder.tables(r, ["b"], "train") for recorder in (asked, other))
+        for key, table in want.items():
+            pairs = zip(vars(found[key]).values(), vars(table).values(), strict=True)
+            assert all(torch.equal(a, b) for a, b in pairs)
+    store = asked.stores["train", "b", "received", "gradient", "last", "a"]
+    assert isinstance(store, recorder_stores.Dense)
+    assert store.value is not None
+    assert len(store.value) == sum(
+        len(asked.tables(r, ["b"], "train")["received", "gradient", "last", "b"])
+        for r in range(REPLICAS)
+    )
+
+
+def test_the_mean_without_what_rows_share_is_kept_once_where_they_share_nothing() -> None:
+    forms = ("centred+", "mean+")
+    recorder = Recorder([("b", "received", "gradient", f) for f in forms], REPLICAS, ROWS)
+    g = torch.Generator().manual_seed(0)
+    for step in range(40):
+        sent = message(step, torch.arange(6).expand(REPLICAS, 6))
+        drawn = torch.randn(*sent.tensor.shape[:2], 99, generator=g, dtype=torch.float64)
+        recorder.add(replace(sent, tensor=drawn), None)
+    tables = recorder.tables(0, ["b"], "train")
+    mean, centred = (tables["received", "gradient", form, "b"] for form in forms)
+    assert mean.tensor.data_ptr() == centred.tensor.data_ptr()
+    store = recorder.stores["train", "b", "received", "gradient", "centred+", "a"]
+    assert isinstance(store, recorder_stores.Centred)
+    assert store.value is None
+
+
+def test_what_nobody_asks_for_any_more_is_dropped() -> None:
+    wanted = [("b", "received", "gradient", f) for f in ("first+", "last", "mean")]
+    recorder = Recorder(wanted, REPLICAS, ROWS)
+    for step in range(4):
+        recorder.add(message(step, torch.arange(6).expand(REPLICAS, 6)), None)
+    recorder.forget("another", ())
+    assert len(recorder.stores) == 3
+    recorder.forget("train", [("b", "received", "gradient", f) for f in ("first", "mean")])
+    assert sorted(key[4] for key in recorder.stores) == ["first+", "mean"]
+    recorder.forget("train", ())
+    assert not recorder.stores

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -16,7 +17,9 @@ from vflsec.inference import completion
 from vflsec.inference.batched_logistic import ridge_logistic, softmax_logistic
 from vflsec.inference.completion import (
     SHRINKAGE,
+    Fit,
     assign_folds,
+    choose_fit,
     cv_score,
     fit_logistic,
     logistic_by_one,
@@ -244,3 +247,20 @@ def test_a_batch_that_takes_much_memory_is_made_in_pieces(monkeypatch: pytest.Mo
     for f in range(len(keep)):
         alone = ridge_logistic(steps[f], hit, keep[f : f + 1], grid)
         assert np.abs(of_each[:, f] - alone[:, 0]).max() < 1e-5
+
+
+def test_the_first_of_the_best_answers_before_the_next_is_made() -> None:
+    said: list[str] = []
+
+    def fits() -> Iterator[Fit]:
+        for name, cv in (("a", 0.5), ("b", 0.7), ("c", 0.6), ("d", 0.7)):
+            said.append(name)
+            yield Fit(name, cv, lambda name=name: said.append(name.upper()) or np.zeros((1, 2)))
+
+    told: dict[str, float] = {}
+    best = choose_fit(fits(), told)
+    assert best is not None
+    assert best.variant == "b"
+    assert said == ["a", "A", "b", "B", "c", "d"]
+    assert told == {"a": 0.5, "b": 0.7, "c": 0.6, "d": 0.7}
+    assert choose_fit([], {}) is None

@@ -144,9 +144,10 @@ class Recorder:
                     bare = form.removesuffix("+")
                     dense = bare != "all" and message.rows is not None
                     most = self.expected.get((message.phase, way, message.kind, peer), 0)
+                    beside = (*key[:4], form.replace("centred", "mean"), key[5])
                     self.stores[key] = (
                         All(most, refines=KINDS[message.kind].refines) if not dense
-                        else Centred(self.replicas, self.n)
+                        else Centred(self.replicas, self.n, partial(self.stores.get, beside))
                         if bare == "centred" else Dense(bare, self.replicas, self.n)
                     )  # fmt: skip
                 self.stores[key].add(message, alive)
@@ -217,13 +218,23 @@ class Recorder:
         What only the key opens is in none of parties without it.
         """
         heard: dict[tuple[str, ...], list[tuple[str, Table]]] = {}
+        made: dict[int, Table] = {}
         for (at, party, way, kind, form, end), store in self.stores.items():
             locked = KINDS[kind].opened_by == "key" and not has_key
             if at in (phase, "predict") and party in parties and not locked:
                 peer, _, name = end.partition("/")
                 key = (at, party, way, kind, form, peer)
-                heard.setdefault(key, []).append((name, store.table(r)))
+                origin = store.origin()
+                if id(origin) not in made:
+                    made[id(origin)] = origin.table(r)
+                heard.setdefault(key, []).append((name, made[id(origin)]))
         return heard
+
+    def forget(self, phase: str, wanted: Collection[Key]) -> None:
+        """Drop what was kept of a phase and none of those who are still to come asks for."""
+        for key in [k for k in self.stores if k[0] == phase]:
+            if not {key[1:5], (*key[1:4], key[4].removesuffix("+"))} & set(wanted):
+                del self.stores[key]
 
     def tables(
         self, r: int, parties: Sequence[str], phase: str, servers: Collection[str] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -27,11 +28,13 @@ class Dense:
         self.asked: tuple[Tensor, Tensor] | None = None
         self.seen: list[Tensor] = []
         self.waiting, self.when = 0, (0, 0)
+        self.rows: Tensor | None = None
 
     def add(self, message: Message, alive: Tensor | None) -> None:
         """Fold a message in, of the replicas that still train (R,); None is all of them."""
         x = message.tensor
         assert message.rows is not None
+        self._unpack()
         if self.value is None:
             shape = (self.replicas * self.n, *x.shape[2:])
             self.value = torch.zeros(shape, dtype=x.dtype, device=x.device)
@@ -98,21 +101,43 @@ class Dense:
         self.epoch[still], self.step[still] = self.when
         self.seen, self.waiting = [], 0
 
+    def _pack(self) -> Tensor:
+        """Keep of all places those of rows that were seen, (m,), until more come."""
+        self._settle()
+        if self.rows is None:
+            self.rows = torch.nonzero(self.count).squeeze(1)
+            for name in self._by_row():
+                setattr(self, name, getattr(self, name).index_select(0, self.rows))
+        return self.rows
+
+    def _unpack(self) -> None:
+        if self.rows is not None:
+            for name in self._by_row():
+                kept = getattr(self, name)
+                whole = kept.new_zeros(self.replicas * self.n, *kept.shape[1:])
+                setattr(self, name, whole.index_copy_(0, self.rows, kept))
+            self.rows = None
+
+    def _by_row(self) -> tuple[str, ...]:
+        """Names of what there is a row of for each place."""
+        return ("value", "count") if self.sums else ("value", "count", "epoch", "step")
+
+    def origin(self) -> Dense | All:
+        """What has the tables to be given."""
+        return self
+
     def table(self, r: int) -> Table:
         """What replica `r` got: each row once, ascending."""
+        places = self._pack()
+        ends = torch.tensor([r * self.n, (r + 1) * self.n], device=places.device)
+        part = slice(*torch.searchsorted(places, ends).tolist())
         assert self.value is not None
-        self._settle()
-        part = slice(r * self.n, (r + 1) * self.n)
-        count = self.count[part]
-        rows = torch.nonzero(count > 0).squeeze(1)
-        value = self.value[part].index_select(0, rows)
+        rows, value = places[part] - r * self.n, self.value[part]
         if self.sums:
-            weight = count[rows].to(value.dtype)
-            weight = widen(weight, value)
-            value = value.div_(weight) if value.is_floating_point() else value / weight
+            value = value / widen(self.count[part].to(value.dtype), value)
             epoch, step = (torch.full_like(rows, int(t[r])) for t in (self.epoch, self.step))
             return Table(value, rows, epoch, step)
-        return Table(value, rows, self.epoch[part][rows].long(), self.step[part][rows].long())
+        return Table(value.clone(), rows, self.epoch[part].long(), self.step[part].long())
 
 
 def _set_moment(moments: Tensor, index: Tensor, when: int | Tensor) -> None:
@@ -123,10 +148,18 @@ def _set_moment(moments: Tensor, index: Tensor, when: int | Tensor) -> None:
 
 
 class Centred(Dense):
-    """The mean of what a row's messages do not share with those of other rows."""
+    """The mean of what a row's messages do not share with those of other rows.
 
-    def __init__(self, replicas: int, rows: int) -> None:
+    Args:
+        find_mean: finds what keeps the mean of the same messages, if anything does: all there is
+            to keep where rows share nothing.
+    """
+
+    def __init__(
+        self, replicas: int, rows: int, find_mean: Callable[[], Dense | All | None]
+    ) -> None:
         super().__init__("mean", replicas, rows)
+        self.find_mean = find_mean
         self.centring = Centring()
         self.first: list[tuple[Message, Tensor | None]] = []
 
@@ -153,13 +186,14 @@ class Centred(Dense):
         if self.centring.any:
             x = self.centring.freed(message.tensor, alive, learn=learn)
             message = replace(message, tensor=x)
+        elif self.find_mean() is not None:
+            return
         super().add(message, alive)
 
-    def table(self, r: int) -> Table:
-        """What replica `r` got: each row once, ascending."""
+    def origin(self) -> Dense | All:
         if self.first:
             self._begin()
-        return super().table(r)
+        return (None if self.centring.any else self.find_mean()) or self
 
 
 def _in_order(x: Tensor, rows: Tensor, *, adds: bool) -> Tensor:
@@ -255,6 +289,10 @@ class All:
             at = stays[m.rows[0].clamp(max=len(stays) - 1)] | (m.rows[0] >= len(stays))
             x, rows = (t[0][at].expand(len(t), -1, *t.shape[2:]) for t in (m.tensor, m.rows))
             self.kept[k] = replace(m, tensor=x, rows=rows), alive
+
+    def origin(self) -> All:
+        """Itself, as :meth:`Dense.origin`."""
+        return self
 
     def table(self, r: int) -> Table:
         """What replica `r` got, message after message.

@@ -30,7 +30,7 @@ from vflsec.plugins.loading import attempt_call, describe_error, find_place
 from vflsec.runtime.out_of_memory import Passing, nothing, out_of_memory
 from vflsec.specs import AttackSpec, CellResult, CellSpec, Measure
 from vflsec.train.cohort import Moment, Progress, Training, count_planned
-from vflsec.train.demand import Demand
+from vflsec.train.demand import Demand, list_recordings
 from vflsec.train.device import asks_graphs, pick_device
 from vflsec.train.view_reader import open_kept
 from vflsec.train.view_writer import Keep, Keeper
@@ -88,8 +88,10 @@ def run_cohort(
         if moment.phase.audited:
             if keeper:
                 keeper.moment(moment)
-            for p in _attack_all(bench, moment, asked, results, tell.attacks, asking):
+            made = _attack_all(bench, moment, asked, results, tell.attacks, asking)
+            for done, p in enumerate(made, start=1):
                 _note_lost(p, phase, results, of, lost)
+                training.fed.channel.recorder.forget(phase, list_recordings(demands[done:]))
     if keeper:
         keeper.close()
     _add_guarantees(training, cells, tasks, results, main=main)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vflsec.core.view import Known
-from vflsec.inference.completion import Fit, logistic_cv
+from vflsec.inference.completion import Fit, choose_fit, logistic_cv
 from vflsec.nn.rows import standardised
 
 
@@ -39,7 +39,7 @@ def estimate_share(known: Known, told: Iterable[Tensor], classes: int, value: in
             mine, asked = standardised(x, len(known))
             yield logistic_cv(mine, known, asked, classes, "share")
 
-    best = max(fits(), key=lambda f: f.cv, default=None)
+    best = choose_fit(fits(), {})
     if best is None or best.held is None:
         return Estimate(float(a.mean()), 0.0, math.sqrt(float(a.var()) / len(a)))
     return combine_estimates(a, np.exp(best.held[:, value]), np.exp(best.scores[:, value]))

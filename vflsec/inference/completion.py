@@ -12,7 +12,7 @@ import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import NamedTuple
 
@@ -67,6 +67,20 @@ class Fit:
     def scores(self) -> NDArray[np.float64]:
         """Log class shares (n, C) of the target rows, larger = more certain."""
         return self.made() if callable(self.made) else self.made
+
+
+def choose_fit(fits: Iterable[Fit], told: dict[str, float]) -> Fit | None:
+    """The first of those that cross-validation finds best, if there is one; `told` gets the scores.
+
+    Its answer is worked out before the next one is made, for what makes it may hold all rows.
+    """
+    best: Fit | None = None
+    for fit in fits:
+        told[fit.variant] = fit.cv
+        if best is None or fit.cv > best.cv:
+            best = replace(fit, made=fit.scores)
+        del fit  # so that it is gone while the next one is made
+    return best
 
 
 @dataclass(frozen=True)

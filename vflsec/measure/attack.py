@@ -29,6 +29,7 @@ from vflsec.measure.controls import (
     guess_reassigned,
     guess_untrained,
     name_alike,
+    share_rows,
 )
 from vflsec.measure.observed_rows import drop_unobserved_rows
 from vflsec.plugins import registry
@@ -355,6 +356,8 @@ class Bench:
                     fresh.setdefault((seed, *rest), view)
             rngs = [generator(k[0], "controls", *k[1:]) for k in fresh]
             made = make(list(fresh.values()), rngs, [k[0] for k in fresh])
+            for controls in made:
+                share_rows(controls)
             self._controls.update(zip(fresh, made, strict=True))
         return self._controls[(seeds[r], *rest)]
 

@@ -77,6 +77,13 @@ class Control:
     )
 
 
+def share_rows(controls: Sequence[Control]) -> None:
+    """Let controls of the same rows, as most are, have one array of them."""
+    for c in controls[1:]:
+        if np.array_equal(c.guess.rows, controls[0].guess.rows):
+            object.__setattr__(c.guess, "rows", controls[0].guess.rows)
+
+
 def controls_for(
     attack: Attack,
     views: Sequence[View],

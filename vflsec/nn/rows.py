@@ -56,5 +56,5 @@ def spread(x: Tensor) -> tuple[Tensor, Tensor]:
 def standardised(x: Tensor, q: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The first `q` rows of x (m, d) and the others, columns standardised over all."""
     sd, mean = spread(x)
-    scaled = ((x - mean) / sd.clamp_min(1e-6)).double().cpu().numpy()
+    scaled = (x - mean).div_(sd.clamp_min(1e-6)).double().cpu().numpy()
     return scaled[:q], scaled[q:]
