@@ -46,7 +46,7 @@ from vflsec.inference.embedding_readout import (
     pair_columns,
 )
 from vflsec.inference.ridge_regression import Regression, by_entry, fit_ridge, fit_ridges
-from vflsec.nn.rows import standardised
+from vflsec.nn.rows import standardise
 from vflsec.plugin import Attack, Guess, Known, Table, ThreatModelError, View, check, registry
 from vflsec.specs import QUESTIONS, WHICHEVER, format_question
 
@@ -113,10 +113,10 @@ class Attribute(Attack):
 
         def fits() -> Iterator[Fit]:  # one at a time, for each may hold all rows
             for when, z in embedded(tables, rows):
-                alone = standardised(z, len(known))
+                alone = standardise(z, len(known))
                 for variant in ("embedding", "both"):
                     x = torch.cat([z, own], dim=1) if variant == "both" else z
-                    mine, rest = alone if x is z else standardised(x, len(known))
+                    mine, rest = alone if x is z else standardise(x, len(known))
                     yield logistic_cv(mine, known, rest, classes, variant + when)
                     if known.values is not None:
                         yield by_value(x, known, self.ask, variant + when)
@@ -208,7 +208,7 @@ def by_value(x: Tensor, known: Known, ask: str, name: str) -> Fit:
     told = fit_ridge("value", x[:q], known.values.unsqueeze(1), x[q:])
     held = told.values.new_zeros(q, 1) if told.held is None else told.held
     sure = torch.cat([compute_figure(ask, v, middle) for v in (held, told.values)])
-    mine, rest = standardised(sure, q)
+    mine, rest = standardise(sure, q)
     return logistic_cv(mine, known, rest, 2, f"value, {name}")
 
 

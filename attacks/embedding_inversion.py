@@ -136,6 +136,7 @@ class EmbeddingInversion(Attack):
             wide.append((name, both, asked()))
             alone.append(("own, network", own, rest))
             values.append(columns)
+        read.cache_clear()
         if "network" in self.variants:
             for inputs in (wide, alone) if alone[0][1].shape[1] else (wide,):
                 self._networks(inputs, values, rngs, fits)

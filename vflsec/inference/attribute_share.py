@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vflsec.core.view import Known
 from vflsec.inference.completion import Fit, choose_fit, logistic_cv
-from vflsec.nn.rows import standardised
+from vflsec.nn.rows import standardise
 
 
 class Estimate(NamedTuple):
@@ -36,7 +36,7 @@ def estimate_share(known: Known, told: Iterable[Tensor], classes: int, value: in
 
     def fits() -> Iterator[Fit]:  # one at a time, for each may hold all rows
         for x in told if 0 < a.sum() < len(a) else ():
-            mine, asked = standardised(x, len(known))
+            mine, asked = standardise(x, len(known))
             yield logistic_cv(mine, known, asked, classes, "share")
 
     best = choose_fit(fits(), {})

@@ -29,6 +29,7 @@ SHRINKAGE = (0.0, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 NEAR = 2.0
 """How many standard errors behind the best a simpler variant may be and still be taken."""
 
+Targets = NDArray[np.float64] | Iterable[NDArray[np.float64]]
 _LEAST = float(np.log(1e-13))  # log share below which none is told
 
 
@@ -268,7 +269,7 @@ def _entry(x: NDArray[np.float64], y: NDArray[np.int64]) -> list[int]:
 def logistic_cv(
     x: NDArray[np.float64],
     known: Known,
-    targets: NDArray[np.float64] | Callable[[], Iterable[NDArray[np.float64]]],
+    targets: Targets | Callable[[], Targets],
     classes: int,
     name: str,
     grid: Sequence[float] = (1.0,),
@@ -278,7 +279,7 @@ def logistic_cv(
     Args:
         x, classes: see :func:`fit_logistic`.
         known: the grant behind `x`.
-        targets: rows to answer (n, p), or what makes them, in pieces, when they are asked for.
+        targets: rows to answer (n, p), whole or in pieces, or what makes them when asked for.
         name: of the result.
         grid: penalties that compete in cross-validation, most shrunk first.
     """
@@ -291,8 +292,9 @@ def logistic_cv(
     fitted = _Fits(x, y, classes, keep, grid)
 
     def answer(k: int) -> NDArray[np.float64]:
-        asked = targets() if callable(targets) else (targets,)
-        told = (fitted.answer(k, -1, t if basis is None else t @ basis) for t in asked)
+        asked = targets() if callable(targets) else targets
+        pieces = (asked,) if isinstance(asked, np.ndarray) else asked
+        told = (fitted.answer(k, -1, t if basis is None else t @ basis) for t in pieces)
         return np.concatenate(list(told))
 
     if len(keep) == 1:

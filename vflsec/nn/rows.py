@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -53,8 +54,17 @@ def spread(x: Tensor) -> tuple[Tensor, Tensor]:
     return shifted.sub_(mean).square_().mean(0).sqrt_(), first.sum(0) + mean
 
 
-def standardised(x: Tensor, q: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The first `q` rows of x (m, d) and the others, columns standardised over all."""
+def standardise(
+    x: Tensor, q: int
+) -> tuple[NDArray[np.float64], Callable[..., NDArray[np.float64]]]:
+    """The first `q` rows of x (m, d), columns standardised over all rows; and what makes the other
+    rows when they are asked for, or some columns of them.
+    """
     sd, mean = spread(x)
-    scaled = (x - mean).div_(sd.clamp_min(1e-6)).double().cpu().numpy()
-    return scaled[:q], scaled[q:]
+    scale = sd.clamp_min(1e-6)
+
+    def make(rows: slice, at: Sequence[int] | slice = slice(None)) -> NDArray[np.float64]:
+        scaled = (x[rows, at] - mean[at]).div_(scale[at])
+        return scaled.double().cpu().numpy()  # type: ignore[no-any-return]
+
+    return make(slice(q)), partial(make, slice(q, None))
