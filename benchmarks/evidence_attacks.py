@@ -31,7 +31,7 @@ from typing import Any
 from evidence_attacks_page import Cell, page
 
 from vflsec import __version__
-from vflsec.audit.change import find_least
+from vflsec.audit.compare import find_least
 from vflsec.audit.result_row import ResultRow, read_advantages
 from vflsec.core.task import Task
 from vflsec.data.load import load_source

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from vflsec.audit import intervals, special_functions
+from vflsec.audit import intervals
 from vflsec.audit import truth_join as fast
 from vflsec.audit.metrics import score
 from vflsec.core.guess import Guess, Truth
@@ -67,7 +67,7 @@ def test_ranks_quotas_and_sums(seed: int) -> None:
     y = rng.random(n) < 0.4
     y[:2] = (True, False)
     rows = np.sort(rng.choice(1000, n, replace=False))
-    same(special_functions.midranks(np.sort(s)), stats.rankdata(np.sort(s)))
+    same(intervals.midranks(np.sort(s)), stats.rankdata(np.sort(s)))
     same(intervals._components(s, y), components(s, y))
     truth = Truth("label", rows, y.astype(int))
     joined = fast.join(Guess("label", rows, s), truth, rows)
@@ -95,18 +95,18 @@ def test_ranks_quotas_and_sums(seed: int) -> None:
 @given(st.integers(1, 10**5), st.floats(0, 1), st.floats(0.001, 0.4))
 def test_tails_are_those_of_scipy_stats(n: int, share: float, p: float) -> None:
     k = max(1, round(share * n))
-    assert special_functions.beta_quantile(p, k, n - k + 1) == stats.beta.ppf(p, k, n - k + 1)
-    assert special_functions.beta_quantile(1 - p, k + 1, n) == stats.beta.ppf(1 - p, k + 1, n)
-    assert special_functions.normal_quantile(1 - p) == stats.norm.ppf(1 - p)
+    assert intervals.beta_quantile(p, k, n - k + 1) == stats.beta.ppf(p, k, n - k + 1)
+    assert intervals.beta_quantile(1 - p, k + 1, n) == stats.beta.ppf(1 - p, k + 1, n)
+    assert intervals.normal_quantile(1 - p) == stats.norm.ppf(1 - p)
     tried = np.array([0, 1, k, n, n + 1])
-    same(special_functions.binomial_tail(tried, n, p), stats.binom.sf(tried - 1, n, p))
+    same(intervals.binomial_tail(tried, n, p), stats.binom.sf(tried - 1, n, p))
     shares = np.array([p, share, 0.5])
-    assert special_functions.entropy(shares) == stats.entropy(shares)
+    assert intervals.entropy(shares) == stats.entropy(shares)
 
 
 def test_empty_edges() -> None:
-    assert special_functions.midranks(np.empty(0)).shape == (0,)
-    same(special_functions.binomial_tail([0, 1], 0, 0.3), [1.0, 0.0])
+    assert intervals.midranks(np.empty(0)).shape == (0,)
+    same(intervals.binomial_tail([0, 1], 0, 0.3), [1.0, 0.0])
 
 
 @pytest.mark.parametrize("rows", [[3, 1, 1, 2], [0, 1, 1, 2]])

@@ -12,7 +12,7 @@ from vflsec.audit.gate import Rule
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
 from vflsec.engine.run import run_audit
-from vflsec.epsilon.noise_faults import Heard
+from vflsec.epsilon.one_run_bound import Heard
 from vflsec.plugins import registry
 from vflsec.specs import CellSpec, DefenseSpec, Measure
 from vflsec.testing import small_task

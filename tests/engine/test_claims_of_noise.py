@@ -25,7 +25,7 @@ from vflsec.engine.cohort import run_cohort
 from vflsec.engine.run import run_audit
 from vflsec.epsilon import one_run_bound as coins
 from vflsec.epsilon.named_noise import NoiseWitness
-from vflsec.epsilon.noise_faults import Fault, Heard, combine, find_least
+from vflsec.epsilon.one_run_bound import Fault, Heard, combine, find_least_noise
 from vflsec.specs import CellSpec, DefenseSpec
 from vflsec.testing import small_task
 
@@ -158,7 +158,7 @@ def test_each_fault_is_told_from_intact_noise(fault: Fault | None, change: Any) 
 
 def test_what_would_have_been_found_is_found_with_a_chance_of_eight_in_ten() -> None:
     for numbers, alpha in ((10, 1e-3), (1000, 1e-5)):
-        share = find_least(numbers, alpha)
+        share = find_least_noise(numbers, alpha)
         critical = stats.chi2.ppf(alpha, numbers)
         assert stats.chi2.cdf(critical / share**2, numbers) == pytest.approx(0.8, abs=1e-9)
     share = coins.find_least(1000, 2.0, 0.0, 1e-3)

@@ -21,7 +21,7 @@ from vflsec.audit.baseline import (
     read_baseline,
     refuse_failed,
 )
-from vflsec.audit.change import compute_change
+from vflsec.audit.compare import compute_change
 from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.record import AttackFacts
 from vflsec.audit.result_row import ResultRow, read_rows

@@ -22,7 +22,7 @@ from vflsec.engine.audit_record import make_record
 from vflsec.engine.dry_run import make_plan
 from vflsec.plan import planner
 from vflsec.plan.values import Plan, split_chunks
-from vflsec.plugins import entry_points
+from vflsec.plugins import registry
 from vflsec.plugins.registry import Registry
 from vflsec.train import cohort as train_cohort
 
@@ -453,7 +453,7 @@ def test_what_is_read_trained_and_looked_up_does_not_grow_with_the_grid(
 
     for owner, name in [
         (Registry, "_claims"), (Registry, "create"), (planner, "load_source"),
-        (train_cohort, "first_step"), (prepare, "make_task"), (entry_points, "distributions"),
+        (train_cohort, "first_step"), (prepare, "make_task"), (registry, "distributions"),
     ]:  # fmt: skip
         counted(owner, name)
     made(2)  # fills what is looked up once a process

@@ -13,7 +13,7 @@ from printed import beside_verdicts, headline, junit_xml, next_steps, sarif
 
 from vflsec.audit.findings import Finding
 from vflsec.audit.gate import Reason, Verdict
-from vflsec.audit.gate_checks import Unanswerable
+from vflsec.audit.gate_selection import Unanswerable
 from vflsec.audit.validated import Validation
 
 LEAKS = {"norm": 0.3, "model_completion": 0.2}

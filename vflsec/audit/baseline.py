@@ -7,8 +7,8 @@ one that has other grants now than in the baseline is not the same. A rise is be
 tolerated if it exceeds max(0.03, 2.5 sd / sqrt(n)) with the baseline's spread over seeds: libraries
 drift, and the noise of a few seeds is no change.
 
-FAIL: beyond that, and above 0 for sure over all controls (:mod:`vflsec.audit.change`, Holm over all
-points). INCONCLUSIVE: beyond that but not for sure, or the attack is gone, failed, is no longer
+FAIL: beyond that, and above 0 for sure over all controls (:mod:`vflsec.audit.compare`, Holm over
+all points). INCONCLUSIVE: beyond that but not for sure, or the attack is gone, failed, is no longer
 shown to work, now ranks in reverse, or the evidence is thin as under a gate. PASS: within; it warns
 where the baseline is of other data.
 """
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from vflsec.audit import intervals, result_row, verdict_text
-from vflsec.audit.change import Change, Seeds, compute_change, find_least
+from vflsec.audit.compare import Change, Seeds, compute_change, find_least
 from vflsec.audit.gate import (
     FAIL,
     INCONCLUSIVE,

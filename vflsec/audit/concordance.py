@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsec.audit.special_functions import normal_quantile
+from vflsec.audit.intervals import normal_quantile
 from vflsec.audit.truth_join import Floats, Ints
 
 ROWS = 2000

@@ -38,14 +38,9 @@ def _members(label: str) -> tuple[str, ...]:
     return tuple(_QUOTED.sub("", label).split(" + "))
 
 
-def count_off(label: str) -> int:
-    """How many defenses of a stack have strength 0 in its label."""
-    return sum(bool(_OFF.search(one)) for one in _members(label))
-
-
-def count_stacked(label: str) -> int:
-    """How many defenses a label names."""
-    return len(_members(label))
+def count_on(label: str) -> int:
+    """How many defenses of a stack do not have strength 0 in its label."""
+    return sum(not _OFF.search(one) for one in _members(label))
 
 
 def list_unfixed(label: str) -> tuple[str, ...]:

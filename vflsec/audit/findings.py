@@ -360,7 +360,12 @@ def _defended(defense: str, rows: Sequence[Point], open_: bool, style: _Style) -
         )
         return Finding.of(FindingKind.NOT_STOPPED, last, text)
     first = _first_that_stops(sure)
-    return Finding.of(FindingKind.STOPPED, first, f"{lead}{_stopped(defense, first, through)}")
+    but = f"; {defense}{_grid(through)} does not" if through else ""
+    text = (
+        f"{lead}{defense}{_grid([first])} stops {_who(first)}: {_gained(first)}, not significant"
+        f"{but}. {_cost(first)}"
+    )
+    return Finding.of(FindingKind.STOPPED, first, text)
 
 
 def _first_that_stops(rows: Sequence[Point]) -> Point:
@@ -371,12 +376,6 @@ def _first_that_stops(rows: Sequence[Point]) -> Point:
     """
     tail = rows[1 + max((i for i, r in enumerate(rows) if _leaks(r)), default=-1) :]
     return (tail or [r for r in rows if not _leaks(r)])[0]
-
-
-def _stopped(defense: str, first: Point, through: Sequence[Point]) -> str:
-    stops = f"{defense}{_grid([first])} stops {_who(first)}"
-    but = f"; {defense}{_grid(through)} does not" if through else ""
-    return f"{stops}: {_gained(first)}, not significant{but}. {_cost(first)}"
 
 
 def _cost(r: Point) -> str:

@@ -14,7 +14,7 @@
 8. ``underpowered``: too few rows or seeds, or figures that say nothing.
 9. ``insensitive``: a gate with `detect` asks for a sensitivity that this audit does not have.
 10. ``no_room``: beside an attack a control leaves less to gain than the limit, in every figure that
-   was measured (:mod:`vflsec.audit.room`), so that within it says nothing.
+   was measured (:mod:`vflsec.audit.gate_candidate`), so that within it says nothing.
 11. ``within``: all upper bounds are within the limit. PASS, with warnings where it says little.
 
 All but the first and the last are INCONCLUSIVE. Where nothing was measured no rule is asked.

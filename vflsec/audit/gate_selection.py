@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from vflsec.audit import defense_label
 from vflsec.audit.gate import EPSILON, TASK, Gate
-from vflsec.audit.point import UNDEFENDED, Identity, Point, Training
+from vflsec.audit.metrics import METRICS, find_reach
+from vflsec.audit.point import IDENTITY, UNDEFENDED, Identity, Point, Training
+from vflsec.audit.result_row import ResultRow
+from vflsec.audit.rounding import show_exact
+from vflsec.core import check
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +128,180 @@ def left_out(points: Iterable[Point], gate: Gate) -> dict[Training, list[str]]:
         if at not in judged:
             out.setdefault(at.training, {})[f"{at.attack} ({primary})"] = None
     return {training: list(names) for training, names in out.items()}
+
+
+_OF_TRAININGS = ("dataset", "algorithm", "defense")
+_OF_ATTACKS = ("attack", "adversary", "phase", "split", "target")
+
+
+class Problem(StrEnum):
+    """Why no result answers a gate."""
+
+    NO_ATTACK = "no_attack"
+    UNKNOWN_NAME = "unknown_name"
+    UNKNOWN_STRENGTH = "unknown_strength"
+    NO_SUCH_POINT = "no_such_point"
+    NO_CLAIM = "no_claim"
+    NO_DEFENSE = "no_defense"
+    NO_UNDEFENDED_RUN = "no_undefended_run"
+    METRIC_NOT_MEASURED = "metric_not_measured"
+    LIMIT_OUT_OF_REACH = "limit_out_of_reach"
+
+
+@dataclass(frozen=True)
+class Unanswerable:
+    """What is wrong with a gate.
+
+    Attributes:
+        code: of the problem.
+        key: of the gate; '' where it is no single one.
+        value: that it has.
+        rule: that it breaks, for people.
+    """
+
+    code: Problem
+    key: str
+    value: str | float | None
+    rule: str
+
+
+def list_measured(results: Iterable[ResultRow]) -> list[Planned]:
+    """What was measured, by which a gate is checked; without positive controls.
+
+    Args:
+        results: one row for each measure.
+    """
+    return [
+        Planned(**{k: getattr(r, k) for k in IDENTITY}, primary=r.primary,
+                metrics=(r.metric,) if r.metric else ())
+        for r in results if r.role != "control"
+    ]  # fmt: skip
+
+
+def list_unanswerable(gate: Gate, rows: Sequence[Planned]) -> list[Unanswerable]:
+    """What keeps every result from answering the gate.
+
+    Args:
+        gate: what is asked.
+        rows: what is, or will be, measured; phase and split are "" where any is possible.
+    """
+    there = [r for r in rows if r.attack] if _is_about_attacks(gate) else list(rows)
+    return next(filter(None, (find(gate, there) for find in _CHECKS)), [])
+
+
+def _is_about_attacks(gate: Gate) -> bool:
+    return gate.metric not in (*TASK, EPSILON)
+
+
+def _find_no_attack(gate: Gate, there: Sequence[Planned]) -> list[Unanswerable]:
+    if there or not _is_about_attacks(gate):
+        return []
+    rule = "needs an attack. Take utility, or add an [[attack]]."
+    return [Unanswerable(Problem.NO_ATTACK, "metric", gate.metric, rule)]
+
+
+def _find_unknown_names(gate: Gate, there: Sequence[Planned]) -> list[Unanswerable]:
+    found = []
+    for key in (*_OF_TRAININGS, *_OF_ATTACKS):
+        named = [r for r in there if r.attack] if key in _OF_ATTACKS else there
+        wanted, asked = getattr(gate, key), _only(gate, key)
+        if wanted != "*" and not any(is_selected(r, asked) for r in named):
+            rule = check.must_be_of(_names(key, named), wanted)
+            found.append(Unanswerable(Problem.UNKNOWN_NAME, key, wanted, rule))
+    return found
+
+
+def _find_unknown_strength(gate: Gate, there: Sequence[Planned]) -> list[Unanswerable]:
+    if gate.strength is None:
+        return []
+    asked = _only(gate, "defense")
+    grid = sorted({r.strength for r in there if r.strength is not None and is_selected(r, asked)})
+    if gate.strength in grid:
+        return []
+    rule = check.must_be_of(map(show_exact, grid), gate.strength)
+    return [Unanswerable(Problem.UNKNOWN_STRENGTH, "strength", gate.strength, rule)]
+
+
+def _find_no_such_point(gate: Gate, there: Sequence[Planned]) -> list[Unanswerable]:
+    if _asked_about(gate, there):
+        return []
+    keys = [k for k in (*_OF_TRAININGS, *_OF_ATTACKS) if getattr(gate, k) != "*"]
+    keys += ["strength"] if gate.strength is not None else []
+    said = ", ".join(f"{k} = {getattr(gate, k)!r}" for k in keys)
+    rule = f"asks for {said}, which no point has together."
+    return [Unanswerable(Problem.NO_SUCH_POINT, "", None, rule)]
+
+
+def _find_no_claim(gate: Gate, there: Sequence[Planned]) -> list[Unanswerable]:
+    """An epsilon that is not tested."""
+    if gate.metric != EPSILON or any(r.claims for r in _asked_about(gate, there)):
+        return []
+    rule = "needs a defense that claims an epsilon, and [audit] canaries = true."
+    return [Unanswerable(Problem.NO_CLAIM, "metric", gate.metric, rule)]
+
+
+def _find_no_loss(gate: Gate, there: Sequence[Planned]) -> list[Unanswerable]:
+    """A loss of utility without an undefended run or a defended one."""
+    if gate.metric != "utility_drop":
+        return []
+    asked = _asked_about(gate, there)
+    defended = {(r.dataset, r.algorithm) for r in asked if not r.is_undefended}
+    if asked and not defended:
+        rule = "needs a defense. Add one, or gate the utility."
+        return [Unanswerable(Problem.NO_DEFENSE, "metric", gate.metric, rule)]
+    if not defended & {(r.dataset, r.algorithm) for r in there if r.is_undefended}:
+        rule = "needs an undefended run. Add strength 0 to the grid."
+        return [Unanswerable(Problem.NO_UNDEFENDED_RUN, "metric", gate.metric, rule)]
+    return []
+
+
+def _find_unmeasured(gate: Gate, there: Sequence[Planned]) -> list[Unanswerable]:
+    """A metric that does not fit what is guessed, such as R^2 of classes."""
+    asked, rows = gate.of or gate.metric, _asked_about(gate, there)
+    if not _is_about_attacks(gate) or asked not in METRICS or METRICS[asked].measure is None:
+        return []
+    if any(r.metrics is None for r in rows):
+        return []
+    names = dict.fromkeys(name for r in rows for name in r.metrics or ())
+    if asked in names or not names:
+        return []
+    rule = check.must_be_of(names, asked)
+    return [Unanswerable(Problem.METRIC_NOT_MEASURED, "of" if gate.of else "metric", asked, rule)]
+
+
+def _find_out_of_reach(gate: Gate, there: Sequence[Planned]) -> list[Unanswerable]:
+    """A limit that no primary metric's advantage can exceed, which a gate alone cannot know."""
+    if not gate.limits_leaks or gate.of:
+        return []
+    primaries = [r.primary for r in _asked_about(gate, there)]
+    ends = {primary: find_reach("advantage", primary)[1] for primary in primaries}
+    most = max(ends.values())
+    if gate.threshold < most:
+        return []
+    rule = (f"must be below {most:g}, the most that {' or '.join(ends)} can reach, got "
+            f"{show_exact(gate.threshold)}.")  # fmt: skip
+    return [Unanswerable(Problem.LIMIT_OUT_OF_REACH, "max", gate.threshold, rule)]
+
+
+_CHECKS: tuple[Callable[[Gate, Sequence[Planned]], list[Unanswerable]], ...] = (
+    _find_no_attack, _find_unknown_names, _find_unknown_strength, _find_no_such_point,
+    _find_no_claim, _find_no_loss, _find_unmeasured, _find_out_of_reach,
+)  # fmt: skip
+"""In order: the first that finds something is what is said."""
+
+
+def _asked_about(gate: Gate, there: Sequence[Planned]) -> list[Planned]:
+    return [r for r in there if is_selected(r, gate)]
+
+
+def _only(gate: Gate, key: str) -> Gate:
+    """The gate with one of its conditions, on whatever may be measured."""
+    metric = "advantage" if key in _OF_ATTACKS else "utility"
+    return Gate(metric=metric, max=0.0, **{key: getattr(gate, key)})
+
+
+def _names(key: str, rows: Iterable[Planned]) -> list[str]:
+    found = list(dict.fromkeys(str(name) for r in rows if (name := getattr(r, key))))
+    if key == "defense" and any(r.is_undefended for r in rows) and UNDEFENDED not in found:
+        found.append(UNDEFENDED)
+    return found

@@ -25,12 +25,17 @@ from vflsec.audit.gate import (
     Verdict,
     format_warnings,
 )
-from vflsec.audit.gate_candidate import Candidate, as_against, as_leakage
+from vflsec.audit.gate_candidate import (
+    STANDING_IN,
+    Candidate,
+    as_against,
+    as_leakage,
+    choose_figure,
+)
 from vflsec.audit.gate_rules import Weighed, decide
 from vflsec.audit.gate_selection import is_named, is_selected, left_out
 from vflsec.audit.metrics import ERROR_REMOVED, find_reach
 from vflsec.audit.point import Estimate, Identity, Point, Training
-from vflsec.audit.room import STANDING_IN, choose_figure
 from vflsec.audit.underpowered import Unanswered, explain_unanswered, set_aside
 from vflsec.audit.validated import NO_EVIDENCE, Validated
 from vflsec.runtime.grouping import group_by

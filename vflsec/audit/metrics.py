@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from vflsec.audit import intervals
 from vflsec.audit.concordance import compute_concordance
 from vflsec.audit.exposed import EXPOSED, ClassCount, count_by_class
-from vflsec.audit.special_functions import entropy, normal_quantile
+from vflsec.audit.intervals import entropy, normal_quantile
 from vflsec.audit.truth_join import Decided, Floats, Ints, Joined, decide, join, shuffled_order
 from vflsec.core import check
 from vflsec.label import find_label

@@ -66,9 +66,7 @@ class Training:
         """
         if self.defense == UNDEFENDED or self.strength != 0:
             return self.defense == UNDEFENDED
-        return (
-            defense_label.count_stacked(self.defense) - defense_label.count_off(self.defense) <= 1
-        )
+        return defense_label.count_on(self.defense) <= 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vflsec.audit.special_functions import is_rising, midranks
+from vflsec.audit.intervals import is_rising, midranks
 from vflsec.errors import ShapeError
 
 if TYPE_CHECKING:

@@ -10,11 +10,10 @@ from vflsec.audit import intervals
 from vflsec.audit.controls import Leakage
 from vflsec.audit.dosing import Doses, identify_curve
 from vflsec.audit.gate import EPSILON, MIN_ROWS, MIN_SEEDS, Gate, Reason, Shortfall, Warn
-from vflsec.audit.gate_candidate import Candidate, NoRoom
+from vflsec.audit.gate_candidate import Candidate, NoRoom, find_room, is_full
 from vflsec.audit.gate_selection import strip_label
 from vflsec.audit.metrics import METRICS
 from vflsec.audit.point import Point, Training
-from vflsec.audit.room import find_room, is_full
 from vflsec.audit.rounding import show
 from vflsec.plugins import registry
 from vflsec.runtime.grouping import group_by
@@ -220,18 +219,15 @@ def find_worthless(row: Point, gate: Gate, guessing: Guessing | None) -> Reason 
     if guessing is None:
         return None
     if gate.metric == "utility":
-        return _find_limit_at_chance(row, gate, guessing.reaches)
+        reached = guessing.reaches
+        if gate.min is None or reached is None or gate.min > reached:
+            return None
+        return Reason.warning(Warn.LIMIT_AT_CHANCE, f"{row.utility_metric} {reached:.3g}")
     if gate.metric == "utility_drop":
         said = next(filter(None, map(guessing.unbeaten, guessing.bare)), None)
         return None if said is None else Reason.warning(Warn.NOTHING_TO_LOSE, said)
     said = guessing.unbeaten(row)
     return None if said is None else Reason.warning(Warn.MODEL_AT_CHANCE, said)
-
-
-def _find_limit_at_chance(row: Point, gate: Gate, reached: float | None) -> Reason | None:
-    if gate.min is None or reached is None or gate.min > reached:
-        return None
-    return Reason.warning(Warn.LIMIT_AT_CHANCE, f"{row.utility_metric} {reached:.3g}")
 
 
 def find_other_metric(names: Sequence[str], gate: Gate) -> Reason | None:

@@ -16,12 +16,12 @@ class Sweep:
 
     Attributes:
         defense: its name.
-        about: what stands above it, in lines.
+        about: what stands above it.
         grid, strength: strengths to sweep, and the one that gates are about.
     """
 
     defense: str
-    about: tuple[str, ...]
+    about: str
     grid: tuple[float, ...]
     strength: float
 
@@ -46,19 +46,13 @@ class System:
 
 
 _RANDOMISED = Sweep(
-    "label_dp",
-    ("Randomised labels, by 1 / epsilon; 0 is undefended.",),
-    (0, 0.5, 1), 1,
-)  # fmt: skip
+    "label_dp", "Randomised labels, by 1 / epsilon; 0 is undefended.", (0, 0.5, 1), 1
+)
 
 SYSTEMS: Mapping[str, System] = {
     "splitnn": System(
         ("# epochs = 100", "# batch_size = 128"),
-        Sweep(
-            "iso",
-            ("Noise on the gradients; 0 is undefended.",),
-            (0, 1, 5, 25), 5,
-        ),
+        Sweep("iso", "Noise on the gradients; 0 is undefended.", (0, 1, 5, 25), 5),
     ),
     "secureboost": System(
         (
@@ -66,8 +60,7 @@ SYSTEMS: Mapping[str, System] = {
             'profile = "fate-2"', "# trees = 10", "# depth = 3",
         ),
         Sweep(
-            "local_trees",
-            ("First trees that the active party grows alone; 0 is undefended.",),
+            "local_trees", "First trees that the active party grows alone; 0 is undefended.",
             (0, 1, 5), 5,
         ),
         attacks=(
@@ -80,7 +73,7 @@ SYSTEMS: Mapping[str, System] = {
         _RANDOMISED,
         Sweep(
             "min_batch",
-            ("Rows of a batch for each column of the widest passive party; 0 is undefended.",),
+            "Rows of a batch for each column of the widest passive party; 0 is undefended.",
             (0, 2), 2,
         ),
         attacks=(("glm_gradient", {}),),

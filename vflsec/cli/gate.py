@@ -72,8 +72,15 @@ def gate(
         "target": target, "dataset": dataset, "defense": defense, "of": of, "strength": strength,
     }  # fmt: skip
     usual = {f.name: f.default for f in fields(Gate)}
-    _about_a_limit([k for k, v in said.items() if v != usual[k]], max_, min_, scenario)
-    if max_ is not None or min_ is not None:
+    narrowed = [f"--{k}" for k, v in said.items() if v != usual[k]]
+    limited = max_ is not None or min_ is not None
+    if narrowed and not limited:  # they would be passed over, and something else be judged
+        raise VflsecError(f"gate: {', '.join(narrowed)}: needs --max or --min.")
+    if limited and scenario is not None:
+        raise VflsecError(
+            "gate: --max or --min, and --scenario, exclude each other. Leave one out."
+        )
+    if limited:
         also = [Gate(max=max_, min=min_, detect=detect, **said)]
     console = console_for()
     before = None if update_baseline or baseline is None else read_any(baseline)
@@ -95,30 +102,6 @@ def gate(
         notify_github(result.summary)
         print_last(shown, console)
     raise typer.Exit(result.exit_code)
-
-
-def _about_a_limit(
-    narrowed: Sequence[str], max_: float | None, min_: float | None, scenario: str | None
-) -> None:
-    """Refuse options that would be passed over, so that something else than they say is judged.
-
-    Args:
-        narrowed: names of the given options that say what a limit is about.
-        max_, min_: the limit.
-        scenario: the edited scenario whose gates are asked for.
-
-    Raises:
-        VflsecError: they are about no limit, or both a limit and a scenario are given.
-    """
-    given = max_ is not None or min_ is not None
-    if narrowed and not given:
-        raise VflsecError(
-            f"gate: {', '.join(f'--{name}' for name in narrowed)}: needs --max or --min."
-        )
-    if given and scenario is not None:
-        raise VflsecError(
-            "gate: --max or --min, and --scenario, exclude each other. Leave one out."
-        )
 
 
 def _asked(store: Store, scenario: str | None, detect: float | None) -> AuditRecord:
@@ -154,7 +137,7 @@ def _judged(
         VflsecError: a gate that is asked for cannot be answered by these results.
     """
     from vflsec.audit import gate as gates
-    from vflsec.audit.gate_checks import list_measured, list_unanswerable
+    from vflsec.audit.gate_selection import list_measured, list_unanswerable
     from vflsec.audit.result_row import read_rows
     from vflsec.engine.audit_record import edited_tables, find_edited
     from vflsec.engine.evaluate_store import judge

@@ -6,8 +6,16 @@ import tomllib
 from collections.abc import Iterable
 from typing import Any
 
-from vflsec.config.limits import DEEPEST, describe_beyond, find_deep_key
-from vflsec.config.problems import Place, Problem, Written, build_tree, locate
+from vflsec.config.problems import (
+    DEEPEST,
+    Place,
+    Problem,
+    Written,
+    build_tree,
+    describe_beyond,
+    find_deep_key,
+    locate,
+)
 from vflsec.config.toml_text import Path
 from vflsec.runtime.plain_values import Plain
 

@@ -19,7 +19,6 @@ from pydantic_core import ErrorDetails
 
 from vflsec.config.cross_checks import check_across, check_name
 from vflsec.config.inherit import apply_extends, apply_form, expand
-from vflsec.config.limits import describe_beyond, find_bad_values, find_deep_key
 from vflsec.config.overrides import asked_form, override
 from vflsec.config.problems import (
     SEEDS,
@@ -28,6 +27,9 @@ from vflsec.config.problems import (
     ScenarioError,
     Written,
     build_tree,
+    describe_beyond,
+    find_bad_values,
+    find_deep_key,
     locate,
     unknown_key,
 )

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vflsec.audit.gate import Gate
-from vflsec.audit.gate_checks import list_measured, list_unanswerable
+from vflsec.audit.gate_selection import list_measured, list_unanswerable
 from vflsec.audit.leakage import defense_point, make_records, read_records
 from vflsec.audit.point import UNDEFENDED, Grants
 from vflsec.audit.record import AuditRecord

@@ -24,14 +24,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from vflsec.audit.gate import EPSILON, FAIL, INCONCLUSIVE, PASS, Gate, Origin, Rule, Verdict
+from vflsec.audit.intervals import binomial_tail
 from vflsec.audit.point import Identity, Training
 from vflsec.audit.result_row import ResultRow
 from vflsec.audit.rounding import show_both
-from vflsec.audit.special_functions import binomial_tail
 from vflsec.audit.validated import Evidence
 from vflsec.audit.verdict_text import format_not_validated
 from vflsec.epsilon import one_run_bound as coins
-from vflsec.epsilon.noise_faults import Fault, Heard, combine, find_least
+from vflsec.epsilon.one_run_bound import Fault, Heard, combine, find_least_noise
 
 STRICT = 5
 """Noise is tested at a fifth of the error: of intact mechanisms one in 100 at most is accused."""
@@ -194,7 +194,7 @@ def _weigh(
         p["noise"] = STRICT * len(faults) * faults[fault]
     each, power = alpha / len(p), None
     if heard:
-        power = find_least(sum(h.numbers for h in heard), each / (STRICT * len(faults)))
+        power = find_least_noise(sum(h.numbers for h in heard), each / (STRICT * len(faults)))
     elif guesses:
         tries = 1 if "released" in p else len(coins.SHARES)
         power = coins.find_least(guesses, claimed, claim.delta, each / tries)

@@ -17,23 +17,25 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
+from vflsec.core.algorithm import Algorithm
+from vflsec.core.federation import Federation
 from vflsec.core.policy import Own, Policy
 from vflsec.core.rng import Streams
 from vflsec.core.task import Stack, Task
 from vflsec.core.view import Need, Update, View
 from vflsec.epsilon.canaries import Planted, plant_inserted
 from vflsec.epsilon.named_noise import QUIET, NoiseWitness
-from vflsec.epsilon.row_gradients import Directions
 from vflsec.nn.rows import widen
 from vflsec.specs import AttackSpec
 
 if TYPE_CHECKING:
     from vflsec.train.cohort import Training
+
 
 MOST_BYTES = 2 * 10**9
 COPIES = 4  # of the gradients of rows that are held at once
@@ -238,3 +240,88 @@ def _evidence(step: Tensor, canaries: Tensor, beside: Tensor, look: _Look) -> Te
     best = noise[int(fit.argmin()), 0]
     evidence = vectors @ (values.sqrt() / (values + best) * inside)
     return evidence[: len(canaries)] / own**0.5
+
+
+CHUNK = 64
+
+
+@dataclass(frozen=True)
+class _Looks(Policy):
+    """Keeps the gradients of single rows of the first update of a step."""
+
+    name: ClassVar[str] = "looks"
+    quantities: ClassVar[bool] = True
+
+    def gradients(self, plain, rows, own: Own):  # type: ignore[no-untyped-def]
+        if "parts" not in own.memory:
+            own.memory["parts"] = [p.detach() for p in rows()]
+        return [None if g is None else torch.zeros_like(g) for g in plain]
+
+
+class Directions:
+    """Takes steps of one algorithm on rows at given weights.
+
+    Args:
+        algorithm: whose steps.
+        stack: data of the cohort.
+        seeds: of the replicas, (R).
+    """
+
+    def __init__(self, algorithm: Algorithm, stack: Stack, seeds: Sequence[int]) -> None:
+        on = torch.ones(stack.replicas, dtype=torch.float64)
+        bound = {p: [(_Looks(), on)] for p in stack.first.parties}
+        self.algorithm, self.fed = algorithm, Federation.create(stack, seeds, bound)
+        algorithm.build(self.fed)
+        self.phases = {p.name: p for p in algorithm.phases(self.fed)}
+
+    def at(
+        self, phase: str, weights: Mapping[str, Mapping[str, Tensor]], rows: Tensor
+    ) -> dict[str, dict[str, Tensor]]:
+        """Gradients of single rows' own losses, by party and parameter, (R, m, ...) each.
+
+        Args:
+            phase: whose step is taken.
+            weights: (R, ...) by party and parameter (``"bottom.1.weight"``); others stay as built.
+            rows: sample ids (R, m).
+
+        Raises:
+            PolicyError: the step's gradients cannot be split into rows.
+        """
+        fed, planned = self.fed, self.phases[phase]
+        (walk, *_) = planned.walks()
+        if fed.phase != phase and planned.before is not None:
+            planned.before()
+        fed.phase = phase
+        state = fed.state()
+        for owner, named in weights.items():
+            for name, value in named.items():
+                part, _, inner = name.partition(".")
+                state[owner][part][inner] = value
+        found: dict[str, list[list[Tensor]]] = {p: [] for p in fed.parties}
+        for chunk in rows.split(CHUNK, dim=1):
+            fed.load(state, torch.arange(fed.replicas, device=rows.device))
+            for party in fed.parties.values():
+                party.bindings[0].own.memory.clear()
+            fed.batch = chunk
+            walk.step(chunk)
+            fed.batch = None
+            for name, party in fed.parties.items():
+                parts = party.bindings[0].own.memory.get("parts", [])
+                found[name].append([p * chunk.shape[1] for p in parts])
+        return {
+            name: {
+                key: torch.cat(parts, dim=1)
+                for key, *parts in zip(_names(fed, name), *found[name], strict=False)
+            }
+            for name in fed.parties
+        }
+
+
+def _names(fed: Federation, party: str) -> list[str]:
+    """Names of a party's trainable parameters, in the order of its updates."""
+    return [
+        f"{part}.{name}"
+        for part, module in fed.parties[party].modules.items()
+        for name, p in module.params.items()
+        if p.requires_grad
+    ]

@@ -26,7 +26,7 @@ from vflsec.epsilon.canaries import Planted, plant_labels, plant_rows
 from vflsec.epsilon.canary_bounds import Measured
 from vflsec.epsilon.inserted_rows import score_canaries
 from vflsec.epsilon.named_noise import NoiseWitness
-from vflsec.epsilon.noise_faults import Heard
+from vflsec.epsilon.one_run_bound import Heard
 from vflsec.specs import AttackSpec, CellResult, Measure, number_repeats
 
 if TYPE_CHECKING:
@@ -54,7 +54,9 @@ def measure_claims(training: Training) -> list[list[Measure]]:
             label = any(g.protects == "label" for g in made)
             by_party["" if label else training.owners(i)[0]].append(i)
         else:
-            ways.append(_measure([i], _see_inserted(training, i)))
+            twin, scored = score_canaries(training, i)
+            seen = [_Inserted(at, *_claims(twin, r), s) for r, (at, s) in enumerate(scored)]
+            ways.append(_measure([i], seen))
     for party, places in by_party.items():
         ways.append(_measure(places, _see_planted(training, party, places)))
     out: list[list[Measure]] = [[] for _ in training.cells]
@@ -138,11 +140,6 @@ class _Inserted(_Seen):
             self.scores, self.planted.coins, claimed=claim.epsilon, delta=claim.delta,
             confidence=CONFIDENCE,
         )  # fmt: skip
-
-
-def _see_inserted(training: Training, i: int) -> list[_Inserted]:
-    twin, scored = score_canaries(training, i)
-    return [_Inserted(at, *_claims(twin, r), scores) for r, (at, scores) in enumerate(scored)]
 
 
 @dataclass(frozen=True)

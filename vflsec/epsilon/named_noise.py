@@ -28,7 +28,7 @@ from torch import Tensor
 from vflsec.core.policy import NamedNoise, Own, Policy
 from vflsec.core.policy_binding import Binding
 from vflsec.core.rng import Streams
-from vflsec.epsilon.noise_faults import Fault, Heard
+from vflsec.epsilon.one_run_bound import Fault, Heard
 
 QUIET = 1e-12
 LOUD = 1e3

@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,8 +39,7 @@ from vflsec.inference.ridge_regression import (
     fit_ridges,
     of_columns,
 )
-from vflsec.measure.own_classifiers import fit_learners, from_randomised
-from vflsec.measure.own_regression import value_learners
+from vflsec.measure.own_classifiers import fit_learners, from_randomised, value_learners
 from vflsec.plugins import registry
 
 Way = Callable[[torch.Tensor], torch.Tensor]
@@ -94,14 +94,10 @@ def controls_for(
 
     `alone` gives the bottoms that adversaries could have trained without the federation.
     """
-    if attack.target == "membership":
-        sides = [replace(v, facts=replace(v.facts, classes=2)) for v in views]
+    if attack.target in ("membership", "presence"):
+        known: dict[str, Any] = {} if attack.target == "membership" else {"prior": None}
+        sides = (replace(v, facts=replace(v.facts, classes=2), **known) for v in views)
         return [[guess_majority(v)] for v in sides]
-    if attack.target == "presence":
-        return [
-            [guess_majority(replace(v, facts=replace(v.facts, classes=2), prior=None))]
-            for v in views
-        ]
     if attack.target == "property":
         return [guess_shares(v, attack) for v in views]
     if attack.target == "feature":
@@ -158,11 +154,8 @@ def of_question(view: View, told: Sequence[Control], values: Sequence[Control]) 
 
 
 _OF_VALUES = {
-    "linear": "logistic",
-    "network": "scratch",
-    "trees": "trees",
-    "principal": "principal",
-}
+    "linear": "logistic", "network": "scratch", "trees": "trees", "principal": "principal",
+}  # fmt: skip
 """Learners of a value, and those of an answer that stand for them where there is no value."""
 
 
@@ -345,11 +338,7 @@ def _complete_local_bottoms(
     """Model completion, with all its variants, on bottoms trained without the federation."""
     attack = registry.attacks.create("model_completion")
     own = [
-        replace(
-            v,
-            models={**v.models, v.party: {"bottom": bottom}},
-            encoders={},
-        )
+        replace(v, models={**v.models, v.party: {"bottom": bottom}}, encoders={})
         for v, bottom in zip(views, bottoms, strict=True)
     ]
     guesses = attack.infer_many(own, rngs)
@@ -414,9 +403,10 @@ def feature_controls(views: Sequence[View], rngs: Sequence[torch.Generator]) -> 
                              partial(pairs.numbers, slice(q, None)))  # fmt: skip
             every[k] += [*fit_ridges(name, known[k], values[k], asked[k]), network, entry]
     return [
-        [_mean(v, of), *(_regressed(v, f) for f in _choose(v, of, plain))]
+        [_on_columns("mean", v, of.mean(0).expand(len(v.target_rows), -1)),
+         *(_on_columns(f.variant, v, f.values, f.cv) for f in _choose(v, of, plain))]
         for v, of, plain in zip(views, values, every, strict=True)
-    ]
+    ]  # fmt: skip
 
 
 def _choose(view: View, values: Tensor, fits: Sequence[Regression]) -> list[Regression]:
@@ -431,14 +421,8 @@ def _choose(view: View, values: Tensor, fits: Sequence[Regression]) -> list[Regr
     return [*shown, choose_best(fits, values, columns)[0]] if fits else shown
 
 
-def _regressed(view: View, fit: Regression) -> Control:
-    return Control(fit.variant, Guess("feature", view.target_rows, fit.values), fit.cv)
-
-
-def _mean(view: View, values: Tensor) -> Control:
-    """The mean of the granted rows."""
-    means = values.mean(0).expand(len(view.target_rows), -1)
-    return Control("mean", Guess("feature", view.target_rows, means), 0.0)
+def _on_columns(name: str, view: View, values: Tensor, cv: float = 0.0) -> Control:
+    return Control(name, Guess("feature", view.target_rows, values), cv)
 
 
 def _zeros(view: View) -> Control:
@@ -446,5 +430,4 @@ def _zeros(view: View) -> Control:
     width = sum(
         view.schema[p].design(torch.zeros(1, *view.schema[p].shape)).shape[1] for p in view.victims
     )
-    rows = view.target_rows
-    return Control("mean", Guess("feature", rows, torch.zeros(len(rows), width)), 0.0)
+    return _on_columns("mean", view, torch.zeros(len(view.target_rows), width))

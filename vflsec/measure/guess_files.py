@@ -184,12 +184,11 @@ def freeze(
         ],
         "files": out.files,
     }  # fmt: skip
-    (folder / "answers.json").write_text(json.dumps(index, indent=1, default=_plain) + "\n")
+    text = json.dumps(
+        index, indent=1, default=lambda v: v.tolist() if hasattr(v, "tolist") else list(v)
+    )
+    (folder / "answers.json").write_text(f"{text}\n")
     return folder
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist() if hasattr(value, "tolist") else list(value)
 
 
 def _entry(out: _Out, i: int, a: Answer) -> dict[str, Any]:
@@ -238,7 +237,6 @@ class _In:
             if found != digest:
                 raise TraceError(f"{name}: was changed.")
         self._rows: dict[str, NDArray[np.int64]] = {}
-
         self.digests = digests
 
     def listed(self, name: str) -> None:

@@ -81,29 +81,14 @@ class _Question:
     system: System
 
     @property
-    def info(self) -> DataInfo:
-        return self.system.info
-
-    @property
-    def cell(self) -> CellSpec:
-        return self.system.cell
-
-    @property
-    def algorithm(self) -> Algorithm:
-        return self.system.algorithm
-
-    @property
-    def sends(self) -> frozenset[tuple[str, str, str]] | None:
-        return self.system.sends
-
-    @property
     def adversary(self) -> str:
         return "+".join(self.spec.adversary)
 
     @cached_property
     def roles(self) -> set[str]:
         """Of the adversary's parties; a server is a role of its own."""
-        of = {self.info.active: "active", **{p: p for p in self.algorithm.servers}}
+        of = {self.system.info.active: "active"}
+        of |= {p: p for p in self.system.algorithm.servers}
         return {of.get(p, "passive") for p in self.spec.adversary}
 
 
@@ -124,17 +109,13 @@ def find_refusal(attack: Attack, spec: AttackSpec, system: System) -> Refusal | 
     return Refusal(Obstacle.POINTLESS, reason) if reason else None
 
 
-def _find_no_row_to_guess(asked: _Question) -> str:
-    return find_exhausted(asked.spec, asked.info.labelled)
-
-
 def _format_need(attack: str, what: str, who: str, under: str = "") -> str:
     """``norm needs 'gradient'; shop receives none under trees.``"""
     return f"{attack} needs {what}; {who} none" + (f" under {under}." if under else ".")
 
 
 def _find_victim_without_columns(asked: _Question) -> str:
-    target, info, spec = asked.attack.target, asked.info, asked.spec
+    target, info, spec = asked.attack.target, asked.system.info, asked.spec
     if not info.label_holder or target in (*OF_THE_LABELS, "presence"):
         return ""
     if list_victims(target, spec.adversary, info.parties, spec.victim) != (info.active,):
@@ -156,17 +137,19 @@ _GRANTS = {
 
 
 def _find_message_not_held(asked: _Question, need: Need) -> str:
-    if not need.kind or asked.sends is None:
+    if not need.kind or asked.system.sends is None:
         return ""
     end = 1 if need.sent else 2
     kind = KINDS.get(need.kind)
     opened = not need.sent or kind is None or kind.opened_by == "both"
     if kind is not None and kind.opened_by == "key":
-        opened = bool(asked.roles & {*asked.algorithm.servers})
-    if opened and any(s[0] == need.kind and s[end] in asked.roles for s in asked.sends):
+        opened = bool(asked.roles & {*asked.system.algorithm.servers})
+    if opened and any(s[0] == need.kind and s[end] in asked.roles for s in asked.system.sends):
         return ""
     verb = "sends" if need.sent else "receives"
-    under = " with ".join([asked.cell.algorithm, *(d.name for d in asked.cell.defenses)])
+    under = " with ".join(
+        [asked.system.cell.algorithm, *(d.name for d in asked.system.cell.defenses)]
+    )
     return _format_need(asked.spec.name, repr(need.kind), f"{asked.adversary} {verb}", under)
 
 
@@ -178,14 +161,14 @@ def _find_labels_not_held(asked: _Question, need: Need) -> str:
 
 def _find_model_not_held(asked: _Question, need: Need) -> str:
     own = not (need.is_grant or need.kind or need.what == "labels")
-    if not own or "active" in asked.roles or asked.algorithm.federated:
+    if not own or "active" in asked.roles or asked.system.algorithm.federated:
         return ""
-    who, under = f"{asked.adversary} trains", asked.cell.algorithm
+    who, under = f"{asked.adversary} trains", asked.system.cell.algorithm
     return _format_need(asked.spec.name, "an own model", who, under)
 
 
 def _find_pointless(asked: _Question) -> str:
-    info, algorithm, sends = asked.info, asked.algorithm, asked.sends or ()
+    info, algorithm, sends = asked.system.info, asked.system.algorithm, asked.system.sends or ()
     classes = 2 if asked.spec.of_label else info.classes
     try:
         facts = algorithm.planned_facts(info.active, info.parties, info.label.outputs)
@@ -197,7 +180,7 @@ def _find_pointless(asked: _Question) -> str:
 
 
 _RULES: tuple[tuple[Obstacle, Callable[[_Question], str]], ...] = (
-    (Obstacle.NO_ROW_TO_GUESS, _find_no_row_to_guess),
+    (Obstacle.NO_ROW_TO_GUESS, lambda q: find_exhausted(q.spec, q.system.info.labelled)),
     (Obstacle.VICTIM_WITHOUT_COLUMNS, _find_victim_without_columns),
 )
 _RULES_OF_NEEDS: tuple[tuple[Obstacle, Callable[[_Question, Need], str]], ...] = (

@@ -21,13 +21,14 @@ from vflsec.data.table_warnings import count_missing, list_warnings
 from vflsec.plan.cells import REFERENCES, Cells
 from vflsec.plan.estimate import estimate, read_settings
 from vflsec.plan.feasible import (
+    find_unanswered,
     find_undrawable,
+    find_unmade_baseline,
     list_servers,
     unfit_defenses,
     unknown_columns,
     unknown_parties,
 )
-from vflsec.plan.gates import find_unanswered, find_unmade_baseline
 from vflsec.plan.observe import (
     System,
     check_divisible,

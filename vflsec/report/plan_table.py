@@ -10,7 +10,7 @@ from rich.console import Console
 from vflsec.audit.defense_label import format_defense
 from vflsec.audit.exposure import Protocol
 from vflsec.core.visibility import claim
-from vflsec.plan.values import DataInfo, Group, Plan
+from vflsec.plan.values import Group, Plan
 from vflsec.report.console import print_blocks
 from vflsec.report.numbers import format_bytes, format_duration
 from vflsec.report.provenance import build_visible_table
@@ -36,7 +36,7 @@ def build_plan(plan: Plan) -> tuple[Block, ...]:
     data = {g.data.name: g.data for g in groups if g.role == "audit"}
     said = [*list_attacks(groups), *(_ROLES[r] for r in roles if r in _ROLES)]
     blocks: tuple[Block, ...] = (
-        *(build_profile(_tables_of(of), brief=True) for of in data.values()),
+        *(build_profile(read_as(UserTables, vars(of)), brief=True) for of in data.values()),
         _build_groups(groups),
         *(Paragraph(f"  {line}") for line in said),
         *_build_refused(plan),
@@ -45,11 +45,6 @@ def build_plan(plan: Plan) -> tuple[Block, ...]:
         Section("", tuple(_build_cost(plan.cost))),
     )
     return tuple(map(clean_tree, blocks))
-
-
-def _tables_of(data: DataInfo) -> UserTables:
-    found = {"tables": data.tables, "overlap": data.overlap, "alignment": data.alignment}
-    return read_as(UserTables, found)
 
 
 def _build_groups(groups: Sequence[Group]) -> Table:
