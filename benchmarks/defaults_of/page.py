@@ -31,18 +31,12 @@ like. No test row is read.
 The rule: a default that is worse than the alternative, beyond the interval and by 0.005 or more,
 on more tables than it is better is changed. With three seeds an interval is wide, and *neither*
 says little. Alternatives with other labels, or with split training after a single exchange, are
-other systems and change nothing. The rate and the epochs of splitnn and laser are not changed yet:
-they are worse on covtype's seven classes alone (three seeds were added there to see), and every
-figure of these pages was made with them. It is the cap of 30 epochs that binds there, not the rate:
-at the default rate with at most 100 epochs both end where the higher rate ends, and the higher rate
-stops before that.
+other systems and change nothing.
 
-The default of one-shot's length of local training and of its final classifier, and the weight of
-jpl's ranking, were chosen on these tables, so their lines are no test of them. One-shot and
-few-shot were run anew after that change (300 epochs of the classifier; half of the aligned rows
-held out to find a length at home, then training on all). Of what one-shot gains over vanilla VFL on
-covtype, most is vanilla's cap of epochs. Where two tables have six seeds, three were added after
-the first three."""
+Some defaults were chosen on these tables, so their lines are no test of them: the 100 epochs of
+split training at most (30 end training too early on covtype's seven classes), the length of
+one-shot's local training and of its classifier, and the weight of jpl's ranking. Some pairs have
+six seeds: three were added after the first three, to see."""
 
 
 def page(found: pd.DataFrame) -> str:

@@ -77,7 +77,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
         "noise": 0.3, "samples": 1, "pretrain_epochs": 100, "tune_encoders": True, "top": [],
         "own_labels": False, "latent": 32,
     },
-    "fedbcd": {"local_updates": 5, "lr": 3e-3},
+    "fedbcd": {"local_updates": 10, "lr": 3e-3},
     "fedcvt": {
         "sharpening": 1.0, "lambda1": 0.0, "lambda2": 0.0, "lambda3": 0.1, "lambda4": 0.0,
         "side_heads": False, "nl_labels": False, "block": 128,

@@ -96,8 +96,8 @@ def _whether(mean: Sequence[LeakageClaim], exposed: Sequence[LeakageClaim]) -> s
     if all(c.low is None for c in mean):
         return f"Unknown: {ONE_SEED}."
     tests = max(c.tried for c in mean)
-    said = f"no significant leak ({format_count(tests, 'test')}, corrected)"
-    return f"For single people; on average {said}." if exposed else f"{said[0].upper()}{said[1:]}."
+    said = f"significant leak ({format_count(tests, 'test')}, corrected)."
+    return f"Yes, for single people. On average no {said}" if exposed else f"No {said}"
 
 
 def _at(trainings: Iterable[Training]) -> str:
