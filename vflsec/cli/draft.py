@@ -24,12 +24,12 @@ from vflsec.config.scenario import load_scenario
 from vflsec.core import check
 from vflsec.data import guess_roles
 from vflsec.data.classes import is_quantity
-from vflsec.data.layout import Reader
+from vflsec.data.layout import read_table
 from vflsec.data.load import load_source
 from vflsec.data.odd_values import leave_empty
 from vflsec.data.profile import count_values
 from vflsec.data.split import LEAST, present_rows, row_sets
-from vflsec.data.table_spec import Aggregate
+from vflsec.data.table_spec import Aggregate, TableSpec
 from vflsec.data.table_warnings import find_weaknesses
 from vflsec.errors import ConfigError, DataError, format_list
 from vflsec.plugins import registry
@@ -142,9 +142,9 @@ def draft_scenario(
     dialect = {
         key: _read_by_party(key, wishes, parties) for key in ("separator", "decimal", "encoding")
     }
-    reader = Reader(**dialect)  # type: ignore[arg-type]
+    spec = TableSpec(label="", **dialect)  # type: ignore[arg-type]
     single = len(parties) == 1
-    frames = {party: reader.read(p, "" if single else party) for p, party in parties.items()}
+    frames = {of: read_table(spec, p, "" if single else of) for p, of in parties.items()}
     if not wishes.labels:
         raise _ask_for_label(frames, wishes)
     active = _find_holder(frames, wishes)

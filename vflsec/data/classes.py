@@ -87,19 +87,24 @@ def _too_few(frame: Frame, name: str, left: Sequence[str]) -> DataError:
     return frame.refuse_column("label", name, "have at least two classes", got)
 
 
-def read_quantity(frame: Frame, name: str) -> NDArray[np.float64]:
-    """The label as a number, (n,), NaN where a row has none.
+def _read_classes(frame: Frame, names: Sequence[str], change: Relabel) -> Read:
+    return *read_labels(frame, names[0], change), None
+
+
+def _read_quantity(frame: Frame, names: Sequence[str], change: Relabel) -> Read:
+    """The label as a number.
 
     Raises:
         DataError: not a number, not finite, or the same everywhere.
     """
+    (name,) = names
     frame.column(name, "label")
     values = _read_finite(frame, name, 'task = "regression"', "Correct it, or leave it empty.")
     there = values[~np.isnan(values)]
     if not len(there) or there.min() == there.max():
         found = f"only {there[0]:g}" if len(there) else "none"
         raise frame.refuse_column("label", name, "have different values", found)
-    return values
+    return np.where(np.isnan(values), -1, 0), (name,), values
 
 
 def _read_finite(frame: Frame, name: str, why: str, remedy: str) -> Floats:
@@ -112,10 +117,8 @@ def _read_finite(frame: Frame, name: str, why: str, remedy: str) -> Floats:
     return values
 
 
-def read_several(frame: Frame, names: Sequence[str]) -> NDArray[np.float64]:
-    """Several yes/no labels of each row, (n, L): 0 or 1 as two classes are read, NaN for no labels.
-
-    A row has all of its labels or none.
+def _read_several(frame: Frame, names: Sequence[str], change: Relabel) -> Read:
+    """Several yes/no labels of each row: 0 or 1 as two classes are read. A row has all or none.
 
     Raises:
         DataError: a column has more or fewer than two classes, or a row lacks some of its labels.
@@ -136,22 +139,7 @@ def read_several(frame: Frame, names: Sequence[str]) -> NDArray[np.float64]:
         name = names[int(lost[row].argmax())]
         got = f"none in {frame.row(row)} ({len(some)} such rows)"
         raise frame.refuse_column("label", name, "have a value where other labels have one", got)
-    return out
-
-
-def _read_classes(frame: Frame, names: Sequence[str], change: Relabel) -> Read:
-    y, class_names = read_labels(frame, names[0], change)
-    return y, class_names, None
-
-
-def _read_quantity(frame: Frame, names: Sequence[str], change: Relabel) -> Read:
-    values = read_quantity(frame, names[0])
-    return np.where(np.isnan(values), -1, 0), (names[0],), values
-
-
-def _read_several(frame: Frame, names: Sequence[str], change: Relabel) -> Read:
-    values = read_several(frame, names)
-    return np.where(np.isnan(values[:, 0]), -1, 0), (" and ".join(names),), values
+    return np.where(lost[:, 0], -1, 0), (" and ".join(names),), out
 
 
 def _read_counts(frame: Frame, names: Sequence[str], change: Relabel) -> Read:

@@ -188,16 +188,12 @@ def rank_correlations(values: Floats) -> Floats:
     column has none.
     """
     filled = np.where(np.isnan(values), -np.inf, values)
-    ranks = np.stack([_rank(column) for column in filled.T], axis=1)
+    from scipy import stats
+
+    ranks = stats.rankdata(filled, axis=0)
     z = ranks - ranks.mean(axis=0)
     z /= np.maximum(np.linalg.norm(z, axis=0), _TINY)
     return z.T @ z
-
-
-def _rank(column: Floats) -> Floats:
-    """Mean ranks (n,) of a column; equal values share theirs."""
-    _, whose, counts = np.unique(column, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[whose]
 
 
 def rate_columns(values: Floats, sizes: Sequence[int], targets: Floats) -> Floats:

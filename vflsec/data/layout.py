@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from vflsec.core import check
@@ -16,60 +15,12 @@ from vflsec.errors import DataError, data_error, format_list
 from vflsec.specs import WHICHEVER
 
 
-@dataclass(frozen=True)
-class Roles:
-    """Columns that are no features, by role; '' = there is none.
-
-    `id` is one column name for all tables, or one for each party; `labels` are one column, or
-    several.
-    """
-
-    id: str | Mapping[str, str]
-    labels: tuple[str, ...]
-    split: str
-    group: str
-
-    def id_of(self, party: str) -> str:
-        """The id column of a party's table."""
-        return self.id if isinstance(self.id, str) else self.id.get(party, "")
-
-    def taken(self, party: str) -> dict[str, str]:
-        """Role of each such column in a party's table."""
-        pairs = [("id", self.id_of(party)), *(("label", c) for c in self.labels),
-                 ("split", self.split), ("group", self.group)]  # fmt: skip
-        return {column: role for role, column in pairs if column}
-
-
-@dataclass(frozen=True)
-class Reader:
-    """How tables are read: dialects, by party where they differ, and limits."""
-
-    separator: str | Mapping[str, str] = ""
-    decimal: str | Mapping[str, str] = ""
-    encoding: str | Mapping[str, str] = ""
-    limits: Limits = field(default_factory=Limits)
-
-    def read(self, path: str | Path, party: str = "") -> Frame:
-        """The table of a party; of all parties without one."""
-        return read_frame(path, self.dialect(party), self.limits)
-
-    def dialect(self, party: str = "") -> Dialect:
-        """What is known beforehand of a party's table."""
-        given = {
-            key: value if isinstance(value, str) else value.get(party, "")
-            for key, value in self._given.items()
-        }
-        return Dialect(**given)
-
-    @property
-    def _given(self) -> dict[str, str | Mapping[str, str]]:
-        return {"separator": self.separator, "decimal": self.decimal, "encoding": self.encoding}
-
-    def check_parties(self, parties: Sequence[str]) -> None:
-        """Refuse settings for a party that does not exist."""
-        for key, value in self._given.items():
-            for p in value if isinstance(value, Mapping) else ():
-                check_known(key, p, parties)
+def read_table(spec: TableSpec, path: str | Path, party: str = "") -> Frame:
+    """The table of a party, by its dialect and the limits; of all parties without one."""
+    given = {k: v if isinstance(v, str) else v.get(party, "") for k, v in spec.dialects.items()}
+    most = {"bytes": spec.max_bytes, "cells": spec.max_cells, "columns": spec.max_columns}
+    limits = Limits(**{key: value for key, value in most.items() if value is not None})
+    return read_frame(path, Dialect(**given), limits)
 
 
 def check_known(key: str, name: str, known: Iterable[str]) -> None:
@@ -79,31 +30,33 @@ def check_known(key: str, name: str, known: Iterable[str]) -> None:
 
 
 def separate_tables(
-    files: Mapping[str, str | Path], roles: Roles, active: str | None, reader: Reader
+    files: Mapping[str, str | Path], spec: TableSpec
 ) -> tuple[dict[str, Frame], str]:
     """Read the table of each party; also the name of the party whose table has the label."""
     if len(files) < 2:
         rule, got = "name the tables of at least two parties", format_list(files) or "none"
         raise data_error("data", "files", rule, got, ONE_TABLE)
-    if not roles.id:
+    if not spec.id:
         remedy = 'Add id = "COLUMN", or id = { PARTY = "COLUMN", ... }.'
         raise data_error("data", "id", "name the column that joins the tables", "none", remedy)
-    if not isinstance(roles.id, str):
-        for p in [*roles.id, *files]:
+    if not isinstance(spec.id, str):
+        for p in [*spec.id, *files]:
             check_known("id", p, files)
-            if not roles.id.get(p):
+            if not spec.id.get(p):
                 rule = f"name a column for {p!r}"
                 raise data_error("data", "id", rule, "none", f'Add {p} = "COLUMN".')
-    reader.check_parties(list(files))
-    frames = {p: reader.read(path, p) for p, path in files.items()}
-    holders = [_holder(frames, label) for label in roles.labels]
-    for label, holder in zip(roles.labels, holders, strict=True):
+    for key, value in spec.dialects.items():
+        for p in value if isinstance(value, Mapping) else ():
+            check_known(key, p, files)
+    frames = {p: read_table(spec, path, p) for p, path in files.items()}
+    holders = [_holder(frames, label) for label in spec.labels]
+    for label, holder in zip(spec.labels, holders, strict=True):
         if holder != holders[0]:
-            got = f"{roles.labels[0]!r} of {holders[0]} and {label!r} of {holder}"
+            got = f"{spec.labels[0]!r} of {holders[0]} and {label!r} of {holder}"
             raise data_error("data", "label", "name columns of one table", got)
-        if active is not None and active != holder:
+        if spec.active is not None and spec.active != holder:
             rule = f"be {holder!r}, whose table has the label column {label!r}"
-            raise data_error("data", "active", rule, repr(active))
+            raise data_error("data", "active", rule, repr(spec.active))
     return frames, holders[0]
 
 
@@ -120,16 +73,12 @@ def _holder(frames: Mapping[str, Frame], label: str) -> str:
     return holders[0]
 
 
-def common_table(
-    file: str | Path, roles: Roles, columns: Mapping[str, Sequence[str]] | None, active: str | None,
-    reader: Reader,
-) -> tuple[dict[str, Frame], str]:  # fmt: skip
+def common_table(file: str | Path, spec: TableSpec) -> tuple[dict[str, Frame], str]:
     """Read the one table that all parties share; also the name of the active party."""
-    for key, value in (("id", roles.id), ("separator", reader.separator),
-                       ("decimal", reader.decimal), ("encoding", reader.encoding)):  # fmt: skip
+    for key, value in {"id": spec.id or "", **spec.dialects}.items():
         if not isinstance(value, str):
             raise data_error("data", key, "be one text with `file`", repr(dict(value)))
-    frame = reader.read(file)
+    frame, columns, active = read_table(spec, file), spec.columns, spec.active
     if columns is None or len(columns) < 2:
         rule, got = "list features of at least two parties", format_list(columns or ()) or "none"
         raise frame.refuse("columns", rule, got, f"It holds {format_list(frame.columns)}.")
@@ -140,10 +89,10 @@ def common_table(
     return dict.fromkeys(columns, frame), active
 
 
-def check_roles(roles: Roles) -> None:
+def check_roles(spec: TableSpec) -> None:
     """Refuse one column in two roles."""
-    ids = [roles.id] if isinstance(roles.id, str) else list(dict.fromkeys(roles.id.values()))
-    named = [c for c in (*ids, *roles.labels, roles.split, roles.group) if c]
+    ids = dict.fromkeys(spec.id.values()) if isinstance(spec.id, Mapping) else [spec.id]
+    named = [c for c in (*ids, *spec.labels, spec.split, spec.group) if c]
     twice = [c for c in named if named.count(c) > 1]
     if twice:
         what, rule = "id, label, split and group", "name different columns"
@@ -168,7 +117,7 @@ def check_parties(
 
 
 def assign_columns(
-    frames: Mapping[str, Frame], roles: Roles, spec: TableSpec, *, active: str, single: bool
+    frames: Mapping[str, Frame], spec: TableSpec, *, active: str, single: bool
 ) -> dict[str, list[str]]:
     """Feature columns of each party, in file order or as listed; `active` may have none."""
     everything = list(dict.fromkeys(c for f in frames.values() for c in f.columns))
@@ -177,7 +126,7 @@ def assign_columns(
     used: dict[str, list[str]] = {}
     owner: dict[str, str] = {}
     for p, frame in frames.items():
-        taken = roles.taken(p)
+        taken = spec.taken(p)
         there = list((spec.columns or {}).get(p, [c for c in frame.columns if c not in taken]))
         used[p] = [c for c in there if c not in spec.drop]
         for c in used[p]:

@@ -31,7 +31,7 @@ def make_task(
     Sizes of all row sets are the same for every seed, so tasks can be stacked. Only rows that all
     parties hold and that are labelled are validated or tested on. A fixed `source.split` decides
     the test rows (and the validation rows, if it names any); `source.group` keeps groups on one
-    side (see :func:`vflsec.data.split.pick_rows` for what is trimmed).
+    side (see :func:`vflsec.data.split.row_sets` for what is trimmed).
 
     Args:
         source: the data set.

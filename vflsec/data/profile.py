@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +12,8 @@ from numpy.typing import NDArray
 
 from vflsec.data.features import Features
 from vflsec.data.read_table import Frame
+from vflsec.data.table_spec import TableSpec
 from vflsec.runtime.plain_values import Table
-
-if TYPE_CHECKING:
-    from vflsec.data.layout import Roles
 
 
 def count_holders(rows: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
@@ -64,16 +61,14 @@ class Described:
     Attributes:
         used: feature columns by party.
         made: how these were read.
-        roles: columns that are no features.
-        drop: columns that are left out.
+        spec: what is said of them.
         active: the party with the labels.
         label_kind: what a column of labels holds.
     """
 
     used: Mapping[str, Sequence[str]]
     made: Mapping[str, Features]
-    roles: Roles
-    drop: Sequence[str]
+    spec: TableSpec
     active: str
     label_kind: str
 
@@ -81,10 +76,10 @@ class Described:
         """A column of the table of these parties."""
         owners = [p for p in parties if name in self.used[p]]
         party = owners[-1] if owners else parties[0] if len(parties) == 1 else ""
-        role = "feature" if owners else self.roles.taken(parties[0]).get(name, "")
+        role = "feature" if owners else self.spec.taken(parties[0]).get(name, "")
         if role == "label" and self.active not in parties:
             role = ""
-        role = role or ("dropped" if name in self.drop else "unused")
+        role = role or ("dropped" if name in self.spec.drop else "unused")
         kind = "text" if pa.types.is_string(array.type) else "number"
         unit = warning = ""
         if role == "feature":

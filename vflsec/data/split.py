@@ -101,30 +101,28 @@ def shuffled_rows(source: Source, aligned: Mask, seed: int) -> Rows:
     return whose
 
 
-def _strata(source: Source, eligible: Mask) -> NDArray[np.int64]:
-    """What the row sets hold in proportion, (N,), -1 without a label."""
-    return source.label.find_strata(source.y, source.values, eligible, _WHOLE)
-
-
-def pick_rows(
-    source: Source, present: Mapping[str, Mask], seed: int, *, validation: float, test: float,
-    labelled: int | None, aligned: float | int | None,
+def row_sets(
+    source: Source, seed: int, *, validation: float = 0.15, test: float = 0.25,
+    labelled: int | None = None, aligned: float | int | None = None,
 ) -> RowSets:  # fmt: skip
-    """Choose the rows of one seed.
+    """The rows of one seed; options are those of `vflsec.data.prepare.make_task`.
 
-    Shares count from the rows that all parties hold and that are labelled ("eligible"). Classes,
-    and each of several labels, are in proportion in all sets. With a
-    fixed split, `test` is not used and `validation` is a share of the training side. With groups,
-    whole groups go to one side; the group that crosses a border is cut and its other rows are left
-    out, training is trimmed to the size that is certain for every seed, classes are balanced only
-    by chance, and rows that are not eligible are used only if nobody of their group is.
+    How many there are of each kind is the same for every seed. Shares count from the rows that all
+    parties hold and that are labelled ("eligible"). Classes, and each of several labels, are in
+    proportion in all sets. With a fixed split, `test` is not used and `validation` is a share of
+    the training side. With groups, whole groups go to one side; the group that crosses a border is
+    cut and its other rows are left out, training is trimmed to the size that is certain for every
+    seed, classes are balanced only by chance, and rows that are not eligible are used only if
+    nobody of their group is.
 
     Raises:
+        ConfigError: an option is out of range.
         DataError: some class has too few rows, or an option asks for more than there is.
     """
-    everyone = np.logical_and.reduce(list(present.values()))
+    _check_options(validation, test, labelled, aligned)
+    everyone = np.logical_and.reduce(list(present_rows(source).values()))
     eligible = everyone & (source.y >= 0)
-    strata = _strata(source, eligible)
+    strata = source.label.find_strata(source.y, source.values, eligible, _WHOLE)
     _enough(source, eligible, _WHOLE, "the whole table")
     free = ~eligible
     pool = np.flatnonzero(eligible)
@@ -154,33 +152,35 @@ def _sides(
     seed: int, validation: float, test: float, labelled: int | None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:  # fmt: skip
     """Eligible rows to test on, to validate on, and to train on; `fixed` names sides that are."""
-    pool = np.flatnonzero(eligible)
     if fixed is None:
-        size = round(test * len(pool))
+        pool = np.flatnonzero(eligible)
         size_v = _validation_size(source, validation * len(pool), labelled)
-        if source.group is not None:
-            chosen, held_out, rest = _by_group(source, pool, (size, size_v), seed)
-            return chosen, held_out, rest
-        chosen = _stratified(strata, pool, size, "test", seed)
-        left = _others(pool, chosen)
-        held_out = _stratified(strata, left, size_v, "validation", seed)
-        return chosen, held_out, _others(left, held_out)
+        sizes = {"test": round(test * len(pool)), "validation": size_v}
+        chosen, held_out, rest = _cut(source, strata, pool, sizes, seed)
+        return chosen, held_out, rest
     chosen, held_out, rest = (
         np.flatnonzero(eligible & (fixed == side)) for side in ("test", "validation", "train")
     )
-    if len(held_out):
-        return chosen, held_out, rest
-    size_v = _validation_size(source, validation * len(rest), labelled)
+    if not len(held_out):
+        sizes = {"validation": _validation_size(source, validation * len(rest), labelled)}
+        held_out, rest = _cut(source, strata, rest, sizes, seed)
+    return chosen, held_out, rest
+
+
+def _cut(
+    source: Source, strata: NDArray[np.int64], pool: Rows, sizes: Mapping[str, int], seed: int
+) -> list[Rows]:
+    """So many rows of the ascending `pool` for each row set, and the rest."""
     if source.group is not None:
-        held_out, rest = _by_group(source, rest, (size_v,), seed)
-        return chosen, held_out, rest
-    held_out = _stratified(strata, rest, size_v, "validation", seed)
-    return chosen, held_out, _others(rest, held_out)
-
-
-def _others(pool: NDArray[np.int64], taken: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Rows of the ascending `pool` that are not among `taken`, in their order."""
-    return pool[~np.isin(pool, taken)]
+        return _by_group(source, pool, [*sizes.values()], seed)
+    out = []
+    for name, count in sizes.items():
+        own = strata[pool]
+        order = stratified_order(own, numpy_generator(seed, "split", name))
+        count = max(count, LEAST[name] * len(np.unique(own)))
+        out.append(pool[take(order, own, count, LEAST[name])])
+        pool = pool[~np.isin(pool, out[-1])]
+    return [*out, pool]
 
 
 def present_rows(source: Source) -> dict[str, Mask]:
@@ -192,33 +192,11 @@ def present_rows(source: Source) -> dict[str, Mask]:
     return present
 
 
-def row_sets(
-    source: Source, seed: int, *, validation: float = 0.15, test: float = 0.25,
-    labelled: int | None = None, aligned: float | int | None = None,
-) -> RowSets:  # fmt: skip
-    """The rows of one seed; options and errors are those of `vflsec.data.prepare.make_task`.
-
-    How many there are of each kind is the same for every seed.
-    """
-    check_options(validation=validation, test=test, labelled=labelled, aligned=aligned)
-    return pick_rows(
-        source, present_rows(source), seed,
-        validation=validation, test=test, labelled=labelled, aligned=aligned,
-    )  # fmt: skip
-
-
 def count_rarest(source: Source, rows: Rows) -> int:
     """How many of `rows` are of the rarest class, of any label; 0 for a quantity."""
     label = source.label
     told = (y[rows] for _, y in label.split_classes(source.y, source.values))
     return min((int(np.bincount(y, minlength=label.sides).min()) for y in told), default=0)
-
-
-def _stratified(strata: NDArray[np.int64], rows: Rows, count: int, name: str, seed: int) -> Rows:
-    own = strata[rows]
-    order = stratified_order(own, numpy_generator(seed, "split", name))
-    count = max(count, LEAST[name] * len(np.unique(own)))
-    return rows[take(order, own, count, LEAST[name])]
 
 
 def _validation_size(source: Source, wanted: float, labelled: int | None) -> int:
@@ -308,14 +286,10 @@ def _enough(source: Source, rows: Rows | Mask, least: int, where: str) -> None:
         raise DataError(f"{where}, got {got}. {remedy}, add rows, or change the split's shares.")
 
 
-def check_options(
-    *, validation: float, test: float, labelled: int | None, aligned: float | int | None
+def _check_options(
+    validation: float, test: float, labelled: int | None, aligned: float | int | None
 ) -> None:
-    """Refuse shares and counts that no data set could satisfy.
-
-    Raises:
-        ConfigError: an option is out of range.
-    """
+    """Refuse shares and counts that no data set could satisfy."""
     check.in_unit("data: validation", validation, low_open=True, high_open=True)
     check.in_unit("data: test", test, low_open=True, high_open=True)
     if validation + test >= 1:

@@ -85,6 +85,26 @@ class TableSpec:
         """The label columns, one or several."""
         return (self.label,) if isinstance(self.label, str) else tuple(self.label)
 
+    @property
+    def several(self) -> tuple[str, ...]:
+        """The label columns where a row has several labels, else empty."""
+        return () if isinstance(self.label, str) else self.labels
+
+    @property
+    def dialects(self) -> dict[str, str | Mapping[str, str]]:
+        """How text tables are written, by key; each for all of them, or by party."""
+        return {"separator": self.separator, "decimal": self.decimal, "encoding": self.encoding}
+
+    def id_of(self, party: str) -> str:
+        """The id column of a party's table, '' where there is none."""
+        return self.id.get(party, "") if isinstance(self.id, Mapping) else self.id or ""
+
+    def taken(self, party: str) -> dict[str, str]:
+        """The role of each column of a party's table that is no feature."""
+        pairs = [("id", self.id_of(party)), *(("label", c) for c in self.labels),
+                 ("split", self.split), ("group", self.group)]  # fmt: skip
+        return {column: role for role, column in pairs if column}
+
 
 ONE_TABLE = "For one table use `file`."
 FILE_KEYS = ("file", "files")

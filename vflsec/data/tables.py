@@ -20,16 +20,14 @@ from vflsec.data.divide import Division
 from vflsec.data.features import Features, read_features, read_ids
 from vflsec.data.id_spelling import Respelled, describe_respelled, find_respelled, match_ids
 from vflsec.data.layout import (
-    Reader,
-    Roles,
     assign_columns,
     check_parties,
     check_roles,
     common_table,
     declare_kinds,
+    read_table,
     separate_tables,
 )
-from vflsec.data.limits import Limits
 from vflsec.data.names import find_unshowable, label_rule, party_names
 from vflsec.data.odd_values import leave_empty
 from vflsec.data.profile import (
@@ -75,25 +73,27 @@ def load_tables(files: Mapping[str, str | Path] | str | Path, spec: TableSpec) -
     if spec.divide is not None:
         return _load_divided(files, spec, spec.divide)
     _check_label(spec)
-    roles = Roles(spec.id or "", spec.labels, spec.split or "", spec.group or "")
-    check_roles(roles)
+    check_roles(spec)
     change = Relabel(spec.merge_classes or {}, spec.drop_classes, spec.label_edges)
     _check_change(spec, change)
     asked = _describe_spec(spec, change)
-    frames, active = _read_frames(files, spec, roles)
-    frames = _join_repeated(leave_empty(frames, spec.missing), roles, spec)
+    if single := not isinstance(files, Mapping):
+        frames, active = common_table(files, spec)
+    else:
+        frames, active = separate_tables(files, spec)
+    frames = _join_repeated(leave_empty(frames, spec.missing), spec)
     check_parties(list(frames), active, spec.columns)
     name = spec.name or frames[active].path.name.split(".")[0]
     if why := find_unshowable(name):
         raise data_error("data", "name", why, repr(name), 'Add name = "..." under [data].')
-    used = assign_columns(frames, roles, spec, active=active, single=not isinstance(files, Mapping))
+    used = assign_columns(frames, spec, active=active, single=single)
     declared = declare_kinds(frames, used, spec)
-    joined = _join(frames, roles, active, spec.id_match)
+    joined = _join(frames, spec, active)
     found = _read_label(frames[active], spec, change, joined.rows[active], joined.size)
     made = {p: read_features(frames[p], used[p], *declared[p]) for p in joined.order}
     refuse_ambiguous((frames[p].path, c, a) for p in made for c, a in made[p].ambiguous.items())
     refuse_doubtful((frames[p].path, c, d) for p in made for c, d in made[p].unsure.items())
-    described = Described(used, made, roles, spec.drop, active, found.kind)
+    described = Described(used, made, spec, active, found.kind)
     return Source(
         name=name,
         parties={
@@ -108,7 +108,7 @@ def load_tables(files: Mapping[str, str | Path] | str | Path, spec: TableSpec) -
         digest=_hash_tables(asked, frames, made),
         group=joined.read_group(spec.group) if spec.group else None,
         values=found.values,
-        labels=_several(spec),
+        labels=spec.several,
         task=spec.task,
         facts=_describe(joined, described, found.y),
     )
@@ -121,8 +121,8 @@ def _load_divided(
     if isinstance(files, Mapping) or spec.columns is not None or spec.active is not None:
         rule = "stand with `file` and without `files`, `columns` and `active`"
         raise data_error("data", "divide", rule, "one of them")
-    frame, names = _make_reader(spec).read(files), party_names(division.parties)
-    taken = Roles(spec.id or "", spec.labels, spec.split or "", spec.group or "").taken(names[0])
+    frame, names = read_table(spec, files), party_names(division.parties)
+    taken = spec.taken(names[0])
     spec = replace(spec, divide=None)
     every = [c for c in frame.columns if c not in taken and c not in spec.drop]
     whole = load_tables(files, replace(spec, columns={names[0]: [], names[1]: every}))
@@ -165,17 +165,12 @@ def _check_label(spec: TableSpec) -> None:
     check.one_of("data: task", spec.task, get_args(TaskName))
     if rule := label_rule(spec.label, spec.task):
         raise data_error("data", "label", rule, format_list(spec.labels) or "none")
-    for column in _several(spec):  # they stand in the names of attacks
+    for column in spec.several:  # they stand in the names of attacks
         why = find_unshowable(column)
         if column in QUESTIONS:
             why = "not be called like a question"
         if why:
             raise data_error("data", "label", why, repr(column), "Rename the column.")
-
-
-def _several(spec: TableSpec) -> tuple[str, ...]:
-    """Names of several labels, empty where there is one."""
-    return () if isinstance(spec.label, str) else spec.labels
 
 
 def _check_change(spec: TableSpec, change: Relabel) -> None:
@@ -185,31 +180,15 @@ def _check_change(spec: TableSpec, change: Relabel) -> None:
         raise data_error("data", "task", rule, repr(spec.task))
 
 
-def _read_frames(
-    files: Mapping[str, str | Path] | str | Path, spec: TableSpec, roles: Roles
-) -> tuple[dict[str, Frame], str]:
-    """The table of each party, and the name of the active one."""
-    reader = _make_reader(spec)
-    if isinstance(files, Mapping):
-        return separate_tables(files, roles, spec.active, reader)
-    return common_table(files, roles, spec.columns, spec.active, reader)
-
-
-def _make_reader(spec: TableSpec) -> Reader:
-    most = {"bytes": spec.max_bytes, "cells": spec.max_cells, "columns": spec.max_columns}
-    limits = Limits(**{key: value for key, value in most.items() if value is not None})
-    return Reader(spec.separator, spec.decimal, spec.encoding, limits)
-
-
-def _join_repeated(frames: Mapping[str, Frame], roles: Roles, spec: TableSpec) -> dict[str, Frame]:
+def _join_repeated(frames: Mapping[str, Frame], spec: TableSpec) -> dict[str, Frame]:
     """The tables with one row for each id, where that was asked for."""
     of_party = split_by_party("aggregate", spec.aggregate, frames)
 
     def change(frame: Frame, parties: Sequence[str]) -> Frame:
         aggregate = {c: way for p in parties for c, way in of_party.get(p, {}).items()}
         for p in parties:
-            if roles.id_of(p) and (aggregate or spec.duplicates):
-                return join_rows(frame, roles.id_of(p), [*roles.taken(p)], aggregate)
+            if spec.id_of(p) and (aggregate or spec.duplicates):
+                return join_rows(frame, spec.id_of(p), [*spec.taken(p)], aggregate)
         return frame
 
     return change_tables(frames, change)
@@ -224,7 +203,7 @@ def _read_label(
     if found is not None:
         values = np.full((size, *found.shape[1:]), np.nan)
         values[rows] = found
-    kind = make_named_label(spec.task, len(names), _several(spec)).column
+    kind = make_named_label(spec.task, len(names), spec.several).column
     return _Label(y, names, values, kind)
 
 
@@ -342,17 +321,15 @@ class _Joined:
         return codes
 
 
-def _join(
-    frames: Mapping[str, Frame], roles: Roles, active: str, id_match: Sequence[str]
-) -> _Joined:
+def _join(frames: Mapping[str, Frame], spec: TableSpec, active: str) -> _Joined:
     """Match the rows of all tables by their ids; parties that share a table share the index."""
     order = [active, *(p for p in frames if p != active)]
     made: dict[tuple[int, str], pd.Index] = {}
     for p in order:
-        frame, column = frames[p], roles.id_of(p)
+        frame, column = frames[p], spec.id_of(p)
         if (id(frame), column) not in made:
-            made[id(frame), column] = _read_index(frame, column, id_match)
-    index = {p: made[id(frames[p]), roles.id_of(p)] for p in order}
+            made[id(frame), column] = _read_index(frame, column, spec.id_match)
+    index = {p: made[id(frames[p]), spec.id_of(p)] for p in order}
     first = union = index[active]
     if all(own is first or own.equals(first) for own in index.values()):
         rows = dict.fromkeys(order, np.arange(len(first), dtype=np.int64))
@@ -382,8 +359,8 @@ def _read_index(frame: Frame, column: str, id_match: Sequence[str]) -> pd.Index:
 def _describe(joined: _Joined, described: Described, y: NDArray[np.int64]) -> Table:
     """What a reader of the report should know about the tables."""
     frames, rows, made = joined.frames, joined.rows, described.made
-    every = {c for cols in described.used.values() for c in cols} | set(described.drop)
-    every |= {c for p in frames for c in described.roles.taken(p)}
+    every = {c for cols in described.used.values() for c in cols} | set(described.spec.drop)
+    every |= {c for p in frames for c in described.spec.taken(p)}
     notes = [
         f"{frames[p].path.name}: column {c!r} is read as {of.kinds[c]}, but has {why}."
         for p, of in made.items()

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsec.data.features import Features
+from vflsec.core import check
 from vflsec.data.source import PartyData
+
+
+class DataSet:
+    """Base of the built-in data sets, which are frozen dataclasses of parameters."""
+
+    name: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        check.fields(self)
 
 
 def split_blocks(width: int, parties: int) -> list[slice]:
@@ -38,12 +48,6 @@ def hash_parts(parties: Mapping[str, PartyData], y: NDArray[np.int64]) -> str:
     return found.hexdigest()
 
 
-def world_digest(name: str, recipe: object, version: int = 1) -> str:
+def world_digest(name: str, recipe: object) -> str:
     """Hash of how a world is drawn: the same for all seeds, so that they form one cohort."""
-    return hashlib.sha256(f"{name} {version} {recipe!r}".encode()).hexdigest()
-
-
-def all_rows(found: Features, names: Sequence[str]) -> PartyData:
-    """A party's table of features that holds every row."""
-    rows = np.arange(len(found.values), dtype=np.int64)
-    return PartyData(found.values, rows, tuple(names), found.categories)
+    return hashlib.sha256(f"{name} 1 {recipe!r}".encode()).hexdigest()

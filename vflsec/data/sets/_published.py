@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import IO
@@ -17,6 +17,12 @@ import numpy as np
 
 from vflsec.core import check
 from vflsec.core.rng import numpy_generator
+from vflsec.data.classes import read_labels
+from vflsec.data.dialect import Dialect
+from vflsec.data.features import read_features
+from vflsec.data.read_table import parse_frame
+from vflsec.data.sets._parts import hash_parts
+from vflsec.data.source import PartyData, Source
 from vflsec.errors import DataError, data_error, format_list
 
 BLOCK = 1 << 22
@@ -51,16 +57,42 @@ def refuse_count(where: object, key: str, asked: int, what: str, there: int) -> 
     return data_error(where, "data set", rule, str(there), f"{key} = 0 takes all.")
 
 
-def first_of(name: str, folder: str, files: Sequence[str], source: str) -> Path:
-    """The first of several spellings of one file that is there.
+def draw_source(
+    name: str, folder: str, files: Sequence[str], source: str, rows: int, label: str,
+    columns: Mapping[str, tuple[Sequence[str], Sequence[str]]], header: Sequence[str] = (),
+) -> Source:  # fmt: skip
+    """Rows drawn from a published table, the same for every seed.
+
+    Args:
+        name: of the data set.
+        folder: of the user.
+        files: spellings of the one file's name.
+        source: where it comes from.
+        rows: how many, see :func:`drawn_lines`.
+        label: the column of classes; the party ``active`` holds it.
+        columns: by party, categorical and numeric ones.
+        header: names of all columns, for a file of fields between tabs without them.
 
     Raises:
-        DataError: none is.
+        DataError: the file is missing, has fewer rows, or lacks a column.
     """
     there = [f for f in files if (Path(folder) / f).is_file()]
     if not there and Path(folder).is_dir():
         raise refuse_folder(name, folder, f"hold {' or '.join(files)}", "none", source)
-    return find_files(name, folder, there[:1] or files[:1], source)[0]
+    path = find_files(name, folder, there[:1] or files[:1], source)[0]
+    lines = drawn_lines(path, rows, header=not header, name=name)
+    if header:
+        lines = ",".join(header).encode() + b"\n" + lines.replace(b"\t", b",")
+    frame, tables = parse_frame(path, lines, dialect=Dialect(",", ".")), {}
+    for party, (categorical, numeric) in columns.items():
+        names = (*categorical, *numeric)
+        for column in names:
+            frame.column(column, "published")
+        found = read_features(frame, names, categorical, numeric)
+        held = np.arange(len(found.values), dtype=np.int64)
+        tables[party] = PartyData(found.values, held, names, found.categories)
+    y, class_names = read_labels(frame, label)
+    return Source(name, tables, "active", y, class_names, digest=hash_parts(tables, y))
 
 
 def drawn_lines(path: Path, rows: int, *, header: bool, name: str) -> bytes:

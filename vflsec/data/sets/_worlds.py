@@ -3,59 +3,83 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import NormalDist
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vflsec.core.rng import numpy_generator
 from vflsec.data.sets._parts import numeric_table, world_digest
-from vflsec.data.source import Source
+from vflsec.data.source import PartyData, Source
 
 
-def half_space(
-    name: str, recipe: object, seed: int, *, sizes: Mapping[str, int], widths: Mapping[str, int],
-    weights: Mapping[str, float], positive_rate: float, flips: float,
-) -> Source:  # fmt: skip
-    """Draw a fresh world from the stream ``(seed, "world", name)``.
+def count_sides(made: Any) -> dict[str, int]:
+    """How many rows of a world train, validate and test."""
+    return {"train": made.rows, "validation": made.validation_rows, "test": made.test_rows}
 
-    Party p has columns x_p ~ N(0, I); its score is weights[p] * w_p . x_p with a unit vector w_p
-    drawn uniformly. A row is positive where the sum of the scores exceeds the quantile that makes
-    `positive_rate` positive on average; then each label is flipped with probability `flips`. If
-    all weights are 0 the labels are drawn independently of everything.
+
+def name_columns(party: str, x: NDArray[np.float64]) -> PartyData:
+    """A party's columns (n, d), called by its name and their number."""
+    return numeric_table(x, [f"{party}_{i}" for i in range(x.shape[1])])
+
+
+def add_parties(
+    made: Any, rng: np.random.Generator, score: NDArray[np.float64], weights: Mapping[str, float]
+) -> dict[str, PartyData]:
+    """Draw x_p ~ N(0, I) for every party, and add weights[p] x_p . w_p to `score`, (n,) or (n, L).
 
     Args:
-        name: of the data set.
-        recipe: the registered object, for the digest.
-        seed: of the world.
-        sizes: rows by side, ``{"": n}`` for no fixed split, else train, validation and test.
-        widths: number of columns by party, the active party first.
-        weights: of each party's score.
-        positive_rate: share of positives before flips.
-        flips: share of labels flipped.
+        made: the world; party p has ``d_p`` columns.
+        rng: draws them and the unit vectors w_p, one for each score.
+        score: of each row, changed in place.
+        weights: by party, the active one first.
     """
-    rng = numpy_generator(seed, "world", name)
-    n = sum(sizes.values())
-    spread = float(np.sqrt(sum(w**2 for w in weights.values())))
-    score = np.zeros(n)
-    parties = {}
-    for party, width in widths.items():
-        x = rng.standard_normal((n, width))
-        w = rng.standard_normal(width)
-        score += weights[party] * (x @ (w / np.linalg.norm(w)))
-        parties[party] = numeric_table(x, [f"{party}_{i}" for i in range(width)])
-    if spread == 0:
-        score, spread = rng.standard_normal(n), 1.0
-    positive = score > spread * _normal_quantile(1 - positive_rate)
-    positive ^= rng.random(n) < flips
-    split = None
-    if "" not in sizes:
-        split = np.repeat(list(sizes), list(sizes.values()))
+    tables = {}
+    for party, weight in weights.items():
+        x = rng.standard_normal((len(score), getattr(made, f"d_{party}")))
+        w = rng.standard_normal((x.shape[1], *score.shape[1:]))
+        score += weight * (x @ (w / np.linalg.norm(w, axis=0 if w.ndim > 1 else None)))
+        tables[party] = name_columns(party, x)
+    return tables
+
+
+def make_world(
+    made: Any, parties: Mapping[str, PartyData], y: NDArray[np.int64],
+    class_names: tuple[str, ...], sides: Mapping[str, int] | None = None, **more: Any,
+) -> Source:  # fmt: skip
+    """A drawn world; its identity is how it is drawn.
+
+    Args:
+        made: the registered data set.
+        parties: by name, the active one first.
+        y, class_names: as in a Source, which has `more`.
+        sides: rows of each side of a fixed split, in their order; None if seeds split it.
+    """
+    split = None if sides is None else np.repeat(list(sides), list(sides.values()))
     return Source(
-        name=name, parties=parties, active=next(iter(widths)), y=positive.astype(np.int64),
-        class_names=("negative", "positive"), split=split, digest=world_digest(name, recipe),
+        name=made.name, parties=parties, active=next(iter(parties)), y=y, class_names=class_names,
+        split=split, digest=world_digest(made.name, made), **more,
     )  # fmt: skip
 
 
-def _normal_quantile(share: float) -> float:
-    from statistics import NormalDist
+def half_space(made: Any, seed: int, **weights: float) -> Source:
+    """Draw a fresh world of two classes from the stream ``(seed, "world", made.name)``.
 
-    return NormalDist().inv_cdf(share)
+    The score of a row is that of :func:`add_parties`. It is positive where that exceeds the
+    quantile that makes ``made.positive_rate`` positive on average; then each label is flipped with
+    probability ``made.flips``, if there is one. If all weights are 0 the labels are drawn
+    independently of everything. ``made.rows`` are all rows unless it has ``test_rows``.
+    """
+    rng = numpy_generator(seed, "world", made.name)
+    sides = count_sides(made) if hasattr(made, "test_rows") else None
+    n = made.rows if sides is None else sum(sides.values())
+    spread = float(np.sqrt(sum(w**2 for w in weights.values())))
+    score = np.zeros(n)
+    parties = add_parties(made, rng, score, weights)
+    if spread == 0:
+        score, spread = rng.standard_normal(n), 1.0
+    positive = score > spread * NormalDist().inv_cdf(1 - made.positive_rate)
+    positive ^= rng.random(n) < getattr(made, "flips", 0.0)
+    names = ("negative", "positive")
+    return make_world(made, parties, positive.astype(np.int64), names, sides)

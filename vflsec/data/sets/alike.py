@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from vflsec.core import check
 from vflsec.core.rng import numpy_generator
-from vflsec.data.sets._parts import world_digest
+from vflsec.data.sets._parts import DataSet, world_digest
 from vflsec.data.source import PartyData, Source
 from vflsec.errors import ConfigError
 from vflsec.plugins import registry
@@ -35,7 +35,7 @@ Floats = NDArray[np.float64]
 
 @registry.dataset
 @dataclass(frozen=True)
-class Alike:
+class Alike(DataSet):
     """A fresh world for each seed.
 
     Args:
@@ -57,7 +57,7 @@ class Alike:
     noise: check.NonNegative = 0.3
 
     def __post_init__(self) -> None:
-        check.fields(self)
+        super().__post_init__()
         labelled = sum(r[0] for r in self.rows if r[3])
         if labelled != sum(self.classes):
             got = sum(self.classes)

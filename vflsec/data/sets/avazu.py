@@ -23,31 +23,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vflsec.core import check
-from vflsec.data.classes import read_labels
-from vflsec.data.dialect import Dialect
-from vflsec.data.features import read_features
-from vflsec.data.read_table import parse_frame
-from vflsec.data.sets._parts import all_rows, hash_parts
-from vflsec.data.sets._published import drawn_lines, first_of
+from vflsec.data.sets._parts import DataSet
+from vflsec.data.sets._published import draw_source
 from vflsec.data.source import Source
 from vflsec.plugins import registry
 
-NUMERIC = {
-    "active": ("C15", "C16", "C18"),
-    "passive": ("C1", "banner_pos", "device_type", "device_conn_type"),
-}
-CATEGORICAL = {
-    "active": ("device_ip", "device_model", "C14", "C17", "C19", "C20", "C21"),
+FILES = ("train.csv", "train.csv.gz", "train.gz")
+SITE = "https://www.kaggle.com/c/avazu-ctr-prediction"
+COLUMNS = {
+    "active": (
+        ("device_ip", "device_model", "C14", "C17", "C19", "C20", "C21"), ("C15", "C16", "C18"),
+    ),
     "passive": (
-        "site_id", "site_domain", "site_category", "app_id", "app_domain", "app_category",
-        "device_id",
+        ("site_id", "site_domain", "site_category", "app_id", "app_domain", "app_category",
+         "device_id"),
+        ("C1", "banner_pos", "device_type", "device_conn_type"),
     ),
 }  # fmt: skip
+"""Categorical and numeric ones by party."""
 
 
 @registry.dataset
 @dataclass(frozen=True)
-class Avazu:
+class Avazu(DataSet):
     """Rows drawn from the user's file, the same for every seed.
 
     Args:
@@ -59,27 +57,10 @@ class Avazu:
     folder: str
     rows: check.Whole = 120_000
 
-    def __post_init__(self) -> None:
-        check.fields(self)
-
     def load(self, seed: int) -> Source:
         """The drawn rows as a Source.
 
         Raises:
             DataError: the file is missing, has fewer rows, or lacks a column.
         """
-        path = first_of(
-            "avazu", self.folder, ("train.csv", "train.csv.gz", "train.gz"),
-            "https://www.kaggle.com/c/avazu-ctr-prediction",
-        )  # fmt: skip
-        lines = drawn_lines(path, self.rows, header=True, name="avazu")
-        frame = parse_frame(path, lines, dialect=Dialect(",", "."))
-        tables = {}
-        for party in ("active", "passive"):
-            names = (*CATEGORICAL[party], *NUMERIC[party])
-            for column in names:
-                frame.column(column, "published")
-            found = read_features(frame, names, CATEGORICAL[party], NUMERIC[party])
-            tables[party] = all_rows(found, names)
-        y, class_names = read_labels(frame, "click")
-        return Source("avazu", tables, "active", y, class_names, digest=hash_parts(tables, y))
+        return draw_source("avazu", self.folder, FILES, SITE, self.rows, "click", COLUMNS)

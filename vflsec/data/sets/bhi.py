@@ -30,6 +30,7 @@ import numpy as np
 from vflsec.core import check
 from vflsec.core.rng import numpy_generator
 from vflsec.data.sets._images import files_in, folders_in, party_of, read_pictures, stamp_files
+from vflsec.data.sets._parts import DataSet
 from vflsec.data.sets._published import find_files, refuse_count, refuse_folder
 from vflsec.data.source import Source
 from vflsec.plugins import registry
@@ -40,7 +41,7 @@ INNER = "IDC_regular_ps50_idx5"
 
 @registry.dataset
 @dataclass(frozen=True)
-class Bhi:
+class Bhi(DataSet):
     """The user's images; the seed is not used.
 
     Args:
@@ -52,9 +53,6 @@ class Bhi:
     folder: str
     side: Annotated[int, check.at_least(8)] = 32
     rows: check.Whole = 0
-
-    def __post_init__(self) -> None:
-        check.fields(self)
 
     def load(self, seed: int) -> Source:
         """The pairs as a Source, grouped by patient.

@@ -28,7 +28,7 @@ import numpy as np
 
 from vflsec.core import check
 from vflsec.data.names import party_names
-from vflsec.data.sets._parts import hash_parts, numeric_table, split_blocks
+from vflsec.data.sets._parts import DataSet, hash_parts, numeric_table, split_blocks
 from vflsec.data.source import Source
 from vflsec.plugins import registry
 
@@ -39,7 +39,7 @@ _OF = ("radius", "texture", "perimeter", "area", "smoothness", "compactness", "c
 
 @registry.dataset
 @dataclass(frozen=True)
-class BreastCancer:
+class BreastCancer(DataSet):
     """The bundled table; the seed is not used.
 
     Args:
@@ -49,9 +49,6 @@ class BreastCancer:
 
     parties: Annotated[int, partial(check.integer, low=2, high=14)] = 2
     split: Literal["halves", "all"] = "halves"
-
-    def __post_init__(self) -> None:
-        check.fields(self)
 
     def load(self, seed: int) -> Source:
         """The table as a Source."""

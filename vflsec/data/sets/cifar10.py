@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from vflsec.core import check
 from vflsec.core.rng import numpy_generator
 from vflsec.data.names import party_names
-from vflsec.data.sets._parts import no_columns, split_blocks
+from vflsec.data.sets._parts import DataSet, no_columns, split_blocks
 from vflsec.data.sets._published import find_files, refuse_count
 from vflsec.data.source import PartyData, Source
 from vflsec.errors import DataError, data_error
@@ -53,7 +53,7 @@ Labels = NDArray[np.int64]
 
 @registry.dataset
 @dataclass(frozen=True)
-class Cifar10:
+class Cifar10(DataSet):
     """The user's images; the seed is not used.
 
     Args:
@@ -70,9 +70,6 @@ class Cifar10:
     rows: check.Whole = 0
     test_rows: check.Whole = 0
     server: bool = False
-
-    def __post_init__(self) -> None:
-        check.fields(self)
 
     def load(self, seed: int) -> Source:
         """The images as a Source with the official split.

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from vflsec.core import check
+from vflsec.data.sets._parts import DataSet
 from vflsec.data.sets._worlds import half_space
 from vflsec.data.source import Source
 from vflsec.plugins import registry
@@ -31,7 +32,7 @@ from vflsec.plugins import registry
 
 @registry.dataset
 @dataclass(frozen=True)
-class ControlGaussian:
+class ControlGaussian(DataSet):
     """A fresh world for each seed.
 
     Args:
@@ -50,22 +51,6 @@ class ControlGaussian:
     d_passive: check.Count = 100
     d_active: check.Count = 20
 
-    def __post_init__(self) -> None:
-        check.fields(self)
-
     def load(self, seed: int) -> Source:
         """Draw the world of `seed`."""
-        return half_space(
-            "control_gaussian",
-            self,
-            seed,
-            sizes={
-                "train": self.rows,
-                "validation": self.validation_rows,
-                "test": self.test_rows,
-            },
-            widths={"active": self.d_active, "passive": self.d_passive},
-            weights={"active": 0.7, "passive": 1.5},
-            positive_rate=self.positive_rate,
-            flips=self.flips,
-        )
+        return half_space(self, seed, active=0.7, passive=1.5)

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from vflsec.core.rng import numpy_generator
-from vflsec.data.sets._parts import world_digest
 from vflsec.data.sets.quantity_gaussian import QuantityGaussian
 from vflsec.data.source import Source
 from vflsec.plugins import registry
@@ -33,7 +32,4 @@ class CountGaussian(QuantityGaussian):
         base = super().load(seed)
         assert base.values is not None
         counts = numpy_generator(seed, "world", "count_gaussian").poisson(np.exp(base.values / 2))
-        return replace(
-            base, name="count_gaussian", values=counts.astype(float), class_names=("count",),
-            task="counts", digest=world_digest("count_gaussian", self),
-        )  # fmt: skip
+        return replace(base, values=counts.astype(float), class_names=("count",), task="counts")

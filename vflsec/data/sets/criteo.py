@@ -19,12 +19,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vflsec.core import check
-from vflsec.data.classes import read_labels
-from vflsec.data.dialect import Dialect
-from vflsec.data.features import read_features
-from vflsec.data.read_table import parse_frame
-from vflsec.data.sets._parts import all_rows, hash_parts
-from vflsec.data.sets._published import drawn_lines, first_of
+from vflsec.data.sets._parts import DataSet
+from vflsec.data.sets._published import draw_source
 from vflsec.data.source import Source
 from vflsec.plugins import registry
 
@@ -34,7 +30,7 @@ CATEGORIES = tuple(f"C{i}" for i in range(1, 27))
 
 @registry.dataset
 @dataclass(frozen=True)
-class Criteo:
+class Criteo(DataSet):
     """Rows drawn from the user's file, the same for every seed.
 
     Args:
@@ -46,25 +42,16 @@ class Criteo:
     folder: str
     rows: check.Whole = 100_000
 
-    def __post_init__(self) -> None:
-        check.fields(self)
-
     def load(self, seed: int) -> Source:
         """The drawn rows as a Source.
 
         Raises:
             DataError: the file is missing, has fewer rows, or has other columns.
         """
-        path = first_of(
-            "criteo", self.folder, ("train.txt", "train.txt.gz"),
-            "https://www.kaggle.com/c/criteo-display-ad-challenge (or Criteo AI Lab)",
+        site = "https://www.kaggle.com/c/criteo-display-ad-challenge (or Criteo AI Lab)"
+        columns = {"active": ((), COUNTS), "passive": (CATEGORIES, ())}
+        header = ("label", *COUNTS, *CATEGORIES)
+        files = ("train.txt", "train.txt.gz")
+        return draw_source(
+            "criteo", self.folder, files, site, self.rows, "label", columns, header
         )  # fmt: skip
-        lines = drawn_lines(path, self.rows, header=False, name="criteo")
-        header = ",".join(("label", *COUNTS, *CATEGORIES)).encode() + b"\n"
-        frame = parse_frame(path, header + lines.replace(b"\t", b","), dialect=Dialect(",", "."))
-        tables = {
-            "active": all_rows(read_features(frame, COUNTS, (), COUNTS), COUNTS),
-            "passive": all_rows(read_features(frame, CATEGORIES, CATEGORIES, ()), CATEGORIES),
-        }
-        y, class_names = read_labels(frame, "label")
-        return Source("criteo", tables, "active", y, class_names, digest=hash_parts(tables, y))

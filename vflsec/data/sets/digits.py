@@ -22,14 +22,14 @@ import numpy as np
 
 from vflsec.core import check
 from vflsec.data.names import party_names
-from vflsec.data.sets._parts import hash_parts, no_columns, numeric_table, split_blocks
+from vflsec.data.sets._parts import DataSet, hash_parts, no_columns, numeric_table, split_blocks
 from vflsec.data.source import PartyData, Source
 from vflsec.plugins import registry
 
 
 @registry.dataset
 @dataclass(frozen=True)
-class Digits:
+class Digits(DataSet):
     """The bundled images; the seed is not used.
 
     Args:
@@ -42,9 +42,6 @@ class Digits:
     parties: Annotated[int, check.among(2, 4, 8)] = 2
     as_images: bool = False
     server: bool = False
-
-    def __post_init__(self) -> None:
-        check.fields(self)
 
     def load(self, seed: int) -> Source:
         """The images as a Source."""

@@ -25,14 +25,15 @@ import numpy as np
 
 from vflsec.core import check
 from vflsec.core.rng import numpy_generator
-from vflsec.data.sets._parts import numeric_table, world_digest
+from vflsec.data.sets._parts import DataSet
+from vflsec.data.sets._worlds import count_sides, make_world, name_columns
 from vflsec.data.source import Source
 from vflsec.plugins import registry
 
 
 @registry.dataset
 @dataclass(frozen=True)
-class Imitation:
+class Imitation(DataSet):
     """A fresh world for each seed.
 
     Args:
@@ -49,29 +50,16 @@ class Imitation:
     d_passive: check.Count = 8
     noise: check.NonNegative = 0.05
 
-    def __post_init__(self) -> None:
-        check.fields(self)
-
     def load(self, seed: int) -> Source:
         """Draw the world of `seed`."""
         rng = numpy_generator(seed, "world", "imitation")
-        sizes = {"train": self.rows, "validation": self.validation_rows, "test": self.test_rows}
-        n = sum(sizes.values())
+        sides = count_sides(self)
+        n = sum(sides.values())
         mix = rng.standard_normal((self.d_active, self.d_passive)) / np.sqrt(self.d_active)
         weights = rng.standard_normal(self.d_passive)
         x_a = rng.standard_normal((n, self.d_active))
         x_b = np.sin(2 * x_a @ mix) + self.noise * rng.standard_normal((n, self.d_passive))
         positive = rng.random(n) < 1 / (1 + np.exp(-2 * x_b @ weights))
-        tables = {"active": x_a, "passive": x_b}
-        return Source(
-            name="imitation",
-            parties={
-                p: numeric_table(x, [f"{p}_{i}" for i in range(x.shape[1])])
-                for p, x in tables.items()
-            },
-            active="active",
-            y=positive.astype(np.int64),
-            class_names=("negative", "positive"),
-            split=np.repeat(list(sizes), list(sizes.values())),
-            digest=world_digest("imitation", self),
-        )
+        parties = {p: name_columns(p, x) for p, x in (("active", x_a), ("passive", x_b))}
+        names = ("negative", "positive")
+        return make_world(self, parties, positive.astype(np.int64), names, sides)

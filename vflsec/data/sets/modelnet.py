@@ -40,6 +40,7 @@ from vflsec.data.sets._images import (
     read_pictures,
     stamp_files,
 )
+from vflsec.data.sets._parts import DataSet
 from vflsec.data.sets._published import find_files, refuse_folder
 from vflsec.data.source import PartyData, Source
 from vflsec.errors import data_error, format_list
@@ -51,7 +52,7 @@ SIDES = ("train", "test")
 
 @registry.dataset
 @dataclass(frozen=True)
-class ModelNet:
+class ModelNet(DataSet):
     """The user's images; the seed is not used.
 
     Args:
@@ -71,7 +72,7 @@ class ModelNet:
     objects: check.Whole = 0
 
     def __post_init__(self) -> None:
-        check.fields(self)
+        super().__post_init__()
         check.integer("modelnet.views", self.views, low=self.parties)
         if self.classes == 1:
             raise check.fail("modelnet.classes", "0 (all) or at least 2", 1)

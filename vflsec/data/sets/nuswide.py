@@ -32,7 +32,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from vflsec.core import check
-from vflsec.data.sets._parts import hash_parts, numeric_table
+from vflsec.data.sets._parts import DataSet, hash_parts, numeric_table
 from vflsec.data.sets._published import find_files
 from vflsec.data.source import Source
 from vflsec.errors import DataError, data_error, first_line
@@ -50,7 +50,7 @@ CHUNK = 20_000
 
 @registry.dataset
 @dataclass(frozen=True)
-class NusWide:
+class NusWide(DataSet):
     """The user's files; the seed is not used.
 
     Args:
@@ -66,7 +66,7 @@ class NusWide:
     rows: check.Whole = 0
 
     def __post_init__(self) -> None:
-        check.fields(self)
+        super().__post_init__()
         if len(set(self.concepts)) < 2 or len(set(self.concepts)) != len(self.concepts):
             raise check.fail("nuswide.concepts", "at least two, each once", self.concepts)
 

@@ -22,16 +22,15 @@ import numpy as np
 
 from vflsec.core import check
 from vflsec.core.rng import numpy_generator
-from vflsec.data.sets._parts import numeric_table, world_digest
+from vflsec.data.sets._parts import DataSet
+from vflsec.data.sets._worlds import add_parties, count_sides, make_world
 from vflsec.data.source import Source
 from vflsec.plugins import registry
-
-_WEIGHTS = {"active": 0.7, "passive": 1.5}
 
 
 @registry.dataset
 @dataclass(frozen=True)
-class QuantityGaussian:
+class QuantityGaussian(DataSet):
     """A fresh world for each seed.
 
     Args:
@@ -48,24 +47,11 @@ class QuantityGaussian:
     d_passive: check.Count = 100
     d_active: check.Count = 20
 
-    def __post_init__(self) -> None:
-        check.fields(self)
-
     def load(self, seed: int) -> Source:
         """Draw the world of `seed`."""
         rng = numpy_generator(seed, "world", "quantity_gaussian")
-        sizes = {"train": self.rows, "validation": self.validation_rows, "test": self.test_rows}
-        n = sum(sizes.values())
-        value = self.noise * rng.standard_normal(n)
-        tables = {}
-        for party, width in (("active", self.d_active), ("passive", self.d_passive)):
-            x = rng.standard_normal((n, width))
-            w = rng.standard_normal(width)
-            value += _WEIGHTS[party] * (x @ (w / np.linalg.norm(w)))
-            tables[party] = numeric_table(x, [f"{party}_{i}" for i in range(width)])
-        return Source(
-            name="quantity_gaussian", parties=tables, active="active",
-            y=np.zeros(n, dtype=np.int64), class_names=("value",), values=value,
-            split=np.repeat(list(sizes), list(sizes.values())),
-            digest=world_digest("quantity_gaussian", self),
-        )  # fmt: skip
+        sides = count_sides(self)
+        value = self.noise * rng.standard_normal(sum(sides.values()))
+        parties = add_parties(self, rng, value, {"active": 0.7, "passive": 1.5})
+        y = np.zeros(len(value), dtype=np.int64)
+        return make_world(self, parties, y, ("value",), sides, values=value)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from vflsec.core import check
+from vflsec.data.sets._parts import DataSet
 from vflsec.data.sets._worlds import half_space
 from vflsec.data.source import Source
 from vflsec.plugins import registry
@@ -23,7 +24,7 @@ from vflsec.plugins import registry
 
 @registry.dataset
 @dataclass(frozen=True)
-class Sealed:
+class Sealed(DataSet):
     """A fresh world for each seed.
 
     Args:
@@ -37,13 +38,6 @@ class Sealed:
     d_passive: check.Count = 40
     d_active: check.Count = 5
 
-    def __post_init__(self) -> None:
-        check.fields(self)
-
     def load(self, seed: int) -> Source:
         """Draw the world of `seed`."""
-        return half_space(
-            "sealed", self, seed, sizes={"": self.rows},
-            widths={"active": self.d_active, "passive": self.d_passive},
-            weights={"active": 0.0, "passive": 0.0}, positive_rate=self.positive_rate, flips=0.0,
-        )  # fmt: skip
+        return half_space(self, seed, active=0.0, passive=0.0)

@@ -24,7 +24,8 @@ import numpy as np
 
 from vflsec.core import check
 from vflsec.core.rng import numpy_generator
-from vflsec.data.sets._parts import numeric_table, world_digest
+from vflsec.data.sets._parts import DataSet
+from vflsec.data.sets._worlds import add_parties, count_sides, make_world
 from vflsec.data.source import Source
 from vflsec.plugins import registry
 
@@ -33,7 +34,7 @@ _WEIGHTS = {"active": 0.7, "passive": 1.5}
 
 @registry.dataset
 @dataclass(frozen=True)
-class SeveralGaussian:
+class SeveralGaussian(DataSet):
     """A fresh world for each seed.
 
     Args:
@@ -55,7 +56,7 @@ class SeveralGaussian:
     d_active: check.Count = 20
 
     def __post_init__(self) -> None:
-        check.fields(self)
+        super().__post_init__()
         if len(set(self.labels)) != len(self.labels) or len(self.labels) < 2:
             rule = "at least two different names"
             raise check.fail("several_gaussian.labels", rule, self.labels)
@@ -63,20 +64,13 @@ class SeveralGaussian:
     def load(self, seed: int) -> Source:
         """Draw the world of `seed`."""
         rng = numpy_generator(seed, "world", "several_gaussian")
-        sizes = {"train": self.rows, "validation": self.validation_rows, "test": self.test_rows}
-        n, many = sum(sizes.values()), len(self.labels)
-        score, tables = np.zeros((n, many)), {}
-        for party, width in (("active", self.d_active), ("passive", self.d_passive)):
-            x = rng.standard_normal((n, width))
-            w = rng.standard_normal((width, many))
-            score += _WEIGHTS[party] * (x @ (w / np.linalg.norm(w, axis=0)))
-            tables[party] = numeric_table(x, [f"{party}_{i}" for i in range(width)])
+        sides = count_sides(self)
+        score = np.zeros((sum(sides.values()), len(self.labels)))
+        parties = add_parties(self, rng, score, _WEIGHTS)
         spread = math.hypot(*_WEIGHTS.values())
         ones = score > spread * NormalDist().inv_cdf(1 - self.positive_rate)
-        ones ^= rng.random((n, many)) < self.flips
-        return Source(
-            name="several_gaussian", parties=tables, active="active", y=np.zeros(n, dtype=np.int64),
-            class_names=(" and ".join(self.labels),), values=ones.astype(np.float64),
-            labels=tuple(self.labels), split=np.repeat(list(sizes), list(sizes.values())),
-            digest=world_digest("several_gaussian", self),
+        ones ^= rng.random(score.shape) < self.flips
+        return make_world(
+            self, parties, np.zeros(len(score), dtype=np.int64), (" and ".join(self.labels),),
+            sides, values=ones.astype(np.float64), labels=tuple(self.labels),
         )  # fmt: skip

@@ -27,7 +27,8 @@ import numpy as np
 from vflsec.core import check
 from vflsec.core.rng import numpy_generator
 from vflsec.data.names import party_names
-from vflsec.data.sets._parts import numeric_table, world_digest
+from vflsec.data.sets._parts import DataSet
+from vflsec.data.sets._worlds import count_sides, make_world, name_columns
 from vflsec.data.source import Source
 from vflsec.plugins import registry
 
@@ -36,7 +37,7 @@ SHARED, PRIVATE = 6, 12
 
 @registry.dataset
 @dataclass(frozen=True)
-class TwoViews:
+class TwoViews(DataSet):
     """A fresh world for each seed.
 
     Args:
@@ -56,27 +57,20 @@ class TwoViews:
     classes: Annotated[int, check.at_least(2)] = 8
     nuisance: check.NonNegative = 2.0
 
-    def __post_init__(self) -> None:
-        check.fields(self)
-
     def load(self, seed: int) -> Source:
         """Draw the world of `seed`."""
         rng = numpy_generator(seed, "world", "two_views")
-        sizes = {"train": self.rows, "validation": self.validation_rows, "test": self.test_rows}
-        y = np.concatenate([rng.permutation(np.arange(n) % self.classes) for n in sizes.values()])
+        sides = count_sides(self)
+        y = np.concatenate([rng.permutation(np.arange(n) % self.classes) for n in sides.values()])
         means = 1.3 * rng.standard_normal((self.classes, SHARED))
         u = means[y] + 0.8 * rng.standard_normal((len(y), SHARED))
-        tables = {}
+        parties = {}
         for party in party_names(self.parties):
             a = rng.standard_normal((SHARED, self.columns)) / np.sqrt(SHARED)
             b = rng.standard_normal((PRIVATE, self.columns)) / np.sqrt(PRIVATE)
             own = rng.standard_normal((len(y), PRIVATE))
             x = np.tanh(u @ a + self.nuisance * own @ b)
             x += 0.2 * rng.standard_normal(x.shape)
-            tables[party] = numeric_table(x, [f"{party}_{i}" for i in range(self.columns)])
-        return Source(
-            name="two_views", parties=tables, active="active", y=y.astype(np.int64),
-            class_names=tuple(str(c) for c in range(self.classes)),
-            split=np.repeat(list(sizes), list(sizes.values())),
-            digest=world_digest("two_views", self),
-        )  # fmt: skip
+            parties[party] = name_columns(party, x)
+        names = tuple(str(c) for c in range(self.classes))
+        return make_world(self, parties, y.astype(np.int64), names, sides)
