@@ -107,7 +107,7 @@ class _Capture(TorchDispatchMode):
 
 
 class Emulated:
-    """Captures the stretches of one step; see `vflsec.train.cuda_graphs.Graphs`.
+    """Captures the stretches of one step; see `vflsec.train.cuda_graphs.CudaGraphs`.
 
     Attributes:
         running: whether operations are those of a replay, which a GPU launches as one.

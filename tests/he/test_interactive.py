@@ -13,7 +13,7 @@ import torch
 from vflsec.errors import CiphertextError
 from vflsec.he.blocks import block_sum
 from vflsec.he.ckks import KeyPair
-from vflsec.he.envelope import unpack_array
+from vflsec.he.envelope import unpack_masked
 from vflsec.he.interactive import ActiveRole, PassiveRole
 
 pytest.importorskip("tenseal")
@@ -86,7 +86,7 @@ def test_masks_hide_what_they_cover() -> None:
     sealed = passive.embed(np.tile([[1.0], [-1.0]], (1000, 1)))
     active.load(np.full((1, 2), 5.0), np.zeros(2))  # z = +5 in every other row, else -5
     seen = np.stack(
-        [unpack_array(passive.open(active.forward(sealed)), "masked") for _ in range(4)]
+        [unpack_masked(passive.open(active.forward(sealed))) for _ in range(4)]
     )  # (4, 2000, 2)
     up, down = seen[:, ::2].ravel(), seen[:, 1::2].ravel()
     sigma, n = 2.0**16, up.size
@@ -137,7 +137,7 @@ def test_without_the_mask_the_passive_party_would_see_z() -> None:
     active = ActiveRole(passive.public(), 3, "p", mask_bits=1)  # no role checks the other's draws
     active.load(np.full((1, 40), 5.0), np.zeros(40))
     sealed = passive.embed(np.array([[1.0], [-1.0]]))
-    seen = unpack_array(passive.open(active.forward(sealed)), "masked")
+    seen = unpack_masked(passive.open(active.forward(sealed)))
     assert seen[0].mean() - seen[1].mean() > 4 * 2 * np.sqrt(2 / 40)
 
 
@@ -151,13 +151,13 @@ def test_every_answer_is_flooded_before_it_leaves(shared: bool) -> None:
     away = []
     if shared:
         product = active.forward(passive.rotate(M))
-        sent = unpack_array(passive.open_rotated(product), "masked")
+        sent = unpack_masked(passive.open_rotated(product))
         away.append(sent - (passive.keys.decrypt(product) - passive.share))
     passive.load(0 * wide if shared else None, 0.1)
     product = active.forward(passive.embed(H))
-    away.append(unpack_array(passive.open(product), "masked") - passive.keys.decrypt(product))
+    away.append(unpack_masked(passive.open(product)) - passive.keys.decrypt(product))
     product = active.gradient(passive.embed_blocks(), RNG.normal(size=(B, 40)))
-    sent = unpack_array(passive.open_gradient(product), "masked")
+    sent = unpack_masked(passive.open_gradient(product))
     last = sent - block_sum(passive.keys, product)
     away.append(last * (2.0**-12 if shared else 1))
     for d in away:

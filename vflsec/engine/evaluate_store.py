@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vflsec.audit.record import AuditRecord
+from vflsec.audit.record import AuditRecord, write_record
 from vflsec.report.notebook import Audit
-from vflsec.storage.results_folder import claim, withdraw
-from vflsec.storage.store import Store
+from vflsec.specs import hash_value
+from vflsec.storage.results_folder import WRITTEN, Lock, claim, withdraw
+from vflsec.storage.store import STORE_NAME, Store
 
 
 def judge(
@@ -82,3 +85,40 @@ def audit_once(folder: Path, run: str, audit: Callable[[], Audit]) -> Audit:
         found = audit()
         lock.done(run)
         return found
+
+
+def read_standing(lock: Lock, folder: Path, record: AuditRecord) -> Audit | None:
+    """The audit in a folder, if it is the one of this record, whole and as it was written.
+
+    Args:
+        lock: on the folder.
+        folder: the results directory.
+        record: of the audit that is asked for.
+    """
+    if not lock.stands(mark_standing(folder, record)):
+        return None
+    import pandas as pd
+
+    from vflsec.report.exports import load_summary
+    from vflsec.report.summary import read_summary
+
+    summary = load_summary(folder)
+    with (folder / "results.parquet").open("rb") as file:
+        frame = pd.read_parquet(file)
+    return Audit(folder, frame, summary, read_summary(summary).gates, summary["exit_code"])
+
+
+def mark_standing(folder: Path, record: AuditRecord) -> str:
+    """What an audit rests on and wrote, as a hash; '' if a file is missing.
+
+    Where it is the same again, the audit stands and is only read back. Its store is closed.
+    """
+    log = folder / f"{STORE_NAME}-wal"
+    paths = [folder / name for name in WRITTEN]
+    if not all(p.is_file() for p in paths) or (log.is_file() and log.stat().st_size):
+        return ""
+    held = []
+    for path in paths:
+        with path.open("rb") as file:
+            held.append(hashlib.file_digest(file, "blake2b").hexdigest())
+    return hash_value([write_record(replace(record, when="", runnable=None)), held])

@@ -20,11 +20,10 @@ from vflsec.data.in_memory import on_disk
 from vflsec.engine import strong_attacker
 from vflsec.engine.audit_record import find_runnable, list_versions, make_record
 from vflsec.engine.dry_run import make_plan
-from vflsec.engine.evaluate_store import judge
+from vflsec.engine.evaluate_store import judge, mark_standing, read_standing
 from vflsec.engine.executor import Listener, Order, execute, find_replicas
 from vflsec.engine.options import Options
 from vflsec.engine.shard import divide_groups
-from vflsec.engine.standing import keep_standing, read_standing
 from vflsec.engine.work import Backend, Progress, Tasks, default_backend, missing_work
 from vflsec.engine.worker_pools import Pool, Processes, open_cluster, warm_workers
 from vflsec.plan.values import TUNING, Plan, Work
@@ -186,7 +185,7 @@ def _run(
             audit = judge(store, record, seconds=took, worked=_worked() - worked)
             left = [g for g in plan.groups if missing_work(store, g, how.replicas)]
         if whole and not left:
-            keep_standing(lock, folder, record)
+            lock.stand(mark_standing(folder, record))
         return audit
 
 

@@ -145,7 +145,7 @@ class Batch:
 
 def batch(
     rows: int, width: int, out: int, *, shared: bool = False, train: bool = True,
-    parameters: Parameters | None = None, measured: Unit | None = None,
+    parameters: Parameters | None = None,
 ) -> Batch:  # fmt: skip
     """One step of the interactive layer on a batch (rows, width) -> (rows, out).
 
@@ -154,13 +154,12 @@ def batch(
         shared: shared weights.
         train: False for prediction, which has no way back.
         parameters: of CKKS; None for the default.
-        measured: constants to use instead of the tabulated ones.
 
     Raises:
         ConfigError: the batch has more rows than a ciphertext has slots.
     """
     p = parameters or Parameters()
-    u = measured or unit(p)
+    u = unit(p)
     if rows > p.rows:
         what = f"batch_size for {p.slots} slots"
         raise ConfigError.at_most(what, p.rows, rows)
@@ -186,18 +185,15 @@ def batch(
     return total
 
 
-def summed(
-    rows: int, out: int, columns: int, *,
-    parameters: Parameters | None = None, measured: Unit | None = None,
-) -> Batch:  # fmt: skip
+def summed(rows: int, out: int, columns: int, *, parameters: Parameters | None = None) -> Batch:
     """One step of summed gradients, [X 1]^T Enc(g), for X (rows, columns) and g (rows, out).
 
     Args:
         rows, out, columns: b, o, d.
-        parameters, measured: as for :func:`batch`.
+        parameters: as for :func:`batch`.
     """
     p = parameters or Parameters()
-    u = measured or unit(p)
+    u = unit(p)
     _, chunks = layout(rows, out, p.slots)
     sums = columns + 1
     return Batch(

@@ -94,12 +94,12 @@ def unpack(data: bytes, kind: str, key: str = "") -> Blob:
     return Blob(kind, header["key"], tuple(header["shape"]), tuple(parts))
 
 
-def pack_array(kind: str, key: str, x: NDArray[np.float64]) -> bytes:
-    """An envelope around plain numbers (masked ones, in the protocol)."""
-    return pack(kind, key, x.shape, [np.ascontiguousarray(x, dtype="<f8").tobytes()])
+def pack_masked(key: str, x: NDArray[np.float64]) -> bytes:
+    """An envelope around masked numbers."""
+    return pack("masked", key, x.shape, [np.ascontiguousarray(x, dtype="<f8").tobytes()])
 
 
-def unpack_array(data: bytes, kind: str, key: str = "") -> NDArray[np.float64]:
-    """The numbers in an envelope made by :func:`pack_array`."""
-    blob = unpack(data, kind, key)
+def unpack_masked(data: bytes, key: str = "") -> NDArray[np.float64]:
+    """The numbers in an envelope made by :func:`pack_masked`."""
+    blob = unpack(data, "masked", key)
     return np.frombuffer(blob.parts[0], dtype="<f8").reshape(blob.shape).astype(np.float64)

@@ -53,7 +53,7 @@ from vflsec.he.blocks import (
     transposed_product,
 )
 from vflsec.he.ckks import KeyPair, Parameters, PublicKey, refuse_rows
-from vflsec.he.envelope import pack_array, unpack, unpack_array
+from vflsec.he.envelope import pack_masked, unpack, unpack_masked
 from vflsec.he.flood import FLOOD_BITS, MASK_BITS, Flood, check_answers
 
 Array = NDArray[np.float64]
@@ -148,7 +148,7 @@ class ActiveRole:
 
     def unmask(self, masked: bytes) -> Array:
         """What the other side decrypted, without the own last mask."""
-        out = unpack_array(masked, "masked", self.key.key)
+        out = unpack_masked(masked, self.key.key)
         if out.shape != self._mask.shape:
             raise ShapeError.must("a masked answer", f"be {self._mask.shape}", out.shape)
         return out - self._mask
@@ -236,7 +236,7 @@ class PassiveRole:
         return out
 
     def _masked(self, out: Array) -> bytes:
-        return pack_array("masked", self.keys.key, out)
+        return pack_masked(self.keys.key, out)
 
     def open_gradient(self, product: bytes) -> bytes:
         """Enc(h^T g + M) -> h^T g + M + F, masked; with a share + N for F, and it takes lr N."""

@@ -25,7 +25,7 @@ from vflsec.errors import ConfigError
 from vflsec.he import cost
 from vflsec.he.blocks import layout
 from vflsec.he.ckks import Parameters
-from vflsec.he.envelope import unpack_array
+from vflsec.he.envelope import unpack_masked
 from vflsec.he.flood import FLOOD_BITS, MASK_BITS, Flood
 from vflsec.he.interactive import (
     SPREAD,
@@ -304,7 +304,7 @@ class Real:
         product = self._timed(r, "multiply", active, "forward", sealed)
         masked = self._timed(r, "decrypt", passive, "open", product)
         out = active.unmask(masked)
-        return out, unpack_array(masked, "masked"), len(sealed), len(product)
+        return out, unpack_masked(masked), len(sealed), len(product)
 
     def back(self, h: Tensor, g: Tensor, layer: Layer, answers: Sequence[int]) -> Return:
         """As :meth:`Emulated.back`; follows :meth:`forward` on the same embeddings."""
@@ -341,7 +341,7 @@ class Real:
         if before is not None:
             noise = (passive.own_share() - before).T / self.settings.lr
         weight = active.unmask(masked).T
-        return weight, noise, embedding, unpack_array(masked, "masked").T, sizes
+        return weight, noise, embedding, unpack_masked(masked).T, sizes
 
 
 def _numpy(x: Tensor) -> Any:

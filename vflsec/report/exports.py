@@ -20,9 +20,8 @@ from vflsec.audit.leakage_claims import correct, find_claims, find_leaks, find_s
 from vflsec.audit.point import write_points
 from vflsec.audit.record import AuditRecord
 from vflsec.audit.validated import name_places
-from vflsec.errors import ConfigError
+from vflsec.errors import EDITED, ConfigError
 from vflsec.runtime.atomic_files import json_text, read_text, write_atomic
-from vflsec.runtime.integrity import EDITED
 from vflsec.runtime.typed_values import write_plain
 from vflsec.specs import CellResult, hash_value
 

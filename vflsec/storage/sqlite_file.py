@@ -14,9 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Self
 
-from vflsec.errors import AGAIN, ConfigError, DataError
+from vflsec.errors import AGAIN, EDITED, ConfigError, DataError
 from vflsec.runtime.atomic_files import make_folder, or_closed
-from vflsec.runtime.integrity import EDITED
 from vflsec.specs import hash_value
 
 SCHEMA_VERSION = 1

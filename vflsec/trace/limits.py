@@ -74,7 +74,6 @@ class Limits:
 
     def __post_init__(self) -> None:
         check.one_of("nonfinite", self.nonfinite, ("refuse", "drop"))
-        check.one_of("nonfinite", self.nonfinite, ("refuse", "drop"))
 
     def hold(self, where: object, field: str, value: int) -> None:
         """Refuse more than the limit `field` allows.

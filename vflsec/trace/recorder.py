@@ -104,22 +104,6 @@ def check_shape(phase: str, shape: Sequence[int]) -> None:
         raise ShapeError.must("record: a payload", rule, tuple(shape))
 
 
-class Lane(NamedTuple):
-    """What every cut of one shape has in common.
-
-    Attributes:
-        counted: by what steps are counted.
-        there, back: plans of the embedding and of its gradient.
-        up, down: under which they are declared.
-    """
-
-    counted: tuple[str, str, str]
-    there: Plan
-    back: Plan
-    up: Route
-    down: Route
-
-
 _LEAST = 8  # rows of a batch of which it can be told
 _SAME = 0.5  # correlation; that of one batch at two steps of a training is near 1
 
@@ -402,16 +386,21 @@ class Recording:
             raise ShapeError.must("record: cut", "take one tensor", type(z).__name__, remedy)
         listens = z.requires_grad and torch.is_grad_enabled()
         x = as_numbers(z)
-        lane = self._lane(x, peer, phase, name, listens)
-        rows = self._rows("embedding", len(z), ids)
+        other = self._other(peer)
+        check_shape(phase, x.array.shape)
+        phase = phase or ("train" if listens else "eval")
+        up = (other, self.party) if self.active else (self.party, other)
+        there = self._plan("embedding", up, x, phase, name)
+        back = self._plan("gradient", up[::-1], x, phase, name)
+        rows, counted = self._rows("embedding", len(z), ids), (phase, other, name)
         with self._lock:
-            count = self._cuts.get(lane.counted, 0)
-            self._cuts[lane.counted] = count + 1
+            count = self._cuts.get(counted, 0)
+            self._cuts[counted] = count + 1
         step, micro = divmod(count, self.loop.accumulation)
         epoch = self._epoch
         if self._left_out(epoch):
             return z
-        number = self._put(lane.there, lane.up, x.array, rows, Timing(epoch, step, micro))
+        number = self._put(there, x.array, rows, Timing(epoch, step, micro))
         if listens:
             if self._places.left and self._places.taken(rows, x.array, self.ids.n):
                 self._warn(
@@ -423,19 +412,19 @@ class Recording:
             def arrived(gradient: Tensor) -> None:
                 """Write the gradient; it is not changed."""
                 nonlocal taken, strayed
-                self._through.add(lane.counted)
+                self._through.add(counted)
                 self._stray(-1 if strayed else 0)
                 strayed = False
                 part, taken = micro + taken * self.loop.accumulation, taken + 1
                 timing = Timing(epoch, step, part, self._factor(), number)
-                self._put(lane.back, lane.down, as_numbers(gradient).array, rows, timing)
+                self._put(back, as_numbers(gradient).array, rows, timing)
 
             def past(_: Tensor) -> None:
                 """A gradient, perhaps of a loss of its own, before one has come back here."""
                 nonlocal strayed
                 if not taken and not strayed:
                     strayed = True
-                    self._stray(1, lane.counted)
+                    self._stray(1, counted)
 
             if not z.is_leaf:
                 z.register_hook(past)
@@ -461,21 +450,6 @@ class Recording:
                 "a gradient bypassed the tensor that cut() returned and is not recorded: no audit "
                 "of this trace passes. Go on with it: 'z = rec.cut(z, ids)'"
             )
-
-    def _lane(self, x: Numbers, peer: str, phase: str, name: str, listens: bool) -> Lane:
-        """What every cut of one shape and kind has in common; refuses what cannot be recorded."""
-        other = self._other(peer)
-        check_shape(phase, x.array.shape)
-        phase = phase or ("train" if listens else "eval")
-        up = (other, self.party) if self.active else (self.party, other)
-        there, back = (
-            self._plan(kind, ends, x, phase, name)
-            for kind, ends in (("embedding", up), ("gradient", up[::-1]))
-        )
-        return Lane(
-            (phase, other, name), there, back, Route("embedding", *up, phase),
-            Route("gradient", *up[::-1], phase),
-        )  # fmt: skip
 
     def tell(
         self,
@@ -524,7 +498,7 @@ class Recording:
         ends = ends if sent else ends[::-1]
         plan = self._plan(kind, ends, numbers, phase, name)
         timing = Timing(epoch, step, None, factor, pair)
-        return self._put(plan, Route(kind, *ends, phase), numbers.array, rows, timing)
+        return self._put(plan, numbers.array, rows, timing)
 
     def _other(self, peer: str) -> str:
         if self.writer is None:
@@ -589,16 +563,15 @@ class Recording:
         )  # fmt: skip
 
     def _put(
-        self, plan: Plan, key: Route, x: NDArray[Any],
-        rows: NDArray[np.int64] | None, timing: Timing,
-    ) -> int:  # fmt: skip
+        self, plan: Plan, x: NDArray[Any], rows: NDArray[np.int64] | None, timing: Timing
+    ) -> int:
         """Write before this returns, so that what the loop does to `x` later is no matter."""
         writer = self.writer
         if writer is None:
             return -1
-        if timing.epoch not in self._have.get(key, ()):
+        if timing.epoch not in self._have.get(plan.route, ()):
             with self._lock:
-                self._have.setdefault(key, set()).add(timing.epoch)
+                self._have.setdefault(plan.route, set()).add(timing.epoch)
         if timing.pair is not None and timing.pair < 0:
             timing = timing._replace(pair=None)
         try:

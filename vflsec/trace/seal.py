@@ -60,13 +60,7 @@ def hash_file(folder: Path, name: str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def seal(
-    folder: str | Path,
-    limits: Limits | None = None,
-    *,
-    partial: bool = False,
-    ended: bool = False,
-) -> list[str]:
+def seal(folder: str | Path, *, partial: bool = False, ended: bool = False) -> list[str]:
     """Seal a recorded trace; of one that a killed process left, up to its last whole message.
 
     Args:
@@ -81,7 +75,7 @@ def seal(
     Raises:
         TraceError: it is sealed already, or damaged otherwise than by stopping early.
     """
-    folder, limits = Path(folder), limits or Limits()
+    folder, limits = Path(folder), Limits()
     files = list_files(folder, limits)
     if "seal.json" in files:
         raise TraceError(f"{folder}: is sealed already.")

@@ -17,6 +17,7 @@ import struct
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -283,17 +284,6 @@ def find_segments(files: Iterable[str], observer: str) -> list[str]:
     return [f for f in files if f.startswith(start) and RAW.fullmatch(f[len(start) :])]
 
 
-@dataclass(frozen=True)
-class _Source:
-    """Whose segments are read, of which trace, within which limits; `torn` is filled."""
-
-    folder: Path
-    manifest: Manifest
-    observer: str
-    limits: Limits
-    torn: Torn
-
-
 def read_segments(
     folder: Path, files: Iterable[str], manifest: Manifest, observer: str, limits: Limits,
     torn: Torn,
@@ -307,12 +297,12 @@ def read_segments(
     Raises:
         TraceError: bytes that no recorder writes.
     """
-    source = _Source(folder, manifest, observer, limits, torn)
+    read = partial(_read_segment, folder, manifest, observer, limits, torn)
     by_process: dict[str, list[str]] = {}
     for name in sorted(found := find_segments(files, observer)):
         by_process.setdefault(name.rpartition("/")[2][:8], []).append(name)
     limits.hold(f"view/{observer}", "segments", len(found))
-    streams = [_read_process(source, p, of) for p, of in sorted(by_process.items())]
+    streams = [_read_process(p, map(read, of), torn) for p, of in sorted(by_process.items())]
     return pair_gradients(streams[0] if len(streams) == 1 else _merge(streams))
 
 
@@ -336,26 +326,26 @@ def _stamp(
         yield (last, i), fields, batch
 
 
-def _read_process(source: _Source, process: str, names: list[str]) -> Iterator[Found]:
-    streams = [_read_segment(source, n) for n in names]
+def _read_process(process: str, streams: Iterable[Iterator[Found]], torn: Torn) -> Iterator[Found]:
     merged = heapq.merge(*streams, key=lambda found: found[0].msg)
     for expected, (fields, batch) in enumerate(merged):
         if fields.msg != expected:
             text = f"message {expected} of {process[4:]} is missing; what follows is left out."
-            source.torn.notes.append(text)
+            torn.notes.append(text)
             return
         yield fields, batch
 
 
-def _read_segment(source: _Source, name: str) -> Iterator[Found]:
-    limits, torn = source.limits, source.torn
+def _read_segment(
+    folder: Path, manifest: Manifest, observer: str, limits: Limits, torn: Torn, name: str
+) -> Iterator[Found]:
     match = RAW.fullmatch(name.rpartition("/")[2])
     stored = Stored.parse(match[2]) if match else None
     if stored is None:
         raise refuse_file(name)
     limits.hold(name, "width", stored.width)
     schema, head = build_tensor_schema(stored), b""
-    with open_file(source.folder, name) as file:
+    with open_file(folder, name) as file:
         size = file.seek(0, 2)
         file.seek(0)
         while (frame := _read_frame(file, size, name, limits)) is not None:
@@ -367,8 +357,8 @@ def _read_segment(source: _Source, name: str) -> Iterator[Found]:
             if kind != _BATCH or not head:
                 raise TraceError.damaged(name, "no recorder writes this")
             meta, batch = _decode_batch(head + raw, name, stored, limits)
-            where = f"view/{source.observer}"
-            yield read_fields(meta, source.manifest.ends, source.observer, limits, where), batch
+            where = f"view/{observer}"
+            yield read_fields(meta, manifest.ends, observer, limits, where), batch
         within = file.tell() < size
         if within or not _has_ended(file, size):
             torn.notes.append(f"{name}: ends within a message or without an end mark.")
@@ -387,7 +377,7 @@ def _check_columns(raw: bytes, schema: pa.Schema, stored: Stored, name: str) -> 
 def _has_ended(file: BinaryIO, size: int) -> bool:
     """True if a stream's end mark stands at the end of the file."""
     file.seek(max(0, size - 8))
-    return file.read(8) == b"\xff\xff\xff\xff\x00\x00\x00\x00"
+    return file.read(8) == _END
 
 
 def _read_frame(file: BinaryIO, size: int, name: str, limits: Limits) -> tuple[int, bytes] | None:

@@ -158,13 +158,13 @@ def _main() -> None:
     sys.stdout.write(json.dumps(out) + "\n")
 
 
-def info(folder: str | Path, limits: Limits | None = None) -> dict[str, Any]:
+def info(folder: str | Path) -> dict[str, Any]:
     """What a trace says about itself, as plain values; reads no tables.
 
     Raises:
         TraceError: it cannot be opened.
     """
-    trace = Trace.open(folder, limits, verify=False)
+    trace = Trace.open(folder, verify=False)
     m, infos = trace.manifest, [trace.observer(name).info for name in trace.observers]
     return {
         "folder": str(folder), "version": m.version, "status": m.status, "sealed": trace.sealed,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -58,20 +58,6 @@ def derive_facts(facts: Facts, known: Known | None, question: str) -> Facts:
     assert question in QUESTIONS
     extra = {**facts.extra, "question": question, "unclear": why}
     return replace(facts, classes=2, extra=extra)
-
-
-class Steps:
-    """Counts messages that name no step, so that each is a batch of its own."""
-
-    def __init__(self) -> None:
-        self._count: dict[tuple[str, ...], int] = defaultdict(int)
-
-    def timed(self, message: Message) -> Message:
-        """The message with the number of those before it of its kind, ends and name as its step."""
-        m = message
-        key = (m.phase, m.sender, m.receiver, m.kind, m.name)
-        self._count[key] += 1
-        return replace(m, step=self._count[key] - 1)
 
 
 def number_passes(table: Table) -> Table:
@@ -201,8 +187,8 @@ def fold_messages(
         moment = observer.moment(phase)
         unread, sent = Unread(name, moment.phase), Sent(name, moment.phase)
         unanswered = Unanswered(name, moment.phase, trace.manifest.rows)
-        prints, crossed, steps = Prints(name), Crossed(), Steps()
-        late = Late(observer.info, moment)
+        prints, crossed = Prints(name), Crossed()
+        late, turns = Late(observer.info, moment), Counter[tuple[str, ...]]()
         for i, found in enumerate(observer.messages()):
             if late.over(i):
                 break
@@ -223,7 +209,12 @@ def fold_messages(
                         _check_shape(shapes, message, where)
                 ways = ("sent",) if message.sender == name else ("received",)
                 timed = found.fields.step is not None
-                recorder.add(message if timed else steps.timed(message), None, ways, timed=timed)
+                if not timed:  # each is a batch of its own
+                    m = message
+                    key = (m.phase, m.sender, m.receiver, m.kind, m.name)
+                    message = replace(m, step=turns[key])
+                    turns[key] += 1
+                recorder.add(message, None, ways, timed=timed)
         trace.lack(name, [*find_gaps(observer.info, trace.manifest.status), *unread.clauses()])
         trace.lack(name, late.clauses(sealed=trace.sealed))
         trace.lack(name, [] if ours else [*sent.clauses(own.get(name)), *unanswered.clauses()])

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from vflsec.errors import ConfigError
 from vflsec.trace.limits import check_name, replace_file
-from vflsec.trace.manifest import Manifest, ObserverInfo, dump, load
+from vflsec.trace.manifest import Manifest, ObserverInfo, Route, dump, load
 from vflsec.trace.segments import Claim, Segment
 from vflsec.trace.tables import Stored
 
@@ -107,9 +107,9 @@ class Timing(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Messages of one kind and shape: rows, the shape that is stored, bytes, the common fields."""
+    """Messages of one kind and shape: way, rows, shape that is stored, bytes, common fields."""
 
-    kind: str
+    route: Route
     stored: Stored
     n: int | None
     flat: tuple[int, int]
@@ -136,7 +136,8 @@ def plan_messages(h: Heading) -> Plan:
         "loss_reduction": h.loss_reduction, "protection": h.protection,
         "has_values": h.form is not None, "store": str(stored), "status": "complete",
     })  # fmt: skip
-    return Plan(h.kind, stored, n, flat, held + 24 * flat[0], f"{text[:-1]},")
+    route = Route(h.kind, h.sender, h.receiver, h.phase)
+    return Plan(route, stored, n, flat, held + 24 * flat[0], f"{text[:-1]},")
 
 
 class Writer:
@@ -236,7 +237,7 @@ class Writer:
             ConfigError: not one id for each row, or another process opened this writer.
         """
         if rows is not None and plan.n is not None and len(rows) != plan.n:
-            raise ConfigError.must(f"record: ids of {plan.kind}", f"be {plan.n}", len(rows))
+            raise ConfigError.must(f"record: ids of {plan.route.kind}", f"be {plan.n}", len(rows))
         if self._claim.process != os.getpid():
             raise ConfigError(
                 "record: this process was forked from one that records. Open a recording in each; "

@@ -22,7 +22,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -47,24 +47,9 @@ class CaptureWarning(UserWarning):
     """Graphs were asked for, and steps are taken one kernel at a time."""
 
 
-class Graphs(Protocol):
-    """What captures the stretches of one step; they are replayed in their order."""
-
-    def warm(self) -> AbstractContextManager[None]:
-        """Where the step runs before its capture."""
-        ...
-
-    def restore_stream(self) -> AbstractContextManager[None]:
-        """Around all captures of a step, of which one may fail."""
-        ...
-
-    def stretch(self) -> tuple[AbstractContextManager[None], Callable[[], None]]:
-        """Captures what runs in it, without running it; and runs what was captured."""
-        ...
-
-
 class CudaGraphs:
-    """Graphs of a GPU, which share their memory.
+    """Graphs of a GPU, which share their memory: captures the stretches of one step, which are
+    replayed in their order.
 
     Args:
         device: the GPU, which need not be the current one; None is the current one.
@@ -76,7 +61,7 @@ class CudaGraphs:
 
     @contextmanager
     def warm(self) -> Iterator[None]:
-        """On the stream of the captures, which gets its workspaces so."""
+        """Where the step runs before its capture: on their stream, which gets its workspaces so."""
         current = torch.cuda.current_stream(self.device)
         self.stream.wait_stream(current)
         with torch.cuda.stream(self.stream):
@@ -85,12 +70,12 @@ class CudaGraphs:
 
     @contextmanager
     def restore_stream(self) -> Iterator[None]:
-        """A capture that fails leaves its stream in use: it is put back."""
+        """Around all captures of a step: one that fails leaves its stream in use."""
         with torch.cuda.stream(torch.cuda.current_stream(self.device)):
             yield
 
     def stretch(self) -> tuple[AbstractContextManager[None], Callable[[], None]]:
-        """The capture of a graph, and its launch on the current stream."""
+        """What captures all that runs in it, without running it, and what launches that."""
         graph = torch.cuda.CUDAGraph()
         # Another thread of the process may work on a device meanwhile.
         mode = "thread_local"
@@ -135,7 +120,7 @@ class _Tape:
         graphs: captures its stretches.
     """
 
-    def __init__(self, fed: Federation, step: Step, graphs: Graphs) -> None:
+    def __init__(self, fed: Federation, step: Step, graphs: CudaGraphs) -> None:
         self.fed, self.step, self.graphs = fed, step, graphs
         self.stretches: list[_Stretch] = []
         self.arrivals: list[Tensor] = []
@@ -253,7 +238,7 @@ class Captured:
         replays: how many steps were replayed.
     """
 
-    def __init__(self, fed: Federation, step: Step, make: Callable[[], Graphs]) -> None:
+    def __init__(self, fed: Federation, step: Step, make: Callable[[], CudaGraphs]) -> None:
         self.fed, self.step, self.make = fed, step, make
         self.tapes: dict[Hashable, _Tape] = {}
         self.failed, self.replays = "", 0

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,6 +34,9 @@ from vflsec.trees.histograms import (
     take_left,
 )
 from vflsec.trees.profiles import FIELDS, Profile
+
+if TYPE_CHECKING:
+    from vflsec.core.rounds import Wire
 
 NONE = -1
 """Owner of a node that is not split."""
@@ -65,38 +68,6 @@ class Rules:
     def is_sampled(self) -> bool:
         """Whether a tree is grown on some of the rows."""
         return self.top < 1
-
-
-class Sender(Protocol):
-    """What the trees need of a cell: a way to send, and who may be shown what."""
-
-    @property
-    def is_guarded(self) -> bool:
-        """Whether anything forbids row sets."""
-
-    def shows(self, sets: RowSets) -> NDArray[np.bool_]:
-        """Which row sets passive parties may learn."""
-
-    def rng(self, *names: object) -> np.random.Generator:
-        """A stream of random numbers."""
-
-    def change_pairs(self, party: str, values: Floats) -> Floats:
-        """Gradient pairs (n, 3) as a party encrypts or accepts them."""
-
-    def change_sums(self, party: str, values: Floats, *names: object) -> Floats:
-        """A party's sums as they leave."""
-
-    def derive(
-        self, kind: Kind, sender: str, receiver: str, payload: ArrayLike,
-        rows: NDArray[np.int64] | None = None, *, step: int = 0,
-    ) -> None:  # fmt: skip
-        """Record what a receiver works out by itself."""
-
-    def send(
-        self, kind: Kind, sender: str, receiver: str, payload: ArrayLike,
-        rows: NDArray[np.int64] | None = None, *, name: str = "", step: int = 0, phase: str = "",
-    ) -> None:  # fmt: skip
-        """Send one message."""
 
 
 @dataclass
@@ -167,7 +138,7 @@ class Boosting:
     rows: Ints
     rules: Rules
     profile: Profile
-    sender: Sender
+    sender: Wire
     own_y: Floats | Ints | None = None
     trees: list[Tree] = field(default_factory=list)
 
