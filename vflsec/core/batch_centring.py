@@ -81,7 +81,10 @@ class Centring:
         return out.reshape(message.shape)
 
     def _less_place(self, x: Tensor) -> Tensor:
-        self._widen(x.shape[1])
+        more = x.shape[1] - self.mean.shape[1]
+        if more > 0:
+            self.mean = torch.nn.functional.pad(self.mean, (0, 0, 0, more))
+            self.before = torch.nn.functional.pad(self.before, (0, more))
         known = self.mean[:, : x.shape[1]]
         size = known.square().sum((1, 2), keepdim=True)
         size = (x * known).sum((1, 2), keepdim=True) / torch.where(size > 0, size, size + 1)
@@ -93,12 +96,6 @@ class Centring:
         self.before[:, :b] += on.to(torch.int32)
         step = on / self.before[:, :b].clamp_min(1)
         self.mean[:, :b] += (x - self.mean[:, :b]) * step.unsqueeze(2).to(x)
-
-    def _widen(self, b: int) -> None:
-        more = b - self.mean.shape[1]
-        if more > 0:
-            self.mean = torch.nn.functional.pad(self.mean, (0, 0, 0, more))
-            self.before = torch.nn.functional.pad(self.before, (0, more))
 
 
 def is_shared(mean: Tensor, centred: Tensor) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 
 @dataclass(frozen=True)
@@ -326,11 +327,12 @@ class Guarded(Tensor):
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         if func not in cls.QUIET:
-            for found in _inside((args, kwargs)):
-                for counter in found.counters:
+            for found in tree_leaves((args, kwargs)):
+                for counter in found.counters if isinstance(found, Guarded) else ():
                     counter.passed(counter.told)
+        args, kwargs = tree_map_only(Guarded, unguard, (args, kwargs or {}))
         with torch._C.DisableTorchFunctionSubclass():
-            return func(*_unguard_all(args), **_unguard_all(kwargs or {}))
+            return func(*args, **kwargs)
 
 
 def unguard(y: Tensor) -> Tensor:
@@ -374,23 +376,3 @@ def mask_silent(losses: Tensor, y: Tensor) -> Tensor:
     """`losses` (R, b) of the rows that labels `y` are of, 0 for those that are silent."""
     silent = y.silent if isinstance(y, Guarded) else None
     return losses if silent is None else losses.masked_fill(silent, 0.0)
-
-
-def _unguard_all(value: Any) -> Any:
-    if isinstance(value, Guarded):
-        return unguard(value)
-    if isinstance(value, tuple | list):
-        return type(value)(_unguard_all(v) for v in value)
-    if isinstance(value, dict):
-        return {k: _unguard_all(v) for k, v in value.items()}
-    return value
-
-
-def _inside(value: Any) -> list[Guarded]:
-    if isinstance(value, Guarded):
-        return [value]
-    if isinstance(value, tuple | list):
-        return [g for v in value for g in _inside(v)]
-    if isinstance(value, dict):
-        return [g for v in value.values() for g in _inside(v)]
-    return []

@@ -7,7 +7,7 @@ and every control then remember instead of guess, and all figures are too high.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
 
 from vflsec.core.duplicate_rows import has_distinct_column
 from vflsec.data.profile import count_holders
@@ -32,29 +32,12 @@ def count_duplicates(source: Source) -> tuple[int, int]:
     common = np.flatnonzero(
         count_holders({p: t.rows for p, t in source.parties.items()}) == len(tables)
     )
-    parts = [t.values[_places(t.rows, common)] for t in tables]
-    of = _same([column for part in parts for column in part.T], len(common))
-    if source.group is None:
-        found = int((np.bincount(of)[of] > 1).sum()) if len(of) else 0
-    else:
-        pairs = np.unique(np.stack([of, source.group[common]]), axis=1)
-        found = int((np.bincount(pairs[0])[of] > 1).sum())
+    parts = [t.values[pd.Index(t.rows).get_indexer(pd.Index(common))] for t in tables]
+    whole = pd.DataFrame(np.concatenate(parts, axis=1) + 0.0)  # of -0.0 and 0.0 one is left
+    alike = pd.util.hash_pandas_object(whole, index=False).to_numpy()
+    whose = common if source.group is None else source.group[common]
+    persons = pd.DataFrame({"alike": alike, "whose": whose}).drop_duplicates().alike
+    found = int(np.isin(alike, persons[persons.duplicated()]).sum())
     if found < max(2, SHARE * len(common)) or not any(has_distinct_column(p) for p in parts):
         return 0, 0
     return found, len(common)
-
-
-def _places(rows: NDArray[np.int64], common: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where in a table the common rows stand."""
-    order = np.argsort(rows, kind="stable")
-    return order[np.searchsorted(rows[order], common)]
-
-
-def _same(columns: list[NDArray[np.float64]], n: int) -> NDArray[np.int64]:
-    """A number for each of `n` rows, (n,): equal where all columns are, but for one in 2^64."""
-    mixed = np.zeros(n, np.uint64)
-    for column in columns:
-        bits = np.ascontiguousarray(np.where(column == 0, 0.0, column)).view(np.uint64)
-        mixed = (mixed ^ bits) * np.uint64(0x9E3779B97F4A7C15)
-        mixed ^= mixed >> np.uint64(29)
-    return np.unique(mixed, return_inverse=True)[1].reshape(-1)

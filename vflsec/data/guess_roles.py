@@ -167,20 +167,16 @@ def find_label_copies(frame: Frame, label: str, roles: Sequence[str]) -> list[st
 
     Every value goes with one label only, although there are few values and many rows with a label.
     """
-    given = as_texts(frame.columns[label]).to_pylist()
-    classes, labelled = set(given) - {None}, sum(y is not None for y in given)
-    out = []
+    y = as_texts(frame.columns[label]).to_pandas().dropna()
+    classes, out = y.nunique(), []
+    most = min(_FEW, len(y) // 10, max(_PERSONS, 2 * classes))
     for name, array in frame.columns.items():
-        if name == label or name in roles or _continuous(array):
+        if name == label or name in roles or classes < 2 or _continuous(array):
             continue
-        of: dict[str | None, set[str]] = {}
-        for value, y in zip(as_texts(array).to_pylist(), given, strict=True):
-            if y is not None:
-                of.setdefault(value, set()).add(y)
-            if len(of) > _FEW:
-                break
-        few = 2 <= len(of) <= min(_FEW, labelled // 10, max(_PERSONS, 2 * len(classes)))
-        if few and len(classes) > 1 and all(len(ys) == 1 for ys in of.values()):
+        values = as_texts(array).to_pandas()[y.index]
+        if 2 <= values.nunique(dropna=False) <= most and (
+            y.groupby(values, dropna=False).nunique().max() == 1
+        ):
             out.append(name)
     return out
 

@@ -110,13 +110,11 @@ class _Kept:
             if not held or held != _hash(files, most):
                 return source
         self.sources[key] = source
-        while len(self.sources) > 1 and sum(map(_count_bytes, self.sources.values())) > self.most:
+        while len(self.sources) > 1 and self.most < sum(
+            p.values.nbytes for s in self.sources.values() for p in s.parties.values()
+        ):
             del self.sources[next(iter(self.sources))]
         return source
-
-
-def _count_bytes(source: Source) -> int:
-    return sum(p.values.nbytes for p in source.parties.values())
 
 
 def _hash(files: Sequence[Path], most: Plain) -> list[str]:

@@ -58,7 +58,9 @@ def make_task(
     rows = row_sets(
         source, seed, validation=validation, test=test, labelled=labelled, aligned=aligned
     )
-    truth = _truth(source, rows.labelled)
+    truth: NDArray[Any] = y.astype(np.int64)
+    if source.values is not None:
+        truth = source.label.prepare(source.values, rows.labelled)
     given = None
     if shuffle_labels:
         everyone = np.logical_and.reduce(list(present.values()))
@@ -87,13 +89,6 @@ def make_task(
         largest_group=source.largest_group,
         missing=_find_missing(source.parties, n),
     )  # fmt: skip
-
-
-def _truth(source: Source, labelled: NDArray[np.int64]) -> NDArray[Any]:
-    """Labels (N,) int64, values (N,) in standard deviations, or several labels (N, L) float64."""
-    if source.values is None:
-        return source.y.astype(np.int64)
-    return source.label.prepare(source.values, labelled)
 
 
 def _inputs(data: PartyData, n: int, train: NDArray[np.bool_], scale: Scale) -> Tensor:

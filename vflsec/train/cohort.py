@@ -240,16 +240,12 @@ class Training:
             row |= self.guarantee(policy, spec.strength or 0.0, r).fields()
             if self.facts.profile:
                 row["says"] += f" Profile: {self.facts.profile}."
-            if spec.strength and not self._acted(policy):
+            every = [b for p in self.fed.parties.values() for b in p.bindings]
+            if spec.strength and not any(b.acted for b in every if b.policy is policy):
                 why = f"None of its hooks did anything under {self.algorithm.name}."
                 row |= {"idle": True, "says": f"{row['says']} {why}"}
             out.append(row)
         return out
-
-    def _acted(self, policy: Policy) -> bool:
-        """Whether a hook of `policy` gave back anything else than it got, at one of its owners."""
-        every = [b for p in self.fed.parties.values() for b in p.bindings]
-        return any(b.acted for b in every if b.policy is policy)
 
     def guarantee(self, policy: Policy, strength: float, r: int) -> Guarantee:
         """What one of the defenses promises in replica `r`, by what was counted there."""

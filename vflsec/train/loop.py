@@ -114,7 +114,9 @@ def _train(
                 phase.after_epoch(epoch)
             if best:
                 alive = torch.stack([one.update(on) for one in best]).any(0)
-                _send_stop(fed, phase, alive)
+                for name in phase.listeners if phase.patience else ():
+                    signal = alive.to(torch.uint8).unsqueeze(1)
+                    fed.send("signal", fed.active.name, name, signal, name="continue")
                 fed.channel.set_alive(alive)
             if progress is not None:
                 progress(phase.name, epoch + 1, phase.epochs)
@@ -163,13 +165,6 @@ def build_judges(algorithm: Algorithm, fed: Federation, phase: Phase) -> list[_B
             phase.patience,
         )
     ]  # fmt: skip
-
-
-def _send_stop(fed: Federation, phase: Phase, alive: Tensor) -> None:
-    """The passive parties that listen hear whether training goes on."""
-    for name in phase.listeners if phase.patience else ():
-        signal = alive.to(torch.uint8).unsqueeze(1)
-        fed.send("signal", fed.active.name, name, signal, name="continue")
 
 
 class _Best:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 
 from vflsec.core.federation import Federation
 from vflsec.core.party import Party
@@ -60,23 +60,6 @@ def check_guarantee(policy: Policy, strength: float, facts: RunFacts) -> Guarant
     return replace(made, group=facts.group, profile=pairs)
 
 
-@dataclass(frozen=True)
-class _Work:
-    """A policy at work in replica `r`: at the party where it worked most."""
-
-    fed: Federation
-    policy: Policy
-    r: int
-    party: Party
-
-    def others(self) -> Iterator[Binding]:
-        """All but this policy that are on in the replica."""
-        for p in self.fed.parties.values():
-            for b in p.bindings:
-                if b.policy is not self.policy and float(b.own.strength[self.r]) > 0:
-                    yield b
-
-
 def collect_uses(fed: Federation, policy: Policy, r: int) -> Uses:
     """Counts of `policy` in replica `r`: at the party where it worked most, with its peers.
 
@@ -87,75 +70,60 @@ def collect_uses(fed: Federation, policy: Policy, r: int) -> Uses:
     if not found:
         return Uses()
     party, uses = max(found, key=lambda one: one[1].most)
-    past = list(dict.fromkeys(how for _, of in found for how in of.past))
-    work = _Work(fed, policy, r, party)
-    for find in _FINDERS.get(policy.counted, ()):
-        past += find(work)
-    peers = _find_peers(work) if policy.counted == "gradients" else uses.peers
-    return replace(uses, peers=peers, past=tuple(past))
+    others = [
+        b for p in fed.parties.values() for b in p.bindings
+        if b.policy is not policy and float(b.own.strength[r]) > 0
+    ]  # fmt: skip
+    past = [how for _, of in found for how in of.past]
+    past = [*dict.fromkeys(past), *_find_past(fed, policy, party, others)]
+    if policy.counted == "gradients":
+        uses = replace(uses, peers={
+            p.name: _peer(p, policy, r) for p in fed.parties.values()
+            if p is not party and (p.unprotected or any(b.own.uses for b in p.bindings))
+        })  # fmt: skip
+    return replace(uses, past=tuple(past))
 
 
-def _find_training_without(work: _Work) -> Iterator[str]:
-    for what in work.party.unprotected:
-        yield f"{work.party.name} also trains without it: {what}"
+def _find_past(
+    fed: Federation, policy: Policy, party: Party, others: list[Binding]
+) -> Iterator[str]:
+    """What ends a claim that composes over uses of the hook that is counted, in words.
+
+    Args:
+        fed, policy: as in :func:`collect_uses`.
+        party: where the policy worked most.
+        others: the other policies at work.
+    """
+    mixing = [b for b in others if b.policy.overrides("labels") and not b.policy.by_row]
+    if policy.counted == "gradients":
+        yield from _find_past_of_gradients(fed, party, others)
+    if policy.counted in ("gradients", "loss"):
+        for b in mixing:
+            yield f"{b.policy.name} beside it computes labels of other rows from a row's"
+    elif policy.counted == "outgoing":
+        for b in others:
+            own = b.own.party == party.name
+            if own and not b.policy.by_row and _reaches(party, b, policy):
+                yield f"{b.policy.name} before it may carry a row into other rows' messages"
+    elif policy.counted == "labels":
+        for b in others:
+            if b.policy.overrides("relabel"):
+                yield f"{b.policy.name} beside it answers from the true labels"
+        for b in mixing:
+            if _is_before(party, b, policy):
+                yield f"{b.policy.name} before it computes labels of other rows from a row's"
 
 
-def _find_coupled_rows(work: _Work) -> Iterator[str]:
-    for b in work.others():
+def _find_past_of_gradients(fed: Federation, party: Party, others: list[Binding]) -> Iterator[str]:
+    """What ends a claim of noise on gradients only, as in :func:`_find_past`."""
+    for what in party.unprotected:
+        yield f"{party.name} also trains without it: {what}"
+    for b in others:
         if _couples(b.policy):
             yield f"{b.policy.name} beside it may couple the rows of a batch"
-
-
-def _find_second_gradients(work: _Work) -> Iterator[str]:
-    for p in work.fed.parties.values():
+    for p in fed.parties.values():
         if sum(b.policy.overrides("gradients") for b in p.bindings) > 1:
             yield f"{p.name} has more than one policy of gradients, and the last decides"
-
-
-def _find_coupled_labels(work: _Work) -> Iterator[str]:
-    for b in work.others():
-        if b.policy.overrides("labels") and not b.policy.by_row:
-            yield f"{b.policy.name} beside it computes labels of other rows from a row's"
-
-
-def _find_carried_rows(work: _Work) -> Iterator[str]:
-    for b in work.others():
-        own = b.own.party == work.party.name
-        if own and not b.policy.by_row and _reaches(work.party, b, work.policy):
-            yield f"{b.policy.name} before it may carry a row into other rows' messages"
-
-
-def _find_answers_from_truth(work: _Work) -> Iterator[str]:
-    for b in work.others():
-        if b.policy.overrides("relabel"):
-            yield f"{b.policy.name} beside it answers from the true labels"
-
-
-def _find_labels_coupled_before(work: _Work) -> Iterator[str]:
-    for b in _before(work.party, work.policy):
-        on = float(b.own.strength[work.r]) > 0
-        if on and b.policy.overrides("labels") and not b.policy.by_row:
-            yield f"{b.policy.name} before it computes labels of other rows from a row's"
-
-
-_FINDERS: Mapping[str, tuple[Callable[[_Work], Iterator[str]], ...]] = {
-    "gradients": (
-        _find_training_without, _find_coupled_rows, _find_second_gradients, _find_coupled_labels,
-    ),
-    "loss": (_find_coupled_labels,),
-    "outgoing": (_find_carried_rows,),
-    "labels": (_find_answers_from_truth, _find_labels_coupled_before),
-}  # fmt: skip
-"""By the hook that is counted: what ends a claim that composes over its uses, in words."""
-
-
-def _find_peers(work: _Work) -> dict[str, tuple[float, Uses] | None]:
-    """What the other parties that train have of the same kind of policy."""
-    return {
-        p.name: _peer(p, work.policy, work.r)
-        for p in work.fed.parties.values()
-        if p is not work.party and (p.unprotected or any(b.own.uses for b in p.bindings))
-    }
 
 
 def _couples(policy: Policy) -> bool:
@@ -167,9 +135,10 @@ def _couples(policy: Policy) -> bool:
     return sends or any(policy.overrides(hook) for hook in hooks)
 
 
-def _before(party: Party, policy: Policy) -> Iterator[Binding]:
-    """The policies of a party that act before this one."""
-    return itertools.takewhile(lambda b: b.policy is not policy, party.bindings)
+def _is_before(party: Party, other: Binding, policy: Policy) -> bool:
+    """Whether `other` is one of a party's policies that act before this one."""
+    before = itertools.takewhile(lambda b: b.policy is not policy, party.bindings)
+    return any(b is other for b in before)
 
 
 def _reaches(party: Party, other: Binding, policy: Policy) -> bool:
@@ -178,12 +147,8 @@ def _reaches(party: Party, other: Binding, policy: Policy) -> bool:
     """
     if party.active and other.policy.overrides("penalty"):
         return True
-    same = other.policy.covers & policy.covers
-    return (
-        bool(same)
-        and other.policy.overrides("outgoing")
-        and any(b is other for b in _before(party, policy))
-    )
+    same = bool(other.policy.covers & policy.covers)
+    return same and other.policy.overrides("outgoing") and _is_before(party, other, policy)
 
 
 def _peer(party: Party, policy: Policy, r: int) -> tuple[float, Uses] | None:
