@@ -14,6 +14,7 @@ import pytest
 import torch
 from hostile import reseal
 from torch import Tensor
+from trace_audits import audit
 
 import vflsec
 from vflsec.engine.trace_attacks import infer, score
@@ -114,9 +115,7 @@ def test_rows_that_repeat_in_a_batch_count_once(tmp_path: Path) -> None:
             z = rec.cut(z_of(ids), ids)
             z.backward(torch.from_numpy(y[ids] * 2.0 - 1).float().unsqueeze(1).expand(-1, D))
     assert [len(m.values) for m in found(tmp_path)] == [8] * 6
-    guesses = infer([tmp_path / "t"], tmp_path / "g", attacks=("direction",), limits=TRUSTED)
-    write_truth(tmp_path / "y", np.arange(N), y)
-    result = score(guesses, [tmp_path / "y"], tmp_path / "o")
+    result = audit(tmp_path, [tmp_path / "t"], ("direction",), y)
     (row,) = result.results.query("metric == 'accuracy'").to_dict("records")
     assert row["n"] == 3  # 3, 5 and 7; 0 and 1 are known
 
@@ -262,9 +261,7 @@ def test_truth_of_rows_that_never_passed_is_not_scored(tmp_path: Path) -> None:
         ids = torch.arange(12)
         z = rec.cut(z_of(ids), ids)
         z.backward(torch.from_numpy(y[:12] * 2.0 - 1).float().unsqueeze(1).expand(-1, D))
-    guesses = infer([tmp_path / "t"], tmp_path / "g", attacks=("direction",), limits=TRUSTED)
-    write_truth(tmp_path / "y", np.arange(N), y)
-    result = score(guesses, [tmp_path / "y"], tmp_path / "o")
+    result = audit(tmp_path, [tmp_path / "t"], ("direction",), y)
     assert set(result.results.query("metric == 'auc'")["n"]) == {10}
 
 

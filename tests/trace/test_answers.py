@@ -11,6 +11,7 @@ import pytest
 import torch
 from sampled import sampled
 from torch import Tensor, nn
+from trace_audits import audit
 
 import vflsec
 from vflsec.engine.trace_attacks import infer, score
@@ -84,10 +85,8 @@ def recorded(folder: Path, loop: Callable[[Recording], Any], known: Any = KNOWN)
         known=(known, Y[known]), prior=(0.6, 0.4), columns=X, grad_scale=1,
     ) as rec:  # fmt: skip
         loop(rec)
-    write_truth(folder / "y", np.arange(N), Y)
     names = ("cluster", "direction", "joint_completion", "model_completion", "output", "spectral")
-    infer([folder / "t"], folder / "g", attacks=names, limits=TRUSTED)
-    return score(folder / "g", [folder / "y"], folder / "o").results.query("metric == 'auc'")
+    return audit(folder, [folder / "t"], names, Y).results.query("metric == 'auc'")
 
 
 @pytest.mark.parametrize(
@@ -211,10 +210,8 @@ def test_known_samples_under_other_ids_are_neither_guessed_nor_scored(
         z = rec.cut(x.clone().requires_grad_() * 1, range(N))
         told = (1 - 2.0 * torch.from_numpy(y)).unsqueeze(1)
         z.backward(told + 1.2 * torch.randn(N, 2, generator=g))
-    write_truth(tmp_path / "y", np.arange(N), y)
-    infer([tmp_path / "t"], tmp_path / "g", attacks=("direction",), limits=TRUSTED)
+    result = audit(tmp_path, [tmp_path / "t"], ("direction",), y).results
     said = [n for n in thaw(tmp_path / "g").notes if "60 rows equal a known row" in n]
-    result = score(tmp_path / "g", [tmp_path / "y"], tmp_path / "o").results
     (found,) = result.query("metric == 'auc'").to_dict("records")
     assert len(said) == (plant == "twins")
     assert found["n"] == (40 if plant == "twins" else 100)

@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 import torch
 from sampled import sampled
+from trace_audits import audit
 
 import vflsec
-from vflsec.engine.trace_attacks import infer, score
-from vflsec.trace.limits import TRUSTED
-from vflsec.trace.truth import write_truth
 
 N = 120
 Y = np.arange(N) % 3 % 2
@@ -39,9 +37,7 @@ def test_a_leak_in_messages_of_several_types_is_found(
                 x = x.to(types[step % len(types)])
                 rec.tell(kind, x, rows, sent=kind == "embedding", step=step)
     names = ("direction", "similarity", "message_completion", "exploit")
-    infer([tmp_path / "t"], tmp_path / "g", attacks=names, limits=TRUSTED)
-    write_truth(tmp_path / "y", np.arange(N), Y)
-    result = score(tmp_path / "g", [tmp_path / "y"], tmp_path / "o")
+    result = audit(tmp_path, [tmp_path / "t"], names, Y)
     found = result.results.query("metric == 'auc'").set_index("attack")["value"]
     assert set(found.index) == set(names)
     assert found["direction"] > 0.97

@@ -12,15 +12,15 @@ import torch
 from sampled import sampled
 from torch import Tensor, nn
 from torch.nn import functional
+from trace_audits import audit
 
 import vflsec
 from vflsec.core.view import Schema
-from vflsec.engine.trace_attacks import infer, score
+from vflsec.engine.trace_attacks import infer
 from vflsec.errors import ConfigError
 from vflsec.trace.limits import TRUSTED
 from vflsec.trace.module_spec import build_module, describe_module, unwrap
 from vflsec.trace.reader import Trace
-from vflsec.trace.truth import write_truth
 
 
 class Layers(nn.Module):
@@ -225,10 +225,8 @@ def test_what_a_trained_bottom_tells_is_not_taken_for_what_it_told_before(
         traces = [trained(tmp_path / str(s), how) for s in range(3)]
     told = [w for w in said if "the initial weights" in str(w.message)]
     assert bool(told) == (how == "state_dict")
-    infer(traces, tmp_path / "g", attacks=("model_completion",), limits=TRUSTED)
-    write_truth(tmp_path / "y", np.arange(N), Y)
     gate = {"max": 0.1}
-    result = score(tmp_path / "g", [tmp_path / "y"], tmp_path / "o", gates=[gate])
+    result = audit(tmp_path, traces, ("model_completion",), Y, gates=[gate])
     found = result.results.query("metric == 'auc' and role == 'audit'")
     assert found.advantage.mean() > 0.25
     assert result.verdict == "FAIL"

@@ -7,13 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from trace_audits import audit
 
 import vflsec
 from vflsec.cli import main
 from vflsec.core.visibility import looked_at
-from vflsec.engine.trace_attacks import infer, score
-from vflsec.trace.limits import TRUSTED
-from vflsec.trace.truth import write_truth
 
 N = 120
 Y = np.arange(N) % 3 % 2
@@ -31,9 +29,7 @@ def recorded(folder: Path, kind: str, phase: str) -> list[str]:
             rec.tell("gradient", noise, ids, sent=False, step=step)
             told = torch.from_numpy(Y)[ids].unsqueeze(1).float()
             rec.tell(kind, told, ids, sent=False, step=step, phase=phase)
-    guesses = infer([folder / "t"], folder / "g", attacks=("similarity",), limits=TRUSTED)
-    write_truth(folder / "y", np.arange(N), Y)
-    result = score(guesses, [folder / "y"], folder / "o")
+    result = audit(folder, [folder / "t"], ("similarity",), Y)
     (row,) = result.results.query("metric == 'auc'").to_dict("records")
     assert abs(row["value"] - 0.5) < 0.2  # noise, whatever stands in the other phase
     return [n for n in result.summary["notes"] if "unseen by attacks" in n]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from trace_audits import audit
 
 import vflsec
 from vflsec.core.view import Known
@@ -58,10 +59,8 @@ def judged(base: Path, leaks: tuple[bool, bool], truth: Any = Y) -> Audit:
         )
         for d, tells, s in runs
     ]  # fmt: skip
-    infer(traces, base / "g", attacks=ATTACKS, limits=TRUSTED)
-    write_truth(base / "y", np.arange(N), truth, quantity=True)
     gate = {"max": 0.15, "defense": "defended"}
-    return score(base / "g", [base / "y"], base / "o", gates=[gate])
+    return audit(base, traces, ATTACKS, truth, quantity=True, gates=[gate])
 
 
 def test_values_and_questions_about_them_are_told_by_gradients(tmp_path: Path) -> None:

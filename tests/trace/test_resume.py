@@ -11,13 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from trace_audits import audit
 
 import vflsec
-from vflsec.engine.trace_attacks import infer, score
 from vflsec.errors import ConfigError
-from vflsec.trace.limits import TRUSTED
 from vflsec.trace.reader import Trace
-from vflsec.trace.truth import write_truth
 from vflsec.trace.validate import info
 
 N, D = 120, 3
@@ -82,9 +80,7 @@ def test_a_training_that_goes_on_in_another_process_is_one_whole_trace(
     pairs = {m.fields.msg: m.rows.tolist() for m in sent}
     back = [m for m in observer.messages() if m.kind == "gradient"]
     assert all(pairs[m.pair] == m.rows.tolist() for m in back)
-    infer([folder], tmp_path / "g", attacks=("direction",), limits=TRUSTED)
-    write_truth(tmp_path / "y", np.arange(N), Y)
-    result = score(tmp_path / "g", [tmp_path / "y"], tmp_path / "o")
+    result = audit(tmp_path, [folder], ("direction",), Y)
     assert not [n for n in result.summary["notes"] if "carries no pass" in n]
     assert result.results.query("metric == 'auc' and role == 'audit'").value.tolist() == [1.0]
 

@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from trace_audits import audit
 
 import vflsec
-from vflsec.engine.trace_attacks import infer, score
-from vflsec.trace.limits import TRUSTED
-from vflsec.trace.truth import write_truth
 
 N = 300
 X = torch.from_numpy(np.random.default_rng(0).normal(size=(N, 4)).astype("float32"))
@@ -33,9 +31,7 @@ def test_embeddings_tell_columns_to_who_has_none(role: str, tmp_path: Path) -> N
         for step, rows in enumerate(torch.arange(N).split(50)):
             rec.tell("embedding", bottom(X[rows]), rows, sent=False, step=step)
     names = ("embedding_inversion", "attribute")
-    infer([tmp_path / "t"], tmp_path / "g", attacks=names, limits=TRUSTED)
-    write_truth(tmp_path / "y", np.arange(N), Y, hidden={"bank": X})
-    result = score(tmp_path / "g", [tmp_path / "y"], tmp_path / "o")
+    result = audit(tmp_path, [tmp_path / "t"], names, Y, hidden={"bank": X})
     assert set(result.results.status) == {"ok"}
     found = result.results.query("metric == primary").set_index("attack")
     assert found.loc["embedding_inversion", "value"] > 0.95

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from trace_audits import audit
 
 import vflsec
-from vflsec.engine.trace_attacks import infer, score
+from vflsec.engine.trace_attacks import infer
 from vflsec.errors import ShapeError, TraceError
 from vflsec.trace.limits import TRUSTED
 from vflsec.trace.record_api import Recording
-from vflsec.trace.truth import write_truth
 
 N = 120
 Y = np.arange(N) % 3 % 2
@@ -44,9 +44,7 @@ def towers(rec: Recording, second: Any = None, width: int = 3) -> None:
 
 
 def auc(folder: Path) -> tuple[float, list[str]]:
-    guesses = infer([folder / "t"], folder / "g", attacks=("similarity",), limits=TRUSTED)
-    write_truth(folder / "y", np.arange(N), Y)
-    result = score(guesses, [folder / "y"], folder / "o")
+    result = audit(folder, [folder / "t"], ("similarity",), Y)
     (row,) = result.results.query("metric == 'auc'").to_dict("records")
     return row["value"], result.summary["notes"]
 
@@ -110,9 +108,7 @@ def test_rows_that_passed_forward_alone_are_rows_of_no_attack_on_gradients(tmp_p
                 z.backward((torch.from_numpy(Y)[rows] * 2.0 - 1).unsqueeze(1).expand(-1, 3))
             rec.cut(torch.randn(20, 3, generator=g).requires_grad_(), torch.arange(20, 40))
     names = ("similarity", "direction", "norm", "cluster")
-    guesses = infer([tmp_path / "t"], tmp_path / "g", attacks=names, limits=TRUSTED)
-    write_truth(tmp_path / "y", np.arange(N), Y)
-    result = score(guesses, [tmp_path / "y"], tmp_path / "o")
+    result = audit(tmp_path, [tmp_path / "t"], names, Y)
     found = result.results.query("metric == 'auc'").set_index("attack")
     assert (found["n"] == 90).all()  # 100 without 10 known
     assert set(found.index) == set(names)
@@ -195,11 +191,8 @@ def test_embeddings_that_come_twice_are_replayed_one_exchange_at_a_time(tmp_path
             for sent in z:
                 rec.tell("embedding", sent, rows, sent=True, step=step)
             rec.tell("gradient", told, rows, sent=False, step=step)
-    guesses = infer(
-        [tmp_path / "t"], tmp_path / "g", attacks=("exploit", "unsplit"), limits=TRUSTED
-    )
-    write_truth(tmp_path / "y", np.arange(N), Y)
-    found = score(guesses, [tmp_path / "y"], tmp_path / "o").results.query("metric == 'auc'")
+    result = audit(tmp_path, [tmp_path / "t"], ("exploit", "unsplit"), Y).results
+    found = result.query("metric == 'auc'")
     assert len(found) == 3
     assert found.value.min() > 0.95
 
@@ -221,9 +214,7 @@ def test_attacks_that_replay_gradients_take_one_exchange_at_a_time(
             for gradient in (told, noise) if label_first else (noise, told):
                 z.backward(gradient, retain_graph=True)
     names = ("exploit", "unsplit")
-    guesses = infer([tmp_path / "t"], tmp_path / "g", attacks=names, limits=TRUSTED)
-    write_truth(tmp_path / "y", np.arange(N), Y)
-    found = score(guesses, [tmp_path / "y"], tmp_path / "o").results.query("metric == 'auc'")
+    found = audit(tmp_path, [tmp_path / "t"], names, Y).results.query("metric == 'auc'")
     by = dict(zip(found.attack, found.value, strict=True))
     assert set(by) == {"exploit", "exploit(scaled=True)", "unsplit"}
     assert min(by.values()) > 0.95

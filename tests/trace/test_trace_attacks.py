@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from simulated import simulate
+from trace_audits import audit
 
 import vflsec
 from vflsec.audit.scoring import score_answer
@@ -102,9 +103,7 @@ def test_what_was_not_recorded_is_not_called_safe(tmp_path: Path) -> None:
     with vflsec.record(tmp_path / "t", **how) as rec:
         for rows in torch.arange(40).split(8):
             rec.cut(torch.randn(8, 3), rows)
-    write_truth(tmp_path / "labels", np.arange(40), np.arange(40) % 2)
-    guesses = infer([tmp_path / "t"], tmp_path / "g", limits=TRUSTED)
-    result = score(guesses, [tmp_path / "labels"], tmp_path / "o", gates=[{"max": 0.05}])
+    result = audit(tmp_path, [tmp_path / "t"], (), np.arange(40) % 2, gates=[{"max": 0.05}])
     assert result.exit_code == 3
     by_attack = result.results.set_index("attack")["status"]
     assert by_attack["norm"] == "not-observable"
@@ -241,14 +240,12 @@ def test_without_own_columns_the_majority_is_the_only_control(tmp_path: Path) ->
         for rows in torch.arange(80).split(16):
             z = rec.cut(torch.randn(len(rows), 3).requires_grad_(), rows)
             z.backward((torch.from_numpy(y)[rows] * 2.0 - 1).unsqueeze(1).expand(-1, 3))
-    guesses = infer([tmp_path / "t"], tmp_path / "g", limits=TRUSTED)
-    frozen = thaw(guesses)
+    result = audit(tmp_path, [tmp_path / "t"], (), y)
+    frozen = thaw(tmp_path / "g")
     assert any("only baseline is the class majority" in n for n in frozen.notes)
     found = {a.of.spec.name: a for a in frozen.answers[0]}
     assert [c.name for c in found["direction"].controls()] == ["majority"]
     assert not [a.reason for a in frozen.answers[0] if a.status == "error" and "Key" in a.reason]
-    write_truth(tmp_path / "labels", np.arange(80), y)
-    result = score(guesses, [tmp_path / "labels"], tmp_path / "o")
     row = result.results.query("attack == 'direction' and metric == 'auc'").iloc[0]
     assert (row["value"], row["control"], row["n"]) == (1.0, "majority", 70)
 
@@ -451,10 +448,8 @@ def judged(base: Path, *, balanced: bool) -> Audit:
         recorded(base, seed, encrypted=encrypted, balanced=balanced)
         for encrypted in (False, True) for seed in range(3)
     ]  # fmt: skip
-    infer(traces, base / "g", attacks=("direction", "zero_pattern"), limits=TRUSTED)
-    write_truth(base / "y", np.arange(N), Y)
     gate = {"max": 0.1, "defense": "defended"}
-    return score(base / "g", [base / "y"], base / "o", gates=[gate])
+    return audit(base, traces, ("direction", "zero_pattern"), Y, gates=[gate])
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import pytest
 import torch
 from sampled import sampled
 from torch import Tensor, nn
+from trace_audits import audit
 
 import vflsec
 from vflsec.cli import main
@@ -77,10 +78,8 @@ def judged(
         recorded(base, seed, tells, defense=defense, **how)
         for defense, tells in zip(("none", "noise"), leaks, strict=True) for seed in range(3)
     ]  # fmt: skip
-    infer(traces, base / "g", attacks=attacks, limits=TRUSTED)
-    write_truth(base / "y", np.arange(N), Y)
     gate = {"max": limit, "defense": "defended"}
-    return score(base / "g", [base / "y"], base / "o", gates=[gate])
+    return audit(base, traces, attacks, Y, gates=[gate])
 
 
 @pytest.mark.slow
@@ -166,10 +165,8 @@ def test_a_leak_of_another_system_shows_nothing_of_this_one(
         for system, of, seeds in (("a", as_they_are, range(3)), ("b", told, range(3, 6)))
         for seed in seeds
     ]  # fmt: skip
-    infer(traces, tmp_path / "g", attacks=ATTACKS[:2], limits=TRUSTED)
-    write_truth(tmp_path / "y", np.arange(N), Y)
     gate = {"max": 0.2, key: "b"}
-    found = score(tmp_path / "g", [tmp_path / "y"], tmp_path / "o", gates=[gate]).verdicts[0]
+    found = audit(tmp_path, traces, ATTACKS[:2], Y, gates=[gate]).verdicts[0]
     assert found.verdict == verdict, found.reason
 
 

@@ -12,6 +12,7 @@ import torch
 from sampled import sampled
 from simulated import Live, attack_of, guess_of, simulate
 from torch import Tensor, nn
+from trace_audits import audit
 
 import vflsec
 from vflsec.core.view import Table
@@ -272,9 +273,7 @@ def leaky(folder: Path, grad_scale: float | None) -> tuple[dict[str, float], lis
                 z = rec.cut(torch.randn(30, D, generator=g).requires_grad_(), rows)
                 unit = nn.functional.normalize(torch.randn(30, D, generator=g), dim=1)
                 z.backward(unit * (1 + 2.0 * torch.from_numpy(y)[rows, None]) * 10.0 ** (k % 4))
-    guesses = infer([folder / "t"], folder / "g", attacks=("norm", "hints"), limits=TRUSTED)
-    write_truth(folder / "y", np.arange(300), y.astype(int))
-    result = score(guesses, [folder / "y"], folder / "o")
+    result = audit(folder, [folder / "t"], ("norm", "hints"), y.astype(int))
     found = result.results.query("metric == 'auc'")
     return dict(zip(found.attack, found.value, strict=True)), result.summary["notes"]
 
