@@ -89,7 +89,9 @@ def read_features(
             categories.append(known)
             found.folded.update({name: rare} if rare else {})
             distinct, there = len(known) + rare, frame.rows - frame.columns[name].null_count
-            column = column._replace(doubt=column.doubt or _doubt_category(distinct, there))
+            if not column.doubt and is_nearly_unique(distinct, there):
+                doubt = f"{distinct} different texts in {there} rows{_AN_ID}"
+                column = column._replace(doubt=doubt)
         else:
             _check_finite(frame, name, column.read.values)
             values[:, i] = column.read.values
@@ -113,13 +115,6 @@ def _note(found: Features, name: str, column: _Column, declared: bool) -> None:
 def is_nearly_unique(distinct: int, there: int) -> bool:
     """Whether of `there` values nearly each is another one, as ids and free text are."""
     return distinct > max(_FEW, 0.8 * there)
-
-
-def _doubt_category(distinct: int, there: int) -> str:
-    """That nearly every row has another text, in words."""
-    if not is_nearly_unique(distinct, there):
-        return ""
-    return f"{distinct} different texts in {there} rows{_AN_ID}"
 
 
 def _read_column(frame: Frame, name: str, categorical: bool, numeric: bool) -> _Column:

@@ -119,14 +119,9 @@ def _unique(frame: Frame, name: str) -> bool:
     distinct = pc.count_distinct(found, mode="all").as_py()
     if found.null_count or len(found) < 2 or distinct < len(found):
         return False
-    return not _is_fractional(found)
-
-
-def _is_fractional(found: pa.Array) -> bool:
-    """Whether texts are numbers with a fraction or an exponent: measurements, and no ids."""
-    if not pc.all(pc.match_substring_regex(found, _NUMBER)).as_py():
-        return False
-    return bool(pc.any(pc.match_substring_regex(found, "[.,eE]")).as_py())
+    numbers = pc.all(pc.match_substring_regex(found, _NUMBER)).as_py()
+    measured = pc.any(pc.match_substring_regex(found, "[.,eE]")).as_py()  # and no ids
+    return not (numbers and measured)
 
 
 def describe_nearest_id(frames: Mapping[str, Frame], labels: Sequence[str]) -> str:

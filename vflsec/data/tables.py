@@ -75,7 +75,9 @@ def load_tables(files: Mapping[str, str | Path] | str | Path, spec: TableSpec) -
     _check_label(spec)
     check_roles(spec)
     change = Relabel(spec.merge_classes or {}, spec.drop_classes, spec.label_edges)
-    _check_change(spec, change)
+    if spec.task != "classification" and change:  # its label is predicted as it is
+        rule = "stand without merge_classes, drop_classes and label_edges"
+        raise data_error("data", "task", rule, repr(spec.task))
     asked = _describe_spec(spec, change)
     if single := not isinstance(files, Mapping):
         frames, active = common_table(files, spec)
@@ -171,13 +173,6 @@ def _check_label(spec: TableSpec) -> None:
             why = "not be called like a question"
         if why:
             raise data_error("data", "label", why, repr(column), "Rename the column.")
-
-
-def _check_change(spec: TableSpec, change: Relabel) -> None:
-    """Refuse to make classes of a label that is predicted as it is."""
-    if spec.task != "classification" and change:
-        rule = "stand without merge_classes, drop_classes and label_edges"
-        raise data_error("data", "task", rule, repr(spec.task))
 
 
 def _join_repeated(frames: Mapping[str, Frame], spec: TableSpec) -> dict[str, Frame]:

@@ -168,29 +168,6 @@ def _obstacle(
     )
 
 
-def calibrate(work: Callable[[], None] | None = None) -> Machine:
-    """This machine, by a calibration of a tenth of a second.
-
-    Nothing depends on it but the estimates of `vflsec check`.
-
-    Args:
-        work: what is timed, for tests.
-    """
-    if work is None:
-        return _this()
-    times = []
-    for _ in range(3):
-        start = time.process_time()
-        work()
-        times.append(time.process_time() - start)
-    return Machine(min(100.0, max(0.01, min(times) / _REFERENCE)))
-
-
-@cache
-def _this() -> Machine:
-    return calibrate(_work)
-
-
 def _work() -> None:
     """Small products, as training makes them, and calls of Python between them."""
     import torch
@@ -201,3 +178,20 @@ def _work() -> None:
     for _ in range(200):
         x = torch.bmm(x, x).mul_(1 / 64)
     torch.set_num_threads(before)
+
+
+@cache
+def calibrate(work: Callable[[], None] = _work) -> Machine:
+    """This machine, by a calibration of a tenth of a second.
+
+    Nothing depends on it but the estimates of `vflsec check`.
+
+    Args:
+        work: what is timed.
+    """
+    times = []
+    for _ in range(3):
+        start = time.process_time()
+        work()
+        times.append(time.process_time() - start)
+    return Machine(min(100.0, max(0.01, min(times) / _REFERENCE)))

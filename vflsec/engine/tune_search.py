@@ -114,7 +114,11 @@ def tune(
     if strength is not None:
         reason += _not_safer(strength, found, leak)
         reason += tried[strength].epsilons()
-        reason += _of_one_training(tried[strength], len(found))
+        if tried[strength].claimed is not None:  # Papernot and Steinke 2022
+            reason += (
+                " That epsilon is of one training; it does not cover choosing among "
+                f"{len(found)} strengths."
+            )
         reason += "".join(
             f" {name} is not validated here ({why})." for name, why in search.silent.items()
         )
@@ -158,13 +162,6 @@ def _not_safer(strength: float, found: Sequence[Trial], leak: float) -> str:
         f" A stronger setting leaks: {show(top.leak_high, leak, '+.3f')} ({top.attack}) at "
         f"strength {show_exact(top.strength)}."
     )
-
-
-def _of_one_training(chosen: Trial, tried: int) -> str:
-    """That a claim does not cover how its strength was found (Papernot and Steinke 2022)."""
-    if chosen.claimed is None:
-        return ""
-    return f" That epsilon is of one training; it does not cover choosing among {tried} strengths."
 
 
 def _deploy(name: str, strength: float, others: Sequence[str]) -> str:

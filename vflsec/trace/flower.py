@@ -52,11 +52,6 @@ def step_of(message: Any, key: str) -> int | None:
     return int(group) if isinstance(group, str) and group.isascii() and group.isdigit() else None
 
 
-def phase_of(message: Any) -> str:
-    """``eval`` for messages of the category ``evaluate``, else ``train``."""
-    return "eval" if message.metadata.message_type.split(".")[0] == "evaluate" else "train"
-
-
 class _Tap:
     """Which arrays of a message are what."""
 
@@ -90,7 +85,8 @@ class _Tap:
         step = step_of(message, self.step)
         step = step_of(asked, self.step) if step is None else step
         ids = self.ids(message.content, context) if callable(self.ids) else self.ids
-        phase = phase_of(message if asked is None else asked)
+        about = (message if asked is None else asked).metadata.message_type
+        phase = "eval" if about.split(".")[0] == "evaluate" else "train"
         wire.tell(kind, found.numpy(), ids, sent=sent, step=step, phase=phase, peer=peer)
 
 

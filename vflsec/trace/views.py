@@ -32,18 +32,13 @@ LEAST = 10
 """Known values from which on a tenth of them is one: with fewer no question is asked."""
 
 
-def standardise(values: Tensor) -> Tensor:
-    """Values (q,) in standard deviations from their mean; that of training is not known here."""
-    sd = values.std(correction=0)
-    return (values - values.mean()) / sd if float(sd) > 0 else values * 0
-
-
 def derive_known(known: Known, question: str) -> Known:
-    """Known values as they are guessed, or answers to a question about them.
+    """Known values in standard deviations from their mean, or answers to a question about them.
 
-    Cut points are those of the known values: what the tails of all are, nobody granted.
+    Mean and cut points are those of the known values: what those of all are, nobody granted.
     """
-    values = standardise(known.labels)
+    sd = known.labels.std(correction=0)
+    values = (known.labels - known.labels.mean()) / sd if float(sd) > 0 else known.labels * 0
     if not question:
         return Known(known.rows, values)
     return Known(known.rows, answer_question(question, values, values), values)
