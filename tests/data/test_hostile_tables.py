@@ -222,15 +222,6 @@ def test_parquet_tables(case: str, tmp_path: Path, capsys: pytest.CaptureFixture
     refused(capsys, tmp_path, parts)
 
 
-@pytest.mark.parametrize(
-    "text", [f"audit.seeds={HUGE}", "data.x=" + "[" * 3000, "a." * 3000 + "b=1"]
-)
-def test_overrides(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "case.toml").write_text(GOOD)
-    assert main.main(["check", str(tmp_path / "case.toml"), "--set", text]) == 2
-    assert len(capsys.readouterr().err) < 9000
-
-
 def test_a_file_called_like_a_formula_needs_another_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -150,11 +150,6 @@ SCENARIOS: dict[str, tuple[str | bytes, str]] = {
     "python": ("import os; os._exit(0)", "not valid TOML"),
     "deep list": (changed("seeds = 2", f"seeds = {VALUES['very deep']}"), "nested deeper"),
     "list of 200": (changed("seeds = 2", f"seeds = {VALUES['deep']}"), "nested deeper"),
-    "deep table": (GOOD + "[" + ".".join(["a"] * 3000) + "]\nx = 1\n", ""),
-    "deep inline table": (
-        GOOD + "[z]\ny = " + "{a = " * 3000 + "1" + "}" * 3000, "nested deeper"
-    ),
-    "5000 digits": (changed("seeds = 2", f"seeds = {HUGE}"), "64 bits"),
     "5000 digits of nothing": (GOOD + f"# x\n[zz]\ny = {HUGE}\n", "64 bits"),
     "a long key": (GOOD + f'"{"k" * 10_000}" = 1\n', ""),
     "many keys": (GOOD + "[zz]\n" + "".join(f"k{i} = {i}\n" for i in range(3000)), "zz"),
@@ -184,7 +179,6 @@ SCENARIOS: dict[str, tuple[str | bytes, str]] = {
     "a party beyond memory": (GOOD + "[parties.b]\nhidden = [4000000000]\n", "memory"),
     "unknown party": (changed('name = "norm"', 'name = "norm"\nadversary = "eve"'), "eve"),
     "a party twice": (changed('"norm"', '"norm"\nadversary = ["a", "a"]'), "repeat"),
-    "a party called all": (changed('b = ["x2"]', 'all = ["x2"]'), "'all'"),
     "a party called passive": (
         changed('b = ["x2"]', 'passive = ["x2"]').replace('"a"\n[', '"passive"\n['), "'passive'"
     ),
@@ -193,8 +187,6 @@ SCENARIOS: dict[str, tuple[str | bytes, str]] = {
     "a folder as table": (changed("t.csv", "folder"), "folder"),
     "a device as table": (changed("t.csv", "/dev/null"), ""),
     "traversal as table": (changed("t.csv", "../../../../../etc/shadow-no"), "shadow-no"),
-    "a long file name": (changed("t.csv", "x" * 5000), ""),
-    "a null in a file name": (changed("t.csv", "a\\u0000b"), ""),
     "no label": (changed('label = "y"\n', ""), "label"),
     "unknown label": (changed('label = "y"', 'label = "yy"'), "yy"),
     "unknown column": (changed('["x2"]', '["x9"]'), "x9"),
@@ -228,10 +220,6 @@ SCENARIOS: dict[str, tuple[str | bytes, str]] = {
     "a table in a bucket": (changed("t.csv", "s3://bucket/t.csv"), "an existing file"),
     "a process as table": (changed("t.csv", "/proc/self/mem"), "a file of type"),
     "endless numbers as table": (changed("t.csv", "/dev/urandom"), "must be an existing file"),
-    "a separator of four": (changed('label = "y"', 'label = "y"\nseparator = "xxxx"'), "separator"),
-    "a codec that is no text": (
-        changed('label = "y"', 'label = "y"\nencoding = "zip"'), "encoding"
-    ),
     "the id as label": (changed('label = "y"', 'label = "id"'), "twice"),
     "the label as a column": (changed('["x1"]', '["x1", "y"]'), "the label column"),
     "unknown data set": ('[data]\nname = "nothing"\n' + GOOD[GOOD.index("[algo"):], "nothing"),
