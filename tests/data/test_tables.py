@@ -461,16 +461,6 @@ def test_a_file_that_is_no_table_is_refused(folder, case):
         assert part in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("column", "kind"),
-    [([[1, 2], [3]], "list"), ([{"a": 1}, {"a": 2}], "struct"), ([b"a", b"b"], "binary")],
-)
-def test_parquet_types_without_meaning_are_refused(tmp_path, column, kind):
-    pd.DataFrame({"t": column, "x": [1, 2], "y": [0, 1]}).to_parquet(tmp_path / "t.parquet")
-    with pytest.raises(DataError, match=rf"t\.parquet: column 't' must hold numbers.*{kind}"):
-        load_tables(tmp_path / "t.parquet", TableSpec(label="y", columns={"a": ["t"], "b": ["x"]}))
-
-
 BAD_GROUPS = {
     "no groups": (None, {}, ["columns", "at least two parties", "'balance'"]),
     "one group": ({"a": ["job"]}, {}, ["columns", "at least two parties", "'a'"]),

@@ -22,7 +22,7 @@ import vflsec
 from vflsec.audit.result import Audit
 from vflsec.engine import run
 from vflsec.engine.run import Interrupted
-from vflsec.errors import ConfigError, VflsecError
+from vflsec.errors import ConfigError
 from vflsec.runtime.progress_protocol import Reporter
 from vflsec.storage.results_folder import OUR_FILES
 
@@ -369,15 +369,6 @@ def test_workers_share_the_work_and_their_death_is_survived(tmp_path: Path) -> N
     whole = audit(tmp_path / "whole")
     pd.testing.assert_frame_equal(table(out), whole.results)
     assert len({line.split()[0] for line in lines(log)}) >= 3  # two workers and a successor
-
-
-@pytest.mark.slow
-def test_workers_that_always_die_end_the_run_with_advice(tmp_path: Path) -> None:
-    def die(call: int) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    with pytest.raises(VflsecError, match="smaller --replicas or --jobs"):
-        audit(tmp_path, Trainer(die), jobs=2, replicas=3)
 
 
 def test_an_error_in_an_attack_is_a_row_and_is_tried_again(tmp_path: Path) -> None:

@@ -460,20 +460,6 @@ def test_a_lost_log_loses_nothing_that_was_stored(finished: Path, tmp_path: Path
     assert main.main(["gate", str(out)]) == 1
 
 
-def test_a_clock_that_jumps_back_changes_nothing(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import time
-
-    out = _copy(finished, tmp_path)
-    before = time.time()
-    monkeypatch.setattr(time, "time", lambda: before - 10**8)
-    planted = Planted(LEAKS)
-    path = scenario(tmp_path, "case", STRICT)
-    assert go(planted, "audit", path, "--out", out, "-q") == 1
-    assert planted.trained == []
-
-
 def test_formulas_in_texts_are_quoted_in_csv(tmp_path: Path) -> None:
     import pandas as pd
 

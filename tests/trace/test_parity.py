@@ -24,7 +24,7 @@ seeds = 1
 positive_control = false
 """
 ATTACKS = ("norm", "direction", "similarity", "gradient_completion", "model_completion")
-SAME = ["value", "n", "advantage", "control", "control_value"]
+SAME = ["value", "n", "advantage", "control", "control_value", "controls"]
 KEY = ["seed", "adversary", "attack", "phase", "split", "metric"]
 
 
