@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from vflsec.audit.result import Audit
+from vflsec.cli import main
 from vflsec.data.source import PartyData, Source
+from vflsec.engine import run as engine
 from vflsec.engine.run import run_audit
 from vflsec.engine.work import Backend
 from vflsec.plugins import registry
@@ -111,6 +113,27 @@ class Planted:
         }
         name = str(section["name"])
         return Source(name, parties, self.parties[0], rows % 2, ("no", "yes"), digest=f"d-{name}")
+
+
+class Killed(Planted):
+    """Stops at its first training."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise KeyboardInterrupt
+
+
+def scenario(folder: Path, name: str, text: str) -> Path:
+    """A file of this name with :data:`SCENARIO` and further sections."""
+    path = folder / f"{name}.toml"
+    path.write_text(SCENARIO + text, encoding="utf-8")
+    return path
+
+
+def go(planted: Planted, *args: object) -> int:
+    """The exit code of a command in which nothing is trained."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "default_backend", planted.backend)
+        return main.main([str(a) for a in args])
 
 
 def audited(folder: Path, planted: Planted, text: str = "", **options: Any) -> Audit:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from audited import gate
 from engine_fakes import SCENARIO, Trainer, backend, source
 from printed import junit_xml
 
@@ -145,8 +146,7 @@ def test_a_shard_never_passes(
     """Not in its exit code, its files, nor when it is judged again; not even if it holds all."""
     monkeypatch.setattr(run, "default_backend", lambda: backend(Trainer()))
     scenario, out = tmp_path / "s.toml", tmp_path / "out"
-    gate = "\n".join(f"{k} = {json.dumps(v)}" for k, v in GATE.items())
-    scenario.write_text(f"{SCENARIO}\n[[gate]]\n{gate}\n", encoding="utf-8")
+    scenario.write_text(SCENARIO + gate(**GATE), encoding="utf-8")
     assert main.main(["audit", str(scenario), "--out", str(out), "--shard", shard]) == 3
     said = capsys.readouterr().out
     assert "PASS" not in said
@@ -175,8 +175,7 @@ def test_a_shard_leaves_no_verdict_of_an_audit_before(
     """Not even where that audit has trained all that the shard would."""
     monkeypatch.setattr(run, "default_backend", lambda: backend(Trainer()))
     scenario, out = tmp_path / "s.toml", tmp_path / "out"
-    gate = "\n".join(f"{k} = {json.dumps(v)}" for k, v in GATE.items())
-    scenario.write_text(f"{SCENARIO}\n[[gate]]\n{gate}\n", encoding="utf-8")
+    scenario.write_text(SCENARIO + gate(**GATE), encoding="utf-8")
     assert main.main(["audit", str(scenario), "--out", str(out)]) == 0
     assert (out / "junit.xml").exists()
     capsys.readouterr()

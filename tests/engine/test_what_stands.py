@@ -15,10 +15,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from audited import SCENARIO, Planted, gate
+from audited import LEAKY, Killed, Planted, gate, go, scenario
 from sampled import sampled
 
-from vflsec.cli import main
 from vflsec.engine import run as engine
 from vflsec.engine.evaluate_store import judge
 from vflsec.engine.read_results import read_any
@@ -26,27 +25,7 @@ from vflsec.engine.run import run_audit
 from vflsec.errors import ConfigError
 from vflsec.storage.results_folder import LOCK_NAME, WRITTEN, claim
 
-LEAKS = {"norm": 0.3, "model_completion": 0.2}
 STRICT, LAX = gate(max=0.1), gate(max=0.4)
-
-
-class Killed(Planted):
-    """Stops at its first training."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise KeyboardInterrupt
-
-
-def scenario(folder: Path, name: str, text: str) -> Path:
-    path = folder / f"{name}.toml"
-    path.write_text(SCENARIO + text, encoding="utf-8")
-    return path
-
-
-def go(planted: Planted, *args: object) -> int:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "default_backend", planted.backend)
-        return main.main([str(a) for a in args])
 
 
 def test_exports_between_works_pass_nothing(
@@ -56,7 +35,7 @@ def test_exports_between_works_pass_nothing(
     and no gate, until that was done, and for good where the audit was killed meanwhile.
     """
     path, out = scenario(tmp_path, "case", STRICT), tmp_path / "out"
-    failing = Planted(LEAKS, fails=("norm",))
+    failing = Planted(LEAKY, fails=("norm",))
     assert go(failing, "audit", path, "--out", out, "-q", "--replicas", 1) == 1
     monkeypatch.setattr(engine, "FIRST", 0.0)
 
@@ -66,17 +45,17 @@ def test_exports_between_works_pass_nothing(
                 raise KeyboardInterrupt
             return super().__call__(*args, **kwargs)
 
-    assert go(Cut(LEAKS), "audit", path, "--out", out, "-q", "--replicas", 1) == 130
+    assert go(Cut(LEAKY), "audit", path, "--out", out, "-q", "--replicas", 1) == 130
     said = json.loads((out / "summary.json").read_text())
     assert (said["exit_code"], said["complete"], said["gates"]) == (3, False, [])
 
 
 def test_a_whole_audit_is_a_baseline_and_one_that_lacks_something_is_none(tmp_path: Path) -> None:
     path, out = scenario(tmp_path, "case", STRICT), tmp_path / "out"
-    assert go(Planted(LEAKS), "audit", path, "--out", out, "-q") == 1
+    assert go(Planted(LEAKY), "audit", path, "--out", out, "-q") == 1
     assert len(read_any(out)) > 0
     more = ("--set", "audit.seeds=6")
-    assert go(Killed(LEAKS), "audit", path, "--out", out, "-q", *more) == 130
+    assert go(Killed(LEAKY), "audit", path, "--out", out, "-q", *more) == 130
     with pytest.raises(ConfigError, match="whole audit"):
         read_any(out)
 
@@ -86,7 +65,7 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with ``case.toml`` and its whole audit in ``out``."""
     folder = tmp_path_factory.mktemp("standing")
     path = scenario(folder, "case", LAX)
-    assert go(Planted(LEAKS), "audit", path, "--out", folder / "out", "-q") == 0
+    assert go(Planted(LEAKY), "audit", path, "--out", folder / "out", "-q") == 0
     return folder
 
 
@@ -101,8 +80,8 @@ def test_an_audit_that_stands_is_read_back(
     shutil.copytree(standing, tmp_path, dirs_exist_ok=True)
     path, out = tmp_path / "case.toml", tmp_path / "out"
     if changed == "nothing":
-        was = run_audit(path, out, backend=Planted(LEAKS).backend())  # given one, it never is
-        assert go(Planted(LEAKS), "audit", path, "--out", out, "-q") == 0
+        was = run_audit(path, out, backend=Planted(LEAKY).backend())  # given one, it never is
+        assert go(Planted(LEAKY), "audit", path, "--out", out, "-q") == 0
     judged: list[int] = []
     monkeypatch.setattr(engine, "judge", lambda *a, **k: judged.append(1) or judge(*a, **k))
     words: list[object] = []
@@ -114,15 +93,15 @@ def test_an_audit_that_stands_is_read_back(
     elif changed == "seeds":
         words = ["--seeds", 2]
     elif changed == "killed":
-        assert go(Killed(LEAKS), "audit", path, "--out", out, "-q", "--seeds", 9) == 130
+        assert go(Killed(LEAKY), "audit", path, "--out", out, "-q", "--seeds", 9) == 130
     before = [p.stat().st_mtime_ns for name in WRITTEN if (p := out / name).exists()]
-    code = go(Planted(LEAKS), "audit", path, "--out", out, "-q", *words)
+    code = go(Planted(LEAKY), "audit", path, "--out", out, "-q", *words)
     assert code == (1 if changed == "gate" else 3 if changed == "seeds" else 0)
     assert judged == ([] if changed == "nothing" else [1])
     if changed == "nothing":
         assert [(out / name).stat().st_mtime_ns for name in WRITTEN] == before
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(engine, "default_backend", Planted(LEAKS).backend)
+            patch.setattr(engine, "default_backend", Planted(LEAKY).backend)
             found = run_audit(path, out)
         pd.testing.assert_frame_equal(found.results, was.results)
         assert list(found.verdicts) == list(was.verdicts)
@@ -133,16 +112,17 @@ def test_nothing_of_another_attacker_is_judged_while_settings_are_searched(
 ) -> None:
     """`vflsec gate` passed on the audit before, which the killed one was to take the place of."""
     case, out = scenario(tmp_path, "case", LAX), tmp_path / "out"
-    assert go(Planted(LEAKS), "audit", case, "--out", out, "-q") == 0
-    assert go(Planted(LEAKS), "gate", out) == 0
-    assert go(Killed(LEAKS), "audit", case, "--out", out, "-q", "--attacker", "strong") == 130
+    assert go(Planted(LEAKY), "audit", case, "--out", out, "-q") == 0
+    assert go(Planted(LEAKY), "gate", out) == 0
+    assert go(Killed(LEAKY), "audit", case, "--out", out, "-q", "--attacker", "strong") == 130
+    assert not any((out / name).exists() for name in ("summary.json", "report.html", "junit.xml"))
     capsys.readouterr()
-    assert go(Planted(LEAKS), "gate", out) == 2
+    assert go(Planted(LEAKY), "gate", out) == 2
     assert "Run the same `vflsec audit` again" in capsys.readouterr().err
-    again = Planted(LEAKS)
+    again = Planted(LEAKY)
     assert go(again, "audit", case, "--out", out, "-q") == 0
     assert again.trained == []
-    assert go(Planted(LEAKS), "gate", out) == 0
+    assert go(Planted(LEAKY), "gate", out) == 0
 
 
 @pytest.mark.parametrize("lost", sampled(["folder", "lock"]))
@@ -163,23 +143,23 @@ def test_an_audit_whose_folder_was_taken_from_it_writes_no_verdict_there(
                 else:
                     shutil.rmtree(out)
                 code = (
-                    "import sys\nfrom test_what_stands import LEAKS, Planted, go\n"
-                    "sys.exit(go(Planted(LEAKS), *sys.argv[1:]))"
+                    "import sys\nfrom audited import LEAKY, Planted, go\n"
+                    "sys.exit(go(Planted(LEAKY), *sys.argv[1:]))"
                 )
-                path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+                path = os.pathsep.join([*sys.path])
                 command = [sys.executable, "-c", code, "audit", str(strict), "--out", str(out)]
                 env = {**os.environ, "PYTHONPATH": path}
                 codes.append(subprocess.run(command, env=env, capture_output=True).returncode)
             return super().__call__(*args, **kwargs)
 
-    assert go(Meanwhile(LEAKS), "audit", lax, "--out", out, "-q") == 2
+    assert go(Meanwhile(LEAKY), "audit", lax, "--out", out, "-q") == 2
     assert codes == [1]
     err = capsys.readouterr().err
     assert str(out) in err
     assert "during this audit" in err
     assert json.loads((out / "summary.json").read_text())["exit_code"] == 1
     assert b"<failure" in (out / "junit.xml").read_bytes()
-    assert go(Planted(LEAKS), "audit", strict, "--out", out, "-q") == 1
+    assert go(Planted(LEAKY), "audit", strict, "--out", out, "-q") == 1
 
 
 def test_a_lock_knows_whether_it_still_holds(tmp_path: Path) -> None:

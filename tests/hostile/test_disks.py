@@ -11,20 +11,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from audited import SCENARIO, Planted, gate
+from audited import LEAKY, Planted, gate, go, scenario
 
-from vflsec.cli import main
-from vflsec.engine import run as engine
 from vflsec.storage.store import Store
 
-LEAKS = {"norm": 0.3, "model_completion": 0.2}
 STRICT = gate(max=0.1)
-
-
-def go(planted: Planted, *args: object) -> int:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "default_backend", planted.backend)
-        return main.main([str(a) for a in args])
 
 
 def table(folder: Path) -> pd.DataFrame:
@@ -33,15 +24,13 @@ def table(folder: Path) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found = tmp_path_factory.mktemp("scenario") / "case.toml"
-    found.write_text(SCENARIO + STRICT)
-    return found
+    return scenario(tmp_path_factory.mktemp("scenario"), "case", STRICT)
 
 
 @pytest.fixture(scope="module")
 def whole(path: Path) -> pd.DataFrame:
     """Results of an audit that nothing disturbs."""
-    assert go(Planted(LEAKS), "audit", path, "--out", path.parent / "whole", "-q") == 1
+    assert go(Planted(LEAKY), "audit", path, "--out", path.parent / "whole", "-q") == 1
     return table(path.parent / "whole")
 
 
@@ -79,7 +68,7 @@ def test_a_full_disk_is_told_and_loses_nothing(
     """Wherever it fills up: the lock, the store, an export."""
     folder, remount = disk
     remount(f"size={kilobytes}k")
-    planted = Planted(LEAKS)
+    planted = Planted(LEAKY)
     args = ("audit", path, "--out", folder / "out", "-q", "--replicas", 1)
     code = go(planted, *args)
     err = capsys.readouterr().err
@@ -89,7 +78,7 @@ def test_a_full_disk_is_told_and_loses_nothing(
     assert "internal" not in err
     stored = len(planted.trained)
     remount("size=64m")
-    again = Planted(LEAKS)
+    again = Planted(LEAKY)
     assert go(again, *args) == 1, capsys.readouterr().err
     assert len(again.trained) >= 15 - stored
     pd.testing.assert_frame_equal(table(folder / "out"), whole)
@@ -100,21 +89,21 @@ def test_a_read_only_folder_is_refused_and_can_be_judged(
 ) -> None:
     folder, remount = disk
     out = folder / "out"
-    assert go(Planted(LEAKS), "audit", path, "--out", out, "-q") == 1
+    assert go(Planted(LEAKY), "audit", path, "--out", out, "-q") == 1
     remount("ro")
     before = {p.name: p.read_bytes() for p in out.iterdir()}
     capsys.readouterr()
     for target in (out, folder / "new"):
-        planted = Planted(LEAKS)
+        planted = Planted(LEAKY)
         assert go(planted, "audit", path, "--out", target, "-q") == 2
         assert planted.trained == []
         err = capsys.readouterr().err
         assert "Read-only file system" in err
         assert str(target) in err
-    assert go(Planted(LEAKS), "gate", out) == 1
-    assert go(Planted(LEAKS), "report", out) == 0
-    assert go(Planted(LEAKS), "compare", out, out) == 0
-    assert go(Planted(LEAKS), "gate", out, "--report", folder / "to") == 2
+    assert go(Planted(LEAKY), "gate", out) == 1
+    assert go(Planted(LEAKY), "report", out) == 0
+    assert go(Planted(LEAKY), "compare", out, out) == 0
+    assert go(Planted(LEAKY), "gate", out, "--report", folder / "to") == 2
     assert {p.name: p.read_bytes() for p in out.iterdir()} == before
 
 
@@ -136,14 +125,14 @@ def test_a_disk_that_becomes_read_only_meanwhile_is_told(
 
     args = ("audit", path, "--out", out, "-q", "--replicas", 1)
     try:
-        code = go(Pulls(LEAKS), *args)
+        code = go(Pulls(LEAKY), *args)
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=False)
     assert code in (1, 2)
     err = capsys.readouterr().err
     assert code == 1 or str(out) in err
     assert "Traceback" not in err
-    assert go(Planted(LEAKS), *args) == 1
+    assert go(Planted(LEAKY), *args) == 1
     pd.testing.assert_frame_equal(table(out), whole)
 
 
@@ -160,7 +149,7 @@ def test_a_log_that_is_lost_or_cut_costs_trainings_and_no_more(
                 shutil.copytree(out, found)
             return super().__call__(*args, **kwargs)
 
-    assert go(Copies(LEAKS), "audit", path, "--out", out, "-q", "--replicas", 1) == 1
+    assert go(Copies(LEAKY), "audit", path, "--out", out, "-q", "--replicas", 1) == 1
     log = found / "results.sqlite-wal"
     assert log.stat().st_size > 10_000
     data = log.read_bytes()
@@ -168,7 +157,7 @@ def test_a_log_that_is_lost_or_cut_costs_trainings_and_no_more(
     if not left:
         log.unlink()
     (found / "results.sqlite-shm").unlink(missing_ok=True)
-    again = Planted(LEAKS)
+    again = Planted(LEAKY)
     assert go(again, "audit", path, "--out", found, "-q") == 1
     assert 8 <= len(again.trained) <= 15
     pd.testing.assert_frame_equal(table(found), whole)
@@ -179,10 +168,9 @@ LAX = gate(max=0.4)
 
 def _killed_after_a_pass(folder: Path) -> Path:
     """The store and its log as kill -9 leaves them: of a strict audit, after a lax one passed."""
-    lax, strict, out = folder / "lax.toml", folder / "strict.toml", folder / "out"
-    lax.write_text(SCENARIO + LAX)
-    strict.write_text(SCENARIO + STRICT)
-    assert go(Planted(LEAKS), "audit", lax, "--out", out, "-q") == 0
+    lax, strict = scenario(folder, "lax", LAX), scenario(folder, "strict", STRICT)
+    out = folder / "out"
+    assert go(Planted(LEAKY), "audit", lax, "--out", out, "-q") == 0
     found = folder / "found"
     found.mkdir()
 
@@ -194,7 +182,7 @@ def _killed_after_a_pass(folder: Path) -> Path:
             return super().__call__(*args, **kwargs)
 
     args = ("audit", strict, "--out", out, "-q", "--replicas", 1, "--set", "audit.seeds=6")
-    assert go(Copies(LEAKS), *args) == 1
+    assert go(Copies(LEAKY), *args) == 1
     return found
 
 
@@ -205,7 +193,7 @@ def test_without_its_log_a_store_still_says_which_audit_began_last(
     found = _killed_after_a_pass(tmp_path)
     (found / "results.sqlite-wal").unlink()
     capsys.readouterr()
-    assert go(Planted(LEAKS), "gate", found) in (1, 3)
+    assert go(Planted(LEAKY), "gate", found) in (1, 3)
     assert "Gates of strict.toml" in capsys.readouterr().out
 
 
@@ -230,12 +218,12 @@ def test_a_log_counts_where_nothing_may_be_written(
     with Store(found, readonly=True) as store:
         assert store.record().scenario_toml == wanted
         assert "max = 0.1" in wanted
-    assert go(Planted(LEAKS), "gate", found) in (1, 3)
+    assert go(Planted(LEAKY), "gate", found) in (1, 3)
     assert sorted(p.name for p in found.iterdir()) == before
     capsys.readouterr()
     (found / "results.sqlite-wal").unlink()
     (found / "results.sqlite-wal").mkdir()
-    assert go(Planted(LEAKS), "gate", found) == 2
+    assert go(Planted(LEAKY), "gate", found) == 2
     assert "results.sqlite" in capsys.readouterr().err
 
 
@@ -247,5 +235,5 @@ def test_a_clock_that_jumps_back_meanwhile_changes_nothing(
     start = time.time()
     jumps = iter(range(10**9))
     monkeypatch.setattr(time, "time", lambda: start - 3600.0 * next(jumps))
-    assert go(Planted(LEAKS), "audit", path, "--out", tmp_path / "out", "-q") == 1
+    assert go(Planted(LEAKY), "audit", path, "--out", tmp_path / "out", "-q") == 1
     pd.testing.assert_frame_equal(table(tmp_path / "out"), whole)

@@ -12,35 +12,16 @@ from typing import Any
 
 import pytest
 import stored
-from audited import SCENARIO, Planted, gate
+from audited import LEAKY, SCENARIO, Killed, Planted, gate, go, scenario
 from sampled import sampled
 
 from vflsec.cli import main
-from vflsec.engine import run as engine
 from vflsec.engine.run import run_audit
 from vflsec.errors import ConfigError
 from vflsec.storage.results_folder import LOCK_NAME, OUR_FILES, claim
 from vflsec.storage.store import Store
 
-LEAKS = {"norm": 0.3, "model_completion": 0.2}
 STRICT, LAX = gate(max=0.1), gate(max=0.4)
-
-
-class Killed(Planted):
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise KeyboardInterrupt
-
-
-def scenario(folder: Path, name: str, text: str) -> Path:
-    path = folder / f"{name}.toml"
-    path.write_text(SCENARIO + text, encoding="utf-8")
-    return path
-
-
-def go(planted: Planted, *args: object) -> int:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "default_backend", planted.backend)
-        return main.main([str(a) for a in args])
 
 
 def test_a_killed_audit_leaves_no_earlier_verdict(
@@ -51,16 +32,16 @@ def test_a_killed_audit_leaves_no_earlier_verdict(
     out = tmp_path / "out"
 
     first = scenario(tmp_path, "case", LAX)
-    assert go(Planted(LEAKS), "audit", first, "--out", out) == 0
+    assert go(Planted(LEAKY), "audit", first, "--out", out) == 0
     assert all((out / name).is_file() for name in said)
     edited = tmp_path / "edited.toml"
     edited.write_text(SCENARIO.replace("seeds = 5", "seeds = 6") + STRICT, encoding="utf-8")
-    assert go(Killed(LEAKS), "audit", edited, "--out", out) == 130
+    assert go(Killed(LEAKY), "audit", edited, "--out", out) == 130
     assert not any((out / name).exists() for name in said)
     assert main.main(["report", str(out)]) == 2
     assert "its audit has not ended" in capsys.readouterr().err
     assert main.main(["gate", str(out)]) in (1, 3)
-    assert go(Planted(LEAKS), "audit", edited, "--out", out) == 1
+    assert go(Planted(LEAKY), "audit", edited, "--out", out) == 1
     assert all((out / name).is_file() for name in said)
 
 
@@ -68,7 +49,7 @@ def test_the_store_alone_goes_on_and_has_no_report_to_upload(tmp_path: Path) -> 
     """What docs/ci.md caches: a refused audit left the reports of the job before beside it."""
 
     first = scenario(tmp_path, "case", LAX)
-    assert go(Planted(LEAKS), "audit", first, "--out", tmp_path / "out") == 0
+    assert go(Planted(LEAKY), "audit", first, "--out", tmp_path / "out") == 0
     cached = tmp_path / "cached"
     cached.mkdir()
     for path in (tmp_path / "out").glob("results.sqlite*"):
@@ -76,7 +57,7 @@ def test_the_store_alone_goes_on_and_has_no_report_to_upload(tmp_path: Path) -> 
     store = sorted(p.name for p in cached.iterdir())
     assert main.main(["audit", str(tmp_path / "nowhere.toml"), "--out", str(cached)]) == 2
     assert sorted(p.name for p in cached.iterdir()) == store
-    assert go(Killed(LEAKS), "audit", first, "--out", cached) == 0  # nothing is trained
+    assert go(Killed(LEAKY), "audit", first, "--out", cached) == 0  # nothing is trained
     assert (cached / "report.html").is_file()
 
 
@@ -90,22 +71,13 @@ def test_killed_between_its_files_a_judgement_leaves_none_of_another(
         raise KeyboardInterrupt
 
     out = tmp_path / "out"
-    assert go(Planted(LEAKS), "audit", scenario(tmp_path, "case", LAX), "--out", out) == 0
+    assert go(Planted(LEAKY), "audit", scenario(tmp_path, "case", LAX), "--out", out) == 0
     monkeypatch.setattr(exports, "write_reports", killed)
-    assert go(Planted(LEAKS), "audit", scenario(tmp_path, "case", STRICT), "--out", out) == 130
+    assert go(Planted(LEAKY), "audit", scenario(tmp_path, "case", STRICT), "--out", out) == 130
     said = json.loads((out / "summary.json").read_text())
     assert [v["verdict"] for v in said["gates"]].count("FAIL") > 0
     reports = ("report.html", "statement.html", "junit.xml", "results.sarif", "summary.md")
     assert not any((out / name).exists() for name in reports)
-
-
-def test_a_search_for_settings_that_is_killed_leaves_none_either(tmp_path: Path) -> None:
-    """All trainings of the audit itself are there; those of `--attacker strong` are not."""
-
-    case, out = scenario(tmp_path, "case", LAX), tmp_path / "out"
-    assert go(Planted(LEAKS), "audit", case, "--out", out) == 0
-    assert go(Killed(LEAKS), "audit", case, "--out", out, "--attacker", "strong") == 130
-    assert not any((out / name).exists() for name in ("summary.json", "report.html", "junit.xml"))
 
 
 def test_two_audits_in_one_folder_do_not_swap_verdicts(
@@ -120,7 +92,7 @@ def test_two_audits_in_one_folder_do_not_swap_verdicts(
             if not codes:
                 other = threading.Thread(
                     target=lambda: codes.append(
-                        go(Planted(LEAKS), "audit", lax, "--out", out, "-q")
+                        go(Planted(LEAKY), "audit", lax, "--out", out, "-q")
                     )
                 )
                 other.start()
@@ -129,7 +101,7 @@ def test_two_audits_in_one_folder_do_not_swap_verdicts(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("signal.signal", lambda *_: None)  # only a main thread may
-        assert go(Meanwhile(LEAKS), "audit", strict, "--out", out, "-q") == 1
+        assert go(Meanwhile(LEAKY), "audit", strict, "--out", out, "-q") == 1
     assert codes == [2]
     seen = capsys.readouterr()
     assert f"process {os.getpid()} on" in seen.err
@@ -150,7 +122,7 @@ def test_the_record_in_memory_is_judged(tmp_path: Path) -> None:
             db.close()
             return super().__call__(*args, **kwargs)
 
-    found = run_audit(path, tmp_path / "out", backend=Swaps(LEAKS).backend())
+    found = run_audit(path, tmp_path / "out", backend=Swaps(LEAKY).backend())
     assert found.exit_code == 1
     assert found.verdicts[0].threshold == 0.1
 
@@ -186,7 +158,7 @@ def test_a_file_that_is_not_ours_is_never_overwritten(
     before = (out / name).read_bytes()
     options = ["--fresh"] if fresh else []
     path = scenario(tmp_path, "case", "")
-    assert go(Planted(LEAKS), "audit", path, "--out", out, "-q", *options) == 2
+    assert go(Planted(LEAKY), "audit", path, "--out", out, "-q", *options) == 2
     assert name in capsys.readouterr().err
     assert {p.name for p in out.iterdir()} == {name}
     assert (out / name).read_bytes() == before
@@ -203,7 +175,7 @@ def test_a_database_of_somebody_else_is_left_alone(
     before = (out / "results.sqlite").read_bytes()
     path = scenario(tmp_path, "case", "")
     for options in ([], ["--fresh"]):
-        assert go(Planted(LEAKS), "audit", path, "--out", out, "-q", *options) == 2
+        assert go(Planted(LEAKY), "audit", path, "--out", out, "-q", *options) == 2
     assert "is no result store of vflsec" in capsys.readouterr().err
     assert (out / "results.sqlite").read_bytes() == before
 
@@ -212,45 +184,45 @@ def test_reports_and_baselines_overwrite_nothing_foreign(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, to, mine = tmp_path / "out", tmp_path / "public", tmp_path / "notes.txt"
-    assert go(Planted(LEAKS), "audit", scenario(tmp_path, "c", STRICT), "--out", out, "-q") == 1
+    assert go(Planted(LEAKY), "audit", scenario(tmp_path, "c", STRICT), "--out", out, "-q") == 1
     to.mkdir()
     (to / "summary.md").write_text("# mine\n")
     mine.write_text("mine")
     capsys.readouterr()
-    assert go(Planted(LEAKS), "report", out, "--to", to) == 2
-    assert go(Planted(LEAKS), "gate", out, "--report", to) == 2
-    assert go(Planted(LEAKS), "gate", out, "--baseline", mine, "--update-baseline") == 2
+    assert go(Planted(LEAKY), "report", out, "--to", to) == 2
+    assert go(Planted(LEAKY), "gate", out, "--report", to) == 2
+    assert go(Planted(LEAKY), "gate", out, "--baseline", mine, "--update-baseline") == 2
     assert (to / "summary.md").read_text() == "# mine\n"
     assert mine.read_text() == "mine"
     (to / "summary.md").unlink()
     for _ in range(2):  # its own files it does overwrite
-        assert go(Planted(LEAKS), "report", out, "--to", to) == 0
-        assert go(Planted(LEAKS), "gate", out, "--baseline", tmp_path / "b.json",
+        assert go(Planted(LEAKY), "report", out, "--to", to) == 0
+        assert go(Planted(LEAKY), "gate", out, "--baseline", tmp_path / "b.json",
                   "--update-baseline") == 1  # fmt: skip
 
 
 def test_reports_of_one_audit_do_not_stand_beside_the_results_of_another(tmp_path: Path) -> None:
     lax, strict = tmp_path / "lax", tmp_path / "strict"
-    assert go(Planted(LEAKS), "audit", scenario(tmp_path, "a", ""), "--out", lax, "-q") == 0
-    assert go(Planted(LEAKS), "audit", scenario(tmp_path, "b", STRICT), "--out", strict, "-q") == 1
+    assert go(Planted(LEAKY), "audit", scenario(tmp_path, "a", ""), "--out", lax, "-q") == 0
+    assert go(Planted(LEAKY), "audit", scenario(tmp_path, "b", STRICT), "--out", strict, "-q") == 1
     failed = (strict / "junit.xml").read_bytes()
     assert b"<failure" in failed
-    assert go(Planted(LEAKS), "gate", lax, "--max", "0.4", "--report", strict) == 2
-    assert go(Planted(LEAKS), "report", lax, "--to", strict) == 2
+    assert go(Planted(LEAKY), "gate", lax, "--max", "0.4", "--report", strict) == 2
+    assert go(Planted(LEAKY), "report", lax, "--to", strict) == 2
     assert (strict / "junit.xml").read_bytes() == failed
-    assert go(Planted(LEAKS), "gate", strict, "--report", strict) == 1
+    assert go(Planted(LEAKY), "gate", strict, "--report", strict) == 1
 
 
 def test_half_files_of_a_killed_export_are_removed(tmp_path: Path) -> None:
     out = tmp_path / "out"
     path = scenario(tmp_path, "case", "")
-    run_audit(path, out, backend=Planted(LEAKS).backend())
+    run_audit(path, out, backend=Planted(LEAKY).backend())
     (out / ".results.csv.abcd1234").write_text("half")
     (out / ".results.csv.mine").write_text("mine")
     for name in (".controls.abcd1234", ".controls.mine"):
         (out / name).mkdir()
         (out / name / "x.safetensors").write_text("half")
-    run_audit(path, out, backend=Planted(LEAKS).backend())
+    run_audit(path, out, backend=Planted(LEAKY).backend())
     assert not (out / ".results.csv.abcd1234").exists()
     assert not (out / ".controls.abcd1234").exists()
     assert (out / ".results.csv.mine").exists()
@@ -263,23 +235,23 @@ def test_gate_says_whose_gates_it_judges_and_offers_the_edited_ones(
     """After an edit of the scenario the old gates were judged without a word."""
     path, out = scenario(tmp_path, "case", LAX), tmp_path / "out"
     args = ["--out", out, "-q", "--set", "audit.seeds=6"]
-    assert go(Planted(LEAKS), "audit", path, *args) == 0
+    assert go(Planted(LEAKY), "audit", path, *args) == 0
     capsys.readouterr()
-    assert go(Planted(LEAKS), "gate", out) == 0
+    assert go(Planted(LEAKY), "gate", out) == 0
     said = capsys.readouterr().out
     assert "case.toml, audited" in said
     assert "edited" not in said
     path.write_text(SCENARIO + STRICT)
-    assert go(Planted(LEAKS), "gate", out) == 0
+    assert go(Planted(LEAKY), "gate", out) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "was edited since" in said
     assert f"vflsec gate {out} --scenario" in said
-    assert go(Planted(LEAKS), "gate", out, "--scenario", path) == 1
+    assert go(Planted(LEAKY), "gate", out, "--scenario", path) == 1
     path.write_text(SCENARIO + gate(max=0.1, attack="nrom"))
-    assert go(Planted(LEAKS), "gate", out, "--scenario", path) == 2
+    assert go(Planted(LEAKY), "gate", out, "--scenario", path) == 2
     assert "Did you mean 'norm'?" in capsys.readouterr().err
     path.write_text(SCENARIO.replace("known_rows = 20", "known_rows = 30") + STRICT)
-    assert go(Planted(LEAKS), "gate", out, "--scenario", path) == 2
+    assert go(Planted(LEAKY), "gate", out, "--scenario", path) == 2
     assert "attack differ from the audit" in capsys.readouterr().err
 
 
@@ -294,7 +266,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         from vflsec.report import html
 
         patch.setattr(html, "draw", lambda *_: "")
-        assert run_audit(path, folder / "out", backend=Planted(LEAKS).backend()).exit_code == 1
+        assert run_audit(path, folder / "out", backend=Planted(LEAKY).backend()).exit_code == 1
     with Store(folder / "out") as store:
         store._db.execute("pragma wal_checkpoint(truncate)")
     return folder
@@ -402,7 +374,7 @@ def test_what_is_sealed_and_breaks_is_a_defect(
 def test_a_training_that_was_deleted_is_trained_again(finished: Path, tmp_path: Path) -> None:
     out = _copy(finished, tmp_path)
     altered(out, lambda db: db.execute("delete from cells where rowid = 2"), sealed=True)
-    planted = Planted(LEAKS)
+    planted = Planted(LEAKY)
     path = scenario(tmp_path, "case", STRICT)
     assert go(planted, "audit", path, "--out", out, "-q") == 1
     assert len(planted.trained) == 1
@@ -419,11 +391,11 @@ def test_a_lock_that_links_elsewhere_is_refused(
     (out / LOCK_NAME).symlink_to(mine)
     (out / ".vflsec-write-test").symlink_to(mine)
     path = scenario(tmp_path, "case", "")
-    assert go(Planted(LEAKS), "audit", path, "--out", out, "-q") == 2
+    assert go(Planted(LEAKY), "audit", path, "--out", out, "-q") == 2
     assert "results.lock: is a link" in capsys.readouterr().err
     assert mine.read_text() == content
     (out / LOCK_NAME).unlink()
-    assert go(Planted(LEAKS), "audit", path, "--out", out, "-q") == 0
+    assert go(Planted(LEAKY), "audit", path, "--out", out, "-q") == 0
     assert mine.read_text() == content
 
 
@@ -449,8 +421,8 @@ def test_fresh_replaces_a_damaged_store(finished: Path, tmp_path: Path) -> None:
     store = out / "results.sqlite"
     store.write_bytes(store.read_bytes()[:5000])
     path = scenario(tmp_path, "case", STRICT)
-    assert go(Planted(LEAKS), "audit", path, "--out", out, "-q") == 2
-    assert go(Planted(LEAKS), "audit", path, "--out", out, "-q", "--fresh") == 1
+    assert go(Planted(LEAKY), "audit", path, "--out", out, "-q") == 2
+    assert go(Planted(LEAKY), "audit", path, "--out", out, "-q", "--fresh") == 1
 
 
 def test_a_lost_log_loses_nothing_that_was_stored(finished: Path, tmp_path: Path) -> None:
