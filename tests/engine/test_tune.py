@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from audited import SCENARIO, Planted, gate
 
+from vflsec.audit.gate import Gate, Origin, Rule, Verdict
 from vflsec.audit.leakage import read_records
 from vflsec.audit.pareto_front import Trial, pareto, trials
+from vflsec.cli.main import main
+from vflsec.engine import run as engine
 from vflsec.engine import tune_search as module
 from vflsec.engine.tune_advice import list_remedies
 from vflsec.engine.tune_search import tune
@@ -18,6 +23,40 @@ from vflsec.errors import ConfigError
 
 def trial(strength: float, leak: float, drop: float, width: float = 0.02) -> Trial:
     return Trial("d", strength, leak, leak + width, "a", 0.9 - drop, drop, drop + width)
+
+
+def faked(
+    patch: pytest.MonkeyPatch, made: Callable[[float, Path], Trial], **more: Any
+) -> list[tuple[Path, Any, list[float]]]:
+    """Stand-in audits with a trial of each strength in a folder; what is asked of them: folder,
+    seeds, grid.
+    """
+    asked: list[tuple[Path, Any, list[float]]] = []
+
+    def audit(scenario: Any, folder: Path, seeds: Any = None, **_: Any) -> Any:
+        grid = scenario.resolved()["defense"][0]["strength"]
+        asked.append((folder, seeds, grid))
+        return type("A", (), {"results": [made(s, folder) for s in grid], **more})
+
+    patch.setattr(module, "run_audit", audit)
+    for name in ("read_rows", "trials"):
+        patch.setattr(module, name, lambda found: found)
+    return asked
+
+
+def records(
+    *figures: tuple[str, str, float], seeds: int = 3, strength: float = 0.0, **more: Any
+) -> list[dict[str, Any]]:
+    """Rows of (attack, target, value), of the main task without names, by seed."""
+    common = {"dataset": "toy", "algorithm": "splitnn", "adversary": "bank", "split": "test",
+              "metric": "auc", "n": 500, "chance": 0.5, "defense": "iso",
+              "strength": strength} | more  # fmt: skip
+    return [
+        common | {"cell": f"{common}{s}", "seed": s, "attack": attack, "target": target,
+                  "value": value + 0.001 * (s - 1)}
+        for s in range(seeds)
+        for attack, target, value in figures
+    ]  # fmt: skip
 
 
 def test_chooses_the_weakest_that_meets_both_bounds() -> None:
@@ -120,10 +159,6 @@ def test_gates_at_a_strength_do_not_stand_in_the_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are about the scenario's own grid, and the search has another."""
-    from audited import SCENARIO, Planted, gate
-
-    from vflsec.engine import run as engine
-
     safe = Planted({"norm": 0.3, "model_completion": 0.2}, {"norm": 0.0, "model_completion": 0.0})
     monkeypatch.setattr(engine, "default_backend", safe.backend)
     path = tmp_path / "case.toml"
@@ -162,10 +197,6 @@ def test_attacks_on_what_no_gate_asks_about_do_not_stand_in_the_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Noise on gradients never stops what embeddings tell, so a strength was never found."""
-    from audited import SCENARIO, Planted
-
-    from vflsec.engine import run as engine
-
     leaks = {"norm": 0.3, "model_completion": 0.3, "embedding_inversion": 0.3}
     safe = Planted(leaks, leaks | {"norm": 0.0, "model_completion": 0.0})
     monkeypatch.setattr(engine, "default_backend", safe.backend)
@@ -187,10 +218,7 @@ def test_the_command_says_what_to_try_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It ended with the bare fact that there is no such strength."""
-    from audited import SCENARIO, Planted
-
     from vflsec.cli.main import main
-    from vflsec.engine import run as engine
 
     leaks = {"norm": 0.3, "model_completion": 0.2}
     monkeypatch.setattr(engine, "default_backend", Planted(leaks, leaks).backend)
@@ -205,51 +233,27 @@ def test_the_command_says_what_to_try_next(
 
 def test_search_halves_on_a_log_scale(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A stand-in audit whose leak ends at strength 7: found within a factor 100^(1/2^6)."""
-    grids = []
-
-    def audit(scenario: Any, folder: Path, **_: Any) -> Any:
-        grid = scenario.resolved()["defense"][0]["strength"]
-        grids.append(grid)
-        return type("A", (), {"results": grid})
-
-    monkeypatch.setattr(module, "read_rows", lambda grid: grid)
-
-    monkeypatch.setattr(module, "run_audit", audit)
-    monkeypatch.setattr(
-        module, "trials", lambda grid: [trial(s, 0.0 if s >= 7 else 0.3, 0.0) for s in grid]
-    )
+    asked = faked(monkeypatch, lambda s, _: trial(s, 0.0 if s >= 7 else 0.3, 0.0))
     found = tune("quickstart", "iso", between=(1, 100), rounds=6, confirm=False, out=tmp_path)
     assert found.strength is not None
     assert 7 <= found.strength <= 7 * 100 ** (1 / 2**6) * 1.001
+    grids = [grid for _, _, grid in asked]
     assert len(grids) == 7
     assert grids[0] == [0.0, 1.0, 100.0]
     assert set(grids[0]) < set(grids[1])  # earlier strengths stay in the store
     tune("quickstart", "mixup", rounds=0, confirm=False, out=tmp_path)
-    assert grids[-1] == [0.0, 0.1, 0.5]  # --high 100 was refused
+    assert asked[-1][2] == [0.0, 0.1, 0.5]  # --high 100 was refused
 
 
 @pytest.mark.parametrize(
-    ("leaks_at", "said"),
-    [
-        (
-            lambda s: s > 50,
-            "at strength 100.",
-        ),
-        (lambda s: not s, ""),
-    ],
+    ("leaks_at", "said"), [(lambda s: s > 50, "at strength 100."), (lambda s: not s, "")]
 )
 def test_a_stronger_setting_that_leaks_is_said(
     leaks_at: Any, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Of a plug-in, say, whose larger strength is the weaker one."""
-    results = {"results": [0.0, 1.0, 100.0]}
-    monkeypatch.setattr(module, "read_rows", lambda grid: grid)
-    monkeypatch.setattr(module, "run_audit", lambda *_, **__: type("A", (), results))
-    monkeypatch.setattr(
-        module, "trials",
-        lambda grid: [trial(s, 0.3 if leaks_at(s) or not s else 0.0, 0.0) for s in grid],
-    )  # fmt: skip
-    found = tune("quickstart", "iso", between=(1, 100), confirm=False, out=tmp_path)
+    faked(monkeypatch, lambda s, _: trial(s, 0.3 if leaks_at(s) or not s else 0.0, 0.0))
+    found = tune("quickstart", "iso", between=(1, 100), rounds=0, confirm=False, out=tmp_path)
     assert found.strength == 1
     assert said in found.reason
     assert ("A stronger setting leaks" in found.reason) == bool(said)
@@ -262,24 +266,13 @@ def test_a_stronger_setting_that_leaks_is_said(
 def test_the_choice_is_judged_on_seeds_that_had_no_part_in_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seeds: Any, fresh: list[int], holds: bool
 ) -> None:
-    runs: list[tuple[Path, Any]] = []
-
-    def audit(scenario: Any, folder: Path, seeds: Any = None, **_: Any) -> Any:
-        runs.append((folder, seeds))
-        grid = scenario.resolved()["defense"][0]["strength"]
-        return type("A", (), {"results": (grid, folder.name == "confirm" and not holds)})
-
-    monkeypatch.setattr(module, "read_rows", lambda grid: grid)
-
-    monkeypatch.setattr(module, "run_audit", audit)
-    monkeypatch.setattr(
-        module,
-        "trials",
-        lambda r: [trial(s, 0.1 if r[1] or s < 7 else 0.0, 0.0) for s in r[0]],
+    asked = faked(
+        monkeypatch,
+        lambda s, at: trial(s, 0.1 if s < 7 or (at.name == "confirm" and not holds) else 0.0, 0.0),
     )
     found = tune("quickstart", "iso", between=(1, 100), rounds=2, out=tmp_path, seeds=seeds)
-    assert runs[-1] == (tmp_path / "confirm", fresh)
-    assert all(used == seeds for _, used in runs[:-1])
+    assert asked[-1][:2] == (tmp_path / "confirm", fresh)
+    assert all(used == seeds for _, used, _ in asked[:-1])
     assert found.confirmed is holds
     assert found.fresh is not None
     assert found.fresh.strength == found.strength
@@ -292,7 +285,6 @@ def test_both_epsilons_of_a_claiming_defense(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """What is claimed of the chosen strength, and what canaries measured there."""
-    from vflsec.audit.gate import Gate, Origin, Rule, Verdict
 
     def verdict(strength: float) -> Verdict:
         gate = Gate(metric="epsilon_lower", max=1 / strength)
@@ -301,20 +293,10 @@ def test_both_epsilons_of_a_claiming_defense(
             threshold=1 / strength, n=5, rule=Rule.WITHIN, origin=Origin.CLAIM,
         )  # fmt: skip
 
-    def audit(scenario: Any, folder: Path, **_: Any) -> Any:
-        grid = scenario.resolved()["defense"][0]["strength"]
-        nine = Gate(metric="epsilon_lower", max=9.0)
-        other = Verdict(gate=nine, verdict="PASS", value=8, low=0, threshold=9, n=5,
-                        rule=Rule.WITHIN)  # fmt: skip
-        made = [verdict(s) for s in grid if s]
-        return type("A", (), {"results": grid, "verdicts": [other, *made]})
-
-    monkeypatch.setattr(module, "read_rows", lambda grid: grid)
-
-    monkeypatch.setattr(module, "run_audit", audit)
-    monkeypatch.setattr(
-        module, "trials", lambda grid: [trial(s, 0.0 if s >= 7 else 0.3, 0.0) for s in grid]
-    )
+    nine = Gate(metric="epsilon_lower", max=9.0)
+    other = Verdict(gate=nine, verdict="PASS", value=8, low=0, threshold=9, n=5, rule=Rule.WITHIN)
+    made = [other, verdict(1.0), verdict(10.0)]
+    faked(monkeypatch, lambda s, _: trial(s, 0.0 if s >= 7 else 0.3, 0.0), verdicts=made)
     found = tune("quickstart", "label_dp", between=(1, 10), rounds=0, confirm=False, out=tmp_path)
     assert found.strength == 10
     assert found.reason.endswith(
@@ -342,21 +324,10 @@ def test_a_real_search(tmp_path: Path) -> None:
 
 def test_a_strength_that_turns_the_ranking_round_meets_no_target() -> None:
     """AUC 0 is no protection: the upper bound is that of the answer turned round."""
-
-    def at(value: float, **extra: Any) -> list[dict[str, Any]]:
-        common = {"dataset": "toy", "algorithm": "splitnn", "adversary": "bank", "split": "test",
-                  "metric": "auc", "n": 500, "chance": 0.5}  # fmt: skip
-        return [
-            common | {"cell": f"{extra}{s}", "seed": s, "attack": a, "value": v + 0.001 * s,
-                      "target": "label" if a else ""} | extra
-            for s in range(3)
-            for a, v in (("norm", value), ("", 0.9))
-        ]  # fmt: skip
-
-    records = [*at(0.9)]
-    for strength, value in ((1.0, 0.01), (2.0, 0.5)):
-        records += at(value, defense="coae", strength=strength)
-    found = {t.strength: t for t in trials(read_records(records))}
+    points = ((0.0, 0.9), (1.0, 0.01), (2.0, 0.5))
+    rows = [r for x, v in points
+            for r in records(("norm", "label", v), ("", "", 0.9), strength=x)]  # fmt: skip
+    found = {t.strength: t for t in trials(read_records(rows))}
     assert found[1.0].leak < -0.4
     assert found[1.0].leak_high > 0.48
     assert [found[s].turned for s in (0.0, 1.0, 2.0)] == [False, True, False]
@@ -369,19 +340,12 @@ def test_the_loss_of_utility_is_that_of_the_training_that_loses_most() -> None:
     """
 
     def at(dataset: str, strength: float, auc: float, utility: float) -> list[dict[str, Any]]:
-        common = {"dataset": dataset, "algorithm": "splitnn", "adversary": "bank", "split": "test",
-                  "metric": "auc", "n": 500, "chance": 0.5, "defense": "iso",
-                  "strength": strength}  # fmt: skip
-        return [
-            common | {"cell": f"{dataset}{strength}{s}", "seed": s, "attack": a, "value": v + x,
-                      "target": "label" if a else ""}
-            for s, x in enumerate((-0.001, 0.0, 0.001))
-            for a, v in (("norm", auc), ("", utility))
-        ]  # fmt: skip
+        figures = (("norm", "label", auc), ("", "", utility))
+        return records(*figures, dataset=dataset, strength=strength)
 
-    records = [*at("small", 0.0, 0.9, 0.95), *at("small", 5.0, 0.52, 0.94)]
-    records += [*at("large", 0.0, 0.8, 0.95), *at("large", 5.0, 0.5, 0.6)]
-    bare, found = trials(read_records(records))
+    rows = [*at("small", 0.0, 0.9, 0.95), *at("small", 5.0, 0.52, 0.94)]
+    rows += [*at("large", 0.0, 0.8, 0.95), *at("large", 5.0, 0.5, 0.6)]
+    bare, found = trials(read_records(rows))
     assert (bare.strength, bare.drop) == (0.0, 0.0)
     assert (found.drop, found.utility) == (pytest.approx(0.35), pytest.approx(0.6))
     assert found.leak == pytest.approx(0.02)  # of the other one
@@ -397,16 +361,12 @@ def test_a_strength_is_not_advised_on_less_than_a_gate_passes_on(
     seeds: int, n: int, said: str
 ) -> None:
     """Two seeds that agree have a narrow interval, and no gate passes on them."""
-    common = {"dataset": "toy", "algorithm": "splitnn", "adversary": "bank", "split": "test",
-              "metric": "auc", "n": n, "chance": 0.5, "defense": "iso"}  # fmt: skip
-    records = [
-        common | {"cell": f"{x}{s}", "seed": s, "attack": a, "value": v + 0.001 * s,
-                  "strength": x, "target": "label" if a else ""}
+    rows = [
+        r
         for x, auc in ((0.0, 0.9), (5.0, 0.5))
-        for s in range(seeds)
-        for a, v in (("norm", auc), ("", 0.9))
-    ]  # fmt: skip
-    bare, found = trials(read_records(records))
+        for r in records(("norm", "label", auc), ("", "", 0.9), seeds=seeds, strength=x, n=n)
+    ]
+    bare, found = trials(read_records(rows))
     assert (bare.failed, found.failed) == (said, said)
     assert found.leak_high < 0.02
     assert module._choose([bare, found], 0.05, 0.03)[0] == (None if said else 5.0)
@@ -414,23 +374,15 @@ def test_a_strength_is_not_advised_on_less_than_a_gate_passes_on(
 
 def test_an_attack_that_broke_its_training_counts_under_a_target() -> None:
     """Its row has no target: with --target it was passed over, and the strength was advised."""
-    common = {"dataset": "toy", "algorithm": "splitnn", "adversary": "bank", "split": "test",
-              "metric": "auc", "n": 500, "chance": 0.5, "defense": "iso"}  # fmt: skip
     figures = (("norm", "label", 0.5), ("inversion", "feature", 0.9), ("", "", 0.9))
-    records: list[dict[str, Any]] = [
-        common | {"cell": f"{x}{s}", "seed": s, "attack": a, "value": v + 0.001 * s,
-                  "strength": x, "target": target}
-        for x in (0.0, 5.0)
-        for s in range(5)
-        for a, target, v in figures
-    ]  # fmt: skip
+    rows = [r for x in (0.0, 5.0) for r in records(*figures, seeds=5, strength=x)]
     broken = [
         r | {"attack": "swap_probe", "value": None, "target": "", "split": "", "metric": "",
              "status": "error", "reason": "it broke"}
-        for r in records
+        for r in rows
         if r["attack"] == "norm" and r["strength"] == 5
     ]  # fmt: skip
-    bare, found = trials(module._on(read_records([*records, *broken]), "label"))
+    bare, found = trials(module._on(read_records([*rows, *broken]), "label"))
     assert (bare.failed, bare.attack, found.attack) == ("", "norm", "norm")
     assert found.failed == "swap_probe failed on 5 seeds (it broke)"
     assert not found.meets(0.05)
@@ -441,18 +393,9 @@ def test_beside_an_attack_that_is_not_shown_to_work_nothing_is_confirmed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], alive: bool
 ) -> None:
     """Where every attack was broken, strength 0 was advised, confirmed, and the exit code 0."""
-    from vflsec.cli.main import main
-
     summary = {"alive": {"norm": {"alive": alive, "evidence": "advantage +0.001"}}}
 
-    def audit(scenario: Any, folder: Path, **_: Any) -> Any:
-        grid = scenario.resolved()["defense"][0]["strength"]
-        return type("A", (), {"results": grid, "summary": summary})
-
-    monkeypatch.setattr(module, "read_rows", lambda grid: grid)
-
-    monkeypatch.setattr(module, "run_audit", audit)
-    monkeypatch.setattr(module, "trials", lambda grid: [trial(s, 0.0, 0.0) for s in grid])
+    faked(monkeypatch, lambda s, _: trial(s, 0.0, 0.0), summary=summary)
     words = ["tune", "quickstart", "--defense", "iso", "--rounds", "0", "--out", str(tmp_path)]
     assert main(words) == (0 if alive else 3)
     shown = capsys.readouterr().out
