@@ -13,6 +13,7 @@ import numpy as np
 
 from vflsec.data.source import PartyData, Source
 from vflsec.engine.work import Backend
+from vflsec.runtime.progress_protocol import Reporter
 from vflsec.specs import AttackSpec, CellResult, CellSpec, LedgerRow, Measure
 
 SCENARIO = """
@@ -74,6 +75,16 @@ def result_of(cell: CellSpec, attacks: Sequence[AttackSpec], *, main: bool = Tru
         LedgerRow("train", "embedding", "", "passive1", "active", 10, 3200, 12800, 10)
     )
     return result
+
+
+class Notes(Reporter):
+    """Remembers what the user is told."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.said.append(text)
 
 
 class Trainer:

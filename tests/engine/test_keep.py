@@ -15,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from engine_fakes import Notes
 from sampled import sampled
 
 from vflsec.cli.main import main
@@ -24,7 +25,6 @@ from vflsec.engine.dry_run import make_plan
 from vflsec.engine.run import run_audit
 from vflsec.errors import TraceError
 from vflsec.plugins import registry
-from vflsec.runtime.progress_protocol import Reporter
 from vflsec.runtime.typed_values import write_plain
 from vflsec.specs import AttackSpec
 from vflsec.storage.view_folder import views_bytes
@@ -46,14 +46,6 @@ MORE: list[dict[str, Any]] = [
     {"name": "lea", "peer_model": True},
     {"name": "norm", "dosing": [0.5]},
 ]
-
-
-class Heard(Reporter):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
 
 
 def small(**changed: Any) -> dict[str, Any]:
@@ -105,9 +97,9 @@ def test_an_added_attack_needs_no_training_and_finds_the_same(
     kept: Path, whole: Path, tmp_path: Path, no_training: None
 ) -> None:
     out = Path(shutil.copytree(kept, tmp_path / "out"))
-    heard = Heard()
+    heard = Notes()
     run_audit(small(attack=[*SMALL["attack"], *MORE]), out, device="cpu", progress=heard)
-    assert heard.notes == []
+    assert heard.said == []
     same(out, whole)
     found = figures(out)
     assert set(found["status"]) == {"ok"}
@@ -162,10 +154,10 @@ def test_attack_says_why_it_cannot(
 
 def test_what_is_not_kept_is_trained_and_said(kept: Path, tmp_path: Path) -> None:
     out = Path(shutil.copytree(kept, tmp_path / "out"))
-    heard = Heard()
+    heard = Notes()
     more = [*SMALL["attack"], {"name": "gradient_replacement", "known_rows": 10}, MORE[1]]
     run_audit(small(attack=more), out, device="cpu", progress=heard)
-    assert heard.notes == [
+    assert heard.said == [
         "gradient_replacement: trained again for it, for it acts during training."
     ]
     fresh = tmp_path / "fresh"
@@ -180,22 +172,22 @@ def test_damaged_views_are_said_and_trained_again(kept: Path, whole: Path, tmp_p
     data = bytearray(second.read_bytes())
     data[len(data) // 3] ^= 0xFF
     second.write_bytes(bytes(data))
-    heard = Heard()
+    heard = Notes()
     run_audit(small(attack=[*SMALL["attack"], *MORE]), out, device="cpu", progress=heard)
-    assert any("trained again" in n for n in heard.notes)
+    assert any("trained again" in n for n in heard.said)
     same(out, whole)
 
 
 def test_the_bound_is_kept_and_said(tmp_path: Path) -> None:
-    out, heard = tmp_path / "out", Heard()
+    out, heard = tmp_path / "out", Notes()
     run_audit(small(), out, keep_views=True, views_mb=1, device="cpu", progress=heard)
     assert 0 < views_bytes(out) <= 1_000_000
     assert 0 < len(list((out / "views").iterdir())) < 4
-    (said,) = heard.notes
+    (said,) = heard.said
     assert "are not kept, beyond 1 MB" in said
-    heard.notes.clear()
+    heard.said.clear()
     run_audit(small(attack=[*SMALL["attack"], MORE[1]]), out, device="cpu", progress=heard)
-    assert heard.notes == [
+    assert heard.said == [
         "model_completion(variants=['logistic']): trained again for it, for its views are not kept."
     ]
 
@@ -242,9 +234,9 @@ def test_killed_while_views_are_written_it_resumes(tmp_path: Path, root: Path, w
     run_audit(small(), out, device="cpu", keep_views=True)
     assert len(list(out.glob("views/*.zip"))) == 4
     assert not list(out.glob("views/.*"))
-    heard = Heard()
+    heard = Notes()
     run_audit(small(attack=more), out, device="cpu", progress=heard)
-    assert heard.notes == []
+    assert heard.said == []
     found, want = figures(out), figures(whole)
     want = want[want.attack_key.isin(found.attack_key)].reset_index(drop=True)
     pd.testing.assert_frame_equal(found, want, check_exact=True)
@@ -299,7 +291,7 @@ OTHER = {
 def test_other_trainings(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     settings: dict[str, Any] = OTHER[name][0]
     more: list[dict[str, Any]] = OTHER[name][1]
-    out, fresh, heard = tmp_path / "out", tmp_path / "fresh", Heard()
+    out, fresh, heard = tmp_path / "out", tmp_path / "fresh", Notes()
     both = small(**settings, attack=[*SMALL["attack"], *more])
     run_audit(both, fresh, device="cpu")
     run_audit(small(**settings), out, keep_views=True, device="cpu")
@@ -307,7 +299,7 @@ def test_other_trainings(name: str, tmp_path: Path, request: pytest.FixtureReque
         request.getfixturevalue("no_training")
     run_audit(both, out, device="cpu", progress=heard)
     same(out, fresh)
-    assert heard.notes == []
+    assert heard.said == []
 
 
 @pytest.mark.slow
@@ -316,20 +308,20 @@ def test_where_views_do_not_suffice_it_trains_again_and_says_so(tmp_path: Path) 
         "algorithm": [{"name": "fedcvt", "epochs": 2}], "defense": [],
         "data": [{"name": "breast_cancer", "aligned": 0.5}],
     }  # fmt: skip
-    out, fresh, heard = tmp_path / "out", tmp_path / "fresh", Heard()
+    out, fresh, heard = tmp_path / "out", tmp_path / "fresh", Notes()
     run_audit(small(**settings), out, keep_views=True, device="cpu")
     both = small(**settings, attack=[*SMALL["attack"], MORE[1]])
     run_audit(both, out, device="cpu", progress=heard)
     run_audit(both, fresh, device="cpu")
     same(out, fresh)
-    assert len(heard.notes) == 1
-    assert "trained again for it, for " in heard.notes[0]
-    assert "cannot be written" in heard.notes[0]
+    assert len(heard.said) == 1
+    assert "trained again for it, for " in heard.said[0]
+    assert "cannot be written" in heard.said[0]
 
 
 @pytest.mark.slow
 def test_workers_keep_views_too_and_what_was_finished_before_is_said(tmp_path: Path) -> None:
-    out, heard = tmp_path / "out", Heard()
+    out, heard = tmp_path / "out", Notes()
     two = small(defense=[{"name": "iso", "strength": [0]}])
     run_audit({**two, "audit": {**SMALL["audit"], "seeds": [0]}}, out, device="cpu")
     run_audit(
@@ -337,7 +329,7 @@ def test_workers_keep_views_too_and_what_was_finished_before_is_said(tmp_path: P
         keep_views=True, progress=heard,
     )  # fmt: skip
     assert len(list((out / "views").glob("*.zip"))) == 2
-    assert heard.notes == ["views of 1 trainings are not kept. --fresh trains them once more."]
+    assert heard.said == ["views of 1 trainings are not kept. --fresh trains them once more."]
 
 
 def test_a_hostile_archive_is_refused(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from engine_fakes import Notes
 from sampled import sampled
 
 import vflsec
@@ -25,7 +26,7 @@ from vflsec.errors import ConfigError
 from vflsec.measure import attack, controls
 from vflsec.plugins import registry
 from vflsec.runtime.out_of_memory import out_of_memory
-from vflsec.runtime.progress_protocol import NOTE, Reporter
+from vflsec.runtime.progress_protocol import NOTE
 from vflsec.runtime.typed_values import write_plain
 from vflsec.specs import AttackSpec, CellSpec
 from vflsec.testing import small_task
@@ -41,14 +42,6 @@ SCENARIO: dict[str, Any] = {
     "attack": [{"name": "direction", "known_rows": 10}],
     "audit": {"seeds": [0, 1, 2], "references": [], "positive_control": False, "canaries": False},
 }
-
-
-class Notes(Reporter):
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.said.append(text)
 
 
 def small(most: int, error: Exception, tried: list[int]) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from engine_fakes import SCENARIO, Trainer, backend
+from engine_fakes import SCENARIO, Notes, Trainer, backend
 from printed import junit_xml, workflow_commands
 
 import vflsec
@@ -101,13 +101,6 @@ def test_versions_and_device_are_those_that_trained(
             return out
 
         return train
-
-    class Notes(Reporter):
-        def __init__(self) -> None:
-            self.said: list[str] = []
-
-        def note(self, text: str) -> None:
-            self.said.append(text)
 
     first, second = Notes(), Notes()
     audit(tmp_path, trainer(real), progress=first)
@@ -311,7 +304,7 @@ SLOW = """
 import sys, tomllib
 sys.path.insert(0, {tests!r})
 import vflsec
-from engine_fakes import SCENARIO, Trainer, backend
+from engine_fakes import SCENARIO, Notes, Trainer, backend
 vflsec.run_audit(tomllib.loads(SCENARIO), {out!r}, device="cpu", replicas=1, jobs={jobs},
                  backend=backend(Trainer(wait={wait}, log={log!r})))
 """

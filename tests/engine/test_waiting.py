@@ -12,20 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_fakes import SCENARIO, Trainer, backend
+from engine_fakes import SCENARIO, Notes, Trainer, backend
 
 import vflsec
 from vflsec.engine import executor, run, worker_pools
 from vflsec.errors import VflsecError
-from vflsec.runtime.progress_protocol import Reporter
-
-
-class Told(Reporter):
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.said.append(text)
 
 
 class Late(worker_pools.Pool):
@@ -57,7 +48,7 @@ class Late(worker_pools.Pool):
 def test_work_that_nobody_does_is_said_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pool, told, trainer = Late(), Told(), Trainer()
+    pool, told, trainer = Late(), Notes(), Trainer()
     monkeypatch.setattr(run, "open_cluster", lambda _: pool)
     monkeypatch.setattr(executor, "_PATIENCE", 0.05)
     found = vflsec.run_audit(
