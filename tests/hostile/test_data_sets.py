@@ -46,7 +46,7 @@ class Faulty:
 
 # name: (statement in `load`, words of the error)
 BODIES: dict[str, tuple[str, str]] = {
-    "d_none": ("return None", "must return a Source, got NoneType"),
+    "d_nothing": ("return None", "must return a Source, got NoneType"),
     "d_name": ("return Source(3, {}, active, y, classes)", "must give name as text, got int"),
     "d_digest": ("digest = 7", "must give digest as text, got int"),
     "d_classes": ("classes = (0, 1)", "must give class_names as a tuple of texts, got (0, 1)"),
