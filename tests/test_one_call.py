@@ -160,7 +160,7 @@ def test_rows_and_codes_are_said_as_in_a_scenario(
     ("how", "held"),
     [
         ({"columns": {"bank": ["age"], "shop": ["c0", "c1"]}}, {"bank": 1, "shop": 2}),
-        ({"divide": {"importance": 0.5}}, {"active": 2, "passive": 2}),
+        ({"divide": {"importance": 0.5}}, {"active": 1, "passive": 2}),
     ],
 )
 def test_the_columns_of_one_table_are_given_to_parties(
@@ -168,6 +168,7 @@ def test_the_columns_of_one_table_are_given_to_parties(
 ) -> None:
     bank, shop = people().values()
     whole = bank.merge(shop.drop(columns="c3"), on="id")
+    whole["c1"] = whole.default  # a copy of the label counts where it is named
     audited = call(whole, tmp_path / "out", seeds=1, **how)
     (found,) = audited.summary["parties"].values()
     assert found["columns"] == held
@@ -237,6 +238,7 @@ def test_other_ways_to_name_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ({"algorithm": "splitn"}, "Did you mean 'splitnn'?"),
         ({"divide": 3}, "audit: divide must be a mapping"),
         ({"columns": {"bank": ["age"]}}, "left out where each party has a table"),
+        ({"columns": {"bank": "age"}}, "audit: columns must be lists of columns by party"),
     ],
 )
 def test_wrong_arguments_are_sentences(

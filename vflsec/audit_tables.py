@@ -92,6 +92,8 @@ def audit(
     check_arguments("audit", audit, params, algorithm)
     how = {k: params.pop(k) for k in _RUN if k in params}
     kinds = ([of] if isinstance(of, str) else of for of in (numeric, categorical))
+    if divide is not None and (not isinstance(divide, Mapping) or not divide):
+        raise check.fail("audit: divide", "a mapping that is not empty", divide)
     wishes = Wishes(
         "", (), (), (), (), rare, bins, regression, "", "audit", *kinds, group=group,
         id_match=[id_match] if isinstance(id_match, str) else id_match, duplicates=duplicates,
@@ -100,9 +102,9 @@ def audit(
             f"{c}={text}" for c, given in (missing or {}).items()
             for text in ([given] if isinstance(given, str) else given)
         ],
+        columns={} if columns is None else _check_columns(columns), divide=divide or {},
     )  # fmt: skip
     with open_tables(tables, label, id, wishes) as (scenario, notes, base):
-        _set_columns(scenario["data"], columns, divide)
         scenario["algorithm"] = {"name": algorithm, **params}
         scenario["audit"]["seeds"] = list(seeds) if isinstance(seeds, range | tuple) else seeds
         if attacks is not None:
@@ -231,21 +233,15 @@ def _list_sections(what: str, given: Any) -> list[dict[str, Any]]:
     return out
 
 
-def _set_columns(data: dict[str, Any], columns: Any, divide: Any) -> None:
-    """Who holds which columns of the one table for all."""
-    for key, given in (("columns", columns), ("divide", divide)):
-        if given is None:
-            continue
-        if not isinstance(given, Mapping) or not given:
-            raise check.fail(f"audit: {key}", "a mapping that is not empty", given)
-        if "file" not in data:
-            raise check.fail(f"audit: {key}", "left out where each party has a table", given)
-    if divide is not None:
-        del data["columns"], data["active"]
-        data["divide"] = dict(divide)
-    if columns is not None:
-        data["columns"] = {str(party): list(names) for party, names in columns.items()}
-        data["active"] = next(iter(data["columns"]))
+def _check_columns(columns: Any) -> dict[str, list[str]]:
+    """Lists of columns by party."""
+    rule = "lists of columns by party"
+    if not isinstance(columns, Mapping) or not columns:
+        raise check.fail("audit: columns", rule, columns)
+    for names in columns.values():
+        if isinstance(names, str) or not isinstance(names, Iterable):
+            raise check.fail("audit: columns", rule, names)
+    return {str(party): list(names) for party, names in columns.items()}
 
 
 def _set_gates(scenario: dict[str, Any], defenses: Any, limit: float | None) -> None:

@@ -12,11 +12,11 @@ from typing import Self
 
 AGAIN = "Run the same command again."
 AUDIT_AGAIN = "Run the same `vflsec audit` again."
+"""What mends an error that another run would not have."""
 EDITED = "it was edited or damaged since vflsec wrote it"
 """Of what has another hash than stands beside it, or none. No key is in a hash: it finds damage and
 edits by hand, and is no proof against somebody who writes such files with a program of their own.
 """
-"""What mends an error that another run would not have."""
 
 
 class VflsecError(Exception):

@@ -59,7 +59,7 @@ def test_a_saturated_row_is_still_read_and_an_empty_one_is_declined() -> None:
 
 
 def test_through_an_unknown_linear_top_it_is_at_chance() -> None:
-    """G W of a random square W hides the label from the smallest entry."""
+    """Gradients g times W of a random square W hides the label from the smallest entry."""
     g, y = logit_gradients(4096, 10)
     w = torch.randn(10, 10, generator=rng(3), dtype=torch.float64)
     seen = measure(direct().infer(make_view(y, gradients=g @ w), rng()), y, "accuracy")

@@ -304,7 +304,7 @@ SLOW = """
 import sys, tomllib
 sys.path.insert(0, {tests!r})
 import vflsec
-from engine_fakes import SCENARIO, Notes, Trainer, backend
+from engine_fakes import SCENARIO, Trainer, backend
 vflsec.run_audit(tomllib.loads(SCENARIO), {out!r}, device="cpu", replicas=1, jobs={jobs},
                  backend=backend(Trainer(wait={wait}, log={log!r})))
 """

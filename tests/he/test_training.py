@@ -153,6 +153,13 @@ def test_real_and_emulated_agree(weights: str) -> None:
         assert float((a - b).abs().max()) < 4 * step, kind
     a, b = (logits(t) for t in both)
     assert float((a - b).abs().max()) < 4 * step
+    ledgers = [t.fed.channel.ledger.of(0) for t in both]
+    for real, emulated in zip(*ledgers, strict=True):
+        assert {**real, "bytes": 0, "elements": 0} == {**emulated, "bytes": 0, "elements": 0}
+        assert real["bytes"] == pytest.approx(emulated["bytes"], rel=2e-3), real
+    sealed = [row for row in ledgers[0] if row["kind"] == "ciphertext" and row["phase"] == "train"]
+    assert len(sealed) == (6 if weights == "shared" else 4)
+    assert not any(row["kind"] == "embedding" for row in ledgers[0])
 
 
 @pytest.mark.usefixtures("unflooded")

@@ -61,6 +61,9 @@ class Wishes:
             last two as ``COLUMN=WAY`` and ``COLUMN=VALUE``.
         group: column whose equal values stay on one side of a split.
         algorithm: how the parties train, one of :data:`vflsec.cli.draft_systems.SYSTEMS`.
+        columns: of one table for all, those of each party, of which the first has the label; if
+            empty, a half for each of two.
+        divide: of one table for all, how its columns are drawn, as in ``[data.divide]``.
         called: the name of the data in reports; '' for that of the file, or of the parties.
         caller: the function of Python that was called, for messages; "" for `vflsec init`.
     """
@@ -83,6 +86,8 @@ class Wishes:
     aggregate: Sequence[str] = field(default=(), kw_only=True)
     missing: Sequence[str] = field(default=(), kw_only=True)
     algorithm: str = field(default="splitnn", kw_only=True)
+    columns: Mapping[str, Sequence[str]] = field(default_factory=dict, kw_only=True)
+    divide: Table = field(default_factory=dict, kw_only=True)
 
     @property
     def labels(self) -> list[str]:
@@ -190,10 +195,23 @@ def draft_scenario(
 def _choose_columns(
     frame: Frame, wishes: Wishes, data: Table, roles: Sequence[str], single: bool
 ) -> dict[str, Plain]:
-    """Columns to leave out, and of one table those of each party."""
-    twins = _find_copies(frame, wishes, data, roles)
+    """Columns to leave out, and of one table those of each party.
+
+    Raises:
+        ConfigError: parties of several tables are given columns.
+    """
+    asked = {c for own in wishes.columns.values() for c in own}
+    twins = [c for c in _find_copies(frame, wishes, data, roles) if c not in asked]
     out: dict[str, Plain] = {"drop": twins} if twins else {}
-    if single:
+    for key in ("columns", "divide"):
+        if (given := getattr(wishes, key)) and not single:
+            raise check.fail(wishes.name(key), "left out where each party has a table", given)
+    if wishes.divide:
+        out |= {"divide": dict(wishes.divide), "active": ""}
+    if wishes.columns:
+        own = {party: list(names) for party, names in wishes.columns.items()}
+        out |= {"columns": own, "active": next(iter(own))}
+    if single and not (wishes.divide or wishes.columns):
         taken = (*roles, *wishes.labels, *twins)
         out["columns"] = _split_columns(frame, [c for c in frame.columns if c not in taken])
     return out

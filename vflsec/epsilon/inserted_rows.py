@@ -261,6 +261,8 @@ class _Looks(Policy):
 class Directions:
     """Takes steps of one algorithm on rows at given weights.
 
+    Parties look at the gradients of single rows and let nothing through, so nothing is trained.
+
     Args:
         algorithm: whose steps.
         stack: data of the cohort.

@@ -214,9 +214,6 @@ def _boosting(x: Floats, y: Ints, targets: Floats, classes: int, seed: int) -> F
     return Fit("boosting", float("nan"), _shares(p, model.classes_, classes))
 
 
-_TREES = 50
-
-
 def value_learners(
     views: Sequence[View],
     rngs: Sequence[torch.Generator],
@@ -251,7 +248,7 @@ def _value_trees(x: Tensor, y: Tensor, targets: Tensor, rng: torch.Generator) ->
     from sklearn.ensemble import ExtraTreesRegressor
 
     model = ExtraTreesRegressor(
-        _TREES, min_samples_leaf=2, bootstrap=True, oob_score=True, random_state=seed
+        TREES, min_samples_leaf=2, bootstrap=True, oob_score=True, random_state=seed
     )
     with np.errstate(all="ignore"):
         model.fit(x.cpu().numpy(), y.squeeze(1).cpu().numpy())

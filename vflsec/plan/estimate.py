@@ -67,12 +67,13 @@ def _count_epochs(given: Params) -> float:
 
 
 def _count_steps(group: Group | Work) -> int:
-    """Optimiser steps of one cell."""
+    """Optimiser steps of one cell, as far as it is trained."""
     given = read_settings(group)
     epochs, batch = _count_epochs(given), given.get("batch_size")
     if not epochs or not isinstance(batch, int) or batch < 1:
         return 0
-    return int(epochs * math.ceil(_count_labelled(group) / batch))
+    share = _compute_trained_share(group)
+    return int(share * epochs * math.ceil(_count_labelled(group) / batch))
 
 
 def _count_trained_beside(spec: AttackSpec, group: Group) -> int:
@@ -131,7 +132,7 @@ def _compute_training(group: Group, timed: Timed, machine: Machine) -> float:
     return whole * _compute_trained_share(group)
 
 
-def _compute_trained_share(group: Group) -> float:
+def _compute_trained_share(group: Group | Work) -> float:
     """Share of the epochs that are trained before it stops early."""
     given = read_settings(group)
     epochs, patience, batch = (int(given.get(k) or 0) for k in ("epochs", "patience", "batch_size"))
@@ -236,7 +237,8 @@ def _compute_kept(group: Group, given: Mapping[str, Any]) -> float:
         return 0.0
     width = given.get("embedding") or given.get("cut") or 0
     size = 8 if group.cells[0].dtype == "float64" else 4
-    numbers = _count_epochs(given) * _count_labelled(group) * width * len(group.data.passive)
+    trained = _compute_trained_share(group) * _count_epochs(given)
+    numbers = trained * _count_labelled(group) * width * len(group.data.passive)
     one = _KEPT_TIMES * _KEPT_SHARE * size * numbers + _KEPT_BESIDE
     return one * len(group.cells)
 

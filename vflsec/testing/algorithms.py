@@ -81,8 +81,10 @@ def algorithm_cuts_the_graph(name: str) -> None:
 
 
 def algorithm_ignores_company(name: str) -> None:
-    """A cell alone equals the cell in company bit for bit in float64, noise and dropout on."""
-    algorithm, world = _algorithm(name, epochs=2, dropout=0.2)
+    """A cell alone equals the cell in company bit for bit in float64, noise and dropout on, where
+    some cells stop before others.
+    """
+    algorithm, world = _algorithm(name, ("patience",), epochs=4, patience=1, dropout=0.2)
     iso = registry.defenses.create("iso")
     seeds, strengths = [3, 0, 1, 0, 2], [0.0, 1.0, 2.0, 0.5, 1.0]
     iso_on = {"active": [(iso, torch.tensor(strengths, dtype=torch.float64))]}

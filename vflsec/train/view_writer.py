@@ -1,7 +1,7 @@
 """Keeps what the parties of a training saw, so that it can be attacked again without training.
 
-One file for each replica: a compressed folder with a trace (``docs/traces.md``) of every party, and
-beside it what belongs to the auditor alone, the labels that were trained on.
+One file for each replica: a compressed folder with a trace (``docs/trace_format.md``) of every
+party, and beside it what belongs to the auditor alone, the labels that were trained on.
 """
 
 from __future__ import annotations
