@@ -140,7 +140,8 @@ def _compute_trained_share(group: Group | Work) -> float:
         return _STOPPED if patience else 1.0
     waits, steps = _STOPS_AFTER
     a_pass = math.ceil(_count_labelled(group) / batch) if batch else steps
-    return min(_STOPPED, (waits * patience + steps / a_pass) / epochs)
+    usual = min(_STOPPED, (waits * patience + steps / a_pass) / epochs)
+    return max(usual, min(1.0, (patience + 1) / epochs))
 
 
 def _compute_attacking(
