@@ -231,13 +231,9 @@ class Recorder:
         return heard
 
     def forget(self, phase: str, wanted: Collection[Key]) -> None:
-        """Drop what was kept of a phase and none of those who are still to come asks for.
-
-        Centred tables are made of the means beside them.
-        """
-        wanted = {*wanted, *((*k[:3], k[3].replace("centred", "mean")) for k in wanted)}
+        """Drop what was kept of a phase and none of those who are still to come asks for."""
         for key in [k for k in self.stores if k[0] == phase]:
-            if not {key[1:5], (*key[1:4], key[4].removesuffix("+"))} & wanted:
+            if not {key[1:5], (*key[1:4], key[4].removesuffix("+"))} & set(wanted):
                 del self.stores[key]
 
     def tables(

@@ -160,6 +160,7 @@ class Centred(Dense):
     ) -> None:
         super().__init__("mean", replicas, rows)
         self.find_mean = find_mean
+        self.mean: Dense | All | None = None
         self.centring = Centring()
         self.first: list[tuple[Message, Tensor | None]] = []
 
@@ -186,14 +187,19 @@ class Centred(Dense):
         if self.centring.any:
             x = self.centring.freed(message.tensor, alive, learn=learn)
             message = replace(message, tensor=x)
-        elif self.find_mean() is not None:
+        elif self._keep_mean() is not None:
             return
         super().add(message, alive)
+
+    def _keep_mean(self) -> Dense | All | None:
+        """What keeps the mean; held from here on, whoever else has done with it."""
+        self.mean = self.mean or self.find_mean()
+        return self.mean
 
     def origin(self) -> Dense | All:
         if self.first:
             self._begin()
-        return (None if self.centring.any else self.find_mean()) or self
+        return (None if self.centring.any else self.mean) or self
 
 
 def _in_order(x: Tensor, rows: Tensor, *, adds: bool) -> Tensor:

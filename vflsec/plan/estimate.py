@@ -133,7 +133,7 @@ def _compute_training(group: Group, timed: Timed, machine: Machine) -> float:
 
 
 def _compute_trained_share(group: Group | Work) -> float:
-    """Share of the epochs that are trained before it stops early."""
+    """Share of the epochs that is trained: it stops early, but not before its patience."""
     given = read_settings(group)
     epochs, patience, batch = (int(given.get(k) or 0) for k in ("epochs", "patience", "batch_size"))
     if not epochs or not patience:
