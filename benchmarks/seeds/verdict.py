@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from vflsec.audit.intervals import t_interval
 
-__all__ = ["RULE", "WORDS", "Effect", "decided", "judged"]
+__all__ = ["RULE", "WORDS", "Effect", "judged"]
 
 WORDS = ("reproduced", "reproduced smaller", "not reproduced")
 CONFIDENCE = 0.95
@@ -20,11 +20,10 @@ else is said below. Its effect there is the mean over paired seeds of A - B on t
 the t interval at 1 - 0.05 / m for m real data sets (at 0.95 in a drawn world, which decides
 nothing). It is *reproduced* where the whole interval lies above 0 and reaches the smallest
 effect that the paper prints, *reproduced smaller* where it lies above 0 and below that, else
-*not reproduced*. The verdict of a claim is that of the real data set with the largest lower
-end. The reason of *not reproduced* is one of: the opposite holds (the
-interval lies below 0); there is no room (B with all labels or all rows is less above B than the
-paper's effect); an effect of the paper's size is excluded (the interval ends below it);
-undecided (it holds both 0 and the paper's effect)."""
+*not reproduced*. The reason of *not reproduced* is one of: the opposite holds (the interval
+lies below 0); there is no room (B with all labels or all rows is less above B than the paper's
+effect); an effect of the paper's size is excluded (the interval ends below it); undecided (it
+holds both 0 and the paper's effect)."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +75,3 @@ def judged(
     else:
         reason = "undecided: 0 and the paper's effect are both within the interval"
     return Effect(mean, low, high, WORDS[2], reason)
-
-
-def decided(effects: Mapping[str, Effect]) -> str:
-    """Which real data set speaks for a claim: the one with the largest lower end."""
-    return max(effects, key=lambda k: -np.inf if (low := effects[k].low) is None else low)
