@@ -28,24 +28,24 @@ BESIDE = "it sends embeddings that no encrypted layer takes in"
 
 def effects(found: pd.DataFrame, claim: Claim) -> dict[str, Effect]:
     """What every data set that was tried says of a claim."""
-    there = set(found.world)
-    names = [n for n, w in WORLDS.items() if w.family == claim.family]
-    names = [n for n in names if n in there or n not in HEAVY]
-    tries = max(1, sum(WORLDS[n].real for n in names))
     figure = {"cap": caps, "bytes": to_target}.get(claim.figure, utility)
     paper = claim.effect
     if claim.figure == "bytes":
         paper = (math.log(paper[0]), math.log(paper[1]))
-    out = {}
-    for name in names:
+    paired: dict[str, tuple[list[float], list[float]]] = {}
+    for name in [n for n, w in WORLDS.items() if w.family == claim.family]:
         better, worse = (counted(figure(found, name, t), name) for t in (claim.better, claim.worse))
         seeds = [s for s in better.index if s in worse.index]
         if seeds:
-            out[name] = judged(
-                better[seeds].tolist(), worse[seeds].tolist(), paper,
-                room=_room(found, name, claim), tries=tries if WORLDS[name].real else 1,
-            )  # fmt: skip
-    return out
+            paired[name] = better[seeds].tolist(), worse[seeds].tolist()
+    tries = max(1, sum(WORLDS[n].real and len(b) > 1 for n, (b, _) in paired.items()))
+    return {
+        name: judged(
+            better, worse, paper, room=_room(found, name, claim),
+            tries=tries if WORLDS[name].real else 1,
+        )
+        for name, (better, worse) in paired.items()
+    }  # fmt: skip
 
 
 def _room(found: pd.DataFrame, name: str, claim: Claim) -> float | None:
@@ -144,12 +144,13 @@ def _section(head: Sequence[str], rows: Iterator[str]) -> list[str]:
 
 def _share(told: dict[str, Effect]) -> float:
     """On which share of its real data sets a claim holds, at the paper's size or smaller."""
-    real = _real(told)
-    return sum(e.word != WORDS[2] for e in real.values()) / max(1, len(real))
+    some = _judged(told)
+    return sum(e.word != WORDS[2] for e in some) / max(1, len(some))
 
 
-def _real(told: dict[str, Effect]) -> dict[str, Effect]:
-    return {k: e for k, e in told.items() if WORLDS[k].real}
+def _judged(told: dict[str, Effect]) -> list[Effect]:
+    """Those of real data sets with more than one seed."""
+    return [e for k, e in told.items() if WORLDS[k].real and e.low is not None]
 
 
 def _single(found: pd.DataFrame) -> str:
@@ -199,17 +200,19 @@ def _line(found: pd.DataFrame, claim: Claim, told: dict[str, Effect]) -> list[st
     if claim.figure == "bytes":
         paper = f"1/{low:.2f} to 1/{high:.2f} ({claim.source})"
     shown = []
-    for name, effect in _real(told).items():
-        fewer = ""
-        if claim.bytes:
-            ratio = bytes_of(found, name, claim.worse) / bytes_of(found, name, claim.better)
-            fewer = f", {ratio:.0f} times fewer bytes"
-        shown.append(f"{name}: {_interval(claim, effect)}{fewer}")
-    counts = {w: sum(e.word == w for e in _real(told).values()) for w in WORDS[:2]}
-    holds = f"{sum(counts.values())} of {len(shown)}"
-    if counts[WORDS[1]]:
-        holds += f" ({counts[WORDS[1]]} smaller)"
-    return [claim.paper, _said(claim), "; ".join(shown), paper, holds if shown else "not tried"]
+    for name, effect in told.items():
+        if WORLDS[name].real:
+            fewer = ""
+            if claim.bytes:
+                ratio = bytes_of(found, name, claim.worse) / bytes_of(found, name, claim.better)
+                fewer = f", {ratio:.0f} times fewer bytes"
+            shown.append(f"{name}: {_interval(claim, effect)}{fewer}")
+    words = [e.word for e in _judged(told)]
+    smaller = words.count(WORDS[1])
+    holds = f"{words.count(WORDS[0]) + smaller} of {len(words)}"
+    if smaller:
+        holds += f" ({smaller} smaller)"
+    return [claim.paper, _said(claim), "; ".join(shown), paper, holds if words else "not tried"]
 
 
 def _where(name: str) -> str:
